@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <functional>
 #include <string>
 
@@ -24,6 +25,11 @@ class KernelsTest : public testing::TestWithParam<const kernels::Table*> {
 };
 
 float* data(const at::Tensor& t) { return t.mutable_data_ptr<float>(); }
+template <typename T>
+T* values(const at::Tensor& t) {
+  return static_cast<T*>(t.mutable_data_ptr());
+}
+kernels::Bf16* bf16(const at::Tensor& t) { return values<kernels::Bf16>(t); }
 
 TEST_P(KernelsTest, GeluHandlesTheLastPartialVector) {
   for (const std::int64_t count : {1, 15, 16, 17, 100}) {
@@ -53,7 +59,7 @@ TEST_P(KernelsTest, AttentionMatchesTheBaseline) {
       .queries = 13, .keys = 21, .head_width = 32, .q_stride = 40, .kv_stride = 70, .out_stride = 32, .scale = 0.2F};
   const at::Tensor q = at::randn({13, 40}), k = at::randn({21, 70}), v = at::randn({21, 70}),
                    grad = at::randn({13, 32});
-  const auto run = [&](const kernels::AttentionKernels& kernel) {
+  const auto run = [&](const kernels::AttentionKernels<float>& kernel) {
     const std::int64_t padded = kernel.padded(21);
     const at::Tensor p = at::empty({13, padded}), out = at::empty({13, 32}),
                      scratch = at::empty({kernel.scratch_floats(13, 21, 32)});
@@ -63,46 +69,131 @@ TEST_P(KernelsTest, AttentionMatchesTheBaseline) {
     EXPECT_LE(relative_error(p.sum(1), at::ones({13})), 1e-6);
     return at::cat({out.flatten(), gq.flatten(), gk.flatten(), gv.flatten()});
   };
-  EXPECT_LE(relative_error(run(table().attention), run(kernels::baseline().attention)), 2e-6);
+  EXPECT_LE(relative_error(run(table().attention.in_float), run(kernels::baseline().attention.in_float)), 2e-6);
 }
 
-// One convolution of small integers, put together from the steps; a block that starts amid the tiles. That of 2x2 is
-// exact.
-void expect_convolution(const kernels::WinogradKernels& kernel, std::int64_t tiles, at::MemoryFormat layout,
+// With every float that bfloat16 has a neighbour of: halves between two, infinities, NaN, the smallest.
+TEST_P(KernelsTest, Bf16IsRoundedAsATenDoes) {
+  const auto number = [](std::uint32_t bits) { return std::bit_cast<float>(bits); };
+  std::vector<float> numbers;
+  for (std::uint32_t upper = 0; upper < 1 << 16; upper += 7) {
+    for (const std::uint32_t lower : {0x0000U, 0x0001U, 0x7fffU, 0x8000U, 0x8001U, 0xffffU})
+      numbers.push_back(number(upper << 16 | lower));
+  }
+  for (const std::uint32_t bits : {0x7f800000U, 0xff800000U, 0x7fc00000U, 0x7f800001U, 0xffffffffU, 0x7f7fffffU})
+    numbers.push_back(number(bits));
+  numbers.resize(numbers.size() / kernels::kChannelStep * kernels::kChannelStep);
+  const auto channels = static_cast<std::int64_t>(numbers.size());
+  const at::Tensor offset = at::from_blob(numbers.data(), {channels}), zero = at::zeros({channels}),
+                   x = at::zeros({channels}, at::kBFloat16), y = at::empty_like(x);
+  table().batch_norm.in_bf16.apply(bf16(x), nullptr, data(zero), data(offset), 1, channels, false, bf16(y));
+  const at::Tensor expected = (zero + offset).to(at::kBFloat16);
+  EXPECT_TRUE(at::equal(y.isnan(), expected.isnan()));
+  EXPECT_TRUE(at::equal(y.nan_to_num(0, 1e38, -1e38), expected.nan_to_num(0, 1e38, -1e38)));
+}
+
+TEST_P(KernelsTest, Bf16KernelsRoundWhatTheFloatOnesGive) {
+  constexpr std::int64_t kRows = 5, kChannels = 112;
+  const auto random = [] { return at::randn({kRows, kChannels}, at::kBFloat16); };
+  const at::Tensor x = random(), residual = random(), grad = random(), scale = at::randn({kChannels}),
+                   offset = at::randn({kChannels}), y = at::empty_like(x), grad_x = at::empty_like(x),
+                   grad_residual = at::empty_like(x), sums = at::empty({4, kChannels});
+  const at::Tensor wide_x = x.to(at::kFloat), wide_residual = residual.to(at::kFloat), wide_grad = grad.to(at::kFloat),
+                   wide_y = at::empty_like(wide_x), wide_grad_x = at::empty_like(wide_x),
+                   wide_grad_residual = at::empty_like(wide_x), wide_sums = at::empty({4, kChannels});
+  const auto row = [](const at::Tensor& t, std::int64_t i) { return data(t) + i * kChannels; };
+  const auto& ours = table().batch_norm.in_bf16;
+  const auto& wide = table().batch_norm.in_float;
+  ours.apply(bf16(x), bf16(residual), data(scale), data(offset), kRows, kChannels, true, bf16(y));
+  wide.apply(data(wide_x), data(wide_residual), data(scale), data(offset), kRows, kChannels, true, data(wide_y));
+  EXPECT_TRUE(at::equal(y, wide_y.to(at::kBFloat16)));
+  ours.statistics(bf16(x), data(offset), kRows, kChannels, row(sums, 0), row(sums, 1));
+  wide.statistics(data(wide_x), data(offset), kRows, kChannels, row(wide_sums, 0), row(wide_sums, 1));
+  ours.gradient_sums(bf16(x), bf16(y), bf16(grad), data(offset), kRows, kChannels, row(sums, 2), row(sums, 3));
+  wide.gradient_sums(data(wide_x), data(wide_y), data(wide_grad), data(offset), kRows, kChannels, row(wide_sums, 2),
+                     row(wide_sums, 3));
+  EXPECT_TRUE(at::equal(sums, wide_sums));
+  ours.gradient(bf16(x), bf16(y), bf16(grad), data(offset), data(scale), data(offset), data(scale), kRows, kChannels,
+                bf16(grad_x), bf16(grad_residual));
+  wide.gradient(data(wide_x), data(wide_y), data(wide_grad), data(offset), data(scale), data(offset), data(scale),
+                kRows, kChannels, data(wide_grad_x), data(wide_grad_residual));
+  EXPECT_TRUE(at::equal(grad_x, wide_grad_x.to(at::kBFloat16)));
+  EXPECT_TRUE(at::equal(grad_residual, wide_grad_residual.to(at::kBFloat16)));
+
+  constexpr std::int64_t kOdd = kRows * kChannels - 3;
+  table().gelu.in_bf16.forward(bf16(x), kOdd, bf16(y));
+  table().gelu.in_float.forward(data(wide_x), kOdd, data(wide_y));
+  EXPECT_TRUE(at::equal(y.flatten().narrow(0, 0, kOdd), wide_y.to(at::kBFloat16).flatten().narrow(0, 0, kOdd)));
+  table().gelu.in_bf16.backward(bf16(x), bf16(grad), kOdd, bf16(y));
+  table().gelu.in_float.backward(data(wide_x), data(wide_grad), kOdd, data(wide_y));
+  EXPECT_TRUE(at::equal(y.flatten().narrow(0, 0, kOdd), wide_y.to(at::kBFloat16).flatten().narrow(0, 0, kOdd)));
+}
+
+// Probabilities are rounded between forward and backward.
+TEST_P(KernelsTest, Bf16AttentionIsNearTheExactOne) {
+  const kernels::AttentionShape shape{
+      .queries = 13, .keys = 21, .head_width = 32, .q_stride = 40, .kv_stride = 70, .out_stride = 32, .scale = 0.2F};
+  const auto random = [](std::int64_t rows, std::int64_t columns) { return at::randn({rows, columns}, at::kBFloat16); };
+  const at::Tensor q = random(13, 40), k = random(21, 70), v = random(21, 70), grad = random(13, 32);
+  const auto& kernel = table().attention.in_bf16;
+  const at::Tensor p = random(13, kernel.padded(21)), out = at::empty_like(grad),
+                   scratch = at::empty({kernel.scratch_floats(13, 21, 32)});
+  const at::Tensor gq = at::zeros_like(q), gk = at::zeros_like(k), gv = at::zeros_like(v);
+  kernel.forward(shape, bf16(q), bf16(k), bf16(v), bf16(p), bf16(out), data(scratch));
+  kernel.backward(shape, bf16(q), bf16(k), bf16(v), bf16(p), bf16(grad), bf16(gq), bf16(gk), bf16(gv), data(scratch));
+  const auto exact = [](const at::Tensor& t) { return t.narrow(1, 0, 32).to(at::kDouble).detach().requires_grad_(); };
+  const at::Tensor dq = exact(q), dk = exact(k), dv = exact(v);
+  const at::Tensor expected = at::mm(at::softmax(at::mm(dq, dk.t()) * 0.2, -1), dv);
+  expected.backward(grad.to(at::kDouble));
+  constexpr double kRounding = 1.0 / 256;
+  EXPECT_LE(relative_error(out, expected), kRounding);
+  EXPECT_LE(relative_error(gq.narrow(1, 0, 32), dq.grad()), kRounding);
+  EXPECT_LE(relative_error(gk.narrow(1, 0, 32), dk.grad()), kRounding);
+  EXPECT_LE(relative_error(gv.narrow(1, 0, 32), dv.grad()), kRounding);
+  EXPECT_EQ(gk.narrow(1, 32, 38).abs().max().item<float>(), 0) << "beyond the head";
+}
+
+// One convolution of small integers, put together from the steps; a block that starts amid the tiles, both of odd
+// numbers of them. That of 2x2 is exact, but for the rounding of what comes out in bfloat16.
+template <typename T>
+void expect_convolution(const kernels::WinogradKernels<T>& kernel, std::int64_t tiles, at::MemoryFormat layout,
                         double tolerance) {
+  using Operand = kernels::Operand<T>;
+  constexpr auto kType = sizeof(T) == sizeof(float) ? at::kFloat : at::kBFloat16;
   constexpr std::int64_t kIn = 48, kOut = 80, kHeight = 5, kWidth = 6;
-  const at::Tensor x = at::randint(-3, 4, {2, kHeight, kWidth, kIn}, at::kFloat),
+  const at::Tensor x = at::randint(-3, 4, {2, kHeight, kWidth, kIn}, kType),
                    w = at::randint(-3, 4, {kOut, kIn, 3, 3}, at::kFloat).contiguous(layout),
-                   grad = at::randint(-3, 4, {2, kHeight, kWidth, kOut}, at::kFloat);
+                   grad = at::randint(-3, 4, {2, kHeight, kWidth, kOut}, kType);
   const kernels::WinogradMap in{kHeight, kWidth, kIn}, out{kHeight, kWidth, kOut};
   const auto planes = [&](std::int64_t rows, std::int64_t columns) {
     return at::full({kernel.planes * kernels::winograd_plane(rows, columns)}, 7.0F);
   };
-  const at::Tensor y = at::zeros({2, kHeight, kWidth, kOut}), grad_x = at::zeros({2, kHeight, kWidth, kIn}),
-                   grad_w = at::zeros_like(w), u = planes(kIn, kOut), back = planes(kOut, kIn),
-                   grad_u = planes(kOut, kIn);
-  kernel.weights({kIn, kOut, w.stride(1), w.stride(0), w.stride(3)}, data(w), 0, kIn, data(u));
+  const at::Tensor y = at::zeros({2, kHeight, kWidth, kOut}, kType),
+                   grad_x = at::zeros({2, kHeight, kWidth, kIn}, kType), grad_w = at::zeros_like(w),
+                   u = planes(kIn, kOut), back = planes(kOut, kIn), grad_u = planes(kOut, kIn);
+  kernel.weights({kIn, kOut, w.stride(1), w.stride(0), w.stride(3)}, data(w), 0, kIn, values<Operand>(u));
   const kernels::WinogradWeights by_output{kOut, kIn, w.stride(0), w.stride(1), w.stride(3)};
   kernels::WinogradWeights rotated = by_output;
   rotated.rotated = true;
-  kernel.weights(rotated, data(w), 0, 30, data(back));
-  kernel.weights(rotated, data(w), 30, kOut, data(back));
+  kernel.weights(rotated, data(w), 0, 30, values<Operand>(back));
+  kernel.weights(rotated, data(w), 30, kOut, values<Operand>(back));
   const std::int64_t cut = tiles - 2;
   for (const std::int64_t first : {std::int64_t{0}, cut}) {
     const std::int64_t count = first == 0 ? cut : 2 * tiles - cut;
     const kernels::WinogradBlock block{first, count, 0, count};
     const at::Tensor v = planes(count, kIn), panels = planes(count, kIn), m = planes(count, kOut),
                      z = planes(count, kOut), of_grad = planes(count, kOut), of_x = planes(count, kIn);
-    kernel.input(in, block, data(x), data(v));
-    kernel.products(count, kIn, kOut, data(v), data(u), data(m));
-    kernel.output(out, block, data(m), nullptr, data(y));
-    kernel.input(out, block, data(grad), data(of_grad));
-    kernel.products(count, kOut, kIn, data(of_grad), data(back), data(of_x));
-    kernel.output(in, block, data(of_x), nullptr, data(grad_x));
-    kernel.input_in_panels(in, block, data(x), data(panels));
-    kernel.output_gradient(out, block, data(grad), data(z));
+    kernel.input(in, block, values<T>(x), values<Operand>(v));
+    kernel.products(count, kIn, kOut, values<Operand>(v), values<Operand>(u), data(m));
+    kernel.output(out, block, data(m), nullptr, values<T>(y));
+    kernel.input(out, block, values<T>(grad), values<Operand>(of_grad));
+    kernel.products(count, kOut, kIn, values<Operand>(of_grad), values<Operand>(back), data(of_x));
+    kernel.output(in, block, data(of_x), nullptr, values<T>(grad_x));
+    kernel.input_in_panels(in, block, values<T>(x), values<Operand>(panels));
+    kernel.output_gradient(out, block, values<T>(grad), values<Operand>(z));
     for (std::int64_t piece = 0; piece < kernel.planes * kernel.panels(kIn); ++piece) {
-      kernel.weight_products(by_output, count, data(z), data(panels), piece, first > 0, data(grad_u));
+      kernel.weight_products(by_output, count, values<Operand>(z), values<Operand>(panels), piece, first > 0,
+                             data(grad_u));
     }
   }
   kernel.weight_gradient(by_output, data(grad_u), 0, kOut, data(grad_w));
@@ -110,15 +201,18 @@ void expect_convolution(const kernels::WinogradKernels& kernel, std::int64_t til
   const auto [expected_x, expected_w, unused_bias] =
       at::convolution_backward(exact(grad), exact(x), w.to(at::kDouble), at::OptionalIntArrayRef(), {1, 1}, {1, 1},
                                {1, 1}, false, {0, 0}, 1, {true, true, false});
-  EXPECT_LE(relative_error(exact(y), at::conv2d(exact(x), w.to(at::kDouble), {}, 1, 1)), tolerance);
-  EXPECT_LE(relative_error(exact(grad_x), expected_x), tolerance);
+  const auto rounded = [](const at::Tensor& t) { return t.to(kType).to(at::kDouble); };
+  EXPECT_LE(relative_error(exact(y), rounded(at::conv2d(exact(x), w.to(at::kDouble), {}, 1, 1))), tolerance);
+  EXPECT_LE(relative_error(exact(grad_x), rounded(expected_x)), tolerance);
   EXPECT_LE(relative_error(grad_w, expected_w), tolerance);
 }
 
 TEST_P(KernelsTest, WinogradStepsMakeAConvolution) {
   for (const auto layout : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
-    expect_convolution(table().winograd_2x2, 9, layout, 0);
-    expect_convolution(table().winograd_4x4, 4, layout, 2e-6);
+    expect_convolution(table().winograd_2x2.in_float, 9, layout, 0);
+    expect_convolution(table().winograd_4x4.in_float, 4, layout, 2e-6);
+    expect_convolution(table().winograd_2x2.in_bf16, 9, layout, 0);
+    expect_convolution(table().winograd_4x4.in_bf16, 4, layout, 0.015);
   }
 }
 
@@ -142,7 +236,7 @@ void expect_like(const std::function<Tensors(const Tensors&)>& ours,
 
 TEST_P(KernelsTest, BatchNormKeepsNaNAndInfinities) {
   constexpr std::int64_t kRows = 3, kChannels = 112;  // groups of every size
-  const auto& kernel = table().batch_norm;
+  const auto& kernel = table().batch_norm.in_float;
   const at::Tensor x = at::randn({kRows, kChannels}), residual = at::randn({kRows, kChannels}),
                    scale = at::randn({kChannels}), offset = at::randn({kChannels});
   for (const bool relu : {false, true}) {
@@ -208,7 +302,7 @@ TEST_P(KernelsTest, AttentionKeepsNaNAndInfinities) {
                                       .kv_stride = kWidth,
                                       .out_stride = kWidth,
                                       .scale = 0.25F};
-  const auto& kernel = table().attention;
+  const auto& kernel = table().attention.in_float;
   expect_like(
       [&](const Tensors& t) {
         const at::Tensor p = at::empty({kQueries, kernel.padded(kKeys)}), out = at::empty({kQueries, kWidth}),
@@ -229,7 +323,8 @@ TEST_P(KernelsTest, AttentionKeepsNaNAndInfinities) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tables, KernelsTest,
-                         testing::Values(&kernels::baseline(), &kernels::avx2(), &kernels::avx512()),
+                         testing::Values(&kernels::baseline(), &kernels::avx2(), &kernels::avx512(),
+                                         &kernels::avx512_bf16()),
                          [](const auto& info) { return std::string(info.param->instruction_set); });
 
 TEST(Kernels, TheBestTableRunsHere) { EXPECT_TRUE(kernels::supported(kernels::best())); }

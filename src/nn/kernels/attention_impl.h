@@ -50,9 +50,10 @@ static void attention_forward(const AttentionShape& shape, const float* q, const
                               float* probabilities, float* out, float* scratch) {
   const std::int64_t padded = attention_padded(shape.keys);
   transpose_padded(k, shape.kv_stride, shape.keys, shape.head_width, scratch);
-  product(shape.queries, padded, shape.head_width, {q, shape.q_stride, 1}, scratch, padded, probabilities, padded);
+  product(shape.queries, padded, shape.head_width, Matrix<float>{q, shape.q_stride, 1}, scratch, padded, probabilities,
+          padded);
   for (std::int64_t i = 0; i < shape.queries; ++i) softmax_row(probabilities + i * padded, shape.keys, shape.scale);
-  product(shape.queries, shape.head_width, shape.keys, {probabilities, padded, 1}, v, shape.kv_stride, out,
+  product(shape.queries, shape.head_width, shape.keys, Matrix<float>{probabilities, padded, 1}, v, shape.kv_stride, out,
           shape.out_stride);
 }
 
@@ -63,11 +64,11 @@ static void attention_backward(const AttentionShape& shape, const float* q, cons
   const std::int64_t padded = attention_padded(shape.keys);
   float* v_transposed = scratch;
   float* slope = scratch + shape.head_width * padded;
-  product(shape.keys, shape.head_width, shape.queries, {probabilities, 1, padded}, grad_out, shape.out_stride, grad_v,
-          shape.kv_stride);
+  product(shape.keys, shape.head_width, shape.queries, Matrix<float>{probabilities, 1, padded}, grad_out,
+          shape.out_stride, grad_v, shape.kv_stride);
   transpose_padded(v, shape.kv_stride, shape.keys, shape.head_width, v_transposed);
-  product(shape.queries, padded, shape.head_width, {grad_out, shape.out_stride, 1}, v_transposed, padded, slope,
-          padded);
+  product(shape.queries, padded, shape.head_width, Matrix<float>{grad_out, shape.out_stride, 1}, v_transposed, padded,
+          slope, padded);
   for (std::int64_t i = 0; i < shape.queries; ++i) {
     const float* p = probabilities + i * padded;
     float* d = slope + i * padded;
@@ -76,8 +77,10 @@ static void attention_backward(const AttentionShape& shape, const float* q, cons
     const float mean = horizontal_sum(dot);
     for (std::int64_t j = 0; j < padded; j += kLanes) store(d + j, load(p + j) * (load(d + j) - mean) * shape.scale);
   }
-  product(shape.queries, shape.head_width, shape.keys, {slope, padded, 1}, k, shape.kv_stride, grad_q, shape.q_stride);
-  product(shape.keys, shape.head_width, shape.queries, {slope, 1, padded}, q, shape.q_stride, grad_k, shape.kv_stride);
+  product(shape.queries, shape.head_width, shape.keys, Matrix<float>{slope, padded, 1}, k, shape.kv_stride, grad_q,
+          shape.q_stride);
+  product(shape.keys, shape.head_width, shape.queries, Matrix<float>{slope, 1, padded}, q, shape.q_stride, grad_k,
+          shape.kv_stride);
 }
 
 // In bfloat16 a head is widened, computed in float as above, and rounded. All its matrices lie in the cache.

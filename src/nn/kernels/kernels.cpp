@@ -1,9 +1,12 @@
 #include "nn/kernels/kernels.h"
 
+#include <initializer_list>
+
 namespace sluice::nn::kernels {
 
 bool supported(const Table& table) {
 #if defined(__x86_64__)
+  if (&table == &avx512_bf16()) return supported(avx512()) && __builtin_cpu_supports("avx512bf16");
   if (&table == &avx512()) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma");
@@ -16,8 +19,13 @@ bool supported(const Table& table) {
 }
 
 const Table& best() {
-  static const Table& table = supported(avx512()) ? avx512() : supported(avx2()) ? avx2() : baseline();
-  return table;
+  static const Table& widest = []() -> const Table& {
+    for (const Table* table : {&avx512_bf16(), &avx512(), &avx2()}) {
+      if (supported(*table)) return *table;
+    }
+    return baseline();
+  }();
+  return widest;
 }
 
 }  // namespace sluice::nn::kernels

@@ -16,6 +16,24 @@ struct Bf16 {
   std::uint16_t bits;
 };
 
+// What a product multiplies at a time: a float, or two bfloat16 that follow each other in the dimension that is summed
+// over.
+struct Bf16Pair {
+  Bf16 first, second;
+};
+template <typename T>
+struct OperandOf {
+  using Type = float;
+};
+template <>
+struct OperandOf<Bf16> {
+  using Type = Bf16Pair;
+};
+template <typename T>
+using Operand = typename OperandOf<T>::Type;
+template <typename T>
+inline constexpr std::int64_t kDepth = sizeof(Operand<T>) / sizeof(T);  // numbers in an operand
+
 // Batch normalisation over rows of `channels` adjacent values (channels_last); channels must be a multiple of
 // kChannelStep.
 inline constexpr std::int64_t kChannelStep = 16;
@@ -82,29 +100,34 @@ struct WinogradWeights {
   std::int64_t rows, columns, row_stride, column_stride, tap_stride;
   bool rotated = false;
 };
-// Floats from one plane of [rows, columns] to the next: a little off the multiples of 4 KiB, where all planes would
+// Operands from one plane of [rows, columns] to the next: a little off the multiples of 4 KiB, where all planes would
 // compete for the same few places in the cache.
 [[maybe_unused]] static constexpr std::int64_t winograd_plane(std::int64_t rows, std::int64_t columns) {
   return (rows * columns + 1023) / 1024 * 1024 + 64;
 }
+// x, y and the gradients are numbers of type T, v, u and z operands: where d = kDepth<T> is 2, what has `channels` or
+// `tiles` numbers in the dimension that is summed over has half as many operands, and a last one is filled up with
+// zero. Weights, m and sums are float.
+template <typename T>
 struct WinogradKernels {
   std::int64_t outputs, planes;  // a tile has outputs x outputs; planes = (outputs + 2)^2
-  // v [planes][tiles, channels] = B' d B. For weight_products the rows of v are cut in panels, for products they are
-  // not.
-  void (*input)(const WinogradMap& map, const WinogradBlock& block, const float* x, float* v);
-  void (*input_in_panels)(const WinogradMap& map, const WinogradBlock& block, const float* x, float* v);
-  // u [planes][rows, columns in panels] = G g G' for rows [begin, end).
-  void (*weights)(const WinogradWeights& shape, const float* weight, std::int64_t begin, std::int64_t end, float* u);
-  // m [planes][tiles, columns] = v [planes][tiles, inner] u [planes][inner, columns in panels]
-  void (*products)(std::int64_t tiles, std::int64_t inner, std::int64_t columns, const float* v, const float* u,
-                   float* m);
+  // v [planes][tiles, channels / d] = B' d B, for products; or [planes][tiles / d, channels in panels], for
+  // weight_products, whose blocks begin and end at multiples of d, but for the last end.
+  void (*input)(const WinogradMap& map, const WinogradBlock& block, const T* x, Operand<T>* v);
+  void (*input_in_panels)(const WinogradMap& map, const WinogradBlock& block, const T* x, Operand<T>* v);
+  // u [planes][rows / d, columns in panels] = G g G' for rows [begin, end), multiples of d.
+  void (*weights)(const WinogradWeights& shape, const float* weight, std::int64_t begin, std::int64_t end,
+                  Operand<T>* u);
+  // m [planes][tiles, columns] = v [planes][tiles, inner / d] u [planes][inner / d, columns in panels]
+  void (*products)(std::int64_t tiles, std::int64_t inner, std::int64_t columns, const Operand<T>* v,
+                   const Operand<T>* u, float* m);
   // y = A' m A + bias (none when null).
-  void (*output)(const WinogradMap& map, const WinogradBlock& block, const float* m, const float* bias, float* y);
-  // z [planes][tiles, channels] = A dy A'
-  void (*output_gradient)(const WinogradMap& map, const WinogradBlock& block, const float* grad, float* z);
+  void (*output)(const WinogradMap& map, const WinogradBlock& block, const float* m, const float* bias, T* y);
+  // z [planes][tiles / d, channels] = A dy A'; blocks as for input_in_panels.
+  void (*output_gradient)(const WinogradMap& map, const WinogradBlock& block, const T* grad, Operand<T>* z);
   // grad_u [planes][rows, columns] = (or += when add) z' v, where z has `rows` and v `columns` channels: the piece
   // `piece` of planes * panels(columns).
-  void (*weight_products)(const WinogradWeights& shape, std::int64_t tiles, const float* z, const float* v,
+  void (*weight_products)(const WinogradWeights& shape, std::int64_t tiles, const Operand<T>* z, const Operand<T>* v,
                           std::int64_t piece, bool add, float* grad_u);
   std::int64_t (*panels)(std::int64_t columns);
   // grad_weight = G' grad_u G for rows [begin, end).
@@ -135,14 +158,15 @@ struct ByType {
 };
 
 struct Table {
-  const char* instruction_set;  // "avx512", "avx2", "baseline"
+  const char* instruction_set;  // "avx512_bf16", "avx512", "avx2", "baseline"
   ByType<BatchNormKernels> batch_norm;
   ByType<GeluKernels> gelu;
   ByType<AttentionKernels> attention;
   MatrixKernels matrix;
-  WinogradKernels winograd_2x2, winograd_4x4;
+  ByType<WinogradKernels> winograd_2x2, winograd_4x4;
 };
 
+const Table& avx512_bf16();
 const Table& avx512();
 const Table& avx2();
 const Table& baseline();

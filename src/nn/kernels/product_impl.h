@@ -16,30 +16,32 @@ inline constexpr int kTileRows = 6;
 inline constexpr int kTileVectors = 2;
 #endif
 
-struct Matrix {  // element (i, j) at data[i * row_stride + j * column_stride]
-  const float* data;
+template <typename T>
+struct Matrix {  // element (i, j) at data[i * row_stride + j * column_stride]; T: float or Bf16Pair
+  const T* data;
   std::int64_t row_stride, column_stride;
 };
-SLUICE_INLINE Matrix rows_from(Matrix a, std::int64_t row) {
+template <typename T>
+SLUICE_INLINE Matrix<T> rows_from(Matrix<T> a, std::int64_t row) {
   return {a.data + row * a.row_stride, a.row_stride, a.column_stride};
 }
 
 // Does the product replace what the answer held, or is it added to it?
 enum class Into { kEmpty, kSum };
 
-template <Into kInto, int kRows, int kVectors>
-SLUICE_INLINE void tile_product(Matrix a, const float* b, std::int64_t b_stride, std::int64_t inner, float* c,
+template <Into kInto, int kRows, int kVectors, typename T>
+SLUICE_INLINE void tile_product(Matrix<T> a, const T* b, std::int64_t b_stride, std::int64_t inner, float* c,
                                 std::int64_t c_stride) {
   Vec sum[kRows][kVectors] = {};
   for (std::int64_t p = 0; p < inner; ++p) {
-    Vec right[kVectors];
+    typename OperandVecOf<T>::Type right[kVectors];
 #pragma GCC unroll 12
     for (int v = 0; v < kVectors; ++v) right[v] = load(b + p * b_stride + v * kLanes);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
-      const float left = a.data[r * a.row_stride + p * a.column_stride];
+      const T left = a.data[r * a.row_stride + p * a.column_stride];
 #pragma GCC unroll 12
-      for (int v = 0; v < kVectors; ++v) sum[r][v] += left * right[v];
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = add_products(sum[r][v], left, right[v]);
     }
   }
 #pragma GCC unroll 12
@@ -52,8 +54,8 @@ SLUICE_INLINE void tile_product(Matrix a, const float* b, std::int64_t b_stride,
   }
 }
 
-template <Into kInto, int kVectors>
-static void strip_product(std::int64_t rows, Matrix a, const float* b, std::int64_t b_stride, std::int64_t inner,
+template <Into kInto, int kVectors, typename T>
+static void strip_product(std::int64_t rows, Matrix<T> a, const T* b, std::int64_t b_stride, std::int64_t inner,
                           float* c, std::int64_t c_stride) {
   std::int64_t r = 0;
   if constexpr (kVectors == 1) {  // else the sums of a tile are too few to hide how long an addition takes
@@ -71,8 +73,8 @@ static void strip_product(std::int64_t rows, Matrix a, const float* b, std::int6
 
 // c [rows, columns] = (or +=) a [rows, inner] b [inner, columns]; columns is a multiple of kLanes, b and c have
 // adjacent columns.
-template <Into kInto = Into::kEmpty>
-static void product(std::int64_t rows, std::int64_t columns, std::int64_t inner, Matrix a, const float* b,
+template <Into kInto = Into::kEmpty, typename T>
+static void product(std::int64_t rows, std::int64_t columns, std::int64_t inner, Matrix<T> a, const T* b,
                     std::int64_t b_stride, float* c, std::int64_t c_stride) {
   std::int64_t j = 0;
   for (; j + kTileVectors * kLanes <= columns; j += kTileVectors * kLanes) {

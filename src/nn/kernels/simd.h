@@ -1,5 +1,6 @@
 // simd: one vector type of the width that the including file is compiled for, and the few functions on it that the
-// kernels need. GCC / Clang vector extensions: no intrinsics, so the same source serves every instruction set.
+// kernels need. GCC / Clang vector extensions: no intrinsics, so the same source serves every instruction set; but for
+// the product of bfloat16, which has an instruction of its own.
 // Not here: dispatch (kernels.cpp). Everything sits in the namespace SLUICE_ISA of the including file and is always
 // inlined, so that no code compiled for a wide instruction set can be linked into a path for a narrow one.
 #pragma once
@@ -7,6 +8,10 @@
 #include <cstdint>
 #include <cstring>
 #include <numbers>
+
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
 
 #include "nn/kernels/kernels.h"
 
@@ -43,15 +48,16 @@ SLUICE_INLINE Vec load(const Bf16* from) {
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
-// Adding 0x7fff, and the last bit that stays, carries into that bit where it is to be rounded up; NaN must not become
-// an infinity by it.
-SLUICE_INLINE HalfVec rounded_to_bf16(Vec value) {
+// The bfloat16 in the upper half of each. Adding 0x7fff, and the last bit that stays, carries into that bit where it is
+// to be rounded up; NaN must not become an infinity by it.
+SLUICE_INLINE UnsignedVec bf16_bits(Vec value) {
   UnsignedVec bits;
   std::memcpy(&bits, &value, sizeof bits);
-  const UnsignedVec rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  const UnsignedVec quiet_nan = (bits >> 16) | 0x40;
-  return __builtin_convertvector(value == value ? rounded : quiet_nan, HalfVec);
+  const UnsignedVec rounded = bits + 0x7fff + ((bits >> 16) & 1);
+  const UnsignedVec quiet_nan = bits | 0x400000;
+  return value == value ? rounded : quiet_nan;
 }
+SLUICE_INLINE HalfVec rounded_to_bf16(Vec value) { return __builtin_convertvector(bf16_bits(value) >> 16, HalfVec); }
 SLUICE_INLINE void store(Bf16* to, Vec value) {
   const HalfVec half = rounded_to_bf16(value);
   std::memcpy(to, &half, sizeof half);
@@ -119,6 +125,46 @@ SLUICE_INLINE Vec exp_negative(Vec x) {
   Vec power;
   std::memcpy(&power, &exponent, sizeof power);
   return p * power;
+}
+
+// Operands of products, kLanes of them side by side.
+template <typename T>
+struct OperandVecOf {
+  using Type = Vec;
+};
+template <>
+struct OperandVecOf<Bf16Pair> {
+  using Type = UnsignedVec;  // a pair in each, the first of it in the lower half
+};
+
+SLUICE_INLINE UnsignedVec load(const Bf16Pair* from) {
+  UnsignedVec pairs;
+  std::memcpy(&pairs, from, sizeof pairs);
+  return pairs;
+}
+SLUICE_INLINE void store(Bf16Pair* to, UnsignedVec pairs) { std::memcpy(to, &pairs, sizeof pairs); }
+SLUICE_INLINE UnsignedVec pairs_of(Vec first, Vec second) {
+  return (bf16_bits(first) >> 16) | (bf16_bits(second) & 0xffff0000);
+}
+
+// sum + left * right, of pairs the sum of both products.
+SLUICE_INLINE Vec add_products(Vec sum, float left, Vec right) { return sum + left * right; }
+SLUICE_INLINE Vec add_products(Vec sum, Bf16Pair left, UnsignedVec right) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &left, sizeof bits);
+#if defined(__AVX512BF16__)  // the one instruction that vector extensions cannot say
+  const UnsignedVec all = UnsignedVec{} + bits;
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(all), reinterpret_cast<__m512bh>(right));
+#else
+  const auto as_float = [](UnsignedVec of_float) {
+    Vec value;
+    std::memcpy(&value, &of_float, sizeof value);
+    return value;
+  };
+  const UnsignedVec all = UnsignedVec{} + bits;
+  sum += as_float(all << 16) * as_float(right << 16);
+  return sum + as_float(all & 0xffff0000) * as_float(right & 0xffff0000);
+#endif
 }
 
 }  // namespace sluice::nn::kernels::SLUICE_ISA

@@ -10,15 +10,14 @@
 namespace sluice::nn::kernels::SLUICE_ISA {
 
 static constexpr Table make_table(const char* instruction_set) {
-  return {
-      .instruction_set = instruction_set,
-      .batch_norm = {batch_norm_kernels<float>(), batch_norm_kernels<Bf16>()},
-      .gelu = {{gelu_forward<float>, gelu_backward<float>}, {gelu_forward<Bf16>, gelu_backward<Bf16>}},
-      .attention = {{attention_padded, attention_scratch, attention_forward, attention_backward},
-                    {attention_padded, bf16_attention_scratch, bf16_attention_forward, bf16_attention_backward}},
-      .matrix = {transpose},
-      .winograd_2x2 = WinogradSteps<2>::table(),
-      .winograd_4x4 = WinogradSteps<4>::table()};
+  return {.instruction_set = instruction_set,
+          .batch_norm = {batch_norm_kernels<float>(), batch_norm_kernels<Bf16>()},
+          .gelu = {{gelu_forward<float>, gelu_backward<float>}, {gelu_forward<Bf16>, gelu_backward<Bf16>}},
+          .attention = {{attention_padded, attention_scratch, attention_forward, attention_backward},
+                        {attention_padded, bf16_attention_scratch, bf16_attention_forward, bf16_attention_backward}},
+          .matrix = {transpose},
+          .winograd_2x2 = {WinogradSteps<2, float>::table(), WinogradSteps<2, Bf16>::table()},
+          .winograd_4x4 = {WinogradSteps<4, float>::table(), WinogradSteps<4, Bf16>::table()}};
 }
 
 }  // namespace sluice::nn::kernels::SLUICE_ISA

@@ -11,7 +11,7 @@
 
 namespace sluice::nn::kernels::SLUICE_ISA {
 
-inline constexpr std::int64_t kFloatsOfLine = 16;  // of the cache
+inline constexpr std::int64_t kLineBytes = 64;  // of the cache
 inline constexpr std::int64_t kTilesAhead = 2;
 inline constexpr std::int64_t kPanel = kTileVectors * kLanes;  // columns of one strip of product()
 
@@ -40,13 +40,13 @@ struct TileOrigin {
 
 // A square of kSide x kSide values of a map: where they lie, and zeros outside of the map. Value (i, j) at channel c is
 // from[i][j][step[i][j] * c].
-template <int kSide>
+template <int kSide, typename T>
 struct TileValues {
-  const float* from[kSide][kSide];
+  const T* from[kSide][kSide];
   std::int64_t step[kSide][kSide];
 
-  SLUICE_INLINE TileValues(const WinogradMap& map, const float* data, const TileOrigin& at, int before) {
-    alignas(64) static constexpr float kZeros[kLanes] = {};
+  SLUICE_INLINE TileValues(const WinogradMap& map, const T* data, const TileOrigin& at, int before) {
+    alignas(64) static constexpr T kZeros[kLanes] = {};
     for (int i = 0; i < kSide; ++i) {
       const std::int64_t row = at.row + i - before;
       const bool has_row = row >= 0 && row < map.height;
@@ -65,8 +65,9 @@ struct TileValues {
 };
 
 // The same, all of them on the map.
+template <typename T>
 struct InnerValues {
-  const float* from;
+  const T* from;
   std::int64_t row_step, column_step;
 
   SLUICE_INLINE Vec operator()(int i, int j, std::int64_t channel) const {
@@ -75,27 +76,27 @@ struct InnerValues {
 };
 
 // body(values) with those of the square that starts `before` rows and columns before the tile.
-template <int kSide, typename Body>
-SLUICE_INLINE void with_values(const WinogradMap& map, const float* data, const TileOrigin& at, int before,
+template <int kSide, typename T, typename Body>
+SLUICE_INLINE void with_values(const WinogradMap& map, const T* data, const TileOrigin& at, int before,
                                const Body& body) {
   const std::int64_t row = at.row - before, column = at.column - before;
   if (row >= 0 && column >= 0 && row + kSide <= map.height && column + kSide <= map.width) {
-    const float* first = data + ((at.image * map.height + row) * map.width + column) * map.channels;
-    body(InnerValues{first, map.width * map.channels, map.channels});
+    const T* first = data + ((at.image * map.height + row) * map.width + column) * map.channels;
+    body(InnerValues<T>{first, map.width * map.channels, map.channels});
   } else {
-    body(TileValues<kSide>(map, data, at, before));
+    body(TileValues<kSide, T>(map, data, at, before));
   }
 }
 
 // What lies on the map of tile `tile` itself will be read soon: its rows are too short for the processor to foresee it
 // (input transform of F(4x4), 64 channels of 32x32: 2.45 -> 1.85 ms).
-template <int kOutputs>
-SLUICE_INLINE void fetch_tile(const WinogradMap& map, const float* data, std::int64_t tile) {
+template <int kOutputs, typename T>
+SLUICE_INLINE void fetch_tile(const WinogradMap& map, const T* data, std::int64_t tile) {
   const TileOrigin at(map, kOutputs, tile);
   for (std::int64_t row = at.row; row < at.row + kOutputs && row < map.height; ++row) {
-    const float* first = data + ((at.image * map.height + row) * map.width + at.column) * map.channels;
+    const T* first = data + ((at.image * map.height + row) * map.width + at.column) * map.channels;
     const std::int64_t columns = map.width - at.column < kOutputs ? map.width - at.column : kOutputs;
-    for (std::int64_t i = 0; i < columns * map.channels; i += kFloatsOfLine) __builtin_prefetch(first + i);
+    for (std::int64_t i = 0; i < columns * map.channels; i += kLineBytes / sizeof(T)) __builtin_prefetch(first + i);
   }
 }
 
@@ -151,20 +152,26 @@ SLUICE_INLINE void transform_square(const Get& get, const Put& put) {
   }
 }
 
+// Where there is no second tile.
+struct NoValues {
+  SLUICE_INLINE Vec operator()(int /*i*/, int /*j*/, std::int64_t /*channel*/) const { return Vec{}; }
+};
+
 // The steps of F(kOutputs x kOutputs, 3x3).
-template <int kOutputs>
+template <int kOutputs, typename T>
 struct WinogradSteps {
   using Filter = WinogradFilter<kOutputs>;
   static constexpr int kSide = kOutputs + 2, kPlanes = kSide * kSide;
+  static constexpr std::int64_t kDeep = kDepth<T>;
 
-  template <bool kInPanels>
-  static void input(const WinogradMap& map, const WinogradBlock& block, const float* x, float* v) {
-    const std::int64_t plane = winograd_plane(block.tiles, map.channels);
+  static void input(const WinogradMap& map, const WinogradBlock& block, const T* x, Operand<T>* v) {
+    const std::int64_t plane = kDeep * winograd_plane(block.tiles, map.channels / kDeep);
+    T* const numbers = reinterpret_cast<T*>(v);
     for (std::int64_t t = block.begin; t < block.end; ++t) {
       if (t + kTilesAhead < block.tiles) fetch_tile<kOutputs>(map, x, block.first + t + kTilesAhead);
       with_values<kSide>(map, x, TileOrigin(map, kOutputs, block.first + t), 1, [&](const auto& value) {
         for (std::int64_t c = 0; c < map.channels; c += kLanes) {
-          float* to = v + (kInPanels ? panel_offset(block.tiles, map.channels, t, c) : t * map.channels + c);
+          T* to = numbers + t * map.channels + c;
           transform_square<kSide, kSide, Filter::input>(
               [&](int i, int j) { return value(i, j, c); },
               [&](int i, int j, Vec result) { store(to + (i * kSide + j) * plane, result); });
@@ -173,12 +180,69 @@ struct WinogradSteps {
     }
   }
 
-  static void output(const WinogradMap& map, const WinogradBlock& block, const float* m, const float* bias, float* y) {
+  // body(first tile, its values, those of the tile behind it where operands are pairs) for each operand of a block.
+  template <int kFrom, typename Body>
+  static void for_tiles(const WinogradMap& map, const WinogradBlock& block, const T* data, int before,
+                        const Body& body) {
+    const auto origin = [&](std::int64_t t) { return TileOrigin(map, kOutputs, block.first + t); };
+    for (std::int64_t t = block.begin; t < block.end; t += kDeep) {
+      if (t + kTilesAhead < block.tiles) fetch_tile<kOutputs>(map, data, block.first + t + kTilesAhead);
+      with_values<kFrom>(map, data, origin(t), before, [&](const auto& first) {
+        if (kDeep == 1 || t + 1 == block.tiles) return body(t, first, NoValues{});
+        if constexpr (kDeep > 1) {
+          if (t + 1 + kTilesAhead < block.tiles) fetch_tile<kOutputs>(map, data, block.first + t + 1 + kTilesAhead);
+          with_values<kFrom>(map, data, origin(t + 1), before, [&](const auto& second) { body(t, first, second); });
+        }
+      });
+    }
+  }
+
+  // put(plane, .) of the operands at channel c.
+  template <int kFrom, void (*kTransform)(const Vec (&)[kFrom], Vec (&)[kSide]), typename Put>
+  SLUICE_INLINE static void transform_operands(const auto& first, const auto& second, std::int64_t c, const Put& put) {
+    if constexpr (kDeep == 1) {
+      transform_square<kFrom, kSide, kTransform>([&](int i, int j) { return first(i, j, c); },
+                                                 [&](int i, int j, Vec result) { put(i * kSide + j, result); });
+    } else {
+      Vec lower[kPlanes];
+      transform_square<kFrom, kSide, kTransform>([&](int i, int j) { return first(i, j, c); },
+                                                 [&](int i, int j, Vec result) { lower[i * kSide + j] = result; });
+      transform_square<kFrom, kSide, kTransform>(
+          [&](int i, int j) { return second(i, j, c); },
+          [&](int i, int j, Vec result) { put(i * kSide + j, pairs_of(lower[i * kSide + j], result)); });
+    }
+  }
+
+  static std::int64_t operand_rows(std::int64_t tiles) { return (tiles + kDeep - 1) / kDeep; }
+
+  static void input_in_panels(const WinogradMap& map, const WinogradBlock& block, const T* x, Operand<T>* v) {
+    const std::int64_t rows = operand_rows(block.tiles), plane = winograd_plane(rows, map.channels);
+    for_tiles<kSide>(map, block, x, 1, [&](std::int64_t t, const auto& first, const auto& second) {
+      for (std::int64_t c = 0; c < map.channels; c += kLanes) {
+        Operand<T>* to = v + panel_offset(rows, map.channels, t / kDeep, c);
+        transform_operands<kSide, Filter::input>(first, second, c,
+                                                 [&](int i, auto result) { store(to + i * plane, result); });
+      }
+    });
+  }
+
+  static void output_gradient(const WinogradMap& map, const WinogradBlock& block, const T* grad, Operand<T>* z) {
+    const std::int64_t plane = winograd_plane(operand_rows(block.tiles), map.channels);
+    for_tiles<kOutputs>(map, block, grad, 0, [&](std::int64_t t, const auto& first, const auto& second) {
+      for (std::int64_t c = 0; c < map.channels; c += kLanes) {
+        Operand<T>* to = z + t / kDeep * map.channels + c;
+        transform_operands<kOutputs, Filter::output_gradient>(
+            first, second, c, [&](int i, auto result) { store(to + i * plane, result); });
+      }
+    });
+  }
+
+  static void output(const WinogradMap& map, const WinogradBlock& block, const float* m, const float* bias, T* y) {
     const std::int64_t plane = winograd_plane(block.tiles, map.channels);
     for (std::int64_t t = block.begin; t < block.end; ++t) {
       const TileOrigin at(map, kOutputs, block.first + t);
       const std::int64_t rows = map.height - at.row, columns = map.width - at.column;
-      float* first = y + ((at.image * map.height + at.row) * map.width + at.column) * map.channels;
+      T* first = y + ((at.image * map.height + at.row) * map.width + at.column) * map.channels;
       for (std::int64_t c = 0; c < map.channels; c += kLanes) {
         const Vec offset = bias == nullptr ? Vec{} : load(bias + c);
         const float* from = m + t * map.channels + c;
@@ -191,34 +255,23 @@ struct WinogradSteps {
     }
   }
 
-  static void output_gradient(const WinogradMap& map, const WinogradBlock& block, const float* grad, float* z) {
-    const std::int64_t plane = winograd_plane(block.tiles, map.channels);
-    for (std::int64_t t = block.begin; t < block.end; ++t) {
-      if (t + kTilesAhead < block.tiles) fetch_tile<kOutputs>(map, grad, block.first + t + kTilesAhead);
-      with_values<kOutputs>(map, grad, TileOrigin(map, kOutputs, block.first + t), 0, [&](const auto& value) {
-        for (std::int64_t c = 0; c < map.channels; c += kLanes) {
-          float* to = z + t * map.channels + c;
-          transform_square<kOutputs, kSide, Filter::output_gradient>(
-              [&](int i, int j) { return value(i, j, c); },
-              [&](int i, int j, Vec result) { store(to + (i * kSide + j) * plane, result); });
-        }
-      });
-    }
-  }
-
   static void weights(const WinogradWeights& shape, const float* weight, std::int64_t begin, std::int64_t end,
-                      float* u) {
-    const std::int64_t plane = winograd_plane(shape.rows, shape.columns);
+                      Operand<T>* u) {
+    const std::int64_t operands = shape.rows / kDeep, plane = winograd_plane(operands, shape.columns);
     for (std::int64_t first = begin; first < end; first += kLanes) {
       const std::int64_t rows = end - first < kLanes ? end - first : kLanes;
       for (std::int64_t c = 0; c < shape.columns; c += kLanes) {
         alignas(64) Taps taps[kLanes];
         load_taps(shape, weight + first * shape.row_stride + c * shape.column_stride, rows, taps);
-        for (std::int64_t r = 0; r < rows; ++r) {
-          float* to = u + panel_offset(shape.rows, shape.columns, first + r, c);
-          transform_square<3, kSide, Filter::weight>(
-              [&](int i, int j) { return load(taps[r][shape.rotated ? 8 - (3 * i + j) : 3 * i + j]); },
-              [&](int i, int j, Vec result) { store(to + (i * kSide + j) * plane, result); });
+        const auto taps_of = [&](std::int64_t r) {
+          return [&shape, &taps, r](int i, int j, std::int64_t /*channel*/) {
+            return load(taps[r][shape.rotated ? 8 - (3 * i + j) : 3 * i + j]);
+          };
+        };
+        for (std::int64_t r = 0; r < rows; r += kDeep) {
+          Operand<T>* to = u + panel_offset(operands, shape.columns, (first + r) / kDeep, c);
+          transform_operands<3, Filter::weight>(taps_of(r), taps_of(r + kDeep - 1), 0,
+                                                [&](int i, auto result) { store(to + i * plane, result); });
         }
       }
     }
@@ -240,38 +293,40 @@ struct WinogradSteps {
     }
   }
 
-  static void products(std::int64_t tiles, std::int64_t inner, std::int64_t columns, const float* v, const float* u,
-                       float* m) {
+  static void products(std::int64_t tiles, std::int64_t inner, std::int64_t columns, const Operand<T>* v,
+                       const Operand<T>* u, float* m) {
+    const std::int64_t operands = inner / kDeep;
     for (int i = 0; i < kPlanes; ++i) {
-      const Matrix left{v + i * winograd_plane(tiles, inner), inner, 1};
-      const float* right = u + i * winograd_plane(inner, columns);
+      const Matrix<Operand<T>> left{v + i * winograd_plane(tiles, operands), operands, 1};
+      const Operand<T>* right = u + i * winograd_plane(operands, columns);
       float* to = m + i * winograd_plane(tiles, columns);
       for (std::int64_t j = 0; j < columns; j += kPanel) {
         const std::int64_t width = panel_width(columns, j);
-        product(tiles, width, inner, left, right + j * inner, width, to + j, columns);
+        product(tiles, width, operands, left, right + j * operands, width, to + j, columns);
       }
     }
   }
 
   static std::int64_t panels(std::int64_t columns) { return (columns + kPanel - 1) / kPanel; }
 
-  static void weight_products(const WinogradWeights& shape, std::int64_t tiles, const float* z, const float* v,
-                              std::int64_t piece, bool add, float* grad_u) {
+  static void weight_products(const WinogradWeights& shape, std::int64_t tiles, const Operand<T>* z,
+                              const Operand<T>* v, std::int64_t piece, bool add, float* grad_u) {
     const std::int64_t i = piece / panels(shape.columns);
     const std::int64_t j = piece % panels(shape.columns) * kPanel, width = panel_width(shape.columns, j);
-    const Matrix left{z + i * winograd_plane(tiles, shape.rows), 1, shape.rows};
-    const float* right = v + i * winograd_plane(tiles, shape.columns) + j * tiles;
+    const std::int64_t operands = operand_rows(tiles);
+    const Matrix<Operand<T>> left{z + i * winograd_plane(operands, shape.rows), 1, shape.rows};
+    const Operand<T>* right = v + i * winograd_plane(operands, shape.columns) + j * operands;
     float* to = grad_u + i * winograd_plane(shape.rows, shape.columns) + j;
     if (add) {
-      product<Into::kSum>(shape.rows, width, tiles, left, right, width, to, shape.columns);
+      product<Into::kSum>(shape.rows, width, operands, left, right, width, to, shape.columns);
     } else {
-      product<Into::kEmpty>(shape.rows, width, tiles, left, right, width, to, shape.columns);
+      product<Into::kEmpty>(shape.rows, width, operands, left, right, width, to, shape.columns);
     }
   }
 
-  static constexpr WinogradKernels table() {
-    return {kOutputs, kPlanes,         input<false>,    input<true>, weights,        products,
-            output,   output_gradient, weight_products, panels,      weight_gradient};
+  static constexpr WinogradKernels<T> table() {
+    return {kOutputs, kPlanes,         input,           input_in_panels, weights,        products,
+            output,   output_gradient, weight_products, panels,          weight_gradient};
   }
 };
 
