@@ -149,10 +149,26 @@ class TuneTest(tuning_case.TuningCase):
         self.assertAlmostEqual(predicted["step_ms"], plan["step_s"] * 1e3, delta=1e-6)
         self.assertAlmostEqual(predicted["error"], predicted["step_ms"] / summary["step_ms_of_last_plan"] - 1, delta=1e-9)
         self.assertEqual(list(predicted["device_bytes"].values()), [device["bytes"] for device in plan["devices"]])
-        peaks = summary["peak_memory_bytes"]
+        peaks = predicted["measured_device_bytes"]
         errors = [size / peaks[name] - 1 for name, size in predicted["device_bytes"].items()]
         self.assertAlmostEqual(predicted["memory_error"], max(errors, key=abs), delta=1e-9)
         self.assertIn("predicted by the profile", done.stderr)
+
+    def test_the_memory_that_a_run_compares_is_that_of_its_steps_not_of_an_evaluation(self):
+        known = self.configuration("known", pipeline={"cost_cache": str(self.folder / "cache")})
+        cli.must_run("profile", known, "--out", self.folder / "known.json")
+        sets = ("--set", "train.steps=12", "--set", "train.warmup_steps=0", "--set", "data.samples=2000")
+
+        def run(name, *more):
+            return json.loads(cli.must_run("train", known, *sets, *more, "--run-dir", self.folder / name, "--json").stdout)
+
+        small = run("small", "--set", "train.eval_batch=1")
+        large = run("large", "--set", "train.eval_batch=2000")
+        self.assertGreater(large["peak_memory_bytes"]["cpu:0"], 2 * small["peak_memory_bytes"]["cpu:0"])
+        self.assertEqual(small["predicted"]["measured_device_bytes"]["cpu:0"], small["peak_memory_bytes"]["cpu:0"])
+        for name, bytes_held in small["predicted"]["measured_device_bytes"].items():
+            # A neighbour gives back what it was lent sooner or later.
+            self.assertLess(abs(large["predicted"]["measured_device_bytes"][name] / bytes_held - 1), 0.3)
 
     def cluster(self, profile, *words):
         return json.loads(cli.must_run("simulate", self.config, "--profile", profile, "--json", *words).stdout)
