@@ -88,7 +88,7 @@ class Reporter {
   std::optional<Prediction> prediction_;        // of the last plan
   // When the first evaluation began, which may take more than a step; nothing: there was none.
   std::optional<nlohmann::ordered_json> peaks_of_steps_;
-  int plans_ = 0;                               // told so far: peaks of memory are of all of them
+  int plans_ = 0;  // told so far: peaks of memory are of all of them
   profiler::NetworkSampler network_;
 };
 
