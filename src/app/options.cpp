@@ -1,8 +1,11 @@
 #include "app/options.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -10,6 +13,16 @@
 #include "train/peers.h"
 
 namespace sluice::app {
+namespace {
+
+// NaN where it is none.
+double number_of(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  return text.empty() || *end != '\0' ? std::numeric_limits<double>::quiet_NaN() : number;
+}
+
+}  // namespace
 
 void ConfigArguments::add_to(CLI::App& command, bool required) {
   command
@@ -65,6 +78,25 @@ void print_out(const std::string& text) {
 }
 
 std::string not_empty(const std::string& value) { return value.empty() ? "must not be empty" : ""; }
+
+std::string positive(const std::string& value) {
+  const double number = number_of(value);
+  return std::isfinite(number) && number > 0 ? "" : concat("'", value, "' is no finite number above 0");
+}
+
+std::string not_negative(const std::string& value) {
+  const double number = number_of(value);
+  return std::isfinite(number) && number >= 0 ? "" : concat("'", value, "' is no finite number of 0 or more");
+}
+
+CLI::Validator within(double least, double most) {
+  const std::string bounds = concat(least, " to ", most);
+  const auto refuse = [=](const std::string& value) {
+    const double number = number_of(value);
+    return number >= least && number <= most ? "" : concat("'", value, "' is not in range ", bounds);
+  };
+  return {refuse, concat("in [", least, " - ", most, "]")};
+}
 
 std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, const char* const* argv) {
   constexpr auto kHelp = "; see `sluice --help` and `sluice COMMAND --help`";

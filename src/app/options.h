@@ -43,6 +43,11 @@ void print_out(const std::string& text);
 // A check for options: "" is what an unset shell variable leaves.
 [[nodiscard]] std::string not_empty(const std::string& value);
 
+// Checks for options with a number: finite and above 0, or 0, too; or within bounds, which NaN is not.
+[[nodiscard]] std::string positive(const std::string& value);
+[[nodiscard]] std::string not_negative(const std::string& value);
+[[nodiscard]] CLI::Validator within(double least, double most);
+
 // What was wrong on the command line, with the nearest sub-command where its name is unknown.
 [[nodiscard]] std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error, int argc,
                                                const char* const* argv);

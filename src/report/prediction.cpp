@@ -13,16 +13,17 @@ using nlohmann::ordered_json;
 
 std::string percent_off(double error) { return concat(error < 0 ? "" : "+", fixed(100 * error, 1), " %"); }
 
-// Of the device whose prediction is furthest off.
-std::optional<double> memory_error(const Prediction& prediction, const ordered_json& peaks) {
+// What the devices held beside what was predicted, and of the device whose prediction is furthest off how far.
+void add_memory(ordered_json& fields, const Prediction& prediction, const ordered_json& peaks) {
   std::optional<double> worst;
   for (const auto& [device, bytes] : prediction.device_bytes) {
     const auto peak = number_at(peaks, device);
     if (!peak || *peak <= 0) continue;
+    fields["measured_device_bytes"][device] = peaks.at(device);
     const double error = static_cast<double>(bytes) / *peak - 1;
     if (!worst || std::abs(error) > std::abs(*worst)) worst = error;
   }
-  return worst;
+  if (worst) fields["memory_error"] = *worst;
 }
 
 }  // namespace
@@ -40,7 +41,7 @@ ordered_json prediction_fields(const std::optional<Prediction>& prediction, cons
   }
   if (prediction && !prediction->device_bytes.empty()) {
     fields["device_bytes"] = prediction->device_bytes;
-    if (const auto error = memory_error(*prediction, measured.device_bytes)) fields["memory_error"] = *error;
+    add_memory(fields, *prediction, measured.device_bytes);
   }
   return fields;
 }

@@ -24,11 +24,11 @@ struct Prediction {
 struct MeasuredRun {
   std::optional<double> step_ms;        // mean
   std::optional<double> by_stages_ms;   // StageTimes::step_s()
-  nlohmann::ordered_json device_bytes;  // peaks, by device
+  nlohmann::ordered_json device_bytes;  // peaks of training steps, by device
 };
 
 // "predicted" of a summary: step_ms, by, error (of the step, relative), by_stages_ms, stages_error, device_bytes,
-// memory_error (of the device that is furthest off). Null where nothing is known.
+// measured_device_bytes, memory_error (of the device that is furthest off). Null where nothing is known.
 [[nodiscard]] nlohmann::ordered_json prediction_fields(const std::optional<Prediction>& prediction,
                                                        const MeasuredRun& measured);
 

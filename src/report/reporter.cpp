@@ -90,6 +90,7 @@ void Reporter::step(const StepRecord& record, const StepSpans& spans, bool ends_
   const ordered_json fields = step_fields(record, network, facts_);
   const StepReport report{record, spans, fields, network, seconds_left(record.step), ends_interval};
   for (const auto& sink : sinks_) sink->step(report);
+  if (record.evaluation_follows && !peaks_of_steps_) peaks_of_steps_ = peak_memory(facts_);
   if (epoch_is_over_ && !record.evaluation_follows) end_epoch(nullptr);
 }
 
@@ -140,7 +141,7 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
   if (const auto of_plan = step_ms_of_plan()) fields["step_ms_of_last_plan"] = *of_plan;
   if (is_known) fields["breakdown_of_last_plan"] = mean_breakdown(of_plan_.places);
   fields.update(summary_fields(totals_, is_known ? &advice : nullptr, last_eval_, facts_));
-  fields["predicted"] = predicted_fields(fields["peak_memory_bytes"]);
+  fields["predicted"] = predicted_fields(peaks_of_steps_.value_or(fields["peak_memory_bytes"]));
   const auto train_loss = last_step_ ? std::optional(epoch_.loss()) : std::nullopt;
   for (const auto& sink : sinks_)
     sink->summary({outcome, steps_done, wall_s, totals_, advice, train_loss, last_eval_, fields});

@@ -86,7 +86,9 @@ class Reporter {
   RunTotals of_plan_, settled_;
   StageTimes stages_of_plan_, settled_stages_;  // likewise
   std::optional<Prediction> prediction_;        // of the last plan
-  int plans_ = 0;                               // told so far: peaks of memory are of all of them
+  // When the first evaluation began, which may take more than a step; nothing: there was none.
+  std::optional<nlohmann::ordered_json> peaks_of_steps_;
+  int plans_ = 0;  // told so far: peaks of memory are of all of them
   profiler::NetworkSampler network_;
 };
 

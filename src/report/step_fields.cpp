@@ -98,15 +98,6 @@ ordered_json noise_summary(const tune::NoiseScale& noise, double cost_percent) {
           {"cost_percent", cost_percent}};
 }
 
-ordered_json peak_memory(const RunFacts& facts) {
-  ordered_json bytes{{"process", peak_process_memory()}};
-  for (const device::Device& device : facts.used_devices) {
-    if (const auto peak = device::peak_bytes(device)) bytes[device::to_string(device)] = *peak;
-  }
-  for (const auto& [kind, size] : facts.memory) bytes[kind] = size;
-  return bytes;
-}
-
 // What lay on each device when it held most; of CPU devices, where that is counted.
 ordered_json peak_memory_by_kind(const RunFacts& facts) {
   ordered_json devices = ordered_json::object();
@@ -120,6 +111,15 @@ ordered_json peak_memory_by_kind(const RunFacts& facts) {
 }
 
 }  // namespace
+
+ordered_json peak_memory(const RunFacts& facts) {
+  ordered_json bytes{{"process", peak_process_memory()}};
+  for (const device::Device& device : facts.used_devices) {
+    if (const auto peak = device::peak_bytes(device)) bytes[device::to_string(device)] = *peak;
+  }
+  for (const auto& [kind, size] : facts.memory) bytes[kind] = size;
+  return bytes;
+}
 
 ordered_json step_fields(const StepRecord& record, const profiler::NetworkRates* network, const RunFacts& facts) {
   ordered_json fields{{"step", record.step},       {"epoch", record.epoch},

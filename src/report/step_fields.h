@@ -18,6 +18,9 @@ namespace sluice::report {
 
 struct WorkerPush;
 
+// Bytes: of the process, of each device (the most that it has held so far), and by kind.
+[[nodiscard]] nlohmann::ordered_json peak_memory(const RunFacts& facts);
+
 // Milliseconds by field, in the order of the records: the columns that add up to the step, and parts of them.
 [[nodiscard]] std::vector<std::pair<std::string, double>> times_of(const profiler::PlaceBreakdown& place);
 

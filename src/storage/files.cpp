@@ -126,6 +126,8 @@ void check_output(const char* option, const fs::path& out, const std::vector<fs:
     if (fs::equivalent(input, out, ignored))
       throw ConfigError(concat(option, " ", out.string(), " is a file to read; give it another name"));
   }
+  if (fs::exists(out, ignored) && !fs::is_regular_file(out, ignored))
+    throw StorageError(concat(option, " ", out.string(), " is not a regular file; give the name of a file"));
   const fs::path folder = fs::absolute(out).parent_path();
   if (fs::exists(folder / "state.json", ignored))
     throw ConfigError(concat(option, " ", out.string(), " is inside a checkpoint; write elsewhere"));

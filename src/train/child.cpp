@@ -2,7 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,13 +10,18 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/file_descriptor.h"
+#include "train/stop_signal.h"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX has it in no header
 
@@ -41,6 +46,19 @@ std::vector<char*> environment_of_one() {
   return kept;
 }
 
+// What the new process does between fork and exec, where only async-signal-safe calls are allowed.
+[[noreturn]] void become(char* const* arguments, char* const* environment, int said, pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(EXIT_FAILURE);  // it was gone before
+  const int none = ::open("/dev/null", O_RDWR);
+  ::dup2(none, STDIN_FILENO);
+  ::dup2(none, STDOUT_FILENO);
+  ::dup2(said, STDERR_FILENO);
+  if (none > STDERR_FILENO) ::close(none);
+  ::execve("/proc/self/exe", arguments, environment);
+  ::_exit(EXIT_FAILURE);
+}
+
 pid_t start(const std::vector<std::string>& words, int said) {
   std::vector<std::string> copies{"sluice"};
   copies.insert(copies.end(), words.begin(), words.end());
@@ -48,39 +66,65 @@ pid_t start(const std::vector<std::string>& words, int said) {
   for (std::string& word : copies) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   std::vector<char*> environment = environment_of_one();
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, said, STDERR_FILENO);
-  pid_t child = 0;
-  const int error = ::posix_spawn(&child, "/proc/self/exe", &actions, nullptr, arguments.data(), environment.data());
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (error != 0)
-    throw PeerError(concat("cannot start another process: ", std::generic_category().message(error),
+  const pid_t parent = ::getpid(), child = ::fork();
+  if (child == 0) become(arguments.data(), environment.data(), said, parent);
+  if (child < 0)
+    throw PeerError(concat("cannot start another process: ", std::generic_category().message(errno),
                            "; raise the limit on processes (ulimit -u) or free memory"));
   return child;
 }
 
-// Reads until the other end is closed or the time is over; false: it is over.
-bool listen(int said, double limit_s, std::string& text) {
+enum class Heard : std::uint8_t { kAll, kTimeIsOver, kStop };
+
+// Reads until the other end is closed, the time is over, or we are asked to stop.
+Heard listen(int said, double limit_s, std::string& text) {
   const Nanoseconds begin = now_ns();
   std::array<char, 4096> part{};
   while (to_s(now_ns() - begin) < limit_s) {
+    if (StopSignal::requested()) return Heard::kStop;
     pollfd ready{.fd = said, .events = POLLIN, .revents = 0};
     if (::poll(&ready, 1, kLook_ms) <= 0) continue;
     const ssize_t count = ::read(said, part.data(), part.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return true;
+    if (count <= 0) return Heard::kAll;
     text.append(part.data(), static_cast<std::size_t>(count));
     if (text.size() > 2 * kMostKept) text.erase(0, text.size() - kMostKept);
   }
-  return false;
+  return Heard::kTimeIsOver;
+}
+
+// "2026-11-26 15:22:14.389 error   no room" -> "no room"
+std::string without_date_and_level(const std::string& line) {
+  constexpr std::string_view kDate = "dddd-dd-dd dd:dd:dd.ddd ";
+  const auto is_of_date = [](char c, char form) { return form == 'd' ? c >= '0' && c <= '9' : c == form; };
+  if (line.size() <= kDate.size() || !std::ranges::equal(line.substr(0, kDate.size()), kDate, is_of_date)) return line;
+  const std::size_t level_end = line.find(' ', kDate.size());
+  const std::size_t words = line.find_first_not_of(' ', level_end);
+  return words == std::string::npos ? line : line.substr(words);
 }
 
 std::string last_line(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
-  return text.substr(text.rfind('\n') + 1);
+  return without_date_and_level(text.substr(text.rfind('\n') + 1));
+}
+
+// What a process that a signal has ended could not say itself.
+void tell_of_signal(int signal, ChildEnd& end) {
+  const bool asks = signal == SIGINT || signal == SIGTERM || signal == SIGHUP, kills = signal == SIGKILL;
+  const ExitCode code = kills ? ExitCode::kOutOfMemory : asks ? ExitCode::kInterrupted : ExitCode::kBug;
+  end.exit_code = static_cast<int>(code);
+  const std::string said =
+      std::exchange(end.last_words, concat("signal ", signal, " (", ::strsignal(signal), ") ended its process"));
+  if (kills)
+    end.last_words += ", as the kernel does where memory runs out; free some, or use a smaller train.global_batch";
+  if (code == ExitCode::kBug) end.last_words += concat("; please report it, with what it said last: ", said);
+}
+
+int status_of_ended(pid_t child) {
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
 }
 
 }  // namespace
@@ -91,16 +135,19 @@ ChildEnd run_child(const std::vector<std::string>& words, double limit_s) {
     throw PeerError("cannot make a pipe to another process; raise the limit on open files (ulimit -n)");
   const FileDescriptor ours(ends[0]);
   FileDescriptor theirs(ends[1]);
+  const StopSignal stop;
   const pid_t child = start(words, theirs.get());
   theirs.reset();
   std::string text;
-  ChildEnd end{.timed_out = !listen(ours.get(), limit_s, text)};
-  if (end.timed_out) ::kill(child, SIGKILL);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  end.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  end.last_words = last_line(std::move(text));
+  const Heard heard = listen(ours.get(), limit_s, text);
+  if (heard != Heard::kAll) ::kill(child, SIGKILL);
+  const int status = status_of_ended(child);
+  if (StopSignal::requested())
+    throw InterruptedError(concat("stopped by ", StopSignal::name(), " before the end; nothing was written"));
+  ChildEnd end{.exit_code = WEXITSTATUS(status),
+               .timed_out = heard == Heard::kTimeIsOver,
+               .last_words = last_line(std::move(text))};
+  if (WIFSIGNALED(status) && !end.timed_out) tell_of_signal(WTERMSIG(status), end);
   return end;
 }
 

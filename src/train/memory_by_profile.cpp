@@ -11,9 +11,11 @@ namespace sluice::train {
 namespace {
 
 bool counts_memory(const profiler::LayerProfile& profile) {
-  return std::ranges::any_of(profile.layers, [](const profiler::MeasuredLayer& layer) {
-    return layer.cost.working.forward != AffineBytes{} && !layer.bytes.empty();
-  });
+  const auto takes_memory = [](const profiler::MeasuredLayer& layer) {
+    return layer.cost.working.forward != AffineBytes{};
+  };
+  const auto has_sizes = [](const profiler::MeasuredLayer& layer) { return !layer.bytes.empty(); };
+  return std::ranges::any_of(profile.layers, takes_memory) && std::ranges::all_of(profile.layers, has_sizes);
 }
 
 }  // namespace

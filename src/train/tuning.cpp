@@ -88,6 +88,7 @@ class Profiles {
     return all_.back();
   }
   [[nodiscard]] int threads_of(int places) const { return of_places(places).fingerprint.threads_per_device; }
+  [[nodiscard]] int fewest_threads() const { return all_.back().fingerprint.threads_per_device; }
 
  private:
   std::vector<LayerProfile> all_;
@@ -147,6 +148,27 @@ Profiles profiles_for(const config::Config& config, const TuneOptions& options, 
   return Profiles(std::move(all));
 }
 
+// As many as the profiles say something of: where devices share the cores, of more of them each has fewer threads.
+int places_of(const config::Config& config, const Profiles& profiles, int places) {
+  if (!on_cpu(config) || config.device.threads > 0) return places;
+  const int cores = profiles.any().fingerprint.cores, threads = profiles.fewest_threads();
+  int most = places;
+  while (most > 1 && std::max(1, cores / most) < threads) --most;
+  if (most < places)
+    log_warning(concat("no profile is of fewer than ", counted(threads, "thread"), " a device: plans of more than ",
+                       counted(most, "device"), " are left out; leave --profile out to have them measured"));
+  return most;
+}
+
+// One that was edited, or is of another version, may have other layers.
+void check_layers(const LayerProfile& profile) {
+  const models::Model model = models::make_without_values(models::ModelOptions(profile.fingerprint.model));
+  if (model.layers.size() != profile.layers.size())
+    throw ConfigError(concat("the profile has ", counted(std::ssize(profile.layers), "layer"), ", but ",
+                             profile.fingerprint.model.name, " has ", model.layers.size(),
+                             "; measure again with `sluice profile`"));
+}
+
 bool keeps(const TuneOptions& options, const char* key) {
   return std::ranges::find(options.keep, key) != options.keep.end();
 }
@@ -198,6 +220,14 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
   return space;
 }
 
+// The commonest reason may be one of plans that nobody wants.
+std::string why_no_plan(const std::vector<tune::Refusal>& refusals) {
+  if (refusals.empty()) return "no plan runs: there is none to choose from";
+  std::vector<std::string> reasons;
+  for (const tune::Refusal& refusal : refusals) reasons.push_back(concat(refusal.why, " (", refusal.count, ")"));
+  return concat("no plan runs: ", join(reasons, ", "));
+}
+
 std::vector<tune::PlanRun> runs_of(const std::vector<VerifiedPlan>& verified) {
   std::vector<tune::PlanRun> runs;
   for (const VerifiedPlan& one : verified)
@@ -247,6 +277,9 @@ void check_can_tune(const config::Config& config, const TuneOptions& options) {
     throw ConfigError(
         R"(pipeline.recompute is a list for the stages of one plan, and tune looks for another; write "auto", )"
         R"("none" or "layer")");
+  const config::DeviceList& list = config.device.list;
+  const std::vector<std::string> devices = list.names.empty() ? std::vector{list.choice} : list.names;
+  (void)device::choose_devices(devices, static_cast<int>(devices.size()));  // they are there
   for (const std::string& key : options.keep) {
     if (std::ranges::find(tuned_keys(), key) == tuned_keys().end())
       throw ConfigError(concat("--keep ", key, " is no key that tune changes; they are ", join(tuned_keys(), ", ")));
@@ -316,6 +349,8 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   const Nanoseconds begin = now_ns();
   TuneResult result{.places = count_places(configured)};
   const Profiles profiles = profiles_for(with_largest_batch(configured, options), options, result.places);
+  result.places = places_of(configured, profiles, result.places);
+  check_layers(profiles.any());
   config::Config config = configured;
   if (options.batch.is_allowed) {
     result.batch = tune_batch(configured, options.batch, batch_search(configured, options, profiles, result.places));
@@ -325,10 +360,7 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   result.search =
       tune::search_plans(space_of(config, options, profiles, result.places),
                          {.seconds = kSearchShare * options.budget_s, .clock = [] { return to_s(now_ns()); }});
-  if (result.search.best.empty()) {
-    throw ConfigError(concat("no plan runs: ", result.search.refusals.empty() ? "there is none to choose from"
-                                                                              : result.search.refusals.front().why));
-  }
+  if (result.search.best.empty()) throw ConfigError(why_no_plan(result.search.refusals));
   result.verified = verify(config, result.search, profiles, options, begin);
   result.refit = tune::refit_of(runs_of(result.verified));
   result.chosen = choose(result.search, result.verified);

@@ -58,6 +58,7 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
       },
       print.model, config.model);
   require_same("train.precision", print.precision, config.train.precision);
+  require_same("train.optimizer", print.optimizer, config.train.optimizer);
   require_same("pipeline.batch_norm", print.batch_norm, config.pipeline.batch_norm);
   if (!is_of_cpu(profile)) return;
   const int threads = threads_of(config, profile);

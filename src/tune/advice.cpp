@@ -347,11 +347,11 @@ std::optional<Advice> skew_advice(const AdviceInput& input) {
       late / input.step};
 }
 
-// more_chunks: another rule asks for them, so that this one must not ask for fewer.
+// more_chunks: another rule asks for them, so that this one must not ask for fewer; nor of a number that was measured.
 std::optional<Advice> idle_advice(const AdviceInput& input, bool more_chunks) {
   const double idle = mean_of(input.devices, &DeviceSeconds::other);
   const double gain = idle / input.step / 2;  // half as many kernels, for twice the samples or half the chunks
-  const bool fewer = input.plan.chunks > 1 && !more_chunks;
+  const bool fewer = input.plan.chunks > 1 && !more_chunks && !input.chunks_are_measured;
   return Advice{concat("the devices idle ", ms(idle), " of ", ms(input.step), " (", percent(idle / input.step),
                        ") between their work, waiting for none of the above, as many small operations make them do: ",
                        fewer ? concat("half the ", input.plan.chunks,

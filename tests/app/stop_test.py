@@ -91,6 +91,48 @@ class StopTest(StopCase):
                 self.assertIn("was stopped by SIGTERM before the first step", cli.error_of(done[1 - rank]))
                 self.assertFalse(run_dir.exists())
 
+    def tune_and_its_child(self, scratch):
+        """A tuner whose child measures for long, and the child's process id."""
+        scratch.mkdir(exist_ok=True)
+        process = cli.start("tune", self.slow_to_plan(), "--out", self.folder / "tuned.toml",
+                            env={**cli.environment_without_launchers(), "TMPDIR": str(scratch)})
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        cli.wait_until(lambda: children.read_text().split(), process)
+        return process, int(children.read_text().split()[0])
+
+    def is_running(self, pid):
+        try:
+            return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+    def test_a_signal_ends_tune_with_its_child_and_leaves_nothing(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number.name):
+                scratch = self.folder / "scratch"
+                process, child = self.tune_and_its_child(scratch)
+                done = cli.stop(process, number)
+                self.assertEqual(done.returncode, 130, done.stderr)
+                self.assertIn(f"stopped by {number.name} before the end; nothing was written", cli.error_of(done))
+                self.assertFalse(self.is_running(child))
+                self.assertEqual(list(scratch.iterdir()), [])
+
+    def test_a_child_does_not_outlive_a_tuner_that_was_killed(self):
+        process, child = self.tune_and_its_child(self.folder / "scratch")
+        process.kill()
+        process.communicate()
+        until = time.monotonic() + cli.PATIENCE_S
+        while self.is_running(child) and time.monotonic() < until:
+            time.sleep(0.05)
+        self.assertFalse(self.is_running(child))
+
+    def test_a_killed_child_is_told_by_its_signal(self):
+        process, child = self.tune_and_its_child(self.folder / "scratch")
+        os.kill(child, signal.SIGKILL)
+        done = cli.finish(process)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("measuring the layers failed: signal 9 (Killed) ended its process", cli.error_of(done))
+
     def test_planning_ends_within_its_budget_and_says_what_it_left_out(self):
         run_dir = self.folder / "run"
         config = self.configuration(train={"steps": 1}, pipeline={"chunks": "auto", "planning_budget_s": 1e-6})

@@ -43,8 +43,8 @@ class TuneBatchTest(tuning_case.TuningCase):
         (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
         return run
 
-    def tune(self, *words, config=None):
-        done = cli.must_run("tune", config or self.config, "--profile", self.profile(), "--verify", 0, "--out", self.out,
+    def tune(self, *words, config=None, profile=None):
+        done = cli.must_run("tune", config or self.config, "--profile", profile or self.profile(), "--verify", 0, "--out", self.out,
                             "--allow-batch-change", "--json", *words)
         return json.loads(done.stdout)
 
@@ -100,7 +100,9 @@ class TuneBatchTest(tuning_case.TuningCase):
     def test_adam_and_its_kin_take_the_square_root_of_the_gain(self):
         run = self.run_with_noise(300.0, 20.0)
         for optimizer, rule in (("momentum", "adascale"), ("adamw", "adamscale"), ("rmsprop", "adamscale")):
-            batch = self.tune("--noise-from", run, "--batches", "24:96", "--set", f"train.optimizer={optimizer}")["batch"]
+            profile, choice = self.folder / f"{optimizer}.json", ("--set", f"train.optimizer={optimizer}")
+            cli.must_run("profile", self.config, *choice, "--out", profile)
+            batch = self.tune("--noise-from", run, "--batches", "24:96", *choice, profile=profile)["batch"]
             self.assert_table(batch, 300.0, rule)
             self.assertIn(f'chosen by train.optimizer = "{optimizer}"', " ".join(batch["assumptions"]))
 

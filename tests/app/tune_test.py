@@ -6,6 +6,7 @@
 
 import json
 import math
+import os
 import statistics
 import tomllib
 import unittest
@@ -149,10 +150,26 @@ class TuneTest(tuning_case.TuningCase):
         self.assertAlmostEqual(predicted["step_ms"], plan["step_s"] * 1e3, delta=1e-6)
         self.assertAlmostEqual(predicted["error"], predicted["step_ms"] / summary["step_ms_of_last_plan"] - 1, delta=1e-9)
         self.assertEqual(list(predicted["device_bytes"].values()), [device["bytes"] for device in plan["devices"]])
-        peaks = summary["peak_memory_bytes"]
+        peaks = predicted["measured_device_bytes"]
         errors = [size / peaks[name] - 1 for name, size in predicted["device_bytes"].items()]
         self.assertAlmostEqual(predicted["memory_error"], max(errors, key=abs), delta=1e-9)
         self.assertIn("predicted by the profile", done.stderr)
+
+    def test_the_memory_that_a_run_compares_is_that_of_its_steps_not_of_an_evaluation(self):
+        known = self.configuration("known", pipeline={"cost_cache": str(self.folder / "cache")})
+        cli.must_run("profile", known, "--out", self.folder / "known.json")
+        sets = ("--set", "train.steps=12", "--set", "train.warmup_steps=0", "--set", "data.samples=2000")
+
+        def run(name, *more):
+            return json.loads(cli.must_run("train", known, *sets, *more, "--run-dir", self.folder / name, "--json").stdout)
+
+        small = run("small", "--set", "train.eval_batch=1")
+        large = run("large", "--set", "train.eval_batch=2000")
+        self.assertGreater(large["peak_memory_bytes"]["cpu:0"], 2 * small["peak_memory_bytes"]["cpu:0"])
+        self.assertEqual(small["predicted"]["measured_device_bytes"]["cpu:0"], small["peak_memory_bytes"]["cpu:0"])
+        for name, bytes_held in small["predicted"]["measured_device_bytes"].items():
+            # A neighbour gives back what it was lent sooner or later.
+            self.assertLess(abs(large["predicted"]["measured_device_bytes"][name] / bytes_held - 1), 0.3)
 
     def cluster(self, profile, *words):
         return json.loads(cli.must_run("simulate", self.config, "--profile", profile, "--json", *words).stdout)
@@ -187,6 +204,31 @@ class TuneTest(tuning_case.TuningCase):
         self.assertEqual(speedups[0], 1)
         self.assertGreater(max(speedups), 1)
 
+    def test_a_profile_of_many_threads_says_nothing_of_more_devices(self):
+        cores = len(os.sched_getaffinity(0))
+        shared = self.configuration("shared", device={"threads": 0}, pipeline={"stages": 1, "chunks": 1})
+        profile = self.folder / "shared.json"
+        cli.must_run("profile", shared, "--out", profile)
+        self.assertEqual(json.loads(profile.read_text(encoding="utf-8"))["fingerprint"]["threads_per_device"], cores)
+        done = cli.must_run("tune", shared, "--out", self.out, "--profile", profile, "--verify", 0, "--json")
+        for one in json.loads(done.stdout)["best"]:
+            self.assertEqual((one["plan"]["stages"], one["plan"]["replicas"]), (1, 1))
+        if cores > 1:
+            self.assertIn("plans of more than 1 device are left out", done.stderr)
+
+    def test_a_profile_without_a_layer_is_refused(self):
+        profile = json.loads(self.profile().read_text(encoding="utf-8"))
+        del profile["layers"][1]
+        edited = self.folder / "edited.json"
+        edited.write_text(json.dumps(profile), encoding="utf-8")
+        self.assert_refused(2, "has 3 layers, but toy_cnn has 4",
+                            words=("--out", self.out, "--profile", edited, "--verify", 0))
+        for layer in profile["layers"]:
+            layer["bytes"] = []
+        edited.write_text(json.dumps(profile), encoding="utf-8")
+        self.assert_refused(2, "has no memory of its layers", command=("memory",),
+                            words=("--profile", edited, "--limit", "1GiB"))
+
     def test_what_cannot_be_tuned_is_refused(self):
         profile = self.profile()
         self.assert_refused(2, "no key that tune changes", "pipeline.chunks", words=("--out", self.out, "--keep", "train.lr"))
@@ -198,9 +240,23 @@ class TuneTest(tuning_case.TuningCase):
                             if (self.folder / "no.json").write_text("{}") else ())
         self.assert_refused(2, "of 1 thread a device", "2", command=("simulate",),
                             words=("--profile", profile, "--set", "device.threads=2"))
+        self.assert_refused(2, "measured with train.optimizer momentum", "adam", command=("simulate",),
+                            words=("--profile", profile, "--set", "train.optimizer=adam"))
+        self.assert_refused(2, "CUDA", words=("--out", self.out, "--profile", profile, "--set", "device.list=['cuda:63','cuda:63']"))
+        for option in ("--bandwidth", "--inside-bandwidth", "--latency"):
+            self.assert_refused(2, f"{option}: 'nan' is no finite number", command=("simulate",),
+                                words=("--profile", profile, "--nodes", 4, option, "nan"))
+        self.assert_refused(2, "--budget: 'nan' is not in range 1 to", words=("--out", self.out, "--budget", "nan"))
+        for words in (("--bandwidth", 1), ("--noise", 1), ("--workers", 4)):
+            self.assert_refused(2, f"{words[0]} requires", command=("simulate",), words=("--profile", profile, *words))
         self.assert_refused(2, "no plan runs", "needs", words=("--out", self.out, "--profile", profile, "--verify", 0,
                                                                "--set", "device.memory_limit=2KiB"))
         self.assert_refused(2, "workers of its own pace", words=("--out", self.out, "--set", "replicas.sync=ps", "--set", "ps.workers=2"))
+        self.assert_refused(2, "no plan runs", "needs", words=("--out", self.out, "--profile", profile, "--verify", 0,
+                                                               "--memory", "2KiB"))
+        measuring = cli.run("tune", self.config, "--out", self.folder)
+        self.assertEqual(measuring.returncode, 8)
+        self.assertNotIn("measuring", measuring.stderr, "what cannot be written is known before")
         self.assert_refused(2, "--out", words=("--out", self.config, "--profile", profile))
         self.assertIn("toy_cnn", self.config.read_text(encoding="utf-8"), "an input was overwritten")
 

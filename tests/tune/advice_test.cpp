@@ -352,6 +352,10 @@ TEST(Idle, AsksForLargerKernelsAndDoesNotContradictTheChunks) {
   AdviceInput input = pipeline({0.5, 0.5});
   for (DeviceSeconds& stage : input.devices) stage.other = 0.2;
   EXPECT_NEAR(gain_of(advise(input), "half the 4 pipeline.chunks"), 0.1, 1e-12);
+  input.chunks_are_measured = true;
+  EXPECT_EQ(gain_of(advise(input), "half the"), 0) << "other numbers were tried and took longer";
+  EXPECT_NEAR(gain_of(advise(input), "twice the train.global_batch can save"), 0.1, 1e-12);
+  input.chunks_are_measured = false;
   for (DeviceSeconds& stage : input.devices) stage.fill = stage.drain = 0.1;
   const auto advice = advise(input);
   EXPECT_GT(gain_of(advice, "pipeline.chunks = 8"), 0);

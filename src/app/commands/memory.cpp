@@ -210,7 +210,7 @@ void add_memory(CLI::App& app) {
                     "Run the largest batch for two steps under the limit, in a process of its own, then a larger one");
   command->add_option("--budget", arguments->budget_s, "Seconds for these runs")
       ->type_name("S")
-      ->check(CLI::Range(1.0, 1e6))
+      ->check(within(1, 1e6))
       ->capture_default_str();
   arguments->output.add_to(*command);
   command->callback([arguments] { run_memory(*arguments); });

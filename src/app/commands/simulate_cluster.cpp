@@ -102,24 +102,27 @@ std::string elastic_text(const std::vector<tune::ElasticRow>& table) {
 
 void SimulateClusterArguments::add_to(CLI::App& command) {
   constexpr auto kGroup = "A cluster of such devices";
+  CLI::Option* const size =
+      command
+          .add_option("--nodes", nodes,
+                      "Nodes of the largest cluster; the table has clusters of 1, 2, 4, ... replicas up to it")
+          ->type_name("N")
+          ->group(kGroup)
+          ->check(CLI::Range(1, 100'000));
   const auto add = [&](const char* name, auto& value, const char* help, const char* unit) {
-    return command.add_option(name, value, help)->type_name(unit)->group(kGroup);
+    return command.add_option(name, value, help)->type_name(unit)->group(kGroup)->needs(size);
   };
-  add("--nodes", nodes, "Nodes of the largest cluster; the table has clusters of 1, 2, 4, ... replicas up to it", "N")
-      ->check(CLI::Range(1, 100'000));
   add("--devices", devices, "Devices of a node", "K")->check(CLI::Range(1, 1024))->capture_default_str();
   add("--bandwidth", bandwidth_gb, "Of a node's link to the others, in each direction; default: endless", "GB/s")
-      ->check(CLI::PositiveNumber);
-  add("--latency", latency_us, "Of a message between nodes", "us")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+      ->check(positive);
+  add("--latency", latency_us, "Of a message between nodes", "us")->check(not_negative)->capture_default_str();
   add("--inside-bandwidth", inside_bandwidth_gb, "Between two devices of a node; default: endless", "GB/s")
-      ->check(CLI::PositiveNumber);
+      ->check(positive);
   add("--inside-latency", inside_latency_us, "Of a message between two devices of a node", "us")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative)
       ->capture_default_str();
   add("--noise", noise, "Standard deviation of a replica's step, as a share of it: all wait for the slowest", "SHARE")
-      ->check(CLI::Range(0.0, 10.0))
+      ->check(within(0, 10))
       ->capture_default_str();
   add("--scaling", scaling, "weak: the samples of a replica stay; strong: the global batch stays", "KIND")
       ->check(CLI::IsMember({"weak", "strong"}))

@@ -75,10 +75,14 @@ std::string text_of_workers(const ps::UnevenRequest& request, const ps::UnevenRe
 
 void SimulateWorkersArguments::add_to(CLI::App& command) {
   constexpr auto kGroup = "Uneven workers of a parameter server, in virtual time (docs/parameter_server.md)";
+  CLI::Option* const policy =
+      command.add_option("--sync", request.sync, concat("One of: ", join(ps::uneven_sync_names(), ", ")))
+          ->type_name("POLICY")
+          ->group(kGroup);
+  for (const char* other : {"--set", "--profile", "--nodes"}) policy->excludes(command.get_option(other));
   const auto add = [&](const std::string& name, auto& value, const std::string& type, const std::string& help) {
-    return command.add_option(name, value, help)->type_name(type)->group(kGroup);
+    return command.add_option(name, value, help)->type_name(type)->group(kGroup)->needs(policy);
   };
-  add("--sync", request.sync, "POLICY", concat("One of: ", join(ps::uneven_sync_names(), ", ")));
   add("--workers", workers, "N", "Workers of the server");
   add("--base-batch", base_batch, "B", "Examples of a push; of amb at most so many");
   add("--seconds-per-example", request.seconds_per_example, "S[,S...]",

@@ -29,6 +29,7 @@ struct TuneArguments {
   train::TuneOptions tune;
   BatchArguments batch;
   std::vector<std::string> profiles;
+  std::string memory;
   std::string out = "tuned.toml";
 };
 
@@ -161,6 +162,7 @@ void run_tune_command(TuneArguments& arguments) {
   inputs.insert(inputs.end(), arguments.tune.profiles.begin(), arguments.tune.profiles.end());
   storage::check_output("--out", arguments.out, inputs);
   arguments.tune.batch = arguments.batch.parse();
+  if (!arguments.memory.empty()) arguments.config.sets.push_back(concat("device.memory_limit=", arguments.memory));
   const config::Config config = arguments.config.load();
   turn_fatal_writes_into_errors();
   const TuneResult result = train::tune_plan(config, arguments.tune);
@@ -192,8 +194,11 @@ void add_tune(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--budget", arguments->tune.budget_s, "Seconds for all of it")
       ->type_name("S")
-      ->check(CLI::Range(1.0, 1e6))
+      ->check(within(1, 1e6))
       ->capture_default_str();
+  command->add_option("--memory", arguments->memory, "Memory of each device, as 16GiB (default: device.memory_limit)")
+      ->type_name("SIZE")
+      ->check(not_empty);
   command
       ->add_option("--keep", arguments->tune.keep,
                    concat("Leave this key as configured, of ", join(train::tuned_keys(), ", "), "; may be repeated"))
