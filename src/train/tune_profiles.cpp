@@ -16,6 +16,7 @@
 #include "train/child.h"
 #include "train/measured_plan.h"
 #include "train/scratch_folder.h"
+#include "train/setup.h"
 #include "train/what_if.h"
 
 namespace sluice::train {
@@ -34,18 +35,25 @@ std::vector<int> places_to_profile(const config::Config& config, int places) {
   return chosen;
 }
 
-// Its stages are as many as there are places, so that links and what devices take from each other are measured.
-config::Config to_profile(config::Config config, int places) {
-  config.pipeline.stages = places;
+config::Config with_shape(config::Config config, const ProfileShape& shape) {
+  config.pipeline.stages = shape.stages;
   config.pipeline.virtual_stages.reset();
   config.pipeline.partition.reset();
   config.pipeline.schedule = "1f1b";
-  config.pipeline.chunks = std::min<int>(4, static_cast<int>(config.train.global_batch));
+  config.pipeline.chunks = shape.chunks;
   config.pipeline.recompute = {};
   config.train.micro_batch = 0;
-  config.replicas.local = 1;
+  config.replicas.local = shape.replicas;
   config.profile.steps = 3;
   return short_run(std::move(config), {});
+}
+
+// Devices have as many threads as if all places were used.
+config::Config to_profile(const config::Config& config, int places, int layers) {
+  config::Config shaped = with_shape(config, profile_shape(places, layers, config.train.global_batch));
+  if (on_cpu(config) && config.device.threads == 0)
+    shaped.device.threads = std::max(1, device::available_cores() / places);
+  return shaped;
 }
 
 // Nothing: it took longer.
@@ -64,8 +72,9 @@ std::optional<LayerProfile> profile_in_child(const config::Config& config, const
 
 std::vector<LayerProfile> measured_profiles(const config::Config& config, const fs::path& folder,
                                             const tune::Budget& budget, int places) {
+  const int layers = make_setup(with_shape(config, {})).layers;
   return profiles_within(budget, places_to_profile(config, places), [&](int used, double limit_s) {
-    return profile_in_child(to_profile(config, used), folder, used, limit_s);
+    return profile_in_child(to_profile(config, used, layers), folder, used, limit_s);
   });
 }
 
@@ -123,6 +132,17 @@ bool on_cpu(const config::Config& config) {
   const config::DeviceList& list = config.device.list;
   if (list.names.empty()) return list.choice == "cpu" || (list.choice == "auto" && device::cuda_device_count() == 0);
   return list.names.front().starts_with("cpu");
+}
+
+ProfileShape profile_shape(int places, int layers, std::int64_t global_batch) {
+  constexpr std::int64_t kChunks = 4;
+  const auto at_most = [](std::int64_t number, std::int64_t most) {
+    return static_cast<int>(std::clamp<std::int64_t>(number, 1, std::max<std::int64_t>(most, 1)));
+  };
+  ProfileShape shape{.stages = at_most(places, layers)};
+  shape.replicas = at_most(places / shape.stages, global_batch);
+  shape.chunks = at_most(kChunks, global_batch / shape.replicas);
+  return shape;
 }
 
 }  // namespace sluice::train

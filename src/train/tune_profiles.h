@@ -4,6 +4,7 @@
 // the first one takes too long.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -48,5 +49,14 @@ using ProfileRun = std::function<std::optional<profiler::LayerProfile>(int place
 
 // Whether a run of this configuration is on CPU devices.
 [[nodiscard]] bool on_cpu(const config::Config& config);
+
+// The plan that a profile for so many devices runs: as many stages as places, so that links and what devices take from
+// each other are measured; where the model has fewer layers, one of each, and as many replicas as there is room for.
+struct ProfileShape {
+  int stages = 1;
+  int replicas = 1;
+  int chunks = 1;
+};
+[[nodiscard]] ProfileShape profile_shape(int places, int layers, std::int64_t global_batch);
 
 }  // namespace sluice::train

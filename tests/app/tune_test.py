@@ -70,6 +70,11 @@ class TuneTest(tuning_case.TuningCase):
         self.assertTrue(result["is_verified"])
         self.assertRegex(result["budget_use"], r"^[0-9.]+ of 100.0 s: measuring [0-9.]+ s, searching [0-9.]+ s, running plans [0-9.]+ s$")
 
+    def test_a_model_with_fewer_layers_than_devices_is_measured_in_a_shape_that_it_can_have(self):
+        few = self.configuration("few", model={"name": "mlp"}, pipeline={"stages": 1, "chunks": 1}, replicas={"local": 4})
+        result = self.tune("--keep", "replicas.local", "--verify", 0, config=few)
+        self.assertEqual({(one["plan"]["stages"], one["plan"]["replicas"]) for one in result["best"]}, {(1, 4)})
+
     def test_a_budget_that_is_too_small_for_a_run_says_so(self):
         profile = self.profile()
         result = self.tune("--profile", profile, "--budget", 2)

@@ -53,5 +53,21 @@ TEST(TuneProfiles, OneAtLeastIsNeeded) {
   EXPECT_EQ(slow.now, 60) << "it was ended when its part was over";
 }
 
+// Stages, replicas and micro-batches.
+TEST(TuneProfiles, HaveAShapeThatTheModelCanHave) {
+  const auto shape = [](int places, int layers, std::int64_t batch) {
+    const ProfileShape made = profile_shape(places, layers, batch);
+    return std::vector{made.stages, made.replicas, made.chunks};
+  };
+  EXPECT_THAT(shape(2, 10, 48), ElementsAre(2, 1, 4));
+  EXPECT_THAT(shape(8, 8, 48), ElementsAre(8, 1, 4));
+  EXPECT_THAT(shape(4, 3, 48), ElementsAre(3, 1, 4));
+  EXPECT_THAT(shape(8, 3, 48), ElementsAre(3, 2, 4));
+  EXPECT_THAT(shape(4, 1, 48), ElementsAre(1, 4, 4));
+  EXPECT_THAT(shape(4, 1, 6), ElementsAre(1, 4, 1)) << "each replica has a sample";
+  EXPECT_THAT(shape(4, 1, 2), ElementsAre(1, 2, 1));
+  EXPECT_THAT(shape(2, 10, 1), ElementsAre(2, 1, 1));
+}
+
 }  // namespace
 }  // namespace sluice::train
