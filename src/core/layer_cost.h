@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace sluice {
@@ -105,6 +106,8 @@ struct LayerCost {
   // Its weights as kernels use them (nn/transformed_weights.h): kept during a pass of several micro-batches, made for
   // each use in a pass of one. Not in `working`.
   std::uint64_t transformed_bytes = 0;
+  // What `working` is in a pass of one, in which each use makes its own. Not known: all of them besides.
+  std::optional<WorkingBytes> working_once = {};
   std::uint64_t parameter_bytes = 0;
   std::uint64_t buffer_bytes = 0;  // running statistics, of which each replica has its own
   std::uint64_t gradient_bytes = 0;

@@ -68,6 +68,7 @@ struct LayerBytes {
   bool stashes_input = false, stashes_output_gradient = false;
   WorkingBytes working;
   std::uint64_t transformed = 0;
+  std::optional<WorkingBytes> working_once = {};
 };
 
 struct MeasuredLayer {
