@@ -85,7 +85,7 @@ struct LayerCost {
   SizedCost input_gradient;
   SizedCost weight_gradient;  // those that were put off: of convolutions, linear maps and token tables
   SizedCost backward;         // one that puts nothing off; not known: the sum of its halves
-  // More, of the first micro-batch of a step: weights are transformed once for all of them.
+  // More, of the first micro-batch of a step, or its only one: weights are transformed, once for all of them.
   double first_forward_s = 0;
   double first_backward_s = 0;
   // How many times as long forward and backward take while all devices of the machine run such layers.

@@ -41,12 +41,22 @@ void raise_to(LayerCost& cost, const LayerBytes& line, std::int64_t samples) {
   cost.transformed_bytes = std::max(cost.transformed_bytes, line.transformed);
 }
 
+// Whether micro-batches of so many samples run a kernel that transforms weights. Where nothing is known it may.
+bool transforms(const MeasuredLayer& layer, std::int64_t samples) {
+  return layer.bytes.empty() || samples == 0 || bytes_of(layer.bytes, samples).transformed > 0;
+}
+
+void forget_first_use(LayerCost& cost) { cost.first_forward_s = cost.first_backward_s = 0; }
+
 }  // namespace
 
 std::vector<LayerCost> LayerProfile::costs() const {
   std::vector<LayerCost> costs;
   const double scale = compute_scale();
-  for (const MeasuredLayer& layer : layers) costs.push_back(layer.cost.times_scaled(scale));
+  for (const MeasuredLayer& layer : layers) {
+    costs.push_back(layer.cost.times_scaled(scale));
+    if (!transforms(layer, micro_batch)) forget_first_use(costs.back());
+  }
   return costs;
 }
 
@@ -88,9 +98,13 @@ const LayerBytes& bytes_of(const std::vector<LayerBytes>& bytes, std::int64_t sa
 }
 
 std::vector<LayerCost> LayerProfile::costs_at(std::int64_t samples) const {
-  std::vector<LayerCost> costs = this->costs();
-  for (std::size_t i = 0; i < layers.size(); ++i)
-    if (!layers[i].bytes.empty()) set_bytes(costs[i], bytes_of(layers[i].bytes, samples));
+  std::vector<LayerCost> costs;
+  const double scale = compute_scale();
+  for (const MeasuredLayer& layer : layers) {
+    LayerCost& cost = costs.emplace_back(layer.cost.times_scaled(scale));
+    if (!layer.bytes.empty()) set_bytes(cost, bytes_of(layer.bytes, samples));
+    if (!transforms(layer, samples)) forget_first_use(cost);
+  }
   return costs;
 }
 

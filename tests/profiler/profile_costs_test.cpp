@@ -49,6 +49,20 @@ TEST(ProfileCosts, TimesAreScaledToThoseOfWholeSteps) {
   EXPECT_EQ(profile.compute_scale(), 1);
 }
 
+TEST(ProfileCosts, AFirstUseIsOfMicroBatchesWhoseKernelsTransformWeights) {
+  LayerProfile profile = example();
+  profile.layers.at(0).bytes.at(1).transformed = 0;
+  for (const auto& [samples, has] : {std::pair{1, true}, {2, false}, {4, false}, {5, true}, {100, true}}) {
+    const LayerCost cost = profile.costs_at(samples).at(0);
+    EXPECT_DOUBLE_EQ(cost.first_forward_s, has ? 1.125e-3 : 0) << samples;
+    EXPECT_DOUBLE_EQ(cost.first_backward_s, has ? 2.25e-3 : 0) << samples;
+  }
+  profile.micro_batch = 4;
+  EXPECT_EQ(profile.costs().at(0).first_forward_s, 0) << "the configured one";
+  profile.layers.at(0).bytes.clear();
+  EXPECT_GT(profile.costs_at(2).at(0).first_forward_s, 0) << "nothing is known of its kernels";
+}
+
 TEST(ProfileCosts, AnAllReduceIsThatOfTheReplicasOrTheNextMore) {
   LayerProfile profile;
   EXPECT_EQ(profile.all_reduce_of(1, 2), nullptr);
