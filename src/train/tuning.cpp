@@ -123,6 +123,21 @@ std::vector<tune::PlanRun> runs_of(const std::vector<VerifiedPlan>& verified) {
   return runs;
 }
 
+// The best plans, and of those of a plain schedule that are not told from them the simplest.
+tune::SearchResult find_plans(tune::SearchSpace space, const tune::Budget& budget) {
+  constexpr double kPlainShare = 0.1;  // of the time
+  const auto clock = [] { return to_s(now_ns()); };
+  const double seconds = budget.left();
+  tune::SearchResult found = tune::search_plans(space, {.seconds = (1 - kPlainShare) * seconds, .clock = clock});
+  std::erase_if(space.schedules, [](const tune::ScheduleChoice& choice) {
+    return choice.virtual_stages > 1 || (choice.name != "gpipe" && choice.name != "1f1b");
+  });
+  if (found.best.empty() || space.schedules.empty()) return found;
+  const tune::SearchResult plain = tune::search_plans(space, {.seconds = kPlainShare * seconds, .clock = clock});
+  tune::add_simplest(found.best, plain.best);
+  return found;
+}
+
 // The runs of plans, one after the other.
 class Verifying {
  public:
@@ -304,8 +319,7 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   }
   log_info(concat("searching for the best plan on ", counted(result.places, "device")));
   budget.begin(Part::kSearching);
-  result.search = tune::search_plans(space_of(config, options, profiles, result.places),
-                                     {.seconds = budget.left(), .clock = [] { return to_s(now_ns()); }});
+  result.search = find_plans(space_of(config, options, profiles, result.places), budget);
   if (result.search.best.empty()) {
     throw ConfigError(concat("no plan runs: ", result.search.refusals.empty() ? "there is none to choose from"
                                                                               : result.search.refusals.front().why));
