@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace sluice {
@@ -84,7 +85,7 @@ struct LayerCost {
   SizedCost input_gradient;
   SizedCost weight_gradient;  // those that were put off: of convolutions, linear maps and token tables
   SizedCost backward;         // one that puts nothing off; not known: the sum of its halves
-  // More, of the first micro-batch of a step: weights are transformed once for all of them.
+  // More, of the first micro-batch of a step, or its only one: weights are transformed, once for all of them.
   double first_forward_s = 0;
   double first_backward_s = 0;
   // How many times as long forward and backward take while all devices of the machine run such layers.
@@ -105,6 +106,8 @@ struct LayerCost {
   // Its weights as kernels use them (nn/transformed_weights.h): kept during a pass of several micro-batches, made for
   // each use in a pass of one. Not in `working`.
   std::uint64_t transformed_bytes = 0;
+  // What `working` is in a pass of one, in which each use makes its own. Not known: all of them besides.
+  std::optional<WorkingBytes> working_once = {};
   std::uint64_t parameter_bytes = 0;
   std::uint64_t buffer_bytes = 0;  // running statistics, of which each replica has its own
   std::uint64_t gradient_bytes = 0;

@@ -147,6 +147,7 @@ void fields(Io& io, LayerBytes& value) {
   io("stashes_output_gradient", value.stashes_output_gradient);
   io("working_bytes", value.working);
   io("transformed_bytes", value.transformed);
+  io.if_there("working_once_bytes", value.working_once);
 }
 
 template <typename Io>
@@ -172,6 +173,7 @@ void fields(Io& io, MeasuredLayer& value) {
   io("stashes_output_gradient", value.cost.stashes_output_gradient);
   io("working_bytes", value.cost.working);
   io("transformed_bytes", value.cost.transformed_bytes);
+  io.if_there("working_once_bytes", value.cost.working_once);
   io("parameter_bytes", value.cost.parameter_bytes);
   io("buffer_bytes", value.cost.buffer_bytes);
   io("gradient_bytes", value.cost.gradient_bytes);
@@ -265,23 +267,6 @@ nlohmann::ordered_json parse(std::string_view text, const std::string& file) {
   }
 }
 
-// To what the line says of so many samples, where that is more.
-void raise(LayerCost& cost, const LayerBytes& line, std::int64_t samples) {
-  const auto n = static_cast<std::uint64_t>(samples);
-  const auto most = [n](AffineBytes& own, const AffineBytes& other) {
-    if (other.at(n) > own.at(n)) own.fixed += other.at(n) - own.at(n);
-  };
-  most(cost.saved_bytes, line.saved);
-  most(cost.loss_bytes, line.loss);
-  most(cost.loss_working, line.loss_working);
-  most(cost.stash_bytes, line.stash);
-  for (const auto part :
-       {&WorkingBytes::forward, &WorkingBytes::backward, &WorkingBytes::input_gradient, &WorkingBytes::weight_gradient,
-        &WorkingBytes::held_backward, &WorkingBytes::held_input_gradient})
-    most(cost.working.*part, line.working.*part);
-  cost.transformed_bytes = std::max(cost.transformed_bytes, line.transformed);
-}
-
 }  // namespace
 
 void set_costs(MeasuredLayer& layer) {
@@ -294,68 +279,6 @@ void set_costs(MeasuredLayer& layer) {
   layer.cost.input_gradient = cost(&LayerTimes::input_gradient_s);
   layer.cost.weight_gradient = cost(&LayerTimes::weight_gradient_s);
   layer.cost.backward = cost(&LayerTimes::backward_s);
-}
-
-std::vector<LayerCost> LayerProfile::costs() const {
-  std::vector<LayerCost> costs;
-  const double scale = compute_scale();
-  for (const MeasuredLayer& layer : layers) costs.push_back(layer.cost.times_scaled(scale));
-  return costs;
-}
-
-double LayerProfile::compute_scale() const {
-  if (!step || step->compute_s <= 0 || step->predicted_compute_s <= 0) return 1;
-  return step->compute_s / step->predicted_compute_s;
-}
-
-const LinkCost* LayerProfile::all_reduce_of(int processes, int local_replicas) const {
-  const AllReduceLink* best = nullptr;
-  for (const AllReduceLink& link : all_reduces) {
-    if (link.processes != processes) continue;
-    const bool is_enough = link.local_replicas >= local_replicas;
-    const bool best_is = best != nullptr && best->local_replicas >= local_replicas;
-    if (best == nullptr || (is_enough && (!best_is || link.local_replicas < best->local_replicas)) ||
-        (!best_is && link.local_replicas > best->local_replicas))
-      best = &link;
-  }
-  return best != nullptr ? &best->cost : nullptr;
-}
-
-void set_bytes(LayerCost& cost, const LayerBytes& bytes) {
-  cost.saved_bytes = bytes.saved;
-  cost.saves_input = bytes.saves_input;
-  cost.saves_output = bytes.saves_output;
-  cost.loss_bytes = bytes.loss;
-  cost.loss_working = bytes.loss_working;
-  cost.stash_bytes = bytes.stash;
-  cost.stashes_input = bytes.stashes_input;
-  cost.stashes_output_gradient = bytes.stashes_output_gradient;
-  cost.working = bytes.working;
-  cost.transformed_bytes = bytes.transformed;
-}
-
-const LayerBytes& bytes_of(const std::vector<LayerBytes>& bytes, std::int64_t samples) {
-  const auto line = std::ranges::lower_bound(bytes, samples, {}, &LayerBytes::samples);
-  return line == bytes.end() ? bytes.back() : *line;
-}
-
-std::vector<LayerCost> LayerProfile::costs_at(std::int64_t samples) const {
-  std::vector<LayerCost> costs = this->costs();
-  for (std::size_t i = 0; i < layers.size(); ++i)
-    if (!layers[i].bytes.empty()) set_bytes(costs[i], bytes_of(layers[i].bytes, samples));
-  return costs;
-}
-
-std::vector<LayerCost> LayerProfile::most_at(std::int64_t samples) const {
-  std::vector<LayerCost> costs = costs_at(samples);
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const std::vector<LayerBytes>& lines = layers[i].bytes;
-    const auto own = std::ranges::lower_bound(lines, samples, {}, &LayerBytes::samples);
-    if (own == lines.end() || own->samples == samples) continue;
-    if (own != lines.begin()) raise(costs[i], *(own - 1), samples);
-    if (own + 1 != lines.end()) raise(costs[i], *(own + 1), samples);
-  }
-  return costs;
 }
 
 std::string to_json_text(const LayerProfile& profile) {

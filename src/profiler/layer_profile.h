@@ -68,6 +68,7 @@ struct LayerBytes {
   bool stashes_input = false, stashes_output_gradient = false;
   WorkingBytes working;
   std::uint64_t transformed = 0;
+  std::optional<WorkingBytes> working_once = {};
 };
 
 struct MeasuredLayer {
@@ -145,7 +146,7 @@ struct LayerProfile {
   // With times as steps have them: what was measured of a layer alone, with its data in the caches, times
   // compute_scale().
   [[nodiscard]] std::vector<LayerCost> costs() const;
-  // With the bytes of micro-batches of so many samples.
+  // With the bytes of micro-batches of so many samples, and a first use in a step only where they transform weights.
   [[nodiscard]] std::vector<LayerCost> costs_at(std::int64_t samples) const;
   // The same with no less than any kernel takes that may run: where no such micro-batch was measured, the most of the
   // lines around it, for which kernels change where is not known.

@@ -1,8 +1,8 @@
 // stage_times: what the stages of this process took in some steps, and how long a step would be by that alone: each
-// stage's mean times put in the order of the schedule, then the sums, the update and the load that nothing hid. What
-// remains between that and the steps themselves, no cost of a stage explains: uneven micro-batches, waking threads,
-// noise. Not here: what stages were predicted to take (tune/predict.h), whose step time goes (profiler/breakdown.h).
-// Threads: one. Times in seconds.
+// stage's mean times put in the order of the schedule, its first micro-batch of a step apart from the others (it
+// transforms weights for all), then the sums, the update and the load that nothing hid. What remains between that and
+// the steps themselves, no cost of a stage explains: uneven micro-batches, waking threads, noise. Not here: what stages
+// were predicted to take (tune/predict.h), whose step time goes (profiler/breakdown.h). Threads: one. Times in seconds.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ class StageTimes {
  private:
   struct Sums {
     double forward = 0, backward = 0, weight = 0;
+    double first_forward = 0, first_backward = 0;  // of these, the first of each step
   };
   [[nodiscard]] Sums& sums_of(StageId stage);
   void add_place(const std::vector<Span>& spans);

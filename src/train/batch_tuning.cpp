@@ -205,7 +205,7 @@ BatchTuning tune_batch(const config::Config& config, const BatchTuneOptions& opt
   if (std::isinf(present_s))
     throw ConfigError(concat("no plan runs with the present train.global_batch = ", config.train.global_batch,
                              "; leave --allow-batch-change out to see why"));
-  Noise noise = options.noise_from.empty() ? measure_noise(config, present_s, search.limit_s)
+  Noise noise = options.noise_from.empty() ? measure_noise(config, present_s, search.limit_s())
                                            : noise_of_run(config, options.noise_from);
   tuning.noise = noise.scale;
   tuning.noise_origin = std::move(noise.origin);

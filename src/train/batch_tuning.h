@@ -48,7 +48,7 @@ struct BatchTuning {
 // Whoever has the costs.
 struct BatchSearch {
   std::function<std::optional<BatchPlan>(std::int64_t batch)> best_plan;  // nothing: none runs
-  double limit_s = 60;                                                    // of the run that finds the noise scale
+  std::function<double()> limit_s;  // of the run that finds the noise scale; asked when it begins
 };
 
 // The batches that are looked at, ascending, the present one among them. Errors: ConfigError for a range without one.

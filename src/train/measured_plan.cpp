@@ -99,7 +99,7 @@ MeasuredSteps measure_steps(const config::Config& config, const Measuring& how) 
   const fs::path file = scratch.path() / "plan.toml", run = scratch.path() / "run";
   storage::write_text_atomically(file, config::to_toml(short_run(config, how)));
   const ChildEnd end = run_child({"--quiet", "train", file.string(), "--run-dir", run.string()}, how.limit_s);
-  if (end.timed_out) return {.failure = concat("it took longer than ", human_duration(how.limit_s))};
+  if (end.timed_out) return {.failure = concat("it took longer than ", human_duration(how.limit_s)), .timed_out = true};
   if (end.exit_code != 0) return {.failure = concat("it ended with ", end.exit_code, ": ", end.last_words)};
   StepTimes times(how.warm_up);
   std::uint64_t peak = 0;

@@ -48,7 +48,8 @@ double StepPredictor::seconds(const Plan& plan, bool with_loading) const {
   const double replica_samples = static_cast<double>(plan.global_batch) / (plan.replicas * processes);
   tune::StepOverheads overheads = overheads_by_profile(setup_.config, profile_, plan, processes);
   if (!with_loading) overheads.loading.reset();
-  return tune::predict_step(plan, costs_, replica_samples, overheads).seconds;
+  const std::vector<LayerCost> costs = profile_.costs_at(tune::largest_micro_batch(plan, processes));
+  return tune::predict_step(plan, costs, replica_samples, overheads).seconds;
 }
 
 double StepPredictor::seconds_without_loading(const Plan& plan) const { return seconds(plan, /*with_loading=*/false); }

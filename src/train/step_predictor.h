@@ -30,14 +30,13 @@ class StepPredictor {
 
  private:
   StepPredictor(const Setup& setup, profiler::LayerProfile profile, std::string by)
-      : setup_(setup), profile_(std::move(profile)), by_(std::move(by)), costs_(profile_.costs()) {}
+      : setup_(setup), profile_(std::move(profile)), by_(std::move(by)) {}
 
   [[nodiscard]] double seconds(const Plan& plan, bool with_loading) const;
 
   const Setup& setup_;
   profiler::LayerProfile profile_;
   std::string by_;  // report::Prediction::by
-  std::vector<LayerCost> costs_;
 };
 
 // The log and the records of a run, of the plan that follows; nothing where nothing is known.

@@ -14,31 +14,23 @@
 #include "models/model.h"
 #include "nn/layer.h"
 #include "pipeline/schedule/generators.h"
-#include "storage/files.h"
-#include "train/child.h"
 #include "train/model_options.h"
 #include "train/plan_settings.h"
-#include "train/scratch_folder.h"
 #include "train/setup.h"
+#include "train/tune_profiles.h"
 #include "train/what_if.h"
+#include "tune/budget.h"
 #include "tune/memory_model.h"
 
 namespace sluice::train {
 namespace {
 
-namespace fs = std::filesystem;
 using profiler::LayerProfile;
 
 constexpr int kMostPlaces = 8;                 // of CPU devices, which share the cores
 constexpr std::int64_t kLeastNormalised = 16;  // samples of a micro-batch that batch-norm normalises
-constexpr double kSearchShare = 0.2;           // of the budget
-constexpr double kLeastRun_s = 5;              // to begin another run for
-
-bool on_cpu(const config::Config& config) {
-  const config::DeviceList& list = config.device.list;
-  if (list.names.empty()) return list.choice == "cpu" || (list.choice == "auto" && device::cuda_device_count() == 0);
-  return list.names.front().starts_with("cpu");
-}
+constexpr double kStart_s = 5;                 // of a run besides its steps, where none has told
+constexpr double kMostTimesLonger = 4;         // than expected: then a run hangs
 
 // How many devices plans may use.
 int count_places(const config::Config& config) {
@@ -71,81 +63,6 @@ bool normalises_micro_batches(const config::Config& config, const profiler::Fing
   if (config.pipeline.batch_norm != "micro") return false;
   const models::Model model = models::make_without_values(models::ModelOptions(print.model));
   return std::ranges::any_of(model.layers, [](const auto& layer) { return !layer->batch_norms().empty(); });
-}
-
-// The profiles by their threads a device, most first.
-class Profiles {
- public:
-  explicit Profiles(std::vector<LayerProfile> all) : all_(std::move(all)) {
-    std::ranges::sort(all_, std::greater{}, [](const LayerProfile& one) { return one.fingerprint.threads_per_device; });
-  }
-
-  [[nodiscard]] const LayerProfile& any() const { return all_.front(); }
-  // For so many devices that work at once: with the most threads that the cores are enough for.
-  [[nodiscard]] const LayerProfile& of_places(int places) const {
-    for (const LayerProfile& one : all_)
-      if (one.fingerprint.threads_per_device * places <= one.fingerprint.cores) return one;
-    return all_.back();
-  }
-  [[nodiscard]] int threads_of(int places) const { return of_places(places).fingerprint.threads_per_device; }
-  [[nodiscard]] int fewest_threads() const { return all_.back().fingerprint.threads_per_device; }
-
- private:
-  std::vector<LayerProfile> all_;
-};
-
-// One for each number of threads that devices of a plan can have.
-std::vector<int> places_to_profile(const config::Config& config, int places) {
-  if (!on_cpu(config) || config.device.threads > 0) return {places};
-  std::set<int> threads;
-  std::vector<int> chosen;
-  for (int used = places; used >= 1; --used)
-    if (threads.insert(std::max(1, device::available_cores() / used)).second) chosen.push_back(used);
-  return chosen;
-}
-
-// Its stages are as many as there are places, so that links and what devices take from each other are measured.
-config::Config to_profile(config::Config config, int places) {
-  config.pipeline.stages = places;
-  config.pipeline.virtual_stages.reset();
-  config.pipeline.partition.reset();
-  config.pipeline.schedule = "1f1b";
-  config.pipeline.chunks = std::min<int>(4, static_cast<int>(config.train.global_batch));
-  config.pipeline.recompute = {};
-  config.train.micro_batch = 0;
-  config.replicas.local = 1;
-  config.profile.steps = 3;
-  return short_run(std::move(config), {});
-}
-
-LayerProfile profile_in_child(const config::Config& config, const fs::path& folder, int places, double limit_s) {
-  const fs::path file = folder / concat("profile-", places, ".toml"),
-                 out = folder / concat("profile-", places, ".json");
-  storage::write_text_atomically(file, config::to_toml(to_profile(config, places)));
-  log_info(concat("measuring the layers for plans of up to ", counted(places, "device")));
-  const ChildEnd end = run_child({"--quiet", "profile", file.string(), "--out", out.string()}, limit_s);
-  if (end.timed_out)
-    throw ConfigError(concat("measuring the layers took longer than ", human_duration(limit_s), "; raise --budget"));
-  if (end.exit_code != 0)
-    throw Error(static_cast<ExitCode>(end.exit_code), concat("measuring the layers failed: ", end.last_words));
-  return profiler::read_profile(out);
-}
-
-Profiles profiles_for(const config::Config& config, const TuneOptions& options, int places) {
-  std::vector<LayerProfile> all;
-  for (const fs::path& file : options.profiles) {
-    LayerProfile profile = profiler::read_profile(file);
-    config::Config fitting = config;  // whatever the devices of the configured plan
-    fitting.device.threads = std::max(1, profile.fingerprint.threads_per_device);
-    all.push_back(fitted_profile(fitting, std::move(profile), file.string()));
-  }
-  if (!all.empty()) return Profiles(std::move(all));
-  const ScratchFolder scratch("sluice-profiles");
-  const fs::path folder = options.keep_profiles.empty() ? scratch.path() : options.keep_profiles;
-  fs::create_directories(folder);
-  for (const int used : places_to_profile(config, places))
-    all.push_back(profile_in_child(config, folder, used, options.budget_s));
-  return Profiles(std::move(all));
 }
 
 // As many as the profiles say something of: where devices share the cores, of more of them each has fewer threads.
@@ -235,36 +152,106 @@ std::vector<tune::PlanRun> runs_of(const std::vector<VerifiedPlan>& verified) {
   return runs;
 }
 
-// One after the other, as long as the budget is enough.
-std::vector<VerifiedPlan> verify(const config::Config& config, const tune::SearchResult& search,
-                                 const Profiles& profiles, const TuneOptions& options, Nanoseconds begin) {
-  std::vector<VerifiedPlan> verified;
-  while (std::ssize(verified) < options.verify) {
-    const tune::Candidate* const candidate = tune::next_to_run(search.best, runs_of(verified));
-    if (candidate == nullptr) break;
-    const double left = options.budget_s - to_s(now_ns() - begin);
-    if (left < kLeastRun_s) {
-      log_warning(concat("the budget of ", human_duration(options.budget_s), " is over after ",
-                         counted(std::ssize(verified), "plan"), "; raise --budget to run more of them"));
-      break;
-    }
-    log_info(concat("running plan ", verified.size() + 1, " of ",
-                    std::min<std::size_t>(options.verify, search.best.size()), ": predicted ",
-                    fixed(candidate->step.seconds * 1e3, 1), " ms a step"));
-    const int threads = on_cpu(config) ? profiles.threads_of(candidate->plan.devices() * candidate->plan.replicas) : 0;
-    const MeasuredSteps measured = measure_steps(with_plan(config, candidate->plan, threads), {.limit_s = left});
-    if (!measured.failure.empty()) log_warning(concat("the plan does not run: ", measured.failure));
-    verified.push_back({*candidate, measured});
-  }
-  return verified;
+// The best plans, and of those of a plain schedule that are not told from them the simplest.
+tune::SearchResult find_plans(tune::SearchSpace space, const tune::Budget& budget) {
+  constexpr double kPlainShare = 0.1;  // of the time
+  const auto clock = [] { return to_s(now_ns()); };
+  const double seconds = budget.left();
+  tune::SearchResult found = tune::search_plans(space, {.seconds = (1 - kPlainShare) * seconds, .clock = clock});
+  std::erase_if(space.schedules, [](const tune::ScheduleChoice& choice) {
+    return choice.virtual_stages > 1 || (choice.name != "gpipe" && choice.name != "1f1b");
+  });
+  if (found.best.empty() || space.schedules.empty()) return found;
+  const tune::SearchResult plain = tune::search_plans(space, {.seconds = kPlainShare * seconds, .clock = clock});
+  tune::add_simplest(found.best, plain.best);
+  return found;
 }
 
-tune::Candidate choose(const tune::SearchResult& search, const std::vector<VerifiedPlan>& verified) {
-  if (verified.empty()) return search.best.front();
-  const std::vector<tune::PlanRun> runs = runs_of(verified);
+// The runs of plans, one after the other.
+class Verifying {
+ public:
+  Verifying(const config::Config& config, const tune::SearchResult& search, const Profiles& profiles,
+            const tune::Budget& budget)
+      : config_(config), search_(search), profiles_(profiles), budget_(budget) {}
+
+  // So many of the best, or as many as the budget is enough for.
+  void run(int most) {
+    while (std::ssize(done_) < most) {
+      const tune::Candidate* const candidate = tune::next_to_run(search_.best, runs_of(done_));
+      if (candidate == nullptr) break;
+      const double expected = start_s_ + kSteps * candidate->step.seconds, left = budget_.left();
+      const std::string which =
+          concat("plan ", done_.size() + 1, " of ", std::min<std::size_t>(most, search_.best.size()));
+      if (expected > left) {
+        leave_out(concat(which, " is not run: it would take about ", human_duration(expected), ", and ",
+                         human_duration(left), " of --budget are left"));
+        break;
+      }
+      log_info(concat("running ", which, ": predicted ", fixed(candidate->step.seconds * 1e3, 1), " ms a step"));
+      const double limit = std::min(left, kMostTimesLonger * expected);
+      const MeasuredSteps measured = measure(*candidate, limit);
+      if (measured.timed_out && limit == left) {
+        leave_out(concat(which, " was not done when --budget was over, after ", human_duration(left)));
+        break;
+      }
+      if (!measured.failure.empty()) log_warning(concat("the plan does not run: ", measured.failure));
+      done_.push_back({*candidate, measured});
+    }
+  }
+
+  [[nodiscard]] const std::vector<VerifiedPlan>& done() const { return done_; }
+  [[nodiscard]] const std::string& left_out() const { return left_out_; }
+
+ private:
+  static constexpr Measuring kHow{};
+  static constexpr int kSteps = kHow.warm_up + kHow.steps;
+
+  MeasuredSteps measure(const tune::Candidate& candidate, double limit_s) {
+    const int places = candidate.plan.devices() * candidate.plan.replicas;
+    const int threads = on_cpu(config_) ? profiles_.threads_of(places) : 0;
+    Measuring how = kHow;
+    how.limit_s = limit_s;
+    const double begin = budget_.used();
+    MeasuredSteps measured = measure_steps(with_plan(config_, candidate.plan, threads), how);
+    if (measured.failure.empty()) start_s_ = std::max(0.0, budget_.used() - begin - kSteps * candidate.step.seconds);
+    return measured;
+  }
+
+  void leave_out(std::string sentence) {
+    log_warning(sentence);
+    left_out_ = std::move(sentence);
+  }
+
+  const config::Config& config_;
+  const tune::SearchResult& search_;
+  const Profiles& profiles_;
+  const tune::Budget& budget_;
+  std::vector<VerifiedPlan> done_;
+  std::string left_out_;
+  double start_s_ = kStart_s;
+};
+
+// Nothing ran, but not because no plan could.
+bool is_unverified(const TuneResult& result) {
+  return std::ranges::none_of(result.verified, &VerifiedPlan::ran) &&
+         (result.verified.empty() || !result.left_out.empty());
+}
+
+// Of those that did not fail.
+const tune::Candidate& best_by_prediction(const TuneResult& result) {
+  for (const tune::Candidate& candidate : result.search.best) {
+    const auto is_this = [&](const VerifiedPlan& one) { return one.predicted.plan == candidate.plan; };
+    if (std::ranges::none_of(result.verified, is_this)) return candidate;
+  }
+  return result.search.best.front();
+}
+
+tune::Candidate choose(const TuneResult& result) {
+  if (is_unverified(result)) return best_by_prediction(result);
+  const std::vector<tune::PlanRun> runs = runs_of(result.verified);
   if (const tune::PlanRun* best = tune::simplest_of_fastest(runs)) return best->candidate;
-  throw ConfigError(
-      concat("none of the ", verified.size(), " best plans runs; the last one: ", verified.back().measured.failure));
+  throw ConfigError(concat("none of the ", result.verified.size(),
+                           " best plans runs; the last one: ", result.verified.back().measured.failure));
 }
 
 void check_can_tune(const config::Config& config, const TuneOptions& options) {
@@ -292,12 +279,12 @@ config::Config with_largest_batch(config::Config config, const TuneOptions& opti
   return config;
 }
 
-// All of its searches together have as much time as the one that follows. Requires: the references outlive it.
+// Requires: the references outlive it.
 BatchSearch batch_search(const config::Config& config, const TuneOptions& options, const Profiles& profiles,
-                         int places) {
+                         tune::Budget& budget, int places) {
   const double batches = static_cast<double>(batches_to_try(config, options.batch).size());
-  const auto best_plan =
-      [&, places, seconds = kSearchShare * options.budget_s / batches](std::int64_t batch) -> std::optional<BatchPlan> {
+  const auto best_plan = [&, places,
+                          seconds = budget.left() / batches](std::int64_t batch) -> std::optional<BatchPlan> {
     config::Config other = config;
     other.train.global_batch = batch;
     const tune::SearchResult found = tune::search_plans(space_of(other, options, profiles, places),
@@ -309,7 +296,10 @@ BatchSearch batch_search(const config::Config& config, const TuneOptions& option
         times.empty() ? 0 : std::ranges::max(times, {}, &profiler::LayerTimes::samples).samples;
     return BatchPlan{found.best.front(), tune::largest_micro_batch(plan) > measured};
   };
-  return {.best_plan = best_plan, .limit_s = options.budget_s / 2};
+  return {.best_plan = best_plan, .limit_s = [&budget] {
+            budget.begin(tune::Budget::Part::kNoise);
+            return budget.left();
+          }};
 }
 
 // Of the slowest stage of a plan, as one line.
@@ -344,26 +334,35 @@ config::Config with_plan(config::Config config, const Plan& plan, int threads) {
 }
 
 TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
+  using Part = tune::Budget::Part;
   check_can_tune(configured, options);
+  tune::Budget budget(options.budget_s, options.batch.is_allowed, [] { return to_s(now_ns()); });
+  log_info(concat("of the budget of ", human_duration(options.budget_s), ": ", budget.describe()));
   if (options.batch.is_allowed) options.batch.samples = make_setup(configured).train_set->size();
-  const Nanoseconds begin = now_ns();
   TuneResult result{.places = count_places(configured)};
-  const Profiles profiles = profiles_for(with_largest_batch(configured, options), options, result.places);
+  const Profiles profiles = profiles_for(with_largest_batch(configured, options),
+                                         {options.profiles, options.keep_profiles}, budget, result.places);
   result.places = places_of(configured, profiles, result.places);
   check_layers(profiles.any());
   config::Config config = configured;
   if (options.batch.is_allowed) {
-    result.batch = tune_batch(configured, options.batch, batch_search(configured, options, profiles, result.places));
+    budget.begin(Part::kBatches);
+    result.batch =
+        tune_batch(configured, options.batch, batch_search(configured, options, profiles, budget, result.places));
     config = with_batch(configured, *result.batch);
   }
   log_info(concat("searching for the best plan on ", counted(result.places, "device")));
-  result.search =
-      tune::search_plans(space_of(config, options, profiles, result.places),
-                         {.seconds = kSearchShare * options.budget_s, .clock = [] { return to_s(now_ns()); }});
+  budget.begin(Part::kSearching);
+  result.search = find_plans(space_of(config, options, profiles, result.places), budget);
   if (result.search.best.empty()) throw ConfigError(why_no_plan(result.search.refusals));
-  result.verified = verify(config, result.search, profiles, options, begin);
+  budget.begin(Part::kRunning);
+  Verifying verifying(config, result.search, profiles, budget);
+  verifying.run(options.verify);
+  result.verified = verifying.done();
+  result.left_out = verifying.left_out();
   result.refit = tune::refit_of(runs_of(result.verified));
-  result.chosen = choose(result.search, result.verified);
+  result.is_verified = !is_unverified(result);
+  result.chosen = choose(result);
   const Plan& plan = result.chosen.plan;
   const int places = plan.devices() * plan.replicas;
   if (on_cpu(config)) result.threads = profiles.threads_of(places);
@@ -375,7 +374,8 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   result.tuned = with_plan(config, plan, on_cpu(config) ? result.threads : 0);
   if (keeps(options, "pipeline.recompute")) result.tuned.pipeline.recompute = config.pipeline.recompute;
   config::validate(result.tuned);
-  result.seconds = to_s(now_ns() - begin);
+  result.budget_use = budget.describe_use();
+  result.seconds = budget.used();
   return result;
 }
 

@@ -25,7 +25,7 @@ struct TuneOptions {
   std::vector<std::filesystem::path> profiles;  // of different numbers of threads a device; empty: they are measured
   std::filesystem::path keep_profiles;          // a folder for those that are measured; empty: they are not kept
   int verify = 3;                               // plans that are run
-  double budget_s = 120;                        // of all of it; each plan that is run has its share
+  double budget_s = 120;                        // of all of it (tune/budget.h)
   std::vector<std::string> keep;                // keys of the plan that stay as configured
   BatchTuneOptions batch = {};
 };
@@ -47,12 +47,16 @@ struct TuneResult {
   tune::SearchResult search;
   std::optional<int> first_guess;      // of the number of chunks, where the best plan has several stages
   std::vector<VerifiedPlan> verified;  // in the order in which they ran
+  std::string left_out;                // why fewer ran than asked for; empty: as many did
   tune::Refit refit;                   // what they say of the predictions
-  // The simplest of those that ran and that no measurement tells from the fastest; where none ran, the best predicted.
+  // The simplest of those that ran and that no measurement tells from the fastest; where none was run, the best
+  // predicted.
   tune::Candidate chosen;
+  bool is_verified = true;
   int threads = 1;  // a device, of the chosen plan; 0: not of CPU devices
   config::Config tuned;
-  double seconds = 0;  // that all of it took
+  std::string budget_use;  // what each part took
+  double seconds = 0;      // that all of it took
 };
 
 [[nodiscard]] TuneResult tune_plan(const config::Config& config, TuneOptions options);

@@ -1,5 +1,6 @@
-// choose_run: which of the plans that a search found to run next, and which of those that ran to take. Pure.
-// Not here: running them (train/measured_plan.h). Times in seconds.
+// choose_run: which of the plans that a search found to run next, and which of those that ran to take. Simple is what
+// has fewer stages a device, then recomputes nothing, then is gpipe or 1f1b, then has fewer devices, then fewer chunks.
+// Pure. Not here: running them (train/measured_plan.h). Times in seconds.
 #pragma once
 
 #include <span>
@@ -19,12 +20,17 @@ struct PlanRun {
 
 [[nodiscard]] Refit refit_of(std::span<const PlanRun> runs);
 
-// The one with the shortest step of those that were not run, by predictions corrected by what ran; null: all were.
+// Of those that were not run the one with the shortest step by predictions corrected by what ran; null: all were. After
+// the first one, a simpler one than those that ran comes before it, if by these predictions no measurement would tell
+// its step from the shortest: the simplest such.
 [[nodiscard]] const Candidate* next_to_run(std::span<const Candidate> candidates, std::span<const PlanRun> runs);
 
+// Puts the simplest of `plain` that by prediction no measurement would tell from the best one among the best, where
+// none as simple is there; the last one of kMostCandidates gives way. Both: best first. Requires: there is a best one.
+void add_simplest(std::vector<Candidate>& best, std::span<const Candidate> plain);
+
 // The simplest of those that no measurement tells from the fastest: within two standard errors of the difference.
-// Simple is what has fewer stages a device, then recomputes nothing, then is gpipe or 1f1b, then has fewer devices,
-// then fewer chunks. Null where nothing ran.
+// Null where nothing ran.
 [[nodiscard]] const PlanRun* simplest_of_fastest(std::span<const PlanRun> runs);
 
 }  // namespace sluice::tune

@@ -56,9 +56,11 @@ class MicroBatchBytes {
   }
   [[nodiscard]] std::uint64_t at(const AffineBytes& bytes) const { return bytes.at(samples_); }
   [[nodiscard]] const LayerCost& layer(std::size_t i) const { return layers_[i]; }
-  // Weights that are transformed while the layer works.
-  [[nodiscard]] std::uint64_t transformed(std::size_t i) const {
-    return role_.one_micro_batch ? layers_[i].transformed_bytes : 0;
+  // Of any part but the weight gradient.
+  [[nodiscard]] std::uint64_t working(std::size_t i, AffineBytes WorkingBytes::*part) const {
+    if (!role_.one_micro_batch) return at(layers_[i].working.*part);
+    if (layers_[i].working_once) return at((*layers_[i].working_once).*part);
+    return at(layers_[i].working.*part) + layers_[i].transformed_bytes;
   }
 
  private:
@@ -87,8 +89,8 @@ class WorstMoments {
     std::uint64_t most =
         role_.is_last ? own_input_ + bytes_.kept_before(bytes_.size()) + bytes_.passing_output() + at_loss : 0;
     for (std::size_t i = 0; i < bytes_.size(); ++i) {
-      most = std::max(most, own_input_ + bytes_.kept_before(i) + bytes_.passing_input(i) + bytes_.transformed(i) +
-                                bytes_.at(bytes_.layer(i).working.forward));
+      most = std::max(most, own_input_ + bytes_.kept_before(i) + bytes_.passing_input(i) +
+                                bytes_.working(i, &WorkingBytes::forward));
     }
     return most;
   }
@@ -116,16 +118,15 @@ class WorstMoments {
     for (std::size_t i = bytes_.size(); i-- > 0;) {
       const LayerCost& layer = bytes_.layer(i);
       const bool is_sent = i + 1 == bytes_.size() && !role_.is_last;
-      std::uint64_t working = bytes_.at(layer.working.*(role_.recomputes || is_sent ? held : part));
+      std::uint64_t working = bytes_.working(i, role_.recomputes || is_sent ? held : part);
       if (role_.recomputes) {
         const std::uint64_t kept = bytes_.at(layer.saved_bytes) + (layer.saves_output ? 0 : bytes_.output(i));
-        working = std::max(bytes_.at(layer.working.forward), kept + working);
+        working = std::max(bytes_.working(i, &WorkingBytes::forward), kept + working);
       }
       // The gradient of the last layer's output is the next stage's, where that has not sent a copy.
       const std::uint64_t gradient = shares_memory_ && is_sent ? 0 : bytes_.output(i);
       const std::uint64_t stash = splits ? bytes_.stash_from(i + 1) : 0;
-      most =
-          std::max(most, own_input_ + bytes_.kept_before(i + 1) + bytes_.transformed(i) + gradient + stash + working);
+      most = std::max(most, own_input_ + bytes_.kept_before(i + 1) + gradient + stash + working);
     }
     return most;
   }

@@ -47,6 +47,12 @@ std::vector<Recompute> rules_in_order(const SearchSpace& space) {
   return in_order(std::move(rules));
 }
 
+bool puts_off_weights(const pipeline::Schedule& schedule) {
+  const auto is_weight = [](const pipeline::Action& action) { return action.op == pipeline::Op::kWeightGradient; };
+  return std::ranges::any_of(schedule.devices,
+                             [&](const auto& actions) { return std::ranges::any_of(actions, is_weight); });
+}
+
 class Families {
  public:
   Families(const SearchSpace& space, Refusals& refusals)
@@ -84,6 +90,7 @@ class Families {
       if (!reason) shape.costs = costs_of(shape.plan);
       if (!reason) reason = why_no_cut(shape);
       if (!reason && !shape.schedule) reason = make_schedule(shape);
+      if (!reason) reason = why_one_stage(shape);
       for (const std::int64_t batch : batches_) {
         shape.plan.global_batch = batch;
         const std::optional<Reason> of_batch = reason ? reason : why_no_batch(shape.plan);
@@ -107,6 +114,22 @@ class Families {
     if (std::int64_t{devices} * replicas <= space_.most_places) return std::nullopt;
     return Reason{"places", concat(counted(replicas, "replica"), " of ", counted(devices, "device"), " need ",
                                    std::int64_t{devices} * replicas, " places of ", space_.most_places)};
+  }
+
+  // On a device that is alone all orders of the same actions take the same time: stages hide nothing, nor sums of
+  // gradients. 1F1B with one stage keeps least; but of several stages only some may recompute.
+  [[nodiscard]] std::optional<Reason> why_one_stage(const FamilyShape& shape) const {
+    const Plan& plan = shape.plan;
+    const auto is_1f1b = [](const ScheduleChoice& choice) {
+      return choice.name == "1f1b" && choice.virtual_stages == 1 && choice.order.empty();
+    };
+    const bool is_alone = plan.devices() == 1 && plan.replicas * space_.processes == 1;
+    const bool may_recompute = std::ranges::find(rules_, Recompute::kOpen) != rules_.end();
+    if (!is_alone || plan.stages() == 1 || may_recompute || space_.partition ||
+        std::ranges::none_of(schedules_, is_1f1b) || puts_off_weights(*shape.schedule))
+      return std::nullopt;
+    return Reason{"alone", concat("on one device alone the ", plan.stages(), " stages of schedule ", plan.schedule,
+                                  " do what 1f1b does with one")};
   }
 
   [[nodiscard]] std::optional<Reason> why_no_cut(const FamilyShape& shape) const {

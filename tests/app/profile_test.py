@@ -103,7 +103,9 @@ class ProfileTest(unittest.TestCase):
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["p.json", "small.toml"])
 
     def test_every_field_is_documented_and_the_other_way_round(self):
-        self.profile("--set", "replicas.local=2", "--set", "pipeline.stages=2", "--layers")
+        # A model that transforms weights.
+        self.profile("--set", "model.name=resnet8", "--set", "model.image_size=16", "--set", "replicas.local=2",
+                     "--set", "pipeline.stages=2", "--layers")
         names = set()
 
         def collect(value):

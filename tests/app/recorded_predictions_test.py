@@ -64,7 +64,8 @@ class RecordedPredictionsTest(unittest.TestCase):
         self.assertGreaterEqual(right / counted, LEAST_ORDERED)
 
     def test_memory_is_predicted_within_a_tenth(self):
-        """But for a step of one micro-batch, whose largest transformed weights are taken to be there at its worst moment."""
+        """But for a step of one micro-batch: these profiles do not have its `working_once_bytes`, so that all transformed
+        weights of its largest layer are taken to be there at its worst moment."""
         errors = {}
         for plan in self.plans:
             most = max(device["bytes"] for device in plan.answer["devices"])

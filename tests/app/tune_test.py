@@ -68,6 +68,29 @@ class TuneTest(tuning_case.TuningCase):
             self.assertEqual((one["plan"]["stages"], one["plan"]["schedule"], one["plan"]["replicas"]), (2, "1f1b", 1))
         self.assertEqual(result["threads"], 1)
         self.assertIn("first_guess_chunks", result)
+        self.assertTrue(result["is_verified"])
+        self.assertRegex(result["budget_use"], r"^[0-9.]+ of 100.0 s: measuring [0-9.]+ s, searching [0-9.]+ s, running plans [0-9.]+ s$")
+
+    def test_a_model_with_fewer_layers_than_devices_is_measured_in_a_shape_that_it_can_have(self):
+        few = self.configuration("few", model={"name": "mlp"}, pipeline={"stages": 1, "chunks": 1}, replicas={"local": 4})
+        result = self.tune("--keep", "replicas.local", "--verify", 0, config=few)
+        self.assertEqual({(one["plan"]["stages"], one["plan"]["replicas"]) for one in result["best"]}, {(1, 4)})
+
+    def test_a_budget_that_is_too_small_for_a_run_says_so(self):
+        profile = self.profile()
+        result = self.tune("--profile", profile, "--budget", 2)
+        self.assertFalse(result["is_verified"])
+        self.assertEqual(result["verified"], [])
+        self.assertEqual(result["chosen"], {key: result["best"][0][key] for key in result["chosen"]})
+        self.assertIn("plan 1 of 3 is not run: it would take about", result["left_out"])
+        self.assertIn("not verified by a run", self.out.read_text(encoding="utf-8").splitlines()[0])
+        done = cli.must_run("tune", self.config, "--profile", profile, "--budget", 2, "--out", self.out)
+        for words in (result["left_out"].split(",")[0], "of 2.0 s: measuring", "not verified by a run"):
+            self.assertIn(words, done.stdout)
+        self.assertIn("of the budget of 2.0 s: measuring at most 1.2 s, searching at most 0.4 s", done.stderr)
+        self.out.unlink()
+        self.assert_refused(2, "measuring the layers took longer than", "raise --budget",
+                            words=("--out", self.out, "--budget", 1))
 
     def test_a_prediction_holds_together_and_is_the_tuners(self):
         profile = self.profile()

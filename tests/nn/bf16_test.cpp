@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 #include <string>
 
 #include "nn/attention.h"
@@ -17,6 +18,7 @@
 #include "nn/layer_norm.h"
 #include "nn/linear.h"
 #include "nn/loss.h"
+#include "nn/replica_sum.h"
 #include "nn/weight_queue.h"
 
 namespace sluice::nn {
@@ -157,6 +159,7 @@ TEST_F(Bf16, BatchNormRoundsOnce) {
 
 TEST_F(Bf16, BatchNormOfEvaluationAndOfReplicasIsInFloat) {
   class Alone final : public ReplicaSum {
+   public:
     [[nodiscard]] at::Tensor sum(const at::Tensor& own) override { return own.clone(); }
   } alone;
   Registry registry({.seed = 1, .in_bf16 = true});
@@ -218,7 +221,7 @@ TEST_F(Bf16, NaNAndInfinitiesComeThrough) {
     y.backward(x);  // the gradient has it too
     EXPECT_FALSE(w.grad().isfinite().all().item<bool>());
     EXPECT_FALSE(leaf.grad()[1].isfinite().all().item<bool>());
-    EXPECT_FALSE(gelu(x)[1].isfinite().all().item<bool>());
+    EXPECT_FALSE(nn::gelu(x)[1].isfinite().all().item<bool>());
     const auto norm = batch_norm_training(x, {}, at::ones({32}), at::zeros({32}), 1e-5, Activation::kRelu);
     EXPECT_TRUE(norm.y.select(1, 3).isnan().any().item<bool>());
   }

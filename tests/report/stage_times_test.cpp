@@ -13,14 +13,15 @@ namespace {
 
 constexpr Nanoseconds kMillisecond = 1'000'000;
 
-// Two stages of forward 10 and 20 ms, backward 20 and 40 ms a micro-batch, on a device each.
-StepSpans step_of(int chunks) {
+// Two stages of forward 10 and 20 ms, backward 20 and 40 ms a micro-batch, on a device each. more: of each stage's
+// first forward and first backward.
+StepSpans step_of(int chunks, Nanoseconds more = 0) {
   StepSpans spans;
   for (int stage = 0; stage < 2; ++stage) {
     StepSpans::Place place{.replica = ReplicaId{0}, .device = DeviceId{stage}, .stages = {StageId{stage}}, .spans = {}};
     Nanoseconds time = 0;
     for (int m = 0; m < chunks; ++m) {
-      const Nanoseconds length = (stage + 1) * 10 * kMillisecond;
+      const Nanoseconds first = m == 0 ? more : 0, usual = (stage + 1) * 10 * kMillisecond, length = usual + first;
       // The loss lies within the forward, a sum within the backward; what ends first comes first.
       if (stage == 1)
         place.spans.push_back(
@@ -29,8 +30,8 @@ StepSpans step_of(int chunks) {
       time += length;
       place.spans.push_back({Phase::kAllReduce, kNoMicroBatch, time + kMillisecond, time + 4 * kMillisecond, kNoStage});
       place.spans.push_back(
-          {Phase::kBackward, MicroBatchId{m}, time, time + 2 * length + 3 * kMillisecond, StageId{stage}});
-      time += 2 * length + 3 * kMillisecond;
+          {Phase::kBackward, MicroBatchId{m}, time, time + 2 * usual + first + 3 * kMillisecond, StageId{stage}});
+      time += 2 * usual + first + 3 * kMillisecond;
     }
     spans.places.push_back(place);
   }
@@ -58,6 +59,20 @@ TEST(StageTimes, AreAStepInTheOrderOfTheSchedule) {
   const double pipeline = 0.010 + 4 * (0.020 + 0.040) + 0.020;
   EXPECT_NEAR(times.step_s(plan, totals_of(12 * kMillisecond, 5 * kMillisecond, 2)).value(), pipeline + 0.012 + 0.005,
               1e-9);
+}
+
+TEST(StageTimes, TheFirstMicroBatchOfAStepIsNotLikeTheOthers) {
+  StageTimes times;
+  times.add(step_of(4, 6 * kMillisecond));
+  const Plan plan{.partition = {{1, 1}}, .chunks = 4, .schedule = "gpipe"};
+  // The first stage's first forward and the second one's first of both are on the way; the first stage's first backward
+  // is hidden behind the second stage.
+  const double pipeline = 0.016 + 4 * (0.020 + 0.040) + 0.006 + 0.006 + 0.020;
+  EXPECT_NEAR(times.step_s(plan, totals_of(0, 0, 1)).value(), pipeline, 1e-9);
+  StageTimes of_one;
+  of_one.add(step_of(1, 6 * kMillisecond));
+  const Plan one{.partition = {{1, 1}}, .chunks = 1, .schedule = "gpipe"};
+  EXPECT_NEAR(of_one.step_s(one, totals_of(0, 0, 1)).value(), 0.090 + 4 * 0.006, 1e-9);
 }
 
 TEST(StageTimes, NothingIsSaidOfStepsThatWereNotRecordedInFull) {

@@ -203,6 +203,58 @@ TEST_P(ReplayTimer, ACallThatIsRepeatedGivesWhatThePlainOneGives) {
   EXPECT_GT(weights, 0);
 }
 
+// A first use takes as many seconds as the micro-batch has samples.
+class PlayedTimer final : public measure::LayerTimer {
+ public:
+  explicit PlayedTimer(LayerBench& bench) : bench_(bench) {}
+  void warm_up(std::int64_t samples) override { pass(samples); }
+  [[nodiscard]] int warm_up_passes() const override { return 1; }
+  void pass(std::int64_t samples) override {
+    bench_.run(samples, /*puts_off_weights=*/false, [](Part, std::size_t, const auto& work) { work(); });
+  }
+  [[nodiscard]] std::vector<measure::FirstUse> first_use(std::int64_t samples) override {
+    asked.push_back(samples);
+    bench_.forget_transformed();
+    pass(samples);
+    return std::vector(bench_.layers().size(), measure::FirstUse{1.0 * samples, 2.0 * samples});
+  }
+  [[nodiscard]] std::vector<LayerTimes> times(std::int64_t) override { return {}; }
+
+  std::vector<std::int64_t> asked;
+
+ private:
+  LayerBench& bench_;
+};
+
+// The last layers of resnet8 have images of 4 x 4 here, whose kernel transforms weights from four samples on
+// (nn/winograd.h); those before have larger ones.
+TEST(FirstUses, AreThoseOfTheNeededSizeOrOfOneThatTransforms) {
+  const measure::Workload workload = workload_on({}, "resnet8");
+  LayerBench bench(workload);
+  PlayedTimer timer(bench);
+  const std::vector<std::int64_t> sizes{1, 2, 4, 8};
+  std::vector<std::vector<bool>> transforms;  // [size][layer]
+  for (const std::int64_t size : sizes) {
+    bench.forget_transformed();
+    timer.pass(size);
+    std::vector<bool>& layers = transforms.emplace_back();
+    for (std::size_t i = 0; i < bench.layers().size(); ++i) layers.push_back(bench.transformed_bytes(i) > 0);
+  }
+  for (const std::int64_t size : sizes) timer.pass(size);
+  const std::vector<measure::FirstUse> first = measure::first_uses(timer, bench, sizes, /*needed=*/2);
+  EXPECT_THAT(timer.asked, testing::ElementsAre(2, 1, 4)) << "no more than it takes";
+  int at_two = 0, at_four = 0, nowhere = 0;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const int wanted = transforms[1][i] ? 2 : transforms[0][i] ? 1 : transforms[2][i] ? 4 : transforms[3][i] ? 8 : 0;
+    EXPECT_EQ(first[i].forward_s, wanted) << i;
+    EXPECT_EQ(first[i].backward_s, 2.0 * wanted) << i;
+    ++(wanted == 2 ? at_two : wanted == 4 ? at_four : nowhere);
+  }
+  EXPECT_GT(at_two, 0);
+  EXPECT_GT(at_four, 0);
+  EXPECT_GT(nowhere, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, ReplayTimer, testing::Values("mlp", "toy_cnn", "resnet8", "vit"),
                          [](const auto& parameter) { return std::string(parameter.param); });
 

@@ -38,6 +38,19 @@ TEST_F(MemoryEstimate, EstimatesAreNearWhatIsMeasured) {
   }
 }
 
+// Most of its bytes are weights, and transformed ones are there for one use alone.
+TEST_F(MemoryEstimate, WhatTransformsWeightsForEachUseIsNoMoreThanMeasured) {
+  config::Config config = small_config(1, 1);
+  config.model.name = "resnet18";
+  config.train.global_batch = 4;
+  const train::Setup setup = make_setup(config);
+  const auto estimate = tune::estimate_bytes(measure_memory_model(setup), decide_plan(setup));
+  ASSERT_TRUE(estimate.has_value());
+  const double share = static_cast<double>(*estimate) / static_cast<double>(train(config).use[0].peak);
+  std::cout << "resnet18, one micro-batch: expected by measured " << fixed(share, 3) << "\n";
+  EXPECT_THAT(share, AllOf(Gt(0.999), Lt(1.05)));
+}
+
 // 1F1B beside GPipe, with and without recomputation: what each device takes, and what it was predicted to.
 TEST_F(MemoryEstimate, PeaksOfSchedulesAndRecomputationAreAsPredicted) {
   std::cout << "schedule  recompute  device  measured KiB  predicted KiB\n";

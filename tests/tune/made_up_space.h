@@ -119,10 +119,12 @@ struct Tried {
   double samples_per_s = 0;
 };
 
-// Every plan of a space that has room: no bound, no order, no shortcut but that of recomputation.
+// Every plan of a space that has room: no bound, no order, no shortcut but that of recomputation, and unless
+// `in_all_orders`, that on one device alone several stages are one.
 class EveryPlan {
  public:
-  explicit EveryPlan(const SearchSpace& space) : space_(space) {
+  explicit EveryPlan(const SearchSpace& space, bool in_all_orders = false)
+      : space_(space), in_all_orders_(in_all_orders) {
     for (const ScheduleChoice& schedule : space.schedules)
       for (const int devices : space.devices)
         for (const int replicas : space.replicas)
@@ -150,7 +152,7 @@ class EveryPlan {
               .virtual_stages = schedule.virtual_stages,
               .frozen_layers = space_.frozen_layers};
     plan.partition.layers_per_stage.assign(devices * schedule.virtual_stages, 1);
-    if (devices * replicas > space_.most_places) return;
+    if (devices * replicas > space_.most_places || (!in_all_orders_ && is_1f1b_alone(plan))) return;
     costs_ = space_.costs_of(plan);
     const int layers = static_cast<int>(costs_.layers.size()) - plan.frozen_layers;
     const std::int64_t all = std::int64_t{replicas} * space_.processes * chunks;
@@ -221,7 +223,16 @@ class EveryPlan {
     if (rate > best.samples_per_s) best = {plan, rate};
   }
 
+  [[nodiscard]] bool is_1f1b_alone(const Plan& plan) const {
+    const auto is_1f1b = [](const ScheduleChoice& choice) { return choice.name == "1f1b"; };
+    const bool is_alone = plan.devices() == 1 && plan.replicas * space_.processes == 1;
+    const bool is_looped = plan.schedule == "interleaved" || plan.schedule == "looped-bfs";
+    const bool may_recompute = std::ranges::find(space_.recompute, Recompute::kOpen) != space_.recompute.end();
+    return is_alone && is_looped && !may_recompute && std::ranges::any_of(space_.schedules, is_1f1b);
+  }
+
   const SearchSpace& space_;
+  bool in_all_orders_;
   PlaceCosts costs_;
   pipeline::Schedule schedule_;
   std::map<std::tuple<std::string, int, int, int, std::int64_t>, Tried> best_;

@@ -156,6 +156,20 @@ TEST(DeviceBytes, TransformedWeightsAreThereForAStepOrForAnAction) {
   EXPECT_EQ(one.input_working, 103);
 }
 
+TEST(DeviceBytes, InAPassOfOneMicroBatchTransformedWeightsTakeWhatWasMeasuredOfThem) {
+  const std::vector<LayerCost> layers{{.working = {{.per_sample = 15}, {.per_sample = 8}, {.per_sample = 7}, {}},
+                                       .transformed_bytes = 100,
+                                       .working_once = WorkingBytes{{16, 15}, {20, 8}, {10, 7}, {}}}};
+  const auto several = device_bytes(layers, 1, {.is_last = true}, true),
+             one = device_bytes(layers, 1, {.is_last = true, .one_micro_batch = true}, true);
+  EXPECT_EQ(several.fixed, 100);
+  EXPECT_EQ(several.forward_working, 15);
+  EXPECT_EQ(one.fixed, 0);
+  EXPECT_EQ(one.forward_working, 15 + 16);
+  EXPECT_EQ(one.backward_working, 8 + 20);
+  EXPECT_EQ(one.input_working, 7 + 10);
+}
+
 TEST(DeviceBytes, ARecomputedLayerIsRunForwardFirst) {
   const std::vector<LayerCost> layers{{.output_bytes = 4,
                                        .saved_bytes = {.per_sample = 10},

@@ -71,6 +71,26 @@ TEST(PlanSearch, FindsWhatFits) {
   EXPECT_GT(without_room, 5);
 }
 
+// On a device that is alone several stages are no plan of their own: 1F1B with one is as fast, and needs no more room.
+TEST(PlanSearch, StagesOfADeviceAloneAreOne) {
+  RngStream rng(5);
+  int dropped = 0;
+  for (int i = 0; i < 400; ++i) {
+    SearchSpace space = test::made_up_space(rng);
+    space.devices = {1}, space.replicas = {1}, space.processes = 1;
+    space.schedules = {{"1f1b", 1, ""}, {"interleaved", 2, ""}, {"looped-bfs", 2, ""}};
+    if (rng.below(2) == 0) space.memory_limit = 300 + rng.below(2000);
+    const std::vector<double> all = EveryPlan(space, /*in_all_orders=*/true).best_rates();
+    const SearchResult found = search_plans(space);
+    ASSERT_EQ(found.best.empty(), all.empty()) << i;
+    if (all.empty()) continue;
+    EXPECT_NEAR(found.best.front().samples_per_s / all.front(), 1, kSearchRounding) << i;
+    for (const Candidate& candidate : found.best) EXPECT_EQ(candidate.plan.virtual_stages, 1) << i;
+    dropped += all.size() > found.best.size() ? 1 : 0;
+  }
+  EXPECT_GT(dropped, 100);
+}
+
 TEST(PlanSearch, RecomputesOnlyWhereThereIsNoRoomOtherwise) {
   RngStream rng(3);
   int recomputing = 0;

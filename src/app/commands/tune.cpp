@@ -33,6 +33,8 @@ struct TuneArguments {
   std::string out = "tuned.toml";
 };
 
+constexpr const char* kNotVerified = ", the best by prediction, not verified by a run";
+
 std::string ms(double seconds) { return fixed(seconds * 1e3, 1); }
 
 std::string plan_text(const Plan& plan) {
@@ -99,13 +101,16 @@ ordered_json json_of_tuning(const TuneResult& result, const std::string& out) {
   for (const VerifiedPlan& one : result.verified) verified.push_back(json_of_verified(one));
   ordered_json json{{"out", out},
                     {"chosen", json_of_candidate(result.chosen)},
+                    {"is_verified", result.is_verified},
                     {"threads", result.threads},
                     {"best", best},
                     {"verified", verified},
                     {"refused", refusals},
                     {"is_proven", result.search.is_proven},
                     {"plans_predicted", result.search.tried},
-                    {"seconds", result.seconds}};
+                    {"seconds", result.seconds},
+                    {"budget_use", result.budget_use}};
+  if (!result.left_out.empty()) json["left_out"] = result.left_out;
   if (result.batch) json["batch"] = json_of_batch(*result.batch);
   if (result.first_guess) json["first_guess_chunks"] = *result.first_guess;
   return json;
@@ -151,8 +156,9 @@ std::string text_of_tuning(const TuneResult& result, const std::string& out) {
     text += concat("\nchunks: the first guess sqrt((p - 1) s B / a) is ", *result.first_guess, ", the search found ",
                    result.chosen.plan.chunks);
   if (!result.search.is_proven) text += "\nthe search ran out of time: a better plan may exist; raise --budget";
-  return text + concat("\nchosen: ", plan_text(result.chosen.plan), "; written to ", out, " after ",
-                       human_duration(result.seconds));
+  if (!result.left_out.empty()) text += concat("\n", result.left_out);
+  return text + concat("\nused ", result.budget_use, "\nchosen: ", plan_text(result.chosen.plan),
+                       result.is_verified ? "" : kNotVerified, "; written to ", out);
 }
 
 void run_tune_command(TuneArguments& arguments) {
@@ -167,9 +173,9 @@ void run_tune_command(TuneArguments& arguments) {
   turn_fatal_writes_into_errors();
   const TuneResult result = train::tune_plan(config, arguments.tune);
   const bool has_other_batch = result.batch && result.batch->changes();
-  const std::string first_line =
-      concat("# ", arguments.config.file, ", with the plan",
-             has_other_batch ? ", the global batch and its learning rate" : "", " that sluice tune found\n\n");
+  const std::string first_line = concat("# ", arguments.config.file, ", with the plan",
+                                        has_other_batch ? ", the global batch and its learning rate" : "",
+                                        " that sluice tune found", result.is_verified ? "" : kNotVerified, "\n\n");
   storage::write_text_atomically(arguments.out, concat(first_line, config::to_toml(result.tuned)));
   arguments.output.print(json_of_tuning(result, arguments.out), text_of_tuning(result, arguments.out));
 }

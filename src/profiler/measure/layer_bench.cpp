@@ -105,7 +105,7 @@ void LayerBench::forward(std::int64_t samples, bool puts_off_weights, const Arou
     Run& run = runs_.emplace_back();
     // The model's own input needs no gradient.
     run.input = input.detach().requires_grad_(i > 0);
-    context_.transformed_weights = &transformed_[i];
+    context_.transformed_weights = keeps_transformed_ ? &transformed_[i] : nullptr;
     context_.weight_queue = puts_off_weights ? &run.put_off : nullptr;
     around(Part::kForward, i, [&] { run.output = layers()[i]->forward(run.input, context_); });
     input = run.output;

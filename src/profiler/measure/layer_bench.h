@@ -57,6 +57,8 @@ class LayerBench {
   [[nodiscard]] const std::vector<std::unique_ptr<nn::Layer>>& layers() const { return model_.layers; }
   [[nodiscard]] std::uint64_t transformed_bytes(std::size_t layer) const { return transformed_[layer].bytes(); }
   void forget_transformed();
+  // false: each use makes its own, as in a pass of one micro-batch.
+  void keep_transformed(bool keeps) { keeps_transformed_ = keeps; }
   [[nodiscard]] const at::Tensor& targets() const { return targets_; }  // of the last run
   [[nodiscard]] const device::Stream& stream() const { return stream_; }
   void synchronize() const { stream_.synchronize(); }
@@ -78,7 +80,8 @@ class LayerBench {
   std::unique_ptr<nn::ReplicaSum> replicas_;
   nn::ForwardContext context_;
   std::vector<nn::TransformedWeights> transformed_;  // [layer]
-  std::map<std::int64_t, at::Tensor> inputs_;        // by samples
+  bool keeps_transformed_ = true;
+  std::map<std::int64_t, at::Tensor> inputs_;  // by samples
   at::Tensor targets_;
   std::function<void(Part part, std::size_t layer)> after_;
   std::deque<Run> runs_;

@@ -39,6 +39,11 @@ class Storages {
   std::map<const void*, std::uint64_t> bytes_;
 };
 
+struct Working {
+  std::uint64_t forward = 0, weight_gradient = 0;
+  std::uint64_t backward = 0, input_gradient = 0, held_backward = 0, held_input_gradient = 0;
+};
+
 // Of one layer, at one size of a micro-batch.
 struct BytesAtSize {
   std::uint64_t saved = 0;  // besides input and parameters
@@ -48,9 +53,8 @@ struct BytesAtSize {
   std::uint64_t stash = 0;
   bool stashes_input = false, stashes_output_gradient = false;
   std::uint64_t transformed = 0;
-  // Working.
-  std::uint64_t forward = 0, weight_gradient = 0;
-  std::uint64_t backward = 0, input_gradient = 0, held_backward = 0, held_input_gradient = 0;
+  Working working;
+  Working once;  // where transformed weights are not kept
 };
 using LayersAtSize = std::vector<BytesAtSize>;
 
@@ -98,27 +102,31 @@ class Rise {
   std::uint64_t before_ = 0;
 };
 
-std::uint64_t& backward_of(BytesAtSize& layer, bool puts_off_weights, Backward how) {
-  if (how == Backward::kHeld) return puts_off_weights ? layer.held_input_gradient : layer.held_backward;
-  return puts_off_weights ? layer.input_gradient : layer.backward;
+std::uint64_t& backward_of(Working& working, bool puts_off_weights, Backward how) {
+  if (how == Backward::kHeld) return puts_off_weights ? working.held_input_gradient : working.held_backward;
+  return puts_off_weights ? working.input_gradient : working.backward;
 }
 
-void find_working(LayerBench& bench, device::Device device, std::int64_t samples, bool puts_off_weights, Backward how,
+void find_working(LayerBench& bench, device::Device device, std::int64_t samples, Working BytesAtSize::*which,
                   LayersAtSize& layers) {
   Rise rise(device);
-  const auto watch = [&](Part part, std::size_t i, const std::function<void()>& work) {
-    if (part != Part::kLossBackward) rise.begin();  // one moment with the loss
-    work();
-    BytesAtSize& layer = layers[i];
-    switch (part) {
-      case Part::kForward: layer.forward = rise.bytes(); break;
-      case Part::kLoss: break;
-      case Part::kLossBackward: layer.loss_working = rise.bytes(); break;
-      case Part::kBackward: backward_of(layer, puts_off_weights, how) = rise.bytes(); break;
-      case Part::kWeightGradient: layer.weight_gradient = rise.bytes(); break;
+  for (const Backward how : {Backward::kInGraph, Backward::kHeld}) {
+    for (const bool puts_off_weights : {false, true}) {
+      const auto watch = [&](Part part, std::size_t i, const std::function<void()>& work) {
+        if (part != Part::kLossBackward) rise.begin();  // one moment with the loss
+        work();
+        Working& working = layers[i].*which;
+        switch (part) {
+          case Part::kForward: working.forward = rise.bytes(); break;
+          case Part::kLoss: break;
+          case Part::kLossBackward: layers[i].loss_working = rise.bytes(); break;
+          case Part::kBackward: backward_of(working, puts_off_weights, how) = rise.bytes(); break;
+          case Part::kWeightGradient: working.weight_gradient = rise.bytes(); break;
+        }
+      };
+      bench.run(samples, puts_off_weights, watch, how);
     }
-  };
-  bench.run(samples, puts_off_weights, watch, how);
+  }
 }
 
 LayersAtSize bytes_at(LayerBench& bench, device::Device device, std::int64_t samples) {
@@ -128,9 +136,12 @@ LayersAtSize bytes_at(LayerBench& bench, device::Device device, std::int64_t sam
   for (std::size_t i = 0; i < layers.size(); ++i) layers[i].transformed = bench.transformed_bytes(i);
   if (!device::peak_bytes(device)) return layers;  // not counted
   const device::MemoryScope charge(device, device::MemoryKind::kActivations);
-  for (const Backward how : {Backward::kInGraph, Backward::kHeld})
-    for (const bool puts_off_weights : {false, true})
-      find_working(bench, device, samples, puts_off_weights, how, layers);
+  find_working(bench, device, samples, &BytesAtSize::working, layers);
+  for (BytesAtSize& layer : layers) layer.once = layer.working;
+  if (std::ranges::none_of(layers, [](const BytesAtSize& layer) { return layer.transformed > 0; })) return layers;
+  bench.keep_transformed(false);
+  find_working(bench, device, samples, &BytesAtSize::once, layers);
+  bench.keep_transformed(true);
   return layers;
 }
 
@@ -146,8 +157,8 @@ std::vector<std::int64_t> sizes_to_run(const std::vector<std::int64_t>& asked) {
 double held_by(const LayersAtSize& layers) {
   std::uint64_t kept = 0, working = 0;
   for (const BytesAtSize& layer : layers) {
-    kept += layer.saved + layer.forward;  // where the output is not saved it is part of this
-    working = std::max({working, layer.held_backward, layer.held_input_gradient, layer.loss_working});
+    kept += layer.saved + layer.once.forward;  // where the output is not saved it is part of this
+    working = std::max({working, layer.once.held_backward, layer.once.held_input_gradient, layer.loss_working});
   }
   return static_cast<double>(kept + working);
 }
@@ -195,25 +206,37 @@ AffineBytes line_from_one(std::uint64_t of_one, std::uint64_t of_two) {
   return {.fixed = of_one - per_sample, .per_sample = per_sample};
 }
 
-// line: of one of its numbers; the flags are those of `more`.
+// line: of what a size took, through a number that it is told how to find; the flags are those of `more`.
+template <typename Line>
+WorkingBytes working_bytes(Working BytesAtSize::*which, const Line& line) {
+  const auto of = [&](std::uint64_t Working::*part) {
+    return line([=](const BytesAtSize& layer) { return (layer.*which).*part; });
+  };
+  return {.forward = of(&Working::forward),
+          .backward = of(&Working::backward),
+          .input_gradient = of(&Working::input_gradient),
+          .weight_gradient = of(&Working::weight_gradient),
+          .held_backward = of(&Working::held_backward),
+          .held_input_gradient = of(&Working::held_input_gradient)};
+}
+
 template <typename Line>
 LayerBytes layer_bytes(std::int64_t samples, const BytesAtSize& more, const Line& line) {
+  const auto of = [&](std::uint64_t BytesAtSize::*bytes) {
+    return line([=](const BytesAtSize& layer) { return layer.*bytes; });
+  };
   return {.samples = samples,
-          .saved = line(&BytesAtSize::saved),
+          .saved = of(&BytesAtSize::saved),
           .saves_input = more.saves_input,
           .saves_output = more.saves_output,
-          .loss = line(&BytesAtSize::loss),
-          .loss_working = line(&BytesAtSize::loss_working),
-          .stash = line(&BytesAtSize::stash),
+          .loss = of(&BytesAtSize::loss),
+          .loss_working = of(&BytesAtSize::loss_working),
+          .stash = of(&BytesAtSize::stash),
           .stashes_input = more.stashes_input,
           .stashes_output_gradient = more.stashes_output_gradient,
-          .working = {.forward = line(&BytesAtSize::forward),
-                      .backward = line(&BytesAtSize::backward),
-                      .input_gradient = line(&BytesAtSize::input_gradient),
-                      .weight_gradient = line(&BytesAtSize::weight_gradient),
-                      .held_backward = line(&BytesAtSize::held_backward),
-                      .held_input_gradient = line(&BytesAtSize::held_input_gradient)},
-          .transformed = more.transformed};
+          .working = working_bytes(&BytesAtSize::working, line),
+          .transformed = more.transformed,
+          .working_once = more.transformed > 0 ? std::optional(working_bytes(&BytesAtSize::once, line)) : std::nullopt};
 }
 
 // [line] of layer i.
@@ -223,14 +246,14 @@ std::vector<LayerBytes> lines_of(std::size_t i, const std::vector<std::int64_t>&
   if (sizes.front() == 1) {
     const BytesAtSize& one = at.front()[i];
     const BytesAtSize* const two = at.size() > 1 && sizes[1] == 2 ? &at[1][i] : nullptr;
-    lines.push_back(layer_bytes(1, one, [&](std::uint64_t BytesAtSize::*bytes) {
-      return line_from_one(one.*bytes, two != nullptr ? two->*bytes : 2 * (one.*bytes));
+    lines.push_back(layer_bytes(1, one, [&](const auto& bytes) {
+      return line_from_one(bytes(one), two != nullptr ? bytes(*two) : 2 * bytes(one));
     }));
   }
   for (std::size_t s = 1; s < at.size(); ++s) {
     const BytesAtSize &less = at[s - 1][i], &more = at[s][i];
-    lines.push_back(layer_bytes(sizes[s], more, [&](std::uint64_t BytesAtSize::*bytes) {
-      return line_through(sizes[s - 1], less.*bytes, sizes[s], more.*bytes);
+    lines.push_back(layer_bytes(sizes[s], more, [&](const auto& bytes) {
+      return line_through(sizes[s - 1], bytes(less), sizes[s], bytes(more));
     }));
   }
   return lines;
@@ -238,7 +261,7 @@ std::vector<LayerBytes> lines_of(std::size_t i, const std::vector<std::int64_t>&
 
 }  // namespace
 
-int passes_for_bytes(const device::Device& device) { return device::peak_bytes(device) ? 5 : 1; }
+int passes_for_bytes(const device::Device& device) { return device::peak_bytes(device) ? 9 : 1; }
 
 std::vector<std::vector<LayerBytes>> measure_bytes(LayerBench& bench, const Workload& workload,
                                                    const std::vector<std::int64_t>& sizes, std::int64_t needed) {

@@ -215,4 +215,22 @@ std::unique_ptr<LayerTimer> make_replay_timer(LayerBench& bench, std::unique_ptr
   return std::make_unique<ReplayTimer>(bench, std::move(session));
 }
 
+std::vector<FirstUse> first_uses(LayerTimer& timer, const LayerBench& bench, std::vector<std::int64_t> sizes,
+                                 std::int64_t needed) {
+  const std::size_t layers = bench.layers().size();
+  std::vector<bool> is_open(layers);
+  for (std::size_t i = 0; i < layers; ++i) is_open[i] = bench.transformed_bytes(i) > 0;
+  const auto above = std::ranges::upper_bound(sizes, needed);
+  const auto own = above == sizes.begin() ? sizes.begin() : above - 1;
+  std::rotate(sizes.begin(), own, own + 1);
+  std::vector<FirstUse> first(layers);
+  for (const std::int64_t size : sizes) {
+    if (std::ranges::none_of(is_open, std::identity())) break;
+    const std::vector<FirstUse> here = timer.first_use(size);
+    for (std::size_t i = 0; i < layers; ++i)
+      if (is_open[i] && bench.transformed_bytes(i) > 0) first[i] = here[i], is_open[i] = false;
+  }
+  return first;
+}
+
 }  // namespace sluice::measure

@@ -28,7 +28,8 @@ class LayerTimer {
   [[nodiscard]] virtual int warm_up_passes() const = 0;
   virtual void pass(std::int64_t samples) = 0;
   // What the first micro-batch of a step takes more than those after it, of each layer: 0 where nothing is kept between
-  // micro-batches, or that is not told. Requires: passes at this size.
+  // micro-batches of this size, or that is not told. Then the bench keeps what it keeps of this size alone. Requires:
+  // passes at this size.
   [[nodiscard]] virtual std::vector<FirstUse> first_use(std::int64_t samples) = 0;
   // Of each layer. Requires: a pass at this size.
   [[nodiscard]] virtual std::vector<profiler::LayerTimes> times(std::int64_t samples) = 0;
@@ -41,5 +42,10 @@ class LayerTimer {
 // session: whose records tell the times of kernels; null: none do. On a CPU device, whose work is done when a call
 // returns, events and host tell the same.
 [[nodiscard]] std::unique_ptr<LayerTimer> make_replay_timer(LayerBench& bench, std::unique_ptr<cupti::Session> session);
+
+// Of each layer at the needed size; where it transforms weights at others alone, at the smallest of these: kernels
+// change with the size, what they make of the weights does not. Requires: passes at all sizes, ascending.
+[[nodiscard]] std::vector<FirstUse> first_uses(LayerTimer& timer, const LayerBench& bench,
+                                               std::vector<std::int64_t> sizes, std::int64_t needed);
 
 }  // namespace sluice::measure

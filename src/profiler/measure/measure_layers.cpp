@@ -185,8 +185,7 @@ std::vector<MeasuredLayer> measure_on_this_thread(const Workload& workload, Laye
     const std::vector<LayerTimes> times = timer->times(size);
     for (std::size_t i = 0; i < measured.size(); ++i) measured[i].times.push_back(times[i]);
   }
-  const auto above = std::ranges::upper_bound(sizes, what.needed_size);
-  const std::vector<FirstUse> first = timer->first_use(above == sizes.begin() ? sizes.front() : *(above - 1));
+  const std::vector<FirstUse> first = first_uses(*timer, bench, sizes, what.needed_size);
   for (std::size_t i = 0; i < measured.size(); ++i) {
     profiler::set_costs(measured[i]);
     measured[i].cost.first_forward_s = first[i].forward_s;

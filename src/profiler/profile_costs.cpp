@@ -1,0 +1,123 @@
+#include "profiler/layer_profile.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace sluice::profiler {
+namespace {
+
+// To what the other says of so many samples, where that is more.
+void raise_to(AffineBytes& own, const AffineBytes& other, std::int64_t samples) {
+  const auto n = static_cast<std::uint64_t>(samples);
+  if (other.at(n) > own.at(n)) own.fixed += other.at(n) - own.at(n);
+}
+
+void raise_to(WorkingBytes& own, const WorkingBytes& other, std::int64_t samples) {
+  for (const auto part :
+       {&WorkingBytes::forward, &WorkingBytes::backward, &WorkingBytes::input_gradient, &WorkingBytes::weight_gradient,
+        &WorkingBytes::held_backward, &WorkingBytes::held_input_gradient})
+    raise_to(own.*part, other.*part, samples);
+}
+
+// As LayerCost::working_once is meant where it is not known.
+WorkingBytes working_once_of(const std::optional<WorkingBytes>& known, WorkingBytes working,
+                             std::uint64_t transformed) {
+  if (known) return *known;
+  for (const auto part : {&WorkingBytes::forward, &WorkingBytes::backward, &WorkingBytes::input_gradient,
+                          &WorkingBytes::held_backward, &WorkingBytes::held_input_gradient})
+    (working.*part).fixed += transformed;
+  return working;
+}
+
+void raise_to(LayerCost& cost, const LayerBytes& line, std::int64_t samples) {
+  WorkingBytes once = working_once_of(cost.working_once, cost.working, cost.transformed_bytes);
+  raise_to(once, working_once_of(line.working_once, line.working, line.transformed), samples);
+  cost.working_once = once;
+  raise_to(cost.saved_bytes, line.saved, samples);
+  raise_to(cost.loss_bytes, line.loss, samples);
+  raise_to(cost.loss_working, line.loss_working, samples);
+  raise_to(cost.stash_bytes, line.stash, samples);
+  raise_to(cost.working, line.working, samples);
+  cost.transformed_bytes = std::max(cost.transformed_bytes, line.transformed);
+}
+
+// Whether micro-batches of so many samples run a kernel that transforms weights. Where nothing is known it may.
+bool transforms(const MeasuredLayer& layer, std::int64_t samples) {
+  return layer.bytes.empty() || samples == 0 || bytes_of(layer.bytes, samples).transformed > 0;
+}
+
+void forget_first_use(LayerCost& cost) { cost.first_forward_s = cost.first_backward_s = 0; }
+
+}  // namespace
+
+std::vector<LayerCost> LayerProfile::costs() const {
+  std::vector<LayerCost> costs;
+  const double scale = compute_scale();
+  for (const MeasuredLayer& layer : layers) {
+    costs.push_back(layer.cost.times_scaled(scale));
+    if (!transforms(layer, micro_batch)) forget_first_use(costs.back());
+  }
+  return costs;
+}
+
+double LayerProfile::compute_scale() const {
+  if (!step || step->compute_s <= 0 || step->predicted_compute_s <= 0) return 1;
+  return step->compute_s / step->predicted_compute_s;
+}
+
+const LinkCost* LayerProfile::all_reduce_of(int processes, int local_replicas) const {
+  const AllReduceLink* best = nullptr;
+  for (const AllReduceLink& link : all_reduces) {
+    if (link.processes != processes) continue;
+    const bool is_enough = link.local_replicas >= local_replicas;
+    const bool best_is = best != nullptr && best->local_replicas >= local_replicas;
+    if (best == nullptr || (is_enough && (!best_is || link.local_replicas < best->local_replicas)) ||
+        (!best_is && link.local_replicas > best->local_replicas))
+      best = &link;
+  }
+  return best != nullptr ? &best->cost : nullptr;
+}
+
+void set_bytes(LayerCost& cost, const LayerBytes& bytes) {
+  cost.saved_bytes = bytes.saved;
+  cost.saves_input = bytes.saves_input;
+  cost.saves_output = bytes.saves_output;
+  cost.loss_bytes = bytes.loss;
+  cost.loss_working = bytes.loss_working;
+  cost.stash_bytes = bytes.stash;
+  cost.stashes_input = bytes.stashes_input;
+  cost.stashes_output_gradient = bytes.stashes_output_gradient;
+  cost.working = bytes.working;
+  cost.transformed_bytes = bytes.transformed;
+  cost.working_once = bytes.working_once;
+}
+
+const LayerBytes& bytes_of(const std::vector<LayerBytes>& bytes, std::int64_t samples) {
+  const auto line = std::ranges::lower_bound(bytes, samples, {}, &LayerBytes::samples);
+  return line == bytes.end() ? bytes.back() : *line;
+}
+
+std::vector<LayerCost> LayerProfile::costs_at(std::int64_t samples) const {
+  std::vector<LayerCost> costs;
+  const double scale = compute_scale();
+  for (const MeasuredLayer& layer : layers) {
+    LayerCost& cost = costs.emplace_back(layer.cost.times_scaled(scale));
+    if (!layer.bytes.empty()) set_bytes(cost, bytes_of(layer.bytes, samples));
+    if (!transforms(layer, samples)) forget_first_use(cost);
+  }
+  return costs;
+}
+
+std::vector<LayerCost> LayerProfile::most_at(std::int64_t samples) const {
+  std::vector<LayerCost> costs = costs_at(samples);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::vector<LayerBytes>& lines = layers[i].bytes;
+    const auto own = std::ranges::lower_bound(lines, samples, {}, &LayerBytes::samples);
+    if (own == lines.end() || own->samples == samples) continue;
+    if (own != lines.begin()) raise_to(costs[i], *(own - 1), samples);
+    if (own + 1 != lines.end()) raise_to(costs[i], *(own + 1), samples);
+  }
+  return costs;
+}
+
+}  // namespace sluice::profiler

@@ -1,0 +1,148 @@
+#include "train/tune_profiles.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "device/cpu_threads.h"
+#include "device/device.h"
+#include "storage/files.h"
+#include "train/child.h"
+#include "train/measured_plan.h"
+#include "train/scratch_folder.h"
+#include "train/setup.h"
+#include "train/what_if.h"
+
+namespace sluice::train {
+namespace {
+
+namespace fs = std::filesystem;
+using profiler::LayerProfile;
+
+// One for each number of threads that devices of a plan can have.
+std::vector<int> places_to_profile(const config::Config& config, int places) {
+  if (!on_cpu(config) || config.device.threads > 0) return {places};
+  std::set<int> threads;
+  std::vector<int> chosen;
+  for (int used = places; used >= 1; --used)
+    if (threads.insert(std::max(1, device::available_cores() / used)).second) chosen.push_back(used);
+  return chosen;
+}
+
+config::Config with_shape(config::Config config, const ProfileShape& shape) {
+  config.pipeline.stages = shape.stages;
+  config.pipeline.virtual_stages.reset();
+  config.pipeline.partition.reset();
+  config.pipeline.schedule = "1f1b";
+  config.pipeline.chunks = shape.chunks;
+  config.pipeline.recompute = {};
+  config.train.micro_batch = 0;
+  config.replicas.local = shape.replicas;
+  config.profile.steps = 3;
+  return short_run(std::move(config), {});
+}
+
+// Devices have as many threads as if all places were used.
+config::Config to_profile(const config::Config& config, int places, int layers) {
+  config::Config shaped = with_shape(config, profile_shape(places, layers, config.train.global_batch));
+  if (on_cpu(config) && config.device.threads == 0)
+    shaped.device.threads = std::max(1, device::available_cores() / places);
+  return shaped;
+}
+
+// Nothing: it took longer.
+std::optional<LayerProfile> profile_in_child(const config::Config& config, const fs::path& folder, int places,
+                                             double limit_s) {
+  const fs::path file = folder / concat("profile-", places, ".toml"),
+                 out = folder / concat("profile-", places, ".json");
+  storage::write_text_atomically(file, config::to_toml(config));
+  log_info(concat("measuring the layers for plans of up to ", counted(places, "device")));
+  const ChildEnd end = run_child({"--quiet", "profile", file.string(), "--out", out.string()}, limit_s);
+  if (end.timed_out) return std::nullopt;
+  if (end.exit_code != 0)
+    throw Error(static_cast<ExitCode>(end.exit_code), concat("measuring the layers failed: ", end.last_words));
+  return profiler::read_profile(out);
+}
+
+std::vector<LayerProfile> measured_profiles(const config::Config& config, const fs::path& folder,
+                                            const tune::Budget& budget, int places) {
+  const int layers = make_setup(with_shape(config, {})).layers;
+  return profiles_within(budget, places_to_profile(config, places), [&](int used, double limit_s) {
+    return profile_in_child(to_profile(config, used, layers), folder, used, limit_s);
+  });
+}
+
+}  // namespace
+
+Profiles::Profiles(std::vector<LayerProfile> all) : all_(std::move(all)) {
+  std::ranges::sort(all_, std::greater{}, [](const LayerProfile& one) { return one.fingerprint.threads_per_device; });
+}
+
+const LayerProfile& Profiles::of_places(int places) const {
+  for (const LayerProfile& one : all_)
+    if (one.fingerprint.threads_per_device * places <= one.fingerprint.cores) return one;
+  return all_.back();
+}
+
+Profiles profiles_for(const config::Config& config, const ProfileSources& sources, const tune::Budget& budget,
+                      int places) {
+  std::vector<LayerProfile> all;
+  for (const fs::path& file : sources.files) {
+    LayerProfile profile = profiler::read_profile(file);
+    config::Config fitting = config;  // whatever the devices of the configured plan
+    fitting.device.threads = std::max(1, profile.fingerprint.threads_per_device);
+    all.push_back(fitted_profile(fitting, std::move(profile), file.string()));
+  }
+  if (!all.empty()) return Profiles(std::move(all));
+  const ScratchFolder scratch("sluice-profiles");
+  const fs::path folder = sources.keep.empty() ? scratch.path() : sources.keep;
+  fs::create_directories(folder);
+  return Profiles(measured_profiles(config, folder, budget, places));
+}
+
+std::vector<LayerProfile> profiles_within(const tune::Budget& budget, const std::vector<int>& places,
+                                          const ProfileRun& run) {
+  std::vector<LayerProfile> all;
+  double longest = 0;
+  for (const int used : places) {
+    const double begin = budget.used(), left = budget.left();
+    std::optional<LayerProfile> profile = left > longest ? run(used, left) : std::nullopt;
+    if (profile) {
+      all.push_back(*std::move(profile));
+      longest = std::max(longest, budget.used() - begin);
+      continue;
+    }
+    if (all.empty())
+      throw ConfigError(concat("measuring the layers took longer than ", human_duration(left), "; raise --budget"));
+    log_warning(concat("no time of --budget is left to measure the layers for plans of up to ", counted(used, "device"),
+                       ": they are planned with ", counted(all.back().fingerprint.threads_per_device, "thread"),
+                       " a device"));
+    break;
+  }
+  return all;
+}
+
+bool on_cpu(const config::Config& config) {
+  const config::DeviceList& list = config.device.list;
+  if (list.names.empty()) return list.choice == "cpu" || (list.choice == "auto" && device::cuda_device_count() == 0);
+  return list.names.front().starts_with("cpu");
+}
+
+ProfileShape profile_shape(int places, int layers, std::int64_t global_batch) {
+  constexpr std::int64_t kChunks = 4;
+  const auto at_most = [](std::int64_t number, std::int64_t most) {
+    return static_cast<int>(std::clamp<std::int64_t>(number, 1, std::max<std::int64_t>(most, 1)));
+  };
+  ProfileShape shape{.stages = at_most(places, layers)};
+  shape.replicas = at_most(places / shape.stages, global_batch);
+  shape.chunks = at_most(kChunks, global_batch / shape.replicas);
+  return shape;
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,124 @@
+// What planning takes from a profile: costs of micro-batches that were measured, and of others.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <vector>
+
+#include "example_profile.h"
+
+namespace sluice::profiler {
+namespace {
+
+using nlohmann::ordered_json;
+using test::example;
+
+// Of so many samples, in the order of bytes_line().
+std::vector<std::uint64_t> numbers_of(const LayerCost& cost, std::uint64_t samples) {
+  const WorkingBytes& working = cost.working;
+  std::vector<std::uint64_t> numbers;
+  for (const AffineBytes& bytes :
+       {cost.saved_bytes, cost.loss_bytes, cost.loss_working, cost.stash_bytes, working.forward, working.backward,
+        working.input_gradient, working.weight_gradient, working.held_backward, working.held_input_gradient})
+    numbers.push_back(bytes.at(samples));
+  return numbers;
+}
+
+// More by one each.
+std::vector<std::uint64_t> from(std::uint64_t first) {
+  std::vector<std::uint64_t> numbers;
+  for (std::uint64_t i = 0; i < 10; ++i) numbers.push_back(first + i);
+  return numbers;
+}
+
+TEST(ProfileCosts, TimesAreScaledToThoseOfWholeSteps) {
+  LayerProfile profile = example();
+  ASSERT_DOUBLE_EQ(profile.compute_scale(), 0.36 / 0.32);
+  const LayerCost alone = profile.layers.at(0).cost, scaled = profile.costs().at(0);
+  for (const double samples : {0.5, 1.0, 7.0, 32.0, 100.0}) {
+    EXPECT_NEAR(scaled.forward.at(samples), 1.125 * alone.forward.at(samples), 1e-12);
+    EXPECT_NEAR(scaled.backward.at(samples), 1.125 * alone.backward.at(samples), 1e-12);
+    EXPECT_NEAR(scaled.input_gradient.at(samples), 1.125 * alone.input_gradient.at(samples), 1e-12);
+    EXPECT_NEAR(scaled.weight_gradient.at(samples), 1.125 * alone.weight_gradient.at(samples), 1e-12);
+  }
+  EXPECT_DOUBLE_EQ(scaled.first_forward_s, 1.125 * alone.first_forward_s);
+  EXPECT_DOUBLE_EQ(scaled.first_backward_s, 1.125 * alone.first_backward_s);
+  EXPECT_EQ(scaled.slowdown, alone.slowdown);
+  profile.step.reset();
+  EXPECT_EQ(profile.compute_scale(), 1);
+}
+
+TEST(ProfileCosts, AFirstUseIsOfMicroBatchesWhoseKernelsTransformWeights) {
+  LayerProfile profile = example();
+  profile.layers.at(0).bytes.at(1).transformed = 0;
+  for (const auto& [samples, has] : {std::pair{1, true}, {2, false}, {4, false}, {5, true}, {100, true}}) {
+    const LayerCost cost = profile.costs_at(samples).at(0);
+    EXPECT_DOUBLE_EQ(cost.first_forward_s, has ? 1.125e-3 : 0) << samples;
+    EXPECT_DOUBLE_EQ(cost.first_backward_s, has ? 2.25e-3 : 0) << samples;
+  }
+  profile.micro_batch = 4;
+  EXPECT_EQ(profile.costs().at(0).first_forward_s, 0) << "the configured one";
+  profile.layers.at(0).bytes.clear();
+  EXPECT_GT(profile.costs_at(2).at(0).first_forward_s, 0) << "nothing is known of its kernels";
+}
+
+TEST(ProfileCosts, AnAllReduceIsThatOfTheReplicasOrTheNextMore) {
+  LayerProfile profile;
+  EXPECT_EQ(profile.all_reduce_of(1, 2), nullptr);
+  profile.all_reduces = {{1, 2, {.latency_s = 2}}, {1, 8, {.latency_s = 8}}, {1, 4, {.latency_s = 4}}};
+  const auto latency = [&](int replicas) { return profile.all_reduce_of(1, replicas)->latency_s; };
+  EXPECT_EQ(latency(2), 2);
+  EXPECT_EQ(latency(3), 4);
+  EXPECT_EQ(latency(4), 4);
+  EXPECT_EQ(latency(5), 8);
+  EXPECT_EQ(latency(9), 8) << "the largest there is";
+  EXPECT_EQ(profile.all_reduce_of(2, 2), nullptr) << "of a network nothing is known";
+}
+
+TEST(ProfileCosts, TheBytesOfAMicroBatchAreThoseOfItsKernels) {
+  const LayerProfile profile = parse_profile(to_json_text(example()), "p.json");
+  const auto at = [&](std::int64_t samples) { return numbers_of(profile.costs_at(samples).at(0), samples); };
+  EXPECT_EQ(at(1), from(100 + 10));
+  EXPECT_EQ(at(2), from(50 + 20 * 2));
+  EXPECT_EQ(at(4), from(50 + 20 * 4));
+  EXPECT_EQ(at(5), from(1000 + 5 * 5));
+  EXPECT_EQ(at(100), from(30 + 60 * 100)) << "the last line goes on";
+  EXPECT_EQ(profile.costs_at(3).at(0).transformed_bytes, 50);
+  EXPECT_EQ(profile.costs_at(3).at(0).working_once->forward, (AffineBytes{50 + 14, 20}));
+  EXPECT_FALSE(profile.costs_at(1).at(0).saves_input);
+  EXPECT_TRUE(profile.costs_at(2).at(0).saves_input);
+  EXPECT_FALSE(profile.costs_at(2).at(0).stashes_input);
+  EXPECT_EQ(profile.costs_at(8).at(0).forward.a_s, profile.costs().at(0).forward.a_s) << "times stay";
+}
+
+// Profiles of before have no such field: then all transformed weights are taken to be there.
+TEST(ProfileCosts, WhatAPassOfOneMicroBatchTakesMayNotBeKnown) {
+  ordered_json json = ordered_json::parse(to_json_text(example()));
+  ordered_json& layer = json["layers"][0];
+  layer.erase("working_once_bytes");
+  for (ordered_json& line : layer["bytes"]) line.erase("working_once_bytes");
+  const LayerProfile profile = parse_profile(json.dump(), "p.json");
+  EXPECT_FALSE(profile.costs().at(0).working_once.has_value());
+  EXPECT_FALSE(profile.costs_at(3).at(0).working_once.has_value());
+  const LayerCost most = profile.most_at(20).at(0);
+  EXPECT_EQ(most.working_once->forward.at(20), std::max(30 + 4 + 60 * 20 + 30, 1000 + 4 + 5 * 20 + 1000));
+  EXPECT_EQ(most.working_once->weight_gradient, most.working.weight_gradient);
+  EXPECT_EQ(to_json_text(profile), json.dump(2) + "\n");
+}
+
+TEST(ProfileCosts, BetweenTwoSizesTheMostIsThatOfTheKernelsOfBoth) {
+  const LayerProfile profile = parse_profile(to_json_text(example()), "p.json");
+  const auto most = [&](std::int64_t samples) { return numbers_of(profile.most_at(samples).at(0), samples); };
+  EXPECT_EQ(most(4), from(50 + 20 * 4)) << "as measured";
+  EXPECT_EQ(most(3), from(1000 + 5 * 3)) << "the kernels of 5 samples and more";
+  EXPECT_EQ(most(10), from(1000 + 5 * 10));
+  EXPECT_EQ(most(20), from(30 + 60 * 20));
+  EXPECT_EQ(profile.most_at(20).at(0).transformed_bytes, 1000);
+  EXPECT_EQ(profile.most_at(20).at(0).working_once->backward.at(20), 30 + 15 + 60 * 20);
+  EXPECT_EQ(profile.most_at(10).at(0).working_once->backward.at(10), 1000 + 15 + 5 * 10);
+  EXPECT_EQ(most(100), from(30 + 60 * 100));
+}
+
+}  // namespace
+}  // namespace sluice::profiler

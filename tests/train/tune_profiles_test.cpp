@@ -1,0 +1,73 @@
+// Which profiles `sluice tune` measures, within which time.
+#include "train/tune_profiles.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace sluice::train {
+namespace {
+
+using testing::ElementsAre;
+
+// Each takes so many seconds, or as many as it may.
+class PlayedProfiles {
+ public:
+  explicit PlayedProfiles(double seconds) : seconds_(seconds) {}
+
+  std::vector<int> measure(const std::vector<int>& places, double budget_s) {
+    const tune::Budget budget(budget_s, /*may_change_batch=*/false, [this] { return now; });
+    std::vector<int> threads;
+    for (const profiler::LayerProfile& profile : profiles_within(budget, places, [this](int used, double limit_s) {
+           begun.push_back(used);
+           now += std::min(seconds_, limit_s);
+           if (seconds_ > limit_s) return std::optional<profiler::LayerProfile>();
+           profiler::LayerProfile made;
+           made.fingerprint.threads_per_device = 12 / used;
+           return std::optional(made);
+         }))
+      threads.push_back(profile.fingerprint.threads_per_device);
+    return threads;
+  }
+
+  std::vector<int> begun;
+  double now = 0;
+
+ private:
+  double seconds_;
+};
+
+TEST(TuneProfiles, AreMeasuredAsLongAsTheBudgetLasts) {
+  PlayedProfiles quick(1);
+  EXPECT_THAT(quick.measure({4, 3, 2, 1}, 100), ElementsAre(3, 4, 6, 12));
+  PlayedProfiles slow(25);
+  EXPECT_THAT(slow.measure({4, 3, 2, 1}, 100), ElementsAre(3, 4)) << "a third does not fit into 60 s";
+  EXPECT_THAT(slow.begun, ElementsAre(4, 3)) << "nor is it begun";
+  EXPECT_EQ(slow.now, 50);
+}
+
+TEST(TuneProfiles, OneAtLeastIsNeeded) {
+  PlayedProfiles slow(61);
+  EXPECT_THROW(static_cast<void>(slow.measure({2, 1}, 100)), ConfigError);
+  EXPECT_EQ(slow.now, 60) << "it was ended when its part was over";
+}
+
+// Stages, replicas and micro-batches.
+TEST(TuneProfiles, HaveAShapeThatTheModelCanHave) {
+  const auto shape = [](int places, int layers, std::int64_t batch) {
+    const ProfileShape made = profile_shape(places, layers, batch);
+    return std::vector{made.stages, made.replicas, made.chunks};
+  };
+  EXPECT_THAT(shape(2, 10, 48), ElementsAre(2, 1, 4));
+  EXPECT_THAT(shape(8, 8, 48), ElementsAre(8, 1, 4));
+  EXPECT_THAT(shape(4, 3, 48), ElementsAre(3, 1, 4));
+  EXPECT_THAT(shape(8, 3, 48), ElementsAre(3, 2, 4));
+  EXPECT_THAT(shape(4, 1, 48), ElementsAre(1, 4, 4));
+  EXPECT_THAT(shape(4, 1, 6), ElementsAre(1, 4, 1)) << "each replica has a sample";
+  EXPECT_THAT(shape(4, 1, 2), ElementsAre(1, 2, 1));
+  EXPECT_THAT(shape(2, 10, 1), ElementsAre(2, 1, 1));
+}
+
+}  // namespace
+}  // namespace sluice::train
