@@ -39,7 +39,8 @@ Run run(const Operation& f, const at::Tensor& x, const Tensors& parameters, cons
   Tensors own;
   for (const at::Tensor& parameter : parameters) own.push_back(parameter.detach().clone().requires_grad_());
   const at::Tensor y = f(leaf, own, context);
-  y.backward(at::sin(at::arange(y.numel(), at::kDouble) * 0.7 + 0.3).view(y.sizes()).to(y.scalar_type()));
+  const at::Tensor upstream = at::sin(at::arange(y.numel(), at::kDouble) * 0.7 + 0.3).view(y.sizes());
+  y.backward(upstream.to(at::kBFloat16).to(y.scalar_type()));  // the same numbers for both types
   if (context.weight_queue != nullptr) context.weight_queue->run();
   Run result{y.detach(), leaf.grad(), {}};
   for (const at::Tensor& parameter : own) result.gradients.push_back(parameter.grad());

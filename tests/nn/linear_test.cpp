@@ -18,7 +18,7 @@ class LinearTest : public testing::TestWithParam<at::ScalarType> {
 TEST_P(LinearTest, EqualsAutogradOnTinyAndLargeShapes) {
   // The second shape is beyond the size from which float32 takes oneDNN, once with in < out and once with in > out.
   for (const auto& [rows, in, out] : {std::array{3, 5, 7}, std::array{320, 96, 288}, std::array{320, 288, 96}}) {
-    expect_equal_gradients([](const Tensors& t) { return linear(t[0], {t[1]}, {t[2]}, nullptr); },
+    expect_equal_gradients([](const Tensors& t) { return linear(t[0], {t[1]}, {t[2]}, ForwardContext{}); },
                            [](const Tensors& t) { return at::linear(t[0], t[1], t[2]); },
                            {random({rows, in}), random({out, in}), random({out})}, tolerance_of(GetParam()));
   }
@@ -27,7 +27,7 @@ TEST_P(LinearTest, EqualsAutogradOnTinyAndLargeShapes) {
 TEST_P(LinearTest, PackedEqualsSeparateProducts) {
   expect_equal_gradients(
       [](const Tensors& t) {
-        return linear(t[0], {t[1], t[2]}, {t[3], t[4]}, nullptr);
+        return linear(t[0], {t[1], t[2]}, {t[3], t[4]}, ForwardContext{});
       },
       [](const Tensors& t) {
         return at::cat({at::linear(t[0], t[1], t[3]), at::linear(t[0], t[2], t[4])}, -1);
@@ -36,7 +36,7 @@ TEST_P(LinearTest, PackedEqualsSeparateProducts) {
 }
 
 TEST_P(LinearTest, TakesAConvolutionWeightAsAMatrix) {
-  expect_equal_gradients([](const Tensors& t) { return linear(t[0], {t[1]}, {}, nullptr); },
+  expect_equal_gradients([](const Tensors& t) { return linear(t[0], {t[1]}, {}, ForwardContext{}); },
                          [](const Tensors& t) { return at::linear(t[0], t[1].flatten(1)); },
                          {random({5, 12}), random({4, 3, 2, 2})}, tolerance_of(GetParam()));
 }
@@ -44,14 +44,14 @@ TEST_P(LinearTest, TakesAConvolutionWeightAsAMatrix) {
 TEST_P(LinearTest, QueuedWeightGradientsArriveWhenTheQueueRuns) {
   const at::Tensor x = random({6, 8}).requires_grad_(), w = random({4, 8}).requires_grad_(),
                    b = random({4}).requires_grad_();
-  linear(x, {w}, {b}, nullptr).square().sum().backward();
+  linear(x, {w}, {b}, ForwardContext{}).square().sum().backward();
   const at::Tensor expected_w = w.grad().clone(), expected_b = b.grad().clone(), expected_x = x.grad().clone();
   for (const auto& t : {x, w, b}) t.mutable_grad().reset();
 
   const at::Tensor bucket = at::zeros_like(w);
   w.mutable_grad() = bucket;
   WeightGradQueue queue;
-  linear(x, {w}, {b}, &queue).square().sum().backward();
+  linear(x, {w}, {b}, {.weight_queue = &queue}).square().sum().backward();
   EXPECT_TRUE(at::equal(x.grad(), expected_x));
   EXPECT_TRUE(at::equal(bucket, at::zeros_like(bucket)));
   EXPECT_FALSE(b.grad().defined());
@@ -64,9 +64,10 @@ TEST_P(LinearTest, QueuedWeightGradientsArriveWhenTheQueueRuns) {
 
 TEST_P(LinearTest, AWeightOfTheOtherLayoutStaysAsItLies) {
   for (const auto& [rows, in, out] : {std::array{3, 5, 7}, std::array{320, 96, 288}, std::array{320, 288, 96}}) {
-    expect_equal_gradients([](const Tensors& t) { return linear(t[0], {t[1]}, {t[2]}, nullptr, WeightLayout::kInOut); },
-                           [](const Tensors& t) { return at::matmul(t[0], t[1]) + t[2]; },
-                           {random({2, rows, in}), random({in, out}), random({out})}, tolerance_of(GetParam()));
+    expect_equal_gradients(
+        [](const Tensors& t) { return linear(t[0], {t[1]}, {t[2]}, ForwardContext{}, WeightLayout::kInOut); },
+        [](const Tensors& t) { return at::matmul(t[0], t[1]) + t[2]; },
+        {random({2, rows, in}), random({in, out}), random({out})}, tolerance_of(GetParam()));
   }
 }
 
@@ -74,7 +75,7 @@ TEST_P(LinearTest, TheQueuedGradientOfTheOtherLayoutArrivesInTheParametersOwn) {
   const at::Tensor x = random({6, 8}).requires_grad_(), w = random({8, 4}).requires_grad_(),
                    b = random({4}).requires_grad_();
   const auto run = [&](WeightGradQueue* queue) {
-    linear(x, {w}, {b}, queue, WeightLayout::kInOut).square().sum().backward();
+    linear(x, {w}, {b}, {.weight_queue = queue}, WeightLayout::kInOut).square().sum().backward();
   };
   run(nullptr);
   const at::Tensor expected_w = w.grad().clone(), expected_b = b.grad().clone(), expected_x = x.grad().clone();
@@ -94,7 +95,7 @@ TEST_P(LinearTest, TheQueuedGradientOfTheOtherLayoutArrivesInTheParametersOwn) {
 
 TEST_P(LinearTest, AFrozenWeightGetsNoGradientAndTheInputStillDoes) {
   const at::Tensor x = random({6, 8}).requires_grad_(), w = random({4, 8});
-  linear(x, {w}, {}, nullptr).sum().backward();
+  linear(x, {w}, {}, ForwardContext{}).sum().backward();
   EXPECT_LE(relative_error(x.grad(), w.sum(0).expand({6, 8})), kFloatTolerance);
   EXPECT_FALSE(w.grad().defined());
 }
