@@ -6,11 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
 #include "core/plan.h"
 #include "core/recorder.h"
+#include "pipeline/schedule/action.h"
+#include "pipeline/schedule/simulate.h"
 #include "report/place_totals.h"
 
 namespace sluice::report {
@@ -25,9 +28,14 @@ class StageTimes {
 
  private:
   struct Sums {
-    double forward = 0, backward = 0, weight = 0;
+    double forward = 0, weight = 0;
+    std::map<MicroBatchId, double> backward;  // the schedule knows of which micro-batches it is the input's half
   };
   [[nodiscard]] Sums& sums_of(StageId stage);
+  // Where an action's time goes; null: it is none of a stage.
+  [[nodiscard]] double* sum_of(const Span& span);
+  // Of one micro-batch.
+  [[nodiscard]] pipeline::StepCost mean_cost(const pipeline::Schedule& schedule, StageId stage) const;
   void add_place(const std::vector<Span>& spans);
 
   std::vector<Sums> stages_;
