@@ -173,6 +173,10 @@ TEST(LayerProfile, TimesAreScaledToThoseOfWholeSteps) {
   EXPECT_DOUBLE_EQ(scaled.first_forward_s, 1.125 * alone.first_forward_s);
   EXPECT_DOUBLE_EQ(scaled.first_backward_s, 1.125 * alone.first_backward_s);
   EXPECT_EQ(scaled.slowdown, alone.slowdown);
+  profile.step->compute_s = 0;
+  EXPECT_EQ(profile.compute_scale(), 1) << "nothing was measured";
+  profile.step = StepSummary{.compute_s = 0.36};
+  EXPECT_EQ(profile.compute_scale(), 1) << "nothing was predicted";
   profile.step.reset();
   EXPECT_EQ(profile.compute_scale(), 1);
 }
@@ -213,6 +217,7 @@ TEST(LayerProfile, BetweenTwoSizesTheMostIsThatOfTheKernelsOfBoth) {
   EXPECT_EQ(most(10), from(1000 + 5 * 10));
   EXPECT_EQ(most(20), from(30 + 60 * 20));
   EXPECT_EQ(profile.most_at(20).at(0).transformed_bytes, 1000);
+  EXPECT_EQ(profile.most_at(10).at(0).transformed_bytes, 1000) << "its own are more than those around it";
   EXPECT_EQ(most(100), from(30 + 60 * 100));
 }
 
@@ -278,6 +283,8 @@ TEST(LayerProfile, CostsGoThroughWhatWasMeasured) {
   EXPECT_DOUBLE_EQ(forward.at(24), 2.5e-3);
   EXPECT_DOUBLE_EQ(forward.at(34), 4e-3 + 2 * (0.1 + 0.2));
   EXPECT_DOUBLE_EQ(forward.at(0), 1e-5) << "the line's own constant";
+  EXPECT_DOUBLE_EQ(cost.input_gradient.at(16), 2e-3);
+  EXPECT_DOUBLE_EQ(cost.weight_gradient.at(16), 3e-3);
   EXPECT_DOUBLE_EQ(cost.backward_seconds(16), 4.5e-3) << "and not the sum of its halves";
 }
 
@@ -298,6 +305,8 @@ TEST(LayerProfile, RefusalsNameFileAndField) {
       {[](auto& j) { j["layers"][0]["times"][1]["samples"] = 1; },
        "layers[0].times[1].samples is no more than the one"},
       {[](auto& j) { j["contenders"] = 0; }, "contenders is 0"},
+      {[](auto& j) { j["layers"][0]["slowdown"] = 0.5; }, "layers[0].slowdown is less than 1"},
+      {[](auto& j) { j["fingerprint"]["cores"] = 0; }, "fingerprint.cores is 0"},
       {[](auto& j) { j["layers"][0]["times"][0]["timed_by"] = "sun"; }, "layers[0].times[0].timed_by is \"sun\""},
       {[](auto& j) { j["layers"][0]["times"][2]["gpu"] = 3; }, "layers[0].times[2].gpu should be an object"},
       {[](auto& j) { j["layers"] = ordered_json::array(); }, "layers is empty"},
