@@ -1,6 +1,7 @@
 #include "profiler/layer_profile.h"
 
 #include <algorithm>
+#include <concepts>
 #include <fstream>
 #include <iterator>
 
@@ -87,15 +88,8 @@ void fields(Io& io, StepSummary& value) {
 
 namespace sluice {
 
-template <typename Io>
-void fields(Io& io, AffineCost& value) {
-  io("a_s", value.a_s);
-  io("b_s", value.b_s);
-  io("error", value.error);
-}
-
-template <typename Io>
-void fields(Io& io, SizedCost& value) {
+template <typename Io, typename Cost>
+requires(std::same_as<Cost, AffineCost> || std::same_as<Cost, SizedCost>) void fields(Io& io, Cost& value) {
   io("a_s", value.a_s);
   io("b_s", value.b_s);
   io("error", value.error);
@@ -232,7 +226,9 @@ void check_values(const JsonReader& reader, const LayerProfile& profile) {
   if (profile.layers.empty()) reader.refuse("layers", "is empty");
   if (profile.micro_batch == 0) reader.refuse("micro_batch", "is 0");
   if (profile.contenders == 0) reader.refuse("contenders", "is 0");
+  if (profile.fingerprint.cores == 0) reader.refuse("fingerprint.cores", "is 0");
   for (std::size_t i = 0; i < profile.layers.size(); ++i) {
+    if (profile.layers[i].cost.slowdown < 1) reader.refuse(concat("layers[", i, "].slowdown"), "is less than 1");
     check_times(reader, profile.layers[i], i);
     check_bytes(reader, profile.layers[i], i);
   }

@@ -6,11 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
 #include "core/plan.h"
 #include "core/recorder.h"
+#include "pipeline/schedule/action.h"
+#include "pipeline/schedule/simulate.h"
 #include "report/place_totals.h"
 
 namespace sluice::report {
@@ -24,11 +27,16 @@ class StageTimes {
   [[nodiscard]] std::optional<double> step_s(const Plan& plan, const PlaceTotals& places) const;
 
  private:
+  using OfMicroBatches = std::map<MicroBatchId, double>;  // the schedule knows which is first, and which backward whole
   struct Sums {
-    double forward = 0, backward = 0, weight = 0;
-    double first_forward = 0, first_backward = 0;  // of these, the first of each step
+    OfMicroBatches forward, backward;
+    double weight = 0;
   };
   [[nodiscard]] Sums& sums_of(StageId stage);
+  // Where an action's time goes; null: it is none of a stage.
+  [[nodiscard]] double* sum_of(const Span& span);
+  // Of a micro-batch.
+  [[nodiscard]] pipeline::StepCost mean_cost(const pipeline::Schedule& schedule, StageId stage) const;
   void add_place(const std::vector<Span>& spans);
 
   std::vector<Sums> stages_;

@@ -82,6 +82,10 @@ class ProfileTest(unittest.TestCase):
         self.assertGreaterEqual(profile["step"]["predicted_s"], alone * (1 - 1e-12))
         self.assertLessEqual(profile["step"]["predicted_s"], alone * slowest * (1 + 1e-12))
         self.assertEqual(profile["contenders"], 2)
+        computing = sum(times[f"{part}_s"] for layer in profile["layers"] for times in layer["times"] if times["samples"] == 8
+                        for part in ("forward", "backward"))  # of two micro-batches, mean of two devices
+        self.assertGreaterEqual(profile["step"]["predicted_compute_s"], computing * (1 - 1e-12))
+        self.assertLessEqual(profile["step"]["predicted_compute_s"], computing * slowest * (1 + 1e-12) + 16 * profile["load"]["cpu_s"])
         self.assertGreaterEqual(min(layer["slowdown"] for layer in profile["layers"]), 1)
         self.assertEqual(profile["step"]["predicted_allreduce_s"], 0)
         self.assertGreater(profile["step"]["predicted_update_s"], 0)
@@ -155,6 +159,24 @@ class ProfileTest(unittest.TestCase):
         step = json.loads(done.stdout)["step"]
         self.assertLess(step["median_without_load_s"], step["median_s"])
         self.assertGreater(step["median_without_load_s"], 0)
+
+    def test_computing_is_the_sum_of_the_layers_and_what_loading_takes_from_it(self):
+        """On one device: two micro-batches of 8, beside four loading threads; what nothing explains of the step remains."""
+        profile = json.loads(self.profile("--json", "--set", "data.workers=4").stdout)
+        step, update, cores = profile["step"], profile["update"], profile["fingerprint"]["cores"]
+        layers = sum(layer["first_forward_s"] + layer["first_backward_s"] for layer in profile["layers"])
+        layers += 2 * sum(times["forward_s"] + times["backward_s"] for layer in profile["layers"]
+                          for times in layer["times"] if times["samples"] == 8)
+        loading = 16 * profile["load"]["cpu_s"] * max(0, 1 + 4 - cores) / (4 * cores)
+        self.assertAlmostEqual(step["predicted_compute_s"], layers + loading, delta=1e-12)
+        updating = update["a_s"] + update["b_s"] * sum(layer["gradient_bytes"] for layer in profile["layers"])
+        self.assertAlmostEqual(step["predicted_s"], layers + updating, delta=1e-12)
+        scaled = layers * step["compute_s"] / step["predicted_compute_s"] + updating
+        self.assertAlmostEqual(step["other_s"], max(0, step["median_without_load_s"] - scaled), delta=1e-12)
+
+    def test_sums_are_measured_over_all_replicas_that_a_plan_may_have_here(self):
+        profile = json.loads(self.profile("--json", "--set", "pipeline.stages=3").stdout)
+        self.assertEqual([link["local_replicas"] for link in profile["all_reduces"]], [2, 3])
 
     def test_open_chunks_are_chosen_as_in_training(self):
         self.config.write_text(self.config.read_text().replace("chunks = 2", 'chunks = "auto"'), encoding="utf-8")

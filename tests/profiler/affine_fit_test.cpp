@@ -127,6 +127,15 @@ TEST(FitAffine, PointsThatCannotBeAreOurBug) {
   EXPECT_THROW(static_cast<void>(fit_affine(Points{{1, std::nan("")}})), BugError);
 }
 
+// The line's own constant, but no more than what the smallest size took.
+TEST(SizedCost, BelowTheSmallestSizeTimesDoNotGrow) {
+  EXPECT_NEAR(sized_cost(Points{{2, 5}, {4, 9}}).at(1), 3, 1e-12) << "half way from 1 at no size";
+  EXPECT_NEAR(sized_cost(Points{{2, 5}, {4, 5}}).at(1), 5, 1e-12);
+  SizedCost above = sized_cost(Points{{2, 5}, {4, 5}});
+  above.a_s = 7;  // the line may lie above a point
+  EXPECT_DOUBLE_EQ(above.at(1), 5);
+}
+
 TEST(FitLink, ALineIsFoundAsItIs) {
   std::vector<TimeAtSize> points;
   for (double size = 4096; size < 5e7; size *= 8) points.push_back({size, 1e-4 + size / 1e9});

@@ -115,6 +115,8 @@ TEST(LayerProfile, CostsGoThroughWhatWasMeasured) {
   EXPECT_DOUBLE_EQ(forward.at(24), 2.5e-3);
   EXPECT_DOUBLE_EQ(forward.at(34), 4e-3 + 2 * (0.1 + 0.2));
   EXPECT_DOUBLE_EQ(forward.at(0), 1e-5) << "the line's own constant";
+  EXPECT_DOUBLE_EQ(cost.input_gradient.at(16), 2e-3);
+  EXPECT_DOUBLE_EQ(cost.weight_gradient.at(16), 3e-3);
   EXPECT_DOUBLE_EQ(cost.backward_seconds(16), 4.5e-3) << "and not the sum of its halves";
 }
 
@@ -135,6 +137,8 @@ TEST(LayerProfile, RefusalsNameFileAndField) {
       {[](auto& j) { j["layers"][0]["times"][1]["samples"] = 1; },
        "layers[0].times[1].samples is no more than the one"},
       {[](auto& j) { j["contenders"] = 0; }, "contenders is 0"},
+      {[](auto& j) { j["layers"][0]["slowdown"] = 0.5; }, "layers[0].slowdown is less than 1"},
+      {[](auto& j) { j["fingerprint"]["cores"] = 0; }, "fingerprint.cores is 0"},
       {[](auto& j) { j["layers"][0]["times"][0]["timed_by"] = "sun"; }, "layers[0].times[0].timed_by is \"sun\""},
       {[](auto& j) { j["layers"][0]["times"][2]["gpu"] = 3; }, "layers[0].times[2].gpu should be an object"},
       {[](auto& j) { j["layers"] = ordered_json::array(); }, "layers is empty"},

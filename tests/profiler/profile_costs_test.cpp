@@ -45,6 +45,10 @@ TEST(ProfileCosts, TimesAreScaledToThoseOfWholeSteps) {
   EXPECT_DOUBLE_EQ(scaled.first_forward_s, 1.125 * alone.first_forward_s);
   EXPECT_DOUBLE_EQ(scaled.first_backward_s, 1.125 * alone.first_backward_s);
   EXPECT_EQ(scaled.slowdown, alone.slowdown);
+  profile.step->compute_s = 0;
+  EXPECT_EQ(profile.compute_scale(), 1) << "nothing was measured";
+  profile.step = StepSummary{.compute_s = 0.36};
+  EXPECT_EQ(profile.compute_scale(), 1) << "nothing was predicted";
   profile.step.reset();
   EXPECT_EQ(profile.compute_scale(), 1);
 }
@@ -115,6 +119,7 @@ TEST(ProfileCosts, BetweenTwoSizesTheMostIsThatOfTheKernelsOfBoth) {
   EXPECT_EQ(most(10), from(1000 + 5 * 10));
   EXPECT_EQ(most(20), from(30 + 60 * 20));
   EXPECT_EQ(profile.most_at(20).at(0).transformed_bytes, 1000);
+  EXPECT_EQ(profile.most_at(10).at(0).transformed_bytes, 1000) << "its own are more than those around it";
   EXPECT_EQ(profile.most_at(20).at(0).working_once->backward.at(20), 30 + 15 + 60 * 20);
   EXPECT_EQ(profile.most_at(10).at(0).working_once->backward.at(10), 1000 + 15 + 5 * 10);
   EXPECT_EQ(most(100), from(30 + 60 * 100));

@@ -182,6 +182,72 @@ TEST_F(ReporterTest, APlanThatChangesInTheRunBringsOtherFactsAndPlaces) {
   EXPECT_EQ(test::lines_of(dir_ / "run" / "metrics.csv").size(), 3U);
 }
 
+// Two stages of forward 10 ms and backward 20 ms a micro-batch, each as often longer as is said.
+StepSpans spans_of_stages(int longer) {
+  StepSpans spans;
+  for (int stage = 0; stage < 2; ++stage) {
+    const Nanoseconds forward = longer * 10'000'000;
+    spans.places.push_back({.replica = ReplicaId{0},
+                            .device = DeviceId{stage},
+                            .stages = {StageId{stage}},
+                            .spans = {{Phase::kForward, MicroBatchId{0}, 0, forward, StageId{stage}},
+                                      {Phase::kBackward, MicroBatchId{0}, forward, 3 * forward, StageId{stage}}}});
+  }
+  return spans;
+}
+
+TEST_F(ReporterTest, WhatWasPredictedStandsBesideTheStepsOfTheLastPlanWithoutItsFirst) {
+  facts_.plan = {.partition = {{1, 1}}, .schedule = "gpipe"};
+  facts_.memory = {{"cpu:0", 100}};
+  const auto run = [&](Reporter& reporter, int steps, int slow) {
+    for (int i = 0; i < steps; ++i) {
+      StepRecord record = step(1, 1.0, 8, 1, false);
+      record.breakdown.step = (i < slow ? 5 : 1) * 100'000'000;
+      record.breakdown.places.resize(2, profiler::PlaceBreakdown{.replica = ReplicaId{0}, .device = DeviceId{0}});
+      record.breakdown.places[1].device = DeviceId{1};
+      reporter.step(record, spans_of_stages(i < slow ? 5 : 1), false);
+    }
+  };
+  (void)told([&](Reporter& reporter) {
+    reporter.prediction({.step_s = 0.09, .by = kByProfile, .device_bytes = {{"cpu:0", 110}}});
+    run(reporter, 3, 3);
+    const auto first = reporter.summary("interrupted", 3).at("predicted");
+    EXPECT_NEAR(first.at("error"), 0.09 / 0.5 - 1, 1e-9) << "there are no others";
+    EXPECT_NEAR(first.at("by_stages_ms"), 5 * 2 * 30, 1e-9);
+    run(reporter, 4, 2);
+    const auto settled = reporter.summary("interrupted", 7);
+    EXPECT_NEAR(settled.at("step_ms_of_last_plan"), 100, 1e-9) << "five are left out";
+    EXPECT_NEAR(settled.at("predicted").at("error"), -0.1, 1e-9);
+    EXPECT_NEAR(settled.at("predicted").at("by_stages_ms"), 2 * 30, 1e-9) << "one stage after the other";
+    EXPECT_NEAR(settled.at("predicted").at("memory_error"), 0.1, 1e-9);
+
+    reporter.plan(facts_, {});
+    run(reporter, 1, 1);
+    const auto unknown = reporter.summary("interrupted", 8);
+    EXPECT_FALSE(unknown.at("predicted").contains("step_ms")) << "that was of the plan before";
+    EXPECT_NEAR(unknown.at("step_ms_of_last_plan"), 500, 1e-9);
+    EXPECT_NEAR(unknown.at("predicted").at("by_stages_ms"), 5 * 2 * 30, 1e-9);
+    reporter.prediction({.step_s = 0.4, .by = kByProfile, .device_bytes = {{"cpu:0", 110}}});
+    const auto second = reporter.summary("interrupted", 8).at("predicted");
+    EXPECT_NEAR(second.at("error"), -0.2, 1e-9);
+    EXPECT_FALSE(second.contains("memory_error")) << "the peak may be of the plan before";
+    run(reporter, 5, 5);
+    const auto last = reporter.summary("interrupted", 13).at("predicted");
+    EXPECT_NEAR(last.at("by_stages_ms"), 5 * 2 * 30, 1e-9) << "of the sixth step of this plan";
+  });
+}
+
+TEST_F(ReporterTest, WhatPushesAreMadeOfNoStageOfThisProcessSays) {
+  facts_.plan = {.partition = {{1, 1}}, .schedule = "gpipe"};
+  facts_.by_pushes = true;
+  (void)told([&](Reporter& reporter) {
+    StepRecord record = step(1, 1.0, 8, 1, false);
+    record.breakdown.places.push_back({.replica = ReplicaId{0}, .device = DeviceId{0}});
+    reporter.step(record, spans_of_stages(1), false);
+    EXPECT_TRUE(reporter.summary("interrupted", 1).at("predicted").is_null());
+  });
+}
+
 // One step of a second on one device, and one of two seconds on three of four times the memory for parameters.
 TEST_F(ReporterTest, UtilisationAndPeaksAreOfAllPlansOfTheRun) {
   nlohmann::json summary;

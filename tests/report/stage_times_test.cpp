@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/schedule/generators.h"
+#include "pipeline/schedule/plan_schedule.h"
+#include "pipeline/schedule/simulate.h"
 #include "report/prediction.h"
 
 namespace sluice::report {
@@ -75,6 +78,92 @@ TEST(StageTimes, TheFirstMicroBatchOfAStepIsNotLikeTheOthers) {
   EXPECT_NEAR(of_one.step_s(one, totals_of(0, 0, 1)).value(), 0.090 + 4 * 0.006, 1e-9);
 }
 
+// The same step of two replicas, and what the process did itself.
+TEST(StageTimes, AreMeansOfTheReplicas) {
+  StepSpans spans = step_of(4);
+  for (const StepSpans::Place& place : step_of(4).places) {
+    spans.places.push_back(place);
+    spans.places.back().replica = ReplicaId{1};
+  }
+  spans.places.push_back({.replica = ReplicaId{-1}, .spans = {{Phase::kLoadWait, kNoMicroBatch, 0, 1, kNoStage}}});
+  StageTimes times;
+  times.add(spans);
+  const Plan plan{.partition = {{1, 1}}, .replicas = 2, .chunks = 4, .schedule = "gpipe"};
+  EXPECT_NEAR(times.step_s(plan, totals_of(0, 0, 1)).value(), 0.010 + 4 * (0.020 + 0.040) + 0.020, 1e-9);
+}
+
+TEST(StageTimes, AStepWaitsForItsBatch) {
+  StageTimes times;
+  times.add(step_of(4));
+  const Plan plan{.partition = {{1, 1}}, .chunks = 4, .schedule = "gpipe"};
+  PlaceTotals totals = totals_of(0, 0, 1);
+  const double without = times.step_s(plan, totals).value();
+  for (PlaceTotal& place : totals) place.sum[profiler::Part::kLoad] = 30 * kMillisecond;
+  EXPECT_NEAR(times.step_s(plan, totals).value(), without + 0.030, 1e-9);
+}
+
+// ZB-H1 of p devices and m = 2 p: m (F + I + W) and a bubble of (p - 1) (F + I - the least of the three).
+TEST(StageTimes, HalvesOfABackwardAreToldApart) {
+  constexpr Nanoseconds kF = 10 * kMillisecond, kI = 20 * kMillisecond, kW = 5 * kMillisecond;
+  StepSpans spans;
+  for (int stage = 0; stage < 2; ++stage) {
+    auto& place = spans.places.emplace_back(
+        StepSpans::Place{.replica = ReplicaId{0}, .device = DeviceId{stage}, .stages = {StageId{stage}}, .spans = {}});
+    for (int m = 0; m < 4; ++m) {
+      place.spans.push_back({Phase::kForward, MicroBatchId{m}, 0, kF, StageId{stage}});
+      place.spans.push_back({Phase::kBackward, MicroBatchId{m}, 0, kI, StageId{stage}});
+      place.spans.push_back({Phase::kWeightGradient, MicroBatchId{m}, 0, kW, StageId{stage}});
+    }
+  }
+  StageTimes times;
+  times.add(spans);
+  const Plan plan{.partition = {{1, 1}}, .chunks = 4, .schedule = "zb-h1"};
+  EXPECT_NEAR(times.step_s(plan, totals_of(0, 0, 1)).value(), 4 * 0.035 + 0.025, 1e-9);
+}
+
+double seconds_of(pipeline::Op op) {
+  switch (op) {
+    case pipeline::Op::kForward: return 0.010;
+    case pipeline::Op::kBackward: return 0.021;
+    case pipeline::Op::kInputGradient: return 0.016;
+    case pipeline::Op::kWeightGradient: return 0.007;
+    case pipeline::Op::kReduceGradient: return 0;
+  }
+  return 0;
+}
+
+// Some schedules run one stage's backward whole for some micro-batches and in halves for the others.
+TEST(StageTimes, AreThoseThatArePlantedInAnySchedule) {
+  for (const std::string& name : pipeline::schedule_names()) {
+    Plan plan{.chunks = 4, .schedule = name, .virtual_stages = pipeline::default_virtual_stages(name)};
+    plan.partition.layers_per_stage.assign(static_cast<std::size_t>(2 * plan.virtual_stages), 1);
+    const pipeline::Schedule schedule = pipeline::make_train_schedule(plan, plan.chunks);
+    StepSpans spans;
+    for (const auto& actions : schedule.devices) {
+      auto& place = spans.places.emplace_back(
+          StepSpans::Place{.replica = ReplicaId{0}, .device = DeviceId{0}, .stages = {StageId{0}}, .spans = {}});
+      for (const pipeline::Action& action : actions) {
+        if (action.op == pipeline::Op::kReduceGradient) continue;
+        const Phase phase = action.op == pipeline::Op::kForward          ? Phase::kForward
+                            : action.op == pipeline::Op::kWeightGradient ? Phase::kWeightGradient
+                                                                         : Phase::kBackward;
+        place.spans.push_back({phase, action.micro_batch, 0, from_s(seconds_of(action.op)), action.stage});
+      }
+    }
+    StageTimes times;
+    times.add(spans);
+    times.add(spans);
+    const pipeline::StepCost planted{.forward = seconds_of(pipeline::Op::kForward),
+                                     .input = seconds_of(pipeline::Op::kInputGradient),
+                                     .weight = seconds_of(pipeline::Op::kWeightGradient),
+                                     .backward = seconds_of(pipeline::Op::kBackward)};
+    const auto stages = static_cast<std::size_t>(plan.stages());
+    EXPECT_NEAR(times.step_s(plan, totals_of(0, 0, 1)).value(),
+                pipeline::simulate(schedule, {.stages = std::vector(stages, planted)}).makespan, 1e-9)
+        << name;
+  }
+}
+
 TEST(StageTimes, NothingIsSaidOfStepsThatWereNotRecordedInFull) {
   StageTimes times;
   StepSpans spans = step_of(4);
@@ -109,6 +198,9 @@ TEST(PredictionFields, LeaveOutWhatIsNotKnown) {
   const auto changed = prediction_fields(prediction, {.step_ms = 100, .by_stages_ms = {}, .device_bytes = {}});
   EXPECT_FALSE(changed.contains("memory_error"));
   EXPECT_FALSE(changed.contains("by_stages_ms"));
+  const auto empty =
+      prediction_fields(prediction, {.step_ms = 100, .by_stages_ms = {}, .device_bytes = {{"cpu:0", 0}}});
+  EXPECT_FALSE(empty.contains("memory_error")) << "a peak of nothing was not counted";
   EXPECT_EQ(prediction_line(changed), "predicted by the layers: 90.0 ms a step (-10.0 %)");
   EXPECT_EQ(prediction_line(prediction_fields({}, {.step_ms = 100, .by_stages_ms = 98, .device_bytes = {}})),
             "predicted from what stages took: 98.0 ms (-2.0 %)");

@@ -75,6 +75,8 @@ TEST(SimplestOfFastest, OnlyAmongThoseThatNoMeasurementTellsApart) {
                             {candidate(2, 4, "gpipe", 1), true, 1.05, 0.01},
                             {candidate(1, 1, "gpipe", 1), false, 0, 0}};
   EXPECT_EQ(simplest_of_fastest(runs), &runs[1]) << "2 % is within twice sqrt(2) %, 5 % is not";
+  runs[2].step_s = 1.03;
+  EXPECT_EQ(simplest_of_fastest(runs), &runs[1]) << "3 % is within 1 % + 1 % twice, but errors add up as squares";
   runs[2].step_s = 1.028;
   EXPECT_EQ(simplest_of_fastest(runs), &runs[2]) << "fewer chunks";
   runs[2].candidate.plan.virtual_stages = 2;
@@ -88,6 +90,12 @@ TEST(SimplestOfFastest, OnlyAmongThoseThatNoMeasurementTellsApart) {
   for (PlanRun& run : runs) run.ran = false;
   EXPECT_EQ(simplest_of_fastest(runs), nullptr);
   EXPECT_EQ(simplest_of_fastest({}), nullptr);
+}
+
+TEST(SimplestOfFastest, FewerDevicesAreSimplerThanFewerChunks) {
+  const std::vector<PlanRun> runs{{candidate(2, 2, "gpipe", 1), true, 1, 0.01},
+                                  {candidate(1, 8, "gpipe", 1), true, 1, 0.01}};
+  EXPECT_EQ(simplest_of_fastest(runs), &runs[1]);
 }
 
 }  // namespace

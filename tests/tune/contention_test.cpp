@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,16 @@ TEST(Contention, OnlyWhatOverlapsIsSlower) {
     EXPECT_NEAR(seconds, 3 * (2 + (m - 1) * 1.2), 3 * 0.2 * 0.2 * m) << m;
     EXPECT_GE(seconds, 6);
   }
+}
+
+// F of 1 and 2 s, two of them: the second one of device 0 runs beside the first one of device 1, whose last runs alone.
+// With a half more for each, device 0 takes x = 1.5 for its second, and device 1 y = 2 (1 + x / (2 y)) for its first.
+TEST(Contention, WhatIsSlowerOverlapsMore) {
+  const pipeline::Costs costs{
+      .stages = {{.forward = 1, .input = 0, .weight = 0}, {.forward = 2, .input = 0, .weight = 0}}};
+  const double first = 1 + std::sqrt(1 + 1.5);
+  EXPECT_NEAR(simulate_contention(schedule_for("gpipe", 2, 2), costs, {{1.5, 1.5}, 2, 1}).makespan, 1 + first + 2,
+              0.01);
 }
 
 TEST(Contention, IsBetweenNoneAndAllTheTime) {

@@ -98,6 +98,14 @@ TEST(AllReduce, OfASingleStageIsExposedWhole) {
   EXPECT_NEAR(step.seconds, 4 * 3 + 7, kRounding);
 }
 
+TEST(AllReduce, SendsTheShareOfTheBytesThatItIsTold) {
+  StepCosts costs = equal_stages(1, {.forward = 1, .input = 1, .weight = 1});
+  costs.gradients = whole({100});
+  costs.overheads.all_reduce = LinkCost{.latency_s = 0.5, .bytes_per_s = 20};
+  costs.overheads.sent_share = 0.25;
+  EXPECT_NEAR(predict_step(schedule_of("1f1b", 1, 4), costs).all_reduce, 0.5 + 5 * 0.25, kRounding);
+}
+
 // GPipe on p devices: stage s has its last gradient (p - 1 - s) backwards before the end. Its sum begins there.
 TEST(AllReduce, IsHiddenByTheStagesThatStillWork) {
   const double backward = 2;
@@ -215,6 +223,33 @@ TEST(PredictStep, HasFirstUsesAndWholeBackwards) {
     plan.schedule = "zb-h1";
     if (chunks == 1) continue;
     EXPECT_NEAR(predict_step(plan, std::vector(2, layer), 16).seconds, chunks * 2 * 3.0 + first, kRounding);
+  }
+}
+
+// The last layer's gradients are whole first: what the layers before it still take hides their sum. Of 3 s of it.
+TEST(PredictStep, SumsOfTheLastLayersAreHiddenByTheFirst) {
+  const LayerCost silent{.input_gradient = {.a_s = 1.5}, .weight_gradient = {.a_s = 0.5}, .backward = {.a_s = 2}};
+  LayerCost summed = silent;
+  summed.gradient_bytes = 300;
+  const StepOverheads overheads{.all_reduce = LinkCost{.bytes_per_s = 100}, .bucket_bytes = 300};
+  const auto exposed = [&](const std::vector<LayerCost>& layers, const std::string& schedule) {
+    return predict_step({.partition = {{2}}, .schedule = schedule}, layers, 4, overheads).all_reduce;
+  };
+  EXPECT_NEAR(exposed({silent, summed}, "gpipe"), 3 - 2, kRounding);
+  EXPECT_NEAR(exposed({summed, silent}, "gpipe"), 3, kRounding);
+  EXPECT_NEAR(exposed({silent, summed}, "zb-h1"), 3 - 0.5, kRounding) << "by its weight gradient alone";
+}
+
+// A quarter of the samples run through them; the devices share these, and nothing else goes on meanwhile.
+TEST(PredictStep, FrozenLayersRunOnAllDevicesFirst) {
+  const Plan plan{.partition = {{1, 1}}, .chunks = 4, .schedule = "gpipe", .frozen_layers = 2};
+  const std::vector<LayerCost> layers{taking(3), taking(5), taking(1), taking(1)};
+  const double frozen = 0.25 * (3 + 5) * 16 / 2;
+  const StepPrediction step = predict_step(plan, layers, 16, {.frozen_share = 0.25});
+  EXPECT_NEAR(step.seconds, frozen + (4 + 1) * 4, kRounding);
+  for (const DevicePrediction& device : step.devices) {
+    EXPECT_NEAR(device.compute, frozen + 16, kRounding);
+    EXPECT_NEAR(sum_of(device), step.seconds, kRounding);
   }
 }
 

@@ -1,0 +1,194 @@
+// What a configuration and a profile make of a step, by hand: predictions without a run (what_if.h), and of a run from
+// a kept profile (step_predictor.h).
+#include "train/what_if.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "profiler/measure/cost_cache.h"
+#include "train/memory_runs.h"
+#include "train/plan_settings.h"
+#include "train/setup.h"
+#include "train/step_predictor.h"
+
+namespace sluice::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kRounding = 1e-9;
+
+// 16 samples for two stages of two layers in two replicas, each with two micro-batches.
+config::Config hybrid() {
+  config::Config config;
+  config.train.global_batch = 16;
+  config.pipeline.stages = 2;
+  config.pipeline.partition = std::vector<int>{2, 2};
+  config.pipeline.schedule = "gpipe";
+  config.pipeline.chunks = 2;
+  config.replicas.local = 2;
+  return config;
+}
+
+// Of layers that take a millisecond a sample forward, and no time back.
+profiler::LayerProfile profile_of(int layers) {
+  profiler::LayerProfile profile{
+      .fingerprint = {.cores = 4, .threads_per_device = 1, .device = "cpu:0"},
+      .micro_batch = 4,
+      .layers = std::vector<profiler::MeasuredLayer>(layers),
+      .stage_links = {{0, 1, "cpu:0", "cpu:1", {.latency_s = 10e-3}}},
+      .all_reduces = {{1, 2, {.latency_s = 3e-3}}, {2, 2, {.latency_s = 7e-3}}, {2, 1, {.latency_s = 8e-3}}},
+      .update = AffineCost{.a_s = 2e-3},
+      .update_together = AffineCost{.a_s = 4e-3},
+      .step = profiler::StepSummary{.compute_deviation = 0.1, .other_s = 5e-3}};
+  for (profiler::MeasuredLayer& layer : profile.layers) layer.cost = {.forward = {.b_s = 1e-3}, .gradient_bytes = 100};
+  return profile;
+}
+
+// GPipe: three times a micro-batch of two layers, and the border there and back.
+TEST(WhatIf, AStepIsTheSumOfWhatItsPartsCost) {
+  const double compute = 3 * 2 * 4e-3 + 2 * 10e-3;
+  const double slowest = 0.5641895835477563 * 0.1 * compute;  // the larger one of two normals
+  const WhatIf answer = what_if(hybrid(), profile_of(4));
+  EXPECT_EQ(answer.replica_samples, 8);
+  EXPECT_NEAR(answer.step.all_reduce, 3e-3 + slowest, kRounding);
+  EXPECT_NEAR(answer.step.seconds, compute + 3e-3 + slowest + 4e-3 + 5e-3, kRounding);
+  EXPECT_NEAR(answer.samples_per_s, 16 / answer.step.seconds, 1e-6);
+}
+
+TEST(WhatIf, SeveralProcessesShareTheBatch) {
+  const double compute = 3 * 2 * 2e-3 + 2 * 10e-3;
+  const double slowest = 1.0293753730 * 0.1 * compute;  // of four
+  const WhatIf answer = what_if(hybrid(), profile_of(4), 2);
+  EXPECT_EQ(answer.replica_samples, 4);
+  EXPECT_NEAR(answer.step.seconds, compute + 7e-3 + slowest + 4e-3 + 5e-3, kRounding);
+  EXPECT_NEAR(answer.samples_per_s, 16 / answer.step.seconds, 1e-6) << "of all processes";
+  config::Config one = hybrid();
+  one.replicas.local = 1;
+  EXPECT_NEAR(what_if(one, profile_of(4), 2).step.update, 2e-3, kRounding) << "no other updates on these cores";
+}
+
+TEST(WhatIf, StagesOfOneDeviceHaveNoBorder) {
+  config::Config config = hybrid();
+  config.pipeline.schedule = "zb-v";  // devices 0 1 1 0
+  config.pipeline.partition = std::vector<int>{1, 1, 1, 1};
+  const Plan plan = request_by_profile(config, profile_of(4), 1).uncut();
+  const auto borders = overheads_by_profile(config, profile_of(4), plan, 1).borders;
+  ASSERT_EQ(borders.size(), 4U);
+  EXPECT_EQ(borders[0].latency_s, 10e-3);
+  EXPECT_EQ(borders[1].latency_s, 0);
+  EXPECT_EQ(borders[2].latency_s, 10e-3);
+}
+
+TEST(WhatIf, EachProcessLoadsItsShare) {
+  profiler::LayerProfile profile = profile_of(4);
+  profile.load = LoadCost{.sample_s = 1, .cpu_s = 0};
+  config::Config config = hybrid();
+  config.data.workers = 2;
+  EXPECT_NEAR(what_if(config, profile, 1).step.seconds, 16 / 2.0, kRounding) << "nothing takes longer";
+  EXPECT_NEAR(what_if(config, profile, 2).step.seconds, 8 / 2.0, kRounding);
+  const Plan plan{.partition = {{2, 2}}, .replicas = 2, .chunks = 2, .global_batch = 16};
+  EXPECT_EQ(loading_of(config, profile, plan, 1)->busy_threads, 4) << "a thread on each device of each replica";
+  EXPECT_EQ(loading_of(config, profile, plan, 1)->cores, 4);
+}
+
+TEST(SentShare, IsOfWhatGoesOverTheNetwork) {
+  config::Config config = hybrid();
+  EXPECT_EQ(sent_share(config, 2), 1);
+  config.replicas.bucket_type = "bf16";
+  EXPECT_EQ(sent_share(config, 2), 0.5);
+  EXPECT_EQ(sent_share(config, 1), 1) << "replicas of one process add up in memory";
+  config.train.precision = "fp64";
+  EXPECT_EQ(sent_share(config, 2), 0.25);
+}
+
+// Predictions of a run, by a profile that was kept for it: in a folder of its own, removed at the end.
+class StepPredictorTest : public test::WithCountedMemory {
+ protected:
+  StepPredictorTest() : config_(hybrid()) {
+    fs::remove_all(folder_);
+    config_.device.list.choice = "cpu";
+    config_.device.threads = 1;
+    config_.model.name = "resnet8";  // five layers
+    config_.model.image_size = 32;
+    config_.data.name = "shapes";
+    config_.data.samples = 64;
+    config_.pipeline.partition = std::vector<int>{2, 3};
+    config_.pipeline.cost_cache = folder_.string();
+  }
+  ~StepPredictorTest() override { fs::remove_all(folder_); }
+
+  [[nodiscard]] train::Setup setup(int processes) const {
+    return make_setup(config_, {.processes = processes, .local_size = processes});
+  }
+  // Of a run of so many processes, from this profile.
+  [[nodiscard]] StepPredictor predictor(const train::Setup& setup, const profiler::LayerProfile& profile) const {
+    measure::keep_profile(config_.pipeline.cost_cache, workload_of(setup), profile);
+    const auto found = StepPredictor::known(setup);
+    check(found.has_value(), "a profile was kept");
+    return *found;
+  }
+
+  fs::path folder_ = fs::temp_directory_path() / ("sluice_step_predictor_" + std::to_string(::getpid()));
+  config::Config config_;
+  Plan plan_{.partition = {{2, 3}}, .replicas = 2, .chunks = 2, .global_batch = 16, .schedule = "gpipe"};
+};
+
+// The first stage has two layers, the second one three: it is the slower one.
+TEST_F(StepPredictorTest, AReplicaHasItsShareOfTheBatchOfAllProcesses) {
+  profiler::LayerProfile profile = profile_of(5);
+  profile.step.reset();
+  const train::Setup alone = setup(1), two = setup(2);
+  EXPECT_NEAR(predictor(alone, profile).of(plan_).step_s, (2 + 2 * 3) * 4e-3 + 2 * 10e-3 + 3e-3 + 4e-3, kRounding);
+  EXPECT_NEAR(predictor(two, profile).of(plan_).step_s, (2 + 2 * 3) * 2e-3 + 2 * 10e-3 + 7e-3 + 4e-3, kRounding);
+}
+
+TEST_F(StepPredictorTest, WithoutSumsOverItsReplicasItIsByLayersAlone) {
+  profiler::LayerProfile profile = profile_of(5);
+  const train::Setup two = setup(2);
+  EXPECT_TRUE(predictor(two, profile).is_by_profile());
+  EXPECT_EQ(predictor(two, profile).of(plan_).by, "profile");
+  profile.all_reduces.resize(1);  // of one process
+  EXPECT_FALSE(predictor(two, profile).is_by_profile());
+  EXPECT_EQ(predictor(two, profile).of(plan_).by, "layers");
+  EXPECT_TRUE(predictor(setup(1), profile).is_by_profile());
+}
+
+TEST_F(StepPredictorTest, LoadingCountsWhereTheProfileHasLoadedTheSame) {
+  profiler::LayerProfile profile = profile_of(5);
+  const train::Setup alone = setup(1);
+  const double without = predictor(alone, profile).of(plan_).step_s;
+  profile.load = LoadCost{.sample_s = 1, .cpu_s = 0};
+  profile.load_of = hash_of_loading(alone.config);
+  EXPECT_NEAR(predictor(alone, profile).of(plan_).step_s, 16, kRounding) << "one worker, a second a sample";
+  EXPECT_NEAR(predictor(alone, profile).seconds_without_loading(plan_), without, kRounding);
+  profile.load_of = "of other samples";
+  EXPECT_NEAR(predictor(alone, profile).of(plan_).step_s, without, kRounding);
+}
+
+// Each device has the bytes of its own stage, with the kernels of the largest micro-batch: four samples in each of two
+// processes of one replica.
+TEST_F(StepPredictorTest, BytesAreThoseOfTheDevicesStageAndItsMicroBatch) {
+  profiler::LayerProfile profile = profile_of(5);
+  for (profiler::MeasuredLayer& layer : profile.layers)
+    layer.bytes = {{.samples = 4, .saved = {.per_sample = 1000}}, {.samples = 8, .saved = {.fixed = 1 << 30}}};
+  profile.layers[0].bytes[0].saved.per_sample = 100'000;
+  const train::Setup alone = setup(1);
+  const auto bytes = predictor(alone, profile).of(plan_).device_bytes;
+  ASSERT_EQ(bytes.size(), 4U);
+  EXPECT_EQ(bytes.at("cpu:0"), bytes.at("cpu:2"));
+  EXPECT_EQ(bytes.at("cpu:1"), bytes.at("cpu:3"));
+  EXPECT_GT(bytes.at("cpu:0"), 2 * 4 * 100'000) << "gpipe keeps both micro-batches";
+  EXPECT_LT(bytes.at("cpu:1"), 4 * 100'000);
+
+  config_.replicas.local = 1;
+  plan_.replicas = 1;
+  const train::Setup two = setup(2);
+  for (const auto& [device, size] : predictor(two, profile).of(plan_).device_bytes) EXPECT_LT(size, 1 << 30) << device;
+}
+
+}  // namespace
+}  // namespace sluice::train
