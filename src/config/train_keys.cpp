@@ -97,6 +97,9 @@ Keys keys_of_the_rest() {
        "one replica's after its first micro-batches; 0 = never"},
       {"train.precision", train<&C::precision>(), words({"fp32", "fp64"}), "",
        "number format of weights, activations and gradients"},
+      {"train.winograd", train<&C::winograd>(), words({"none", "2x2", "4x4"}), "",
+       "3x3 convolutions in float32 on CPUs: by the plain sum; by Winograd's F(2x2, 3x3) where it pays, which rounds "
+       "about as that does; or by F(4x4, 3x3) too, which is faster and rounds two to six times as much"},
       {"train.seed", train<&C::seed>(), between(0, kLargestSeed), "",
        "seed of weights, sample order, augmentation and dropout"},
       {"train.deterministic", train<&C::deterministic>(), any(), "",
