@@ -122,6 +122,7 @@ struct TrainConfig {
   double clip_norm = 0;                      // 0 = not
   std::int64_t noise_scale_every_steps = 0;  // steps; 0 = never
   std::string precision = "fp32";
+  std::string winograd = "2x2";  // nn::Winograd
   std::uint64_t seed = 1;
   bool deterministic = false;
   std::int64_t eval_every_steps = 0;  // 0 = by eval_every_epochs

@@ -78,8 +78,9 @@ pipeline::PrefixGrid make_prefixes(pipeline::LayerList first, const ComposeOptio
     pipeline::LayerList fresh;
     if (place > 0) fresh = options.make_layers();
     const device::MemoryScope charge(device, device::MemoryKind::kParameters);
-    prefixes.push_back(std::make_shared<pipeline::FrozenPrefix>(
-        place == 0 ? std::move(first) : pipeline::take_first(fresh, count), device::torch_device(device)));
+    prefixes.push_back(
+        std::make_shared<pipeline::FrozenPrefix>(place == 0 ? std::move(first) : pipeline::take_first(fresh, count),
+                                                 device::torch_device(device), options.winograd));
   }
   return prefixes;
 }

@@ -51,6 +51,7 @@ pipeline::PassRequest TrainStep::request_for(const pipeline::MicroBatch& batch, 
   pipeline::PassRequest request{.schedule = std::move(schedule),
                                 .loss = nn::cross_entropy_sum(options_.label_smoothing)};
   request.context.batch_norm = options_.batch_norm;
+  request.context.winograd = options_.winograd;
   request.context.seed = options_.seed;
   composition_.follow_frozen();
   request.features = composition_.features;

@@ -2,7 +2,7 @@
 // (Winograd's F(2x2, 3x3)), or where it may, with 36 in place of 144 (F(4x4, 3x3); kernels/kernels.h has the formulas).
 // On the CPU, channels_last, channels in multiples of 16; float32, or gradients of bfloat16 with a weight of float32,
 // whose transformed values are rounded to bfloat16 and added up in float32. Rounding, in the norm and beside the plain
-// sum's: F(2x2) about the same, small integers come out exact; F(4x4) two to five times (docs/performance.md). Answers
+// sum's: F(2x2) about the same, small integers come out exact; F(4x4) two to six times (docs/performance.md). Answers
 // are the same, bit for bit, for any number of threads and any number of other images in the batch that leaves the tile
 // as it is. Not here: autograd (conv.h). x [N, in, H, W], weight [out, in, 3, 3] of any strides, bias [out], grad [N,
 // out, H, W].

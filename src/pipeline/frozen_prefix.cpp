@@ -21,13 +21,15 @@ LayerList frozen(LayerList layers) {
 
 }  // namespace
 
-FrozenPrefix::FrozenPrefix(LayerList layers, c10::Device device)
+FrozenPrefix::FrozenPrefix(LayerList layers, c10::Device device, nn::Winograd winograd)
     : layers_(frozen(std::move(layers))),
+      winograd_(winograd),
       parameters_(std::make_unique<FlatParameters>(layers_, ParamId{0}, device, nullptr)) {}
 
 at::Tensor FrozenPrefix::forward(const at::Tensor& inputs, nn::TransformedWeights* transformed, int from) const {
   const at::NoGradGuard no_grad;
-  const nn::ForwardContext context{.update_statistics = false, .transformed_weights = transformed};
+  const nn::ForwardContext context{
+      .update_statistics = false, .transformed_weights = transformed, .winograd = winograd_};
   at::Tensor features = inputs;
   for (std::size_t i = from; i < layers_.size(); ++i) features = layers_[i]->forward(features, context);
   return features;

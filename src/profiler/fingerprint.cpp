@@ -26,7 +26,10 @@ std::vector<std::string> differences(const Fingerprint& a, const Fingerprint& b)
   const nlohmann::ordered_json of_a = to_json(a), of_b = to_json(b);
   std::vector<std::string> names;
   for (const auto& [name, value] : of_a.items()) {
-    if (value != of_b.at(name)) names.push_back(name);
+    if (!of_b.contains(name) || value != of_b.at(name)) names.push_back(name);
+  }
+  for (const auto& [name, value] : of_b.items()) {
+    if (!of_a.contains(name)) names.push_back(name);
   }
   return names;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct Fingerprint {
   std::string sluice;              // version
   std::string libtorch;            // version
   std::string precision;
+  std::optional<std::string> winograd;  // train.winograd where it is not "2x2"
   std::string optimizer;
   std::string batch_norm;
   ModelSpec model;

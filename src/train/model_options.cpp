@@ -64,6 +64,11 @@ at::ScalarType dtype_of(const config::Config& config) {
   return config.train.precision == "fp64" ? at::kDouble : at::kFloat;
 }
 
+nn::Winograd winograd_of(const config::Config& config) {
+  if (config.train.winograd == "none") return nn::Winograd::kNone;
+  return config.train.winograd == "4x4" ? nn::Winograd::k4x4 : nn::Winograd::k2x2;
+}
+
 data::DatasetOptions dataset_options(const config::Config& config) {
   data::DatasetOptions options{.name = config.data.name,
                                .path = config.data.path,

@@ -1,6 +1,6 @@
-// model_options: what a configuration says of the model and of the data set, each where the other leaves it open:
-// classes, channels and image size, which the data may have; the sizes of images that are drawn or cut for the model.
-// Threads: pure. Errors: ConfigError for what does not fit, with the key and what to do.
+// model_options: what a configuration says of the model, of its arithmetic and of the data set, each where the other
+// leaves it open: classes, channels and image size, which the data may have; the sizes of images that are drawn or cut
+// for the model. Threads: pure. Errors: ConfigError for what does not fit, with the key and what to do.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -13,6 +13,7 @@ namespace sluice::train {
 
 // Of parameters and of the images that are loaded; with train.precision = "bf16" layers compute in another.
 [[nodiscard]] at::ScalarType dtype_of(const config::Config& config);
+[[nodiscard]] nn::Winograd winograd_of(const config::Config& config);
 [[nodiscard]] data::DatasetOptions dataset_options(const config::Config& config);
 [[nodiscard]] models::ModelOptions model_options(const config::Config& config, const data::DatasetInfo& info);
 

@@ -306,6 +306,7 @@ measure::Workload workload_of(const Setup& setup) {
           .device = setup.devices.front(),
           .threads = setup.cpu_threads,
           .batch_norm = batch_norm_mode(setup.config),
+          .winograd = winograd_of(setup.config),
           .replicas = count_replicas(setup),
           .label_smoothing = setup.config.train.label_smoothing,
           .optimizer = optimizer_options(setup.config),

@@ -61,6 +61,7 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
   require_same("train.optimizer", print.optimizer, config.train.optimizer);
   require_same("pipeline.batch_norm", print.batch_norm, config.pipeline.batch_norm);
   if (!is_of_cpu(profile)) return;
+  require_same("train.winograd", print.winograd.value_or("2x2"), config.train.winograd);
   const int threads = threads_of(config, profile);
   if (print.threads_per_device != threads) {
     throw ConfigError(concat("the profile ", file, " is of ", counted(print.threads_per_device, "thread"),

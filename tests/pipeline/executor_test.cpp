@@ -12,6 +12,7 @@
 #include "ddp/reducer.h"
 #include "nn/conv.h"
 #include "pipeline/executor_cases.h"
+#include "pipeline/frozen_prefix.h"
 #include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/inspect.h"
 #include "pipeline/schedule/validate.h"
@@ -216,6 +217,15 @@ std::vector<at::Tensor> run_convolutions(Executor& executor, const Schedule& sch
   for (int s = 0; training && s < schedule.stages; ++s)
     answers.push_back(executor.stage(ReplicaId{0}, StageId{s}).parameters().gradients().clone());
   return answers;
+}
+
+TEST(FrozenPrefix, RoundsAsItIsTold) {
+  LayerList layers;
+  layers.push_back(std::make_unique<ConvLayer>("a"));
+  const FrozenPrefix prefix(std::move(layers), at::kCPU, nn::Winograd::k4x4);
+  const at::Tensor x = at::randn({16, 16, 8, 8}), y = prefix.forward(x, nullptr);
+  EXPECT_TRUE(at::equal(y, prefix.layers()[0]->forward(x, {.winograd = nn::Winograd::k4x4})));
+  EXPECT_FALSE(at::equal(y, prefix.layers()[0]->forward(x, {.winograd = nn::Winograd::k2x2})));
 }
 
 // Symptom: the first micro-batches of a step are those of the step before. Cause: transformed weights (Winograd) are

@@ -74,6 +74,7 @@ inline LayerProfile example() {
                          .sluice = "1.0",
                          .libtorch = "2.11.0",
                          .precision = "fp32",
+                         .winograd = "4x4",
                          .optimizer = "adamw",
                          .batch_norm = "micro",
                          .model = {.name = "vit",

@@ -184,6 +184,16 @@ TEST(ReadProfile, ReadsAFile) {
   std::filesystem::remove(file);
 }
 
+// What was measured before there was a choice stays of use: nothing says so of the usual one.
+TEST(Fingerprint, SaysNothingOfTheUsualWinograd) {
+  Fingerprint usual = example().fingerprint;
+  usual.winograd.reset();
+  EXPECT_FALSE(to_json(usual).contains("winograd"));
+  EXPECT_EQ(differences(usual, example().fingerprint), std::vector<std::string>{"winograd"});
+  EXPECT_EQ(differences(example().fingerprint, usual), std::vector<std::string>{"winograd"});
+  EXPECT_TRUE(differences(usual, usual).empty());
+}
+
 TEST(Fingerprint, EveryFieldChangesTheHash) {
   const Fingerprint original = example().fingerprint;
   EXPECT_TRUE(differences(original, original).empty());
@@ -199,6 +209,7 @@ TEST(Fingerprint, EveryFieldChangesTheHash) {
       {"sluice", [](auto& f) { f.sluice += "x"; }},
       {"libtorch", [](auto& f) { f.libtorch += "x"; }},
       {"precision", [](auto& f) { f.precision = "fp64"; }},
+      {"winograd", [](auto& f) { f.winograd = "none"; }},
       {"optimizer", [](auto& f) { f.optimizer = "sgd"; }},
       {"batch_norm", [](auto& f) { f.batch_norm = "deferred"; }},
       {"model", [](auto& f) { f.model.name = "mlp"; }},

@@ -212,10 +212,18 @@ TEST(FingerprintOf, NamesMachineSoftwareAndModel) {
   EXPECT_EQ(fingerprint.device, "cpu:0");
   EXPECT_EQ(fingerprint.sluice, "9.9");
   EXPECT_EQ(fingerprint.precision, "fp32");
+  EXPECT_EQ(fingerprint.winograd, std::nullopt);
   EXPECT_EQ(fingerprint.optimizer, "adamw");
   EXPECT_EQ(fingerprint.model.name, "vit");
   EXPECT_EQ(fingerprint.model.size, "nano");
   EXPECT_EQ(fingerprint.model.image_size, 32);
+}
+
+TEST(FingerprintOf, NamesWinogradWhereItIsNotTheUsual) {
+  for (const std::string name : {"none", "4x4"}) {
+    const train::Setup setup = setup_of("resnet8", [&](auto& config) { config.train.winograd = name; });
+    EXPECT_EQ(measure::fingerprint_of(workload_of(setup), "9.9").winograd, name);
+  }
 }
 
 }  // namespace

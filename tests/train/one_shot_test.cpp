@@ -131,6 +131,23 @@ TEST_F(OwnBatch, SizesThatTheConfigurationLeavesOpenAreTheDataSets) {
   EXPECT_EQ(step(batch(3, 32, {2, 0})).at("logits").size(1), 3) << "shapes has 10 classes, 3 are set";
 }
 
+// The same numbers, but for their last digits: the key reaches the convolutions.
+TEST_F(OwnBatch, IsRoundedAsTrainWinogradSays) {
+  config_.model.name = "resnet8";
+  config_.model.image_size = 16;
+  config_.train.precision = "fp32";
+  const fs::path file = batch(2, 16, {0, 2, 1, 1, 0, 2});
+  std::vector<at::Tensor> logits;
+  for (const char* word : {"none", "2x2", "4x4"}) {
+    config_.train.winograd = word;
+    logits.push_back(step(file).at("logits"));
+    for (std::size_t i = 0; i + 1 < logits.size(); ++i) {
+      EXPECT_FALSE(at::equal(logits[i], logits.back())) << word;
+      EXPECT_LE((logits[i] - logits.back()).abs().max().item<double>(), 1e-5) << word;
+    }
+  }
+}
+
 TEST_F(OwnBatch, WhatDoesNotFitTheModelSaysWhichKeyToSet) {
   const auto refusal = [&](const fs::path& file) {
     return sluice::test::error_of<DataError>([&] { return step(file); });

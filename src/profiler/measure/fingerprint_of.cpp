@@ -22,6 +22,15 @@ const char* precision_of(const models::ModelOptions& model) {
   return model.dtype == at::kDouble ? "fp64" : "fp32";
 }
 
+std::optional<std::string> name_of(nn::Winograd allowed) {
+  switch (allowed) {
+    case nn::Winograd::kNone: return "none";
+    case nn::Winograd::k4x4: return "4x4";
+    case nn::Winograd::k2x2: break;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string& version) {
@@ -32,6 +41,7 @@ profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string
                                     .sluice = version,
                                     .libtorch = TORCH_VERSION,
                                     .precision = precision_of(workload.model),
+                                    .winograd = name_of(workload.winograd),
                                     .optimizer = optim::name_of(workload.optimizer),
                                     .batch_norm = name_of(workload.batch_norm),
                                     .model = workload.model,

@@ -51,6 +51,7 @@ LayerBench::LayerBench(const Workload& workload)
       transformed_(model_.layers.size()) {
   context_.training = true;
   context_.batch_norm = workload.batch_norm;
+  context_.winograd = workload.winograd;
   context_.seed = workload.model.seed;
   if (context_.batch_norm == nn::BatchNormMode::kSync && workload.replicas > 1)
     replicas_ = std::make_unique<OwnShare>();

@@ -18,6 +18,7 @@ struct Workload {
   device::Device device;       // the first of this process
   int threads = 1;             // of a CPU device
   nn::BatchNormMode batch_norm = nn::BatchNormMode::kMicro;
+  nn::Winograd winograd = nn::Winograd::k2x2;
   int replicas = 1;  // over all processes
   double label_smoothing = 0;
   optim::OptimizerOptions optimizer;

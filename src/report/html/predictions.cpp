@@ -44,6 +44,8 @@ std::string difference(const profiler::LayerProfile& profile, const RunReport& r
     return counted(stages, "stage");
   if (!run.config) return "";
   if (profile.fingerprint.precision != run.config->train.precision) return profile.fingerprint.precision;
+  if (profile.fingerprint.winograd.value_or("2x2") != run.config->train.winograd)
+    return concat("train.winograd = ", profile.fingerprint.winograd.value_or("2x2"));
   if (profile.fingerprint.optimizer != run.config->train.optimizer) return profile.fingerprint.optimizer;
   return "";
 }
