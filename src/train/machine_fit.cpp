@@ -1,11 +1,14 @@
 #include "train/machine_fit.h"
 
+#include <algorithm>
+
 #include "core/concat.h"
 #include "core/divided_up.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "device/cpu_threads.h"
+#include "profiler/measure/bf16_cost.h"
 
 namespace sluice::train {
 namespace {
@@ -45,10 +48,24 @@ void warn_of_useless_cache(const Setup& setup) {
                      " data.views comes twice after it; set data.views lower"));
 }
 
+// Nobody would ask for it there.
+void warn_of_slow_bf16(const Setup& setup) {
+  const auto is_cpu = [](const device::Device& device) { return device.kind == device::DeviceKind::kCpu; };
+  if (!setup.model.in_bf16 || std::ranges::none_of(setup.devices, is_cpu)) return;
+  constexpr double kSlow = 1.5;
+  const double slowdown = measure::bf16_slowdown();
+  if (slowdown < kSlow) return;
+  log_warning(
+      concat("train.precision = \"bf16\": this CPU has no fast instructions for it (AVX512-BF16 or AMX); a product "
+             "takes ",
+             fixed(slowdown, 1), " times as long as in float32 (measured); set train.precision = \"fp32\" here"));
+}
+
 }  // namespace
 
 void warn_of_oddities(const Setup& setup) {
   if (setup.process.rank > 0) return;
+  warn_of_slow_bf16(setup);
   warn_of_useless_cache(setup);
   if (const std::int64_t asked = config::step_batch(setup.config); asked > setup.global_batch) {
     log_warning(concat(setup.config.replicas.sync == "ps" ? "ps.worker_batch = " : "train.global_batch = ", asked,

@@ -136,8 +136,9 @@ profiler::MachinePeaks peaks_on_this_thread(const Workload& workload) {
   const OperatorWatch::Clock clock = clock_for(workload);
   const std::int64_t cache = std::max(::sysconf(_SC_LEVEL3_CACHE_SIZE), 0L);  // 0: not known
   const std::int64_t bytes = bytes_of_tensor(workload, cache);
-  return {.flops_per_s = product_rate(clock, workload.model.dtype),
-          .bytes_per_s = memory_rate(clock, workload.model.dtype, bytes),
+  const at::ScalarType type = workload.model.in_bf16 ? at::kBFloat16 : workload.model.dtype;
+  return {.flops_per_s = product_rate(clock, type),
+          .bytes_per_s = memory_rate(clock, type, bytes),
           .is_of_cache = 3 * bytes <= cache};
 }
 
