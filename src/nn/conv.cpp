@@ -91,7 +91,8 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
     const int tile = winograd_tile(x, weight, stride, padding, allowed);
     const bool is_plain = tile == 0 || is_bf16(x);
     const at::Tensor factors = is_plain ? weight_for(x, weight, transformed) : weight;
-    ctx->save_for_backward({x, tile == 0 ? factors : at::Tensor(), weight, bias.value_or(at::Tensor())});
+    const bool saves_factors = tile == 0 && !is_kept_for(x, weight, transformed);
+    ctx->save_for_backward({x, saves_factors ? factors : at::Tensor(), weight, bias.value_or(at::Tensor())});
     ctx->saved_data["stride"] = stride;
     ctx->saved_data["padding"] = padding;
     ctx->saved_data["queue"] = reinterpret_cast<std::int64_t>(queue);
@@ -105,12 +106,13 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &factors = saved[1], &weight = saved[2], &bias = saved[3];
+    const at::Tensor &x = saved[0], &weight = saved[2], &bias = saved[3];
     const Geometry geometry{ctx->saved_data["stride"].toInt(), ctx->saved_data["padding"].toInt(),
                             static_cast<int>(ctx->saved_data["tile"].toInt())};
     auto* queue = reinterpret_cast<WeightGradQueue*>(ctx->saved_data["queue"].toInt());
     auto* transformed = reinterpret_cast<TransformedWeights*>(ctx->saved_data["transformed"].toInt());
     const at::Tensor grad = grads[0].contiguous(at::MemoryFormat::ChannelsLast);
+    const at::Tensor factors = geometry.tile != 0 || saved[1].defined() ? saved[1] : weight_for(x, weight, transformed);
 
     const bool need_x = ctx->needs_input_grad(0), need_weight = ctx->needs_input_grad(1);
     const bool need_bias = need_weight && bias.defined();

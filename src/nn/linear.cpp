@@ -73,12 +73,13 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
                             WeightGradQueue* queue, TransformedWeights* transformed, WeightLayout layout) {
     const at::Tensor rows = flatten_rows(x);
     const at::Tensor weight = joined_weight(rows, weights, layout, transformed);
-    variable_list saved{rows, weight};
+    variable_list saved{rows, is_kept_for(rows, weights[0], transformed) ? at::Tensor() : weight};
     saved.insert(saved.end(), weights.begin(), weights.end());
     saved.insert(saved.end(), biases.begin(), biases.end());
     ctx->save_for_backward(std::move(saved));
     ctx->saved_data["parts"] = static_cast<std::int64_t>(weights.size());
     ctx->saved_data["queue"] = reinterpret_cast<std::int64_t>(queue);
+    ctx->saved_data["transformed"] = reinterpret_cast<std::int64_t>(transformed);
     ctx->saved_data["layout"] = static_cast<std::int64_t>(layout);
     const auto bias = biases.empty() ? std::nullopt : std::optional<at::Tensor>(join_rows(biases).to(x.scalar_type()));
     at::Tensor y = linear_forward(rows, weight, bias);
@@ -102,7 +103,9 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     if (ctx->needs_input_grad(0)) {
       std::vector<std::int64_t> sizes = grads[0].sizes().vec();
       sizes.back() = x.size(1);
-      result[0] = linear_input_gradient(grad, saved[1]).view(sizes);
+      auto* transformed = reinterpret_cast<TransformedWeights*>(ctx->saved_data["transformed"].toInt());
+      const at::Tensor weight = saved[1].defined() ? saved[1] : joined_weight(x, weights, layout, transformed);
+      result[0] = linear_input_gradient(grad, weight).view(sizes);
     }
     if (!ctx->needs_input_grad(1)) return result;
     if (queue != nullptr) {
