@@ -51,6 +51,19 @@ TEST_F(MemoryEstimate, WhatTransformsWeightsForEachUseIsNoMoreThanMeasured) {
   EXPECT_THAT(share, AllOf(Gt(0.999), Lt(1.05)));
 }
 
+// The pooling gives a gradient of one layout back and the block before works in another: in a stage's graph, its copy
+// is there beside the first one, and with so many samples that is the stage's worst moment.
+TEST_F(MemoryEstimate, AGradientComesInTheLayoutThatTheNextLayerGaveIt) {
+  config::Config config = small_config(1, 1);
+  config.train.global_batch = 128;
+  config.data.samples = 256;
+  const train::Setup setup = make_setup(config);
+  const auto estimate = tune::estimate_bytes(measure_memory_model(setup), decide_plan(setup));
+  ASSERT_TRUE(estimate.has_value());
+  EXPECT_THAT(static_cast<double>(*estimate) / static_cast<double>(train(config).use[0].peak),
+              AllOf(Gt(0.999), Lt(1.02)));
+}
+
 // 1F1B beside GPipe, with and without recomputation: what each device takes, and what it was predicted to.
 TEST_F(MemoryEstimate, PeaksOfSchedulesAndRecomputationAreAsPredicted) {
   std::cout << "schedule  recompute  device  measured KiB  predicted KiB\n";
