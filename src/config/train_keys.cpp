@@ -99,7 +99,8 @@ Keys keys_of_the_rest() {
        "number format; bf16: activations and products in bfloat16; weights, the sums of gradients, norms, softmax and "
        "loss in float32"},
       {"train.winograd", train<&C::winograd>(), words({"none", "2x2", "4x4"}), "",
-       "3x3 convolutions on CPUs, in bf16 their gradients: by the plain sum; by Winograd's F(2x2, 3x3) where it pays, which rounds "
+       "3x3 convolutions on CPUs, in bf16 their gradients: by the plain sum; by Winograd's F(2x2, 3x3) where it pays, "
+       "which rounds "
        "about as that does; or by F(4x4, 3x3) too, which is faster and rounds two to six times as much"},
       {"train.seed", train<&C::seed>(), between(0, kLargestSeed), "",
        "seed of weights, sample order, augmentation and dropout"},

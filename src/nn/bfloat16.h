@@ -26,9 +26,10 @@ namespace sluice::nn {
   return kept != nullptr ? kept->get(weight, TransformedWeights::Use::kBfloat16, 0, make) : make();
 }
 
-// weight_for() finds it in `kept` again, so that nobody else has to hold it.
-[[nodiscard]] inline bool is_kept_for(const at::Tensor& x, const at::Tensor& weight, const TransformedWeights* kept) {
-  return kept != nullptr && x.scalar_type() != weight.scalar_type();
+// weight_for() has to round it anew each time.
+[[nodiscard]] inline bool is_rounded_anew(const at::Tensor& x, const at::Tensor& weight,
+                                          const TransformedWeights* kept) {
+  return kept == nullptr && x.scalar_type() != weight.scalar_type();
 }
 
 }  // namespace sluice::nn

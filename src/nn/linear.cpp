@@ -73,7 +73,8 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
                             WeightGradQueue* queue, TransformedWeights* transformed, WeightLayout layout) {
     const at::Tensor rows = flatten_rows(x);
     const at::Tensor weight = joined_weight(rows, weights, layout, transformed);
-    variable_list saved{rows, is_kept_for(rows, weights[0], transformed) ? at::Tensor() : weight};
+    const bool is_kept = transformed != nullptr && rows.scalar_type() != weights[0].scalar_type();
+    variable_list saved{rows, is_kept ? at::Tensor() : weight};
     saved.insert(saved.end(), weights.begin(), weights.end());
     saved.insert(saved.end(), biases.begin(), biases.end());
     ctx->save_for_backward(std::move(saved));

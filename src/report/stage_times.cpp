@@ -1,5 +1,7 @@
 #include "report/stage_times.h"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "pipeline/schedule/plan_schedule.h"
@@ -18,7 +20,7 @@ struct ActionMeans {
 
 // seconds: of the actions of one kind. has_first: the first of them is the first of its step, which is told apart where
 // it is longer than the others.
-ActionMeans means_of(const std::vector<double>& seconds, bool has_first) {
+ActionMeans action_means(const std::vector<double>& seconds, bool has_first) {
   if (seconds.empty()) return {};
   double all = 0;
   for (const double one : seconds) all += one;
@@ -27,6 +29,14 @@ ActionMeans means_of(const std::vector<double>& seconds, bool has_first) {
   if (!has_first || seconds.size() == 1 || first <= mean) return {mean, 0};
   const double others = (all - first) / (count - 1);
   return {others, first - others};
+}
+
+// Of the stage, in the order of the schedule.
+std::vector<pipeline::Action> actions_of(const pipeline::Schedule& schedule, StageId stage) {
+  std::vector<pipeline::Action> own;
+  for (const auto& actions : schedule.devices)
+    std::ranges::copy_if(actions, std::back_inserter(own), [&](const auto& action) { return action.stage == stage; });
+  return own;
 }
 
 }  // namespace
@@ -76,29 +86,29 @@ void StageTimes::add(const StepSpans& spans) {
 pipeline::StepCost StageTimes::mean_cost(const pipeline::Schedule& schedule, StageId stage) const {
   const Sums& sums = stages_[static_cast<std::size_t>(index(stage))];
   const auto steps = static_cast<double>(replica_steps_);
-  const auto of = [&](const OfMicroBatches& all, MicroBatchId one) {
-    const auto found = all.find(one);
-    return found == all.end() ? 0 : found->second / steps;
-  };
-  std::vector<double> forward, input, whole;
-  bool begins_whole = false;
-  for (const auto& actions : schedule.devices) {
+  const std::vector<pipeline::Action> actions = actions_of(schedule, stage);
+  const auto seconds_of = [&](Op op, const OfMicroBatches& all) {
+    std::vector<double> seconds;
     for (const pipeline::Action& action : actions) {
-      if (action.stage != stage) continue;
-      if (action.op == Op::kForward) forward.push_back(of(sums.forward, action.micro_batch));
-      if (action.op == Op::kBackward && input.empty()) begins_whole = true;
-      if (action.op == Op::kBackward) whole.push_back(of(sums.backward, action.micro_batch));
-      if (action.op == Op::kInputGradient) input.push_back(of(sums.backward, action.micro_batch));
+      if (action.op != op) continue;
+      const auto found = all.find(action.micro_batch);
+      seconds.push_back(found == all.end() ? 0 : found->second / steps);
     }
-  }
-  const ActionMeans of_forward = means_of(forward, true), of_input = means_of(input, !begins_whole),
-                    of_whole = means_of(whole, begins_whole);
-  pipeline::StepCost cost{.forward = of_forward.usual,
-                          .input = of_input.usual,
-                          .weight = input.empty() ? 0 : sums.weight / steps / static_cast<double>(input.size()),
-                          .first_forward = of_forward.first_more,
-                          .first_backward = begins_whole ? of_whole.first_more : of_input.first_more};
-  if (!whole.empty()) cost.backward = of_whole.usual;
+    return seconds;
+  };
+  const auto first = std::ranges::find_if(
+      actions, [](const auto& action) { return action.op == Op::kBackward || action.op == Op::kInputGradient; });
+  const bool begins_whole = first != actions.end() && first->op == Op::kBackward;
+  const std::vector<double> inputs = seconds_of(Op::kInputGradient, sums.backward),
+                            wholes = seconds_of(Op::kBackward, sums.backward);
+  const ActionMeans forward = action_means(seconds_of(Op::kForward, sums.forward), true),
+                    input = action_means(inputs, !begins_whole), whole = action_means(wholes, begins_whole);
+  pipeline::StepCost cost{.forward = forward.usual,
+                          .input = input.usual,
+                          .weight = inputs.empty() ? 0 : sums.weight / steps / static_cast<double>(inputs.size()),
+                          .first_forward = forward.first_more,
+                          .first_backward = begins_whole ? whole.first_more : input.first_more};
+  if (!wholes.empty()) cost.backward = whole.usual;
   return cost;
 }
 

@@ -6,7 +6,7 @@
 namespace sluice::train {
 namespace {
 
-models::ModelOptions options_of(const config::Config& config) {
+models::ModelOptions model_of(const config::Config& config) {
   models::ModelOptions options(config.model, dtype_of(config), config.train.seed);
   options.in_bf16 = config.train.precision == "bf16";
   return options;
@@ -14,7 +14,7 @@ models::ModelOptions options_of(const config::Config& config) {
 
 // Of a model of tokens.
 models::ModelOptions token_options(const config::Config& config) {
-  models::ModelOptions options = options_of(config);
+  models::ModelOptions options = model_of(config);
   options.patch_size = 0;
   return options;
 }
@@ -69,6 +69,10 @@ nn::Winograd winograd_of(const config::Config& config) {
   return config.train.winograd == "4x4" ? nn::Winograd::k4x4 : nn::Winograd::k2x2;
 }
 
+std::string stored_precision(const config::Config& config) {
+  return dtype_of(config) == at::kDouble ? "fp64" : "fp32 or bf16";
+}
+
 data::DatasetOptions dataset_options(const config::Config& config) {
   data::DatasetOptions options{.name = config.data.name,
                                .path = config.data.path,
@@ -93,7 +97,7 @@ models::ModelOptions model_options(const config::Config& config, const data::Dat
     throw ConfigError(concat("model.classes = ", config.model.classes, ", but data set ", info.name, " has ",
                              info.classes, "; set model.classes = 0 to take it from the data"));
   }
-  models::ModelOptions options = options_of(config);
+  models::ModelOptions options = model_of(config);
   if (options.classes == 0) options.classes = static_cast<int>(info.classes);
   options.image_size = image_size(config, info);
   if (config.data.resize != 0 && config.data.resize < options.image_size) {

@@ -3,6 +3,8 @@
 // for the model. Threads: pure. Errors: ConfigError for what does not fit, with the key and what to do.
 #pragma once
 
+#include <string>
+
 #include <c10/core/ScalarType.h>
 
 #include "config/config.h"
@@ -14,6 +16,8 @@ namespace sluice::train {
 // Of parameters and of the images that are loaded; with train.precision = "bf16" layers compute in another.
 [[nodiscard]] at::ScalarType dtype_of(const config::Config& config);
 [[nodiscard]] nn::Winograd winograd_of(const config::Config& config);
+// Of what a checkpoint holds.
+[[nodiscard]] std::string stored_precision(const config::Config& config);
 [[nodiscard]] data::DatasetOptions dataset_options(const config::Config& config);
 [[nodiscard]] models::ModelOptions model_options(const config::Config& config, const data::DatasetInfo& info);
 

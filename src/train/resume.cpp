@@ -310,7 +310,7 @@ void check_resumable(const config::Config& config, const RunState& state, const 
   for (const auto& [key, now, then] : differences) {
     if (key.starts_with("data.") && !may_change(key)) refuse(key, now, then);
   }
-  if (dtype_of(config) != dtype_of(saved)) refuse("train.precision", config.train.precision, saved.train.precision);
+  refuse("train.precision", stored_precision(config), stored_precision(saved));
   refuse("train.optimizer", config.train.optimizer, saved.train.optimizer);
   refuse("train.amsgrad", config.train.amsgrad, saved.train.amsgrad);
   if ((config.train.ema_decay > 0) != (saved.train.ema_decay > 0))

@@ -35,7 +35,7 @@ std::vector<int> places_to_profile(const config::Config& config, int places) {
   return chosen;
 }
 
-config::Config with_shape(config::Config config, const ProfileShape& shape) {
+config::Config with_shape(config::Config config, const profiler::ProfileShape& shape) {
   config.pipeline.stages = shape.stages;
   config.pipeline.virtual_stages.reset();
   config.pipeline.partition.reset();
@@ -50,7 +50,7 @@ config::Config with_shape(config::Config config, const ProfileShape& shape) {
 
 // Devices have as many threads as if all places were used.
 config::Config to_profile(const config::Config& config, int places, int layers) {
-  config::Config shaped = with_shape(config, profile_shape(places, layers, config.train.global_batch));
+  config::Config shaped = with_shape(config, profiler::profile_shape(places, layers, config.train.global_batch));
   if (on_cpu(config) && config.device.threads == 0)
     shaped.device.threads = std::max(1, device::available_cores() / places);
   return shaped;
@@ -79,16 +79,6 @@ std::vector<LayerProfile> measured_profiles(const config::Config& config, const 
 }
 
 }  // namespace
-
-Profiles::Profiles(std::vector<LayerProfile> all) : all_(std::move(all)) {
-  std::ranges::sort(all_, std::greater{}, [](const LayerProfile& one) { return one.fingerprint.threads_per_device; });
-}
-
-const LayerProfile& Profiles::of_places(int places) const {
-  for (const LayerProfile& one : all_)
-    if (one.fingerprint.threads_per_device * places <= one.fingerprint.cores) return one;
-  return all_.back();
-}
 
 Profiles profiles_for(const config::Config& config, const ProfileSources& sources, const tune::Budget& budget,
                       int places) {
@@ -132,17 +122,6 @@ bool on_cpu(const config::Config& config) {
   const config::DeviceList& list = config.device.list;
   if (list.names.empty()) return list.choice == "cpu" || (list.choice == "auto" && device::cuda_device_count() == 0);
   return list.names.front().starts_with("cpu");
-}
-
-ProfileShape profile_shape(int places, int layers, std::int64_t global_batch) {
-  constexpr std::int64_t kChunks = 4;
-  const auto at_most = [](std::int64_t number, std::int64_t most) {
-    return static_cast<int>(std::clamp<std::int64_t>(number, 1, std::max<std::int64_t>(most, 1)));
-  };
-  ProfileShape shape{.stages = at_most(places, layers)};
-  shape.replicas = at_most(places / shape.stages, global_batch);
-  shape.chunks = at_most(kChunks, global_batch / shape.replicas);
-  return shape;
 }
 
 }  // namespace sluice::train

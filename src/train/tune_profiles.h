@@ -11,25 +11,12 @@
 #include <vector>
 
 #include "config/config.h"
-#include "profiler/layer_profile.h"
+#include "profiler/profiles.h"
 #include "tune/budget.h"
 
 namespace sluice::train {
 
-// The profiles by their threads a device, most first.
-class Profiles {
- public:
-  explicit Profiles(std::vector<profiler::LayerProfile> all);
-
-  [[nodiscard]] const profiler::LayerProfile& any() const { return all_.front(); }
-  // For so many devices that work at once: with the most threads that the cores are enough for.
-  [[nodiscard]] const profiler::LayerProfile& of_places(int places) const;
-  [[nodiscard]] int threads_of(int places) const { return of_places(places).fingerprint.threads_per_device; }
-  [[nodiscard]] int fewest_threads() const { return all_.back().fingerprint.threads_per_device; }
-
- private:
-  std::vector<profiler::LayerProfile> all_;
-};
+using profiler::Profiles;
 
 struct ProfileSources {
   std::vector<std::filesystem::path> files;  // of different numbers of threads a device; empty: they are measured
@@ -50,14 +37,5 @@ using ProfileRun = std::function<std::optional<profiler::LayerProfile>(int place
 
 // Whether a run of this configuration is on CPU devices.
 [[nodiscard]] bool on_cpu(const config::Config& config);
-
-// The plan that a profile for so many devices runs: as many stages as places, so that links and what devices take from
-// each other are measured; where the model has fewer layers, one of each, and as many replicas as there is room for.
-struct ProfileShape {
-  int stages = 1;
-  int replicas = 1;
-  int chunks = 1;
-};
-[[nodiscard]] ProfileShape profile_shape(int places, int layers, std::int64_t global_batch);
 
 }  // namespace sluice::train

@@ -134,6 +134,27 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Bf16Conv,
                                          ConvCase{"Depthwise", 24, 24, 7, 1, 24, 9, Winograd::k2x2}),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// oneDNN leaves the gradients of taps that see padding alone as the memory was.
+TEST_F(Bf16, TheWeightGradientOfMapsSmallerThanTheKernelIsWhole) {
+  struct Shape {
+    std::int64_t in, out, kernel, stride, height, width;
+  };
+  for (const auto& s : {Shape{16, 32, 3, 2, 1, 1}, Shape{64, 128, 3, 2, 5, 1}, Shape{256, 512, 5, 1, 1, 8},
+                        Shape{16, 32, 3, 1, 1, 1}, Shape{24, 24, 7, 1, 2, 2}, Shape{17, 33, 7, 2, 3, 3}}) {
+    const at::Tensor x = random({2, s.in, s.height, s.width}).contiguous(at::MemoryFormat::ChannelsLast),
+                     weight = at::randn({s.out, s.in, s.kernel, s.kernel}).contiguous(at::MemoryFormat::ChannelsLast);
+    for (int again = 0; again < 3; ++again) {
+      at::full_like(weight, std::numeric_limits<float>::quiet_NaN());  // which the memory then holds
+      expect_near_exact(
+          [&s](const at::Tensor& input, const Tensors& p, const ForwardContext& context) {
+            return conv2d(input, p[0], {}, s.stride, s.kernel / 2, context.weight_queue, context.transformed_weights,
+                          Winograd::k2x2);
+          },
+          x, {weight}, 2 * kRounding);
+    }
+  }
+}
+
 // A Winograd transform of the forward pass would be seen here: the plain sum of rounded weights is this one, bit for
 // bit.
 TEST_F(Bf16, TheForwardPassOfAConvolutionIsThePlainSum) {

@@ -9,6 +9,8 @@
 namespace sluice::train {
 namespace {
 
+using profiler::profile_shape;
+using profiler::ProfileShape;
 using testing::ElementsAre;
 
 // Each takes so many seconds, or as many as it may.

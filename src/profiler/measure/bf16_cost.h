@@ -1,5 +1,5 @@
-// bf16_cost: whether bfloat16 is fast on this CPU. One without instructions for it (AVX512-BF16, AMX) takes ten times as
-// long for a product as in float32. Measured, so that it holds for whatever LibTorch's libraries do there.
+// bf16_cost: whether bfloat16 is fast on this CPU. One without instructions for it (AVX512-BF16, AMX) takes ten times
+// as long for a product as in float32. Measured, so that it holds for whatever LibTorch's libraries do there.
 #pragma once
 
 namespace sluice::measure {
