@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/text.h"
+#include "profiler/measure/measure_layers.h"
 #include "train/memory_advice.h"
 #include "train/memory_runs.h"
 
@@ -49,6 +50,20 @@ TEST_F(MemoryEstimate, WhatTransformsWeightsForEachUseIsNoMoreThanMeasured) {
   const double share = static_cast<double>(*estimate) / static_cast<double>(train(config).use[0].peak);
   std::cout << "resnet18, one micro-batch: expected by measured " << fixed(share, 3) << "\n";
   EXPECT_THAT(share, AllOf(Gt(0.999), Lt(1.05)));
+}
+
+// The pooling gives a gradient of one layout back and the block before works in another: in a stage's graph, its copy
+// is there beside the first one, and with so many samples that is the stage's worst moment.
+TEST_F(MemoryEstimate, AGradientComesInTheLayoutThatTheNextLayerGaveIt) {
+  config::Config config = small_config(1, 1);
+  config.train.global_batch = 128;
+  config.data.samples = 256;
+  const train::Setup setup = make_setup(config);
+  const tune::MemoryModel model{.layers = measure::measure_layer_bytes(workload_of(setup), config.train.global_batch)};
+  const auto estimate = tune::estimate_bytes(model, decide_plan(setup));
+  ASSERT_TRUE(estimate.has_value());
+  EXPECT_THAT(static_cast<double>(*estimate) / static_cast<double>(train(config).use[0].peak),
+              AllOf(Gt(0.999), Lt(1.001)));
 }
 
 // 1F1B beside GPipe, with and without recomputation: what each device takes, and what it was predicted to.

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/utils/grad_layout_contract.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "core/ids.h"
@@ -32,6 +33,26 @@ class HandOver final : public torch::autograd::Node {
 
  private:
   at::Tensor gradient_;
+};
+
+// The node in front of a layer: takes the gradient of the layer's input as the layer before gets it. A stage's first
+// layer has a leaf there, which copies a gradient of another layout than its own: room for that is taken as well.
+class TakeGradient final : public torch::autograd::Node {
+ public:
+  // Of `input`, to `gradient`.
+  static void before(at::Tensor& input, at::Tensor& gradient) {
+    torch::autograd::create_gradient_edge(input, std::make_shared<TakeGradient>(input.detach(), gradient));
+  }
+  TakeGradient(at::Tensor input, at::Tensor& gradient) : input_(std::move(input)), gradient_(gradient) {}
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    gradient_ = std::exchange(gradients.at(0), {});
+    if (!torch::autograd::utils::obeys_layout_contract(gradient_, input_)) (void)at::empty_like(input_);
+    return {};
+  }
+
+ private:
+  at::Tensor input_;
+  at::Tensor& gradient_;
 };
 
 // A second backward pass would add to it, which takes a kernel more than the first.
@@ -71,7 +92,7 @@ LayerBench::Around LayerBench::watched(const Around& around) const {
 
 void LayerBench::run(std::int64_t samples, bool puts_off_weights, const Around& around, Backward how) {
   runs_.clear();
-  forward(samples, puts_off_weights, watched(around));
+  forward(samples, puts_off_weights, watched(around), how);
   at::Tensor gradient = output_gradient(watched(around), /*repeatable=*/false);
   if (how == Backward::kInGraph) return backward_in_graph(std::move(gradient), watched(around));
   backward(std::move(gradient), watched(around), /*repeatable=*/false);
@@ -79,7 +100,7 @@ void LayerBench::run(std::int64_t samples, bool puts_off_weights, const Around& 
 
 void LayerBench::run_repeatably(std::int64_t samples, const Around& around) {
   runs_.clear();
-  forward(samples, /*puts_off_weights=*/true, watched(around));
+  forward(samples, /*puts_off_weights=*/true, watched(around), Backward::kHeld);
   backward(output_gradient(watched(around), /*repeatable=*/true), watched(around), /*repeatable=*/true);
 }
 
@@ -96,7 +117,7 @@ const at::Tensor& LayerBench::input_of(std::int64_t samples) {
   return entry->second;
 }
 
-void LayerBench::forward(std::int64_t samples, bool puts_off_weights, const Around& around) {
+void LayerBench::forward(std::int64_t samples, bool puts_off_weights, const Around& around, Backward how) {
   context_.sample_ids = at::arange(samples);
   at::Tensor input = input_of(samples);
   targets_ = model_.kind == SampleKind::kTokens
@@ -104,8 +125,13 @@ void LayerBench::forward(std::int64_t samples, bool puts_off_weights, const Arou
                  : at::randint(0, model_.classes, {samples}, input.options().dtype(at::kLong));
   for (std::size_t i = 0; i < layers().size(); ++i) {
     Run& run = runs_.emplace_back();
+    run.input = input.detach();
     // The model's own input needs no gradient.
-    run.input = input.detach().requires_grad_(i > 0);
+    if (i > 0 && how == Backward::kInGraph) {
+      TakeGradient::before(run.input, run.input_gradient);
+    } else {
+      run.input.requires_grad_(i > 0);
+    }
     context_.transformed_weights = keeps_transformed_ ? &transformed_[i] : nullptr;
     context_.weight_queue = puts_off_weights ? &run.put_off : nullptr;
     around(Part::kForward, i, [&] { run.output = layers()[i]->forward(run.input, context_); });
@@ -163,7 +189,7 @@ void LayerBench::backward_in_graph(at::Tensor gradient, const Around& around) {
                                                             /*create_graph=*/false, /*accumulate_grad=*/true);
     });
     if (!run.put_off.empty()) around(Part::kWeightGradient, i, [&] { run.put_off.run(); });
-    gradient = run.input.grad();
+    gradient = std::exchange(run.input_gradient, {});
     run = {};
   }
 }

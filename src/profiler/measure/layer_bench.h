@@ -33,11 +33,13 @@ class LayerBench {
   // Runs `work`, a part of that layer's: once, or where it can be repeated, as often as wanted.
   using Around = std::function<void(Part part, std::size_t layer, const std::function<void()>& work)>;
   // What becomes of a layer's output and its gradient while its backward runs: they are held, as where a stage
-  // recomputes; or autograd alone has them, as inside of a stage's graph, and frees them when it has used them.
+  // recomputes; or autograd alone has them, as inside of a stage's graph, and frees them when it has used them. Inside
+  // of a graph the layer before gets the gradient as it is, where a leaf's has the layout of the leaf.
   enum class Backward { kHeld, kInGraph };
   // Of one layer, until its backward is over.
   struct Run {
-    at::Tensor input;  // a leaf
+    at::Tensor input;           // a leaf, where its gradient is not to be had as inside of a graph
+    at::Tensor input_gradient;  // as it comes there
     at::Tensor output;
     at::Tensor output_gradient;  // what its backward is given, where that is held
     nn::WeightGradQueue put_off;
@@ -66,7 +68,7 @@ class LayerBench {
  private:
   [[nodiscard]] const at::Tensor& input_of(std::int64_t samples);
   [[nodiscard]] Around watched(const Around& around) const;
-  void forward(std::int64_t samples, bool puts_off_weights, const Around& around);
+  void forward(std::int64_t samples, bool puts_off_weights, const Around& around, Backward how);
   [[nodiscard]] at::Tensor output_gradient(const Around& around, bool repeatable) const;
   void backward(at::Tensor gradient, const Around& around, bool repeatable);
   void backward_in_graph(at::Tensor gradient, const Around& around);
