@@ -149,7 +149,7 @@ struct LayerProfile {
   // With the bytes of micro-batches of so many samples, and a first use in a step only where they transform weights.
   [[nodiscard]] std::vector<LayerCost> costs_at(std::int64_t samples) const;
   // The same with no less than any kernel takes that may run: where no such micro-batch was measured, the most of the
-  // lines around it, for which kernels change where is not known.
+  // lines around it, for which kernels change where is not known; beyond the largest, as much a sample as that took.
   [[nodiscard]] std::vector<LayerCost> most_at(std::int64_t samples) const;
   // Computing in whole steps beside what the layers alone say of it; 1 where no steps were run.
   [[nodiscard]] double compute_scale() const;

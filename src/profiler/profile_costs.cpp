@@ -1,10 +1,17 @@
 #include "profiler/layer_profile.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+
+#include "core/divided_up.h"
 
 namespace sluice::profiler {
 namespace {
+
+constexpr std::array kWorkingParts{&WorkingBytes::forward,        &WorkingBytes::backward,
+                                   &WorkingBytes::input_gradient, &WorkingBytes::weight_gradient,
+                                   &WorkingBytes::held_backward,  &WorkingBytes::held_input_gradient};
 
 // To what the other says of so many samples, where that is more.
 void raise_to(AffineBytes& own, const AffineBytes& other, std::int64_t samples) {
@@ -13,10 +20,7 @@ void raise_to(AffineBytes& own, const AffineBytes& other, std::int64_t samples) 
 }
 
 void raise_to(WorkingBytes& own, const WorkingBytes& other, std::int64_t samples) {
-  for (const auto part :
-       {&WorkingBytes::forward, &WorkingBytes::backward, &WorkingBytes::input_gradient, &WorkingBytes::weight_gradient,
-        &WorkingBytes::held_backward, &WorkingBytes::held_input_gradient})
-    raise_to(own.*part, other.*part, samples);
+  for (const auto part : kWorkingParts) raise_to(own.*part, other.*part, samples);
 }
 
 // As LayerCost::working_once is meant where it is not known.
@@ -39,6 +43,27 @@ void raise_to(LayerCost& cost, const LayerBytes& line, std::int64_t samples) {
   raise_to(cost.stash_bytes, line.stash, samples);
   raise_to(cost.working, line.working, samples);
   cost.transformed_bytes = std::max(cost.transformed_bytes, line.transformed);
+}
+
+// Of a size, as if all of it were its samples' shares.
+AffineBytes by_shares(const AffineBytes& bytes, std::int64_t samples) {
+  const auto n = static_cast<std::uint64_t>(samples);
+  return {.fixed = 0, .per_sample = divided_up(bytes.at(n), n)};
+}
+
+WorkingBytes by_shares(WorkingBytes bytes, std::int64_t samples) {
+  for (const auto part : kWorkingParts) bytes.*part = by_shares(bytes.*part, samples);
+  return bytes;
+}
+
+// What no larger micro-batch exceeds. A part takes the most of several moments, of which one that grows faster than the
+// line may become the largest. But what a moment takes is not negative without samples, and bends down alone.
+LayerBytes by_shares(LayerBytes line) {
+  for (const auto bytes : {&LayerBytes::saved, &LayerBytes::loss, &LayerBytes::loss_working, &LayerBytes::stash})
+    line.*bytes = by_shares(line.*bytes, line.samples);
+  line.working = by_shares(line.working, line.samples);
+  if (line.working_once) line.working_once = by_shares(*line.working_once, line.samples);
+  return line;
 }
 
 // Whether micro-batches of so many samples run a kernel that transforms weights. Where nothing is known it may.
@@ -113,6 +138,7 @@ std::vector<LayerCost> LayerProfile::most_at(std::int64_t samples) const {
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const std::vector<LayerBytes>& lines = layers[i].bytes;
     const auto own = std::ranges::lower_bound(lines, samples, {}, &LayerBytes::samples);
+    if (own == lines.end() && !lines.empty()) raise_to(costs[i], by_shares(lines.back()), samples);
     if (own == lines.end() || own->samples == samples) continue;
     if (own != lines.begin()) raise_to(costs[i], *(own - 1), samples);
     if (own + 1 != lines.end()) raise_to(costs[i], *(own + 1), samples);

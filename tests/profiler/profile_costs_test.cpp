@@ -122,7 +122,25 @@ TEST(ProfileCosts, BetweenTwoSizesTheMostIsThatOfTheKernelsOfBoth) {
   EXPECT_EQ(profile.most_at(10).at(0).transformed_bytes, 1000) << "its own are more than those around it";
   EXPECT_EQ(profile.most_at(20).at(0).working_once->backward.at(20), 30 + 15 + 60 * 20);
   EXPECT_EQ(profile.most_at(10).at(0).working_once->backward.at(10), 1000 + 15 + 5 * 10);
-  EXPECT_EQ(most(100), from(30 + 60 * 100));
+}
+
+// Up to 32 samples the first moment of a backward is the most of it, and the line is flat; beyond, the second is.
+TEST(ProfileCosts, BeyondTheLargestSizeTheMostIsThatOfMomentsThatGrowFaster) {
+  const auto moments = [](std::uint64_t samples) { return std::max<std::uint64_t>(9600, 300 * samples); };
+  LayerProfile profile = example();
+  LayerBytes& last = profile.layers.at(0).bytes.back();
+  ASSERT_EQ(last.samples, 32);
+  last.working.backward = {.fixed = moments(32), .per_sample = 0};
+  last.working_once->backward = last.working.backward;
+  for (const std::int64_t samples : {33, 46, 100}) {
+    const LayerCost most = profile.most_at(samples).at(0);
+    const auto n = static_cast<std::uint64_t>(samples);
+    EXPECT_GE(most.working.backward.at(n), moments(n)) << samples;
+    EXPECT_GE(most.working_once->backward.at(n), moments(n)) << samples;
+    EXPECT_GE(most.saved_bytes.at(n), 30 + 60 * n) << samples;
+    EXPECT_LE(most.saved_bytes.at(n), (30 + 60 * 32) * n / 32 + n) << "no more than each sample's share, rounded up";
+  }
+  EXPECT_EQ(profile.most_at(32).at(0).working.backward, last.working.backward) << "as measured";
 }
 
 }  // namespace
