@@ -107,6 +107,7 @@ class Proofs {
     if (run.why.empty()) run_proof(proof_config(config_, question_, cell), left, run);
     return run.end == ProofEnd::kRan;
   }
+  [[nodiscard]] bool ran_out_of_memory() const { return runs_.back().end == ProofEnd::kOutOfMemory; }
   [[nodiscard]] std::vector<ProofRun> take() { return std::move(runs_); }
 
  private:
@@ -125,6 +126,18 @@ MemoryCell clearly_too_large(const MemoryQuestion& question, MemoryCell cell, st
   return cell;
 }
 
+// After one that should have fitted and did not: smaller ones, until one runs.
+void prove_smaller(Proofs& proofs, const MemoryQuestion& question, MemoryCell cell, std::int64_t step) {
+  constexpr std::uint64_t kParts = 20, kLeastParts = 10;  // of the limit
+  MemoryQuestion lower = question;
+  for (std::uint64_t parts = kParts - 1; parts >= kLeastParts && proofs.ran_out_of_memory(); --parts) {
+    lower.limit = question.limit / kParts * parts;
+    const auto smaller = tune::largest_batch(lower, cell.chunks, cell.global_batch - step);
+    if (!smaller) return;
+    proofs.run(cell = *smaller);
+  }
+}
+
 }  // namespace
 
 const char* to_word(ProofEnd end) {
@@ -141,7 +154,10 @@ std::vector<ProofRun> prove_largest(const config::Config& config, const MemoryQu
                                     const MemoryCell& largest, double budget_s) {
   const std::int64_t step = std::int64_t{question.request.replicas} * largest.chunks;
   Proofs proofs(config, question, budget_s);
-  if (!proofs.run(largest)) return proofs.take();
+  if (!proofs.run(largest)) {
+    prove_smaller(proofs, question, largest, step);
+    return proofs.take();
+  }
   MemoryCell next = tune::memory_cell(question, largest.global_batch + step, largest.chunks);
   for (std::uint64_t tenths = 11; proofs.run(next) && tenths <= kMostTenths; ++tenths)
     next = clearly_too_large(question, next, step, tenths);

@@ -29,7 +29,8 @@ struct ProofRun {
 };
 
 // The cell's batch first, of several processes the share of one. Where that ran, the next larger one, and as long as
-// they run (a bound is not what a run needs) some that are expected to need 1.1, 1.2, .. 1.5 times the limit.
+// they run (a bound is not what a run needs) some that are expected to need 1.1, 1.2, .. 1.5 times the limit. Where it
+// ran out of memory, those that should need no more than 95, 90, .. 50 % of the limit, until one runs.
 // config: with the question's limit as device.memory_limit. budget_s: of all runs; what has no time is not run, nor
 // what this machine's memory is too small for.
 [[nodiscard]] std::vector<ProofRun> prove_largest(const config::Config& config, const tune::MemoryQuestion& question,

@@ -128,6 +128,27 @@ class MemoryTableTest(unittest.TestCase):
         self.assertEqual([run["end"] for run in runs], ["not run"])
         self.assertIn("this machine has", runs[0]["why"])
 
+    def test_where_the_largest_batch_runs_out_of_memory_the_answer_is_one_that_runs(self):
+        wrong = json.loads(self.profile("vit").read_text(encoding="utf-8"))
+        for layer in wrong["layers"]:
+            for line in layer["bytes"]:
+                line["saved_bytes"]["per_sample"] = line["saved_bytes"]["per_sample"] * 17 // 20
+        file = self.folder / "wrong.json"
+        file.write_text(json.dumps(wrong), encoding="utf-8")
+        asked = ("--profile", file, "--limit", "12MiB", "--chunks", "2")
+        claimed = json.loads(cli.must_run("memory", self.config("vit"), "--json", *asked).stdout)["best"]
+        said = json.loads(cli.must_run("memory", self.config("vit"), "--json", "--prove", *asked).stdout)
+        runs = said["proof"]
+        self.assertEqual([run["end"] for run in runs], ["out of memory"] * (len(runs) - 1) + ["ran"], runs)
+        self.assertEqual(runs[0]["global_batch"], claimed["global_batch"])
+        self.assertEqual(said["best"]["global_batch"], runs[-1]["global_batch"])
+        self.assertLess(runs[-1]["global_batch"], claimed["global_batch"])
+        done, _ = self.train("vit", {"pipeline.chunks": 2}, said["best"]["global_batch"], 12 * 2**20)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = cli.must_run("memory", self.config("vit"), "--prove", *asked).stdout
+        self.assertIn(f"a global batch of {claimed['global_batch']} should fit and ran out of memory", text)
+        self.assertIn(f"the largest global batch that ran: {said['best']['global_batch']} in 2 micro-batches", text)
+
     def test_text_and_refusals(self):
         config, profile = self.config("vit"), self.profile("vit")
         text = cli.must_run("memory", config, "--profile", profile, "--limit", "12MiB", "--batches", "2,512",

@@ -47,8 +47,11 @@ struct MemoryAnswer {
   std::vector<MemoryCell> largest;            // of the numbers of chunks for which some batch fits
   std::vector<train::ProofRun> proof;
 
-  // Of all; of equal ones that with the fewest chunks; null: nothing fits.
+  // Whether a run needed more than its bound.
+  [[nodiscard]] bool is_refuted() const { return !proof.empty() && proof.front().end == train::ProofEnd::kOutOfMemory; }
+  // Of all; of equal ones that with the fewest chunks; where that was refuted the one that ran; null: nothing fits.
   [[nodiscard]] const MemoryCell* best() const {
+    if (is_refuted()) return proof.back().end == train::ProofEnd::kRan ? &proof.back().cell : nullptr;
     const auto found = std::ranges::max_element(largest, {}, &MemoryCell::global_batch);
     return found == largest.end() ? nullptr : &*found;
   }
@@ -150,9 +153,18 @@ std::string text_of_answer(const MemoryAnswer& answer) {
       concat("What the fullest device is expected to hold; OOM: a run may need more than ", human_bytes(answer.limit),
              " (", answer.device, ")\n\n", boundary_table(answer), "\n", reasons(answer));
   const MemoryCell* const best = answer.best();
-  if (best == nullptr) return text + "\nno batch fits; use more pipeline.stages, or pipeline.recompute = \"layer\"";
-  text += concat("\nthe largest global batch: ", best->global_batch, " in ", counted(best->chunks, "micro-batch"),
-                 ", expected ", human_bytes(best->expected), ", at most ", human_bytes(best->bound), " a device");
+  if (answer.is_refuted()) {
+    text += concat("\na global batch of ", answer.proof.front().cell.global_batch,
+                   " should fit and ran out of memory: the bounds of this profile are too low; measure it with a batch "
+                   "near that one");
+  }
+  if (best != nullptr) {
+    text += concat("\nthe largest global batch", answer.is_refuted() ? " that ran: " : ": ", best->global_batch, " in ",
+                   counted(best->chunks, "micro-batch"), ", expected ", human_bytes(best->expected), ", at most ",
+                   human_bytes(best->bound), " a device");
+  } else if (!answer.is_refuted()) {
+    return text + "\nno batch fits; use more pipeline.stages, or pipeline.recompute = \"layer\"";
+  }
   for (const train::ProofRun& run : answer.proof) text += text_of_proof(run);
   return text;
 }
