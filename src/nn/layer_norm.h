@@ -18,9 +18,8 @@ class LayerNorm {
         activations_(registry.activations()) {}
 
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const {
-    // ATen's kernel for GPUs takes one type only.
-    const at::Tensor in = x.is_cpu() ? x : in_float(x);
-    return at::layer_norm(in, {x.size(-1)}, weight_->value, bias_->value, epsilon_).to(activations_);
+    // ATen's kernels take bfloat16 too, but on the CPU that adds weight gradients up in it, and on GPUs wants one type.
+    return at::layer_norm(in_float(x), {x.size(-1)}, weight_->value, bias_->value, epsilon_).to(activations_);
   }
 
  private:

@@ -204,6 +204,17 @@ TEST_F(Bf16, LayerNormIsRoundedOnceWhateverComesIn) {
   }
 }
 
+// Sums over many rows do not drown in rounding.
+TEST_F(Bf16, LayerNormAddsGradientsUpInFloat) {
+  Registry registry({.seed = 1, .in_bf16 = true});
+  const LayerNorm norm(registry, "ln", 48, 1e-5);
+  const at::Tensor x = random({1 << 14, 48}), grad = random({1 << 14, 48}) + 0.5;
+  norm(x).backward(grad);
+  EXPECT_LE(relative_error(registry.parameters()[1]->value.grad(), grad.to(at::kDouble).sum(0)), 1e-5);
+  const at::Tensor normalised = at::layer_norm(x.to(at::kDouble), {48}, {}, {}, 1e-5);
+  EXPECT_LE(relative_error(registry.parameters()[0]->value.grad(), (normalised * grad.to(at::kDouble)).sum(0)), 1e-4);
+}
+
 TEST_F(Bf16, DropoutScalesByAFactorOfFloat) {
   const at::Tensor x = at::ones({2, 1000}, at::kBFloat16) * 129;
   const at::Tensor y = dropout(x, 0.1, "place", {.training = true, .sample_ids = at::arange(2)});
