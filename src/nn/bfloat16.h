@@ -19,17 +19,12 @@ namespace sluice::nn {
 // float32 for bfloat16, else x. Autograd follows.
 [[nodiscard]] inline at::Tensor in_float(const at::Tensor& x) { return is_bf16(x) ? x.to(at::kFloat) : x; }
 
-// The weight in the type of x, for a product of both. Copies are kept in `kept` where it is not null. No autograd.
+// The weight in bfloat16 where x is, for a product of both. A backward pass asks again rather than save it: what is
+// kept is kept once for all micro-batches. Copies are kept in `kept` where it is not null. No autograd.
 [[nodiscard]] inline at::Tensor weight_for(const at::Tensor& x, const at::Tensor& weight, TransformedWeights* kept) {
-  if (x.scalar_type() == weight.scalar_type()) return weight;
+  if (!is_bf16(x) || is_bf16(weight)) return weight;
   const auto make = [&] { return weight.detach().to(x.scalar_type()); };
   return kept != nullptr ? kept->get(weight, TransformedWeights::Use::kBfloat16, 0, make) : make();
-}
-
-// weight_for() has to round it anew each time.
-[[nodiscard]] inline bool is_rounded_anew(const at::Tensor& x, const at::Tensor& weight,
-                                          const TransformedWeights* kept) {
-  return kept == nullptr && x.scalar_type() != weight.scalar_type();
 }
 
 }  // namespace sluice::nn

@@ -53,10 +53,24 @@ bool breaks_onednn(const at::Tensor& x, const at::Tensor& weight, const Geometry
          x.size(1) < kVector;
 }
 
-// In bfloat16 with AVX-512 it leaves out taps that see padding alone, on maps of one column and some of one row: what
-// the memory held before stays there. None was seen on maps that are as large as the kernel.
-bool breaks_onednn_in_bf16(const at::Tensor& x, const at::Tensor& weight) {
-  return x.is_cpu() && is_bf16(x) && (x.size(2) < weight.size(2) || x.size(3) < weight.size(3));
+// Some tap of a kernel sees padding alone in this dimension.
+bool has_blind_tap(std::int64_t pixels, std::int64_t taps, const Geometry& geometry) {
+  const std::int64_t outputs = (pixels + 2 * geometry.padding - taps) / geometry.stride + 1;
+  for (std::int64_t tap = 0; tap < taps; ++tap) {
+    bool sees = false;
+    for (std::int64_t i = 0; i < outputs && !sees; ++i) {
+      const std::int64_t pixel = i * geometry.stride + tap - geometry.padding;
+      sees = pixel >= 0 && pixel < pixels;
+    }
+    if (!sees) return true;
+  }
+  return false;
+}
+
+// In bfloat16 with AVX-512 it leaves out such taps: what the memory held before stays there.
+bool breaks_onednn_in_bf16(const at::Tensor& x, const at::Tensor& weight, const Geometry& geometry) {
+  return x.is_cpu() && is_bf16(x) &&
+         (has_blind_tap(x.size(2), weight.size(2), geometry) || has_blind_tap(x.size(3), weight.size(3), geometry));
 }
 
 // The weight's alone, in float32.
@@ -77,7 +91,8 @@ at::Tensor seen_pixels(const at::Tensor& x, std::int64_t stride) {
 
 Gradients plain_gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                           const Geometry& geometry, Wanted wanted) {
-  if (wanted.weight && breaks_onednn_in_bf16(x, weight)) return wide_gradients(grad, x, weight, geometry, wanted);
+  if (wanted.weight && breaks_onednn_in_bf16(x, weight, geometry))
+    return wide_gradients(grad, x, weight, geometry, wanted);
   if (!wanted.weight || !breaks_onednn(x, weight, geometry)) return aten_gradients(grad, x, weight, geometry, wanted);
   Gradients result = aten_gradients(grad, seen_pixels(x, geometry.stride), weight, {.stride = 1, .padding = 0},
                                     {.x = false, .weight = true, .bias = wanted.bias});
@@ -85,10 +100,9 @@ Gradients plain_gradients(const at::Tensor& grad, const at::Tensor& x, const at:
   return result;
 }
 
-// factors: the weight in the type of x, which Winograd's algorithm does without.
-Gradients gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& factors, const at::Tensor& weight,
-                    const Geometry& geometry, Wanted wanted, TransformedWeights* transformed) {
-  if (geometry.tile == 0) return plain_gradients(grad, x, factors, geometry, wanted);
+Gradients gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, const Geometry& geometry,
+                    Wanted wanted, TransformedWeights* transformed) {
+  if (geometry.tile == 0) return plain_gradients(grad, x, weight_for(x, weight, transformed), geometry, wanted);
   Gradients result;
   if (wanted.x) result.x = winograd_input_gradient(grad, weight, geometry.tile, transformed);
   if (wanted.weight) result.weight = winograd_weight_gradient(grad, x, weight, geometry.tile);
@@ -105,49 +119,42 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
                             WeightGradQueue* queue, TransformedWeights* transformed, Winograd allowed) {
     const at::Tensor x = input.contiguous(at::MemoryFormat::ChannelsLast);
     const int tile = winograd_tile(x, weight, stride, padding, allowed);
-    const bool is_plain = tile == 0 || is_bf16(x);
-    const at::Tensor factors = is_plain ? weight_for(x, weight, transformed) : weight;
-    const bool saves_factors = tile == 0 && is_rounded_anew(x, weight, transformed);
-    ctx->save_for_backward({x, saves_factors ? factors : at::Tensor(), weight, bias.value_or(at::Tensor())});
+    ctx->save_for_backward({x, weight, bias.value_or(at::Tensor())});
     ctx->saved_data["stride"] = stride;
     ctx->saved_data["padding"] = padding;
     ctx->saved_data["queue"] = reinterpret_cast<std::int64_t>(queue);
     ctx->saved_data["transformed"] = reinterpret_cast<std::int64_t>(transformed);
     ctx->saved_data["tile"] = static_cast<std::int64_t>(tile);
-    if (!is_plain) return winograd_forward(x, weight, bias, tile, transformed);
-    return at::convolution(x, factors, bias_for(x, bias), {stride, stride}, {padding, padding}, {1, 1}, false, {0, 0},
-                           groups_of(x, weight))
+    if (tile != 0 && !is_bf16(x)) return winograd_forward(x, weight, bias, tile, transformed);
+    return at::convolution(x, weight_for(x, weight, transformed), bias_for(x, bias), {stride, stride},
+                           {padding, padding}, {1, 1}, false, {0, 0}, groups_of(x, weight))
         .contiguous(at::MemoryFormat::ChannelsLast);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[2], &bias = saved[3];
+    const at::Tensor &x = saved[0], &weight = saved[1], &bias = saved[2];
     const Geometry geometry{ctx->saved_data["stride"].toInt(), ctx->saved_data["padding"].toInt(),
                             static_cast<int>(ctx->saved_data["tile"].toInt())};
     auto* queue = reinterpret_cast<WeightGradQueue*>(ctx->saved_data["queue"].toInt());
     auto* transformed = reinterpret_cast<TransformedWeights*>(ctx->saved_data["transformed"].toInt());
     const at::Tensor grad = grads[0].contiguous(at::MemoryFormat::ChannelsLast);
-    const at::Tensor factors = geometry.tile != 0 || saved[1].defined() ? saved[1] : weight_for(x, weight, transformed);
 
     const bool need_x = ctx->needs_input_grad(0), need_weight = ctx->needs_input_grad(1);
     const bool need_bias = need_weight && bias.defined();
     variable_list result(8);
     if (queue == nullptr || !need_weight) {
-      const Gradients all =
-          gradients(grad, x, factors, weight, geometry, {need_x, need_weight, need_bias}, transformed);
+      const Gradients all = gradients(grad, x, weight, geometry, {need_x, need_weight, need_bias}, transformed);
       result[0] = all.x, result[1] = all.weight, result[2] = all.bias;
       return result;
     }
-    if (need_x) result[0] = gradients(grad, x, factors, weight, geometry, {true, false, false}, transformed).x;
+    if (need_x) result[0] = gradients(grad, x, weight, geometry, {true, false, false}, transformed).x;
     const at::Tensor own_weight = parameter_of(weight), own_bias = need_bias ? parameter_of(bias) : at::Tensor();
     std::vector<at::Tensor> parameters{own_weight};
     if (need_bias) parameters.push_back(own_bias);
     const at::Tensor input = x.detach();
-    const auto work = [grad, input, own_factors = is_bf16(x) ? factors : own_weight, own_weight, own_bias, geometry,
-                       need_bias] {
-      const Gradients own =
-          gradients(grad, input, own_factors, own_weight, geometry, {false, true, need_bias}, nullptr);
+    const auto work = [grad, input, own_weight, own_bias, geometry, need_bias, transformed] {
+      const Gradients own = gradients(grad, input, own_weight, geometry, {false, true, need_bias}, transformed);
       add_to_gradient(own_weight, own.weight);
       if (need_bias) add_to_gradient(own_bias, own.bias);
     };

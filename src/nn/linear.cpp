@@ -58,7 +58,9 @@ at::Tensor joined_weight(const at::Tensor& x, at::TensorList weights, WeightLayo
   if (weights.size() == 1) return flatten_weight(weight_for(x, weights[0], kept));
   if (x.scalar_type() == weights[0].scalar_type()) return join_rows(weights);
   const auto make = [&] { return join_rows(weights).to(x.scalar_type()); };
-  return kept != nullptr ? kept->get(weights[0], TransformedWeights::Use::kBfloat16, 0, make) : make();
+  return kept != nullptr
+             ? kept->get(weights[0], TransformedWeights::Use::kBfloat16, static_cast<int>(weights.size()), make)
+             : make();
 }
 
 std::vector<std::int64_t> weight_sizes(std::int64_t in, std::int64_t out, WeightLayout layout) {
@@ -73,8 +75,7 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
                             WeightGradQueue* queue, TransformedWeights* transformed, WeightLayout layout) {
     const at::Tensor rows = flatten_rows(x);
     const at::Tensor weight = joined_weight(rows, weights, layout, transformed);
-    const bool is_kept = transformed != nullptr && rows.scalar_type() != weights[0].scalar_type();
-    variable_list saved{rows, is_kept ? at::Tensor() : weight};
+    variable_list saved{rows, is_bf16(rows) ? at::Tensor() : weight};  // a rounded one is made again
     saved.insert(saved.end(), weights.begin(), weights.end());
     saved.insert(saved.end(), biases.begin(), biases.end());
     ctx->save_for_backward(std::move(saved));

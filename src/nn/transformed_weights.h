@@ -17,7 +17,8 @@ class TransformedWeights {
  public:
   enum class Use { kForward, kInputGradient, kBfloat16 };
 
-  // What transform() gives for the weight and tiles of so many outputs a side, or gave before.
+  // What transform() gives for the weight and tiles of so many outputs a side (kBfloat16: for so many joined weights,
+  // of which it is the first), or gave before.
   template <typename Transform>
   [[nodiscard]] const at::Tensor& get(const at::Tensor& weight, Use use, int tile, const Transform& transform) {
     at::Tensor& kept = kept_[{weight.const_data_ptr(), use, tile}];
