@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 MODELS = ["resnet8", "vit", "gpt2", "mlp", "toy_cnn"]
 DRAWS = long_tests.some(4, 16, "each takes a second a model")
 WHOLE, PARAMETER = 1.05, 1.5  # largest ratios; the first is 0.97 to 1.01 with 16 draws
+ROUNDED = 0.7  # the least: below, it was not computed in bfloat16
 LEAST = 1e-3  # of the whole gradient; a parameter that has less is not compared by itself
 CASE = (1, 1, 1, "1f1b", "sgd", 0.0, {})
 
@@ -71,7 +72,7 @@ def main():
             worst = max(of_parameters, key=of_parameters.get)
             print(f"{name}: autocast is {100 * error:.2f} % off, ours {whole:.3f} times that; the worst parameter: "
                   f"{of_parameters[worst]:.3f} ({worst})", flush=True)
-            failed = failed or not (whole <= WHOLE and of_parameters[worst] <= PARAMETER)
+            failed = failed or not (ROUNDED <= whole <= WHOLE and of_parameters[worst] <= PARAMETER)
     return 1 if failed else 0
 
 

@@ -147,7 +147,7 @@ def sluice_step(folder, name, precision, case):
             {} if name == "gpt2" else
             {"classes": CLASSES, "image_size": IMAGE, "channels": CHANNELS}),
         data={"name": "toy" if name == "gpt2" else "shapes", "samples": 64},
-        train={"precision": "fp64" if precision == "fp64" else "fp32", "winograd": "4x4" if precision == "4x4" else "2x2",
+        train={"precision": "fp32" if precision == "4x4" else precision, "winograd": "4x4" if precision == "4x4" else "2x2",
                "global_batch": GLOBAL_BATCH, "lr": LR, "optimizer": kind, "weight_decay": decay,
                "steps": 1, **OPTIMIZERS[optimizer][2]},
         pipeline={"stages": stages, "chunks": chunks, "schedule": schedule, **further},
