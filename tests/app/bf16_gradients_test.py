@@ -21,7 +21,7 @@ import long_tests
 from safetensors.torch import save_file
 
 MODELS = ["resnet8", "vit", "gpt2", "mlp", "toy_cnn"]
-DRAWS = long_tests.some(4, 16, "each takes a second a model")
+DRAWS = len(long_tests.some(range(4), range(16), "each takes a second a model"))
 WHOLE, PARAMETER = 1.05, 1.5  # largest ratios; the first is 0.97 to 1.01 with 16 draws
 ROUNDED = 0.7  # the least: below, it was not computed in bfloat16
 LEAST = 1e-3  # of the whole gradient; a parameter that has less is not compared by itself

@@ -107,8 +107,8 @@ class ProfileTest(unittest.TestCase):
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["p.json", "small.toml"])
 
     def test_every_field_is_documented_and_the_other_way_round(self):
-        # A model that transforms weights.
-        self.profile("--set", "model.name=resnet8", "--set", "model.image_size=16", "--set", "replicas.local=2",
+        # A model that transforms weights, with a choice that is told where it is not the usual one.
+        self.profile("--set", "model.name=resnet8", "--set", "train.winograd=4x4", "--set", "model.image_size=16", "--set", "replicas.local=2",
                      "--set", "pipeline.stages=2", "--layers")
         names = set()
 
