@@ -26,7 +26,7 @@ struct ModelOptions : ModelSpec {
 
   at::ScalarType dtype;  // of parameters
   std::uint64_t seed;
-  bool in_bf16 = false;      // layers compute in bfloat16 and pass it on; dtype is float32
+  bool in_bf16 = false;      // products take and give bfloat16 (nn/bfloat16.h); dtype is float32
   bool draw_weights = true;  // false: the parameters have no values (make_without_values())
 };
 

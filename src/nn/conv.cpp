@@ -73,15 +73,6 @@ bool breaks_onednn_in_bf16(const at::Tensor& x, const at::Tensor& weight, const 
          (has_blind_tap(x.size(2), weight.size(2), geometry) || has_blind_tap(x.size(3), weight.size(3), geometry));
 }
 
-// The weight's alone, in float32.
-Gradients wide_gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                         const Geometry& geometry, Wanted wanted) {
-  Gradients result = aten_gradients(in_float(grad), in_float(x), in_float(weight), geometry,
-                                    {.x = false, .weight = true, .bias = wanted.bias});
-  if (wanted.x) result.x = aten_gradients(grad, x, weight, geometry, {true, false, false}).x;
-  return result;
-}
-
 // A 1x1 kernel sees each stride-th pixel alone: the same as stride 1 on those pixels.
 at::Tensor seen_pixels(const at::Tensor& x, std::int64_t stride) {
   return x.slice(2, 0, std::nullopt, stride)
@@ -89,13 +80,16 @@ at::Tensor seen_pixels(const at::Tensor& x, std::int64_t stride) {
       .contiguous(at::MemoryFormat::ChannelsLast);
 }
 
+// As aten_gradients(), but for the weight and the bias by another way where oneDNN would be wrong.
 Gradients plain_gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                           const Geometry& geometry, Wanted wanted) {
-  if (wanted.weight && breaks_onednn_in_bf16(x, weight, geometry))
-    return wide_gradients(grad, x, weight, geometry, wanted);
-  if (!wanted.weight || !breaks_onednn(x, weight, geometry)) return aten_gradients(grad, x, weight, geometry, wanted);
-  Gradients result = aten_gradients(grad, seen_pixels(x, geometry.stride), weight, {.stride = 1, .padding = 0},
-                                    {.x = false, .weight = true, .bias = wanted.bias});
+  const bool breaks_in_bf16 = wanted.weight && breaks_onednn_in_bf16(x, weight, geometry);
+  if (!breaks_in_bf16 && !(wanted.weight && breaks_onednn(x, weight, geometry)))
+    return aten_gradients(grad, x, weight, geometry, wanted);
+  const Wanted other{.x = false, .weight = true, .bias = wanted.bias};
+  Gradients result = breaks_in_bf16 ? aten_gradients(in_float(grad), in_float(x), in_float(weight), geometry, other)
+                                    : aten_gradients(grad, seen_pixels(x, geometry.stride), weight,
+                                                     {.stride = 1, .padding = 0}, other);
   if (wanted.x) result.x = aten_gradients(grad, x, weight, geometry, {true, false, false}).x;
   return result;
 }

@@ -1,6 +1,5 @@
 // layer_norm: the module that owns weight and bias; the computation is ATen's (an own kernel saved 0.2 % of a ViT step,
-// docs/performance.md), in float32 also where the layer computes in bfloat16, which
-// its answer is rounded to.
+// docs/performance.md), in float32 also where the layer computes in bfloat16, which its answer is rounded to.
 #pragma once
 
 #include "nn/bfloat16.h"

@@ -43,15 +43,6 @@ struct Grid {
   }
 };
 
-Plan plan_of(const Grid& grid) {
-  return with_stages({.replicas = grid.replicas,
-                      .chunks = grid.chunks,
-                      .schedule = grid.schedule,
-                      .virtual_stages = grid.virtual_stages,
-                      .frozen_layers = grid.frozen},
-                     grid.model, grid.stages);
-}
-
 EngineOptions options_of(const Grid& grid, SyncFactory factory = make_sync,
                          std::shared_ptr<Communicators> communicators = nullptr) {
   const models::ModelOptions model = small_model(grid.model);
@@ -220,7 +211,7 @@ TEST(GradientSums, BeginAnewWithACompositionButNotWithANumberOfChunks) {
   expect_close(engine.take_gradient_norms(), reference.take());
 
   train(engine, grid, 4, 6);
-  engine.apply(plan_of({"vit", 3, 1}));
+  engine.apply(plan_of(Grid{"vit", 3, 1}));
   EXPECT_THAT(engine.take_gradient_norms(), Each(0.0));
   reference.train(4, 6);
   static_cast<void>(reference.take());

@@ -45,15 +45,6 @@ struct NoiseGrid {
   }
 };
 
-Plan plan_of(const NoiseGrid& grid) {
-  return with_stages({.replicas = grid.replicas,
-                      .chunks = grid.chunks,
-                      .schedule = grid.schedule,
-                      .virtual_stages = grid.virtual_stages,
-                      .frozen_layers = grid.frozen},
-                     grid.model, grid.stages);
-}
-
 EngineOptions options_with(std::function<pipeline::LayerList()> layers, comm::Processes* processes = nullptr) {
   return {.compose = {.model_name = "a model",
                       .make_layers = std::move(layers),
@@ -269,7 +260,7 @@ TEST(NoiseNorms, ThereAreNoneWhereNoTwoBatchesCanBeCompared) {
   EXPECT_FALSE(engine.step().run(make_batch(13), 0, kLr, {.take_norms = true}).norms);
   EXPECT_THAT(why_no_noise_norms(plan_of(alone), 1), testing::HasSubstr("set pipeline.chunks to 2 or more"));
   EXPECT_EQ(why_no_noise_norms(plan_of(alone), 2), "");
-  EXPECT_EQ(why_no_noise_norms(plan_of({"vit", 1, 1, "1f1b", 2}), 1), "");
+  EXPECT_EQ(why_no_noise_norms(plan_of(NoiseGrid{"vit", 1, 1, "1f1b", 2}), 1), "");
 
   const NoiseGrid two{"vit", 1, 2};
   Engine replicas(plan_of(two), options_of(two));

@@ -36,6 +36,17 @@ inline Plan with_stages(Plan plan, const char* model, int stages) {
   return plan;
 }
 
+// Of the cases that a test goes through.
+template <typename Case>
+Plan plan_of(const Case& grid) {
+  return with_stages({.replicas = grid.replicas,
+                      .chunks = grid.chunks,
+                      .schedule = grid.schedule,
+                      .virtual_stages = grid.virtual_stages,
+                      .frozen_layers = grid.frozen},
+                     grid.model, grid.stages);
+}
+
 class SyncTest : public testing::Test {
  protected:
   [[nodiscard]] static std::unique_ptr<Engine> make_engine(const Shape& shape, const SyncFactory& factory,
