@@ -1,16 +1,19 @@
 """Ours beside PyTorch: samples/s of a training step, both sides alternating in one run; medians and a ratio.
 
     bench/compare.py [--rounds 9] [--steps 20] [--threads 2] [--batch 64] [--models resnet8 vit]
-                     [--cases single stages replicas processes] [--precision fp32|bf16] [--json FILE]
+                     [--cases single stages replicas processes] [--precision fp32|bf16]
+                     [--winograd 2x2|4x4|none] [--schedule 1f1b] [--chunks 4] [--json FILE]
 
 Models: resnet8, vit and, when named, resnet18 (about 1.5 s a step). Cases, 32x32 images, --threads threads in all,
---batch samples in all: `single` = one device with all threads, `stages` = 2 stages, `replicas` = 2 local replicas,
-`processes` = 2 processes of one device. The peer is PyTorch of the same version with as many threads, in one process,
-for `processes` as DistributedDataParallel over Gloo: eager and through torch.compile, each in its default memory format
-and in channels_last; with --precision bf16 under torch.autocast. The fastest of the four counts. All have a fused optimizer, our malloc settings, the same work (vit's last
-block computes the class token alone), and each the GOMP_SPINCOUNT that a trial found best for it (the column `spin`;
---no-spin-trial: ours for all). Needs build/release with the benchmarks (scripts/test.sh) and the project's .venv; for torch.compile
-also g++ and Python's headers. On a busy machine look at the ratio of processor time too.
+--batch samples in all: `single` = one device with all threads, `stages` = 2 stages in the cut that `sluice train` would
+choose, with --schedule and --chunks, `replicas` = 2 local replicas, `processes` = 2 processes of one device. The peer
+is PyTorch of the same version with as many threads, in one process, for `processes` as DistributedDataParallel over
+Gloo: eager and through torch.compile, each in its default memory format and in channels_last; with --precision bf16
+under torch.autocast. The fastest of the four counts. All have a fused optimizer, our malloc settings, the same work (vit's last block computes the class token alone), and each the
+GOMP_SPINCOUNT that a trial found best for it (the column `spin`; --no-spin-trial: ours for all). --winograd is ours alone
+(`train.winograd`): 4x4 rounds more coarsely than what the peer does (docs/performance.md). Needs
+build/release with the benchmarks (scripts/test.sh) and the project's .venv; for torch.compile also g++ and Python's
+headers. On a busy machine look at the ratio of processor time too.
 """
 
 import argparse
@@ -24,7 +27,7 @@ import sides
 
 CASES = {
     "single": ["--stages", "1", "--replicas", "1", "--chunks", "1"],
-    "stages": ["--stages", "2", "--replicas", "1", "--chunks", "4"],
+    "stages": ["--stages", "2", "--replicas", "1", "--measured-cut"],
     "replicas": ["--stages", "1", "--replicas", "2", "--chunks", "1"],
     "processes": ["--stages", "1", "--replicas", "1", "--chunks", "1"],
 }
@@ -40,7 +43,9 @@ def commands(model, cases, args, ranks):
     of_peer = PEERS | (COMPILED_PEERS if args.compile else {})
     peers = {name.format(form): [sys.executable, sides.PEER, *common, "--optimizer", "fused", *extra]
              for form, extra in of_peer.items()}
-    return peers, {case: [sides.OURS, *common, *CASES[case]] for case in cases}
+    ours = [sides.OURS, *common, "--winograd", args.winograd]
+    of_stages = ["--chunks", args.chunks, "--schedule", args.schedule]
+    return peers, {case: [*ours, *CASES[case], *(of_stages if case == "stages" else [])] for case in cases}
 
 
 def compare(model, cases, args, ranks=1):
@@ -95,6 +100,9 @@ def main():
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--models", nargs="+", default=["resnet8", "vit"], choices=["resnet8", "resnet18", "vit"])
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--winograd", choices=["2x2", "4x4", "none"], default="2x2")
+    parser.add_argument("--schedule", default="1f1b", help="of the case stages")
+    parser.add_argument("--chunks", type=int, default=4, help="of the case stages")
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
     parser.add_argument("--no-spin-trial", dest="spin_trial", action="store_false")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How well a plan's memory is known before it runs: `sluice memory` beside `sluice train`, plan by plan, on CPU devices.
 
-    memory.py [--models M,...] [--plans N] [--boundaries N] [--keep FOLDER]
+    memory.py [--models M,...] [--plans N] [--boundaries N] [--precision fp32|bf16] [--keep FOLDER]
 
 For each model one `sluice profile` of two devices; nothing is fitted to the plans that are scored. Plans are drawn from
 stages x replicas <= 2, 1 to 8 micro-batches, four schedules, with and without recomputation, and batches of one to four
@@ -37,6 +37,7 @@ def options():
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--plans", type=arguments.positive, default=12, help="of each model")
     parser.add_argument("--boundaries", type=int, default=2, help="of each model")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--keep", type=pathlib.Path, help="folder for configurations and profiles")
     return parser.parse_args()
 
@@ -54,12 +55,12 @@ def sets_of(plan, batch):
                  "pipeline.recompute": recompute, "train.global_batch": batch * times})
 
 
-def configuration(folder, name):
+def configuration(folder, name, precision):
     model, batch = MODELS[name]
     return cli.write_config(
         folder / f"{name}.toml", device={"list": "cpu", "threads": 1}, model=model,
         data={"name": "shapes", "samples": 4 * batch, "workers": 1}, pipeline={"stages": 2, "chunks": 4},
-        train={"steps": 2, "global_batch": batch, "eval_limit": 1, "lr": 1e-4}, profile={"steps": 2},
+        train={"steps": 2, "precision": precision, "global_batch": batch, "eval_limit": 1, "lr": 1e-4}, profile={"steps": 2},
         log={"tensorboard": False})
 
 
@@ -82,7 +83,7 @@ def mib(held):
 
 
 def score(folder, name, asked, rows):
-    config, profile, batch = configuration(folder, name), folder / f"{name}.json", MODELS[name][1]
+    config, profile, batch = configuration(folder, name, asked.precision), folder / f"{name}.json", MODELS[name][1]
     sluice("profile", config, "--out", profile)
     for number, plan in enumerate(plans_of(name, asked.plans)):
         cell = table(config, profile, plan, batch, ALL)["cells"][0]

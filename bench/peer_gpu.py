@@ -1,10 +1,11 @@
-"""The peer's side of scripts/gpu_compare.py: a training step in PyTorch on a GPU, written as one writes it today.
+"""The peer's side of bench/gpu.py: a training step in PyTorch on a GPU, written as one writes it today.
 
-    peer_gpu.py TWIN BATCH IMAGE STEPS [--compile] [--device cpu]
+    peer_gpu.py TWIN BATCH IMAGE STEPS [--precision bf16] [--compile] [--device cpu]
 
 TWIN: arguments of tests/models/torch_models.py as JSON. For every line on standard input it times STEPS steps, from an idle
-GPU to an idle GPU, and prints one JSON object. SGD with momentum, fused; fp32 as PyTorch has it by itself; one batch that
-lies on the device. --compile: forward and loss through torch.compile. --device cpu: to see that it works.
+GPU to an idle GPU, and prints one JSON object. CNNs by SGD with momentum, transformers by AdamW, fused; bf16 under
+torch.autocast, fp32 with TF32 for products and convolutions; one batch that lies on the device. --compile: forward and loss
+through torch.compile. --device cpu: to see that it works.
 """
 
 import argparse
@@ -28,25 +29,41 @@ def make_model(twin, image):
     twin = dict(twin)
     if twin["name"] == "vit" and "patch" in twin:
         return torch_models.ViT(twin.get("size", "tiny"), patch=twin["patch"], image=image, class_token_only=True)
+    if twin["name"] == "gpt2":
+        return torch_models.Gpt2(twin["size"])
     return torch_models.make(twin.pop("name"), image=image, class_token_only=True, **twin)
+
+
+def make_batch(twin, args):
+    """Of texts (tokens, next tokens); else (images, classes)."""
+    if twin["name"] == "gpt2":
+        *_, vocabulary, context = torch_models.Gpt2.SIZES[twin["size"]]
+        tokens = torch.randint(0, vocabulary, (args.batch, context + 1), device=args.device)
+        return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    images = torch.randn(args.batch, 3, args.image, args.image, device=args.device)
+    return images, torch.randint(0, 10, (args.batch,), device=args.device)
 
 
 def make_trainer(args):
     torch.manual_seed(0)
-    model = make_model(json.loads(args.twin), args.image).to(args.device)
-    images = torch.randn(args.batch, 3, args.image, args.image, device=args.device)
-    targets = torch.randint(0, 10, (args.batch,), device=args.device)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    twin = json.loads(args.twin)
+    model = make_model(twin, args.image).to(args.device)
+    inputs, targets = make_batch(twin, args)
     if any(isinstance(module, torch.nn.BatchNorm2d) for module in model.modules()):  # a CNN, as ours
-        model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9, fused=True)
-    return Trainer(model, optimizer, images, targets, args.compile)
+        model, inputs = model.to(memory_format=torch.channels_last), inputs.to(memory_format=torch.channels_last)
+    if twin["name"] in ("vit", "gpt2"):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, weight_decay=0.01, fused=True)
+    return Trainer(model, optimizer, inputs, targets, args.compile, args.precision == "bf16")
 
 
 def make_steps(trainer, count):
     """The last loss; until the GPU is idle."""
     for _ in range(count):
         loss = trainer.step()
-    if trainer.images.is_cuda:
+    if trainer.inputs.is_cuda:
         torch.cuda.synchronize()
     return loss
 
@@ -57,6 +74,7 @@ def main():
     parser.add_argument("batch", type=int)
     parser.add_argument("image", type=int)
     parser.add_argument("steps", type=int)
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--device", default="cuda")
     args = parser.parse_args()

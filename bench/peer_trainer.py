@@ -5,13 +5,13 @@ from torch.nn import functional as F
 
 
 class Trainer:
-    def __init__(self, model, optimizer, images, targets, compiled, bf16=False):
-        self.model, self.optimizer, self.images, self.targets, self.bf16 = model, optimizer, images, targets, bf16
+    def __init__(self, model, optimizer, inputs, targets, compiled, bf16=False):
+        self.model, self.optimizer, self.inputs, self.targets, self.bf16 = model, optimizer, inputs, targets, bf16
         self.forward = torch.compile(self.loss) if compiled else self.loss
 
     def loss(self):
-        with torch.autocast(self.images.device.type, torch.bfloat16, enabled=self.bf16):
-            return F.cross_entropy(self.model(self.images), self.targets)
+        with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.bf16):
+            return F.cross_entropy(self.model(self.inputs).flatten(0, -2), self.targets.flatten())
 
     def step(self):
         self.optimizer.zero_grad(set_to_none=True)

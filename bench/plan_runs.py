@@ -25,8 +25,13 @@ PARTS = {"compute": ("forward_ms", "backward_ms"), "all-reduce": ("allreduce_exp
 
 def add_arguments(parser):
     parser.add_argument("--steps", type=int, default=8, help=f"timed steps of a run, after {WARM_UP} others")
-    parser.add_argument("--text", type=pathlib.Path, help="the file that gpt2 reads")
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+
+
+def add_model_arguments(parser):
+    """Of those that configuration() makes."""
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--text", type=pathlib.Path, help="the file that gpt2 reads")
 
 
 def text_file(asked):
@@ -62,7 +67,7 @@ def configuration(folder, model, asked):
     tables.setdefault("data", {"name": "shapes"})
     tables["data"] |= {"workers": 1, **({"path": str(text_file(asked))} if tables["data"]["name"] == "text" else {})}
     tables["train"] |= {"steps": asked.steps + WARM_UP, "eval_every_steps": 10**9, "eval_limit": 1, "optimizer": "momentum",
-                        "lr": 1e-4}
+                        "lr": 1e-4, "precision": asked.precision}
     tables["device"] = {"list": "cpu", "threads": 1}
     tables["checkpoint"] = {"keep": 1}
     tables["log"] = {"tensorboard": False}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How well a step is predicted: `sluice simulate --profile` beside `sluice train`, plan by plan, on CPU devices.
 
-    prediction.py [--models M,...] [--plans N] [--rounds R] [--steps S] [--keep FOLDER]
+    prediction.py [--models M,...] [--plans N] [--rounds R] [--steps S] [--precision fp32|bf16] [--keep FOLDER]
 
 For each model one `sluice profile` of two devices with a thread each, which also runs one plan for some steps. That plan
 runs twice more, in the first and the last round: by so much as it takes longer than predicted then, the machine is taken
@@ -23,7 +23,7 @@ import statistics
 import sys
 import tempfile
 
-from plan_runs import (MODELS, PARTS, add_arguments, configuration, partition_of, run_plan, sets_of, sluice, text_file,
+from plan_runs import (MODELS, PARTS, add_arguments, add_model_arguments, configuration, partition_of, run_plan, sets_of, sluice, text_file,
                        two_stage_plans)
 from experiments import arguments  # plan_runs says where they are
 
@@ -37,6 +37,7 @@ def options():
     parser.add_argument("--plans", type=arguments.positive, default=10, help="of each model")
     parser.add_argument("--rounds", type=arguments.positive, default=3)
     add_arguments(parser)
+    add_model_arguments(parser)
     parser.add_argument("--keep", type=pathlib.Path, help="folder for profiles and measured steps")
     return parser.parse_args()
 

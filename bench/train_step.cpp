@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <ctime>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -37,6 +38,7 @@ namespace {
 struct Arguments {
   models::ModelOptions model;
   Plan plan{.partition = {}, .global_batch = 64, .schedule = "1f1b"};
+  nn::Winograd winograd = nn::Winograd::k2x2;
   bool measured_cut = false;
   bool sums_gradients = false;
   int stages = 1;   // devices of a replica
@@ -57,6 +59,9 @@ Arguments parse(int argc, char** argv) {
   app.add_option("--image-size", arguments.model.image_size);
   std::string precision = "fp32";
   app.add_option("--precision", precision)->check(CLI::IsMember({"fp32", "bf16"}));
+  const std::map<std::string, nn::Winograd> winograds{
+      {"none", nn::Winograd::kNone}, {"2x2", nn::Winograd::k2x2}, {"4x4", nn::Winograd::k4x4}};
+  app.add_option("--winograd", arguments.winograd, "As train.winograd")->transform(CLI::CheckedTransformer(winograds));
   app.add_option("--stages", arguments.stages, "Devices of a replica");
   app.add_option("--schedule", arguments.plan.schedule);
   CLI::Option* partition =
@@ -92,7 +97,8 @@ Partition measured_cut(const Arguments& arguments) {
       std::max<std::int64_t>(plan.global_batch / (std::int64_t{plan.replicas} * plan.chunks), 1);
   const measure::Workload workload{.model = arguments.model,
                                    .device = device::choose_devices({"cpu"}, 1).front(),
-                                   .threads = arguments.threads_per_device()};
+                                   .threads = arguments.threads_per_device(),
+                                   .winograd = arguments.winograd};
   const profiler::LayerProfile profile{
       .layers = measure::measure_layers(workload,
                                         {.sizes = {micro_batch}, .needed_size = micro_batch, .with_memory = false})};
@@ -120,7 +126,7 @@ class Bench {
       : arguments_(arguments),
         processes_(world, {}, {.connect = std::chrono::minutes(1), .operation = std::chrono::minutes(1)}),
         composition_(make_composition(arguments_, processes_)),
-        step_(composition_, {.seed = 1, .sums_gradients = arguments.sums_gradients}),
+        step_(composition_, {.seed = 1, .winograd = arguments.winograd, .sums_gradients = arguments.sums_gradients}),
         batch_(make_batch(arguments_, world)),
         passes_(composition_.plan.stages()) {
     for (int i = 0; i < 3; ++i) run();
@@ -167,6 +173,7 @@ class Bench {
     options.make_layers = [&] { return models::make_model(arguments.model).layers; };
     options.devices = device::choose_devices({"cpu"}, arguments.devices());
     options.cpu_threads = arguments.threads_per_device();
+    options.winograd = arguments.winograd;
     options.optimizer.kind = is_vit ? "adamw" : "momentum";
     options.optimizer.weight_decay = is_vit ? 0.01 : 5e-4;
     options.communicators = std::make_shared<engine::Communicators>(processes);

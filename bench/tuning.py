@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Is the plan of `sluice tune` the best there is? It beside runs of every plan, on two CPU devices of one thread.
 
-    tuning.py [--model M] [--chunks N,...] [--rounds R] [--steps S] [--budget S]
+    tuning.py [--model M] [--chunks N,...] [--rounds R] [--steps S] [--budget S] [--precision fp32|bf16]
 
 `sluice tune` first, timed. Then every plan of the space runs for as many steps: one device, two replicas, or two stages,
 with each number of micro-batches and schedule, in the cut that a profile of its own predicts to be best. At last the tuned plan and the three fastest run in turn. Prints how far the tuned plan is from the fastest of
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from plan_runs import MODELS, add_arguments, configuration, partition_of, run_plan, sets_of, sluice
+from plan_runs import MODELS, add_arguments, add_model_arguments, configuration, partition_of, run_plan, sets_of, sluice
 from experiments import arguments  # plan_runs says where they are
 
 SCHEDULES = ("gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v")
@@ -29,6 +29,7 @@ def options():
     parser.add_argument("--rounds", type=arguments.positive, default=3)
     parser.add_argument("--budget", type=float, default=120, help="of `sluice tune`, in seconds")
     add_arguments(parser)
+    add_model_arguments(parser)
     return parser.parse_args()
 
 

@@ -226,16 +226,16 @@ part_shape() {
 }
 
 part_costs() {
-  local model models
-  models=$("$python" scripts/gpu_compare.py --list) || die 2 "scripts/gpu_compare.py has no list of models"
-  for model in $models; do
-    check "speed_$model" 220 "$python" scripts/gpu_compare.py "$model" "$work/speed_$model"
-  done
   local level
   for level in events cupti; do
     check "profile_$level" 60 build/release/sluice profile configs/quickstart.toml "${on_gpu[@]}" "${large[@]}" \
       --out "$work/profile_$level.json" --set "profile.level=\"$level\""
     check_of "profile_$level" "predicted_$level" 10 "${measure[@]}" predicted "$work/profile_$level.json"
+  done
+  local model models
+  models=$("$python" bench/gpu.py --list) || die 2 "bench/gpu.py has no list of models"
+  for model in $models; do
+    check "speed_$model" 200 "$python" bench/gpu.py "$model" "$work/speed_$model"
   done
 }
 

@@ -79,7 +79,7 @@ TWINS = {
     "vit": lambda: torch_models.ViT("nano", patch=4, image=IMAGE),
     "mlp": lambda: torch_models.Mlp(pixels=CHANNELS * IMAGE * IMAGE),
     "resnet8": torch_models.ResNet8,
-    "resnet18": torch_models.ResNet18,
+    "resnet18": torch_models.ResNet,
     "toy_cnn": torch_models.ToyCnn,
     "gpt2": lambda: torch_models.Gpt2("nano", tied=True),
 }

@@ -64,16 +64,12 @@ class RecordedPredictionsTest(unittest.TestCase):
         self.assertGreaterEqual(right / counted, LEAST_ORDERED)
 
     def test_memory_is_predicted_within_a_tenth(self):
-        """But for a step of one micro-batch: these profiles do not have its `working_once_bytes`, so that all transformed
-        weights of its largest layer are taken to be there at its worst moment."""
         errors = {}
         for plan in self.plans:
             most = max(device["bytes"] for device in plan.answer["devices"])
             errors[(plan.record["model"], *plan.record["plan"])] = most / plan.record["peak_bytes"] - 1
-        far_off = {plan for plan, error in errors.items() if abs(error) > 0.1}
-        self.assertEqual(far_off, {("resnet18", 1, 2, 1, "gpipe")})
+        self.assertEqual({plan: error for plan, error in errors.items() if abs(error) > 0.1}, {})
         self.assertGreater(min(errors.values()), -0.02, "never under by more than what an allocator rounds")
-        self.assertLess(max(errors.values()), 0.3)
 
 
 if __name__ == "__main__":

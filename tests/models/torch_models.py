@@ -25,6 +25,30 @@ class BasicBlock(nn.Module):
         return self.relu(out)
 
 
+class Bottleneck(nn.Module):
+    """The stride is the 3x3 convolution's, as in torchvision."""
+
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        outputs = 4 * width
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = None
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.bn3(self.conv3(self.relu(self.bn2(self.conv2(out)))))
+        out += x if self.downsample is None else self.downsample(x)
+        return self.relu(out)
+
+
 class ResNet8(nn.Module):
     def __init__(self, channels=3, classes=10):
         super().__init__()
@@ -43,9 +67,12 @@ class ResNet8(nn.Module):
         return self.fc(torch.flatten(self.avgpool(x), 1))
 
 
-class ResNet18(nn.Module):
-    def __init__(self, stem="cifar", channels=3, classes=10):
+class ResNet(nn.Module):
+    KINDS = {"resnet18": (BasicBlock, 1, (2, 2, 2, 2)), "resnet50": (Bottleneck, 4, (3, 4, 6, 3))}
+
+    def __init__(self, name="resnet18", stem="cifar", channels=3, classes=10):
         super().__init__()
+        block, wider, counts = self.KINDS[name]
         if stem == "cifar":
             self.conv1 = nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
             self.maxpool = nn.Identity()
@@ -54,12 +81,15 @@ class ResNet18(nn.Module):
             self.maxpool = nn.MaxPool2d(3, 2, 1)
         self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU(inplace=True)
-        self.layer1 = nn.Sequential(BasicBlock(64, 64, 1), BasicBlock(64, 64, 1))
-        self.layer2 = nn.Sequential(BasicBlock(64, 128, 2), BasicBlock(128, 128, 1))
-        self.layer3 = nn.Sequential(BasicBlock(128, 256, 2), BasicBlock(256, 256, 1))
-        self.layer4 = nn.Sequential(BasicBlock(256, 512, 2), BasicBlock(512, 512, 1))
+        inputs = 64
+        for number, count in enumerate(counts):
+            width = 64 << number
+            blocks = [block(inputs, width, 1 if number == 0 else 2)]
+            inputs = wider * width
+            blocks += [block(inputs, width, 1) for _ in range(count - 1)]
+            setattr(self, f"layer{number + 1}", nn.Sequential(*blocks))
         self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(512, classes)
+        self.fc = nn.Linear(inputs, classes)
 
     def forward(self, x):
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
@@ -133,7 +163,8 @@ class ViTLayer(nn.Module):
 class ViT(nn.Module):
     """class_token_only: the last block computes nothing else, as in our model, because the classifier reads nothing else."""
 
-    SIZES = {"nano": (64, 4, 4, 128), "tiny": (192, 12, 3, 768), "small": (384, 12, 6, 1536), "base": (768, 12, 12, 3072)}
+    SIZES = {"nano": (64, 4, 4, 128), "tiny": (192, 12, 3, 768), "small": (384, 12, 6, 1536), "base": (768, 12, 12, 3072),
+             "large": (1024, 24, 16, 4096)}
 
     def __init__(self, size="tiny", patch=4, image=32, channels=3, classes=10, class_token_only=False):
         super().__init__()
@@ -250,7 +281,8 @@ def make(name, size="tiny", stem="cifar", image=32, class_token_only=False):
     """image: pixels of a side, for the models whose weights depend on it. class_token_only: see ViT."""
     makers = {
         "resnet8": ResNet8,
-        "resnet18": lambda: ResNet18(stem),
+        "resnet18": lambda: ResNet("resnet18", stem),
+        "resnet50": lambda: ResNet("resnet50", stem),
         "vgg16": Vgg16,
         "vgg16_bn": lambda: Vgg16(norm=True),
         "vit": lambda: ViT(size, image=image, class_token_only=class_token_only),

@@ -11,9 +11,9 @@ import unittest
 
 from script_copy import REPOSITORY, ScriptCopy
 
-sys.path.insert(0, str(REPOSITORY / "scripts"))
+sys.path[:0] = [str(REPOSITORY / "scripts"), str(REPOSITORY / "bench")]
 import cupti_check  # noqa: E402
-import gpu_compare  # noqa: E402
+import gpu  # noqa: E402
 import gpu_measure  # noqa: E402
 import gpu_record  # noqa: E402
 
@@ -150,43 +150,45 @@ class CuptiCheckTest(unittest.TestCase):
 
 class CompareTest(unittest.TestCase):
     def test_our_rate_leaves_the_wait_for_data_out(self):
-        rate, flop = gpu_compare.rate_of(steps(*[900] * 5, 17, 17, 17))
+        rate, flop = gpu.rate_of(steps(*[900] * 5, 17, 17, 17))
         self.assertAlmostEqual(rate, 4000, places=6)
         self.assertAlmostEqual(flop, 5e9, delta=1)
         with self.assertRaises(gpu_measure.NotAsItShould):
-            gpu_compare.rate_of(steps(1, 2))
+            gpu.rate_of(steps(1, 2))
 
     def test_a_slow_step_and_the_time_between_steps_count_as_they_do_for_the_peers(self):
-        rate, _ = gpu_compare.rate_of(steps(*[900] * 5, 10, 10, 100, load=0.0, between=2.0))
+        rate, _ = gpu.rate_of(steps(*[900] * 5, 10, 10, 100, load=0.0, between=2.0))
         self.assertAlmostEqual(rate, 3 * 64 / 0.126, places=6)  # 64 samples three times in 10 + 10 + 100 + 3 x 2 ms
 
     def test_without_pytorchs_own_steps_there_is_no_comparison(self):
-        peers = gpu_compare.peer_command
-        self.addCleanup(setattr, gpu_compare, "peer_command", peers)
-        gpu_compare.peer_command = lambda *_: [sys.executable, "-c", "import sys; sys.exit(3)"]
+        peers = gpu.peer_command
+        self.addCleanup(setattr, gpu, "peer_command", peers)
+        gpu.peer_command = lambda *_: [sys.executable, "-c", "import sys; sys.exit(3)"]
         with self.assertRaisesRegex(ValueError, "nothing to compare with"):
-            gpu_compare.compare("resnet18", "nowhere")
+            gpu.compare("resnet50", "nowhere", "cuda")
 
     def test_the_summary(self):
         rates = {"ours": [1000, 2000, 1100], "eager": [500, 1000, 550], "torch.compile": []}
-        text = gpu_compare.summary(rates, 100e9, "NVIDIA H100 80GB HBM3")
+        text = gpu.summary(rates, 100e9, 494)
         self.assertEqual(text, "ours 1100 samples/s, MFU 22.3%; eager 550 samples/s, MFU 11.1%, ours x 2.00; torch.compile: not available")
-        self.assertIn("110.0 model TFLOP/s", gpu_compare.summary(rates, 100e9, "some GPU"))
+        self.assertIn("110.0 model TFLOP/s", gpu.summary(rates, 100e9, None))
 
     def test_the_first_name_that_fits_has_the_peak(self):
-        self.assertEqual([gpu_compare.peak_of(name) for name in ("NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3", "NVIDIA H200 NVL", "NVIDIA H200", "Tesla T4")],
-                         [378, 494, 418, 494, None])
+        self.assertEqual([gpu.peak_of(name, "bf16") for name in ("NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3", "NVIDIA H200 NVL", "NVIDIA H200", "Tesla T4")],
+                         [756, 989, 835, 989, None])
+        self.assertEqual(gpu.peak_of("NVIDIA H200", "fp32"), 494.5)
 
     def test_a_peer_that_does_not_start_is_not_available(self):
-        peer = gpu_compare.Peer("eager", [sys.executable, "-c", "import sys; sys.exit(3)"])
+        peer = gpu.Peer("eager", [sys.executable, "-c", "import sys; sys.exit(3)"])
         self.assertIsNone(peer.rate(patience_s=30))
         peer.process.stdout.close()
         self.assertIsNotNone(peer.process.returncode)
 
     def test_the_list(self):
-        done = subprocess.run([sys.executable, REPOSITORY / "scripts" / "gpu_compare.py", "--list"], capture_output=True, text=True,
+        done = subprocess.run([sys.executable, REPOSITORY / "bench" / "gpu.py", "--list"], capture_output=True, text=True,
                               check=True)
-        self.assertEqual(done.stdout.split(), list(gpu_compare.MODELS))
+        self.assertEqual(done.stdout.split(), list(gpu.CHECKED))
+        self.assertLessEqual(set(gpu.CHECKED), set(gpu.MODELS))
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
@@ -269,10 +271,11 @@ class CompareCommandTest(unittest.TestCase):
         copy = self.enterContext(ScriptCopy())
         copy.stand_in(copy.bin / "nvidia-smi", "echo 'NVIDIA H100 80GB HBM3'\n")
         copy.write("steps.jsonl", "\n".join(map(json.dumps, steps(*[9] * 20))))
+        copy.write("bench/gpu.py", (REPOSITORY / "bench" / "gpu.py").read_text(encoding="utf-8"))
         copy.write("bench/peer_gpu.py", "import sys\nfor _ in sys.stdin:\n    print('{\"samples_per_s\": 1}', flush=True)\n")
         for code, expected in ((0, 0), (3, 70)):
             copy.stand_in("build/release/sluice", f'mkdir -p "${{@: -1}}"; cp steps.jsonl "${{@: -1}}/metrics.jsonl"; exit {code}\n')
-            done = copy.run("gpu_compare.py", "vit_b16", copy.root / "out")
+            done = copy.run_by(sys.executable, copy.root / "bench" / "gpu.py", "vit_b16", copy.root / "out", cwd=copy.root)
             self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
         self.assertIn("result: our run ended with exit code 3", done.stdout)
 
