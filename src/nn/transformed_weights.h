@@ -1,8 +1,8 @@
 // transformed_weights: weights in the form in which a kernel multiplies them, kept while the micro-batches of a pass
-// use them: for Winograd's convolutions (winograd.h), or rounded to bfloat16 (bfloat16.h). At 4 samples a micro-batch,
-// transforming anew for each is a quarter of ResNet-18's time.
-// Not here: the transforms. Memory: for 3x3 convolutions, 16/9 of the weight for each use, or 36/9 with F(4x4); in
-// bfloat16 half of it. Life: clear it before the weights change. Threads: one at a time.
+// use them: for Winograd's convolutions (winograd.h), or rounded to bfloat16 (bfloat16.h), laid out in blocks for
+// oneDNN too. At 4 samples a micro-batch, transforming anew for each is a quarter of ResNet-18's time. Not here: the
+// transforms. Memory: for 3x3 convolutions, 16/9 of the weight for each use, or 36/9 with F(4x4); in bfloat16 half of
+// it. Life: clear it before the weights change. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace sluice::nn {
 
 class TransformedWeights {
  public:
-  enum class Use { kForward, kInputGradient, kBfloat16 };
+  enum class Use { kForward, kInputGradient, kBfloat16, kBlockedBfloat16 };
 
   // What transform() gives for the weight and tiles of so many outputs a side (kBfloat16: for so many joined weights,
-  // of which it is the first), or gave before.
+  // of which it is the first; kBlockedBfloat16: for that stride), or gave before.
   template <typename Transform>
   [[nodiscard]] const at::Tensor& get(const at::Tensor& weight, Use use, int tile, const Transform& transform) {
     at::Tensor& kept = kept_[{weight.const_data_ptr(), use, tile}];

@@ -131,6 +131,11 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Bf16Conv,
                                          ConvCase{"Strided", 32, 48, 3, 2, 1, 9, Winograd::k2x2},
                                          ConvCase{"Shortcut", 32, 64, 1, 2, 1, 8, Winograd::k2x2},
                                          ConvCase{"Narrow", 4, 8, 1, 2, 1, 8, Winograd::k2x2},
+                                         ConvCase{"SmallMap", 256, 512, 3, 1, 1, 4, Winograd::k2x2},
+                                         ConvCase{"SmallMapPlain", 272, 528, 3, 1, 1, 5, Winograd::kNone},
+                                         ConvCase{"SmallMapStrided", 256, 512, 3, 2, 1, 9, Winograd::k2x2},
+                                         ConvCase{"OnePixel", 512, 512, 3, 1, 1, 1, Winograd::k2x2},
+                                         ConvCase{"NotQuiteSmall", 256, 512, 3, 1, 1, 6, Winograd::kNone},
                                          ConvCase{"Depthwise", 24, 24, 7, 1, 24, 9, Winograd::k2x2}),
                          [](const auto& info) { return std::string(info.param.name); });
 
