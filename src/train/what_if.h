@@ -25,6 +25,9 @@ struct WhatIf {
   std::uint64_t memory_limit = 0;           // device.memory_limit; 0: none
 };
 
+// Of a CPU device, as a run on the profile's machine would have it (device/cpu_threads.h).
+[[nodiscard]] int threads_of_device(const config::Config& config, const profiler::LayerProfile& profile);
+
 // What the configuration settles and leaves open. processes: of the run.
 [[nodiscard]] tune::PlanRequest request_by_profile(const config::Config& config, const profiler::LayerProfile& profile,
                                                    int processes);

@@ -48,8 +48,9 @@ class TuneTest(tuning_case.TuningCase):
         self.assertEqual(summary["steps"], 40)
 
         self.assertEqual(len(result["verified"]), 2)
-        fastest = min(result["verified"], key=lambda one: one["measured_step_s"])
-        (chosen,) = [one for one in result["verified"] if one["plan"] == result["chosen"]["plan"]]
+        ran = [*result["verified"], result["configured"]]
+        fastest = min(ran, key=lambda one: one["measured_step_s"])
+        chosen = next(one for one in ran if one["plan"] == result["chosen"]["plan"])
         noise = 2 * math.hypot(chosen["measured_error"], fastest["measured_error"])
         self.assertLessEqual(chosen["measured_step_s"], fastest["measured_step_s"] * (1 + noise) * (1 + 1e-9))
         for one in result["verified"]:
@@ -60,6 +61,46 @@ class TuneTest(tuning_case.TuningCase):
         self.assertLessEqual(len(rates), 10)
         for one in result["best"]:
             self.assertAlmostEqual(one["samples_per_s"] * one["step_s"], BATCH, delta=1e-9)
+
+    def test_the_plan_as_configured_is_predicted_and_measured_beside_the_best(self):
+        profile = self.profile()
+        said = json.loads(cli.must_run("simulate", self.config, "--profile", profile, "--json").stdout)
+        done = cli.must_run("tune", self.config, "--out", self.out, "--profile", profile, "--verify", 1)
+        rows = [line for line in done.stdout.splitlines() if line.startswith("as configured: 1 x 2 devices, 1f1b, chunks 2, layers ")]
+        self.assertEqual(len(rows), 1, done.stdout)
+        predicted, _, measured, error = rows[0].split("layers ")[1].split()[1:5]
+        self.assertEqual(predicted, f"{said['step_s'] * 1e3:.1f}")
+        self.assertAlmostEqual(float(error), 100 * (float(predicted) / float(measured) - 1), delta=100 * 0.1 * float(predicted) / float(measured) ** 2 + 0.1)
+        last = done.stdout.splitlines()[-1]
+        self.assertRegex(last, r", (\d+\.\d\d times the samples/s of the configured plan \(measured\)|the plan as configured); written to ")
+
+        result = self.tune("--profile", profile, "--verify", 1)
+        configured, runs = result["configured"], [*result["verified"], result["configured"]]
+        self.assertAlmostEqual(configured["step_s"], said["step_s"], delta=1e-12)
+        self.assertEqual(configured["plan"]["chunks"], 2)
+        chosen = next(one for one in runs if one["plan"] == result["chosen"]["plan"])
+        self.assertEqual(result["speedup"]["by"], "runs")
+        self.assertAlmostEqual(result["speedup"]["factor"], configured["measured_step_s"] / chosen["measured_step_s"], delta=1e-9)
+
+        result = self.tune("--profile", profile, "--verify", 0)
+        self.assertNotIn("measured_step_s", result["configured"])
+        self.assertEqual(result["speedup"]["by"], "prediction")
+        self.assertAlmostEqual(result["speedup"]["factor"], result["configured"]["step_s"] / result["chosen"]["step_s"], delta=1e-9)
+
+    def test_where_nothing_is_predicted_of_the_configured_plan_it_says_why(self):
+        profile = self.profile()
+        for why, words in (('pipeline.chunks = "auto"', ("--set", "pipeline.chunks=auto")),
+                           ("no profile is of 2 threads a device", ("--set", "device.threads=2")),
+                           ("device 1 needs ", ("--memory", "3MiB", "--set", "pipeline.partition=[1,3]", "--set", "pipeline.chunks=1")),
+                           ("pipeline.partition adds up to 3 layers, but toy_cnn has 4", ("--set", "pipeline.partition=[1,2]"))):
+            with self.subTest(why=why):
+                result = self.tune("--profile", profile, "--verify", 0, *words)
+                self.assertIn(why, result["configured"]["not_predicted"])
+                self.assertNotIn("speedup", result)
+                done = cli.must_run("tune", self.config, "--profile", profile, "--verify", 0, "--out", self.out, *words)
+                self.assertRegex(done.stdout, r"\nas configured +not predicted")
+                self.assertIn(f"as configured: not predicted: {result['configured']['not_predicted']}", done.stdout)
+                self.assertNotIn("configured", done.stdout.splitlines()[-1])
 
     def test_it_measures_by_itself_and_keeps_what_is_to_stay(self):
         result = self.tune("--keep", "pipeline.stages", "--keep", "pipeline.schedule", "--keep", "replicas.local",
