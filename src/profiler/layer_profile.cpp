@@ -263,6 +263,11 @@ nlohmann::ordered_json parse(std::string_view text, const std::string& file) {
   }
 }
 
+bool is_of_this_kind(const nlohmann::ordered_json& json) {
+  const auto kind = json.find("kind");
+  return kind != json.end() && *kind == kKind;
+}
+
 }  // namespace
 
 void set_costs(MeasuredLayer& layer) {
@@ -289,7 +294,7 @@ LayerProfile parse_profile(std::string_view text, const std::string& file) {
   const nlohmann::ordered_json json = parse(text, file);
   JsonReader reader(json, file, "");
   constexpr auto kGive = "; give the file that `sluice profile CONFIG --out FILE` wrote";
-  if (!json.contains("kind") || json["kind"] != kKind) throw ConfigError(concat(file, " is no layer profile", kGive));
+  if (!is_of_this_kind(json)) throw ConfigError(concat(file, " is no layer profile", kGive));
   int version = 0;
   reader("schema_version", version);
   if (version != kProfileVersion)
@@ -314,6 +319,12 @@ LayerProfile read_profile(const std::filesystem::path& file) {
   }
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
   return parse_profile(text, file.string());
+}
+
+bool is_profile(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  const auto json = nlohmann::ordered_json::parse(stream, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && is_of_this_kind(json);
 }
 
 }  // namespace sluice::profiler

@@ -265,6 +265,17 @@ BatchSearch batch_search(const config::Config& config, const TuneOptions& option
           }};
 }
 
+void name_profiles(const TuneProfiles& found, int places, TuneResult& result) {
+  const LayerProfile& own = found.profiles.of_places(places);
+  if (!found.files.empty()) {
+    result.profile_file = found.files.at(own.fingerprint.threads_per_device);
+    return;
+  }
+  result.measured_profiles.push_back(own);
+  for (const LayerProfile& other : found.profiles.all())
+    if (&other != &own) result.measured_profiles.push_back(other);
+}
+
 // Of the slowest stage of a plan, as one line.
 AffineCost slowest_stage(const std::vector<LayerCost>& layers, const Plan& plan, double micro_batch) {
   const auto at = [&](double samples) {
@@ -290,8 +301,9 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   log_info(concat("of the budget of ", human_duration(options.budget_s), ": ", budget.describe()));
   if (options.batch.is_allowed) options.batch.samples = make_setup(configured).train_set->size();
   TuneResult result{.places = count_places(configured)};
-  const Profiles profiles = profiles_for(with_largest_batch(configured, options),
-                                         {options.profiles, options.keep_profiles}, budget, result.places);
+  const TuneProfiles found =
+      profiles_for(with_largest_batch(configured, options), options.profiles, budget, result.places);
+  const Profiles& profiles = found.profiles;
   result.places = places_of(configured, profiles, result.places);
   check_layers(profiles.any());
   config::Config config = configured;
@@ -319,6 +331,7 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   const Plan& plan = result.chosen.plan;
   const int places = plan.devices() * plan.replicas;
   if (on_cpu(config)) result.threads = profiles.threads_of(places);
+  name_profiles(found, places, result);
   if (plan.devices() > 1) {
     const double samples = static_cast<double>(plan.global_batch) / plan.replicas;
     const auto line = slowest_stage(profiles.of_places(places).costs(), plan, samples / plan.chunks);

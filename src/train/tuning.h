@@ -24,7 +24,6 @@ namespace sluice::train {
 struct TuneOptions {
   std::filesystem::path config_file;
   std::vector<std::filesystem::path> profiles;  // of different numbers of threads a device; empty: they are measured
-  std::filesystem::path keep_profiles;          // a folder for those that are measured; empty: they are not kept
   int verify = 3;                               // plans that are run
   double budget_s = 120;                        // of all of it (tune/budget.h)
   std::vector<std::string> keep;                // keys of the plan that stay as configured
@@ -56,6 +55,9 @@ struct TuneResult {
   std::optional<Speedup> speedup;  // nothing: the configured plan is not predicted
   int threads = 1;  // a device, of the chosen plan; 0: not of CPU devices
   config::Config tuned;
+  // What the chosen plan is predicted from: the file that was given, or those that were measured, its own first.
+  std::filesystem::path profile_file;
+  std::vector<profiler::LayerProfile> measured_profiles;
   std::string budget_use;  // what each part took
   double seconds = 0;      // that all of it took
 };

@@ -7,6 +7,8 @@
 import json
 import math
 import os
+import pathlib
+import shlex
 import statistics
 import tomllib
 import unittest
@@ -111,6 +113,44 @@ class TuneTest(tuning_case.TuningCase):
         self.assertIn("first_guess_chunks", result)
         self.assertTrue(result["is_verified"])
         self.assertRegex(result["budget_use"], r"^[0-9.]+ of 100.0 s: measuring [0-9.]+ s, searching [0-9.]+ s, running plans [0-9.]+ s$")
+
+    def test_the_profile_that_it_measures_lies_beside_the_plan_and_predicts_it_again(self):
+        out, kept, given = self.folder / "a plan.toml", self.folder / "a plan.profile.json", self.profile()
+        kept.write_bytes(given.read_bytes())
+        done = cli.must_run("tune", self.config, "--out", out, "--verify", 0)
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith("to predict it again: ")]
+        words = shlex.split(line.removeprefix("to predict it again: "))
+        self.assertEqual(words, ["sluice", "simulate", str(out), "--profile", str(kept)])
+        self.assertIn(f"\nmeasured: {kept} (the one that was there is replaced)\n", done.stdout)
+        self.assertNotEqual(kept.read_bytes(), given.read_bytes(), "measured anew")
+        said = json.loads(cli.must_run(*words[1:], "--json").stdout)
+        plan = tomllib.loads(out.read_text(encoding="utf-8"))
+        self.assertEqual(said["plan"]["partition"], plan["pipeline"]["partition"])
+        self.assertIn(f"{said['step_s'] * 1e3:.1f}", done.stdout)
+
+        kept.write_text("notes of mine", encoding="utf-8")
+        refused = cli.run("tune", self.config, "--out", out)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn(f"{kept}, where tune writes the profile that it measures, is no profile", cli.error_of(refused))
+        self.assertNotIn("measuring", refused.stderr)
+        result = json.loads(cli.must_run("tune", self.config, "--out", out, "--verify", 0, "--profile", given, "--json").stdout)
+        self.assertEqual(result["profiles"], [])
+        self.assertEqual(shlex.split(result["simulate"]), ["sluice", "simulate", str(out), "--profile", str(given)])
+        self.assertEqual(kept.read_text(encoding="utf-8"), "notes of mine")
+
+    def test_one_profile_for_each_number_of_threads_is_kept(self):
+        cores = len(os.sched_getaffinity(0))
+        if cores < 2:
+            self.skipTest("one core: one number of threads")
+        shared = self.configuration("shared", device={"threads": 0}, pipeline={"stages": 1, "chunks": 1})
+        result = self.tune("--verify", 0, "--budget", 300, config=shared)
+        threads = {json.loads(pathlib.Path(file).read_text(encoding="utf-8"))["fingerprint"]["threads_per_device"]: file
+                   for file in result["profiles"]}
+        self.assertEqual(threads[result["threads"]], str(self.folder / "tuned.profile.json"))
+        for count, file in threads.items():
+            if count != result["threads"]:
+                self.assertEqual(file, str(self.folder / f"tuned.profile.{count}-thread{'s' if count > 1 else ''}.json"))
+        self.assertEqual(set(threads), {cores // used for used in range(1, min(cores, 8) + 1)})
 
     def test_a_model_with_fewer_layers_than_devices_is_measured_in_a_shape_that_it_can_have(self):
         few = self.configuration("few", model={"name": "mlp"}, pipeline={"stages": 1, "chunks": 1}, replicas={"local": 4})

@@ -4,18 +4,16 @@
 
 #include "app/commands.h"
 #include "app/commands/tune_batch.h"
+#include "app/commands/tune_files.h"
 #include "app/commands/tune_report.h"
 #include "app/options.h"
 #include "app/process.h"
 #include "core/concat.h"
 #include "core/text.h"
-#include "storage/files.h"
 #include "train/tuning.h"
 
 namespace sluice::app {
 namespace {
-
-using train::TuneResult;
 
 struct TuneArguments {
   ConfigArguments config;
@@ -32,18 +30,14 @@ void run_tune_command(TuneArguments& arguments) {
   for (const std::string& file : arguments.profiles) arguments.tune.profiles.emplace_back(file);
   std::vector<std::filesystem::path> inputs{arguments.config.file};
   inputs.insert(inputs.end(), arguments.tune.profiles.begin(), arguments.tune.profiles.end());
-  storage::check_output("--out", arguments.out, inputs);
+  check_tune_files(arguments.out, inputs, /*measures=*/arguments.profiles.empty());
   arguments.tune.batch = arguments.batch.parse();
   if (!arguments.memory.empty()) arguments.config.sets.push_back(concat("device.memory_limit=", arguments.memory));
   const config::Config config = arguments.config.load();
   turn_fatal_writes_into_errors();
-  const TuneResult result = train::tune_plan(config, arguments.tune);
-  const bool has_other_batch = result.batch && result.batch->changes();
-  const std::string first_line = concat("# ", arguments.config.file, ", with the plan",
-                                        has_other_batch ? ", the global batch and its learning rate" : "",
-                                        " that sluice tune found", result.is_verified ? "" : kNotVerified, "\n\n");
-  storage::write_text_atomically(arguments.out, concat(first_line, config::to_toml(result.tuned)));
-  arguments.output.print(json_of_tuning(result, arguments.out), text_of_tuning(result, arguments.out));
+  const train::TuneResult result = train::tune_plan(config, arguments.tune);
+  const TuneFiles files = write_tune_files(result, arguments.out, arguments.config.file);
+  arguments.output.print(json_of_tuning(result, files), text_of_tuning(result, files));
 }
 
 }  // namespace
@@ -77,7 +71,10 @@ void add_tune(CLI::App& app) {
       ->type_name("KEY")
       ->allow_extra_args(false);
   arguments->batch.add_to(*command);
-  command->add_option("--out", arguments->out, "The configuration with the chosen plan, for sluice train")
+  command
+      ->add_option("--out", arguments->out,
+                   "The configuration with the chosen plan, for sluice train; profiles that were measured go beside it, "
+                   "tuned.profile.json for sluice simulate")
       ->type_name("FILE")
       ->capture_default_str()
       ->check(not_empty);

@@ -149,9 +149,18 @@ std::string terms_text(const TuneResult& result) {
   return text;
 }
 
+std::string profiles_text(const TuneFiles& files) {
+  std::vector<std::string> names;
+  for (const std::string& file : files.profiles) {
+    const bool is_other = std::ranges::find(files.replaced, file) != files.replaced.end();
+    names.push_back(concat(file, is_other ? " (the one that was there is replaced)" : ""));
+  }
+  return names.empty() ? "" : concat("\nmeasured: ", join(names, ", "));
+}
+
 }  // namespace
 
-ordered_json json_of_tuning(const TuneResult& result, const std::string& out) {
+ordered_json json_of_tuning(const TuneResult& result, const TuneFiles& files) {
   ordered_json best = ordered_json::array(), refusals = ordered_json::array(), verified = ordered_json::array();
   for (const tune::Candidate& candidate : result.search.best) {
     best.push_back(json_of_candidate(candidate));
@@ -161,7 +170,9 @@ ordered_json json_of_tuning(const TuneResult& result, const std::string& out) {
     refusals.push_back(
         {{"why", refusal.why}, {"families", refusal.count}, {"example", train::plan_json(refusal.plan)}});
   for (const VerifiedPlan& one : result.verified) verified.push_back(json_of_verified(one));
-  ordered_json json{{"out", out},
+  ordered_json json{{"out", files.out},
+                    {"profiles", files.profiles},
+                    {"simulate", files.simulate},
                     {"chosen", json_of_candidate(result.chosen)},
                     {"is_verified", result.is_verified},
                     {"configured", json_of_configured(result)},
@@ -181,8 +192,8 @@ ordered_json json_of_tuning(const TuneResult& result, const std::string& out) {
   return json;
 }
 
-std::string text_of_tuning(const TuneResult& result, const std::string& out) {
-  std::string text = result.batch ? text_of_batch(*result.batch, out) : std::string();
+std::string text_of_tuning(const TuneResult& result, const TuneFiles& files) {
+  std::string text = result.batch ? text_of_batch(*result.batch, files.out) : std::string();
   text += concat("the best plans on ", counted(result.places, "device"), " by prediction, ", result.verified.size(),
                  " of them run for some steps:\n\n", candidates_table(result), "\n", terms_text(result), configured_text(result.configured));
   for (const tune::Refusal& refusal : result.search.refusals)
@@ -192,8 +203,9 @@ std::string text_of_tuning(const TuneResult& result, const std::string& out) {
                    result.chosen.plan.chunks);
   if (!result.search.is_proven) text += "\nthe search ran out of time: a better plan may exist; raise --budget";
   if (!result.left_out.empty()) text += concat("\n", result.left_out);
-  return text + concat("\nused ", result.budget_use, "\nchosen: ", plan_text(result.chosen.plan),
-                       speedup_text(result), result.is_verified ? "" : kNotVerified, "; written to ", out);
+  text += concat("\nused ", result.budget_use, profiles_text(files), "\nto predict it again: ", files.simulate);
+  return text + concat("\nchosen: ", plan_text(result.chosen.plan), speedup_text(result),
+                       result.is_verified ? "" : kNotVerified, "; written to ", files.out);
 }
 
 }  // namespace sluice::app

@@ -6,15 +6,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "app/commands/tune_files.h"
 #include "train/tuning.h"
 
 namespace sluice::app {
 
-// Behind the chosen plan, where no run has verified it.
-inline constexpr const char* kNotVerified = ", the best by prediction, not verified by a run";
-
-// out: the file that has the plan.
-[[nodiscard]] nlohmann::ordered_json json_of_tuning(const train::TuneResult& result, const std::string& out);
-[[nodiscard]] std::string text_of_tuning(const train::TuneResult& result, const std::string& out);
+[[nodiscard]] nlohmann::ordered_json json_of_tuning(const train::TuneResult& result, const TuneFiles& files);
+[[nodiscard]] std::string text_of_tuning(const train::TuneResult& result, const TuneFiles& files);
 
 }  // namespace sluice::app
