@@ -43,6 +43,9 @@ struct WhatIf {
 [[nodiscard]] profiler::LayerProfile fitted_profile(const config::Config& config, profiler::LayerProfile profile,
                                                     const std::string& file);
 
+// What no prediction of this configuration has, as a sentence; empty: it has all of a step.
+[[nodiscard]] std::string left_out_of(const config::Config& config);
+
 [[nodiscard]] WhatIf what_if(const config::Config& config, const profiler::LayerProfile& profile, int processes = 1);
 
 }  // namespace sluice::train

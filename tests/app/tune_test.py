@@ -184,6 +184,20 @@ class TuneTest(tuning_case.TuningCase):
             parts = sum(device[part] for part in ("compute_s", "bubble_s", "allreduce_exposed_s", "optimizer_s", "load_s", "other_s"))
             self.assertAlmostEqual(parts, said["step_s"], delta=1e-9)
 
+    def test_what_a_prediction_of_a_worker_leaves_out_is_said(self):
+        profile = self.profile()
+        server = ("--set", "replicas.sync=ps", "--set", "ps.workers=2")
+        for words in ((), ("--nodes", 1, "--devices", 2)):
+            done = cli.must_run("simulate", self.config, "--profile", profile, "--json", *server, *words)
+            said = json.loads(done.stdout)["left_out"]
+            (warning,) = [line for line in done.stderr.splitlines() if "warning" in line]
+            self.assertIn(said, warning)
+            for part in ("one worker", "pushes", "pulls", "waiting"):
+                self.assertIn(part, said)
+            alone = cli.must_run("simulate", self.config, "--profile", profile, "--json", *words)
+            self.assertNotIn("left_out", json.loads(alone.stdout))
+            self.assertNotIn("warning", alone.stderr)
+
     def test_a_slower_layer_and_a_slower_link_move_the_prediction_by_as_much(self):
         profile = json.loads(self.profile().read_text(encoding="utf-8"))
         profile["contenders"] = 1
