@@ -196,6 +196,7 @@ void fields(Io& io, LayerProfile& value) {
 namespace {
 
 constexpr auto kKind = "sluice layer profile";
+constexpr double kMostScale = 1e6;
 
 bool is_way_of_timing(const std::string& word) {
   return word == kTimedByClock || word == kTimedByEvents || word == kTimedByCupti;
@@ -232,8 +233,11 @@ void check_values(const JsonReader& reader, const LayerProfile& profile) {
     check_times(reader, profile.layers[i], i);
     check_bytes(reader, profile.layers[i], i);
   }
+  if (profile.compute_scale() > kMostScale)
+    reader.refuse("step.compute_s", concat("is more than ", kMostScale, " times step.predicted_compute_s"));
   const auto check_link = [&](const std::string& field, const LinkCost& link) {
-    if (link.bytes_per_s && *link.bytes_per_s == 0) reader.refuse(field + ".bytes_per_s", "is 0");
+    if (link.bytes_per_s && *link.bytes_per_s < 1)
+      reader.refuse(field + ".bytes_per_s", concat("is ", *link.bytes_per_s, ", but should be at least 1"));
   };
   for (std::size_t i = 0; i < profile.stage_links.size(); ++i)
     check_link(concat("stage_links[", i, "]"), profile.stage_links[i].cost);
