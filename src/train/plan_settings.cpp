@@ -22,7 +22,7 @@ tune::PlanRequest plan_request(const config::Config& config, PlanFacts facts) {
                             .shares_memory = facts.shares_memory};
   if (recompute.is_open()) request.recompute = tune::Recompute::kOpen;
   if (recompute.all == "layer") request.recompute = tune::Recompute::kLayer;
-  for (int s = 0; s < std::ssize(recompute.stages); ++s) request.recomputes.push_back(recomputes(recompute, s));
+  for (int s = 0; s < std::ssize(recompute.stages); ++s) request.recompute_of_stage.push_back(recomputes(recompute, s));
   if (pipeline.partition) request.partition = Partition{*pipeline.partition};
   return request;
 }
