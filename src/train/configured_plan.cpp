@@ -7,7 +7,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "train/plan_settings.h"
+#include "train/profile_overheads.h"
 #include "train/setup.h"
 #include "train/what_if.h"
 

@@ -26,7 +26,7 @@
 #include "train/composition.h"
 #include "train/measure_loading.h"
 #include "train/plan_changes.h"
-#include "train/plan_settings.h"
+#include "train/profile_overheads.h"
 #include "train/profile_sums.h"
 #include "train/resume.h"
 #include "train/run_facts.h"

@@ -9,6 +9,7 @@
 #include "core/text.h"
 #include "pipeline/schedule/plan_schedule.h"
 #include "train/plan_settings.h"
+#include "train/profile_overheads.h"
 #include "train/setup.h"
 #include "tune/memory_model.h"
 

@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "profiler/measure/cost_cache.h"
 #include "train/memory_runs.h"
-#include "train/plan_settings.h"
+#include "train/profile_overheads.h"
 #include "train/setup.h"
 #include "train/step_predictor.h"
 
