@@ -1,6 +1,7 @@
 // json_fields: one list of fields for writing and for reading a value as JSON. A type gives
 //   template <typename Io> void fields(Io& io, Type& value) { io("name", value.name); ... }
-// and JsonWriter or JsonReader goes through it. All numbers are finite and not negative.
+// and JsonWriter or JsonReader goes through it. All numbers are finite, not negative, and none that sums and products of
+// them could not have: whole ones (bytes, samples) at most kMostWhole, others (seconds, shares) at most kMostFraction.
 // Not here: which types there are. Threads: values. Errors of reading: ConfigError names file, field and what it is.
 #pragma once
 
@@ -19,6 +20,9 @@
 #include "core/error.h"
 
 namespace sluice::profiler {
+
+inline constexpr std::uint64_t kMostWhole = std::uint64_t{1} << 50;
+inline constexpr double kMostFraction = 1e9;  // but for rates, "..per_s", of which any is no trouble
 
 class JsonWriter {
  public:
@@ -100,11 +104,15 @@ class JsonReader {
     if (!json.is_number() || !std::isfinite(json.get<double>()) || json.get<double>() < 0)
       refuse(field, concat("is ", json.dump(), ", but should be a number that is not negative"));
     value = json.get<double>();
+    if (value > kMostFraction && !field.ends_with("per_s"))
+      refuse(field, concat("is ", json.dump(), ", but should be at most ", kMostFraction));
   }
   template <std::integral Number>
   void read(const nlohmann::ordered_json& json, const std::string& field, Number& value) const {
     const bool fits = json.is_number_unsigned() && std::in_range<Number>(json.get<std::uint64_t>());
     if (!fits) refuse(field, concat("is ", json.dump(), ", but should be a whole number that is not negative"));
+    if (json.get<std::uint64_t>() > kMostWhole)
+      refuse(field, concat("is ", json.dump(), ", but should be at most ", kMostWhole));
     value = json.get<Number>();
   }
   void read(const nlohmann::ordered_json& json, const std::string& field, bool& value) const {

@@ -196,6 +196,7 @@ void fields(Io& io, LayerProfile& value) {
 namespace {
 
 constexpr auto kKind = "sluice layer profile";
+constexpr double kMostScale = 1e6;
 
 bool is_way_of_timing(const std::string& word) {
   return word == kTimedByClock || word == kTimedByEvents || word == kTimedByCupti;
@@ -232,8 +233,11 @@ void check_values(const JsonReader& reader, const LayerProfile& profile) {
     check_times(reader, profile.layers[i], i);
     check_bytes(reader, profile.layers[i], i);
   }
+  if (profile.compute_scale() > kMostScale)
+    reader.refuse("step.compute_s", concat("is more than ", kMostScale, " times step.predicted_compute_s"));
   const auto check_link = [&](const std::string& field, const LinkCost& link) {
-    if (link.bytes_per_s && *link.bytes_per_s == 0) reader.refuse(field + ".bytes_per_s", "is 0");
+    if (link.bytes_per_s && *link.bytes_per_s < 1)
+      reader.refuse(field + ".bytes_per_s", concat("is ", *link.bytes_per_s, ", but should be at least 1"));
   };
   for (std::size_t i = 0; i < profile.stage_links.size(); ++i)
     check_link(concat("stage_links[", i, "]"), profile.stage_links[i].cost);
@@ -263,6 +267,11 @@ nlohmann::ordered_json parse(std::string_view text, const std::string& file) {
   }
 }
 
+bool is_of_this_kind(const nlohmann::ordered_json& json) {
+  const auto kind = json.find("kind");
+  return kind != json.end() && *kind == kKind;
+}
+
 }  // namespace
 
 void set_costs(MeasuredLayer& layer) {
@@ -289,7 +298,7 @@ LayerProfile parse_profile(std::string_view text, const std::string& file) {
   const nlohmann::ordered_json json = parse(text, file);
   JsonReader reader(json, file, "");
   constexpr auto kGive = "; give the file that `sluice profile CONFIG --out FILE` wrote";
-  if (!json.contains("kind") || json["kind"] != kKind) throw ConfigError(concat(file, " is no layer profile", kGive));
+  if (!is_of_this_kind(json)) throw ConfigError(concat(file, " is no layer profile", kGive));
   int version = 0;
   reader("schema_version", version);
   if (version != kProfileVersion)
@@ -314,6 +323,12 @@ LayerProfile read_profile(const std::filesystem::path& file) {
   }
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
   return parse_profile(text, file.string());
+}
+
+bool is_profile(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  const auto json = nlohmann::ordered_json::parse(stream, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && is_of_this_kind(json);
 }
 
 }  // namespace sluice::profiler

@@ -171,5 +171,7 @@ void set_costs(MeasuredLayer& layer);
 // file: for messages.
 [[nodiscard]] LayerProfile parse_profile(std::string_view text, const std::string& file);
 [[nodiscard]] LayerProfile read_profile(const std::filesystem::path& file);
+// Whether it calls itself a profile, of whatever version. No error: false also where it cannot be read.
+[[nodiscard]] bool is_profile(const std::filesystem::path& file);
 
 }  // namespace sluice::profiler

@@ -8,11 +8,12 @@
 
 namespace sluice::profiler {
 
-// By their threads a device, most first. There is one at least.
+// By their threads a device, most first; of those with as many, as they were given. There is one at least.
 class Profiles {
  public:
   explicit Profiles(std::vector<LayerProfile> all);
 
+  [[nodiscard]] const std::vector<LayerProfile>& all() const { return all_; }
   [[nodiscard]] const LayerProfile& any() const { return all_.front(); }
   // For so many devices that work at once: with the most threads that the cores are enough for.
   [[nodiscard]] const LayerProfile& of_places(int places) const;

@@ -12,6 +12,7 @@
 #include "profiler/measure/measure_layers.h"
 #include "profiler/measure/measure_links.h"
 #include "train/plan_settings.h"
+#include "train/profile_overheads.h"
 
 namespace sluice::train {
 namespace {

@@ -7,7 +7,6 @@
 #include "core/concat.h"
 #include "core/divided_up.h"
 #include "core/log.h"
-#include "core/median.h"
 #include "core/text.h"
 #include "device/memory.h"
 #include "engine/same_state.h"
@@ -27,7 +26,8 @@
 #include "train/composition.h"
 #include "train/measure_loading.h"
 #include "train/plan_changes.h"
-#include "train/plan_settings.h"
+#include "train/profile_overheads.h"
+#include "train/profile_sums.h"
 #include "train/resume.h"
 #include "train/run_facts.h"
 #include "train/same_start.h"
@@ -75,45 +75,6 @@ void check_writable(const config::Config& config, const ProfileOptions& options)
   if (fs::weakly_canonical(fs::absolute(options.trace)) == fs::weakly_canonical(fs::absolute(options.out)))
     throw ConfigError(concat("--trace ", options.trace.string(), " is the file of --out; give it another name"));
   const storage::AtomicFile probe_of_trace(options.trace);
-}
-
-// Those with a whole batch: the last one of an epoch may be short.
-std::vector<TrialStep> whole_steps(std::vector<TrialStep> trial) {
-  std::int64_t most = 0;
-  for (const TrialStep& step : trial) most = std::max(most, step.stats.samples);
-  std::erase_if(trial, [most](const TrialStep& step) { return step.stats.samples < most; });
-  return trial;
-}
-
-double compute_of(const profiler::PlaceBreakdown& place) { return to_s(place.forward() + place.backward()); }
-
-// From step to step, of each device around its own median, as a share of it; mean of the devices.
-double compute_deviation(const std::vector<TrialStep>& trial) {
-  const std::size_t places = trial.front().breakdown.places.size();
-  double sum = 0;
-  for (std::size_t place = 0; place < places; ++place) {
-    std::vector<double> seconds;
-    for (const TrialStep& step : trial) seconds.push_back(compute_of(step.breakdown.places[place]));
-    if (median(seconds) > 0) sum += median_deviation(seconds) / median(seconds);
-  }
-  return places > 0 ? sum / static_cast<double>(places) : 0;
-}
-
-profiler::StepSummary summary_of(const std::vector<TrialStep>& trial) {
-  std::vector<double> seconds, without_load, computes;
-  for (const TrialStep& step : trial) {
-    seconds.push_back(to_s(step.breakdown.step));
-    without_load.push_back(to_s(step.breakdown.step - step.breakdown.mean().load()));
-    computes.push_back(compute_of(step.breakdown.mean()));
-  }
-  const double middle = median(seconds);
-  return {.steps = static_cast<int>(seconds.size()),
-          .median_s = middle,
-          .median_without_load_s = median(without_load),
-          .fastest_s = *std::ranges::min_element(seconds),
-          .samples_per_s = static_cast<double>(trial.front().stats.samples) / middle,
-          .compute_s = median(computes),
-          .compute_deviation = compute_deviation(trial)};
 }
 
 report::RunTotals totals_of(const std::vector<TrialStep>& trial, const report::RunFacts& facts) {
@@ -207,11 +168,9 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version) {
   }
   log_info("measuring the links and the optimizer");
   profile.stage_links = measure_borders(setup);
-  std::uint64_t trained_bytes = 0;
-  for (const profiler::MeasuredLayer& layer : profile.layers) trained_bytes += layer.cost.gradient_bytes;
-  const auto stages = static_cast<std::uint64_t>(plan_request(setup).stages());
-  profile.update = measure::measure_update(workload_of(setup), trained_bytes / stages);
-  if (places > 1) profile.update_together = measure::measure_update(workload_of(setup), trained_bytes / stages, places);
+  const std::uint64_t weights = trained_bytes_of_stage(profile.layers, plan_request(setup).stages());
+  profile.update = measure::measure_update(workload_of(setup), weights);
+  if (places > 1) profile.update_together = measure::measure_update(workload_of(setup), weights, places);
   if (setup.train_set) profile.load = measure_loading(setup), profile.load_of = hash_of_loading(setup.config);
   return profile;
 }
@@ -298,8 +257,7 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
         std::max<std::int64_t>(static_cast<std::int64_t>(replica_samples / composition.plan.chunks), 1);
     measure_memory(setup, engine, peers.keeps_records(),
                    static_cast<std::uint64_t>(std::ceil(replica_samples / composition.plan.chunks)), profile);
-    const std::uint64_t bucket = std::min<std::uint64_t>(
-        composition.gradient_bytes(), static_cast<std::uint64_t>(setup.config.replicas.bucket_mb * 1024 * 1024));
+    const std::uint64_t bucket = largest_bucket(composition.gradient_bytes(), setup.config.replicas.bucket_mb);
     if (setup.config.replicas.sync != "none") profile.all_reduces = all_reduces_of(setup, peers.processes(), bucket);
     if (!peers.keeps_records()) return;
     add_prediction(setup, composition.plan, replica_samples, profile);

@@ -5,7 +5,7 @@
 
 #include "engine/state.h"
 #include "train/choose_plan.h"
-#include "train/plan_settings.h"
+#include "train/profile_overheads.h"
 
 namespace sluice::train {
 namespace {

@@ -1,32 +1,20 @@
-// scratch_folder: a new folder for temporary files of this process, removed with all that is in it. Threads: one.
+// scratch_folder: a new folder for temporary files of this process, removed with all that is in it. What a process left
+// that was killed is removed by the next one that makes such a folder. Threads: one.
 // Errors: StorageError where it cannot be made.
 #pragma once
 
-#include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
-#include <system_error>
 
-#include "core/concat.h"
-#include "storage/files.h"
+#include "core/file_descriptor.h"
 
 namespace sluice::train {
 
 class ScratchFolder {
  public:
-  // In the system's folder for temporary files (TMPDIR).
-  explicit ScratchFolder(const std::string& name) {
-    std::error_code error;
-    const std::filesystem::path all = std::filesystem::temp_directory_path(error);
-    std::string pattern = (error ? std::filesystem::path("/tmp") : all) / concat(name, "-XXXXXX");
-    if (::mkdtemp(pattern.data()) == nullptr) storage::throw_storage_error(errno, "make a folder in", all);
-    path_ = pattern;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
+  // In the system's folder for temporary files (TMPDIR). name: begins with "sluice-".
+  explicit ScratchFolder(const std::string& name);
+  ~ScratchFolder();
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
 
@@ -34,6 +22,7 @@ class ScratchFolder {
 
  private:
   std::filesystem::path path_;
+  FileDescriptor lock_;  // held as long as this process lives; none where the file system has no locks
 };
 
 }  // namespace sluice::train

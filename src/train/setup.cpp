@@ -164,7 +164,14 @@ void check_warmup(const Setup& setup) {
                            " steps of the run at the full learning rate; set it lower or train longer"));
 }
 
-// That the cut suits stages and layers.
+// What [pipeline] must be, whether it is a run's first or another one on its way.
+void check_pipeline(const Setup& setup) {
+  check_schedule(setup);
+  check_partition(setup.config, setup.layers);
+}
+
+}  // namespace
+
 void check_partition(const config::Config& config, int layers) {
   const int stages = config.pipeline.stages * virtual_stages(config);
   if (config.pipeline.partition && static_cast<int>(config.pipeline.partition->size()) != stages) {
@@ -177,14 +184,6 @@ void check_partition(const config::Config& config, int layers) {
   if (!config.pipeline.partition && stages <= layers) counts.back() += layers - stages;
   pipeline::check_partition({std::move(counts)}, layers, config.model.name);
 }
-
-// What [pipeline] must be, whether it is a run's first or another one on its way.
-void check_pipeline(const Setup& setup) {
-  check_schedule(setup);
-  check_partition(setup.config, setup.layers);
-}
-
-}  // namespace
 
 pipeline::ListedSettings listed_settings(const config::Config& config) {
   return {.devices = !config.device.list.names.empty(), .partition = config.pipeline.partition.has_value()};

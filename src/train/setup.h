@@ -87,6 +87,8 @@ void settle_process(Setup& setup, const ProcessRank& process);
 
 // A device, as configured or as the schedule has them.
 [[nodiscard]] int virtual_stages(const config::Config& config);
+// That pipeline.partition suits the stages and so many layers. Errors: ConfigError.
+void check_partition(const config::Config& config, int layers);
 
 // True when the number of chunks is left to choose_chunks.h.
 [[nodiscard]] bool chunks_are_open(const config::Config& config);

@@ -8,7 +8,7 @@
 #include "core/text.h"
 #include "profiler/measure/cost_cache.h"
 #include "train/choose_plan.h"
-#include "train/plan_settings.h"
+#include "train/profile_overheads.h"
 #include "train/what_if.h"
 #include "tune/memory_model.h"
 

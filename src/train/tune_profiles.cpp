@@ -80,20 +80,23 @@ std::vector<LayerProfile> measured_profiles(const config::Config& config, const 
 
 }  // namespace
 
-Profiles profiles_for(const config::Config& config, const ProfileSources& sources, const tune::Budget& budget,
-                      int places) {
-  std::vector<LayerProfile> all;
-  for (const fs::path& file : sources.files) {
-    LayerProfile profile = profiler::read_profile(file);
-    config::Config fitting = config;  // whatever the devices of the configured plan
-    fitting.device.threads = std::max(1, profile.fingerprint.threads_per_device);
-    all.push_back(fitted_profile(fitting, std::move(profile), file.string()));
+TuneProfiles profiles_for(const config::Config& config, const std::vector<fs::path>& files, const tune::Budget& budget,
+                          int places) {
+  if (files.empty()) {
+    const ScratchFolder scratch("sluice-profiles");
+    return {Profiles(measured_profiles(config, scratch.path(), budget, places)), {}};
   }
-  if (!all.empty()) return Profiles(std::move(all));
-  const ScratchFolder scratch("sluice-profiles");
-  const fs::path folder = sources.keep.empty() ? scratch.path() : sources.keep;
-  fs::create_directories(folder);
-  return Profiles(measured_profiles(config, folder, budget, places));
+  std::vector<LayerProfile> all;
+  std::map<int, fs::path> by_threads;
+  for (const fs::path& file : files) {
+    LayerProfile profile = profiler::read_profile(file);
+    const int threads = profile.fingerprint.threads_per_device;
+    config::Config fitting = config;  // whatever the devices of the configured plan
+    fitting.device.threads = std::max(1, threads);
+    all.push_back(fitted_profile(fitting, std::move(profile), file.string()));
+    by_threads.emplace(threads, file);
+  }
+  return {Profiles(std::move(all)), std::move(by_threads)};
 }
 
 std::vector<LayerProfile> profiles_within(const tune::Budget& budget, const std::vector<int>& places,

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -18,14 +19,16 @@ namespace sluice::train {
 
 using profiler::Profiles;
 
-struct ProfileSources {
-  std::vector<std::filesystem::path> files;  // of different numbers of threads a device; empty: they are measured
-  std::filesystem::path keep;                // a folder for those that are measured; empty: they are not kept
+struct TuneProfiles {
+  Profiles profiles;
+  // By threads a device, where they were given; those that were measured are in no file that stays.
+  std::map<int, std::filesystem::path> files;
 };
 
-// places: devices that plans may use. budget: measuring has begun.
-[[nodiscard]] Profiles profiles_for(const config::Config& config, const ProfileSources& sources,
-                                    const tune::Budget& budget, int places);
+// files: of different numbers of threads a device; empty: they are measured. places: devices that plans may use.
+// budget: measuring has begun.
+[[nodiscard]] TuneProfiles profiles_for(const config::Config& config, const std::vector<std::filesystem::path>& files,
+                                        const tune::Budget& budget, int places);
 
 // One for so many places that is done in so many seconds; nothing: it was not.
 using ProfileRun = std::function<std::optional<profiler::LayerProfile>(int places, double limit_s)>;

@@ -15,11 +15,11 @@
 #include "nn/layer.h"
 #include "pipeline/schedule/generators.h"
 #include "train/model_options.h"
-#include "train/plan_settings.h"
 #include "train/setup.h"
 #include "train/tune_profiles.h"
 #include "train/what_if.h"
 #include "tune/budget.h"
+#include "tune/choose_run.h"
 #include "tune/memory_model.h"
 
 namespace sluice::train {
@@ -29,8 +29,6 @@ using profiler::LayerProfile;
 
 constexpr int kMostPlaces = 8;                 // of CPU devices, which share the cores
 constexpr std::int64_t kLeastNormalised = 16;  // samples of a micro-batch that batch-norm normalises
-constexpr double kStart_s = 5;                 // of a run besides its steps, where none has told
-constexpr double kMostTimesLonger = 4;         // than expected: then a run hangs
 
 // How many devices plans may use.
 int count_places(const config::Config& config) {
@@ -145,13 +143,6 @@ std::string why_no_plan(const std::vector<tune::Refusal>& refusals) {
   return concat("no plan runs: ", join(reasons, ", "));
 }
 
-std::vector<tune::PlanRun> runs_of(const std::vector<VerifiedPlan>& verified) {
-  std::vector<tune::PlanRun> runs;
-  for (const VerifiedPlan& one : verified)
-    runs.push_back({one.predicted, one.ran(), one.measured.step_s, one.measured.error});
-  return runs;
-}
-
 // The best plans, and of those of a plain schedule that are not told from them the simplest.
 tune::SearchResult find_plans(tune::SearchSpace space, const tune::Budget& budget) {
   constexpr double kPlainShare = 0.1;  // of the time
@@ -167,69 +158,20 @@ tune::SearchResult find_plans(tune::SearchSpace space, const tune::Budget& budge
   return found;
 }
 
-// The runs of plans, one after the other.
-class Verifying {
- public:
-  Verifying(const config::Config& config, const tune::SearchResult& search, const Profiles& profiles,
-            const tune::Budget& budget)
-      : config_(config), search_(search), profiles_(profiles), budget_(budget) {}
-
-  // So many of the best, or as many as the budget is enough for.
-  void run(int most) {
-    while (std::ssize(done_) < most) {
-      const tune::Candidate* const candidate = tune::next_to_run(search_.best, runs_of(done_));
-      if (candidate == nullptr) break;
-      const double expected = start_s_ + kSteps * candidate->step.seconds, left = budget_.left();
-      const std::string which =
-          concat("plan ", done_.size() + 1, " of ", std::min<std::size_t>(most, search_.best.size()));
-      if (expected > left) {
-        leave_out(concat(which, " is not run: it would take about ", human_duration(expected), ", and ",
-                         human_duration(left), " of --budget are left"));
-        break;
-      }
-      log_info(concat("running ", which, ": predicted ", fixed(candidate->step.seconds * 1e3, 1), " ms a step"));
-      const double limit = std::min(left, kMostTimesLonger * expected);
-      const MeasuredSteps measured = measure(*candidate, limit);
-      if (measured.timed_out && limit == left) {
-        leave_out(concat(which, " was not done when --budget was over, after ", human_duration(left)));
-        break;
-      }
-      if (!measured.failure.empty()) log_warning(concat("the plan does not run: ", measured.failure));
-      done_.push_back({*candidate, measured});
-    }
-  }
-
-  [[nodiscard]] const std::vector<VerifiedPlan>& done() const { return done_; }
-  [[nodiscard]] const std::string& left_out() const { return left_out_; }
-
- private:
-  static constexpr Measuring kHow{};
-  static constexpr int kSteps = kHow.warm_up + kHow.steps;
-
-  MeasuredSteps measure(const tune::Candidate& candidate, double limit_s) {
-    const int places = candidate.plan.devices() * candidate.plan.replicas;
-    const int threads = on_cpu(config_) ? profiles_.threads_of(places) : 0;
-    Measuring how = kHow;
-    how.limit_s = limit_s;
-    const double begin = budget_.used();
-    MeasuredSteps measured = measure_steps(with_plan(config_, candidate.plan, threads), how);
-    if (measured.failure.empty()) start_s_ = std::max(0.0, budget_.used() - begin - kSteps * candidate.step.seconds);
-    return measured;
-  }
-
-  void leave_out(std::string sentence) {
-    log_warning(sentence);
-    left_out_ = std::move(sentence);
-  }
-
-  const config::Config& config_;
-  const tune::SearchResult& search_;
-  const Profiles& profiles_;
-  const tune::Budget& budget_;
-  std::vector<VerifiedPlan> done_;
-  std::string left_out_;
-  double start_s_ = kStart_s;
-};
+// Of all plans that may be chosen: the configured one has another batch where that has changed.
+std::vector<tune::PlanRun> runs_of(const TuneResult& result) {
+  std::vector<tune::PlanRun> runs;
+  for (const VerifiedPlan& one : result.verified) runs.push_back(one.as_run());
+  const ConfiguredPlan& configured = result.configured;
+  const bool has_same_batch =
+      configured.predicted && configured.predicted->plan.global_batch == result.search.best.front().plan.global_batch;
+  const auto is_configured = [&](const VerifiedPlan& one) {
+    return is_same_plan(one.predicted.plan, configured.predicted->plan);
+  };
+  if (has_same_batch && configured.measured && std::ranges::none_of(result.verified, is_configured))
+    runs.push_back(VerifiedPlan{*configured.predicted, *configured.measured}.as_run());
+  return runs;
+}
 
 // Nothing ran, but not because no plan could.
 bool is_unverified(const TuneResult& result) {
@@ -248,10 +190,31 @@ const tune::Candidate& best_by_prediction(const TuneResult& result) {
 
 tune::Candidate choose(const TuneResult& result) {
   if (is_unverified(result)) return best_by_prediction(result);
-  const std::vector<tune::PlanRun> runs = runs_of(result.verified);
+  const std::vector<tune::PlanRun> runs = runs_of(result);
   if (const tune::PlanRun* best = tune::simplest_of_fastest(runs)) return best->candidate;
   throw ConfigError(concat("none of the ", result.verified.size(),
                            " best plans runs; the last one: ", result.verified.back().measured.failure));
+}
+
+// Seconds of a step of the chosen plan, by a run; nothing: it did not run.
+std::optional<double> measured_step(const TuneResult& result) {
+  for (const tune::PlanRun& run : runs_of(result))
+    if (run.ran && is_same_plan(run.candidate.plan, result.chosen.plan)) return run.step_s;
+  return std::nullopt;
+}
+
+std::optional<Speedup> speedup_of(const TuneResult& result) {
+  const ConfiguredPlan& configured = result.configured;
+  if (!configured.predicted) return std::nullopt;
+  const auto rate_ratio = [&](double chosen_s, double configured_s) {
+    const auto batches = static_cast<double>(result.chosen.plan.global_batch) /
+                         static_cast<double>(configured.predicted->plan.global_batch);
+    return batches * configured_s / chosen_s;
+  };
+  if (const auto chosen_s = measured_step(result); chosen_s && configured.ran())
+    return Speedup{rate_ratio(*chosen_s, configured.measured->step_s), /*is_measured=*/true};
+  return Speedup{rate_ratio(result.refit.seconds(result.chosen), result.refit.seconds(*configured.predicted)),
+                 /*is_measured=*/false};
 }
 
 void check_can_tune(const config::Config& config, const TuneOptions& options) {
@@ -302,6 +265,17 @@ BatchSearch batch_search(const config::Config& config, const TuneOptions& option
           }};
 }
 
+void name_profiles(const TuneProfiles& found, int places, TuneResult& result) {
+  const LayerProfile& own = found.profiles.of_places(places);
+  if (!found.files.empty()) {
+    result.profile_file = found.files.at(own.fingerprint.threads_per_device);
+    return;
+  }
+  result.measured_profiles.push_back(own);
+  for (const LayerProfile& other : found.profiles.all())
+    if (&other != &own) result.measured_profiles.push_back(other);
+}
+
 // Of the slowest stage of a plan, as one line.
 AffineCost slowest_stage(const std::vector<LayerCost>& layers, const Plan& plan, double micro_batch) {
   const auto at = [&](double samples) {
@@ -320,19 +294,6 @@ const std::vector<std::string>& tuned_keys() {
   return keys;
 }
 
-config::Config with_plan(config::Config config, const Plan& plan, int threads) {
-  config.pipeline.stages = plan.devices();
-  config.pipeline.virtual_stages = plan.virtual_stages;
-  config.pipeline.chunks = plan.chunks;
-  config.pipeline.schedule = plan.schedule;
-  config.pipeline.partition = plan.partition.layers_per_stage;
-  config.pipeline.recompute = recompute_choice(plan);
-  config.replicas.local = plan.replicas;
-  config.train.micro_batch = 0;
-  if (threads > 0) config.device.threads = threads;
-  return config;
-}
-
 TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   using Part = tune::Budget::Part;
   check_can_tune(configured, options);
@@ -340,8 +301,9 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   log_info(concat("of the budget of ", human_duration(options.budget_s), ": ", budget.describe()));
   if (options.batch.is_allowed) options.batch.samples = make_setup(configured).train_set->size();
   TuneResult result{.places = count_places(configured)};
-  const Profiles profiles = profiles_for(with_largest_batch(configured, options),
-                                         {options.profiles, options.keep_profiles}, budget, result.places);
+  const TuneProfiles found =
+      profiles_for(with_largest_batch(configured, options), options.profiles, budget, result.places);
+  const Profiles& profiles = found.profiles;
   result.places = places_of(configured, profiles, result.places);
   check_layers(profiles.any());
   config::Config config = configured;
@@ -351,21 +313,25 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
         tune_batch(configured, options.batch, batch_search(configured, options, profiles, budget, result.places));
     config = with_batch(configured, *result.batch);
   }
+  result.configured = predict_configured(configured, profiles);
   log_info(concat("searching for the best plan on ", counted(result.places, "device")));
   budget.begin(Part::kSearching);
   result.search = find_plans(space_of(config, options, profiles, result.places), budget);
   if (result.search.best.empty()) throw ConfigError(why_no_plan(result.search.refusals));
   budget.begin(Part::kRunning);
-  Verifying verifying(config, result.search, profiles, budget);
-  verifying.run(options.verify);
-  result.verified = verifying.done();
-  result.left_out = verifying.left_out();
-  result.refit = tune::refit_of(runs_of(result.verified));
+  PlanRuns runs(config, profiles, budget);
+  runs.run_best(result.search.best, options.verify);
+  runs.run_configured(configured, result.configured);
+  result.verified = runs.done();
+  result.left_out = runs.left_out();
+  result.refit = tune::refit_of(runs_of(result));
   result.is_verified = !is_unverified(result);
   result.chosen = choose(result);
+  result.speedup = speedup_of(result);
   const Plan& plan = result.chosen.plan;
   const int places = plan.devices() * plan.replicas;
   if (on_cpu(config)) result.threads = profiles.threads_of(places);
+  name_profiles(found, places, result);
   if (plan.devices() > 1) {
     const double samples = static_cast<double>(plan.global_batch) / plan.replicas;
     const auto line = slowest_stage(profiles.of_places(places).costs(), plan, samples / plan.chunks);

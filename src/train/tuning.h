@@ -14,16 +14,16 @@
 #include "config/config.h"
 #include "profiler/layer_profile.h"
 #include "train/batch_tuning.h"
-#include "train/measured_plan.h"
-#include "tune/choose_run.h"
+#include "train/configured_plan.h"
+#include "train/verify_plans.h"
 #include "tune/plan_search.h"
+#include "tune/refit.h"
 
 namespace sluice::train {
 
 struct TuneOptions {
   std::filesystem::path config_file;
   std::vector<std::filesystem::path> profiles;  // of different numbers of threads a device; empty: they are measured
-  std::filesystem::path keep_profiles;          // a folder for those that are measured; empty: they are not kept
   int verify = 3;                               // plans that are run
   double budget_s = 120;                        // of all of it (tune/budget.h)
   std::vector<std::string> keep;                // keys of the plan that stay as configured
@@ -33,12 +33,10 @@ struct TuneOptions {
 // The keys that TuneOptions::keep can name.
 [[nodiscard]] const std::vector<std::string>& tuned_keys();
 
-struct VerifiedPlan {
-  tune::Candidate predicted;
-  MeasuredSteps measured;
-
-  [[nodiscard]] bool ran() const { return measured.failure.empty(); }
-  [[nodiscard]] double error() const { return predicted.step.seconds / measured.step_s - 1; }
+// Samples a second of the chosen plan beside those of the configured one.
+struct Speedup {
+  double factor = 1;
+  bool is_measured = false;  // both ran; else it is by corrected predictions
 };
 
 struct TuneResult {
@@ -48,20 +46,22 @@ struct TuneResult {
   std::optional<int> first_guess;      // of the number of chunks, where the best plan has several stages
   std::vector<VerifiedPlan> verified;  // in the order in which they ran
   std::string left_out;                // why fewer ran than asked for; empty: as many did
-  tune::Refit refit;                   // what they say of the predictions
-  // The simplest of those that ran and that no measurement tells from the fastest; where none was run, the best
-  // predicted.
+  ConfiguredPlan configured;           // the plan as it was
+  tune::Refit refit;                   // what all runs say of the predictions
+  // The simplest of those that ran, the configured one among them, and that no measurement tells from the fastest; where
+  // none was run, the best predicted.
   tune::Candidate chosen;
   bool is_verified = true;
+  std::optional<Speedup> speedup;  // nothing: the configured plan is not predicted
   int threads = 1;  // a device, of the chosen plan; 0: not of CPU devices
   config::Config tuned;
+  // What the chosen plan is predicted from: the file that was given, or those that were measured, its own first.
+  std::filesystem::path profile_file;
+  std::vector<profiler::LayerProfile> measured_profiles;
   std::string budget_use;  // what each part took
   double seconds = 0;      // that all of it took
 };
 
 [[nodiscard]] TuneResult tune_plan(const config::Config& config, TuneOptions options);
-
-// The configuration with this plan. threads: a device; 0: as configured.
-[[nodiscard]] config::Config with_plan(config::Config config, const Plan& plan, int threads);
 
 }  // namespace sluice::train

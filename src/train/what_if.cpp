@@ -9,6 +9,7 @@
 #include "core/text.h"
 #include "pipeline/schedule/plan_schedule.h"
 #include "train/plan_settings.h"
+#include "train/profile_overheads.h"
 #include "train/setup.h"
 #include "tune/memory_model.h"
 
@@ -16,12 +17,6 @@ namespace sluice::train {
 namespace {
 
 using profiler::LayerProfile;
-
-// As a run on the profile's machine would have it (device/cpu_threads.h).
-int threads_of(const config::Config& config, const LayerProfile& profile) {
-  if (config.device.threads > 0) return config.device.threads;
-  return std::max(1, profile.fingerprint.cores / (config.pipeline.stages * config.replicas.local));
-}
 
 // Between any two devices: what was measured of the first border.
 std::vector<LinkCost> borders_of(const LayerProfile& profile, const Plan& plan) {
@@ -62,7 +57,7 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
   require_same("pipeline.batch_norm", print.batch_norm, config.pipeline.batch_norm);
   if (!is_of_cpu(profile)) return;
   require_same("train.winograd", print.winograd.value_or("2x2"), config.train.winograd);
-  const int threads = threads_of(config, profile);
+  const int threads = threads_of_device(config, profile);
   if (print.threads_per_device != threads) {
     throw ConfigError(concat("the profile ", file, " is of ", counted(print.threads_per_device, "thread"),
                              " a device, but devices of this plan have ", threads, "; set device.threads = ",
@@ -71,6 +66,11 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
 }
 
 }  // namespace
+
+int threads_of_device(const config::Config& config, const LayerProfile& profile) {
+  if (config.device.threads > 0) return config.device.threads;
+  return std::max(1, profile.fingerprint.cores / (config.pipeline.stages * config.replicas.local));
+}
 
 LayerProfile fitted_profile(const config::Config& config, LayerProfile profile, const std::string& file) {
   check_fits(config, profile, file);
@@ -101,6 +101,7 @@ tune::PlanRequest request_by_profile(const config::Config& config, const LayerPr
     throw ConfigError(concat("pipeline.stages = ", pipeline.stages, " with ", request.plan.virtual_stages,
                              " stages a device make ", request.stages(), " stages, but the profile has ",
                              counted(layers, "layer"), "; choose fewer"));
+  check_partition(config, layers);
   return request;
 }
 
@@ -110,6 +111,12 @@ tune::StepOverheads overheads_by_profile(const config::Config& config, const Lay
   costs.borders = borders_of(profile, plan);
   costs.loading = loading_of(config, profile, plan, processes);
   return costs;
+}
+
+std::string left_out_of(const config::Config& config) {
+  if (config.replicas.sync != "ps") return "";
+  return "replicas.sync = \"ps\": this is the step of one worker that updates its weights itself; what it pushes to the "
+         "servers and pulls from them, and waiting for other workers, are left out (`simulate --sync` has the waiting)";
 }
 
 WhatIf what_if(const config::Config& config, const LayerProfile& profile, int processes) {

@@ -25,6 +25,9 @@ struct WhatIf {
   std::uint64_t memory_limit = 0;           // device.memory_limit; 0: none
 };
 
+// Of a CPU device, as a run on the profile's machine would have it (device/cpu_threads.h).
+[[nodiscard]] int threads_of_device(const config::Config& config, const profiler::LayerProfile& profile);
+
 // What the configuration settles and leaves open. processes: of the run.
 [[nodiscard]] tune::PlanRequest request_by_profile(const config::Config& config, const profiler::LayerProfile& profile,
                                                    int processes);
@@ -39,6 +42,9 @@ struct WhatIf {
 // file: the profile's, for messages.
 [[nodiscard]] profiler::LayerProfile fitted_profile(const config::Config& config, profiler::LayerProfile profile,
                                                     const std::string& file);
+
+// What no prediction of this configuration has, as a sentence; empty: it has all of a step.
+[[nodiscard]] std::string left_out_of(const config::Config& config);
 
 [[nodiscard]] WhatIf what_if(const config::Config& config, const profiler::LayerProfile& profile, int processes = 1);
 

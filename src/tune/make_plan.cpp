@@ -83,7 +83,7 @@ Plan settled_plan(const PlanRequest& request) {
   Plan plan = request.uncut();
   plan.partition = request.partition.value_or(Partition{{request.layers - plan.frozen_layers}});
   plan.recompute.assign(request.stages(), request.recompute == Recompute::kLayer);
-  if (!request.recomputes.empty()) plan.recompute = request.recomputes;
+  if (!request.recompute_of_stage.empty()) plan.recompute = request.recompute_of_stage;
   return plan;
 }
 
@@ -94,7 +94,7 @@ CutRules cut_rules(const PlanRequest& request, int chunks, const StepOverheads& 
   return {.micro_batch = micro_batch,
           .most_samples = static_cast<std::uint64_t>(std::ceil(micro_batch)),
           .recompute = request.recompute,
-          .recomputes = request.recomputes,
+          .recompute_of_stage = request.recompute_of_stage,
           .memory_limit = request.memory_limit,
           .partition = request.partition,
           .shares_memory = request.shares_memory,

@@ -26,7 +26,7 @@ struct PlanRequest {
   bool chunks_are_open = false;
   std::optional<Partition> partition;  // nothing: any cut
   Recompute recompute = Recompute::kNone;
-  std::vector<bool> recomputes;    // [stage], in the place of `recompute`; with a partition only
+  std::vector<bool> recompute_of_stage;  // in the place of `recompute`; with a partition only
   std::uint64_t memory_limit = 0;  // bytes of a place; 0: none
   bool shares_memory = true;       // device_bytes() (memory.h)
 

@@ -123,7 +123,7 @@ Cut smallest_cut(const PossibleStages& stages, const CutRules& rules) {
   };
   // With one micro-batch in flight recomputation may need more.
   const auto recomputes = [&](int stage, int begin, int end) {
-    if (!rules.recomputes.empty()) return bool{rules.recomputes[stage]};
+    if (!rules.recompute_of_stage.empty()) return bool{rules.recompute_of_stage[stage]};
     if (rules.recompute != Recompute::kOpen) return rules.recompute == Recompute::kLayer;
     return peak(stage, begin, end, true) < peak(stage, begin, end, false);
   };

@@ -54,7 +54,7 @@ class PossibleStages {
   [[nodiscard]] int devices() const { return static_cast<int>(schedule_.devices.size()); }
   [[nodiscard]] int owner(int stage) const { return owners_[stage]; }
   [[nodiscard]] std::vector<bool> choices(int stage) const {
-    if (!rules_.recomputes.empty()) return {rules_.recomputes[stage]};
+    if (!rules_.recompute_of_stage.empty()) return {rules_.recompute_of_stage[stage]};
     if (rules_.recompute == Recompute::kOpen && rules_.memory_limit > 0) return {false, true};
     return {rules_.recompute == Recompute::kLayer};
   }

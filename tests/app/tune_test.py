@@ -7,6 +7,8 @@
 import json
 import math
 import os
+import pathlib
+import shlex
 import statistics
 import tomllib
 import unittest
@@ -48,8 +50,9 @@ class TuneTest(tuning_case.TuningCase):
         self.assertEqual(summary["steps"], 40)
 
         self.assertEqual(len(result["verified"]), 2)
-        fastest = min(result["verified"], key=lambda one: one["measured_step_s"])
-        (chosen,) = [one for one in result["verified"] if one["plan"] == result["chosen"]["plan"]]
+        ran = [*result["verified"], result["configured"]]
+        fastest = min(ran, key=lambda one: one["measured_step_s"])
+        chosen = next(one for one in ran if one["plan"] == result["chosen"]["plan"])
         noise = 2 * math.hypot(chosen["measured_error"], fastest["measured_error"])
         self.assertLessEqual(chosen["measured_step_s"], fastest["measured_step_s"] * (1 + noise) * (1 + 1e-9))
         for one in result["verified"]:
@@ -61,6 +64,46 @@ class TuneTest(tuning_case.TuningCase):
         for one in result["best"]:
             self.assertAlmostEqual(one["samples_per_s"] * one["step_s"], BATCH, delta=1e-9)
 
+    def test_the_plan_as_configured_is_predicted_and_measured_beside_the_best(self):
+        profile = self.profile()
+        said = json.loads(cli.must_run("simulate", self.config, "--profile", profile, "--json").stdout)
+        done = cli.must_run("tune", self.config, "--out", self.out, "--profile", profile, "--verify", 1)
+        rows = [line for line in done.stdout.splitlines() if line.startswith("as configured: 1 x 2 devices, 1f1b, chunks 2, layers ")]
+        self.assertEqual(len(rows), 1, done.stdout)
+        predicted, _, measured, error = rows[0].split("layers ")[1].split()[1:5]
+        self.assertEqual(predicted, f"{said['step_s'] * 1e3:.1f}")
+        self.assertAlmostEqual(float(error), 100 * (float(predicted) / float(measured) - 1), delta=100 * 0.1 * float(predicted) / float(measured) ** 2 + 0.1)
+        last = done.stdout.splitlines()[-1]
+        self.assertRegex(last, r", (\d+\.\d\d times the samples/s of the configured plan \(measured\)|the plan as configured); written to ")
+
+        result = self.tune("--profile", profile, "--verify", 1)
+        configured, runs = result["configured"], [*result["verified"], result["configured"]]
+        self.assertAlmostEqual(configured["step_s"], said["step_s"], delta=1e-12)
+        self.assertEqual(configured["plan"]["chunks"], 2)
+        chosen = next(one for one in runs if one["plan"] == result["chosen"]["plan"])
+        self.assertEqual(result["speedup"]["by"], "runs")
+        self.assertAlmostEqual(result["speedup"]["factor"], configured["measured_step_s"] / chosen["measured_step_s"], delta=1e-9)
+
+        result = self.tune("--profile", profile, "--verify", 0)
+        self.assertNotIn("measured_step_s", result["configured"])
+        self.assertEqual(result["speedup"]["by"], "prediction")
+        self.assertAlmostEqual(result["speedup"]["factor"], result["configured"]["step_s"] / result["chosen"]["step_s"], delta=1e-9)
+
+    def test_where_nothing_is_predicted_of_the_configured_plan_it_says_why(self):
+        profile = self.profile()
+        for why, words in (('pipeline.chunks = "auto"', ("--set", "pipeline.chunks=auto")),
+                           ("no profile is of 2 threads a device", ("--set", "device.threads=2")),
+                           ("device 1 needs ", ("--memory", "3MiB", "--set", "pipeline.partition=[1,3]", "--set", "pipeline.chunks=1")),
+                           ("pipeline.partition adds up to 3 layers, but toy_cnn has 4", ("--set", "pipeline.partition=[1,2]"))):
+            with self.subTest(why=why):
+                result = self.tune("--profile", profile, "--verify", 0, *words)
+                self.assertIn(why, result["configured"]["not_predicted"])
+                self.assertNotIn("speedup", result)
+                done = cli.must_run("tune", self.config, "--profile", profile, "--verify", 0, "--out", self.out, *words)
+                self.assertRegex(done.stdout, r"\nas configured +not predicted")
+                self.assertIn(f"as configured: not predicted: {result['configured']['not_predicted']}", done.stdout)
+                self.assertNotIn("configured", done.stdout.splitlines()[-1])
+
     def test_it_measures_by_itself_and_keeps_what_is_to_stay(self):
         result = self.tune("--keep", "pipeline.stages", "--keep", "pipeline.schedule", "--keep", "replicas.local",
                            "--verify", 1, "--budget", 100)
@@ -70,6 +113,44 @@ class TuneTest(tuning_case.TuningCase):
         self.assertIn("first_guess_chunks", result)
         self.assertTrue(result["is_verified"])
         self.assertRegex(result["budget_use"], r"^[0-9.]+ of 100.0 s: measuring [0-9.]+ s, searching [0-9.]+ s, running plans [0-9.]+ s$")
+
+    def test_the_profile_that_it_measures_lies_beside_the_plan_and_predicts_it_again(self):
+        out, kept, given = self.folder / "a plan.toml", self.folder / "a plan.profile.json", self.profile()
+        kept.write_bytes(given.read_bytes())
+        done = cli.must_run("tune", self.config, "--out", out, "--verify", 0)
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith("to predict it again: ")]
+        words = shlex.split(line.removeprefix("to predict it again: "))
+        self.assertEqual(words, ["sluice", "simulate", str(out), "--profile", str(kept)])
+        self.assertIn(f"\nmeasured: {kept} (the one that was there is replaced)\n", done.stdout)
+        self.assertNotEqual(kept.read_bytes(), given.read_bytes(), "measured anew")
+        said = json.loads(cli.must_run(*words[1:], "--json").stdout)
+        plan = tomllib.loads(out.read_text(encoding="utf-8"))
+        self.assertEqual(said["plan"]["partition"], plan["pipeline"]["partition"])
+        self.assertIn(f"{said['step_s'] * 1e3:.1f}", done.stdout)
+
+        kept.write_text("notes of mine", encoding="utf-8")
+        refused = cli.run("tune", self.config, "--out", out)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn(f"{kept}, where tune writes the profile that it measures, is no profile", cli.error_of(refused))
+        self.assertNotIn("measuring", refused.stderr)
+        result = json.loads(cli.must_run("tune", self.config, "--out", out, "--verify", 0, "--profile", given, "--json").stdout)
+        self.assertEqual(result["profiles"], [])
+        self.assertEqual(shlex.split(result["simulate"]), ["sluice", "simulate", str(out), "--profile", str(given)])
+        self.assertEqual(kept.read_text(encoding="utf-8"), "notes of mine")
+
+    def test_one_profile_for_each_number_of_threads_is_kept(self):
+        cores = len(os.sched_getaffinity(0))
+        if cores < 2:
+            self.skipTest("one core: one number of threads")
+        shared = self.configuration("shared", device={"threads": 0}, pipeline={"stages": 1, "chunks": 1})
+        result = self.tune("--verify", 0, "--budget", 300, config=shared)
+        threads = {json.loads(pathlib.Path(file).read_text(encoding="utf-8"))["fingerprint"]["threads_per_device"]: file
+                   for file in result["profiles"]}
+        self.assertEqual(threads[result["threads"]], str(self.folder / "tuned.profile.json"))
+        for count, file in threads.items():
+            if count != result["threads"]:
+                self.assertEqual(file, str(self.folder / f"tuned.profile.{count}-thread{'s' if count > 1 else ''}.json"))
+        self.assertEqual(set(threads), {cores // used for used in range(1, min(cores, 8) + 1)})
 
     def test_a_model_with_fewer_layers_than_devices_is_measured_in_a_shape_that_it_can_have(self):
         few = self.configuration("few", model={"name": "mlp"}, pipeline={"stages": 1, "chunks": 1}, replicas={"local": 4})
@@ -102,6 +183,20 @@ class TuneTest(tuning_case.TuningCase):
         for device in said["devices"]:
             parts = sum(device[part] for part in ("compute_s", "bubble_s", "allreduce_exposed_s", "optimizer_s", "load_s", "other_s"))
             self.assertAlmostEqual(parts, said["step_s"], delta=1e-9)
+
+    def test_what_a_prediction_of_a_worker_leaves_out_is_said(self):
+        profile = self.profile()
+        server = ("--set", "replicas.sync=ps", "--set", "ps.workers=2")
+        for words in ((), ("--nodes", 1, "--devices", 2)):
+            done = cli.must_run("simulate", self.config, "--profile", profile, "--json", *server, *words)
+            said = json.loads(done.stdout)["left_out"]
+            (warning,) = [line for line in done.stderr.splitlines() if "warning" in line]
+            self.assertIn(said, warning)
+            for part in ("one worker", "pushes", "pulls", "waiting"):
+                self.assertIn(part, said)
+            alone = cli.must_run("simulate", self.config, "--profile", profile, "--json", *words)
+            self.assertNotIn("left_out", json.loads(alone.stdout))
+            self.assertNotIn("warning", alone.stderr)
 
     def test_a_slower_layer_and_a_slower_link_move_the_prediction_by_as_much(self):
         profile = json.loads(self.profile().read_text(encoding="utf-8"))

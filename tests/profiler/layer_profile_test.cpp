@@ -159,6 +159,30 @@ TEST(LayerProfile, RefusalsNameFileAndField) {
   EXPECT_THAT(refusal(""), HasSubstr("p.json is no JSON"));
 }
 
+// Each finite, but no sum with them, or product of them, would say anything.
+TEST(LayerProfile, AbsurdNumbersAreRefused) {
+  const std::vector<std::pair<std::function<void(ordered_json&)>, std::string>> cases{
+      {[](auto& j) { j["layers"][0]["times"][0]["forward_s"] = -1e-3; }, "layers[0].times[0].forward_s is -0.001"},
+      {[](auto& j) { j["layers"][0]["times"][0]["forward_s"] = 1e300; }, "layers[0].times[0].forward_s is 1e+300"},
+      {[](auto& j) { j["layers"][0]["backward"]["b_s"] = 1e10; }, "layers[0].backward.b_s is 10000000000.0"},
+      {[](auto& j) { j["layers"][0]["slowdown"] = 1e12; }, "layers[0].slowdown is 1000000000000.0"},
+      {[](auto& j) { j["layers"][0]["output_bytes"] = (std::uint64_t{1} << 60) + 1; },
+       "layers[0].output_bytes is 1152921504606846977"},
+      {[](auto& j) { j["layers"][0]["working_bytes"]["forward"]["per_sample"] = std::uint64_t{1} << 61; },
+       "layers[0].working_bytes.forward.per_sample is 2305843009213693952"},
+      {[](auto& j) { j["micro_batch"] = std::int64_t{1} << 62; }, "micro_batch is 4611686018427387904"},
+      {[](auto& j) { j["stage_links"][0]["latency_s"] = 1e300; }, "stage_links[0].latency_s is 1e+300"},
+      {[](auto& j) { j["all_reduces"][0]["bytes_per_s"] = 1e-300; }, "all_reduces[0].bytes_per_s is 1e-300"},
+      {[](auto& j) { j["load"]["sample_s"] = 1e300; }, "load.sample_s is 1e+300"},
+      {[](auto& j) { j["step"]["other_s"] = 1e300; }, "step.other_s is 1e+300"},
+      {[](auto& j) { j["step"]["compute_s"] = 1, j["step"]["predicted_compute_s"] = 1e-300; },
+       "step.compute_s is more than 1e+06 times"},
+  };
+  for (const auto& [change, part] : cases) EXPECT_THAT(refusal_after(change), HasSubstr(part));
+  EXPECT_EQ(refusal_after([](auto& j) { j["all_reduces"][0]["bytes_per_s"] = 1e300; }), "nothing was refused")
+      << "an endless link";
+}
+
 TEST(LayerProfile, NoCutOfTheTextIsTaken) {
   const std::string text = to_json_text(example());
   const std::size_t last_brace = text.rfind('}');
@@ -175,6 +199,22 @@ TEST(ReadProfile, NamesAFileThatCannotBeRead) {
       EXPECT_THAT(error.what(), HasSubstr(file));
     }
   }
+}
+
+TEST(IsProfile, SaysWhatAFileCallsItself) {
+  const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / "is_profile_test.json";
+  const auto is = [&](const std::string& text) {
+    std::ofstream(file) << text;
+    return is_profile(file);
+  };
+  ordered_json older = ordered_json::parse(to_json_text(example()));
+  older["schema_version"] = 1;
+  EXPECT_TRUE(is(to_json_text(example())));
+  EXPECT_TRUE(is(older.dump()));
+  for (const char* text : {"", "notes", "[]", "3", "{}", R"({"kind": "plan"})", R"({"kind": 3})"}) EXPECT_FALSE(is(text)) << text;
+  std::filesystem::remove(file);
+  EXPECT_FALSE(is_profile(file));
+  EXPECT_FALSE(is_profile(testing::TempDir()));
 }
 
 TEST(ReadProfile, ReadsAFile) {

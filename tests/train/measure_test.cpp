@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 
 #include <map>
+#include <mutex>
 #include <set>
+#include <string_view>
 
 #include "core/error.h"
 #include "nn/weight_queue.h"
@@ -183,6 +186,16 @@ TEST(MeasureLinks, AnActivationIsHandedOverBetweenCpuDevices) {
   }
 }
 
+// A clock on which each way takes 3 ms: between two looks at it an activation has gone there and back.
+TEST(MeasureLinks, AHopIsHalfOfTheWayThereAndBack) {
+  const device::Device cpu0{device::DeviceKind::kCpu, 0}, cpu1{device::DeviceKind::kCpu, 1};
+  constexpr double kWay_s = 3e-3;
+  const auto clock = [now = Nanoseconds{0}]() mutable { return now += from_s(2 * kWay_s); };
+  const auto links = measure::measure_stage_links({cpu0, cpu1}, {0, 1}, /*cpu_threads=*/1, clock);
+  ASSERT_EQ(links.size(), 1U);
+  EXPECT_NEAR(links[0].cost.latency_s, kWay_s, 1e-9);
+}
+
 TEST(MeasureLinks, GradientsAreAddedUpOnlyOverSeveralReplicas) {
   const device::Device cpu0{device::DeviceKind::kCpu, 0}, cpu1{device::DeviceKind::kCpu, 1};
   EXPECT_FALSE(measure::measure_all_reduce({.devices = {cpu0}}, 1 << 20).has_value());
@@ -201,6 +214,25 @@ TEST(MeasureUpdate, MoreWeightsTakeLonger) {
     EXPECT_GT(update.b_s, 0) << optimizer;
     EXPECT_GT(update.at(16 << 20), 2 * update.at(4096)) << optimizer;
   }
+}
+
+// How many values the gradients had that were zeroed, by LibTorch's own account.
+TEST(MeasureUpdate, TimesSizesUpToTheLargest) {
+  static std::mutex mutex;
+  static std::set<std::int64_t> zeroed;
+  const auto see = [](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
+    if (std::string_view(call.name()) != "aten::zero_" || !call.inputs()[0].isTensor()) return nullptr;
+    const at::Tensor& tensor = call.inputs()[0].toTensor();
+    const std::scoped_lock lock(mutex);
+    if (tensor.scalar_type() == at::kFloat) zeroed.insert(tensor.numel());
+    return nullptr;
+  };
+  const at::CallbackHandle handle = at::addGlobalCallback(
+      at::RecordFunctionCallback(+see).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  const train::Setup setup = setup_of("mlp");
+  (void)measure::measure_update(workload_of(setup), 100'000);
+  at::removeCallback(handle);
+  EXPECT_THAT(zeroed, ElementsAre(4096 / 4, 32'768 / 4, 100'000 / 4));
 }
 
 TEST(FingerprintOf, NamesMachineSoftwareAndModel) {

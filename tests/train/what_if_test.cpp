@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <utility>
 
+#include "core/error.h"
 #include "profiler/measure/cost_cache.h"
 #include "train/memory_runs.h"
-#include "train/plan_settings.h"
+#include "train/profile_overheads.h"
 #include "train/setup.h"
 #include "train/step_predictor.h"
 
@@ -57,6 +59,29 @@ TEST(WhatIf, AStepIsTheSumOfWhatItsPartsCost) {
   EXPECT_NEAR(answer.step.all_reduce, 3e-3 + slowest, kRounding);
   EXPECT_NEAR(answer.step.seconds, compute + 3e-3 + slowest + 4e-3 + 5e-3, kRounding);
   EXPECT_NEAR(answer.samples_per_s, 16 / answer.step.seconds, 1e-6);
+}
+
+// One stage of two layers with 10 MiB of gradients each. They are whole at the end: a backward takes no time here.
+TEST(WhatIf, GradientsAreSummedInBucketsOfAtMostTheConfiguredSize) {
+  profiler::LayerProfile profile = profile_of(2);
+  profile.step.reset();
+  for (profiler::MeasuredLayer& layer : profile.layers) layer.cost.gradient_bytes = std::uint64_t{10} << 20;
+  config::Config config = hybrid();
+  config.pipeline.stages = 1;
+  config.pipeline.partition = std::vector<int>{2};
+  for (const auto& [bucket_mib, sums] : {std::pair(4.0, 5), {10.0, 2}, {7.0, 3}, {25.0, 1}}) {
+    config.replicas.bucket_mb = bucket_mib;
+    EXPECT_NEAR(what_if(config, profile).step.all_reduce, sums * 3e-3, kRounding) << bucket_mib;
+  }
+}
+
+// As in a run, by the name of the key.
+TEST(WhatIf, ACutThatIsNoneIsRefused) {
+  config::Config config = hybrid();
+  for (const std::vector<int>& cut : {std::vector{2, 1}, {4}, {2, 1, 1}}) {
+    config.pipeline.partition = cut;
+    EXPECT_THROW(static_cast<void>(what_if(config, profile_of(4))), ConfigError);
+  }
 }
 
 TEST(WhatIf, SeveralProcessesShareTheBatch) {

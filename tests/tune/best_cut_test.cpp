@@ -196,11 +196,11 @@ TEST(BestCut, StagesRecomputeAsListed) {
                                                   {.stages = 2, .micro_batches = 4, .virtual_stages = virtual_stages});
     CutRules rules{.micro_batch = kSamples, .most_samples = kSamples};
     rules.partition = Partition{std::vector<int>(2 * virtual_stages, 4 / virtual_stages)};
-    rules.recomputes = virtual_stages == 1 ? std::vector{false, true} : std::vector{true, false, false, true};
-    EXPECT_EQ(best_cut(costs, schedule, rules).recompute, rules.recomputes);
-    EXPECT_EQ(smallest_cut(costs, schedule, rules).recompute, rules.recomputes);
+    rules.recompute_of_stage = virtual_stages == 1 ? std::vector{false, true} : std::vector{true, false, false, true};
+    EXPECT_EQ(best_cut(costs, schedule, rules).recompute, rules.recompute_of_stage);
+    EXPECT_EQ(smallest_cut(costs, schedule, rules).recompute, rules.recompute_of_stage);
     rules.memory_limit = 1;
-    EXPECT_EQ(best_cut(costs, schedule, rules).recompute, rules.recomputes) << "nothing fits";
+    EXPECT_EQ(best_cut(costs, schedule, rules).recompute, rules.recompute_of_stage) << "nothing fits";
   }
 }
 

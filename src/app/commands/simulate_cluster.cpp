@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/concat.h"
@@ -10,6 +11,7 @@
 #include "core/text_table.h"
 #include "train/resume.h"
 #include "train/simulated_cluster.h"
+#include "train/what_if.h"
 
 namespace sluice::app {
 namespace {
@@ -139,7 +141,9 @@ void SimulateClusterArguments::run(const config::Config& config, const profiler:
                                            .noise = noise},
                                .nodes = nodes,
                                .scaling = scaling == "weak" ? tune::Scaling::kWeak : tune::Scaling::kStrong});
-  output.print(json_of_cluster(simulated), concat(scaling_text(simulated.scaling), elastic_text(simulated.elastic)));
+  ordered_json json = json_of_cluster(simulated);
+  if (const std::string left_out = train::left_out_of(config); !left_out.empty()) json["left_out"] = left_out;
+  output.print(json, concat(scaling_text(simulated.scaling), elastic_text(simulated.elastic)));
 }
 
 }  // namespace sluice::app

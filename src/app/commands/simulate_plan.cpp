@@ -7,6 +7,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/text.h"
 #include "core/text_table.h"
 #include "profiler/layer_profile.h"
@@ -78,9 +79,13 @@ void SimulatePlanArguments::run(const OutputArguments& output) const {
     throw ConfigError("simulate needs --profile FILE, which `sluice profile CONFIG --out FILE` measures");
   const config::Config loaded = config.load();
   const profiler::LayerProfile measured = train::fitted_profile(loaded, profiler::read_profile(profile), profile);
+  const std::string left_out = train::left_out_of(loaded);
+  if (!left_out.empty()) log_warning(left_out);
   if (cluster.are_given()) return cluster.run(loaded, measured, output);
   const WhatIf answer = train::what_if(loaded, measured);
-  output.print(json_of_prediction(answer), text_of_prediction(answer));
+  ordered_json json = json_of_prediction(answer);
+  if (!left_out.empty()) json["left_out"] = left_out;
+  output.print(json, text_of_prediction(answer));
 }
 
 }  // namespace sluice::app

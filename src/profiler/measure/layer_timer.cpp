@@ -8,8 +8,6 @@
 #include <optional>
 #include <utility>
 
-#include "core/clock.h"
-#include "core/thread_time.h"
 #include "profiler/cupti/attribute.h"
 #include "profiler/cupti/sequence_kernels.h"
 #include "profiler/replay.h"
@@ -23,7 +21,7 @@ using Part = LayerBench::Part;
 
 class ClockTimer final : public LayerTimer {
  public:
-  ClockTimer(LayerBench& bench, bool works_alone) : bench_(bench), works_alone_(works_alone) {}
+  ClockTimer(LayerBench& bench, Clock clock) : bench_(bench), clock_(std::move(clock)) {}
 
   void warm_up(std::int64_t samples) override { (void)times_of_pass(samples, /*puts_off_weights=*/true); }
   [[nodiscard]] int warm_up_passes() const override { return 1; }
@@ -58,13 +56,12 @@ class ClockTimer final : public LayerTimer {
 
  private:
   std::vector<LayerTimes> times_of_pass(std::int64_t samples, bool puts_off_weights) {
-    const auto clock = [this] { return works_alone_ ? thread_time_ns() : now_ns(); };
     std::vector<LayerTimes> layers(bench_.layers().size(), LayerTimes{.samples = samples});
     bench_.run(samples, puts_off_weights, [&](Part part, std::size_t i, const std::function<void()>& work) {
-      const Nanoseconds begin = clock();
+      const Nanoseconds begin = clock_();
       work();
       bench_.synchronize();
-      const double seconds = to_s(clock() - begin);
+      const double seconds = to_s(clock_() - begin);
       switch (part) {
         case Part::kForward:
         case Part::kLoss: layers[i].forward_s += seconds; break;
@@ -87,7 +84,7 @@ class ClockTimer final : public LayerTimer {
   }
 
   LayerBench& bench_;
-  bool works_alone_;
+  Clock clock_;
   std::map<std::int64_t, std::vector<LayerTimes>> best_;  // by samples
 };
 
@@ -207,8 +204,8 @@ class ReplayTimer final : public LayerTimer {
 
 }  // namespace
 
-std::unique_ptr<LayerTimer> make_clock_timer(LayerBench& bench, bool works_alone) {
-  return std::make_unique<ClockTimer>(bench, works_alone);
+std::unique_ptr<LayerTimer> make_clock_timer(LayerBench& bench, Clock clock) {
+  return std::make_unique<ClockTimer>(bench, std::move(clock));
 }
 
 std::unique_ptr<LayerTimer> make_replay_timer(LayerBench& bench, std::unique_ptr<cupti::Session> session) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/clock.h"
 #include "profiler/cupti/session.h"
 #include "profiler/layer_profile.h"
 #include "profiler/measure/layer_bench.h"
@@ -36,8 +37,7 @@ class LayerTimer {
 };
 
 // Both require that the bench outlives the timer.
-// By the processor time of this thread where it does all the work itself: others that take the core do not count.
-[[nodiscard]] std::unique_ptr<LayerTimer> make_clock_timer(LayerBench& bench, bool works_alone);
+[[nodiscard]] std::unique_ptr<LayerTimer> make_clock_timer(LayerBench& bench, Clock clock);
 
 // session: whose records tell the times of kernels; null: none do. On a CPU device, whose work is done when a call
 // returns, events and host tell the same.

@@ -15,6 +15,7 @@
 #include "core/log.h"
 #include "core/progress_line.h"
 #include "core/text.h"
+#include "core/thread_time.h"
 #include "device/cpu_threads.h"
 #include "optim/optimizer.h"
 #include "pipeline/failure.h"
@@ -36,8 +37,9 @@ using Part = LayerBench::Part;
 constexpr std::int64_t kFewSamples = 16;
 
 // Where this thread does all the work, its own processor time: others that take the core in between do not count.
-bool works_alone(const Workload& workload) {
-  return workload.device.kind == device::DeviceKind::kCpu && workload.threads == 1;
+Clock clock_of(const Workload& workload) {
+  const bool works_alone = workload.device.kind == device::DeviceKind::kCpu && workload.threads == 1;
+  return works_alone ? thread_time_ns : now_ns;
 }
 
 // Names, and the bytes of what has a size of its own.
@@ -157,7 +159,7 @@ std::unique_ptr<cupti::Session> start_session(const Workload& workload, const La
 std::unique_ptr<LayerTimer> make_timer(LayerBench& bench, const Workload& workload, const LayerMeasurement& what) {
   auto session = start_session(workload, what);
   if (workload.device.kind == device::DeviceKind::kCuda) return make_replay_timer(bench, std::move(session));
-  return make_clock_timer(bench, works_alone(workload));
+  return make_clock_timer(bench, clock_of(workload));
 }
 
 std::vector<MeasuredLayer> measure_on_this_thread(const Workload& workload, LayerMeasurement what) {

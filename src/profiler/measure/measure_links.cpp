@@ -20,8 +20,8 @@ namespace {
 // Two stages' threads that pass one activation back and forth.
 class PingPong {
  public:
-  PingPong(device::Device here, device::Device there, int cpu_threads)
-      : here_(here), there_(there), cpu_threads_(cpu_threads) {}
+  PingPong(device::Device here, device::Device there, int cpu_threads, const Clock& clock)
+      : here_(here), there_(there), cpu_threads_(cpu_threads), clock_(clock) {}
 
   [[nodiscard]] std::vector<TimeAtSize> measure(const std::vector<std::uint64_t>& sizes) {
     std::exception_ptr partner_failure;
@@ -63,18 +63,19 @@ class PingPong {
     const at::Tensor tensor =
         at::zeros({static_cast<std::int64_t>(bytes)}, at::TensorOptions(at::kByte).device(device::torch_device(here_)));
     stream.synchronize();
-    const Nanoseconds begin = now_ns();
+    const Nanoseconds begin = clock_();
     forth_.put(kOnlyMessage, {tensor, stream.record()});
     const auto message = back_.take(kOnlyMessage);
     if (!message) return 0;  // the partner has failed and says why
     const at::Tensor returned = device::transfer(message->tensor, message->ready, stream);
     stream.synchronize();
-    return to_s(now_ns() - begin) / 2;
+    return to_s(clock_() - begin) / 2;
   }
 
   device::Device here_;
   device::Device there_;
   int cpu_threads_;
+  const Clock& clock_;
   pipeline::Mailbox<Message> forth_;
   pipeline::Mailbox<Message> back_;
 };
@@ -108,13 +109,14 @@ double time_sum(const ReplicaGroup& group, const std::shared_ptr<comm::Communica
 }  // namespace
 
 std::vector<profiler::StageLink> measure_stage_links(const std::vector<device::Device>& devices,
-                                                     const std::vector<int>& owners, int cpu_threads) {
+                                                     const std::vector<int>& owners, int cpu_threads,
+                                                     const Clock& clock) {
   constexpr std::uint64_t kLargestBytes = std::uint64_t{16} << 20;
   std::vector<profiler::StageLink> links;
   for (int stage = 0; stage + 1 < static_cast<int>(owners.size()); ++stage) {
     if (owners[stage] == owners[stage + 1]) continue;
     const device::Device from = devices[owners[stage]], to = devices[owners[stage + 1]];
-    LinkCost cost = profiler::fit_link(PingPong(from, to, cpu_threads).measure(sizes_up_to(kLargestBytes)));
+    LinkCost cost = profiler::fit_link(PingPong(from, to, cpu_threads, clock).measure(sizes_up_to(kLargestBytes)));
     if (device::same_memory(from, to)) cost.bytes_per_s.reset();
     links.push_back({stage, stage + 1, device::to_string(from), device::to_string(to), cost});
   }

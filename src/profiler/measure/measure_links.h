@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "comm/processes.h"
+#include "core/clock.h"
 #include "device/device.h"
 #include "profiler/layer_profile.h"
 
@@ -28,9 +29,10 @@ struct ReplicaGroup {
 
 // Each border of a replica on `devices`, of which number owners[stage] runs a stage: half the time in which an
 // activation goes to the next stage's thread and back, through the executor's channels and device::transfer(). In the
-// same memory nothing is copied: there is then no bandwidth.
+// same memory nothing is copied: there is then no bandwidth. clock: read by one thread at a time.
 [[nodiscard]] std::vector<profiler::StageLink> measure_stage_links(const std::vector<device::Device>& devices,
-                                                                   const std::vector<int>& owners, int cpu_threads);
+                                                                   const std::vector<int>& owners, int cpu_threads,
+                                                                   const Clock& clock = now_ns);
 
 // The sum of one bucket over all replicas, through the reducer, from when all of them have their share.
 // `largest_bytes`: of a bucket. Nothing with one replica. Every process takes part; the answer is this process's own.

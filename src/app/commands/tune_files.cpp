@@ -1,0 +1,80 @@
+#include "app/commands/tune_files.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "profiler/layer_profile.h"
+#include "storage/files.h"
+
+namespace sluice::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "tuned.toml" -> "tuned.profile.json"; of other numbers of threads than the chosen plan's "tuned.profile.2-threads.json".
+fs::path profile_file(fs::path out, int other_threads = 0) {
+  const std::string threads = concat(".", other_threads, other_threads == 1 ? "-thread" : "-threads");
+  return out.replace_extension(concat(".profile", other_threads > 0 ? threads : "", ".json"));
+}
+
+bool is_taken(const fs::path& file) {
+  std::error_code ignored;
+  return fs::exists(file, ignored) && !profiler::is_profile(file);
+}
+
+// As a shell reads it as one word.
+std::string shell_word(const std::string& text) {
+  const auto is_plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("_./:=@%+,-").find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::ranges::all_of(text, is_plain)) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
+void write_profiles(const train::TuneResult& result, const fs::path& out, TuneFiles& files) {
+  for (const profiler::LayerProfile& profile : result.measured_profiles) {
+    const bool is_own = &profile == &result.measured_profiles.front();
+    const fs::path file = is_own ? profile_file(out) : profile_file(out, profile.fingerprint.threads_per_device);
+    if (!is_own && is_taken(file)) {
+      log_warning(concat(file.string(), " is no profile of sluice and stays: the one of ",
+                         profile.fingerprint.threads_per_device, " threads a device is not written"));
+      continue;
+    }
+    std::error_code ignored;
+    if (fs::exists(file, ignored)) files.replaced.push_back(file.string());
+    storage::write_text_atomically(file, profiler::to_json_text(profile));
+    files.profiles.push_back(file.string());
+  }
+}
+
+}  // namespace
+
+void check_tune_files(const fs::path& out, const std::vector<fs::path>& inputs, bool measures) {
+  storage::check_output("--out", out, inputs);
+  if (!measures) return;
+  const fs::path profile = profile_file(out);
+  storage::check_output("the profile beside --out,", profile, inputs);
+  if (is_taken(profile))
+    throw ConfigError(concat(profile.string(), ", where tune writes the profile that it measures, is no profile of "
+                             "sluice; move it away, give another --out, or give --profile"));
+}
+
+TuneFiles write_tune_files(const train::TuneResult& result, const fs::path& out, const std::string& config_file) {
+  TuneFiles files{.out = out.string()};
+  write_profiles(result, out, files);
+  const bool has_other_batch = result.batch && result.batch->changes();
+  const std::string first_line = concat("# ", config_file, ", with the plan",
+                                        has_other_batch ? ", the global batch and its learning rate" : "",
+                                        " that sluice tune found", result.is_verified ? "" : kNotVerified, "\n\n");
+  storage::write_text_atomically(out, concat(first_line, config::to_toml(result.tuned)));
+  const std::string profile = files.profiles.empty() ? result.profile_file.string() : files.profiles.front();
+  files.simulate = concat("sluice simulate ", shell_word(files.out), " --profile ", shell_word(profile));
+  return files;
+}
+
+}  // namespace sluice::app

@@ -1,0 +1,54 @@
+#include "train/configured_plan.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "train/profile_overheads.h"
+#include "train/setup.h"
+#include "train/what_if.h"
+
+namespace sluice::train {
+namespace {
+
+// "device 1 needs 31.2 GiB of 24.0 GiB"; empty: all have room.
+std::string what_does_not_fit(const WhatIf& answer) {
+  if (answer.memory_limit == 0 || answer.device_bytes.empty()) return "";
+  const auto most = std::ranges::max_element(answer.device_bytes);
+  if (*most <= answer.memory_limit) return "";
+  return concat("device ", most - answer.device_bytes.begin(), " needs ", human_bytes(*most), " of ",
+                human_bytes(answer.memory_limit));
+}
+
+ConfiguredPlan without_prediction(std::string why) { return {.predicted = {}, .not_predicted = std::move(why)}; }
+
+}  // namespace
+
+ConfiguredPlan predict_configured(const config::Config& config, const profiler::Profiles& profiles) {
+  if (chunks_are_open(config)) return without_prediction("pipeline.chunks = \"auto\" is decided when it runs");
+  const profiler::LayerProfile& profile = profiles.of_places(config.pipeline.stages * config.replicas.local);
+  const int threads = threads_of_device(config, profile);
+  if (is_of_cpu(profile) && profile.fingerprint.threads_per_device != threads)
+    return without_prediction(concat("no profile is of ", counted(threads, "thread"), " a device"));
+  try {
+    WhatIf answer = what_if(config, profile);
+    if (std::string why = what_does_not_fit(answer); !why.empty()) return without_prediction(std::move(why));
+    return {.predicted = tune::Candidate{.plan = std::move(answer.plan),
+                                         .step = std::move(answer.step),
+                                         .samples_per_s = answer.samples_per_s,
+                                         .device_bytes = std::move(answer.device_bytes)}};
+  } catch (const ConfigError& error) {
+    return without_prediction(error.what());
+  }
+}
+
+bool is_same_plan(Plan one, Plan other) {
+  for (Plan* const plan : {&one, &other})
+    if (!plan->recompute_any()) plan->recompute.clear();
+  return one == other;
+}
+
+}  // namespace sluice::train

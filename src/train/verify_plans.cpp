@@ -1,0 +1,109 @@
+#include "train/verify_plans.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "train/plan_settings.h"
+
+namespace sluice::train {
+namespace {
+
+constexpr double kMostTimesLonger = 4;  // than expected: then a run hangs
+constexpr Measuring kHow{};
+constexpr int kSteps = kHow.warm_up + kHow.steps;
+
+std::vector<tune::PlanRun> runs_of(const std::vector<VerifiedPlan>& verified) {
+  std::vector<tune::PlanRun> runs;
+  for (const VerifiedPlan& one : verified) runs.push_back(one.as_run());
+  return runs;
+}
+
+std::string too_long(double expected_s, double left_s) {
+  return concat("it would take about ", human_duration(expected_s), ", and ", human_duration(left_s),
+                " of --budget are left");
+}
+
+}  // namespace
+
+config::Config with_plan(config::Config config, const Plan& plan, int threads) {
+  config.pipeline.stages = plan.devices();
+  config.pipeline.virtual_stages = plan.virtual_stages;
+  config.pipeline.chunks = plan.chunks;
+  config.pipeline.schedule = plan.schedule;
+  config.pipeline.partition = plan.partition.layers_per_stage;
+  config.pipeline.recompute = recompute_choice(plan);
+  config.replicas.local = plan.replicas;
+  config.train.micro_batch = 0;
+  if (threads > 0) config.device.threads = threads;
+  return config;
+}
+
+void PlanRuns::run_best(const std::vector<tune::Candidate>& best, int most) {
+  while (std::ssize(done_) < most) {
+    const tune::Candidate* const candidate = tune::next_to_run(best, runs_of(done_));
+    if (candidate == nullptr) break;
+    const double expected = expected_s(*candidate), left = budget_.left();
+    const std::string which = concat("plan ", done_.size() + 1, " of ", std::min<std::size_t>(most, best.size()));
+    if (expected > left) {
+      leave_out(concat(which, " is not run: ", too_long(expected, left)));
+      break;
+    }
+    log_info(concat("running ", which, ": predicted ", fixed(candidate->step.seconds * 1e3, 1), " ms a step"));
+    const double limit = std::min(left, kMostTimesLonger * expected);
+    const MeasuredSteps measured = measure(config_, *candidate, limit);
+    if (measured.timed_out && limit == left) {
+      leave_out(concat(which, " was not done when --budget was over, after ", human_duration(left)));
+      break;
+    }
+    if (!measured.failure.empty()) log_warning(concat("the plan does not run: ", measured.failure));
+    done_.push_back({*candidate, measured});
+  }
+}
+
+void PlanRuns::run_configured(const config::Config& configured, ConfiguredPlan& plan) {
+  if (!plan.predicted || done_.empty()) return;
+  const auto same = std::ranges::find_if(
+      done_, [&](const VerifiedPlan& one) { return is_same_plan(one.predicted.plan, plan.predicted->plan); });
+  if (same != done_.end()) {
+    plan.measured = same->measured;
+    return;
+  }
+  const double expected = expected_s(*plan.predicted), left = budget_.left();
+  if (expected > left) {
+    plan.not_run = too_long(expected, left);
+    return;
+  }
+  log_info(
+      concat("running the plan as configured: predicted ", fixed(plan.predicted->step.seconds * 1e3, 1), " ms a step"));
+  const double limit = std::min(left, kMostTimesLonger * expected);
+  const MeasuredSteps measured = measure(configured, *plan.predicted, limit);
+  if (measured.timed_out && limit == left)
+    plan.not_run = concat("it was not done when --budget was over, after ", human_duration(left));
+  else
+    plan.measured = measured;
+}
+
+double PlanRuns::expected_s(const tune::Candidate& candidate) const {
+  return start_s_ + kSteps * candidate.step.seconds;
+}
+
+MeasuredSteps PlanRuns::measure(const config::Config& config, const tune::Candidate& candidate, double limit_s) {
+  const int places = candidate.plan.devices() * candidate.plan.replicas;
+  const int threads = on_cpu(config) ? profiles_.threads_of(places) : 0;
+  Measuring how = kHow;
+  how.limit_s = limit_s;
+  const double begin = budget_.used();
+  MeasuredSteps measured = measure_steps(with_plan(config, candidate.plan, threads), how);
+  if (measured.failure.empty()) start_s_ = std::max(0.0, budget_.used() - begin - kSteps * candidate.step.seconds);
+  return measured;
+}
+
+void PlanRuns::leave_out(std::string sentence) {
+  log_warning(sentence);
+  left_out_ = std::move(sentence);
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,62 @@
+// verify_plans: short real runs of the plans that `sluice tune` found best, and of the plan as configured, one after the
+// other, each in a child process (measured_plan.h), as long as the budget lasts. Not here: which plan is next
+// (tune/choose_run.h), what is chosen (tuning.h). Threads: one. Errors: those of measure_steps().
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/config.h"
+#include "train/configured_plan.h"
+#include "train/measured_plan.h"
+#include "train/tune_profiles.h"
+#include "tune/budget.h"
+#include "tune/choose_run.h"
+#include "tune/plan_search.h"
+
+namespace sluice::train {
+
+struct VerifiedPlan {
+  tune::Candidate predicted;
+  MeasuredSteps measured;
+
+  [[nodiscard]] bool ran() const { return measured.failure.empty(); }
+  [[nodiscard]] double error() const { return predicted.step.seconds / measured.step_s - 1; }
+  [[nodiscard]] tune::PlanRun as_run() const { return {predicted, ran(), measured.step_s, measured.error}; }
+};
+
+// The configuration with this plan. threads: a device; 0: as configured.
+[[nodiscard]] config::Config with_plan(config::Config config, const Plan& plan, int threads);
+
+class PlanRuns {
+ public:
+  // config: but for its plan. Both others outlive this.
+  PlanRuns(config::Config config, const Profiles& profiles, const tune::Budget& budget)
+      : config_(std::move(config)), profiles_(profiles), budget_(budget) {}
+
+  // So many of the best, or as many as the budget is enough for.
+  void run_best(const std::vector<tune::Candidate>& best, int most);
+  // What the configured plan takes, where it is predicted, something is there to compare it with, and the budget is
+  // enough: it may have run as one of the best. Else ConfiguredPlan::not_run says why.
+  void run_configured(const config::Config& configured, ConfiguredPlan& plan);
+
+  [[nodiscard]] const std::vector<VerifiedPlan>& done() const { return done_; }  // of the best, as they ran
+  [[nodiscard]] const std::string& left_out() const { return left_out_; }        // why not all that were asked for ran
+
+ private:
+  [[nodiscard]] double expected_s(const tune::Candidate& candidate) const;
+  [[nodiscard]] MeasuredSteps measure(const config::Config& config, const tune::Candidate& candidate, double limit_s);
+  void leave_out(std::string sentence);
+
+  config::Config config_;
+  const Profiles& profiles_;
+  const tune::Budget& budget_;
+  std::vector<VerifiedPlan> done_;
+  std::string left_out_;
+  double start_s_ = kStart_s;
+
+  static constexpr double kStart_s = 5;  // of a run besides its steps, where none has told
+};
+
+}  // namespace sluice::train
