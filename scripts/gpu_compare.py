@@ -5,10 +5,9 @@ usage: scripts/gpu_compare.py MODEL DIR
        scripts/gpu_compare.py --list
 
 The sides take turns: a run of `sluice train` into DIR, then so many steps of each peer, ROUNDS times; medians and ratios.
-All train fp32 with the number formats that LibTorch has by itself (scripts/gpu_measure.py formats), SGD with momentum, and
-the same model: the mean over the wall time of the steps, ours without its wait for data, the peers' on one batch that lies
-on the GPU. MFU counts the model's own
-operations (docs/profiling.md) by the GPU's peak for TF32.
+All train fp32 with TF32 in products and convolutions (device.tf32), SGD with momentum, and the same model: the mean over
+the wall time of the steps, ours without its wait for data, the peers' on one batch that lies on the GPU. MFU counts the
+model's own operations (docs/profiling.md) by the GPU's peak for TF32.
 Exit codes: 0 done, 2 bad usage, 70 a side failed.
 """
 

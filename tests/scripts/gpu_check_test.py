@@ -8,14 +8,14 @@ import unittest
 from script_copy import REPOSITORY, ScriptCopy
 
 TESTS = ("device/device_test", "data/data_feature_cache_test", "engine/engine_cuda_parity_test", "train/train_layer_timer_test",
-         "comm/comm_test")
+         "comm/comm_test", "nn/nn_cuda_test")
 PAGE = (REPOSITORY / "docs" / "gpu.md").read_text(encoding="utf-8")
 # The helpers that need PyTorch or files of runs; the script that records is the real one.
 PYTHON = r"""case "$*" in
   *gpu_record.py*) exec /usr/bin/env -S python3 "$@" ;;
   *--list*) printf 'small\nlarge\n' ;;
   *'import glob'*) echo /nowhere ;;
-  *'gpu_measure.py formats'*) echo 'result: TF32 | as LibTorch has it' ;;
+  *'gpu_measure.py formats'*) echo 'result: with TF32 | without' ;;
   *) echo 'result: measured' ;;
 esac
 """
@@ -62,7 +62,7 @@ class GpuCheckTest(unittest.TestCase):
         of_part = {part: set() for part in ("right", "shape", "costs")}
         for row in self.results():
             of_part[row.split(" | ")[3]].add(row.split("`")[1])
-        self.assertEqual({part: len(checks) for part, checks in of_part.items()}, {"right": 23, "shape": 5, "costs": 6})
+        self.assertEqual({part: len(checks) for part, checks in of_part.items()}, {"right": 27, "shape": 6, "costs": 6})
         self.assertEqual(set(everything), set().union(*of_part.values()))
         real = {name.replace("speed_small", "speed_resnet18").replace("speed_large", "speed_vit_b16") for name in everything}
         table = PAGE.split("## Results")[0]
@@ -86,7 +86,7 @@ class GpuCheckTest(unittest.TestCase):
     def test_a_file_that_was_brought_back_is_recorded(self):
         self.check("right")
         results = "\n".join(self.results())
-        self.assertIn("TF32 / as LibTorch has it", results, "a column's border is no text")
+        self.assertIn("with TF32 / without", results, "a column's border is no text")
         recorded = self.page()
         self.copy.write("docs/gpu.md", PAGE)
         self.copy.write("brought.md", results + "\n")
