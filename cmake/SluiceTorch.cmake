@@ -1,5 +1,5 @@
 # LibTorch from the project's own .venv. Result: target sluice_torch, target sluice_torch_pch (shared precompiled header),
-# SLUICE_WITH_CUDA, SLUICE_TORCH_VERSION.
+# SLUICE_WITH_CUDA, SLUICE_WITH_KERNELS (nvcc compiles, so that src/nn/cuda has its GPU kernels), SLUICE_TORCH_VERSION.
 include(SluiceTorchTargets)
 
 set(SLUICE_TORCH_ROOT "" CACHE PATH "The torch package directory; default: the one of Python3_EXECUTABLE")
@@ -16,19 +16,22 @@ endif()
 
 sluice_torch_target(sluice_torch ${SLUICE_TORCH_ROOT})
 
-# CUDA: host-side calls only, so the toolkit's headers are enough to compile; the libraries come with the torch package.
+# CUDA: outside src/nn/cuda host-side calls only, for which the toolkit's headers are enough; the libraries come with the
+# torch package.
 set(SLUICE_WITH_CUDA OFF)
+set(SLUICE_WITH_KERNELS OFF)
 if(NOT SLUICE_CUDA STREQUAL "OFF")
   find_package(CUDAToolkit QUIET)
   if(CUDAToolkit_FOUND AND EXISTS ${SLUICE_TORCH_ROOT}/lib/libtorch_cuda.so)
     set(SLUICE_WITH_CUDA ON)
     sluice_torch_cuda_target(sluice_torch_cuda sluice_torch)
+    include(SluiceCuda)
   elseif(SLUICE_CUDA STREQUAL "ON")
     message(FATAL_ERROR "SLUICE_CUDA=ON, but no CUDA toolkit was found (nvcc or CUDAToolkit_ROOT) or the torch package has no CUDA libraries")
   endif()
 endif()
 sluice_torch_version(SLUICE_TORCH_VERSION ${SLUICE_TORCH_ROOT})
-message(STATUS "Sluice: torch at ${SLUICE_TORCH_ROOT}, CUDA ${SLUICE_WITH_CUDA}")
+message(STATUS "Sluice: torch at ${SLUICE_TORCH_ROOT}, CUDA ${SLUICE_WITH_CUDA}, GPU kernels ${SLUICE_WITH_KERNELS}")
 
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_pch.cpp CONTENT "// carries the precompiled header\n" @ONLY)
 add_library(sluice_torch_pch STATIC ${CMAKE_BINARY_DIR}/torch_pch.cpp)

@@ -95,7 +95,7 @@ class ConvNextBlock : public nn::RegisteredLayer {
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
     const at::Tensor pixels = norm_(depthwise_(x, context).permute({0, 2, 3, 1}));
-    const at::Tensor mixed = output_(nn::gelu(hidden_(pixels, context)), context) * scale_.value.flatten();
+    const at::Tensor mixed = output_(nn::linear_gelu(pixels, hidden_, context), context) * scale_.value.flatten();
     return x + kept(mixed.permute({0, 3, 1, 2}), context);
   }
 

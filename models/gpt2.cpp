@@ -113,7 +113,7 @@ class Gpt2MlpHalf : public nn::RegisteredLayer {
                 nn::WeightLayout::kInOut) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
-    const at::Tensor hidden = nn::gelu_tanh(hidden_(norm_(x), context));
+    const at::Tensor hidden = nn::linear_gelu(norm_(x), hidden_, context, nn::GeluForm::kTanh);
     return x + nn::dropout(output_(hidden, context), dropout_, place_, context);
   }
 

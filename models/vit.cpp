@@ -133,7 +133,7 @@ class VitMlpHalf : public nn::RegisteredLayer {
         norm_(registry_, block + ".layernorm_after", options.size.width, kVitEpsilon) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
-    const at::Tensor hidden = nn::gelu(intermediate_(norm_(x), context));
+    const at::Tensor hidden = nn::linear_gelu(norm_(x), intermediate_, context);
     return x + nn::dropout(output_(hidden, context), dropout_, place_, context);
   }
 

@@ -49,6 +49,7 @@ MAY_INCLUDE |= OPEN
 
 TORCH_FREE = {"core", "config", "pipeline/schedule", "profiler", "freeze", "ps/policy", "tune"}
 CUDA_ALLOWED = {"device", "comm", "profiler"}
+KERNELS, KERNEL_SUFFIXES = "src/nn/cuda/", {".cu", ".cuh"}  # the one folder of what nvcc compiles
 
 SOURCE_FOLDERS = ("src", "models", "tests", "bench")
 PROGRAMS = {"tests", "bench"}  # nothing includes them, so they may include what lies beside a file by its bare name
@@ -98,6 +99,8 @@ def file_defects(path, relative):
     if includer is None:
         yield 1, f"the folder of {relative} is not in the table of scripts/check_includes.py"
         return
+    if path.suffix in KERNEL_SUFFIXES and not relative.startswith(KERNELS):
+        yield 1, f"GPU kernels lie in {KERNELS} only"
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         include = INCLUDE.match(line)
         what = include_defect(includer, *include.groups()) if include else ""

@@ -4,7 +4,8 @@
 usage: scripts/clang_commands.py BUILD/compile_commands.json OUT_DIR
 
 GCC's precompiled header cannot be read by clang, so its forced include goes (every file includes what it uses), and
-so do the flags that clang does not know. Where several files are compiled as one unit, each gets a command of its own.
+so do the flags that clang does not know. Where several files are compiled as one unit, each gets a command of its own. What
+nvcc compiles is left out.
 Exit code: 0 done, 2 a file cannot be read.
 """
 
@@ -47,7 +48,8 @@ def main():
         return 2
     source = pathlib.Path(sys.argv[1])
     try:
-        entries = [one for entry in json.loads(source.read_text(encoding="utf-8")) for one in commands_of_files(entry)]
+        entries = [one for entry in json.loads(source.read_text(encoding="utf-8")) if not entry["file"].endswith(".cu")
+                   for one in commands_of_files(entry)]
     except (OSError, ValueError) as error:
         print(f"clang_commands.py: cannot read {source} ({error}): run scripts/bootstrap.sh first", file=sys.stderr)
         return 2

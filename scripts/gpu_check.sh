@@ -186,6 +186,7 @@ part_right() {
   check transfer 60 "$tests/device/device_test" --gtest_filter='*Gpu*'
   check features 60 "$tests/data/data_feature_cache_test" --gtest_filter='*Gpu*'
   check parity 120 "$tests/engine/engine_cuda_parity_test"
+  check kernels_nn 120 "$tests/nn/nn_cuda_test"
   check layer_times 90 "$tests/train/train_layer_timer_test" --gtest_filter='*Gpu*'
   check number_formats 60 "${measure[@]}" formats
   check nccl_one 60 "$tests/comm/comm_test" --gtest_filter='*ByNccl'
@@ -215,6 +216,10 @@ part_right() {
   local smallest='*toy_cnn_2stages_2replicas'
   by_function sanitizer_memory 150 sanitized memcheck "$tests/engine/engine_cuda_parity_test" --gtest_filter="$smallest"
   by_function sanitizer_races 150 sanitized racecheck "$tests/engine/engine_cuda_parity_test" --gtest_filter="$smallest"
+  local kernels='NnCuda.*-*AttentionDrops*:*Repeats*' tool # our own kernels; those of LibTorch are not ours to check
+  for tool in memcheck racecheck initcheck; do
+    by_function "kernels_$tool" 100 sanitized "$tool" "$tests/nn/nn_cuda_test" --gtest_filter="$kernels"
+  done
 }
 
 part_shape() {
@@ -222,6 +227,7 @@ part_shape() {
   check copies 60 "${measure[@]}" copies
   check train_kernels 90 "${train[@]}" "${on_gpu[@]}" "${large[@]}" --run-dir "$work/run_kernels" --set 'profile.level="cupti"'
   check_of train_kernels kernels 10 "${measure[@]}" kernels "$work/run_kernels"
+  check attention_rates 60 "${measure[@]}" attention
   check recording 250 "${measure[@]}" recording "$work/recording" "${train[@]}" "${on_gpu[@]}" "${large[@]}"
 }
 

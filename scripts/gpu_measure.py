@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The parts of scripts/gpu_check.sh that measure with PyTorch or read what a run has written.
 
-usage: scripts/gpu_measure.py formats                  which number formats fp32 products and convolutions use, and their error
+usage: scripts/gpu_measure.py formats                  the error of fp32 products and convolutions with device.tf32 and without
                               rates                    matrix products of ViT-B/16, TFLOP/s
+                              attention                each of LibTorch's kernels for attention, forward and backward
                               copies                   bandwidth between host and GPU and within it
                               kernels RUN              the longest kernels of a run and how much of a step the GPU was idle
                               recording DIR TRAIN...   what profile.level costs: the training command at each level in turn
@@ -33,6 +34,7 @@ TOKENS, WIDTH, HIDDEN = 64 * 197, 768, 3072  # of ViT-B/16 at 224 pixels, 64 ima
 PRODUCTS = {"query, key, value": (TOKENS, 3 * WIDTH, WIDTH), "attention output": (TOKENS, WIDTH, WIDTH),
             "MLP in": (TOKENS, HIDDEN, WIDTH), "MLP out": (TOKENS, WIDTH, HIDDEN)}
 COPY_BYTES = 256 << 20
+ATTENTIONS = {"ViT-B/16": (197, 12, False), "ViT-L/16": (197, 16, False), "GPT-2": (1024, 12, True)}  # tokens, heads, causal
 FORMAT_ERRORS = {True: 1e-2, False: 1e-5}  # the largest with and without TF32
 WARNING = re.compile("warning", re.IGNORECASE)
 
@@ -158,7 +160,6 @@ def seconds_of(torch, call):
 def formats():
     """TF32 rounds factors to 10 bits: an error near 1e-3 of a product, where fp32 has 1e-6."""
     import torch  # pylint: disable=import-outside-toplevel
-    flags = {"products": torch.backends.cuda.matmul.allow_tf32, "convolutions": torch.backends.cudnn.allow_tf32}
     for name in ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"):
         print(f"{name}={os.environ.get(name, '(not set)')}")
     torch.manual_seed(0)
@@ -166,14 +167,16 @@ def formats():
     image, filters = torch.randn(16, 64, 32, 32, device="cuda"), torch.randn(64, 64, 3, 3, device="cuda")
     exact = {"products": a.double() @ b.double(),
              "convolutions": torch.nn.functional.conv2d(image.double(), filters.double(), padding=1)}
-    plain = {"products": a @ b, "convolutions": torch.nn.functional.conv2d(image, filters, padding=1)}
     parts = []
-    for what, value in plain.items():
-        error = ((value.double() - exact[what]).norm() / exact[what].norm()).item()
-        parts.append(f"{what}: TF32 {'allowed' if flags[what] else 'not allowed'}, error {error:.1e}")
-        if not error <= FORMAT_ERRORS[flags[what]]:  # not a number fails, too
-            raise NotAsItShould("; ".join(parts) + f", which is not that of {'TF32' if flags[what] else 'fp32'}")
-    return "; ".join(parts) + " (LibTorch's own settings, which our programs leave as they are)"
+    for allowed in (True, False):
+        # What device.tf32 sets (src/train/setup.cpp).
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
+        plain = {"products": a @ b, "convolutions": torch.nn.functional.conv2d(image, filters, padding=1)}
+        errors = {what: ((value.double() - exact[what]).norm() / exact[what].norm()).item() for what, value in plain.items()}
+        parts.append(f"device.tf32 = {str(allowed).lower()}: " + ", ".join(f"{what} {error:.1e}" for what, error in errors.items()))
+        if not max(errors.values()) <= FORMAT_ERRORS[allowed]:  # not a number fails, too
+            raise NotAsItShould("; ".join(parts) + f", which is not the error of {'TF32' if allowed else 'fp32'}")
+    return "; ".join(parts)
 
 
 def rates():
@@ -188,6 +191,28 @@ def rates():
             print(f"{name}  {what:18} [{rows}, {inner}] x [{inner}, {columns}]  {rate:7.1f} TFLOP/s")
             best.setdefault(name, []).append(rate)
     return ", ".join(f"{name} {min(values):.0f} to {max(values):.0f} TFLOP/s" for name, values in best.items())
+
+
+def attention():
+    """Which of them should come first in src/nn/attention.h."""
+    import torch  # pylint: disable=import-outside-toplevel
+    from torch.nn.attention import SDPBackend, sdpa_kernel  # pylint: disable=import-outside-toplevel
+    parts = []
+    for model, (tokens, heads, causal) in ATTENTIONS.items():
+        packed = torch.randn(32, tokens, 3, heads, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        query, key, value = packed.permute(2, 0, 3, 1, 4)
+        times = {}
+        for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION", "MATH"):
+            def once(query=query, key=key, value=value, packed=packed, causal=causal):
+                out = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
+                torch.autograd.grad(out.sum(), packed, retain_graph=True)  # of the views that all share
+            try:
+                with sdpa_kernel(getattr(SDPBackend, name)):
+                    times[name.split("_")[0].lower()] = 1e3 * seconds_of(torch, once)
+            except RuntimeError as error:
+                print(f"{model}: {name} cannot be had: {error}")
+        parts.append(f"{model}: " + ", ".join(f"{name} {time:.2f} ms" for name, time in times.items()))
+    return "; ".join(parts) + " (32 samples, bf16)"
 
 
 def copies():
@@ -240,7 +265,7 @@ def warnings(folder):
     return f"{len(found)}" + (": " + "; ".join(found)[:400] if found else "")
 
 
-CHECKS = {"formats": formats, "rates": rates, "copies": copies, "kernels": kernels, "recording": recording, "warnings": warnings,
+CHECKS = {"formats": formats, "rates": rates, "attention": attention, "copies": copies, "kernels": kernels, "recording": recording, "warnings": warnings,
           "memory": lambda file: memory_summary(load(file)), "predicted": lambda file: predicted_summary(load(file))}
 
 

@@ -60,6 +60,10 @@ Keys device_keys() {
       {"device.memory_limit", device<&C::memory_limit>(), between(0, kLargestMemory), "bytes",
        "what the tensors of each device may take, also of a CPU device, as a number or such as \"512MiB\"; a step that "
        "needs more ends the run with exit code 4; 0 = no limit"},
+      {"device.tf32", device<&C::tf32>(), any(), "",
+       "whether GPUs round the factors of fp32 products and convolutions to TF32's 10 bits, which their tensor cores "
+       "multiply about eight times as fast; sums stay fp32. An error near 1e-3 of a product is below that of bf16, in "
+       "which such models train as well; `sluice step`, whose numbers are compared, never does"},
   };
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <mutex>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -146,6 +147,27 @@ bool may_lose_not_finite(at::TensorList operands) {
   });
 }
 
+// The fused kernels that LibTorch may choose from, in the order in which it tries them (attention.h says why).
+void settle_order_on_gpus(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  static std::once_flag is_settled;
+  std::call_once(is_settled, [&] {
+    // Its first choice on Hopper and Blackwell GPUs overwrites the order by one of its own.
+    static_cast<void>(at::_fused_sdp_choice(q, k, v));
+    std::vector<std::int64_t> order;
+    for (const at::SDPBackend backend : kOrderOnGpus) order.push_back(static_cast<std::int64_t>(backend));
+    at::globalContext().setSDPPriorityOrder(order);
+  });
+}
+
+// Without dropout. The fused kernels' gradients are sums by whichever block comes first: not where runs have to repeat.
+at::Tensor attention_on_gpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
+  if (at::globalContext().deterministicAlgorithms()) {
+    return std::get<0>(at::_scaled_dot_product_attention_math(q, k, v, {}, 0.0, causal));
+  }
+  settle_order_on_gpus(q, k, v);
+  return at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal);
+}
+
 // operands: the tensors of which query, key and value are parts.
 at::Tensor plain_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                            at::TensorList operands, const AttentionOptions& options, const ForwardContext& context) {
@@ -159,6 +181,8 @@ at::Tensor plain_attention(const at::Tensor& query, const at::Tensor& key, const
     if (options.causal) scores = scores.masked_fill(later_keys(scores), -std::numeric_limits<double>::infinity());
     const at::Tensor probabilities = at::softmax(scores, -1);
     out = at::matmul(dropout(probabilities, options.dropout, options.place, context), v);
+  } else if (query.is_cuda()) {
+    out = attention_on_gpu(q, k, v, options.causal);
   } else {
     out = at::scaled_dot_product_attention(q, k, v, {}, 0.0, options.causal);
   }

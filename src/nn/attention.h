@@ -3,13 +3,26 @@
 // the packed projection in place and write its gradient packed; they keep the probabilities for backward. Otherwise:
 // ATen; with dropout the plain formula with our keyed mask (scaled_dot_product_attention would draw from the global
 // generator), float64 and what is not finite likewise, else scaled_dot_product_attention.
+// On GPUs scaled_dot_product_attention takes the first of kOrderOnGpus that can run what it is given: flash attention
+// (bfloat16, heads up to 256 wide), cuDNN's (bfloat16), memory-efficient (float32 too), the plain formula. The
+// gradients of the fused ones do not repeat bit for bit, but where LibTorch makes an error of every operator that does
+// not. So with at::Context::deterministicAlgorithms() (train.deterministic) it is always the plain formula, which keeps
+// the probabilities.
 #pragma once
 
+#include <array>
 #include <string_view>
+
+#include <ATen/SDPBackend.h>
 
 #include "nn/layer.h"
 
 namespace sluice::nn {
+
+// For the whole process, from the first attention on a GPU.
+inline constexpr std::array kOrderOnGpus{at::SDPBackend::flash_attention, at::SDPBackend::cudnn_attention,
+                                         at::SDPBackend::efficient_attention, at::SDPBackend::math,
+                                         at::SDPBackend::overrideable};
 
 struct AttentionOptions {
   std::int64_t heads = 1;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "nn/batch_norm_fast.h"
+#include "nn/batch_norm_gpu.h"
 #include "nn/batch_norm_sync.h"
 #include "nn/bfloat16.h"
 
@@ -26,6 +27,7 @@ BatchNormResult batch_norm_training(const at::Tensor& x, const at::Tensor& resid
   if (batch_norm_has_fast_path(x, residual, weight)) {
     return batch_norm_fast(x, residual, weight, bias, epsilon, activation);
   }
+  if (batch_norm_runs_on_gpu(x, weight)) return batch_norm_on_gpu(x, residual, weight, bias, epsilon, activation);
   if (is_bf16(x)) {
     BatchNormResult result = batch_norm_training(
         x.to(at::kFloat), residual.defined() ? residual.to(at::kFloat) : residual, weight, bias, epsilon, activation);

@@ -3,15 +3,34 @@
 #include <cmath>
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "core/check.h"
 #include "core/rng.h"
 #include "nn/bfloat16.h"
+#include "nn/cuda/operations.h"
 #include "nn/own_operator.h"
 #include "nn/parallel.h"
 
 namespace sluice::nn {
 namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+gpu::MaskNumbers mask_numbers(double p, std::string_view place, const ForwardContext& context) {
+  return {.layer_key = derive_key(derive_key(context.seed, hash_name(place)), static_cast<std::uint64_t>(context.step)),
+          .threshold = static_cast<std::uint64_t>(std::llround(p * 0x1.0p32)),
+          .kept = static_cast<float>(1.0 / (1.0 - p))};
+}
+
+// On the device of x, where nobody waits for them to arrive: CUDA has read pageable memory when the call is back.
+at::Tensor ids_for(const at::Tensor& x, const ForwardContext& context) {
+  check(context.sample_ids.defined() && context.sample_ids.numel() == x.size(0) &&
+            context.sample_ids.scalar_type() == at::kLong,
+        "dropout needs ForwardContext::sample_ids, one int64 for each sample of the input");
+  return context.sample_ids.to(x.device(), /*non_blocking=*/true).contiguous();
+}
 
 // Fills the factors of one sample: element i takes word i % 4 of block i / 4.
 void fill_sample(std::uint64_t key, std::uint64_t threshold, float kept, std::int64_t count, float* factors) {
@@ -23,31 +42,60 @@ void fill_sample(std::uint64_t key, std::uint64_t threshold, float kept, std::in
   }
 }
 
+// x times the factors, which are drawn again in backward rather than kept.
+class DropoutOnGpu : public torch::autograd::Function<DropoutOnGpu> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& sample_ids,
+                            const gpu::MaskNumbers& mask) {
+    ctx->save_for_backward({sample_ids});
+    ctx->saved_data["layer_key"] = static_cast<std::int64_t>(mask.layer_key);
+    ctx->saved_data["threshold"] = static_cast<std::int64_t>(mask.threshold);
+    ctx->saved_data["kept"] = static_cast<double>(mask.kept);
+    OwnOperator call("sluice::dropout", {x, sample_ids});
+    const at::Tensor y = gpu::dropout(x, sample_ids, mask);
+    call.made({y});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const at::Tensor sample_ids = ctx->get_saved_variables()[0];
+    const gpu::MaskNumbers mask{.layer_key = static_cast<std::uint64_t>(ctx->saved_data["layer_key"].toInt()),
+                                .threshold = static_cast<std::uint64_t>(ctx->saved_data["threshold"].toInt()),
+                                .kept = static_cast<float>(ctx->saved_data["kept"].toDouble())};
+    OwnOperator call("sluice::dropout_backward", {grads[0], sample_ids});
+    const at::Tensor grad_x = gpu::dropout(grads[0], sample_ids, mask);
+    call.made({grad_x});
+    return {grad_x, {}, {}};
+  }
+};
+
+at::Tensor factors_on_gpu(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context) {
+  const at::Tensor ids = ids_for(x, context);
+  OwnOperator call("sluice::dropout_mask", {ids});
+  const at::Tensor factors = gpu::dropout_factors(x.sizes(), ids, mask_numbers(p, place, context));
+  call.made({factors});
+  return factors;
+}
+
 // 1 / (1 - p) in bfloat16 would be off by up to 0.4 %, always to the same side.
 at::ScalarType factor_type(const at::Tensor& x) { return is_bf16(x) ? at::kFloat : x.scalar_type(); }
 
 }  // namespace
 
 at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context) {
-  const std::int64_t samples = x.size(0);
-  check(context.sample_ids.defined() && context.sample_ids.numel() == samples &&
-            context.sample_ids.scalar_type() == at::kLong,
-        "dropout needs ForwardContext::sample_ids, one int64 for each sample of the input");
-  const at::Tensor ids = context.sample_ids.cpu().contiguous();
+  if (x.is_cuda() && gpu::has_kernels()) return factors_on_gpu(x, p, place, context).to(factor_type(x));
+  const gpu::MaskNumbers numbers = mask_numbers(p, place, context);
+  const at::Tensor ids = ids_for(x, context).cpu();
   const auto* id = ids.const_data_ptr<std::int64_t>();
-  const std::uint64_t layer_key =
-      derive_key(derive_key(context.seed, hash_name(place)), static_cast<std::uint64_t>(context.step));
-  const auto threshold = static_cast<std::uint64_t>(std::llround(p * 0x1.0p32));
-  const auto kept = static_cast<float>(1.0 / (1.0 - p));
-
+  const std::int64_t samples = x.size(0);
   const std::int64_t count = samples == 0 ? 0 : x.numel() / samples;
   OwnOperator call("sluice::dropout_mask", {ids});
   at::Tensor mask = at::empty(x.sizes(), at::kFloat);
   auto* factors = mask.mutable_data_ptr<float>();
   parallel_for(0, samples, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t s = begin; s < end; ++s) {
-      fill_sample(derive_key(layer_key, static_cast<std::uint64_t>(id[s])), threshold, kept, count,
-                  factors + s * count);
+      fill_sample(derive_key(numbers.layer_key, static_cast<std::uint64_t>(id[s])), numbers.threshold, numbers.kept,
+                  count, factors + s * count);
     }
   });
   call.made({mask});
@@ -56,6 +104,7 @@ at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, c
 
 at::Tensor dropout(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context) {
   if (!context.training || p == 0) return x;
+  if (gpu::suits(x)) return DropoutOnGpu::apply(x, ids_for(x, context), mask_numbers(p, place, context));
   return (x * dropout_mask(x, p, place, context)).to(x.scalar_type());
 }
 

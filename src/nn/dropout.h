@@ -1,5 +1,6 @@
 // dropout: masks drawn by Philox under (seed, step, sample, layer), so a sample gets the same mask whatever the
-// micro-batch, the stage, the thread or the schedule, and again when a forward pass is repeated.
+// micro-batch, the stage, the thread or the schedule, and again when a forward pass is repeated. On GPUs a kernel draws
+// the same numbers there (cuda/operations.h), in forward and again in backward; no mask is kept and nothing waits.
 // Not here: torch's global generator; nothing reads it.
 #pragma once
 

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "nn/cuda/operations.h"
 #include "nn/kernel_data.h"
 #include "nn/own_operator.h"
 #include "nn/parallel.h"
@@ -44,11 +45,41 @@ class GeluFunction : public torch::autograd::Function<GeluFunction<T>> {
   }
 };
 
+class BiasGeluOnGpu : public torch::autograd::Function<BiasGeluOnGpu> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& bias, GeluForm form) {
+    ctx->save_for_backward({x, bias});
+    ctx->saved_data["form"] = static_cast<std::int64_t>(form);
+    OwnOperator call("sluice::bias_gelu", {x, bias});
+    const at::Tensor y = gpu::bias_gelu(x, bias, form);
+    call.made({y});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &bias = saved[1];
+    const auto form = static_cast<GeluForm>(ctx->saved_data["form"].toInt());
+    OwnOperator call("sluice::bias_gelu_backward", {grads[0], x, bias});
+    const auto gradients = gpu::bias_gelu_backward(grads[0], x, bias, form, ctx->needs_input_grad(1));
+    call.made({gradients.x, gradients.bias});
+    return {gradients.x, gradients.bias, {}};
+  }
+};
+
 }  // namespace
 
 at::Tensor gelu(const at::Tensor& x) {
   if (!suits_kernels(x)) return at::gelu(x);
   return with_type_of(x, [&](auto number) { return GeluFunction<decltype(number)>::apply(x); });
+}
+
+at::Tensor linear_gelu(const at::Tensor& x, const Linear& linear, const ForwardContext& context, GeluForm form) {
+  if (linear.bias().scalar_type() == at::kFloat && gpu::suits(x)) {
+    return BiasGeluOnGpu::apply(linear.without_bias(x, context), linear.bias(), form);
+  }
+  const at::Tensor y = linear(x, context);
+  return form == GeluForm::kTanh ? nn::gelu_tanh(y) : nn::gelu(y);
 }
 
 }  // namespace sluice::nn

@@ -1,11 +1,16 @@
-// layer_norm: the module that owns weight and bias; the computation is ATen's (an own kernel saved 0.2 % of a ViT step,
-// docs/performance.md), in float32 also where the layer computes in bfloat16, which its answer is rounded to.
+// layer_norm: the module that owns weight and bias, and the computation: in float32 also where the layer computes in
+// bfloat16, which its answer is rounded to. On CPUs and in float64 ATen's (an own kernel saved 0.2 % of a ViT step on
+// CPUs, docs/performance.md). On GPUs in float32 and bfloat16 our own, which reads one type and writes the other, where
+// ATen needs a copy in float32 on either side and keeps it for backward.
 #pragma once
 
-#include "nn/bfloat16.h"
 #include "nn/registry.h"
 
 namespace sluice::nn {
+
+// Over the last dimension of x; the answer is rounded to `type`.
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
+                      at::ScalarType type);
 
 class LayerNorm {
  public:
@@ -17,8 +22,7 @@ class LayerNorm {
         activations_(registry.activations()) {}
 
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const {
-    // ATen's kernels take bfloat16 too, but on the CPU that adds weight gradients up in it, and on GPUs wants one type.
-    return at::layer_norm(in_float(x), {x.size(-1)}, weight_->value, bias_->value, epsilon_).to(activations_);
+    return layer_norm(x, weight_->value, bias_->value, epsilon_, activations_);
   }
 
  private:

@@ -156,6 +156,10 @@ at::Tensor Linear::operator()(const at::Tensor& x, const ForwardContext& context
   return linear(x.to(activations_), {weight_->value}, {bias_->value}, context, layout_);
 }
 
+at::Tensor Linear::without_bias(const at::Tensor& x, const ForwardContext& context) const {
+  return linear(x.to(activations_), {weight_->value}, {}, context, layout_);
+}
+
 at::Tensor linear_packed(const at::Tensor& x, std::span<const Linear* const> layers, const ForwardContext& context) {
   std::vector<at::Tensor> weights, biases;
   for (const Linear* layer : layers) {

@@ -35,6 +35,8 @@ class Linear {
          WeightLayout layout = WeightLayout::kOutIn);
 
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context) const;
+  // For whoever adds the bias himself.
+  [[nodiscard]] at::Tensor without_bias(const at::Tensor& x, const ForwardContext& context) const;
   [[nodiscard]] const at::Tensor& weight() const { return weight_->value; }
   [[nodiscard]] const at::Tensor& bias() const { return bias_->value; }
 

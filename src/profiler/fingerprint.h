@@ -26,6 +26,7 @@ struct Fingerprint {
   std::string libtorch;            // version
   std::string precision;
   std::optional<std::string> winograd;  // train.winograd where it is not "2x2"
+  std::optional<bool> tf32;             // device.tf32 of a GPU in float32
   std::string optimizer;
   std::string batch_norm;
   ModelSpec model;

@@ -27,6 +27,7 @@ void fields(Io& io, Fingerprint& value) {
   io("libtorch", value.libtorch);
   io("precision", value.precision);
   io.if_there("winograd", value.winograd);
+  io.if_there("tf32", value.tf32);
   io("optimizer", value.optimizer);
   io("batch_norm", value.batch_norm);
   for_each_key([&](const std::string& key, auto& member) { io(name_of_model_key(key).c_str(), member); }, value.model);

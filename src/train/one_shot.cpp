@@ -251,7 +251,9 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
           .perplexity = has_perplexity(setup) ? std::optional(std::exp(counts.loss())) : std::nullopt};
 }
 
-double run_single_step(const config::Config& config, const SingleStepOptions& options) {
+double run_single_step(const config::Config& wanted, const SingleStepOptions& options) {
+  config::Config config = wanted;
+  config.device.tf32 = false;  // what it writes is compared with another framework's float32
   storage::check_output(
       "--out", options.out,
       {options.config_file, options.weights, options.batch, config.model.weights, config.pipeline.order});

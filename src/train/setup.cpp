@@ -242,6 +242,8 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
     at::globalContext().setDeterministicFillUninitializedMemory(false);
   }
+  at::globalContext().setAllowTF32CuBLAS(config.device.tf32);  // of GPUs alone; LibTorch's own settings differ
+  at::globalContext().setAllowTF32CuDNN(config.device.tf32);
   const bool of_own_batch = what == SetupFor::kOwnBatch;
   open_data(setup, of_own_batch);
   setup.model =
@@ -310,6 +312,7 @@ measure::Workload workload_of(const Setup& setup) {
           .label_smoothing = setup.config.train.label_smoothing,
           .optimizer = optimizer_options(setup.config),
           .is_deterministic = setup.config.train.deterministic,
+          .tf32 = setup.config.device.tf32,
           .memory_limit = static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes)};
 }
 

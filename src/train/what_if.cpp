@@ -55,6 +55,7 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
   require_same("train.precision", print.precision, config.train.precision);
   require_same("train.optimizer", print.optimizer, config.train.optimizer);
   require_same("pipeline.batch_norm", print.batch_norm, config.pipeline.batch_norm);
+  if (print.tf32) require_same("device.tf32", *print.tf32 ? "true" : "false", config.device.tf32 ? "true" : "false");
   if (!is_of_cpu(profile)) return;
   require_same("train.winograd", print.winograd.value_or("2x2"), config.train.winograd);
   const int threads = threads_of_device(config, profile);

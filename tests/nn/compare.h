@@ -11,10 +11,11 @@ namespace sluice::nn {
 
 using Tensors = std::vector<at::Tensor>;
 
-// |a - b| / max(|b|, tiny), norms in float64.
+// |a - b| / max(|b|, tiny), norms in float64, wherever they lie.
 inline double relative_error(const at::Tensor& a, const at::Tensor& b) {
-  const auto size = b.to(at::kDouble).norm().item<double>();
-  return (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>() / std::max(size, 1e-30);
+  const at::Tensor reference = b.to(at::kCPU, at::kDouble);
+  return (a.to(at::kCPU, at::kDouble) - reference).norm().item<double>() /
+         std::max(reference.norm().item<double>(), 1e-30);
 }
 
 struct Outcome {
@@ -32,7 +33,7 @@ Outcome run_with_gradients(const Function& f, const Tensors& inputs) {
   const at::Tensor y = f(leaves);
   // In float64 whatever y is: rounding the argument of sin would give the two sides different gradients.
   const at::Tensor upstream =
-      at::sin(at::arange(y.numel(), at::kDouble) * 0.7 + 0.3).view(y.sizes()).to(y.scalar_type());
+      at::sin(at::arange(y.numel(), at::kDouble) * 0.7 + 0.3).view(y.sizes()).to(y.device(), y.scalar_type());
   (y * upstream).sum().backward();
   Outcome outcome{y.detach(), {}};
   for (const auto& leaf : leaves) outcome.gradients.push_back(leaf.grad());

@@ -75,6 +75,7 @@ inline LayerProfile example() {
                          .libtorch = "2.11.0",
                          .precision = "fp32",
                          .winograd = "4x4",
+                         .tf32 = true,
                          .optimizer = "adamw",
                          .batch_norm = "micro",
                          .model = {.name = "vit",

@@ -250,6 +250,7 @@ TEST(Fingerprint, EveryFieldChangesTheHash) {
       {"libtorch", [](auto& f) { f.libtorch += "x"; }},
       {"precision", [](auto& f) { f.precision = "fp64"; }},
       {"winograd", [](auto& f) { f.winograd = "none"; }},
+      {"tf32", [](auto& f) { f.tf32 = false; }},
       {"optimizer", [](auto& f) { f.optimizer = "sgd"; }},
       {"batch_norm", [](auto& f) { f.batch_norm = "deferred"; }},
       {"model", [](auto& f) { f.model.name = "mlp"; }},

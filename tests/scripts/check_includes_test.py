@@ -15,6 +15,7 @@ GOOD = {
     "src/profiler/measure/a.cpp": "#include \"profiler/fit.h\"\n#include \"pipeline/stage.h\"\n",
     "src/app/a.cpp": "#include \"train/loop.h\"\n",
     "src/profiler/a.cpp": "#ifdef SLUICE_WITH_CUDA\n#endif\n",
+    "src/nn/cuda/a.cu": "#include \"nn/cuda/grid.cuh\"\n#include <c10/cuda/CUDAException.h>\n",
     "models/a.cpp": "#include \"nn/layer.h\"\n",
     "tests/core/a.cpp": "#include \"support/ranks.h\"\n#include \"helper.h\"\n#include \"app/commands.h\"\n",
     "bench/a.cpp": "#include \"train/loop.h\"\n",
@@ -41,6 +42,9 @@ BAD = {
     "src/device/c.cpp": ("#include <core/error.h>", "is ours"),
     "src/newfolder/a.cpp": ("int x;", "is not in the table"),
     "src/core/c.cpp": ("#if defined(SLUICE_WITH_CUDA)", "CUDA is asked for outside"),
+    "src/optim/a.cu": ("int x;", "GPU kernels lie in src/nn/cuda/ only"),
+    "src/nn/a.cuh": ("int x;", "GPU kernels lie in src/nn/cuda/ only"),
+    "src/nn/cuda/b.cu": ("#ifdef __CUDA_ARCH__", "CUDA is asked for outside"),
     "tests/core/a.cpp": ("#include \"nowhere/ranks.h\"", "names no folder of the table"),
 }
 

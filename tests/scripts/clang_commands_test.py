@@ -24,6 +24,9 @@ class ClangCommandsTest(unittest.TestCase):
         converted = self.convert([{"directory": "build", "file": "src/a.cpp", "command": command}])
         self.assertEqual([entry["command"] for entry in converted], ["c++ -O3 -o a.o -c src/a.cpp"])
 
+    def test_what_nvcc_compiles_is_left_out(self):
+        self.assertEqual(self.convert([{"directory": "build", "file": "src/a.cu", "command": "nvcc -c src/a.cu"}]), [])
+
     def test_each_file_of_a_unit_has_its_command(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "a.dir/Unity"
         folder.mkdir(parents=True)

@@ -8,14 +8,14 @@ import unittest
 from script_copy import REPOSITORY, ScriptCopy
 
 TESTS = ("device/device_test", "data/data_feature_cache_test", "engine/engine_cuda_parity_test", "train/train_layer_timer_test",
-         "comm/comm_test")
+         "comm/comm_test", "nn/nn_cuda_test")
 PAGE = (REPOSITORY / "docs" / "gpu.md").read_text(encoding="utf-8")
 # The helpers that need PyTorch or files of runs; what records, and the list of models, are the real ones.
 PYTHON = r"""case "$*" in
   *gpu_record.py*) exec /usr/bin/env -S python3 "$@" ;;
   *--list*) exec /usr/bin/env -S python3 "$@" ;;
   *'import glob'*) echo /nowhere ;;
-  *'gpu_measure.py formats'*) echo 'result: TF32 | as LibTorch has it' ;;
+  *'gpu_measure.py formats'*) echo 'result: with TF32 | without' ;;
   *) echo 'result: measured' ;;
 esac
 """
@@ -63,7 +63,7 @@ class GpuCheckTest(unittest.TestCase):
         of_part = {part: set() for part in ("right", "shape", "costs")}
         for row in self.results():
             of_part[row.split(" | ")[3]].add(row.split("`")[1])
-        self.assertEqual({part: len(checks) for part, checks in of_part.items()}, {"right": 23, "shape": 5, "costs": 8})
+        self.assertEqual({part: len(checks) for part, checks in of_part.items()}, {"right": 27, "shape": 6, "costs": 8})
         self.assertEqual(set(everything), set().union(*of_part.values()))
         table = PAGE.split("## Results")[0]
         told = {part: set(re.findall(r"^\| `([a-z0-9_]+)` \|", text, re.MULTILINE))
@@ -84,7 +84,7 @@ class GpuCheckTest(unittest.TestCase):
     def test_a_file_that_was_brought_back_is_recorded(self):
         self.check("right")
         results = "\n".join(self.results())
-        self.assertIn("TF32 / as LibTorch has it", results, "a column's border is no text")
+        self.assertIn("with TF32 / without", results, "a column's border is no text")
         recorded = self.page()
         self.copy.write("docs/gpu.md", PAGE)
         self.copy.write("brought.md", results + "\n")

@@ -258,5 +258,20 @@ TEST(FingerprintOf, NamesWinogradWhereItIsNotTheUsual) {
   }
 }
 
+TEST(FingerprintOf, NamesTf32OfAGpuInFloat32Alone) {
+  const auto tf32_of = [](bool on_gpu, const std::string& precision, bool tf32) {
+    const train::Setup setup = setup_of("resnet8", [&](auto& config) {
+      config.train.precision = precision;
+      config.device.tf32 = tf32;
+    });
+    measure::Workload workload = workload_of(setup);
+    if (on_gpu) workload.device = {device::DeviceKind::kCuda, 0};
+    return measure::fingerprint_of(workload, "9.9").tf32;
+  };
+  for (const bool tf32 : {true, false}) EXPECT_EQ(tf32_of(true, "fp32", tf32), std::optional(tf32));
+  for (const char* precision : {"fp32", "fp64", "bf16"}) EXPECT_EQ(tf32_of(false, precision, true), std::nullopt);
+  for (const char* precision : {"fp64", "bf16"}) EXPECT_EQ(tf32_of(true, precision, true), std::nullopt);
+}
+
 }  // namespace
 }  // namespace sluice::train

@@ -135,6 +135,23 @@ TEST(StepEqualsTrainInOtherShapes, OfTheModelThePlanAndTheNumbers) {
   check("another seed", [](auto& c) { c.train.seed = 99; });
 }
 
+// What a GPU's products and convolutions would round to; this process may have none.
+TEST(NumberFormats, AreThoseOfTheKeyAndInAStepFloat32) {
+  const auto allowed = [] {
+    return std::pair{at::globalContext().allowTF32CuBLAS(), at::globalContext().allowTF32CuDNN()};
+  };
+  config::Config config = small_run();
+  for (const bool tf32 : {true, false}) {
+    config.device.tf32 = tf32;
+    (void)make_setup(config);
+    EXPECT_EQ(allowed(), std::pair(tf32, tf32));
+  }
+  const sluice::test::TempDir dir;
+  config.device.tf32 = true;
+  (void)after_step(config, dir);
+  EXPECT_EQ(allowed(), std::pair(false, false)) << "its numbers are compared with another framework's";
+}
+
 // The rate of a step is that of the steps done before it.
 TEST(LearningRate, OfStepNIsTheSchedulesAtNMinusOneAlsoAfterAResume) {
   const sluice::test::TempDir dir;

@@ -31,6 +31,13 @@ std::optional<std::string> name_of(nn::Winograd allowed) {
   return std::nullopt;
 }
 
+std::optional<bool> tf32_of(const Workload& workload) {
+  const models::ModelOptions& model = workload.model;
+  const bool matters =
+      workload.device.kind == device::DeviceKind::kCuda && model.dtype == at::kFloat && !model.in_bf16;
+  return matters ? std::optional(workload.tf32) : std::nullopt;
+}
+
 }  // namespace
 
 profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string& version) {
@@ -42,6 +49,7 @@ profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string
                                     .libtorch = TORCH_VERSION,
                                     .precision = precision_of(workload.model),
                                     .winograd = name_of(workload.winograd),
+                                    .tf32 = tf32_of(workload),
                                     .optimizer = optim::name_of(workload.optimizer),
                                     .batch_norm = name_of(workload.batch_norm),
                                     .model = workload.model,

@@ -23,6 +23,7 @@ struct Workload {
   double label_smoothing = 0;
   optim::OptimizerOptions optimizer;
   bool is_deterministic = false;
+  bool tf32 = false;               // of a GPU in float32
   std::uint64_t memory_limit = 0;  // bytes of tensors that a device may hold; 0: no limit
 };
 

@@ -1,0 +1,106 @@
+#include "nn/batch_norm_gpu.h"
+
+#include <array>
+#include <limits>
+
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "nn/bfloat16.h"
+#include "nn/cuda/operations.h"
+#include "nn/own_operator.h"
+
+namespace sluice::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr std::int64_t kMostSamplesOfCudnn = 880'801;  // in training; both bounds are those that LibTorch keeps
+
+bool suits_cudnn(const at::Tensor& x, double epsilon) {
+  const auto& hooks = at::detail::getCUDAHooks();
+  return x.scalar_type() == at::kFloat && at::globalContext().userEnabledCuDNN() && hooks.compiledWithCuDNN() &&
+         epsilon >= hooks.batchnormMinEpsilonCuDNN() && x.size(0) <= kMostSamplesOfCudnn &&
+         x.numel() < std::numeric_limits<std::int32_t>::max();
+}
+
+struct Normalised {
+  at::Tensor y, mean, inverse_deviation, reserve;  // reserve: cuDNN's, for its backward; undefined without it
+  BatchStatistics statistics;
+};
+
+// Running statistics that take in all of the batch are its mean and its unbiased variance.
+Normalised normalise(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
+  constexpr double kAllOfIt = 1;
+  const std::int64_t count = x.numel() / x.size(1);
+  at::Tensor mean = at::zeros_like(weight), variance = at::zeros_like(weight);
+  Normalised result;
+  if (suits_cudnn(x, epsilon)) {
+    std::tie(result.y, result.mean, result.inverse_deviation, result.reserve) =
+        at::cudnn_batch_norm(x, weight, bias, mean, variance, /*training=*/true, kAllOfIt, epsilon);
+  } else {
+    std::tie(result.y, result.mean, result.inverse_deviation) =
+        at::native_batch_norm(x, weight, bias, mean, variance, /*training=*/true, kAllOfIt, epsilon);
+  }
+  variance.mul_(static_cast<double>(count - 1) / static_cast<double>(count));
+  result.statistics = {mean, variance, count};
+  return result;
+}
+
+class BatchNormOnGpu : public torch::autograd::Function<BatchNormOnGpu> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const std::optional<at::Tensor>& residual,
+                            const at::Tensor& weight, const at::Tensor& bias, double epsilon, bool relu,
+                            BatchStatistics* statistics) {
+    const at::MemoryFormat layout = input.suggest_memory_format();
+    const at::Tensor x = input.contiguous(layout);
+    Normalised normalised = normalise(x, weight, bias, epsilon);
+    at::Tensor& y = normalised.y;
+    {
+      const at::Tensor other = residual ? residual->contiguous(layout) : at::Tensor();
+      OwnOperator call("sluice::finish_batch_norm", {y, other});
+      gpu::finish_batch_norm(y, other, normalised.statistics.variance, relu);
+    }
+    ctx->save_for_backward(
+        {x, relu ? y : at::Tensor(), weight, normalised.mean, normalised.inverse_deviation, normalised.reserve});
+    ctx->saved_data["epsilon"] = epsilon;
+    ctx->saved_data["residual"] = residual.has_value();
+    *statistics = std::move(normalised.statistics);
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &y = saved[1], &weight = saved[2], &mean = saved[3], &inverse = saved[4],
+                     &reserve = saved[5];
+    const double epsilon = ctx->saved_data["epsilon"].toDouble();
+    at::Tensor grad = grads[0].contiguous(x.suggest_memory_format());
+    if (y.defined()) grad = at::threshold_backward(grad, y, 0);
+    constexpr std::array<bool, 3> kAll{true, true, true};
+    auto [grad_x, grad_weight, grad_bias] =
+        reserve.defined()
+            ? at::cudnn_batch_norm_backward(x, grad, weight, {}, {}, mean, inverse, epsilon, reserve)
+            : at::native_batch_norm_backward(grad, x, weight, {}, {}, mean, inverse, /*train=*/true, epsilon, kAll);
+    const bool has_residual = ctx->saved_data["residual"].toBool();
+    return {grad_x, has_residual ? grad : at::Tensor(), grad_weight, grad_bias, {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+bool batch_norm_runs_on_gpu(const at::Tensor& x, const at::Tensor& weight) {
+  // Of one number the unbiased variance is infinite.
+  return gpu::suits(x) && x.dim() == 4 && x.numel() > x.size(1) && weight.scalar_type() == at::kFloat;
+}
+
+BatchNormResult batch_norm_on_gpu(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                                  const at::Tensor& bias, double epsilon, Activation activation) {
+  BatchNormResult result;
+  const auto other = residual.defined() ? std::optional<at::Tensor>(residual.to(x.scalar_type())) : std::nullopt;
+  result.y =
+      BatchNormOnGpu::apply(x, other, weight, bias, epsilon, activation == Activation::kRelu, &result.statistics);
+  return result;
+}
+
+}  // namespace sluice::nn

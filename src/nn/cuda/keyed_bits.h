@@ -1,0 +1,57 @@
+// keyed_bits: the numbers of core/rng.h as GPU kernels draw them, for dropout masks. A test holds both to the same
+// bits.
+#pragma once
+
+#include "nn/cuda/device_code.h"
+
+// What Random123 marks its functions with.
+#define R123_CUDA_DEVICE SLUICE_DEVICE
+#include <Random123/philox.h>
+
+#include <cstdint>
+
+namespace sluice::nn::gpu {
+
+constexpr int kWordsInBlock = 4;
+
+struct Block {
+  std::uint32_t words[kWordsInBlock];
+};
+
+// philox() of core/rng.h.
+SLUICE_DEVICE inline Block philox_block(std::uint64_t key, std::uint64_t high, std::uint64_t low) {
+  r123::Philox4x32::ctr_type counter;
+  counter.v[0] = static_cast<std::uint32_t>(low);
+  counter.v[1] = static_cast<std::uint32_t>(low >> 32U);
+  counter.v[2] = static_cast<std::uint32_t>(high);
+  counter.v[3] = static_cast<std::uint32_t>(high >> 32U);
+  r123::Philox4x32::key_type philox_key;
+  philox_key.v[0] = static_cast<std::uint32_t>(key);
+  philox_key.v[1] = static_cast<std::uint32_t>(key >> 32U);
+  const r123::Philox4x32::ctr_type block = r123::Philox4x32{}(counter, philox_key);
+  return {{block.v[0], block.v[1], block.v[2], block.v[3]}};
+}
+
+// derive_key() of core/rng.h.
+SLUICE_DEVICE inline std::uint64_t derived_key(std::uint64_t key, std::uint64_t value) {
+  const Block block = philox_block(key, 0x736c75696365ULL, value);
+  return (static_cast<std::uint64_t>(block.words[1]) << 32U) | block.words[0];
+}
+
+// What one layer's mask is drawn by: element i of a sample is dropped where word i % 4 of block i / 4 under the
+// sample's key is below the threshold, else multiplied by `kept`.
+struct MaskNumbers {
+  std::uint64_t layer_key;
+  std::uint64_t threshold;  // 2^32 times the probability
+  float kept;
+};
+
+SLUICE_DEVICE inline std::uint64_t sample_key(const MaskNumbers& mask, std::int64_t sample) {
+  return derived_key(mask.layer_key, static_cast<std::uint64_t>(sample));
+}
+
+SLUICE_DEVICE inline float mask_factor(const MaskNumbers& mask, std::uint32_t word) {
+  return word < mask.threshold ? 0.0F : mask.kept;
+}
+
+}  // namespace sluice::nn::gpu

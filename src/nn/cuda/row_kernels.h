@@ -1,0 +1,105 @@
+// row_kernels: what the GPU kernels do with one row or one block of Philox. A Group is the lanes that share a row:
+//   lane()                     the caller among them
+//   sum<kRun>(columns, terms)  lane_sum() over all lanes, the same answer for each
+// On a GPU each lane runs the function (grid.cuh); a test runs it with one lane for all.
+#pragma once
+
+#include <cmath>
+
+#include "nn/cuda/arguments.h"
+#include "nn/cuda/number.h"
+
+namespace sluice::nn::gpu {
+
+// 1 / sqrt(variance + epsilon). Of an infinite variance NaN: 0 would give finite outputs, and hide the overflow.
+SLUICE_DEVICE inline float inverse_deviation(float squares, std::int64_t columns, float epsilon) {
+  const float variance = squares / static_cast<float>(columns);
+  return 1.0F / ::sqrtf(variance + epsilon) + 0.0F * variance;
+}
+
+// Two passes over the row: the mean, then the squares of what differs from it. The third finds it in the cache, too.
+template <typename In, typename Out, int kRun, typename Group>
+SLUICE_DEVICE inline void layer_norm_row(const Group& group, const LayerNormArguments& arguments, std::int64_t row) {
+  const std::int64_t columns = arguments.shape.columns;
+  const auto* x = static_cast<const In*>(arguments.x) + row * columns;
+  auto* y = static_cast<Out*>(arguments.y) + row * columns;
+  const auto value_at = [&](std::int64_t first, float(&values)[kRun]) { read_run(x + first, values); };
+  const float mean = group.template sum<kRun>(columns, value_at) / static_cast<float>(columns);
+  const auto square_at = [&](std::int64_t first, float(&values)[kRun]) {
+    read_run(x + first, values);
+    for (int j = 0; j < kRun; ++j) values[j] = (values[j] - mean) * (values[j] - mean);
+  };
+  const float inverse = inverse_deviation(group.template sum<kRun>(columns, square_at), columns, arguments.epsilon);
+  for_runs_of_lane<kRun>(group.lane(), columns, [&](std::int64_t first) {
+    float values[kRun], weight[kRun], bias[kRun];
+    read_run(x + first, values);
+    read_parameters(arguments.weight + first, weight);
+    read_parameters(arguments.bias + first, bias);
+    for (int j = 0; j < kRun; ++j) values[j] = (values[j] - mean) * inverse * weight[j] + bias[j];
+    write_run(values, y + first);
+  });
+  if (group.lane().index == 0) {
+    arguments.mean[row] = mean;
+    arguments.inverse[row] = inverse;
+  }
+}
+
+// With g = grad * weight and n = (x - mean) * inverse: grad_x = inverse * (g - mean(g) - n * mean(g * n)).
+template <typename In, typename Out, int kRun, typename Group>
+SLUICE_DEVICE inline void layer_norm_gradient_row(const Group& group, const LayerNormBackwardArguments& arguments,
+                                                  std::int64_t row) {
+  const std::int64_t columns = arguments.shape.columns;
+  const auto* x = static_cast<const In*>(arguments.x) + row * columns;
+  const auto* grad = static_cast<const Out*>(arguments.grad) + row * columns;
+  auto* grad_x = static_cast<In*>(arguments.grad_x) + row * columns;
+  const float mean = arguments.mean[row], inverse = arguments.inverse[row];
+  const auto gradient_at = [&](std::int64_t first, float(&values)[kRun]) {
+    float weight[kRun];
+    read_run(grad + first, values);
+    read_parameters(arguments.weight + first, weight);
+    for (int j = 0; j < kRun; ++j) values[j] *= weight[j];
+  };
+  const auto normalised_at = [&](std::int64_t first, float(&values)[kRun]) {
+    read_run(x + first, values);
+    for (int j = 0; j < kRun; ++j) values[j] = (values[j] - mean) * inverse;
+  };
+  const auto product_at = [&](std::int64_t first, float(&values)[kRun]) {
+    float normalised[kRun];
+    gradient_at(first, values);
+    normalised_at(first, normalised);
+    for (int j = 0; j < kRun; ++j) values[j] *= normalised[j];
+  };
+  const auto count = static_cast<float>(columns);
+  const float mean_gradient = group.template sum<kRun>(columns, gradient_at) / count;
+  const float mean_product = group.template sum<kRun>(columns, product_at) / count;
+  for_runs_of_lane<kRun>(group.lane(), columns, [&](std::int64_t first) {
+    float values[kRun], normalised[kRun];
+    gradient_at(first, values);
+    normalised_at(first, normalised);
+    for (int j = 0; j < kRun; ++j) values[j] = inverse * (values[j] - mean_gradient - normalised[j] * mean_product);
+    write_run(values, grad_x + first);
+  });
+}
+
+// What the words of one block of Philox decide: up to four numbers of a sample. T: of y, and of x unless it is null.
+template <typename T, int kRun>
+SLUICE_DEVICE inline void dropout_block(const DropoutArguments& arguments, std::uint64_t key, std::int64_t sample,
+                                        std::int64_t index) {
+  const auto* x = static_cast<const T*>(arguments.x);
+  auto* y = static_cast<T*>(arguments.y);
+  const Block block = philox_block(key, 0, static_cast<std::uint64_t>(index));
+  const std::int64_t first = index * kWordsInBlock;
+  for (int part = 0; part < kWordsInBlock && first + part < arguments.count; part += kRun) {
+    const std::int64_t at = sample * arguments.count + first + part;
+    float values[kRun];
+    for (int j = 0; j < kRun; ++j) values[j] = mask_factor(arguments.mask, block.words[part + j]);
+    if (x != nullptr) {
+      float kept[kRun];
+      read_run(x + at, kept);
+      for (int j = 0; j < kRun; ++j) values[j] *= kept[j];
+    }
+    write_run(values, y + at);
+  }
+}
+
+}  // namespace sluice::nn::gpu
