@@ -131,10 +131,13 @@ void Pass::work(const Place& place, const PlaceStreams& streams) {
   static_cast<void>(nn::take_flops());  // of a pass that failed
   for_own_stages(forget);               // of one that failed in another replica, when all was done here
   try {
-    if (request_.context.training) for_own_stages([](Stage& stage) { stage.zero_gradients(); });
+    if (request_.context.training) for_own_stages([](Stage& stage) { stage.begin_gradients(); });
     run_prefix(worker);
     run_actions(worker);
-    for_own_stages([](Stage& stage) { stage.end_pass(); });
+    for_own_stages([&](Stage& stage) {
+      if (request_.context.training) stage.settle_gradients();  // of a stage that has run nothing
+      stage.end_pass();
+    });
     compute.synchronize();
     worker.spans.settle();
     flops_[at] = nn::take_flops();
@@ -269,6 +272,7 @@ void Pass::weight_gradient(Worker& worker, const Action& action) {
 
 void Pass::reduce_gradient(Worker& worker, const Action& action) {
   if (!request_.sync) return;
+  grid_->stage(worker.replica(), action.stage).settle_gradients();  // it may have run nothing
   const StreamSpanScope reducing(worker.spans, Phase::kAllReduce, action.stage);
   request_.sync->on_backward_done(worker.replica(), action.stage);
 }
