@@ -58,6 +58,7 @@ print(":".join([root + "/lib", *glob.glob(os.path.dirname(root) + "/nvidia/*/lib
 fi
 export LD_LIBRARY_PATH=$SLUICE_ROOT/build/release/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-3000}
+export TORCH_CPP_LOG_LEVEL=${TORCH_CPP_LOG_LEVEL:-WARNING} # the program alone would hide what LibTorch warns of
 
 failed=0
 part=
@@ -184,6 +185,16 @@ measure=("$python" scripts/gpu_measure.py)
 part_right() {
   by_function devices 30 lists_gpu
   check transfer 60 "$tests/device/device_test" --gtest_filter='*Gpu*'
+  check local_sum 60 "$tests/ddp/ddp_test" --gtest_filter='*Gpu*'
+  check pixel_batches 60 "$tests/train/train_test" --gtest_filter='PixelBatches.*Gpu*'
+  check losses 60 "$tests/engine/engine_test" --gtest_filter='PassSums.*Gpu*'
+  if [[ $(wc -l <<<"$gpus") -ge 2 ]]; then
+    check transfer_two 60 "$tests/device/device_test" --gtest_filter='*TwoDevices*'
+    check local_sum_two 60 "$tests/ddp/ddp_test" --gtest_filter='*TwoDevices*'
+  else
+    answer transfer_two "not run: it needs two GPUs"
+    answer local_sum_two "not run: it needs two GPUs"
+  fi
   check features 60 "$tests/data/data_feature_cache_test" --gtest_filter='*Gpu*'
   check parity 120 "$tests/engine/engine_cuda_parity_test"
   check kernels_nn 120 "$tests/nn/nn_cuda_test"

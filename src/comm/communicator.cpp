@@ -108,13 +108,16 @@ Pending Communicator::all_reduce(const at::Tensor& tensor, EndTime end_time) con
   return as_peer_error(what, [&] {
     std::vector<at::Tensor> tensors{tensor};
     const auto work = start([&] { return backend_->allreduce(tensors); });
-    return Pending(
-        [work, limit = limit_, by_nccl = is_nccl(*backend_), device = device_, what](const std::stop_token& stop) {
-          if (!wait_for(*work, by_nccl, limit, what, stop)) return false;
-          device::Stream::current(device).synchronize();  // on a GPU only the stream has waited so far
-          return true;
-        },
-        end_time == EndTime::kNoted ? note_end(work, backend_->getBackendName()) : nullptr);
+    const bool by_nccl = is_nccl(*backend_);
+    const auto wait = [work, limit = limit_, by_nccl, device = device_, what](const std::stop_token& stop) {
+      if (!wait_for(*work, by_nccl, limit, what, stop)) return false;
+      device::Stream::current(device).synchronize();  // on a GPU only the stream has waited so far
+      return true;
+    };
+    // wait() of NCCL's work with a limit looks every millisecond whether it is over; synchronize() queues.
+    const std::function<void()> queue = [work, what] { as_peer_error(what, [&] { work->synchronize(); }); };
+    return Pending(wait, by_nccl ? queue : nullptr,
+                   end_time == EndTime::kNoted ? note_end(work, backend_->getBackendName()) : nullptr);
   });
 }
 

@@ -31,12 +31,18 @@ class Pending {
  public:
   // end: when the result was there, noted by the backend; null, or 0, where nothing notes it.
   using End = std::shared_ptr<const std::atomic<Nanoseconds>>;
-  // wait: false when the token has ended it.
-  explicit Pending(std::function<bool(const std::stop_token&)> wait, End end = nullptr)
-      : wait_(std::move(wait)), end_(std::move(end)) {}
+  // wait: false when the token has ended it. queue_wait: the same where null.
+  explicit Pending(std::function<bool(const std::stop_token&)> wait, std::function<void()> queue_wait = nullptr,
+                   End end = nullptr)
+      : wait_(std::move(wait)), queue_wait_(std::move(queue_wait)), end_(std::move(end)) {}
 
   // Blocks until the result is there; PeerError when it does not come.
   void wait() const { static_cast<void>(wait_({})); }
+  // Later work of the calling thread's current stream comes after the result. With NCCL the caller goes on at once, and
+  // nothing says whether it comes at all: somebody has to wait() for it, or for a later operation of the communicator.
+  void queue_wait() const { queue_wait_ ? queue_wait_() : wait(); }
+  // Whether the backend notes when the result was there.
+  [[nodiscard]] bool notes_end() const { return end_ != nullptr; }
   // The same, but false as soon as `stop` is requested. That ends the wait alone: no backend can end an operation,
   // which keeps its tensor and goes on until it has its result, a process is lost or the time limit has passed. So long
   // the communicator is not destroyed, and it is of no use for another operation. With NCCL `stop` is not looked at.
@@ -50,6 +56,7 @@ class Pending {
 
  private:
   std::function<bool(const std::stop_token&)> wait_;
+  std::function<void()> queue_wait_;
   End end_;
 };
 

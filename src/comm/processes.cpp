@@ -281,9 +281,9 @@ std::shared_ptr<Communicator> Processes::make_communicator(const std::string& na
   try {
     const bool by_nccl = is_cuda && collectives != Collectives::kGloo;
     const auto backend =
-        by_nccl ? nccl::make_backend(store, world_.rank, world_.size, limits_.operation) : make_gloo(store);
+        by_nccl ? nccl::make_backend(store, world_.rank, world_.size, device, limits_.operation) : make_gloo(store);
     auto communicator = std::make_shared<Communicator>(name, device, backend, limits_.operation);
-    // NCCL connects in its first operation: here, where all processes make their communicators in the same order.
+    // Some of NCCL's ways between processes open with the first operation: here, not in a step.
     if (by_nccl) communicator->all_reduce(at::zeros({1}, device::torch_device(device))).wait();
     return communicator;
   } catch (const Error&) {

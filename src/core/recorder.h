@@ -49,6 +49,9 @@ struct Span {
   StageId stage = kNoStage;
   Nanoseconds host_begin = 0;
   Nanoseconds host_end = 0;
+  // On another queue of the place's GPU than the one that computes: a copy, a sum over replicas. It goes on beside the
+  // place's own work, which counts first.
+  bool is_beside = false;
 };
 
 // Which queue of which GPU a place works with.

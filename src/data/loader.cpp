@@ -126,6 +126,7 @@ class Loader::BatchMaker {
                                             : reader_.read(ids, result.view, result.without_inputs, stop, team_.get());
     result.inputs = std::move(samples.inputs);
     result.targets = std::move(samples.targets);
+    result.pixel_scale = std::move(samples.pixel_scale);
     return result;
   }
 
@@ -165,7 +166,7 @@ class Loader::BatchMaker {
     const ImageSize size{samples.inputs.size(2), samples.inputs.size(3)};
     const Mix mix = draw_mix(options_.mix, view_key("mix", options_.seed, batch.epoch, batch.batch), size);
     return {mix_inputs(samples.inputs, mix),
-            mix_targets(samples.targets, mix, reader_.dataset().info().classes, options_.dtype)};
+            mix_targets(samples.targets, mix, reader_.dataset().info().classes, options_.dtype, options_.pins)};
   }
 
   const LoaderOptions options_;

@@ -1,7 +1,8 @@
 // loader: whole batches in the order of the sampler, made ahead of time by worker threads, which decode the pictures of
 // the earliest unfinished batch together.
 // Batches are bit-equal for any number of workers, and a loader that starts at a position continues exactly what one
-// from the beginning would have given there. Workers run no parallel region of ATen (OpenMP) and touch no device.
+// from the beginning would have given there. Workers run no parallel region of ATen (OpenMP) and touch no device,
+// but for memory that they have pinned.
 // Threads: next() and the destructor from one thread. The destructor waits for at most one read() per worker, and no
 // longer than wait_limit; a read() that hangs is abandoned.
 // Errors: what Dataset::read throws leaves next() once, when its batch is due, with the sample named and its exit code
@@ -34,7 +35,8 @@ struct Position {
 
 // This process's share of one global batch. On the CPU; the tensors belong to the receiver.
 struct Batch {
-  at::Tensor inputs;  // [n, channels, height, width], LoaderOptions::dtype; tokens: [n, context] int64
+  // [n, channels, height, width], LoaderOptions::dtype, or uint8 with a pixel_scale; tokens: [n, context] int64.
+  at::Tensor inputs;
   // [n] int64; mixed: [n, classes], LoaderOptions::dtype; tokens: [n, context], the inputs one place further on.
   at::Tensor targets;
   at::Tensor sample_ids;         // [n] int64, indices into the dataset
@@ -47,6 +49,7 @@ struct Batch {
   // [i]: the inputs of sample i are not read and are NaN, because LoaderOptions::features has what frozen layers make
   // of them. Empty: all are read.
   std::vector<bool> without_inputs;
+  at::Tensor pixel_scale;  // Samples::pixel_scale
 };
 
 // Where a loader goes on that shall continue after this batch.
@@ -71,10 +74,16 @@ struct LoaderOptions {
   // Images whose features it has are not read. When an epoch begins it is told which training samples come; those of an
   // evaluation, which may come in between, would take the place of that list. null: none.
   std::shared_ptr<FeatureCache> features = nullptr;
+  // For GPUs: inputs and targets lie in pinned memory; and images come as bytes, a quarter of what is copied, which the
+  // device normalises. Not where something is done to what is normalised: erasing, mixup, CutMix.
+  bool pins = false;
+  bool gives_bytes = false;
   // Each process takes the same samples in every epoch, as far as its share of each batch allows (samples_at_home()).
   bool keeps_samples_at_home = false;
 
-  [[nodiscard]] SampleReaderOptions reading() const { return {sizes, augment, views, seed, dtype, skips_broken}; }
+  [[nodiscard]] SampleReaderOptions reading() const {
+    return {sizes, augment, views, seed, dtype, skips_broken, gives_bytes && !mix.is_any(), pins};
+  }
   std::chrono::seconds wait_limit{300};  // longest wait for one batch
 };
 

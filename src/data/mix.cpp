@@ -97,8 +97,9 @@ at::Tensor mix_inputs(const at::Tensor& inputs, const Mix& mix) {
   return inputs.narrow(0, 1, inputs.size(0) - 1);
 }
 
-at::Tensor mix_targets(const at::Tensor& targets, const Mix& mix, std::int64_t classes, at::ScalarType dtype) {
-  at::Tensor shares = at::detail::empty_cpu({targets.size(0) - 1, classes}, dtype);
+at::Tensor mix_targets(const at::Tensor& targets, const Mix& mix, std::int64_t classes, at::ScalarType dtype,
+                       bool pins) {
+  at::Tensor shares = at::detail::empty_cpu({targets.size(0) - 1, classes}, dtype, pins);
   if (dtype == at::kDouble) {
     write_shares<double>(targets, mix, shares);
   } else {

@@ -33,8 +33,8 @@ struct Mix {
 // Of n + 1 samples in the order of the batch: each but the first, mixed with the one before it.
 // inputs: [n + 1, channels, height, width], float32 or float64, written over; gives [n, ...], a part of it.
 [[nodiscard]] at::Tensor mix_inputs(const at::Tensor& inputs, const Mix& mix);
-// targets: [n + 1] int64; gives [n, classes] of `dtype`, each row of sum 1.
+// targets: [n + 1] int64; gives [n, classes] of `dtype`, each row of sum 1. pins: into pinned memory.
 [[nodiscard]] at::Tensor mix_targets(const at::Tensor& targets, const Mix& mix, std::int64_t classes,
-                                     at::ScalarType dtype);
+                                     at::ScalarType dtype, bool pins = false);
 
 }  // namespace sluice::data

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <new>
+#include <type_traits>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -28,7 +29,20 @@ namespace {
 }
 
 // at::empty without its fill, which under deterministic algorithms would start an OpenMP region.
-at::Tensor uninitialized(at::IntArrayRef sizes, at::ScalarType dtype) { return at::detail::empty_cpu(sizes, dtype); }
+at::Tensor uninitialized(at::IntArrayRef sizes, at::ScalarType dtype, bool pins) {
+  return at::detail::empty_cpu(sizes, dtype, pins);
+}
+
+template <typename T>
+void write_pixel_scale(const DatasetInfo& info, const at::Tensor& scale) {
+  T* out = scale.mutable_data_ptr<T>();
+  const auto channels = static_cast<std::size_t>(info.channels);
+  std::fill_n(out, channels, T{255});
+  for (std::size_t c = 0; c < channels; ++c) {
+    out[channels + c] = static_cast<T>(info.mean[c]);
+    out[2 * channels + c] = static_cast<T>(info.stddev[c]);
+  }
+}
 
 }  // namespace
 
@@ -39,7 +53,20 @@ SampleReader::SampleReader(const Dataset& dataset, const SampleReaderOptions& op
       sizer_(dataset, options.sizes, options.augment.crop_area),
       colors_(sizer_.info(), options.augment),
       floats_(sizer_.info(), options.augment),
-      doubles_(sizer_.info(), options.augment) {}
+      doubles_(sizer_.info(), options.augment),
+      bytes_(sizer_.info(), options.augment),
+      pixel_scale_(make_pixel_scale()) {}
+
+at::Tensor SampleReader::make_pixel_scale() const {
+  if (dataset_.info().kind != SampleKind::kImage || !gives_bytes()) return {};
+  const at::Tensor scale = uninitialized({3, sizer_.info().channels}, options_.dtype, options_.pins);
+  if (options_.dtype == at::kFloat) {
+    write_pixel_scale<float>(sizer_.info(), scale);
+  } else {
+    write_pixel_scale<double>(sizer_.info(), scale);
+  }
+  return scale;
+}
 
 int SampleReader::view_in(std::int64_t epoch) const {
   if (dataset_.info().split == Split::kTest) return kTestView;
@@ -58,9 +85,12 @@ Samples SampleReader::read(std::span<const std::int64_t> ids, int view, const st
   if (dataset_.info().kind == SampleKind::kTokens) return read_tokens(ids, stop);
   const DatasetInfo& info = sizer_.info();
   const auto count = static_cast<std::int64_t>(ids.size());
-  Samples samples{uninitialized({count, info.channels, info.height, info.width}, options_.dtype),
-                  uninitialized({count}, at::kLong)};
-  if (options_.dtype == at::kFloat) {
+  const at::ScalarType type = gives_bytes() ? at::kByte : options_.dtype;
+  Samples samples{uninitialized({count, info.channels, info.height, info.width}, type, options_.pins),
+                  uninitialized({count}, at::kLong, options_.pins), pixel_scale_};
+  if (gives_bytes()) {
+    read_images<std::uint8_t>(ids, view, without_inputs, samples, stop, team);
+  } else if (options_.dtype == at::kFloat) {
     read_images<float>(ids, view, without_inputs, samples, stop, team);
   } else {
     read_images<double>(ids, view, without_inputs, samples, stop, team);
@@ -83,7 +113,7 @@ void SampleReader::read_images(std::span<const std::int64_t> ids, int view, cons
       rethrow_with_sample(dataset_.info(), ids[i]);
     }
     if (!has_inputs) {
-      std::ranges::fill(own, std::numeric_limits<T>::quiet_NaN());
+      std::ranges::fill(own, std::numeric_limits<T>::quiet_NaN());  // of bytes 0
     } else {
       write_view(ids[i], view, pixels, own);
     }
@@ -110,10 +140,14 @@ void SampleReader::write_view(std::int64_t id, int view, std::span<std::uint8_t>
   }
   if constexpr (std::is_same_v<T, float>) {
     floats_.write(pixels, part, out);
-  } else {
+  } else if constexpr (std::is_same_v<T, double>) {
     doubles_.write(pixels, part, out);
+  } else {
+    return bytes_.write(pixels, part, out);
   }
-  if (augment.erasing > 0) erase_part(out, {sizer_.info().height, sizer_.info().width}, augment, draw("erasing"));
+  if constexpr (std::is_floating_point_v<T>) {
+    if (augment.erasing > 0) erase_part(out, {sizer_.info().height, sizer_.info().width}, augment, draw("erasing"));
+  }
 }
 
 std::int64_t SampleReader::read_picture(std::int64_t index, int view, std::span<std::uint8_t> pixels) const {
@@ -143,7 +177,8 @@ std::int64_t SampleReader::read_picture(std::int64_t index, int view, std::span<
 Samples SampleReader::read_tokens(std::span<const std::int64_t> ids, const std::stop_token& stop) const {
   const std::int64_t context = dataset_.info().context;
   const auto count = static_cast<std::int64_t>(ids.size());
-  Samples samples{uninitialized({count, context}, at::kLong), uninitialized({count, context}, at::kLong)};
+  Samples samples{uninitialized({count, context}, at::kLong, options_.pins),
+                  uninitialized({count, context}, at::kLong, options_.pins)};
   std::vector<std::uint8_t> tokens(static_cast<std::size_t>(context) + 1);
   auto* input = samples.inputs.mutable_data_ptr<std::int64_t>();
   auto* target = samples.targets.mutable_data_ptr<std::int64_t>();

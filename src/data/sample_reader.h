@@ -29,11 +29,16 @@ struct SampleReaderOptions {
   std::uint64_t seed = 0;             // of the augmentation
   at::ScalarType dtype = at::kFloat;  // of images; or at::kDouble
   bool skips_broken = false;          // false: a picture that cannot be read is an error
+  bool gives_bytes = false;           // of images whose views are done as bytes: Samples::pixel_scale
+  bool pins = false;                  // into pinned memory, from which GPUs copy while the host goes on
 };
 
 struct Samples {
   at::Tensor inputs;   // [n, channels, height, width]; tokens: [n, context] int64. On the CPU
   at::Tensor targets;  // [n] int64; tokens: [n, context]
+  // Where the inputs are uint8, the pixels of the views as they are: [3, channels] of SampleReaderOptions::dtype, so
+  // that (pixel / row 0 - row 1) / row 2, each step rounded, is what they would have been. Else undefined.
+  at::Tensor pixel_scale = {};
 };
 
 class SampleReader {
@@ -50,13 +55,16 @@ class SampleReader {
   // Whether a later one of `epochs` takes the view of this epoch once more.
   [[nodiscard]] bool comes_again(std::int64_t epoch, std::int64_t epochs) const;
 
-  // without_inputs: [i] true: only the target is needed; the pixels are not read, the inputs are NaN. Empty: all are
-  // read. Tokens are read in any case, since they hold the targets. On a requested stop it is unfinished. team: who
-  // helps to decode pictures; null: nobody.
+  // without_inputs: [i] true: only the target is needed; the pixels are not read, the inputs are NaN (as bytes 0).
+  // Empty: all are read. Tokens are read in any case, since they hold the targets. On a requested stop it is
+  // unfinished. team: who helps to decode pictures; null: nobody.
   [[nodiscard]] Samples read(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs = {},
                              const std::stop_token& stop = {}, Team* team = nullptr) const;
 
  private:
+  // Random erasing writes normalised zeros: there is no byte for them.
+  [[nodiscard]] bool gives_bytes() const { return options_.gives_bytes && options_.augment.erasing == 0; }
+  [[nodiscard]] at::Tensor make_pixel_scale() const;
   template <typename T>
   void read_images(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
                    const Samples& samples, const std::stop_token& stop, Team* team) const;
@@ -75,6 +83,8 @@ class SampleReader {
   const ColorView colors_;
   const ViewWriter<float> floats_;
   const ViewWriter<double> doubles_;
+  const ViewWriter<std::uint8_t> bytes_;
+  const at::Tensor pixel_scale_;  // undefined where no bytes are given
 };
 
 }  // namespace sluice::data

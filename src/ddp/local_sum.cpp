@@ -12,7 +12,17 @@
 
 namespace sluice::ddp {
 
-LocalSum::LocalSum(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes, Complete complete)
+namespace {
+
+bool has_gpus(const std::vector<comm::SyncedStage>& stages) {
+  return std::ranges::any_of(stages, [](const comm::SyncedStage& stage) {
+    return std::ranges::find(stage.devices, device::DeviceKind::kCuda, &device::Device::kind) != stage.devices.end();
+  });
+}
+
+}  // namespace
+
+LocalSum::LocalSum(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes, Complete complete, Order order)
     : stages_(std::move(stages)), complete_(std::move(complete)) {
   check(!stages_.empty(), "gradients of at least one stage are added up");
   for (int stage = 0; stage < static_cast<int>(stages_.size()); ++stage) {
@@ -20,7 +30,10 @@ LocalSum::LocalSum(std::vector<comm::SyncedStage> stages, std::size_t bucket_byt
     check(static_cast<int>(synced.gradients.size()) == replicas() && synced.devices.size() == synced.gradients.size(),
           "every stage has one flat gradient and one device per replica");
     add_buckets(stage, bucket_bytes);
+    if (replicas() == 1) continue;
+    for (const device::Device device : synced.devices) queues_.try_emplace(device, device::Stream::make_beside(device));
   }
+  additions_ = order == Order::kInPairs || has_gpus(stages_) ? add_in_pairs(replicas()) : add_in_turn(replicas());
 }
 
 void LocalSum::add_buckets(int stage, std::size_t bucket_bytes) {
@@ -64,6 +77,8 @@ at::Tensor LocalSum::share_of(const BucketState& state, int replica) const {
 }
 
 void LocalSum::begin_step(bool takes_norms) {
+  if (!is_finished_) wait_for_queues();  // sums of a step that failed may still run, and write gradients
+  is_finished_ = false;
   takes_norms_ = takes_norms;
   for (BucketState& state : buckets_) {
     for (auto& reported : state.reported) std::fill(reported.begin(), reported.end(), char{0});
@@ -132,18 +147,35 @@ Nanoseconds LocalSum::squares_time() const {
 
 void LocalSum::add_up(BucketState& state) {
   const at::NoGradGuard no_grad;
-  const auto stream = device::Stream::current(stages_[state.stage].devices[0]);
-  stream.wait(state.ready[0]);
-  at::Tensor sum = share_of(state, 0);
-  for (int replica = 1; replica < replicas(); ++replica) {
-    sum.add_(device::transfer(share_of(state, replica), state.ready[replica], stream));
+  for (const Addition& addition : additions_) {
+    const device::Stream& from = queue_of(state, addition.from);
+    const device::Stream& into = queue_of(state, addition.into);
+    into.wait(state.ready[addition.into]);
+    const device::StreamGuard guard(into);
+    const at::Tensor share = device::transfer(share_of(state, addition.from), state.ready[addition.from], into,
+                                              {.from = from, .into = into});
+    share_of(state, addition.into).add_(share);
+    state.ready[addition.into] = into.record();
   }
-  state.summed = stream.record();
+  state.summed = state.ready[0];
+}
+
+const device::Stream& LocalSum::queue_of(const BucketState& state, int replica) const {
+  return queues_.at(stages_[state.stage].devices[replica]);
+}
+
+void LocalSum::wait_for_queues() const {
+  for (const auto& [device, queue] : queues_) queue.synchronize();
 }
 
 void LocalSum::finish_step() {
   check(open_buckets_.load(std::memory_order_acquire) == 0, "a step ended before every gradient was reported");
-  for (const BucketState& state : buckets_) state.summed.synchronize();
+  if (replicas() > 1) {
+    wait_for_queues();
+  } else {
+    for (const BucketState& state : buckets_) state.summed.synchronize();
+  }
+  is_finished_ = true;
 }
 
 }  // namespace sluice::ddp

@@ -1,7 +1,8 @@
 // local_sum: adds up the gradients of the replicas of this process, bucket by bucket, while backward still runs, and
-// tells when a bucket is complete. The last replica to complete a bucket adds the others' shares to replica 0's, always
-// in replica order, so that the sum does not depend on timing. On CPU devices that is an addition in memory; on GPUs
-// the shares are first copied to replica 0's device.
+// tells when a bucket is complete. The last replica to complete a bucket queues the additions, always in the same order
+// (sum_order.h), so that the sum does not depend on timing: in turn where all replicas are on CPU devices, whose one
+// memory makes no order faster than another; in pairs where GPUs are among them. Of two GPUs the one's share is first
+// copied to the other. All of it runs on queues of its own, one a GPU: backward goes on beside it.
 // Where it is asked for, each replica's share is squared before it is added: the norm of its own gradient.
 // Not here: other processes (reducer.h).
 // Threads: on_grad_ready() and on_backward_done() from any; the rest from one, before and after those of a step.
@@ -11,6 +12,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -19,6 +21,7 @@
 #include "comm/replica_sync.h"
 #include "core/clock.h"
 #include "ddp/bucket.h"
+#include "ddp/sum_order.h"
 #include "device/stream.h"
 
 namespace sluice::ddp {
@@ -29,13 +32,16 @@ class LocalSum {
   // stage: position in the list of stages; bucket: number within the stage; summed: when the sum is there.
   using Complete = std::function<void(int stage, int bucket, const device::Event& summed)>;
 
-  // bucket_bytes: a bucket is closed when the next parameter would exceed this.
-  LocalSum(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes, Complete complete = {});
+  enum class Order { kByDevices, kInPairs };
+
+  // bucket_bytes: a bucket is closed when the next parameter would exceed this. order: kInPairs on CPU devices, too.
+  LocalSum(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes, Complete complete = {},
+           Order order = Order::kByDevices);
 
   void begin_step(bool takes_norms = false);
   void on_grad_ready(ReplicaId replica, ParamId param);
   void on_backward_done(ReplicaId replica, StageId stage);
-  // Blocks until all sums are there.
+  // Blocks until all sums are there: once for each GPU, not for each bucket.
   void finish_step();
 
   [[nodiscard]] const std::vector<comm::SyncedStage>& stages() const { return stages_; }
@@ -72,14 +78,19 @@ class LocalSum {
   void report(BucketState& state, int replica, int position);
   void take_square(BucketState& state, int replica);
   void add_up(BucketState& state);
+  [[nodiscard]] const device::Stream& queue_of(const BucketState& state, int replica) const;
+  void wait_for_queues() const;
   [[nodiscard]] at::Tensor share_of(const BucketState& state, int replica) const;
   [[nodiscard]] int replicas() const { return static_cast<int>(stages_.front().gradients.size()); }
 
   std::vector<comm::SyncedStage> stages_;
   Complete complete_;
+  std::vector<Addition> additions_;
+  std::map<device::Device, device::Stream> queues_;  // for the sums; empty with one replica
   std::deque<BucketState> buckets_;
   std::unordered_map<int, ParamPosition> position_of_param_;
   std::atomic<int> open_buckets_ = 0;
+  bool is_finished_ = true;  // the last step that began
   bool takes_norms_ = false;
 };
 

@@ -49,7 +49,8 @@ std::uint64_t cuda_allocated_bytes(int index);
 void cuda_reset_peak_bytes(int index);
 // What LibTorch's allocator may take of the GPU, its cached blocks included; 0: all of it.
 void cuda_limit_memory(int index, std::uint64_t bytes);
-std::shared_ptr<StreamState> make_cuda_stream(int index);
+enum class Urgency { kNormal, kHigh };  // whose work the GPU takes first
+std::shared_ptr<StreamState> make_cuda_stream(int index, Urgency urgency);
 // The stream that is current on the calling thread (an autograd thread, for example).
 std::shared_ptr<StreamState> current_cuda_stream(int index);
 

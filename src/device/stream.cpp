@@ -6,9 +6,22 @@
 
 namespace sluice::device {
 
-Stream Stream::make(Device device) {
-  return {device, device.kind == DeviceKind::kCuda ? backend::make_cuda_stream(device.index) : nullptr};
+namespace {
+
+std::shared_ptr<backend::StreamState> new_queue(Device device, backend::Urgency urgency) {
+  return device.kind == DeviceKind::kCuda ? backend::make_cuda_stream(device.index, urgency) : nullptr;
 }
+
+Device home_of(const at::Tensor& tensor) {
+  if (!tensor.is_cuda()) return {};
+  return {DeviceKind::kCuda, static_cast<int>(tensor.get_device())};
+}
+
+}  // namespace
+
+Stream Stream::make(Device device) { return {device, new_queue(device, backend::Urgency::kNormal)}; }
+
+Stream Stream::make_beside(Device device) { return {device, new_queue(device, backend::Urgency::kHigh)}; }
 
 Stream Stream::current(Device device) {
   return {device, device.kind == DeviceKind::kCuda ? backend::current_cuda_stream(device.index) : nullptr};
@@ -59,15 +72,35 @@ void Stream::keep_alive(const at::Tensor& tensor) const {
 
 StreamGuard::StreamGuard(const Stream& stream) : guard_(stream.state_ ? stream.state_->make_current() : nullptr) {}
 
+at::Tensor transfer(const at::Tensor& tensor, const Event& ready, const Stream& to, const CopyQueues& over) {
+  if (!tensor.defined()) return tensor;
+  const c10::Device target = torch_device(to.device());
+  if (tensor.device() == target) {
+    to.wait(ready);
+    to.keep_alive(tensor);
+    return tensor;
+  }
+  over.from.keep_alive(tensor);
+  at::Tensor copy;
+  {
+    // ATen copies on the source's current stream when the target's has come there, and both go on when it is done
+    // (aten/src/ATen/native/cuda/Copy.cpp, copy_device_to_device): so both are set, and it does not matter which of
+    // them waits for the source. Between host and GPU it takes the GPU's.
+    const StreamGuard on_source(over.from), on_target(over.into);
+    (target.is_cuda() ? over.into : over.from).wait(ready);
+    // A copy out of GPU memory blocks: its target is ordinary host memory, which the host may read at once.
+    copy = tensor.to(target, /*non_blocking=*/target.is_cuda());
+  }
+  if (over.into.name() == to.name()) return copy;
+  to.wait(over.into.record());
+  to.keep_alive(copy);
+  return copy;
+}
+
 at::Tensor transfer(const at::Tensor& tensor, const Event& ready, const Stream& to) {
   if (!tensor.defined()) return tensor;
-  to.wait(ready);
-  to.keep_alive(tensor);
-  const c10::Device target = torch_device(to.device());
-  if (tensor.device() == target) return tensor;
-  const StreamGuard guard(to);
-  // A copy out of GPU memory blocks: its target is ordinary host memory, which the host may read at once.
-  return tensor.to(target, /*non_blocking=*/target.is_cuda());
+  const Stream from = Stream::current(home_of(tensor));
+  return transfer(tensor, ready, to, {.from = from, .into = to});
 }
 
 }  // namespace sluice::device

@@ -1,5 +1,7 @@
 // stream: a queue of work on a device, points in it, and the one way a tensor crosses from one queue to another.
 // On a CPU device work is done when the call returns: streams and events are empty and cost a branch.
+// A GPU has three kinds of queues: one for computing, some for copies, one for sums over replicas. What one of them
+// needs of another it waits for by an event, and memory that it reads of another is kept alive for it.
 // Threads: a Stream may be used from any thread; its work runs in the order of the calls.
 #pragma once
 
@@ -43,8 +45,11 @@ class Moment {
 
 class Stream {
  public:
-  // A new queue on `device`.
+  // A new queue on `device`, for computing.
   [[nodiscard]] static Stream make(Device device);
+  // A new queue for what goes on beside it: copies, sums over replicas. LibTorch has 32 of each kind a GPU and hands
+  // them out in turn, so it is never one of those for computing; of the device's choices its work goes first.
+  [[nodiscard]] static Stream make_beside(Device device);
   // The queue that LibTorch calls of the calling thread use on `device`.
   [[nodiscard]] static Stream current(Device device);
 
@@ -77,9 +82,21 @@ class StreamGuard {
   std::shared_ptr<void> guard_;
 };
 
+// The queues of a copy, which runs when both have come to it: the one on the source's device, the other on the
+// target's. Two copies with a queue in common go one after the other.
+struct CopyQueues {
+  const Stream& from;
+  const Stream& into;
+};
+
 // `tensor`, valid once `ready` is over, as a tensor on the device of `to`, usable by work queued on `to` from now on.
-// In the same memory it is the same storage (by pointer); else a copy, ordered after `ready` and before later work of
-// `to`. Keeps the source alive for that long.
+// In the same memory it is the same storage (by pointer); else a copy on `over`, ordered after `ready` and before later
+// work of `to`: what is on `to` already neither waits for it nor holds it up. Keeps the source and the copy alive for
+// that long. The caller waits where the copy is read or written by the host: from a GPU to the CPU, and to a GPU where
+// the memory is not pinned.
+[[nodiscard]] at::Tensor transfer(const at::Tensor& tensor, const Event& ready, const Stream& to,
+                                  const CopyQueues& over);
+// The same on `to` itself and the source's current stream: behind all that is on them.
 [[nodiscard]] at::Tensor transfer(const at::Tensor& tensor, const Event& ready, const Stream& to);
 
 }  // namespace sluice::device

@@ -1,10 +1,45 @@
 #include "engine/pass_sums.h"
 
+#include <map>
+#include <tuple>
+#include <utility>
+
 #include <ATen/ATen.h>
 
 #include "nn/loss.h"
 
 namespace sluice::engine {
+
+std::vector<at::Tensor> on_cpu(std::vector<at::Tensor> tensors) {
+  std::map<std::tuple<int, at::ScalarType, std::vector<std::int64_t>>, std::vector<std::size_t>> alike;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& tensor = tensors[i];
+    if (!tensor.is_cpu())
+      alike[{static_cast<int>(tensor.get_device()), tensor.scalar_type(), tensor.sizes().vec()}].push_back(i);
+  }
+  for (const auto& [key, places] : alike) {
+    std::vector<at::Tensor> of_device;
+    for (const std::size_t place : places) of_device.push_back(tensors[place]);
+    const std::vector<at::Tensor> copies = at::stack(of_device).cpu().unbind();
+    for (std::size_t i = 0; i < places.size(); ++i) tensors[places[i]] = copies[i];
+  }
+  return tensors;
+}
+
+namespace {
+
+// What every micro-batch that has one has, in order, on the CPU.
+std::vector<at::Tensor> read(const pipeline::PassResult& result, at::Tensor pipeline::MicroBatchResult::*what) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& of_replica : result.micro_batches) {
+    for (const auto& micro_batch : of_replica) {
+      if ((micro_batch.*what).defined()) tensors.push_back(micro_batch.*what);
+    }
+  }
+  return on_cpu(std::move(tensors));
+}
+
+}  // namespace
 
 std::vector<comm::ReplicaShare> shares_run(const pipeline::PassResult& result, const MicroBatches& micro_batches) {
   std::vector<comm::ReplicaShare> shares(micro_batches.size());
@@ -20,31 +55,18 @@ std::vector<comm::ReplicaShare> shares_run(const pipeline::PassResult& result, c
 
 double sum_of_losses(const pipeline::PassResult& result) {
   double sum = 0;
-  for (const auto& of_replica : result.micro_batches) {
-    for (const auto& micro_batch : of_replica) {
-      if (micro_batch.loss.defined()) sum += micro_batch.loss.item<double>();
-    }
-  }
+  for (const at::Tensor& loss : read(result, &pipeline::MicroBatchResult::loss)) sum += loss.item<double>();
   return sum;
 }
 
 EvalCounts sum_of_counts(const pipeline::PassResult& result) {
   EvalCounts sum;
-  for (const auto& of_replica : result.micro_batches) {
-    for (const auto& micro_batch : of_replica) {
-      if (micro_batch.score.defined()) sum += nn::counts_of(micro_batch.score);
-    }
-  }
+  for (const at::Tensor& score : read(result, &pipeline::MicroBatchResult::score)) sum += nn::counts_of(score);
   return sum;
 }
 
 at::Tensor logits_in_order(const pipeline::PassResult& result) {
-  std::vector<at::Tensor> parts;
-  for (const auto& of_replica : result.micro_batches) {
-    for (const auto& micro_batch : of_replica) {
-      if (micro_batch.logits.defined()) parts.push_back(micro_batch.logits.cpu());
-    }
-  }
+  const std::vector<at::Tensor> parts = read(result, &pipeline::MicroBatchResult::logits);
   return parts.empty() ? at::Tensor() : at::cat(parts);
 }
 

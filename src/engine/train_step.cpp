@@ -12,6 +12,7 @@
 #include "core/divided_up.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "ddp/sum_order.h"
 #include "engine/divergence.h"
 #include "engine/noise_norms.h"
 #include "engine/pass_sums.h"
@@ -78,6 +79,13 @@ pipeline::PassResult TrainStep::run_training_pass(pipeline::PassRequest request,
   }
 }
 
+// Those of local replicas on GPUs run on queues of their own (ddp/local_sum.h).
+bool TrainStep::sums_outlast_pass() const {
+  const auto& executor = *composition_.executor;
+  return !is_alone() ||
+         (executor.replicas() > 1 && executor.stage(ReplicaId{0}, StageId{0}).parameters().values().is_cuda());
+}
+
 // A pass, and what it puts into the step.
 struct TrainStep::Contributed {
   pipeline::PassResult result;
@@ -141,7 +149,7 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   Recorder& recorder = composition_.executor->recorder();
   comm::StepOutcome outcome;
   {
-    const SpanScope span(is_alone() ? nullptr : recorder.process(), Phase::kAllReduce);
+    const SpanScope span(sums_outlast_pass() ? recorder.process() : nullptr, Phase::kAllReduce);
     const auto merge = [&] { merge_running_statistics(composition_, options_.batch_norm, own.samples); };
     const bool merges_first = composition_.sync->takes_statistics();
     if (merges_first) merge();
@@ -301,19 +309,24 @@ void TrainStep::take_weights() {
 void TrainStep::spread_weights() {
   const auto& executor = *composition_.executor;
   copy_tied_values(*composition_.executor, composition_.tied);
-  std::vector<at::Tensor> sources;
+  std::vector<std::vector<at::Tensor>> values(executor.stages());  // [stage][replica]
   bool has_copies = false;
   for (int s = 0; s < executor.stages(); ++s) {
-    sources.push_back(executor.stage(ReplicaId{0}, StageId{s}).parameters().values());
-    for (int r = 1; r < executor.replicas(); ++r)
-      has_copies |= !executor.stage(ReplicaId{r}, StageId{s}).parameters().values().is_same(sources[s]);
+    for (int r = 0; r < executor.replicas(); ++r)
+      values[s].push_back(executor.stage(ReplicaId{r}, StageId{s}).parameters().values());
+    has_copies |= !std::ranges::all_of(values[s], [&](const at::Tensor& own) { return own.is_same(values[s][0]); });
   }
   if (!has_copies) return;
-  composition_.executor->for_each_stage(Phase::kReceive, [sources](ReplicaId, StageId id, pipeline::Stage& stage) {
-    const at::NoGradGuard no_grad;
-    const at::Tensor own = stage.parameters().values();
-    if (!own.is_same(sources[index(id)])) own.copy_(sources[index(id)]);
-  });
+  for (const auto& round : ddp::spread_in_pairs(executor.replicas())) {
+    composition_.executor->for_each_stage(
+        Phase::kReceive, [values, round](ReplicaId replica, StageId id, pipeline::Stage&) {
+          const auto found = std::ranges::find(round, index(replica), &ddp::Handover::to);
+          if (found == round.end()) return;
+          const at::NoGradGuard no_grad;
+          const at::Tensor &source = values[index(id)][found->from], &own = values[index(id)][found->to];
+          if (!own.is_same(source)) own.copy_(source);
+        });
+  }
 }
 
 // Passes that an evaluation of so many samples is cut into.

@@ -118,6 +118,8 @@ class TrainStep {
   [[nodiscard]] const pipeline::Schedule& schedule_of(int chunks);  // made and validated once
   [[nodiscard]] pipeline::PassResult run_training_pass(pipeline::PassRequest request, int chunks) const;
   struct Contributed;
+  // Gradients are still being added up when the pass is over.
+  [[nodiscard]] bool sums_outlast_pass() const;
   // Forward and backward alone.
   Contributed contribute(const StepBatch& batch, std::int64_t step, int chunks, double gradient_scale,
                          const StepWishes& wishes);

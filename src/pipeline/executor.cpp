@@ -41,8 +41,9 @@ std::shared_ptr<Grid> make_grid(StageGrid stages, PrefixGrid prefixes, const Wor
   for (const auto& of_replica : grid->stages) check(of_replica.size() == owners.size(), "every stage has an owner");
   for (const auto& of_device : grid->stages_of) check(!of_device.empty(), "every device has a stage");
   for (std::size_t i = 0; i < places.size(); ++i) {
-    grid->tracks.push_back(&grid->recorder->add_track(
-        places[i].replica, places[i].device, grid->stages_of[index(places[i].device)], pool.streams()[i].name()));
+    grid->tracks.push_back(&grid->recorder->add_track(places[i].replica, places[i].device,
+                                                      grid->stages_of[index(places[i].device)],
+                                                      pool.streams()[i].compute().name()));
   }
   return grid;
 }
@@ -94,13 +95,14 @@ void Executor::for_each_stage(Phase phase, const std::function<void(ReplicaId, S
     const Place& where = places[place];
     StageId current = kNoStage;
     try {
-      StreamSpans spans = grid->open_spans(place, streams[place]);
+      const device::Stream& compute = streams[place].compute();
+      StreamSpans spans = grid->open_spans(place, compute);
       for (const StageId stage : grid->stages_of[index(where.device)]) {
         current = stage;
         const StreamSpanScope span(spans, phase, stage);
         job(where.replica, stage, grid->stage(where.replica, stage));
       }
-      streams[place].synchronize();
+      compute.synchronize();
       spans.settle();
     } catch (...) {
       throw describe_failure(std::current_exception(),

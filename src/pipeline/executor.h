@@ -46,8 +46,8 @@ class Executor {
   // Each copy of the frozen layers once; empty where nothing is frozen.
   [[nodiscard]] std::vector<std::shared_ptr<FrozenPrefix>> prefixes() const;
 
-  // Requires: a validated schedule whose stages are owned as the executor's are. The gradients of a training pass are
-  // added to zeroed ones. After it returns, results may be read by the calling thread.
+  // Requires: a validated schedule whose stages are owned as the executor's are. A training pass forgets
+  // the gradients of the one before. After it returns, results may be read by the calling thread.
   PassResult run(PassRequest request);
   // True after a failure that a place did not come back from in time: no further run is possible.
   [[nodiscard]] bool has_abandoned_threads() const { return pool_->has_abandoned_threads(); }

@@ -86,6 +86,34 @@ void FlatParameters::adopt_parameters(const std::vector<nn::Parameter*>& paramet
     parameters[i]->value = leaf;
     leaves_.push_back(leaf);
   }
+  is_settled_.assign(leaves_.size(), 1);
+}
+
+void FlatParameters::begin_gradients() {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (!slots_[i].is_trained) continue;
+    leaves_[i].mutable_grad() = at::Tensor();
+    is_settled_[i] = 0;
+  }
+}
+
+void FlatParameters::settle_gradient(std::size_t slot) {
+  if (is_settled_[slot] != 0) return;
+  is_settled_[slot] = 1;
+  const at::NoGradGuard no_grad;
+  at::Tensor place = view(gradients_, slots_[slot]);
+  at::Tensor& gradient = leaves_[slot].mutable_grad();
+  if (gradient.defined()) {
+    // A copy would keep -0, of which an addition to zero makes 0.
+    at::add_out(place, gradient, at::scalar_tensor(0, gradient.options().device(at::kCPU)));
+  } else {
+    place.zero_();
+  }
+  gradient = place;
+}
+
+void FlatParameters::settle_gradients() {
+  for (std::size_t i = 0; i < slots_.size(); ++i) settle_gradient(i);
 }
 
 void FlatParameters::adopt_buffers(c10::Device device) {

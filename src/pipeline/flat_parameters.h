@@ -3,6 +3,8 @@
 // Local replicas in the same memory share one flat value tensor; each has its own gradient.
 // Their order: those that are trained, then trained copies of parameters that they are tied to (nn::Parameter), then
 // those that are not trained. So an optimizer takes a front part, and what is not trained has no gradient.
+// A pass begins with gradients that are not there: what a parameter receives first is written to its place in the flat
+// tensor (begin_gradients()), instead of added to zeros there, with the same bits.
 // Threads: built by one thread before the run; then the values are written only between steps.
 #pragma once
 
@@ -44,6 +46,13 @@ class FlatParameters {
   [[nodiscard]] const at::Tensor& values() const { return values_; }  // [elements], no gradient
   // [elements of what is trained]: the layout of the values up to there.
   [[nodiscard]] const at::Tensor& gradients() const { return gradients_; }
+  // No parameter has a gradient: what gradients() holds is of no use until settle_gradients().
+  void begin_gradients();
+  // Autograd has given the leaf of this slot a gradient: if it is the first one, it moves to its place, where later
+  // ones are added.
+  void settle_gradient(std::size_t slot);
+  // Of all slots: those that have received none have zeros.
+  void settle_gradients();
   // [elements]: the buffers of floating-point numbers, of batch-norm; may be empty.
   [[nodiscard]] const at::Tensor& running_statistics() const { return running_statistics_; }
 
@@ -67,6 +76,7 @@ class FlatParameters {
   std::int64_t updated_elements_ = 0;
   std::int64_t trained_elements_ = 0;
   std::vector<at::Tensor> leaves_;
+  std::vector<char> is_settled_;  // [slot]: its leaf's gradient is a view of gradients_, or it is not trained
   std::vector<nn::Buffer*> buffers_;
   at::Tensor values_;
   at::Tensor gradients_;

@@ -13,6 +13,12 @@ std::vector<std::int64_t> split_sizes(std::int64_t samples, int parts) {
   return sizes;
 }
 
+// Divided by tensors: on GPUs ATen multiplies by the reciprocal of a number, which rounds twice.
+at::Tensor numbers_of_pixels(const at::Tensor& bytes, const at::Tensor& scale) {
+  const auto of_channels = [&](std::int64_t row) { return scale[row].view({-1, 1, 1}); };
+  return bytes.to(scale.scalar_type()).div_(of_channels(0)).sub_(of_channels(1)).div_(of_channels(2));
+}
+
 MicroBatch part_of(const MicroBatch& batch, std::int64_t begin, std::int64_t end) {
   MicroBatch part{.inputs = batch.inputs.narrow(0, begin, end - begin),
                   .targets = batch.targets.narrow(0, begin, end - begin),
@@ -21,6 +27,7 @@ MicroBatch part_of(const MicroBatch& batch, std::int64_t begin, std::int64_t end
                   .view_comes_again = batch.view_comes_again};
   if (!batch.without_inputs.empty())
     part.without_inputs = {batch.without_inputs.begin() + begin, batch.without_inputs.begin() + end};
+  part.pixel_scale = batch.pixel_scale;
   return part;
 }
 

@@ -12,34 +12,12 @@
 #include "core/log.h"
 #include "nn/bfloat16.h"
 #include "nn/flops.h"
-#include "nn/replica_sum.h"
 #include "pipeline/failure.h"
+#include "pipeline/pass_worker.h"
 #include "pipeline/schedule/inspect.h"
 
 namespace sluice::pipeline {
 namespace {
-
-// Another stage failed: this one has nothing to add to the report. It may pass through autograd, which knows how to
-// hand on a std::exception alone.
-struct StoppedByNeighbour : std::exception {};
-
-static_assert(std::atomic<Standing>::is_always_lock_free);
-
-void set_wait(std::atomic<Standing>& standing, Wait wait) {
-  standing.store({standing.load(std::memory_order_relaxed).position, wait}, std::memory_order_relaxed);
-}
-
-// Says that the place waits, during its life.
-class WaitScope {
- public:
-  WaitScope(std::atomic<Standing>& standing, Wait wait) : standing_(standing) { set_wait(standing_, wait); }
-  ~WaitScope() { set_wait(standing_, Wait::kNothing); }
-  WaitScope(const WaitScope&) = delete;
-  WaitScope& operator=(const WaitScope&) = delete;
-
- private:
-  std::atomic<Standing>& standing_;
-};
 
 // [replica]; empty where nothing is frozen.
 std::vector<std::vector<PrefixShare>> shares_of(const Grid& grid,
@@ -54,51 +32,9 @@ std::vector<std::vector<PrefixShare>> shares_of(const Grid& grid,
   return shares;
 }
 
-// Of a sample without inputs only its features are known.
-const at::Tensor& inputs_of(const MicroBatch& samples) {
-  check(std::ranges::find(samples.without_inputs, true) == samples.without_inputs.end(),
-        "samples come without inputs to a pass that has nobody to ask for their features");
-  return samples.inputs;
-}
-
 bool ends_gradient(Op op) { return op == Op::kBackward || op == Op::kWeightGradient; }
 
 }  // namespace
-
-// One replica's way into the exchange of its device.
-class Pass::OwnSum final : public nn::ReplicaSum {
- public:
-  OwnSum(StatisticsExchange& exchange, ReplicaId replica, StreamSpans& spans, std::atomic<Standing>& standing)
-      : exchange_(exchange), replica_(replica), spans_(spans), standing_(standing) {}
-
-  [[nodiscard]] at::Tensor sum(const at::Tensor& own) override {
-    const StreamSpanScope exchanging(spans_, Phase::kAllReduce);
-    const WaitScope waiting(standing_, Wait::kReplicas);
-    std::optional<at::Tensor> total = exchange_.sum(replica_, own, [this] { set_wait(standing_, Wait::kProcesses); });
-    if (!total) throw StoppedByNeighbour{};
-    return *std::move(total);
-  }
-
- private:
-  StatisticsExchange& exchange_;
-  ReplicaId replica_;
-  StreamSpans& spans_;
-  std::atomic<Standing>& standing_;
-};
-
-// What a worker carries through its actions.
-struct Pass::Worker {
-  const Place& place;
-  const device::Stream& stream;
-  StreamSpans spans;
-  int index;
-  std::vector<std::optional<MicroBatchId>> last_gradients;  // [stage]
-  std::unique_ptr<OwnSum> replicas;                         // null where nothing is exchanged
-  bool runs_prefix = false;                                 // before its actions
-  nn::TransformedWeights of_prefix = {};                    // while it does
-
-  [[nodiscard]] ReplicaId replica() const { return place.replica; }
-};
 
 Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
     : grid_(std::move(grid)),
@@ -180,9 +116,10 @@ bool Pass::admit(ReplicaId replica, MicroBatchId micro_batch) {
   return runs;
 }
 
-void Pass::work(const Place& place, const device::Stream& stream) {
+void Pass::work(const Place& place, const PlaceStreams& streams) {
   const int at = grid_->place(place.replica, place.device);
-  Worker worker{place, stream, grid_->open_spans(at, stream), at, last_gradients(place), nullptr};
+  const device::Stream& compute = streams.compute();
+  Worker worker{place, streams, grid_->open_spans(at, compute), at, last_gradients(place), nullptr};
   if (!exchanges_.empty()) {
     worker.replicas =
         std::make_unique<OwnSum>(*exchanges_[index(place.device)], place.replica, worker.spans, standings_[at]);
@@ -194,11 +131,14 @@ void Pass::work(const Place& place, const device::Stream& stream) {
   static_cast<void>(nn::take_flops());  // of a pass that failed
   for_own_stages(forget);               // of one that failed in another replica, when all was done here
   try {
-    if (request_.context.training) for_own_stages([](Stage& stage) { stage.zero_gradients(); });
+    if (request_.context.training) for_own_stages([](Stage& stage) { stage.begin_gradients(); });
     run_prefix(worker);
     run_actions(worker);
-    for_own_stages([](Stage& stage) { stage.end_pass(); });
-    stream.synchronize();
+    for_own_stages([&](Stage& stage) {
+      if (request_.context.training) stage.settle_gradients();  // of a stage that has run nothing
+      stage.end_pass();
+    });
+    compute.synchronize();
     worker.spans.settle();
     flops_[at] = nn::take_flops();
   } catch (const StoppedByNeighbour&) {
@@ -220,55 +160,6 @@ std::string Pass::work_at(const Place& place, const Action* action) const {
   return grid_->stage(place.replica, action->stage).work_on(micro_batch_of(place.replica, action->micro_batch));
 }
 
-void Pass::run_prefix(Worker& worker) {
-  if (prefix_shares_.empty()) return;
-  worker.runs_prefix = true;
-  for (const PrefixShare& share : prefix_shares_[index(worker.replica())]) {
-    if (share.device != worker.place.device) continue;
-    const Action action{.op = Op::kForward, .stage = kNoStage, .micro_batch = share.micro_batch};
-    const MicroBatch samples = part_of(micro_batch_of(worker.replica(), share.micro_batch), share.begin, share.end);
-    const at::Tensor features =
-        request_.features ? run_what_is_new(worker, action, samples) : run_frozen(worker, action, inputs_of(samples));
-    send(worker, features_[worker.index], action, features);
-  }
-  worker.of_prefix = {};
-  worker.runs_prefix = false;
-}
-
-at::Tensor Pass::run_frozen(Worker& worker, const Action& action, const at::Tensor& inputs) {
-  const at::Tensor own = load(worker, action, inputs);
-  const StreamSpanScope span(worker.spans, Phase::kForward, kNoStage, action.micro_batch);
-  return grid_->prefixes[worker.index]->forward(own, &worker.of_prefix);
-}
-
-at::Tensor Pass::run_what_is_new(Worker& worker, const Action& action, const MicroBatch& samples) {
-  FeatureSource::Found found;
-  {
-    const StreamSpanScope span(worker.spans, Phase::kHostToDevice, kNoStage, action.micro_batch);
-    found = request_.features->find(samples);
-  }
-  if (found.missing.empty()) return load(worker, action, found.rows);
-  const at::Tensor made = run_frozen(worker, action, found.inputs);
-  at::Tensor all;
-  {
-    const StreamSpanScope span(worker.spans, Phase::kHostToDevice, kNoStage, action.micro_batch);
-    all = request_.features->complete(samples, found, made);
-  }
-  return load(worker, action, all);
-}
-
-// Of a micro-batch, in the order of its samples.
-at::Tensor Pass::frozen_features(Worker& worker, const Action& action) {
-  std::vector<at::Tensor> parts;
-  for (const PrefixShare& share : prefix_shares_[index(worker.replica())]) {
-    if (share.micro_batch != action.micro_batch) continue;
-    parts.push_back(receive(worker, features_[grid_->place(worker.replica(), share.device)], action));
-  }
-  if (parts.size() == 1) return parts.front();
-  const StreamSpanScope span(worker.spans, Phase::kReceive, action.stage, action.micro_batch);
-  return at::cat(parts);
-}
-
 void Pass::run_actions(Worker& worker) {
   const auto& list = actions_of(worker.place.device);
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -284,31 +175,28 @@ void Pass::run_actions(Worker& worker) {
   standings_[worker.index].store({static_cast<std::uint32_t>(list.size())}, std::memory_order_relaxed);
 }
 
-at::Tensor Pass::receive(Worker& worker, Mailbox<Message>& mailbox, const Action& action) {
+at::Tensor Pass::receive(Worker& worker, Way way, const Action& action) {
   std::optional<Message> message;
   {
     const StreamSpanScope span(worker.spans, Phase::kReceiveWait, action.stage, action.micro_batch);
     const WaitScope waiting(standings_[worker.index], Wait::kMessage);
-    message = mailbox.take(action.micro_batch);
+    message = way.mailbox.take(action.micro_batch);
     if (!message) throw StoppedByNeighbour{};
-    worker.stream.wait(message->ready);
+    worker.streams.compute().wait(message->ready);
   }
   const StreamSpanScope span(worker.spans, Phase::kReceive, action.stage, action.micro_batch);
-  return device::transfer(message->tensor, message->ready, worker.stream);
+  return device::transfer(message->tensor, message->ready, worker.streams.compute(),
+                          {.from = message->out, .into = worker.streams.in(way.border)});
 }
 
-void Pass::send(Worker& worker, Mailbox<Message>& mailbox, const Action& action, const at::Tensor& tensor) {
+void Pass::send(Worker& worker, Way way, const Action& action, const at::Tensor& tensor) {
   device::Event ready;
   {
     const StreamSpanScope span(worker.spans, Phase::kSend, action.stage, action.micro_batch);
-    ready = worker.stream.record();
+    ready = worker.streams.compute().record();
   }
-  mailbox.put(action.micro_batch, {tensor, ready});  // may cost the processor: the receiver wakes
-}
-
-at::Tensor Pass::load(Worker& worker, const Action& action, const at::Tensor& samples) {
-  const StreamSpanScope span(worker.spans, Phase::kHostToDevice, action.stage, action.micro_batch);
-  return device::transfer(samples, {}, worker.stream);
+  way.mailbox.put(action.micro_batch,
+                  {tensor, ready, worker.streams.out(way.border)});  // may cost the processor: the receiver wakes
 }
 
 StagePass Pass::pass_of(const Worker& worker, const Action& action) const {
@@ -327,11 +215,10 @@ void Pass::forward(Worker& worker, const Action& action) {
   const int slot = grid_->slot(worker.replica(), action.stage);
   at::Tensor input;
   if (index(action.stage) > 0) {
-    input = receive(worker, activations_[slot], action);
+    input = receive(worker, {activations_[slot], Border::kActivations}, action);
   } else if (admit(worker.replica(), action.micro_batch)) {
-    input = prefix_shares_.empty()
-                ? load(worker, action, inputs_of(micro_batch_of(worker.replica(), action.micro_batch)))
-                : frozen_features(worker, action);
+    input = prefix_shares_.empty() ? load_inputs(worker, action, micro_batch_of(worker.replica(), action.micro_batch))
+                                   : frozen_features(worker, action);
   }
   Stage& stage = grid_->stage(worker.replica(), action.stage);
   at::Tensor output;
@@ -342,7 +229,7 @@ void Pass::forward(Worker& worker, const Action& action) {
   } else if (request_.context.training) {
     stage.take_part_in_forward(pass_of(worker, action));
   }
-  if (!is_last(action.stage)) send(worker, activations_[slot + 1], action, output);
+  if (!is_last(action.stage)) send(worker, {activations_[slot + 1], Border::kActivations}, action, output);
 }
 
 void Pass::finish(Worker& worker, const Action& action, const at::Tensor& logits) {
@@ -362,7 +249,7 @@ void Pass::finish(Worker& worker, const Action& action, const at::Tensor& logits
 void Pass::backward(Worker& worker, const Action& action) {
   const int slot = grid_->slot(worker.replica(), action.stage);
   at::Tensor output_gradient;
-  if (!is_last(action.stage)) output_gradient = receive(worker, gradients_[slot], action);
+  if (!is_last(action.stage)) output_gradient = receive(worker, {gradients_[slot], Border::kGradients}, action);
   Stage& stage = grid_->stage(worker.replica(), action.stage);
   at::Tensor input_gradient;
   if (runs(worker.replica(), action.micro_batch)) {
@@ -372,7 +259,7 @@ void Pass::backward(Worker& worker, const Action& action) {
   } else {
     stage.take_part_in_backward(pass_of(worker, action));
   }
-  if (index(action.stage) > 0) send(worker, gradients_[slot - 1], action, input_gradient);
+  if (index(action.stage) > 0) send(worker, {gradients_[slot - 1], Border::kGradients}, action, input_gradient);
 }
 
 void Pass::weight_gradient(Worker& worker, const Action& action) {
@@ -385,6 +272,7 @@ void Pass::weight_gradient(Worker& worker, const Action& action) {
 
 void Pass::reduce_gradient(Worker& worker, const Action& action) {
   if (!request_.sync) return;
+  grid_->stage(worker.replica(), action.stage).settle_gradients();  // it may have run nothing
   const StreamSpanScope reducing(worker.spans, Phase::kAllReduce, action.stage);
   request_.sync->on_backward_done(worker.replica(), action.stage);
 }

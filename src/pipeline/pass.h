@@ -25,7 +25,7 @@ class Pass {
   Pass(std::shared_ptr<Grid> grid, PassRequest request);
 
   // Errors: any failure of an action, said with replica, stage and action; the drawing of the schedule goes to the log.
-  void work(const Place& place, const device::Stream& stream);
+  void work(const Place& place, const PlaceStreams& streams);
   // Wakes every thread that waits for another one; they end without an error of their own.
   void stop();
 
@@ -39,13 +39,16 @@ class Pass {
   struct Message {
     at::Tensor tensor;  // undefined for an empty micro-batch
     device::Event ready;
+    device::Stream out;  // of the place that sends it
   };
   struct Worker;
   class OwnSum;
 
   // The place's share of the frozen layers' work, for the first stage.
   void run_prefix(Worker& worker);
-  [[nodiscard]] at::Tensor run_frozen(Worker& worker, const Action& action, const at::Tensor& inputs);
+  // inputs: of all or of some of `samples`, as the loader gives them.
+  [[nodiscard]] at::Tensor run_frozen(Worker& worker, const Action& action, const MicroBatch& samples,
+                                      const at::Tensor& inputs);
   // As run_frozen(), of the inputs whose rows the feature source does not have.
   [[nodiscard]] at::Tensor run_what_is_new(Worker& worker, const Action& action, const MicroBatch& samples);
   [[nodiscard]] at::Tensor frozen_features(Worker& worker, const Action& action);
@@ -55,9 +58,18 @@ class Pass {
   void weight_gradient(Worker& worker, const Action& action);
   void reduce_gradient(Worker& worker, const Action& action);
   void finish(Worker& worker, const Action& action, const at::Tensor& logits);
-  [[nodiscard]] at::Tensor receive(Worker& worker, Mailbox<Message>& mailbox, const Action& action);
-  void send(Worker& worker, Mailbox<Message>& mailbox, const Action& action, const at::Tensor& tensor);
+  // What lies in a mailbox, and what crosses the border by it.
+  struct Way {
+    Mailbox<Message>& mailbox;
+    Border border;
+  };
+  [[nodiscard]] at::Tensor receive(Worker& worker, Way way, const Action& action);
+  void send(Worker& worker, Way way, const Action& action, const at::Tensor& tensor);
+  // From the host: as it is; inputs as what layers take.
   [[nodiscard]] at::Tensor load(Worker& worker, const Action& action, const at::Tensor& samples);
+  [[nodiscard]] at::Tensor load_inputs(Worker& worker, const Action& action, const MicroBatch& samples);
+  [[nodiscard]] at::Tensor load_numbers(Worker& worker, const Action& action, const at::Tensor& inputs,
+                                        const at::Tensor& pixel_scale);
 
   [[nodiscard]] const MicroBatch& micro_batch_of(ReplicaId replica, MicroBatchId micro_batch) const {
     return request_.micro_batches[index(replica)][index(micro_batch)];

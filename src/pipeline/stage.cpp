@@ -22,15 +22,18 @@ namespace {
 // Called by autograd once per backward, after it has added to the parameter's gradient.
 class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
  public:
-  ReadyHook(ParamId param, std::shared_ptr<const GradientReady> on_ready)
-      : param_(param), on_ready_(std::move(on_ready)) {}
+  // parameters: they outlive the leaf's backward.
+  ReadyHook(FlatParameters& parameters, std::size_t slot, std::shared_ptr<const GradientReady> on_ready)
+      : parameters_(parameters), slot_(slot), on_ready_(std::move(on_ready)) {}
 
   void operator()(const torch::autograd::Variable&) override {
-    if (*on_ready_) (*on_ready_)(param_);
+    parameters_.settle_gradient(slot_);
+    if (*on_ready_) (*on_ready_)(parameters_.slots()[slot_].id);
   }
 
  private:
-  ParamId param_;
+  FlatParameters& parameters_;
+  std::size_t slot_;
   std::shared_ptr<const GradientReady> on_ready_;
 };
 
@@ -79,7 +82,7 @@ void Stage::install_gradient_hooks() {
   for (std::size_t i = 0; i < parameters_->slots().size(); ++i) {
     if (!parameters_->slots()[i].is_trained) continue;
     torch::autograd::impl::set_post_acc_grad_hooks(parameters_->leaves()[i],
-                                                   std::make_unique<ReadyHook>(parameters_->slots()[i].id, on_ready_));
+                                                   std::make_unique<ReadyHook>(*parameters_, i, on_ready_));
   }
 }
 
@@ -210,6 +213,7 @@ at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gr
     throw;
   }
   *on_ready_ = nullptr;
+  parameters_->settle_gradients();  // those that were put off are added to zeros
   if (state.queue) {
     PutOff put_off{.queue = std::move(state.queue)};
     if (state.live) {
@@ -286,8 +290,6 @@ void Stage::drop_in_flight() {
   end_pass();
   for (nn::BatchNorm2d* norm : batch_norms()) static_cast<void>(norm->collect());  // deferred statistics
 }
-
-void Stage::zero_gradients() { parameters_->gradients().zero_(); }
 
 std::vector<nn::BatchNorm2d*> Stage::batch_norms() const {
   std::vector<nn::BatchNorm2d*> norms;

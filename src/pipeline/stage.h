@@ -82,7 +82,9 @@ class Stage {
   // others: pass it with the last weight gradient of a step, where no backward follows it.
   void weight_gradient(MicroBatchId micro_batch, const GradientReady& on_ready);
 
-  void zero_gradients();
+  // Before the first backward of a pass, and after its last, or where it has none (flat_parameters.h).
+  void begin_gradients() { parameters_->begin_gradients(); }
+  void settle_gradients() { parameters_->settle_gradients(); }
   // Some parameter of it requires a gradient.
   [[nodiscard]] bool is_trained() const;
   // Of all its layers.

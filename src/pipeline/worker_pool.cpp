@@ -23,7 +23,7 @@ struct WorkerPool::Shared {
   // What a thread is bound to.
   struct Seat {
     Place where;
-    std::optional<device::Stream> stream;
+    std::optional<PlaceStreams> streams;
     std::int64_t version = 0;  // counts assignments
     std::int64_t done = 0;     // generation that it has finished
   };
@@ -75,7 +75,7 @@ void WorkerPool::Shared::work(int thread) {
 bool WorkerPool::Shared::work_at(int thread, const Seat& seat) {
   device::use_cpu_threads(seat.where.cpu_threads);
   const device::MemoryScope charge(seat.where.hardware, device::MemoryKind::kActivations);
-  const device::StreamGuard guard(*seat.stream);
+  const device::StreamGuard guard(seat.streams->compute());
   for (;;) {
     std::shared_ptr<const std::function<void(int)>> current;
     std::int64_t number = 0;
@@ -112,11 +112,10 @@ void WorkerPool::assign(std::vector<Place> places) {
   for (std::size_t i = 0; i < places_.size(); ++i) {
     if (i == shared_->seats.size()) shared_->seats.emplace_back();
     Shared::Seat& seat = shared_->seats[i];
-    if (!seat.stream || seat.where.hardware != places_[i].hardware)
-      seat.stream = device::Stream::make(places_[i].hardware);
+    if (!seat.streams || seat.where.hardware != places_[i].hardware) seat.streams.emplace(places_[i].hardware);
     seat.where = places_[i];
     ++seat.version;
-    streams_.push_back(*seat.stream);
+    streams_.push_back(*seat.streams);
   }
   for (Shared::Seat& seat : shared_->seats) seat.done = shared_->generation;
   while (shared_->threads.size() < places_.size()) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/ids.h"
-#include "device/stream.h"
+#include "pipeline/place_streams.h"
 
 namespace sluice::pipeline {
 
@@ -49,8 +49,8 @@ class WorkerPool {
   void assign(std::vector<Place> places);
 
   [[nodiscard]] const std::vector<Place>& places() const { return places_; }
-  // The compute stream of each place.
-  [[nodiscard]] const std::vector<device::Stream>& streams() const { return streams_; }
+  // Of each place.
+  [[nodiscard]] const std::vector<PlaceStreams>& streams() const { return streams_; }
 
   // Runs job(place) on every place's thread and waits for all. The first exception ends the run and is rethrown when
   // all are done. Past the timeout: PeerError that says what each unfinished place was doing; a thread that does not
@@ -64,7 +64,7 @@ class WorkerPool {
   [[nodiscard]] std::string describe_hang(const JobControl& control) const;  // with the lock held
 
   std::vector<Place> places_;
-  std::vector<device::Stream> streams_;
+  std::vector<PlaceStreams> streams_;
   std::shared_ptr<Shared> shared_;
 };
 

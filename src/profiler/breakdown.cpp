@@ -20,6 +20,9 @@ enum class Activity : std::uint8_t {
   kFill,
   kSteady,
   kDrain,
+  kHostToDeviceBeside,  // on queues of their own: exposed while the place does nothing else, nor waits for a neighbour
+  kStageCopyBeside,
+  kLocalSumBeside,
   kReplicaSkew,  // the other replicas of this process still run
   kExchange,     // of this stage's buckets
   kProcessSkew,
@@ -28,15 +31,17 @@ enum class Activity : std::uint8_t {
   kTotals,  // small sums over the processes
   kLoad,
 };
-constexpr int kActivities = 18;
+constexpr int kActivities = 21;
 
 Part part_of(Activity activity) {
   switch (activity) {
+    case Activity::kHostToDeviceBeside:
     case Activity::kHostToDevice: return Part::kHostToDevice;
     case Activity::kLoss: return Part::kLoss;
     case Activity::kWeightGradient: return Part::kWeightGradient;
     case Activity::kForward: return Part::kForward;
     case Activity::kBackward: return Part::kBackward;
+    case Activity::kStageCopyBeside:
     case Activity::kStageCopy: return Part::kStageCopy;
     case Activity::kOptimizer: return Part::kOptimizer;
     case Activity::kFill: return Part::kFill;
@@ -46,6 +51,7 @@ Part part_of(Activity activity) {
     case Activity::kProcessSkew:
     case Activity::kOtherSkew: return Part::kSkew;
     case Activity::kLocalSum:
+    case Activity::kLocalSumBeside:
     case Activity::kExchange:
     case Activity::kOtherExchange:
     case Activity::kTotals: return Part::kAllReduce;
@@ -91,8 +97,8 @@ class Sweep {
     const auto first = std::ranges::find_if(active, [](int count) { return count > 0; });
     const Part part = first == active.end() ? Part::kOther : part_of(static_cast<Activity>(first - active.begin()));
     stage[part] += time;
-    const bool is_under_way = active[static_cast<std::size_t>(Activity::kExchange)] > 0 ||
-                              active[static_cast<std::size_t>(Activity::kProcessSkew)] > 0;
+    const auto is = [&](Activity activity) { return active[static_cast<std::size_t>(activity)] > 0; };
+    const bool is_under_way = is(Activity::kExchange) || is(Activity::kProcessSkew) || is(Activity::kLocalSumBeside);
     if (is_under_way || part == Part::kAllReduce || part == Part::kSkew) stage.all_reduce += time;
   }
 
@@ -129,15 +135,15 @@ void add_own_spans(Sweep& sweep, const StepSpans::Place& place, const Landmarks&
   for (const Span& span : place.spans) {
     const auto is = [&](Activity activity) { sweep.add(activity, span.begin, span.end); };
     switch (span.phase) {
-      case Phase::kHostToDevice: is(Activity::kHostToDevice); break;
+      case Phase::kHostToDevice: is(span.is_beside ? Activity::kHostToDeviceBeside : Activity::kHostToDevice); break;
       case Phase::kForward: is(Activity::kForward); break;
       case Phase::kLoss: is(Activity::kLoss); break;
       case Phase::kBackward: is(Activity::kBackward); break;
       case Phase::kWeightGradient: is(Activity::kWeightGradient); break;
       case Phase::kSend:
-      case Phase::kReceive: is(Activity::kStageCopy); break;
+      case Phase::kReceive: is(span.is_beside ? Activity::kStageCopyBeside : Activity::kStageCopy); break;
       case Phase::kReceiveWait: is(bubble_of(span, landmarks)); break;
-      case Phase::kAllReduce: is(Activity::kLocalSum); break;
+      case Phase::kAllReduce: is(span.is_beside ? Activity::kLocalSumBeside : Activity::kLocalSum); break;
       case Phase::kOptimizer: is(Activity::kOptimizer); break;
       case Phase::kLoadWait:
       case Phase::kEvaluation:

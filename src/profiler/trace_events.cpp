@@ -10,7 +10,8 @@ namespace {
 
 // Rows of a place; those of stage k are k further. Readers take a tid for a stream, of which 0 is special.
 constexpr int kCompute = 10, kCopies = 1010, kWaits = 2010, kSums = 3010;
-constexpr int kLanes = 16;  // rows of one stage's sums
+constexpr int kBesides = 20010;  // those of copies and sums that a GPU runs beside a stage's work
+constexpr int kLanes = 16;       // rows of one stage's sums, and of what it runs beside
 
 // A place's number is no process's: the kernel gives none above 2^22 (proc(5), pid_max).
 constexpr int kFirstPlace = 1 << 22;
@@ -148,10 +149,12 @@ void TraceEvents::add_span(const StepSpans::Place& place, int group, const Span&
   const bool has_micro_batch = index(span.micro_batch) >= 0;
   // What no stage has to itself shares the first one's row: it is the same thread.
   const StageId of = has_stage || place.stages.empty() ? span.stage : place.stages.front();
-  const Row row = named_row(group, first_row(kind) + std::max(index(of), 0), row_name(kind, of));
+  const Row row = span.is_beside ? beside_row(group, of, span)
+                                 : named_row(group, first_row(kind) + std::max(index(of), 0), row_name(kind, of));
   const Bar bar{row, span.begin, span.end};
   TraceEvent args{{"phase", phase_word(span.phase)}, {"step", spans.step}, {"replica", index(place.replica)}};
   if (turn >= 0) args["worker"] = spans.turns[turn].worker;
+  if (span.is_beside) args["beside"] = true;
   if (has_stage) args["stage"] = index(span.stage);
   if (has_micro_batch) args["micro_batch"] = index(span.micro_batch);
   // HolisticTraceAnalysis rounds to microseconds: what is shorter would end before it begins.
@@ -178,22 +181,32 @@ void TraceEvents::add_work(const char* category, const std::string& name, const 
       {{"device", std::max(group - 1, 0)}, {"context", 1}, {"stream", bar.row.tid}, {"correlation", correlation}});
   add_bar(category, name, bar, std::move(args));
   const Row host = named_row(kProcess, process_.pid + kFirstCalls + group, concat("calls for ", groups_[group]));
-  // Sums overlap; the calls that begin them do not.
+  // Sums and what else runs beside overlap; the calls that begin them do not.
   const bool is_sum = bar.row.tid >= kSums;
   add_bar("cuda_runtime", concat("launch ", name), {host, bar.begin, is_sum ? bar.begin : bar.end},
           {{"correlation", correlation}});
 }
 
-// Sums of one stage that overlap have rows of their own: bars of one row must nest.
+// What overlaps has rows of its own: bars of one row must nest.
+int TraceEvents::lane_of(std::vector<Nanoseconds>& lanes, Nanoseconds begin, Nanoseconds end) {
+  auto lane = std::ranges::find_if(lanes, [&](Nanoseconds until) { return until <= begin; });
+  if (lane == lanes.end() && lanes.size() < kLanes) lane = lanes.insert(lane, 0);
+  if (lane == lanes.end()) lane = std::ranges::min_element(lanes);  // more at once than anybody can read
+  *lane = std::max(*lane, end);
+  return static_cast<int>(lane - lanes.begin());
+}
+
+TraceEvents::Row TraceEvents::beside_row(int group, StageId stage, const Span& span) {
+  const int lane = lane_of(besides_[{group, stage}], span.begin, span.end);
+  return named_row(group, kBesides + std::max(index(stage), 0) * kLanes + lane,
+                   concat(row_name(Kind::kCompute, stage), " beside"));
+}
+
 TraceEvents::Row TraceEvents::bucket_row(const BucketSpan& bucket) {
   const auto found = stage_groups_.find(bucket.stage);
   const int group = found != stage_groups_.end() ? found->second : kProcess;
-  std::vector<Nanoseconds>& lanes = lanes_[{group, bucket.stage}];
-  auto lane = std::ranges::find_if(lanes, [&](Nanoseconds until) { return until <= bucket.begin; });
-  if (lane == lanes.end() && lanes.size() < kLanes) lane = lanes.insert(lane, 0);
-  if (lane == lanes.end()) lane = std::ranges::min_element(lanes);  // more at once than anybody can read
-  *lane = std::max(*lane, bucket.end);
-  const int tid = kSums + index(bucket.stage) * kLanes + static_cast<int>(lane - lanes.begin());
+  const int lane = lane_of(lanes_[{group, bucket.stage}], bucket.begin, bucket.end);
+  const int tid = kSums + index(bucket.stage) * kLanes + lane;
   return named_row(group, group == kProcess ? process_.pid + tid : tid,
                    concat("stage ", index(bucket.stage), " all-reduce"));
 }

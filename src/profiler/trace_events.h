@@ -66,19 +66,22 @@ class TraceEvents {
   [[nodiscard]] int pid_of(int group) const;
   [[nodiscard]] Row named_row(int group, int tid, const std::string& name);
   [[nodiscard]] Row loop_row();
+  [[nodiscard]] static int lane_of(std::vector<Nanoseconds>& lanes, Nanoseconds begin, Nanoseconds end);
+  [[nodiscard]] Row beside_row(int group, StageId stage, const Span& span);
   [[nodiscard]] Row bucket_row(const BucketSpan& bucket);
   [[nodiscard]] double time(Nanoseconds at) const;  // in the file
   void add_bar(const char* category, const std::string& name, const Bar& bar, TraceEvent args);
   void add_flow_end(const char* phase, const std::string& name, const Row& row, Nanoseconds at);
 
   const TraceProcess& process_;
-  std::map<Place, int> places_;                                        // their numbers
-  std::map<int, std::string> groups_;                                  // names of places and of the process
-  std::map<std::pair<int, int>, std::string> rows_;                    // by group and tid
-  std::map<std::pair<int, StageId>, std::vector<Nanoseconds>> lanes_;  // of sums: until when each row is taken
-  std::map<StageId, int> stage_groups_;                                // of the step: replica 0's place of each stage
-  std::map<Work, Bar> done_, begun_;                                   // of the step
-  std::vector<Bar> marks_;                                             // of the steps
+  std::map<Place, int> places_;                      // their numbers
+  std::map<int, std::string> groups_;                // names of places and of the process
+  std::map<std::pair<int, int>, std::string> rows_;  // by group and tid
+  // By group and stage: until when each row is taken, of sums and of what runs beside.
+  std::map<std::pair<int, StageId>, std::vector<Nanoseconds>> lanes_, besides_;
+  std::map<StageId, int> stage_groups_;  // of the step: replica 0's place of each stage
+  std::map<Work, Bar> done_, begun_;     // of the step
+  std::vector<Bar> marks_;               // of the steps
   std::vector<Span> outside_;
   std::vector<TraceEvent> events_;
   int correlations_ = 0;

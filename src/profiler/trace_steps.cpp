@@ -67,7 +67,8 @@ class StepGatherer {
   void take_span(const json& event, const json& args, Phase phase) {
     const Nanoseconds begin = begin_of(event), end = end_of(event);
     const StageId stage{number(args, "stage")};
-    const Span span{phase, MicroBatchId{number(args, "micro_batch")}, begin, end, stage, begin, end};
+    const Span span{
+        phase, MicroBatchId{number(args, "micro_batch")}, begin, end, stage, begin, end, args.value("beside", false)};
     if (!args.contains("step")) return process_.push_back(span);
     Gathered& step = steps_[args.at("step").get<std::int64_t>()];
     if (args.contains("bucket")) {

@@ -159,7 +159,8 @@ pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& l
   return {.inputs = samples.inputs,
           .targets = samples.targets,
           .sample_ids = at::tensor(lease.samples, at::kLong),
-          .view = view};
+          .view = view,
+          .pixel_scale = samples.pixel_scale};
 }
 
 namespace {

@@ -341,6 +341,9 @@ std::int64_t epochs_of(const Setup& setup) {
   return setup.batches_per_epoch > 0 ? divided_up(setup.total_steps, setup.batches_per_epoch) : 1;
 }
 
+// On one at least. A CPU device beside it normalises for itself, as each GPU does.
+bool runs_on_gpus(const Setup& setup) { return cpu_places(setup.devices) < std::ssize(setup.devices); }
+
 data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
   const config::Config& config = setup.config;
   return {.batch_size = setup.global_batch,
@@ -370,6 +373,8 @@ data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
           .dtype = dtype_of(config),
           .skips_broken = config.data.broken == "skip",
           .epochs = epochs_of(setup),
+          .pins = runs_on_gpus(setup),
+          .gives_bytes = runs_on_gpus(setup),
           .keeps_samples_at_home = keeps_features(config) && setup.process.processes > 1};
 }
 

@@ -47,7 +47,8 @@ class Cutter {
     while (!open_.empty() && open_.back().end <= begin) close();
     if (!open_.empty() && begin > now_) add(open_.back().span, begin);
     now_ = begin;
-    Nanoseconds end = std::max(spans_[span].end, begin);
+    // What goes on beside takes none of the place's time.
+    Nanoseconds end = spans_[span].is_beside ? begin : std::max(spans_[span].end, begin);
     if (!open_.empty()) end = std::min(end, open_.back().end);
     cut_.first[span] = static_cast<int>(cut_.pieces.size());
     cut_.outermost[span] = open_.empty() ? span : open_.front().span;
@@ -74,7 +75,7 @@ class Cutter {
 
 // What every stage of a place does once in each round after the pass. A stage's first sum of its own is of the pass.
 bool is_of_a_round(const Span& span, std::set<StageId>& reduced) {
-  if (index(span.micro_batch) >= 0 || index(span.stage) < 0) return false;
+  if (index(span.micro_batch) >= 0 || index(span.stage) < 0 || span.is_beside) return false;
   if (span.phase == Phase::kAllReduce) return !reduced.insert(span.stage).second;
   return span.phase == Phase::kOptimizer || span.phase == Phase::kReceive;
 }

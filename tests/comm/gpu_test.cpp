@@ -38,7 +38,7 @@ void expect_sums_of_two(device::Device device) {
 TEST(CommunicatorOfOne, GpuTensorsAddUpByNccl) {
   if (device::cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device is visible";
   const device::Device gpu{device::DeviceKind::kCuda, 0};
-  const auto backend = nccl::make_backend(c10::make_intrusive<c10d::HashStore>(), /*rank=*/0, /*size=*/1, kMinute);
+  const auto backend = nccl::make_backend(c10::make_intrusive<c10d::HashStore>(), /*rank=*/0, /*size=*/1, gpu, kMinute);
   expect_sums(Communicator("gradients", gpu, backend, kMinute), gpu);
 }
 

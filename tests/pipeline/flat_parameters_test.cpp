@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "support/toy_model.h"
 
@@ -54,6 +55,41 @@ TEST(FlatParameters, WhatIsNotTrainedComesLastAndHasNoGradient) {
   EXPECT_EQ(flat.updated_elements(), flat.gradients().numel());
   EXPECT_GE(flat.gradients().numel(), trained);
   EXPECT_LT(flat.gradients().numel(), flat.values().numel());
+}
+
+// y = x W^T + b of ones: b's gradient is the number of samples, W's as much in each element.
+TEST(FlatParameters, TheFirstGradientTakesItsPlaceAndLaterOnesAreAdded) {
+  const auto layers = test::make_toy_layers(2, 3, 1);
+  FlatParameters flat(layers, ParamId{0}, at::kCPU, nullptr);
+  for (int pass = 0; pass < 2; ++pass) {
+    flat.gradients().fill_(99);  // of the pass before
+    flat.begin_gradients();
+    at::Tensor expected;  // of the first slot, by autograd alone
+    for (int micro_batch = 0; micro_batch < 3; ++micro_batch) {
+      const at::Tensor input = at::full({2, 3}, 0.5 + micro_batch + pass, at::kDouble);
+      const at::Tensor loss = layers[0]->forward(input, {.training = true}).sum();
+      const at::Tensor own = torch::autograd::grad({loss}, {flat.leaves()[0]}, {}, true).front();
+      expected = micro_batch == 0 ? own : expected + own;
+      loss.backward();
+      flat.settle_gradient(0);
+      EXPECT_EQ(flat.leaves()[0].grad().data_ptr(), flat.gradients().data_ptr());
+      EXPECT_TRUE(at::equal(flat.leaves()[0].grad(), expected));
+    }
+    flat.settle_gradients();
+    const ParameterSlot& last = flat.slots().back();  // nobody has run its layer
+    EXPECT_TRUE(at::equal(FlatParameters::view(flat.gradients(), last), at::zeros(last.sizes, at::kDouble)));
+    EXPECT_EQ(flat.leaves().back().grad().data_ptr(), FlatParameters::view(flat.gradients(), last).data_ptr());
+  }
+}
+
+// As an addition to zeros does.
+TEST(FlatParameters, AFirstGradientOfMinusZeroIsZero) {
+  const auto layers = test::make_toy_layers(1, 3, 1);
+  FlatParameters flat(layers, ParamId{0}, at::kCPU, nullptr);
+  flat.begin_gradients();
+  flat.leaves()[0].mutable_grad() = at::full(flat.slots()[0].sizes, -0.0, at::kDouble);
+  flat.settle_gradients();
+  EXPECT_FALSE(at::signbit(flat.gradients().narrow(0, 0, flat.slots()[0].numel)).any().item<bool>());
 }
 
 // Symptom: silently wrong gradients. Cause: a view with a version counter of its own hides the update from autograd.

@@ -36,7 +36,7 @@ class ConvLayer final : public nn::RegisteredLayer {
 // Two layers, whose input gradient is wanted and whose weight gradients are put off.
 struct SplitStage {
   explicit SplitStage(bool recomputes) : stage(StageId{1}, make_layers(), ParamId{0}, kDevice, nullptr, {recomputes}) {
-    stage.zero_gradients();
+    stage.begin_gradients();
   }
   static std::vector<std::unique_ptr<nn::Layer>> make_layers() {
     std::vector<std::unique_ptr<nn::Layer>> layers;

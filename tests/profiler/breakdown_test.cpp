@@ -57,6 +57,37 @@ TEST(BreakDown, AnAllReduceIsHiddenBehindBackwardAndItsRestIsSkewThenTransfer) {
   EXPECT_EQ(stage[Part::kOther], 5);
 }
 
+// Copies and sums over replicas on queues of their own: exposed while the place does nothing else, nor waits.
+TEST(BreakDown, WhatGoesOnBesideCountsWhereThePlaceDoesNothingElse) {
+  const auto beside = [](Phase phase, Nanoseconds begin, Nanoseconds end) {
+    Span span{phase, kFirst, begin, end};
+    span.is_beside = true;
+    return span;
+  };
+  const StepSpans spans{.begin = 0,
+                        .end = 100,
+                        .places = {place(0, 0,
+                                         {beside(Phase::kHostToDevice, 5, 15),
+                                          {Phase::kForward, kFirst, 10, 40},
+                                          beside(Phase::kReceive, 35, 50),
+                                          {Phase::kReceiveWait, kFirst, 50, 60},
+                                          beside(Phase::kReceive, 55, 65),
+                                          {Phase::kBackward, kFirst, 65, 80},
+                                          beside(Phase::kAllReduce, 75, 90),
+                                          {Phase::kOptimizer, kNoMicroBatch, 90, 100}})}};
+  const PlaceBreakdown stage = break_down(spans).places.at(0);
+  EXPECT_EQ(stage[Part::kHostToDevice], 5);
+  EXPECT_EQ(stage[Part::kForward], 30);
+  EXPECT_EQ(stage[Part::kStageCopy], 10 + 5);
+  EXPECT_EQ(stage.bubble(), 10);
+  EXPECT_EQ(stage[Part::kBackward], 15);
+  EXPECT_EQ(stage[Part::kAllReduce], 10);
+  EXPECT_EQ(stage.all_reduce, 15);
+  EXPECT_EQ(stage.all_reduce_hidden(), 5);
+  EXPECT_EQ(stage[Part::kOther], 5);
+  EXPECT_EQ(sum_of(stage), 100);
+}
+
 TEST(BreakDown, BubblesAreFillSteadyAndDrain) {
   // Stage 0 waits for its first gradient, between gradients, and at the end for nobody; stage 1 for its first input and
   // for the end of stage 0.

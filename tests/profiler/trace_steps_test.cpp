@@ -35,6 +35,7 @@ TracedStep recorded(std::int64_t number, Nanoseconds at) {
         timed(Phase::kOptimizer, 0, -1, at + 80'000'000, at + 85'000'007)}},
       {ReplicaId{1}, DeviceId{0}, {StageId{1}}, {timed(Phase::kForward, 1, 0, at + 1, at + 4'000'002)}},
       {ReplicaId{1}, DeviceId{1}, {}, {timed(Phase::kForward, -1, 0, at + 1, at + 4'000'002)}}};
+  spans.places[0].spans[4].is_beside = true;
   spans.process = {timed(Phase::kLoadWait, -1, -1, at, at + 2),
                    timed(Phase::kAllReduce, -1, -1, at + 9'000'000, at + 9'500'000)};
   spans.buckets = {{StageId{2}, 0, at + 8'000'005, at + 8'000'105, at + 9'000'001, 4096},
@@ -65,6 +66,7 @@ void expect_same(const Span& found, const Span& wanted, Nanoseconds earlier) {
   EXPECT_EQ(found.end, wanted.end - earlier);
   EXPECT_EQ(found.stage, wanted.stage);
   EXPECT_EQ(found.micro_batch, wanted.micro_batch);
+  EXPECT_EQ(found.is_beside, wanted.is_beside);
 }
 
 TEST(TraceSteps, ComeBackAsTheyWereRecorded) {

@@ -332,7 +332,7 @@ TEST(Trace, WhatIsMissingIsSaid) {
       std::ranges::any_of(events_of(whole, "X"), [](const json& bar) { return bar.at("args").contains("waited_us"); }));
 }
 
-// Spans of a thread nest as calls do; buckets overlap as they like.
+// Spans of a thread nest as calls do; buckets overlap as they like, and so does what a GPU runs beside.
 TEST(Trace, BarsNestWhateverRan) {
   std::mt19937 random(5);
   const auto between = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random); };
@@ -349,6 +349,13 @@ TEST(Trace, BarsNestWhateverRan) {
         const StageId stage = place.stages[between(0, static_cast<int>(place.stages.size()) - 1)];
         place.spans.push_back({static_cast<Phase>(between(1, 10)), MicroBatchId{between(0, 7)}, begin, end, stage});
         at = end;
+      }
+      for (int i = between(0, 8); i > 0; --i) {
+        Span span{between(0, 1) == 0 ? Phase::kReceive : Phase::kAllReduce, MicroBatchId{i}, between(0, 200'000), 0,
+                  place.stages.front()};
+        span.end = span.begin + between(0, 40'000);
+        span.is_beside = true;
+        place.spans.push_back(span);
       }
     }
     for (int i = between(0, 40); i > 0; --i) {

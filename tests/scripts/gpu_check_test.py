@@ -8,7 +8,7 @@ import unittest
 from script_copy import REPOSITORY, ScriptCopy
 
 TESTS = ("device/device_test", "data/data_feature_cache_test", "engine/engine_cuda_parity_test", "train/train_layer_timer_test",
-         "comm/comm_test", "nn/nn_cuda_test")
+         "comm/comm_test", "ddp/ddp_test", "train/train_test", "engine/engine_test", "nn/nn_cuda_test")
 PAGE = (REPOSITORY / "docs" / "gpu.md").read_text(encoding="utf-8")
 # The helpers that need PyTorch or files of runs; what records, and the list of models, are the real ones.
 PYTHON = r"""case "$*" in
@@ -63,7 +63,7 @@ class GpuCheckTest(unittest.TestCase):
         of_part = {part: set() for part in ("right", "shape", "costs")}
         for row in self.results():
             of_part[row.split(" | ")[3]].add(row.split("`")[1])
-        self.assertEqual({part: len(checks) for part, checks in of_part.items()}, {"right": 27, "shape": 6, "costs": 8})
+        self.assertEqual({part: len(checks) for part, checks in of_part.items()}, {"right": 32, "shape": 6, "costs": 8})
         self.assertEqual(set(everything), set().union(*of_part.values()))
         table = PAGE.split("## Results")[0]
         told = {part: set(re.findall(r"^\| `([a-z0-9_]+)` \|", text, re.MULTILINE))
@@ -147,9 +147,17 @@ class GpuCheckTest(unittest.TestCase):
         (self.copy.bin / "compute-sanitizer").unlink()
         checks = self.check("right")
         self.assertEqual(checks["sanitizer_memory"], "not run: compute-sanitizer is not installed")
-        self.assertEqual(checks["ranks_nccl"], "not run: it needs two GPUs")
+        for name in ("ranks_nccl", "transfer_two", "local_sum_two"):
+            self.assertEqual(checks[name], "not run: it needs two GPUs")
         self.copy.stand_in(self.copy.bin / "nvidia-smi", "echo 'H100, 580.1'; echo 'H100, 580.1'\n")
-        self.assertRegex(self.check("right")["ranks_nccl"], "^passed")
+        checks = self.check("right")
+        for name in ("ranks_nccl", "transfer_two", "local_sum_two"):
+            self.assertRegex(checks[name], "^passed")
+
+    def test_what_libtorch_warns_of_is_not_hidden(self):
+        self.sluice('echo "result: level $TORCH_CPP_LOG_LEVEL"\n')
+        self.assertRegex(self.check("right")["train_one"], "; level WARNING$")
+        self.assertRegex(self.check("right", TORCH_CPP_LOG_LEVEL="INFO")["train_one"], "; level INFO$")
 
     def test_no_check_begins_when_its_parts_time_is_over(self):
         checks = self.check("shape", SLUICE_GPU_CHECK_BUDGET_S="4")

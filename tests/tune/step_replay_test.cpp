@@ -172,6 +172,21 @@ TEST(StepReplay, WorkIsScaledAndWhatLiesBetweenIsKept) {
   EXPECT_EQ(length(edit_of({.kind = WorkKind::kForward, .rank = 0, .replica = 0, .stage = 0}, 0)), 93 - 20);
 }
 
+// On queues of their own: a copy, and a sum that ends after the backward.
+TEST(StepReplay, WhatGoesOnBesideTakesNoTimeOfItsPlace) {
+  StepSpans step = one_device();
+  for (Span span : {span_of(Phase::kReceive, 120, 130, 0, 1), span_of(Phase::kAllReduce, 160, 168, 0)}) {
+    span.is_beside = true;
+    step.places[0].spans.push_back(span);
+  }
+  const auto length = [&](const WorkEdit& edit) { return replay_one(step, {.work = {edit}}).step; };
+  EXPECT_EQ(replay_one(step).step, 93);
+  EXPECT_EQ(length(edit_of({.kind = WorkKind::kForward}, 0.5)), 93 - 10);
+  EXPECT_EQ(length(edit_of({.kind = WorkKind::kBackward}, 2)), 93 + 28);
+  EXPECT_EQ(length(edit_of({.kind = WorkKind::kTransfer}, 11)), 93 + 10);
+  EXPECT_EQ(length(edit_of({.kind = WorkKind::kAllReduce}, 0)), 93 - 2);
+}
+
 // Once to each action, whatever runs within it.
 TEST(StepReplay, MoreIsAddedToEachPiece) {
   const auto length = [](const WorkEdit& edit) { return replay_one(one_device(), {.work = {edit}}).step; };

@@ -7,6 +7,8 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include "device/device.h"
+
 namespace c10d {
 class Backend;
 class Store;
@@ -14,8 +16,11 @@ class Store;
 
 namespace sluice::comm::nccl {
 
-// limit: longest wait for one operation.
+// Bound to `device` and connected: it never has to guess which GPU an operation without tensors is for, and no
+// operation of a step connects first. Its kernels go before others that wait for the GPU, because all processes wait
+// for them. Every process makes its backends in the same order. limit: longest wait for one operation.
 [[nodiscard]] c10::intrusive_ptr<c10d::Backend> make_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                                             int size, std::chrono::milliseconds limit);
+                                                             int size, device::Device device,
+                                                             std::chrono::milliseconds limit);
 
 }  // namespace sluice::comm::nccl

@@ -5,10 +5,13 @@
 namespace sluice::comm::nccl {
 
 c10::intrusive_ptr<c10d::Backend> make_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                               std::chrono::milliseconds limit) {
-  const auto options = c10d::ProcessGroupNCCL::Options::create();
+                                               device::Device device, std::chrono::milliseconds limit) {
+  const auto options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
   options->timeout = limit;
-  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
+  auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
+  backend->setBoundDeviceId(device::torch_device(device));
+  backend->eagerConnectSingleDevice(device::torch_device(device));
+  return backend;
 }
 
 }  // namespace sluice::comm::nccl

@@ -1,10 +1,13 @@
 // The CUDA side of the device seam, on LibTorch's streams, events and caching allocator.
 #include <algorithm>
+#include <array>
+#include <exception>
+#include <vector>
 
 #include <ATen/Context.h>
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/Sleep.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -13,23 +16,70 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "device/backend.h"
+#include "device/free_list.h"
 
 namespace sluice::device::backend {
 namespace {
 
-class CudaEvent final : public EventState {
+// A step of many micro-batches records thousands of events. Making and destroying one are calls of the driver that may
+// wait for each other across threads, so they are used again: those of each GPU, and with and without times, apart.
+// Recording one anew changes nothing for a stream that waits for what it stood for before (cudaEventRecord).
+class EventPool {
  public:
-  CudaEvent(const c10::cuda::CUDAStream& stream, unsigned int flags) : event_(flags) { event_.record(stream); }
-  void block(const c10::cuda::CUDAStream& stream) const { event_.block(stream); }
-  void synchronize() const override { event_.synchronize(); }
-  [[nodiscard]] Nanoseconds since(const EventState& earlier) const override {
-    const auto* begin = dynamic_cast<const CudaEvent*>(&earlier);
-    check(begin != nullptr, "a CUDA event's time counts from another CUDA event");
-    return static_cast<Nanoseconds>(static_cast<double>(begin->event_.elapsed_time(event_)) * 1e6);
+  enum class Kind { kWithoutTime, kWithTime };
+  using Event = c10::cuda::CUDAEvent;
+
+  EventPool() : free_(static_cast<std::size_t>(std::max(cuda_device_count(), 0))) {}
+
+  [[nodiscard]] std::unique_ptr<Event> take(int device, Kind kind) {
+    return of(device, kind).take([kind] {
+      return std::make_unique<Event>(kind == Kind::kWithTime ? cudaEventDefault : cudaEventDisableTiming);
+    });
+  }
+  void give_back(std::unique_ptr<Event> event, Kind kind) {
+    const int device = event->device_index();
+    of(device, kind).give_back(std::move(event));
+  }
+
+  // Never destroyed: events come back as late as when the process ends.
+  static EventPool& instance() {
+    static auto* const pool = new EventPool();
+    return *pool;
   }
 
  private:
-  mutable at::cuda::CUDAEvent event_;  // block() is not const in ATen, though it leaves the event as it was
+  FreeList<Event>& of(int device, Kind kind) {
+    return free_.at(static_cast<std::size_t>(device)).at(static_cast<std::size_t>(kind));
+  }
+  std::vector<std::array<FreeList<Event>, 2>> free_;  // [GPU][kind]
+};
+
+class CudaEvent final : public EventState {
+ public:
+  CudaEvent(const c10::cuda::CUDAStream& stream, EventPool::Kind kind)
+      : kind_(kind), event_(EventPool::instance().take(stream.device_index(), kind)) {
+    event_->record(stream);
+  }
+  ~CudaEvent() override {
+    try {
+      EventPool::instance().give_back(std::move(event_), kind_);
+    } catch (const std::exception&) {  // no memory for a longer list: it is destroyed instead
+    }
+  }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  void block(const c10::cuda::CUDAStream& stream) const { event_->block(stream); }
+  void synchronize() const override { event_->synchronize(); }
+  [[nodiscard]] Nanoseconds since(const EventState& earlier) const override {
+    const auto* begin = dynamic_cast<const CudaEvent*>(&earlier);
+    check(begin != nullptr, "a CUDA event's time counts from another CUDA event");
+    return static_cast<Nanoseconds>(static_cast<double>(begin->event_->elapsed_time(*event_)) * 1e6);
+  }
+
+ private:
+  EventPool::Kind kind_;
+  std::unique_ptr<EventPool::Event> event_;
 };
 
 class CudaStream final : public StreamState {
@@ -37,10 +87,10 @@ class CudaStream final : public StreamState {
   explicit CudaStream(c10::cuda::CUDAStream stream) : stream_(stream) {}
 
   [[nodiscard]] std::shared_ptr<EventState> record() const override {
-    return std::make_shared<CudaEvent>(stream_, cudaEventDisableTiming);
+    return std::make_shared<CudaEvent>(stream_, EventPool::Kind::kWithoutTime);
   }
   [[nodiscard]] std::shared_ptr<EventState> record_with_time() const override {
-    return std::make_shared<CudaEvent>(stream_, cudaEventDefault);
+    return std::make_shared<CudaEvent>(stream_, EventPool::Kind::kWithTime);
   }
 
   void wait(const EventState& event) const override {
@@ -111,8 +161,9 @@ void cuda_limit_memory(int index, std::uint64_t bytes) {
   c10::cuda::CUDACachingAllocator::setMemoryFraction(share, static_cast<c10::DeviceIndex>(index));
 }
 
-std::shared_ptr<StreamState> make_cuda_stream(int index) {
-  return std::make_shared<CudaStream>(c10::cuda::getStreamFromPool(false, static_cast<c10::DeviceIndex>(index)));
+std::shared_ptr<StreamState> make_cuda_stream(int index, Urgency urgency) {
+  const bool goes_first = urgency == Urgency::kHigh;
+  return std::make_shared<CudaStream>(c10::cuda::getStreamFromPool(goes_first, static_cast<c10::DeviceIndex>(index)));
 }
 
 std::shared_ptr<StreamState> current_cuda_stream(int index) {

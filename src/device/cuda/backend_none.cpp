@@ -19,7 +19,7 @@ std::uint64_t cuda_peak_bytes(int) { no_cuda(); }
 std::uint64_t cuda_allocated_bytes(int) { no_cuda(); }
 void cuda_reset_peak_bytes(int) { no_cuda(); }
 void cuda_limit_memory(int, std::uint64_t) { no_cuda(); }
-std::shared_ptr<StreamState> make_cuda_stream(int) { no_cuda(); }
+std::shared_ptr<StreamState> make_cuda_stream(int, Urgency) { no_cuda(); }
 std::shared_ptr<StreamState> current_cuda_stream(int) { no_cuda(); }
 
 }  // namespace sluice::device::backend

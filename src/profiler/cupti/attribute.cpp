@@ -126,7 +126,7 @@ class Attributor {
         if (same) layer = tag.layer;
         result_.counts.disagreements += same ? 0 : 1;
       }
-      give(place, *action, *placed.work, layer);
+      give(place, {*action, layer, /*is_beside=*/false}, *placed.work);
     }
   }
 
@@ -138,7 +138,7 @@ class Attributor {
       return;
     }
     const ActionTag& action = fields.action;
-    give(*place, {action.phase, action.micro_batch, 0, 0, action.stage}, work, fields.layer);
+    give(*place, {{action.phase, action.micro_batch, 0, 0, action.stage}, fields.layer, /*is_beside=*/true}, work);
   }
 
   // The GPU of the replica that has the stage. Statistics, which have none, belong to the one that they ran on.
@@ -154,17 +154,25 @@ class Attributor {
     return found.size() == 1 ? std::optional(found.front()) : std::nullopt;
   }
 
-  void give(std::size_t place, const Span& action, const Work& work, int layer) {
-    KernelTime& row = result_.kernels[{action.phase, layer, work.name}];
+  struct Whose {
+    Span action;
+    int layer;
+    bool is_beside;
+  };
+
+  void give(std::size_t place, const Whose& whose, const Work& work) {
+    const Span& action = whose.action;
+    KernelTime& row = result_.kernels[{action.phase, whose.layer, work.name}];
     ++row.calls;
     row.time += work.end - work.begin;
     if (work.is_communication && action.stage != kNoStage) {  // else statistics, which the place waits for
       sums_[index(action.stage)].push_back({work.begin, work.end});
       return;
     }
-    if (is_kept(action.phase)) return;  // its span covers it
-    result_.spans.places[place].spans.push_back(
-        {action.phase, action.micro_batch, work.begin, work.end, action.stage, action.host_begin, action.host_end});
+    if (is_kept(action.phase)) return;                                 // its span covers it
+    const bool is_beside = whose.is_beside && !work.is_communication;  // for statistics the place waits
+    result_.spans.places[place].spans.push_back({action.phase, action.micro_batch, work.begin, work.end, action.stage,
+                                                 action.host_begin, action.host_end, is_beside});
   }
 
   // NCCL's kernels tell when a stage's sums ran; the buckets know when the last process was there. The sums of a stage

@@ -1,9 +1,9 @@
 // attribute: whose work each record is, and with that the spans of a step as the GPU ran them.
 // Work on a place's own stream belongs to the innermost action of the place whose host interval contains its launch.
-// Work on any other stream (NCCL's; the source's side of a peer copy) belongs to the action that its launch is tagged
-// with. On a place's own stream the tag is the cross-check. What lies between the kernels of an action is nobody's: it
-// counts as other in the breakdown, where events would count it as the action's.
-// Not here: reading CUPTI (session.h). Pure.
+// Work on any other stream (NCCL's; those for copies and for sums over replicas) belongs to the action that its launch
+// is tagged with, beside what the place's own stream does. On a place's own stream the tag is the cross-check. What
+// lies between the kernels of an action is nobody's: it counts as other in the breakdown, where events would count it
+// as the action's. Not here: reading CUPTI (session.h). Pure.
 #pragma once
 
 #include <cstdint>

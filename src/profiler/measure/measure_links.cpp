@@ -30,7 +30,8 @@ class PingPong {
     const std::exception_ptr failure = run_as_worker(cpu_threads_, [&] {
       const auto stream = device::Stream::make(here_);
       const device::StreamGuard guard(stream);
-      points = time_sizes(sizes, [&](std::uint64_t bytes) { return half_round_trip(bytes, stream); });
+      const Way back(there_, here_);
+      points = time_sizes(sizes, [&](std::uint64_t bytes) { return half_round_trip(bytes, stream, back); });
     });
     forth_.close();
     partner.join();
@@ -45,21 +46,31 @@ class PingPong {
     at::Tensor tensor;
     device::Event ready;
   };
+  // The queues of copies one way, as the executor has them.
+  struct Way {
+    device::Stream from, into;
+    Way(device::Device source, device::Device target)
+        : from(device::Stream::make_beside(source)), into(device::Stream::make_beside(target)) {}
+    [[nodiscard]] device::CopyQueues queues() const { return {.from = from, .into = into}; }
+  };
   static constexpr MicroBatchId kOnlyMessage{0};
 
   void send_back() {
     const auto stream = device::Stream::make(there_);
     const device::StreamGuard guard(stream);
+    const Way forth(here_, there_);
     try {
-      while (const auto message = forth_.take(kOnlyMessage))
-        back_.put(kOnlyMessage, {device::transfer(message->tensor, message->ready, stream), stream.record()});
+      while (const auto message = forth_.take(kOnlyMessage)) {
+        const at::Tensor tensor = device::transfer(message->tensor, message->ready, stream, forth.queues());
+        back_.put(kOnlyMessage, {tensor, stream.record()});
+      }
     } catch (...) {
       back_.close();
       throw;
     }
   }
 
-  double half_round_trip(std::uint64_t bytes, const device::Stream& stream) {
+  double half_round_trip(std::uint64_t bytes, const device::Stream& stream, const Way& way_back) {
     const at::Tensor tensor =
         at::zeros({static_cast<std::int64_t>(bytes)}, at::TensorOptions(at::kByte).device(device::torch_device(here_)));
     stream.synchronize();
@@ -67,7 +78,7 @@ class PingPong {
     forth_.put(kOnlyMessage, {tensor, stream.record()});
     const auto message = back_.take(kOnlyMessage);
     if (!message) return 0;  // the partner has failed and says why
-    const at::Tensor returned = device::transfer(message->tensor, message->ready, stream);
+    const at::Tensor returned = device::transfer(message->tensor, message->ready, stream, way_back.queues());
     stream.synchronize();
     return to_s(clock_() - begin) / 2;
   }

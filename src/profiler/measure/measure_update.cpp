@@ -33,7 +33,7 @@ class Update {
   void run() {
     optimizer_.begin_step();
     optimizer_.update(/*lr=*/0.01, /*divisor=*/1, {});
-    gradients_.zero_();
+    gradients_.zero_();  // the first backward of the next step writes there: layers are timed without that
   }
   void leave_caches() { others_.add_(1); }
 

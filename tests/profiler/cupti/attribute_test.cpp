@@ -142,6 +142,26 @@ TEST(Attribute, ATwoStageTwoReplicaStepGivesThePlantedBreakdown) {
   EXPECT_EQ(result.kernels.at({Phase::kReceive, kNoLayer, kCopy}).calls, 4U);
 }
 
+// A copy and a sum on queues of their own, both hidden in part by what the place's own stream runs.
+TEST(Attribute, WhatOtherStreamsRunIsBesideThePlacesOwn) {
+  const StepSpans host =
+      step_of(place(0, 0,
+                    {action(Phase::kHostToDevice, 0, 1, 5, 9), action(Phase::kBackward, 0, 0, 10, 20),
+                     action(Phase::kAllReduce, 0, -1, 15, 18)}));
+  Recording recorded;
+  recorded.work({0, 8}, 6, 20, 35, tag_of(Phase::kHostToDevice, 0, 0, 1), kCopy)
+      .work({0, 7}, 10, 30, 60, tag_of(Phase::kBackward, 0, 0, 0))
+      .work({0, 9}, 16, 50, 80, tag_of(Phase::kAllReduce, 0, 0, -1));
+  const Attribution result = attribute(host, {{0, 7}}, recorded.records);
+  EXPECT_EQ(result.counts.elsewhere, 0U);
+  for (const Span& span : result.spans.places.at(0).spans) EXPECT_EQ(span.is_beside, span.phase != Phase::kBackward);
+  const profiler::PlaceBreakdown one = profiler::break_down(result.spans).places.at(0);
+  EXPECT_EQ(one[Part::kHostToDevice], 10);
+  EXPECT_EQ(one[Part::kBackward], 30);
+  EXPECT_EQ(one[Part::kAllReduce], 20);
+  EXPECT_EQ(one.all_reduce, 30);
+}
+
 TEST(Attribute, WhereTagAndIntervalDisagreeTheIntervalCountsAndItIsSaid) {
   const StepSpans host = step_of(place(0, 0, {action(Phase::kForward, 0, 0, 10, 50)}));
   Recording recorded;

@@ -1,0 +1,91 @@
+// The frozen layers' part of a pass, and what comes from the host.
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "core/check.h"
+#include "pipeline/pass_worker.h"
+
+namespace sluice::pipeline {
+namespace {
+
+// Of a sample without inputs only its features are known.
+const at::Tensor& inputs_of(const MicroBatch& samples) {
+  check(std::ranges::find(samples.without_inputs, true) == samples.without_inputs.end(),
+        "samples come without inputs to a pass that has nobody to ask for their features");
+  return samples.inputs;
+}
+
+}  // namespace
+
+at::Tensor Pass::load(Worker& worker, const Action& action, const at::Tensor& samples) {
+  const StreamSpanScope span(worker.spans, Phase::kHostToDevice, action.stage, action.micro_batch);
+  static const device::Stream host = device::Stream::make({});
+  return device::transfer(samples, {}, worker.streams.compute(), {.from = host, .into = worker.streams.load()});
+}
+
+at::Tensor Pass::load_inputs(Worker& worker, const Action& action, const MicroBatch& samples) {
+  return load_numbers(worker, action, inputs_of(samples), samples.pixel_scale);
+}
+
+at::Tensor Pass::load_numbers(Worker& worker, const Action& action, const at::Tensor& inputs,
+                              const at::Tensor& pixel_scale) {
+  const at::Tensor own = load(worker, action, inputs);
+  if (!pixel_scale.defined()) return own;
+  const at::Tensor own_scale = load(worker, action, pixel_scale);
+  const StreamSpanScope span(worker.spans, Phase::kHostToDevice, action.stage, action.micro_batch);
+  return numbers_of_pixels(own, own_scale);
+}
+
+void Pass::run_prefix(Worker& worker) {
+  if (prefix_shares_.empty()) return;
+  worker.runs_prefix = true;
+  for (const PrefixShare& share : prefix_shares_[index(worker.replica())]) {
+    if (share.device != worker.place.device) continue;
+    const Action action{.op = Op::kForward, .stage = kNoStage, .micro_batch = share.micro_batch};
+    const MicroBatch samples = part_of(micro_batch_of(worker.replica(), share.micro_batch), share.begin, share.end);
+    const at::Tensor features = request_.features ? run_what_is_new(worker, action, samples)
+                                                  : run_frozen(worker, action, samples, inputs_of(samples));
+    send(worker, {features_[worker.index], Border::kActivations}, action, features);
+  }
+  worker.of_prefix = {};
+  worker.runs_prefix = false;
+}
+
+at::Tensor Pass::run_frozen(Worker& worker, const Action& action, const MicroBatch& samples, const at::Tensor& inputs) {
+  const at::Tensor own = load_numbers(worker, action, inputs, samples.pixel_scale);
+  const StreamSpanScope span(worker.spans, Phase::kForward, kNoStage, action.micro_batch);
+  return grid_->prefixes[worker.index]->forward(own, &worker.of_prefix);
+}
+
+at::Tensor Pass::run_what_is_new(Worker& worker, const Action& action, const MicroBatch& samples) {
+  FeatureSource::Found found;
+  {
+    const StreamSpanScope span(worker.spans, Phase::kHostToDevice, kNoStage, action.micro_batch);
+    found = request_.features->find(samples);
+  }
+  if (found.missing.empty()) return load(worker, action, found.rows);
+  const at::Tensor made = run_frozen(worker, action, samples, found.inputs);
+  at::Tensor all;
+  {
+    const StreamSpanScope span(worker.spans, Phase::kHostToDevice, kNoStage, action.micro_batch);
+    all = request_.features->complete(samples, found, made);
+  }
+  return load(worker, action, all);
+}
+
+// Of a micro-batch, in the order of its samples.
+at::Tensor Pass::frozen_features(Worker& worker, const Action& action) {
+  std::vector<at::Tensor> parts;
+  for (const PrefixShare& share : prefix_shares_[index(worker.replica())]) {
+    if (share.micro_batch != action.micro_batch) continue;
+    auto& of_share = features_[grid_->place(worker.replica(), share.device)];
+    parts.push_back(receive(worker, {of_share, Border::kActivations}, action));
+  }
+  if (parts.size() == 1) return parts.front();
+  const StreamSpanScope span(worker.spans, Phase::kReceive, action.stage, action.micro_batch);
+  return at::cat(parts);
+}
+
+}  // namespace sluice::pipeline

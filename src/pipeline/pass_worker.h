@@ -1,0 +1,73 @@
+// pass_worker: what one worker thread carries through its actions in a pass, and how it tells what it waits for.
+// Internal to the pass: pass.cpp and pass_prefix.cpp.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "nn/replica_sum.h"
+#include "pipeline/pass.h"
+
+namespace sluice::pipeline {
+
+// Another stage failed: this one has nothing to add to the report. It may pass through autograd, which knows how to
+// hand on a std::exception alone.
+struct StoppedByNeighbour : std::exception {};
+
+static_assert(std::atomic<Standing>::is_always_lock_free);
+
+inline void set_wait(std::atomic<Standing>& standing, Wait wait) {
+  standing.store({standing.load(std::memory_order_relaxed).position, wait}, std::memory_order_relaxed);
+}
+
+// Says that the place waits, during its life.
+class WaitScope {
+ public:
+  WaitScope(std::atomic<Standing>& standing, Wait wait) : standing_(standing) { set_wait(standing_, wait); }
+  ~WaitScope() { set_wait(standing_, Wait::kNothing); }
+  WaitScope(const WaitScope&) = delete;
+  WaitScope& operator=(const WaitScope&) = delete;
+
+ private:
+  std::atomic<Standing>& standing_;
+};
+
+// One replica's way into the exchange of its device.
+class Pass::OwnSum final : public nn::ReplicaSum {
+ public:
+  OwnSum(StatisticsExchange& exchange, ReplicaId replica, StreamSpans& spans, std::atomic<Standing>& standing)
+      : exchange_(exchange), replica_(replica), spans_(spans), standing_(standing) {}
+
+  [[nodiscard]] at::Tensor sum(const at::Tensor& own) override {
+    const StreamSpanScope exchanging(spans_, Phase::kAllReduce);
+    const WaitScope waiting(standing_, Wait::kReplicas);
+    std::optional<at::Tensor> total = exchange_.sum(replica_, own, [this] { set_wait(standing_, Wait::kProcesses); });
+    if (!total) throw StoppedByNeighbour{};
+    return *std::move(total);
+  }
+
+ private:
+  StatisticsExchange& exchange_;
+  ReplicaId replica_;
+  StreamSpans& spans_;
+  std::atomic<Standing>& standing_;
+};
+
+// What a worker carries through its actions.
+struct Pass::Worker {
+  const Place& place;
+  const PlaceStreams& streams;
+  StreamSpans spans;
+  int index;
+  std::vector<std::optional<MicroBatchId>> last_gradients;  // [stage]
+  std::unique_ptr<OwnSum> replicas;                         // null where nothing is exchanged
+  bool runs_prefix = false;                                 // before its actions
+  nn::TransformedWeights of_prefix = {};                    // while it does
+
+  [[nodiscard]] ReplicaId replica() const { return place.replica; }
+};
+
+}  // namespace sluice::pipeline

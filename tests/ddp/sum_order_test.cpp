@@ -1,0 +1,61 @@
+#include "ddp/sum_order.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <map>
+#include <set>
+
+namespace sluice::ddp {
+namespace {
+
+TEST(SumOrder, InTurnIsOneAfterTheOther) {
+  EXPECT_EQ(add_in_turn(1), std::vector<Addition>{});
+  EXPECT_EQ(add_in_turn(4), (std::vector<Addition>{{0, 1}, {0, 2}, {0, 3}}));
+}
+
+TEST(SumOrder, InPairsIsPairsThenPairsOfPairs) {
+  EXPECT_EQ(add_in_pairs(1), std::vector<Addition>{});
+  EXPECT_EQ(add_in_pairs(2), (std::vector<Addition>{{0, 1}}));
+  EXPECT_EQ(add_in_pairs(5), (std::vector<Addition>{{0, 1}, {2, 3}, {0, 2}, {0, 4}}));
+  EXPECT_EQ(add_in_pairs(8), (std::vector<Addition>{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {0, 2}, {4, 6}, {0, 4}}));
+}
+
+// Every share goes into the sum once: R - 1 copies; and no replica takes part in more than ceil(log2 R) of them, where
+// in turn replica 0 takes part in all.
+TEST(SumOrder, InPairsEachShareIsCopiedOnceAndNoReplicaTakesMoreThanALogarithm) {
+  for (int replicas = 1; replicas <= 40; ++replicas) {
+    std::map<int, std::set<int>> holds;
+    std::map<int, int> copies_of;
+    for (int r = 0; r < replicas; ++r) holds[r] = {r};
+    const std::vector<Addition> additions = add_in_pairs(replicas);
+    EXPECT_EQ(std::ssize(additions), replicas - 1);
+    for (const auto& [into, from] : additions) {
+      for (const int share : holds.at(from)) EXPECT_TRUE(holds.at(into).insert(share).second) << replicas;
+      holds.erase(from);  // written over, or of no use any more
+      ++copies_of[into], ++copies_of[from];
+    }
+    EXPECT_EQ(std::ssize(holds.at(0)), replicas);
+    const int rounds = std::bit_width(static_cast<unsigned>(replicas - 1));
+    for (const auto& [replica, copies] : copies_of) EXPECT_LE(copies, rounds) << replica << " of " << replicas;
+  }
+}
+
+TEST(SumOrder, TheWayBackReachesEveryReplicaFromOneThatHasIt) {
+  for (int replicas = 1; replicas <= 40; ++replicas) {
+    std::set<int> have{0};
+    const auto rounds = spread_in_pairs(replicas);
+    EXPECT_EQ(std::ssize(rounds), std::bit_width(static_cast<unsigned>(replicas - 1)));
+    for (const auto& round : rounds) {
+      const std::set<int> before = have;
+      for (const auto& [from, to] : round) {
+        EXPECT_TRUE(before.contains(from)) << replicas;
+        EXPECT_TRUE(have.insert(to).second) << replicas;
+      }
+    }
+    EXPECT_EQ(std::ssize(have), replicas);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::ddp
