@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 
 namespace sluice {
 
@@ -14,9 +13,6 @@ using Nanoseconds = std::int64_t;
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
-
-// Where a test hands in its own: now_ns(), or another that goes forward.
-using Clock = std::function<Nanoseconds()>;
 
 [[nodiscard]] constexpr double to_ms(Nanoseconds duration) { return static_cast<double>(duration) * 1e-6; }
 [[nodiscard]] constexpr double to_s(Nanoseconds duration) { return static_cast<double>(duration) * 1e-9; }

@@ -1,8 +1,9 @@
 // json_fields: one list of fields for writing and for reading a value as JSON. A type gives
 //   template <typename Io> void fields(Io& io, Type& value) { io("name", value.name); ... }
-// and JsonWriter or JsonReader goes through it. All numbers are finite, not negative, and none that sums and products of
-// them could not have: whole ones (bytes, samples) at most kMostWhole, others (seconds, shares) at most kMostFraction.
-// Not here: which types there are. Threads: values. Errors of reading: ConfigError names file, field and what it is.
+// and JsonWriter or JsonReader goes through it. All numbers are finite, not negative, and none that sums and products
+// of them could not have: whole ones (bytes, samples) at most kMostWhole, others (seconds, shares) at most
+// kMostFraction. Not here: which types there are. Threads: values. Errors of reading: ConfigError names file, field and
+// what it is.
 #pragma once
 
 #include <cmath>

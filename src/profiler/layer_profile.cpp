@@ -326,6 +326,8 @@ LayerProfile read_profile(const std::filesystem::path& file) {
 }
 
 bool is_profile(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) return false;
   std::ifstream stream(file, std::ios::binary);
   const auto json = nlohmann::ordered_json::parse(stream, /*cb=*/nullptr, /*allow_exceptions=*/false);
   return json.is_object() && is_of_this_kind(json);

@@ -7,7 +7,8 @@
 namespace sluice::profiler {
 
 Profiles::Profiles(std::vector<LayerProfile> all) : all_(std::move(all)) {
-  std::ranges::stable_sort(all_, std::greater{}, [](const LayerProfile& one) { return one.fingerprint.threads_per_device; });
+  std::ranges::stable_sort(all_, std::greater{},
+                           [](const LayerProfile& one) { return one.fingerprint.threads_per_device; });
 }
 
 const LayerProfile& Profiles::of_places(int places) const {

@@ -1,5 +1,5 @@
-// profile_sums: what `sluice profile` makes of what it has measured, and of which sizes it measures. Not here: measuring
-// (profile.h). Pure. Units: seconds, bytes.
+// profile_sums: what `sluice profile` makes of what it has measured, and of which sizes it measures. Not here:
+// measuring (profile.h). Pure. Units: seconds, bytes.
 #pragma once
 
 #include <cstdint>

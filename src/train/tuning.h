@@ -48,12 +48,12 @@ struct TuneResult {
   std::string left_out;                // why fewer ran than asked for; empty: as many did
   ConfiguredPlan configured;           // the plan as it was
   tune::Refit refit;                   // what all runs say of the predictions
-  // The simplest of those that ran, the configured one among them, and that no measurement tells from the fastest; where
-  // none was run, the best predicted.
+  // The simplest of those that ran, the configured one among them, and that no measurement tells from the fastest;
+  // where none was run, the best predicted.
   tune::Candidate chosen;
   bool is_verified = true;
   std::optional<Speedup> speedup;  // nothing: the configured plan is not predicted
-  int threads = 1;  // a device, of the chosen plan; 0: not of CPU devices
+  int threads = 1;                 // a device, of the chosen plan; 0: not of CPU devices
   config::Config tuned;
   // What the chosen plan is predicted from: the file that was given, or those that were measured, its own first.
   std::filesystem::path profile_file;

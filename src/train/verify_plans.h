@@ -1,5 +1,5 @@
-// verify_plans: short real runs of the plans that `sluice tune` found best, and of the plan as configured, one after the
-// other, each in a child process (measured_plan.h), as long as the budget lasts. Not here: which plan is next
+// verify_plans: short real runs of the plans that `sluice tune` found best, and of the plan as configured, one after
+// the other, each in a child process (measured_plan.h), as long as the budget lasts. Not here: which plan is next
 // (tune/choose_run.h), what is chosen (tuning.h). Threads: one. Errors: those of measure_steps().
 #pragma once
 
@@ -49,14 +49,14 @@ class PlanRuns {
   [[nodiscard]] MeasuredSteps measure(const config::Config& config, const tune::Candidate& candidate, double limit_s);
   void leave_out(std::string sentence);
 
+  static constexpr double kStart_s = 5;  // of a run besides its steps, where none has told
+
   config::Config config_;
   const Profiles& profiles_;
   const tune::Budget& budget_;
   std::vector<VerifiedPlan> done_;
   std::string left_out_;
   double start_s_ = kStart_s;
-
-  static constexpr double kStart_s = 5;  // of a run besides its steps, where none has told
 };
 
 }  // namespace sluice::train

@@ -28,9 +28,9 @@ struct CutRules {
   std::uint64_t most_samples = 1;  // of a micro-batch
   Recompute recompute = Recompute::kNone;
   std::vector<bool> recompute_of_stage;  // in the place of `recompute`; empty: by that
-  std::uint64_t memory_limit = 0;      // bytes of a device; 0: none
-  std::optional<Partition> partition;  // only recomputation is left to choose; nothing: any cut
-  bool shares_memory = true;           // device_bytes() (memory.h)
+  std::uint64_t memory_limit = 0;        // bytes of a device; 0: none
+  std::optional<Partition> partition;    // only recomputation is left to choose; nothing: any cut
+  bool shares_memory = true;             // device_bytes() (memory.h)
   StepOverheads overheads;
 };
 

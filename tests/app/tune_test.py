@@ -93,7 +93,7 @@ class TuneTest(tuning_case.TuningCase):
         profile = self.profile()
         for why, words in (('pipeline.chunks = "auto"', ("--set", "pipeline.chunks=auto")),
                            ("no profile is of 2 threads a device", ("--set", "device.threads=2")),
-                           ("device 1 needs ", ("--memory", "3MiB", "--set", "pipeline.partition=[1,3]", "--set", "pipeline.chunks=1")),
+                           ("device 0 needs ", ("--memory", "2MiB", "--set", "pipeline.partition=[3,1]", "--set", "pipeline.chunks=1")),
                            ("pipeline.partition adds up to 3 layers, but toy_cnn has 4", ("--set", "pipeline.partition=[1,2]"))):
             with self.subTest(why=why):
                 result = self.tune("--profile", profile, "--verify", 0, *words)

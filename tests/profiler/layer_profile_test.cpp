@@ -211,7 +211,8 @@ TEST(IsProfile, SaysWhatAFileCallsItself) {
   older["schema_version"] = 1;
   EXPECT_TRUE(is(to_json_text(example())));
   EXPECT_TRUE(is(older.dump()));
-  for (const char* text : {"", "notes", "[]", "3", "{}", R"({"kind": "plan"})", R"({"kind": 3})"}) EXPECT_FALSE(is(text)) << text;
+  for (const char* text : {"", "notes", "[]", "3", "{}", R"({"kind": "plan"})", R"({"kind": 3})"})
+    EXPECT_FALSE(is(text)) << text;
   std::filesystem::remove(file);
   EXPECT_FALSE(is_profile(file));
   EXPECT_FALSE(is_profile(testing::TempDir()));

@@ -227,9 +227,9 @@ TEST(MeasureUpdate, TimesSizesUpToTheLargest) {
     if (tensor.scalar_type() == at::kFloat) zeroed.insert(tensor.numel());
     return nullptr;
   };
-  const at::CallbackHandle handle = at::addGlobalCallback(
-      at::RecordFunctionCallback(+see).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
-  const train::Setup setup = setup_of("mlp");
+  const at::CallbackHandle handle =
+      at::addGlobalCallback(at::RecordFunctionCallback(+see).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  const train::Setup setup = setup_of("mlp", [](auto& config) { config.train.optimizer = "sgd"; });
   (void)measure::measure_update(workload_of(setup), 100'000);
   at::removeCallback(handle);
   EXPECT_THAT(zeroed, ElementsAre(4096 / 4, 32'768 / 4, 100'000 / 4));

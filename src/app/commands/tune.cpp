@@ -72,9 +72,10 @@ void add_tune(CLI::App& app) {
       ->allow_extra_args(false);
   arguments->batch.add_to(*command);
   command
-      ->add_option("--out", arguments->out,
-                   "The configuration with the chosen plan, for sluice train; profiles that were measured go beside it, "
-                   "tuned.profile.json for sluice simulate")
+      ->add_option(
+          "--out", arguments->out,
+          "The configuration with the chosen plan, for sluice train; profiles that were measured go beside it, "
+          "tuned.profile.json for sluice simulate")
       ->type_name("FILE")
       ->capture_default_str()
       ->check(not_empty);

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <string_view>
+#include <system_error>
 
+#include "config/config.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -14,7 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "tuned.toml" -> "tuned.profile.json"; of other numbers of threads than the chosen plan's "tuned.profile.2-threads.json".
+// "tuned.toml" -> "tuned.profile.json"; of other numbers of threads than the chosen plan's
+// "tuned.profile.2-threads.json".
 fs::path profile_file(fs::path out, int other_threads = 0) {
   const std::string threads = concat(".", other_threads, other_threads == 1 ? "-thread" : "-threads");
   return out.replace_extension(concat(".profile", other_threads > 0 ? threads : "", ".json"));
@@ -28,7 +32,8 @@ bool is_taken(const fs::path& file) {
 // As a shell reads it as one word.
 std::string shell_word(const std::string& text) {
   const auto is_plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("_./:=@%+,-").find(c) != std::string_view::npos;
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("_./:=@%+,-").find(c) != std::string_view::npos;
   };
   if (!text.empty() && std::ranges::all_of(text, is_plain)) return text;
   std::string word = "'";
@@ -60,7 +65,8 @@ void check_tune_files(const fs::path& out, const std::vector<fs::path>& inputs, 
   const fs::path profile = profile_file(out);
   storage::check_output("the profile beside --out,", profile, inputs);
   if (is_taken(profile))
-    throw ConfigError(concat(profile.string(), ", where tune writes the profile that it measures, is no profile of "
+    throw ConfigError(concat(profile.string(),
+                             ", where tune writes the profile that it measures, is no profile of "
                              "sluice; move it away, give another --out, or give --profile"));
 }
 
@@ -68,9 +74,9 @@ TuneFiles write_tune_files(const train::TuneResult& result, const fs::path& out,
   TuneFiles files{.out = out.string()};
   write_profiles(result, out, files);
   const bool has_other_batch = result.batch && result.batch->changes();
-  const std::string first_line = concat("# ", config_file, ", with the plan",
-                                        has_other_batch ? ", the global batch and its learning rate" : "",
-                                        " that sluice tune found", result.is_verified ? "" : kNotVerified, "\n\n");
+  const std::string first_line =
+      concat("# ", config_file, ", with the plan", has_other_batch ? ", the global batch and its learning rate" : "",
+             " that sluice tune found", result.is_verified ? "" : kNotVerified, "\n\n");
   storage::write_text_atomically(out, concat(first_line, config::to_toml(result.tuned)));
   const std::string profile = files.profiles.empty() ? result.profile_file.string() : files.profiles.front();
   files.simulate = concat("sluice simulate ", shell_word(files.out), " --profile ", shell_word(profile));

@@ -1,6 +1,7 @@
-// tune_files: what `sluice tune` writes: the configuration with its plan and, beside it, the profiles that it has measured,
-// so that `sluice simulate` can predict the plan again. A profile that was there is replaced; what is none stays.
-// Errors: ConfigError where something else has the name of the profile, StorageError where a file cannot be written.
+// tune_files: what `sluice tune` writes: the configuration with its plan and, beside it, the profiles that it has
+// measured, so that `sluice simulate` can predict the plan again. A profile that was there is replaced; what is none
+// stays. Errors: ConfigError where something else has the name of the profile, StorageError where a file cannot be
+// written.
 #pragma once
 
 #include <filesystem>

@@ -21,7 +21,7 @@ using Part = LayerBench::Part;
 
 class ClockTimer final : public LayerTimer {
  public:
-  ClockTimer(LayerBench& bench, Clock clock) : bench_(bench), clock_(std::move(clock)) {}
+  ClockTimer(LayerBench& bench, std::function<Nanoseconds()> clock) : bench_(bench), clock_(std::move(clock)) {}
 
   void warm_up(std::int64_t samples) override { (void)times_of_pass(samples, /*puts_off_weights=*/true); }
   [[nodiscard]] int warm_up_passes() const override { return 1; }
@@ -84,7 +84,7 @@ class ClockTimer final : public LayerTimer {
   }
 
   LayerBench& bench_;
-  Clock clock_;
+  std::function<Nanoseconds()> clock_;
   std::map<std::int64_t, std::vector<LayerTimes>> best_;  // by samples
 };
 
@@ -204,7 +204,7 @@ class ReplayTimer final : public LayerTimer {
 
 }  // namespace
 
-std::unique_ptr<LayerTimer> make_clock_timer(LayerBench& bench, Clock clock) {
+std::unique_ptr<LayerTimer> make_clock_timer(LayerBench& bench, std::function<Nanoseconds()> clock) {
   return std::make_unique<ClockTimer>(bench, std::move(clock));
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -37,7 +38,7 @@ class LayerTimer {
 };
 
 // Both require that the bench outlives the timer.
-[[nodiscard]] std::unique_ptr<LayerTimer> make_clock_timer(LayerBench& bench, Clock clock);
+[[nodiscard]] std::unique_ptr<LayerTimer> make_clock_timer(LayerBench& bench, std::function<Nanoseconds()> clock);
 
 // session: whose records tell the times of kernels; null: none do. On a CPU device, whose work is done when a call
 // returns, events and host tell the same.

@@ -37,7 +37,7 @@ using Part = LayerBench::Part;
 constexpr std::int64_t kFewSamples = 16;
 
 // Where this thread does all the work, its own processor time: others that take the core in between do not count.
-Clock clock_of(const Workload& workload) {
+std::function<Nanoseconds()> clock_of(const Workload& workload) {
   const bool works_alone = workload.device.kind == device::DeviceKind::kCpu && workload.threads == 1;
   return works_alone ? thread_time_ns : now_ns;
 }

@@ -1,6 +1,7 @@
 #include "profiler/measure/measure_links.h"
 
 #include <exception>
+#include <functional>
 #include <thread>
 
 #include <ATen/ATen.h>
@@ -20,7 +21,7 @@ namespace {
 // Two stages' threads that pass one activation back and forth.
 class PingPong {
  public:
-  PingPong(device::Device here, device::Device there, int cpu_threads, const Clock& clock)
+  PingPong(device::Device here, device::Device there, int cpu_threads, const std::function<Nanoseconds()>& clock)
       : here_(here), there_(there), cpu_threads_(cpu_threads), clock_(clock) {}
 
   [[nodiscard]] std::vector<TimeAtSize> measure(const std::vector<std::uint64_t>& sizes) {
@@ -86,7 +87,7 @@ class PingPong {
   device::Device here_;
   device::Device there_;
   int cpu_threads_;
-  const Clock& clock_;
+  const std::function<Nanoseconds()>& clock_;
   pipeline::Mailbox<Message> forth_;
   pipeline::Mailbox<Message> back_;
 };
@@ -121,7 +122,7 @@ double time_sum(const ReplicaGroup& group, const std::shared_ptr<comm::Communica
 
 std::vector<profiler::StageLink> measure_stage_links(const std::vector<device::Device>& devices,
                                                      const std::vector<int>& owners, int cpu_threads,
-                                                     const Clock& clock) {
+                                                     const std::function<Nanoseconds()>& clock) {
   constexpr std::uint64_t kLargestBytes = std::uint64_t{16} << 20;
   std::vector<profiler::StageLink> links;
   for (int stage = 0; stage + 1 < static_cast<int>(owners.size()); ++stage) {

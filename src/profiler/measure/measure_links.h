@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -32,7 +33,7 @@ struct ReplicaGroup {
 // same memory nothing is copied: there is then no bandwidth. clock: read by one thread at a time.
 [[nodiscard]] std::vector<profiler::StageLink> measure_stage_links(const std::vector<device::Device>& devices,
                                                                    const std::vector<int>& owners, int cpu_threads,
-                                                                   const Clock& clock = now_ns);
+                                                                   const std::function<Nanoseconds()>& clock = now_ns);
 
 // The sum of one bucket over all replicas, through the reducer, from when all of them have their share.
 // `largest_bytes`: of a bucket. Nothing with one replica. Every process takes part; the answer is this process's own.
