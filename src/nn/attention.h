@@ -21,8 +21,7 @@ namespace sluice::nn {
 
 // For the whole process, from the first attention on a GPU.
 inline constexpr std::array kOrderOnGpus{at::SDPBackend::flash_attention, at::SDPBackend::cudnn_attention,
-                                         at::SDPBackend::efficient_attention, at::SDPBackend::math,
-                                         at::SDPBackend::overrideable};
+                                         at::SDPBackend::efficient_attention, at::SDPBackend::math};
 
 struct AttentionOptions {
   std::int64_t heads = 1;

@@ -1,10 +1,11 @@
 // batch_norm: batch normalisation of [N, C, H, W] with an optional residual and ReLU in the same pass, and the module
 // with torch's parameters and buffers.
 // Fast path: float32, CPU, channels_last, C a multiple of 16: own kernels that save only what the neighbours save
-// anyway (x, y). On GPUs in float32 and bfloat16: batch_norm_gpu.h. Everything else: ATen's operations and autograd. Statistics: each call normalises by its own
-// micro-batch when training, over all replicas in mode kSync (batch_norm_sync.h). Running statistics: BatchNormMode in
-// layer.h. A NaN or infinite value makes its channel NaN; so does a variance beyond the type's range, which would leave
-// finite outputs (1 / infinity = 0) and an infinite running variance.
+// anyway (x, y). On GPUs in float32 and bfloat16: batch_norm_gpu.h. Everything else: ATen's operations and autograd.
+// Statistics: each call normalises by its own micro-batch when training, over all replicas in mode kSync
+// (batch_norm_sync.h). Running statistics: BatchNormMode in layer.h. A NaN or infinite value makes its channel NaN; so
+// does a variance beyond the type's range, which would leave finite outputs (1 / infinity = 0) and an infinite running
+// variance.
 #pragma once
 
 #include <optional>

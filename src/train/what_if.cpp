@@ -35,6 +35,8 @@ std::string otherwise(const std::string& file, const std::string& what, const st
                 wanted, "; measure it with `sluice profile` for this configuration");
 }
 
+std::string word_of(bool is) { return is ? "true" : "false"; }
+
 void check_fits(const config::Config& config, const LayerProfile& profile, const std::string& file) {
   const profiler::Fingerprint& print = profile.fingerprint;
   const auto require_same = [&](const std::string& what, const std::string& measured, const std::string& wanted) {
@@ -55,7 +57,7 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
   require_same("train.precision", print.precision, config.train.precision);
   require_same("train.optimizer", print.optimizer, config.train.optimizer);
   require_same("pipeline.batch_norm", print.batch_norm, config.pipeline.batch_norm);
-  if (print.tf32) require_same("device.tf32", *print.tf32 ? "true" : "false", config.device.tf32 ? "true" : "false");
+  if (print.tf32) require_same("device.tf32", word_of(*print.tf32), word_of(config.device.tf32));
   if (!is_of_cpu(profile)) return;
   require_same("train.winograd", print.winograd.value_or("2x2"), config.train.winograd);
   const int threads = threads_of_device(config, profile);

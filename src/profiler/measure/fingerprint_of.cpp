@@ -33,8 +33,7 @@ std::optional<std::string> name_of(nn::Winograd allowed) {
 
 std::optional<bool> tf32_of(const Workload& workload) {
   const models::ModelOptions& model = workload.model;
-  const bool matters =
-      workload.device.kind == device::DeviceKind::kCuda && model.dtype == at::kFloat && !model.in_bf16;
+  const bool matters = workload.device.kind == device::DeviceKind::kCuda && model.dtype == at::kFloat && !model.in_bf16;
   return matters ? std::optional(workload.tf32) : std::nullopt;
 }
 
