@@ -5,8 +5,6 @@
 #include <tuple>
 #include <utility>
 
-#include <ATen/Context.h>
-
 #include "core/concat.h"
 #include "core/divided_up.h"
 #include "core/error.h"
@@ -20,6 +18,7 @@
 #include "pipeline/split.h"
 #include "pipeline/state_memory.h"
 #include "train/composition.h"
+#include "train/libtorch_settings.h"
 #include "train/model_options.h"
 #include "train/order.h"
 
@@ -238,12 +237,7 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   const bool waits_for_order = has_order && setup.order.empty();
   const config::Config& config = setup.config;
   check_processes(setup);
-  if (config.train.deterministic) {
-    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
-    at::globalContext().setDeterministicFillUninitializedMemory(false);
-  }
-  at::globalContext().setAllowTF32CuBLAS(config.device.tf32);  // of GPUs alone; LibTorch's own settings differ
-  at::globalContext().setAllowTF32CuDNN(config.device.tf32);
+  apply_libtorch_settings(config);
   const bool of_own_batch = what == SetupFor::kOwnBatch;
   open_data(setup, of_own_batch);
   setup.model =

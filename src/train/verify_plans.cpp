@@ -13,9 +13,9 @@ namespace {
 
 constexpr double kMostTimesLonger = 4;  // than expected: then a run hangs
 constexpr Measuring kHow{};
-constexpr int kSteps = kHow.warm_up + kHow.steps;
+constexpr int kRunSteps = kHow.warm_up + kHow.steps;
 
-std::vector<tune::PlanRun> runs_of(const std::vector<VerifiedPlan>& verified) {
+std::vector<tune::PlanRun> plan_runs(const std::vector<VerifiedPlan>& verified) {
   std::vector<tune::PlanRun> runs;
   for (const VerifiedPlan& one : verified) runs.push_back(one.as_run());
   return runs;
@@ -43,7 +43,7 @@ config::Config with_plan(config::Config config, const Plan& plan, int threads) {
 
 void PlanRuns::run_best(const std::vector<tune::Candidate>& best, int most) {
   while (std::ssize(done_) < most) {
-    const tune::Candidate* const candidate = tune::next_to_run(best, runs_of(done_));
+    const tune::Candidate* const candidate = tune::next_to_run(best, plan_runs(done_));
     if (candidate == nullptr) break;
     const double expected = expected_s(*candidate), left = budget_.left();
     const std::string which = concat("plan ", done_.size() + 1, " of ", std::min<std::size_t>(most, best.size()));
@@ -87,7 +87,7 @@ void PlanRuns::run_configured(const config::Config& configured, ConfiguredPlan& 
 }
 
 double PlanRuns::expected_s(const tune::Candidate& candidate) const {
-  return start_s_ + kSteps * candidate.step.seconds;
+  return start_s_ + kRunSteps * candidate.step.seconds;
 }
 
 MeasuredSteps PlanRuns::measure(const config::Config& config, const tune::Candidate& candidate, double limit_s) {
@@ -97,7 +97,7 @@ MeasuredSteps PlanRuns::measure(const config::Config& config, const tune::Candid
   how.limit_s = limit_s;
   const double begin = budget_.used();
   MeasuredSteps measured = measure_steps(with_plan(config, candidate.plan, threads), how);
-  if (measured.failure.empty()) start_s_ = std::max(0.0, budget_.used() - begin - kSteps * candidate.step.seconds);
+  if (measured.failure.empty()) start_s_ = std::max(0.0, budget_.used() - begin - kRunSteps * candidate.step.seconds);
   return measured;
 }
 
