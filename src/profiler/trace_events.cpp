@@ -149,8 +149,7 @@ void TraceEvents::add_span(const StepSpans::Place& place, int group, const Span&
   const bool has_micro_batch = index(span.micro_batch) >= 0;
   // What no stage has to itself shares the first one's row: it is the same thread.
   const StageId of = has_stage || place.stages.empty() ? span.stage : place.stages.front();
-  const Row row = span.is_beside ? beside_row(group, of, span)
-                                 : named_row(group, first_row(kind) + std::max(index(of), 0), row_name(kind, of));
+  const Row row = row_of(group, of, span);
   const Bar bar{row, span.begin, span.end};
   TraceEvent args{{"phase", phase_word(span.phase)}, {"step", spans.step}, {"replica", index(place.replica)}};
   const auto say_where = [&](bool is_known, const char* name, const auto& value) {
@@ -199,10 +198,13 @@ int TraceEvents::lane_of(std::vector<Nanoseconds>& lanes, Nanoseconds begin, Nan
   return static_cast<int>(lane - lanes.begin());
 }
 
-TraceEvents::Row TraceEvents::beside_row(int group, StageId stage, const Span& span) {
+// Copies and sums beside a stage's work share rows.
+TraceEvents::Row TraceEvents::row_of(int group, StageId stage, const Span& span) {
+  const Kind kind = kind_of(span.phase);
+  const int number = std::max(index(stage), 0);
+  if (!span.is_beside) return named_row(group, first_row(kind) + number, row_name(kind, stage));
   const int lane = lane_of(besides_[{group, stage}], span.begin, span.end);
-  return named_row(group, kBesides + std::max(index(stage), 0) * kLanes + lane,
-                   concat(row_name(Kind::kCompute, stage), " beside"));
+  return named_row(group, kBesides + number * kLanes + lane, concat(row_name(Kind::kCompute, stage), " beside"));
 }
 
 TraceEvents::Row TraceEvents::bucket_row(const BucketSpan& bucket) {

@@ -67,7 +67,7 @@ class TraceEvents {
   [[nodiscard]] Row named_row(int group, int tid, const std::string& name);
   [[nodiscard]] Row loop_row();
   [[nodiscard]] static int lane_of(std::vector<Nanoseconds>& lanes, Nanoseconds begin, Nanoseconds end);
-  [[nodiscard]] Row beside_row(int group, StageId stage, const Span& span);
+  [[nodiscard]] Row row_of(int group, StageId stage, const Span& span);
   [[nodiscard]] Row bucket_row(const BucketSpan& bucket);
   [[nodiscard]] double time(Nanoseconds at) const;  // in the file
   void add_bar(const char* category, const std::string& name, const Bar& bar, TraceEvent args);

@@ -7,8 +7,7 @@
 
 #include "data/loader.h"
 #include "data/sample_reader.h"
-#include "engine/reference.h"
-#include "engine/train_step.h"
+#include "engine/frozen_shapes.h"
 
 namespace sluice::train {
 namespace {
@@ -121,32 +120,26 @@ TEST(PixelBatches, ASampleWithoutInputsIsZeros) {
   EXPECT_EQ(read.inputs[1].sum().item<std::int64_t>(), 0);
 }
 
-// Steps on several stages and replicas, the first layers frozen or not: the same loss and weights bit for bit.
+// Steps on several stages and replicas, with frozen layers and without: the same loss and weights bit for bit.
 TEST(PixelBatches, StepsGiveTheSameAsOnNumbers) {
   constexpr std::int64_t kSamples = 11;
-  const models::ModelOptions model = engine::test::small_model("toy_cnn");
-  const at::Tensor scale = at::tensor({255.0, 0.45, 0.25}, at::kDouble).view({3, 1}).repeat({1, model.channels});
-  for (const int frozen : {0, 1}) {
-    const auto make_grid = [&] {
-      Plan plan{.replicas = 2, .chunks = 3};
-      plan.frozen_layers = frozen;
-      return engine::test::make_grid(model, plan, 2);
-    };
-    engine::Composition on_bytes = make_grid(), on_numbers = make_grid();
-    engine::TrainStep bytes(on_bytes, {.seed = 7}), numbers(on_numbers, {.seed = 7});
+  for (const int frozen : {0, 3}) {
+    const engine::test::Shape shape{.model = "vit", .frozen = frozen, .stages = 2, .replicas = 2, .chunks = 3};
+    engine::Engine on_bytes(plan_of(shape), options_of(shape)), on_numbers(plan_of(shape), options_of(shape));
     for (std::int64_t step = 0; step < 3; ++step) {
       pipeline::MicroBatch batch = engine::test::make_batch(kSamples, step + 1);
       at::manual_seed(step);
       batch.inputs = at::randint(256, batch.inputs.sizes(), at::kByte);
-      batch.pixel_scale = scale;
+      batch.pixel_scale = at::tensor({255.0, 0.45, 0.25}, at::kDouble).view({3, 1}).repeat({1, batch.inputs.size(1)});
       pipeline::MicroBatch same = batch;
       same.inputs = (batch.inputs.to(at::kDouble) / 255.0 - 0.45) / 0.25;
-      same.pixel_scale = {};
-      EXPECT_EQ(bytes.run(batch, step, 0.05).loss, numbers.run(same, step, 0.05).loss);
-      EXPECT_EQ(bytes.evaluate(batch).counts.loss_sum, numbers.evaluate(same).counts.loss_sum);
+      same.pixel_scale.reset();
+      EXPECT_EQ(on_bytes.step().run(batch, step, 0.05).loss, on_numbers.step().run(same, step, 0.05).loss) << frozen;
+      EXPECT_EQ(on_bytes.step().evaluate(batch).counts.loss_sum, on_numbers.step().evaluate(same).counts.loss_sum);
     }
-    const auto weights = engine::parameter_tensors(on_bytes), expected = engine::parameter_tensors(on_numbers);
-    for (const auto& [name, tensor] : expected) EXPECT_TRUE(at::equal(weights.at(name), tensor)) << name;
+    const auto weights = engine::parameter_tensors(on_bytes.composition());
+    for (const auto& [name, tensor] : engine::parameter_tensors(on_numbers.composition()))
+      EXPECT_TRUE(at::equal(weights.at(name), tensor)) << name;
   }
 }
 
