@@ -152,13 +152,10 @@ void TraceEvents::add_span(const StepSpans::Place& place, int group, const Span&
   const Row row = row_of(group, of, span);
   const Bar bar{row, span.begin, span.end};
   TraceEvent args{{"phase", phase_word(span.phase)}, {"step", spans.step}, {"replica", index(place.replica)}};
-  const auto say_where = [&](bool is_known, const char* name, const auto& value) {
-    if (is_known) args[name] = value;
-  };
-  say_where(turn >= 0, "worker", turn >= 0 ? spans.turns[turn].worker : -1);
-  say_where(span.is_beside, "beside", true);
-  say_where(has_stage, "stage", index(span.stage));
-  say_where(has_micro_batch, "micro_batch", index(span.micro_batch));
+  if (turn >= 0) args["worker"] = spans.turns[turn].worker;
+  if (span.is_beside) args["beside"] = true;
+  if (has_stage) args["stage"] = index(span.stage);
+  if (has_micro_batch) args["micro_batch"] = index(span.micro_batch);
   // HolisticTraceAnalysis rounds to microseconds: what is shorter would end before it begins.
   if (kind == Kind::kWait || span.end - span.begin < kShortest) {
     add_bar("user_annotation", name_of(span), bar, std::move(args));
