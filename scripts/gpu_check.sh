@@ -186,6 +186,7 @@ part_right() {
   by_function devices 30 lists_gpu
   check transfer 60 "$tests/device/device_test" --gtest_filter='*Gpu*'
   check local_sum 60 "$tests/ddp/ddp_test" --gtest_filter='*Gpu*'
+  check tf32 60 "$tests/train/train_test" --gtest_filter='LibtorchSettings.*'
   check pixel_batches 60 "$tests/train/train_test" --gtest_filter='PixelBatches.*Gpu*'
   check losses 60 "$tests/engine/engine_test" --gtest_filter='PassSums.*Gpu*'
   if [[ $(wc -l <<<"$gpus") -ge 2 ]]; then

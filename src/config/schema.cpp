@@ -63,7 +63,8 @@ Keys device_keys() {
       {"device.tf32", device<&C::tf32>(), any(), "",
        "whether GPUs round the factors of fp32 products and convolutions to TF32's 10 bits, which their tensor cores "
        "multiply about eight times as fast; sums stay fp32. An error near 1e-3 of a product is below that of bf16, in "
-       "which such models train as well; `sluice step`, whose numbers are compared, never does"},
+       "which such models train as well; `sluice step` and `eval --logits`, "
+       "whose numbers are compared, never do"},
   };
 }
 

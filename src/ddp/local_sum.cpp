@@ -76,6 +76,15 @@ at::Tensor LocalSum::share_of(const BucketState& state, int replica) const {
   return stages_[state.stage].gradients[replica].narrow(0, state.bucket.begin, state.bucket.end - state.bucket.begin);
 }
 
+LocalSum::~LocalSum() {
+  if (is_finished_) return;
+  try {
+    wait_for_queues();
+  } catch (const std::exception&) {
+    // The device has failed, so nothing runs on it any more; whoever ended the step has told why.
+  }
+}
+
 void LocalSum::begin_step(bool takes_norms) {
   if (!is_finished_) wait_for_queues();  // sums of a step that failed may still run, and write gradients
   is_finished_ = false;

@@ -37,6 +37,10 @@ class LocalSum {
   // bucket_bytes: a bucket is closed when the next parameter would exceed this. order: kInPairs on CPU devices, too.
   LocalSum(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes, Complete complete = {},
            Order order = Order::kByDevices);
+  // Waits for the sums of a step that failed: they may still write gradients.
+  ~LocalSum();
+  LocalSum(const LocalSum&) = delete;
+  LocalSum& operator=(const LocalSum&) = delete;
 
   void begin_step(bool takes_norms = false);
   void on_grad_ready(ReplicaId replica, ParamId param);

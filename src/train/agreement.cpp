@@ -7,7 +7,9 @@ namespace sluice::train {
 namespace {
 
 // Keys, or beginnings of keys, that may differ between processes: how each does its part, and what rank 0 alone does.
-constexpr std::array kOwnKeys{"device.",
+constexpr std::array kOwnKeys{"device.list",
+                              "device.threads",
+                              "device.memory_limit",
                               "data.path",
                               "data.workers",
                               "data.prefetch",

@@ -10,7 +10,7 @@
 namespace sluice::train {
 
 // What must be the same in every process: the version of Sluice, and all keys of the configuration but those that say
-// how one machine does its part (device.*, data.path, ...).
+// how one machine does its part (device.list, data.path, ...).
 [[nodiscard]] comm::Agreement agreement_of(const config::Config& config, const std::string& version);
 // Of a worker with its parameter server.
 [[nodiscard]] comm::Agreement agreement_with_server(const config::Config& config, const std::string& version);

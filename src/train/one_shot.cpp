@@ -213,7 +213,8 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   if (!options.logits.empty())
     storage::check_output("--logits", options.logits, {options.config_file, options.weights});
   EvaluatedModel evaluated = evaluated_model(options);
-  evaluated.config.pipeline.recompute = {};  // nothing to measure for what has no backward
+  if (!options.logits.empty()) evaluated.config.device.tf32 = false;  // they are compared, as a step's are
+  evaluated.config.pipeline.recompute = {};                           // nothing to measure for what has no backward
   if (options.of_validation && evaluated.config.data.validation == 0) {
     throw ConfigError(
         "--validation: data.validation is 0, so nothing is held out; leave it out to evaluate the test set");

@@ -67,8 +67,8 @@ bool changes_training(const std::string& key) {
                                                          "train.stop_patience",
                                                          "train.step_timeout_s",
                                                          "train.noise_scale_every_steps"};
-  return (key.starts_with("model.") || key.starts_with("train.")) && !key.starts_with("train.eval_") &&
-         std::ranges::find(of_no_effect, key) == of_no_effect.end();
+  return (key.starts_with("model.") || key.starts_with("train.") || key == "device.tf32") &&
+         !key.starts_with("train.eval_") && std::ranges::find(of_no_effect, key) == of_no_effect.end();
 }
 
 struct Difference {

@@ -209,7 +209,8 @@ class Conv1D(nn.Module):
         self.bias = nn.Parameter(torch.zeros(outputs))
 
     def forward(self, x):
-        return torch.matmul(x, self.weight) + self.bias
+        # One product with its bias, as transformers has it: under autocast a bias that is added later makes it float32.
+        return torch.addmm(self.bias, x.reshape(-1, x.shape[-1]), self.weight).view(*x.shape[:-1], -1)
 
 
 class Gpt2Block(nn.Module):

@@ -2,6 +2,7 @@
 #include "nn/cuda/operations.h"
 
 #include <ATen/ATen.h>
+#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -71,7 +72,12 @@ void start_dropout(const at::Tensor& x, at::Tensor& y, const at::Tensor& sample_
 
 bool has_kernels() { return true; }
 
-bool suits(const at::Tensor& x) { return x.is_cuda() && (x.scalar_type() == at::kFloat || is_bf16(x)); }
+// They are compiled for compute capability 8.0 and later (cmake/SluiceCuda.cmake).
+bool suits(const at::Tensor& x) {
+  constexpr int kOldest = 8;
+  return x.is_cuda() && (x.scalar_type() == at::kFloat || is_bf16(x)) &&
+         at::cuda::getDeviceProperties(x.get_device())->major >= kOldest;
+}
 
 at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids, const MaskNumbers& mask) {
   const Place place(input);

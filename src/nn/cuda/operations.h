@@ -16,7 +16,7 @@ namespace sluice::nn::gpu {
 // This build has them.
 [[nodiscard]] bool has_kernels();
 
-// And x is for them: on a GPU, float32 or bfloat16.
+// And x is for them: on a GPU of compute capability 8.0 or later, float32 or bfloat16.
 [[nodiscard]] bool suits(const at::Tensor& x);
 
 // x [N, ...] times the factors of its samples; sample_ids [N] int64 on the device of x.

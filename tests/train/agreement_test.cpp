@@ -1,0 +1,30 @@
+#include "train/agreement.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice::train {
+namespace {
+
+comm::Agreement changed(void (*change)(config::Config&)) {
+  config::Config config;
+  change(config);
+  return agreement_of(config, "1.0");
+}
+
+TEST(Agreement, LeavesOutHowAMachineDoesItsPart) {
+  const comm::Agreement all = agreement_of({}, "1.0");
+  EXPECT_EQ(changed([](config::Config& config) { config.device.threads = 3; }), all);
+  EXPECT_EQ(changed([](config::Config& config) { config.device.memory_limit.bytes = 1 << 20; }), all);
+  EXPECT_EQ(changed([](config::Config& config) { config.data.path = "elsewhere"; }), all);
+}
+
+TEST(Agreement, HasWhatIsComputed) {
+  const comm::Agreement all = agreement_of({}, "1.0");
+  EXPECT_NE(agreement_of({}, "1.1"), all);
+  EXPECT_NE(changed([](config::Config& config) { config.device.tf32 = false; }), all);
+  EXPECT_NE(changed([](config::Config& config) { config.train.lr = 0.25; }), all);
+  EXPECT_NE(changed([](config::Config& config) { config.train.winograd = "4x4"; }), all);
+}
+
+}  // namespace
+}  // namespace sluice::train
