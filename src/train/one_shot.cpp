@@ -207,19 +207,23 @@ void apply_and_write(engine::TrainStep& step, const engine::Composition& composi
   write();
 }
 
+void settle_for_evaluation(config::Config& config, const EvaluationOptions& options) {
+  if (!options.logits.empty()) config.device.tf32 = false;  // they are compared, as a step's numbers are
+  config.pipeline.recompute = {};                           // nothing to measure for what has no backward
+  if (options.of_validation && config.data.validation == 0) {
+    throw ConfigError(
+        "--validation: data.validation is 0, so nothing is held out; leave it out to evaluate the test set");
+  }
+  if (!options.of_validation) config.data.validation = 0;
+}
+
 }  // namespace
 
 Evaluation run_evaluation(const EvaluationOptions& options) {
   if (!options.logits.empty())
     storage::check_output("--logits", options.logits, {options.config_file, options.weights});
   EvaluatedModel evaluated = evaluated_model(options);
-  if (!options.logits.empty()) evaluated.config.device.tf32 = false;  // they are compared, as a step's are
-  evaluated.config.pipeline.recompute = {};                           // nothing to measure for what has no backward
-  if (options.of_validation && evaluated.config.data.validation == 0) {
-    throw ConfigError(
-        "--validation: data.validation is 0, so nothing is held out; leave it out to evaluate the test set");
-  }
-  if (!options.of_validation) evaluated.config.data.validation = 0;
+  settle_for_evaluation(evaluated.config, options);
   const Setup setup = make_setup(evaluated.config, {}, SetupFor::kRun, evaluated.order);
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   engine::Composition& composition = engine.composition();

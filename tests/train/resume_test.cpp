@@ -282,16 +282,14 @@ TEST(CheckResumable, AllowsAnotherTopologyLengthAndRate) {
   testing::internal::CaptureStderr();
   EXPECT_NO_THROW(check_resumable(config, state, "here"));
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "how and how long is no other training";
-  config.train.lr = 0.125;
-  config.train.winograd = "4x4";
-  config.device.tf32 = false;
+  config.train.lr = 0.125, config.train.winograd = "4x4", config.device.tf32 = false;
   config.model.dropout = 0.5;
   testing::internal::CaptureStderr();
   EXPECT_NO_THROW(check_resumable(config, state, "run/step-17"));
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              AllOf(HasSubstr("run/step-17 was made with other settings; from here on model.dropout = 0.5 (was "),
-                    HasSubstr(", train.lr = 0.125 (was "), HasSubstr(", train.winograd = \"4x4\" (was \"2x2\")"),
-                    HasSubstr("device.tf32 = false (was true)")));
+              AllOf(HasSubstr("run/step-17 was made with other settings; from here on device.tf32 = false (was true)"),
+                    HasSubstr(", model.dropout = 0.5 (was "), HasSubstr(", train.lr = 0.125 (was "),
+                    HasSubstr(", train.winograd = \"4x4\" (was \"2x2\")")));
 }
 
 TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {
