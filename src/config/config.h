@@ -47,7 +47,7 @@ struct DeviceConfig {
   DeviceList list;
   int threads = 0;         // per CPU device; 0 = share the cores evenly
   ByteCount memory_limit;  // of each device; 0 = none
-  bool tf32 = true;        // float32 on GPUs
+  bool tf32 = true;        // GPUs multiply float32 in TF32
 
   bool operator==(const DeviceConfig&) const = default;
 };

@@ -1,6 +1,6 @@
 // stream: a queue of work on a device, points in it, and the one way a tensor crosses from one queue to another.
 // On a CPU device work is done when the call returns: streams and events are empty and cost a branch.
-// A GPU has three kinds of queues: one for computing, some for copies, one for sums over replicas. What one of them
+// A GPU has queues for computing, for copies and for sums over replicas (docs/threads.md lists them). What one of them
 // needs of another it waits for by an event, and memory that it reads of another is kept alive for it.
 // Threads: a Stream may be used from any thread; its work runs in the order of the calls.
 #pragma once

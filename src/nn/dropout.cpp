@@ -83,7 +83,7 @@ at::ScalarType factor_type(const at::Tensor& x) { return is_bf16(x) ? at::kFloat
 }  // namespace
 
 at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context) {
-  if (x.is_cuda() && gpu::has_kernels()) return factors_on_gpu(x, p, place, context).to(factor_type(x));
+  if (gpu::run_on_device_of(x)) return factors_on_gpu(x, p, place, context).to(factor_type(x));
   const gpu::MaskNumbers numbers = mask_numbers(p, place, context);
   const at::Tensor ids = ids_for(x, context).cpu();
   const auto* id = ids.const_data_ptr<std::int64_t>();

@@ -25,7 +25,7 @@ struct ConfiguredPlan {
 // An open cut or recomputation is decided by the profile.
 [[nodiscard]] ConfiguredPlan predict_configured(const config::Config& config, const profiler::Profiles& profiles);
 
-// Whether a run of one is a run of the other.
+// Equal, where an empty `recompute` and one without any true entry count as the same.
 [[nodiscard]] bool is_same_plan(Plan one, Plan other);
 
 }  // namespace sluice::train

@@ -1,5 +1,5 @@
 // libtorch_settings: what the configuration says of LibTorch's own settings, which hold for the whole process. Not
-// here: threads and memory (device/cpu_threads.h, device/memory.h).
+// here: threads and memory (device/cpu_threads.h, device/memory.h). Threads: one, before others compute. Errors: none.
 #pragma once
 
 #include "config/config.h"

@@ -29,7 +29,7 @@ namespace sluice::train {
                                                       const profiler::LayerProfile& profile, const Plan& plan,
                                                       int processes);
 
-// Of the bytes of its gradients, those that a process sends (replicas.bucket_type).
+// The share of its gradients' bytes that a process sends (replicas.bucket_type).
 [[nodiscard]] double sent_share(const config::Config& config, int processes);
 
 }  // namespace sluice::train

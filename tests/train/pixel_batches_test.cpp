@@ -126,6 +126,7 @@ TEST(PixelBatches, StepsGiveTheSameAsOnNumbers) {
   for (const int frozen : {0, 3}) {
     const engine::test::Shape shape{.model = "vit", .frozen = frozen, .stages = 2, .replicas = 2, .chunks = 3};
     engine::Engine on_bytes(plan_of(shape), options_of(shape)), on_numbers(plan_of(shape), options_of(shape));
+    const at::Tensor before = engine::parameter_tensors(on_bytes.composition()).rbegin()->second.clone();
     for (std::int64_t step = 0; step < 3; ++step) {
       pipeline::MicroBatch batch = engine::test::make_batch(kSamples, step + 1);
       at::manual_seed(step);
@@ -140,6 +141,7 @@ TEST(PixelBatches, StepsGiveTheSameAsOnNumbers) {
     const auto weights = engine::parameter_tensors(on_bytes.composition());
     for (const auto& [name, tensor] : engine::parameter_tensors(on_numbers.composition()))
       EXPECT_TRUE(at::equal(weights.at(name), tensor)) << name;
+    EXPECT_FALSE(at::equal(weights.rbegin()->second, before)) << "no step has moved it";
   }
 }
 

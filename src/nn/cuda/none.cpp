@@ -10,6 +10,7 @@ constexpr const char* kNoKernels = "a GPU kernel was asked for in a build that h
 }  // namespace
 
 bool has_kernels() { return false; }
+bool run_on_device_of(const at::Tensor&) { return false; }
 bool suits(const at::Tensor&) { return false; }
 
 at::Tensor dropout(const at::Tensor&, const at::Tensor&, const MaskNumbers&) {

@@ -73,11 +73,12 @@ void start_dropout(const at::Tensor& x, at::Tensor& y, const at::Tensor& sample_
 bool has_kernels() { return true; }
 
 // They are compiled for compute capability 8.0 and later (cmake/SluiceCuda.cmake).
-bool suits(const at::Tensor& x) {
+bool run_on_device_of(const at::Tensor& x) {
   constexpr int kOldest = 8;
-  return x.is_cuda() && (x.scalar_type() == at::kFloat || is_bf16(x)) &&
-         at::cuda::getDeviceProperties(x.get_device())->major >= kOldest;
+  return x.is_cuda() && at::cuda::getDeviceProperties(x.get_device())->major >= kOldest;
 }
+
+bool suits(const at::Tensor& x) { return run_on_device_of(x) && (x.scalar_type() == at::kFloat || is_bf16(x)); }
 
 at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids, const MaskNumbers& mask) {
   const Place place(input);

@@ -13,10 +13,11 @@
 
 namespace sluice::nn::gpu {
 
-// This build has them.
+// Whether this build has GPU kernels.
 [[nodiscard]] bool has_kernels();
-
-// And x is for them: on a GPU of compute capability 8.0 or later, float32 or bfloat16.
+// Whether they can run where x lies: on a GPU of compute capability 8.0 or later, in a build that has them.
+[[nodiscard]] bool run_on_device_of(const at::Tensor& x);
+// Whether they can also compute with x: float32 or bfloat16.
 [[nodiscard]] bool suits(const at::Tensor& x);
 
 // x [N, ...] times the factors of its samples; sample_ids [N] int64 on the device of x.
