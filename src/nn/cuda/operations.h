@@ -20,25 +20,25 @@ namespace sluice::nn::gpu {
 // Whether they can also compute with x: float32 or bfloat16.
 [[nodiscard]] bool suits(const at::Tensor& x);
 
-// x [N, ...] times the factors of its samples; sample_ids [N] int64 on the device of x.
-[[nodiscard]] at::Tensor dropout(const at::Tensor& x, const at::Tensor& sample_ids, const MaskNumbers& mask);
+// input [N, ...] times the factors of its samples; sample_ids [N] int64 on its device.
+[[nodiscard]] at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids, const MaskNumbers& mask);
 // The factors alone, float32, `sizes` [N, ...].
 [[nodiscard]] at::Tensor dropout_factors(at::IntArrayRef sizes, const at::Tensor& sample_ids, const MaskNumbers& mask);
 
-// gelu(x + bias) for x [..., columns] and bias [columns] float32.
-[[nodiscard]] at::Tensor bias_gelu(const at::Tensor& x, const at::Tensor& bias, GeluForm form);
+// gelu(input + bias) for input [..., columns] and bias [columns] float32; upper: the gradient of its answer.
+[[nodiscard]] at::Tensor bias_gelu(const at::Tensor& input, const at::Tensor& bias, GeluForm form);
 struct BiasGeluGradients {
   at::Tensor x, bias;  // bias: undefined when it is not wanted
 };
-[[nodiscard]] BiasGeluGradients bias_gelu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& bias,
-                                                   GeluForm form, bool wants_bias);
+[[nodiscard]] BiasGeluGradients bias_gelu_backward(const at::Tensor& upper, const at::Tensor& input,
+                                                   const at::Tensor& bias, GeluForm form, bool wants_bias);
 
-// The last dimension of x normalised, times weight plus bias (float32), rounded to `type`.
+// The last dimension of the input normalised, times weight plus bias (float32), rounded to `type`.
 struct LayerNormResult {
   at::Tensor y;
   at::Tensor mean, inverse_deviation;  // [rows] float32, for backward
 };
-[[nodiscard]] LayerNormResult layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+[[nodiscard]] LayerNormResult layer_norm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                                          double epsilon, at::ScalarType type);
 struct LayerNormGradients {
   at::Tensor x, weight, bias;  // undefined when they are not wanted
@@ -46,7 +46,7 @@ struct LayerNormGradients {
 struct LayerNormWanted {
   bool x, weight_and_bias;
 };
-[[nodiscard]] LayerNormGradients layer_norm_backward(const at::Tensor& grad, const at::Tensor& x,
+[[nodiscard]] LayerNormGradients layer_norm_backward(const at::Tensor& upper, const at::Tensor& input,
                                                      const at::Tensor& weight, const at::Tensor& mean,
                                                      const at::Tensor& inverse_deviation, LayerNormWanted wanted);
 
