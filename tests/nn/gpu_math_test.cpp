@@ -140,8 +140,12 @@ void expect_gelu(const char* form) {
     const auto expected_slope = at::gelu_backward(at::ones({1}), at_bad, form).item<float>();
     EXPECT_EQ(std::isnan(Gelu::value(bad)), std::isnan(expected)) << form << " of " << bad;
     EXPECT_EQ(std::isnan(Gelu::slope(bad)), std::isnan(expected_slope)) << form << " of " << bad;
-    if (!std::isnan(expected)) EXPECT_EQ(Gelu::value(bad), expected) << form << " of " << bad;
-    if (!std::isnan(expected_slope)) EXPECT_EQ(Gelu::slope(bad), expected_slope) << form << " of " << bad;
+    if (!std::isnan(expected)) {
+      EXPECT_EQ(Gelu::value(bad), expected) << form << " of " << bad;
+    }
+    if (!std::isnan(expected_slope)) {
+      EXPECT_EQ(Gelu::slope(bad), expected_slope) << form << " of " << bad;
+    }
   }
 }
 
