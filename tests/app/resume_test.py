@@ -73,10 +73,10 @@ class ResumeTest(unittest.TestCase):
         except ValueError:  # read while the last line was being written
             return []
 
-    def assert_same_end(self, whole, resumed):
+    def assert_same_end(self, whole, resumed, steps=STEPS):
         self.assertEqual(curve(whole), curve(resumed))
-        self.assertEqual([line[0] for line in curve(resumed)], list(range(1, STEPS + 1)))
-        self.assert_same_tensors(cli.checkpoints(whole)[STEPS], cli.checkpoints(resumed)[STEPS])
+        self.assertEqual([line[0] for line in curve(resumed)], list(range(1, steps + 1)))
+        self.assert_same_tensors(cli.checkpoints(whole)[steps], cli.checkpoints(resumed)[steps])
         ends = [[line[key] for key in ("step", "loss", "top1", "samples")]
                 for line in (cli.events(run, "eval")[-1] for run in (whole, resumed))]
         self.assertEqual(*ends)
@@ -116,16 +116,17 @@ class ResumeTest(unittest.TestCase):
                 shutil.rmtree(self.run_dir)
 
     def test_a_run_killed_again_and_again_ends_bit_for_bit(self):
-        config = configuration(self.folder, "resnet8", optimizer="adamw", lr=0.003)
+        steps = 5 * STEPS  # between what the test sees and its signal several may be done
+        config = configuration(self.folder, "resnet8", optimizer="adamw", lr=0.003, steps=steps)
         whole = self.uninterrupted(config)
         moments = random.Random(7)
         kills = 0
-        while STEPS not in cli.checkpoints(self.run_dir):
+        while steps not in cli.checkpoints(self.run_dir):
             process = self.start(config)
             if kills < 6:
                 # In the start, in a step or while a checkpoint is written: wherever this moment falls.
                 target = max(cli.checkpoints(self.run_dir), default=0) + moments.randint(1, EVERY + 2)
-                cli.wait_until(lambda: any(line[0] >= min(target, STEPS - 1) for line in self.steps_so_far()), process)
+                cli.wait_until(lambda: any(line[0] >= min(target, steps - 1) for line in self.steps_so_far()), process)
                 time.sleep(0.05 * moments.random())
                 code = cli.stop(process, signal.SIGKILL).returncode
                 self.assertIn(code, (0, -signal.SIGKILL))  # on a busy machine the run may have ended meanwhile
@@ -134,7 +135,7 @@ class ResumeTest(unittest.TestCase):
             done = cli.finish(process)
             self.assertEqual(done.returncode, 0, done.stderr)
         self.assertGreaterEqual(kills, 4)
-        self.assert_same_end(whole, self.run_dir)
+        self.assert_same_end(whole, self.run_dir, steps)
         whole_ones = {path.name for path in cli.checkpoints(self.run_dir).values()}
         there = {path.name for path in (self.run_dir / "checkpoints").iterdir()}
         self.assertEqual(there, whole_ones, "the kills left something behind")
