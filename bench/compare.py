@@ -9,11 +9,11 @@ Models: resnet8, vit and, when named, resnet18 (about 1.5 s a step). Cases, 32x3
 choose, with --schedule and --chunks, `replicas` = 2 local replicas, `processes` = 2 processes of one device. The peer
 is PyTorch of the same version with as many threads, in one process, for `processes` as DistributedDataParallel over
 Gloo: eager and through torch.compile, each in its default memory format and in channels_last; with --precision bf16
-under torch.autocast. The fastest of the four counts. All have a fused optimizer, our malloc settings, the same work (vit's last block computes the class token alone), and each the
-GOMP_SPINCOUNT that a trial found best for it (the column `spin`; --no-spin-trial: ours for all). --winograd is ours alone
-(`train.winograd`): 4x4 rounds more coarsely than what the peer does (docs/performance.md). Needs
-build/release with the benchmarks (scripts/test.sh) and the project's .venv; for torch.compile also g++ and Python's
-headers. On a busy machine look at the ratio of processor time too.
+under torch.autocast. The fastest of the four counts. All have a fused optimizer, our malloc settings, the same work
+(vit's last block computes the class token alone), and each the GOMP_SPINCOUNT that a trial found best for it (the
+column `spin`; --no-spin-trial: ours for all). --winograd is ours alone (`train.winograd`): 4x4 rounds more coarsely than
+what the peer does (docs/performance.md). Needs build/release with the benchmarks (scripts/test.sh) and the project's
+.venv; for torch.compile also g++ and Python's headers. On a busy machine look at the ratio of processor time too.
 """
 
 import argparse

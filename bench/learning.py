@@ -52,6 +52,16 @@ def options():
     return parser.parse_args()
 
 
+def train_ours(tables, folder, name):
+    """What `sluice train --json` answers."""
+    file = cli.write_config(folder / f"{name}.toml", **tables)
+    done = subprocess.run([cli.BINARY, "train", file, "--run-dir", folder / name, "--json"], check=False,
+                          env=cli.environment_without_launchers(), capture_output=True, text=True)  # for longer than a test may take
+    if done.returncode:
+        raise SystemExit(f"{name} ended with exit code {done.returncode}\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout)
+
+
 def ours(asked, seed, folder):
     """Returns the top-1 of the last evaluation, in percent."""
     is_cifar = asked.data == "cifar10"
@@ -64,10 +74,7 @@ def ours(asked, seed, folder):
                   "lr": asked.lr, "lr_schedule": "onecycle", "weight_decay": 5e-4, "seed": seed,
                   "eval_every_epochs": asked.epochs, **({"eval_limit": asked.eval} if is_cifar else {})},
         "device": {"list": "cpu"}, "log": {"tensorboard": False}}
-    file = cli.write_config(folder / "learning.toml", **config)
-    done = subprocess.run([cli.BINARY, "train", file, "--run-dir", folder / f"run{seed}", "--json"], check=True,
-                          env=cli.environment_without_launchers(), capture_output=True, text=True)  # for longer than a test may take
-    return json.loads(done.stdout)["top1"]
+    return train_ours(config, folder, f"run{seed}")["top1"]
 
 
 class Cifar(torch.utils.data.Dataset):

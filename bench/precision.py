@@ -14,14 +14,9 @@ import argparse
 import json
 import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
 
-from learning import noise_of_means, two_or_more
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "support"))
-import sluice_cli as cli  # noqa: E402
+from learning import noise_of_means, train_ours, two_or_more
 
 FASHION = {"name": "fashion_mnist"}
 MODELS = {
@@ -62,13 +57,7 @@ def score(model, precision, seed, asked, folder):
     tables["train"] |= {"precision": precision, "seed": seed, "lr_schedule": "onecycle", "weight_decay": 5e-4,
                         "eval_every_epochs": 10**6, "eval_limit": 2000}
     tables |= {"device": {"list": "cpu"}, "replicas": {"local": 2}, "log": {"tensorboard": False}}
-    name = f"{model}-{precision}-{seed}"
-    file = cli.write_config(folder / f"{name}.toml", **tables)
-    done = subprocess.run([cli.BINARY, "train", file, "--run-dir", folder / name, "--json"], check=False,
-                          env=cli.environment_without_launchers(), capture_output=True, text=True)  # for longer than a test may take
-    if done.returncode:
-        raise SystemExit(f"{name} ended with exit code {done.returncode}\n{done.stderr[-2000:]}")
-    answer = json.loads(done.stdout)
+    answer = train_ours(tables, folder, f"{model}-{precision}-{seed}")
     return answer["loss"] if model == "gpt2" else answer["top1"]
 
 
