@@ -119,8 +119,8 @@ tune::StepOverheads overheads_by_profile(const config::Config& config, const Lay
 std::string left_out_of(const config::Config& config) {
   if (config.replicas.sync != "ps") return "";
   return "replicas.sync = \"ps\": this is the step of one worker that updates its weights itself; what it pushes to "
-         "the "
-         "servers and pulls from them, and waiting for other workers, are left out (`simulate --sync` has the waiting)";
+         "the servers and pulls from them, and waiting for other workers, are left out (`simulate --sync` has the "
+         "waiting)";
 }
 
 WhatIf what_if(const config::Config& config, const LayerProfile& profile, int processes) {
