@@ -128,7 +128,7 @@ fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& cont
   const auto checkpoint = dir_ / checkpoint_name(step);
   const auto temporary = temporary_for(checkpoint);
   std::error_code ignored;
-  const bool has_place = fs::exists(dir_, ignored);  // else it is made anew, and is ours
+  if (!fs::exists(dir_.parent_path(), ignored)) has_made_place_ = true;  // it is made anew, and is ours
   make_directories(dir_);
   const auto needed = static_cast<double>(checkpoint_bytes(contents)) * kSpaceMargin;
   require_free_space(dir_, static_cast<std::uint64_t>(needed));
@@ -136,7 +136,7 @@ fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& cont
     make_directories(temporary);
     write_checkpoint(temporary, step, contents);
     sync_directory(temporary);
-    if (has_place) require_own_place();
+    if (!has_made_place_) require_own_place();
     publish(temporary, checkpoint);
   } catch (...) {
     fs::remove_all(temporary, ignored);

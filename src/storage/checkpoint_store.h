@@ -41,6 +41,8 @@ class CheckpointStore {
   // That checkpoint stays from now on, until another one is the best, and DIR/best is a link to it. Nothing where there
   // is none of that step. A link that cannot be made is a warning.
   void keep_best(std::int64_t step);
+  // Whether the run's directory was gone when a checkpoint was saved, which made it anew: what is there is ours.
+  [[nodiscard]] bool has_made_place() const { return has_made_place_; }
   // Steps for which there is a directory, newest first.
   [[nodiscard]] std::vector<std::int64_t> steps() const;
 
@@ -60,6 +62,7 @@ class CheckpointStore {
   std::filesystem::path dir_;
   int keep_;
   std::function<bool()> is_replaced_;
+  bool has_made_place_ = false;
   std::optional<std::int64_t> saved_, proven_;  // what the last save was told
   std::optional<std::int64_t> best_;
 };

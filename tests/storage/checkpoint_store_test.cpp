@@ -54,6 +54,20 @@ TEST(CheckpointStore, KeepsTheNewestComplete) {
   EXPECT_THAT(test::names_in(dir.path()), ElementsAre("step-10", "step-3"));
 }
 
+TEST(CheckpointStore, ARunsDirectoryThatIsGoneIsMadeAnewAndIsOurs) {
+  const test::TempDir dir;
+  CheckpointStore store(dir / "run" / "checkpoints", 2, [] { return true; });  // what is not the first one's is another
+  EXPECT_FALSE(store.has_made_place());
+  EXPECT_THROW(store.save(1, contents_of(1)), StorageError) << "somebody else's";
+  std::filesystem::remove_all(dir / "run" / "checkpoints");
+  EXPECT_THROW(store.save(1, contents_of(1)), StorageError) << "still somebody else's";
+  std::filesystem::remove_all(dir / "run");
+  for (const int step : {1, 2}) {
+    expect_contents(load_checkpoint(store.save(step, contents_of(step))), step);
+    EXPECT_TRUE(store.has_made_place());
+  }
+}
+
 TEST(CheckpointStore, NothingIsMadeOfTensorsThatAreNotFiniteAndNothingIsRemoved) {
   const test::TempDir dir;
   CheckpointStore store(dir.path(), 1);

@@ -1,7 +1,8 @@
 // frame_socket: one end of the connections of a parameter-server run (ZeroMQ): messages of several frames, whole or not
 // at all. A socket that listens has many peers and tells them apart by the names that they gave themselves; one that
 // connects has one peer, and connects again and again.
-// - A message may be lost with its connection, unseen; who needs it asks for it (messages.h).
+// - A message may be lost with its connection, unseen; who needs it asks for it (messages.h). One that connects loses
+//   also what has come and was not read yet: who listens and ends stays until it is answered.
 // - Frames longer than the limit end the connection before any memory is taken for them; messages of more frames, or
 //   of none, are dropped and counted.
 // - Without keys nothing is encrypted and anybody who reaches the port can speak: a server without keys listens on the

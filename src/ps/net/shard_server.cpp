@@ -19,6 +19,9 @@ namespace {
 constexpr int kBeatsOfALead = 4;  // so many without a sign make room for another one
 constexpr std::chrono::nanoseconds kLongestLook{2'000'000'000};
 constexpr std::size_t kMostAtOnce = 64;  // messages between two looks at the time
+// At the end, after a failure:
+constexpr Nanoseconds kUntilGone = 2'000'000'000;     // a lead without a connection for so long has gone
+constexpr Nanoseconds kLongFarewell = 1'000'000'000;  // a longer wait is told
 
 }  // namespace
 
@@ -315,8 +318,27 @@ void ShardServer::ask_to_stop(const InterruptedError& why) {
 
 void ShardServer::fail(const Error& error) {
   // A socket that could not be made again as large as the shards are is none.
-  if (!lead_.empty() && socket_) say(lead_, ShardsFailed{static_cast<std::int64_t>(error.exit_code()), error.what()});
-  socket_.reset();  // which waits until that has left
+  if (!lead_.empty() && socket_) tell_until_heard({static_cast<std::int64_t>(error.exit_code()), error.what()});
+  socket_.reset();
+}
+
+// What a connecting socket has not read is gone once its connection has ended: this one stays until it is answered.
+void ShardServer::tell_until_heard(const ShardsFailed& failed) {
+  const Nanoseconds begun = now_ns();
+  Nanoseconds reached = begun;  // the lead has, or had, a connection
+  bool has_told = false;
+  for (Nanoseconds now = begun; !over_ && now < begun + options_.farewell; now = now_ns()) {
+    if (socket_->send(lead_, {header_of(ShardsToLead{failed})})) reached = now;
+    if (now - reached > kUntilGone) return;
+    if (now - begun > kLongFarewell && !std::exchange(has_told, true))
+      log_info(
+          concat("waiting for the lead server (", lead_where_, ") to hear that this one has failed: ", failed.what));
+    socket_->wait(std::chrono::nanoseconds(std::min(options_.beat, begun + options_.farewell - now)));
+    while (const auto received = socket_->next()) {
+      const auto message = received->peer == lead_ ? from_lead(received->frames.front()) : std::nullopt;
+      if (const auto* const over = message ? std::get_if<ShardsOver>(&*message) : nullptr) over_ = *over;
+    }
+  }
 }
 
 }  // namespace sluice::ps

@@ -42,6 +42,7 @@ struct ShardServerOptions {
   Nanoseconds beat = 500'000'000;
   Nanoseconds silence = 60'000'000'000;    // of the lead server
   Nanoseconds patience = 300'000'000'000;  // until there is one; with a log also until it comes back
+  Nanoseconds farewell = 30'000'000'000;   // after a failure, until the lead, which may be busy, has heard of it
 };
 
 class ShardServer {
@@ -58,8 +59,8 @@ class ShardServer {
   // Asks the lead server to end the run, which first takes the weights that are here: serve on until over(). May be
   // asked again, as a message may be lost.
   void ask_to_stop(const InterruptedError& why);
-  // Tells the lead server that this one ends, and why; returns when that has left. Afterwards only over() and
-  // keeper() may be called.
+  // Tells the lead server that this one ends, and why; returns when the lead has ended the run, has gone, or has not
+  // answered within `farewell`. Afterwards only over() and keeper() may be called.
   void fail(const Error& error);
 
   [[nodiscard]] bool has_lead() const { return !lead_.empty(); }
@@ -101,6 +102,7 @@ class ShardServer {
   void look_for_the_lead();
   [[nodiscard]] ShardsHere here() const;
   [[nodiscard]] std::int64_t first_shard() const { return static_cast<std::int64_t>(loaded_.assignment.range.begin); }
+  void tell_until_heard(const ShardsFailed& failed);
   void say(const std::string& peer, const ShardsToLead& message) { socket_->send(peer, {header_of(message)}); }
   void say(const std::string& peer, const ShardsToWorker& message) { socket_->send(peer, {header_of(message)}); }
 

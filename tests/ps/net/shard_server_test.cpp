@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "ps/net/lossy_wire.h"
@@ -180,6 +181,53 @@ TEST(ShardServerTest, WithALogOneThatIsKilledGoesOn) {
   EXPECT_FALSE(lead.failure);
   EXPECT_EQ(other.failure, "");
   EXPECT_LE((in_order(lead, {&other}) - bulk_synchronous_by_hand(2, kUpdates)).abs().max().item<double>(), 1e-12);
+}
+
+// A server that has been met by a lead which is busy, and looks at nothing, while that server fails.
+class Failing : public testing::Test {
+ protected:
+  void SetUp() override {
+    link_.emplace(ShardLinkOptions{.host = "127.0.0.1",
+                                   .port = server_.port(),
+                                   .where = "test",
+                                   .assignment = {toy_layout(2), shards_of_server(toy_layout(2), 1, 2)},
+                                   .run = "toy",
+                                   .beat = kBeat});
+    for (int i = 0; i < 500 && !link_->is_here(); ++i) {
+      link_->look();
+      server_.next(10'000'000);
+    }
+    ASSERT_TRUE(link_->is_here());
+  }
+
+  ShardServer server_{{.optimizer = {.kind = "sgd"}, .beat = kBeat, .farewell = 20'000'000'000}};
+  std::optional<ShardLink> link_;
+};
+
+TEST_F(Failing, IsHeardByALeadThatIsBusy) {
+  std::thread failing([&] { server_.fail(StorageError("the disk is full")); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::string heard;
+  for (int i = 0; i < 500 && heard.empty(); ++i) {
+    try {
+      link_->look();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    } catch (const PeerError& error) {
+      heard = error.what();
+    }
+  }
+  EXPECT_THAT(heard, testing::HasSubstr("has failed: the disk is full"));
+  link_->end({.code = 5});
+  failing.join();
+  EXPECT_TRUE(server_.over()) << "it has waited to the end, though it was heard";
+}
+
+TEST_F(Failing, WaitsForNoLeadThatHasGone) {
+  link_.reset();
+  const Nanoseconds begun = now_ns();
+  server_.fail(StorageError("the disk is full"));
+  EXPECT_FALSE(server_.over());
+  EXPECT_LT(to_s(now_ns() - begun), 15) << "of the 20 for one that is there";
 }
 
 // Only the connection, the life and the reign that the lead server has told it of.
