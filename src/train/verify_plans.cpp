@@ -21,11 +21,6 @@ std::vector<tune::PlanRun> plan_runs(const std::vector<VerifiedPlan>& verified) 
   return runs;
 }
 
-std::string too_long(double expected_s, double left_s) {
-  return concat("it would take about ", human_duration(expected_s), ", and ", human_duration(left_s),
-                " of --budget are left");
-}
-
 }  // namespace
 
 config::Config with_plan(config::Config config, const Plan& plan, int threads) {
@@ -45,19 +40,14 @@ void PlanRuns::run_best(const std::vector<tune::Candidate>& best, int most) {
   while (std::ssize(done_) < most) {
     const tune::Candidate* const candidate = tune::next_to_run(best, plan_runs(done_));
     if (candidate == nullptr) break;
-    const double expected = expected_s(*candidate), left = budget_.left();
     const std::string which = concat("plan ", done_.size() + 1, " of ", std::min<std::size_t>(most, best.size()));
-    if (expected > left) {
-      leave_out(concat(which, " is not run: ", too_long(expected, left)));
+    const auto ran = run_within_budget(config_, *candidate, which);
+    if (const auto* const why_not = std::get_if<std::string>(&ran)) {
+      left_out_ = concat(which, " was not run: ", *why_not);
+      log_warning(left_out_);
       break;
     }
-    log_info(concat("running ", which, ": predicted ", fixed(candidate->step.seconds * 1e3, 1), " ms a step"));
-    const double limit = std::min(left, kMostTimesLonger * expected);
-    const MeasuredSteps measured = measure(config_, *candidate, limit);
-    if (measured.timed_out && limit == left) {
-      leave_out(concat(which, " was not done when --budget was over, after ", human_duration(left)));
-      break;
-    }
+    const auto& measured = std::get<MeasuredSteps>(ran);
     if (!measured.failure.empty()) log_warning(concat("the plan does not run: ", measured.failure));
     done_.push_back({*candidate, measured});
   }
@@ -71,23 +61,26 @@ void PlanRuns::run_configured(const config::Config& configured, ConfiguredPlan& 
     plan.measured = same->measured;
     return;
   }
-  const double expected = expected_s(*plan.predicted), left = budget_.left();
-  if (expected > left) {
-    plan.not_run = too_long(expected, left);
-    return;
-  }
-  log_info(
-      concat("running the plan as configured: predicted ", fixed(plan.predicted->step.seconds * 1e3, 1), " ms a step"));
-  const double limit = std::min(left, kMostTimesLonger * expected);
-  const MeasuredSteps measured = measure(configured, *plan.predicted, limit);
-  if (measured.timed_out && limit == left)
-    plan.not_run = concat("it was not done when --budget was over, after ", human_duration(left));
+  const auto ran = run_within_budget(configured, *plan.predicted, "the plan as configured");
+  if (const auto* const why_not = std::get_if<std::string>(&ran))
+    plan.not_run = *why_not;
   else
-    plan.measured = measured;
+    plan.measured = std::get<MeasuredSteps>(ran);
 }
 
-double PlanRuns::expected_s(const tune::Candidate& candidate) const {
-  return start_s_ + kRunSteps * candidate.step.seconds;
+std::variant<MeasuredSteps, std::string> PlanRuns::run_within_budget(const config::Config& config,
+                                                                     const tune::Candidate& candidate,
+                                                                     const std::string& which) {
+  const double expected = start_s_ + kRunSteps * candidate.step.seconds, left = budget_.left();
+  if (expected > left)
+    return concat("it would take about ", human_duration(expected), ", and ", human_duration(left),
+                  " of --budget are left");
+  log_info(concat("running ", which, ": predicted ", fixed(candidate.step.seconds * 1e3, 1), " ms a step"));
+  const double limit = std::min(left, kMostTimesLonger * expected);
+  MeasuredSteps measured = measure(config, candidate, limit);
+  if (measured.timed_out && limit == left)
+    return concat("it was not done when --budget was over, after ", human_duration(left));
+  return measured;
 }
 
 MeasuredSteps PlanRuns::measure(const config::Config& config, const tune::Candidate& candidate, double limit_s) {
@@ -99,11 +92,6 @@ MeasuredSteps PlanRuns::measure(const config::Config& config, const tune::Candid
   MeasuredSteps measured = measure_steps(with_plan(config, candidate.plan, threads), how);
   if (measured.failure.empty()) start_s_ = std::max(0.0, budget_.used() - begin - kRunSteps * candidate.step.seconds);
   return measured;
-}
-
-void PlanRuns::leave_out(std::string sentence) {
-  log_warning(sentence);
-  left_out_ = std::move(sentence);
 }
 
 }  // namespace sluice::train

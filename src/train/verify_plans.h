@@ -5,6 +5,7 @@
 
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "config/config.h"
@@ -45,9 +46,11 @@ class PlanRuns {
   [[nodiscard]] const std::string& left_out() const { return left_out_; }        // why not all that were asked for ran
 
  private:
-  [[nodiscard]] double expected_s(const tune::Candidate& candidate) const;
+  // Or why there is nothing to tell: the budget is not enough.
+  [[nodiscard]] std::variant<MeasuredSteps, std::string> run_within_budget(const config::Config& config,
+                                                                           const tune::Candidate& candidate,
+                                                                           const std::string& which);
   [[nodiscard]] MeasuredSteps measure(const config::Config& config, const tune::Candidate& candidate, double limit_s);
-  void leave_out(std::string sentence);
 
   static constexpr double kStart_s = 5;  // of a run besides its steps, where none has told
 

@@ -163,7 +163,7 @@ class TuneTest(tuning_case.TuningCase):
         self.assertFalse(result["is_verified"])
         self.assertEqual(result["verified"], [])
         self.assertEqual(result["chosen"], {key: result["best"][0][key] for key in result["chosen"]})
-        self.assertIn("plan 1 of 3 is not run: it would take about", result["left_out"])
+        self.assertIn("plan 1 of 3 was not run: it would take about", result["left_out"])
         self.assertIn("not verified by a run", self.out.read_text(encoding="utf-8").splitlines()[0])
         done = cli.must_run("tune", self.config, "--profile", profile, "--budget", 2, "--out", self.out)
         for words in (result["left_out"].split(",")[0], "of 2.0 s: measuring", "not verified by a run"):

@@ -136,8 +136,10 @@ TEST(Liveness, GoingWithoutAWordIsADeathAndItsConsequencesAreNone) {
 
 TEST(Liveness, WhoWasAskedToStopHasNotFailed) {
   Meeting meeting;
+  std::barrier all_joined(3);
   const auto failures = run_ranks(3, [&](int rank) {
     Liveness liveness(world_of(rank, 3), meeting.point(), kOptions, [&](const LostProcess&) { EXPECT_NE(rank, 1); });
+    all_joined.arrive_and_wait();
     if (rank == 1) liveness.stop("stopped by SIGINT");
     const auto lost = liveness.wait_for_lost(kPatience);
     ASSERT_TRUE(lost.has_value());
@@ -149,9 +151,11 @@ TEST(Liveness, WhoWasAskedToStopHasNotFailed) {
 
 TEST(Liveness, AReasonOfAnyLengthAndBytesArrivesOnOneLine) {
   Meeting meeting;
+  std::barrier all_joined(2);
   const std::string odd = "line\nbreak \"quoted\" \xff\x01 " + std::string(100000, '\x02');
   const auto failures = run_ranks(2, [&](int rank) {
     Liveness liveness(world_of(rank, 2), meeting.point(), kOptions, [](const LostProcess&) {});
+    all_joined.arrive_and_wait();
     if (rank == 1) return liveness.fail(odd);
     const auto lost = liveness.wait_for_lost(kPatience);
     ASSERT_TRUE(lost.has_value());
