@@ -24,7 +24,8 @@ gpu::MaskNumbers mask_numbers(double p, std::string_view place, const ForwardCon
           .kept = static_cast<float>(1.0 / (1.0 - p))};
 }
 
-// On the device of x, where nobody waits for them to arrive: CUDA has read pageable memory when the call is back.
+// On the device of x; where they lie on the host, nobody waits for them to arrive: CUDA has read pageable memory when
+// the call is back.
 at::Tensor ids_for(const at::Tensor& x, const ForwardContext& context) {
   check(context.sample_ids.defined() && context.sample_ids.numel() == x.size(0) &&
             context.sample_ids.scalar_type() == at::kLong,
