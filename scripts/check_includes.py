@@ -99,7 +99,7 @@ def file_defects(path, relative):
     if includer is None:
         yield 1, f"the folder of {relative} is not in the table of scripts/check_includes.py"
         return
-    if path.suffix in KERNEL_SUFFIXES and not relative.startswith(KERNELS):
+    if path.suffix in KERNEL_SUFFIXES and includer not in PROGRAMS and not relative.startswith(KERNELS):
         yield 1, f"GPU kernels lie in {KERNELS} only"
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         include = INCLUDE.match(line)

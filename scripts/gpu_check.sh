@@ -188,6 +188,7 @@ part_right() {
   check local_sum 60 "$tests/ddp/ddp_test" --gtest_filter='*Gpu*'
   check tf32 60 "$tests/train/train_test" --gtest_filter='LibtorchSettings.*'
   check pixel_batches 60 "$tests/train/train_test" --gtest_filter='PixelBatches.*Gpu*'
+  check sample_ids 60 "$tests/pipeline/pipeline_test" --gtest_filter='Executor.*Gpu*'
   check losses 60 "$tests/engine/engine_test" --gtest_filter='PassSums.*Gpu*'
   if [[ $(wc -l <<<"$gpus") -ge 2 ]]; then
     check transfer_two 60 "$tests/device/device_test" --gtest_filter='*TwoDevices*'

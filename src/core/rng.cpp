@@ -19,7 +19,7 @@ std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t high, std::
 }
 
 std::uint64_t derive_key(std::uint64_t key, std::uint64_t value) {
-  const auto block = philox(key, 0x736c75696365ULL, value);
+  const auto block = philox(key, kDerivedKeyCounter, value);
   return (std::uint64_t{block[1]} << 32) | block[0];
 }
 

@@ -15,6 +15,8 @@ namespace sluice {
 // One Philox block: 4 independent uniform 32-bit words for the 64-bit key and the 128-bit counter (high, low).
 [[nodiscard]] std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t high, std::uint64_t low);
 
+// The upper half of the counter under which keys are derived, so that no other draw has the same: "sluice" in ASCII.
+inline constexpr std::uint64_t kDerivedKeyCounter = 0x736c75696365U;
 // Mixes a value into a key: derive_key(derive_key(seed, epoch), index). Not commutative.
 [[nodiscard]] std::uint64_t derive_key(std::uint64_t key, std::uint64_t value);
 

@@ -119,7 +119,7 @@ class Loader::BatchMaker {
     result.view_comes_again = reader_.comes_again(result.epoch, options_.epochs);
     result.global_size = whole(result.batch).count;
     const std::vector<std::int64_t> ids = samples_of(result.epoch, result.batch);
-    result.sample_ids = at::detail::empty_cpu({static_cast<std::int64_t>(ids.size())}, at::kLong);
+    result.sample_ids = at::detail::empty_cpu({static_cast<std::int64_t>(ids.size())}, at::kLong, options_.pins);
     std::ranges::copy(ids, result.sample_ids.mutable_data_ptr<std::int64_t>());
     if (options_.features) result.without_inputs = options_.features->has(keys_of(ids, result.view));
     Samples samples = options_.mix.is_any() ? read_mixed(ids, result, stop)

@@ -74,8 +74,8 @@ struct LoaderOptions {
   // Images whose features it has are not read. When an epoch begins it is told which training samples come; those of an
   // evaluation, which may come in between, would take the place of that list. null: none.
   std::shared_ptr<FeatureCache> features = nullptr;
-  // For GPUs: inputs and targets lie in pinned memory; and images come as bytes, a quarter of what is copied, which the
-  // device normalises. Not where something is done to what is normalised: erasing, mixup, CutMix.
+  // For GPUs: inputs, targets and sample ids lie in pinned memory; and images come as bytes, a quarter of what is
+  // copied, which the device normalises. Not where something is done to what is normalised: erasing, mixup, CutMix.
   bool pins = false;
   bool gives_bytes = false;
   // Each process takes the same samples in every epoch, as far as its share of each batch allows (samples_at_home()).

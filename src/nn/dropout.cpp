@@ -18,13 +18,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-gpu::MaskNumbers mask_numbers(double p, std::string_view place, const ForwardContext& context) {
-  return {.layer_key = derive_key(derive_key(context.seed, hash_name(place)), static_cast<std::uint64_t>(context.step)),
-          .threshold = static_cast<std::uint64_t>(std::llround(p * 0x1.0p32)),
-          .kept = static_cast<float>(1.0 / (1.0 - p))};
-}
-
-// On the device of x, where nobody waits for them to arrive: CUDA has read pageable memory when the call is back.
+// On the device of x; where they lie on the host, nobody waits for them to arrive: CUDA has read pageable memory when
+// the call is back.
 at::Tensor ids_for(const at::Tensor& x, const ForwardContext& context) {
   check(context.sample_ids.defined() && context.sample_ids.numel() == x.size(0) &&
             context.sample_ids.scalar_type() == at::kLong,
@@ -81,6 +76,12 @@ at::Tensor factors_on_gpu(const at::Tensor& x, double p, std::string_view place,
 at::ScalarType factor_type(const at::Tensor& x) { return is_bf16(x) ? at::kFloat : x.scalar_type(); }
 
 }  // namespace
+
+gpu::MaskNumbers mask_numbers(double p, std::string_view place, const ForwardContext& context) {
+  return {.layer_key = derive_key(derive_key(context.seed, hash_name(place)), static_cast<std::uint64_t>(context.step)),
+          .threshold = static_cast<std::uint64_t>(std::llround(p * 0x1.0p32)),
+          .kept = static_cast<float>(1.0 / (1.0 - p))};
+}
 
 at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context) {
   if (gpu::run_on_device_of(x)) return factors_on_gpu(x, p, place, context).to(factor_type(x));

@@ -119,7 +119,13 @@ bool Pass::admit(ReplicaId replica, MicroBatchId micro_batch) {
 void Pass::work(const Place& place, const PlaceStreams& streams) {
   const int at = grid_->place(place.replica, place.device);
   const device::Stream& compute = streams.compute();
-  Worker worker{place, streams, grid_->open_spans(at, compute), at, last_gradients(place), nullptr};
+  Worker worker{.place = place,
+                .streams = streams,
+                .spans = grid_->open_spans(at, compute),
+                .index = at,
+                .last_gradients = last_gradients(place),
+                .sample_ids = std::vector<at::Tensor>(request_.schedule.micro_batches),
+                .replicas = nullptr};
   if (!exchanges_.empty()) {
     worker.replicas =
         std::make_unique<OwnSum>(*exchanges_[index(place.device)], place.replica, worker.spans, standings_[at]);
@@ -199,14 +205,14 @@ void Pass::send(Worker& worker, Way way, const Action& action, const at::Tensor&
                   {tensor, ready, worker.streams.out(way.border)});  // may cost the processor: the receiver wakes
 }
 
-StagePass Pass::pass_of(const Worker& worker, const Action& action) const {
+StagePass Pass::pass_of(Worker& worker, const Action& action) {
   StagePass pass{.context = request_.context,
                  .needs_input_gradient = index(action.stage) > first_trained_,
                  .has_loss = is_last(action.stage),
                  .splits_backward = splits(action),
                  .keeps_transformed = request_.schedule.micro_batches > 1,
                  .marks = worker.spans.marks()};
-  pass.context.sample_ids = micro_batch_of(worker.replica(), action.micro_batch).sample_ids;
+  pass.context.sample_ids = sample_ids_of(worker, action.micro_batch);
   pass.context.replicas = worker.replicas.get();
   return pass;
 }

@@ -67,6 +67,8 @@ class Pass {
   void send(Worker& worker, Way way, const Action& action, const at::Tensor& tensor);
   // From the host: as it is; inputs as what layers take.
   [[nodiscard]] at::Tensor load(Worker& worker, const Action& action, const at::Tensor& samples);
+  // As dropout reads them: in training on the place's device, where they come once a micro-batch.
+  [[nodiscard]] at::Tensor sample_ids_of(Worker& worker, MicroBatchId micro_batch);
   [[nodiscard]] at::Tensor load_inputs(Worker& worker, const Action& action, const MicroBatch& samples);
   [[nodiscard]] at::Tensor load_numbers(Worker& worker, const Action& action, const at::Tensor& inputs,
                                         const at::Tensor& pixel_scale);
@@ -86,7 +88,7 @@ class Pass {
   }
   [[nodiscard]] bool is_last(StageId stage) const { return index(stage) + 1 == request_.schedule.stages; }
   [[nodiscard]] bool splits(const Action& action) const;
-  [[nodiscard]] StagePass pass_of(const Worker& worker, const Action& action) const;
+  [[nodiscard]] StagePass pass_of(Worker& worker, const Action& action);
   [[nodiscard]] std::vector<std::optional<MicroBatchId>> last_gradients(const Place& place) const;
   [[nodiscard]] GradientReady reports_of(Worker& worker, const Action& action);
 

@@ -17,12 +17,24 @@ const at::Tensor& inputs_of(const MicroBatch& samples) {
   return samples.inputs;
 }
 
+at::Tensor from_host(const at::Tensor& tensor, const PlaceStreams& streams) {
+  static const device::Stream host = device::Stream::make({});
+  return device::transfer(tensor, {}, streams.compute(), {.from = host, .into = streams.load()});
+}
+
 }  // namespace
 
 at::Tensor Pass::load(Worker& worker, const Action& action, const at::Tensor& samples) {
   const StreamSpanScope span(worker.spans, Phase::kHostToDevice, action.stage, action.micro_batch);
-  static const device::Stream host = device::Stream::make({});
-  return device::transfer(samples, {}, worker.streams.compute(), {.from = host, .into = worker.streams.load()});
+  return from_host(samples, worker.streams);
+}
+
+at::Tensor Pass::sample_ids_of(Worker& worker, MicroBatchId micro_batch) {
+  const at::Tensor& ids = micro_batch_of(worker.replica(), micro_batch).sample_ids;
+  if (!request_.context.training) return ids;
+  at::Tensor& own = worker.sample_ids[index(micro_batch)];
+  if (!own.defined()) own = from_host(ids, worker.streams);
+  return own;
 }
 
 at::Tensor Pass::load_inputs(Worker& worker, const Action& action, const MicroBatch& samples) {

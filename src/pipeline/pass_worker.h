@@ -63,6 +63,7 @@ struct Pass::Worker {
   StreamSpans spans;
   int index;
   std::vector<std::optional<MicroBatchId>> last_gradients;  // [stage]
+  std::vector<at::Tensor> sample_ids;                       // [micro-batch]; undefined until a stage asks for them
   std::unique_ptr<OwnSum> replicas;                         // null where nothing is exchanged
   bool runs_prefix = false;                                 // before its actions
   nn::TransformedWeights of_prefix = {};                    // while it does

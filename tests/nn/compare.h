@@ -18,6 +18,15 @@ inline double relative_error(const at::Tensor& a, const at::Tensor& b) {
          std::max(reference.norm().item<double>(), 1e-30);
 }
 
+// Norms of differences, of a size in proportion to the exact ones' or to 1: some are nothing but rounding, as the
+// gradient of a normalised row of one number. exact: float64 on the CPU.
+inline void expect_close(const at::Tensor& ours, const at::Tensor& exact, double tolerance, const char* what) {
+  ASSERT_TRUE(ours.defined()) << what;
+  ASSERT_EQ(ours.sizes(), exact.sizes()) << what;
+  const double size = std::max(exact.norm().item<double>(), 1.0);
+  EXPECT_LE((ours.to(at::kCPU, at::kDouble) - exact).norm().item<double>(), tolerance * size) << what;
+}
+
 struct Outcome {
   at::Tensor y;
   Tensors gradients;

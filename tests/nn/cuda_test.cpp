@@ -31,14 +31,6 @@ class NnCuda : public testing::Test {
     at::manual_seed(12);
   }
 
-  // Norms of differences, of a size in proportion to the exact ones' or to 1: some are nothing but rounding.
-  static void expect_close(const at::Tensor& ours, const at::Tensor& exact, double tolerance, const char* what) {
-    ASSERT_TRUE(ours.defined()) << what;
-    ASSERT_EQ(ours.sizes(), exact.sizes()) << what;
-    const double size = std::max(exact.norm().item<double>(), 1.0);
-    EXPECT_LE((ours.to(at::kCPU, at::kDouble) - exact).norm().item<double>(), tolerance * size) << what;
-  }
-
   static ForwardContext context_of(std::int64_t samples) {
     return {.training = true, .seed = 21, .step = 6, .sample_ids = at::arange(samples, at::kLong) * 7 + 100'000};
   }

@@ -81,9 +81,7 @@ TEST(GpuMath, MasksAreThoseOfTheCpuBitForBit) {
   const at::Tensor ids = at::tensor(std::vector<std::int64_t>{7, 0, 123'456'789'012, -3}, at::kLong);
   for (const double p : {0.0001, 0.1, 0.5, 0.9999}) {
     const ForwardContext context{.training = true, .seed = 5, .step = 9, .sample_ids = ids};
-    const gpu::MaskNumbers mask{.layer_key = derive_key(derive_key(5, hash_name("layer")), 9),
-                                .threshold = static_cast<std::uint64_t>(std::llround(p * 0x1.0p32)),
-                                .kept = static_cast<float>(1.0 / (1.0 - p))};
+    const gpu::MaskNumbers mask = mask_numbers(p, "layer", context);
     for (const std::int64_t count : {1, 3, 4, 1000, 4097}) {
       const at::Tensor x = at::randn({4, count}), rounded = x.to(at::kBFloat16);
       const at::Tensor expected = dropout(x, p, "layer", context), of_rounded = dropout(rounded, p, "layer", context);
@@ -190,12 +188,6 @@ Rows normalised(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
   return rows;
 }
 
-// Norms of differences, of a size in proportion to the values or to 1: a row of one number has no gradient.
-void expect_close(const at::Tensor& ours, const at::Tensor& exact, double tolerance) {
-  const double size = std::max(exact.norm().item<double>(), 1.0);
-  EXPECT_LE((ours.to(at::kDouble) - exact).norm().item<double>(), tolerance * size);
-}
-
 TEST(GpuMath, LayerNormIsThatOfAtenInFloat64) {
   at::manual_seed(3);
   using Case = std::pair<std::int64_t, double>;
@@ -214,9 +206,9 @@ TEST(GpuMath, LayerNormIsThatOfAtenInFloat64) {
         const Rows rows = columns % 4 == 0 ? normalised<float, float, 4>(x, weight, bias, grad, epsilon, warps)
                                            : normalised<float, float, 1>(x, weight, bias, grad, epsilon, warps);
         SCOPED_TRACE(testing::Message() << columns << " columns, mean " << mean << ", " << warps << " warps");
-        expect_close(rows.y, y, tolerance);
-        expect_close(rows.mean, means.flatten(), tolerance);
-        expect_close(rows.grad_x, std::get<0>(gradients), tolerance);
+        expect_close(rows.y, y, tolerance, "y");
+        expect_close(rows.mean, means.flatten(), tolerance, "mean");
+        expect_close(rows.grad_x, std::get<0>(gradients), tolerance, "gradient of x");
       }
     }
   }

@@ -298,6 +298,56 @@ TEST(Executor, KeepsAsManyMicroBatchesAliveAsTheScheduleSays) {
   }
 }
 
+// The sample ids that each forward of two stages on one device is given, in training: [stage][micro-batch], forward and
+// again where it recomputes.
+std::vector<std::vector<at::Tensor>> ids_in_forward(device::Device device, const MicroBatch& batch) {
+  constexpr int kStages = 2, kChunks = 3;
+  std::vector<std::vector<at::Tensor>> seen(kStages);
+  StageGrid grid(1);
+  for (int s = 0; s < kStages; ++s) {
+    LayerList layers = test::make_toy_layers(1, kWidth, 1);
+    layers.push_back(std::make_unique<test::ProbeLayer>(
+        "probe", [&seen, s](const nn::ForwardContext& context) { seen[s].push_back(context.sample_ids); }));
+    grid[0].push_back(std::make_unique<Stage>(StageId{s}, std::move(layers), ParamId{2 * s}, device, nullptr,
+                                              Stage::Options{.recompute = true}));
+  }
+  const Schedule schedule =
+      with_reductions(make_schedule("interleaved", {.stages = 1, .micro_batches = kChunks, .virtual_stages = kStages}));
+  Executor executor(std::move(grid), {{device}}, stage_owners(schedule), {});
+  executor.run(training_pass(schedule, 1, batch));
+  return seen;
+}
+
+// What lies in the stages' memory is not copied.
+TEST(Executor, StagesAreGivenTheSampleIdsOfTheBatch) {
+  const MicroBatch batch = test::make_toy_batch(7, kWidth, 2);
+  for (const auto& of_stage : ids_in_forward({}, batch)) {
+    ASSERT_EQ(of_stage.size(), 6U);
+    for (const at::Tensor& ids : of_stage) EXPECT_TRUE(ids.is_alias_of(batch.sample_ids));
+  }
+}
+
+TEST(Executor, SampleIdsComeToAGpuOnceAMicroBatch) {
+  if (device::cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device is visible";
+  const MicroBatch batch = test::make_toy_batch(7, kWidth, 2);
+  const auto seen = ids_in_forward({device::DeviceKind::kCuda, 0}, batch);
+  std::vector<const void*> places;
+  for (const auto& of_stage : seen) {
+    ASSERT_EQ(of_stage.size(), 6U);
+    std::vector<at::Tensor> of_forwards;
+    for (const at::Tensor& ids : of_stage) {
+      EXPECT_TRUE(ids.is_cuda());
+      places.push_back(ids.const_data_ptr());
+      of_forwards.push_back(ids.cpu());
+    }
+    const at::Tensor values = std::get<0>(at::cat(of_forwards).sort());
+    EXPECT_TRUE(at::equal(values, batch.sample_ids.repeat_interleave(2)));
+  }
+  std::ranges::sort(places);
+  const auto repeated = std::ranges::unique(places);
+  EXPECT_EQ(places.size() - repeated.size(), 3U) << "one copy for each micro-batch";
+}
+
 TEST(Executor, RecordsASpanForEveryAction) {
   const Schedule schedule = schedule_of("zb-v", 2, 4);
   Executor executor(test::make_toy_grid([] { return test::make_toy_layers(kLayers, kWidth, 1); }, even_partition(4), 1),

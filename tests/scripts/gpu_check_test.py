@@ -8,7 +8,8 @@ import unittest
 from script_copy import REPOSITORY, ScriptCopy
 
 TESTS = ("device/device_test", "data/data_feature_cache_test", "engine/engine_cuda_parity_test", "train/train_layer_timer_test",
-         "comm/comm_test", "ddp/ddp_test", "train/train_test", "engine/engine_test", "nn/nn_cuda_test")
+         "comm/comm_test", "ddp/ddp_test", "train/train_test", "engine/engine_test", "nn/nn_cuda_test",
+         "pipeline/pipeline_test")
 PAGE = (REPOSITORY / "docs" / "gpu.md").read_text(encoding="utf-8")
 # The helpers that need PyTorch or files of runs; what records, and the list of models, are the real ones.
 PYTHON = r"""case "$*" in
@@ -63,7 +64,7 @@ class GpuCheckTest(unittest.TestCase):
         of_part = {part: set() for part in ("right", "shape", "costs")}
         for row in self.results():
             of_part[row.split(" | ")[3]].add(row.split("`")[1])
-        self.assertEqual({part: len(checks) for part, checks in of_part.items()}, {"right": 33, "shape": 6, "costs": 8})
+        self.assertEqual({part: len(checks) for part, checks in of_part.items()}, {"right": 34, "shape": 6, "costs": 8})
         self.assertEqual(set(everything), set().union(*of_part.values()))
         table = PAGE.split("## Results")[0]
         told = {part: set(re.findall(r"^\| `([a-z0-9_]+)` \|", text, re.MULTILINE))

@@ -76,6 +76,7 @@ TEST(PixelBatches, OnAGpuToo) {
     for (int batch = 0; batch < 13; ++batch) {
       const data::Batch expected = *numbers.next(), own = *bytes.next();
       EXPECT_TRUE(own.inputs.is_pinned() && own.targets.is_pinned() && own.pixel_scale.is_pinned());
+      EXPECT_TRUE(own.sample_ids.is_pinned());
       const at::Tensor there = pipeline::numbers_of_pixels(own.inputs.cuda(), own.pixel_scale.cuda());
       EXPECT_TRUE(at::equal(there.cpu(), expected.inputs)) << batch;
     }

@@ -9,7 +9,7 @@ __global__ void batch_norm_finish_kernel(BatchNormFinishArguments arguments, Pie
   if (column >= columns) return;
   const auto* residual = static_cast<const T*>(arguments.residual);
   auto* y = static_cast<T*>(arguments.y);
-  float nothing[kRun];  // 0, or NaN where the variance is infinite
+  float nothing[kRun] = {};  // 0, or NaN where the variance is infinite
   if (arguments.channel_is_column) {
     for (int j = 0; j < kRun; ++j) nothing[j] = 0.0F * arguments.variance[column + j];
   }
@@ -42,8 +42,7 @@ void launch_batch_norm_finish(const BatchNormFinishArguments& arguments, Number 
     with_run(arguments.shape.columns, all_aligned, [&](auto run) {
       constexpr int kRun = decltype(run)::value;
       const ColumnGrid grid = grid_for_each<kRun>(arguments.shape);
-      batch_norm_finish_kernel<T, kRun><<<grid.blocks, grid.threads, 0, stream>>>(arguments, grid.pieces);
-      C10_CUDA_KERNEL_LAUNCH_CHECK();
+      start(batch_norm_finish_kernel<T, kRun>, grid.blocks, grid.threads, stream, arguments, grid.pieces);
     });
   });
 }

@@ -62,8 +62,7 @@ void launch_bias_gelu(const BiasGeluArguments& arguments, Number type, GeluForm 
       with_run(arguments.shape.columns, all_aligned, [&](auto run) {
         constexpr int kRun = decltype(run)::value;
         const ColumnGrid grid = grid_for_each<kRun>(arguments.shape);
-        bias_gelu_kernel<T, decltype(gelu), kRun><<<grid.blocks, grid.threads, 0, stream>>>(arguments, grid.pieces);
-        C10_CUDA_KERNEL_LAUNCH_CHECK();
+        start(bias_gelu_kernel<T, decltype(gelu), kRun>, grid.blocks, grid.threads, stream, arguments, grid.pieces);
       });
     });
   });
@@ -78,9 +77,8 @@ void launch_bias_gelu_backward(const BiasGeluBackwardArguments& arguments, Numbe
       with_run(arguments.shape.columns, all_aligned, [&](auto run) {
         constexpr int kRun = decltype(run)::value;
         const ColumnGrid grid = grid_for_sums<kRun>(arguments.shape);
-        bias_gelu_backward_kernel<T, decltype(gelu), kRun>
-            <<<grid.blocks, grid.threads, 0, stream>>>(arguments, grid.pieces);
-        C10_CUDA_KERNEL_LAUNCH_CHECK();
+        start(bias_gelu_backward_kernel<T, decltype(gelu), kRun>, grid.blocks, grid.threads, stream, arguments,
+              grid.pieces);
       });
     });
   });

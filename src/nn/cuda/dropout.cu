@@ -30,8 +30,7 @@ void launch_dropout(const DropoutArguments& arguments, Number type, cudaStream_t
   with_number(type, [&](auto number) {
     using T = decltype(number);
     with_run(arguments.count, aligned<T>(arguments.x) && aligned<T>(arguments.y), [&](auto run) {
-      dropout_kernel<T, decltype(run)::value><<<blocks, kThreads, 0, stream>>>(arguments, philox_blocks);
-      C10_CUDA_KERNEL_LAUNCH_CHECK();
+      start(dropout_kernel<T, decltype(run)::value>, blocks, kThreads, stream, arguments, philox_blocks);
     });
   });
 }

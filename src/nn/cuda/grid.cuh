@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <stdexcept>
 #include <type_traits>
-
-#include <c10/cuda/CUDAException.h>
-#include <cuda_runtime.h>
 
 #include "nn/cuda/launch.h"
 #include "nn/cuda/number.h"
+#include "nn/cuda/start.cuh"
 
 namespace sluice::nn::gpu {
 
@@ -46,7 +45,7 @@ void with_run(std::int64_t columns, bool is_aligned, const Body& body) {
 inline std::int64_t blocks_for(std::int64_t items, std::int64_t of_block) { return (items + of_block - 1) / of_block; }
 
 inline unsigned int blocks_along_x(std::int64_t blocks) {
-  TORCH_CHECK(blocks > 0 && blocks <= kMostBlocks, "a tensor is too large for a kernel: ", blocks, " blocks");
+  if (blocks < 1 || blocks > kMostBlocks) throw std::length_error("a tensor is too large for a GPU kernel's grid");
   return static_cast<unsigned int>(blocks);
 }
 

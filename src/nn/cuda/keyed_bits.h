@@ -2,6 +2,7 @@
 // bits.
 #pragma once
 
+#include "core/rng.h"
 #include "nn/cuda/device_code.h"
 
 // What Random123 marks its functions with.
@@ -34,7 +35,7 @@ SLUICE_DEVICE inline Block philox_block(std::uint64_t key, std::uint64_t high, s
 
 // derive_key() of core/rng.h.
 SLUICE_DEVICE inline std::uint64_t derived_key(std::uint64_t key, std::uint64_t value) {
-  const Block block = philox_block(key, 0x736c75696365ULL, value);
+  const Block block = philox_block(key, kDerivedKeyCounter, value);
   return (static_cast<std::uint64_t>(block.words[1]) << 32U) | block.words[0];
 }
 

@@ -1,6 +1,7 @@
 // launch: starts our GPU kernels (*.cu) on raw memory; operations.cpp gives them tensors. Internal to src/nn/cuda.
 // Requires: the device of the memory is current. Nothing waits. Sums are floats whatever the numbers are.
-// Errors: c10's, when a kernel cannot be started; those of a running kernel come with a later call, as CUDA's do.
+// Errors: c10's, when a kernel cannot be started (std::length_error where no grid is that large); those of a running
+// kernel come with a later call, as CUDA's do.
 #pragma once
 
 #include <cuda_runtime_api.h>

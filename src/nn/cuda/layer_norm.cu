@@ -90,16 +90,14 @@ void launch_gradient_of_x(const LayerNormBackwardArguments& arguments, cudaStrea
   with_warps(arguments.shape.columns, [&](auto warps) {
     constexpr int kWarps = decltype(warps)::value;
     const RowGrid grid = row_grid<kWarps>(arguments.shape.rows);
-    layer_norm_gradient_kernel<In, Out, kRun, kWarps><<<grid.blocks, grid.threads, 0, stream>>>(arguments);
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    start(layer_norm_gradient_kernel<In, Out, kRun, kWarps>, grid.blocks, grid.threads, stream, arguments);
   });
 }
 
 template <typename In, typename Out, int kRun>
 void launch_columns(const LayerNormBackwardArguments& arguments, cudaStream_t stream) {
   const ColumnGrid grid = grid_for_sums<kRun>(arguments.shape);
-  layer_norm_columns_kernel<In, Out, kRun><<<grid.blocks, grid.threads, 0, stream>>>(arguments, grid.pieces);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  start(layer_norm_columns_kernel<In, Out, kRun>, grid.blocks, grid.threads, stream, arguments, grid.pieces);
 }
 
 }  // namespace
@@ -112,8 +110,7 @@ void launch_layer_norm(const LayerNormArguments& arguments, Number of_x, Number 
       with_warps(arguments.shape.columns, [&](auto warps) {
         constexpr int kRun = decltype(run)::value, kWarps = decltype(warps)::value;
         const RowGrid grid = row_grid<kWarps>(arguments.shape.rows);
-        layer_norm_kernel<In, Out, kRun, kWarps><<<grid.blocks, grid.threads, 0, stream>>>(arguments);
-        C10_CUDA_KERNEL_LAUNCH_CHECK();
+        start(layer_norm_kernel<In, Out, kRun, kWarps>, grid.blocks, grid.threads, stream, arguments);
       });
     });
   });
@@ -135,8 +132,7 @@ void launch_layer_norm_backward(const LayerNormBackwardArguments& arguments, Num
 
 void launch_sum_pieces(const float* partial, Matrix shape, float* sums, cudaStream_t stream) {
   const unsigned int blocks = blocks_along_x(blocks_for(shape.columns, kWarp));
-  sum_pieces_kernel<<<blocks, dim3(kWarp, kPieceLanes), 0, stream>>>(partial, shape, sums);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  start(sum_pieces_kernel, blocks, dim3(kWarp, kPieceLanes), stream, partial, shape, sums);
 }
 
 }  // namespace sluice::nn::gpu

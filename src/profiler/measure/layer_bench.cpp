@@ -118,7 +118,7 @@ const at::Tensor& LayerBench::input_of(std::int64_t samples) {
 }
 
 void LayerBench::forward(std::int64_t samples, bool puts_off_weights, const Around& around, Backward how) {
-  context_.sample_ids = at::arange(samples);
+  context_.sample_ids = at::arange(samples, at::device(device::torch_device(workload_.device)));
   at::Tensor input = input_of(samples);
   targets_ = model_.kind == SampleKind::kTokens
                  ? input

@@ -1,0 +1,81 @@
+// start, in the place of src/nn/cuda/start.cuh: runs a kernel on the CPU, block after block, with a thread for each of
+// a block's threads. Barriers and shuffles are real, so a race in shared memory is one here, too (TSan sees it); what
+// is CUDA's own, warps in step and the memory's alignment, is not.
+#pragma once
+
+#include <algorithm>
+#include <barrier>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#define __global__
+#define __device__
+#define __shared__ static  // blocks run one after the other
+
+struct dim3 {
+  unsigned int x = 1, y = 1;
+  dim3(unsigned int wide = 1, unsigned int high = 1) : x(wide), y(high) {}  // NOLINT: as CUDA's
+};
+inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace sluice::nn::gpu {
+
+constexpr unsigned int kLanesOfWarp = 32;
+
+// Shuffles write to the two places of a lane in turn: where a lane writes again, the others have passed the barrier of
+// the shuffle between, and have read.
+struct EmulatedWarp {
+  std::barrier<> barrier{kLanesOfWarp};
+  float values[2][kLanesOfWarp];
+};
+struct EmulatedBlock {
+  explicit EmulatedBlock(unsigned int threads) : barrier(threads) {
+    for (unsigned int i = 0; i < threads; i += kLanesOfWarp) warps.push_back(std::make_unique<EmulatedWarp>());
+  }
+  std::barrier<> barrier;
+  std::vector<std::unique_ptr<EmulatedWarp>> warps;
+};
+inline thread_local EmulatedBlock* block_of_thread = nullptr;
+inline thread_local unsigned int shuffles_of_thread = 0;
+
+inline unsigned int number_in_block() { return threadIdx.y * blockDim.x + threadIdx.x; }
+
+template <typename... Parameters, typename... Arguments>
+void start(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, cudaStream_t, const Arguments&... arguments) {
+  for (unsigned int number = 0; number < blocks.x * blocks.y; ++number) {
+    EmulatedBlock block(threads.x * threads.y);
+    std::vector<std::jthread> running;
+    for (unsigned int i = 0; i < threads.x * threads.y; ++i) {
+      running.emplace_back([&, i] {
+        block_of_thread = &block;
+        gridDim = blocks;
+        blockDim = threads;
+        blockIdx = {number % blocks.x, number / blocks.x};
+        threadIdx = {i % threads.x, i / threads.x};
+        kernel(arguments...);
+        block.barrier.arrive_and_drop();
+      });
+    }
+  }
+}
+
+}  // namespace sluice::nn::gpu
+
+// In the global namespace, as CUDA has them.
+inline std::int64_t min(std::int64_t a, std::int64_t b) { return std::min(a, b); }
+
+inline void __syncthreads() { sluice::nn::gpu::block_of_thread->barrier.arrive_and_wait(); }
+
+inline float __shfl_xor_sync(unsigned int, float value, int offset) {
+  using namespace sluice::nn::gpu;
+  EmulatedWarp& warp = *block_of_thread->warps[number_in_block() / kLanesOfWarp];
+  const unsigned int lane = number_in_block() % kLanesOfWarp;
+  float(&values)[kLanesOfWarp] = warp.values[shuffles_of_thread++ % 2];
+  values[lane] = value;
+  warp.barrier.arrive_and_wait();
+  return values[lane ^ static_cast<unsigned int>(offset)];
+}
