@@ -224,6 +224,7 @@ struct CheckpointConfig {
   double every_minutes = 0;      // 0 = never
   int keep = 3;
   bool best = false;
+  bool at_end = true;
 
   bool operator==(const CheckpointConfig&) const = default;
 };

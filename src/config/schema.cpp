@@ -262,6 +262,8 @@ Keys other_keys() {
        "save whenever an evaluation is the best one so far by train.best_by, and keep that checkpoint beside the "
        "newest "
        "ones"},
+      {"checkpoint.at_end", checkpoint<&CheckpointConfig::at_end>(), any(), "",
+       "save after the last step; false: for runs of which only the records are wanted"},
       {"profile.level", field<&Config::profile, &ProfileConfig::level>(), words({"off", "events", "cupti", "torch"}),
        "",
        "events: spans of load, forward, backward, transfer, all-reduce and optimizer in every step; cupti: on GPUs "

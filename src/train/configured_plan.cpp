@@ -14,15 +14,6 @@
 namespace sluice::train {
 namespace {
 
-// "device 1 needs 31.2 GiB of 24.0 GiB"; empty: all have room.
-std::string what_does_not_fit(const WhatIf& answer) {
-  if (answer.memory_limit == 0 || answer.device_bytes.empty()) return "";
-  const auto most = std::ranges::max_element(answer.device_bytes);
-  if (*most <= answer.memory_limit) return "";
-  return concat("device ", most - answer.device_bytes.begin(), " needs ", human_bytes(*most), " of ",
-                human_bytes(answer.memory_limit));
-}
-
 ConfiguredPlan without_prediction(std::string why) { return {.predicted = {}, .not_predicted = std::move(why)}; }
 
 }  // namespace

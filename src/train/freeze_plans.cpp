@@ -58,19 +58,6 @@ int most_frozen_layers(const Setup& setup) {
   return most;
 }
 
-// GPT-2's head is its token table, which is with the embeddings.
-void require_untied(const Setup& setup, int frozen_layers) {
-  const models::Model model = models::make_without_values(setup.model);
-  for (std::size_t i = frozen_layers; frozen_layers > 0 && i < model.layers.size(); ++i) {
-    for (const nn::Parameter* parameter : model.layers[i]->parameters()) {
-      if (parameter->tied_to.empty()) continue;
-      throw ConfigError(concat("freeze.policy = \"", setup.config.freeze.policy, "\" cannot freeze ", setup.model.name,
-                               ": ", parameter->name, ", which is always trained, is tied to ", parameter->tied_to,
-                               "; set freeze.policy = \"none\""));
-    }
-  }
-}
-
 // Another number of units than before, from an epoch on.
 struct Turn {
   std::int64_t epoch = 0;
@@ -127,6 +114,19 @@ std::vector<PlanChange> reshaped_changes(const Setup& setup, const RunState* sav
 
 bool freezes(const config::Config& config) { return config.freeze.policy != "none"; }
 
+// GPT-2's head is its token table, which is with the embeddings.
+void require_untied(const config::Config& config, const models::ModelOptions& options, int frozen_layers) {
+  const models::Model model = models::make_without_values(options);
+  for (std::size_t i = frozen_layers; frozen_layers > 0 && i < model.layers.size(); ++i) {
+    for (const nn::Parameter* parameter : model.layers[i]->parameters()) {
+      if (parameter->tied_to.empty()) continue;
+      throw ConfigError(concat("freeze.policy = \"", config.freeze.policy, "\" cannot freeze ", options.name, ": ",
+                               parameter->name, ", which is always trained, is tied to ", parameter->tied_to,
+                               "; set freeze.policy = \"none\""));
+    }
+  }
+}
+
 void check_freezing(const Setup& setup) {
   if (!freezes(setup.config)) return;
   const int most = most_frozen_layers(setup);
@@ -136,7 +136,7 @@ void check_freezing(const Setup& setup) {
                              setup.layers, " layers, but pipeline.schedule = \"", setup.config.pipeline.schedule,
                              "\" needs ", stages, " for the stages of a device; freeze fewer, or choose 1f1b"));
   }
-  require_untied(setup, most);
+  require_untied(setup.config, setup.model, most);
 }
 
 RunPlans plan_freezing_run(const Setup& setup, const RunState* saved) {

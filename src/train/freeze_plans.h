@@ -15,6 +15,9 @@ namespace sluice::train {
 
 [[nodiscard]] bool freezes(const config::Config& config);
 
+// Refuses a model of which a parameter that stays trained is tied to one of so many first layers.
+void require_untied(const config::Config& config, const models::ModelOptions& options, int frozen_layers);
+
 // What can be known before anything is measured: that freeze.schedule can be read and freezes no more than the model
 // has, that the schedule of the pipeline suits what is left to train, and that no parameter is tied to a frozen one.
 void check_freezing(const Setup& setup);

@@ -52,7 +52,7 @@ void Loop::run_to_the_end() {
   if (kernels_ && parts_.records != nullptr) kernels_->report(parts_.records->reporter);
   if (!is_finished() || progress_.evaluation_due) stop_early();
   check_records();
-  if (!is_saved()) save();  // again, where the disk could not take it
+  if (wants_last_save()) save();  // again, where the disk could not take it
   tell_best();
   report_outside_of_steps();
 }
@@ -97,7 +97,7 @@ void Loop::run_until_done_or_stopped() {
     const bool has_waited = now_ns() - last_look_ >= kLookInterval;
     if (has_waited || is_finished() || checkpoint_is_due()) check_records();
     // Before the last evaluation, which takes its time: nothing of the training can be lost any more.
-    if (is_finished() && !is_saved()) save_or_warn();
+    if (is_finished() && wants_last_save()) save_or_warn();
     if (progress_.evaluation_due) evaluate_and_report();
     if (is_finished() || must_stop()) return;
     if (checkpoint_is_due()) save_or_warn();

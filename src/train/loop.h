@@ -37,6 +37,7 @@ struct LoopOptions {
   std::int64_t total_steps = 0;
   config::TrainConfig train;                // when it evaluates, and what follows from that
   bool keeps_best = false;                  // the checkpoint of the best evaluation
+  bool saves_at_end = true;
   std::int64_t checkpoint_every_steps = 0;  // 0: not by steps
   double checkpoint_every_minutes = 0;      // 0: not by time
   std::int64_t log_every = 10;
@@ -130,6 +131,7 @@ class Loop {
   [[nodiscard]] std::optional<report::EvalRecord> evaluate();
   [[nodiscard]] bool checkpoint_is_due() const;
   [[nodiscard]] bool is_saved() const { return parts_.records == nullptr || saved_step_ == progress_.steps_done; }
+  [[nodiscard]] bool wants_last_save() const { return options_.saves_at_end && !is_saved(); }
   void report_outside_of_steps();
   // What the feature cache holds, into the records.
   void report_features();

@@ -86,7 +86,7 @@ config::Config short_run(config::Config config, const Measuring& how) {
   train.eval_every_steps = kNever;
   train.eval_every_epochs = 1;
   train.eval_limit = 1;
-  config.checkpoint = {.keep = 1};
+  config.checkpoint = {.at_end = false};
   config.freeze = {};
   config.pipeline.changes.clear();
   config.model.weights.clear();
@@ -100,7 +100,8 @@ MeasuredSteps measure_steps(const config::Config& config, const Measuring& how) 
   storage::write_text_atomically(file, config::to_toml(short_run(config, how)));
   const ChildEnd end = run_child({"--quiet", "train", file.string(), "--run-dir", run.string()}, how.limit_s);
   if (end.timed_out) return {.failure = concat("it took longer than ", human_duration(how.limit_s)), .timed_out = true};
-  if (end.exit_code != 0) return {.failure = concat("it ended with ", end.exit_code, ": ", end.last_words)};
+  if (end.exit_code != 0) return {.failure = concat("it ended with ", end.exit_code, ": ", end.last_words),
+                                    .exit_code = static_cast<ExitCode>(end.exit_code)};
   StepTimes times(how.warm_up);
   std::uint64_t peak = 0;
   (void)report::read_records(run / "metrics.jsonl", [&](const ordered_json& line, const std::string& event) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/config.h"
+#include "core/error.h"
 
 namespace sluice::train {
 
@@ -16,6 +17,7 @@ namespace sluice::train {
 struct MeasuredSteps {
   std::string failure;     // why there are none; empty: there are
   bool timed_out = false;  // it was ended by its limit
+  ExitCode exit_code = ExitCode::kUsage;  // of a failure
   double step_s = 0;
   double error = 0;  // of step_s, the standard error of the median, relative
   double load_s = 0;

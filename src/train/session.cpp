@@ -63,6 +63,7 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
   return {.total_steps = setup.total_steps,
           .train = config.train,
           .keeps_best = config.checkpoint.best,
+          .saves_at_end = config.checkpoint.at_end,
           .checkpoint_every_steps = config.checkpoint.every_steps,
           .checkpoint_every_minutes = config.checkpoint.every_minutes,
           .log_every = config.log.every,

@@ -14,6 +14,7 @@
 #include "device/device.h"
 #include "storage/files.h"
 #include "train/child.h"
+#include "train/freeze_plans.h"
 #include "train/measured_plan.h"
 #include "train/scratch_folder.h"
 #include "train/setup.h"
@@ -70,29 +71,35 @@ std::optional<LayerProfile> profile_in_child(const config::Config& config, const
   return profiler::read_profile(out);
 }
 
-std::vector<LayerProfile> measured_profiles(const config::Config& config, const fs::path& folder,
-                                            const tune::Budget& budget, int places) {
-  const int layers = make_setup(with_shape(config, {})).layers;
-  return profiles_within(budget, places_to_profile(config, places), [&](int used, double limit_s) {
-    return profile_in_child(to_profile(config, used, layers), folder, used, limit_s);
-  });
-}
-
 }  // namespace
 
-TuneProfiles profiles_for(const config::Config& config, const std::vector<fs::path>& files, const tune::Budget& budget,
-                          int places) {
-  if (files.empty()) {
-    const ScratchFolder scratch("sluice-profiles");
-    return {Profiles(measured_profiles(config, scratch.path(), budget, places)), {}};
-  }
+TunedRun look_at_run(const config::Config& config) {
+  const Setup setup = make_setup(with_shape(config, {}));
+  if (freezes(config)) require_untied(config, setup.model, /*frozen_layers=*/1);
+  const std::int64_t samples = setup.train_set->size(), batch = config::step_batch(config);
+  if (samples < batch)
+    log_warning(concat("there are ", counted(samples, "training sample"), ", fewer than the global batch of ", batch,
+                       ": runs take steps of ", samples, ", while predictions are of ", batch,
+                       "; lower train.global_batch"));
+  return {.layers = setup.layers, .samples = samples};
+}
+
+TuneProfiles measure_profiles(const config::Config& config, int layers, const tune::Budget& budget, int places) {
+  const ScratchFolder scratch("sluice-profiles");
+  const auto measure = [&](int used, double limit_s) {
+    return profile_in_child(to_profile(config, used, layers), scratch.path(), used, limit_s);
+  };
+  return {Profiles(profiles_within(budget, places_to_profile(config, places), measure)), {}};
+}
+
+TuneProfiles read_profiles(const config::Config& config, const std::vector<fs::path>& files) {
   std::vector<LayerProfile> all;
   std::map<int, fs::path> by_threads;
   for (const fs::path& file : files) {
     LayerProfile profile = profiler::read_profile(file);
     const int threads = profile.fingerprint.threads_per_device;
     config::Config fitting = config;  // whatever the devices of the configured plan
-    fitting.device.threads = std::max(1, threads);
+    if (config.device.threads == 0) fitting.device.threads = std::max(1, threads);
     all.push_back(fitted_profile(fitting, std::move(profile), file.string()));
     by_threads.emplace(threads, file);
   }

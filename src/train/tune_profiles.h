@@ -19,16 +19,26 @@ namespace sluice::train {
 
 using profiler::Profiles;
 
+// What is known of the run before anything is measured.
+struct TunedRun {
+  int layers = 0;
+  std::int64_t samples = 0;  // of its training data
+};
+// Opens the data. Warns where a step would have fewer samples than the batch. Errors: ConfigError where the model cannot
+// be frozen and [freeze] asks for it; those of make_setup().
+[[nodiscard]] TunedRun look_at_run(const config::Config& config);
+
 struct TuneProfiles {
   Profiles profiles;
   // By threads a device, where they were given; those that were measured are in no file that stays.
   std::map<int, std::filesystem::path> files;
 };
 
-// files: of different numbers of threads a device; empty: they are measured. places: devices that plans may use.
-// budget: measuring has begun.
-[[nodiscard]] TuneProfiles profiles_for(const config::Config& config, const std::vector<std::filesystem::path>& files,
-                                        const tune::Budget& budget, int places);
+// Measures. layers: of the model. places: devices that plans may use. budget: measuring has begun.
+[[nodiscard]] TuneProfiles measure_profiles(const config::Config& config, int layers, const tune::Budget& budget,
+                                            int places);
+// files: of different numbers of threads a device; where the configuration names a number, of that one.
+[[nodiscard]] TuneProfiles read_profiles(const config::Config& config, const std::vector<std::filesystem::path>& files);
 
 // One for so many places that is done in so many seconds; nothing: it was not.
 using ProfileRun = std::function<std::optional<profiler::LayerProfile>(int places, double limit_s)>;

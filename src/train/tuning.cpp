@@ -75,15 +75,6 @@ int places_of(const config::Config& config, const Profiles& profiles, int places
   return most;
 }
 
-// One that was edited, or is of another version, may have other layers.
-void check_layers(const LayerProfile& profile) {
-  const models::Model model = models::make_without_values(models::ModelOptions(profile.fingerprint.model));
-  if (model.layers.size() != profile.layers.size())
-    throw ConfigError(concat("the profile has ", counted(std::ssize(profile.layers), "layer"), ", but ",
-                             profile.fingerprint.model.name, " has ", model.layers.size(),
-                             "; measure again with `sluice profile`"));
-}
-
 bool keeps(const TuneOptions& options, const char* key) {
   return std::ranges::find(options.keep, key) != options.keep.end();
 }
@@ -101,8 +92,7 @@ std::vector<tune::Recompute> recompute_rules(const config::Config& config, const
   if (!recompute.is_open()) return {recompute.all == "layer" ? tune::Recompute::kLayer : tune::Recompute::kNone};
   if (keeps(options, "pipeline.recompute")) return {tune::Recompute::kOpen};
   // A list of stages holds for one plan alone.
-  const bool has_one_plan = config.freeze.policy == "none" && config.pipeline.changes.empty();
-  if (!has_one_plan) return {tune::Recompute::kNone, tune::Recompute::kLayer};
+  if (config.freeze.policy != "none") return {tune::Recompute::kNone, tune::Recompute::kLayer};
   return {tune::Recompute::kNone, tune::Recompute::kLayer, tune::Recompute::kOpen};
 }
 
@@ -135,12 +125,16 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
   return space;
 }
 
-// The commonest reason may be one of plans that nobody wants.
-std::string why_no_plan(const std::vector<tune::Refusal>& refusals) {
-  if (refusals.empty()) return "no plan runs: there is none to choose from";
-  std::vector<std::string> reasons;
-  for (const tune::Refusal& refusal : refusals) reasons.push_back(concat(refusal.why, " (", refusal.count, ")"));
-  return concat("no plan runs: ", join(reasons, ", "));
+// Where memory is a reason it is the only one told: with more of it those plans would run.
+[[noreturn]] void throw_no_plan(const std::vector<tune::Refusal>& refusals, const tune::SearchSpace& space) {
+  std::vector<std::string> of_memory, others;
+  for (const tune::Refusal& refusal : refusals)
+    (refusal.is_of_memory ? of_memory : others).push_back(concat(refusal.why, " (", refusal.count, ")"));
+  if (!of_memory.empty())
+    throw OutOfMemoryError(concat("no plan fits in ", human_bytes(space.memory_limit), ", which is nine tenths of ",
+                                  "device.memory_limit (--memory): ", join(of_memory, ", "),
+                                  "; give more memory, a smaller train.global_batch, or more devices"));
+  throw ConfigError(concat("no plan runs: ", others.empty() ? "there is none to choose from" : join(others, ", ")));
 }
 
 // The best plans, and of those of a plain schedule that are not told from them the simplest.
@@ -192,8 +186,9 @@ tune::Candidate choose(const TuneResult& result) {
   if (is_unverified(result)) return best_by_prediction(result);
   const std::vector<tune::PlanRun> runs = runs_of(result);
   if (const tune::PlanRun* best = tune::simplest_of_fastest(runs)) return best->candidate;
-  throw ConfigError(concat("none of the ", result.verified.size(),
-                           " best plans runs; the last one: ", result.verified.back().measured.failure));
+  const MeasuredSteps& last = result.verified.back().measured;
+  throw Error(last.exit_code,
+              concat("none of the ", result.verified.size(), " best plans runs; the last one: ", last.failure));
 }
 
 // Seconds of a step of the chosen plan, by a run; nothing: it did not run.
@@ -223,6 +218,8 @@ void check_can_tune(const config::Config& config, const TuneOptions& options) {
         "replicas.sync = \"ps\" has workers of its own pace, which tune does not plan; use \"allreduce\"");
   if (!config.pipeline.order.empty())
     throw ConfigError("pipeline.order is one fixed plan, of which nothing is left to tune; leave it out");
+  if (!config.pipeline.changes.empty())
+    throw ConfigError("pipeline.changes are changes of the configured plan, and tune looks for another; leave them out");
   if (!config.pipeline.recompute.stages.empty())
     throw ConfigError(
         R"(pipeline.recompute is a list for the stages of one plan, and tune looks for another; write "auto", )"
@@ -299,13 +296,16 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   check_can_tune(configured, options);
   tune::Budget budget(options.budget_s, options.batch.is_allowed, [] { return to_s(now_ns()); });
   log_info(concat("of the budget of ", human_duration(options.budget_s), ": ", budget.describe()));
-  if (options.batch.is_allowed) options.batch.samples = make_setup(configured).train_set->size();
+  const bool is_given = !options.profiles.empty();
+  const bool looks_at_run = !is_given || options.verify > 0 || options.batch.is_allowed;
+  const TunedRun run = looks_at_run ? look_at_run(configured) : TunedRun{};
+  options.batch.samples = run.samples;
   TuneResult result{.places = count_places(configured)};
-  const TuneProfiles found =
-      profiles_for(with_largest_batch(configured, options), options.profiles, budget, result.places);
+  const config::Config largest = with_largest_batch(configured, options);
+  const TuneProfiles found = is_given ? read_profiles(largest, options.profiles)
+                                      : measure_profiles(largest, run.layers, budget, result.places);
   const Profiles& profiles = found.profiles;
   result.places = places_of(configured, profiles, result.places);
-  check_layers(profiles.any());
   config::Config config = configured;
   if (options.batch.is_allowed) {
     budget.begin(Part::kBatches);
@@ -316,8 +316,9 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   result.configured = predict_configured(configured, profiles);
   log_info(concat("searching for the best plan on ", counted(result.places, "device")));
   budget.begin(Part::kSearching);
-  result.search = find_plans(space_of(config, options, profiles, result.places), budget);
-  if (result.search.best.empty()) throw ConfigError(why_no_plan(result.search.refusals));
+  const tune::SearchSpace space = space_of(config, options, profiles, result.places);
+  result.search = find_plans(space, budget);
+  if (result.search.best.empty()) throw_no_plan(result.search.refusals, space);
   budget.begin(Part::kRunning);
   PlanRuns runs(config, profiles, budget);
   runs.run_best(result.search.best, options.verify);
@@ -339,6 +340,8 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   }
   result.tuned = with_plan(config, plan, on_cpu(config) ? result.threads : 0);
   if (keeps(options, "pipeline.recompute")) result.tuned.pipeline.recompute = config.pipeline.recompute;
+  if (keeps(options, "pipeline.chunks")) result.tuned.pipeline.chunks = config.pipeline.chunks;
+  if (keeps(options, "pipeline.partition")) result.tuned.pipeline.partition = config.pipeline.partition;
   config::validate(result.tuned);
   result.budget_use = budget.describe_use();
   result.seconds = budget.used();

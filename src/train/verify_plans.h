@@ -50,6 +50,9 @@ class PlanRuns {
   [[nodiscard]] std::variant<MeasuredSteps, std::string> run_within_budget(const config::Config& config,
                                                                            const tune::Candidate& candidate,
                                                                            const std::string& which);
+  // Once more, a run that is far off its prediction.
+  [[nodiscard]] MeasuredSteps again(const config::Config& config, const tune::Candidate& candidate,
+                                    const std::string& which, MeasuredSteps first);
   [[nodiscard]] MeasuredSteps measure(const config::Config& config, const tune::Candidate& candidate, double limit_s);
 
   static constexpr double kStart_s = 5;  // of a run besides its steps, where none has told

@@ -7,7 +7,9 @@
 #include "core/ids.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "models/model.h"
 #include "pipeline/schedule/plan_schedule.h"
+#include "train/freeze_plans.h"
 #include "train/plan_settings.h"
 #include "train/profile_overheads.h"
 #include "train/setup.h"
@@ -37,6 +39,15 @@ std::string otherwise(const std::string& file, const std::string& what, const st
 
 std::string word_of(bool is) { return is ? "true" : "false"; }
 
+// One that was edited, or is of another version, may have other layers.
+void check_layers(const LayerProfile& profile, const std::string& file) {
+  const models::Model model = models::make_without_values(models::ModelOptions(profile.fingerprint.model));
+  if (model.layers.size() != profile.layers.size())
+    throw ConfigError(concat("the profile ", file, " has ", counted(std::ssize(profile.layers), "layer"), ", but ",
+                             profile.fingerprint.model.name, " has ", model.layers.size(),
+                             "; measure again with `sluice profile`"));
+}
+
 void check_fits(const config::Config& config, const LayerProfile& profile, const std::string& file) {
   const profiler::Fingerprint& print = profile.fingerprint;
   const auto require_same = [&](const std::string& what, const std::string& measured, const std::string& wanted) {
@@ -58,6 +69,8 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
   require_same("train.optimizer", print.optimizer, config.train.optimizer);
   require_same("pipeline.batch_norm", print.batch_norm, config.pipeline.batch_norm);
   if (print.tf32) require_same("device.tf32", word_of(*print.tf32), word_of(config.device.tf32));
+  if (freezes(config)) require_untied(config, models::ModelOptions(print.model), /*frozen_layers=*/1);
+  check_layers(profile, file);
   if (!is_of_cpu(profile)) return;
   require_same("train.winograd", print.winograd.value_or("2x2"), config.train.winograd);
   const int threads = threads_of_device(config, profile);
@@ -139,6 +152,14 @@ WhatIf what_if(const config::Config& config, const LayerProfile& profile, int pr
   const tune::MemoryModel memory{costs_of(answer.plan), is_of_cpu(profile), processes};
   answer.device_bytes = tune::estimate_device_bytes(memory, answer.plan).value_or(std::vector<std::uint64_t>());
   return answer;
+}
+
+std::string what_does_not_fit(const WhatIf& answer) {
+  if (answer.memory_limit == 0 || answer.device_bytes.empty()) return "";
+  const auto most = std::ranges::max_element(answer.device_bytes);
+  if (*most <= answer.memory_limit) return "";
+  return concat("device ", most - answer.device_bytes.begin(), " needs ", human_bytes(*most), " of ",
+                human_bytes(answer.memory_limit));
 }
 
 }  // namespace sluice::train

@@ -43,6 +43,9 @@ struct WhatIf {
 [[nodiscard]] profiler::LayerProfile fitted_profile(const config::Config& config, profiler::LayerProfile profile,
                                                     const std::string& file);
 
+// "device 1 needs 31.2 GiB of 24.0 GiB"; empty: all have room, or there is no limit.
+[[nodiscard]] std::string what_does_not_fit(const WhatIf& answer);
+
 // What no prediction of this configuration has, as a sentence; empty: it has all of a step.
 [[nodiscard]] std::string left_out_of(const config::Config& config);
 

@@ -111,10 +111,12 @@ class ClusterPredictor {
   // Replicas, chunks and samples.
   [[nodiscard]] ClusterStep shape(int devices) const {
     const PlanRequest& request = run_.request;
-    if (devices < 1 || devices > kMostDevices || devices % request.devices != 0) {
+    if (devices < 1 || devices > kMostDevices)
+      throw ConfigError(concat("a cluster of ", counted(devices, "device"), " is not simulated; give 1 to ",
+                               kMostDevices));
+    if (devices % request.devices != 0)
       throw ConfigError(concat("a cluster of ", counted(devices, "device"), " has no whole number of replicas of ",
-                               request.devices, "; give 1 to ", kMostDevices, " devices, a multiple of that"));
-    }
+                               request.devices, "; give a multiple of that"));
     ClusterStep step{.devices = devices, .replicas = devices / request.devices, .chunks = request.plan.chunks};
     step.samples = static_cast<double>(request.plan.global_batch);
     const double growth = static_cast<double>(step.replicas) / request.replicas;

@@ -211,8 +211,9 @@ class Families {
 
 }  // namespace
 
-void Refusals::add(const std::string& group, const Plan& plan, const std::string& why, double missed_by) {
-  auto [found, is_new] = groups_.try_emplace(group, Group{{plan, why, 0}, missed_by});
+void Refusals::add(const std::string& group, const Plan& plan, const std::string& why, double missed_by,
+                   bool is_of_memory) {
+  auto [found, is_new] = groups_.try_emplace(group, Group{{plan, why, 0, is_of_memory}, missed_by});
   Group& known = found->second;
   if (!is_new && missed_by < known.missed_by)
     known.refusal.plan = plan, known.refusal.why = why, known.missed_by = missed_by;

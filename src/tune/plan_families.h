@@ -16,7 +16,8 @@ namespace sluice::tune {
 class Refusals {
  public:
   // Of the examples of a group the one that misses least is kept; of equal ones the first.
-  void add(const std::string& group, const Plan& plan, const std::string& why, double missed_by = 0);
+  void add(const std::string& group, const Plan& plan, const std::string& why, double missed_by = 0,
+           bool is_of_memory = false);
   // Most families first.
   [[nodiscard]] std::vector<Refusal> take() &&;
 

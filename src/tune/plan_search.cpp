@@ -197,7 +197,7 @@ class PlanSearch {
       Plan example = plan;
       example.partition = need.cut.partition, example.recompute = need.cut.recompute;
       refusals_.add(concat("memory ", family.shape.plan.stages()), example, need.sentence,
-                    static_cast<double>(need.bytes));
+                    static_cast<double>(need.bytes), /*is_of_memory=*/true);
     } else if (family.state == State::kTooSlow) {
       refusals_.add("cuts", plan, concat("every cut is slower than ", tenth()), family.bound);
     } else {

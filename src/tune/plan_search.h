@@ -75,6 +75,7 @@ struct Refusal {
   Plan plan;               // an example: what comes nearest; without a partition if none was decided
   std::string why;         // of the example: "stage 0 needs 31.2 GiB of 24.0 GiB"
   std::int64_t count = 0;  // families
+  bool is_of_memory = false;
 };
 
 struct SearchResult {

@@ -29,14 +29,6 @@ class TuneTest(tuning_case.TuningCase):
         done = cli.must_run("tune", config or self.config, "--out", self.out, "--json", *words)
         return json.loads(done.stdout)
 
-    def assert_refused(self, code, *parts, command=("tune",), config=None, words=()):
-        done = cli.run(*command, config or self.config, *words)
-        self.assertEqual(done.returncode, code, done.stderr)
-        self.assertEqual(done.stdout, "")
-        for part in parts:
-            self.assertIn(part, cli.error_of(done))
-        self.assertFalse(self.out.exists())
-
     def test_what_it_writes_is_a_configuration_that_differs_in_the_plan_alone(self):
         result = self.tune("--profile", self.profile(), "--verify", 2)
         plan, tuned = result["chosen"]["plan"], tomllib.loads(self.out.read_text(encoding="utf-8"))
@@ -334,50 +326,6 @@ class TuneTest(tuning_case.TuningCase):
             self.assertEqual((one["plan"]["stages"], one["plan"]["replicas"]), (1, 1))
         if cores > 1:
             self.assertIn("plans of more than 1 device are left out", done.stderr)
-
-    def test_a_profile_without_a_layer_is_refused(self):
-        profile = json.loads(self.profile().read_text(encoding="utf-8"))
-        del profile["layers"][1]
-        edited = self.folder / "edited.json"
-        edited.write_text(json.dumps(profile), encoding="utf-8")
-        self.assert_refused(2, "has 3 layers, but toy_cnn has 4",
-                            words=("--out", self.out, "--profile", edited, "--verify", 0))
-        for layer in profile["layers"]:
-            layer["bytes"] = []
-        edited.write_text(json.dumps(profile), encoding="utf-8")
-        self.assert_refused(2, "has no memory of its layers", command=("memory",),
-                            words=("--profile", edited, "--limit", "1GiB"))
-
-    def test_what_cannot_be_tuned_is_refused(self):
-        profile = self.profile()
-        self.assert_refused(2, "no key that tune changes", "pipeline.chunks", words=("--out", self.out, "--keep", "train.lr"))
-        other = self.configuration("other", model={"name": "mlp"})
-        self.assert_refused(2, "model.name toy_cnn", config=other, words=("--out", self.out, "--profile", profile))
-        self.assert_refused(2, "needs --profile", command=("simulate",))
-        self.assert_refused(2, "needs as many devices", command=("simulate",), words=("--profile", profile, "--nodes", 1))
-        self.assert_refused(2, "is no layer profile", command=("simulate",), words=("--profile", self.folder / "no.json")
-                            if (self.folder / "no.json").write_text("{}") else ())
-        self.assert_refused(2, "of 1 thread a device", "2", command=("simulate",),
-                            words=("--profile", profile, "--set", "device.threads=2"))
-        self.assert_refused(2, "measured with train.optimizer momentum", "adam", command=("simulate",),
-                            words=("--profile", profile, "--set", "train.optimizer=adam"))
-        self.assert_refused(2, "CUDA", words=("--out", self.out, "--profile", profile, "--set", "device.list=['cuda:63','cuda:63']"))
-        for option in ("--bandwidth", "--inside-bandwidth", "--latency"):
-            self.assert_refused(2, f"{option}: 'nan' is no finite number", command=("simulate",),
-                                words=("--profile", profile, "--nodes", 4, option, "nan"))
-        self.assert_refused(2, "--budget: 'nan' is not in range 1 to", words=("--out", self.out, "--budget", "nan"))
-        for words in (("--bandwidth", 1), ("--noise", 1), ("--workers", 4)):
-            self.assert_refused(2, f"{words[0]} requires", command=("simulate",), words=("--profile", profile, *words))
-        self.assert_refused(2, "no plan runs", "needs", words=("--out", self.out, "--profile", profile, "--verify", 0,
-                                                               "--set", "device.memory_limit=2KiB"))
-        self.assert_refused(2, "workers of its own pace", words=("--out", self.out, "--set", "replicas.sync=ps", "--set", "ps.workers=2"))
-        self.assert_refused(2, "no plan runs", "needs", words=("--out", self.out, "--profile", profile, "--verify", 0,
-                                                               "--memory", "2KiB"))
-        measuring = cli.run("tune", self.config, "--out", self.folder)
-        self.assertEqual(measuring.returncode, 8)
-        self.assertNotIn("measuring", measuring.stderr, "what cannot be written is known before")
-        self.assert_refused(2, "--out", words=("--out", self.config, "--profile", profile))
-        self.assertIn("toy_cnn", self.config.read_text(encoding="utf-8"), "an input was overwritten")
 
 
 if __name__ == "__main__":

@@ -27,3 +27,12 @@ class TuningCase(unittest.TestCase):
             type(self).measured = out.read_text(encoding="utf-8")
         out.write_text(type(self).measured, encoding="utf-8")
         return out
+
+    def assert_refused(self, code, *parts, command=("tune",), config=None, words=()):
+        """With these words in its one sentence, no result and no file."""
+        done = cli.run(*command, config or self.config, *words)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(done.stdout, "")
+        for part in parts:
+            self.assertIn(part, cli.error_of(done))
+        self.assertFalse(self.out.exists())
