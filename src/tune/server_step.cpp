@@ -8,12 +8,15 @@ namespace {
 // Servers that are at work at the same time: those of one machine have no more cores than it.
 double at_once(const ServerUse& use) { return use.cores > 0 ? std::min(use.servers, use.cores) : use.servers; }
 
-// Server 0 asks the others to prepare an update, and then to make it; a push is a message and its answer.
-double rounds_seconds(const ServerUse& use) { return use.servers > 1 ? 2 * use.cost.push.latency_s : 0; }
+// Between the servers, whose messages take as long as those of workers.
+double messages_seconds(const ServerUse& use) {
+  constexpr int kMessages = 6;
+  return use.servers > 1 ? kMessages * use.cost.push.latency_s : 0;
+}
 
 double update_seconds(const ServerUse& use, double bytes) {
   const double share = bytes / at_once(use);
-  return use.cost.update.at(share) + (use.pushes_of_update() - 1) * use.cost.merge.at(share) + rounds_seconds(use);
+  return use.cost.update.at(share) + (use.pushes_of_update() - 1) * use.cost.merge.at(share) + messages_seconds(use);
 }
 
 // More than the cycle that one worker alone would have. The first one begins while the others still pull, and no push

@@ -6,7 +6,10 @@
 // - Where each push makes an update (asp, ssp), workers come to the server one by one, which takes what it is busy with
 //   a push: its bytes, the update, the bytes of the weights. While W of them compute long enough nobody waits; else the
 //   server is what holds them up, and a cycle is W times what it is busy.
-// - k servers have 1 / k of the bytes each, all at once. Server 0 tells the others of an update in two rounds.
+// - k servers have 1 / k of the bytes each, all at once. Between a push and its weights server 0 and the others
+// exchange
+//   six messages, one after the other: they hold their parts, prepare, are prepared, make the update, have made it, and
+//   hear whom the weights are for.
 // - Where all processes share the cores of one machine, a cycle of such workers is at least the work of all of them
 //   divided by those.
 // Not here: workers that differ (ps/policy/uneven_workers.h). Pure. Units: seconds, bytes.
