@@ -20,7 +20,8 @@ struct WhatIf {
   Plan plan;
   double replica_samples = 0;  // a step
   tune::StepPrediction step;
-  double samples_per_s = 0;
+  double samples_per_s = 0;                 // of all workers, where they have a parameter server
+  double network_bytes = 0;                 // that one of them pushes and pulls a step
   std::vector<std::uint64_t> device_bytes;  // of a replica's devices, the most that each holds at once
   std::uint64_t memory_limit = 0;           // device.memory_limit; 0: none
 };
@@ -42,9 +43,6 @@ struct WhatIf {
 // file: the profile's, for messages.
 [[nodiscard]] profiler::LayerProfile fitted_profile(const config::Config& config, profiler::LayerProfile profile,
                                                     const std::string& file);
-
-// What no prediction of this configuration has, as a sentence; empty: it has all of a step.
-[[nodiscard]] std::string left_out_of(const config::Config& config);
 
 [[nodiscard]] WhatIf what_if(const config::Config& config, const profiler::LayerProfile& profile, int processes = 1);
 
