@@ -145,6 +145,17 @@ void fields(Io& io, LayerBytes& value) {
 }
 
 template <typename Io>
+void fields(Io& io, MeasuredServer& value) {
+  io("push", value.cost.push);
+  io("pull", value.cost.pull);
+  io("update", value.cost.update);
+  io("merge", value.cost.merge);
+  io("push_compression", value.push_compression);
+  io("pull_compression", value.pull_compression);
+  io("topk_ratio", value.topk_ratio);
+}
+
+template <typename Io>
 void fields(Io& io, MeasuredLayer& value) {
   io("name", value.name);
   io("forward", value.cost.forward);
@@ -188,6 +199,7 @@ void fields(Io& io, LayerProfile& value) {
   io("update_together", value.update_together);
   io("load", value.load);
   io("load_of", value.load_of);
+  io.if_there("server", value.server);
   io("step", value.step);
   io("stage_memory", value.stage_memory);
   io("device_memory", value.device_memory);
@@ -243,6 +255,9 @@ void check_values(const JsonReader& reader, const LayerProfile& profile) {
     check_link(concat("stage_links[", i, "]"), profile.stage_links[i].cost);
   for (std::size_t i = 0; i < profile.all_reduces.size(); ++i)
     check_link(concat("all_reduces[", i, "]"), profile.all_reduces[i].cost);
+  if (!profile.server) return;
+  check_link("server.push", profile.server->cost.push);
+  check_link("server.pull", profile.server->cost.pull);
 }
 
 // The file's lines stay as they are.

@@ -15,6 +15,7 @@
 #include "core/layer_cost.h"
 #include "core/link_cost.h"
 #include "core/load_cost.h"
+#include "core/server_cost.h"
 #include "profiler/fingerprint.h"
 
 namespace sluice::profiler {
@@ -95,6 +96,15 @@ struct AllReduceLink {
   LinkCost cost;
 };
 
+// What one parameter server of this machine cost a worker on it (train/measure_server.h), by all bytes of the weights
+// whatever part of them travels: so it holds where as little is sent.
+struct MeasuredServer {
+  ServerCost cost;
+  std::string push_compression;  // ps.push_compression, ps.pull_compression and ps.topk_ratio
+  std::string pull_compression;
+  double topk_ratio = 0;
+};
+
 // Whole training steps under the configured plan, and what the costs of layers and links say of them (tune/predict.h).
 struct StepSummary {
   int steps = 0;  // with a whole batch
@@ -139,6 +149,7 @@ struct LayerProfile {
   std::optional<AffineCost> update_together;  // the same on all CPU devices at once; nothing with one
   std::optional<LoadCost> load;               // nothing: no data set was there
   std::string load_of;                        // a hash of how samples were made; empty: not known
+  std::optional<MeasuredServer> server;       // nothing: the configuration has none
   std::optional<StepSummary> step;
   std::vector<StageMemory> stage_memory;    // of replica 0, in one more step
   std::vector<DeviceMemory> device_memory;  // of this process, in that step; empty where memory is not counted

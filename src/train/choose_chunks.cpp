@@ -112,11 +112,11 @@ TrialNumbers numbers_to_try(const Setup& setup, const engine::Composition& compo
 }
 
 // Where every process knows a profile: the mean of what they predict, so that all decide alike. The trials load
-// nothing, and costs of one size alone do not tell what a micro-batch costs whatever its size.
+// nothing and push nothing, and costs of one size alone do not tell what a micro-batch costs whatever its size.
 void predict(const Setup& setup, const engine::Composition& composition,
              std::vector<tune::ChunkCandidate>& candidates) {
   const auto predictor = StepPredictor::known(setup);
-  const bool is_known = predictor && predictor->is_by_profile();
+  const bool is_known = predictor && predictor->is_by_profile() && !predictor->is_of_server();
   std::vector<double> seconds;
   for (const tune::ChunkCandidate& candidate : candidates) {
     Plan plan = composition.plan;

@@ -8,6 +8,7 @@
 #include "core/divided_up.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "device/cpu_threads.h"
 #include "device/memory.h"
 #include "engine/same_state.h"
 #include "pipeline/schedule/plan_schedule.h"
@@ -25,7 +26,9 @@
 #include "train/choose_plan.h"
 #include "train/composition.h"
 #include "train/measure_loading.h"
+#include "train/measure_server.h"
 #include "train/plan_changes.h"
+#include "train/predicted_server.h"
 #include "train/profile_overheads.h"
 #include "train/profile_sums.h"
 #include "train/resume.h"
@@ -144,6 +147,13 @@ std::int64_t most_samples_for_bytes(const Setup& setup) {
   return std::min(4 * micro_batch_size(setup), divided_up(setup.global_batch, std::int64_t{count_replicas(setup)}));
 }
 
+// CPU devices that work at once: with those of the other workers of a parameter server, as far as they have cores.
+int busy_places(const Setup& setup) {
+  const int places = cpu_places(setup.devices);
+  if (!is_on_one_machine(setup.config)) return places;
+  return std::max(places, std::min(places * setup.config.ps.workers, device::available_cores() / setup.cpu_threads));
+}
+
 // What rank 0 measures without the others: the layers, the links between stages, the update.
 LayerProfile measure_alone(const Setup& setup, const std::string& version) {
   LayerProfile profile{.fingerprint = measure::fingerprint_of(workload_of(setup), version),
@@ -159,7 +169,7 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version) {
                                                                 .needed_size = profile.micro_batch,
                                                                 .most_samples = most_samples_for_bytes(setup),
                                                                 .with_kernels = setup.config.profile.level == "cupti"});
-  const int places = cpu_places(setup.devices);
+  const int places = busy_places(setup);
   if (places > 1) {
     log_info(concat("measuring how much ", places, " devices slow each other down"));
     const auto slowdowns = measure::measure_slowdowns(workload_of(setup), places, profile.micro_batch, profile.layers);
@@ -171,6 +181,7 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version) {
   const std::uint64_t weights = trained_bytes_of_stage(profile.layers, plan_request(setup).stages());
   profile.update = measure::measure_update(workload_of(setup), weights);
   if (places > 1) profile.update_together = measure::measure_update(workload_of(setup), weights, places);
+  profile.server = measure_server(setup, trained_bytes_of_stage(profile.layers, 1));
   if (setup.train_set) profile.load = measure_loading(setup), profile.load_of = hash_of_loading(setup.config);
   return profile;
 }

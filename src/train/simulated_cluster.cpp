@@ -76,6 +76,7 @@ SimulatedCluster simulate_cluster(const config::Config& config, const profiler::
                        .cluster = question.cluster,
                        .scaling = question.scaling};
   run.overheads.contenders = 1;   // each device has a memory of its own
+  run.overheads.server.reset();   // these replicas add gradients up
   run.overheads.loading.reset();  // nobody knows the disks of these nodes
   run.overheads.deviation = 0;    // the cluster has a noise of its own
   const int devices = question.nodes * question.cluster.devices_per_node;

@@ -30,14 +30,16 @@ std::map<std::string, std::uint64_t> bytes_by_device(const Setup& setup, const P
 }  // namespace
 
 std::optional<StepPredictor> StepPredictor::known(const Setup& setup) {
-  if (setup.config.replicas.sync == "ps") return std::nullopt;
+  const bool has_server = setup.config.replicas.sync == "ps";
   const std::string& cache = setup.config.pipeline.cost_cache;
   if (auto profile = measure::find_profile(cache, workload_of(setup))) {
     const int local = setup.config.replicas.local, processes = setup.process.processes;
+    if (has_server && !server_use(setup.config, *profile)) return std::nullopt;
     if (!loads_as_measured(setup.config, *profile)) profile->load.reset();
     const bool knows_sums = local * processes == 1 || profile->all_reduce_of(processes, local) != nullptr;
     return StepPredictor(setup, std::move(*profile), knows_sums ? report::kByProfile : report::kByLayers);
   }
+  if (has_server) return std::nullopt;
   if (auto layers = measure::find_costs(cache, workload_of(setup), micro_batch_size(setup)))
     return StepPredictor(setup, std::move(*layers), report::kByLayers);
   return std::nullopt;
@@ -55,10 +57,18 @@ double StepPredictor::seconds(const Plan& plan, bool with_loading) const {
 double StepPredictor::seconds_without_loading(const Plan& plan) const { return seconds(plan, /*with_loading=*/false); }
 
 report::Prediction StepPredictor::of(const Plan& plan) const {
+  if (server_) {  // whose process holds no model that trains
+    const int updates = server_->waits_for_all ? 1 : server_->workers;
+    return {.step_s = seconds(plan, /*with_loading=*/true) / updates, .by = by_, .device_bytes = {}};
+  }
   const std::int64_t micro_batch = tune::largest_micro_batch(plan, setup_.process.processes);
   return {.step_s = seconds(plan, /*with_loading=*/true),
           .by = by_,
           .device_bytes = bytes_by_device(setup_, plan, profile_.costs_at(micro_batch))};
+}
+
+std::int64_t StepPredictor::samples(const Plan& plan) const {
+  return plan.global_batch * (server_ ? server_->pushes_of_update() : 1);
 }
 
 void tell_prediction(const std::optional<StepPredictor>& predictor, const Plan& plan, report::Reporter& reporter) {
@@ -66,8 +76,9 @@ void tell_prediction(const std::optional<StepPredictor>& predictor, const Plan& 
   const report::Prediction prediction = predictor->of(plan);
   std::uint64_t most = 0;
   for (const auto& [device, bytes] : prediction.device_bytes) most = std::max(most, bytes);
-  log_info(concat("predicted by the ", prediction.by, ": ", fixed(prediction.step_s * 1e3, 1), " ms a step, ",
-                  fixed(static_cast<double>(plan.global_batch) / prediction.step_s, 1), " samples/s",
+  log_info(concat("predicted by the ", prediction.by, ": ", fixed(prediction.step_s * 1e3, 1),
+                  predictor->is_of_server() ? " ms an update, " : " ms a step, ",
+                  fixed(static_cast<double>(predictor->samples(plan)) / prediction.step_s, 1), " samples/s",
                   most > 0 ? concat(", ", human_bytes(most), " on the fullest device") : ""));
   reporter.prediction(prediction);
 }

@@ -4,6 +4,7 @@
 // profile that cannot be read is warned of.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,16 +13,20 @@
 #include "core/plan.h"
 #include "profiler/layer_profile.h"
 #include "report/reporter.h"
+#include "train/predicted_server.h"
 #include "train/setup.h"
 
 namespace sluice::train {
 
 class StepPredictor {
  public:
-  // Nothing where no costs are known, or workers of a parameter server have steps of their own. setup: outlives it.
+  // Nothing where no costs are known, of a parameter server and its workers too where there is one. setup: outlives it.
   [[nodiscard]] static std::optional<StepPredictor> known(const Setup& setup);
 
+  // With a parameter server a step is an update, as in its records.
   [[nodiscard]] report::Prediction of(const Plan& plan) const;
+  [[nodiscard]] std::int64_t samples(const Plan& plan) const;  // of such a step
+  [[nodiscard]] bool is_of_server() const { return server_.has_value(); }
   // Seconds of a step whose batch is there.
   [[nodiscard]] double seconds_without_loading(const Plan& plan) const;
   // Costs by a profile: of several sizes, with what devices take from each other and with the sums over this run's
@@ -30,12 +35,13 @@ class StepPredictor {
 
  private:
   StepPredictor(const Setup& setup, profiler::LayerProfile profile, std::string by)
-      : setup_(setup), profile_(std::move(profile)), by_(std::move(by)) {}
+      : setup_(setup), profile_(std::move(profile)), server_(server_use(setup.config, profile_)), by_(std::move(by)) {}
 
   [[nodiscard]] double seconds(const Plan& plan, bool with_loading) const;
 
   const Setup& setup_;
   profiler::LayerProfile profile_;
+  std::optional<tune::ServerUse> server_;
   std::string by_;  // report::Prediction::by
 };
 

@@ -11,6 +11,7 @@
 #include "pipeline/schedule/plan_schedule.h"
 #include "train/freeze_plans.h"
 #include "train/plan_settings.h"
+#include "train/predicted_server.h"
 #include "train/profile_overheads.h"
 #include "train/setup.h"
 #include "tune/memory_model.h"
@@ -126,14 +127,10 @@ tune::StepOverheads overheads_by_profile(const config::Config& config, const Lay
   tune::StepOverheads costs = step_overheads(config, profile, plan.replicas, processes, is_of_cpu(profile));
   costs.borders = borders_of(profile, plan);
   costs.loading = loading_of(config, profile, plan, processes);
+  costs.server = server_use(config, profile);
+  // Its workers compute at the same time, as replicas do.
+  if (costs.server && costs.server->cores > 0) costs.local_replicas *= costs.server->workers;
   return costs;
-}
-
-std::string left_out_of(const config::Config& config) {
-  if (config.replicas.sync != "ps") return "";
-  return "replicas.sync = \"ps\": this is the step of one worker that updates its weights itself; what it pushes to "
-         "the servers and pulls from them, and waiting for other workers, are left out (`simulate --sync` has the "
-         "waiting)";
 }
 
 WhatIf what_if(const config::Config& config, const LayerProfile& profile, int processes) {
@@ -149,6 +146,12 @@ WhatIf what_if(const config::Config& config, const LayerProfile& profile, int pr
                 .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes)};
   answer.step = tune::predict_step(answer.plan, layers, answer.replica_samples, overheads);
   answer.samples_per_s = static_cast<double>(answer.plan.global_batch) / answer.step.seconds;
+  if (overheads.server) {
+    answer.samples_per_s *= overheads.server->workers;
+    double bytes = 0;
+    for (const LayerCost& layer : layers) bytes += static_cast<double>(layer.gradient_bytes);
+    answer.network_bytes = bytes_that_travel(config, bytes);
+  }
   const tune::MemoryModel memory{costs_of(answer.plan), is_of_cpu(profile), processes};
   answer.device_bytes = tune::estimate_device_bytes(memory, answer.plan).value_or(std::vector<std::uint64_t>());
   return answer;

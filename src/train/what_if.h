@@ -20,7 +20,8 @@ struct WhatIf {
   Plan plan;
   double replica_samples = 0;  // a step
   tune::StepPrediction step;
-  double samples_per_s = 0;
+  double samples_per_s = 0;                 // of all workers, where they have a parameter server
+  double network_bytes = 0;                 // that one of them pushes and pulls a step
   std::vector<std::uint64_t> device_bytes;  // of a replica's devices, the most that each holds at once
   std::uint64_t memory_limit = 0;           // device.memory_limit; 0: none
 };
@@ -45,9 +46,6 @@ struct WhatIf {
 
 // "device 1 needs 31.2 GiB of 24.0 GiB"; empty: all have room, or there is no limit.
 [[nodiscard]] std::string what_does_not_fit(const WhatIf& answer);
-
-// What no prediction of this configuration has, as a sentence; empty: it has all of a step.
-[[nodiscard]] std::string left_out_of(const config::Config& config);
 
 [[nodiscard]] WhatIf what_if(const config::Config& config, const profiler::LayerProfile& profile, int processes = 1);
 

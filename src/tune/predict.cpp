@@ -34,17 +34,32 @@ StageGradients gradients_of(const StageGradients& all, const std::vector<int>& s
   return some;
 }
 
-// When the last sum has ended.
-double end_of_reductions(const Schedule& schedule, const Simulation& simulation, const StepCosts& costs) {
-  const StepOverheads& overheads = costs.overheads;
-  const ReductionCosts bucket{*overheads.all_reduce, overheads.bucket_bytes, overheads.sent_share};
+// When the last bucket has passed its network.
+double end_of_reductions(const Schedule& schedule, const Simulation& simulation, const StepCosts& costs,
+                         const ReductionCosts& bucket) {
   double end = 0;
   const auto add = [&](const StageGradients& gradients) {
     for (const Reduction& sum : reductions_of(schedule, simulation, gradients, bucket)) end = std::max(end, sum.end);
   };
-  if (overheads.networks.empty()) add(costs.gradients);
-  for (const std::vector<int>& stages : overheads.networks) add(gradients_of(costs.gradients, stages));
+  if (costs.overheads.networks.empty()) add(costs.gradients);
+  for (const std::vector<int>& stages : costs.overheads.networks) add(gradients_of(costs.gradients, stages));
   return end;
+}
+
+double all_trained_bytes(const StepCosts& costs) {
+  double bytes = 0;
+  for (std::size_t s = 0; s < costs.gradients.size(); ++s) bytes += costs.trained_bytes(s);
+  return bytes;
+}
+
+// What is left of a worker's push when it has computed. Buckets follow each other without waiting for an answer.
+double pushing_after(const Schedule& schedule, const Simulation& compute, const StepCosts& costs,
+                     const ServerUse& server) {
+  LinkCost link = server.push_link();
+  link.latency_s = 0;
+  if (!server.goes_ahead) return link.transfer(all_trained_bytes(costs));
+  const ReductionCosts bucket{link, costs.overheads.bucket_bytes};
+  return std::max(0.0, end_of_reductions(schedule, compute, costs, bucket) - compute.makespan);
 }
 
 // [device]
@@ -57,6 +72,40 @@ std::vector<double> updates_of(const Schedule& schedule, const StepCosts& costs)
     if (share > 0) seconds[owners[s]] += costs.overheads.update->at(share);
   }
   return seconds;
+}
+
+// computing: of the worker, until its last gradient is whole.
+void add_server(const Schedule& schedule, const Simulation& compute, const StepCosts& costs, double computing,
+                StepPrediction& step) {
+  const StepOverheads& overheads = costs.overheads;
+  const ServerUse& server = *overheads.server;
+  // A worker reads its batch itself, once it has pushed.
+  const double loading = overheads.loading ? overheads.loading->samples * overheads.loading->cost.sample_s : 0;
+  step.served =
+      served_step(server, {.computing = computing,
+                           .pushing = pushing_after(schedule, compute, costs, server),
+                           .bytes = all_trained_bytes(costs),
+                           .loading = loading,
+                           .slowest = expected_maximum(server.workers) * server.deviation * compute.makespan});
+  step.seconds = computing + step.served->seconds();
+  step.update = step.served->update;
+  step.load = step.served->load;
+  step.all_reduce += step.served->push + step.served->pull + step.served->wait;
+}
+
+// [device] updates; empty: nobody here updates, and all wait for the server's. slows: what loading takes from each.
+void add_devices(const Simulation& compute, const StepCosts& costs, const std::vector<double>& updates, double slows,
+                 StepPrediction& step) {
+  for (std::size_t device = 0; device < compute.devices.size(); ++device) {
+    const auto& [start, end, busy, idle] = compute.devices[device];
+    const double update = updates.empty() ? step.update : updates[device];
+    step.devices.push_back({.compute = costs.frozen_s + busy + slows,
+                            .all_reduce = step.all_reduce,
+                            .update = update,
+                            .load = step.load,
+                            .bubble = idle + step.update - update,
+                            .other = costs.overheads.other_s});
+  }
 }
 
 }  // namespace
@@ -74,28 +123,27 @@ StepPrediction predict_step(const Schedule& schedule, const StepCosts& costs) {
 StepPrediction predict_step(const pipeline::Simulator& simulator, const StepCosts& costs) {
   const Schedule& schedule = simulator.schedule();
   const Simulation compute = simulate_compute(simulator, costs);
-  StepPrediction step;
-  if (costs.overheads.all_reduce) {
-    step.all_reduce = std::max(0.0, end_of_reductions(schedule, compute, costs) - compute.makespan);
-  }
   const StepOverheads& overheads = costs.overheads;
+  StepPrediction step;
+  if (overheads.all_reduce) {
+    const ReductionCosts bucket{*overheads.all_reduce, overheads.bucket_bytes, overheads.sent_share};
+    step.all_reduce = std::max(0.0, end_of_reductions(schedule, compute, costs, bucket) - compute.makespan);
+  }
   if (overheads.deviation > 0 && overheads.replicas > 1)
     step.all_reduce += expected_maximum(overheads.replicas) * overheads.deviation * compute.makespan;
+  const double computing = costs.frozen_s + compute.makespan + step.all_reduce + overheads.other_s;
+  if (overheads.server) {
+    add_server(schedule, compute, costs, computing, step);
+    add_devices(compute, costs, /*updates=*/{}, /*slows=*/0, step);
+    return step;
+  }
   const std::vector<double> updates = updates_of(schedule, costs);
   step.update = std::ranges::max(updates);
-  step.seconds = costs.frozen_s + compute.makespan + step.all_reduce + step.update + overheads.other_s;
+  step.seconds = computing + step.update;
   const LoadTimes loading = overheads.loading ? load_times(*overheads.loading, step.seconds) : LoadTimes();
   step.load = loading.waits;
   step.seconds += loading.slows + loading.waits;
-  for (std::size_t device = 0; device < updates.size(); ++device) {
-    const auto& [start, end, busy, idle] = compute.devices[device];
-    step.devices.push_back({.compute = costs.frozen_s + busy + loading.slows,
-                            .all_reduce = step.all_reduce,
-                            .update = updates[device],
-                            .load = step.load,
-                            .bubble = idle + step.update - updates[device],
-                            .other = overheads.other_s});
-  }
+  add_devices(compute, costs, updates, loading.slows, step);
   return step;
 }
 

@@ -5,7 +5,8 @@
 // gradients are summed over the replicas as soon as they are whole (reductions.h). When everything has ended, the
 // weights are updated. A run hides more of an all-reduce where local replicas sum different stages at the same time.
 // Devices of one machine slow each other down (contention.h), and so does loading (loading.h). Replicas wait for the
-// slowest of them (expected_maximum.h). Pure. Times in seconds.
+// slowest of them (expected_maximum.h). Of a worker of a parameter server a step is one of its cycles (server_step.h).
+// Pure. Times in seconds.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,7 @@
 #include "pipeline/schedule/simulate.h"
 #include "tune/loading.h"
 #include "tune/reductions.h"
+#include "tune/server_step.h"
 
 namespace sluice::tune {
 
@@ -43,6 +45,8 @@ struct StepOverheads {
   double deviation = 0;
   int replicas = 1;
   double other_s = 0;  // a step, whatever the plan
+  // The replicas are those of one worker, whose weights lie there: `update` is of no meaning then.
+  std::optional<ServerUse> server;
 };
 
 // What the stages of a replica cost. Those of one micro-batch, where nothing else is said.
@@ -60,8 +64,9 @@ struct StepCosts {
 // They add up to the step.
 struct DevicePrediction {
   double compute = 0;
-  double all_reduce = 0;  // that no device's compute hides, with waiting for the slowest replica
-  double update = 0;
+  double all_reduce =
+      0;              // that no device's compute hides, with waiting for the slowest replica; likewise push and pull
+  double update = 0;  // the parameter server's, where there is one
   double load = 0;    // waiting for the batch
   double bubble = 0;  // waiting for other devices
   double other = 0;   // StepOverheads::other_s
@@ -73,6 +78,7 @@ struct StepPrediction {
   double update = 0;      // of the device with most weights
   double load = 0;        // waiting for the batch
   std::vector<DevicePrediction> devices;
+  std::optional<ServedStep> served;  // of a worker of a parameter server: in all_reduce, update and load
 };
 
 // Requires: a validated training schedule; costs of its stages.

@@ -109,7 +109,7 @@ class ProfileTest(unittest.TestCase):
     def test_every_field_is_documented_and_the_other_way_round(self):
         # A model that transforms weights, with a choice that is told where it is not the usual one.
         self.profile("--set", "model.name=resnet8", "--set", "train.winograd=4x4", "--set", "model.image_size=16", "--set", "replicas.local=2",
-                     "--set", "pipeline.stages=2", "--layers")
+                     "--set", "pipeline.stages=2", "--set", "replicas.sync=ps", "--set", "ps.worker_batch=16", "--layers")
         names = set()
 
         def collect(value):

@@ -179,12 +179,13 @@ class TuneTest(tuning_case.TuningCase):
     def test_what_a_prediction_of_a_worker_leaves_out_is_said(self):
         profile = self.profile()
         server = ("--set", "replicas.sync=ps", "--set", "ps.workers=2")
-        for words in ((), ("--nodes", 1, "--devices", 2)):
+        for words, parts in (((), ("one worker", "pushes", "pulls", "waiting", "measure again")),
+                             (("--nodes", 1, "--devices", 2), ("replicas of a cluster", "parameter server is left out"))):
             done = cli.must_run("simulate", self.config, "--profile", profile, "--json", *server, *words)
             said = json.loads(done.stdout)["left_out"]
             (warning,) = [line for line in done.stderr.splitlines() if "warning" in line]
             self.assertIn(said, warning)
-            for part in ("one worker", "pushes", "pulls", "waiting"):
+            for part in parts:
                 self.assertIn(part, said)
             alone = cli.must_run("simulate", self.config, "--profile", profile, "--json", *words)
             self.assertNotIn("left_out", json.loads(alone.stdout))

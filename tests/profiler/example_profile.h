@@ -95,6 +95,8 @@ inline LayerProfile example() {
   profile.update = AffineCost{1e-6, 2e-10, 0.05};
   profile.update_together = AffineCost{2e-6, 3e-10, 0.04};
   profile.load = LoadCost{3e-4, 2e-4};
+  profile.server = MeasuredServer{
+      {{3e-4, 2e9, 0.2}, {4e-4, 3e9, 0.15}, {5e-5, 4e-10, 0.12}, {6e-6, 5e-10, 0.11}}, "bf16", "topk", 0.02};
   profile.step = {10, 0.5, 0.48, 0.45, 32.0, 0.4, 0.03, 0.02, 0.36, 0.32, 0.01, 0.005};
   profile.stage_memory = {{0, "cpu:0", 1000, 1001}};
   profile.device_memory = {{"cpu:0", 2000, 2002}};

@@ -48,6 +48,9 @@ TEST(LayerProfile, IsReadAsItWasWritten) {
   EXPECT_EQ(read.all_reduces.at(1).local_replicas, 4);
   EXPECT_EQ(read.load->cpu_s, 2e-4);
   EXPECT_EQ(read.update->b_s, 2e-10);
+  EXPECT_EQ(read.server->cost.pull.bytes_per_s, 3e9);
+  EXPECT_EQ(read.server->cost.merge.b_s, 5e-10);
+  EXPECT_EQ(read.server->pull_compression, "topk");
   EXPECT_EQ(read.step->steps, 10);
   EXPECT_EQ(read.step->predicted_update_s, 0.02);
 }
@@ -89,11 +92,14 @@ TEST(LayerProfile, FilesWithoutWhatCameLaterAreRead) {
     times.erase("timed_by");
     times.erase("gpu");
   }
+  json.erase("server");
   const LayerProfile read = parse_profile(json.dump(), "p.json");
   for (const LayerTimes& times : read.layers.at(0).times) {
     EXPECT_EQ(times.timed_by, kTimedByClock);
     EXPECT_FALSE(times.gpu.has_value());
   }
+  EXPECT_FALSE(read.server.has_value());
+  EXPECT_FALSE(ordered_json::parse(to_json_text(read)).contains("server"));
 }
 
 TEST(LayerProfile, TimesOfAClockSayNothingOfAGpu) {
@@ -150,6 +156,10 @@ TEST(LayerProfile, RefusalsNameFileAndField) {
       {[](auto& j) { j["fingerprint"]["cores"] = 4; }, "fingerprint_hash"},
       {[](auto& j) { j["stage_links"][1]["bytes_per_s"] = 0; }, "stage_links[1].bytes_per_s is 0"},
       {[](auto& j) { j["all_reduces"][1]["bytes_per_s"] = 0; }, "all_reduces[1].bytes_per_s is 0"},
+      {[](auto& j) { j["server"]["push"]["bytes_per_s"] = 0; }, "server.push.bytes_per_s is 0"},
+      {[](auto& j) { j["server"]["pull"]["bytes_per_s"] = 0.5; }, "server.pull.bytes_per_s is 0.5"},
+      {[](auto& j) { j["server"] = 3; }, "server should be an object"},
+      {[](auto& j) { j["server"].erase("merge"); }, "server.merge is missing"},
       {[](auto& j) { j["schema_version"] = 5; }, "schema_version is 5, but this version of sluice reads 8"},
       {[](auto& j) { j["kind"] = "plan"; }, "p.json is no layer profile"},
   };
@@ -174,6 +184,8 @@ TEST(LayerProfile, AbsurdNumbersAreRefused) {
       {[](auto& j) { j["stage_links"][0]["latency_s"] = 1e300; }, "stage_links[0].latency_s is 1e+300"},
       {[](auto& j) { j["all_reduces"][0]["bytes_per_s"] = 1e-300; }, "all_reduces[0].bytes_per_s is 1e-300"},
       {[](auto& j) { j["load"]["sample_s"] = 1e300; }, "load.sample_s is 1e+300"},
+      {[](auto& j) { j["server"]["update"]["a_s"] = 1e300; }, "server.update.a_s is 1e+300"},
+      {[](auto& j) { j["server"]["push"]["latency_s"] = -1e-3; }, "server.push.latency_s is -0.001"},
       {[](auto& j) { j["step"]["other_s"] = 1e300; }, "step.other_s is 1e+300"},
       {[](auto& j) { j["step"]["compute_s"] = 1, j["step"]["predicted_compute_s"] = 1e-300; },
        "step.compute_s is more than 1e+06 times"},

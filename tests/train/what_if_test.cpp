@@ -7,11 +7,15 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "profiler/measure/cost_cache.h"
 #include "train/memory_runs.h"
+#include "train/predicted_server.h"
 #include "train/profile_overheads.h"
 #include "train/setup.h"
 #include "train/step_predictor.h"
@@ -130,6 +134,104 @@ TEST(SentShare, IsOfWhatGoesOverTheNetwork) {
   EXPECT_EQ(sent_share(config, 2), 0.25);
 }
 
+// Three workers with 16 samples each, of one stage of four layers.
+config::Config served(const std::string& policy) {
+  config::Config config = hybrid();
+  config.pipeline.stages = 1;
+  config.pipeline.partition = std::vector<int>{4};
+  config.pipeline.chunks = 1;
+  config.replicas.local = 1;
+  config.replicas.sync = "ps";
+  config.ps.policy = policy;
+  config.ps.workers = 3;
+  config.ps.worker_batch = 16;
+  return config;
+}
+
+// A push of 400 bytes takes 2 ms, a pull 1 ms.
+profiler::LayerProfile profile_with_server() {
+  profiler::LayerProfile profile = profile_of(4);
+  profile.server = profiler::MeasuredServer{.cost = {.push = {.latency_s = 1e-3, .bytes_per_s = 2e5},
+                                                     .pull = {.latency_s = 0.5e-3, .bytes_per_s = 4e5},
+                                                     .update = {.a_s = 3e-3},
+                                                     .merge = {.a_s = 1e-3}},
+                                            .push_compression = "none",
+                                            .pull_compression = "none"};
+  return profile;
+}
+
+TEST(WhatIfServed, ACycleIsTheSumOfWhatItsPartsCost) {
+  const double computing = 16 * 4e-3 + 5e-3;
+  const WhatIf asp = what_if(served("asp"), profile_with_server());
+  EXPECT_NEAR(asp.step.seconds, computing + (1e-3 + 2e-3) + 3e-3 + (0.5e-3 + 1e-3), kRounding);
+  EXPECT_NEAR(asp.samples_per_s, 3 * 16 / asp.step.seconds, 1e-6) << "of all workers";
+  EXPECT_EQ(asp.network_bytes, 2 * 400);
+
+  const double slowest = 0.8462843753 * 0.1 * 16 * 4e-3;  // of three
+  const WhatIf bsp = what_if(served("bsp"), profile_with_server());
+  EXPECT_NEAR(bsp.step.seconds, asp.step.seconds + 2 * 1e-3 + 2 * 2e-3 + slowest, kRounding)
+      << "the pushes of two others come and are merged first";
+  EXPECT_NEAR(bsp.step.update, 3e-3 + 2 * 1e-3, kRounding);
+  EXPECT_NEAR(bsp.step.all_reduce, 3e-3 + 1.5e-3 + 2 * 2e-3 + slowest, kRounding);
+}
+
+TEST(WhatIfServed, ASlowServerHoldsItsWorkersUp) {
+  profiler::LayerProfile profile = profile_with_server();
+  profile.server->cost.update.a_s = 1;
+  EXPECT_NEAR(what_if(served("ssp"), profile).step.seconds, 3 * (2e-3 + 1 + 1e-3), kRounding);
+}
+
+TEST(WhatIfServed, WorkersOfOneMachineSlowEachOtherDown) {
+  profiler::LayerProfile profile = profile_with_server();
+  const double alone = what_if(served("asp"), profile).step.devices.at(0).compute;
+  profile.contenders = 2;
+  for (profiler::MeasuredLayer& layer : profile.layers) layer.cost.slowdown = 1.5;
+  EXPECT_NEAR(what_if(served("asp"), profile).step.devices.at(0).compute, 2 * alone, kRounding) << "beside two others";
+  config::Config apart = served("asp");
+  apart.ps.keys = "keys";
+  EXPECT_NEAR(what_if(apart, profile).step.devices.at(0).compute, alone, kRounding);
+}
+
+TEST(WhatIfServed, WhatIsNotPredictedIsSaid) {
+  const auto left_out = [](const std::function<void(config::Config&, profiler::LayerProfile&)>& change) {
+    config::Config config = served("asp");
+    profiler::LayerProfile profile = profile_with_server();
+    change(config, profile);
+    return std::pair(left_out_of(config, profile), server_use(config, profile).has_value());
+  };
+  EXPECT_EQ(left_out([](auto&, auto&) {}), std::pair(std::string(), true));
+  const std::vector<std::pair<std::function<void(config::Config&, profiler::LayerProfile&)>, std::string>> whole{
+      {[](auto&, auto& profile) { profile.server.reset(); }, "the profile has no `server`"},
+      {[](auto& config, auto&) { config.ps.clock = "virtual"; }, "ps.clock = \"virtual\""},
+      {[](auto& config, auto&) { config.ps.policy = "diloco"; }, "steps of their own"},
+      {[](auto& config, auto&) { config.ps.policy = "quorum"; }, "pushes of 2 of 3 workers"},
+      {[](auto& config, auto&) { config.ps.push_compression = "bf16"; }, "another compression"}};
+  for (const auto& [change, part] : whole) {
+    const auto [sentence, is_predicted] = left_out(change);
+    EXPECT_NE(sentence.find(part), std::string::npos) << sentence;
+    EXPECT_FALSE(is_predicted) << sentence;
+  }
+  const std::vector<std::pair<std::function<void(config::Config&, profiler::LayerProfile&)>, std::string>> parts{
+      {[](auto& config, auto&) { config.ps.policy = "amb", config.ps.time_limit_s = 1; }, "ps.time_limit_s"},
+      {[](auto& config, auto&) { config.ps.induce = "ec2"; }, "ps.induce"},
+      {[](auto& config, auto&) { config.ps.log = "disk"; }, "ps.log"},
+      {[](auto& config, auto&) { config.ps.keys = "keys"; }, "encryption"}};
+  for (const auto& [change, part] : parts) {
+    const auto [sentence, is_predicted] = left_out(change);
+    EXPECT_NE(sentence.find(part), std::string::npos) << sentence;
+    EXPECT_TRUE(is_predicted) << sentence;
+  }
+}
+
+TEST(WhatIfServed, LessTravelsCompressed) {
+  config::Config config = served("asp");
+  config.ps.push_compression = "topk";
+  config.ps.topk_ratio = 0.01;
+  config.ps.pull_compression = "bf16";
+  EXPECT_NEAR(bytes_that_travel(config, 400), 400 * 0.01 * 2 + 200, kRounding)
+      << "a place for each number that is sent";
+}
+
 // Predictions of a run, by a profile that was kept for it: in a folder of its own, removed at the end.
 class StepPredictorTest : public test::WithCountedMemory {
  protected:
@@ -192,6 +294,31 @@ TEST_F(StepPredictorTest, LoadingCountsWhereTheProfileHasLoadedTheSame) {
   EXPECT_NEAR(predictor(alone, profile).seconds_without_loading(plan_), without, kRounding);
   profile.load_of = "of other samples";
   EXPECT_NEAR(predictor(alone, profile).of(plan_).step_s, without, kRounding);
+}
+
+// Where each push makes an update there are as many of them in a cycle as workers.
+TEST_F(StepPredictorTest, AStepOfAServerIsAnUpdate) {
+  profiler::LayerProfile profile = profile_of(5);
+  profile.server = profile_with_server().server;
+  config_.replicas.local = 1;
+  config_.replicas.sync = "ps";
+  config_.train.steps = 10;
+  config_.ps.keys = "keys";  // whatever cores this machine has
+  config_.ps.workers = 3;
+  config_.ps.worker_batch = 16;
+  for (const auto& [policy, updates] : {std::pair("bsp", 1), {"asp", 3}}) {
+    config_.ps.policy = policy;
+    const train::Setup of_server = setup(1);
+    const StepPredictor predicted = predictor(of_server, profile);
+    const WhatIf answer = what_if(of_server.config, profile);
+    EXPECT_NEAR(predicted.of(answer.plan).step_s, answer.step.seconds / updates, kRounding) << policy;
+    EXPECT_EQ(predicted.samples(answer.plan), 3 * 16 / updates);
+    EXPECT_TRUE(predicted.of(answer.plan).device_bytes.empty()) << "the workers' devices are theirs";
+  }
+  profile.server.reset();
+  const train::Setup unknown = setup(1);
+  measure::keep_profile(config_.pipeline.cost_cache, workload_of(unknown), profile);
+  EXPECT_FALSE(StepPredictor::known(unknown).has_value());
 }
 
 // Each device has the bytes of its own stage, with the kernels of the largest micro-batch: four samples in each of two

@@ -73,6 +73,15 @@ std::string link_text(const LinkCost& link) {
                     : ", whatever the size: handed over, not copied");
 }
 
+std::string update_text(const AffineCost& update) {
+  return concat(fixed(update.a_s * 1e6, 1), " us + ", fixed(update.b_s * 1e6 * 1024 * 1024, 1), " us a MiB of weights");
+}
+
+std::string server_text(const ServerCost& cost) {
+  return concat("\nparameter server: push ", link_text(cost.push), "; pull ", link_text(cost.pull),
+                "; update of a push ", update_text(cost.update), ", each further push ", update_text(cost.merge));
+}
+
 std::string links_text(const LayerProfile& profile) {
   std::string text;
   for (const profiler::StageLink& link : profile.stage_links) {
@@ -82,9 +91,8 @@ std::string links_text(const LayerProfile& profile) {
   for (const profiler::AllReduceLink& sum : profile.all_reduces)
     text += concat("\nall-reduce (", counted(sum.processes, "process"), ", ", counted(sum.local_replicas, "replica"),
                    " in each): ", link_text(sum.cost));
-  if (profile.update)
-    text += concat("\noptimizer: ", fixed(profile.update->a_s * 1e6, 1), " us + ",
-                   fixed(profile.update->b_s * 1e6 * 1024 * 1024, 1), " us a MiB of weights");
+  if (profile.update) text += concat("\noptimizer: ", update_text(*profile.update));
+  if (profile.server) text += server_text(profile.server->cost);
   if (profile.load)
     text += concat("\nloading by one thread: ", fixed(profile.load->sample_s * 1e6, 1), " us a sample, of it ",
                    fixed(profile.load->cpu_s * 1e6, 1), " us at work");

@@ -9,9 +9,9 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/text_table.h"
+#include "train/predicted_server.h"
 #include "train/resume.h"
 #include "train/simulated_cluster.h"
-#include "train/what_if.h"
 
 namespace sluice::app {
 namespace {
@@ -142,7 +142,7 @@ void SimulateClusterArguments::run(const config::Config& config, const profiler:
                                .nodes = nodes,
                                .scaling = scaling == "weak" ? tune::Scaling::kWeak : tune::Scaling::kStrong});
   ordered_json json = json_of_cluster(simulated);
-  if (const std::string left_out = train::left_out_of(config); !left_out.empty()) json["left_out"] = left_out;
+  if (const std::string left_out = train::left_out_of_cluster(config); !left_out.empty()) json["left_out"] = left_out;
   output.print(json, concat(scaling_text(simulated.scaling), elastic_text(simulated.elastic)));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "core/concat.h"
@@ -11,6 +12,7 @@
 #include "core/text.h"
 #include "core/text_table.h"
 #include "profiler/layer_profile.h"
+#include "train/predicted_server.h"
 #include "train/resume.h"
 #include "train/what_if.h"
 
@@ -34,13 +36,30 @@ ordered_json json_of_prediction(const WhatIf& answer) {
                        {"other_s", device.other}});
     if (d < answer.device_bytes.size()) devices.back()["bytes"] = answer.device_bytes[d];
   }
-  return {{"plan", train::plan_json(answer.plan)},
-          {"step_s", answer.step.seconds},
-          {"samples_per_s", answer.samples_per_s},
-          {"allreduce_exposed_s", answer.step.all_reduce},
-          {"optimizer_s", answer.step.update},
-          {"load_s", answer.step.load},
-          {"devices", devices}};
+  ordered_json json{{"plan", train::plan_json(answer.plan)},
+                    {"step_s", answer.step.seconds},
+                    {"samples_per_s", answer.samples_per_s},
+                    {"allreduce_exposed_s", answer.step.all_reduce},
+                    {"optimizer_s", answer.step.update},
+                    {"load_s", answer.step.load},
+                    {"devices", devices}};
+  if (const auto& served = answer.step.served) {
+    json["server"] = {{"push_exposed_s", served->push},
+                      {"update_s", served->update},
+                      {"pull_s", served->pull},
+                      {"wait_s", served->wait},
+                      {"network_bytes", answer.network_bytes}};
+  }
+  return json;
+}
+
+std::string text_of_server(const WhatIf& answer) {
+  if (!answer.step.served) return "";
+  const tune::ServedStep& served = *answer.step.served;
+  const auto ms = [](double seconds) { return fixed(in_ms(seconds), 2); };
+  return concat("\n\nparameter server, of a worker's step: push that nothing hides ", ms(served.push), " ms, update ",
+                ms(served.update), " ms, pull ", ms(served.pull), " ms, waiting ", ms(served.wait), " ms; ",
+                human_bytes(static_cast<std::uint64_t>(answer.network_bytes)), " over the network");
 }
 
 std::string text_of_prediction(const WhatIf& answer) {
@@ -57,7 +76,7 @@ std::string text_of_prediction(const WhatIf& answer) {
   for (const int layers : answer.plan.partition.layers_per_stage) counts.push_back(std::to_string(layers));
   return concat(counted(answer.plan.replicas, "replica"), " of ", counted(answer.plan.stages(), "stage"), " (",
                 join(counts, ", "), " layers), ", counted(answer.plan.chunks, "micro-batch"), ", schedule ",
-                answer.plan.schedule, "\n\n", text_table(rows, std::array{Align::kRight}),
+                answer.plan.schedule, "\n\n", text_table(rows, std::array{Align::kRight}), text_of_server(answer),
                 "\n\npredicted: ", ms(answer.step.seconds), " ms a step, ", fixed(answer.samples_per_s, 1),
                 " samples/s");
 }
@@ -79,7 +98,8 @@ void SimulatePlanArguments::run(const OutputArguments& output) const {
     throw ConfigError("simulate needs --profile FILE, which `sluice profile CONFIG --out FILE` measures");
   const config::Config loaded = config.load();
   const profiler::LayerProfile measured = train::fitted_profile(loaded, profiler::read_profile(profile), profile);
-  const std::string left_out = train::left_out_of(loaded);
+  const std::string left_out =
+      cluster.are_given() ? train::left_out_of_cluster(loaded) : train::left_out_of(loaded, measured);
   if (!left_out.empty()) log_warning(left_out);
   if (cluster.are_given()) return cluster.run(loaded, measured, output);
   const WhatIf answer = train::what_if(loaded, measured);

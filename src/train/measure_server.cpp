@@ -1,0 +1,264 @@
+#include "train/measure_server.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/median.h"
+#include "device/cpu_threads.h"
+#include "pipeline/failure.h"
+#include "profiler/affine_fit.h"
+#include "ps/net/network_link.h"
+#include "ps/net/network_server.h"
+#include "ps/worker_sync.h"
+#include "train/server_run.h"
+
+namespace sluice::train {
+namespace {
+
+constexpr int kWarmUp = 3, kRepeats = 15;
+constexpr ps::WorkerId kWorker{0};
+constexpr Nanoseconds kServerPatience = 30'000'000'000;  // where the other end has failed
+
+// A stage of one parameter of so many bytes on the worker's device.
+comm::SyncedStage one_parameter(const Setup& setup, std::uint64_t bytes) {
+  const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(setup.model.dtype));
+  const auto options = at::TensorOptions(setup.model.dtype).device(device::torch_device(setup.devices.front()));
+  return {.stage = StageId{0},
+          .extents = {{.param = ParamId{0},
+                       .begin = 0,
+                       .end = elements,
+                       .name = "weights",
+                       .tied_to = {},
+                       .sizes = {elements},
+                       .strides = {1}}},
+          .values = {at::zeros({elements}, options)},
+          .gradients = {at::rand({elements}, options)},
+          .devices = {setup.devices.front()}};
+}
+
+// As a run has it, but that each push makes an update.
+ps::ServerOptions options_of_server(const Setup& setup, const ps::SyncPolicy& policy) {
+  ps::ServerOptions options = server_options(setup);
+  options.policy = policy;
+  options.lr = [](const ps::ServerProgress&) { return 1e-3; };
+  options.threads = device::available_cores();
+  return options;
+}
+
+ps::Layout measured_layout(const Setup& setup, const comm::SyncedStage& stage) {
+  return ps::layout_of({stage}, {.shards = setup.config.ps.shards});
+}
+
+// What a step does between a pull and a push: its activations push all else out of the caches, and the server sleeps.
+class Activations {
+ public:
+  void leave_caches() { others_.add_(1); }
+
+ private:
+  static constexpr std::int64_t kBytes = std::int64_t{64} << 20;  // more than the caches of a core hold
+  at::Tensor others_ = at::zeros({kBytes}, at::kByte);
+};
+
+// Where the time between two steps of a worker went; in all the time between them.
+struct Cycle {
+  double push = 0;
+  double update = 0;
+  double pull = 0;
+};
+
+// A server in a thread of its own that notes when its last update began and ended.
+class TimedServer {
+ public:
+  TimedServer(const Setup& setup, const comm::SyncedStage& stage)
+      : server_(measured_layout(setup, stage), ps::values_of({stage}), ps::statistics_of({stage}), timed(setup)),
+        ledger_({.samples = 1}),
+        network_(server_, ledger_,
+                 {.compression = compression_options(setup.config.ps),
+                  .last_version = kWarmUp + kRepeats + 1,
+                  .patience = kServerPatience,
+                  .wants_state =
+                      [this](const ps::ServerProgress&, const ps::ServerProgress&) {
+                        end_ = now_ns();
+                        return false;
+                      }}),
+        thread_([this](const std::stop_token& stop) { serve(stop); }) {}
+
+  [[nodiscard]] int port() const { return network_.port(); }
+  [[nodiscard]] Nanoseconds begin_of_update() const { return begin_; }
+  [[nodiscard]] Nanoseconds end_of_update() const { return end_; }
+  // Waits for its end, and throws what has gone wrong.
+  void join() {
+    thread_.request_stop();
+    thread_.join();
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  static constexpr Nanoseconds kTurn = 50'000'000;
+
+  ps::ServerOptions timed(const Setup& setup) {
+    ps::ServerOptions options = options_of_server(setup, ps::preset_policy("asp", /*workers=*/1));
+    options.lr = [this, rate = options.lr](const ps::ServerProgress& progress) {
+      begin_ = now_ns();  // all of the push is here
+      return rate(progress);
+    };
+    return options;
+  }
+  void serve(const std::stop_token& stop) {
+    try {
+      device::use_cpu_threads(1);
+      while (!network_.is_over() && !stop.stop_requested()) (void)network_.next(kTurn);
+      network_.end({});
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+
+  std::atomic<Nanoseconds> begin_ = 0, end_ = 0;
+  ps::Server server_;
+  data::Ledger ledger_;
+  ps::NetworkServer network_;
+  std::exception_ptr failure_;  // the thread's until it has ended
+  std::jthread thread_;         // the last member: it uses the others
+};
+
+// As train/worker.cpp has it, without what it computes.
+class IdleWorker {
+ public:
+  IdleWorker(const Setup& setup, const comm::SyncedStage& stage, int port)
+      : link_(std::make_shared<ps::NetworkLink>(ps::LinkOptions{.host = "127.0.0.1",
+                                                                .port = port,
+                                                                .worker = kWorker,
+                                                                .compression = compression_options(setup.config.ps),
+                                                                .patience = kServerPatience,
+                                                                .silence = kServerPatience})),
+        sync_({stage}, static_cast<std::size_t>(setup.config.replicas.bucket_mb * 1024 * 1024), link_) {}
+
+  void pull(std::int64_t step) {
+    check(link_->next_lease().has_value(), "the measured server is not over");
+    (void)link_->wait_for_weights();
+    (void)sync_.begin_step({.step = step});
+  }
+  void push() {
+    sync_.on_backward_done(ReplicaId{0}, StageId{0});
+    (void)sync_.finish_step({.samples = 1, .targets = 1});
+  }
+  void leave() { link_->leave(); }
+
+ private:
+  std::shared_ptr<ps::NetworkLink> link_;
+  ps::WorkerSync sync_;
+};
+
+Cycle time_cycles(const Setup& setup, std::uint64_t bytes) {
+  const comm::SyncedStage stage = one_parameter(setup, bytes);
+  TimedServer server(setup, stage);
+  std::vector<double> pushes, updates, pulls;
+  Activations activations;
+  {
+    IdleWorker worker(setup, stage, server.port());
+    worker.pull(0);
+    for (int step = 1; step <= kWarmUp + kRepeats; ++step) {
+      activations.leave_caches();
+      const Nanoseconds pushed = now_ns();
+      worker.push();
+      worker.pull(step);
+      const Nanoseconds pulled = now_ns();
+      if (step <= kWarmUp) continue;
+      pushes.push_back(to_s(server.begin_of_update() - pushed));
+      updates.push_back(to_s(server.end_of_update() - server.begin_of_update()));
+      pulls.push_back(to_s(pulled - server.end_of_update()));
+    }
+    worker.leave();
+  }
+  server.join();
+  return {median(pushes), median(updates), median(pulls)};
+}
+
+// An update of pushes of so many workers, which nobody sends.
+double time_update(const Setup& setup, const comm::SyncedStage& stage, int workers) {
+  const ps::Layout layout = measured_layout(setup, stage);
+  ps::Server server(layout, ps::values_of({stage}), ps::statistics_of({stage}),
+                    options_of_server(setup, ps::preset_policy("bsp", workers)));
+  std::vector<int> lives;
+  for (int w = 0; w < workers; ++w) lives.push_back(server.join(ps::WorkerId{w}, /*now=*/0));
+  std::vector<double> seconds;
+  for (int update = 1; update <= kWarmUp + kRepeats; ++update) {
+    for (int w = 0; w < workers; ++w) {
+      const std::int64_t version = server.begin(ps::WorkerId{w});
+      const ps::PushRecord record{.worker = ps::WorkerId{w},
+                                  .life = lives[static_cast<std::size_t>(w)],
+                                  .sequence = update,
+                                  .base_version = version,
+                                  .examples = 1,
+                                  .targets = 1};
+      ps::Tensors pushed{.shards = ps::to_shards(layout, {stage.gradients.front().to(at::kCPU, false, /*copy=*/true)}),
+                         .statistics = at::empty({0}, layout.dtype)};
+      check(server.push(record, std::move(pushed), /*now=*/0) == ps::PushAnswer::kTaken, "a push is taken");
+    }
+    const Nanoseconds begin = now_ns();
+    (void)server.advance(/*now=*/0);
+    if (update > kWarmUp) seconds.push_back(to_s(now_ns() - begin));
+  }
+  return median(seconds);
+}
+
+std::vector<std::uint64_t> measured_sizes(std::uint64_t largest) {
+  constexpr std::uint64_t kSmallest = 4096, kLargest = std::uint64_t{256} << 20, kTimes = 8;
+  largest = std::clamp(largest, kSmallest, kLargest);
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t size = kSmallest; size < largest; size *= kTimes) sizes.push_back(size);
+  sizes.push_back(largest);
+  return sizes;
+}
+
+ServerCost measure_sizes(const Setup& setup, std::uint64_t largest_bytes) {
+  device::use_cpu_threads(setup.cpu_threads);
+  std::vector<TimeAtSize> push, pull, update, merge;
+  for (const std::uint64_t bytes : measured_sizes(largest_bytes)) {
+    const Cycle cycle = time_cycles(setup, bytes);
+    const comm::SyncedStage stage = one_parameter(setup, bytes);
+    const double one = time_update(setup, stage, 1), two = time_update(setup, stage, 2);
+    const auto size = static_cast<double>(stage.values.front().nbytes());
+    push.push_back({size, cycle.push});
+    pull.push_back({size, cycle.pull});
+    update.push_back({size, cycle.update});
+    merge.push_back({size, std::max(0.0, two - one)});
+  }
+  return {.push = profiler::fit_link(push),
+          .pull = profiler::fit_link(pull),
+          .update = profiler::fit_affine(update),
+          .merge = profiler::fit_affine(merge)};
+}
+
+}  // namespace
+
+std::optional<profiler::MeasuredServer> measure_server(const Setup& setup, std::uint64_t largest_bytes) {
+  const config::Config& config = setup.config;
+  if (config.replicas.sync != "ps" || workers_update(config)) return std::nullopt;
+  profiler::MeasuredServer measured{.push_compression = config.ps.push_compression,
+                                    .pull_compression = config.ps.pull_compression,
+                                    .topk_ratio = config.ps.topk_ratio};
+  std::exception_ptr failure;
+  std::jthread([&] {
+    try {
+      measured.cost = measure_sizes(setup, largest_bytes);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure) throw pipeline::describe_failure(failure, "measuring the parameter server");
+  return measured;
+}
+
+}  // namespace sluice::train

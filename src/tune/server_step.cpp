@@ -1,0 +1,61 @@
+#include "tune/server_step.h"
+
+#include <algorithm>
+
+namespace sluice::tune {
+namespace {
+
+// Servers that are at work at the same time: those of one machine have no more cores than it.
+double at_once(const ServerUse& use) { return use.cores > 0 ? std::min(use.servers, use.cores) : use.servers; }
+
+// Between the servers, whose messages take as long as those of workers.
+double messages_seconds(const ServerUse& use) {
+  constexpr int kMessages = 6;
+  return use.servers > 1 ? kMessages * use.cost.push.latency_s : 0;
+}
+
+double update_seconds(const ServerUse& use, double bytes) {
+  const double share = bytes / at_once(use);
+  return use.cost.update.at(share) + (use.pushes_of_update() - 1) * use.cost.merge.at(share) + messages_seconds(use);
+}
+
+// More than the cycle that one worker alone would have. The first one begins while the others still pull, and no push
+// passes the server's end before the last pull has.
+double wait_for_all(const ServerUse& use, const WorkerStep& worker) {
+  const double share = worker.bytes / at_once(use);
+  const double push = use.cost.push.transfer(share), pull = use.cost.pull.transfer(share);
+  const double others = use.workers - 1;
+  return worker.slowest +
+         std::max(others * std::max(push, pull), others * (push + pull) - worker.computing - use.cost.pull.latency_s);
+}
+
+// What keeps workers that come one by one from a shorter cycle.
+double least_cycle(const ServerUse& use, const WorkerStep& worker, double loading) {
+  const double share = worker.bytes / at_once(use);
+  const double busy = use.cost.push.transfer(share) + update_seconds(use, worker.bytes) + use.cost.pull.transfer(share);
+  const double by_server = use.workers * busy;
+  if (use.cores == 0) return by_server;
+  const double work = use.threads * worker.computing + loading + at_once(use) * busy;
+  return std::max(by_server, use.workers * work / use.cores);
+}
+
+}  // namespace
+
+LinkCost ServerUse::push_link() const {
+  LinkCost link = cost.push;
+  if (link.bytes_per_s) *link.bytes_per_s *= at_once(*this);
+  return link;
+}
+
+ServedStep served_step(const ServerUse& use, const WorkerStep& worker) {
+  ServedStep step{.push = worker.pushing + use.cost.push.latency_s,
+                  .update = update_seconds(use, worker.bytes),
+                  .pull = use.cost.pull.at(worker.bytes / at_once(use))};
+  step.load = std::max(0.0, worker.loading - step.pull);
+  step.wait = use.waits_for_all
+                  ? wait_for_all(use, worker)
+                  : std::max(0.0, least_cycle(use, worker, step.load) - worker.computing - step.seconds());
+  return step;
+}
+
+}  // namespace sluice::tune
