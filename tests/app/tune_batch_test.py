@@ -72,6 +72,8 @@ class TuneBatchTest(tuning_case.TuningCase):
                 self.assertEqual((batch["present"], batch["noise_scale"], batch["noise_scale_error"]), (BATCH, phi, 20.0))
                 self.assert_table(batch, phi, rule)
                 self.assertEqual(result["chosen"]["plan"]["global_batch"], batch["proposed"])
+                rates = result["chosen"]["samples_per_s"] / result["configured"]["samples_per_s"]
+                self.assertAlmostEqual(result["speedup"]["factor"], rates, delta=1e-9 * rates, msg="of another batch too")
                 tuned = tomllib.loads(self.out.read_text(encoding="utf-8"))
                 self.assertEqual(tuned["train"]["global_batch"], batch["proposed"])
                 self.assertAlmostEqual(tuned["train"]["lr"], batch["lr"], delta=1e-12)
@@ -125,6 +127,12 @@ class TuneBatchTest(tuning_case.TuningCase):
         self.assertRegex(done.stdout, r"tuned.toml (has train.global_batch = \d+ \(was 48\)|keeps train.global_batch = 48)")
         summary = json.loads(cli.must_run("train", self.out, "--run-dir", self.folder / "run", "--json").stdout)
         self.assertEqual(summary["steps"], 40)
+
+    def test_the_short_run_trains_at_the_configured_rate(self):
+        wild = self.configuration("wild", train={"lr": 1e30})
+        done = cli.run("tune", wild, "--profile", self.profile(), "--verify", 0, "--out", self.out, "--allow-batch-change")
+        self.assertEqual(done.returncode, 6, done.stderr)
+        self.assertIn("finding the noise scale failed", cli.error_of(done))
 
     def refused(self, *words, config=None):
         done = cli.run("tune", config or self.config, "--profile", self.profile(), "--out", self.out, *words)

@@ -81,6 +81,20 @@ class TuneTest(tuning_case.TuningCase):
         self.assertEqual(result["speedup"]["by"], "prediction")
         self.assertAlmostEqual(result["speedup"]["factor"], result["configured"]["step_s"] / result["chosen"]["step_s"], delta=1e-9)
 
+    def test_a_micro_batch_that_was_set_gives_way_to_the_chunks_of_the_plan(self):
+        plan = self.tune("--profile", self.profile(), "--verify", 0, "--keep", "pipeline.stages", "--set", "pipeline.chunks=1",
+                         "--set", f"train.micro_batch={BATCH}")["chosen"]["plan"]
+        self.assertGreater(plan["chunks"], 1, "of one chunk one of the two stages always waits")
+        cli.must_run("train", self.out, "--run-dir", self.folder / "run")
+        self.assertEqual(cli.events(self.folder / "run", "plan")[0]["chunks"], plan["chunks"])
+
+    def test_batch_norm_normalises_16_samples_or_as_many_as_now(self):
+        config, profile = self.configuration("normalised", model={"name": "resnet8"}), self.folder / "normalised.json"
+        cli.must_run("profile", config, "--out", profile)
+        for chunks, least in ((1, 16), (2, 16), (4, 12)):
+            for one in self.tune("--profile", profile, "--verify", 0, "--keep", "pipeline.chunks", "--set", f"pipeline.chunks={chunks}", config=config)["best"]:
+                self.assertGreaterEqual(BATCH // chunks // one["plan"]["replicas"], least)
+
     def test_where_nothing_is_predicted_of_the_configured_plan_it_says_why(self):
         profile = self.profile()
         for why, words in (('pipeline.chunks = "auto"', ("--set", "pipeline.chunks=auto")),

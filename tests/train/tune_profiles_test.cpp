@@ -55,6 +55,20 @@ TEST(TuneProfiles, OneAtLeastIsNeeded) {
   EXPECT_EQ(slow.now, 60) << "it was ended when its part was over";
 }
 
+// As many threads as each of so many devices has where they share 12 cores evenly; of more devices, the least measured.
+TEST(TuneProfiles, APlanIsPredictedByTheThreadsThatItsDevicesHave) {
+  std::vector<profiler::LayerProfile> measured;
+  for (const int threads : {4, 12, 3, 6}) {
+    profiler::LayerProfile& made = measured.emplace_back();
+    made.fingerprint.cores = 12;
+    made.fingerprint.threads_per_device = threads;
+  }
+  const profiler::Profiles profiles(measured);
+  const auto threads_of = [&](int places) { return profiles.threads_of(places); };
+  EXPECT_THAT((std::vector{threads_of(1), threads_of(2), threads_of(3), threads_of(4)}), ElementsAre(12, 6, 4, 3));
+  EXPECT_EQ(threads_of(12), 3);
+}
+
 // Stages, replicas and micro-batches.
 TEST(TuneProfiles, HaveAShapeThatTheModelCanHave) {
   const auto shape = [](int places, int layers, std::int64_t batch) {

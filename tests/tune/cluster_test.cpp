@@ -125,6 +125,15 @@ TEST(Cluster, DevicesSlowDownThoseOfTheirNodeOnly) {
   EXPECT_NEAR(one_step(run, 40).seconds, 8, 1e-9);
 }
 
+// Replicas of one memory share an update; a device alone has nobody to share it with.
+TEST(Cluster, OneDeviceUpdatesAllWeightsItself) {
+  ClusterRun run = cluster_run(alike_layers(3, 1, 1000), 1, 4, 4);
+  run.overheads.update = AffineCost{.b_s = 1e-3};
+  run.overheads.updaters = 2;
+  // 4 chunks of 2 samples through 3 layers, and 3000 bytes.
+  EXPECT_NEAR(predict_cluster(run, std::vector{1}).one_device_per_s, 8 / (8 * 3.0 + 3), 1e-12);
+}
+
 TEST(Cluster, FrozenLayersRunOnAllDevices) {
   ClusterRun run = cluster_run(alike_layers(6, 3), 2, 4, 2);
   run.request.plan.frozen_layers = 4;

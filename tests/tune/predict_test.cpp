@@ -223,6 +223,8 @@ TEST(PredictStep, HasFirstUsesAndWholeBackwards) {
     plan.schedule = "zb-h1";
     if (chunks == 1) continue;
     EXPECT_NEAR(predict_step(plan, std::vector(2, layer), 16).seconds, chunks * 2 * 3.0 + first, kRounding);
+    plan.recompute = {true};  // the forward again, before the input's gradient
+    EXPECT_NEAR(predict_step(plan, std::vector(2, layer), 16).seconds, chunks * 2 * 4.0 + first, kRounding);
   }
 }
 

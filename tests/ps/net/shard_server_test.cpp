@@ -206,7 +206,7 @@ class Failing : public testing::Test {
 
 TEST_F(Failing, IsHeardByALeadThatIsBusy) {
   std::thread failing([&] { server_.fail(StorageError("the disk is full")); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // a lead without a connection has gone after 2 s
   std::string heard;
   for (int i = 0; i < 500 && heard.empty(); ++i) {
     try {
