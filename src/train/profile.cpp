@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "core/concat.h"
@@ -93,6 +94,8 @@ std::vector<tune::Advice> advice_of(const Setup& setup, const report::RunTotals&
   input.layers = profile.costs();
   input.overheads = step_overheads(setup, profile);
   return tune::advise(input);
+  // How fast each device was is measured, with its waiting for cores.
+  input.overheads.runnable = std::numeric_limits<double>::infinity();
 }
 
 // Beside the steps that were measured.
@@ -147,11 +150,13 @@ std::int64_t most_samples_for_bytes(const Setup& setup) {
   return std::min(4 * micro_batch_size(setup), divided_up(setup.global_batch, std::int64_t{count_replicas(setup)}));
 }
 
-// CPU devices that work at once: with those of the other workers of a parameter server, as far as they have cores.
-int busy_places(const Setup& setup) {
-  const int places = cpu_places(setup.devices);
-  if (!is_on_one_machine(setup.config)) return places;
-  return std::max(places, std::min(places * setup.config.ps.workers, device::available_cores() / setup.cpu_threads));
+// CPU devices that compute together where it is measured what they take from each other: not more than have cores of
+// their own, for what waiting for a core costs is known (tune/contention.h), and would come and go with the layers'
+// lengths. With those of the other workers of a parameter server.
+int measured_at_once(const Setup& setup, const profiler::Fingerprint& print) {
+  int places = std::max(1, cpu_places(setup.devices));
+  if (is_on_one_machine(setup.config)) places *= setup.config.ps.workers;
+  return std::clamp(print.cores / std::max(1, print.threads_per_device), 1, places);
 }
 
 // What rank 0 measures without the others: the layers, the links between stages, the update.
@@ -169,18 +174,19 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version) {
                                                                 .needed_size = profile.micro_batch,
                                                                 .most_samples = most_samples_for_bytes(setup),
                                                                 .with_kernels = setup.config.profile.level == "cupti"});
-  const int places = busy_places(setup);
-  if (places > 1) {
-    log_info(concat("measuring how much ", places, " devices slow each other down"));
-    const auto slowdowns = measure::measure_slowdowns(workload_of(setup), places, profile.micro_batch, profile.layers);
+  const int at_once = measured_at_once(setup, profile.fingerprint);
+  if (at_once > 1) {
+    log_info(concat("measuring how much ", at_once, " devices slow each other down"));
+    const auto slowdowns = measure::measure_slowdowns(workload_of(setup), at_once, profile.micro_batch, profile.layers);
     for (std::size_t i = 0; i < slowdowns.size(); ++i) profile.layers[i].cost.slowdown = slowdowns[i];
-    profile.contenders = places;
+    profile.contenders = at_once;
   }
   log_info("measuring the links and the optimizer");
   profile.stage_links = measure_borders(setup);
   const std::uint64_t weights = trained_bytes_of_stage(profile.layers, plan_request(setup).stages());
   profile.update = measure::measure_update(workload_of(setup), weights);
-  if (places > 1) profile.update_together = measure::measure_update(workload_of(setup), weights, places);
+  const bool shares_update = cpu_places(setup.devices) > 1 || at_once > 1;
+  if (shares_update) profile.update_together = measure::measure_update(workload_of(setup), weights, at_once);
   profile.server = measure_server(setup, trained_bytes_of_stage(profile.layers, 1));
   if (setup.train_set) profile.load = measure_loading(setup), profile.load_of = hash_of_loading(setup.config);
   return profile;

@@ -1,6 +1,7 @@
 #include "train/simulated_cluster.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "core/concat.h"
@@ -75,7 +76,10 @@ SimulatedCluster simulate_cluster(const config::Config& config, const profiler::
                        .overheads = overheads_by_profile(config, profile, request.uncut(), /*processes=*/1),
                        .cluster = question.cluster,
                        .scaling = question.scaling};
-  run.overheads.contenders = 1;   // each device has a memory of its own
+  run.overheads.contenders = 1;  // each device has a memory of its own, and cores
+  run.overheads.runnable = std::numeric_limits<double>::infinity();
+  run.overheads.updaters = 1;  // and weights
+  run.overheads.update = profile.update;
   run.overheads.server.reset();   // these replicas add gradients up
   run.overheads.loading.reset();  // nobody knows the disks of these nodes
   run.overheads.deviation = 0;    // the cluster has a noise of its own

@@ -48,6 +48,7 @@ std::optional<StepPredictor> StepPredictor::known(const Setup& setup) {
 double StepPredictor::seconds(const Plan& plan, bool with_loading) const {
   const int processes = setup_.process.processes;
   const double replica_samples = static_cast<double>(plan.global_batch) / (plan.replicas * processes);
+  overheads.runnable /= setup_.process.local_size;  // this process's part of the cores
   tune::StepOverheads overheads = overheads_by_profile(setup_.config, profile_, plan, processes);
   if (!with_loading) overheads.loading.reset();
   const std::vector<LayerCost> costs = profile_.costs_at(tune::largest_micro_batch(plan, processes));

@@ -33,6 +33,7 @@ void keep_contention_in_nodes(StepOverheads& overheads, const Placement& placeme
   const int devices = placement.devices, per_node = placement.devices_per_node;
   overheads.local_replicas = std::max(1, std::min(placement.replicas, per_node / devices));
   if (devices <= per_node) return;
+  overheads.runnable *= static_cast<double>(devices) / per_node;
   const double others = static_cast<double>(overheads.contenders - 1) * (devices - 1);
   overheads.contenders = per_node == 1 ? 1 : 1 + static_cast<int>(std::lround(others / (per_node - 1)));
 }

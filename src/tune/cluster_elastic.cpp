@@ -31,6 +31,8 @@ class ElasticEpochs {
 
   // The next epoch. Errors: ConfigError where no shape runs.
   ElasticEpoch next(int frozen_layers) {
+    // As a run, which thinks of another shape only when other layers freeze: the shape as it is was asked for.
+    changes_ = frozen_layers != std::exchange(frozen_layers_, frozen_layers);
     auto [stay, best] = shapes(frozen_layers, /*needs_room=*/true);
     const bool fits = best.has_value();
     if (!fits) stay = best = shapes(frozen_layers, /*needs_room=*/false).stay;
@@ -64,7 +66,7 @@ class ElasticEpochs {
     for (int devices = now_.devices; devices >= 1 && !found.stay; --devices)
       found.stay = try_shape({devices, now_.replicas}, frozen_layers, needs_room);
     found.best = found.stay;
-    for (int devices = rules_.may_shrink ? first_.devices : 0; devices >= 1; --devices) {
+    for (int devices = changes_ && rules_.may_shrink ? first_.devices : 0; devices >= 1; --devices) {
       const int replicas = rules_.may_replicate ? first_.devices * first_.replicas / devices : first_.replicas;
       const auto other = try_shape({devices, replicas}, frozen_layers, needs_room);
       if (other && (!found.best || other->epoch.samples_per_s > found.best->epoch.samples_per_s)) found.best = other;
@@ -110,6 +112,8 @@ class ElasticEpochs {
   NodeShape first_;
   int nodes_;
   NodeShape now_;
+  int frozen_layers_ = 0;  // of the epoch before
+  bool changes_ = false;   // in this epoch
 };
 
 void check_elastic_run(const ClusterRun& run, std::span<const int> frozen_layers) {

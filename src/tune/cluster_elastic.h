@@ -1,9 +1,10 @@
 // cluster_elastic: an elastic run with freezing on a cluster that nobody here has, epoch by epoch: what each epoch's
 // pipeline shrinks to, how many replicas there are then, and what that wins. The counterpart of elastic.h, which takes
 // one cost for the sums of all shapes; here each shape has its own links (cluster_links.h).
-// A shape is of whole devices of each node, as elastic_plan() makes it: a replica stays inside a node, and what does
-// not make up a replica idles. The cut is made anew for each shape. Not here: how many layers freeze (freeze/policy.h).
-// Pure. Units: seconds, samples.
+// As in a run, only an epoch that freezes other layers than the one before (of the first: than none) may have another
+// shape. A shape is of whole devices of each node, as elastic_plan() makes it: a replica stays inside a node, and what
+// does not make up a replica idles. The cut is made anew for each shape. Not here: how many layers freeze
+// (freeze/policy.h). Pure. Units: seconds, samples.
 #pragma once
 
 #include <span>

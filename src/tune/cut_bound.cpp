@@ -5,6 +5,7 @@
 
 #include "core/ids.h"
 #include "pipeline/schedule/inspect.h"
+#include "tune/contention.h"
 #include "tune/possible_stages.h"
 
 namespace sluice::tune {
@@ -23,14 +24,18 @@ CutBound::CutBound(std::span<const LayerCost> layers, const pipeline::Schedule& 
   for (const LayerCost& layer : layers) least = std::min(least, layer.slowdown);
   const auto devices = static_cast<double>(schedule.devices.size());
   const double replicas = overheads.local_replicas;
-  if (overheads.contenders > 1 && devices * replicas > 1) {
-    others_ = (replicas - 1) / (overheads.contenders - 1);
+  const Contention contention{.slowdowns = {}, .contenders = overheads.contenders, .runnable = overheads.runnable};
+  if (contention.most_beside() > 0 && devices * replicas > 1) {
+    others_ = contention.share_of_slowdown(replicas);
     // Pairs that overlap are counted twice (contention.cpp).
-    const double most_others = (2 * replicas * (devices - 1) + replicas - 1) / (overheads.contenders - 1);
+    const double most_others = (2 * replicas * (devices - 1) + replicas - 1) / contention.most_beside();
     least_slowdown_ = std::max(0.0, 1 + (least - 1) * (least < 1 ? most_others : others_));
     // What recomputes weighs the layers of a stage otherwise.
     knows_slowdowns_ = least >= 1 && recompute != Recompute::kOpen;
   }
+  waiting_ = contention.waiting(replicas);
+  least_slowdown_ *= waiting_;
+  cores_share_ = std::min(1.0, replicas / overheads.runnable);
   add_schedule(schedule);
   add_layers(layers, recompute, micro_batch);
   divide_rest();
@@ -120,7 +125,7 @@ CutBound::StageTimes CutBound::times_of(int begin, int end) const {
   const Sums &from = sums_[begin], &to = sums_[end];
   const double alone = to.forward - from.forward + to.backward - from.backward;
   const double slowdown = knows_slowdowns_ && alone > 0 ? 1 + ((to.slowed - from.slowed) / alone - 1) * others_ : 1;
-  const double stretch = knows_slowdowns_ ? slowdown : least_slowdown_;
+  const double stretch = knows_slowdowns_ ? slowdown * waiting_ : least_slowdown_;
   return {(to.forward - from.forward) * stretch,
           (to.input - from.input) * stretch,
           (to.weight - from.weight) * stretch,
@@ -246,6 +251,7 @@ double CutBound::of(std::span<const int> ends) const {
   const Known known = this->known(ends);
   double makespan = std::max(of_rest(known), known.to.back() + known.rest_to + known.back.back() + known.rest_back);
   for (const DeviceFacts& device : devices_) makespan = std::max(makespan, of_device(known, device));
+  makespan = std::max(makespan, sums_.back().work * least_slowdown_ * cores_share_);
   return frozen_s_ + std::max(makespan, of_sums(known)) + of_update();
 }
 

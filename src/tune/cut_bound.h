@@ -1,8 +1,8 @@
 // cut_bound: a lower bound on the predicted time of a step (predict.h) for all cuts that begin with the same stages.
 // Of a device whose stages are known: what comes before its first forward, its work, what comes after its last
 // gradient; and its first gradient waits until a micro-batch has been through all stages. Of the others: one of them
-// has the mean of the work that is left, or more. The sum over replicas: all bytes go through one network. Only
-// src/tune includes this. Pure. Units: seconds.
+// has the mean of the work that is left, or more. All work of all replicas goes through the cores. The sum over
+// replicas: all bytes go through one network. Only src/tune includes this. Pure. Units: seconds.
 #pragma once
 
 #include <cstdint>
@@ -84,6 +84,8 @@ class CutBound {
   double frozen_s_ = 0;
   const StepOverheads overheads_;
   double others_ = 0;          // the share of the contenders that always work beside a device
+  double waiting_ = 1;         // how many times as long each action takes at least, for want of cores
+  double cores_share_ = 0;     // of a replica's work, the least that the machine takes of its time when all cores work
   double least_slowdown_ = 1;  // of an action of any layer
   bool knows_slowdowns_ = true;
   std::vector<Sums> sums_;          // [layers before]

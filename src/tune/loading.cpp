@@ -7,7 +7,8 @@ namespace sluice::tune {
 LoadTimes load_times(const Loading& loading, double step) {
   const double wall = loading.samples * loading.cost.sample_s, cpu = loading.samples * loading.cost.cpu_s;
   if (loading.workers == 0) return {.waits = wall};
-  const int too_many = loading.busy_threads + loading.workers - loading.cores;
+  // Devices that share the cores among themselves already (contention.h) lose what the workers take.
+  const int too_many = loading.busy_threads + loading.workers - std::max(loading.cores, loading.busy_threads);
   LoadTimes times;
   if (loading.busy_threads > 0 && too_many > 0) times.slows = cpu * too_many / (loading.workers * loading.cores);
   const double batch = std::max(wall / loading.workers, cpu / loading.cores);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -78,6 +79,7 @@ bool PlanFamily::looks_at_all_choices() const {
 double PlanFamily::seconds_alone(const StepCosts& costs) const {
   StepCosts alone = costs;
   alone.overheads.contenders = 1;
+  alone.overheads.runnable = std::numeric_limits<double>::infinity();
   alone.overheads.all_reduce.reset();
   return predict_step(simulator_, alone).seconds;
 }

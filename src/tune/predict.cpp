@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <numeric>
 
 #include "core/check.h"
 #include "core/ids.h"
@@ -24,7 +25,10 @@ Simulation simulate_compute(const pipeline::Simulator& simulator, const StepCost
     if (border.bytes_per_s) link.bytes_per_time = *border.bytes_per_s;
   }
   return simulate_contention(simulator, times,
-                             {costs.slowdowns, costs.overheads.contenders, costs.overheads.local_replicas});
+                             {.slowdowns = costs.slowdowns,
+                              .contenders = costs.overheads.contenders,
+                              .replicas = costs.overheads.local_replicas,
+                              .runnable = costs.overheads.runnable});
 }
 
 // Those of the stages that share a network.
@@ -71,6 +75,11 @@ std::vector<double> updates_of(const Schedule& schedule, const StepCosts& costs)
     const double share = costs.trained_bytes(s) / costs.overheads.updaters;
     if (share > 0) seconds[owners[s]] += costs.overheads.update->at(share);
   }
+  // All devices of all replicas update at once: no faster than the cores can.
+  const double all = std::accumulate(seconds.begin(), seconds.end(), 0.0) * costs.overheads.local_replicas;
+  const double longest = std::ranges::max(seconds);
+  const double slowed = longest > 0 ? std::max(1.0, all / costs.overheads.runnable / longest) : 1;
+  for (double& own : seconds) own *= slowed;
   return seconds;
 }
 
@@ -167,7 +176,8 @@ double frozen_seconds(const Plan& plan, std::span<const LayerCost> layers, doubl
   double seconds = 0;
   for (const LayerCost& layer : layers.first(plan.frozen_layers))
     seconds += overheads.frozen_share * layer.forward.at(micro_batch) * plan.chunks / plan.devices();
-  return seconds;
+  const double devices = static_cast<double>(plan.devices()) * overheads.local_replicas;
+  return seconds * Contention{.slowdowns = {}, .runnable = overheads.runnable}.waiting(devices);
 }
 
 StepCosts step_costs(std::span<const LayerCost> layers, const Partition& partition, const std::vector<bool>& recompute,

@@ -4,12 +4,14 @@
 // its own order (pipeline/schedule/simulate.h), with a hop wherever a result goes to another device. Buckets of
 // gradients are summed over the replicas as soon as they are whole (reductions.h). When everything has ended, the
 // weights are updated. A run hides more of an all-reduce where local replicas sum different stages at the same time.
-// Devices of one machine slow each other down (contention.h), and so does loading (loading.h). Replicas wait for the
+// Devices of one machine slow each other down (contention.h): memory and, where they are more than the cores can run
+// at once, cores; the latter in frozen layers and the update, too. So does loading (loading.h). Replicas wait for the
 // slowest of them (expected_maximum.h). Of a worker of a parameter server a step is one of its cycles (server_step.h).
 // Pure. Times in seconds.
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -38,8 +40,10 @@ struct StepOverheads {
   int updaters = 1;                  // local replicas that share the update
   int contenders = 1;                // devices that ran together where LayerCost::slowdown was measured; 1: it was not
   int local_replicas = 1;            // that share the machine with those slowed down
-  double frozen_share = 1;           // of the samples run through the frozen layers; of the rest it is known
-  std::optional<Loading> loading;    // nothing: batches are there
+  // CPU devices that the machine's cores can run at once: cores / threads of a device. More of them share the cores.
+  double runnable = std::numeric_limits<double>::infinity();
+  double frozen_share = 1;         // of the samples run through the frozen layers; of the rest it is known
+  std::optional<Loading> loading;  // nothing: batches are there
   // Of what a replica computes in a step, the standard deviation from step to step as a share of it; and how many
   // replicas wait for the slowest.
   double deviation = 0;

@@ -106,6 +106,17 @@ class ProfileTest(unittest.TestCase):
         self.assertEqual([device["device"] for device in profile["device_memory"]], ["cpu:0", "cpu:1"])
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["p.json", "small.toml"])
 
+    def test_what_devices_take_from_each_other_is_measured_of_those_that_have_cores(self):
+        cores = len(os.sched_getaffinity(0))
+        places = 2 * cores
+        self.profile("--set", f"replicas.local={places}", "--set", f"train.global_batch={16 * places}", "--set", f"data.samples={80 * places}")
+        profile = json.loads(self.out.read_text(encoding="utf-8"))
+        self.assertEqual((profile["fingerprint"]["cores"], profile["contenders"]), (cores, cores))
+        # All replicas compute all the time: twice as many as cores take twice as long as one at least.
+        alone = 2 * sum(times[f"{part}_s"] for layer in profile["layers"] for times in layer["times"] if times["samples"] == profile["micro_batch"]
+                        for part in ("forward", "backward"))
+        self.assertGreaterEqual(profile["step"]["predicted_compute_s"], 2 * alone * (1 - 1e-12))
+
     def test_every_field_is_documented_and_the_other_way_round(self):
         # A model that transforms weights, with a choice that is told where it is not the usual one.
         self.profile("--set", "model.name=resnet8", "--set", "train.winograd=4x4", "--set", "model.image_size=16", "--set", "replicas.local=2",

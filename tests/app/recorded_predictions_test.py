@@ -72,5 +72,31 @@ class RecordedPredictionsTest(unittest.TestCase):
         self.assertGreater(min(errors.values()), -0.02, "never under by more than what an allocator rounds")
 
 
+class MoreDevicesThanCoresTest(unittest.TestCase):
+    """The profiles are of two cores, with one thread a device: more of them compute no more in a second than two."""
+
+    def predicted(self, model, **values):
+        values = {"train.global_batch": 32, "data.workers": 0, "pipeline.chunks": 4, **{key.replace("__", "."): value for key, value in values.items()}}
+        done = cli.must_run("simulate", RECORDED / f"{model}.toml", "--profile", RECORDED / f"{model}.json", "--json",
+                            *(word for key, value in values.items() for word in ("--set", f"{key}={value}")))
+        return json.loads(done.stdout)
+
+    def test_replicas_share_the_cores(self):
+        computes = {n: self.predicted("vit", replicas__local=n, train__global_batch=32 * n)["devices"][0]["compute_s"] for n in (1, 2, 4, 8)}
+        self.assertLess(computes[1], computes[2], "two slow each other down")
+        for n in (4, 8):
+            self.assertAlmostEqual(computes[n] / computes[2], n / 2, delta=1e-9)
+
+    def test_no_pipeline_does_more_than_the_cores(self):
+        for model in ("vit", "gpt2"):
+            work = self.predicted(model)["devices"][0]["compute_s"]
+            for stages in (2, 3, 4):
+                for schedule in ("gpipe", "1f1b"):
+                    step = self.predicted(model, pipeline__stages=stages, pipeline__schedule=schedule)
+                    self.assertGreaterEqual(step["step_s"], work / 2, (model, stages, schedule))
+                    for device in step["devices"]:
+                        self.assertLessEqual(device["compute_s"], step["step_s"])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -39,6 +39,8 @@ class SimulateTest(unittest.TestCase):
             for name, wanted in (("step_s_mean", 1), ("slowest_worker_s_mean", 1), ("examples_per_worker_mean", 100), ("steps_per_s", 1), ("examples_per_s", 400)):
                 self.assert_near(found[name], wanted, EXACT)
             self.assertEqual(found["staleness"], {"0": 200})
+            self.assertEqual({name: found[name] for name in ("sync", "workers", "base_batch", "seconds_per_example", "steps")},
+                             {"sync": sync, "workers": 4, "base_batch": 100, "seconds_per_example": [0.01], "steps": 50}, "what was asked for")
         found = anytime(EVEN, 0.55, 7)  # slices of 14: those that begin at 0, 0.14, 0.28, 0.42
         self.assertEqual(found["examples_per_worker_mean"], 56)
         self.assert_near(found["step_s_mean"], 0.56, EXACT)
@@ -102,6 +104,7 @@ class SimulateTest(unittest.TestCase):
             self.refuse(["--sync", sync, *words({**EVEN, **change})], sentence)
         self.refuse(["--sync", "fmb", "--workers", "3"], "--seconds-per-example")
         self.refuse(["--sync", "fmb", *words(EVEN), "--seed", "-1"], "--seed")
+        self.refuse(["--sync", "fmb", *words({**EVEN, "seconds-per-example": ""})], "--seconds-per-example: must not be empty")
         self.refuse(["run.toml"], "simulate needs --profile FILE")
         self.refuse(["run.toml", "--sync", "fmb", *words(EVEN)], "leave CONFIG out")
 

@@ -31,6 +31,7 @@ CutCase made_up_case(RngStream& rng) {
   if (rng.below(5) == 0) made.layers.front().slowdown = 0.7;
   made.overheads = test::made_up_overheads(rng, slow_down);
   made.overheads.local_replicas = 1 + static_cast<int>(rng.below(3));
+  if (rng.below(3) == 0) made.overheads.runnable = 0.5 + static_cast<double>(rng.below(10)) / 2;
   if (!made.overheads.borders.empty()) made.overheads.borders.assign(made.schedule.stages, made.overheads.borders[0]);
   made.recompute = rng.below(2) == 0 ? Recompute::kNone : Recompute::kOpen;
   return made;

@@ -62,6 +62,7 @@ inline StepOverheads made_up_overheads(RngStream& rng, bool slow_down) {
   }
   if (rng.below(2) == 0) overheads.update = AffineCost{.a_s = 0.1 * rng.uniform(), .b_s = 0.02 * rng.uniform()};
   if (slow_down) overheads.contenders = 4;
+  if (rng.below(3) == 0) overheads.runnable = 1 + rng.uniform(0, 3);
   return overheads;
 }
 

@@ -266,6 +266,33 @@ TEST(PredictStep, LayersSlowEachOtherDown) {
   EXPECT_NEAR(predict_step(plan, std::vector{slowed, other}, 8).seconds, 8 * 4, kRounding);
 }
 
+// n devices of a machine with c cores take n / c times as long where they all work: frozen layers, stages, updates.
+TEST(PredictStep, MoreDevicesThanCoresShareThem) {
+  for (const int n : {1, 2, 4, 8}) {
+    const Plan plan{.partition = {{1}}, .replicas = n, .chunks = 4, .frozen_layers = 1};
+    std::vector<LayerCost> layers{taking(3), taking(1)};
+    layers.back().gradient_bytes = 10;
+    const StepOverheads overheads{
+        .update = AffineCost{.a_s = 0, .b_s = 0.5}, .updaters = n, .local_replicas = n, .runnable = 2};
+    const double shared = std::max(1.0, n / 2.0);
+    const StepPrediction step = predict_step(plan, layers, 16, overheads);
+    EXPECT_NEAR(step.devices.at(0).compute, shared * (3 + 1) * 16, kRounding) << n;
+    EXPECT_NEAR(step.update, shared * 10 * 0.5 / n, kRounding) << n;
+    EXPECT_NEAR(sum_of(step.devices.at(0)), step.seconds, kRounding) << n;
+  }
+}
+
+// Four stages of equal weights on two cores; and one that has most of the weights, which its own core updates.
+TEST(PredictStep, AnUpdateIsNoFasterThanTheCores) {
+  StepCosts costs = equal_stages(4, {.forward = 1, .input = 1, .weight = 1});
+  costs.overheads.update = AffineCost{.a_s = 0, .b_s = 1};
+  costs.overheads.runnable = 2;
+  costs.gradients = whole({1, 1, 1, 1});
+  EXPECT_NEAR(predict_step(schedule_of("1f1b", 4, 4), costs).update, 2, kRounding);
+  costs.gradients = whole({9, 1, 1, 1});
+  EXPECT_NEAR(predict_step(schedule_of("1f1b", 4, 4), costs).update, 9, kRounding);
+}
+
 // Layers of a second each but for what they send.
 std::vector<LayerCost> sending(const std::vector<std::uint64_t>& bytes) {
   std::vector<LayerCost> layers;

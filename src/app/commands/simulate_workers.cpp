@@ -21,6 +21,7 @@ ordered_json json_of_workers(const ps::UnevenRequest& request, const ps::UnevenR
   return {{"sync", request.sync},
           {"workers", request.workers},
           {"base_batch", request.base_batch},
+          {"seconds_per_example", request.seconds_per_example},
           {"induce", request.induce},
           {"seed", request.seed},
           {"steps", found.steps},
@@ -88,6 +89,7 @@ void SimulateWorkersArguments::add_to(CLI::App& command) {
   add("--seconds-per-example", request.seconds_per_example, "S[,S...]",
       "What an example takes a worker; one for all or one for each")
       ->delimiter(',')
+      ->check(not_empty)
       ->allow_extra_args(false);
   add("--amb-time-limit", request.time_limit_s, "T",
       "amb: seconds after which, stalls included, a worker begins no other slice than its first");

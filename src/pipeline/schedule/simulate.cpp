@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -62,6 +63,10 @@ Simulation measure(const Schedule& schedule, std::vector<std::vector<TimeSpan>> 
     result.bubble_fraction = without_noise(1 - busy / all, 1);
   }
   return result;
+}
+
+double seconds_of_pair(double first, double second, double overlap) {
+  return first + second - overlap * std::min(first, second);
 }
 
 std::vector<double> by_place(const std::vector<std::vector<double>>& by_device) {
@@ -159,10 +164,7 @@ Simulation Simulator::run(const Costs& costs) const {
     for (std::size_t i = begin; i < end; ++i)
       if (parts_[i].source >= 0) start = std::max(start, arrivals[parts_[i].source]);
     double duration = seconds(first);
-    if (first.is_paired) {
-      const double other = seconds(parts_[begin + 1]);
-      duration += other - costs.overlap * std::min(duration, other);
-    }
+    if (first.is_paired) duration = seconds_of_pair(duration, seconds(parts_[begin + 1]), costs.overlap);
     const double over = free_at[first.device] = start + duration;
     for (; begin < end; ++begin) {
       const Part& part = parts_[begin];
@@ -171,6 +173,107 @@ Simulation Simulator::run(const Costs& costs) const {
     }
   }
   return measure(*schedule_, by_device(*schedule_, spans));
+}
+
+// From event to event: an action begins, ends, or what it waits for arrives.
+class Simulator::ChangingRun {
+ public:
+  ChangingRun(const Simulator& simulator, const Costs& costs)
+      : parts_(simulator.parts_),
+        costs_(costs),
+        devices_(simulator.schedule_->devices.size()),
+        working_(devices_.size(), kWaits),
+        stretches_(devices_.size(), 1.0),
+        spans_(parts_.size()),
+        arrivals_(parts_.size(), std::numeric_limits<double>::infinity()),
+        queue_free_at_(simulator.queues_, 0.0) {
+    for (std::size_t begin = 0; begin < parts_.size(); begin += parts_[begin].is_paired ? 2 : 1)
+      devices_[parts_[begin].device].units.push_back(begin);
+  }
+
+  std::vector<TimeSpan> run(const Stretching& stretching) && {
+    while (true) {
+      for (std::size_t d = 0; d < devices_.size(); ++d) begin_if_ready(d);
+      stretching(working_, stretches_);
+      const double next = next_event();
+      if (next == std::numeric_limits<double>::infinity()) return std::move(spans_);
+      for (std::size_t d = 0; d < devices_.size(); ++d) go_on(d, next);
+      now_ = next;
+    }
+  }
+
+ private:
+  static constexpr int kWaits = -1;
+
+  struct Device {
+    std::vector<std::size_t> units;  // where in parts_ each begins: an action, or a pair
+    std::size_t done = 0;
+    double start = 0;  // of the unit that runs, and
+    double left = 0;   // what is left of its work
+  };
+
+  [[nodiscard]] std::size_t end_of(std::size_t begin) const { return begin + (parts_[begin].is_paired ? 2 : 1); }
+
+  // When all that its next unit waits for is there, as far as is known.
+  [[nodiscard]] double ready_at(const Device& device) const {
+    if (device.done == device.units.size()) return std::numeric_limits<double>::infinity();
+    const std::size_t begin = device.units[device.done];
+    double ready = 0;
+    for (std::size_t i = begin; i < end_of(begin); ++i)
+      if (parts_[i].source >= 0) ready = std::max(ready, arrivals_[parts_[i].source]);
+    return ready;
+  }
+
+  void begin_if_ready(std::size_t d) {
+    Device& device = devices_[d];
+    if (working_[d] != kWaits || ready_at(device) > now_) return;
+    const Part& first = parts_[device.units[device.done]];
+    working_[d] = first.stage;
+    device.start = now_;
+    device.left = seconds_alone(first, costs_);
+    if (first.is_paired)
+      device.left = seconds_of_pair(device.left, seconds_alone(*(&first + 1), costs_), costs_.overlap);
+  }
+
+  [[nodiscard]] double end_at(std::size_t d) const { return now_ + devices_[d].left * stretches_[d]; }
+
+  [[nodiscard]] double next_event() const {
+    double next = std::numeric_limits<double>::infinity();
+    for (std::size_t d = 0; d < devices_.size(); ++d)
+      next = std::min(next, working_[d] == kWaits ? ready_at(devices_[d]) : end_at(d));
+    return next;
+  }
+
+  void go_on(std::size_t d, double until) {
+    if (working_[d] == kWaits) return;
+    Device& device = devices_[d];
+    if (end_at(d) > until) {
+      device.left = std::max(0.0, device.left - (until - now_) / stretches_[d]);
+      return;
+    }
+    const std::size_t begin = device.units[device.done++];
+    for (std::size_t i = begin; i < end_of(begin); ++i) {
+      const Part& part = parts_[i];
+      spans_[part.place] = {device.start, until};
+      arrivals_[part.place] = part.queue < 0 ? until : arrival(part, until, costs_, queue_free_at_[part.queue]);
+    }
+    working_[d] = kWaits;
+  }
+
+  const std::vector<Part>& parts_;
+  const Costs& costs_;
+  std::vector<Device> devices_;
+  std::vector<int> working_;       // [device]: the stage, or kWaits
+  std::vector<double> stretches_;  // [device]
+  std::vector<TimeSpan> spans_;    // [place]
+  std::vector<double> arrivals_;   // [place]
+  std::vector<double> queue_free_at_;
+  double now_ = 0;
+};
+
+Simulation Simulator::run(const Costs& costs, const Stretching& stretching) const {
+  check_costs(*schedule_, costs);
+  return measure(*schedule_, by_device(*schedule_, ChangingRun(*this, costs).run(stretching)));
 }
 
 Simulation simulate(const Schedule& schedule, const Costs& costs) { return Simulator(schedule).run(costs); }

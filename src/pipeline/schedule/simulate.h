@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
@@ -71,6 +72,10 @@ struct Simulation {
 // whose backwards are all whole, only the sum counts, if there is no `backward`.
 [[nodiscard]] Simulation simulate(const Schedule& schedule, const Costs& costs);
 
+// How many times as long actions take by what else runs. working: [device], the stage that it works on, -1: it waits;
+// stretches: [device], more than 0, to be set for those that work.
+using Stretching = std::function<void(std::span<const int> working, std::span<double> stretches)>;
+
 // The same for many costs of one schedule: the order, and who waits for whom, do not depend on them and are found once.
 class Simulator {
  public:
@@ -78,6 +83,9 @@ class Simulator {
   explicit Simulator(const Schedule& schedule);
 
   [[nodiscard]] Simulation run(const Costs& costs) const;
+  // With speeds that change whenever an action begins or ends. Of a pair the first part's stage is told. Not read:
+  // costs.stretch.
+  [[nodiscard]] Simulation run(const Costs& costs, const Stretching& stretching) const;
   [[nodiscard]] const Schedule& schedule() const { return *schedule_; }
 
  private:
@@ -93,6 +101,8 @@ class Simulator {
     int border = -1;  // that its result crosses to another device,
     int queue = -1;   // and the queue that it takes; -1: it stays
   };
+
+  class ChangingRun;
 
   static double seconds_alone(const Part& part, const Costs& costs);
   static double arrival(const Part& part, double made, const Costs& costs, double& queue_free_at);

@@ -106,6 +106,14 @@ double longest_stall_s(const StragglerOptions& options) {
   return options.scale * std::max(7.0, options.shift_s + 37 * options.mean_s);
 }
 
+SyncPolicy policy_of(const UnevenRequest& request) {
+  SyncPolicy policy = preset_policy(request.sync, request.workers);
+  if (request.staleness) policy.staleness = *request.staleness;
+  if (request.quorum) policy.quorum = *request.quorum;
+  if (request.time_limit_s) policy.deadline = from_s(*request.time_limit_s);
+  return policy;
+}
+
 void check_sizes(const UnevenRequest& request) {
   const auto [least, most] = std::ranges::minmax(request.seconds_per_example);
   demand(least * static_cast<double>(slice_of(request)) >= 1e-9, "a slice of ", slice_of(request),
@@ -113,16 +121,9 @@ void check_sizes(const UnevenRequest& request) {
   const double push_s = longest_stall_s(straggler_options_of(request)) + most * static_cast<double>(request.base_batch);
   demand(static_cast<double>(request.steps + 1) * push_s <= kLongestRun, request.steps,
          " updates could take longer than 285 years; lower --steps or the seconds");
-  demand(request.steps <= kMostPushes / request.workers, request.steps, " updates of ", request.workers,
-         " workers are more than ", kMostPushes, " pushes; lower --steps");
-}
-
-SyncPolicy policy_of(const UnevenRequest& request) {
-  SyncPolicy policy = preset_policy(request.sync, request.workers);
-  if (request.staleness) policy.staleness = *request.staleness;
-  if (request.quorum) policy.quorum = *request.quorum;
-  if (request.time_limit_s) policy.deadline = from_s(*request.time_limit_s);
-  return policy;
+  const int quorum = policy_of(request).quorum, pushes = quorum > 0 ? quorum : request.workers;  // of an update
+  demand(request.steps <= kMostPushes / pushes, request.steps, " updates of ", counted(pushes, "push"),
+         " are more than ", kMostPushes, " pushes; lower --steps");
 }
 
 class UnevenCluster {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -127,6 +129,20 @@ class Relaxation {
   std::map<Key, double> sent_;
 };
 
+Costs random_costs(test::Draw& draw_of, const Schedule& schedule, int trial) {
+  Costs costs{.stages = {}, .sent_bytes = {}, .link = {.latency = draw_of.time(0, 2)}, .overlap = draw_of.time(0, 1)};
+  for (int stage = 0; stage < schedule.stages; ++stage) costs.stages.push_back(draw_of.cost());
+  if (trial % 2 == 0) {
+    costs.link.bytes_per_time = draw_of.time(1, 5);
+    for (int stage = 0; stage < schedule.stages; ++stage) costs.sent_bytes.push_back(draw_of.time(0, 10));
+  }
+  if (trial % 3 == 0) {
+    for (int stage = 0; stage < schedule.stages; ++stage)
+      costs.links.push_back({.latency = draw_of.time(0, 2), .bytes_per_time = draw_of.time(1, 5)});
+  }
+  return costs;
+}
+
 TEST(Simulate, RandomSchedulesAndCostsTakeTheLongestPath) {
   test::Draw draw_of(3);
   int checked = 0;
@@ -134,21 +150,64 @@ TEST(Simulate, RandomSchedulesAndCostsTakeTheLongestPath) {
     Schedule schedule = test::random_schedule(draw_of, {.stages = 6, .micro_batches = 5, .devices = 4});
     if (!test::is_valid(schedule)) continue;
     if (trial % 4 == 0) schedule = with_reductions(std::move(schedule));
-    Costs costs{.stages = {}, .sent_bytes = {}, .link = {.latency = draw_of.time(0, 2)}, .overlap = draw_of.time(0, 1)};
-    for (int stage = 0; stage < schedule.stages; ++stage) costs.stages.push_back(draw_of.cost());
-    if (trial % 2 == 0) {
-      costs.link.bytes_per_time = draw_of.time(1, 5);
-      for (int stage = 0; stage < schedule.stages; ++stage) costs.sent_bytes.push_back(draw_of.time(0, 10));
-    }
-    if (trial % 3 == 0) {
-      for (int stage = 0; stage < schedule.stages; ++stage)
-        costs.links.push_back({.latency = draw_of.time(0, 2), .bytes_per_time = draw_of.time(1, 5)});
-    }
+    const Costs costs = random_costs(draw_of, schedule, trial);
     const Simulation result = simulate(schedule, costs);
     ASSERT_NEAR(result.makespan, Relaxation(schedule, costs).makespan(), 1e-9 * result.makespan) << draw(schedule);
     ++checked;
   }
   EXPECT_GT(checked, 500);
+}
+
+Costs times(Costs costs, double factor) {
+  for (StepCost& cost : costs.stages) {
+    for (double* part : {&cost.forward, &cost.input, &cost.weight, &cost.first_forward, &cost.first_backward})
+      *part *= factor;
+    if (cost.backward) *cost.backward *= factor;
+  }
+  return costs;
+}
+
+void expect_same_spans(const Simulation& found, const Simulation& wanted, const std::string& which) {
+  const double rounding = 1e-9 * wanted.makespan;
+  ASSERT_NEAR(found.makespan, wanted.makespan, rounding) << which;
+  for (std::size_t d = 0; d < wanted.spans.size(); ++d)
+    for (std::size_t i = 0; i < wanted.spans[d].size(); ++i) {
+      ASSERT_NEAR(found.spans[d][i].start, wanted.spans[d][i].start, rounding) << which;
+      ASSERT_NEAR(found.spans[d][i].end, wanted.spans[d][i].end, rounding) << which;
+    }
+}
+
+// All actions at half the speed: each takes twice as long, messages do not. And at the speed as it is.
+TEST(Simulate, SpeedsThatDoNotChangeAreCosts) {
+  test::Draw draw_of(5);
+  int checked = 0;
+  for (int trial = 0; trial < 1000; ++trial) {
+    Schedule schedule = test::random_schedule(draw_of, {.stages = 6, .micro_batches = 5, .devices = 4});
+    if (!test::is_valid(schedule)) continue;
+    if (trial % 4 == 0) schedule = with_reductions(std::move(schedule));
+    const Costs costs = random_costs(draw_of, schedule, trial);
+    const Simulator simulator(schedule);
+    for (const double stretch : {1.0, 2.0}) {
+      const auto stretching = [&](std::span<const int>, std::span<double> all) { std::ranges::fill(all, stretch); };
+      expect_same_spans(simulator.run(costs, stretching), simulator.run(times(costs, stretch)), draw(schedule));
+    }
+    ++checked;
+  }
+  EXPECT_GT(checked, 250);
+}
+
+// Two devices that are half as fast while both work: F of 1 and 2 s, then device 1's second alone.
+TEST(Simulate, SpeedsChangeWheneverAnActionBeginsOrEnds) {
+  const Schedule schedule = parse_schedule("0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1");
+  const Costs costs{.stages = {{1, 0, 0}, {2, 0, 0}}};
+  const Simulation found =
+      Simulator(schedule).run(costs, [](std::span<const int> working, std::span<double> stretches) {
+        std::ranges::fill(stretches, working[0] >= 0 && working[1] >= 0 ? 2.0 : 1.0);
+      });
+  EXPECT_DOUBLE_EQ(found.spans[0][0].end, 1);
+  EXPECT_DOUBLE_EQ(found.spans[0][1].end, 3) << "beside the other one";
+  EXPECT_DOUBLE_EQ(found.spans[1][0].end, 4) << "of two seconds one beside the other one, at half the speed";
+  EXPECT_DOUBLE_EQ(found.makespan, 6);
 }
 
 TEST(Simulate, ReadsAsTheSpecification) {

@@ -44,6 +44,21 @@ TEST(UnevenWorkers, RefuseWhatCannotBe) {
       "lower --steps");
 }
 
+// 10^9 pushes at most, and what an update takes of them is the policy's.
+TEST(UnevenWorkers, CountThePushesOfAnUpdate) {
+  const auto refuse = [](UnevenRequest request, std::int64_t steps, const std::string& part) {
+    request.steps = steps;
+    expect_refused(request, part);
+  };
+  refuse(request_of("fmb", 4096, 1, 1e-4), 244'141, "244141 updates of 4096 pushes are more than 1000000000 pushes");
+  refuse(request_of("quorum", 4096, 1, 1e-4), 488'044, "488044 updates of 2049 pushes are more");
+  UnevenRequest ten = request_of("quorum", 4096, 1, 1e-4);
+  ten.quorum = 10;
+  refuse(ten, 100'000'001, "100000001 updates of 10 pushes are more");
+  for (const std::string sync : {"ssp", "asp"})
+    EXPECT_EQ(simulate_uneven_workers(request_of(sync, 4096, 1, 1e-4, 244'141)).pushes, 244'141) << sync;
+}
+
 TEST(UnevenWorkers, RefuseOptionsThatDoNotGoTogether) {
   const auto refuse = [&](const std::string& sync, const auto& change, const std::string& part) {
     UnevenRequest request =
