@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Is the plan of `sluice tune` the best there is? It beside runs of every plan, on two CPU devices of one thread.
 
-    tuning.py [--model M] [--chunks N,...] [--rounds R] [--steps S] [--budget S] [--precision fp32|bf16]
+    tuning.py [--model M] [--chunks N,...] [--cuts predicted|all] [--rounds R] [--steps S] [--budget S]
+              [--precision fp32|bf16]
 
 `sluice tune` first, timed. Then every plan of the space runs for as many steps: one device, two replicas, or two stages,
-with each number of micro-batches and schedule, in the cut that a profile of its own predicts to be best. At last the tuned plan and the three fastest run in turn. Prints how far the tuned plan is from the fastest of
-these, and the share of the time of all runs that `sluice tune` took. SLUICE_BINARY names the binary; a quiet machine.
+with each number of micro-batches and schedule, in the cut that a profile of its own predicts to be best. --cuts all: in
+every cut into two, as `sluice tune` looks at them (schedules with several stages a device have too many: in that one).
+At last the tuned plan and the three fastest run in turn. Prints how far the tuned plan is from the fastest of these, and
+the share of the time of all runs that `sluice tune` took. SLUICE_BINARY names the binary; a quiet machine.
 """
 
 import argparse
@@ -26,6 +29,7 @@ def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="resnet18")
     parser.add_argument("--chunks", default="1,2,3,4,6,8,12,16,24,32")
+    parser.add_argument("--cuts", choices=("predicted", "all"), default="predicted")
     parser.add_argument("--rounds", type=arguments.positive, default=3)
     parser.add_argument("--budget", type=float, default=120, help="of `sluice tune`, in seconds")
     add_arguments(parser)
@@ -38,13 +42,16 @@ def all_plans(chunks):
     return plans + [(2, 1, count, schedule) for count in chunks for schedule in SCHEDULES]
 
 
-def sets_by_profile(config, profile, plan):
-    """With its cut; nothing where there is no such plan: some schedules need a number of micro-batches of their own."""
+def cuts_of(config, profile, plan, cuts):
+    """None where there is no such plan: some schedules need a number of micro-batches of their own."""
     try:
-        return sets_of(plan, partition_of(json.loads(sluice("simulate", config, "--profile", profile, "--json", *sets_of(plan)))))
+        best = partition_of(json.loads(sluice("simulate", config, "--profile", profile, "--json", *sets_of(plan))))
     except SystemExit as refusal:
         print(f"no plan {plan}: {str(refusal).splitlines()[-1]}", flush=True)
-        return None
+        return []
+    if cuts == "predicted" or len(best) != 2:
+        return [best]
+    return [[first, sum(best) - first] for first in range(1, sum(best))]
 
 
 def main():
@@ -57,8 +64,9 @@ def main():
         tune_s = time.monotonic() - begin
         profile = folder / "profile.json"
         sluice("profile", config, "--out", profile, *sets_of((2, 1, 4, "1f1b")))
-        sets = {plan: sets_by_profile(config, profile, plan) for plan in all_plans([int(word) for word in asked.chunks.split(",")])}
-        plans = [plan for plan in sets if sets[plan]]
+        sets = {(*plan, tuple(cut)): sets_of(plan, cut) for plan in all_plans([int(word) for word in asked.chunks.split(",")])
+                for cut in cuts_of(config, profile, plan, asked.cuts)}
+        plans = list(sets)
         begin, seconds = time.monotonic(), {}
         for plan in plans:
             seconds[plan] = run_plan(folder, config, sets[plan]).seconds

@@ -91,6 +91,8 @@ TEST(ShareThatRuns, IsThatOfNewViewsAndOfWhatHasNoRoom) {
   EXPECT_NEAR(share(config, 4, 6), 1 - 0.25 * 4096 / 2096, 1e-9) << "memory is for the index";
   config.train.precision = "fp64";
   EXPECT_NEAR(share(config, 4, 6), 1 - 0.25 * 4096 / 1096, 1e-9) << "two bytes of eight";
+  config.train.precision = "bf16";
+  EXPECT_NEAR(share(config, 4, 6), 0.75, 1e-9) << "two bytes already";
 }
 
 TEST(FreezePlanner, KnowsSinceWhenSomethingIsKept) {

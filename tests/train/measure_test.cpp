@@ -251,6 +251,13 @@ TEST(FingerprintOf, NamesMachineSoftwareAndModel) {
   EXPECT_EQ(fingerprint.model.image_size, 32);
 }
 
+TEST(FingerprintOf, NamesThePrecisionInWhichLayersCompute) {
+  for (const std::string name : {"fp32", "bf16", "fp64"}) {
+    const train::Setup setup = setup_of("mlp", [&](auto& config) { config.train.precision = name; });
+    EXPECT_EQ(measure::fingerprint_of(workload_of(setup), "9.9").precision, name);
+  }
+}
+
 TEST(FingerprintOf, NamesWinogradWhereItIsNotTheUsual) {
   for (const std::string name : {"none", "4x4"}) {
     const train::Setup setup = setup_of("resnet8", [&](auto& config) { config.train.winograd = name; });
