@@ -16,14 +16,17 @@ std::string percent_off(double error) { return concat(error < 0 ? "" : "+", fixe
 // What the devices held beside what was predicted, and of the device whose prediction is furthest off how far.
 void add_memory(ordered_json& fields, const Prediction& prediction, const ordered_json& peaks) {
   std::optional<double> worst;
+  std::string of_device;
   for (const auto& [device, bytes] : prediction.device_bytes) {
     const auto peak = number_at(peaks, device);
     if (!peak || *peak <= 0) continue;
     fields["measured_device_bytes"][device] = peaks.at(device);
     const double error = static_cast<double>(bytes) / *peak - 1;
-    if (!worst || std::abs(error) > std::abs(*worst)) worst = error;
+    if (!worst || std::abs(error) > std::abs(*worst)) worst = error, of_device = device;
   }
-  if (worst) fields["memory_error"] = *worst;
+  if (!worst) return;
+  fields["memory_error"] = *worst;
+  fields["memory_error_device"] = of_device;
 }
 
 }  // namespace
@@ -55,7 +58,9 @@ std::string prediction_line(const ordered_json& fields) {
   if (number("by_stages_ms"))
     text += concat(text.empty() ? "predicted " : ", ", "from what stages took: ", fixed(*number("by_stages_ms"), 1),
                    " ms (", percent_off(*number("stages_error")), ")");
-  if (number("memory_error")) text += concat(", memory ", percent_off(*number("memory_error")));
+  if (number("memory_error"))
+    text += concat(", memory ", percent_off(*number("memory_error")), " on ",
+                   fields.at("memory_error_device").get<std::string>(), ", which is furthest off");
   return text;
 }
 

@@ -28,7 +28,8 @@ struct MeasuredRun {
 };
 
 // "predicted" of a summary: step_ms, by, error (of the step, relative), by_stages_ms, stages_error, device_bytes,
-// measured_device_bytes, memory_error (of the device that is furthest off). Null where nothing is known.
+// measured_device_bytes, memory_error (of the device that is furthest off) and memory_error_device. Null where nothing
+// is known.
 [[nodiscard]] nlohmann::ordered_json prediction_fields(const std::optional<Prediction>& prediction,
                                                        const MeasuredRun& measured);
 

@@ -36,6 +36,7 @@
 #include "train/run_facts.h"
 #include "train/same_start.h"
 #include "train/trial_steps.h"
+#include "tune/memory_model.h"
 #include "tune/partition.h"
 #include "tune/predict.h"
 
@@ -93,9 +94,9 @@ std::vector<tune::Advice> advice_of(const Setup& setup, const report::RunTotals&
   tune::AdviceInput input = report::advice_input(totals, facts);
   input.layers = profile.costs();
   input.overheads = step_overheads(setup, profile);
-  return tune::advise(input);
   // How fast each device was is measured, with its waiting for cores.
   input.overheads.runnable = std::numeric_limits<double>::infinity();
+  return tune::advise(input);
 }
 
 // Beside the steps that were measured.
@@ -108,6 +109,10 @@ void add_prediction(const Setup& setup, const Plan& plan, double replica_samples
   // In the steps that were run the loader's threads were at work beside the devices.
   if (const auto loading = loading_of(setup.config, profile, plan, setup.process.processes))
     profile.step->predicted_compute_s += tune::load_times(*loading, predicted.seconds).slows;
+  // Devices that outnumber the cores are at work together less than predicted where they also wait for other things.
+  // That makes no layer faster.
+  if (cpu_places(setup.devices) > step_overheads(setup, profile).runnable)
+    profile.step->predicted_compute_s = std::min(profile.step->predicted_compute_s, profile.step->compute_s);
   profile.step->predicted_s = predicted.seconds;
   profile.step->predicted_allreduce_s = predicted.all_reduce;
   profile.step->predicted_update_s = predicted.update;
@@ -135,10 +140,10 @@ void measure_memory(const Setup& setup, engine::Engine& engine, bool counts, std
   for (int s = 0; s < plan.stages(); ++s) {
     profile.stage_memory.push_back({s, device::to_string(setup.devices[owners[s]]), counted[s]->peak(), live[s]});
   }
-  const auto peaks = tune::device_peaks(costs, schedule, plan.partition, plan.recompute, samples, shares_memory(setup));
+  const auto peaks = tune::estimate_place_bytes({costs, shares_memory(setup), setup.process.processes}, plan);
   std::map<device::Device, std::uint64_t> predicted;  // a device may have several places
-  for (std::size_t place = 0; place < setup.devices.size(); ++place)
-    predicted[setup.devices[place]] += peaks[place % static_cast<std::size_t>(plan.devices())];
+  for (std::size_t place = 0; peaks && place < setup.devices.size(); ++place)
+    predicted[setup.devices[place]] += peaks->at(place);
   for (const auto& [device, bytes] : predicted) {
     if (const auto peak = device::peak_bytes(device))
       profile.device_memory.push_back({device::to_string(device), *peak, bytes});

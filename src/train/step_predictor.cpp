@@ -17,13 +17,12 @@ namespace {
 
 std::map<std::string, std::uint64_t> bytes_by_device(const Setup& setup, const Plan& plan,
                                                      const std::vector<LayerCost>& costs) {
-  const std::size_t places = static_cast<std::size_t>(plan.devices()) * static_cast<std::size_t>(plan.replicas);
   const tune::MemoryModel model{costs, shares_memory(setup), setup.process.processes};
-  const auto bytes = tune::estimate_device_bytes(model, plan);
+  const auto bytes = tune::estimate_place_bytes(model, plan);
   std::map<std::string, std::uint64_t> by_device;
-  if (!bytes || places != setup.devices.size()) return by_device;
-  for (std::size_t place = 0; place < places; ++place)
-    by_device[device::to_string(setup.devices[place])] += bytes->at(place % bytes->size());
+  if (!bytes || bytes->size() != setup.devices.size()) return by_device;
+  for (std::size_t place = 0; place < bytes->size(); ++place)
+    by_device[device::to_string(setup.devices[place])] += bytes->at(place);
   return by_device;
 }
 
@@ -48,8 +47,8 @@ std::optional<StepPredictor> StepPredictor::known(const Setup& setup) {
 double StepPredictor::seconds(const Plan& plan, bool with_loading) const {
   const int processes = setup_.process.processes;
   const double replica_samples = static_cast<double>(plan.global_batch) / (plan.replicas * processes);
-  overheads.runnable /= setup_.process.local_size;  // this process's part of the cores
   tune::StepOverheads overheads = overheads_by_profile(setup_.config, profile_, plan, processes);
+  overheads.runnable /= setup_.process.local_size;  // this process's part of the cores
   if (!with_loading) overheads.loading.reset();
   const std::vector<LayerCost> costs = profile_.costs_at(tune::largest_micro_batch(plan, processes));
   return tune::predict_step(plan, costs, replica_samples, overheads).seconds;

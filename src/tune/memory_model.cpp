@@ -63,6 +63,24 @@ std::optional<std::vector<std::uint64_t>> estimate_device_bytes(const MemoryMode
   return peaks;
 }
 
+std::optional<std::vector<std::uint64_t>> estimate_place_bytes(const MemoryModel& model, const Plan& plan) {
+  const auto of_devices = estimate_device_bytes(model, plan);
+  if (!of_devices) return std::nullopt;
+  std::vector<std::uint64_t> further = *of_devices;
+  if (model.shares_memory) {
+    const std::vector<int> owners = pipeline::stage_owners(plan);
+    std::size_t layer = 0;
+    for (; layer < static_cast<std::size_t>(plan.frozen_layers); ++layer)
+      further[0] -= model.layers[layer].parameter_bytes;
+    for (int stage = 0; stage < plan.stages(); ++stage)
+      for (int i = 0; i < plan.partition.layers_per_stage[stage]; ++i, ++layer)
+        further[owners[stage]] -= model.layers[layer].parameter_bytes + model.layers[layer].optimizer_bytes;
+  }
+  std::vector<std::uint64_t> places = *of_devices;
+  for (int replica = 1; replica < plan.replicas; ++replica) places.insert(places.end(), further.begin(), further.end());
+  return places;
+}
+
 std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan& plan) {
   const auto of_devices = estimate_device_bytes(model, plan);
   return of_devices ? std::optional(std::ranges::max(*of_devices)) : std::nullopt;

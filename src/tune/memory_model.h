@@ -36,7 +36,12 @@ struct MemoryModel {
 [[nodiscard]] std::optional<std::vector<std::uint64_t>> estimate_device_bytes(const MemoryModel& model,
                                                                               const Plan& plan);
 
-// The most of these.
+// The same of all local replicas, [replica * devices + device]. Of parameters and optimizer states all replicas in one
+// memory share one copy, which is charged to the first one's devices.
+[[nodiscard]] std::optional<std::vector<std::uint64_t>> estimate_place_bytes(const MemoryModel& model,
+                                                                             const Plan& plan);
+
+// The most that a device needs.
 [[nodiscard]] std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan& plan);
 
 // 1, 2, 4, ... from `least` to at most `most`, and whether each is estimated to fit `limit` (bytes of a place; 0: any).

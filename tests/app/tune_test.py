@@ -281,6 +281,22 @@ class TuneTest(tuning_case.TuningCase):
         self.assertAlmostEqual(predicted["memory_error"], max(errors, key=abs), delta=1e-9)
         self.assertIn("predicted by the profile", done.stderr)
 
+    def test_replicas_in_one_memory_share_weights_and_their_state_in_what_is_predicted(self):
+        known = self.configuration("known", pipeline={"cost_cache": str(self.folder / "cache")})
+        sets = ("--set", "replicas.local=2", "--set", "train.steps=12", "--set", "train.warmup_steps=0")
+        cli.must_run("profile", known, "--set", "replicas.local=2", "--out", self.folder / "known.json")
+        summary = json.loads(cli.must_run("train", known, *sets, "--run-dir", self.folder / "run", "--json").stdout)
+        predicted, held = summary["predicted"]["device_bytes"], summary["peak_memory_by_kind"]
+        self.assertEqual(sorted(held), ["cpu:0", "cpu:1", "cpu:2", "cpu:3"])
+        for first, further in (("cpu:0", "cpu:2"), ("cpu:1", "cpu:3")):
+            self.assertEqual((held[further]["parameters"], held[further]["optimizer"]), (0, 0))
+            shared = held[first]["parameters"] + held[first]["optimizer"]
+            self.assertGreater(shared, 0)
+            self.assertAlmostEqual(predicted[first] - predicted[further], shared, delta=0.02 * shared)
+        of_device = summary["predicted"]["memory_error_device"]
+        self.assertAlmostEqual(summary["predicted"]["memory_error"],
+                               predicted[of_device] / summary["predicted"]["measured_device_bytes"][of_device] - 1, delta=1e-9)
+
     def test_the_memory_that_a_run_compares_is_that_of_its_steps_not_of_an_evaluation(self):
         known = self.configuration("known", pipeline={"cost_cache": str(self.folder / "cache")})
         cli.must_run("profile", known, "--out", self.folder / "known.json")

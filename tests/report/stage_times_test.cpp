@@ -186,9 +186,11 @@ TEST(PredictionFields, SayHowFarOffItWas) {
   EXPECT_NEAR(fields.at("error"), -0.1, 1e-12);
   EXPECT_NEAR(fields.at("stages_error"), -0.02, 1e-12);
   EXPECT_NEAR(fields.at("memory_error"), -0.2, 1e-12) << "of the device that is furthest off";
+  EXPECT_EQ(fields.at("memory_error_device"), "cpu:1");
   EXPECT_EQ(
       prediction_line(fields),
-      "predicted by the profile: 90.0 ms a step (-10.0 %), from what stages took: 98.0 ms (-2.0 %), memory -20.0 %");
+      "predicted by the profile: 90.0 ms a step (-10.0 %), from what stages took: 98.0 ms (-2.0 %), memory -20.0 % on "
+      "cpu:1, which is furthest off");
 }
 
 TEST(PredictionFields, LeaveOutWhatIsNotKnown) {

@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "device/cpu_threads.h"
 #include "profiler/measure/cost_cache.h"
 #include "train/memory_runs.h"
 #include "train/predicted_server.h"
@@ -264,13 +266,40 @@ class StepPredictorTest : public test::WithCountedMemory {
   Plan plan_{.partition = {{2, 3}}, .replicas = 2, .chunks = 2, .global_batch = 16, .schedule = "gpipe"};
 };
 
-// The first stage has two layers, the second one three: it is the slower one.
+// How many times as long so many devices take on the cores of this machine, of which the kept profiles are.
+double shared_by(int devices) { return std::max(1.0, static_cast<double>(devices) / device::available_cores()); }
+
+// The first stage has two layers, the second one three: it is the slower one. The border takes so long that the stages
+// of a replica never work together.
 TEST_F(StepPredictorTest, AReplicaHasItsShareOfTheBatchOfAllProcesses) {
   profiler::LayerProfile profile = profile_of(5);
   profile.step.reset();
-  const train::Setup alone = setup(1), two = setup(2);
-  EXPECT_NEAR(predictor(alone, profile).of(plan_).step_s, (2 + 2 * 3) * 4e-3 + 2 * 10e-3 + 3e-3 + 4e-3, kRounding);
-  EXPECT_NEAR(predictor(two, profile).of(plan_).step_s, (2 + 2 * 3) * 2e-3 + 2 * 10e-3 + 7e-3 + 4e-3, kRounding);
+  profile.stage_links.front().cost.latency_s = 1;
+  for (const auto& [processes, sum_s] : {std::pair(1, 3e-3), {2, 7e-3}}) {
+    const double compute = (2 + 2 * 3) * 4e-3 / processes * shared_by(2 * processes);
+    const train::Setup all = setup(processes);
+    EXPECT_NEAR(predictor(all, profile).of(plan_).step_s, compute + 2 * 1 + sum_s + 4e-3 * shared_by(4 * processes),
+                kRounding)
+        << processes;
+  }
+}
+
+// One stage of five layers: two replicas in each process of this machine. Nothing is known of sums over four processes.
+TEST_F(StepPredictorTest, ProcessesOfAMachineShareItsCores) {
+  config_.pipeline.stages = 1;
+  config_.pipeline.partition = std::vector<int>{5};
+  profiler::LayerProfile profile = profile_of(5);
+  profile.step.reset();
+  profile.update_together.reset();
+  profile.update.reset();
+  const Plan plan{.partition = {{5}}, .replicas = 2, .chunks = 2, .global_batch = 16, .schedule = "gpipe"};
+  for (const auto& [processes, sum_s] : {std::pair(1, 3e-3), {2, 7e-3}, {4, 0.0}}) {
+    const train::Setup all = setup(processes);
+    const double samples = 16.0 / (2 * processes);
+    EXPECT_NEAR(predictor(all, profile).of(plan).step_s, 5 * 1e-3 * samples * shared_by(2 * processes) + sum_s,
+                kRounding)
+        << processes;
+  }
 }
 
 TEST_F(StepPredictorTest, WithoutSumsOverItsReplicasItIsByLayersAlone) {
