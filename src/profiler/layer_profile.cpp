@@ -234,6 +234,20 @@ void check_times(const JsonReader& reader, const MeasuredLayer& layer, std::size
   }
 }
 
+void check_links(const JsonReader& reader, const LayerProfile& profile) {
+  const auto check_link = [&](const std::string& field, const LinkCost& link) {
+    if (link.bytes_per_s && *link.bytes_per_s < 1)
+      reader.refuse(field + ".bytes_per_s", concat("is ", *link.bytes_per_s, ", but should be at least 1"));
+  };
+  for (std::size_t i = 0; i < profile.stage_links.size(); ++i)
+    check_link(concat("stage_links[", i, "]"), profile.stage_links[i].cost);
+  for (std::size_t i = 0; i < profile.all_reduces.size(); ++i)
+    check_link(concat("all_reduces[", i, "]"), profile.all_reduces[i].cost);
+  if (!profile.server) return;
+  check_link("server.push", profile.server->cost.push);
+  check_link("server.pull", profile.server->cost.pull);
+}
+
 // What the types of the fields do not say.
 void check_values(const JsonReader& reader, const LayerProfile& profile) {
   if (profile.layers.empty()) reader.refuse("layers", "is empty");
@@ -247,17 +261,7 @@ void check_values(const JsonReader& reader, const LayerProfile& profile) {
   }
   if (profile.compute_scale() > kMostScale)
     reader.refuse("step.compute_s", concat("is more than ", kMostScale, " times step.predicted_compute_s"));
-  const auto check_link = [&](const std::string& field, const LinkCost& link) {
-    if (link.bytes_per_s && *link.bytes_per_s < 1)
-      reader.refuse(field + ".bytes_per_s", concat("is ", *link.bytes_per_s, ", but should be at least 1"));
-  };
-  for (std::size_t i = 0; i < profile.stage_links.size(); ++i)
-    check_link(concat("stage_links[", i, "]"), profile.stage_links[i].cost);
-  for (std::size_t i = 0; i < profile.all_reduces.size(); ++i)
-    check_link(concat("all_reduces[", i, "]"), profile.all_reduces[i].cost);
-  if (!profile.server) return;
-  check_link("server.push", profile.server->cost.push);
-  check_link("server.pull", profile.server->cost.pull);
+  check_links(reader, profile);
 }
 
 // The file's lines stay as they are.

@@ -128,8 +128,9 @@ fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& cont
   const auto checkpoint = dir_ / checkpoint_name(step);
   const auto temporary = temporary_for(checkpoint);
   std::error_code ignored;
-  if (!fs::exists(dir_.parent_path(), ignored)) has_made_place_ = true;  // it is made anew, and is ours
+  const bool has_place = fs::exists(dir_.parent_path(), ignored);
   make_directories(dir_);
+  if (!has_place) has_made_place_ = true;  // it is ours
   const auto needed = static_cast<double>(checkpoint_bytes(contents)) * kSpaceMargin;
   require_free_space(dir_, static_cast<std::uint64_t>(needed));
   try {

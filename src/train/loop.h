@@ -37,7 +37,7 @@ struct LoopOptions {
   std::int64_t total_steps = 0;
   config::TrainConfig train;                // when it evaluates, and what follows from that
   bool keeps_best = false;                  // the checkpoint of the best evaluation
-  bool saves_at_end = true;
+  bool saves_at_end = true;                 // after the last step, where it is not saved yet
   std::int64_t checkpoint_every_steps = 0;  // 0: not by steps
   double checkpoint_every_minutes = 0;      // 0: not by time
   std::int64_t log_every = 10;
@@ -96,7 +96,7 @@ class Loop {
     kernels_ = GpuKernels::start(options_.profile_level, parts_.updates == nullptr, parts_.engine);
   }
 
-  // Until total_steps are done, or the evaluations end it. At the end it saves and evaluates.
+  // Until total_steps are done, or the evaluations end it. At the end it evaluates and saves.
   void run();
   [[nodiscard]] std::int64_t steps_done() const { return progress_.steps_done; }
 

@@ -42,7 +42,7 @@ class StepTimes {
     updates_.push_back(ms("optimizer_ms"));
   }
   [[nodiscard]] MeasuredSteps medians() const {
-    if (steps_.empty()) return {.failure = "it recorded no step"};
+    if (steps_.empty()) return {.failure = "it recorded no step", .exit_code = ExitCode::kBug};
     return {.step_s = median(steps_),
             .error = median_error(steps_),
             .load_s = median(loads_),
@@ -99,9 +99,13 @@ MeasuredSteps measure_steps(const config::Config& config, const Measuring& how) 
   const fs::path file = scratch.path() / "plan.toml", run = scratch.path() / "run";
   storage::write_text_atomically(file, config::to_toml(short_run(config, how)));
   const ChildEnd end = run_child({"--quiet", "train", file.string(), "--run-dir", run.string()}, how.limit_s);
-  if (end.timed_out) return {.failure = concat("it took longer than ", human_duration(how.limit_s)), .timed_out = true};
-  if (end.exit_code != 0) return {.failure = concat("it ended with ", end.exit_code, ": ", end.last_words),
-                                    .exit_code = static_cast<ExitCode>(end.exit_code)};
+  if (end.timed_out)
+    return {.failure = concat("it took longer than ", human_duration(how.limit_s)),
+            .timed_out = true,
+            .exit_code = ExitCode::kPeer};
+  if (end.exit_code != 0)
+    return {.failure = concat("it ended with ", end.exit_code, ": ", end.last_words),
+            .exit_code = static_cast<ExitCode>(end.exit_code)};
   StepTimes times(how.warm_up);
   std::uint64_t peak = 0;
   (void)report::read_records(run / "metrics.jsonl", [&](const ordered_json& line, const std::string& event) {

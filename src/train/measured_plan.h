@@ -15,8 +15,8 @@ namespace sluice::train {
 
 // Seconds are medians over the timed steps, parts means over the devices.
 struct MeasuredSteps {
-  std::string failure;     // why there are none; empty: there are
-  bool timed_out = false;  // it was ended by its limit
+  std::string failure;                    // why there are none; empty: there are
+  bool timed_out = false;                 // it was ended by its limit
   ExitCode exit_code = ExitCode::kUsage;  // of a failure
   double step_s = 0;
   double error = 0;  // of step_s, the standard error of the median, relative

@@ -159,6 +159,7 @@ std::int64_t most_samples_for_bytes(const Setup& setup) {
 // their own, for what waiting for a core costs is known (tune/contention.h), and would come and go with the layers'
 // lengths. With those of the other workers of a parameter server.
 int measured_at_once(const Setup& setup, const profiler::Fingerprint& print) {
+  if (!shares_memory(setup)) return 1;
   int places = std::max(1, cpu_places(setup.devices));
   if (is_on_one_machine(setup.config)) places *= setup.config.ps.workers;
   return std::clamp(print.cores / std::max(1, print.threads_per_device), 1, places);

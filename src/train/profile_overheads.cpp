@@ -20,7 +20,7 @@ tune::StepOverheads step_overheads(const config::Config& config, const profiler:
                             .local_replicas = local_replicas};
   const profiler::Fingerprint& print = profile.fingerprint;
   if (is_of_cpu(profile) && print.cores > 0 && print.threads_per_device > 0)
-    costs.runnable = static_cast<double>(print.cores) / print.threads_per_device;
+    costs.runnable = std::max(1.0, static_cast<double>(print.cores) / print.threads_per_device);
   if (profile.step) costs.other_s = profile.step->other_s;
   if (local_replicas * processes == 1) return costs;
   if (const LinkCost* sum = profile.all_reduce_of(processes, local_replicas)) costs.all_reduce = *sum;

@@ -49,13 +49,6 @@ void check_processes(const Setup& setup) {
   }
 }
 
-// What a worker of a parameter server runs, under the keys that all else reads.
-void settle_worker(config::Config& config) {
-  if (config.replicas.sync != "ps") return;
-  config.ps.worker_batch = config::step_batch(config);
-  if (config.ps.partitions > 0) config.pipeline.chunks = config.ps.partitions;
-}
-
 void take_order(Setup& setup, const std::string& order) {
   setup.config = settled_by_order(order, setup.config);
   setup.order = order;
@@ -170,6 +163,12 @@ void check_pipeline(const Setup& setup) {
 }
 
 }  // namespace
+
+void settle_worker(config::Config& config) {
+  if (config.replicas.sync != "ps") return;
+  config.ps.worker_batch = config::step_batch(config);
+  if (config.ps.partitions > 0) config.pipeline.chunks = config.ps.partitions;
+}
 
 void check_partition(const config::Config& config, int layers) {
   const int stages = config.pipeline.stages * virtual_stages(config);

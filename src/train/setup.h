@@ -92,6 +92,8 @@ void check_partition(const config::Config& config, int layers);
 
 // True when the number of chunks is left to choose_chunks.h.
 [[nodiscard]] bool chunks_are_open(const config::Config& config);
+// What a worker of a parameter server runs, under the keys that all else reads.
+void settle_worker(config::Config& config);
 // As configured, or what the micro-batch size gives for a whole batch; where it is open, one per device, or as many as
 // the schedule needs.
 [[nodiscard]] int configured_chunks(const config::Config& config, int processes, std::int64_t global_batch);

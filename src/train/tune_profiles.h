@@ -24,8 +24,8 @@ struct TunedRun {
   int layers = 0;
   std::int64_t samples = 0;  // of its training data
 };
-// Opens the data. Warns where a step would have fewer samples than the batch. Errors: ConfigError where the model cannot
-// be frozen and [freeze] asks for it; those of make_setup().
+// Opens the data. Warns where a step would have fewer samples than the batch. Errors: ConfigError where the model
+// cannot be frozen and [freeze] asks for it; those of make_setup().
 [[nodiscard]] TunedRun look_at_run(const config::Config& config);
 
 struct TuneProfiles {

@@ -219,7 +219,8 @@ void check_can_tune(const config::Config& config, const TuneOptions& options) {
   if (!config.pipeline.order.empty())
     throw ConfigError("pipeline.order is one fixed plan, of which nothing is left to tune; leave it out");
   if (!config.pipeline.changes.empty())
-    throw ConfigError("pipeline.changes are changes of the configured plan, and tune looks for another; leave them out");
+    throw ConfigError(
+        "pipeline.changes are changes of the configured plan, and tune looks for another; leave them out");
   if (!config.pipeline.recompute.stages.empty())
     throw ConfigError(
         R"(pipeline.recompute is a list for the stages of one plan, and tune looks for another; write "auto", )"
@@ -271,6 +272,16 @@ void name_profiles(const TuneProfiles& found, int places, TuneResult& result) {
   result.measured_profiles.push_back(own);
   for (const LayerProfile& other : found.profiles.all())
     if (&other != &own) result.measured_profiles.push_back(other);
+}
+
+// What is kept may be "auto".
+config::Config tuned_config(const config::Config& config, const TuneOptions& options, const Plan& plan, int threads) {
+  config::Config tuned = with_plan(config, plan, threads);
+  if (keeps(options, "pipeline.recompute")) tuned.pipeline.recompute = config.pipeline.recompute;
+  if (keeps(options, "pipeline.chunks") && chunks_are_open(config)) tuned.pipeline.chunks.reset();
+  if (keeps(options, "pipeline.partition")) tuned.pipeline.partition = config.pipeline.partition;
+  config::validate(tuned);
+  return tuned;
 }
 
 // Of the slowest stage of a plan, as one line.
@@ -338,11 +349,7 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
     const auto line = slowest_stage(profiles.of_places(places).costs(), plan, samples / plan.chunks);
     result.first_guess = tune::first_guess_chunks(plan.devices(), samples, line);
   }
-  result.tuned = with_plan(config, plan, on_cpu(config) ? result.threads : 0);
-  if (keeps(options, "pipeline.recompute")) result.tuned.pipeline.recompute = config.pipeline.recompute;
-  if (keeps(options, "pipeline.chunks")) result.tuned.pipeline.chunks = config.pipeline.chunks;
-  if (keeps(options, "pipeline.partition")) result.tuned.pipeline.partition = config.pipeline.partition;
-  config::validate(result.tuned);
+  result.tuned = tuned_config(config, options, plan, on_cpu(config) ? result.threads : 0);
   result.budget_use = budget.describe_use();
   result.seconds = budget.used();
   return result;

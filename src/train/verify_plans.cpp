@@ -12,7 +12,7 @@ namespace sluice::train {
 namespace {
 
 constexpr double kMostTimesLonger = 4;  // than expected: then a run hangs
-constexpr double kFarOff = 1.5;       // times what is predicted, or less by as much
+constexpr double kFarOff = 1.5;         // times what is predicted, or less by as much
 constexpr Measuring kHow{};
 constexpr int kRunSteps = kHow.warm_up + kHow.steps;
 
@@ -117,7 +117,7 @@ MeasuredSteps PlanRuns::measure(const config::Config& config, const tune::Candid
   how.limit_s = limit_s;
   const double begin = budget_.used();
   MeasuredSteps measured = measure_steps(with_plan(config, candidate.plan, threads), how);
-  if (measured.failure.empty()) start_s_ = std::max(0.0, budget_.used() - begin - kRunSteps * candidate.step.seconds);
+  if (measured.failure.empty()) start_s_ = std::max(0.0, budget_.used() - begin - kRunSteps * measured.step_s);
   return measured;
 }
 

@@ -128,12 +128,15 @@ tune::StepOverheads overheads_by_profile(const config::Config& config, const Lay
   costs.borders = borders_of(profile, plan);
   costs.loading = loading_of(config, profile, plan, processes);
   costs.server = server_use(config, profile);
+  if (costs.server) costs.update.reset();
   // Its workers compute at the same time, as replicas do.
   if (costs.server && costs.server->cores > 0) costs.local_replicas *= costs.server->workers;
   return costs;
 }
 
-WhatIf what_if(const config::Config& config, const LayerProfile& profile, int processes) {
+WhatIf what_if(const config::Config& configured, const LayerProfile& profile, int processes) {
+  config::Config config = configured;
+  settle_worker(config);
   const tune::PlanRequest request = request_by_profile(config, profile, processes);
   if (request.replicas > 1 && profile.all_reduce_of(processes, config.replicas.local) == nullptr)
     log_warning(concat("the profile has no sums over ", counted(request.replicas, "replica"), " in ",

@@ -113,8 +113,8 @@ class ClusterPredictor {
   [[nodiscard]] ClusterStep shape(int devices) const {
     const PlanRequest& request = run_.request;
     if (devices < 1 || devices > kMostDevices)
-      throw ConfigError(concat("a cluster of ", counted(devices, "device"), " is not simulated; give 1 to ",
-                               kMostDevices));
+      throw ConfigError(
+          concat("a cluster of ", counted(devices, "device"), " is not simulated; give 1 to ", kMostDevices));
     if (devices % request.devices != 0)
       throw ConfigError(concat("a cluster of ", counted(devices, "device"), " has no whole number of replicas of ",
                                request.devices, "; give a multiple of that"));

@@ -35,7 +35,9 @@ double least_cycle(const ServerUse& use, const WorkerStep& worker, double loadin
   const double busy = use.cost.push.transfer(share) + update_seconds(use, worker.bytes) + use.cost.pull.transfer(share);
   const double by_server = use.workers * busy;
   if (use.cores == 0) return by_server;
-  const double work = use.threads * worker.computing + loading + at_once(use) * busy;
+  // Of a worker: where all compute at once it is stretched already, and has no more than its part of the cores.
+  const double threads = std::min<double>(use.threads, static_cast<double>(use.cores) / use.workers);
+  const double work = threads * worker.computing + loading + at_once(use) * busy;
   return std::max(by_server, use.workers * work / use.cores);
 }
 

@@ -6,10 +6,9 @@
 // - Where each push makes an update (asp, ssp), workers come to the server one by one, which takes what it is busy with
 //   a push: its bytes, the update, the bytes of the weights. While W of them compute long enough nobody waits; else the
 //   server is what holds them up, and a cycle is W times what it is busy.
-// - k servers have 1 / k of the bytes each, all at once. Between a push and its weights server 0 and the others
-// exchange
-//   six messages, one after the other: they hold their parts, prepare, are prepared, make the update, have made it, and
-//   hear whom the weights are for.
+// - k servers have 1 / k of the bytes each, all at once. Between a push and its weights server 0 and the others send
+//   each other six messages, one after the other: they hold their parts, prepare, are prepared, make the update, have
+//   made it, and hear whom the weights are for.
 // - Where all processes share the cores of one machine, a cycle of such workers is at least the work of all of them
 //   divided by those.
 // Not here: workers that differ (ps/policy/uneven_workers.h). Pure. Units: seconds, bytes.
@@ -35,7 +34,7 @@ struct ServerUse {
 };
 
 struct WorkerStep {
-  double computing = 0;  // until its last gradient is whole
+  double computing = 0;  // until its last gradient is whole, beside the others on the same cores
   double pushing = 0;    // after that, until its bytes have been sent
   double bytes = 0;      // of its gradients
   double loading = 0;    // preparing the next batch, while the weights are under way

@@ -194,6 +194,25 @@ TEST(WhatIfServed, WorkersOfOneMachineSlowEachOtherDown) {
   EXPECT_NEAR(what_if(apart, profile).step.devices.at(0).compute, alone, kRounding);
 }
 
+TEST(WhatIfServed, WorkersThatOutnumberTheCoresShareThemOnce) {
+  profiler::LayerProfile profile = profile_with_server();
+  config::Config config = served("asp");
+  config.ps.workers = 8;
+  config.device.threads = profile.fingerprint.threads_per_device = 1;
+  profile.fingerprint.cores = 8;
+  const double alone = what_if(config, profile).step.devices.at(0).compute;
+  profile.fingerprint.cores = 4;
+  const tune::StepPrediction shared = what_if(config, profile).step;
+  EXPECT_NEAR(shared.devices.at(0).compute, 2 * alone, kRounding);
+  EXPECT_LT(shared.seconds, 2.5 * alone) << "a core for each two workers: twice as long, and what the server takes";
+}
+
+TEST(WhatIfServed, APartitionIsAMicroBatch) {
+  config::Config config = served("amb");
+  config.ps.partitions = 8;
+  EXPECT_EQ(what_if(config, profile_with_server()).plan.chunks, 8);
+}
+
 TEST(WhatIfServed, WhatIsNotPredictedIsSaid) {
   const auto left_out = [](const std::function<void(config::Config&, profiler::LayerProfile&)>& change) {
     config::Config config = served("asp");

@@ -334,10 +334,16 @@ void ShardServer::tell_until_heard(const ShardsFailed& failed) {
       log_info(
           concat("waiting for the lead server (", lead_where_, ") to hear that this one has failed: ", failed.what));
     socket_->wait(std::chrono::nanoseconds(std::min(options_.beat, begun + options_.farewell - now)));
-    while (const auto received = socket_->next()) {
-      const auto message = received->peer == lead_ ? from_lead(received->frames.front()) : std::nullopt;
-      if (const auto* const over = message ? std::get_if<ShardsOver>(&*message) : nullptr) over_ = *over;
-    }
+    take_only_over();
+  }
+}
+
+void ShardServer::take_only_over() {
+  for (std::size_t left = kMostAtOnce; left > 0 && !over_; --left) {
+    const auto received = socket_->next();
+    if (!received) return;
+    const auto message = received->peer == lead_ ? from_lead(received->frames.front()) : std::nullopt;
+    if (const auto* const over = message ? std::get_if<ShardsOver>(&*message) : nullptr) over_ = *over;
   }
 }
 

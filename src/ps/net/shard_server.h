@@ -103,6 +103,7 @@ class ShardServer {
   [[nodiscard]] ShardsHere here() const;
   [[nodiscard]] std::int64_t first_shard() const { return static_cast<std::int64_t>(loaded_.assignment.range.begin); }
   void tell_until_heard(const ShardsFailed& failed);
+  void take_only_over();
   void say(const std::string& peer, const ShardsToLead& message) { socket_->send(peer, {header_of(message)}); }
   void say(const std::string& peer, const ShardsToWorker& message) { socket_->send(peer, {header_of(message)}); }
 
