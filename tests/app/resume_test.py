@@ -99,6 +99,18 @@ class ResumeTest(unittest.TestCase):
         self.assertEqual(json.loads(again.stdout), first)
         self.assertEqual(self.contents(), before)
 
+    def test_where_none_is_asked_for_at_the_end_the_last_one_is_that_of_its_interval(self):
+        config = configuration(self.folder, "resnet8")
+        less = ("--set", "checkpoint.at_end=false", "--set", f"checkpoint.every_steps={STEPS // 2 - 2}")  # 10, 20
+        cli.must_run("train", config, "--run-dir", self.run_dir, *less)
+        last = max(cli.checkpoints(self.run_dir))
+        self.assertEqual(last, STEPS - 4)
+        before = curve(self.run_dir)
+        again = cli.must_run("train", config, "--run-dir", self.run_dir, "--resume", "auto", *less)
+        self.assertIn(f"at step {last} of {STEPS}", again.stderr)
+        self.assertEqual(curve(self.run_dir), before)
+        self.assertEqual(max(cli.checkpoints(self.run_dir)), last)
+
     def test_sigterm_saves_and_auto_resumes_bit_for_bit(self):
         for model in long_tests.some(("vit",), MODELS, "batch-norm: the run that is killed again and again"):
             with self.subTest(model):
