@@ -15,9 +15,9 @@
 #include "core/text.h"
 #include "report/record_lines.h"
 #include "storage/files.h"
+#include "storage/scratch_folder.h"
 #include "train/child.h"
 #include "train/measured_plan.h"
-#include "train/scratch_folder.h"
 
 namespace sluice::train {
 namespace {
@@ -103,7 +103,7 @@ Noise measure_noise(const config::Config& config, double step_s, double limit_s)
     throw ConfigError("train.global_batch = 1 has no smaller batch to compare with; name a run with --noise-from");
   const int steps = static_cast<int>(std::clamp(limit_s / 2 / step_s, 1.0 * kLeastNoiseSteps, 1.0 * kMostNoiseSteps));
   log_info(concat("training for ", steps, " steps to find the gradient noise scale"));
-  const ScratchFolder scratch("sluice-noise");
+  const storage::ScratchFolder scratch("sluice-noise");
   const fs::path file = scratch.path() / "noise.toml", run = scratch.path() / "run";
   storage::write_text_atomically(file, config::to_toml(noise_run(config, steps)));
   const ChildEnd end = run_child({"--quiet", "train", file.string(), "--run-dir", run.string()}, limit_s);

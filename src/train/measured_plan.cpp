@@ -11,8 +11,8 @@
 #include "core/text.h"
 #include "report/record_lines.h"
 #include "storage/files.h"
+#include "storage/scratch_folder.h"
 #include "train/child.h"
-#include "train/scratch_folder.h"
 
 namespace sluice::train {
 namespace {
@@ -95,7 +95,7 @@ config::Config short_run(config::Config config, const Measuring& how) {
 }
 
 MeasuredSteps measure_steps(const config::Config& config, const Measuring& how) {
-  const ScratchFolder scratch("sluice-tune");
+  const storage::ScratchFolder scratch("sluice-tune");
   const fs::path file = scratch.path() / "plan.toml", run = scratch.path() / "run";
   storage::write_text_atomically(file, config::to_toml(short_run(config, how)));
   const ChildEnd end = run_child({"--quiet", "train", file.string(), "--run-dir", run.string()}, how.limit_s);

@@ -11,10 +11,10 @@
 #include "core/text.h"
 #include "report/record_lines.h"
 #include "storage/files.h"
+#include "storage/scratch_folder.h"
 #include "train/child.h"
 #include "train/measured_plan.h"
 #include "train/plan_settings.h"
-#include "train/scratch_folder.h"
 
 namespace sluice::train {
 namespace {
@@ -68,7 +68,7 @@ ProofRecord read_proof(const std::filesystem::path& run_dir) {
 }
 
 void run_proof(const config::Config& config, double limit_s, ProofRun& run) {
-  const ScratchFolder scratch("sluice-memory");
+  const storage::ScratchFolder scratch("sluice-memory");
   const std::filesystem::path file = scratch.path() / "plan.toml", run_dir = scratch.path() / "run";
   storage::write_text_atomically(file, config::to_toml(config));
   log_info(concat("running a global batch of ", run.cell.global_batch, " in ", counted(run.cell.chunks, "micro-batch"),

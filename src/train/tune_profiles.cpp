@@ -13,10 +13,10 @@
 #include "device/cpu_threads.h"
 #include "device/device.h"
 #include "storage/files.h"
+#include "storage/scratch_folder.h"
 #include "train/child.h"
 #include "train/freeze_plans.h"
 #include "train/measured_plan.h"
-#include "train/scratch_folder.h"
 #include "train/setup.h"
 #include "train/what_if.h"
 
@@ -85,7 +85,7 @@ TunedRun look_at_run(const config::Config& config) {
 }
 
 TuneProfiles measure_profiles(const config::Config& config, int layers, const tune::Budget& budget, int places) {
-  const ScratchFolder scratch("sluice-profiles");
+  const storage::ScratchFolder scratch("sluice-profiles");
   const auto measure = [&](int used, double limit_s) {
     return profile_in_child(to_profile(config, used, layers), scratch.path(), used, limit_s);
   };

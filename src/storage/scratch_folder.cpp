@@ -1,4 +1,4 @@
-#include "train/scratch_folder.h"
+#include "storage/scratch_folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -14,7 +14,7 @@
 #include "core/concat.h"
 #include "storage/files.h"
 
-namespace sluice::train {
+namespace sluice::storage {
 namespace {
 
 namespace fs = std::filesystem;
@@ -72,4 +72,4 @@ ScratchFolder::~ScratchFolder() {
   fs::remove_all(path_, ignored);
 }
 
-}  // namespace sluice::train
+}  // namespace sluice::storage

@@ -8,7 +8,7 @@
 
 #include "core/file_descriptor.h"
 
-namespace sluice::train {
+namespace sluice::storage {
 
 class ScratchFolder {
  public:
@@ -25,4 +25,4 @@ class ScratchFolder {
   FileDescriptor lock_;  // held as long as this process lives; none where the file system has no locks
 };
 
-}  // namespace sluice::train
+}  // namespace sluice::storage

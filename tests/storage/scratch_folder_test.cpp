@@ -1,5 +1,5 @@
 // Folders for temporary files: each goes with its owner, and where the owner was killed with the next one that is made.
-#include "train/scratch_folder.h"
+#include "storage/scratch_folder.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <fstream>
 #include <string>
 
-namespace sluice::train {
+namespace sluice::storage {
 namespace {
 
 namespace fs = std::filesystem;
@@ -81,4 +81,4 @@ TEST_F(ScratchFolderTest, OfALivingProcessAndOfOthersStay) {
 }
 
 }  // namespace
-}  // namespace sluice::train
+}  // namespace sluice::storage
