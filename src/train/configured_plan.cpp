@@ -1,7 +1,5 @@
 #include "train/configured_plan.h"
 
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "core/concat.h"

@@ -96,7 +96,7 @@ class Loop {
     kernels_ = GpuKernels::start(options_.profile_level, parts_.updates == nullptr, parts_.engine);
   }
 
-  // Until total_steps are done, or the evaluations end it. At the end it evaluates and saves.
+  // Until total_steps are done, or the evaluations end it. At the end it saves, and then evaluates.
   void run();
   [[nodiscard]] std::int64_t steps_done() const { return progress_.steps_done; }
 

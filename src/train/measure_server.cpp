@@ -17,6 +17,7 @@
 #include "device/cpu_threads.h"
 #include "pipeline/failure.h"
 #include "profiler/affine_fit.h"
+#include "profiler/measure/time_sizes.h"
 #include "ps/net/network_link.h"
 #include "ps/net/network_server.h"
 #include "ps/worker_sync.h"
@@ -213,19 +214,10 @@ double time_update(const Setup& setup, const comm::SyncedStage& stage, int worke
   return median(seconds);
 }
 
-std::vector<std::uint64_t> measured_sizes(std::uint64_t largest) {
-  constexpr std::uint64_t kSmallest = 4096, kLargest = std::uint64_t{256} << 20, kTimes = 8;
-  largest = std::clamp(largest, kSmallest, kLargest);
-  std::vector<std::uint64_t> sizes;
-  for (std::uint64_t size = kSmallest; size < largest; size *= kTimes) sizes.push_back(size);
-  sizes.push_back(largest);
-  return sizes;
-}
-
 ServerCost measure_sizes(const Setup& setup, std::uint64_t largest_bytes) {
-  device::use_cpu_threads(setup.cpu_threads);
+  constexpr std::uint64_t kLargest = std::uint64_t{256} << 20;
   std::vector<TimeAtSize> push, pull, update, merge;
-  for (const std::uint64_t bytes : measured_sizes(largest_bytes)) {
+  for (const std::uint64_t bytes : measure::sizes_up_to(std::min(largest_bytes, kLargest))) {
     const Cycle cycle = time_cycles(setup, bytes);
     const comm::SyncedStage stage = one_parameter(setup, bytes);
     const double one = time_update(setup, stage, 1), two = time_update(setup, stage, 2);
@@ -249,14 +241,8 @@ std::optional<profiler::MeasuredServer> measure_server(const Setup& setup, std::
   profiler::MeasuredServer measured{.push_compression = config.ps.push_compression,
                                     .pull_compression = config.ps.pull_compression,
                                     .topk_ratio = config.ps.topk_ratio};
-  std::exception_ptr failure;
-  std::jthread([&] {
-    try {
-      measured.cost = measure_sizes(setup, largest_bytes);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  }).join();
+  const std::exception_ptr failure =
+      measure::run_as_worker(setup.cpu_threads, [&] { measured.cost = measure_sizes(setup, largest_bytes); });
   if (failure) throw pipeline::describe_failure(failure, "measuring the parameter server");
   return measured;
 }

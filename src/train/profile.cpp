@@ -9,7 +9,6 @@
 #include "core/divided_up.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "device/cpu_threads.h"
 #include "device/memory.h"
 #include "engine/same_state.h"
 #include "pipeline/schedule/plan_schedule.h"

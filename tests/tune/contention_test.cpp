@@ -56,18 +56,29 @@ TEST(Contention, WhatIsSlowerOverlapsMore) {
               0.01);
 }
 
+// Of one to four devices and one to three replicas, with two micro-batches a device.
+struct RandomCase {
+  Schedule schedule;
+  pipeline::Costs costs;
+  Contention contention;
+};
+RandomCase random_case(RngStream& rng, const std::string& name) {
+  const int p = 1 + static_cast<int>(rng.below(4)), replicas = 1 + static_cast<int>(rng.below(3));
+  RandomCase drawn{.schedule = schedule_for(name, p, 2 * p),
+                   .costs = {},
+                   .contention = {.contenders = std::max(2, p * replicas), .replicas = replicas}};
+  for (int s = 0; s < drawn.schedule.stages; ++s) {
+    drawn.costs.stages.push_back({rng.uniform(0.1, 1), rng.uniform(0.1, 1), rng.uniform(0.1, 1)});
+    drawn.contention.slowdowns.push_back(rng.uniform(1, 1.6));
+  }
+  return drawn;
+}
+
 TEST(Contention, IsBetweenNoneAndAllTheTime) {
   RngStream rng(3);
   for (const std::string& name : pipeline::schedule_names()) {
     for (int round = 0; round < 10; ++round) {
-      const int p = 1 + static_cast<int>(rng.below(4)), replicas = 1 + static_cast<int>(rng.below(3));
-      const Schedule schedule = schedule_for(name, p, 2 * p);
-      pipeline::Costs costs;
-      Contention contention{.contenders = std::max(2, p * replicas), .replicas = replicas};
-      for (int s = 0; s < schedule.stages; ++s) {
-        costs.stages.push_back({rng.uniform(0.1, 1), rng.uniform(0.1, 1), rng.uniform(0.1, 1)});
-        contention.slowdowns.push_back(rng.uniform(1, 1.6));
-      }
+      const auto [schedule, costs, contention] = random_case(rng, name);
       const double alone = pipeline::simulate(schedule, costs).makespan;
       const double seconds = simulate_contention(schedule, costs, contention).makespan;
       EXPECT_GE(seconds, alone * (1 - 1e-9)) << name;
@@ -192,22 +203,16 @@ TEST(Contention, NoPipelineIsFasterThanItsWorkOnAllCores) {
   RngStream rng(5);
   for (const std::string& name : pipeline::schedule_names()) {
     for (int round = 0; round < 10; ++round) {
-      const int p = 1 + static_cast<int>(rng.below(4)), replicas = 1 + static_cast<int>(rng.below(3));
-      const Schedule schedule = schedule_for(name, p, 2 * p);
-      pipeline::Costs costs;
-      Contention contention{.contenders = std::max(2, p * replicas), .replicas = replicas};
+      auto [schedule, costs, contention] = random_case(rng, name);
       contention.runnable = rng.below(2) == 0 ? 2 : rng.uniform(0.5, 6);
-      for (int s = 0; s < schedule.stages; ++s) {
-        costs.stages.push_back({rng.uniform(0.1, 1), rng.uniform(0.1, 1), rng.uniform(0.1, 1)});
-        contention.slowdowns.push_back(rng.uniform(1, 1.6));
-      }
       const pipeline::Simulation alone = pipeline::simulate(schedule, costs);
       double work = 0;
-      for (const pipeline::DeviceTimes& device : alone.devices) work += device.busy * replicas;
+      for (const pipeline::DeviceTimes& device : alone.devices) work += device.busy * contention.replicas;
       const double seconds = simulate_contention(schedule, costs, contention).makespan;
       EXPECT_GE(seconds, work / contention.runnable * (1 - 1e-12)) << name;
       EXPECT_GE(seconds, alone.makespan * (1 - 1e-12)) << name;
-      const double most = std::max(1.0, p * replicas / contention.runnable) * std::ranges::max(contention.slowdowns);
+      const auto devices = static_cast<double>(alone.devices.size()) * contention.replicas;
+      const double most = std::max(1.0, devices / contention.runnable) * std::ranges::max(contention.slowdowns);
       EXPECT_LE(seconds, alone.makespan * most * (1 + 1e-12)) << name;
     }
   }

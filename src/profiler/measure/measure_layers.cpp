@@ -6,7 +6,6 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <thread>
 
 #include "core/check.h"
 #include "core/clock.h"
@@ -16,7 +15,6 @@
 #include "core/progress_line.h"
 #include "core/text.h"
 #include "core/thread_time.h"
-#include "device/cpu_threads.h"
 #include "optim/optimizer.h"
 #include "pipeline/failure.h"
 #include "pipeline/state_memory.h"
@@ -24,6 +22,7 @@
 #include "profiler/measure/layer_bench.h"
 #include "profiler/measure/layer_bytes.h"
 #include "profiler/measure/layer_timer.h"
+#include "profiler/measure/time_sizes.h"
 
 namespace sluice::measure {
 namespace {
@@ -163,7 +162,6 @@ std::unique_ptr<LayerTimer> make_timer(LayerBench& bench, const Workload& worklo
 }
 
 std::vector<MeasuredLayer> measure_on_this_thread(const Workload& workload, LayerMeasurement what) {
-  device::use_cpu_threads(workload.threads);
   LayerBench bench(workload);
   ProgressLine progress;
   const std::size_t before =
@@ -197,16 +195,9 @@ std::vector<MeasuredLayer> measure_on_this_thread(const Workload& workload, Laye
 }
 
 // In a thread of its own, so that the device's thread count does not stay with the caller's.
-void measure_apart(const std::function<void()>& measure) {
-  std::exception_ptr failure;
-  std::jthread([&] {
-    try {
-      measure();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  }).join();
-  if (failure) throw pipeline::describe_failure(failure, "measuring the layers");
+void measure_apart(const Workload& workload, const std::function<void()>& measure) {
+  if (const std::exception_ptr failure = run_as_worker(workload.threads, measure))
+    throw pipeline::describe_failure(failure, "measuring the layers");
 }
 
 }  // namespace
@@ -216,14 +207,13 @@ std::vector<MeasuredLayer> measure_layers(const Workload& workload, const LayerM
         "layers are measured at ascending sizes of at least one sample");
   check(!what.fits_budget || what.sizes.size() == 1, "one size alone is fitted into a budget");
   std::vector<MeasuredLayer> measured;
-  measure_apart([&] { measured = measure_on_this_thread(workload, what); });
+  measure_apart(workload, [&] { measured = measure_on_this_thread(workload, what); });
   return measured;
 }
 
 std::vector<LayerCost> measure_layer_bytes(const Workload& workload, std::int64_t micro_batch) {
   std::vector<LayerCost> costs;
-  measure_apart([&] {
-    device::use_cpu_threads(workload.threads);
+  measure_apart(workload, [&] {
     LayerBench bench(workload);
     ProgressLine progress;
     show_passes(bench, progress, passes_before_times(workload, 1));
