@@ -33,7 +33,7 @@ MAY_INCLUDE = {
     "pipeline": {"core", "nn", "device", "comm", "pipeline/schedule"},
     "ddp": {"core", "device", "comm"},
     "profiler/measure": {"core", "profiler", "profiler/cupti", "profiler/operators", "device", "comm", "nn", "models", "optim", "storage",
-                         "pipeline", "ddp"},
+                         "pipeline", "ddp", "data", "ps", "ps/policy", "ps/net"},
     "freeze": {"core"},
     "ps/policy": {"core"},
     "ps": {"core", "comm", "device", "optim", "ddp", "ps/policy"},

@@ -96,7 +96,7 @@ struct AllReduceLink {
   LinkCost cost;
 };
 
-// What one parameter server of this machine cost a worker on it (train/measure_server.h), by all bytes of the weights
+// What one parameter server of this machine cost a worker on it (profiler/measure/measure_server.h), by all bytes of the weights
 // whatever part of them travels: so it holds where as little is sent.
 struct MeasuredServer {
   ServerCost cost;

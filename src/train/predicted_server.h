@@ -1,5 +1,5 @@
 // predicted_server: what a configuration and a profile say of a run on a parameter server: what a prediction of its
-// steps has of it, and what it leaves out. Not here: the formulas (tune/server_step.h), measuring (measure_server.h).
+// steps has of it, and what it leaves out. Not here: the formulas (tune/server_step.h), measuring (profiler/measure/measure_server.h).
 // Pure. Errors: ConfigError where [ps] cannot be.
 #pragma once
 

@@ -16,7 +16,9 @@
 #include "profiler/measure/fingerprint_of.h"
 #include "profiler/measure/measure_layers.h"
 #include "profiler/measure/measure_links.h"
+#include "profiler/measure/measure_loading.h"
 #include "profiler/measure/measure_operators.h"
+#include "profiler/measure/measure_server.h"
 #include "profiler/measure/measure_slowdowns.h"
 #include "profiler/measure/measure_update.h"
 #include "report/run_totals.h"
@@ -25,8 +27,6 @@
 #include "train/choose_chunks.h"
 #include "train/choose_plan.h"
 #include "train/composition.h"
-#include "train/measure_loading.h"
-#include "train/measure_server.h"
 #include "train/plan_changes.h"
 #include "train/predicted_server.h"
 #include "train/profile_overheads.h"
@@ -34,6 +34,7 @@
 #include "train/resume.h"
 #include "train/run_facts.h"
 #include "train/same_start.h"
+#include "train/server_run.h"
 #include "train/trial_steps.h"
 #include "tune/memory_model.h"
 #include "tune/partition.h"
@@ -164,6 +165,24 @@ int measured_at_once(const Setup& setup, const profiler::Fingerprint& print) {
   return std::clamp(print.cores / std::max(1, print.threads_per_device), 1, places);
 }
 
+// Nothing: the configuration has no parameter server, or its workers push something else than gradients.
+std::optional<profiler::MeasuredServer> server_of(const Setup& setup, std::uint64_t weights_bytes) {
+  const config::PsConfig& ps = setup.config.ps;
+  if (setup.config.replicas.sync != "ps" || workers_update(setup.config)) return std::nullopt;
+  const measure::ServedWorker worker{
+      .device = setup.devices.front(),
+      .dtype = setup.model.dtype,
+      .cpu_threads = setup.cpu_threads,
+      .bucket_bytes = static_cast<std::size_t>(setup.config.replicas.bucket_mb * 1024 * 1024),
+      .shards = ps.shards,
+      .compression = compression_options(ps),
+      .server = server_options(setup)};
+  return profiler::MeasuredServer{.cost = measure::measure_server(worker, weights_bytes),
+                                  .push_compression = ps.push_compression,
+                                  .pull_compression = ps.pull_compression,
+                                  .topk_ratio = ps.topk_ratio};
+}
+
 // What rank 0 measures without the others: the layers, the links between stages, the update.
 LayerProfile measure_alone(const Setup& setup, const std::string& version) {
   LayerProfile profile{.fingerprint = measure::fingerprint_of(workload_of(setup), version),
@@ -192,8 +211,11 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version) {
   profile.update = measure::measure_update(workload_of(setup), weights);
   const bool shares_update = cpu_places(setup.devices) > 1 || at_once > 1;
   if (shares_update) profile.update_together = measure::measure_update(workload_of(setup), weights, at_once);
-  profile.server = measure_server(setup, trained_bytes_of_stage(profile.layers, 1));
-  if (setup.train_set) profile.load = measure_loading(setup), profile.load_of = hash_of_loading(setup.config);
+  profile.server = server_of(setup, trained_bytes_of_stage(profile.layers, 1));
+  if (setup.train_set) {
+    profile.load = measure::measure_loading(*setup.train_set, train_loader_options(setup));
+    profile.load_of = hash_of_loading(setup.config);
+  }
   return profile;
 }
 

@@ -15,6 +15,11 @@ WORKERS = 2
 ONE_THREAD = ("--set", "device.threads=1", "--set", "pipeline.stages=1", "--set", "profile.steps=2")
 
 
+def seconds(link, size):
+    """Without bytes_per_s the time does not depend on the size; noise can make small weights look so."""
+    return link["latency_s"] + (size / link["bytes_per_s"] if link.get("bytes_per_s") else 0)
+
+
 class ServerPredictionTest(ServerRuns):
     def setUp(self):
         super().setUp()
@@ -37,8 +42,8 @@ class ServerPredictionTest(ServerRuns):
         server = profile["server"]
         weights = sum(layer["gradient_bytes"] for layer in profile["layers"])
         for way in ("push", "pull"):
-            self.assertGreater(server[way]["latency_s"], 0)
-            self.assertGreater(server[way]["bytes_per_s"], 0)
+            self.assertGreaterEqual(server[way]["latency_s"], 0)
+            self.assertGreater(seconds(server[way], weights), 0)
         self.assertGreater(server["update"]["a_s"] + weights * server["update"]["b_s"], 0)
         self.assertEqual((server["push_compression"], server["pull_compression"]), ("none", "none"))
 
@@ -49,16 +54,15 @@ class ServerPredictionTest(ServerRuns):
         self.assertAlmostEqual(parts, one["step_s"], delta=1e-9)
         self.assertAlmostEqual(one["samples_per_s"] * one["step_s"], BATCH, delta=1e-6)
         self.assertEqual(one["server"]["network_bytes"], 2 * weights)
-        pull = server["pull"]["latency_s"] + weights / server["pull"]["bytes_per_s"]
-        self.assertAlmostEqual(one["server"]["pull_s"], pull, delta=1e-9)
+        self.assertAlmostEqual(one["server"]["pull_s"], seconds(server["pull"], weights), delta=1e-9)
         self.assertAlmostEqual(one["server"]["update_s"], server["update"]["a_s"] + weights * server["update"]["b_s"], delta=1e-9)
         self.assertGreaterEqual(one["server"]["push_exposed_s"], server["push"]["latency_s"])
-        self.assertLessEqual(one["server"]["push_exposed_s"],
-                             server["push"]["latency_s"] + weights / server["push"]["bytes_per_s"] + 1e-9)
+        self.assertLessEqual(one["server"]["push_exposed_s"], seconds(server["push"], weights) + 1e-9)
 
         # Of many workers the server is what holds them up.
         many = self.simulate(config, "--set", "ps.workers=4096", "--set", "ps.keys=keys")
-        busy = weights / server["push"]["bytes_per_s"] + one["server"]["update_s"] + weights / server["pull"]["bytes_per_s"]
+        on_the_way = [seconds(server[way], weights) - server[way]["latency_s"] for way in ("push", "pull")]
+        busy = sum(on_the_way) + one["server"]["update_s"]
         self.assertAlmostEqual(many["step_s"], 4096 * busy, delta=1e-6 * many["step_s"])
         text = cli.must_run("simulate", config, "--profile", self.profile, *ONE_THREAD).stdout
         self.assertIn("parameter server, of a worker's step: push that nothing hides", text)

@@ -13,8 +13,9 @@
 #include "models/family.h"
 #include "nn/weight_queue.h"
 #include "profiler/measure/measure_layers.h"
+#include "profiler/measure/measure_loading.h"
 #include "profiler/measure/measure_slowdowns.h"
-#include "train/measure_loading.h"
+#include "train/setup.h"
 
 namespace sluice::train {
 namespace {
@@ -170,7 +171,7 @@ TEST(PlantedMeasure, LoadingIsOfOneSample) {
   const auto dataset = std::make_shared<SleepyDataset>();
   setup.train_set = dataset;
   const Nanoseconds begin = now_ns();
-  const LoadCost cost = measure_loading(setup);
+  const LoadCost cost = measure::measure_loading(*setup.train_set, train_loader_options(setup));
   const double seconds = to_s(now_ns() - begin);
   EXPECT_GE(cost.sample_s, seconds_of(SleepyDataset::kRead)) << "waiting is part of it";
   EXPECT_LT(cost.cpu_s, cost.sample_s);

@@ -1,5 +1,5 @@
-// time_sizes: times of an action at several sizes, for lines through them. Only what measures includes this:
-// src/profiler/measure, and train/measure_server.cpp. Not here: the actions; the lines (profiler/affine_fit.h).
+// time_sizes: times of an action at several sizes, for lines through them. Internal to src/profiler/measure. Not here:
+// the actions; the lines (profiler/affine_fit.h).
 // Threads: run_as_worker() works in one of its own and waits.
 #pragma once
 

@@ -2,6 +2,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 
 #include <gmock/gmock.h>
@@ -133,6 +134,7 @@ TEST(ShardServerTest, LostMessagesAreSentAgain) {
                  std::nullopt, nullptr, {at(lead_to_first), at(lead_to_second)});
   lead.start();
   LossyWire to_lead(lead.port(), kLoss), to_first(first.address().port, kLoss), to_second(second.address().port, kLoss);
+  std::array<std::string, 2> why;
   std::vector<std::thread> threads;
   for (int w = 0; w < 2; ++w) {
     threads.emplace_back([&, w] {
@@ -141,13 +143,19 @@ TEST(ShardServerTest, LostMessagesAreSentAgain) {
       options.silence = 10'000'000'000;
       try {
         work(options);
-      } catch (const Error&) {  // the last words of the server were lost
+      } catch (const Error& error) {  // the last words of the server were lost
+        why[static_cast<std::size_t>(w)] = error.what();
       }
     });
   }
   lead.join();
   for (std::thread& thread : threads) thread.join();
   EXPECT_FALSE(lead.failure);
+  for (const WorkerNews& news : lead.news) {
+    const bool is_usual = news.what == WorkerNews::What::kJoined || news.what == WorkerNews::What::kLeft;
+    EXPECT_TRUE(is_usual) << static_cast<int>(news.worker) << ": " << news.why;
+  }
+  EXPECT_EQ(lead.news.size(), 2u) << "both join, and then go on: " << why[0] << "; " << why[1];
   EXPECT_GT(to_first.lost() + to_second.lost() + lead_to_first.lost() + lead_to_second.lost(), 10);
   first.halt();
   second.halt();

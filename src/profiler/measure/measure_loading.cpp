@@ -1,20 +1,18 @@
-#include "train/measure_loading.h"
+#include "profiler/measure/measure_loading.h"
 
 #include <vector>
 
 #include "core/clock.h"
 #include "core/median.h"
 #include "core/thread_time.h"
-#include "data/loader.h"
 
-namespace sluice::train {
+namespace sluice::measure {
 
-LoadCost measure_loading(const Setup& setup) {
+LoadCost measure_loading(const data::Dataset& set, data::LoaderOptions options) {
   constexpr int kMostBatches = 20;
   constexpr double kSeconds = 1;
-  data::LoaderOptions options = train_loader_options(setup);
   options.workers = 0;
-  data::Loader loader(*setup.train_set, options);
+  data::Loader loader(set, options);
   (void)loader.next();
   std::vector<double> of_clock, of_cpu;
   const Nanoseconds start = now_ns();
@@ -28,4 +26,4 @@ LoadCost measure_loading(const Setup& setup) {
   return {.sample_s = median(of_clock), .cpu_s = median(of_cpu)};
 }
 
-}  // namespace sluice::train
+}  // namespace sluice::measure

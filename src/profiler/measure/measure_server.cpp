@@ -1,4 +1,4 @@
-#include "train/measure_server.h"
+#include "profiler/measure/measure_server.h"
 
 #include <algorithm>
 #include <atomic>
@@ -14,26 +14,27 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/median.h"
+#include "data/ledger.h"
 #include "device/cpu_threads.h"
 #include "pipeline/failure.h"
 #include "profiler/affine_fit.h"
 #include "profiler/measure/time_sizes.h"
 #include "ps/net/network_link.h"
 #include "ps/net/network_server.h"
+#include "ps/policy/sync_policy.h"
 #include "ps/worker_sync.h"
-#include "train/server_run.h"
 
-namespace sluice::train {
+namespace sluice::measure {
 namespace {
 
-constexpr int kWarmUp = 3, kRepeats = 15;
+constexpr int kWarmUpSteps = 3, kTimedSteps = 15;
 constexpr ps::WorkerId kWorker{0};
 constexpr Nanoseconds kServerPatience = 30'000'000'000;  // where the other end has failed
 
 // A stage of one parameter of so many bytes on the worker's device.
-comm::SyncedStage one_parameter(const Setup& setup, std::uint64_t bytes) {
-  const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(setup.model.dtype));
-  const auto options = at::TensorOptions(setup.model.dtype).device(device::torch_device(setup.devices.front()));
+comm::SyncedStage one_parameter(const ServedWorker& worker, std::uint64_t bytes) {
+  const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(worker.dtype));
+  const auto options = at::TensorOptions(worker.dtype).device(device::torch_device(worker.device));
   return {.stage = StageId{0},
           .extents = {{.param = ParamId{0},
                        .begin = 0,
@@ -44,20 +45,20 @@ comm::SyncedStage one_parameter(const Setup& setup, std::uint64_t bytes) {
                        .strides = {1}}},
           .values = {at::zeros({elements}, options)},
           .gradients = {at::rand({elements}, options)},
-          .devices = {setup.devices.front()}};
+          .devices = {worker.device}};
 }
 
 // As a run has it, but that each push makes an update.
-ps::ServerOptions options_of_server(const Setup& setup, const ps::SyncPolicy& policy) {
-  ps::ServerOptions options = server_options(setup);
+ps::ServerOptions options_of_server(const ServedWorker& worker, const ps::SyncPolicy& policy) {
+  ps::ServerOptions options = worker.server;
   options.policy = policy;
   options.lr = [](const ps::ServerProgress&) { return 1e-3; };
   options.threads = device::available_cores();
   return options;
 }
 
-ps::Layout measured_layout(const Setup& setup, const comm::SyncedStage& stage) {
-  return ps::layout_of({stage}, {.shards = setup.config.ps.shards});
+ps::Layout measured_layout(const ServedWorker& worker, const comm::SyncedStage& stage) {
+  return ps::layout_of({stage}, {.shards = worker.shards});
 }
 
 // What a step does between a pull and a push: its activations push all else out of the caches, and the server sleeps.
@@ -80,12 +81,12 @@ struct Cycle {
 // A server in a thread of its own that notes when its last update began and ended.
 class TimedServer {
  public:
-  TimedServer(const Setup& setup, const comm::SyncedStage& stage)
-      : server_(measured_layout(setup, stage), ps::values_of({stage}), ps::statistics_of({stage}), timed(setup)),
+  TimedServer(const ServedWorker& worker, const comm::SyncedStage& stage)
+      : server_(measured_layout(worker, stage), ps::values_of({stage}), ps::statistics_of({stage}), timed(worker)),
         ledger_({.samples = 1}),
         network_(server_, ledger_,
-                 {.compression = compression_options(setup.config.ps),
-                  .last_version = kWarmUp + kRepeats + 1,
+                 {.compression = worker.compression,
+                  .last_version = kWarmUpSteps + kTimedSteps + 1,
                   .patience = kServerPatience,
                   .wants_state =
                       [this](const ps::ServerProgress&, const ps::ServerProgress&) {
@@ -107,8 +108,8 @@ class TimedServer {
  private:
   static constexpr Nanoseconds kTurn = 50'000'000;
 
-  ps::ServerOptions timed(const Setup& setup) {
-    ps::ServerOptions options = options_of_server(setup, ps::preset_policy("asp", /*workers=*/1));
+  ps::ServerOptions timed(const ServedWorker& worker) {
+    ps::ServerOptions options = options_of_server(worker, ps::preset_policy("asp", /*workers=*/1));
     options.lr = [this, rate = options.lr](const ps::ServerProgress& progress) {
       begin_ = now_ns();  // all of the push is here
       return rate(progress);
@@ -136,14 +137,14 @@ class TimedServer {
 // As train/worker.cpp has it, without what it computes.
 class IdleWorker {
  public:
-  IdleWorker(const Setup& setup, const comm::SyncedStage& stage, int port)
+  IdleWorker(const ServedWorker& worker, const comm::SyncedStage& stage, int port)
       : link_(std::make_shared<ps::NetworkLink>(ps::LinkOptions{.host = "127.0.0.1",
                                                                 .port = port,
                                                                 .worker = kWorker,
-                                                                .compression = compression_options(setup.config.ps),
+                                                                .compression = worker.compression,
                                                                 .patience = kServerPatience,
                                                                 .silence = kServerPatience})),
-        sync_({stage}, static_cast<std::size_t>(setup.config.replicas.bucket_mb * 1024 * 1024), link_) {}
+        sync_({stage}, worker.bucket_bytes, link_) {}
 
   void pull(std::int64_t step) {
     check(link_->next_lease().has_value(), "the measured server is not over");
@@ -161,21 +162,21 @@ class IdleWorker {
   ps::WorkerSync sync_;
 };
 
-Cycle time_cycles(const Setup& setup, std::uint64_t bytes) {
-  const comm::SyncedStage stage = one_parameter(setup, bytes);
-  TimedServer server(setup, stage);
+Cycle time_cycles(const ServedWorker& measured, std::uint64_t bytes) {
+  const comm::SyncedStage stage = one_parameter(measured, bytes);
+  TimedServer server(measured, stage);
   std::vector<double> pushes, updates, pulls;
   Activations activations;
   {
-    IdleWorker worker(setup, stage, server.port());
+    IdleWorker worker(measured, stage, server.port());
     worker.pull(0);
-    for (int step = 1; step <= kWarmUp + kRepeats; ++step) {
+    for (int step = 1; step <= kWarmUpSteps + kTimedSteps; ++step) {
       activations.leave_caches();
       const Nanoseconds pushed = now_ns();
       worker.push();
       worker.pull(step);
       const Nanoseconds pulled = now_ns();
-      if (step <= kWarmUp) continue;
+      if (step <= kWarmUpSteps) continue;
       pushes.push_back(to_s(server.begin_of_update() - pushed));
       updates.push_back(to_s(server.end_of_update() - server.begin_of_update()));
       pulls.push_back(to_s(pulled - server.end_of_update()));
@@ -187,14 +188,14 @@ Cycle time_cycles(const Setup& setup, std::uint64_t bytes) {
 }
 
 // An update of pushes of so many workers, which nobody sends.
-double time_update(const Setup& setup, const comm::SyncedStage& stage, int workers) {
-  const ps::Layout layout = measured_layout(setup, stage);
+double time_server_update(const ServedWorker& measured, const comm::SyncedStage& stage, int workers) {
+  const ps::Layout layout = measured_layout(measured, stage);
   ps::Server server(layout, ps::values_of({stage}), ps::statistics_of({stage}),
-                    options_of_server(setup, ps::preset_policy("bsp", workers)));
+                    options_of_server(measured, ps::preset_policy("bsp", workers)));
   std::vector<int> lives;
   for (int w = 0; w < workers; ++w) lives.push_back(server.join(ps::WorkerId{w}, /*now=*/0));
   std::vector<double> seconds;
-  for (int update = 1; update <= kWarmUp + kRepeats; ++update) {
+  for (int update = 1; update <= kWarmUpSteps + kTimedSteps; ++update) {
     for (int w = 0; w < workers; ++w) {
       const std::int64_t version = server.begin(ps::WorkerId{w});
       const ps::PushRecord record{.worker = ps::WorkerId{w},
@@ -209,18 +210,18 @@ double time_update(const Setup& setup, const comm::SyncedStage& stage, int worke
     }
     const Nanoseconds begin = now_ns();
     (void)server.advance(/*now=*/0);
-    if (update > kWarmUp) seconds.push_back(to_s(now_ns() - begin));
+    if (update > kWarmUpSteps) seconds.push_back(to_s(now_ns() - begin));
   }
   return median(seconds);
 }
 
-ServerCost measure_sizes(const Setup& setup, std::uint64_t largest_bytes) {
+ServerCost measure_sizes(const ServedWorker& worker, std::uint64_t largest_bytes) {
   constexpr std::uint64_t kLargest = std::uint64_t{256} << 20;
   std::vector<TimeAtSize> push, pull, update, merge;
-  for (const std::uint64_t bytes : measure::sizes_up_to(std::min(largest_bytes, kLargest))) {
-    const Cycle cycle = time_cycles(setup, bytes);
-    const comm::SyncedStage stage = one_parameter(setup, bytes);
-    const double one = time_update(setup, stage, 1), two = time_update(setup, stage, 2);
+  for (const std::uint64_t bytes : sizes_up_to(std::min(largest_bytes, kLargest))) {
+    const Cycle cycle = time_cycles(worker, bytes);
+    const comm::SyncedStage stage = one_parameter(worker, bytes);
+    const double one = time_server_update(worker, stage, 1), two = time_server_update(worker, stage, 2);
     const auto size = static_cast<double>(stage.values.front().nbytes());
     push.push_back({size, cycle.push});
     pull.push_back({size, cycle.pull});
@@ -235,16 +236,12 @@ ServerCost measure_sizes(const Setup& setup, std::uint64_t largest_bytes) {
 
 }  // namespace
 
-std::optional<profiler::MeasuredServer> measure_server(const Setup& setup, std::uint64_t largest_bytes) {
-  const config::Config& config = setup.config;
-  if (config.replicas.sync != "ps" || workers_update(config)) return std::nullopt;
-  profiler::MeasuredServer measured{.push_compression = config.ps.push_compression,
-                                    .pull_compression = config.ps.pull_compression,
-                                    .topk_ratio = config.ps.topk_ratio};
+ServerCost measure_server(const ServedWorker& worker, std::uint64_t largest_bytes) {
+  ServerCost cost;
   const std::exception_ptr failure =
-      measure::run_as_worker(setup.cpu_threads, [&] { measured.cost = measure_sizes(setup, largest_bytes); });
+      run_as_worker(worker.cpu_threads, [&] { cost = measure_sizes(worker, largest_bytes); });
   if (failure) throw pipeline::describe_failure(failure, "measuring the parameter server");
-  return measured;
+  return cost;
 }
 
-}  // namespace sluice::train
+}  // namespace sluice::measure
