@@ -78,11 +78,9 @@ class PartLink::Connection {
     const auto message = shards_to_worker(frames.front());
     if (!message) return;
     if (const auto* const weights = std::get_if<WeightsPart>(&*message)) {
-      last_ = {.reign = weights->reign, .life = weights->life, .version = weights->version};
       options_.on_weights(*weights, std::move(frames));
     } else if (const auto* const beat = std::get_if<WeightsBeat>(&*message)) {
-      const PartVersion newest{.reign = beat->reign, .life = beat->life, .version = beat->version};
-      if (last_ != newest) options_.on_lost();
+      options_.on_beat({.reign = beat->reign, .life = beat->life, .version = beat->version});
     } else {  // PartWanted
       const std::scoped_lock lock(mutex_);
       if (!thread_.has_sent_all()) return;  // the rest of it is still to come
@@ -97,7 +95,6 @@ class PartLink::Connection {
   // Of the connection's thread alone.
   FrameSocket socket_;
   Nanoseconds next_beat_ = 0;
-  PartVersion last_;  // that has come
 
   SocketThread thread_;
   std::mutex& mutex_;  // the thread's

@@ -33,9 +33,9 @@ struct PartLinkOptions {
   Keys keys;
   std::string session;  // of the worker: also its name at the socket
   Nanoseconds beat = 500'000'000;
-  // Both from the link's thread. Header and shards, as they have come; and that some were sent that have not come.
+  // Both from the link's thread. Header and shards, as they have come; and which were sent last.
   std::function<void(const WeightsPart&, Frames)> on_weights;
-  std::function<void()> on_lost;
+  std::function<void(const PartVersion&)> on_beat;
 };
 
 class PartLink {

@@ -122,15 +122,14 @@ ShardsState ShardLink::state() {
 
 void ShardLink::tell(const WorkerThere& there) {
   workers_[there.worker] = there;
+  if (is_greeting_) return;  // all of them follow: one in between would stand for another one that is lost
   ++told_;
   say(there);
 }
 
 void ShardLink::tell_all_again() {
   told_ = 0;
-  for (const auto& [worker, there] : std::exchange(workers_, {})) {
-    if (!there.peer.empty()) tell(there);
-  }
+  for (const auto& [worker, there] : std::exchange(workers_, {})) tell(there);
 }
 
 PartState ShardLink::part_state(const PushKey& push) const {

@@ -27,14 +27,7 @@ WorkerParts::WorkerParts(WorkerPartsOptions options) : options_(std::move(option
         .session = options_.session,
         .beat = options_.beat,
         .on_weights = [this, i](const WeightsPart& header, Frames frames) { hear(i, header, std::move(frames)); },
-        .on_lost =
-            [this] {
-              {
-                const std::scoped_lock lock(mutex_);
-                is_lost_ = true;
-              }
-              options_.on_change();
-            }}));
+        .on_beat = [this, i](const PartVersion& newest) { look_for_lost(i, newest); }}));
   }
 }
 
@@ -59,6 +52,16 @@ void WorkerParts::hear(std::size_t part, const WeightsPart& header, Frames frame
   options_.on_change();
 }
 
+// Asked again with each beat: who is asked for them may not hear of it.
+void WorkerParts::look_for_lost(std::size_t part, const PartVersion& newest) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!has_begun_ || parts_[part].version == newest) return;
+    is_lost_ = true;
+  }
+  options_.on_change();
+}
+
 // In the order in which they came: each may be a change to the one before.
 void WorkerParts::decode() {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
@@ -76,10 +79,7 @@ void WorkerParts::decode() {
         bad_ = concat(named(i + 1),
                       " has other shards than those of its place in ps.address; give the addresses in the "
                       "same order to all");
-      if (!part.decoder->follows(message)) {
-        is_lost_ = true;
-        continue;
-      }
+      if (!part.decoder->follows(message)) continue;  // one before it was lost
       part.weights = part.decoder->take(message);
       part.version = version;
       if (!part.weights) bad_ = concat(named(i + 1), " has sent weights of another layout");

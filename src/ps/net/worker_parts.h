@@ -59,7 +59,7 @@ class WorkerParts {
   struct Part {
     std::deque<std::pair<WeightsPart, Frames>> arrived;  // and not decoded yet
     std::optional<PullDecoder> decoder;
-    PartVersion version;             // of the weights that have come last
+    PartVersion version;             // of the weights that were decoded last
     std::optional<Tensors> weights;  // nothing: none, or they were taken
   };
 
@@ -75,6 +75,7 @@ class WorkerParts {
   }
   [[nodiscard]] std::string lacking(const PartVersion& weights) const;
   void hear(std::size_t part, const WeightsPart& header, Frames frames);
+  void look_for_lost(std::size_t part, const PartVersion& newest);
   void decode();
 
   WorkerPartsOptions options_;

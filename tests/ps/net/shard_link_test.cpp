@@ -1,0 +1,92 @@
+// The lead server's connection to one other server, which is played here, message by message.
+#include "ps/net/shard_link.h"
+
+#include <gtest/gtest.h>
+
+#include "ps/net/toy.h"
+
+namespace sluice::ps::test {
+namespace {
+
+class PlayedServer : public testing::Test {
+ protected:
+  // Runs the lead until a message of this kind has come; those before are taken down.
+  template <typename Kind>
+  Kind hear() {
+    for (int i = 0; i < 500; ++i) {
+      link_.look();
+      socket_.wait(kBeat / 2 * std::chrono::nanoseconds(1));
+      while (auto received = socket_.next()) {
+        lead_ = received->peer;
+        const auto message = from_lead(received->frames.front());
+        if (!message) continue;
+        if (const auto* there = std::get_if<WorkerThere>(&*message)) told_.push_back(*there);
+        if (const auto* wanted = std::get_if<Kind>(&*message)) return *wanted;
+      }
+    }
+    ADD_FAILURE() << "no such message has come";
+    return {};
+  }
+  void say(const ShardsToLead& message) { socket_.send(lead_, {header_of(message)}); }
+  void answer(const LeadHello& hello) { say(here(hello.greeting)); }
+  static ShardsHere here(std::int64_t greeting) {
+    return {.session = "played", .run = "toy", .version = 0, .greeting = greeting};
+  }
+  // As of a run that it has the shards of already.
+  void meet() {
+    answer(hear<LeadHello>());
+    (void)hear<LeadBeat>();
+    link_.go_on(/*version=*/0);
+  }
+  [[nodiscard]] std::vector<std::int64_t> versions_told() const {
+    std::vector<std::int64_t> versions;
+    for (const WorkerThere& there : told_) versions.push_back(there.version);
+    return versions;
+  }
+
+  FrameSocket socket_{FrameSocket::Role::kListening, {}, kFromServers};
+  ShardLink link_{{.host = "127.0.0.1",
+                   .port = socket_.listen("127.0.0.1", 0),
+                   .where = "test",
+                   .assignment = {toy_layout(2), shards_of_server(toy_layout(2), 1, 2)},
+                   .run = "toy",
+                   .beat = kBeat}};
+  std::string lead_;
+  std::vector<WorkerThere> told_;
+};
+
+// By how many there are the other server sees that one is lost. One that comes while the lead greets it anew, and then
+// again with all the others, would stand for it: its worker would wait for its weights in vain.
+TEST_F(PlayedServer, IsToldOfEachWorkerOnceAfterAGreeting) {
+  meet();
+  link_.tell({.worker = WorkerId{0}, .life = 1, .peer = "a", .version = 1});
+  link_.tell({.worker = WorkerId{1}, .life = 1, .peer = "b", .version = 2});
+  EXPECT_EQ(hear<LeadBeat>().told, 2);
+  say(ShardBeat{.session = "played", .has_heard = false});  // one of them was lost
+  LeadHello hello = hear<LeadHello>();
+  told_.clear();
+  link_.tell({.worker = WorkerId{1}, .life = 1, .peer = "b", .version = 3});
+  hello = hear<LeadHello>();
+  EXPECT_TRUE(told_.empty()) << "while it is greeted";
+  answer(hello);
+  EXPECT_EQ(hear<LeadBeat>().told, 2);
+  EXPECT_EQ(versions_told(), (std::vector<std::int64_t>{1, 3}));
+}
+
+// It may have a connection of it still.
+TEST_F(PlayedServer, IsToldAgainOfAWorkerThatHasGone) {
+  meet();
+  link_.tell({.worker = WorkerId{0}, .life = 1, .peer = "a", .version = 1});
+  link_.tell({.worker = WorkerId{0}, .life = 1});
+  EXPECT_EQ(hear<LeadBeat>().told, 2);
+  say(ShardBeat{.session = "played", .has_heard = false});
+  const LeadHello hello = hear<LeadHello>();
+  told_.clear();
+  answer(hello);
+  EXPECT_EQ(hear<LeadBeat>().told, 1);
+  ASSERT_EQ(told_.size(), 1U);
+  EXPECT_EQ(told_.front().peer, "");
+}
+
+}  // namespace
+}  // namespace sluice::ps::test

@@ -1,0 +1,80 @@
+// What a worker does about parts of weights that are lost. The server that sends them is played here.
+#include "ps/net/worker_parts.h"
+
+#include <gtest/gtest.h>
+
+#include "ps/net/toy.h"
+
+namespace sluice::ps::test {
+namespace {
+
+const Compression kChanges{.kind = Compression::Kind::kBf16};
+
+class LostParts : public testing::Test {
+ protected:
+  void SetUp() override {
+    parts_.begin(layout_);
+    for (int i = 0; i < 500 && worker_.empty(); ++i) {
+      socket_.wait(std::chrono::milliseconds(10));
+      if (const auto received = socket_.next()) worker_ = received->peer;
+    }
+    ASSERT_FALSE(worker_.empty());
+  }
+  static PartVersion version(std::int64_t number) { return {.reign = 7, .life = 1, .version = number}; }
+  // As the server would after the update of that number; or does not, but believes so.
+  void send(std::int64_t number, bool arrives = true) {
+    const Tensors weights{.shards = {at::full({layout_.shards[1].elements}, static_cast<double>(number), at::kDouble)},
+                          .statistics = at::empty({0}, at::kDouble)};
+    const PackedWeights packed = pull_.compress(weights);
+    const WeightsPart part{.life = 1,
+                           .version = number,
+                           .sequence = packed.sequence,
+                           .is_whole = packed.is_whole,
+                           .first_shard = 1,
+                           .reign = 7};
+    if (arrives) socket_.send(worker_, with_packed(header_of(ShardsToWorker{part}), packed.packed));
+  }
+  void beat(std::int64_t number) { socket_.send(worker_, {header_of(ShardsToWorker{WeightsBeat{1, number, 7}})}); }
+  template <typename Condition>
+  [[nodiscard]] static bool comes(const Condition& condition) {
+    for (int i = 0; i < 500; ++i) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+  Layout layout_ = toy_layout(2);
+  FrameSocket socket_{FrameSocket::Role::kListening, {}, kFromServers};
+  WorkerParts parts_{{.servers = {{"127.0.0.1", socket_.listen("127.0.0.1", 0)}},
+                      .session = "worker",
+                      .beat = kBeat,
+                      .pull = kChanges,
+                      .on_change = [] {}}};
+  std::string worker_;
+  PullCompressor pull_{kChanges, layout_};
+};
+
+TEST_F(LostParts, AreAskedForWithEachBeatUntilTheyAreHere) {
+  send(1);
+  ASSERT_TRUE(comes([&] { return parts_.has(version(1)); }));
+  beat(1);
+  send(2, /*arrives=*/false);
+  send(3);  // what has changed since the second: nothing can be made of it
+  for (int asked = 0; asked < 3; ++asked) {
+    beat(3);
+    EXPECT_TRUE(comes([&] { return parts_.take_lost(); })) << "whoever was asked before may not have heard of it";
+  }
+  EXPECT_FALSE(parts_.has(version(3)));
+  pull_.restart();
+  send(3);
+  EXPECT_TRUE(comes([&] { return parts_.has(version(3)); }));
+  (void)parts_.take_lost();
+  beat(3);
+  send(4);
+  EXPECT_TRUE(comes([&] { return parts_.has(version(4)); }));
+  EXPECT_FALSE(parts_.take_lost()) << "all of them are here";
+}
+
+}  // namespace
+}  // namespace sluice::ps::test
