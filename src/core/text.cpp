@@ -149,7 +149,10 @@ std::string human_count(std::uint64_t count) {
   return concat(fixed(value, unit == 0 ? 0 : 1), kUnits[unit]);
 }
 
-std::string percent(double share) { return concat(fixed(100 * share, share < 0.0995 ? 1 : 0), " %"); }
+std::string percent(double share) {
+  const bool is_none = std::abs(share) < 0.0005;  // without a sign
+  return concat(fixed(is_none ? 0 : 100 * share, share < 0.0995 ? 1 : 0), " %");
+}
 
 std::string human_duration(double seconds) {
   constexpr double kNoDuration = 1e15;  // nor is what is no number

@@ -116,7 +116,7 @@ MeasuredSteps PlanRuns::measure(const config::Config& config, const tune::Candid
   Measuring how = kHow;
   how.limit_s = limit_s;
   const double begin = budget_.used();
-  MeasuredSteps measured = measure_steps(with_plan(config, candidate.plan, threads), how);
+  MeasuredSteps measured = run_(with_plan(config, candidate.plan, threads), how);
   if (measured.failure.empty()) start_s_ = std::max(0.0, budget_.used() - begin - kRunSteps * measured.step_s);
   return measured;
 }

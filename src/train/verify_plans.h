@@ -3,6 +3,7 @@
 // (tune/choose_run.h), what is chosen (tuning.h). Threads: one. Errors: those of measure_steps().
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -32,9 +33,11 @@ struct VerifiedPlan {
 
 class PlanRuns {
  public:
-  // config: but for its plan. Both others outlive this.
-  PlanRuns(config::Config config, const Profiles& profiles, const tune::Budget& budget)
-      : config_(std::move(config)), profiles_(profiles), budget_(budget) {}
+  using Run = std::function<MeasuredSteps(const config::Config& config, const Measuring& how)>;
+
+  // config: but for its plan. Profiles and budget outlive this.
+  PlanRuns(config::Config config, const Profiles& profiles, const tune::Budget& budget, Run run = measure_steps)
+      : config_(std::move(config)), profiles_(profiles), budget_(budget), run_(std::move(run)) {}
 
   // So many of the best, or as many as the budget is enough for.
   void run_best(const std::vector<tune::Candidate>& best, int most);
@@ -60,6 +63,7 @@ class PlanRuns {
   config::Config config_;
   const Profiles& profiles_;
   const tune::Budget& budget_;
+  Run run_;
   std::vector<VerifiedPlan> done_;
   std::string left_out_;
   double start_s_ = kStart_s;

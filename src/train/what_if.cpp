@@ -21,13 +21,38 @@ namespace {
 
 using profiler::LayerProfile;
 
-// Between any two devices: what was measured of the first border.
-std::vector<LinkCost> borders_of(const LayerProfile& profile, const Plan& plan) {
+// Where a run has the first replica: as device.list says, or one device after the other.
+std::string device_at(const config::Config& config, const LayerProfile& profile, int place) {
+  const std::vector<std::string>& names = config.device.list.names;
+  if (place < std::ssize(names)) return names[static_cast<std::size_t>(place)];
+  return concat(is_of_cpu(profile) ? "cpu:" : "cuda:", place);
+}
+
+// As measured between these two; else between the first two of their kinds; else between the first.
+// Requires: something was measured.
+const LinkCost& link_between(const LayerProfile& profile, const std::string& one, const std::string& other) {
+  const auto measured_as = [&](const auto& word) -> const LinkCost* {
+    for (const profiler::StageLink& link : profile.stage_links) {
+      const auto from = word(link.from_device), to = word(link.to_device);
+      if ((from == word(one) && to == word(other)) || (from == word(other) && to == word(one))) return &link.cost;
+    }
+    return nullptr;
+  };
+  if (const LinkCost* const same = measured_as([](const std::string& name) { return name; })) return *same;
+  if (const LinkCost* const kind = measured_as([](const std::string& name) { return name.substr(0, name.find(':')); }))
+    return *kind;
+  return profile.stage_links.front().cost;
+}
+
+std::vector<LinkCost> borders_of(const config::Config& config, const LayerProfile& profile, const Plan& plan) {
   std::vector<LinkCost> borders(plan.stages());
   if (profile.stage_links.empty()) return borders;
   const std::vector<int> owners = pipeline::stage_owners(plan);
-  for (int s = 0; s + 1 < plan.stages(); ++s)
-    if (owners[s] != owners[s + 1]) borders[s] = profile.stage_links.front().cost;
+  for (int s = 0; s + 1 < plan.stages(); ++s) {
+    if (owners[s] == owners[s + 1]) continue;
+    borders[s] =
+        link_between(profile, device_at(config, profile, owners[s]), device_at(config, profile, owners[s + 1]));
+  }
   return borders;
 }
 
@@ -125,7 +150,7 @@ tune::PlanRequest request_by_profile(const config::Config& config, const LayerPr
 tune::StepOverheads overheads_by_profile(const config::Config& config, const LayerProfile& profile, const Plan& plan,
                                          int processes) {
   tune::StepOverheads costs = step_overheads(config, profile, plan.replicas, processes, is_of_cpu(profile));
-  costs.borders = borders_of(profile, plan);
+  costs.borders = borders_of(config, profile, plan);
   costs.loading = loading_of(config, profile, plan, processes);
   costs.server = server_use(config, profile);
   if (costs.server) costs.update.reset();

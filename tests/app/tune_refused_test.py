@@ -47,9 +47,12 @@ class TuneRefusedTest(tuning_case.TuningCase):
         self.assert_refused(2, "measured with train.optimizer momentum", "adam", command=("simulate",),
                             words=("--profile", profile, "--set", "train.optimizer=adam"))
         self.assert_refused(2, "CUDA", words=("--out", self.out, "--profile", profile, "--set", "device.list=['cuda:63','cuda:63']"))
-        for option in ("--bandwidth", "--inside-bandwidth", "--latency"):
-            self.assert_refused(2, f"{option}: 'nan' is no finite number", command=("simulate",),
-                                words=("--profile", profile, "--nodes", 4, option, "nan"))
+        for option, what in (("--bandwidth", "bandwidth"), ("--inside-bandwidth", "bandwidth"), ("--latency", "time")):
+            for value in ("nan", "-1", "10Gbit", "1 parsec"):
+                self.assert_refused(2, f"{option}: '{value}' is no {what}; give a number", command=("simulate",),
+                                    words=("--profile", profile, "--nodes", 4, f"{option}={value}"))
+        self.assert_refused(2, "--bandwidth: '0Gbit/s' is no bandwidth", command=("simulate",),
+                            words=("--profile", profile, "--nodes", 4, "--bandwidth", "0Gbit/s"))
         self.assert_refused(2, "--budget: 'nan' is not in range 1 to", words=("--out", self.out, "--budget", "nan"))
         for words in (("--bandwidth", 1), ("--noise", 1), ("--workers", 4)):
             self.assert_refused(2, f"{words[0]} requires", command=("simulate",), words=("--profile", profile, *words))

@@ -337,6 +337,8 @@ class TuneTest(tuning_case.TuningCase):
             self.assertAlmostEqual(row["stragglers_s"] / alone[0]["step_s"], 0.1 * deviations, delta=0.02 * deviations + 1e-9)
         slow = self.cluster(profile, "--nodes", 4, "--devices", 2, "--bandwidth", 0.001, "--latency", 50)["scaling"]
         self.assertGreater(slow[-1]["exposed_communication_s"], slow[0]["exposed_communication_s"])
+        with_units = self.cluster(profile, "--nodes", 4, "--devices", 2, "--bandwidth", "8 Mbit/s", "--latency", "50us")
+        self.assertEqual(with_units["scaling"], slow)
         strong = self.cluster(profile, "--nodes", 4, "--devices", 2, "--scaling", "strong")["scaling"]
         self.assertEqual({row["samples"] for row in strong}, {BATCH})
 

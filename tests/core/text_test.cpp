@@ -42,6 +42,8 @@ TEST(Counted, KnowsOneAndMany) {
 TEST(Text, SharesHaveTwoDigitsOrMore) {
   EXPECT_EQ(percent(0.004), "0.4 %");
   EXPECT_EQ(percent(0.0994), "9.9 %");
+  EXPECT_EQ(percent(-0.0004), "0.0 %");
+  EXPECT_EQ(percent(-0.001), "-0.1 %");
   EXPECT_EQ(percent(0.0996), "10 %");
   EXPECT_EQ(percent(1.234), "123 %");
 }

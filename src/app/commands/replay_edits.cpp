@@ -1,40 +1,18 @@
 #include "app/commands/replay_edits.h"
 
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <span>
 #include <string_view>
 #include <utility>
 
+#include "app/quantities.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
 
 namespace sluice::app {
 namespace {
-
-using Units = std::span<const std::pair<std::string_view, double>>;
-
-constexpr std::array<std::pair<std::string_view, double>, 4> kTimeUnits{
-    {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}};
-constexpr std::array<std::pair<std::string_view, double>, 6> kRateUnits{
-    {{"kbit/s", 1e3 / 8}, {"Mbit/s", 1e6 / 8}, {"Gbit/s", 1e9 / 8}, {"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}}};
-
-// A number and a unit, maybe with a space between; without units a number alone.
-std::optional<double> parse_quantity(std::string_view text, Units units) {
-  double number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{} || !std::isfinite(number)) return std::nullopt;
-  std::string_view unit(rest, end);
-  if (units.empty()) return unit.empty() ? std::optional(number) : std::nullopt;
-  if (unit.starts_with(' ')) unit.remove_prefix(1);
-  for (const auto& [name, size] : units)
-    if (unit == name) return number * size;
-  return std::nullopt;
-}
 
 [[noreturn]] void reject_edit(const std::string& edit, const std::string& why) {
   throw ConfigError(concat(edit, ": ", why));
@@ -97,7 +75,7 @@ std::pair<std::string_view, std::string_view> halves(const std::string& edit, st
 tune::WorkEdit parse_scale(const std::string& text) {
   const std::string edit = concat("--scale ", text);
   const auto [what, change] = halves(edit, text);
-  const auto factor = parse_quantity(change, {});
+  const auto factor = parse_quantity(change, {}, /*plain=*/1);
   if (!factor || *factor < 0 || *factor > 1e6)
     reject_edit(edit, concat("'", change, "' is no factor; give a number from 0 to 1000000: 0.8 takes a fifth off"));
   return {.text = edit, .of = parse_selector(edit, what), .factor = *factor};

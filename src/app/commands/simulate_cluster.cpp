@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/quantities.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -18,10 +19,22 @@ namespace {
 
 using nlohmann::ordered_json;
 
-LinkCost link_of(double latency_us, double bandwidth_gb) {
-  LinkCost link{.latency_s = latency_us * 1e-6};
-  if (bandwidth_gb > 0) link.bytes_per_s = bandwidth_gb * 1e9;
-  return link;
+constexpr double kGigabyte = 1e9, kMicrosecond = 1e-6;  // of numbers without a unit
+
+double parse_bandwidth(const std::string& option, const std::string& text) {
+  const auto rate = parse_quantity(text, kRateUnits, kGigabyte);
+  if (rate && *rate > 0) return *rate;
+  throw CLI::ValidationError(
+      option,
+      concat("'", text,
+             "' is no bandwidth; give a number above 0 of GB/s, or with kbit/s, Mbit/s, Gbit/s, KB/s, MB/s or GB/s"));
+}
+
+double parse_latency(const std::string& option, const std::string& text) {
+  const auto seconds = parse_quantity(text, kTimeUnits, kMicrosecond);
+  if (seconds && *seconds >= 0) return *seconds;
+  throw CLI::ValidationError(
+      option, concat("'", text, "' is no time; give a number from 0 on of microseconds, or with ns, us, ms or s"));
 }
 
 ordered_json json_of_epochs(const std::vector<tune::ElasticRow>& rows) {
@@ -115,14 +128,29 @@ void SimulateClusterArguments::add_to(CLI::App& command) {
     return command.add_option(name, value, help)->type_name(unit)->group(kGroup)->needs(size);
   };
   add("--devices", devices, "Devices of a node", "K")->check(CLI::Range(1, 1024))->capture_default_str();
-  add("--bandwidth", bandwidth_gb, "Of a node's link to the others, in each direction; default: endless", "GB/s")
-      ->check(positive);
-  add("--latency", latency_us, "Of a message between nodes", "us")->check(not_negative)->capture_default_str();
-  add("--inside-bandwidth", inside_bandwidth_gb, "Between two devices of a node; default: endless", "GB/s")
-      ->check(positive);
-  add("--inside-latency", inside_latency_us, "Of a message between two devices of a node", "us")
-      ->check(not_negative)
-      ->capture_default_str();
+  const auto add_text = [&](const std::string& name, const auto& take, const char* help, const char* unit) {
+    command
+        .add_option_function<std::string>(
+            name, [name, take](const std::string& text) { take(name, text); }, help)
+        ->type_name(unit)
+        ->group(kGroup)
+        ->needs(size);
+  };
+  const auto add_link = [&](const std::string& prefix, LinkCost& link, const char* bandwidth, const char* latency) {
+    const auto take_bandwidth = [&link](const auto& name, const auto& text) {
+      link.bytes_per_s = parse_bandwidth(name, text);
+    };
+    const auto take_latency = [&link](const auto& name, const auto& text) {
+      link.latency_s = parse_latency(name, text);
+    };
+    add_text(prefix + "bandwidth", take_bandwidth, bandwidth, "GB/s");
+    add_text(prefix + "latency", take_latency, latency, "us");
+  };
+  add_link("--", between,
+           "Of a node's link to the others, in each direction, or with a unit: 10Gbit/s; default: endless",
+           "Of a message between nodes, or with a unit: 1ms; default: 0");
+  add_link("--inside-", inside, "Between two devices of a node; default: endless",
+           "Of a message between two devices of a node; default: 0");
   add("--noise", noise, "Standard deviation of a replica's step, as a share of it: all wait for the slowest", "SHARE")
       ->check(within(0, 10))
       ->capture_default_str();
@@ -133,14 +161,11 @@ void SimulateClusterArguments::add_to(CLI::App& command) {
 
 void SimulateClusterArguments::run(const config::Config& config, const profiler::LayerProfile& profile,
                                    const OutputArguments& output) const {
-  const train::SimulatedCluster simulated =
-      train::simulate_cluster(config, profile,
-                              {.cluster = {.devices_per_node = devices,
-                                           .inside = link_of(inside_latency_us, inside_bandwidth_gb),
-                                           .between = link_of(latency_us, bandwidth_gb),
-                                           .noise = noise},
-                               .nodes = nodes,
-                               .scaling = scaling == "weak" ? tune::Scaling::kWeak : tune::Scaling::kStrong});
+  const train::SimulatedCluster simulated = train::simulate_cluster(
+      config, profile,
+      {.cluster = {.devices_per_node = devices, .inside = inside, .between = between, .noise = noise},
+       .nodes = nodes,
+       .scaling = scaling == "weak" ? tune::Scaling::kWeak : tune::Scaling::kStrong});
   ordered_json json = json_of_cluster(simulated);
   if (const std::string left_out = train::left_out_of_cluster(config); !left_out.empty()) json["left_out"] = left_out;
   output.print(json, concat(scaling_text(simulated.scaling), elastic_text(simulated.elastic)));

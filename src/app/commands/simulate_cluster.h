@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "app/options.h"
+#include "core/link_cost.h"
 #include "profiler/layer_profile.h"
 
 namespace sluice::app {
@@ -14,10 +15,8 @@ namespace sluice::app {
 struct SimulateClusterArguments {
   int nodes = 0;            // 0: none are simulated
   int devices = 1;          // of a node
-  double bandwidth_gb = 0;  // GB/s between nodes; 0: endless
-  double latency_us = 0;
-  double inside_bandwidth_gb = 0;  // likewise between the devices of a node
-  double inside_latency_us = 0;
+  LinkCost between;         // nodes
+  LinkCost inside;          // a node, between its devices
   double noise = 0;
   std::string scaling = "weak";
 

@@ -1,0 +1,24 @@
+// quantities: numbers with a unit, as options take them: "10Gbit/s", "50us". Not here: bytes (core/text.h).
+#pragma once
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace sluice::app {
+
+using Units = std::span<const std::pair<std::string_view, double>>;
+
+// In seconds, and in bytes a second.
+inline constexpr std::array<std::pair<std::string_view, double>, 4> kTimeUnits{
+    {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}};
+inline constexpr std::array<std::pair<std::string_view, double>, 6> kRateUnits{
+    {{"kbit/s", 1e3 / 8}, {"Mbit/s", 1e6 / 8}, {"Gbit/s", 1e9 / 8}, {"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}}};
+
+// A number and a unit, maybe with a space between. plain: what a number alone is counted in; nothing: that is none.
+[[nodiscard]] std::optional<double> parse_quantity(std::string_view text, Units units,
+                                                   std::optional<double> plain = {});
+
+}  // namespace sluice::app
