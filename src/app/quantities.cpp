@@ -1,5 +1,6 @@
 #include "app/quantities.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -11,11 +12,13 @@ std::optional<double> parse_quantity(std::string_view text, Units units, std::op
   const auto [rest, error] = std::from_chars(text.data(), end, number);
   if (error != std::errc{} || !std::isfinite(number)) return std::nullopt;
   std::string_view unit(rest, end);
-  if (unit.empty()) return plain ? std::optional(number * *plain) : std::nullopt;
-  if (unit.starts_with(' ')) unit.remove_prefix(1);
-  for (const auto& [name, size] : units)
-    if (unit == name) return number * size;
-  return std::nullopt;
+  std::optional<double> size = plain;
+  if (!unit.empty()) {
+    if (unit.starts_with(' ')) unit.remove_prefix(1);
+    const auto found = std::ranges::find(units, unit, &Units::value_type::first);
+    size = found != units.end() ? std::optional(found->second) : std::nullopt;
+  }
+  return size && std::isfinite(number * *size) ? std::optional(number * *size) : std::nullopt;
 }
 
 }  // namespace sluice::app

@@ -1,4 +1,5 @@
-// quantities: numbers with a unit, as options take them: "10Gbit/s", "50us". Not here: bytes (core/text.h).
+// quantities: numbers with a unit, as options take them: "10Gbit/s", "50us". Not here: bytes (core/text.h). Pure.
+// Errors: none.
 #pragma once
 
 #include <array>
@@ -17,7 +18,12 @@ inline constexpr std::array<std::pair<std::string_view, double>, 4> kTimeUnits{
 inline constexpr std::array<std::pair<std::string_view, double>, 6> kRateUnits{
     {{"kbit/s", 1e3 / 8}, {"Mbit/s", 1e6 / 8}, {"Gbit/s", 1e9 / 8}, {"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}}};
 
-// A number and a unit, maybe with a space between. plain: what a number alone is counted in; nothing: that is none.
+// For messages.
+inline constexpr const char* kTimeWords = "ns, us, ms or s";
+inline constexpr const char* kRateWords = "kbit/s, Mbit/s, Gbit/s, KB/s, MB/s or GB/s";
+
+// A number and a unit, maybe with a space between. plain: the unit of a bare number; nullopt: a bare number is refused.
+// Answers nullopt for what is no finite quantity.
 [[nodiscard]] std::optional<double> parse_quantity(std::string_view text, Units units,
                                                    std::optional<double> plain = {});
 

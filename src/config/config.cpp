@@ -149,7 +149,7 @@ bool DataConfig::has_random_views() const {
 }
 
 std::int64_t step_batch(const Config& config) {
-  if (config.replicas.sync != "ps") return config.train.global_batch;
+  if (!config.replicas.has_server()) return config.train.global_batch;
   return config.ps.worker_batch > 0 ? config.ps.worker_batch : config.train.global_batch / config.ps.workers;
 }
 

@@ -161,6 +161,7 @@ struct ReplicasConfig {
   double connect_timeout_s = 300;
   double hang_timeout_s = 60;
 
+  [[nodiscard]] bool has_server() const { return sync == "ps"; }
   bool operator==(const ReplicasConfig&) const = default;
 };
 

@@ -14,7 +14,7 @@ class PsRules {
 
   void check() const {
     const PsConfig& ps = config_.ps;
-    const bool is_used = config_.replicas.sync == "ps";
+    const bool is_used = config_.replicas.has_server();
     require(is_used || ps == PsConfig{}, {"replicas.sync", "ps.policy"},
             concat("[ps] is set, but replicas.sync=\"", config_.replicas.sync,
                    "\"; set replicas.sync=\"ps\" or leave [ps] out"));

@@ -96,8 +96,8 @@ struct AllReduceLink {
   LinkCost cost;
 };
 
-// What one parameter server of this machine cost a worker on it (profiler/measure/measure_server.h), by all bytes of the weights
-// whatever part of them travels: so it holds where as little is sent.
+// What one parameter server of this machine cost a worker on it (profiler/measure/measure_server.h), by all bytes of
+// the weights whatever part of them travels: so it holds where as little is sent.
 struct MeasuredServer {
   ServerCost cost;
   std::string push_compression;  // ps.push_compression, ps.pull_compression and ps.topk_ratio

@@ -68,7 +68,7 @@ void warn_of_oddities(const Setup& setup) {
   warn_of_slow_bf16(setup);
   warn_of_useless_cache(setup);
   if (const std::int64_t asked = config::step_batch(setup.config); asked > setup.global_batch) {
-    log_warning(concat(setup.config.replicas.sync == "ps" ? "ps.worker_batch = " : "train.global_batch = ", asked,
+    log_warning(concat(setup.config.replicas.has_server() ? "ps.worker_batch = " : "train.global_batch = ", asked,
                        " is more than the ", counted(setup.global_batch, "sample"), " of ",
                        setup.train_set->info().name, ": each step takes all of them, an epoch is one step"));
   }

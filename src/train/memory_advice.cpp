@@ -54,17 +54,15 @@ std::optional<Candidate> first_that_fits(const tune::MemoryModel& model, std::ui
 
 constexpr std::int64_t kMostChunks = 65'536;  // what pipeline.chunks takes
 
-bool is_on_a_server(const config::Config& config) { return config.replicas.sync == "ps"; }
-
 // Of all workers the same: they share the samples of an epoch by it.
 bool has_the_batch_of_all(const config::Config& config) { return config.ps.policy == "dual_batch"; }
 
 const char* key_of_chunks(const config::Config& config) {
-  return is_on_a_server(config) && config.ps.partitions > 0 ? "ps.partitions" : "pipeline.chunks";
+  return config.replicas.has_server() && config.ps.partitions > 0 ? "ps.partitions" : "pipeline.chunks";
 }
 
 const char* key_of_batch(const config::Config& config) {
-  return is_on_a_server(config) ? "ps.worker_batch" : "train.global_batch";
+  return config.replicas.has_server() ? "ps.worker_batch" : "train.global_batch";
 }
 
 // Each takes what failed and gives its variation number i.
@@ -113,10 +111,11 @@ std::optional<Variation> recomputation(const tune::MemoryModel&, Variation next,
 }
 
 std::optional<Variation> smaller_batch(const tune::MemoryModel& model, Variation next, int i) {
-  if (is_on_a_server(next.config) && has_the_batch_of_all(next.config)) return std::nullopt;
+  if (next.config.replicas.has_server() && has_the_batch_of_all(next.config)) return std::nullopt;
   next.plan.global_batch >>= std::min(i + 1, 60);  // no more than the data set has
   if (next.plan.global_batch == 0) return std::nullopt;
-  (is_on_a_server(next.config) ? next.config.ps.worker_batch : next.config.train.global_batch) = next.plan.global_batch;
+  (next.config.replicas.has_server() ? next.config.ps.worker_batch : next.config.train.global_batch) =
+      next.plan.global_batch;
   if (next.config.train.micro_batch > 0)
     next.plan.chunks = configured_chunks(next.config, model.processes, next.plan.global_batch);
   if (next.plan.global_batch < std::int64_t{next.plan.replicas} * model.processes * next.plan.chunks)
@@ -143,7 +142,7 @@ constexpr std::array kVariations{more_chunks, smaller_micro_batch, recomputation
 }  // namespace
 
 std::string less_memory(const config::Config& config) {
-  if (!is_on_a_server(config)) return std::string(pipeline::kLessTrainingMemory);
+  if (!config.replicas.has_server()) return std::string(pipeline::kLessTrainingMemory);
   if (has_the_batch_of_all(config)) return "use more pipeline.chunks or more pipeline.stages";
   return concat("use a smaller ps.worker_batch, more ", key_of_chunks(config), " or more pipeline.stages");
 }

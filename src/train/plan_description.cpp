@@ -59,7 +59,7 @@ std::string headline(const Setup& setup, const engine::Composition& composition,
        << (plan.replicas == 1 ? " replica" : " local replicas")
        << (processes > 1 ? concat(" x ", processes, " processes") : "") << ", schedule " << schedule_text(setup, plan)
        << ", chunks " << (chunks_are_open ? "chosen by measurement at the start" : std::to_string(plan.chunks))
-       << (setup.config.replicas.sync == "ps" ? ", batch of a worker " : ", global batch ") << plan.global_batch << " ("
+       << (setup.config.replicas.has_server() ? ", batch of a worker " : ", global batch ") << plan.global_batch << " ("
        << divided_up(plan.global_batch, replicas) << " a replica), " << counted(cpu_threads, "thread")
        << " a CPU device";
   if (const std::string server = describe_server(setup); !server.empty()) text << "\n" << server;

@@ -4,13 +4,12 @@
 
 #include "core/concat.h"
 #include "core/text.h"
+#include "ps/compression.h"
 #include "train/profile_overheads.h"
 #include "train/server_run.h"
 
 namespace sluice::train {
 namespace {
-
-bool has_server(const config::Config& config) { return config.replicas.sync == "ps"; }
 
 bool is_measured_alike(const config::PsConfig& ps, const profiler::MeasuredServer& server) {
   const bool takes_ratio = ps.push_compression == "topk" || ps.pull_compression == "topk";
@@ -23,7 +22,7 @@ std::string why_not_predicted(const config::Config& config, const profiler::Laye
   const config::PsConfig& ps = config.ps;
   const ps::SyncPolicy policy = policy_of_server(ps);
   if (ps.clock != "real") return concat("ps.clock = \"", ps.clock, "\" charges what [ps] says");
-  if (policy.payload != ps::Payload::kGradients)
+  if (workers_update(config))
     return concat("workers with ps.policy = \"", ps.policy, "\" make steps of their own between pushes");
   if (policy.quorum > 1 && policy.quorum < ps.workers)
     return concat("an update takes pushes of ", policy.quorum, " of ", ps.workers, " workers");
@@ -34,22 +33,14 @@ std::string why_not_predicted(const config::Config& config, const profiler::Laye
   return "";
 }
 
-// Of numbers of so many bytes; a place has four.
-double share_that_travels(const std::string& compression, double ratio, double number_bytes) {
-  constexpr double kBf16Bytes = 2, kPlaceBytes = 4;
-  if (compression == "bf16") return kBf16Bytes / number_bytes;
-  if (compression == "topk") return ratio * (number_bytes + kPlaceBytes) / number_bytes;
-  return 1;
-}
-
 }  // namespace
 
 bool is_on_one_machine(const config::Config& config) {
-  return has_server(config) && config.ps.clock == "real" && config.ps.keys.empty();
+  return config.replicas.has_server() && config.ps.clock == "real" && config.ps.keys.empty();
 }
 
 std::optional<tune::ServerUse> server_use(const config::Config& config, const profiler::LayerProfile& profile) {
-  if (!has_server(config) || !why_not_predicted(config, profile).empty()) return std::nullopt;
+  if (!config.replicas.has_server() || !why_not_predicted(config, profile).empty()) return std::nullopt;
   const config::PsConfig& ps = config.ps;
   const profiler::Fingerprint& print = profile.fingerprint;
   const int quorum = policy_of_server(ps).quorum;
@@ -65,15 +56,15 @@ std::optional<tune::ServerUse> server_use(const config::Config& config, const pr
 }
 
 double bytes_that_travel(const config::Config& config, double bytes) {
-  const double number_bytes = config.train.precision == "fp64" ? 8 : 4;
-  const auto share = [&](const std::string& kind) {
-    return share_that_travels(kind, config.ps.topk_ratio, number_bytes);
-  };
-  return bytes * (share(config.ps.push_compression) + share(config.ps.pull_compression));
+  const at::ScalarType dtype = config.train.precision == "fp64" ? at::kDouble : at::kFloat;
+  const auto elements = static_cast<std::int64_t>(bytes) / static_cast<std::int64_t>(c10::elementSize(dtype));
+  const ps::LinkCompression link = compression_options(config.ps);
+  return static_cast<double>(ps::packed_bytes(link.push, dtype, elements) +
+                             ps::packed_bytes(link.pull, dtype, elements));
 }
 
-std::string left_out_of(const config::Config& config, const profiler::LayerProfile& profile) {
-  if (!has_server(config)) return "";
+std::string server_left_out(const config::Config& config, const profiler::LayerProfile& profile) {
+  if (!config.replicas.has_server()) return "";
   if (const std::string why = why_not_predicted(config, profile); !why.empty())
     return concat(
         "replicas.sync = \"ps\": this is the step of one worker that updates its weights itself; what it pushes to the "
@@ -90,8 +81,8 @@ std::string left_out_of(const config::Config& config, const profiler::LayerProfi
   return parts.empty() ? "" : concat("replicas.sync = \"ps\": left out are ", join(parts, ", "));
 }
 
-std::string left_out_of_cluster(const config::Config& config) {
-  if (!has_server(config)) return "";
+std::string server_left_out_of_cluster(const config::Config& config) {
+  if (!config.replicas.has_server()) return "";
   return "replicas.sync = \"ps\": the replicas of a cluster are predicted to add up their gradients themselves; the "
          "parameter server is left out";
 }

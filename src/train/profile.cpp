@@ -155,9 +155,8 @@ std::int64_t most_samples_for_bytes(const Setup& setup) {
   return std::min(4 * micro_batch_size(setup), divided_up(setup.global_batch, std::int64_t{count_replicas(setup)}));
 }
 
-// CPU devices that compute together where it is measured what they take from each other: not more than have cores of
-// their own, for what waiting for a core costs is known (tune/contention.h), and would come and go with the layers'
-// lengths. With those of the other workers of a parameter server.
+// How many CPU devices the slowdown is measured on: those of this configuration, with all workers of a parameter server
+// on this machine, but no more than have cores of their own. Waiting for a core is computed (tune/contention.h).
 int measured_at_once(const Setup& setup, const profiler::Fingerprint& print) {
   if (!shares_memory(setup)) return 1;
   int places = std::max(1, cpu_places(setup.devices));
@@ -168,16 +167,16 @@ int measured_at_once(const Setup& setup, const profiler::Fingerprint& print) {
 // Nothing: the configuration has no parameter server, or its workers push something else than gradients.
 std::optional<profiler::MeasuredServer> server_of(const Setup& setup, std::uint64_t weights_bytes) {
   const config::PsConfig& ps = setup.config.ps;
-  if (setup.config.replicas.sync != "ps" || workers_update(setup.config)) return std::nullopt;
-  const measure::ServedWorker worker{
-      .device = setup.devices.front(),
-      .dtype = setup.model.dtype,
-      .cpu_threads = setup.cpu_threads,
-      .bucket_bytes = static_cast<std::size_t>(setup.config.replicas.bucket_mb * 1024 * 1024),
-      .shards = ps.shards,
-      .compression = compression_options(ps),
-      .server = server_options(setup)};
-  return profiler::MeasuredServer{.cost = measure::measure_server(worker, weights_bytes),
+  if (!setup.config.replicas.has_server() || workers_update(setup.config)) return std::nullopt;
+  measure::ServerSetup measured{.device = setup.devices.front(),
+                                .dtype = setup.model.dtype,
+                                .cpu_threads = setup.cpu_threads,
+                                .bucket_bytes = static_cast<std::size_t>(setup.config.replicas.bucket_mb * 1024 * 1024),
+                                .shards = ps.shards,
+                                .compression = compression_options(ps),
+                                .server = server_options(setup)};
+  measured.server.lr = {};  // the run's need not suit
+  return profiler::MeasuredServer{.cost = measure::measure_server(measured, weights_bytes),
                                   .push_compression = ps.push_compression,
                                   .pull_compression = ps.pull_compression,
                                   .topk_ratio = ps.topk_ratio};

@@ -17,7 +17,7 @@ tune::StepOverheads step_overheads(const config::Config& config, const profiler:
                             .update = profile.update,
                             .updaters = shares_memory ? local_replicas : 1,
                             .contenders = profile.contenders,
-                            .local_replicas = local_replicas};
+                            .replicas_on_machine = local_replicas};
   const profiler::Fingerprint& print = profile.fingerprint;
   if (is_of_cpu(profile) && print.cores > 0 && print.threads_per_device > 0)
     costs.runnable = std::max(1.0, static_cast<double>(print.cores) / print.threads_per_device);

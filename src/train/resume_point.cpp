@@ -48,7 +48,7 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
   ResumePoint point{found->string(), storage::load_checkpoint(*found), {}};
   point.state = RunState::from_json(point.contents.state, point.source);
   const NewData new_data = options.accept_new_data ? NewData::kAccepted : NewData::kRefused;
-  if ((setup.config.replicas.sync == "ps") == point.state.server.is_null()) {
+  if ((setup.config.replicas.has_server()) == point.state.server.is_null()) {
     throw ConfigError(concat("cannot resume ", point.source, ": it was made with",
                              point.state.server.is_null() ? "out" : "",
                              " a parameter server; begin a new run, with "
@@ -78,7 +78,7 @@ bool goes_on_with_pushes(const ResumeChoice& choice, const std::optional<ResumeP
 }
 
 void refuse_to_go_on(const config::Config& config, const SessionOptions& options) {
-  if (config.replicas.sync != "ps" || config.ps.clock != "virtual" || options.resume.empty()) return;
+  if (!config.replicas.has_server() || config.ps.clock != "virtual" || options.resume.empty()) return;
   throw ConfigError(concat("--resume ", options.resume,
                            ": a run in virtual time cannot go on from a checkpoint; begin a new one, with "
                            "model.weights set to the checkpoint's model.safetensors"));

@@ -185,7 +185,7 @@ void find_part(ServerPlace& place, const Serving& serving, const comm::World& wo
 
 PlacedRun place_run(const config::Config& config, const comm::World& world, const Serving& serving) {
   PlacedRun run{.config = config};
-  const bool is_real = config.replicas.sync == "ps" && config.ps.clock == "real";
+  const bool is_real = config.replicas.has_server() && config.ps.clock == "real";
   if (serving.serves) check_serving(config, serving, is_real);
   if (!is_real) return run;
   const bool by_rank = config.ps.placement == "rank0";

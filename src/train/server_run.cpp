@@ -16,7 +16,7 @@
 namespace sluice::train {
 
 void check_policy(const Setup& setup) {
-  if (setup.config.replicas.sync == "ps") static_cast<void>(share_of(setup, 0));
+  if (setup.config.replicas.has_server()) static_cast<void>(share_of(setup, 0));
 }
 
 ps::SyncPolicy policy_of_server(const config::PsConfig& config) {
@@ -118,7 +118,7 @@ std::string describe_policy(const config::PsConfig& ps) {
 }  // namespace
 
 std::string describe_server(const Setup& setup) {
-  if (setup.config.replicas.sync != "ps") return {};
+  if (!setup.config.replicas.has_server()) return {};
   const config::PsConfig& ps = setup.config.ps;
   std::string text =
       concat(ps.servers == 1 ? "parameter server: " : concat(ps.servers, " parameter servers: "), ps.policy, ", ",

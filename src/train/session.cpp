@@ -70,7 +70,7 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
           .lr = lr_schedule(setup),
           .resumed_from = resume ? resume->source : std::string{},
           .is_saved = continues && storage::step_of(resume->source),
-          .can_resume = config.replicas.sync != "ps" || config.ps.clock == "real",
+          .can_resume = !config.replicas.has_server() || config.ps.clock == "real",
           .profile_level = config.profile.level};
 }
 
@@ -160,7 +160,7 @@ struct RunFiles {
 
 // null: there is no parameter server.
 std::unique_ptr<UpdateSource> make_update_source(const Setup& setup, const RunFiles& files, const RunState* saved) {
-  if (setup.config.replicas.sync != "ps") return nullptr;
+  if (!setup.config.replicas.has_server()) return nullptr;
   if (files.server.part == ServerPlace::Part::kServer)
     return make_served_workers(setup, files.server, files.version, {files.dir.pushes_dir(), files.takes_pushes}, saved);
   return make_virtual_workers(setup);

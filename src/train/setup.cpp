@@ -34,7 +34,7 @@ void check_processes(const Setup& setup) {
   const config::Config& config = setup.config;
   const int processes = setup.process.processes;
   if (processes == 1) return;
-  if (config.replicas.sync == "ps") {
+  if (config.replicas.has_server()) {
     throw ConfigError(concat("ps.clock = \"", config.ps.clock, "\" runs all workers in one process, but ", processes,
                              " were started; start one"));
   }
@@ -165,7 +165,7 @@ void check_pipeline(const Setup& setup) {
 }  // namespace
 
 void settle_worker(config::Config& config) {
-  if (config.replicas.sync != "ps") return;
+  if (!config.replicas.has_server()) return;
   config.ps.worker_batch = config::step_batch(config);
   if (config.ps.partitions > 0) config.pipeline.chunks = config.ps.partitions;
 }

@@ -10,6 +10,7 @@
 #include "freeze/policy.h"
 #include "freeze/schedule_text.h"
 #include "models/freeze_points.h"
+#include "train/setup.h"
 #include "train/what_if.h"
 
 namespace sluice::train {
@@ -68,8 +69,10 @@ std::vector<tune::ElasticRow> elastic_rows(tune::ClusterRun run, const ClusterQu
 
 }  // namespace
 
-SimulatedCluster simulate_cluster(const config::Config& config, const profiler::LayerProfile& profile,
+SimulatedCluster simulate_cluster(const config::Config& configured, const profiler::LayerProfile& profile,
                                   const ClusterQuestion& question) {
+  config::Config config = configured;
+  settle_worker(config);
   const tune::PlanRequest request = request_by_profile(config, profile, /*processes=*/1);
   tune::ClusterRun run{.request = request,
                        .layers = profile.costs(),

@@ -29,7 +29,7 @@ std::map<std::string, std::uint64_t> bytes_by_device(const Setup& setup, const P
 }  // namespace
 
 std::optional<StepPredictor> StepPredictor::known(const Setup& setup) {
-  const bool has_server = setup.config.replicas.sync == "ps";
+  const bool has_server = setup.config.replicas.has_server();
   const std::string& cache = setup.config.pipeline.cost_cache;
   if (auto profile = measure::find_profile(cache, workload_of(setup))) {
     const int local = setup.config.replicas.local, processes = setup.process.processes;

@@ -90,7 +90,7 @@ nlohmann::ordered_json operator_fields(const OperatorRow& row, const std::vector
 
 StepRange torch_steps(const Setup& setup, StepRange traced, std::int64_t first) {
   if (setup.config.profile.level != "torch") return {};
-  if (setup.config.replicas.sync == "ps") {
+  if (setup.config.replicas.has_server()) {
     warn("a parameter server's workers make the steps");
     return {};
   }

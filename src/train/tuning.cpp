@@ -213,7 +213,7 @@ std::optional<Speedup> speedup_of(const TuneResult& result) {
 }
 
 void check_can_tune(const config::Config& config, const TuneOptions& options) {
-  if (config.replicas.sync == "ps")
+  if (config.replicas.has_server())
     throw ConfigError(
         "replicas.sync = \"ps\" has workers of its own pace, which tune does not plan; use \"allreduce\"");
   if (!config.pipeline.order.empty())

@@ -1,6 +1,6 @@
 // verify_plans: short real runs of the plans that `sluice tune` found best, and of the plan as configured, one after
 // the other, each in a child process (measured_plan.h), as long as the budget lasts. Not here: which plan is next
-// (tune/choose_run.h), what is chosen (tuning.h). Threads: one. Errors: those of measure_steps().
+// (tune/choose_run.h), what is chosen (tuning.h). Units: seconds. Threads: one. Errors: those of measure_steps().
 #pragma once
 
 #include <functional>
@@ -24,7 +24,8 @@ struct VerifiedPlan {
   MeasuredSteps measured;
 
   [[nodiscard]] bool ran() const { return measured.failure.empty(); }
-  [[nodiscard]] double error() const { return predicted.step.seconds / measured.step_s - 1; }
+  // Signed, relative. Requires: ran().
+  [[nodiscard]] double prediction_error() const { return predicted.step.seconds / measured.step_s - 1; }
   [[nodiscard]] tune::PlanRun as_run() const { return {predicted, ran(), measured.step_s, measured.error}; }
 };
 
@@ -35,7 +36,8 @@ class PlanRuns {
  public:
   using Run = std::function<MeasuredSteps(const config::Config& config, const Measuring& how)>;
 
-  // config: but for its plan. Profiles and budget outlive this.
+  // config: of every run, with the candidate's plan in place of its own. run: how a plan is measured; tests hand in
+  // their own. Profiles and budget outlive this.
   PlanRuns(config::Config config, const Profiles& profiles, const tune::Budget& budget, Run run = measure_steps)
       : config_(std::move(config)), profiles_(profiles), budget_(budget), run_(std::move(run)) {}
 

@@ -7,6 +7,7 @@
 #include "core/ids.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "device/device.h"
 #include "models/model.h"
 #include "pipeline/schedule/plan_schedule.h"
 #include "train/freeze_plans.h"
@@ -24,11 +25,12 @@ using profiler::LayerProfile;
 // Where a run has the first replica: as device.list says, or one device after the other.
 std::string device_at(const config::Config& config, const LayerProfile& profile, int place) {
   const std::vector<std::string>& names = config.device.list.names;
-  if (place < std::ssize(names)) return names[static_cast<std::size_t>(place)];
+  if (place < std::ssize(names)) return device::to_string(device::parse_device(names[static_cast<std::size_t>(place)]));
   return concat(is_of_cpu(profile) ? "cpu:" : "cuda:", place);
 }
 
-// As measured between these two; else between the first two of their kinds; else between the first.
+// The link timed between these two devices; else the first one timed between devices of the same kinds (CPU, GPU);
+// else the first of the profile.
 // Requires: something was measured.
 const LinkCost& link_between(const LayerProfile& profile, const std::string& one, const std::string& other) {
   const auto measured_as = [&](const auto& word) -> const LinkCost* {
@@ -56,9 +58,9 @@ std::vector<LinkCost> borders_of(const config::Config& config, const LayerProfil
   return borders;
 }
 
-// What a difference between the configuration and the profile is called.
-std::string otherwise(const std::string& file, const std::string& what, const std::string& measured,
-                      const std::string& wanted) {
+// The error for a configuration that differs from the profile.
+std::string difference_message(const std::string& file, const std::string& what, const std::string& measured,
+                               const std::string& wanted) {
   return concat("the profile ", file, " was measured with ", what, " ", measured, ", but the configuration has ",
                 wanted, "; measure it with `sluice profile` for this configuration");
 }
@@ -77,7 +79,7 @@ void check_layers(const LayerProfile& profile, const std::string& file) {
 void check_fits(const config::Config& config, const LayerProfile& profile, const std::string& file) {
   const profiler::Fingerprint& print = profile.fingerprint;
   const auto require_same = [&](const std::string& what, const std::string& measured, const std::string& wanted) {
-    if (measured != wanted) throw ConfigError(otherwise(file, what, measured, wanted));
+    if (measured != wanted) throw ConfigError(difference_message(file, what, measured, wanted));
   };
   require_same("model.name", print.model.name, config.model.name);
   // What the data decides (0) is as measured.
@@ -155,7 +157,7 @@ tune::StepOverheads overheads_by_profile(const config::Config& config, const Lay
   costs.server = server_use(config, profile);
   if (costs.server) costs.update.reset();
   // Its workers compute at the same time, as replicas do.
-  if (costs.server && costs.server->cores > 0) costs.local_replicas *= costs.server->workers;
+  if (costs.server && costs.server->cores > 0) costs.replicas_on_machine *= costs.server->workers;
   return costs;
 }
 

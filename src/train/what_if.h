@@ -1,7 +1,8 @@
 // what_if: a configuration's plan, step time and memory by a profile (profiler/layer_profile.h), on a machine that need
 // not be there: no model is made, no data set opened, no device asked for. `sluice simulate CONFIG --profile FILE`, and
 // what `sluice tune` searches with. Not here: larger clusters (tune/cluster.h), the search (tune/plan_search.h), runs.
-// Pure, but for what make_plan() logs. Errors: ConfigError names the key or the field of the profile.
+// Pure, but for warnings that it logs. Units: seconds, bytes. Threads: any. Errors: ConfigError names the key or the
+// field of the profile.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ struct WhatIf {
   Plan plan;
   double replica_samples = 0;  // a step
   tune::StepPrediction step;
-  double samples_per_s = 0;                 // of all workers, where they have a parameter server
-  double network_bytes = 0;                 // that one of them pushes and pulls a step
+  double samples_per_s = 0;                 // of all workers together, with a parameter server
+  double network_bytes = 0;                 // that one worker pushes and pulls in a step; 0 without a parameter server
   std::vector<std::uint64_t> device_bytes;  // of a replica's devices, the most that each holds at once
   std::uint64_t memory_limit = 0;           // device.memory_limit; 0: none
 };

@@ -31,7 +31,7 @@ StepOverheads without_links(StepOverheads overheads) {
 // one that lies in several nodes, each device has that much less of it.
 void keep_contention_in_nodes(StepOverheads& overheads, const Placement& placement) {
   const int devices = placement.devices, per_node = placement.devices_per_node;
-  overheads.local_replicas = std::max(1, std::min(placement.replicas, per_node / devices));
+  overheads.replicas_on_machine = std::max(1, std::min(placement.replicas, per_node / devices));
   if (devices <= per_node) return;
   overheads.runnable *= static_cast<double>(devices) / per_node;
   const double others = static_cast<double>(overheads.contenders - 1) * (devices - 1);
@@ -42,7 +42,7 @@ void keep_contention_in_nodes(StepOverheads& overheads, const Placement& placeme
 double one_device_per_s(const ClusterRun& run) {
   const PlanRequest& request = run.request;
   StepOverheads overheads = without_links(run.overheads);
-  overheads.contenders = overheads.local_replicas = overheads.updaters = 1;
+  overheads.contenders = overheads.replicas_on_machine = overheads.updaters = 1;
   Plan plan{.partition = {{request.layers - request.plan.frozen_layers}}, .frozen_layers = request.plan.frozen_layers};
   if (request.recompute == Recompute::kLayer) plan.recompute = {true};
   const double micro_batch = request.mean_micro_batch(request.plan.chunks);

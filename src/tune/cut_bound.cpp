@@ -23,7 +23,7 @@ CutBound::CutBound(std::span<const LayerCost> layers, const pipeline::Schedule& 
   double least = kNever;
   for (const LayerCost& layer : layers) least = std::min(least, layer.slowdown);
   const auto devices = static_cast<double>(schedule.devices.size());
-  const double replicas = overheads.local_replicas;
+  const double replicas = overheads.replicas_on_machine;
   const Contention contention{.slowdowns = {}, .contenders = overheads.contenders, .runnable = overheads.runnable};
   if (contention.most_beside() > 0 && devices * replicas > 1) {
     others_ = contention.share_of_slowdown(replicas);

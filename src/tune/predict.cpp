@@ -27,7 +27,7 @@ Simulation simulate_compute(const pipeline::Simulator& simulator, const StepCost
   return simulate_contention(simulator, times,
                              {.slowdowns = costs.slowdowns,
                               .contenders = costs.overheads.contenders,
-                              .replicas = costs.overheads.local_replicas,
+                              .replicas = costs.overheads.replicas_on_machine,
                               .runnable = costs.overheads.runnable});
 }
 
@@ -76,7 +76,7 @@ std::vector<double> updates_of(const Schedule& schedule, const StepCosts& costs)
     if (share > 0) seconds[owners[s]] += costs.overheads.update->at(share);
   }
   // All devices of all replicas update at once: no faster than the cores can.
-  const double all = std::accumulate(seconds.begin(), seconds.end(), 0.0) * costs.overheads.local_replicas;
+  const double all = std::accumulate(seconds.begin(), seconds.end(), 0.0) * costs.overheads.replicas_on_machine;
   const double longest = std::ranges::max(seconds);
   const double slowed = longest > 0 ? std::max(1.0, all / costs.overheads.runnable / longest) : 1;
   for (double& own : seconds) own *= slowed;
@@ -176,7 +176,7 @@ double frozen_seconds(const Plan& plan, std::span<const LayerCost> layers, doubl
   double seconds = 0;
   for (const LayerCost& layer : layers.first(plan.frozen_layers))
     seconds += overheads.frozen_share * layer.forward.at(micro_batch) * plan.chunks / plan.devices();
-  const double devices = static_cast<double>(plan.devices()) * overheads.local_replicas;
+  const double devices = static_cast<double>(plan.devices()) * overheads.replicas_on_machine;
   return seconds * Contention{.slowdowns = {}, .runnable = overheads.runnable}.waiting(devices);
 }
 

@@ -39,7 +39,8 @@ struct StepOverheads {
   std::optional<AffineCost> update;  // of the weights, by their bytes
   int updaters = 1;                  // local replicas that share the update
   int contenders = 1;                // devices that ran together where LayerCost::slowdown was measured; 1: it was not
-  int local_replicas = 1;            // that share the machine with those slowed down
+  // Replicas that compute at once on this machine; with a parameter server those of all its workers there.
+  int replicas_on_machine = 1;
   // CPU devices that the machine's cores can run at once: cores / threads of a device. More of them share the cores.
   double runnable = std::numeric_limits<double>::infinity();
   double frozen_share = 1;         // of the samples run through the frozen layers; of the rest it is known
@@ -49,7 +50,7 @@ struct StepOverheads {
   double deviation = 0;
   int replicas = 1;
   double other_s = 0;  // a step, whatever the plan
-  // The replicas are those of one worker, whose weights lie there: `update` is of no meaning then.
+  // With one the replicas are those of one of its workers. The server updates, so `update` is not read.
   std::optional<ServerUse> server;
 };
 
@@ -68,12 +69,12 @@ struct StepCosts {
 // They add up to the step.
 struct DevicePrediction {
   double compute = 0;
-  double all_reduce =
-      0;              // that no device's compute hides, with waiting for the slowest replica; likewise push and pull
-  double update = 0;  // the parameter server's, where there is one
-  double load = 0;    // waiting for the batch
-  double bubble = 0;  // waiting for other devices
-  double other = 0;   // StepOverheads::other_s
+  double all_reduce = 0;  // that no device's compute hides, with waiting for the slowest replica. With a parameter
+                          // server: push, pull and waiting (ServedStep)
+  double update = 0;      // the parameter server's, where there is one
+  double load = 0;        // waiting for the batch
+  double bubble = 0;      // waiting for other devices
+  double other = 0;       // StepOverheads::other_s
 };
 
 struct StepPrediction {

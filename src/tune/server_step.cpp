@@ -8,7 +8,7 @@ namespace {
 // Servers that are at work at the same time: those of one machine have no more cores than it.
 double at_once(const ServerUse& use) { return use.cores > 0 ? std::min(use.servers, use.cores) : use.servers; }
 
-// Between the servers, whose messages take as long as those of workers.
+// The messages between servers (header), each with the latency of a worker's push.
 double messages_seconds(const ServerUse& use) {
   constexpr int kMessages = 6;
   return use.servers > 1 ? kMessages * use.cost.push.latency_s : 0;
@@ -19,8 +19,8 @@ double update_seconds(const ServerUse& use, double bytes) {
   return use.cost.update.at(share) + (use.pushes_of_update() - 1) * use.cost.merge.at(share) + messages_seconds(use);
 }
 
-// More than the cycle that one worker alone would have. The first one begins while the others still pull, and no push
-// passes the server's end before the last pull has.
+// By how much a step is longer than that of a single worker: the others' transfers, as the header says, and the
+// slowest's computing.
 double wait_for_all(const ServerUse& use, const WorkerStep& worker) {
   const double share = worker.bytes / at_once(use);
   const double push = use.cost.push.transfer(share), pull = use.cost.pull.transfer(share);
@@ -29,8 +29,8 @@ double wait_for_all(const ServerUse& use, const WorkerStep& worker) {
          std::max(others * std::max(push, pull), others * (push + pull) - worker.computing - use.cost.pull.latency_s);
 }
 
-// What keeps workers that come one by one from a shorter cycle.
-double least_cycle(const ServerUse& use, const WorkerStep& worker, double loading) {
+// The shortest step that server and cores allow workers that come one by one.
+double least_step(const ServerUse& use, const WorkerStep& worker, double loading) {
   const double share = worker.bytes / at_once(use);
   const double busy = use.cost.push.transfer(share) + update_seconds(use, worker.bytes) + use.cost.pull.transfer(share);
   const double by_server = use.workers * busy;
@@ -54,9 +54,8 @@ ServedStep served_step(const ServerUse& use, const WorkerStep& worker) {
                   .update = update_seconds(use, worker.bytes),
                   .pull = use.cost.pull.at(worker.bytes / at_once(use))};
   step.load = std::max(0.0, worker.loading - step.pull);
-  step.wait = use.waits_for_all
-                  ? wait_for_all(use, worker)
-                  : std::max(0.0, least_cycle(use, worker, step.load) - worker.computing - step.seconds());
+  step.wait = use.waits_for_all ? wait_for_all(use, worker)
+                                : std::max(0.0, least_step(use, worker, step.load) - worker.computing - step.seconds());
   return step;
 }
 

@@ -1,15 +1,15 @@
-// server_step: what a parameter server adds to the steps of its workers, which all are alike. A cycle of a worker is:
-// compute, push, the server's update, pull.
-// - Where an update takes a push of every worker (bsp), the server's end of the network carries the bytes of one after
-//   the other, in both directions. Who gets its weights first also begins, and pushes, first: of all W workers the
-//   longer one of a push and a pull counts W times, the other once; both do where that is longer than computing.
-// - Where each push makes an update (asp, ssp), workers come to the server one by one, which takes what it is busy with
-//   a push: its bytes, the update, the bytes of the weights. While W of them compute long enough nobody waits; else the
-//   server is what holds them up, and a cycle is W times what it is busy.
+// server_step: what a parameter server adds to a step of its workers, which are all alike. A worker's step is:
+// compute, push, the server's update, pull. W workers:
+// - An update takes a push of every worker (bsp): pushes pass the server's end of the network one after another, and
+//   so do pulls. Whoever pulls first computes and pushes first, so a step is: computing, the update, W times the longer
+//   of a push and a pull, once the shorter. If the other workers' shorter transfers outlast computing, the network is
+//   never idle: W pushes, the update, W pulls.
+// - Each push makes an update (asp, ssp): the server handles one push at a time: its bytes, the update, the weights'
+//   bytes. While it keeps up nobody waits; else a step is W times that.
 // - k servers have 1 / k of the bytes each, all at once. Between a push and its weights server 0 and the others send
 //   each other six messages, one after the other: they hold their parts, prepare, are prepared, make the update, have
 //   made it, and hear whom the weights are for.
-// - Where all processes share the cores of one machine, a cycle of such workers is at least the work of all of them
+// - Where all processes share the cores of one machine, a step of such workers is at least the work of all of them
 //   divided by those.
 // Not here: workers that differ (ps/policy/uneven_workers.h). Pure. Units: seconds, bytes.
 #pragma once
@@ -41,7 +41,7 @@ struct WorkerStep {
   double slowest = 0;    // that the slowest of all workers needs more to compute
 };
 
-// They add up to a cycle, with what the worker computes.
+// With WorkerStep::computing they add up to a worker's step.
 struct ServedStep {
   double push = 0;  // that no computing hides
   double update = 0;

@@ -48,7 +48,7 @@ class TuneRefusedTest(tuning_case.TuningCase):
                             words=("--profile", profile, "--set", "train.optimizer=adam"))
         self.assert_refused(2, "CUDA", words=("--out", self.out, "--profile", profile, "--set", "device.list=['cuda:63','cuda:63']"))
         for option, what in (("--bandwidth", "bandwidth"), ("--inside-bandwidth", "bandwidth"), ("--latency", "time")):
-            for value in ("nan", "-1", "10Gbit", "1 parsec"):
+            for value in ("nan", "-1", "10Gbit", "1 parsec", "1e308GB/s" if what == "bandwidth" else "1e308 h"):
                 self.assert_refused(2, f"{option}: '{value}' is no {what}; give a number", command=("simulate",),
                                     words=("--profile", profile, "--nodes", 4, f"{option}={value}"))
         self.assert_refused(2, "--bandwidth: '0Gbit/s' is no bandwidth", command=("simulate",),

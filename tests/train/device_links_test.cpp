@@ -1,4 +1,5 @@
 // What a plan's borders are predicted to cost, where devices are linked in several ways.
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ std::vector<double> latencies(const std::vector<std::string>& devices, const pro
 
 TEST(DeviceLinks, ABorderCostsWhatWasMeasuredBetweenItsDevices) {
   const profiler::LayerProfile profile = of_linked_gpus();
-  EXPECT_EQ(latencies({"cuda:2", "cuda:1", "cuda:0", "cuda:1"}, profile), (std::vector<double>{2, 1, 1, 0}));
+  EXPECT_EQ(latencies({"cuda:02", "cuda:1", "cuda:0", "cuda:1"}, profile), (std::vector<double>{2, 1, 1, 0}));
   EXPECT_EQ(latencies({}, profile), (std::vector<double>{1, 2, 1, 0})) << "of the last two GPUs nothing is known";
 }
 

@@ -14,6 +14,7 @@
 #include "nn/weight_queue.h"
 #include "profiler/measure/measure_layers.h"
 #include "profiler/measure/measure_loading.h"
+#include "profiler/measure/measure_server.h"
 #include "profiler/measure/measure_slowdowns.h"
 #include "train/setup.h"
 
@@ -178,6 +179,24 @@ TEST(PlantedMeasure, LoadingIsOfOneSample) {
   // No less than half of the batches after the first took as long as the median.
   const int batches = dataset->reads() / kBatch - 1;
   EXPECT_LE(cost.sample_s * kBatch * ((batches + 1) / 2), seconds);
+}
+
+// Of a server whose updates take long: none of it is push, pull or what a second push costs.
+TEST(PlantedMeasure, AnUpdateOfAServerIsNoPushOrPull) {
+  static constexpr milliseconds kUpdate(30);
+  constexpr std::uint64_t kBytes = 4096;
+  const measure::ServerSetup setup{.device = {device::DeviceKind::kCpu, 0},
+                                   .bucket_bytes = kBytes,
+                                   .server = {.optimizer = {.kind = "sgd"}, .lr = [](const ps::ServerProgress&) {
+                                                std::this_thread::sleep_for(kUpdate);
+                                                return 1e-3;
+                                              }}};
+  const ServerCost cost = measure::measure_server(setup, kBytes);
+  EXPECT_GE(cost.update.at(kBytes), seconds_of(kUpdate));
+  EXPECT_GT(cost.push.at(kBytes), 0);
+  EXPECT_GT(cost.pull.at(kBytes), 0);
+  EXPECT_LT(cost.push.at(kBytes) + cost.pull.at(kBytes), cost.update.at(kBytes));
+  EXPECT_LT(cost.merge.at(kBytes), seconds_of(kUpdate));
 }
 
 }  // namespace

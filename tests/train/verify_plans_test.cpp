@@ -1,7 +1,10 @@
 // Which of the plans that were found run, and how often, by a clock and runs of our own.
 #include "train/verify_plans.h"
 
+#include <algorithm>
 #include <deque>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -106,6 +109,8 @@ TEST_F(VerifyPlans, APlanThatHangsIsNoneAndTheNextOneRuns) {
   EXPECT_EQ(two.done()[0].measured.failure, "it hangs");
   EXPECT_FALSE(two.done()[0].ran());
   EXPECT_EQ(two.done()[1].measured.step_s, 1);
+  constexpr double kUnknownStart = 5;  // of a run, where none has told
+  EXPECT_DOUBLE_EQ(now_, 4 * (kUnknownStart + kSteps * kPredicted) + kStart + kSteps * 1);
   EXPECT_EQ(chunks_, (std::vector<int>{1, 2}));
 }
 
@@ -121,6 +126,18 @@ TEST_F(VerifyPlans, TheConfiguredPlanRunsOnlyWhereItHasNot) {
   one.run_configured(on_gpus(), unknown);
   EXPECT_FALSE(unknown.measured);
   EXPECT_EQ(chunks_, (std::vector<int>{1, 4}));
+}
+
+TEST_F(VerifyPlans, TheConfiguredPlanIsNotRunWithoutTimeForIt) {
+  budget_ = budget_of(kStart + kSteps + 8);
+  takes_ = {1, 1};
+  PlanRuns one = runs();
+  one.run_best({candidate(1)}, 1);
+  ConfiguredPlan other{.predicted = candidate(4)};
+  one.run_configured(on_gpus(), other);
+  EXPECT_FALSE(other.measured);
+  EXPECT_NE(other.not_run.find("of --budget are left"), std::string::npos) << other.not_run;
+  EXPECT_EQ(chunks_, std::vector<int>{1});
 }
 
 }  // namespace

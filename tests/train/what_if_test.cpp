@@ -218,7 +218,7 @@ TEST(WhatIfServed, WhatIsNotPredictedIsSaid) {
     config::Config config = served("asp");
     profiler::LayerProfile profile = profile_with_server();
     change(config, profile);
-    return std::pair(left_out_of(config, profile), server_use(config, profile).has_value());
+    return std::pair(server_left_out(config, profile), server_use(config, profile).has_value());
   };
   EXPECT_EQ(left_out([](auto&, auto&) {}), std::pair(std::string(), true));
   using Cases = std::vector<std::pair<std::function<void(config::Config&, profiler::LayerProfile&)>, std::string>>;

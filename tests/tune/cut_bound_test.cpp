@@ -30,7 +30,7 @@ CutCase made_up_case(RngStream& rng) {
   made.layers = test::made_up_layers(rng, made.schedule.stages + static_cast<int>(rng.below(8)), slow_down);
   if (rng.below(5) == 0) made.layers.front().slowdown = 0.7;
   made.overheads = test::made_up_overheads(rng, slow_down);
-  made.overheads.local_replicas = 1 + static_cast<int>(rng.below(3));
+  made.overheads.replicas_on_machine = 1 + static_cast<int>(rng.below(3));
   if (rng.below(3) == 0) made.overheads.runnable = 0.5 + static_cast<double>(rng.below(10)) / 2;
   if (!made.overheads.borders.empty()) made.overheads.borders.assign(made.schedule.stages, made.overheads.borders[0]);
   made.recompute = rng.below(2) == 0 ? Recompute::kNone : Recompute::kOpen;

@@ -72,7 +72,7 @@ inline std::function<PlaceCosts(const Plan&)> costs_by_places(std::vector<LayerC
     PlaceCosts costs{layers, overheads};
     const double slower = 1 + 0.1 * (uncut.devices() * uncut.replicas - 1);
     for (LayerCost& layer : costs.layers) layer.forward.b_s *= slower, layer.input_gradient.b_s *= slower;
-    costs.overheads.local_replicas = uncut.replicas;
+    costs.overheads.replicas_on_machine = uncut.replicas;
     costs.overheads.updaters = uncut.replicas;
     if (!overheads.borders.empty()) costs.overheads.borders.assign(uncut.stages(), overheads.borders.front());
     if (uncut.replicas == 1) costs.overheads.all_reduce.reset();

@@ -259,7 +259,7 @@ TEST(PredictStep, FrozenLayersRunOnAllDevicesFirst) {
 TEST(PredictStep, LayersSlowEachOtherDown) {
   LayerCost slowed = taking(3), other = taking(1);
   slowed.slowdown = 1.4;
-  const StepOverheads overheads{.contenders = 2, .local_replicas = 2};
+  const StepOverheads overheads{.contenders = 2, .replicas_on_machine = 2};
   const Plan plan{.partition = {{2}}, .replicas = 2, .chunks = 2};
   EXPECT_NEAR(predict_step(plan, std::vector{slowed, other}, 8, overheads).seconds, 8 * 4 * (3 * 1.4 + 1) / 4,
               kRounding);
@@ -273,7 +273,7 @@ TEST(PredictStep, MoreDevicesThanCoresShareThem) {
     std::vector<LayerCost> layers{taking(3), taking(1)};
     layers.back().gradient_bytes = 10;
     const StepOverheads overheads{
-        .update = AffineCost{.a_s = 0, .b_s = 0.5}, .updaters = n, .local_replicas = n, .runnable = 2};
+        .update = AffineCost{.a_s = 0, .b_s = 0.5}, .updaters = n, .replicas_on_machine = n, .runnable = 2};
     const double shared = std::max(1.0, n / 2.0);
     const StepPrediction step = predict_step(plan, layers, 16, overheads);
     EXPECT_NEAR(step.devices.at(0).compute, shared * (3 + 1) * 16, kRounding) << n;

@@ -110,13 +110,12 @@ tune::StepEdits ReplayEdits::parse() const {
     throw ConfigError("--latency: what the recorded network carries a second is not known; give --bandwidth, too");
   const auto rate = parse_quantity(bandwidth, kRateUnits);
   if (!rate || *rate <= 0)
-    throw ConfigError(concat("--bandwidth ", bandwidth,
-                             ": give a number above 0 and kbit/s, Mbit/s, Gbit/s, KB/s, MB/s or GB/s: 10Gbit/s"));
+    throw ConfigError(concat("--bandwidth ", bandwidth, ": give a number above 0 and ", kRateWords, ": 10Gbit/s"));
   edits.network = tune::StepEdits::Network{.bytes_per_s = *rate};
   if (latency.empty()) return edits;
   const auto of_message = parse_quantity(latency, kTimeUnits);
   if (!of_message || *of_message < 0)
-    throw ConfigError(concat("--latency ", latency, ": give a number from 0 on and ns, us, ms or s: 50us"));
+    throw ConfigError(concat("--latency ", latency, ": give a number from 0 on and ", kTimeWords, ": 50us"));
   edits.network->latency_s = *of_message;
   return edits;
 }

@@ -25,16 +25,14 @@ double parse_bandwidth(const std::string& option, const std::string& text) {
   const auto rate = parse_quantity(text, kRateUnits, kGigabyte);
   if (rate && *rate > 0) return *rate;
   throw CLI::ValidationError(
-      option,
-      concat("'", text,
-             "' is no bandwidth; give a number above 0 of GB/s, or with kbit/s, Mbit/s, Gbit/s, KB/s, MB/s or GB/s"));
+      option, concat("'", text, "' is no bandwidth; give a number above 0 of GB/s, or with ", kRateWords));
 }
 
 double parse_latency(const std::string& option, const std::string& text) {
   const auto seconds = parse_quantity(text, kTimeUnits, kMicrosecond);
   if (seconds && *seconds >= 0) return *seconds;
   throw CLI::ValidationError(
-      option, concat("'", text, "' is no time; give a number from 0 on of microseconds, or with ns, us, ms or s"));
+      option, concat("'", text, "' is no time; give a number from 0 on of microseconds, or with ", kTimeWords));
 }
 
 ordered_json json_of_epochs(const std::vector<tune::ElasticRow>& rows) {
@@ -143,14 +141,13 @@ void SimulateClusterArguments::add_to(CLI::App& command) {
     const auto take_latency = [&link](const auto& name, const auto& text) {
       link.latency_s = parse_latency(name, text);
     };
-    add_text(prefix + "bandwidth", take_bandwidth, bandwidth, "GB/s");
-    add_text(prefix + "latency", take_latency, latency, "us");
+    add_text(prefix + "bandwidth", take_bandwidth, bandwidth, "RATE");
+    add_text(prefix + "latency", take_latency, latency, "TIME");
   };
   add_link("--", between,
-           "Of a node's link to the others, in each direction, or with a unit: 10Gbit/s; default: endless",
-           "Of a message between nodes, or with a unit: 1ms; default: 0");
-  add_link("--inside-", inside, "Between two devices of a node; default: endless",
-           "Of a message between two devices of a node; default: 0");
+           "Bandwidth of a node's link to the others, each way: 10Gbit/s, or a number of GB/s; default: infinite",
+           "Latency of a message between nodes: 1ms, or a number of microseconds; default: 0");
+  add_link("--inside-", inside, "Likewise between two devices of a node", "Likewise between two devices of a node");
   add("--noise", noise, "Standard deviation of a replica's step, as a share of it: all wait for the slowest", "SHARE")
       ->check(within(0, 10))
       ->capture_default_str();
@@ -167,7 +164,8 @@ void SimulateClusterArguments::run(const config::Config& config, const profiler:
        .nodes = nodes,
        .scaling = scaling == "weak" ? tune::Scaling::kWeak : tune::Scaling::kStrong});
   ordered_json json = json_of_cluster(simulated);
-  if (const std::string left_out = train::left_out_of_cluster(config); !left_out.empty()) json["left_out"] = left_out;
+  if (const std::string left_out = train::server_left_out_of_cluster(config); !left_out.empty())
+    json["left_out"] = left_out;
   output.print(json, concat(scaling_text(simulated.scaling), elastic_text(simulated.elastic)));
 }
 

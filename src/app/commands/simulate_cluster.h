@@ -13,10 +13,10 @@
 namespace sluice::app {
 
 struct SimulateClusterArguments {
-  int nodes = 0;            // 0: none are simulated
-  int devices = 1;          // of a node
-  LinkCost between;         // nodes
-  LinkCost inside;          // a node, between its devices
+  int nodes = 0;     // 0: none are simulated
+  int devices = 1;   // of a node
+  LinkCost between;  // nodes
+  LinkCost inside;   // a node, between its devices
   double noise = 0;
   std::string scaling = "weak";
 

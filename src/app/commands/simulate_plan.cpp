@@ -64,8 +64,9 @@ std::string text_of_server(const WhatIf& answer) {
 
 std::string text_of_prediction(const WhatIf& answer) {
   const auto ms = [](double seconds) { return fixed(in_ms(seconds), 1); };
+  const std::string communication = answer.step.served ? "push, pull, wait ms" : "all-reduce ms";
   std::vector<TextRow> rows{
-      {"device", "compute ms", "bubble ms", "all-reduce ms", "optimizer ms", "load ms", "other ms", "memory"}};
+      {"device", "compute ms", "bubble ms", communication, "optimizer ms", "load ms", "other ms", "memory"}};
   for (std::size_t d = 0; d < answer.step.devices.size(); ++d) {
     const tune::DevicePrediction& device = answer.step.devices[d];
     rows.push_back({std::to_string(d), ms(device.compute), ms(device.bubble), ms(device.all_reduce), ms(device.update),
@@ -99,7 +100,7 @@ void SimulatePlanArguments::run(const OutputArguments& output) const {
   const config::Config loaded = config.load();
   const profiler::LayerProfile measured = train::fitted_profile(loaded, profiler::read_profile(profile), profile);
   const std::string left_out =
-      cluster.are_given() ? train::left_out_of_cluster(loaded) : train::left_out_of(loaded, measured);
+      cluster.are_given() ? train::server_left_out_of_cluster(loaded) : train::server_left_out(loaded, measured);
   if (!left_out.empty()) log_warning(left_out);
   if (cluster.are_given()) return cluster.run(loaded, measured, output);
   const WhatIf answer = train::what_if(loaded, measured);

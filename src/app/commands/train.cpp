@@ -24,7 +24,7 @@ void run_train_command(TrainArguments& arguments) {
   const config::Config config = arguments.config.load(arguments.world);
   arguments.session.config_file = arguments.config.file;
   // Who is told where the server is need not be told again where to meet.
-  if (config.replicas.sync == "ps" && !config.ps.address.empty() && arguments.world.init.empty())
+  if (config.replicas.has_server() && !config.ps.address.empty() && arguments.world.init.empty())
     arguments.world.init = concat("tcp://", config.ps.address.substr(0, config.ps.address.find(',')));
   arguments.session.launch = {comm::choose_world(arguments.world), kVersion, end_with};
   arguments.session.traced = train::parse_step_range(arguments.traced, "--trace");

@@ -62,7 +62,7 @@ ordered_json json_of_verified(const VerifiedPlan& verified) {
   const Terms predicted = terms_of(verified.predicted.step);
   json["measured_step_s"] = verified.measured.step_s;
   json["measured_error"] = verified.measured.error;
-  json["error"] = verified.error();
+  json["error"] = verified.prediction_error();
   json["measured_peak_bytes"] = verified.measured.peak_bytes;
   json["terms"] = {{"compute_s", {{"predicted", predicted.compute}, {"measured", verified.measured.compute_s}}},
                    {"allreduce_exposed_s",
@@ -96,7 +96,7 @@ TextRow candidate_row(const TuneResult& result, const std::string& name, const t
     row.insert(row.end(), {"does not run", ""});
   } else {
     const VerifiedPlan run{candidate, *measured};
-    row.insert(row.end(), {ms(measured->step_s), concat(fixed(100 * run.error(), 1), " %")});
+    row.insert(row.end(), {ms(measured->step_s), concat(fixed(100 * run.prediction_error(), 1), " %")});
   }
   row.push_back(human_bytes(most_of(candidate)));
   return row;

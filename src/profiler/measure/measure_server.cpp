@@ -12,12 +12,12 @@
 
 #include "core/check.h"
 #include "core/clock.h"
-#include "core/error.h"
 #include "core/median.h"
 #include "data/ledger.h"
 #include "device/cpu_threads.h"
 #include "pipeline/failure.h"
 #include "profiler/affine_fit.h"
+#include "profiler/measure/cold_caches.h"
 #include "profiler/measure/time_sizes.h"
 #include "ps/net/network_link.h"
 #include "ps/net/network_server.h"
@@ -32,9 +32,9 @@ constexpr ps::WorkerId kWorker{0};
 constexpr Nanoseconds kServerPatience = 30'000'000'000;  // where the other end has failed
 
 // A stage of one parameter of so many bytes on the worker's device.
-comm::SyncedStage one_parameter(const ServedWorker& worker, std::uint64_t bytes) {
-  const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(worker.dtype));
-  const auto options = at::TensorOptions(worker.dtype).device(device::torch_device(worker.device));
+comm::SyncedStage one_parameter(const ServerSetup& setup, std::uint64_t bytes) {
+  const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(setup.dtype));
+  const auto options = at::TensorOptions(setup.dtype).device(device::torch_device(setup.device));
   return {.stage = StageId{0},
           .extents = {{.param = ParamId{0},
                        .begin = 0,
@@ -45,33 +45,24 @@ comm::SyncedStage one_parameter(const ServedWorker& worker, std::uint64_t bytes)
                        .strides = {1}}},
           .values = {at::zeros({elements}, options)},
           .gradients = {at::rand({elements}, options)},
-          .devices = {worker.device}};
+          .devices = {setup.device}};
 }
 
-// As a run has it, but that each push makes an update.
-ps::ServerOptions options_of_server(const ServedWorker& worker, const ps::SyncPolicy& policy) {
-  ps::ServerOptions options = worker.server;
+// The run's options with this policy, a constant rate, and all cores.
+ps::ServerOptions options_of_server(const ServerSetup& setup, const ps::SyncPolicy& policy) {
+  ps::ServerOptions options = setup.server;
   options.policy = policy;
-  options.lr = [](const ps::ServerProgress&) { return 1e-3; };
+  if (!options.lr) options.lr = [](const ps::ServerProgress&) { return 1e-3; };
   options.threads = device::available_cores();
   return options;
 }
 
-ps::Layout measured_layout(const ServedWorker& worker, const comm::SyncedStage& stage) {
-  return ps::layout_of({stage}, {.shards = worker.shards});
+ps::Layout measured_layout(const ServerSetup& setup, const comm::SyncedStage& stage) {
+  return ps::layout_of({stage}, {.shards = setup.shards});
 }
 
-// What a step does between a pull and a push: its activations push all else out of the caches, and the server sleeps.
-class Activations {
- public:
-  void leave_caches() { others_.add_(1); }
-
- private:
-  static constexpr std::int64_t kBytes = std::int64_t{64} << 20;  // more than the caches of a core hold
-  at::Tensor others_ = at::zeros({kBytes}, at::kByte);
-};
-
-// Where the time between two steps of a worker went; in all the time between them.
+// Seconds of the parts of one round, from the end of a backward until the new weights are there; they add up to all of
+// it.
 struct Cycle {
   double push = 0;
   double update = 0;
@@ -81,11 +72,11 @@ struct Cycle {
 // A server in a thread of its own that notes when its last update began and ended.
 class TimedServer {
  public:
-  TimedServer(const ServedWorker& worker, const comm::SyncedStage& stage)
-      : server_(measured_layout(worker, stage), ps::values_of({stage}), ps::statistics_of({stage}), timed(worker)),
+  TimedServer(const ServerSetup& setup, const comm::SyncedStage& stage)
+      : server_(measured_layout(setup, stage), ps::values_of({stage}), ps::statistics_of({stage}), timed(setup)),
         ledger_({.samples = 1}),
         network_(server_, ledger_,
-                 {.compression = worker.compression,
+                 {.compression = setup.compression,
                   .last_version = kWarmUpSteps + kTimedSteps + 1,
                   .patience = kServerPatience,
                   .wants_state =
@@ -98,9 +89,9 @@ class TimedServer {
   [[nodiscard]] int port() const { return network_.port(); }
   [[nodiscard]] Nanoseconds begin_of_update() const { return begin_; }
   [[nodiscard]] Nanoseconds end_of_update() const { return end_; }
-  // Waits for its end, and throws what has gone wrong.
+  void stop() { thread_.request_stop(); }
+  // Waits for its end, and throws what has gone wrong. Requires: stop().
   void join() {
-    thread_.request_stop();
     thread_.join();
     if (failure_) std::rethrow_exception(failure_);
   }
@@ -108,8 +99,8 @@ class TimedServer {
  private:
   static constexpr Nanoseconds kTurn = 50'000'000;
 
-  ps::ServerOptions timed(const ServedWorker& worker) {
-    ps::ServerOptions options = options_of_server(worker, ps::preset_policy("asp", /*workers=*/1));
+  ps::ServerOptions timed(const ServerSetup& setup) {
+    ps::ServerOptions options = options_of_server(setup, ps::preset_policy("asp", /*workers=*/1));
     options.lr = [this, rate = options.lr](const ps::ServerProgress& progress) {
       begin_ = now_ns();  // all of the push is here
       return rate(progress);
@@ -137,14 +128,14 @@ class TimedServer {
 // As train/worker.cpp has it, without what it computes.
 class IdleWorker {
  public:
-  IdleWorker(const ServedWorker& worker, const comm::SyncedStage& stage, int port)
+  IdleWorker(const ServerSetup& setup, const comm::SyncedStage& stage, int port)
       : link_(std::make_shared<ps::NetworkLink>(ps::LinkOptions{.host = "127.0.0.1",
                                                                 .port = port,
                                                                 .worker = kWorker,
-                                                                .compression = worker.compression,
+                                                                .compression = setup.compression,
                                                                 .patience = kServerPatience,
                                                                 .silence = kServerPatience})),
-        sync_({stage}, worker.bucket_bytes, link_) {}
+        sync_({stage}, setup.bucket_bytes, link_) {}
 
   void pull(std::int64_t step) {
     check(link_->next_lease().has_value(), "the measured server is not over");
@@ -162,16 +153,16 @@ class IdleWorker {
   ps::WorkerSync sync_;
 };
 
-Cycle time_cycles(const ServedWorker& measured, std::uint64_t bytes) {
-  const comm::SyncedStage stage = one_parameter(measured, bytes);
-  TimedServer server(measured, stage);
+Cycle time_cycles(const ServerSetup& setup, std::uint64_t bytes) {
+  const comm::SyncedStage stage = one_parameter(setup, bytes);
+  TimedServer server(setup, stage);
   std::vector<double> pushes, updates, pulls;
-  Activations activations;
+  ColdCaches caches(at::kCPU);  // the server sleeps meanwhile, as in a step
   {
-    IdleWorker worker(measured, stage, server.port());
+    IdleWorker worker(setup, stage, server.port());
     worker.pull(0);
     for (int step = 1; step <= kWarmUpSteps + kTimedSteps; ++step) {
-      activations.leave_caches();
+      caches.evict();
       const Nanoseconds pushed = now_ns();
       worker.push();
       worker.pull(step);
@@ -181,17 +172,18 @@ Cycle time_cycles(const ServedWorker& measured, std::uint64_t bytes) {
       updates.push_back(to_s(server.end_of_update() - server.begin_of_update()));
       pulls.push_back(to_s(pulled - server.end_of_update()));
     }
+    server.stop();  // before its worker leaves: that would be a failure
     worker.leave();
   }
   server.join();
   return {median(pushes), median(updates), median(pulls)};
 }
 
-// An update of pushes of so many workers, which nobody sends.
-double time_server_update(const ServedWorker& measured, const comm::SyncedStage& stage, int workers) {
-  const ps::Layout layout = measured_layout(measured, stage);
+// Median seconds of an update of one push from each of so many workers; the pushes are handed over in memory.
+double time_server_update(const ServerSetup& setup, const comm::SyncedStage& stage, int workers) {
+  const ps::Layout layout = measured_layout(setup, stage);
   ps::Server server(layout, ps::values_of({stage}), ps::statistics_of({stage}),
-                    options_of_server(measured, ps::preset_policy("bsp", workers)));
+                    options_of_server(setup, ps::preset_policy("bsp", workers)));
   std::vector<int> lives;
   for (int w = 0; w < workers; ++w) lives.push_back(server.join(ps::WorkerId{w}, /*now=*/0));
   std::vector<double> seconds;
@@ -215,13 +207,13 @@ double time_server_update(const ServedWorker& measured, const comm::SyncedStage&
   return median(seconds);
 }
 
-ServerCost measure_sizes(const ServedWorker& worker, std::uint64_t largest_bytes) {
+ServerCost measure_sizes(const ServerSetup& setup, std::uint64_t largest_bytes) {
   constexpr std::uint64_t kLargest = std::uint64_t{256} << 20;
   std::vector<TimeAtSize> push, pull, update, merge;
   for (const std::uint64_t bytes : sizes_up_to(std::min(largest_bytes, kLargest))) {
-    const Cycle cycle = time_cycles(worker, bytes);
-    const comm::SyncedStage stage = one_parameter(worker, bytes);
-    const double one = time_server_update(worker, stage, 1), two = time_server_update(worker, stage, 2);
+    const Cycle cycle = time_cycles(setup, bytes);
+    const comm::SyncedStage stage = one_parameter(setup, bytes);
+    const double one = time_server_update(setup, stage, 1), two = time_server_update(setup, stage, 2);
     const auto size = static_cast<double>(stage.values.front().nbytes());
     push.push_back({size, cycle.push});
     pull.push_back({size, cycle.pull});
@@ -236,10 +228,10 @@ ServerCost measure_sizes(const ServedWorker& worker, std::uint64_t largest_bytes
 
 }  // namespace
 
-ServerCost measure_server(const ServedWorker& worker, std::uint64_t largest_bytes) {
+ServerCost measure_server(const ServerSetup& setup, std::uint64_t largest_bytes) {
   ServerCost cost;
   const std::exception_ptr failure =
-      run_as_worker(worker.cpu_threads, [&] { cost = measure_sizes(worker, largest_bytes); });
+      run_as_worker(setup.cpu_threads, [&] { cost = measure_sizes(setup, largest_bytes); });
   if (failure) throw pipeline::describe_failure(failure, "measuring the parameter server");
   return cost;
 }

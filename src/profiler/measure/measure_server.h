@@ -16,17 +16,20 @@
 
 namespace sluice::measure {
 
-struct ServedWorker {
-  device::Device device;  // of its weights
+// A server and one of its workers, as they are measured.
+struct ServerSetup {
+  device::Device device;  // of the worker's weights
   at::ScalarType dtype = at::kFloat;
-  int cpu_threads = 1;
+  int cpu_threads = 1;  // of the worker
   std::size_t bucket_bytes = 1;
-  int shards = 1;  // of the server
+  int shards = 1;
   ps::LinkCompression compression;
-  ps::ServerOptions server;  // its workers push gradients; policy, rate and threads are the measurement's own
+  ps::ServerOptions
+      server;  // its workers push gradients; policy and threads are the measurement's own, so is a missing lr
 };
 
-// Lines through the medians of several pushes at several sizes, up to so many bytes of weights, in one server.
-[[nodiscard]] ServerCost measure_server(const ServedWorker& worker, std::uint64_t largest_bytes);
+// Lines through medians over sizes of weights from 4 KiB to largest_bytes, at most 256 MiB (beyond: the line). Seconds
+// and bytes. push, pull, update: through the socket; merge: of a second push, in memory.
+[[nodiscard]] ServerCost measure_server(const ServerSetup& setup, std::uint64_t largest_bytes);
 
 }  // namespace sluice::measure

@@ -13,35 +13,30 @@
 #include "optim/optimizer.h"
 #include "pipeline/failure.h"
 #include "profiler/affine_fit.h"
+#include "profiler/measure/cold_caches.h"
 #include "profiler/measure/time_sizes.h"
 
 namespace sluice::measure {
 namespace {
 
-constexpr std::int64_t kOtherBytes = std::int64_t{64} << 20;  // more than the caches of a core or a GPU hold
-
-// An update on one device: weights, gradients, optimizer state, and what a step does in between: its activations push
-// these out of the caches.
+// An update on one device: weights, gradients, optimizer state.
 class Update {
  public:
   Update(const Workload& workload, std::uint64_t bytes)
       : options_(at::TensorOptions(workload.model.dtype).device(device::torch_device(workload.device))),
         gradients_(at::zeros({static_cast<std::int64_t>(bytes / c10::elementSize(workload.model.dtype))}, options_)),
-        optimizer_(workload.optimizer, at::zeros_like(gradients_), gradients_),
-        others_(at::zeros({kOtherBytes}, options_.dtype(at::kByte))) {}
+        optimizer_(workload.optimizer, at::zeros_like(gradients_), gradients_) {}
 
   void run() {
     optimizer_.begin_step();
     optimizer_.update(/*lr=*/0.01, /*divisor=*/1, {});
     gradients_.zero_();  // the first backward of the next step writes there: layers are timed without that
   }
-  void leave_caches() { others_.add_(1); }
 
  private:
   at::TensorOptions options_;
   at::Tensor gradients_;
   optim::Optimizer optimizer_;
-  at::Tensor others_;
 };
 
 constexpr int kWarmUp = 2, kRepeats = 9;
@@ -51,9 +46,10 @@ std::vector<double> time_updates(const Workload& workload, std::uint64_t bytes, 
   const auto stream = device::Stream::make(workload.device);
   const device::StreamGuard guard(stream);
   Update update(workload, bytes);
+  ColdCaches caches(at::TensorOptions(device::torch_device(workload.device)));
   std::vector<double> times;
   for (int repeat = 0; repeat < kWarmUp + kRepeats; ++repeat) {
-    update.leave_caches();
+    caches.evict();
     stream.synchronize();
     start.arrive_and_wait();
     const Nanoseconds begin = now_ns();

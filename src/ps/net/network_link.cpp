@@ -87,24 +87,19 @@ class NetworkLink::Connection {
     const std::scoped_lock lock(mutex_);
     if (options_.is_stopped()) throw InterruptedError("stopped by a signal");
     if (failure_) std::rethrow_exception(failure_);
-    if (joinings_ != joining_of_step_ || is_over_) throw StepIsVoid();
-  }
-
-  std::unique_lock<std::mutex> lock_weights() {
-    auto lock = wait_for([this] { return has_weights() || joinings_ != joining_of_step_ || is_over_; });
-    if (joinings_ != joining_of_step_ || is_over_) throw StepIsVoid();
-    return lock;
+    if (is_void_or_over()) throw StepIsVoid();
   }
 
   std::int64_t wait_for_weights() {
-    const auto lock = lock_weights();
+    const auto lock = wait_for([this] { return has_weights() || is_void_or_over(); });
+    if (is_void_or_over()) throw StepIsVoid();
     return version_;
   }
 
   std::int64_t pull(Tensors& into) {
-    const auto lock = lock_weights();
+    const auto lock = wait_for([this] { return is_void_or_over() || (weights_ && parts_->take(newest(), *weights_)); });
+    if (is_void_or_over()) throw StepIsVoid();
     into = *std::exchange(weights_, std::nullopt);
-    parts_->take(into);
     push_.forget_ahead();
     parts_->forget_ahead();
     return version_;
@@ -197,7 +192,7 @@ class NetworkLink::Connection {
                 options_.agreement});
     } else {
       say(WorkerBeat{push_.sequence()});
-      if (parts_->take_lost() && !has_weights()) say(WorkerAgain{last_lease_, version_ - 1});
+      if (weights_ && parts_->has_lost(newest())) say(WorkerAgain{last_lease_, version_ - 1});
     }
   }
 
@@ -209,7 +204,7 @@ class NetworkLink::Connection {
     if (push_.is_open() && now_ns() - push_.made_at() > options_.patience)
       throw PeerError(concat(server(), " lives, but has not taken a push for ", human_duration(to_s(options_.patience)),
                              "; see what it says"));
-    if (weights_) parts_->look_for(newest(), passed - weights_at_, options_.silence);
+    if (weights_) parts_->check_wait(newest(), passed - weights_at_, options_.silence);
     if (passed - heard_ <= limit) return;
     rival_.throw_if_there(concat(server(), " has been silent for ", human_duration(to_s(limit))));
     throw PeerError(was_welcome_
@@ -313,6 +308,7 @@ class NetworkLink::Connection {
 
   // Under the lock: the server has taken this worker out, or in anew, since the step began.
   [[nodiscard]] bool is_step_void() const { return life_ == 0 || joinings_ != joining_of_step_; }
+  [[nodiscard]] bool is_void_or_over() const { return joinings_ != joining_of_step_ || is_over_; }
   [[nodiscard]] PartVersion newest() const { return {.reign = reign_, .life = life_, .version = version_}; }
   [[nodiscard]] bool has_weights() const { return weights_ && parts_->has(newest()); }  // all of one version
 

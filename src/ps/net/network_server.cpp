@@ -96,11 +96,8 @@ void NetworkServer::handle(FrameSocket::Received received) {
   const auto found =
       std::ranges::find_if(sessions_, [&](const auto& worker) { return worker.second.peer == received.peer; });
   if (found == sessions_.end()) {
-    if (is_over_)
-      say(received.peer, why_over_);
-    else
-      say(received.peer, Who{});
-    return;
+    if (is_over_) return say(received.peer, why_over_);
+    return say(received.peer, Who{});
   }
   found->second.heard = now();
   std::visit([&](const auto& of_kind) { take(*found, of_kind, received.frames); }, *message);
@@ -275,6 +272,7 @@ void NetworkServer::take(Sessions::value_type& worker, const PushSent& sent, con
 }
 
 void NetworkServer::take(Sessions::value_type& worker, const WorkerBeat& beat, const Frames&) {
+  if (has_said_over_) return say(worker.second.peer, why_over_);  // it has not heard it
   const PartialPush* const partial = partial_.find(worker.first);
   const bool is_here = partial != nullptr && partial->made.record.sequence == beat.pushed;
   if (beat.pushed > worker.second.pushed && !is_here) say(worker.second.peer, ServerAgain{});

@@ -189,6 +189,7 @@ class NetworkServer {
   bool is_over_ = false;
   bool was_over_ = false;  // from the beginning
   Over why_over_;
+  bool has_said_over_ = false;
   std::set<std::string> rivals_;  // peers that wait until a worker's number is free, or have waited
   bool last_one_left_ = false;    // by itself
   Refusals refusals_;

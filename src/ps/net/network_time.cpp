@@ -73,7 +73,7 @@ void NetworkServer::turn_away(const Over& over, Nanoseconds limit) {
 }
 
 void NetworkServer::end(const Over& over) {
-  is_over_ = true;
+  is_over_ = has_said_over_ = true;
   why_over_ = over;
   look_for_those_who_leave();
   for (const auto& [worker, session] : sessions_) say(session.peer, over);

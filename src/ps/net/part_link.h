@@ -33,7 +33,8 @@ struct PartLinkOptions {
   Keys keys;
   std::string session;  // of the worker: also its name at the socket
   Nanoseconds beat = 500'000'000;
-  // Both from the link's thread. Header and shards, as they have come; and which were sent last.
+  // Both are called from the link's thread. on_weights: a part, as it came. on_beat: the version that the server sent
+  // last, whether or not it has come.
   std::function<void(const WeightsPart&, Frames)> on_weights;
   std::function<void(const PartVersion&)> on_beat;
 };

@@ -122,7 +122,9 @@ ShardsState ShardLink::state() {
 
 void ShardLink::tell(const WorkerThere& there) {
   workers_[there.worker] = there;
-  if (is_greeting_) return;  // all of them follow: one in between would stand for another one that is lost
+  // The answer to the greeting has all workers told again, counted from 0. One told now would be counted there, too,
+  // and hide that another was lost.
+  if (is_greeting_) return;
   ++told_;
   say(there);
 }
@@ -190,7 +192,7 @@ void ShardLink::handle(const Frames& frames) {
 
 void ShardLink::take(const ShardsHere& here, const Frames&) {
   if (here.greeting != greeting_) return;  // of an earlier one: what was told since is not in it
-  const bool was_asked = std::exchange(is_greeting_, false);
+  const bool was_greeting = std::exchange(is_greeting_, false);
   here_ = here;
   if (session_of_shards_.empty()) return;
   if (here.session != session_of_shards_) {
@@ -203,7 +205,7 @@ void ShardLink::take(const ShardsHere& here, const Frames&) {
     for (const StepAsked& step : last_steps_) say(step);  // done once, whatever it has done
     if (asked_) say(*asked_);
   }
-  if (was_asked) tell_all_again();
+  if (was_greeting) tell_all_again();
 }
 
 void ShardLink::take(const ShardsRefuse& refuse, const Frames&) {

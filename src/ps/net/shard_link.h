@@ -60,7 +60,7 @@ class ShardLink final : public OtherShards, public PartHolder {
   // The next state is of a checkpoint: its log begins there.
   void begin_log_at_next_state() { begins_log_ = true; }
 
-  // Of a worker: who it is, and the weights that it begins with (WorkerThere).
+  // A worker and the weights that it begins with. Sent at once, or with all the others when a greeting is answered.
   void tell(const WorkerThere& there);
   [[nodiscard]] PartState part_state(const PushKey& push) const override;
   void ask_for(const PushKey& push) override { say(PartAsked{push}); }
@@ -104,7 +104,7 @@ class ShardLink final : public OtherShards, public PartHolder {
   OwnTime time_;
   Nanoseconds heard_ = 0;
   Nanoseconds next_beat_ = 0;
-  bool is_greeting_ = true;
+  bool is_greeting_ = true;  // until ShardsHere answers greeting_
   std::int64_t greeting_ = 1;
   std::int64_t beats_ = 0;          // that have come
   std::optional<ShardsHere> here_;  // what it has said last
@@ -117,8 +117,8 @@ class ShardLink final : public OtherShards, public PartHolder {
   bool begins_log_ = false;
   StateAsked state_asked_;
   std::optional<ShardsState> state_;
-  std::map<WorkerId, WorkerThere> workers_;
-  std::int64_t told_ = 0;
+  std::map<WorkerId, WorkerThere> workers_;  // the last one of each, of those who have gone too
+  std::int64_t told_ = 0;                    // since greeting_ was answered; compared in beats
   std::map<WorkerId, PartHeld> held_;
   bool is_lost_ = false;
   std::string why_to_stop_;

@@ -18,8 +18,8 @@
 //   ShardsOver                          ->
 //
 // Messages may be lost, as in messages.h: questions are asked again, and done once; what is told of workers is counted,
-// and told again as a whole where the counts differ; workers and servers beat, and ask for what they miss.
-// Values; pure.
+// and told again as a whole where the counts differ; workers and servers beat, and ask for what they miss. From
+// PartHeld to the next WorkerThere a worker waits for six of these: tune/server_step.h counts them. Values; pure.
 #pragma once
 
 #include <cstdint>

@@ -295,7 +295,8 @@ void ShardServer::beat() {
   if (now_ns() < next_beat_) return;
   next_beat_ = now_ns() + options_.beat;
   for (const auto& [worker, session] : sessions_) {
-    if (session.version != kNone) say(session.peer, WeightsBeat{session.life, session.version, session.reign});
+    if (session.version != kNone)
+      say(session.peer, WeightsBeat{.life = session.life, .version = session.version, .reign = session.reign});
   }
 }
 

@@ -119,7 +119,7 @@ class ShardServer {
   std::string lead_where_;
   std::map<WorkerId, Session> sessions_;
   std::int64_t greeting_ = 0;       // of the lead server
-  std::int64_t told_ = 0;           // how many WorkerThere since ShardsHere
+  std::int64_t told_ = 0;           // WorkerThere taken since LeadHello or ShardsLoaded
   std::vector<PushKey> unsettled_;  // parts that are held once the log has settled
   Refusals refusals_;
   OwnTime time_;

@@ -27,7 +27,7 @@ WorkerParts::WorkerParts(WorkerPartsOptions options) : options_(std::move(option
         .session = options_.session,
         .beat = options_.beat,
         .on_weights = [this, i](const WeightsPart& header, Frames frames) { hear(i, header, std::move(frames)); },
-        .on_beat = [this, i](const PartVersion& newest) { look_for_lost(i, newest); }}));
+        .on_beat = [this, i](const PartVersion& sent) { note_beat(i, sent); }}));
   }
 }
 
@@ -52,14 +52,9 @@ void WorkerParts::hear(std::size_t part, const WeightsPart& header, Frames frame
   options_.on_change();
 }
 
-// Asked again with each beat: who is asked for them may not hear of it.
-void WorkerParts::look_for_lost(std::size_t part, const PartVersion& newest) {
-  {
-    const std::scoped_lock lock(mutex_);
-    if (!has_begun_ || parts_[part].version == newest) return;
-    is_lost_ = true;
-  }
-  options_.on_change();
+void WorkerParts::note_beat(std::size_t part, const PartVersion& sent) {
+  const std::scoped_lock lock(mutex_);
+  parts_[part].sent = sent;
 }
 
 // In the order in which they came: each may be a change to the one before.
@@ -116,6 +111,11 @@ void WorkerParts::forget() {
 bool WorkerParts::has(const PartVersion& weights) const {
   const std::scoped_lock lock(mutex_);
   if (bad_) throw PeerError(*bad_);
+  return has_all(weights);
+}
+
+// Under the lock.
+bool WorkerParts::has_all(const PartVersion& weights) const {
   return std::ranges::all_of(parts_, [&](const Part& part) { return part.weights && part.version == weights; });
 }
 
@@ -128,7 +128,7 @@ std::string WorkerParts::lacking(const PartVersion& weights) const {
   return join(names, ", ");
 }
 
-void WorkerParts::look_for(const PartVersion& weights, Nanoseconds waited, Nanoseconds limit) {
+void WorkerParts::check_wait(const PartVersion& weights, Nanoseconds waited, Nanoseconds limit) {
   if (waited <= std::min(kNotice, limit) || has(weights)) return;
   const std::scoped_lock lock(mutex_);
   if (waited > limit)
@@ -138,15 +138,18 @@ void WorkerParts::look_for(const PartVersion& weights, Nanoseconds waited, Nanos
     log_info(concat("waiting for ", lacking(weights), ", which has not sent its part of the weights"));
 }
 
-void WorkerParts::take(Tensors& into) {
+bool WorkerParts::take(const PartVersion& weights, Tensors& into) {
   const std::scoped_lock lock(mutex_);
+  if (!has_all(weights)) return false;
   for (Part& part : parts_)
     std::ranges::move(std::exchange(part.weights, std::nullopt)->shards, std::back_inserter(into.shards));
+  return true;
 }
 
-bool WorkerParts::take_lost() {
+// Beats come in order with what is sent.
+bool WorkerParts::has_lost(const PartVersion& weights) const {
   const std::scoped_lock lock(mutex_);
-  return std::exchange(is_lost_, false);
+  return std::ranges::any_of(parts_, [&](const Part& part) { return part.sent == weights && part.version != weights; });
 }
 
 }  // namespace sluice::ps

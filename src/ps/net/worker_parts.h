@@ -24,7 +24,7 @@ struct WorkerPartsOptions {
   std::string session;  // of the worker
   Nanoseconds beat = 500'000'000;
   Compression pull;
-  std::function<void()> on_change;  // something has come, or is missing; from the connections' threads
+  std::function<void()> on_change;  // something has come; from the connections' threads
 };
 
 class WorkerParts {
@@ -49,17 +49,18 @@ class WorkerParts {
   [[nodiscard]] bool has(const PartVersion& weights) const;
   // What has been waited for so long: says once which servers have not sent theirs; PeerError where that takes longer
   // than the limit.
-  void look_for(const PartVersion& weights, Nanoseconds waited, Nanoseconds limit);
-  // Appends these parts to into.shards. Requires: has().
-  void take(Tensors& into);
-  // Whether something was missing since this was asked last.
-  [[nodiscard]] bool take_lost();
+  void check_wait(const PartVersion& weights, Nanoseconds waited, Nanoseconds limit);
+  // Appends these parts to into.shards. False, and nothing is done: they are not here (any more).
+  [[nodiscard]] bool take(const PartVersion& weights, Tensors& into);
+  // Whether some of those parts were sent, but are not here. Requires: these weights were not taken.
+  [[nodiscard]] bool has_lost(const PartVersion& weights) const;
 
  private:
   struct Part {
     std::deque<std::pair<WeightsPart, Frames>> arrived;  // and not decoded yet
     std::optional<PullDecoder> decoder;
     PartVersion version;             // of the weights that were decoded last
+    PartVersion sent;                // that the server has sent last, by its beats
     std::optional<Tensors> weights;  // nothing: none, or they were taken
   };
 
@@ -74,8 +75,9 @@ class WorkerParts {
     return server_named(static_cast<int>(server), at.host, at.port);
   }
   [[nodiscard]] std::string lacking(const PartVersion& weights) const;
+  [[nodiscard]] bool has_all(const PartVersion& weights) const;
   void hear(std::size_t part, const WeightsPart& header, Frames frames);
-  void look_for_lost(std::size_t part, const PartVersion& newest);
+  void note_beat(std::size_t part, const PartVersion& sent);
   void decode();
 
   WorkerPartsOptions options_;
@@ -83,7 +85,6 @@ class WorkerParts {
   mutable std::mutex mutex_;
   bool has_begun_ = false;                        // guarded by mutex_, as what follows
   std::vector<Part> parts_;                       // [server - 1]
-  bool is_lost_ = false;                          // a part of the weights
   PartVersion waited_for_;                        // that was told of
   std::optional<std::string> bad_;                // what was sent that cannot be
   std::vector<std::unique_ptr<PartLink>> links_;  // the last member: their threads end before the others do

@@ -12,6 +12,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "ps/net/network_link.h"
 #include "ps/net/network_server.h"
 
@@ -246,6 +247,16 @@ inline int work(LinkOptions options, int most = 1 << 30, const std::function<voi
   }
   link.leave();
   return steps;
+}
+
+// In a thread of its own: until the run is over, of which it hears.
+inline int work_to_the_end(LinkOptions options) {
+  try {
+    return work(std::move(options));
+  } catch (const Error& error) {
+    ADD_FAILURE() << error.what();
+  }
+  return 0;
 }
 
 // The same run without a network: every update of the same leases, of as many workers as there are.

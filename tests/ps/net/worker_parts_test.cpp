@@ -34,7 +34,9 @@ class LostParts : public testing::Test {
                            .reign = 7};
     if (arrives) socket_.send(worker_, with_packed(header_of(ShardsToWorker{part}), packed.packed));
   }
-  void beat(std::int64_t number) { socket_.send(worker_, {header_of(ShardsToWorker{WeightsBeat{1, number, 7}})}); }
+  void beat(std::int64_t number) {
+    socket_.send(worker_, {header_of(ShardsToWorker{WeightsBeat{.life = 1, .version = number, .reign = 7}})});
+  }
   template <typename Condition>
   [[nodiscard]] static bool comes(const Condition& condition) {
     for (int i = 0; i < 500; ++i) {
@@ -55,25 +57,38 @@ class LostParts : public testing::Test {
   PullCompressor pull_{kChanges, layout_};
 };
 
-TEST_F(LostParts, AreAskedForWithEachBeatUntilTheyAreHere) {
+TEST_F(LostParts, AreMissedUntilTheyAreHere) {
   send(1);
   ASSERT_TRUE(comes([&] { return parts_.has(version(1)); }));
   beat(1);
   send(2, /*arrives=*/false);
   send(3);  // what has changed since the second: nothing can be made of it
-  for (int asked = 0; asked < 3; ++asked) {
-    beat(3);
-    EXPECT_TRUE(comes([&] { return parts_.take_lost(); })) << "whoever was asked before may not have heard of it";
-  }
+  EXPECT_FALSE(parts_.has_lost(version(3))) << "before the beat that follows it may be under way";
+  beat(3);
+  EXPECT_TRUE(comes([&] { return parts_.has_lost(version(3)); }));
+  EXPECT_TRUE(parts_.has_lost(version(3))) << "whoever is asked for it may not hear of it, and is asked again";
   EXPECT_FALSE(parts_.has(version(3)));
   pull_.restart();
   send(3);
   EXPECT_TRUE(comes([&] { return parts_.has(version(3)); }));
-  (void)parts_.take_lost();
-  beat(3);
-  send(4);
-  EXPECT_TRUE(comes([&] { return parts_.has(version(4)); }));
-  EXPECT_FALSE(parts_.take_lost()) << "all of them are here";
+  EXPECT_FALSE(parts_.has_lost(version(3)));
+}
+
+// A step that runs is not asked for again: the server would take it for one that begins anew.
+TEST_F(LostParts, AreNotMissedOnceTheyWereTaken) {
+  send(1, /*arrives=*/false);
+  beat(1);
+  ASSERT_TRUE(comes([&] { return parts_.has_lost(version(1)); }));
+  pull_.restart();
+  send(1);
+  beat(1);
+  ASSERT_TRUE(comes([&] { return parts_.has(version(1)); }));
+  Tensors weights;
+  EXPECT_FALSE(parts_.take(version(2), weights)) << "of another version";
+  EXPECT_TRUE(weights.shards.empty());
+  EXPECT_TRUE(parts_.take(version(1), weights));
+  EXPECT_EQ(weights.shards.size(), 1U);
+  EXPECT_FALSE(parts_.has_lost(version(1)));
 }
 
 }  // namespace

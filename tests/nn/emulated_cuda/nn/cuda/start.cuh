@@ -1,6 +1,7 @@
 // start, in the place of src/nn/cuda/start.cuh: runs a kernel on the CPU, block after block, with a thread for each of
-// a block's threads. Barriers and shuffles are real, so a race in shared memory is one here, too (TSan sees it); what
-// is CUDA's own, warps in step and the memory's alignment, is not.
+// a block's threads. Barriers and shuffles synchronise as on a GPU, so TSan sees races in shared memory. Not
+// emulated: that a warp's lanes run in step, and faults from misaligned memory. Requires: no lane returns before a
+// shuffle of its warp, and a warp that shuffles has all of its 32 lanes.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +27,8 @@ namespace sluice::nn::gpu {
 
 constexpr unsigned int kLanesOfWarp = 32;
 
-// Shuffles write to the two places of a lane in turn: where a lane writes again, the others have passed the barrier of
-// the shuffle between, and have read.
+// Shuffles alternate between two slots of each lane. A slot is written again only after the barrier of the shuffle in
+// between, when all lanes have read it.
 struct EmulatedWarp {
   std::barrier<> barrier{kLanesOfWarp};
   float values[2][kLanesOfWarp];
