@@ -184,7 +184,8 @@ measure=("$python" scripts/gpu_measure.py)
 
 part_right() {
   by_function devices 30 lists_gpu
-  check transfer 60 "$tests/device/device_test" --gtest_filter='*Gpu*'
+  check transfer 60 "$tests/device/device_test" --gtest_filter='*Gpu*-GraphOnGpu*'
+  check recorded 60 "$tests/device/device_test" --gtest_filter='GraphOnGpu*'
   check local_sum 60 "$tests/ddp/ddp_test" --gtest_filter='*Gpu*'
   check tf32 60 "$tests/train/train_test" --gtest_filter='LibtorchSettings.*'
   check pixel_batches 60 "$tests/train/train_test" --gtest_filter='PixelBatches.*Gpu*'
@@ -199,6 +200,7 @@ part_right() {
   fi
   check features 60 "$tests/data/data_feature_cache_test" --gtest_filter='*Gpu*'
   check parity 120 "$tests/engine/engine_cuda_parity_test"
+  check graphs 120 "$tests/engine/engine_cuda_graphs_test"
   check kernels_nn 120 "$tests/nn/nn_cuda_test"
   check layer_times 90 "$tests/train/train_layer_timer_test" --gtest_filter='*Gpu*'
   check number_formats 60 "${measure[@]}" formats
@@ -206,6 +208,7 @@ part_right() {
   check gloo_tensors 60 "$tests/comm/comm_test" --gtest_filter='*ByGloo'
   check train_one 60 "${train[@]}" "${on_gpu[@]}" --run-dir "$work/run_one" "${one_place[@]}"
   check train_grid 60 "${train[@]}" "${on_gpu[@]}" --run-dir "$work/run_grid" "${four_places[@]}"
+  check train_graphs 60 "${train[@]}" "${on_gpu[@]}" --run-dir "$work/run_graphs" "${four_places[@]}" --set device.cuda_graphs=true
   check_of train_grid eval_on_cpu 60 build/release/sluice eval configs/quickstart.toml "${on_gpu[@]}" --checkpoint "$work/run_grid" \
     --set 'device.list="cpu"'
   by_function ranks_gloo 60 two_ranks "${train[@]}" "${on_gpu[@]}" --run-dir "$work/run_ranks" \

@@ -48,6 +48,7 @@ struct DeviceConfig {
   int threads = 0;         // per CPU device; 0 = share the cores evenly
   ByteCount memory_limit;  // of each device; 0 = none
   bool tf32 = true;        // GPUs multiply float32 in TF32
+  bool cuda_graphs = false;
 
   bool operator==(const DeviceConfig&) const = default;
 };

@@ -167,12 +167,29 @@ class Rules {
                      " entries, but pipeline.stages=", pipeline.stages, "; give one number of layers per stage"));
     }
     check_recompute();
+    check_graphs();
     const std::int64_t wanted = std::int64_t{pipeline.stages} * config_.replicas.local;
     const auto named = static_cast<std::int64_t>(config_.device.list.names.size());
     require(named == 0 || named >= wanted, {"device.list", "pipeline.stages", "replicas.local"},
             concat("device.list names ", named, " devices, but pipeline.stages=", pipeline.stages,
                    " x replicas.local=", config_.replicas.local, " needs ", wanted,
                    " per process; name one per stage and replica (repeats allowed)"));
+  }
+
+  // What a graph cannot do: ask the host, or tell it anything.
+  void check_graphs() const {
+    if (!config_.device.cuda_graphs) return;
+    require(config_.pipeline.batch_norm == "micro", {"device.cuda_graphs", "pipeline.batch_norm"},
+            concat("device.cuda_graphs=true beside pipeline.batch_norm=\"", config_.pipeline.batch_norm,
+                   "\", whose statistics leave a micro-batch while it runs; choose \"micro\" or "
+                   "device.cuda_graphs=false"));
+    require(!config_.replicas.has_server(), {"device.cuda_graphs", "replicas.sync"},
+            "device.cuda_graphs=true beside replicas.sync=\"ps\", whose workers may leave micro-batches out; choose "
+            "\"allreduce\" or device.cuda_graphs=false");
+    require(
+        config_.profile.level != "torch", {"device.cuda_graphs", "profile.level"},
+        "device.cuda_graphs=true beside profile.level=\"torch\", which sees operators, and graphs call none; choose "
+        "another level or device.cuda_graphs=false");
   }
 
   // Costs decide a cut that is open: they do not know beforehand which stages recompute.

@@ -65,6 +65,10 @@ Keys device_keys() {
        "multiply about eight times as fast; sums stay fp32. An error near 1e-3 of a product is below that of bf16, in "
        "which such models train as well; `sluice step` and `eval --logits`, "
        "whose numbers are compared, never do"},
+      {"device.cuda_graphs", device<&C::cuda_graphs>(), any(), "",
+       "whether GPUs run training steps as CUDA graphs: what an action starts there is recorded in the second of two "
+       "steps with batches of one shape, and started as a whole in those that follow, so that short kernels do not "
+       "wait for the processor; the same numbers. Steps of another shape, such as a short last batch, run without"},
   };
 }
 

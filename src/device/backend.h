@@ -1,6 +1,6 @@
-// backend: what the CUDA side of the device seam provides. Two siblings define these symbols and CMake picks one:
-// cuda/backend_cuda.cpp (with a toolkit) and cuda/backend_none.cpp (without: no devices). Only src/device includes
-// this.
+// backend: what the CUDA side of the device seam provides. Siblings define these symbols and CMake picks:
+// cuda/backend_cuda.cpp and cuda/graphs_cuda.cpp (with a toolkit) or cuda/backend_none.cpp (without: no devices). Only
+// src/device includes this.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,10 @@
 #include <ATen/core/Tensor.h>
 
 #include "core/clock.h"
+
+namespace sluice::device {
+class GraphSequence;  // device/graph.h
+}
 
 namespace sluice::device::backend {
 
@@ -53,5 +57,6 @@ enum class Urgency { kNormal, kHigh };  // whose work the GPU takes first
 std::shared_ptr<StreamState> make_cuda_stream(int index, Urgency urgency);
 // The stream that is current on the calling thread (an autograd thread, for example).
 std::shared_ptr<StreamState> current_cuda_stream(int index);
+std::unique_ptr<GraphSequence> make_cuda_graphs(int index);
 
 }  // namespace sluice::device::backend

@@ -67,11 +67,13 @@ const pipeline::Schedule& TrainStep::schedule_of(int chunks) {
   return schedules_.emplace(chunks, pipeline::make_train_schedule(composition_.plan, chunks)).first->second;
 }
 
-pipeline::PassResult TrainStep::run_training_pass(pipeline::PassRequest request, int chunks) const {
+pipeline::PassResult TrainStep::run_training_pass(pipeline::PassRequest request, int chunks) {
   const bool is_trial = !request.draws_failures;
+  if (graphs_ && !is_trial) request.graphs = graphs_->of(*composition_.executor, request);
   try {
     return composition_.executor->run(std::move(request));
   } catch (const Error& error) {
+    if (graphs_) graphs_->forget();
     if (error.exit_code() != ExitCode::kOutOfMemory || is_trial || !options_.explain_memory) throw;
     Plan plan = composition_.plan;
     plan.chunks = chunks;

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "engine/compose.h"
 #include "engine/gradient_sums.h"
+#include "engine/step_graphs.h"
 #include "nn/layer.h"
 #include "nn/loss.h"
 #include "pipeline/failure.h"
@@ -35,6 +36,9 @@ struct TrainStepOptions {
   std::string less_memory{pipeline::kLessTrainingMemory};
   // What else to say of a training pass of this plan that a device had no memory for; may be empty.
   std::function<Error(const Error&, const Plan&)> explain_memory;
+  // Training passes run as recorded work where they are alike (step_graphs.h); null: none does. Requires: running
+  // statistics take in every micro-batch, and the sync admits all of them.
+  device::GraphFactory make_graphs = nullptr;
 };
 
 // This process's share of a step's samples: those of its local replicas.
@@ -69,6 +73,7 @@ class TrainStep {
   TrainStep(Composition& composition, TrainStepOptions options)
       : composition_(composition), options_(std::move(options)) {
     if (options_.sums_gradients) sums_.emplace(composition_);
+    if (options_.make_graphs) graphs_.emplace(options_.make_graphs);
   }
 
   // True when there is no other process to agree with.
@@ -116,7 +121,7 @@ class TrainStep {
   [[nodiscard]] pipeline::PassRequest request_for(const pipeline::MicroBatch& batch, pipeline::Schedule schedule,
                                                   int chunks) const;
   [[nodiscard]] const pipeline::Schedule& schedule_of(int chunks);  // made and validated once
-  [[nodiscard]] pipeline::PassResult run_training_pass(pipeline::PassRequest request, int chunks) const;
+  [[nodiscard]] pipeline::PassResult run_training_pass(pipeline::PassRequest request, int chunks);
   struct Contributed;
   // Gradients are still being added up when the pass is over.
   [[nodiscard]] bool sums_outlast_pass() const;
@@ -137,6 +142,7 @@ class TrainStep {
   Composition& composition_;
   TrainStepOptions options_;
   std::optional<GradientSums> sums_;
+  std::optional<StepGraphs> graphs_;
   std::map<int, pipeline::Schedule> schedules_;  // by chunks
 };
 

@@ -37,12 +37,37 @@ void fill_sample(std::uint64_t key, std::uint64_t threshold, float kept, std::in
   }
 }
 
+std::uint64_t key_of_place(std::string_view place, const ForwardContext& context) {
+  return derive_key(context.seed, hash_name(place));
+}
+
+gpu::MaskNumbers with_key(std::uint64_t key, double p) {
+  return {.layer_key = key,
+          .threshold = static_cast<std::uint64_t>(std::llround(p * 0x1.0p32)),
+          .kept = static_cast<float>(1.0 / (1.0 - p))};
+}
+
+const std::int64_t* address_of(const at::Tensor& step) {
+  return step.defined() ? step.const_data_ptr<std::int64_t>() : nullptr;
+}
+
+// The number of the step stays where it is: nobody waits for it.
+gpu::MaskNumbers numbers_on_gpu(double p, std::string_view place, const ForwardContext& context, c10::Device device) {
+  const at::Tensor& step = context.step_in_memory;
+  if (!step.defined()) return mask_numbers(p, place, context);
+  check(step.device() == device, "the number of the step lies on the device of the input");
+  gpu::MaskNumbers numbers = with_key(key_of_place(place, context), p);
+  numbers.step = address_of(step);
+  return numbers;
+}
+
 // x times the factors, which are drawn again in backward rather than kept.
 class DropoutOnGpu : public torch::autograd::Function<DropoutOnGpu> {
  public:
+  // step: where mask.step points; none where that is null.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& sample_ids,
-                            const gpu::MaskNumbers& mask) {
-    ctx->save_for_backward({sample_ids});
+                            const gpu::MaskNumbers& mask, const std::optional<at::Tensor>& step) {
+    ctx->save_for_backward({sample_ids, step ? *step : at::Tensor()});
     ctx->saved_data["layer_key"] = static_cast<std::int64_t>(mask.layer_key);
     ctx->saved_data["threshold"] = static_cast<std::int64_t>(mask.threshold);
     ctx->saved_data["kept"] = static_cast<double>(mask.kept);
@@ -53,21 +78,29 @@ class DropoutOnGpu : public torch::autograd::Function<DropoutOnGpu> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const at::Tensor sample_ids = ctx->get_saved_variables()[0];
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor& sample_ids = saved[0];
     const gpu::MaskNumbers mask{.layer_key = static_cast<std::uint64_t>(ctx->saved_data["layer_key"].toInt()),
                                 .threshold = static_cast<std::uint64_t>(ctx->saved_data["threshold"].toInt()),
-                                .kept = static_cast<float>(ctx->saved_data["kept"].toDouble())};
+                                .kept = static_cast<float>(ctx->saved_data["kept"].toDouble()),
+                                .step = address_of(saved[1])};
     OwnOperator call("sluice::dropout_backward", {grads[0], sample_ids});
     const at::Tensor grad_x = gpu::dropout(grads[0], sample_ids, mask);
     call.made({grad_x});
-    return {grad_x, {}, {}};
+    return {grad_x, {}, {}, {}};
   }
 };
+
+at::Tensor dropout_on_gpu(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context) {
+  const at::Tensor& step = context.step_in_memory;
+  return DropoutOnGpu::apply(x, ids_for(x, context), numbers_on_gpu(p, place, context, x.device()),
+                             step.defined() ? std::optional(step) : std::nullopt);
+}
 
 at::Tensor factors_on_gpu(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context) {
   const at::Tensor ids = ids_for(x, context);
   OwnOperator call("sluice::dropout_mask", {ids});
-  const at::Tensor factors = gpu::dropout_factors(x.sizes(), ids, mask_numbers(p, place, context));
+  const at::Tensor factors = gpu::dropout_factors(x.sizes(), ids, numbers_on_gpu(p, place, context, x.device()));
   call.made({factors});
   return factors;
 }
@@ -78,9 +111,9 @@ at::ScalarType factor_type(const at::Tensor& x) { return is_bf16(x) ? at::kFloat
 }  // namespace
 
 gpu::MaskNumbers mask_numbers(double p, std::string_view place, const ForwardContext& context) {
-  return {.layer_key = derive_key(derive_key(context.seed, hash_name(place)), static_cast<std::uint64_t>(context.step)),
-          .threshold = static_cast<std::uint64_t>(std::llround(p * 0x1.0p32)),
-          .kept = static_cast<float>(1.0 / (1.0 - p))};
+  const at::Tensor& kept = context.step_in_memory;
+  const std::int64_t step = kept.defined() ? kept.item<std::int64_t>() : context.step;
+  return with_key(derive_key(key_of_place(place, context), static_cast<std::uint64_t>(step)), p);
 }
 
 at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context) {
@@ -105,7 +138,7 @@ at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, c
 
 at::Tensor dropout(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context) {
   if (!context.training || p == 0) return x;
-  if (gpu::suits(x)) return DropoutOnGpu::apply(x, ids_for(x, context), mask_numbers(p, place, context));
+  if (gpu::suits(x)) return dropout_on_gpu(x, p, place, context);
   return (x * dropout_mask(x, p, place, context)).to(x.scalar_type());
 }
 

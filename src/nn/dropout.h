@@ -23,7 +23,7 @@ at::Tensor dropout(const at::Tensor& x, double p, std::string_view place, const 
 // The factors alone, shaped and typed like x: 0 or 1 / (1 - p). float32 for bfloat16.
 at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context);
 
-// What CPUs and GPUs draw those factors by.
+// What CPUs and GPUs draw those factors by. It reads context.step_in_memory, which GPUs do when they draw.
 gpu::MaskNumbers mask_numbers(double p, std::string_view place, const ForwardContext& context);
 
 }  // namespace sluice::nn

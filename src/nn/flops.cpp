@@ -25,4 +25,6 @@ UncountedFlops::~UncountedFlops() { counted = before_; }
 
 FlopCount take_flops() { return std::exchange(counted, {}); }
 
+void add_flops(const FlopCount& flops) { add_to(counted, flops); }
+
 }  // namespace sluice::nn

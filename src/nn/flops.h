@@ -29,5 +29,7 @@ class UncountedFlops {
 
 // What the calling thread has counted since it was asked last.
 [[nodiscard]] FlopCount take_flops();
+// Of work that nobody counts while it runs: recorded work that runs again (device/graph.h).
+void add_flops(const FlopCount& flops);
 
 }  // namespace sluice::nn

@@ -65,6 +65,9 @@ struct ForwardContext {
   BatchNormMode batch_norm = BatchNormMode::kMicro;
   std::uint64_t seed = 0;
   std::int64_t step = 0;
+  // [1] int64 on the device of the input: stands for `step` where recorded work runs again in other steps
+  // (device/graph.h). Undefined: `step` does.
+  at::Tensor step_in_memory = {};
   // [micro_batch] int64, positions in the data set: dropout is keyed by (seed, step, sample, layer).
   at::Tensor sample_ids;
   // False when a forward pass is repeated (recompute): running statistics stay as they are.

@@ -72,6 +72,15 @@ void Executor::wait_for_caller() const {
   for (const Place& place : pool_->places()) device::Stream::current(place.hardware).synchronize();
 }
 
+std::shared_ptr<PassGraphs> Executor::make_graphs(const device::GraphFactory& make) const {
+  auto graphs = std::make_shared<PassGraphs>();
+  for (const PlaceStreams& streams : pool_->streams()) {
+    const device::Stream& compute = streams.compute();
+    graphs->push_back(std::make_unique<ActionGraphs>(make(compute), compute.device()));
+  }
+  return graphs;
+}
+
 PassResult Executor::run(PassRequest request) {
   const auto pass = std::make_shared<Pass>(grid_, std::move(request));
   const auto job = [pass, places = pool_->places(), streams = pool_->streams()](int place) {

@@ -49,6 +49,8 @@ class Executor {
   // Requires: a validated schedule whose stages are owned as the executor's are. A training pass forgets
   // the gradients of the one before. After it returns, results may be read by the calling thread.
   PassResult run(PassRequest request);
+  // For passes that are alike (PassRequest::graphs). They live no longer than the executor.
+  [[nodiscard]] std::shared_ptr<PassGraphs> make_graphs(const device::GraphFactory& make) const;
   // True after a failure that a place did not come back from in time: no further run is possible.
   [[nodiscard]] bool has_abandoned_threads() const { return pool_->has_abandoned_threads(); }
 

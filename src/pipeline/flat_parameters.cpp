@@ -97,6 +97,12 @@ void FlatParameters::begin_gradients() {
   }
 }
 
+void FlatParameters::begin_gradients_in_place() {
+  settle_gradients();
+  const at::NoGradGuard no_grad;
+  gradients_.zero_();
+}
+
 void FlatParameters::settle_gradient(std::size_t slot) {
   if (is_settled_[slot] != 0) return;
   is_settled_[slot] = 1;

@@ -48,6 +48,9 @@ class FlatParameters {
   [[nodiscard]] const at::Tensor& gradients() const { return gradients_; }
   // No parameter has a gradient: what gradients() holds is of no use until settle_gradients().
   void begin_gradients();
+  // The same start for work that was recorded (device/graph.h), which has addresses and no choices: every parameter's
+  // gradient is zeros in its place, where the first one is added, too. With the same bits.
+  void begin_gradients_in_place();
   // Autograd has given the leaf of this slot a gradient: if it is the first one, it moves to its place, where later
   // ones are added.
   void settle_gradient(std::size_t slot);

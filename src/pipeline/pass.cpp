@@ -125,7 +125,8 @@ void Pass::work(const Place& place, const PlaceStreams& streams) {
                 .index = at,
                 .last_gradients = last_gradients(place),
                 .sample_ids = std::vector<at::Tensor>(request_.schedule.micro_batches),
-                .replicas = nullptr};
+                .replicas = nullptr,
+                .graphs = request_.graphs ? (*request_.graphs)[at].get() : nullptr};
   if (!exchanges_.empty()) {
     worker.replicas =
         std::make_unique<OwnSum>(*exchanges_[index(place.device)], place.replica, worker.spans, standings_[at]);
@@ -137,7 +138,9 @@ void Pass::work(const Place& place, const PlaceStreams& streams) {
   static_cast<void>(nn::take_flops());  // of a pass that failed
   for_own_stages(forget);               // of one that failed in another replica, when all was done here
   try {
-    if (request_.context.training) for_own_stages([](Stage& stage) { stage.begin_gradients(); });
+    if (worker.graphs != nullptr)
+      worker.graphs->begin(request_.context.step, request_.gradient_scale, request_.schedule.micro_batches);
+    if (request_.context.training) for_own_stages([&](Stage& stage) { begin(worker, stage); });
     run_prefix(worker);
     run_actions(worker);
     for_own_stages([&](Stage& stage) {
@@ -164,6 +167,14 @@ void Pass::work(const Place& place, const PlaceStreams& streams) {
 std::string Pass::work_at(const Place& place, const Action* action) const {
   if (action == nullptr || action->op == Op::kReduceGradient) return {};
   return grid_->stage(place.replica, action->stage).work_on(micro_batch_of(place.replica, action->micro_batch));
+}
+
+void Pass::begin(Worker& worker, Stage& stage) {
+  if (worker.graphs == nullptr) {
+    stage.begin_gradients();
+  } else {
+    stage.begin_gradients_in_place();
+  }
 }
 
 void Pass::run_actions(Worker& worker) {
@@ -211,10 +222,21 @@ StagePass Pass::pass_of(Worker& worker, const Action& action) {
                  .has_loss = is_last(action.stage),
                  .splits_backward = splits(action),
                  .keeps_transformed = request_.schedule.micro_batches > 1,
-                 .marks = worker.spans.marks()};
+                 .marks = worker.graphs != nullptr ? nullptr : worker.spans.marks()};
   pass.context.sample_ids = sample_ids_of(worker, action.micro_batch);
   pass.context.replicas = worker.replicas.get();
+  if (worker.graphs != nullptr) pass.context.step_in_memory = worker.graphs->step();
   return pass;
+}
+
+Tensors Pass::run(Worker& worker, const Action& action, ActionPart part, Tensors inputs, const device::GraphWork& work,
+                  Answer answer) {
+  if (worker.graphs == nullptr) return work(inputs);
+  Tensors outputs = worker.graphs->run(action, part, inputs, work);
+  for (at::Tensor& output : outputs) {
+    if (answer == Answer::kCopied && output.defined()) output = output.clone();
+  }
+  return outputs;
 }
 
 void Pass::forward(Worker& worker, const Action& action) {
@@ -230,7 +252,11 @@ void Pass::forward(Worker& worker, const Action& action) {
   at::Tensor output;
   if (runs(worker.replica(), action.micro_batch)) {
     const StreamSpanScope span(worker.spans, Phase::kForward, action.stage, action.micro_batch);
-    output = stage.forward(action.micro_batch, input, pass_of(worker, action));
+    const auto work = [&stage, id = action.micro_batch, pass = pass_of(worker, action)](const Tensors& in) {
+      return Tensors{stage.forward(id, in[0], pass)};
+    };
+    output = run(worker, action, ActionPart::kForward, {std::move(input)}, work,
+                 is_last(action.stage) ? Answer::kInPlace : Answer::kCopied)[0];
     if (is_last(action.stage)) finish(worker, action, output);
   } else if (request_.context.training) {
     stage.take_part_in_forward(pass_of(worker, action));
@@ -242,14 +268,21 @@ void Pass::finish(Worker& worker, const Action& action, const at::Tensor& logits
   const at::Tensor targets = load(worker, action, micro_batch_of(worker.replica(), action.micro_batch).targets);
   const StreamSpanScope span(worker.spans, Phase::kLoss, action.stage, action.micro_batch);
   MicroBatchResult& result = result_.micro_batches[index(worker.replica())][index(action.micro_batch)];
-  if (request_.context.training) {
-    Stage& stage = grid_->stage(worker.replica(), action.stage);
-    result.loss = stage.apply_loss(action.micro_batch, targets, request_.loss, request_.gradient_scale);
-  }
+  if (request_.context.training) result.loss = run_loss(worker, action, targets);
   const at::NoGradGuard no_grad;
   if (!request_.context.training) result.loss = request_.loss(logits, targets);
   if (request_.score) result.score = request_.score(logits, targets);
-  if (request_.keep_logits) result.logits = nn::in_float(logits);
+  if (request_.keep_logits) result.logits = nn::in_float(worker.graphs != nullptr ? logits.clone() : logits);
+}
+
+at::Tensor Pass::run_loss(Worker& worker, const Action& action, const at::Tensor& targets) {
+  Stage& stage = grid_->stage(worker.replica(), action.stage);
+  GradientScale scale{.number = request_.gradient_scale};
+  if (worker.graphs != nullptr) scale.in_memory = worker.graphs->gradient_scale();
+  const auto work = [&stage, id = action.micro_batch, loss = request_.loss, scale](const Tensors& in) {
+    return Tensors{stage.apply_loss(id, in[0], loss, scale)};
+  };
+  return run(worker, action, ActionPart::kLoss, {targets}, work)[0];
 }
 
 void Pass::backward(Worker& worker, const Action& action) {
@@ -260,7 +293,7 @@ void Pass::backward(Worker& worker, const Action& action) {
   at::Tensor input_gradient;
   if (runs(worker.replica(), action.micro_batch)) {
     const StreamSpanScope span(worker.spans, Phase::kBackward, action.stage, action.micro_batch);
-    input_gradient = stage.backward(action.micro_batch, std::exchange(output_gradient, {}), reports_of(worker, action));
+    input_gradient = run_backward(worker, action, std::move(output_gradient));
     if (request_.after_gradient) request_.after_gradient(worker.replica(), stage, action);
   } else {
     stage.take_part_in_backward(pass_of(worker, action));
@@ -268,12 +301,37 @@ void Pass::backward(Worker& worker, const Action& action) {
   if (index(action.stage) > 0) send(worker, {gradients_[slot - 1], Border::kGradients}, action, input_gradient);
 }
 
+// Recorded work tells nobody anything: what it completes is told behind it.
+at::Tensor Pass::run_backward(Worker& worker, const Action& action, at::Tensor output_gradient) {
+  Stage& stage = grid_->stage(worker.replica(), action.stage);
+  const GradientReady reports = reports_of(worker, action);
+  const bool reports_within = worker.graphs == nullptr;
+  const auto work = [&stage, id = action.micro_batch, within = reports_within ? reports : GradientReady{}](
+                        const Tensors& in) { return Tensors{stage.backward(id, in[0], within)}; };
+  at::Tensor input_gradient = run(worker, action, ActionPart::kBackward, {std::move(output_gradient)}, work)[0];
+  if (reports && !reports_within) stage.report_gradients(reports);
+  return input_gradient;
+}
+
 void Pass::weight_gradient(Worker& worker, const Action& action) {
   if (!runs(worker.replica(), action.micro_batch)) return;
   const StreamSpanScope span(worker.spans, Phase::kWeightGradient, action.stage, action.micro_batch);
+  run_weight_gradient(worker, action);
+  if (request_.after_gradient)
+    request_.after_gradient(worker.replica(), grid_->stage(worker.replica(), action.stage), action);
+}
+
+void Pass::run_weight_gradient(Worker& worker, const Action& action) {
   Stage& stage = grid_->stage(worker.replica(), action.stage);
-  stage.weight_gradient(action.micro_batch, reports_of(worker, action));
-  if (request_.after_gradient) request_.after_gradient(worker.replica(), stage, action);
+  const GradientReady reports = reports_of(worker, action);
+  const bool reports_within = worker.graphs == nullptr;
+  const auto work = [&stage, id = action.micro_batch,
+                     within = reports_within ? reports : GradientReady{}](const Tensors&) {
+    stage.weight_gradient(id, within);
+    return Tensors{};
+  };
+  static_cast<void>(run(worker, action, ActionPart::kWeightGradient, {}, work));
+  if (reports && !reports_within) stage.report_gradients(reports);
 }
 
 void Pass::reduce_gradient(Worker& worker, const Action& action) {

@@ -52,12 +52,22 @@ class Pass {
   // As run_frozen(), of the inputs whose rows the feature source does not have.
   [[nodiscard]] at::Tensor run_what_is_new(Worker& worker, const Action& action, const MicroBatch& samples);
   [[nodiscard]] at::Tensor frozen_features(Worker& worker, const Action& action);
+  static void begin(Worker& worker, Stage& stage);  // of training
   void run_actions(Worker& worker);
   void forward(Worker& worker, const Action& action);
   void backward(Worker& worker, const Action& action);  // B or I
   void weight_gradient(Worker& worker, const Action& action);
   void reduce_gradient(Worker& worker, const Action& action);
   void finish(Worker& worker, const Action& action, const at::Tensor& logits);
+  [[nodiscard]] at::Tensor run_loss(Worker& worker, const Action& action, const at::Tensor& targets);
+  // Adds to the gradients, and tells the sync of those that the action completes.
+  [[nodiscard]] at::Tensor run_backward(Worker& worker, const Action& action, at::Tensor output_gradient);
+  void run_weight_gradient(Worker& worker, const Action& action);
+  // What an action does on its device, from tensors to tensors: done now, recorded, or run as it was recorded. `work`
+  // must not refer to the pass.
+  enum class Answer { kCopied, kInPlace };  // in memory of its own, or where the next recorded action may write
+  [[nodiscard]] Tensors run(Worker& worker, const Action& action, ActionPart part, Tensors inputs,
+                            const device::GraphWork& work, Answer answer = Answer::kCopied);
   // What lies in a mailbox, and what crosses the border by it.
   struct Way {
     Mailbox<Message>& mailbox;

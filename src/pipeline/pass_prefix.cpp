@@ -33,7 +33,10 @@ at::Tensor Pass::sample_ids_of(Worker& worker, MicroBatchId micro_batch) {
   const at::Tensor& ids = micro_batch_of(worker.replica(), micro_batch).sample_ids;
   if (!request_.context.training) return ids;
   at::Tensor& own = worker.sample_ids[index(micro_batch)];
-  if (!own.defined()) own = from_host(ids, worker.streams);
+  if (!own.defined()) {
+    own = from_host(ids, worker.streams);
+    if (worker.graphs != nullptr) own = worker.graphs->keep_sample_ids(micro_batch, own);
+  }
   return own;
 }
 

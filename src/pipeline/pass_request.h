@@ -10,6 +10,7 @@
 #include "comm/replica_sync.h"
 #include "core/flops.h"
 #include "nn/layer.h"
+#include "pipeline/action_graphs.h"
 #include "pipeline/failure.h"
 #include "pipeline/feature_source.h"
 #include "pipeline/micro_batch.h"
@@ -43,6 +44,9 @@ struct PassRequest {
   // Keeps what frozen layers make of samples; null: nothing is kept.
   std::shared_ptr<FeatureSource> features;
   AfterGradient after_gradient;  // of a training pass; null: nobody asks
+  // Of Executor::make_graphs(): the pass records its actions there, or runs what an earlier one has recorded, whose
+  // schedule, loss, options and shapes it has. Of a training pass that runs every micro-batch; null: it runs plainly.
+  std::shared_ptr<PassGraphs> graphs;
 };
 
 // On the last stage's device; all undefined where the micro-batch has not run.

@@ -65,6 +65,7 @@ struct Pass::Worker {
   std::vector<std::optional<MicroBatchId>> last_gradients;  // [stage]
   std::vector<at::Tensor> sample_ids;                       // [micro-batch]; undefined until a stage asks for them
   std::unique_ptr<OwnSum> replicas;                         // null where nothing is exchanged
+  ActionGraphs* graphs = nullptr;                           // null: it runs plainly
   bool runs_prefix = false;                                 // before its actions
   nn::TransformedWeights of_prefix = {};                    // while it does
 

@@ -60,6 +60,10 @@ bool layer_is_trained(const std::unique_ptr<nn::Layer>& layer) {
 
 }  // namespace
 
+at::Tensor GradientScale::like(const at::Tensor& loss) const {
+  return in_memory.defined() ? in_memory.view(loss.sizes()).to(loss.scalar_type()) : at::full_like(loss, number);
+}
+
 Stage::Stage(StageId id, std::vector<std::unique_ptr<nn::Layer>> layers, ParamId first_param, device::Device device,
              const Stage* shared, Options options)
     : id_(id),
@@ -170,7 +174,7 @@ at::Tensor Stage::forward_keeping_inputs(const at::Tensor& input, InFlight& stat
 }
 
 at::Tensor Stage::apply_loss(MicroBatchId micro_batch, const at::Tensor& targets, const nn::LossFunction& loss,
-                             double gradient_scale) {
+                             const GradientScale& gradient_scale) {
   const at::AutoGradMode with_graph(true);
   work_ = {.what = "loss", .layer = layers_.back().get()};
   InFlight& state = in_flight_.at(index(micro_batch));
@@ -178,7 +182,7 @@ at::Tensor Stage::apply_loss(MicroBatchId micro_batch, const at::Tensor& targets
   if (options_.recompute) {
     const at::Tensor leaf = logits.detach().requires_grad_();
     const at::Tensor sum = loss(leaf, targets);
-    torch::autograd::backward({sum}, {at::full_like(sum, gradient_scale)});
+    torch::autograd::backward({sum}, {gradient_scale.like(sum)});
     state.root_gradient = take_gradient(leaf);
     if (state.live) state.holds.push_back(state.live->hold(state.root_gradient));
     if (live_bytes_) live_bytes_->end_action();
@@ -189,7 +193,7 @@ at::Tensor Stage::apply_loss(MicroBatchId micro_batch, const at::Tensor& targets
   const SavedTensorWatch watch(state.live.get());
   const at::Tensor sum = loss(logits, targets);
   if (sum.requires_grad()) state.root = torch::autograd::impl::gradient_edge(sum);
-  state.root_gradient = at::full_like(sum, gradient_scale);
+  state.root_gradient = gradient_scale.like(sum);
   if (live_bytes_) live_bytes_->end_action();
   work_ = {};
   return sum.detach();
@@ -281,6 +285,12 @@ void Stage::weight_gradient(MicroBatchId micro_batch, const GradientReady& on_re
   }
   put_off_.erase(found);
   work_ = {};
+}
+
+void Stage::report_gradients(const GradientReady& on_ready) const {
+  for (const ParameterSlot& slot : parameters_->slots() | std::views::reverse) {
+    if (slot.is_trained) on_ready(slot.id);
+  }
 }
 
 void Stage::drop_in_flight() {

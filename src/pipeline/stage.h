@@ -43,6 +43,14 @@ struct StagePass {
   ActionMarks* marks = nullptr;      // who is told of each layer
 };
 
+// What the gradient of the loss begins with: a number, or where that lies on the device ([1], float64).
+struct GradientScale {
+  double number = 1;
+  at::Tensor in_memory = {};  // undefined: the number
+
+  [[nodiscard]] at::Tensor like(const at::Tensor& loss) const;
+};
+
 class Stage {
  public:
   struct Options {
@@ -67,7 +75,7 @@ class Stage {
   // Last stage only, in training, once after forward(): the summed loss (a scalar without graph). The gradient of
   // backward() starts from it, scaled by `gradient_scale`.
   [[nodiscard]] at::Tensor apply_loss(MicroBatchId micro_batch, const at::Tensor& targets, const nn::LossFunction& loss,
-                                      double gradient_scale);
+                                      const GradientScale& gradient_scale);
   // Adds to the parameters' gradients. `output_gradient` is undefined on the last stage. Returns the gradient of the
   // input, or an undefined tensor where none is needed. `on_ready`, when set, is called for each parameter that has
   // received its share: pass it with the last backward of a step, where that is a whole one.
@@ -84,7 +92,10 @@ class Stage {
 
   // Before the first backward of a pass, and after its last, or where it has none (flat_parameters.h).
   void begin_gradients() { parameters_->begin_gradients(); }
+  void begin_gradients_in_place() { parameters_->begin_gradients_in_place(); }
   void settle_gradients() { parameters_->settle_gradients(); }
+  // Of all that are trained, as their backward reports them: the last ones first.
+  void report_gradients(const GradientReady& on_ready) const;
   // Some parameter of it requires a gradient.
   [[nodiscard]] bool is_trained() const;
   // Of all its layers.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "device/graph.h"
 #include "models/model.h"
 #include "train/freeze_planner.h"
 #include "train/memory_advice.h"
@@ -47,9 +48,9 @@ engine::TrainStepOptions step_options(const Setup& setup) {
           .sums_gradients = freeze::needs_gradients(policy_of(setup)),
           .memory_is_limited = setup.config.device.memory_limit.bytes > 0,
           .less_memory = less_memory(setup.config),
-          .explain_memory = [&setup](const Error& error, const Plan& plan) {
-            return with_what_would_fit(error, setup, plan);
-          }};
+          .explain_memory = [&setup](const Error& error,
+                                     const Plan& plan) { return with_what_would_fit(error, setup, plan); },
+          .make_graphs = setup.config.device.cuda_graphs ? device::GraphFactory(device::make_graph_sequence) : nullptr};
 }
 
 }  // namespace
@@ -75,9 +76,12 @@ engine::EngineOptions engine_options(const Setup& setup, comm::Processes* proces
   engine::ComposeOptions compose = compose_options(setup, processes);
   compose.make_sync = std::move(make_sync);
   compose.features = std::move(features);
-  return {.compose = std::move(compose), .step = step_options(setup), .devices_of = [&setup](const Plan& plan) {
-            return devices_for(setup, plan.devices() * plan.replicas);
-          }};
+  const auto devices_of = [&setup](const Plan& plan) {
+    engine::DeviceChoice choice = devices_for(setup, plan.devices() * plan.replicas);
+    if (setup.config.device.cuda_graphs) device::require_graphs(choice.devices);
+    return choice;
+  };
+  return {.compose = std::move(compose), .step = step_options(setup), .devices_of = devices_of};
 }
 
 }  // namespace sluice::train

@@ -210,6 +210,7 @@ void apply_and_write(engine::TrainStep& step, const engine::Composition& composi
 void settle_for_evaluation(config::Config& config, const EvaluationOptions& options) {
   if (!options.logits.empty()) config.device.tf32 = false;  // they are compared, as a step's numbers are
   config.pipeline.recompute = {};                           // nothing to measure for what has no backward
+  config.device.cuda_graphs = false;                        // which are of training steps
   if (options.of_validation && config.data.validation == 0) {
     throw ConfigError(
         "--validation: data.validation is 0, so nothing is held out; leave it out to evaluate the test set");
@@ -258,7 +259,8 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
 
 double run_single_step(const config::Config& wanted, const SingleStepOptions& options) {
   config::Config config = wanted;
-  config.device.tf32 = false;  // what it writes is compared with another framework's float32
+  config.device.tf32 = false;         // what it writes is compared with another framework's float32
+  config.device.cuda_graphs = false;  // no step is like it
   storage::check_output(
       "--out", options.out,
       {options.config_file, options.weights, options.batch, config.model.weights, config.pipeline.order});

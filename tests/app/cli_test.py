@@ -114,6 +114,16 @@ class ConfigurationTest(CliTest):
     def test_more_stages_than_layers_says_how_many_there_are(self):
         self.assert_refused(self.train("--set", "pipeline.stages=4"), 2, "pipeline.stages", "3")
 
+    def test_cpu_devices_record_no_graphs(self):
+        words = ("--set", "device.cuda_graphs=true")
+        self.assert_refused(self.train(*words), 2, "device.cuda_graphs = true, but cpu:0 is no GPU", "device.cuda_graphs = false")
+        self.assertFalse(self.run_dir.exists())
+        self.assert_refused(self.train(*words, "--dry-run"), 2, "cpu:0 is no GPU")
+        batch_norm = ("--set", 'pipeline.batch_norm="deferred"')
+        self.assert_refused(self.train(*words, *batch_norm), 2, "pipeline.batch_norm", "device.cuda_graphs=false")
+        out = self.folder / "step.safetensors"
+        self.assertEqual(cli.run("step", self.config, "--out", out, *words).returncode, 0)  # no step is like it
+
     def test_dry_run_prints_the_plan_and_writes_nothing(self):
         words = ("--dry-run", "--set", "pipeline.stages=2", "--set", "replicas.local=2", "--set", "pipeline.chunks=3")
         text = self.train(*words).stdout

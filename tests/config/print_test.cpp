@@ -265,6 +265,11 @@ void repair_evaluation(Config& config) {
   if (train.ema_decay == 0) train.ema_every_steps = 1;
 }
 
+void repair_graphs(Config& config) {
+  if (config.pipeline.batch_norm != "micro" || config.replicas.sync == "ps" || config.profile.level == "torch")
+    config.device.cuda_graphs = false;
+}
+
 // Changes what the rules between keys forbid, and nothing else.
 Config repaired(Config config) {
   auto& train = config.train;
@@ -276,6 +281,7 @@ Config repaired(Config config) {
   if (!pipeline.order.empty()) pipeline.schedule = PipelineConfig{}.schedule;
   if (pipeline.partition) pipeline.stages = static_cast<int>(pipeline.partition->size());
   if (pipeline.recompute.all == "layer") list_recomputation(config);
+  repair_graphs(config);
   if (!config.device.list.names.empty()) {
     config.replicas.local = 1;
     config.device.list.names.resize(static_cast<std::size_t>(pipeline.stages), "cpu:0");

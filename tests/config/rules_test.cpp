@@ -163,6 +163,20 @@ TEST(RejectRule, NamedDevicesCoverTheGrid) {
   EXPECT_EQ(error_of("[replicas]\nlocal = 2\n[device]\nlist = [\"cpu:0\", \"cpu:0\"]\n"), "accepted");
 }
 
+TEST(RejectRule, GraphsNeitherAskNorTell) {
+  const std::string head = "[device]\ncuda_graphs = true\n";
+  EXPECT_EQ(error_of(head), "accepted");
+  EXPECT_EQ(error_of(head + "[pipeline]\nbatch_norm = \"deferred\"\n"),
+            "run.toml:2: device.cuda_graphs=true beside pipeline.batch_norm=\"deferred\", whose statistics leave a "
+            "micro-batch while it runs; choose \"micro\" or device.cuda_graphs=false");
+  EXPECT_THAT(error_of(head + "[pipeline]\nbatch_norm = \"sync\"\n"), HasSubstr("pipeline.batch_norm=\"sync\""));
+  EXPECT_THAT(error_of(head + "[train]\nsteps = 1\n[replicas]\nsync = \"ps\"\n[ps]\nclock = \"virtual\"\n"),
+              HasSubstr("run.toml:2: device.cuda_graphs=true beside replicas.sync=\"ps\""));
+  EXPECT_THAT(error_of(head + "[profile]\nlevel = \"torch\"\n"), HasSubstr("beside profile.level=\"torch\""));
+  EXPECT_EQ(error_of(head + "[profile]\nlevel = \"cupti\"\n"), "accepted");
+  EXPECT_EQ(error_of("[device]\ncuda_graphs = false\n[pipeline]\nbatch_norm = \"sync\"\n"), "accepted");
+}
+
 TEST(RejectRule, ADeviceListIsNotEmpty) {
   Config config;
   config.device.list = {.choice = "", .names = {}};

@@ -17,6 +17,7 @@
 #include "data/sampler.h"
 #include "engine/reference.h"
 #include "engine/same_state.h"
+#include "support/graph_fakes.h"
 
 namespace sluice::engine::test {
 namespace {
@@ -130,6 +131,27 @@ TEST_F(EngineTest, OtherChunksComposeNothingAnew) {
   engine.apply(more);
   EXPECT_EQ(engine.plan().chunks, 4);
   EXPECT_EQ(engine.composition().executor.get(), executor);
+}
+
+// Another plan has actions, memory and threads of its own.
+TEST_F(EngineTest, WhatIsRecordedGoesWithThePlan) {
+  sluice::test::GraphLog log;
+  EngineOptions recording = options();
+  recording.step.make_graphs = sluice::test::fake_graphs<sluice::test::WorkCalledAgain>(log);
+  Engine engine(plan(first_), recording), plain(plan(first_), options());
+  std::int64_t number = 0;
+  int sequences = 0;
+  for (const Shape& shape : std::initializer_list<Shape>{first_, {3, 1, "zb-h1", 4}, {3, 1, "zb-h1", 2}, first_}) {
+    SCOPED_TRACE(concat(shape.stages, " stages, ", shape.replicas, " replicas, ", shape.chunks, " chunks"));
+    engine.apply(plan(shape));
+    plain.apply(plan(shape));
+    for (const int end = static_cast<int>(number) + 4; number < end; ++number) {
+      const pipeline::MicroBatch batch = make_batch(16, number);
+      EXPECT_EQ(engine.step().run(batch, number, 0.01).loss, plain.step().run(batch, number, 0.01).loss);
+    }
+    expect_same_bits(engine.capture(), plain.capture());
+    EXPECT_EQ(log.sequences, sequences += shape.stages * shape.replicas);
+  }
 }
 
 // On the other device, each stage does what 1F1B has it do.

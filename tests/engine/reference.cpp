@@ -76,9 +76,9 @@ Composition compose_model(const models::ModelOptions& model, Plan plan, int stag
 }  // namespace
 
 Composition make_grid(const models::ModelOptions& model, Plan plan, int per_replica,
-                      const optim::OptimizerOptions& optimizer) {
+                      const optim::OptimizerOptions& optimizer, const std::vector<device::Device>& devices) {
   const int stages = per_replica * plan.virtual_stages;
-  return compose_model(model, std::move(plan), stages, {.optimizer = optimizer});
+  return compose_model(model, std::move(plan), stages, {.devices = devices, .optimizer = optimizer});
 }
 
 Composition make_grid(const models::ModelOptions& model, const std::string& schedule, int stages, int replicas,

@@ -30,10 +30,12 @@ namespace sluice::engine::test {
 [[nodiscard]] pipeline::MicroBatch make_token_batch(std::int64_t samples, std::int64_t seed = 1);
 
 // The plan, which has no partition yet, on `per_replica` devices, in stages of nearly equal numbers of layers.
+// devices: replica by replica, empty = CPU devices of their own.
 [[nodiscard]] Composition make_grid(const models::ModelOptions& model, Plan plan, int per_replica,
-                                    const optim::OptimizerOptions& optimizer = {.kind = "sgd"});
+                                    const optim::OptimizerOptions& optimizer = {.kind = "sgd"},
+                                    const std::vector<device::Device>& devices = {});
 
-// One stage a device. devices: replica by replica, empty = CPU devices of their own.
+// One stage a device.
 [[nodiscard]] Composition make_grid(const models::ModelOptions& model, const std::string& schedule, int stages,
                                     int replicas, const optim::OptimizerOptions& optimizer = {.kind = "sgd"},
                                     const std::vector<device::Device>& devices = {},

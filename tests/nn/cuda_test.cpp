@@ -58,6 +58,24 @@ TEST_F(NnCuda, MasksAreThoseOfTheCpuBitForBit) {
   }
 }
 
+// As recorded work does it: the kernels read the number of the step when they run.
+TEST_F(NnCuda, MasksFollowAStepInMemory) {
+  const at::Tensor x = random({5, 1000}), step = at::zeros({1}, at::TensorOptions().dtype(at::kLong).device(kGpu));
+  ForwardContext there = context_of(5), here = context_of(5);
+  there.step_in_memory = step;
+  for (here.step = 0; here.step < 3; ++here.step) {
+    step.fill_(here.step);
+    const auto with = [](const ForwardContext& context) {
+      return [&context](const Tensors& t) { return dropout(t[0], 0.3, "layer", context); };
+    };
+    const Outcome ours = run_with_gradients(with(there), {x.to(kGpu)}), theirs = run_with_gradients(with(here), {x});
+    EXPECT_TRUE(at::equal(ours.y.cpu(), theirs.y)) << here.step;
+    EXPECT_TRUE(at::equal(ours.gradients[0].cpu(), theirs.gradients[0])) << here.step;
+    const at::Tensor mask = dropout_mask(x.to(kGpu), 0.3, "layer", there);
+    EXPECT_TRUE(at::equal(mask.cpu(), dropout_mask(x, 0.3, "layer", here))) << here.step;
+  }
+}
+
 TEST_F(NnCuda, MasksDoNotDependOnHowSamplesLieInMemory) {
   const at::Tensor turned = random({30, 6}).t();  // not contiguous
   ForwardContext context = context_of(6);

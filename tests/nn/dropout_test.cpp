@@ -33,6 +33,17 @@ TEST(Dropout, MaskDependsOnSampleStepSeedAndPlace) {
   EXPECT_FALSE(at::equal(mask, dropout(x, 0.5, "other", context_of(3, 1))));
 }
 
+// What runs again as it was recorded has the number of its own step from there.
+TEST(Dropout, AStepInMemoryStandsForTheNumberOfTheStep) {
+  const at::Tensor x = at::randn({3, 256}), step = at::zeros({1}, at::kLong);
+  ForwardContext context = context_of(3, 3, 4);
+  context.step_in_memory = step;
+  for (const std::int64_t number : {0, 7, 1'000'000}) {
+    step.fill_(number);
+    EXPECT_TRUE(at::equal(dropout(x, 0.5, "layer", context), dropout(x, 0.5, "layer", context_of(3, 3, number))));
+  }
+}
+
 TEST(Dropout, KeepsTheExpectationAndTwoValuesOnly) {
   const at::Tensor mask = dropout_mask(at::ones({50, 4001}, at::kDouble), 0.25, "layer", context_of(0, 50));
   EXPECT_EQ(mask.scalar_type(), at::kDouble);

@@ -86,6 +86,26 @@ TEST_F(GpuEmulation, DropoutDrawsTheNumbersOfTheCore) {
   }
 }
 
+// The number of the step is read when the kernel runs.
+TEST_F(GpuEmulation, DropoutReadsTheStepFromMemory) {
+  constexpr std::int64_t kSamples = 3, kCount = 1000;
+  const std::vector<std::int64_t> ids{5, 0, 123'456'789'012};
+  std::int64_t step = 0;
+  const MaskNumbers by_memory{.layer_key = 77, .threshold = std::uint64_t{1} << 31, .kept = 2, .step = &step};
+  for (const Number type : kTypes) {
+    Numbers x = random_numbers(kSamples * kCount, type);
+    for (step = 0; step < 3; ++step) {
+      Numbers y = unwritten(kSamples * kCount, type), expected = unwritten(kSamples * kCount, type);
+      MaskNumbers by_key = by_memory;
+      by_key.layer_key = derive_key(77, static_cast<std::uint64_t>(step));
+      by_key.step = nullptr;
+      launch_dropout({x.data(), ids.data(), kSamples, kCount, by_memory, y.data()}, type, {});
+      launch_dropout({x.data(), ids.data(), kSamples, kCount, by_key, expected.data()}, type, {});
+      for (std::int64_t i = 0; i < kSamples * kCount; ++i) ASSERT_EQ(y.at(i), expected.at(i)) << step << ", " << i;
+    }
+  }
+}
+
 // More of them than a block is high.
 TEST_F(GpuEmulation, SumsOfManyPieces) {
   constexpr std::int64_t kPieces = 19, kColumns = 40;

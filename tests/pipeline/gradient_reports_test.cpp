@@ -14,6 +14,7 @@
 #include "nn/registry.h"
 #include "pipeline/executor.h"
 #include "pipeline/executor_cases.h"
+#include "support/graph_fakes.h"
 #include "support/toy_model.h"
 
 namespace sluice::pipeline {
@@ -110,6 +111,35 @@ TEST_P(ReportsOfGradients, ComeWhenTheyAreWholeAndBeforeTheEndOfTheStage) {
         EXPECT_TRUE(at::equal(then, FlatParameters::view(parameters.gradients(), slot))) << slot.name;
     }
   }
+}
+
+// Recorded work tells nobody anything when it runs again, and the host counts nothing. Here it does not even run again.
+TEST_P(ReportsOfGradients, OfRecordedWorkComeInEveryPass) {
+  const auto& [name, devices, replicas] = GetParam();
+  const Schedule schedule = schedule_of(name, devices, 8);
+  const MicroBatch batch = test::make_toy_batch(8 * replicas, kWidth, 3);
+  Executor executor(test::make_toy_grid(make_linear_layers, even_partition(schedule.stages), replicas),
+                    test::cpu_grid(replicas, devices), stage_owners(schedule), {});
+  const FlopCount flops = executor.run(training_pass(schedule, replicas, batch)).flops;
+  test::GraphLog log;
+  const auto graphs = executor.make_graphs(test::fake_graphs<test::WorkDoneOnce>(log));
+  for (int pass = 0; pass < 3; ++pass) {
+    const auto witness = std::make_shared<Witness>(executor);
+    PassRequest request = training_pass(schedule, replicas, batch);
+    request.sync = witness;
+    request.graphs = graphs;
+    EXPECT_EQ(executor.run(std::move(request)).flops, flops);
+    for (int r = 0; r < replicas; ++r) {
+      for (int s = 0; s < schedule.stages; ++s) {
+        const std::pair place(ReplicaId{r}, StageId{s});
+        const Stage& stage = executor.stage(place.first, place.second);
+        EXPECT_EQ(witness->reported[place].size(), stage.parameters().slots().size());
+        EXPECT_EQ(witness->reported_before_the_end[place], stage.parameters().slots().size());
+        EXPECT_EQ(stage.in_flight() + stage.put_off(), 0);
+      }
+    }
+  }
+  EXPECT_EQ(log.replays, 3 * log.records);
 }
 
 INSTANTIATE_TEST_SUITE_P(Grid, ReportsOfGradients, ::testing::ValuesIn(parity_cases()), name_of_case);

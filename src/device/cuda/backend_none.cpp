@@ -1,6 +1,7 @@
 // The CUDA side of the device seam in a build without a CUDA toolkit: there are no CUDA devices.
 #include "core/error.h"
 #include "device/backend.h"
+#include "device/graph.h"
 
 namespace sluice::device::backend {
 namespace {
@@ -21,5 +22,6 @@ void cuda_reset_peak_bytes(int) { no_cuda(); }
 void cuda_limit_memory(int, std::uint64_t) { no_cuda(); }
 std::shared_ptr<StreamState> make_cuda_stream(int, Urgency) { no_cuda(); }
 std::shared_ptr<StreamState> current_cuda_stream(int) { no_cuda(); }
+std::unique_ptr<GraphSequence> make_cuda_graphs(int) { no_cuda(); }
 
 }  // namespace sluice::device::backend

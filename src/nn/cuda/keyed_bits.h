@@ -42,13 +42,19 @@ SLUICE_DEVICE inline std::uint64_t derived_key(std::uint64_t key, std::uint64_t 
 // What one layer's mask is drawn by: element i of a sample is dropped where word i % 4 of block i / 4 under the
 // sample's key is below the threshold, else multiplied by `kept`.
 struct MaskNumbers {
-  std::uint64_t layer_key;
+  std::uint64_t layer_key;  // of the layer's place in this step; with `step`, of the place alone
   std::uint64_t threshold;  // 2^32 times the probability
   float kept;
+  const std::int64_t* step = nullptr;  // where its number lies, on the GPU; null: layer_key has it
 };
 
+SLUICE_DEVICE inline std::uint64_t key_in_step(const MaskNumbers& mask) {
+  if (mask.step == nullptr) return mask.layer_key;
+  return derived_key(mask.layer_key, static_cast<std::uint64_t>(*mask.step));
+}
+
 SLUICE_DEVICE inline std::uint64_t sample_key(const MaskNumbers& mask, std::int64_t sample) {
-  return derived_key(mask.layer_key, static_cast<std::uint64_t>(sample));
+  return derived_key(key_in_step(mask), static_cast<std::uint64_t>(sample));
 }
 
 SLUICE_DEVICE inline float mask_factor(const MaskNumbers& mask, std::uint32_t word) {

@@ -1,0 +1,98 @@
+// Recorded work on GPUs, by LibTorch's CUDA graphs.
+#include <exception>
+#include <mutex>
+
+#include <ATen/ATen.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include "device/backend.h"
+#include "device/graph.h"
+
+namespace sluice::device::backend {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+// The same memory, which goes back to the graphs' pool when its owners have gone: what was recorded later may be using
+// it then.
+at::Tensor without_owning(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return at::for_blob(tensor.mutable_data_ptr(), tensor.sizes())
+      .strides(tensor.strides())
+      .options(tensor.options())
+      .target_device(tensor.device())
+      .make_tensor();
+}
+
+Tensors without_owning(const Tensors& tensors) {
+  Tensors views;
+  for (const at::Tensor& tensor : tensors) views.push_back(without_owning(tensor));
+  return views;
+}
+
+class CudaGraph final : public Graph {
+ public:
+  CudaGraph(c10::MempoolId_t pool, const Tensors& like, const GraphWork& work) {
+    // Capturing changes lists of the whole process that LibTorch keeps without a lock (its generators of random
+    // numbers). It is host work alone, and waits for no other thread but those of autograd.
+    static std::mutex one_at_a_time;
+    const std::scoped_lock lock(one_at_a_time);
+    // Other threads may allocate, copy and ask events meanwhile: this thread alone must not.
+    graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+    try {
+      capture(like, work);
+    } catch (...) {
+      end_failed_capture();
+      throw;
+    }
+    graph_.capture_end();
+  }
+
+  [[nodiscard]] const Tensors& inputs() const override { return inputs_; }
+  void replay() override { graph_.replay(); }
+  [[nodiscard]] const Tensors& outputs() const override { return outputs_; }
+
+ private:
+  // The inputs' memory is taken within the capture, so that it is one of the pool's, used again like the rest.
+  void capture(const Tensors& like, const GraphWork& work) {
+    Tensors inputs;
+    for (const at::Tensor& tensor : like) inputs.push_back(tensor.defined() ? at::empty_like(tensor) : at::Tensor());
+    inputs_ = without_owning(inputs);
+    outputs_ = without_owning(work(inputs));
+  }
+
+  // What went wrong first is what is told.
+  void end_failed_capture() noexcept {
+    try {
+      graph_.capture_end();
+    } catch (const std::exception&) {
+    }
+  }
+
+  at::cuda::CUDAGraph graph_;
+  Tensors inputs_, outputs_;
+};
+
+class CudaGraphs final : public GraphSequence {
+ public:
+  [[nodiscard]] std::unique_ptr<Graph> record(const Tensors& inputs, const GraphWork& work) override {
+    return std::make_unique<CudaGraph>(pool_, inputs, work);
+  }
+
+ private:
+  c10::MempoolId_t pool_ = at::cuda::graph_pool_handle();
+};
+
+}  // namespace
+
+std::unique_ptr<GraphSequence> make_cuda_graphs(int index) {
+  const c10::cuda::CUDAGuard on_device(static_cast<c10::DeviceIndex>(index));
+  c10::cuda::device_synchronize();
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  return std::make_unique<CudaGraphs>();
+}
+
+}  // namespace sluice::device::backend
