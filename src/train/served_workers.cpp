@@ -93,9 +93,12 @@ class ServedWorkers final : public UpdateSource {
   void saved(const std::vector<std::int64_t>& steps) override {
     if (steps.empty()) return;
     const bool is_done = steps.front() >= setup_.total_steps;
-    ps::remove_logs(pushes_.folder, 0, is_done ? kEndOfLogs : steps.back());
-    if (!is_done) return;
-    thread_.stop();  // it has nothing to do any more, and others_ is for one thread at a time
+    if (is_done) return finish();
+    ps::remove_logs(pushes_.folder, 0, steps.back());
+  }
+  void finish() override {
+    ps::remove_logs(pushes_.folder, 0, kEndOfLogs);
+    thread_.stop();  // others_ is for one thread at a time
     others_.end({});
   }
   void give_up() override {
