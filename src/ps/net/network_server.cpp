@@ -1,7 +1,6 @@
 #include "ps/net/network_server.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 #include <variant>
 
@@ -10,17 +9,13 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "ps/random_number.h"
 
 namespace sluice::ps {
 namespace {
 
 constexpr int kBeatsOfOneWhoLives = 4;        // so many without a sign make room for another process
 constexpr std::size_t kMoreConnections = 16;  // than workers that are there, each heard at every look
-
-std::int64_t random_reign() {
-  std::random_device random;
-  return std::uniform_int_distribution<std::int64_t>(1, std::int64_t{1} << 60)(random);
-}
 
 std::string named(WorkerId worker, const std::string& where) {
   return concat("worker ", static_cast<int>(worker), " (", where, ")");
@@ -32,7 +27,7 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
     : server_(server),
       ledger_(ledger),
       options_(std::move(options)),
-      reign_(random_reign()),
+      reign_(random_number()),
       socket_(FrameSocket::Role::kListening, {}, limits_for(server.shape(), options_.compression.push), options_.keys),
       port_(options_.listening >= 0 ? socket_.take_over(options_.listening)
                                     : socket_.listen(options_.host, options_.port)),
