@@ -165,6 +165,7 @@ class ServedWorkers final : public UpdateSource {
 
   // Those after the last update, where the thread has ended.
   void take_last_weights(engine::Engine& engine) {
+    thread_.stop();  // as above
     const std::optional<Error> failure = thread_.failure();
     if (failure && failure->exit_code() == ExitCode::kDiverged) throw DivergedError(failure->what());
     auto state = thread_.take_last_state();

@@ -85,6 +85,9 @@ class NetworkServer {
   // hands out updates that were made. Other servers are told only where the run is done and has no journal: else their
   // state may be wanted, or their logs until all is saved.
   void end(const Over& over);
+  // Where other servers are to be told of that later: shows them that this one lives, for so long. False: there are
+  // none.
+  [[nodiscard]] bool stay_for_others(Nanoseconds limit);
   // Instead of serving: for so long who comes is told why the run does not begin. Those who were in it before wait for
   // a better start.
   void turn_away(const Over& over, Nanoseconds limit);
