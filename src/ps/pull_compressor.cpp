@@ -16,7 +16,7 @@ PullCompressor::PullCompressor(const Compression& compression, const Layout& lay
 
 PackedWeights PullCompressor::compress(const Tensors& weights) {
   const at::NoGradGuard no_grad;
-  PackedWeights message{.sequence = ++sequence_, .packed = {.statistics = weights.statistics}};
+  PackedWeights message{.sequence = sequence_++, .packed = {.statistics = weights.statistics}};
   if (auto changes = changes_to(weights)) {
     message.packed.shards = std::move(*changes);
     return message;

@@ -15,16 +15,18 @@
 #include <ATen/core/Tensor.h>
 
 #include "ps/compression.h"
+#include "ps/random_number.h"
 
 namespace sluice::ps {
 
 struct PackedWeights {
-  std::int64_t sequence = 0;  // of the messages to this worker, from 1, whole or not
+  std::int64_t sequence = 0;  // of the messages of one compressor, whole or not; at least 1
   bool is_whole = false;      // the weights; else what they have changed by since the message before
   Packed packed;              // views of the weights where it is whole
 };
 
-// On the server, one for each life of a worker.
+// On the server, one for each life of a worker. It counts its messages from a random number: a server that was started
+// again has another one for the same life, and the worker must not take its changes for those of the first.
 class PullCompressor {
  public:
   PullCompressor(const Compression& compression, const Layout& layout);
@@ -38,7 +40,7 @@ class PullCompressor {
   [[nodiscard]] std::optional<std::vector<at::Tensor>> changes_to(const Tensors& weights);
 
   Compression compression_;
-  std::int64_t sequence_ = 0;
+  std::int64_t sequence_ = random_number();
   std::vector<at::Tensor> shadow_;  // [shard]
 };
 

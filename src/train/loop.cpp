@@ -53,6 +53,7 @@ void Loop::run_to_the_end() {
   if (!is_finished() || progress_.evaluation_due) stop_early();
   check_records();
   if (wants_last_save()) save();  // again, where the disk could not take it
+  if (parts_.updates != nullptr) parts_.updates->finish();
   tell_best();
   report_outside_of_steps();
 }

@@ -93,9 +93,12 @@ class ServedWorkers final : public UpdateSource {
   void saved(const std::vector<std::int64_t>& steps) override {
     if (steps.empty()) return;
     const bool is_done = steps.front() >= setup_.total_steps;
-    ps::remove_logs(pushes_.folder, 0, is_done ? kEndOfLogs : steps.back());
-    if (!is_done) return;
-    thread_.stop();  // it has nothing to do any more, and others_ is for one thread at a time
+    if (is_done) return finish();
+    ps::remove_logs(pushes_.folder, 0, steps.back());
+  }
+  void finish() override {
+    ps::remove_logs(pushes_.folder, 0, kEndOfLogs);
+    thread_.stop();  // others_ is for one thread at a time
     others_.end({});
   }
   void give_up() override {
@@ -162,6 +165,7 @@ class ServedWorkers final : public UpdateSource {
 
   // Those after the last update, where the thread has ended.
   void take_last_weights(engine::Engine& engine) {
+    thread_.stop();  // as above
     const std::optional<Error> failure = thread_.failure();
     if (failure && failure->exit_code() == ExitCode::kDiverged) throw DivergedError(failure->what());
     auto state = thread_.take_last_state();

@@ -54,11 +54,24 @@ void ServerThread::serve() {
     log_warning(error.what());
   }
   log_malformed(network_->malformed());
-  const std::scoped_lock lock(mutex_);
-  const bool have_all_left = failure && failure->exit_code() == ExitCode::kPeer;
-  if (!have_all_left || !StopSignal::requested()) failure_ = std::move(failure);  // else they were told to stop, too
-  has_ended_ = true;
-  changed_.notify_all();
+  {
+    const std::scoped_lock lock(mutex_);
+    const bool have_all_left = failure && failure->exit_code() == ExitCode::kPeer;
+    if (!have_all_left || !StopSignal::requested()) failure_ = failure;  // else they were told to stop, too
+    has_ended_ = true;
+    changed_.notify_all();
+  }
+  if (!failure) stay_for_others();
+}
+
+// The loop may evaluate for longer than another server waits for a sign of life.
+void ServerThread::stay_for_others() {
+  try {
+    while (!must_stop_ && network_->stay_for_others(kServeFor)) {
+    }
+  } catch (const std::exception& error) {
+    log_warning(error.what());
+  }
 }
 
 // What the workers are told.

@@ -1,9 +1,9 @@
 // server_thread: the thread in which a parameter server serves its workers (ps/net/network_server.h), so that they
 // never wait for an evaluation or a checkpoint, and the queue of updates that it has made, for the loop. Where the run
-// ends early it takes the servers' state at once: one that keeps shards only may not wait for the loop. Not here: how
-// the server begins, and what becomes of its updates (served_workers.h). Threads: hand_over(), hear() and wants_state()
-// are the server's, and until start() the loop's; the others are the loop's. Errors: none; failure() is what has ended
-// the thread.
+// ends early it takes the servers' state at once: one that keeps shards only may not wait for the loop. Where it is
+// done the thread stays until stop(), for servers that wait until all is saved. Not here: how the server begins, and
+// what becomes of its updates (served_workers.h). Threads: hand_over(), hear() and wants_state() are the server's, and
+// until start() the loop's; the others are the loop's. Errors: none; failure() is what has ended the thread.
 #pragma once
 
 #include <atomic>
@@ -61,6 +61,7 @@ class ServerThread {
 
  private:
   void serve();
+  void stay_for_others();
   [[nodiscard]] ps::Over serve_until_over();
 
   const Setup& setup_;

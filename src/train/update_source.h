@@ -43,6 +43,8 @@ class UpdateSource {
 
   // A checkpoint was saved; those of `steps` are there, newest first.
   virtual void saved(const std::vector<std::int64_t>& /*steps*/) {}
+  // The run is done, and nothing of it is going to be saved any more.
+  virtual void finish() {}
   // What was learned since the last good checkpoint is no good: the run does not go on from it.
   virtual void give_up() {}
 

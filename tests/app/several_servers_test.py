@@ -73,6 +73,16 @@ class SeveralServersTest(ServerRuns):
         self.assertIn("server 1: the run is over", (self.folder / "run/servers/1/log.txt").read_text())
         self.assertRegex(said + done[0].stderr, "no checkpoint yet, so the run begins with what the log in .*run/pushes has")
 
+    def test_a_run_that_is_not_saved_at_its_end_is_done_at_all_servers(self):
+        config = self.configure(2, {"policy": "bsp", "log": "process"}, train={"steps": 6},
+                                checkpoint={"every_steps": 4, "at_end": False})
+        done = self.finish_well(self.start_all(config, 3))
+        self.assertIn("server 1: the run is over, after update 6", done[1].stderr)
+        self.assertEqual(max(cli.checkpoints(self.folder / "run")), 4)
+        self.assertEqual(cli.column(self.folder / "run", "step", "eval")[-1], 6)
+        for folder in ("run/pushes", "run/servers/1"):
+            self.assertFalse(list((self.folder / folder).glob("*.log")), "a run that is done needs no log")
+
     def test_without_a_log_the_run_ends_and_goes_on_from_its_checkpoint(self):
         config = self.configure(2, {"policy": "asp", **SLOW}, train={"steps": 60}, checkpoint={"every_steps": 5})
         processes = self.start_all(config, 4)

@@ -28,7 +28,7 @@ constexpr std::int64_t kSamples = 12;
 
 // What a stranger knows from what it was told.
 struct Known {
-  std::int64_t life = 1, version = 0, lease = 0, sequence = 0, samples = 0;
+  std::int64_t life = 1, reign = 0, version = 0, lease = 0, sequence = 0, samples = 0;
 };
 
 struct Wire {
@@ -41,7 +41,8 @@ Wire* wire = nullptr;
 Layout fuzz_layout() { return make_layout({{"a", {3}, {1}}, {"b", {2}, {1}}}, {{"mean", 1}}, {.shards = 2}); }
 
 void learn(Known& known, const FromServer& message, const Frames& frames) {
-  if (const auto* const welcome = std::get_if<Welcome>(&message)) known = {.life = welcome->life};
+  if (const auto* const welcome = std::get_if<Welcome>(&message))
+    known = {.life = welcome->life, .reign = welcome->reign};
   if (const auto* const weights = std::get_if<WeightsGiven>(&message)) {
     known.version = weights->version;
     require(tensors_after_header(frames, shape_of(fuzz_layout(), {0, fuzz_layout().shards.size()})).has_value());
@@ -92,7 +93,7 @@ std::vector<Frames> push_of(FuzzedDataProvider& input, const Known& known, Worke
   return messages;
 }
 
-FromWorker word_of(FuzzedDataProvider& input, WorkerId worker, const std::string& peer) {
+FromWorker word_of(FuzzedDataProvider& input, const Known& known, WorkerId worker, const std::string& peer) {
   const auto number = [&] {
     return input.ConsumeBool() ? input.ConsumeIntegralInRange(-2, 3) : input.ConsumeIntegral<std::int64_t>();
   };
@@ -108,7 +109,7 @@ FromWorker word_of(FuzzedDataProvider& input, WorkerId worker, const std::string
                    .session = input.ConsumeBool() ? peer : "same",
                    .where = input.ConsumeRandomLengthString(5),
                    .batch = input.ConsumeBool() ? 4 : number(),
-                   .is_anew = input.ConsumeBool()};
+                   .gives_up = input.ConsumeBool() ? WorkerLife{known.life, known.reign} : WorkerLife{number(), 0}};
   }
 }
 
@@ -122,7 +123,7 @@ void hear(FuzzedDataProvider& input) {
   switch (input.ConsumeIntegralInRange(0, 7)) {
     case 0: frames.push_back(frame_of(input.ConsumeRandomLengthString(200))); break;
     case 1:
-    case 2: frames.push_back(header_of(word_of(input, worker, name))); break;
+    case 2: frames.push_back(header_of(word_of(input, wire->known[peer], worker, name))); break;
     case 3: frames.push_back(header_of(Hello{.worker = worker, .session = name, .where = name, .batch = 4})); break;
     default: {
       std::vector<Frames> messages = push_of(input, wire->known[peer], worker);

@@ -17,9 +17,10 @@ SLUICE_FIELDS(PushScores, "scores", field("loss_sum", self.loss_sum), field("top
               field("top5", self.top5));
 SLUICE_FIELDS(PushTimes, "times", field("compute_s", self.compute_s), field("stall_s", self.stall_s),
               field("send_s", self.send_s), field("idle_s", self.idle_s));
+SLUICE_FIELDS(WorkerLife, "life", field("life", self.life), field("reign", self.reign));
 SLUICE_FIELDS(Hello, "hello", field("protocol", self.protocol), field("worker", self.worker),
               field("session", self.session), field("where", self.where), field("batch", self.batch),
-              field("is_anew", self.is_anew), field("agreement", self.agreement));
+              field("gives_up", self.gives_up), field("agreement", self.agreement));
 SLUICE_FIELDS(PushMade, "push", field("record", self.record), field("scores", self.scores), field("times", self.times),
               field("lease", self.lease), field("is_ahead", self.is_ahead));
 SLUICE_FIELDS(PushSent, "sent", field("sequence", self.sequence), field("send_s", self.send_s));
@@ -29,7 +30,8 @@ SLUICE_FIELDS(Leaving, "leaving", (void)0);
 SLUICE_FIELDS(Failed, "failed", field("code", self.code), field("what", self.what));
 
 SLUICE_FIELDS(Welcome, "welcome", field("life", self.life), field("version", self.version), field("taken", self.taken),
-              field("run", self.run), field("layout", self.layout), field("reign", self.reign));
+              field("run", self.run), field("layout", self.layout), field("reign", self.reign),
+              field("gave_up", self.gave_up));
 SLUICE_FIELDS(Refusal, "refusal", field("what", self.what));
 SLUICE_FIELDS(Busy, "busy", field("where", self.where));
 SLUICE_FIELDS(Who, "who", (void)0);
@@ -37,7 +39,7 @@ SLUICE_FIELDS(LeaseGiven, "lease", field("id", self.id), field("epoch", self.epo
 SLUICE_FIELDS(WeightsGiven, "weights", field("version", self.version), field("sequence", self.sequence),
               field("is_whole", self.is_whole));
 SLUICE_FIELDS(PushAnswered, "answer", field("sequence", self.sequence), field("answer", self.answer));
-SLUICE_FIELDS(ServerBeat, "beat", field("lease", self.lease), field("version", self.version));
+SLUICE_FIELDS(ServerBeat, "beat", field("lease", self.lease), field("version", self.version), field("of", self.of));
 SLUICE_FIELDS(ServerAgain, "again", (void)0);
 SLUICE_FIELDS(Over, "over", field("code", self.code), field("what", self.what));
 
@@ -50,11 +52,14 @@ static constexpr std::int64_t kMostCounted = std::int64_t{1} << 48;
 static bool is_count(std::int64_t number) { return number >= 0 && number <= kMostCounted; }
 static bool is_time(double seconds) { return seconds >= 0 && std::isfinite(seconds); }
 
+static bool is_sound(const WorkerLife& life) {
+  return life.life >= 0 && std::in_range<int>(life.life) && life.reign >= 0;
+}
 static bool is_sound(const Hello& hello) {  // what is kept of it is short
   constexpr std::size_t kLongest = 1024;
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' '; };  // would begin a line in the log
   return !hello.session.empty() && hello.session.size() <= kLongest && hello.where.size() <= kLongest &&
-         std::ranges::none_of(hello.where, is_control);
+         is_sound(hello.gives_up) && std::ranges::none_of(hello.where, is_control);
 }
 bool is_sound(const PushAhead& ahead) {
   const auto is_span = [](const ShardSpan& span) { return is_count(span.offset) && span.elements > 0; };
@@ -76,11 +81,13 @@ static bool is_sound(const WorkerAgain& again) { return again.lease >= kNone && 
 
 static bool is_sound(const Welcome& welcome) {
   return welcome.life >= 1 && std::in_range<int>(welcome.life) && welcome.version >= 0 && welcome.taken >= 0 &&
-         welcome.reign >= 0 && is_sound(welcome.layout);
+         welcome.reign >= 0 && is_sound(welcome.gave_up) && is_sound(welcome.layout);
 }
 static bool is_sound(const LeaseGiven& given) { return given.id >= 0 && given.epoch >= 0; }
 static bool is_sound(const WeightsGiven& given) { return given.version >= 0 && given.sequence >= 1; }
-static bool is_sound(const ServerBeat& beat) { return beat.lease >= kNone && beat.version >= kNone; }
+static bool is_sound(const ServerBeat& beat) {
+  return beat.lease >= kNone && beat.version >= kNone && is_sound(beat.of);
+}
 
 namespace {
 

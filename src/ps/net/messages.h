@@ -19,6 +19,9 @@
 // to it that does no harm: what was under way there comes before the Hello. On those to other servers it may come after
 // that worker was let in. So what is said there has the reign, too: a number of each process that is server 0.
 //
+// A Hello that comes twice is one request: it names the life that it gives up, and where the server has the worker in
+// another one already it says the same Welcome again. Which life that is, is in each of its beats.
+//
 // Every header is checked: a message with a field that is missing, of another kind or out of range is none. Whoever
 // reads one need not fear that a number is negative, or that sums of a few of them overflow.
 // Values; pure.
@@ -40,8 +43,16 @@
 
 namespace sluice::ps {
 
-inline constexpr std::int64_t kProtocol = 3;  // of these messages
+inline constexpr std::int64_t kProtocol = 4;  // of these messages
 inline constexpr std::int64_t kNone = -1;
+
+// From when a server lets a worker in until it gives it up. 0: none.
+struct WorkerLife {
+  std::int64_t life = 0;
+  std::int64_t reign = 0;  // in which that was counted
+
+  friend bool operator==(const WorkerLife&, const WorkerLife&) = default;
+};
 
 // --- From a worker.
 
@@ -51,7 +62,7 @@ struct Hello {
   std::string session;     // of this process; another one of the same worker has another
   std::string where;       // for messages: its machine and number of process
   std::int64_t batch = 1;  // samples that it wants for a step
-  bool is_anew = false;    // it gives up the life that the server may know
+  WorkerLife gives_up;     // which the server may know still
   comm::Agreement agreement;
 };
 // Elements of the push that its worker will make next.
@@ -95,10 +106,11 @@ struct Welcome {
   std::int64_t life = 0;
   std::int64_t version = 0;  // of the weights there are
   Layout layout;
-  // Sequence of the last push of the life before that counts; 0: none is known, or that life was another process's.
+  // Sequence of the last push that counts of the life that its Hello gives up; 0: none is known.
   std::int64_t taken = 0;
   std::string run;         // which run this is, also where it goes on later; empty: not known
   std::int64_t reign = 0;  // of this server; as a life it is nobody else's
+  WorkerLife gave_up;      // as its Hello has it
 };
 struct Refusal {
   std::string what;
@@ -125,6 +137,7 @@ struct PushAnswered {
 struct ServerBeat {
   std::int64_t lease = kNone;    // that the worker should have
   std::int64_t version = kNone;  // of the weights with which it should have begun
+  WorkerLife of;                 // in which the server has it
 };
 struct ServerAgain {};  // the push that this worker has made
 struct Over {

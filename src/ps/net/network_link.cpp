@@ -188,7 +188,7 @@ class NetworkLink::Connection {
     next_beat_ = now_ns() + (life_ == 0 ? std::min(options_.beat, kHello) : options_.beat);
     if (is_over_ || has_said_last_) return;
     if (life_ == 0) {
-      say(Hello{kProtocol, options_.worker, options_.session, options_.where, options_.batch, is_anew_,
+      say(Hello{kProtocol, options_.worker, options_.session, options_.where, options_.batch, gives_up_,
                 options_.agreement});
     } else {
       say(WorkerBeat{push_.sequence()});
@@ -222,10 +222,11 @@ class NetworkLink::Connection {
   }
 
   void take(const Welcome& welcome, const Frames&) {
-    if (welcome.life == life_ && welcome.reign == reign_) return;
+    if (was_welcome_ && welcome.layout != layout_)
+      throw PeerError("the server has come back with another model; start this worker again");
+    if (life_ > 0) return check_life({welcome.life, welcome.reign});
+    if (welcome.gave_up != gives_up_) return;  // it answers an earlier greeting
     if (was_welcome_) {
-      if (welcome.layout != layout_)
-        throw PeerError("the server has come back with another model; start this worker again");
       log_info(
           concat("the server did not know this worker any more; it has joined anew, after update ", welcome.version));
     } else {
@@ -235,7 +236,6 @@ class NetworkLink::Connection {
       push_.begin(options_.compression.push, layout_);
       decoder_.emplace(options_.compression.pull, parts_->first_shape());
     }
-    is_anew_ = false;
     rival_.is_gone();
     life_ = static_cast<int>(welcome.life);
     reign_ = welcome.reign;
@@ -286,6 +286,7 @@ class NetworkLink::Connection {
     say(PushSent{answered.sequence, last_send_s_});
   }
   void take(const ServerBeat& beat, const Frames&) {
+    if (life_ > 0) check_life(beat.of);
     if (life_ > 0 && (beat.lease > last_lease_ || beat.version > version_)) say(WorkerAgain{last_lease_, version_});
   }
   void take(const ServerAgain&, const Frames&) {
@@ -317,10 +318,13 @@ class NetworkLink::Connection {
     parts_->forget();
   }
 
+  // In which the server has this worker.
+  void check_life(const WorkerLife& life) {
+    if (life != WorkerLife{life_, reign_}) begin_anew();
+  }
   // Server and worker no longer agree on what this one does.
   void begin_anew() {
-    life_ = 0;
-    is_anew_ = true;
+    if (life_ > 0) gives_up_ = {std::exchange(life_, 0), reign_};
     thread_.drop_unsent();  // of a life that is over; a greeting need not wait for it
     lease_.reset();
     weights_.reset();
@@ -340,7 +344,7 @@ class NetworkLink::Connection {
   Nanoseconds heard_ = 0;
   Nanoseconds weights_at_ = 0;  // when they came, of the lead server
   Nanoseconds next_beat_ = 0;
-  bool is_anew_ = false;
+  WorkerLife gives_up_;  // its last one
 
   SocketThread thread_;
   std::mutex& mutex_;  // the thread's

@@ -22,6 +22,14 @@ void NetworkServer::wait(Nanoseconds limit) {
   }
 }
 
+bool NetworkServer::stay_for_others(Nanoseconds limit) {
+  if (options_.others.empty() || options_.journal == nullptr || why_over_.code != 0) return false;
+  wait(limit);
+  while (socket_.next()) {  // of workers, whom nobody waits for any more
+  }
+  return true;
+}
+
 void NetworkServer::tell_others(const WorkerThere& there) {
   for (ShardLink* other : options_.others) other->tell(there);
 }

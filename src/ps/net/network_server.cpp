@@ -1,7 +1,6 @@
 #include "ps/net/network_server.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 #include <variant>
 
@@ -10,17 +9,13 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "ps/random_number.h"
 
 namespace sluice::ps {
 namespace {
 
 constexpr int kBeatsOfOneWhoLives = 4;        // so many without a sign make room for another process
 constexpr std::size_t kMoreConnections = 16;  // than workers that are there, each heard at every look
-
-std::int64_t random_reign() {
-  std::random_device random;
-  return std::uniform_int_distribution<std::int64_t>(1, std::int64_t{1} << 60)(random);
-}
 
 std::string named(WorkerId worker, const std::string& where) {
   return concat("worker ", static_cast<int>(worker), " (", where, ")");
@@ -32,7 +27,7 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
     : server_(server),
       ledger_(ledger),
       options_(std::move(options)),
-      reign_(random_reign()),
+      reign_(random_number()),
       socket_(FrameSocket::Role::kListening, {}, limits_for(server.shape(), options_.compression.push), options_.keys),
       port_(options_.listening >= 0 ? socket_.take_over(options_.listening)
                                     : socket_.listen(options_.host, options_.port)),
@@ -119,10 +114,10 @@ void NetworkServer::greet(const std::string& peer, const Hello& hello) {
       remove_worker(hello.worker, WorkerNews::What::kLeft, {});
       return admit(peer, hello);
     }
-    if (session.id == hello.session && !hello.is_anew) {  // its welcome was lost, or it has another connection
+    if (session.id == hello.session && hello.gives_up != WorkerLife{session.life, reign_}) {  // said before
       session.peer = peer;
       session.heard = now();
-      return say(peer, welcome_of(hello.worker, session));
+      return say(peer, welcome_of(hello, session));
     }
     const bool lives = drained_at_ - session.heard <= kBeatsOfOneWhoLives * options_.beat;
     if (session.id != hello.session && lives) {
@@ -158,30 +153,32 @@ void NetworkServer::refuse(const std::string& peer, const Hello& hello, const st
   say(peer, Refusal{why});
 }
 
-Welcome NetworkServer::welcome_of(WorkerId worker, const Session& session) const {
+// Of the pushes of an earlier reign this one knows those of lives that it has not given out again.
+Welcome NetworkServer::welcome_of(const Hello& hello, const Session& session) const {
+  const bool is_known = hello.gives_up.reign == reign_ || hello.gives_up.life < first_lives_.at(hello.worker);
   return {.life = session.life,
           .version = server_.progress().version,
           .layout = server_.layout(),
-          .taken = session.follows_another ? 0 : server_.taken(worker, session.life - 1),
+          .taken = is_known ? server_.taken(hello.worker, static_cast<int>(hello.gives_up.life)) : 0,
           .run = options_.run,
-          .reign = reign_};
+          .reign = reign_,
+          .gave_up = hello.gives_up};
 }
 
 void NetworkServer::admit(const std::string& peer, const Hello& hello) {
   const int life = server_.join(hello.worker, now());
-  const std::string before = std::exchange(last_ids_[hello.worker], hello.session);
+  first_lives_.emplace(hello.worker, life);
   const auto [at, is_new] =
       sessions_.emplace(hello.worker, Session{.peer = peer,
                                               .id = hello.session,
                                               .where = hello.where,
                                               .batch = hello.batch,
                                               .life = life,
-                                              .follows_another = !before.empty() && before != hello.session,
                                               .heard = now(),
                                               .pull = {options_.compression.pull, server_.layout()}});
   check(is_new, "a worker that is admitted is not there");
   Session& session = at->second;
-  say(peer, welcome_of(hello.worker, session));
+  say(peer, welcome_of(hello, session));
   tell_others({.worker = hello.worker, .life = life, .peer = peer, .reign = reign_});
   if (!waiting_.contains(hello.worker)) give_lease(session);  // else with the weights
   if (options_.tell) options_.tell({hello.worker, WorkerNews::What::kJoined, hello.where, {}, hello.session});

@@ -85,6 +85,9 @@ class NetworkServer {
   // hands out updates that were made. Other servers are told only where the run is done and has no journal: else their
   // state may be wanted, or their logs until all is saved.
   void end(const Over& over);
+  // Where other servers are to be told of that later: shows them that this one lives, for so long. False: there are
+  // none.
+  [[nodiscard]] bool stay_for_others(Nanoseconds limit);
   // Instead of serving: for so long who comes is told why the run does not begin. Those who were in it before wait for
   // a better start.
   void turn_away(const Over& over, Nanoseconds limit);
@@ -99,7 +102,6 @@ class NetworkServer {
     std::string where;
     std::int64_t batch = 1;  // samples of a lease
     int life = 0;
-    bool follows_another = false;  // the life before was another process's, whose pushes are not to be told this one
     Nanoseconds heard = 0;
     std::optional<data::Lease> lease;  // of the step that it runs or will run next
     std::int64_t version = kNone;      // of the weights that it has been given for it
@@ -136,7 +138,7 @@ class NetworkServer {
   void complete_partial_pushes();
   [[noreturn]] static void throw_not_finite(const Sessions::value_type& worker, std::int64_t sequence);
   void tell_others(const WorkerThere& there);
-  [[nodiscard]] Welcome welcome_of(WorkerId worker, const Session& session) const;
+  [[nodiscard]] Welcome welcome_of(const Hello& hello, const Session& session) const;
   [[nodiscard]] std::vector<FrameSocket*> other_sockets() const;
   void wait(Nanoseconds limit);
   [[nodiscard]] bool fits(const Session& session, const PushMade& push) const;
@@ -175,8 +177,8 @@ class NetworkServer {
   std::int64_t reign_;  // tells what is said of workers to other servers from what an earlier one has said
   FrameSocket socket_;
   int port_ = 0;
-  Sessions sessions_;                         // of the workers that are there
-  std::map<WorkerId, std::string> last_ids_;  // of each worker's newest session, since this server began
+  Sessions sessions_;                    // of the workers that are there
+  std::map<WorkerId, int> first_lives_;  // of each worker, since this server began
   PartialPushes partial_;
   std::map<WorkerId, Waiting> waiting_;
   std::vector<PushKey> unsettled_;  // pushes that count once the journal has settled

@@ -15,7 +15,7 @@ void NetworkServer::beat() {
   next_beat_ = now() + options_.beat;
   for (const auto& [worker, session] : sessions_) {
     const std::int64_t lease = session.lease ? static_cast<std::int64_t>(session.lease->id) : kNone;
-    say(session.peer, ServerBeat{lease, session.version});
+    say(session.peer, ServerBeat{lease, session.version, {session.life, reign_}});
   }
   partial_.ask_again();
 }
@@ -67,7 +67,7 @@ void NetworkServer::turn_away(const Over& over, Nanoseconds limit) {
     while (const auto received = socket_.next()) {
       const auto message = from_worker(received->frames.front());
       const auto* const hello = message ? std::get_if<Hello>(&*message) : nullptr;
-      if (hello != nullptr && !hello->is_anew) say(received->peer, over);
+      if (hello != nullptr && hello->gives_up.life == 0) say(received->peer, over);
     }
   }
 }

@@ -11,7 +11,7 @@ void PushUnderWay::begin(const Compression& compression, const Layout& layout) {
 
 void PushUnderWay::begin_life(const Welcome& welcome) {
   sequence_ = 0;
-  forget(welcome.life == key_.life + 1 && welcome.taken >= key_.sequence);
+  forget(welcome.taken >= key_.sequence);
   forget_ahead();
   if (!run_.empty() && run_ != welcome.run) compressor_.emplace(compression_, welcome.layout);
   run_ = welcome.run;

@@ -21,8 +21,8 @@ class PushUnderWay {
  public:
   // Once, with the layout; before any push.
   void begin(const Compression& compression, const Layout& layout);
-  // Counts from 1 in each life of a worker. The push before may have been taken, with the answer lost. What has not
-  // been sent is forgotten where it is of another run.
+  // Counts from 1 in each life of a worker. The push that is open may have been taken, with the answer lost. What has
+  // not been sent is forgotten where it is of another run. Requires: that push is of the life that welcome.gave_up.
   void begin_life(const Welcome& welcome);
 
   [[nodiscard]] const std::string& run() const { return run_; }  // of this life

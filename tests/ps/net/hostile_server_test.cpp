@@ -34,7 +34,10 @@ class FakeServer {
     for (const Shard& shard : toy_layout(shards).shards) weights.shards.push_back(ones(shard.elements));
     say(with_tensors(header_of(WeightsGiven{version}), weights));
   }
-  void welcome(std::int64_t life, std::int64_t version = 0) { say(Welcome{life, version, toy_layout(2)}); }
+  // Answers the last greeting.
+  void welcome(std::int64_t life, std::int64_t version = 0) {
+    say(Welcome{.life = life, .version = version, .layout = toy_layout(2), .gave_up = gives_up_});
+  }
 
   // The next message of this kind that is as wanted; a failure when none comes.
   template <typename T, typename Wanted>
@@ -45,6 +48,7 @@ class FakeServer {
       while (auto received = socket_.next()) {
         peer_ = received->peer;
         const auto message = from_worker(received->frames.front());
+        if (const auto* hello = message ? std::get_if<Hello>(&*message) : nullptr) gives_up_ = hello->gives_up;
         if (message && std::holds_alternative<T>(*message) && wanted(std::get<T>(*message)))
           return std::get<T>(*message);
       }
@@ -68,6 +72,7 @@ class FakeServer {
   FrameSocket socket_{FrameSocket::Role::kListening, {}, {}};
   int port_ = socket_.listen("127.0.0.1", 0);
   std::string peer_;
+  WorkerLife gives_up_;
 };
 
 // waits: for its server, at first and later.
@@ -98,14 +103,14 @@ TEST_P(NotTaken, AWorkerWhosePushIsNotKnownBeginsAnew) {
   FakeServer server;
   auto worker = a_worker(server.port());
   const Hello first = server.hear<Hello>();
-  EXPECT_FALSE(first.is_anew);
+  EXPECT_EQ(first.gives_up, WorkerLife{});
   server.welcome(1);
   server.begin_step(0, 7);
   const PushMade push = server.hear<PushMade>();
   EXPECT_EQ(std::tuple(push.record.life, push.record.sequence, push.record.base_version, push.lease),
             std::tuple(1, 1, 7, 0));
   server.say(GetParam());
-  const Hello second = server.hear<Hello>([](const Hello& hello) { return hello.is_anew; });
+  const Hello second = server.hear<Hello>([](const Hello& hello) { return hello.gives_up.life == 1; });
   EXPECT_EQ(second.session, first.session);
   server.welcome(2, 9);
   server.begin_step(1, 9);
@@ -126,11 +131,33 @@ TEST(HostileServerTest, ALifeMayBeLessThanTheLast) {
   FakeServer server;
   auto worker = a_worker(server.port());
   server.let_in(/*life=*/5);
+  server.say(Who{});
+  server.hear<Hello>([](const Hello& hello) { return hello.gives_up.life == 5; });
   server.welcome(3);
   server.begin_step(0, 0);
   EXPECT_EQ(server.hear<PushMade>().record.life, 3);
   server.say(Over{});
   EXPECT_EQ(error_of(worker), "none");
+}
+
+// It would wait for weights that servers of shards send to another life. What a welcome tells of pushes is of the life
+// that its greeting gives up: another one's is no answer.
+TEST(HostileServerTest, AWorkerThatTheServerHasInAnotherLifeGreetsAnew) {
+  for (const FromServer& of_another : {FromServer{ServerBeat{.of = {2, 0}}}, FromServer{ServerBeat{.of = {1, 9}}},
+                                       FromServer{Welcome{.life = 2, .layout = toy_layout(2)}}}) {
+    FakeServer server;
+    auto worker = a_worker(server.port());
+    server.let_in(1);
+    server.say(of_another);
+    server.hear<Hello>([](const Hello& hello) { return hello.gives_up == WorkerLife{1, 0}; });
+    server.say(Welcome{.life = 3, .layout = toy_layout(2)});  // to one that gives up none
+    server.welcome(2);
+    server.say(ServerBeat{.of = {2, 0}});
+    server.begin_step(0, 0);
+    EXPECT_EQ(server.hear<PushMade>().record.life, 2);
+    server.say(Over{});
+    EXPECT_EQ(error_of(worker), "none");
+  }
 }
 
 TEST(HostileServerTest, OfLeasesThatWereNotAskedForTheLastCounts) {

@@ -1,6 +1,8 @@
 // The push that a worker keeps until it is answered.
 #include "ps/net/push_under_way.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "ps/net/toy.h"
@@ -58,6 +60,28 @@ TEST(PushUnderWay, WhatWentAheadIsSentAgainWithIt) {
   EXPECT_TRUE(push.messages().empty());
   static_cast<void>(next_push(push, 1, false));
   EXPECT_EQ(push.messages().size(), 1U);
+}
+
+// Between the life of the push and the one that begins the server may have given up another, whose welcome was lost.
+TEST(PushUnderWay, WhatAPushLeavesOutIsKeptWhereItWasTaken) {
+  for (const bool was_taken : {true, false}) {
+    PushUnderWay push;
+    push.begin({.kind = Compression::Kind::kTopK, .ratio = 0.01}, toy_layout(1));  // one element of each shard
+    PushRecord record{.worker = kWorker, .life = 3, .targets = 1};
+    const Packed packed =
+        push.pack(record, {.shards = {at::arange(1, 12, at::kDouble)}, .statistics = at::zeros({2}, at::kDouble)});
+    static_cast<void>(push.make({.record = record, .lease = 0}, packed));
+    push.begin_life({.life = 5, .layout = toy_layout(1), .taken = was_taken ? 1 : 0, .gave_up = {.life = 3}});
+    std::vector<double> left;
+    for (const auto& [name, residual] : push.residuals()) {
+      const at::Tensor flat = residual.flatten();
+      left.insert(left.end(), flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel());
+    }
+    std::ranges::sort(left);
+    std::vector<double> expected(11, 0.0);
+    if (was_taken) expected = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};  // all but the largest
+    EXPECT_EQ(left, expected);
+  }
 }
 
 }  // namespace

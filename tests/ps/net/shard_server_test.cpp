@@ -112,6 +112,36 @@ TEST(ShardServerTest, TheStateOfACheckpointHasAllShards) {
   EXPECT_EQ(with_state, (std::vector<std::int64_t>{5, kUpdates}));
 }
 
+class NoJournal : public PushJournal {
+ public:
+  void taken(const TakenPush&) override {}
+  void updated(const UpdateRecord&) override {}
+  void begin(const Weights&, const std::vector<TakenPush>&) override {}
+  [[nodiscard]] bool must_settle() const override { return false; }
+  void settle() override {}
+};
+
+// With logs they hear of the end once all is saved. Evaluations before that may take long: without a sign of life they
+// gave the lead server up, though the run was done.
+TEST(ShardServerTest, TheLeadShowsThatItLivesUntilAllIsSaved) {
+  NoJournal journal;
+  ToyShardServer other({}, [](ShardServerOptions& options) { options.silence = 2'000'000'000; });
+  ToyServer lead(preset_policy("asp", 1), 5, 2, [&](NetworkOptions& options) { options.journal = &journal; },
+                 std::nullopt, nullptr, {other.address()});
+  lead.start();
+  LinkOptions link = toy_link(lead.port(), 0);
+  link.others = {other.address()};
+  work(link);
+  lead.join();
+  EXPECT_FALSE(lead.failure);
+  for (const Nanoseconds until = now_ns() + 5'000'000'000; now_ns() < until;)
+    ASSERT_TRUE(lead.stay_for_others(50'000'000));
+  lead.links().front()->end({});
+  other.join();
+  EXPECT_EQ(other.failure, "");
+  EXPECT_TRUE(other.server().over());
+}
+
 // Of the lives of parts the lead keeps a list, which is as long as they are many.
 TEST(ShardServerTest, PartsThatCannotBeAreNoMessage) {
   const auto is_read = [](const PushKey& push) {

@@ -30,37 +30,6 @@ TEST(NetworkTest, APushThatIsSentAgainCountsOnce) {
   EXPECT_EQ(server.server().progress().version, 1);
 }
 
-// A process that knows pushes of an earlier server's time would take them for its own.
-TEST(NetworkTest, WhatAProcessHasPushedIsNotToldToAnotherOne) {
-  for (const bool is_another : {false, true}) {
-    ToyServer server(preset_policy("asp", 1), 9, 1);
-    server.start();
-    Stranger worker(server.port()), other(server.port(), "other");
-    const Stranger::Begun begun = worker.begin(0, toy_layout(1));
-    Push push = toy_push(0, begun.weights, begun.samples);
-    push.record.life = 1;
-    push.record.sequence = 1;
-    worker.say(with_tensors(header_of(PushMade{push.record, {}, {}, begun.lease}), push.tensors));
-    ASSERT_TRUE(worker.hear_of<PushAnswered>().has_value());
-    if (is_another) worker.say({header_of(Leaving{})});
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    Stranger& next = is_another ? other : worker;
-    next.say({header_of(Hello{.worker = WorkerId{0},
-                              .session = is_another ? "other" : "s",
-                              .where = "here",
-                              .batch = kLease,
-                              .is_anew = !is_another})});
-    std::optional<Welcome> welcome;
-    while (!welcome || welcome->life == 1) {
-      const auto heard = next.hear_of<Welcome>();
-      ASSERT_TRUE(heard.has_value());
-      welcome = heard->first;
-    }
-    EXPECT_EQ(std::pair(welcome->life, welcome->taken), (std::pair<std::int64_t, std::int64_t>(2, is_another ? 0 : 1)));
-    server.stop();
-  }
-}
-
 TEST(NetworkTest, WhatMakesNoSenseIsDroppedAndCounted) {
   ToyServer server(preset_policy("asp", 1), 5, 1);
   server.start();

@@ -141,6 +141,7 @@ class ToyServer {
   }
 
   // After join().
+  [[nodiscard]] bool stay_for_others(Nanoseconds limit) { return network_->stay_for_others(limit); }
   [[nodiscard]] const data::Ledger& ledger() const { return ledger_; }
   [[nodiscard]] const Server& server() const { return server_; }
   [[nodiscard]] const NetworkServer& network() const { return *network_; }

@@ -74,6 +74,18 @@ TEST_F(LostParts, AreMissedUntilTheyAreHere) {
   EXPECT_FALSE(parts_.has_lost(version(3)));
 }
 
+// Their server was started again within the same life of the worker: it knows nothing of what the worker has.
+TEST_F(LostParts, ChangesOfAnotherProcessAreNotTakenForThoseOfTheFirst) {
+  send(1);
+  ASSERT_TRUE(comes([&] { return parts_.has(version(1)); }));
+  pull_ = PullCompressor(kChanges, layout_);
+  send(2, /*arrives=*/false);
+  send(3);
+  beat(3);
+  EXPECT_TRUE(comes([&] { return parts_.has_lost(version(3)); }));
+  EXPECT_FALSE(parts_.has(version(3)));
+}
+
 // A step that runs is not asked for again: the server would take it for one that begins anew.
 TEST_F(LostParts, AreNotMissedOnceTheyWereTaken) {
   send(1, /*arrives=*/false);

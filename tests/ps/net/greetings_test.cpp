@@ -1,0 +1,87 @@
+// What a server makes of a worker's greetings, of which any may come twice and any answer may be lost.
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "ps/net/stranger.h"
+#include "ps/net/toy.h"
+
+namespace sluice::ps::test {
+namespace {
+
+// A process that knows pushes of an earlier server's time would take them for its own. A greeting that comes twice is
+// one: for another life of its own it would be told that nothing was taken, and push once more what had been.
+TEST(NetworkTest, WhatAProcessHasPushedIsNotToldToAnotherOne) {
+  for (const bool is_another : {false, true}) {
+    ToyServer server(preset_policy("asp", 1), 9, 1, [](NetworkOptions& options) { options.silence = 20'000'000'000; });
+    server.start();
+    Stranger worker(server.port()), other(server.port(), "other");
+    const Stranger::Begun begun = worker.begin(0, toy_layout(1));
+    Push push = toy_push(0, begun.weights, begun.samples);
+    push.record.life = 1;
+    push.record.sequence = 1;
+    worker.say(with_tensors(header_of(PushMade{push.record, {}, {}, begun.lease}), push.tensors));
+    ASSERT_TRUE(worker.hear_of<PushAnswered>().has_value());
+    if (is_another) worker.say({header_of(Leaving{})});
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    Stranger& next = is_another ? other : worker;
+    const WorkerLife first{.life = 1, .reign = is_another ? begun.reign + 1 : begun.reign};
+    for (int times = 0; times < 2; ++times)
+      next.say({header_of(Hello{.worker = WorkerId{0},
+                                .session = is_another ? "other" : "s",
+                                .where = "here",
+                                .batch = kLease,
+                                .gives_up = first})});
+    for (int times = 0; times < 2; ++times) {
+      std::optional<Welcome> welcome;
+      while (!welcome || welcome->life == 1) {
+        const auto heard = next.hear_of<Welcome>();
+        ASSERT_TRUE(heard.has_value());
+        welcome = heard->first;
+      }
+      EXPECT_EQ(std::tuple(welcome->life, welcome->taken, welcome->gave_up == first),
+                (std::tuple<std::int64_t, std::int64_t, bool>(2, is_another ? 0 : 1, true)));
+    }
+    server.stop();
+    EXPECT_EQ(std::ranges::count(server.news, WorkerNews::What::kLost, &WorkerNews::what), is_another ? 0 : 1);
+  }
+}
+
+// The server that dies has taken one worker's push and not the other's. A greeting of that one that came twice was
+// given up in between, and for that moment the next server did not wait for it.
+TEST(NetworkTest, AGreetingThatComesTwiceMakesNoUpdateWithoutItsWorker) {
+  const auto with_push_of_first = [](Server& server, data::Ledger&, NetworkOptions& options) {
+    options.silence = 20'000'000'000;
+    Push push = toy_push(0, server.weights().tensors, {1, 2});
+    push.record.life = 1;
+    push.record.sequence = 1;
+    options.taken_before.push_back({.push = std::move(push), .epoch = 0, .samples = {1, 2}});
+  };
+  ToyServer server(preset_policy("bsp", 2), 5, 1, {}, std::nullopt, with_push_of_first);
+  server.start();
+  Stranger first(server.port(), "first"), second(server.port(), "second");
+  for (const int worker : {0, 1}) {
+    Stranger& says = worker == 0 ? first : second;
+    const Hello hello{.worker = WorkerId{worker},
+                      .session = std::to_string(worker),
+                      .where = "here",
+                      .batch = kLease,
+                      .gives_up = {.life = 1, .reign = 1}};
+    for (int times = 0; times < 2; ++times) says.say({header_of(hello)});
+    for (int times = 0; times < 2; ++times) {
+      const auto welcome = says.hear_of<Welcome>();
+      ASSERT_TRUE(welcome);
+      EXPECT_EQ(
+          std::pair(welcome->first.life, welcome->first.taken),
+          worker == 0 ? (std::pair<std::int64_t, std::int64_t>(2, 1)) : (std::pair<std::int64_t, std::int64_t>(1, 0)));
+    }
+  }
+  const auto beat = second.hear_of<ServerBeat>();
+  ASSERT_TRUE(beat);
+  EXPECT_EQ(beat->first.of.life, 1);
+  server.stop();
+  EXPECT_EQ(server.server().progress().version, 0);
+}
+
+}  // namespace
+}  // namespace sluice::ps::test
