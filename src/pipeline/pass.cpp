@@ -268,11 +268,14 @@ void Pass::finish(Worker& worker, const Action& action, const at::Tensor& logits
   const at::Tensor targets = load(worker, action, micro_batch_of(worker.replica(), action.micro_batch).targets);
   const StreamSpanScope span(worker.spans, Phase::kLoss, action.stage, action.micro_batch);
   MicroBatchResult& result = result_.micro_batches[index(worker.replica())][index(action.micro_batch)];
+  {
+    const at::NoGradGuard no_grad;
+    if (request_.score) result.score = request_.score(logits, targets);
+    if (request_.keep_logits) result.logits = nn::in_float(worker.graphs != nullptr ? logits.clone() : logits);
+    if (!request_.context.training) result.loss = request_.loss(logits, targets);
+  }
+  // The last one: recorded work may write where the logits are.
   if (request_.context.training) result.loss = run_loss(worker, action, targets);
-  const at::NoGradGuard no_grad;
-  if (!request_.context.training) result.loss = request_.loss(logits, targets);
-  if (request_.score) result.score = request_.score(logits, targets);
-  if (request_.keep_logits) result.logits = nn::in_float(worker.graphs != nullptr ? logits.clone() : logits);
 }
 
 at::Tensor Pass::run_loss(Worker& worker, const Action& action, const at::Tensor& targets) {

@@ -1,12 +1,14 @@
 // graph_fakes: what stands for CUDA graphs on CPU devices (device/graph.h), in two halves of the truth.
 // WorkCalledAgain has the values: recording does nothing, and replay() calls the work again with all that was plain
 // when it was recorded, on the same memory. What should reach it through memory and does not is that of another pass.
+// What it leaves is written over by the next replay.
 // WorkDoneOnce has the host's side: the work is called once, when it is recorded, on zeros; replay() does nothing.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -39,7 +41,7 @@ class FakeGraphs : public device::GraphSequence {
 
  protected:
   [[nodiscard]] virtual Tensors when_recorded(const Tensors& inputs, const device::GraphWork& work) const = 0;
-  virtual void replay(const Tensors& inputs, const device::GraphWork& work, Tensors& outputs) const = 0;
+  virtual void replay(const Tensors& inputs, const device::GraphWork& work, Tensors& outputs) = 0;
 
  private:
   class Fake final : public device::Graph {
@@ -87,9 +89,17 @@ class WorkCalledAgain final : public FakeGraphs {
 
  protected:
   [[nodiscard]] Tensors when_recorded(const Tensors&, const device::GraphWork&) const override { return {}; }
-  void replay(const Tensors& inputs, const device::GraphWork& work, Tensors& outputs) const override {
+  void replay(const Tensors& inputs, const device::GraphWork& work, Tensors& outputs) override {
+    for (const at::Tensor& output : last_outputs_)
+      if (output.defined()) at::Tensor(output).fill_(std::numeric_limits<double>::quiet_NaN());
     outputs = work(inputs);
+    for (at::Tensor& output : outputs)
+      if (output.defined()) output = output.detach().clone();  // beside what the stage keeps of it
+    last_outputs_ = outputs;
   }
+
+ private:
+  Tensors last_outputs_;
 };
 
 class WorkDoneOnce final : public FakeGraphs {
@@ -100,7 +110,7 @@ class WorkDoneOnce final : public FakeGraphs {
   [[nodiscard]] Tensors when_recorded(const Tensors& inputs, const device::GraphWork& work) const override {
     return work(inputs);
   }
-  void replay(const Tensors&, const device::GraphWork&, Tensors&) const override {}
+  void replay(const Tensors&, const device::GraphWork&, Tensors&) override {}
 };
 
 // log: it outlives what is made.
