@@ -25,7 +25,8 @@ void NetworkServer::wait(Nanoseconds limit) {
 bool NetworkServer::stay_for_others(Nanoseconds limit) {
   if (options_.others.empty() || options_.journal == nullptr || why_over_.code != 0) return false;
   wait(limit);
-  while (socket_.next()) {  // of workers, whom nobody waits for any more
+  constexpr int kMostAtOnce = 64;
+  for (int left = kMostAtOnce; left > 0 && socket_.next(); --left) {  // of workers, whom nobody waits for any more
   }
   return true;
 }
