@@ -227,6 +227,31 @@ TEST(StepGraphs, WhatCannotBeRecordedIsNamed) {
                                                         HasSubstr("; set device.cuda_graphs = false")));
 }
 
+TEST(StepGraphs, AfterAFailureStepsAreRecordedAnew) {
+  const Case c{"gpipe", "vit", 1, 1, false};
+  GraphLog log;
+  log.fails_at = 5;
+  Composition grid = grid_of(c), plain_grid = grid_of(c);
+  TrainStep step(grid, {.seed = kSeed, .make_graphs = fake_graphs<WorkCalledAgain>(log)});
+  TrainStep plain(plain_grid, {.seed = kSeed});
+  expect_equal_steps(step, grid, plain, plain_grid, make_batch(12, 1), 0);
+  EXPECT_THROW(static_cast<void>(step.run(make_batch(12, 2), 1, kLr)), Error);
+  for (std::int64_t number = 2; number < 5; ++number)
+    expect_equal_steps(step, grid, plain, plain_grid, make_batch(12, number), number);
+  EXPECT_EQ(log.sequences, 2);
+}
+
+// Their micro-batches are not what a recorded pass runs through.
+TEST(StepGraphs, BatchesWithoutASampleForEachMicroBatchRunPlainly) {
+  GraphLog log;
+  Composition grid = grid_of(kCase), plain_grid = grid_of(kCase);
+  TrainStep step(grid, {.seed = kSeed, .make_graphs = fake_graphs<WorkCalledAgain>(log)});
+  TrainStep plain(plain_grid, {.seed = kSeed});
+  for (std::int64_t number = 0; number < 3; ++number)
+    expect_equal_steps(step, grid, plain, plain_grid, make_batch(grid.plan.chunks - 1, number + 1), number);
+  EXPECT_EQ(log.records, 0);
+}
+
 class NoMemory final : public device::GraphSequence {
  public:
   [[nodiscard]] std::unique_ptr<device::Graph> record(const std::vector<at::Tensor>&,
