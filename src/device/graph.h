@@ -8,9 +8,10 @@
 // Not here: what is recorded, and when (pipeline/action_graphs.h).
 // Threads: a sequence and its graphs belong to one thread at a time, whose current stream is the sequence's; making and
 // destroying them, too, while no other sequence of the process is recording. Several sequences may record beside each
-// other, and other threads use the device meanwhile.
-// Errors: what the work throws, and LibTorch's own where the device refuses to record something: after that LibTorch's
-// memory of the device may be of no more use.
+// other, and other threads use the device meanwhile; but what keep_alive() (stream.h) is told of a device while
+// something records there is lost: who relies on it keeps the tensor itself. Errors: what the work throws, and
+// LibTorch's own where the device refuses to record something: after that LibTorch's memory of the device may be of no
+// more use.
 #pragma once
 
 #include <functional>

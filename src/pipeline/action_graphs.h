@@ -35,6 +35,8 @@ class ActionGraphs {
 
   // Before the first action of each pass. Requires: the pass before it has run all of its actions.
   void begin(std::int64_t step, double gradient_scale, int micro_batches);
+  // The pass that runs is the first one.
+  [[nodiscard]] bool records() const { return records_; }
   // Where recorded work reads them.
   [[nodiscard]] const at::Tensor& step() const { return step_; }                      // [1] int64
   [[nodiscard]] const at::Tensor& gradient_scale() const { return gradient_scale_; }  // [1] float64
@@ -62,7 +64,7 @@ class ActionGraphs {
   Tensors sample_ids_;              // [micro-batch]
   std::vector<Recorded> recorded_;  // in the order of the pass
   std::size_t next_ = 0;            // in the pass that runs
-  bool records_ = true;             // this pass is the first one
+  bool records_ = true;
 };
 
 // [place]

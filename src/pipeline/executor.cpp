@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/concat.h"
+#include "core/error.h"
 #include "core/log.h"
 #include "pipeline/failure.h"
 #include "pipeline/pass.h"
@@ -74,8 +75,16 @@ void Executor::wait_for_caller() const {
 
 std::shared_ptr<PassGraphs> Executor::make_graphs(const device::GraphFactory& make) const {
   auto graphs = std::make_shared<PassGraphs>();
+  std::vector<StreamName> names;  // of a CPU device: none
   for (const PlaceStreams& streams : pool_->streams()) {
     const device::Stream& compute = streams.compute();
+    const StreamName name = compute.name();
+    // What one of them starts would be in the other's graphs.
+    if (name != StreamName{} && std::ranges::find(names, name) != names.end())
+      throw ConfigError(
+          concat("two stages or replicas share a stream of ", device::to_string(compute.device()),
+                 ", and cannot be recorded apart; set device.cuda_graphs = false, or use fewer places a GPU"));
+    names.push_back(name);
     graphs->push_back(std::make_unique<ActionGraphs>(make(compute), compute.device()));
   }
   return graphs;

@@ -202,8 +202,11 @@ at::Tensor Pass::receive(Worker& worker, Way way, const Action& action) {
     worker.streams.compute().wait(message->ready);
   }
   const StreamSpanScope span(worker.spans, Phase::kReceive, action.stage, action.micro_batch);
-  return device::transfer(message->tensor, message->ready, worker.streams.compute(),
-                          {.from = message->out, .into = worker.streams.in(way.border)});
+  const at::Tensor own = device::transfer(message->tensor, message->ready, worker.streams.compute(),
+                                          {.from = message->out, .into = worker.streams.in(way.border)});
+  worker.keep(message->tensor);
+  worker.keep(own);
+  return own;
 }
 
 void Pass::send(Worker& worker, Way way, const Action& action, const at::Tensor& tensor) {

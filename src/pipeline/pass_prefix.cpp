@@ -26,7 +26,9 @@ at::Tensor from_host(const at::Tensor& tensor, const PlaceStreams& streams) {
 
 at::Tensor Pass::load(Worker& worker, const Action& action, const at::Tensor& samples) {
   const StreamSpanScope span(worker.spans, Phase::kHostToDevice, action.stage, action.micro_batch);
-  return from_host(samples, worker.streams);
+  const at::Tensor own = from_host(samples, worker.streams);
+  worker.keep(own);
+  return own;
 }
 
 at::Tensor Pass::sample_ids_of(Worker& worker, MicroBatchId micro_batch) {
@@ -35,6 +37,7 @@ at::Tensor Pass::sample_ids_of(Worker& worker, MicroBatchId micro_batch) {
   at::Tensor& own = worker.sample_ids[index(micro_batch)];
   if (!own.defined()) {
     own = from_host(ids, worker.streams);
+    worker.keep(own);
     if (worker.graphs != nullptr) own = worker.graphs->keep_sample_ids(micro_batch, own);
   }
   return own;

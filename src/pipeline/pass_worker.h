@@ -68,8 +68,14 @@ struct Pass::Worker {
   ActionGraphs* graphs = nullptr;                           // null: it runs plainly
   bool runs_prefix = false;                                 // before its actions
   nn::TransformedWeights of_prefix = {};                    // while it does
+  std::vector<at::Tensor> kept = {};                        // by keep()
 
   [[nodiscard]] ReplicaId replica() const { return place.replica; }
+  // Of what one queue reads and another has memory of. While any place of a GPU records, LibTorch forgets who reads
+  // what there (docs/gpu.md): then it stays until the pass is over.
+  void keep(const at::Tensor& tensor) {
+    if (graphs != nullptr && graphs->records()) kept.push_back(tensor);
+  }
 };
 
 }  // namespace sluice::pipeline

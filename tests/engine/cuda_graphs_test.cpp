@@ -109,6 +109,27 @@ TEST_P(CudaGraphs, Float32UpdatesGiveThoseOfPlainSteps) {
   EXPECT_LE(error, kFloat32Tolerance) << tensor;
 }
 
+// Of many micro-batches that wait for the GPU, what one place reads must not be written over while another one records.
+TEST(CudaGraphsTest, TheStepThatRecordsIsAsAPlainOne) {
+  if (device::cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device is visible";
+  const Case c{"vit", "gpipe", 2, 1, false};
+  const models::ModelOptions model(small_model(c.model, 0.2), at::kFloat, /*seed=*/11);
+  Composition grid = grid_of(c, model), plain_grid = grid_of(c, model);
+  grid.plan.chunks = plain_grid.plan.chunks = 32;
+  TrainStep plain(plain_grid, {.seed = kSeed});
+  for (int repeat = 0; repeat < 10; ++repeat) {
+    TrainStep step(grid, {.seed = kSeed, .make_graphs = device::make_graph_sequence});
+    for (std::int64_t number = 0; number < 3; ++number) {  // the second one records
+      pipeline::MicroBatch batch = make_batch(4096, number + 1);
+      batch.inputs = batch.inputs.to(at::kFloat);
+      static_cast<void>(plain.compute_gradients(batch, number, plain_grid.plan.chunks, {}));
+      static_cast<void>(step.compute_gradients(batch, number, grid.plan.chunks, {}));
+      const auto [error, tensor] = worst_error(gradient_tensors(grid), gradient_tensors(plain_grid));
+      EXPECT_LE(error, kFloat32Tolerance) << tensor << " of step " << number;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Grid, CudaGraphs,
                          testing::Values(Case{"vit", "1f1b", 1, 1, false}, Case{"vit", "1f1b", 3, 2, false},
                                          Case{"vit", "zb-h1", 2, 2, false}, Case{"vit", "gpipe", 2, 1, true},

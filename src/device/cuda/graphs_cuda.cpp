@@ -39,16 +39,19 @@ class CudaGraph final : public Graph {
     // Capturing changes lists of the whole process that LibTorch keeps without a lock (its generators of random
     // numbers). It is host work alone, and waits for no other thread but those of autograd.
     static std::mutex one_at_a_time;
+    static bool has_failed = false;  // then LibTorch may still believe in a recording that is gone
     const std::scoped_lock lock(one_at_a_time);
+    TORCH_CHECK(!has_failed, "recording has failed in another thread of this process");
     // Other threads may allocate, copy and ask events meanwhile: this thread alone must not.
     graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     try {
       capture(like, work);
+      graph_.capture_end();
     } catch (...) {
+      has_failed = true;
       end_failed_capture();
       throw;
     }
-    graph_.capture_end();
   }
 
   [[nodiscard]] const Tensors& inputs() const override { return inputs_; }
