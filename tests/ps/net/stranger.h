@@ -20,8 +20,17 @@ class Stranger {
       : socket_(FrameSocket::Role::kConnecting, name, {.frame_bytes = -1, .frames = 4096}) {
     socket_.connect("127.0.0.1", port);
   }
-  void say(const Frames& frames) { socket_.send({}, frames); }
+  // Waits for the connection: what is sent before it stands, or while it is made anew, is dropped.
+  void say(const Frames& frames) {
+    for (const Nanoseconds until = now_ns() + 10'000'000'000; now_ns() < until;) {
+      if (try_say(frames)) return;
+      socket_.wait_to_send(std::chrono::milliseconds(10), -1);
+    }
+    ADD_FAILURE() << "the server takes nothing";
+  }
   void say(std::string header) { say(Frames{frame_of(std::move(header))}); }
+  // False: it was not sent.
+  bool try_say(const Frames& frames) { return socket_.send({}, frames); }
   std::optional<FrameSocket::Received> hear(double seconds = 2) {
     const Nanoseconds until = now_ns() + static_cast<Nanoseconds>(seconds * 1e9);
     while (now_ns() < until) {

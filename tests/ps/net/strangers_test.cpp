@@ -84,7 +84,7 @@ TEST(NetworkTest, WhoNeverStopsTalkingKeepsTheServerFromNothing) {
   std::thread talker([&] {
     Stranger stranger(server.port());
     while (!is_over && now_ns() < end) {
-      stranger.say(std::string(10'000, '['));  // takes longer to read than to say
+      stranger.try_say({frame_of(std::string(10'000, '['))});  // takes longer to read than to say
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   });
