@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the architecture: who may include whom, who may know LibTorch, and where CUDA may be asked for.
+"""Checks the architecture: who may include whom, who may know LibTorch, where CUDA may be asked for, and who may read a clock.
 
 usage: scripts/check_includes.py [--whole] [ROOT]
 
@@ -51,16 +51,36 @@ TORCH_FREE = {"core", "config", "pipeline/schedule", "profiler", "freeze", "ps/p
 CUDA_ALLOWED = {"device", "comm", "profiler"}
 KERNELS, KERNEL_SUFFIXES = "src/nn/cuda/", {".cu", ".cuh"}  # the one folder of what nvcc compiles
 
+# Where limits are counted, a clock that goes on while the process is stopped is for these files alone. What has a limit
+# counts OwnTime or OwnClock, or waits by wait_own_time() (core/own_time.h).
+OWN_TIME_ROOMS = {"comm", "data", "ddp", "engine", "pipeline", "ps", "ps/net", "ps/policy", "train"}
+MAY_READ_CLOCKS = {
+    "how long something took, for records": {
+        "comm/clock_offset.cpp", "comm/communicator.cpp", "comm/communicator.h", "ddp/local_sum.cpp", "ddp/ordered_all_reduce.cpp",
+        "engine/noise_norms.cpp", "pipeline/feature_source.h", "pipeline/stream_spans.cpp", "ps/net/network_server.cpp",
+        "ps/net/push_replay.cpp", "train/choose_chunks.cpp", "train/feature_reuse.cpp", "train/freeze_planner.cpp", "train/loop.cpp",
+        "train/recorded_step.cpp", "train/served_workers.cpp", "train/step_trace.cpp", "train/virtual_workers.cpp", "train/worker.cpp"},
+    "when to save, to look at the files, or to end a search": {
+        "train/loop.h", "train/loop_saving.cpp", "train/memory_proof.cpp", "train/tuning.cpp"},
+    "short waits in a loop that has no limit or counts its own time": {"comm/processes.cpp", "train/stop_before_training.cpp"},
+}
+CLOCK_READERS = set().union(*MAY_READ_CLOCKS.values())
+
 SOURCE_FOLDERS = ("src", "models", "tests", "bench")
 PROGRAMS = {"tests", "bench"}  # nothing includes them, so they may include what lies beside a file by its bare name
 TEST_ONLY = {"support", "golden"}  # folders of tests/ that tests include without its name
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+CLOCK = re.compile(r"\bnow_ns\b|_clock::now\b|\.wait_(for|until)\(")
 LARGEST_SHARE = 0.16  # of the lines of src/ and models/, for one room
 
 CUDA_CONDITION = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|elifdef)\b.*CUDA")
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10)/")
+
+
+def reads_clock(line):
+    return CLOCK.search(line.split("//")[0]) is not None
 
 
 def module_of(path):
@@ -106,6 +126,9 @@ def file_defects(path, relative):
         what = include_defect(includer, *include.groups()) if include else ""
         if CUDA_CONDITION.match(line) and includer not in CUDA_ALLOWED:
             what = f"CUDA is asked for outside {', '.join('src/' + name for name in sorted(CUDA_ALLOWED))}"
+        if reads_clock(line) and includer in OWN_TIME_ROOMS and inside not in CLOCK_READERS:
+            what = ("a limit must not count the time in which this process is stopped: use OwnClock, OwnTime or wait_own_time() "
+                    "(core/own_time.h); a file that only measures goes into MAY_READ_CLOCKS")
         if what:
             yield number, what
 
@@ -149,6 +172,7 @@ def ring_in(graph):
 def whole_tree_defects(root):
     """Yields what is wrong with the tree as a whole."""
     used, headers, lines = set(), {}, {}
+    idle = set(CLOCK_READERS)
     for path, relative in source_files(root):
         inside = relative.removeprefix("src/")
         room = module_of(inside)
@@ -158,6 +182,10 @@ def whole_tree_defects(root):
         used |= {(room, module_of(header)) for header in includes_of(path)}
         if path.suffix == ".h":
             headers[inside] = includes_of(path)
+        if any(map(reads_clock, path.read_text(encoding="utf-8", errors="replace").splitlines())):
+            idle.discard(inside)
+    for reader in sorted(idle):
+        yield f"MAY_READ_CLOCKS names {reader}, but it reads no clock; take it out"
     for room in sorted(set(MAY_INCLUDE) - set(OPEN)):
         for unused in sorted(other for other in MAY_INCLUDE[room] if (room, other) not in used):
             yield f"the table lets '{room}' include '{unused}', but no file does; take the edge out"

@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/own_time.h"
 #include "core/text.h"
 
 namespace sluice::comm {
@@ -49,7 +50,7 @@ class Liveness::ControlThread {
 
   std::optional<LostProcess> wait_for_lost(std::chrono::milliseconds limit) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, limit, [&] { return lost_.has_value(); });
+    wait_own_time(changed_, lock, limit, [&] { return lost_.has_value(); });
     return lost_;
   }
 

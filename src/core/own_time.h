@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <mutex>
 
 namespace sluice {
@@ -43,6 +44,18 @@ class OwnTime {
   std::chrono::nanoseconds passed_{0};
   std::chrono::nanoseconds paused_{0};
   Clock::time_point last_;
+};
+
+// The same as a clock, for what has several limits. Requires: while one of them counts, it is read twice a second. Of
+// the time between two readings one second counts at most.
+class OwnClock {
+ public:
+  // Nanoseconds since it was made.
+  [[nodiscard]] std::int64_t now() const { return time_.pass().count(); }
+
+ private:
+  static constexpr std::chrono::seconds kLongestStep{1};
+  mutable OwnTime time_{kLongestStep};
 };
 
 // As changed.wait_for(lock, limit, predicate), in the process's own time, less the time in which `is_excused` holds.

@@ -21,6 +21,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/file_descriptor.h"
+#include "core/own_time.h"
 #include "train/stop_signal.h"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX has it in no header
@@ -78,9 +79,8 @@ enum class Heard : std::uint8_t { kAll, kTimeIsOver, kStop };
 
 // Reads until the other end is closed, the time is over, or we are asked to stop.
 Heard listen(int said, double limit_s, std::string& text) {
-  const Nanoseconds begin = now_ns();
   std::array<char, 4096> part{};
-  while (to_s(now_ns() - begin) < limit_s) {
+  for (const OwnClock clock; to_s(clock.now()) < limit_s;) {
     if (StopSignal::requested()) return Heard::kStop;
     pollfd ready{.fd = said, .events = POLLIN, .revents = 0};
     if (::poll(&ready, 1, kLook_ms) <= 0) continue;

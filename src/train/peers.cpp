@@ -5,6 +5,7 @@
 
 #include "core/concat.h"
 #include "core/log.h"
+#include "core/own_time.h"
 #include "core/text.h"
 #include "pipeline/failure.h"
 #include "train/agreement.h"
@@ -23,6 +24,7 @@ constexpr milliseconds kConnect{20000};
 constexpr milliseconds kGrace{10000};
 constexpr milliseconds kGraceWhenHung{1000};
 constexpr milliseconds kLongestSave{15000};  // what a checkpoint may still take then
+constexpr milliseconds kShortWait{200};
 // A backend notices a lost process before the control connection does, or its error arrives before the reason.
 constexpr std::chrono::seconds kInquest{5};
 
@@ -183,11 +185,14 @@ void Peers::end_when_lost(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   if (!changed_.wait(lock, stop, [this] { return lost_.has_value(); })) return;
   const milliseconds grace = grace_after(lost_->how);
-  changed_.wait_for(lock, stop, grace, [this] { return has_parted_; });
+  wait_own_time(changed_, lock, grace, [&] { return has_parted_ || stop.stop_requested(); });
   if (stop.stop_requested() || has_parted_) return;
   const Error error = as_peer_error(*lost_);
   lock.unlock();
-  const std::unique_lock saved(saving_, kLongestSave);
+  OwnTime waited(2 * kShortWait);
+  std::unique_lock saved(saving_, std::defer_lock);
+  while (!saved.try_lock_for(kShortWait) && waited.pass() < kLongestSave) {
+  }
   end(error);
 }
 

@@ -43,6 +43,19 @@ TEST(OwnTime, BeginsWhenItIsMade) {
   EXPECT_LE(passed, Clock::now() - begin);
 }
 
+TEST(OwnClock, LeavesAPauseOut) {
+  const int code = test::run_and_pause(milliseconds(200), milliseconds(3000), [] {
+    const OwnClock clock;
+    std::int64_t now = 0;
+    for (const auto begin = Clock::now(); Clock::now() - begin < milliseconds(3400);) {
+      std::this_thread::sleep_for(milliseconds(20));
+      now = clock.now();
+    }
+    return now < 2'800'000'000 ? 0 : 1;
+  });
+  EXPECT_EQ(code, 0);
+}
+
 class WaitOwnTime : public testing::Test {
  protected:
   std::mutex mutex_;

@@ -9,6 +9,7 @@
 
 #include "core/concat.h"
 #include "core/log.h"
+#include "core/own_time.h"
 #include "profiler/arbiter.h"
 #include "profiler/cupti/api.h"
 #include "profiler/cupti/decode.h"
@@ -80,7 +81,7 @@ struct Sink {
   // A flush promises nothing of what CUPTI's own thread hands back meanwhile. The blocks that are still being read when
   // `patience` ends: their records come late.
   std::size_t wait_for_reads(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds patience) {
-    came_back.wait_for(lock, patience, [this] { return under_way == 0; });
+    wait_own_time(came_back, lock, patience, [this] { return under_way == 0; });
     return under_way;
   }
 };

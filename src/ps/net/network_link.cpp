@@ -22,11 +22,10 @@ namespace sluice::ps {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::nanoseconds;
 
-constexpr Nanoseconds kHello = 50'000'000;          // between two of them
-constexpr milliseconds kLook{50};                   // between two questions whether to stop
-constexpr nanoseconds kLongestStep{2'000'000'000};  // between two looks at the clock; more is a pause of this process
+constexpr Nanoseconds kHello = 50'000'000;  // between two of them
+constexpr milliseconds kLook{50};           // between two questions whether to stop
+constexpr milliseconds kLastWords{2000};    // that they may take to leave
 
 }  // namespace
 
@@ -54,10 +53,9 @@ class NetworkLink::Connection {
   template <typename Condition>
   std::unique_lock<std::mutex> wait_for(const Condition& condition) {
     std::unique_lock lock(mutex_);
-    while (!condition()) {
+    for (bool is_met = condition(); !is_met; is_met = wait_own_time(changed_, lock, kLook, condition)) {
       if (failure_) std::rethrow_exception(failure_);
       if (options_.is_stopped()) throw InterruptedError("stopped by a signal");
-      changed_.wait_for(lock, kLook);
     }
     return lock;
   }
@@ -125,7 +123,8 @@ class NetworkLink::Connection {
       push.record.life = life_;
       const Packed packed = push_.pack(push.record, std::move(push.tensors));
       const PushMade made{push.record, push.scores, push.times, lease_of_step_, packed.shards.empty()};
-      thread_.send(push_.make(made, parts_->push({.push = push.record.key(), .reign = reign_}, packed)));
+      const Packed of_lead = parts_->push({.push = push.record.key(), .reign = reign_}, packed);
+      thread_.send(push_.make(made, of_lead, thread_.now()));
     });
   }
 
@@ -136,7 +135,7 @@ class NetworkLink::Connection {
       has_said_last_ = true;
     });
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, milliseconds(2000), [this] { return thread_.has_sent_all() || failure_ != nullptr; });
+    wait_own_time(changed_, lock, kLastWords, [this] { return thread_.has_sent_all() || failure_ != nullptr; });
   }
 
   [[nodiscard]] const Layout& layout() const { return layout_; }
@@ -184,8 +183,8 @@ class NetworkLink::Connection {
   }
 
   void beat() {
-    if (now_ns() < next_beat_) return;
-    next_beat_ = now_ns() + (life_ == 0 ? std::min(options_.beat, kHello) : options_.beat);
+    if (thread_.now() < next_beat_) return;
+    next_beat_ = thread_.now() + (life_ == 0 ? std::min(options_.beat, kHello) : options_.beat);
     if (is_over_ || has_said_last_) return;
     if (life_ == 0) {
       say(Hello{kProtocol, options_.worker, options_.session, options_.where, options_.batch, gives_up_,
@@ -196,16 +195,15 @@ class NetworkLink::Connection {
     }
   }
 
-  // All but the time in which this process itself was stopped.
   void look_at_the_time() {
-    const Nanoseconds passed = time_.pass().count();
+    const Nanoseconds now = thread_.now();
     if (is_over_ || has_said_last_) return;
     const Nanoseconds limit = life_ == 0 && !was_welcome_ ? options_.patience : options_.silence;
-    if (push_.is_open() && now_ns() - push_.made_at() > options_.patience)
+    if (push_.is_open() && now - push_.made_at() > options_.patience)
       throw PeerError(concat(server(), " lives, but has not taken a push for ", human_duration(to_s(options_.patience)),
                              "; see what it says"));
-    if (weights_) parts_->check_wait(newest(), passed - weights_at_, options_.silence);
-    if (passed - heard_ <= limit) return;
+    if (weights_) parts_->check_wait(newest(), now - weights_at_, options_.silence);
+    if (now - heard_ <= limit) return;
     rival_.throw_if_there(concat(server(), " has been silent for ", human_duration(to_s(limit))));
     throw PeerError(was_welcome_
                         ? concat(server(), " has been silent for ", human_duration(to_s(limit)), "; see what it says")
@@ -217,7 +215,7 @@ class NetworkLink::Connection {
   void handle(const Frames& frames) {
     const auto message = from_server(frames.front());
     if (!message) return;
-    heard_ = time_.pass().count();
+    heard_ = thread_.now();
     std::visit([&](const auto& of_kind) { take(of_kind, frames); }, *message);
   }
 
@@ -251,7 +249,7 @@ class NetworkLink::Connection {
   void take(const Refusal& refusal, const Frames&) {
     throw ConfigError(concat(server(), " refuses this worker: ", refusal.what));
   }
-  void take(const Busy& busy, const Frames&) { rival_.is_there(busy.where, server(), time_.pass().count()); }
+  void take(const Busy& busy, const Frames&) { rival_.is_there(busy.where, server(), thread_.now()); }
   void take(const Who&, const Frames&) {
     if (life_ > 0) begin_anew();
   }
@@ -282,7 +280,7 @@ class NetworkLink::Connection {
     forget_push(was_taken);
     if (answered.answer == PushAnswer::kRefused)
       throw DivergedError("the server has refused a push: it has numbers that are not finite");
-    last_send_s_ = to_s(now_ns() - push_.made_at());
+    last_send_s_ = to_s(thread_.now() - push_.made_at());
     say(PushSent{answered.sequence, last_send_s_});
   }
   void take(const ServerBeat& beat, const Frames&) {
@@ -340,7 +338,6 @@ class NetworkLink::Connection {
 
   // Of the connection's thread alone.
   FrameSocket socket_;
-  OwnTime time_{kLongestStep};
   Nanoseconds heard_ = 0;
   Nanoseconds weights_at_ = 0;  // when they came, of the lead server
   Nanoseconds next_beat_ = 0;

@@ -326,7 +326,7 @@ void NetworkServer::tell(UpdateRecord done, const ServerProgress& before) {
     throw DivergedError(concat("update ", done.update.version,
                                ": the pushes are finite, but not what comes of them; lower the learning rate"));
   }
-  NetworkUpdate update{.before = before, .after = server_.progress(), .at = now(), .open_since = open_since_};
+  NetworkUpdate update{.before = before, .after = server_.progress(), .at = now_ns(), .open_since = open_since_};
   std::vector<PushKey> untimed;
   for (const PushRecord& record : done.update.pushes) {
     const auto waiting = waiting_.extract(record.worker);
@@ -346,7 +346,7 @@ void NetworkServer::tell(UpdateRecord done, const ServerProgress& before) {
     update.ledger = ledger_.state();
     if (options_.journal) begin_journal();
   }
-  made_.add(std::move(update), std::move(untimed));
+  made_.add(std::move(update), std::move(untimed), now());
   if (is_last) is_over_ = true;
 }
 
@@ -380,7 +380,7 @@ void NetworkServer::give_weights(Sessions::value_type& to, std::int64_t version,
   const Weights weights = server_.weights();
   check(weights.version == version, "a worker begins with the newest weights");
   session.version = version;
-  if (!open_since_) open_since_ = now();
+  if (!open_since_) open_since_ = now_ns();
   tell_others({.worker = worker,
                .life = session.life,
                .peer = session.peer,

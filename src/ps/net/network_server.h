@@ -18,12 +18,15 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "core/clock.h"
 #include "data/ledger.h"
+#include "core/error.h"
+#include "core/own_time.h"
 #include "ps/net/frame_socket.h"
 #include "ps/net/messages.h"
 #include "ps/net/partial_pushes.h"
@@ -62,7 +65,7 @@ struct NetworkOptions {
   Nanoseconds patience = 300'000'000'000;  // until all workers have come, and with none at all
   Nanoseconds leaving = 1'000'000'000;     // from a worker's last word until nobody waits for it any more
   Nanoseconds farewell = 5'000'000'000;    // at the end, until all workers have left
-  std::function<Nanoseconds()> clock = now_ns;
+  std::function<Nanoseconds()> clock = [own = std::make_shared<OwnClock>()] { return own->now(); };  // of all limits
   std::function<bool(const ServerProgress& before, const ServerProgress& after)> wants_state = {};
   std::function<void(const WorkerNews&)> tell = {};
   PushJournal* journal = nullptr;       // is told of a push before its worker is; null: nothing outlives this server

@@ -69,8 +69,8 @@ class PartLink::Connection {
   }
 
   void beat() {
-    if (now_ns() < next_beat_) return;
-    next_beat_ = now_ns() + options_.beat;
+    if (thread_.now() < next_beat_) return;
+    next_beat_ = thread_.now() + options_.beat;
     say(part_.empty() ? PartBeat{} : PartBeat{.push = made_.push, .reign = made_.reign});
   }
 

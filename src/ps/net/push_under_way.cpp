@@ -27,9 +27,9 @@ Packed PushUnderWay::pack(PushRecord& record, Tensors tensors) {
   return compressor_->compress(record, std::move(tensors));
 }
 
-const Frames& PushUnderWay::make(const PushMade& made, const Packed& packed) {
+const Frames& PushUnderWay::make(const PushMade& made, const Packed& packed, Nanoseconds at) {
   key_ = made.record.key();
-  made_at_ = now_ns();
+  made_at_ = at;
   messages_ = std::exchange(ahead_, {});
   return messages_.emplace_back(with_packed(header_of(made), packed));
 }

@@ -35,8 +35,8 @@ class PushUnderWay {
 
   // What travels of the next push, which gets its sequence; without shards where these have gone ahead.
   [[nodiscard]] Packed pack(PushRecord& record, Tensors tensors);
-  // It is under way; the message to send. packed: what of it goes to the lead server.
-  [[nodiscard]] const Frames& make(const PushMade& made, const Packed& packed);
+  // It is under way; the message to send. packed: what of it goes to the lead server. at: the time, for made_at().
+  [[nodiscard]] const Frames& make(const PushMade& made, const Packed& packed, Nanoseconds at);
 
   [[nodiscard]] bool is_open() const { return !messages_.empty(); }
   [[nodiscard]] const std::vector<Frames>& messages() const { return messages_; }

@@ -16,15 +16,13 @@ namespace {
 constexpr Nanoseconds kGreeting = 50'000'000;  // between two of them
 // Beats come in order with answers, however large: so many without one, and the question or the answer was lost.
 constexpr std::int64_t kBeatsOfALoss = 2;
-constexpr std::chrono::nanoseconds kLongestPause{2'000'000'000};
 
 }  // namespace
 
 ShardLink::ShardLink(ShardLinkOptions options)
     : options_(std::move(options)),
       session_(unique_name()),
-      socket_(FrameSocket::Role::kConnecting, session_, kFromServers, options_.keys),
-      time_(kLongestPause) {
+      socket_(FrameSocket::Role::kConnecting, session_, kFromServers, options_.keys) {
   socket_.connect(options_.host, options_.port);
 }
 
@@ -152,7 +150,7 @@ void ShardLink::wait_for(const std::function<bool()>& condition, const std::func
       ask_again();
       asked_at = beats_;
     }
-    socket_.wait(std::chrono::nanoseconds(std::max<Nanoseconds>(next_beat_ - now_ns(), 0)));
+    socket_.wait(std::chrono::nanoseconds(std::max<Nanoseconds>(next_beat_ - clock_.now(), 0)));
   }
 }
 
@@ -163,8 +161,8 @@ void ShardLink::look() {
     is_lost_ = true;
     throw;
   }
-  if (now_ns() < next_beat_) return;
-  next_beat_ = now_ns() + (is_greeting_ ? std::min(options_.beat, kGreeting) : options_.beat);
+  if (clock_.now() < next_beat_) return;
+  next_beat_ = clock_.now() + (is_greeting_ ? std::min(options_.beat, kGreeting) : options_.beat);
   if (is_greeting_)
     say(LeadHello{kProtocol, greeting_, session_, options_.where, options_.agreement, options_.assignment});
   else
@@ -173,10 +171,9 @@ void ShardLink::look() {
 
 void ShardLink::take_what_has_come() {
   while (const auto received = socket_.next()) handle(received->frames);
-  const Nanoseconds passed = time_.pass().count();
   const bool is_new = session_of_shards_.empty() && !here_;
   const Nanoseconds limit = is_new ? options_.patience : options_.silence;
-  if (passed - heard_ <= limit) return;
+  if (clock_.now() - heard_ <= limit) return;
   const std::string time = human_duration(to_s(limit));
   throw PeerError(is_new ? concat(named(), " has not answered within ", time, "; ", options_.start,
                                   ", or check its address", about_keys(options_.keys))
@@ -186,7 +183,7 @@ void ShardLink::take_what_has_come() {
 void ShardLink::handle(const Frames& frames) {
   const auto message = shards_to_lead(frames.front());
   if (!message) return;
-  heard_ = time_.pass().count();
+  heard_ = clock_.now();
   std::visit([&](const auto& of_kind) { take(of_kind, frames); }, *message);
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -70,6 +71,8 @@ class ShardLink final : public OtherShards, public PartHolder {
   // Takes what has come, and beats.
   void look();
   void end(const ShardsOver& over);
+  // Called again and again while an answer is waited for, which may take as long as a server may be silent.
+  void while_waiting(std::function<void()> act) { while_waiting_ = std::move(act); }
   // It was asked to stop, and waits until its weights were taken; empty: it was not.
   [[nodiscard]] const std::string& why_to_stop() const { return why_to_stop_; }
   // After an error of the connection nothing more can be had from it.
@@ -101,7 +104,8 @@ class ShardLink final : public OtherShards, public PartHolder {
   ShardLinkOptions options_;
   std::string session_;
   FrameSocket socket_;
-  OwnTime time_;
+  OwnClock clock_;
+  std::function<void()> while_waiting_;
   Nanoseconds heard_ = 0;
   Nanoseconds next_beat_ = 0;
   bool is_greeting_ = true;  // until ShardsHere answers greeting_

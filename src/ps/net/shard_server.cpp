@@ -16,8 +16,7 @@
 namespace sluice::ps {
 namespace {
 
-constexpr int kBeatsOfALead = 4;  // so many without a sign make room for another one
-constexpr std::chrono::nanoseconds kLongestLook{2'000'000'000};
+constexpr int kBeatsOfALead = 4;         // so many without a sign make room for another one
 constexpr std::size_t kMostAtOnce = 64;  // messages between two looks at the time
 // At the end, after a failure:
 constexpr Nanoseconds kUntilGone = 2'000'000'000;     // a lead without a connection for so long has gone
@@ -25,8 +24,7 @@ constexpr Nanoseconds kLongFarewell = 1'000'000'000;  // a longer wait is told
 
 }  // namespace
 
-ShardServer::ShardServer(ShardServerOptions options)
-    : options_(std::move(options)), session_(unique_name()), time_(kLongestLook) {
+ShardServer::ShardServer(ShardServerOptions options) : options_(std::move(options)), session_(unique_name()) {
   if (!options_.folder.empty()) {
     log_.emplace(options_.folder, options_.outlives);
     if (auto kept = read_shard_log(options_.folder, options_.optimizer)) {
@@ -51,9 +49,10 @@ FrameSocket::Limits ShardServer::limits_of(const Assignment& assignment) const {
 }
 
 void ShardServer::next(Nanoseconds limit) {
-  const Nanoseconds until = now_ns() + limit;
-  while (!over_ && now_ns() < until) {
-    socket_->wait(std::chrono::nanoseconds(std::clamp<Nanoseconds>(next_beat_ - now_ns(), 0, until - now_ns())));
+  const Nanoseconds until = clock_.now() + limit;
+  while (!over_ && clock_.now() < until) {
+    socket_->wait(
+        std::chrono::nanoseconds(std::clamp<Nanoseconds>(next_beat_ - clock_.now(), 0, until - clock_.now())));
     for (std::size_t left = kMostAtOnce; left > 0 && !over_; --left) {
       const auto received = socket_->next();
       if (!received) break;
@@ -72,7 +71,7 @@ void ShardServer::handle(const FrameSocket::Received& received) {
   if (peer == lead_) {
     const auto message = from_lead(frames.front());
     if (!message) return drop();
-    heard_ = time_.pass().count();
+    heard_ = clock_.now();
     return std::visit(take_it, *message);
   }
   if (const auto part = part_from_worker(frames.front())) return std::visit(take_it, *part);
@@ -101,10 +100,10 @@ void ShardServer::tell_of_greeting(const Hello& hello) {
 
 void ShardServer::take(const std::string& peer, const LeadHello& hello, const Frames&) {
   if (const std::string refusal = refusal_of(hello); !refusal.empty()) {
-    refusals_.tell(concat("server 0 (", hello.where, ")"), refusal, now_ns());
+    refusals_.tell(concat("server 0 (", hello.where, ")"), refusal, clock_.now());
     return say(peer, ShardsRefuse{refusal});
   }
-  const bool lives = time_.pass().count() - heard_ <= kBeatsOfALead * options_.beat;
+  const bool lives = clock_.now() - heard_ <= kBeatsOfALead * options_.beat;
   if (peer != lead_ && !lead_.empty() && lives) return;  // it will ask again, and the other one may have died
   if (peer != lead_) {
     log_info(concat("the lead server is ", hello.where));
@@ -112,7 +111,7 @@ void ShardServer::take(const std::string& peer, const LeadHello& hello, const Fr
   }
   lead_ = peer;
   lead_where_ = hello.where;
-  heard_ = time_.pass().count();
+  heard_ = clock_.now();
   greeting_ = hello.greeting;
   told_ = 0;  // it tells them all again
   if (assigned_ != hello.assignment) {
@@ -292,8 +291,8 @@ void ShardServer::settle() {
 // --- In the course of time.
 
 void ShardServer::beat() {
-  if (now_ns() < next_beat_) return;
-  next_beat_ = now_ns() + options_.beat;
+  if (clock_.now() < next_beat_) return;
+  next_beat_ = clock_.now() + options_.beat;
   for (const auto& [worker, session] : sessions_) {
     if (session.version != kNone)
       say(session.peer, WeightsBeat{.life = session.life, .version = session.version, .reign = session.reign});
@@ -301,7 +300,7 @@ void ShardServer::beat() {
 }
 
 void ShardServer::look_for_the_lead() {
-  const Nanoseconds silent = time_.pass().count() - heard_;
+  const Nanoseconds silent = clock_.now() - heard_;
   const bool may_come = lead_.empty() || log_.has_value();
   const Nanoseconds limit = may_come ? std::max(options_.patience, options_.silence) : options_.silence;
   if (over_ || silent <= limit) return;
@@ -325,10 +324,10 @@ void ShardServer::fail(const Error& error) {
 
 // What a connecting socket has not read is gone once its connection has ended: this one stays until it is answered.
 void ShardServer::tell_until_heard(const ShardsFailed& failed) {
-  const Nanoseconds begun = now_ns();
+  const Nanoseconds begun = clock_.now();
   Nanoseconds reached = begun;  // the lead has, or had, a connection
   bool has_told = false;
-  for (Nanoseconds now = begun; !over_ && now < begun + options_.farewell; now = now_ns()) {
+  for (Nanoseconds now = begun; !over_ && now < begun + options_.farewell; now = clock_.now()) {
     if (socket_->send(lead_, {header_of(ShardsToLead{failed})})) reached = now;
     if (now - reached > kUntilGone) return;
     if (now - begun > kLongFarewell && !std::exchange(has_told, true))

@@ -122,7 +122,7 @@ class ShardServer {
   std::int64_t told_ = 0;           // WorkerThere taken since LeadHello or ShardsLoaded
   std::vector<PushKey> unsettled_;  // parts that are held once the log has settled
   Refusals refusals_;
-  OwnTime time_;
+  OwnClock clock_;
   Nanoseconds heard_ = 0;  // of the lead
   Nanoseconds next_beat_ = 0;
   std::optional<ShardsOver> over_;

@@ -1,6 +1,5 @@
 #include "ps/net/socket_thread.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -24,10 +23,9 @@ void SocketThread::send_what_waits() {
 
 void SocketThread::run() {
   try {
-    Nanoseconds until = 0;
+    std::chrono::nanoseconds limit{0};
     bool is_full = false;
     while (true) {
-      const std::chrono::nanoseconds limit(std::max<Nanoseconds>(until - now_ns(), 0));
       if (is_full)
         socket_.wait_to_send(limit, wake_up_.fd());
       else
@@ -36,7 +34,7 @@ void SocketThread::run() {
       while (auto received = socket_.next()) work_.take(std::move(received->frames));
       const std::scoped_lock lock(mutex_);
       send_what_waits();
-      until = work_.turn();
+      limit = std::chrono::nanoseconds(work_.turn() - now());
       is_full = !waiting_.empty();
       if (must_stop_) return;
     }

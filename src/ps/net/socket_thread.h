@@ -14,6 +14,7 @@
 
 #include "comm/wake_up.h"
 #include "core/clock.h"
+#include "core/own_time.h"
 #include "ps/net/frame_socket.h"
 
 namespace sluice::ps {
@@ -29,7 +30,7 @@ class SocketThread {
   // All are called by the thread.
   struct Work {
     std::function<void(Frames message)> take;
-    std::function<Nanoseconds()> turn;             // under the lock, after each wait: until when the next one may last
+    std::function<Nanoseconds()> turn;  // under the lock, after each wait: until when, by now(), to wait next
     std::function<void(std::exception_ptr)> fail;  // the thread has ended
   };
 
@@ -57,6 +58,7 @@ class SocketThread {
 
   // --- Under the lock.
 
+  [[nodiscard]] Nanoseconds now() const { return clock_.now(); }
   // Leaves as soon as it can, after all that waits.
   void send(const Frames& message) { waiting_.push_back(message); }
   // Only if it can leave at once; from the thread itself. What it says is said again and again.
@@ -73,6 +75,7 @@ class SocketThread {
   comm::WakeUp wake_up_;
   std::mutex mutex_;
   // Guarded by mutex_.
+  OwnClock clock_;
   std::deque<Frames> waiting_;
   bool must_stop_ = false;
 

@@ -10,8 +10,8 @@ constexpr Nanoseconds kPatienceForTimes = 1'000'000'000;  // of a push's sending
 
 }  // namespace
 
-void UpdateQueue::add(NetworkUpdate update, std::vector<PushKey> untimed) {
-  made_.push_back({std::move(update), std::move(untimed)});
+void UpdateQueue::add(NetworkUpdate update, std::vector<PushKey> untimed, Nanoseconds now) {
+  made_.push_back({std::move(update), std::move(untimed), now});
 }
 
 void UpdateQueue::set_send_time(const PushKey& push, double send_s) {
@@ -29,7 +29,7 @@ void UpdateQueue::forget(WorkerId worker) {
 }
 
 std::optional<Nanoseconds> UpdateQueue::due_at() const {
-  return made_.empty() ? std::nullopt : std::optional(made_.front().update.at + kPatienceForTimes);
+  return made_.empty() ? std::nullopt : std::optional(made_.front().since + kPatienceForTimes);
 }
 
 std::optional<NetworkUpdate> UpdateQueue::take(Nanoseconds now) {

@@ -19,7 +19,7 @@ struct NetworkUpdate {
   std::vector<PushDone> pushes;  // in the order of done.update.pushes
   ServerProgress before;
   ServerProgress after;
-  Nanoseconds at = 0;
+  Nanoseconds at = 0;  // this and the next one are for records: by now_ns()
   // When this server first gave a worker weights to begin with: before that it waited for workers. Nothing: it has not
   // yet, as where an earlier server had taken the pushes.
   std::optional<Nanoseconds> open_since = {};
@@ -29,8 +29,8 @@ struct NetworkUpdate {
 
 class UpdateQueue {
  public:
-  // untimed: its pushes of which nobody has said how long they took to send.
-  void add(NetworkUpdate update, std::vector<PushKey> untimed);
+  // untimed: its pushes of which nobody has said how long they took to send. now: as take() has it.
+  void add(NetworkUpdate update, std::vector<PushKey> untimed, Nanoseconds now);
   void set_send_time(const PushKey& push, double send_s);
   // That worker says nothing any more.
   void forget(WorkerId worker);
@@ -45,6 +45,7 @@ class UpdateQueue {
   struct Made {
     NetworkUpdate update;
     std::vector<PushKey> untimed;
+    Nanoseconds since = 0;
   };
 
   std::deque<Made> made_;

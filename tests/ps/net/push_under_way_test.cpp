@@ -18,7 +18,7 @@ PushMade next_push(PushUnderWay& push, int life, bool is_ahead) {
   if (is_ahead) tensors.shards.clear();
   const Packed packed = push.pack(record, std::move(tensors));
   const PushMade made{.record = record, .lease = 0, .is_ahead = is_ahead};
-  static_cast<void>(push.make(made, packed));
+  static_cast<void>(push.make(made, packed, /*at=*/0));
   return made;
 }
 
@@ -70,7 +70,7 @@ TEST(PushUnderWay, WhatAPushLeavesOutIsKeptWhereItWasTaken) {
     PushRecord record{.worker = kWorker, .life = 3, .targets = 1};
     const Packed packed =
         push.pack(record, {.shards = {at::arange(1, 12, at::kDouble)}, .statistics = at::zeros({2}, at::kDouble)});
-    static_cast<void>(push.make({.record = record, .lease = 0}, packed));
+    static_cast<void>(push.make({.record = record, .lease = 0}, packed, /*at=*/0));
     push.begin_life({.life = 5, .layout = toy_layout(1), .taken = was_taken ? 1 : 0, .gave_up = {.life = 3}});
     std::vector<double> left;
     for (const auto& [name, residual] : push.residuals()) {

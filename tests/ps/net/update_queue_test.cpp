@@ -11,8 +11,8 @@ PushRecord push_of(int worker, std::int64_t sequence) {
   return {.worker = WorkerId{worker}, .life = 1, .sequence = sequence};
 }
 
-NetworkUpdate update_of(std::int64_t version, const std::vector<PushRecord>& pushes, Nanoseconds at) {
-  NetworkUpdate update{.done = {.update = {.version = version, .pushes = pushes}}, .at = at};
+NetworkUpdate update_of(std::int64_t version, const std::vector<PushRecord>& pushes) {
+  NetworkUpdate update{.done = {.update = {.version = version, .pushes = pushes}}};
   for (const PushRecord& push : pushes) update.pushes.push_back({.record = push});
   return update;
 }
@@ -22,8 +22,8 @@ TEST(UpdateQueue, AnUpdateOfWhichAllIsKnownIsTakenAtOnceAndInItsOrder) {
   EXPECT_TRUE(queue.empty());
   EXPECT_FALSE(queue.due_at());
   EXPECT_FALSE(queue.take(0));
-  queue.add(update_of(1, {push_of(0, 1)}, 5), {});
-  queue.add(update_of(2, {push_of(0, 2)}, 6), {});
+  queue.add(update_of(1, {push_of(0, 1)}), {}, 5);
+  queue.add(update_of(2, {push_of(0, 2)}), {}, 6);
   EXPECT_EQ(queue.take(6)->done.update.version, 1);
   EXPECT_EQ(queue.take(6)->done.update.version, 2);
   EXPECT_TRUE(queue.empty());
@@ -31,8 +31,8 @@ TEST(UpdateQueue, AnUpdateOfWhichAllIsKnownIsTakenAtOnceAndInItsOrder) {
 
 TEST(UpdateQueue, AnUpdateWaitsForTheTimesOfItsPushesButNotForEver) {
   UpdateQueue queue;
-  queue.add(update_of(1, {push_of(0, 1), push_of(1, 1)}, 5), {push_of(0, 1).key(), push_of(1, 1).key()});
-  queue.add(update_of(2, {push_of(0, 2)}, 7), {});
+  queue.add(update_of(1, {push_of(0, 1), push_of(1, 1)}), {push_of(0, 1).key(), push_of(1, 1).key()}, 5);
+  queue.add(update_of(2, {push_of(0, 2)}), {}, 7);
   EXPECT_EQ(queue.due_at(), 5 + kSecond);
   queue.set_send_time(push_of(0, 1).key(), 0.25);
   EXPECT_FALSE(queue.take(8)) << "nor what comes after it";
@@ -45,8 +45,8 @@ TEST(UpdateQueue, AnUpdateWaitsForTheTimesOfItsPushesButNotForEver) {
 
 TEST(UpdateQueue, ATimeIsThatOfItsPushAlone) {
   UpdateQueue queue;
-  queue.add(update_of(1, {push_of(0, 1)}, 5), {push_of(0, 1).key()});
-  queue.add(update_of(2, {push_of(0, 2)}, 5), {push_of(0, 2).key()});
+  queue.add(update_of(1, {push_of(0, 1)}), {push_of(0, 1).key()}, 5);
+  queue.add(update_of(2, {push_of(0, 2)}), {push_of(0, 2).key()}, 5);
   PushKey of_another_life = push_of(0, 1).key();
   ++of_another_life.life;
   queue.set_send_time(of_another_life, 4);
@@ -61,7 +61,7 @@ TEST(UpdateQueue, ATimeIsThatOfItsPushAlone) {
 
 TEST(UpdateQueue, NobodyWaitsForAWorkerThatIsForgotten) {
   UpdateQueue queue;
-  queue.add(update_of(1, {push_of(0, 1), push_of(1, 1)}, 5), {push_of(0, 1).key(), push_of(1, 1).key()});
+  queue.add(update_of(1, {push_of(0, 1), push_of(1, 1)}), {push_of(0, 1).key(), push_of(1, 1).key()}, 5);
   queue.forget(WorkerId{0});
   EXPECT_FALSE(queue.take(6));
   queue.forget(WorkerId{1});
