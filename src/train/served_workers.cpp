@@ -1,5 +1,7 @@
 #include "train/served_workers.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -137,7 +139,7 @@ class ServedWorkers final : public UpdateSource {
     }
     std::vector<ps::TakenPush> waiting = replay();
     try {
-      place_others(ps::to_shards(layout, values), before.optimizer);
+      place_others(ps::to_shards(layout, values), before.optimizer, listening.get());
     } catch (const Error& error) {
       turn_workers_away(error, listening.release());
       throw;
@@ -176,8 +178,13 @@ class ServedWorkers final : public UpdateSource {
     holds_weights_ = true;
   }
 
-  // With what the checkpoint has of theirs; where the log has more, they have kept it themselves.
-  void place_others(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer) {
+  // With what the checkpoint has of theirs; where the log has more, they have kept it themselves. Workers that come
+  // before the other servers do, or are there still, hear meanwhile that this server lives.
+  void place_others(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer, int listening) {
+    if (others_.links().empty()) return;
+    ps::FrameSocket door(ps::FrameSocket::Role::kListening, {}, {}, place_.keys);
+    static_cast<void>(door.take_over(::fcntl(listening, F_DUPFD_CLOEXEC, 0)));
+    for (ps::ShardLink* other : others_.links()) other->while_waiting([&door] { show_life(door); });
     const std::int64_t version = server_->progress().version;
     const bool go_on = replay_.updates() + replay_.waiting() > 0;
     if (!go_on) return others_.load(shards, optimizer, version);
@@ -185,7 +192,7 @@ class ServedWorkers final : public UpdateSource {
     for (const ps::ShardLink* other : others_.links()) {
       for (const ps::PushKey& push : other->parts()) server_->remember_life(push);
     }
-    if (others_.links().empty() || version < setup_.total_steps) return;
+    if (version < setup_.total_steps) return;
     thread_.complete_newest([this](ps::NetworkUpdate& update) {
       update.state = server_->state();  // the log could not tell that
       update.ledger = ledger_.state();
@@ -193,6 +200,17 @@ class ServedWorkers final : public UpdateSource {
   }
 
   // Who has come by now hears why nothing begins.
+  static void show_life(ps::FrameSocket& door) {
+    constexpr int kMostAtOnce = 64;
+    for (int left = kMostAtOnce; left > 0; --left) {
+      const auto received = door.next();
+      if (!received) return;
+      const ps::ServerBeat of_nobody{ps::kNone, ps::kNone, {}};
+      if (ps::from_worker(received->frames.front()))
+        door.send(received->peer, {ps::header_of(ps::FromServer(of_nobody))});
+    }
+  }
+
   void turn_workers_away(const Error& error, int listening) {
     others_.end(error);
     ps::NetworkOptions options = network_options();

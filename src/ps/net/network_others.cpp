@@ -8,6 +8,16 @@
 
 namespace sluice::ps {
 
+NetworkServer::~NetworkServer() {
+  for (ShardLink* other : options_.others) other->while_waiting({});
+}
+
+// While another server is waited for. A third one may have failed meanwhile.
+void NetworkServer::show_life() {
+  for (ShardLink* other : options_.others) other->look();
+  if (!is_over_) beat();
+}
+
 std::vector<FrameSocket*> NetworkServer::other_sockets() const {
   std::vector<FrameSocket*> sockets;
   for (ShardLink* other : options_.others) sockets.push_back(&other->socket());

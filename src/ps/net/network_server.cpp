@@ -35,6 +35,7 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
       begin_(now()),
       empty_since_(begin_) {
   check(std::ranges::equal(server_.others(), options_.others), "a server and its network have other servers each");
+  for (ShardLink* other : options_.others) other->while_waiting([this] { show_life(); });
   was_over_ = is_over_ = server_.progress().version > 0 && server_.progress().version >= options_.last_version;
   if (is_over_) return;
   for (TakenPush& push : std::exchange(options_.taken_before, {})) {

@@ -10,6 +10,7 @@
 // - With a journal a worker hears that its push was taken when the journal has it: by the answer, or by its next lease.
 //   What commits a push, then, is this server's journal, and what commits an update is too: it is written after all
 //   have prepared it and before any of them takes it.
+// - While it waits for another server its workers, and the other servers, still get signs of life.
 // Not here: what a push does to the weights (ps/server.h), when (ps/policy), what is recorded.
 // Threads: one, which has to call next() again and again. Errors: ConfigError and PeerError of the socket; PeerError
 // when no worker comes, or none is left; DivergedError.
@@ -82,6 +83,7 @@ class NetworkServer {
 
   [[nodiscard]] int port() const { return port_; }
   // Serves until an update is ready to be told, at most for so long. Updates come in order and none is left out.
+  ~NetworkServer();
   [[nodiscard]] std::optional<NetworkUpdate> next(Nanoseconds limit);
   [[nodiscard]] bool is_over() const { return is_over_ && made_.empty(); }
   // Ends the run, also after an error: tells the workers and waits up to `farewell` for them to leave. next() still
@@ -173,6 +175,7 @@ class NetworkServer {
   void look_for_the_end();
   void say(const std::string& peer, const FromServer& message) { socket_.send(peer, {header_of(message)}); }
   [[nodiscard]] Nanoseconds now() const { return options_.clock(); }
+  void show_life();
 
   Server& server_;
   data::Ledger& ledger_;

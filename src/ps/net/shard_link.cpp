@@ -146,6 +146,7 @@ void ShardLink::wait_for(const std::function<bool()>& condition, const std::func
     look();
     if (condition()) return;
     if (options_.is_stopped()) throw InterruptedError("stopped by a signal");
+    if (while_waiting_) while_waiting_();
     if (beats_ - asked_at >= kBeatsOfALoss) {
       ask_again();
       asked_at = beats_;

@@ -2,8 +2,11 @@
 // with what its log has.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <memory>
+#include <thread>
 
 #include "core/error.h"
 #include "ps/net/shard_server.h"
@@ -22,6 +25,13 @@ class ToyShardServer {
   ~ToyShardServer() { kill(); }
 
   [[nodiscard]] ServerAddress address() const { return {"127.0.0.1", port_}; }
+  // Does nothing until wake_up(). Returns when it does nothing.
+  void fall_asleep() {
+    is_asleep_ = false;
+    must_sleep_ = true;
+    while (!is_asleep_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  void wake_up() { must_sleep_ = false; }
   // Without a word to anybody. What it has may still be looked at; then it goes.
   void halt() {
     must_stop_ = true;
@@ -44,7 +54,11 @@ class ToyShardServer {
     port_ = server_->port();
     thread_ = std::thread([this] {
       try {
-        while (!must_stop_ && !server_->over()) server_->next(20'000'000);
+        while (!must_stop_ && !server_->over()) {
+          is_asleep_ = must_sleep_.load();
+          if (is_asleep_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          if (!is_asleep_) server_->next(20'000'000);
+        }
       } catch (const Error& error) {
         failure = error.what();
       }
@@ -64,7 +78,7 @@ class ToyShardServer {
   std::function<void(ShardServerOptions&)> change_;
   int port_ = 0;
   std::unique_ptr<ShardServer> server_;
-  std::atomic<bool> must_stop_ = false;
+  std::atomic<bool> must_stop_ = false, must_sleep_ = false, is_asleep_ = false;
   std::thread thread_;
 };
 
