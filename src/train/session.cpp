@@ -261,7 +261,8 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
   storage::CheckpointStore checkpoints(run_dir.checkpoints_dir(), setup.config.checkpoint.keep,
                                        [&] { return run_dir.presence() == storage::RunDir::Presence::kReplaced; });
   const bool continues = resume && choice.continues_run_dir;
-  if (continues && resume->state.progress.steps_done == setup.total_steps) {
+  const bool is_done = resume && resume->state.progress.steps_done == setup.total_steps;
+  if (continues && is_done) {
     refuse_to_cut(checkpoints, setup.total_steps, resume->source);
     const bool has_ended_early = ends_early(resume->state.progress.evaluations, setup.config.train);
     if (auto summary = summary_of_finished_run(run_dir, setup.total_steps, has_ended_early)) {
@@ -271,6 +272,8 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
       return *summary;
     }
   }
+  // An evaluation that was cut off may be left to do, in which nobody else takes part.
+  const auto notice = is_done ? tell_meanwhile(setup, options.server, options.launch.version) : std::jthread();
   const std::string config = concat(origin_line(options.config_file), "\n\n", config::to_toml(setup.config));
   const bool takes_pushes = goes_on_with_pushes(choice, resume);
   return train(

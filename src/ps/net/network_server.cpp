@@ -92,6 +92,7 @@ void NetworkServer::handle(FrameSocket::Received received) {
   const auto found =
       std::ranges::find_if(sessions_, [&](const auto& worker) { return worker.second.peer == received.peer; });
   if (found == sessions_.end()) {
+    if (std::holds_alternative<Leaving>(*message)) return static_cast<void>(rivals_.erase(received.peer));
     if (is_over_) return say(received.peer, why_over_);
     return say(received.peer, Who{});
   }
@@ -178,6 +179,7 @@ void NetworkServer::admit(const std::string& peer, const Hello& hello) {
                                               .heard = now(),
                                               .pull = {options_.compression.pull, server_.layout()}});
   check(is_new, "a worker that is admitted is not there");
+  rivals_.erase(peer);
   Session& session = at->second;
   say(peer, welcome_of(hello, session));
   tell_others({.worker = hello.worker, .life = life, .peer = peer, .reign = reign_});

@@ -86,9 +86,9 @@ class NetworkServer {
   ~NetworkServer();
   [[nodiscard]] std::optional<NetworkUpdate> next(Nanoseconds limit);
   [[nodiscard]] bool is_over() const { return is_over_ && made_.empty(); }
-  // Ends the run, also after an error: tells the workers and waits up to `farewell` for them to leave. next() still
-  // hands out updates that were made. Other servers are told only where the run is done and has no journal: else their
-  // state may be wanted, or their logs until all is saved.
+  // Ends the run, also after an error: tells the workers and waits up to `farewell` until all have heard it and left.
+  // next() still hands out updates that were made. Other servers are told only where the run is done and has no
+  // journal: else their state may be wanted, or their logs until all is saved.
   void end(const Over& over);
   // Where other servers are to be told of that later: shows them that this one lives, for so long. False: there are
   // none.
@@ -198,8 +198,9 @@ class NetworkServer {
   bool was_over_ = false;  // from the beginning
   Over why_over_;
   bool has_said_over_ = false;
-  std::set<std::string> rivals_;  // peers that wait until a worker's number is free, or have waited
-  bool last_one_left_ = false;    // by itself
+  // Peers that wait until a worker's number is free, or that were turned away. Once told of the end they say Leaving.
+  std::set<std::string> rivals_;
+  bool last_one_left_ = false;  // by itself
   Refusals refusals_;
   bool has_told_of_part_ = false;
   std::int64_t malformed_ = 0;

@@ -62,12 +62,15 @@ void NetworkServer::look_for_the_end() {
 
 void NetworkServer::turn_away(const Over& over, Nanoseconds limit) {
   is_over_ = true;
-  for (const Nanoseconds until = now() + limit; now() < until;) {
-    socket_.wait(std::chrono::nanoseconds(until - now()));
+  const Nanoseconds until = now() + limit;
+  while (now() < until || (!rivals_.empty() && now() < until + options_.farewell)) {
+    socket_.wait(std::chrono::milliseconds(50));
     while (const auto received = socket_.next()) {
       const auto message = from_worker(received->frames.front());
+      if (message && std::holds_alternative<Leaving>(*message)) rivals_.erase(received->peer);
       const auto* const hello = message ? std::get_if<Hello>(&*message) : nullptr;
-      if (hello != nullptr && hello->gives_up.life == 0) say(received->peer, over);
+      if (hello == nullptr || hello->gives_up.life != 0) continue;
+      if (socket_.send(received->peer, {header_of(FromServer(over))})) rivals_.insert(received->peer);
     }
   }
 }
@@ -77,11 +80,11 @@ void NetworkServer::end(const Over& over) {
   why_over_ = over;
   look_for_those_who_leave();
   for (const auto& [worker, session] : sessions_) say(session.peer, over);
-  for (const std::string& peer : rivals_) say(peer, over);
+  std::erase_if(rivals_, [&](const std::string& peer) { return !socket_.send(peer, {header_of(FromServer(over))}); });
   if (over.code == 0 && options_.journal == nullptr)
     for (ShardLink* other : options_.others) other->end({});
   const Nanoseconds until = now() + options_.farewell;
-  while ((!sessions_.empty() || was_over_) && now() < until) {
+  while ((!sessions_.empty() || !rivals_.empty() || was_over_) && now() < until) {
     socket_.wait(std::chrono::nanoseconds(until - now()));
     auto received = socket_.next();
     if (!received) continue;

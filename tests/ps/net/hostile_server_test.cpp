@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "ps/net/raw_peer.h"
 #include "ps/net/toy.h"
+#include "support/paused_process.h"
 
 namespace sluice::ps::test {
 namespace {
@@ -42,7 +43,7 @@ class FakeServer {
   // The next message of this kind that is as wanted; a failure when none comes.
   template <typename T, typename Wanted>
   T hear(const Wanted& wanted) {
-    const Nanoseconds until = now_ns() + 5'000'000'000;
+    const Nanoseconds until = now_ns() + 20'000'000'000;
     while (now_ns() < until) {
       socket_.wait(std::chrono::milliseconds(10));
       while (auto received = socket_.next()) {
@@ -173,6 +174,37 @@ TEST(HostileServerTest, OfLeasesThatWereNotAskedForTheLastCounts) {
   EXPECT_THAT(next, testing::AnyOf(9, 1000));
   server.say(Over{});
   EXPECT_EQ(error_of(worker), "none");
+}
+
+// Before the server knows that the worker has heard it, it may not close the connection: what has not been read yet
+// would be lost with it.
+TEST(HostileServerTest, AWorkerThatComesTooLateSaysThatItHasHeardSo) {
+  FakeServer server;
+  auto was_over = std::async(std::launch::async, [&] { return NetworkLink(toy_link(server.port(), 0)).was_over(); });
+  server.hear<Hello>();
+  server.say(Over{});
+  server.hear<Leaving>();
+  EXPECT_TRUE(was_over.get());
+}
+
+// This process was stopped for longer than a push may take.
+TEST(HostileServerTest, APauseIsNoTimeThatThePushHasTaken) {
+  const int code = sluice::test::run_and_pause(std::chrono::milliseconds(500), std::chrono::milliseconds(4500), [] {
+    FakeServer server;
+    auto worker = std::async(std::launch::async, [&] {
+      LinkOptions options = toy_link(server.port(), 0);
+      options.patience = 4'000'000'000;
+      options.silence = 20'000'000'000;
+      return work(options);
+    });
+    server.let_in();
+    server.begin_step(0, 0);
+    server.hear<PushMade>();
+    sluice::test::run_for(std::chrono::milliseconds(600));
+    server.say(Over{});
+    return error_of(worker) == "none" ? 0 : 1;
+  });
+  EXPECT_EQ(code, 0);
 }
 
 TEST(HostileServerTest, TheEndMayComeTwiceAndAtOnce) {
