@@ -120,11 +120,7 @@ bool OtherServers::tell_those_who_have_come() {
 }
 
 void OtherServers::end(const std::optional<Error>& failure) {
-  ps::Over over;
-  if (StopSignal::requested())
-    over = ending_of(it_was_stopped());
-  else if (failure)
-    over = ending_of(*failure);
+  const ps::Over over = failure ? ending_of(*failure) : ps::Over{};
   if (!std::exchange(have_ended_, true))
     for (const auto& other : all_) other->end({over.code, over.what});
 }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/check.h"
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -101,7 +102,7 @@ class ServedWorkers final : public UpdateSource {
   void finish() override {
     ps::remove_logs(pushes_.folder, 0, kEndOfLogs);
     thread_.stop();  // others_ is for one thread at a time
-    others_.end({});
+    others_.end(std::nullopt);
   }
   void give_up() override {
     thread_.stop();
@@ -157,11 +158,11 @@ class ServedWorkers final : public UpdateSource {
     thread_.start(*network_, [this](const std::optional<Error>& failure) { return state_at_the_end(failure); });
   }
 
-  // The other servers hear at once how the run has ended: what they have is here.
+  // The other servers hear at once how the run has ended: what they have is here. Without a failure it was stopped.
   std::optional<ps::ServerState> state_at_the_end(const std::optional<Error>& failure) {
     if (!may_save_after(failure) || others_.is_any_lost()) return std::nullopt;
     ps::ServerState state = server_->state();
-    others_.end(failure);
+    others_.end(failure.value_or(it_was_stopped()));
     return state;
   }
 
@@ -170,11 +171,11 @@ class ServedWorkers final : public UpdateSource {
     thread_.stop();  // as above
     const std::optional<Error> failure = thread_.failure();
     if (failure && failure->exit_code() == ExitCode::kDiverged) throw DivergedError(failure->what());
-    auto state = thread_.take_last_state();
-    if (!state && (!may_save_after(failure) || others_.is_any_lost())) throw Error(*failure);
+    const auto state = thread_.take_last_state();
+    check(state || failure, "a server that has not failed has its state");
+    if (!state) throw Error(*failure);
     if (log_) network_->begin_journal();
-    take_weights(engine, state ? *state : server_->state(), ledger_.state());
-    others_.end(failure);
+    take_weights(engine, *state, ledger_.state());
     holds_weights_ = true;
   }
 
@@ -199,7 +200,6 @@ class ServedWorkers final : public UpdateSource {
     });
   }
 
-  // Who has come by now hears why nothing begins.
   static void show_life(ps::FrameSocket& door) {
     constexpr int kMostAtOnce = 64;
     for (int left = kMostAtOnce; left > 0; --left) {
@@ -211,6 +211,7 @@ class ServedWorkers final : public UpdateSource {
     }
   }
 
+  // Who has come by now hears why nothing begins.
   void turn_workers_away(const Error& error, int listening) {
     others_.end(error);
     ps::NetworkOptions options = network_options();

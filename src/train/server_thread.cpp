@@ -1,5 +1,6 @@
 #include "train/server_thread.h"
 
+#include "core/concat.h"
 #include "core/log.h"
 #include "device/cpu_threads.h"
 #include "pipeline/failure.h"
@@ -43,8 +44,9 @@ void ServerThread::serve() {
   ps::Over over;
   std::optional<Error> failure = failure_of([&] { over = serve_until_over(); });
   if (failure || over.code == static_cast<std::int64_t>(ExitCode::kInterrupted)) {
+    const std::string why = failure ? failure->what() : over.what;
     const auto lost = failure_of([&] { last_state_ = take_state_(failure); });
-    if (!failure) failure = lost;
+    if (lost) failure = lost->with_context(concat(why, ", but the state of the servers could not be saved"));
   }
   if (!failure) failure = failure_of([&] { network_->end(over); });
   try {
@@ -56,8 +58,7 @@ void ServerThread::serve() {
   log_malformed(network_->malformed());
   {
     const std::scoped_lock lock(mutex_);
-    const bool have_all_left = failure && failure->exit_code() == ExitCode::kPeer;
-    if (!have_all_left || !StopSignal::requested()) failure_ = failure;  // else they were told to stop, too
+    failure_ = failure;
     has_ended_ = true;
     changed_.notify_all();
   }
@@ -76,10 +77,15 @@ void ServerThread::stay_for_others() {
 
 // What the workers are told.
 ps::Over ServerThread::serve_until_over() {
-  while (!network_->is_over()) {
-    if (StopSignal::requested()) return ending_of(it_was_stopped());
-    if (must_stop_) return ending_of(it_has_failed());
-    hand_over(network_->next(kServeFor));
+  try {
+    while (!network_->is_over()) {
+      if (StopSignal::requested()) return ending_of(it_was_stopped());
+      if (must_stop_) return ending_of(it_has_failed());
+      hand_over(network_->next(kServeFor));
+    }
+  } catch (const ps::AllWorkersLeft&) {
+    if (!StopSignal::requested()) throw;
+    return ending_of(it_was_stopped());  // as the workers were
   }
   return {};
 }

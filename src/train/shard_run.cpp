@@ -1,11 +1,14 @@
 #include "train/shard_run.h"
 
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/own_time.h"
+#include "core/text.h"
 #include "device/cpu_threads.h"
 #include "pipeline/failure.h"
 #include "ps/net/log_files.h"
@@ -86,15 +89,22 @@ class MalformedAtTheEnd {
 };
 
 // Until the lead server says so: one that is asked to stop asks it, which then takes the weights that are here.
-ps::ShardsOver serve(ps::ShardServer& server) {
-  Nanoseconds stop_at = 0;
+ps::ShardsOver serve(ps::ShardServer& server, bool has_log) {
+  const OwnClock clock;
+  std::optional<Nanoseconds> stop_at;
   while (!server.over()) {
     server.next(kLookAtSignals);
     if (!StopSignal::requested()) continue;
     const InterruptedError stopped(concat("stopped by ", StopSignal::name()));
-    if (stop_at == 0) stop_at = now_ns() + (server.keeper() != nullptr ? kUntilTheOthersKnow : kUntilTheyHear);
-    if (!server.has_lead() || now_ns() > stop_at) throw InterruptedError(stopped);
-    server.ask_to_stop(stopped);  // again, where it was lost
+    const Nanoseconds limit = server.keeper() != nullptr ? kUntilTheOthersKnow : kUntilTheyHear;
+    if (!stop_at) stop_at = clock.now() + limit;
+    if (!server.has_lead() || clock.now() > *stop_at) {
+      const bool loses_nothing = server.keeper() == nullptr || has_log;
+      if (loses_nothing) throw InterruptedError(stopped);
+      throw PeerError(concat(stopped.what(), ", but server 0 has not taken the weights of this server for ",
+                             human_duration(to_s(limit)), "; see what it says"));
+    }
+    server.ask_to_stop(stopped);  // again, in case it was lost
   }
   return *server.over();
 }
@@ -122,7 +132,7 @@ nlohmann::ordered_json run_shard_server(const config::Config& config, const Serv
                   server.port(), place.keys.encrypts() ? "" : ", without keys: on this machine only"));
   try {
     const MalformedAtTheEnd says_last(server);
-    const ps::ShardsOver over = serve(server);
+    const ps::ShardsOver over = serve(server, !server_options.folder.empty());
     const bool needs_no_log = over.code == 0 || over.code == static_cast<std::int64_t>(ExitCode::kDiverged);
     if (needs_no_log && !server_options.folder.empty())
       ps::remove_logs(server_options.folder, 0, std::numeric_limits<std::int64_t>::max());

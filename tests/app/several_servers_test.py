@@ -9,6 +9,7 @@ stopped or missing. Exits 77 without safetensors.
 import pathlib
 import resource
 import signal
+import time
 import unittest
 
 import long_tests
@@ -113,6 +114,45 @@ class SeveralServersTest(ServerRuns):
                 self.assertIn("server 1: the run was over before", said[1])
                 self.assertIn("worker 1: the run was over before this worker came", said[3])
         self.assertEqual((self.folder / "run/metrics.jsonl").read_bytes(), records)
+
+    def test_a_run_that_was_stopped_in_its_last_evaluation_is_over_for_all_others(self):
+        config = self.configure(2, {"policy": "bsp"}, train={"steps": 3, "eval_batch": 1}, data={"samples": 20000},
+                                replicas={"connect_timeout_s": 40})
+        run_dir = self.folder / "run"
+        first = self.start_all(config, 3)
+        cli.wait_until(lambda: 3 in cli.checkpoints(run_dir), first[0])
+        self.finish_well(first[1:])
+        self.assertEqual(cli.stop(first[0]).returncode, 130)
+        again = self.start_all(config, 3, "--resume", "auto")
+        server, worker = self.finish_well(again[1:])
+        self.assertIn("server 1: the run was over before", server.stderr)
+        self.assertIn("worker 0: the run was over before this worker came", worker.stderr)
+        self.assertEqual(cli.events(run_dir, "eval"), [], "server 0 has its evaluation still to do")
+        self.assertEqual(cli.stop(again[0]).returncode, 130)
+
+    def test_who_is_stopped_while_another_server_is_dead_does_not_say_that_it_has_saved(self):
+        for dead, stopped in long_tests.some([(1, 0)], [(1, 0), (2, 1)], "another server than the lead is stopped"):
+            with self.subTest(dead=dead, stopped=stopped):
+                run_dir = f"run{stopped}"
+                config = self.configure(3, {"policy": "asp", **SLOW}, train={"steps": 100000}, replicas=SHORT)
+                processes = self.start_all(config, 4, run_dir=run_dir)
+                self.wait_for_step(4, processes[0], run_dir)
+                processes[dead].kill()
+                processes[stopped].terminate()
+                done = cli.finish_all(processes)
+                codes = [-signal.SIGKILL if rank == dead else 5 for rank in range(4)]
+                self.assertEqual([process.returncode for process in done], codes, done[0].stderr)
+                self.assertRegex(cli.error_of(done[0]), rf"server {dead} \(127.0.0.1:\d+\) has been silent for 6")
+                self.assertEqual(cli.checkpoints(self.folder / run_dir), {})
+
+    def test_a_server_that_waits_for_another_one_shows_its_workers_that_it_lives(self):
+        config = self.configure(2, {"policy": "bsp"}, train={"steps": 4})
+        first, worker = self.start(config, 0, 3), self.start(config, 2, 3, "--set", "replicas.connect_timeout_s=3")
+        log = self.folder / "run/log.txt"
+        cli.wait_until(lambda: log.exists() and "waiting for server 1" in log.read_text(), first)
+        time.sleep(5)
+        self.assertIsNone(worker.poll(), "it would have given up an own server that says nothing")
+        self.finish_well([first, worker, self.start(config, 1, 3)])
 
     def test_a_resume_that_does_not_begin_cuts_no_records(self):
         config = self.configure(2, {"policy": "asp", "log": "process", **SLOW}, train={"steps": 60},

@@ -13,21 +13,21 @@
 // - While it waits for another server its workers, and the other servers, still get signs of life.
 // Not here: what a push does to the weights (ps/server.h), when (ps/policy), what is recorded.
 // Threads: one, which has to call next() again and again. Errors: ConfigError and PeerError of the socket; PeerError
-// when no worker comes, or none is left; DivergedError.
+// when no worker comes; AllWorkersLeft; DivergedError.
 #pragma once
 
 #include <functional>
 #include <map>
-#include <optional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "core/clock.h"
-#include "data/ledger.h"
 #include "core/error.h"
 #include "core/own_time.h"
+#include "data/ledger.h"
 #include "ps/net/frame_socket.h"
 #include "ps/net/messages.h"
 #include "ps/net/partial_pushes.h"
@@ -49,6 +49,11 @@ struct WorkerNews {
   std::string where;         // its machine and process
   std::string why;           // empty where there is nothing to say
   std::string session = {};  // of one that has joined: its own name of its process (Hello)
+};
+
+// By themselves, before the run was over. Who stops all processes of a run stops its workers, too.
+struct AllWorkersLeft : PeerError {
+  using PeerError::PeerError;
 };
 
 struct NetworkOptions {
@@ -78,12 +83,12 @@ class NetworkServer {
  public:
   // Listens. The server and the ledger outlive it; nobody has joined the one or leased anything from the other.
   NetworkServer(Server& server, data::Ledger& ledger, NetworkOptions options);
+  ~NetworkServer();
   NetworkServer(const NetworkServer&) = delete;
   NetworkServer& operator=(const NetworkServer&) = delete;
 
   [[nodiscard]] int port() const { return port_; }
   // Serves until an update is ready to be told, at most for so long. Updates come in order and none is left out.
-  ~NetworkServer();
   [[nodiscard]] std::optional<NetworkUpdate> next(Nanoseconds limit);
   [[nodiscard]] bool is_over() const { return is_over_ && made_.empty(); }
   // Ends the run, also after an error: tells the workers and waits up to `farewell` until all have heard it and left.
@@ -170,12 +175,12 @@ class NetworkServer {
   void send_lease(const Session& session);
   void give_weights(Sessions::value_type& to, std::int64_t version, bool is_again = false);
   void beat();
+  void show_life();
   void look_for_lost();
   void look_for_those_who_leave();
   void look_for_the_end();
   void say(const std::string& peer, const FromServer& message) { socket_.send(peer, {header_of(message)}); }
   [[nodiscard]] Nanoseconds now() const { return options_.clock(); }
-  void show_life();
 
   Server& server_;
   data::Ledger& ledger_;

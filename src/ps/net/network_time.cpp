@@ -43,7 +43,7 @@ void NetworkServer::look_for_lost() {
 void NetworkServer::look_for_the_end() {
   const std::string waited = human_duration(to_s(options_.patience));
   if (sessions_.empty()) {
-    if (open_since_ && last_one_left_) throw PeerError("all workers have left before the run was over");
+    if (open_since_ && last_one_left_) throw AllWorkersLeft("all workers have left before the run was over");
     if (now() - empty_since_ < options_.patience) return;
     throw PeerError(open_since_
                         ? concat("no worker has been there for ", waited, "; start them again")
