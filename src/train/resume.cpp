@@ -220,6 +220,9 @@ nlohmann::json RunState::to_json() const {
         {{"after", change.after}, {"plan", nlohmann::json(plan_json(change.plan))}, {"refused", change.is_refused}});
     if (change.freeze) json["changes"].back()["freeze"] = json_of(*change.freeze);
   }
+  for (const auto& [parameter, count] : updates) {
+    if (count != optimizer_steps) json["optimizer_updates"][parameter] = count;  // it was frozen in some steps
+  }
   const bool are_finite = std::ranges::all_of(norms, [](double norm) { return std::isfinite(norm); });
   if (!norms.empty() && are_finite) json["norms"] = norms;
   if (processes > 0) json["processes"] = processes;
@@ -244,6 +247,7 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
     if (json.contains("noise_scale")) state.progress.noise = noise_from_json(json.at("noise_scale"));
     if (json.contains("evaluations")) state.progress.evaluations = EvalHistory::from_json(json.at("evaluations"));
     state.optimizer_steps = json.at("optimizer_steps");
+    state.updates = json.value("optimizer_updates", engine::UpdateCounts{});
     state.plan = plan_from(json.at("plan"));
     for (const auto& change : json.value("changes", nlohmann::json::array()))
       state.changes.push_back(

@@ -12,6 +12,7 @@
 
 #include "config/config.h"
 #include "core/plan.h"
+#include "engine/state.h"
 #include "report/metrics_writer.h"
 #include "train/data_identity.h"
 #include "train/loop.h"
@@ -23,11 +24,12 @@ namespace sluice::train {
 struct RunState {
   Progress progress;
   std::int64_t optimizer_steps = 0;
-  Plan plan;                        // that the run was saved under
-  std::vector<PlanChange> changes;  // those of the run, done and to come
-  std::vector<double> norms;        // RunPlans::norms
-  int processes = 0;                // of the run that saved it; 0: not known
-  nlohmann::json server;            // UpdateSource::state(); null: there was no parameter server
+  engine::UpdateCounts updates = {};  // as engine::State has them; not in checkpoints of earlier versions
+  Plan plan;                          // that the run was saved under
+  std::vector<PlanChange> changes;    // those of the run, done and to come
+  std::vector<double> norms;          // RunPlans::norms
+  int processes = 0;                  // of the run that saved it; 0: not known
+  nlohmann::json server;              // UpdateSource::state(); null: there was no parameter server
   report::MetricsPosition metrics;
   std::string config_toml;
   std::optional<DataIdentity> data;  // not in checkpoints of earlier versions

@@ -101,7 +101,7 @@ void load_start(engine::Composition& composition, const Setup& setup, std::optio
     engine::load_model(composition, resume->contents.model, resume->source + "/model.safetensors");
     put_average_back(resume->contents, engine::buffer_tensors(composition));
     engine::load_optimizer(composition, resume->contents.optimizer, resume->state.optimizer_steps,
-                           resume->source + "/optimizer.safetensors");
+                           resume->source + "/optimizer.safetensors", resume->state.updates);
     resume->contents = {};  // unmapped: retention may free its disk space
     if (!weights.empty()) log_info(concat("model.weights is not read: the run goes on from ", resume->source));
   } else if (!weights.empty()) {

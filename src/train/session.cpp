@@ -91,6 +91,7 @@ RunState state_at(const Training& training, const Progress& progress, const repo
   const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir] = training;
   return {.progress = progress,
           .optimizer_steps = engine.composition().optimizers.front()->steps(),
+          .updates = engine::update_counts(engine.composition()),
           .plan = engine.plan(),
           .changes = plans.changes,
           .norms = plans.norms,

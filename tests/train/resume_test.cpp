@@ -198,6 +198,15 @@ TEST(RunState, AnOrderSurvivesJsonAndIsNotInEarlierOnes) {
   EXPECT_EQ(RunState::from_json(json, "here").plan.order, "");
 }
 
+TEST(RunState, UpdatesOfWhatWasFrozenSurviveJsonAndAreNotInEarlierOnes) {
+  RunState state = example_state();  // of 18 optimizer steps
+  EXPECT_TRUE(RunState::from_json(state.to_json(), "here").updates.empty());
+  state.updates = {{"frozen.weight", 7}, {"head.weight", 18}};
+  EXPECT_EQ(RunState::from_json(nlohmann::json::parse(state.to_json().dump()), "here").updates,
+            (engine::UpdateCounts{{"frozen.weight", 7}}))
+      << "one that was updated in every step needs no entry";
+}
+
 TEST(RunState, OfItsDataSurvivesJsonAndIsNotInEarlierOnes) {
   RunState state = example_state();
   EXPECT_FALSE(state.to_json().contains("data"));
