@@ -1,5 +1,5 @@
-// resume: what a checkpoint's state.json says about the run, and where a run to be resumed is found.
-// Not here: tensors (engine/state.h), files (storage/).
+// resume: what a checkpoint's state.json says about the run, and what a run that goes on from it may change.
+// Not here: tensors (engine/state.h), files (storage/), which run is resumed (resume_choice.h).
 // Errors: ConfigError when the configuration does not fit what was saved; CheckpointError when the data do not, when
 // the state is damaged or of another format, or no checkpoint of a run is whole.
 #pragma once
@@ -40,24 +40,12 @@ struct RunState {
 
 [[nodiscard]] nlohmann::ordered_json plan_json(const Plan& plan);
 
+[[nodiscard]] bool is_checkpoint(const std::filesystem::path& dir);
+
 // `dir` itself where it is a checkpoint (it is verified when it is loaded), else the newest whole one of the run
 // directory `dir`; nothing where there is none. CheckpointError where there are, but none is whole, and where the run's
 // metrics tell of checkpoints that are gone.
 [[nodiscard]] std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& dir);
-
-// Where a run goes on and where it writes: names, nothing is read or verified.
-struct ResumeChoice {
-  std::filesystem::path run_dir;   // empty: a new one with the default name
-  std::filesystem::path from;      // a run or checkpoint directory to continue from; empty: a new run begins
-  bool continues_run_dir = false;  // `from` is the run directory or one of its checkpoints: its records are continued
-};
-// `resume`: "", "auto", a run directory or a checkpoint directory.
-[[nodiscard]] ResumeChoice choose_resume(const std::string& resume, const std::filesystem::path& run_dir,
-                                         const std::filesystem::path& config_file);
-
-// A comment line for a run directory's config.toml, by which "auto" tells the runs of this file from those of another
-// of the same name.
-[[nodiscard]] std::string origin_line(const std::filesystem::path& config_file);
 
 // What a resume may change.
 enum class NewData { kRefused, kAccepted };

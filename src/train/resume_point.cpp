@@ -23,6 +23,11 @@ bool evaluates_alike(const Setup& setup, const RunState& state) {
 
 }  // namespace
 
+ResumeChoice choose_start(const config::Config& config, const SessionOptions& options) {
+  return choose_resume(options.resume, options.run_dir, options.config_file, config,
+                       options.accept_new_data ? NewData::kAccepted : NewData::kRefused);
+}
+
 std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, const SessionOptions& options) {
   const auto found = choice.from.empty() ? std::nullopt : find_checkpoint(choice.from);
   if (!found && !options.resume.empty() && options.resume != "auto") {
@@ -40,9 +45,10 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
     const std::filesystem::path log = choice.from / "pushes";
     std::error_code ignored;
     const bool has_log = !choice.from.empty() && std::filesystem::exists(log, ignored);
-    log_info(
-        concat("--resume auto: there is no checkpoint yet, so ",
-               has_log ? concat("the run begins with what the log in ", log.string(), " has") : "a new run begins"));
+    log_info(concat(
+        "--resume auto: ",
+        choice.from.empty() ? "no run of this configuration has a checkpoint" : "there is no checkpoint yet", ", so ",
+        has_log ? concat("the run begins with what the log in ", log.string(), " has") : "a new run begins"));
     return std::nullopt;
   }
   ResumePoint point{found->string(), storage::load_checkpoint(*found), {}};

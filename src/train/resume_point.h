@@ -13,6 +13,7 @@
 #include "storage/checkpoint.h"
 #include "storage/run_dir.h"
 #include "train/resume.h"
+#include "train/resume_choice.h"
 #include "train/session.h"
 #include "train/setup.h"
 
@@ -23,6 +24,9 @@ struct ResumePoint {
   storage::CheckpointContents contents;
   RunState state;
 };
+
+// choose_resume() with what the user asked for.
+[[nodiscard]] ResumeChoice choose_start(const config::Config& config, const SessionOptions& options);
 
 // The checkpoint to continue from, not read yet.
 [[nodiscard]] std::optional<std::filesystem::path> find_start(const ResumeChoice& choice,
