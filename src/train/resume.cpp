@@ -257,11 +257,15 @@ Progress progress_in(const Setup& setup, const RunState& state, const std::strin
   return progress;
 }
 
+std::int64_t planned_steps(const config::TrainConfig& train, std::int64_t batches_per_epoch, const Progress& progress) {
+  if (train.steps > 0) return train.steps;
+  const data::Position& position = progress.position;
+  return progress.steps_done + (train.epochs - position.epoch) * batches_per_epoch - position.batch;
+}
+
 std::int64_t total_steps_after(const Setup& setup, const Progress& progress) {
   if (ends_early(progress.evaluations, setup.config.train)) return progress.steps_done;
-  if (setup.config.train.steps > 0) return setup.total_steps;
-  const data::Position& position = progress.position;
-  return progress.steps_done + (setup.config.train.epochs - position.epoch) * setup.batches_per_epoch - position.batch;
+  return planned_steps(setup.config.train, setup.batches_per_epoch, progress);
 }
 
 void check_end(std::int64_t total_steps, const RunState& state, const std::string& source) {

@@ -61,6 +61,10 @@ void check_resumable(const config::Config& config, const RunState& state, const 
 [[nodiscard]] Progress progress_in(const Setup& setup, const RunState& state, const std::string& source,
                                    NewData new_data = NewData::kRefused);
 
+// The steps that a run which has come so far will have, whether or not it ends early.
+[[nodiscard]] std::int64_t planned_steps(const config::TrainConfig& train, std::int64_t batches_per_epoch,
+                                         const Progress& progress);
+
 // The steps of a run that has come so far, and the epochs that train.epochs leaves: those that were done may have had
 // another number of batches. The same as setup.total_steps where they had not.
 [[nodiscard]] std::int64_t total_steps_after(const Setup& setup, const Progress& progress);

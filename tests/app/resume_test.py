@@ -114,6 +114,8 @@ class ResumeTest(unittest.TestCase):
         self.assertIn("--resume auto: no run of this configuration has a checkpoint, so a new run begins", said)
         said = train(0.1, 4)
         self.assertIn(f"resumed from runs/{first.name}/checkpoints/step-2 at step 2 of 4", said)
+        self.assertRegex(said, 'the learning rate goes from .* in step 2 to .* in step 3: train.lr_schedule = "onecycle" '
+                               "ends at step 4 now, and ended at step 2")
         self.assertEqual([len(curve(run)) for run in (first, second)], [4, 2])
 
     def test_where_none_is_asked_for_at_the_end_the_last_one_is_that_of_its_interval(self):
