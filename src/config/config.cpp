@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
+#include <set>
 #include <sstream>
 #include <system_error>
 
@@ -12,6 +14,7 @@
 #include "config/schema.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/text.h"
 
 namespace sluice::config {
@@ -69,7 +72,8 @@ class Builder {
       throw ConfigError(concat(where, ": ", in_quotes(entry.leaf), " is a table; write [", entry.leaf,
                                "] and its keys below; found ", type_of(entry.value)));
     }
-    assign(where, entry.table.empty() ? entry.leaf : concat(entry.table, ".", entry.leaf), entry.value);
+    assign(where, entry.table.empty() ? entry.leaf : concat(entry.table, ".", entry.leaf), entry.value,
+           /*is_of_file=*/true);
   }
 
   void add_set(const std::string& set) {
@@ -79,17 +83,18 @@ class Builder {
     if (key == nullptr && is_table(name))
       throw ConfigError(concat(where, ": ", in_quotes(name), " is a table; name a key in it"));
     if (key == nullptr) reject_key(where, name);
-    assign(where, name, assigned_value(*key, text, where));
+    assign(where, name, assigned_value(*key, text, where), /*is_of_file=*/false);
   }
 
   Config finish() && {
+    drop_what_sets_leave_unread();
     check_rules(config_, sources_);
     (void)changes_of(config_, sources_);
     return std::move(config_);
   }
 
  private:
-  void assign(const std::string& where, const std::string& name, const Value& value) {
+  void assign(const std::string& where, const std::string& name, const Value& value, bool is_of_file) {
     const Key* key = find_key(name);
     if (key == nullptr) reject_key(where, name);
     try {
@@ -99,10 +104,23 @@ class Builder {
     }
     key->field.set(config_, value);
     sources_.of_key[name] = where;
+    if (!is_of_file) set_.insert(name);
+  }
+
+  // "--set freeze.policy=none" overrides freeze.schedule of the file, too.
+  void drop_what_sets_leave_unread() {
+    for (const auto& [name, of, why] : unread_keys(config_)) {
+      if (!set_.contains(of) || set_.contains(name)) continue;
+      const Key& key = *find_key(name);
+      log_info(concat(sources_.place({name}), ": ", name, " = ", to_text(key.field.get(config_)),
+                      " is not read beside ", sources_.place({of})));
+      key.field.set(config_, key.field.get(Config{}));
+    }
   }
 
   Config config_;
   Sources sources_;
+  std::set<std::string, std::less<>> set_;  // keys that --set has given
 };
 
 std::string read_file(const std::filesystem::path& path) {

@@ -11,6 +11,55 @@
 namespace sluice::config {
 namespace {
 
+std::string what_nesterov_needs(const TrainConfig& train) {
+  return concat(R"(train.nesterov=true needs train.optimizer="momentum" and train.momentum > 0; found ")",
+                train.optimizer, R"(" and )", train.momentum);
+}
+
+void add_unread_keys_of_rates(const TrainConfig& train, std::vector<UnreadKey>& unread) {
+  struct Key {
+    std::string_view name;
+    bool is_set;
+    std::vector<std::string_view> schedules;  // that read it
+  };
+  const std::vector<Key> keys{
+      {"train.lr_decay_steps", !train.lr_decay_steps.empty(), {"step"}},
+      {"train.lr_decay_epochs", !train.lr_decay_epochs.empty(), {"step"}},
+      {"train.lr_decay_every", train.lr_decay_every > 0, {"step", "exponential"}},
+      {"train.lr_decay_every_epochs", train.lr_decay_every_epochs > 0, {"step", "exponential"}},
+      {"train.lr_power", train.lr_power != TrainConfig{}.lr_power, {"polynomial"}},
+      {"train.lr_min", train.lr_min > 0, {"cosine", "linear", "polynomial", "plateau"}},
+  };
+  for (const auto& [name, is_set, schedules] : keys) {
+    if (!is_set || std::ranges::find(schedules, train.lr_schedule) != schedules.end()) continue;
+    unread.push_back({name, "train.lr_schedule",
+                      concat(name, " is set, but train.lr_schedule=\"", train.lr_schedule,
+                             "\" does not read it; leave it out or choose ", schedules.size() > 1 ? "one of " : "",
+                             join(std::vector<std::string>(schedules.begin(), schedules.end()), ", "))});
+  }
+  if (train.lr_schedule != "plateau" && train.lr_patience != TrainConfig{}.lr_patience) {
+    unread.push_back(
+        {"train.lr_patience", "train.lr_schedule",
+         concat("train.lr_patience=", train.lr_patience, " is for train.lr_schedule=\"plateau\"; leave it out")});
+  }
+}
+
+void add_unread_keys_of_updates(const TrainConfig& train, std::vector<UnreadKey>& unread) {
+  if (train.nesterov && train.optimizer != "momentum")
+    unread.push_back({"train.nesterov", "train.optimizer", what_nesterov_needs(train)});
+  if (train.amsgrad && train.optimizer != "adam" && train.optimizer != "adamw") {
+    unread.push_back(
+        {"train.amsgrad", "train.optimizer",
+         concat("train.amsgrad=true is for train.optimizer=\"adam\" and \"adamw\"; found \"", train.optimizer, "\"")});
+  }
+  if (train.ema_every_steps != 1 && train.ema_decay == 0) {
+    unread.push_back(
+        {"train.ema_every_steps", "train.ema_decay",
+         concat("train.ema_every_steps=", train.ema_every_steps,
+                " beside train.ema_decay=0, which keeps no average of the weights; set it, for example to 0.9999")});
+  }
+}
+
 class Rules {
  public:
   Rules(const Config& config, const Sources& sources) : config_(config), sources_(sources) {}
@@ -23,13 +72,13 @@ class Rules {
     check_order();
     check_freezing();
     check_views();
-    check_order_of_samples();
     check_feature_cache();
     check_devices();
     check_optimizer();
     check_lr_schedule();
     check_average();
     check_evaluation();
+    for (const auto& [key, of, why] : unread_keys(config_)) require(false, {key, of}, why);
   }
 
  private:
@@ -90,10 +139,8 @@ class Rules {
   void check_freezing() const {
     const auto& freeze = config_.freeze;
     const auto& pipeline = config_.pipeline;
-    require((freeze.policy == "schedule") == !freeze.schedule.empty(), {"freeze.schedule", "freeze.policy"},
-            freeze.schedule.empty()
-                ? R"(freeze.policy="schedule" needs freeze.schedule, for example ["3: 7", "5: 9"])"
-                : concat("freeze.schedule is for freeze.policy=\"schedule\", but that is \"", freeze.policy, "\""));
+    require(freeze.policy != "schedule" || !freeze.schedule.empty(), {"freeze.schedule", "freeze.policy"},
+            R"(freeze.policy="schedule" needs freeze.schedule, for example ["3: 7", "5: 9"])");
     if (freeze.policy == "none") return;
     require(!freeze.policy.starts_with("gradient") || !config_.train.deterministic,
             {"freeze.policy", "train.deterministic"},
@@ -120,13 +167,6 @@ class Rules {
     require(data.crop_area == 0 || data.crop_padding == 0, {"data.crop_area", "data.crop_padding"},
             concat("data.crop_area=", data.crop_area, " beside data.crop_padding=", data.crop_padding,
                    ": both are random crops; leave one of them out"));
-  }
-
-  void check_order_of_samples() const {
-    const auto& data = config_.data;
-    require(data.order == "shards" || data.shuffle_window == DataConfig{}.shuffle_window,
-            {"data.shuffle_window", "data.order"},
-            concat("data.shuffle_window=", data.shuffle_window, " is for data.order=\"shards\"; leave it out"));
   }
 
   void check_feature_cache() const {
@@ -212,16 +252,8 @@ class Rules {
 
   void check_optimizer() const {
     const auto& train = config_.train;
-    require(!train.nesterov || (train.optimizer == "momentum" && train.momentum > 0),
-            {"train.nesterov", "train.optimizer", "train.momentum"},
-            concat(R"(train.nesterov=true needs train.optimizer="momentum" and train.momentum > 0; found ")",
-                   train.optimizer, R"(" and )", train.momentum));
-    require(
-        !train.amsgrad || train.optimizer == "adam" || train.optimizer == "adamw", {"train.amsgrad", "train.optimizer"},
-        concat("train.amsgrad=true is for train.optimizer=\"adam\" and \"adamw\"; found \"", train.optimizer, "\""));
-    require(train.ema_every_steps == 1 || train.ema_decay > 0, {"train.ema_every_steps", "train.ema_decay"},
-            concat("train.ema_every_steps=", train.ema_every_steps,
-                   " beside train.ema_decay=0, which keeps no average of the weights; set it, for example to 0.9999"));
+    require(!train.nesterov || train.optimizer != "momentum" || train.momentum > 0,
+            {"train.nesterov", "train.optimizer", "train.momentum"}, what_nesterov_needs(train));
   }
 
   void check_average() const {
@@ -236,9 +268,6 @@ class Rules {
     require(train.eval_every_steps == 0 || train.eval_every_epochs == 1,
             {"train.eval_every_epochs", "train.eval_every_steps"},
             "train.eval_every_steps and train.eval_every_epochs are both set; leave one of them out");
-    const bool is_plateau = train.lr_schedule == "plateau";
-    require(is_plateau || train.lr_patience == TrainConfig{}.lr_patience, {"train.lr_patience", "train.lr_schedule"},
-            concat("train.lr_patience=", train.lr_patience, " is for train.lr_schedule=\"plateau\"; leave it out"));
   }
 
   void check_lr_schedule() const {
@@ -257,38 +286,12 @@ class Rules {
             {"train.lr_decay_steps", "train.lr_decay_every", "train.lr_decay_epochs", "train.lr_decay_every_epochs"},
             "more than one of train.lr_decay_steps, train.lr_decay_every, train.lr_decay_epochs and "
             "train.lr_decay_every_epochs is set; leave all but one of them out");
-    check_keys_of_schedule();
     require(train.warmup_steps == 0 || train.warmup_epochs == 0, {"train.warmup_steps", "train.warmup_epochs"},
             "train.warmup_steps and train.warmup_epochs are both set; leave one of them out");
     require(std::ranges::adjacent_find(train.lr_decay_epochs, std::greater_equal<>{}) == train.lr_decay_epochs.end(),
             {"train.lr_decay_epochs"}, "train.lr_decay_epochs must rise from entry to entry");
     require(std::ranges::adjacent_find(train.lr_decay_steps, std::greater_equal<>{}) == train.lr_decay_steps.end(),
             {"train.lr_decay_steps"}, "train.lr_decay_steps must rise from entry to entry");
-  }
-
-  // A key that the schedule does not read would be set for nothing.
-  void check_keys_of_schedule() const {
-    const auto& train = config_.train;
-    struct Key {
-      std::string_view name;
-      bool is_set;
-      std::vector<std::string_view> schedules;  // that read it
-    };
-    const std::vector<Key> keys{
-        {"train.lr_decay_steps", !train.lr_decay_steps.empty(), {"step"}},
-        {"train.lr_decay_epochs", !train.lr_decay_epochs.empty(), {"step"}},
-        {"train.lr_decay_every", train.lr_decay_every > 0, {"step", "exponential"}},
-        {"train.lr_decay_every_epochs", train.lr_decay_every_epochs > 0, {"step", "exponential"}},
-        {"train.lr_power", train.lr_power != TrainConfig{}.lr_power, {"polynomial"}},
-        {"train.lr_min", train.lr_min > 0, {"cosine", "linear", "polynomial", "plateau"}},
-    };
-    for (const auto& [name, is_set, schedules] : keys) {
-      const bool is_read = std::ranges::find(schedules, train.lr_schedule) != schedules.end();
-      require(!is_set || is_read, {name, "train.lr_schedule"},
-              concat(name, " is set, but train.lr_schedule=\"", train.lr_schedule,
-                     "\" does not read it; leave it out or choose ", schedules.size() > 1 ? "one of " : "",
-                     join(std::vector<std::string>(schedules.begin(), schedules.end()), ", ")));
-    }
   }
 
   const Config& config_;
@@ -306,6 +309,25 @@ std::string Sources::place(std::initializer_list<std::string_view> keys) const {
 
 void Sources::require(bool ok, std::initializer_list<std::string_view> keys, const std::string& what) const {
   if (!ok) throw ConfigError(concat(place(keys), ": ", what));
+}
+
+std::vector<UnreadKey> unread_keys(const Config& config) {
+  std::vector<UnreadKey> unread;
+  const FreezeConfig& freeze = config.freeze;
+  const DataConfig& data = config.data;
+  if (freeze.policy != "schedule" && !freeze.schedule.empty()) {
+    unread.push_back(
+        {"freeze.schedule", "freeze.policy",
+         concat("freeze.schedule is for freeze.policy=\"schedule\", but that is \"", freeze.policy, "\"")});
+  }
+  if (data.order != "shards" && data.shuffle_window != DataConfig{}.shuffle_window) {
+    unread.push_back(
+        {"data.shuffle_window", "data.order",
+         concat("data.shuffle_window=", data.shuffle_window, " is for data.order=\"shards\"; leave it out")});
+  }
+  add_unread_keys_of_updates(config.train, unread);
+  add_unread_keys_of_rates(config.train, unread);
+  return unread;
 }
 
 void check_rules(const Config& config, const Sources& sources) { Rules(config, sources).check(); }

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/config.h"
 
@@ -21,7 +22,15 @@ struct Sources {
   void require(bool ok, std::initializer_list<std::string_view> keys, const std::string& what) const;
 };
 
-// Errors: ConfigError naming the keys, their values and what to change.
+// A key that is set although the value of another one leaves it unread.
+struct UnreadKey {
+  std::string_view key;
+  std::string_view of;  // whose value leaves it unread
+  std::string why;
+};
+[[nodiscard]] std::vector<UnreadKey> unread_keys(const Config& config);
+
+// Errors: ConfigError naming the keys, their values and what to change; also for what unread_keys() finds.
 void check_rules(const Config& config, const Sources& sources);
 // Those of [ps], of which it is a part.
 void check_parameter_server(const Config& config, const Sources& sources);

@@ -99,8 +99,9 @@ Keys model_keys() {
        "probability that the last block of convnext leaves a sample as it is, falling evenly to 0 in the first block; "
        "torchvision has 0.1 (tiny), 0.4 (small), 0.5 (base, large)"},
       {"model.weights", model<&C::weights>(), any(), "",
-       "weights to start from, ours or another library's: a safetensors file, or a folder or index of several; the "
-       "head may be for another number of classes; empty = fresh weights"},
+       "weights to start from, ours or another library's: a safetensors file, a folder or index of several, or a run "
+       "directory, of which the newest checkpoint is taken; the head may be for another number of classes; empty = "
+       "fresh weights"},
   };
 }
 
@@ -214,8 +215,8 @@ Keys freeze_keys() {
       {"freeze.percentile", freeze<&C::percentile>(), real_between(0, 100), "%",
        "for gradient-change: a block that changes as much as this percentile of all blocks still trained stays so"},
       {"freeze.schedule", freeze<&C::schedule>(), any(), "",
-       "for freeze.policy = \"schedule\": \"3: 7\" freezes the first 7 blocks from epoch 3 on (epochs count from 0); "
-       "fewer than before thaw some"},
+       "for freeze.policy = \"schedule\": \"3: 7\" freezes the first 7 blocks from epoch 3 on; epochs count from 0, as "
+       "in metrics.jsonl, while the log counts from 1 and calls it epoch 4; fewer than before thaw some"},
       {"freeze.unit", freeze<&C::unit>(), words({"block", "half"}), "",
        "what policies count; half: attention and MLP of a transformer's block each for itself"},
       {"freeze.elastic", freeze<&C::elastic>(), any(), "",

@@ -245,6 +245,9 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
                                         .sends_bf16 = options.sends_bf16});
   composition.optimizers = make_optimizers(options, grid.front(), devices.front(), owners);
   composition.frozen_optimizer = frozen_states(prefixes, composition.optimizers);
+  if (!prefixes.empty()) {
+    for (const auto& slot : prefixes.front()->parameters().slots()) composition.frozen_updates[slot.name] = 0;
+  }
   composition.executor =
       std::make_unique<pipeline::Executor>(std::move(grid), devices, owners,
                                            pipeline::ExecutorOptions{.cpu_threads = options.cpu_threads,

@@ -60,6 +60,8 @@ struct Composition {
   std::vector<std::shared_ptr<optim::Optimizer>> optimizers;
   // Of what is frozen, under its names in a checkpoint: kept for when it thaws. On the host.
   std::map<std::string, at::Tensor> frozen_optimizer;
+  // Updates that each frozen parameter had before, by its name (engine/state.h).
+  std::map<std::string, std::int64_t> frozen_updates;
   std::vector<TiedParameter> tied;
   std::shared_ptr<pipeline::FeatureSource> features;
   bool has_new_weights = true;  // that `features` has not been told of

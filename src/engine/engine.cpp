@@ -76,12 +76,13 @@ std::exception_ptr Engine::recompose(const Plan& plan, const DeviceChoice& where
 State Engine::capture() const {
   return {.model = copies_of(model_tensors(composition_)),
           .optimizer = copies_of(optimizer_tensors(composition_)),
-          .optimizer_steps = composition_.optimizers.front()->steps()};
+          .optimizer_steps = composition_.optimizers.front()->steps(),
+          .updates = update_counts(composition_)};
 }
 
 void Engine::load(const State& state, const std::string& source) {
   load_model(composition_, state.model, source);
-  load_optimizer(composition_, state.optimizer, state.optimizer_steps, source);
+  load_optimizer(composition_, state.optimizer, state.optimizer_steps, source, state.updates);
 }
 
 void Engine::check_feasible(const Plan& plan, const DeviceChoice& where) const {

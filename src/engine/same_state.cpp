@@ -38,11 +38,17 @@ void hand_out_state(Composition& composition) {
       sync.take_rank_0s(tensor);
     }
   }
-  const at::Tensor steps = at::full({1}, composition.optimizers.front()->steps(), at::kLong);
-  sync.take_rank_0s(steps);
+  UpdateCounts updates = update_counts(composition);  // under the same names in all processes
+  std::vector<std::int64_t> counts{composition.optimizers.front()->steps()};
+  for (const auto& [parameter, count] : updates) counts.push_back(count);
+  const at::Tensor shared = at::tensor(counts, at::kLong);
+  sync.take_rank_0s(shared);
   if (sync.rank() != 0) {
     load_model(composition, model, "rank 0");
-    load_optimizer(composition, optimizer, steps.item<std::int64_t>(), "rank 0");
+    const auto* next = shared.const_data_ptr<std::int64_t>();
+    const std::int64_t steps = *next++;
+    for (auto& [parameter, count] : updates) count = *next++;
+    load_optimizer(composition, optimizer, steps, "rank 0", updates);
   }
   check_same_state(composition, "at the start");
 }
@@ -58,6 +64,10 @@ void check_same_state(const Composition& composition, const std::string& when) {
   for (std::size_t stage = 0; stage < composition.optimizers.size(); ++stage) {
     names.push_back(concat("the number of optimizer steps of stage ", stage));
     hashes.push_back(composition.optimizers[stage]->steps());
+  }
+  for (const auto& [parameter, count] : update_counts(composition)) {
+    names.push_back(concat("the number of updates of ", parameter));
+    hashes.push_back(count);
   }
   const auto difference = comm::find_difference(*composition.sync, hashes);
   if (!difference) return;

@@ -33,6 +33,16 @@ void for_each_slot(const Composition& composition, Visit visit) {
   }
 }
 
+// Calls visit(stage, range, slot) for every parameter that is updated; range: its number in
+// optim::Optimizer::updates().
+template <typename Visit>
+void for_each_update(const Composition& composition, Visit visit) {
+  std::vector<std::size_t> ranges(composition.optimizers.size(), 0);
+  for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
+    if (slot.is_trained) visit(stage, ranges[stage]++, slot);  // as update_ranges() has them
+  });
+}
+
 std::string shape_of(const at::Tensor& tensor) {
   return concat(tensor.sizes(), " ", c10::toString(tensor.scalar_type()));
 }
@@ -130,6 +140,16 @@ storage::TensorMap optimizer_tensors(const Composition& composition) {
   return tensors;
 }
 
+UpdateCounts update_counts(const Composition& composition) {
+  UpdateCounts counts = composition.frozen_updates;
+  std::vector<std::vector<std::int64_t>> of_stages;
+  for (const auto& optimizer : composition.optimizers) of_stages.push_back(optimizer->updates());
+  for_each_update(composition, [&](int stage, std::size_t range, const pipeline::ParameterSlot& slot) {
+    counts[slot.name] = of_stages[stage][range];
+  });
+  return counts;
+}
+
 namespace {
 
 // Into every copy of the frozen layers. Returns the tensors that are not theirs.
@@ -144,6 +164,25 @@ storage::TensorMap load_frozen(const Composition& composition, const storage::Te
     for (const nn::Buffer* buffer : parameters.buffers()) copy_in(remaining, buffer->name, buffer->value, source);
   }
   return remaining;
+}
+
+void load_update_counts(Composition& composition, std::int64_t steps, const UpdateCounts& updates,
+                        const std::string& source) {
+  const auto count_of = [&](const std::string& parameter) {
+    const auto found = updates.find(parameter);
+    if (found == updates.end()) return steps;
+    if (found->second < 0 || found->second > steps) {
+      throw CheckpointError(concat(source, ": parameter '", parameter, "' has had ", found->second, " updates in ",
+                                   steps, " steps; use another checkpoint"));
+    }
+    return found->second;
+  };
+  for (auto& [parameter, count] : composition.frozen_updates) count = count_of(parameter);
+  std::vector<std::vector<std::int64_t>> of_stages(composition.optimizers.size());
+  for_each_update(composition, [&](int stage, std::size_t, const pipeline::ParameterSlot& slot) {
+    of_stages[stage].push_back(count_of(slot.name));
+  });
+  for (std::size_t s = 0; s < of_stages.size(); ++s) composition.optimizers[s]->set_steps(steps, of_stages[s]);
 }
 
 }  // namespace
@@ -173,7 +212,7 @@ void load_model(Composition& composition, const storage::TensorMap& tensors, con
 }
 
 void load_optimizer(Composition& composition, const storage::TensorMap& tensors, std::int64_t steps,
-                    const std::string& source) {
+                    const std::string& source, const UpdateCounts& updates) {
   refuse_not_finite(tensors, source);
   storage::TensorMap remaining = tensors;
   for (const auto& [name, tensor] : composition.frozen_optimizer) copy_in(remaining, name, tensor, source);
@@ -185,7 +224,7 @@ void load_optimizer(Composition& composition, const storage::TensorMap& tensors,
     }
   });
   refuse_leftovers(remaining, source);
-  for (const auto& optimizer : composition.optimizers) optimizer->set_steps(steps);
+  load_update_counts(composition, steps, updates, source);
   composition.executor->wait_for_caller();
 }
 

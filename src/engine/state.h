@@ -4,6 +4,8 @@
 // `source`.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 
 #include "engine/compose.h"
@@ -20,11 +22,17 @@ namespace sluice::engine {
 // "exp_avg/<parameter>", of what is trained and of what a plan has frozen (Plan::frozen_layers).
 [[nodiscard]] storage::TensorMap optimizer_tensors(const Composition& composition);
 
+// In how many of the optimizer's steps a parameter was updated, by its name; not in those in which it was frozen.
+using UpdateCounts = std::map<std::string, std::int64_t>;
+// Of the parameters that optimizer_tensors() is of.
+[[nodiscard]] UpdateCounts update_counts(const Composition& composition);
+
 // Parameters, buffers and optimizer state, apart from any composition.
 struct State {
   storage::TensorMap model;
   storage::TensorMap optimizer;
   std::int64_t optimizer_steps = 0;
+  UpdateCounts updates = {};  // a parameter that is not in it was updated in all steps
 };
 
 // Tensors of a file that are to be loaded.
@@ -32,8 +40,9 @@ void refuse_not_finite(const storage::TensorMap& tensors, const std::string& sou
 // Exactly the model's tensors, no more and no fewer, all of them finite; into all replicas.
 void load_model(Composition& composition, const storage::TensorMap& tensors, const std::string& source);
 // Exactly the tensors of optimizer_tensors(); those of parameters that the model itself does not train are left out.
+// updates: as State has them.
 void load_optimizer(Composition& composition, const storage::TensorMap& tensors, std::int64_t steps,
-                    const std::string& source);
+                    const std::string& source, const UpdateCounts& updates = {});
 
 // What a trial step may change besides gradients: the buffers of all replicas. restore() puts them back.
 // The composition must outlive it.

@@ -35,7 +35,8 @@ std::optional<at::Tensor> as_scale(double divisor, const at::Tensor& gradients) 
 std::vector<UpdateRange> merged(const std::vector<UpdateRange>& ranges) {
   std::vector<UpdateRange> all;
   for (const UpdateRange& range : ranges) {
-    const bool is_alike = !all.empty() && all.back().decays == range.decays && all.back().lr_factor == range.lr_factor;
+    const bool is_alike = !all.empty() && all.back().decays == range.decays &&
+                          all.back().lr_factor == range.lr_factor && all.back().missed == range.missed;
     if (is_alike) {
       all.back().end = range.end;
     } else {
@@ -73,8 +74,24 @@ int count_states(const OptimizerOptions& options) { return static_cast<int>(stat
 Optimizer::Optimizer(OptimizerOptions options, at::Tensor values, at::Tensor gradients, std::vector<UpdateRange> ranges)
     : options_(std::move(options)), values_(std::move(values)), gradients_(std::move(gradients)) {
   if (ranges.empty()) ranges = {{.begin = 0, .end = values_.numel()}};
-  ranges_ = options_.kind == "lamb" ? std::move(ranges) : merged(ranges);
+  given_ = std::move(ranges);
+  merge_ranges();
   for (const char* name : state_names(options_)) states_.emplace_back(name, at::zeros_like(values_));
+}
+
+void Optimizer::merge_ranges() { ranges_ = options_.kind == "lamb" ? given_ : merged(given_); }
+
+std::vector<std::int64_t> Optimizer::updates() const {
+  std::vector<std::int64_t> updates;
+  for (const UpdateRange& range : given_) updates.push_back(steps_ - range.missed);
+  return updates;
+}
+
+void Optimizer::set_steps(std::int64_t steps, const std::vector<std::int64_t>& updates) {
+  check(updates.empty() || updates.size() == given_.size(), "a number of updates for each range");
+  steps_ = steps;
+  for (std::size_t i = 0; i < given_.size(); ++i) given_[i].missed = updates.empty() ? 0 : steps - updates[i];
+  merge_ranges();
 }
 
 bool Optimizer::is_fused() const {
@@ -92,7 +109,9 @@ void Optimizer::update(double lr, double divisor, BufferPart part) {
   const auto [begin, end] = bounds(values_.numel(), part);
   const at::NoGradGuard no_grad;
   for (const UpdateRange& range : ranges_) {
-    const Rates rates{.lr = lr * range.lr_factor, .weight_decay = range.decays ? options_.weight_decay : 0.0};
+    const Rates rates{.lr = lr * range.lr_factor,
+                      .weight_decay = range.decays ? options_.weight_decay : 0.0,
+                      .updates = steps_ - range.missed};
     if (options_.kind == "lamb") {
       const bool is_ours = range.begin >= begin && range.begin < end;
       if (is_ours) update_range(range.begin, range.end, rates, divisor);
@@ -112,7 +131,7 @@ void Optimizer::update_range(std::int64_t begin, std::int64_t end, const Rates& 
                  .beta2 = options_.beta2,
                  .eps = options_.eps,
                  .weight_decay = rates.weight_decay,
-                 .steps = steps_},
+                 .steps = rates.updates},
                 whole.values, whole.gradients, whole.states[0], whole.states[1]);
   } else if (options_.kind == "adam" || options_.kind == "adamw") {
     update_adam(whole, rates, scale);
@@ -173,8 +192,8 @@ void Optimizer::update_delayed_nesterov(const Slice& slice, const at::Tensor& gr
 }
 
 void Optimizer::update_adam(const Slice& slice, const Rates& rates, const std::optional<at::Tensor>& divisor) const {
-  const at::Tensor steps =
-      at::full({}, static_cast<double>(steps_), at::TensorOptions().dtype(at::kFloat).device(slice.values.device()));
+  const at::Tensor steps = at::full({}, static_cast<double>(rates.updates),
+                                    at::TensorOptions().dtype(at::kFloat).device(slice.values.device()));
   auto* fused = &at::_ops::_fused_adam_::call;
   if (options_.kind == "adamw") fused = &at::_ops::_fused_adamw_::call;
   const std::vector<at::Tensor> largest(slice.states.begin() + 2, slice.states.begin() + (options_.amsgrad ? 3 : 2));

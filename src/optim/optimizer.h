@@ -44,6 +44,7 @@ struct UpdateRange {
   std::int64_t end = 0;
   bool decays = true;
   double lr_factor = 1;
+  std::int64_t missed = 0;  // of the optimizer's steps, those in which it was not updated: its layer was frozen
 };
 
 // What it costs goes by this: its kind, and what it keeps besides: "adamw", "adam+amsgrad+ema".
@@ -77,7 +78,11 @@ class Optimizer {
   // The average of the weights; undefined where there is none.
   [[nodiscard]] at::Tensor average() const { return options_.ema_decay > 0 ? states_.back().second : at::Tensor(); }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
-  void set_steps(std::int64_t steps) { steps_ = steps; }
+  // [range] of the constructor's: in how many of these steps it was updated. Adam, AdamW and LAMB correct the bias of
+  // their means by it, as torch.optim does by the `step` of a parameter.
+  [[nodiscard]] std::vector<std::int64_t> updates() const;
+  // Goes on after so many steps. updates: as updates() returns them; empty: every range was updated in every step.
+  void set_steps(std::int64_t steps, const std::vector<std::int64_t>& updates = {});
 
  private:
   struct Slice {
@@ -88,8 +93,10 @@ class Optimizer {
   struct Rates {
     double lr = 0;
     double weight_decay = 0;
+    std::int64_t updates = 0;  // of the range, with this one
   };
 
+  void merge_ranges();
   [[nodiscard]] bool is_fused() const;
   [[nodiscard]] Slice slice(std::int64_t begin, std::int64_t end) const;
   void update_range(std::int64_t begin, std::int64_t end, const Rates& rates, double divisor) const;
@@ -103,7 +110,8 @@ class Optimizer {
   OptimizerOptions options_;
   at::Tensor values_;
   at::Tensor gradients_;
-  std::vector<UpdateRange> ranges_;
+  std::vector<UpdateRange> given_;   // the constructor's
+  std::vector<UpdateRange> ranges_;  // neighbours that are updated alike as one
   std::vector<std::pair<std::string, at::Tensor>> states_;
   std::int64_t steps_ = 0;
 };

@@ -7,6 +7,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "storage/checkpoint_store.h"
 #include "storage/files.h"
 #include "storage/safetensors_header.h"
 
@@ -80,14 +81,26 @@ TensorMap read_shards(const fs::path& index) {
 
 }  // namespace
 
-TensorMap read_weights(const fs::path& path) {
+fs::path resolve_weights(const fs::path& path) {
+  const fs::path checkpoints = path / "checkpoints";
+  std::error_code ignored;
+  const bool is_run = fs::is_directory(checkpoints, ignored) && !is_there(path / kOneFile) && !is_there(path / kIndex);
+  if (!is_run) return path;
+  if (const CheckpointScan scan = scan_checkpoints(checkpoints); scan.newest) return *scan.newest;
+  throw CheckpointError(concat("there is no whole checkpoint in ", checkpoints.string(),
+                               "; name a run that has saved one, or a file of weights"));
+}
+
+TensorMap read_weights(const fs::path& given) {
+  const fs::path path = resolve_weights(given);
   std::error_code ignored;
   if (!fs::is_directory(path, ignored))
     return path.extension() == ".json" ? read_shards(path) : read_safetensors(path).tensors;
   if (is_there(path / kOneFile)) return read_safetensors(path / kOneFile).tensors;
   if (is_there(path / kIndex)) return read_shards(path / kIndex);
   throw CheckpointError(concat(path.string(), " has neither ", kOneFile, " nor ", kIndex,
-                               "; name a safetensors file, an index of several, or a folder with one of these"));
+                               "; name a safetensors file, an index of several, a folder with one of these, or a run "
+                               "directory"));
 }
 
 }  // namespace sluice::storage

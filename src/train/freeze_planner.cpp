@@ -5,6 +5,8 @@
 #include <ATen/ATen.h>
 
 #include "core/clock.h"
+#include "core/concat.h"
+#include "core/log.h"
 #include "data/feature_slabs.h"
 #include "freeze/schedule_text.h"
 #include "models/freeze_points.h"
@@ -77,6 +79,10 @@ void FreezePlanner::prepare() {
   const bool is_free = !setup_.config.train.deterministic;  // times are not the same in every run
   rules_.may_shrink = setup_.config.freeze.elastic && is_free;
   rules_.may_replicate = rules_.may_shrink && setup_.config.freeze.replicas;
+  if (setup_.config.freeze.elastic && !is_free && setup_.config.pipeline.stages > 1)
+    log_info(
+        "the pipeline keeps its shape: measured times, by which it would change, are not the same in every run "
+        "(train.deterministic)");
   rules_.change_s = seconds_of_change(setup_);
   rules_.steps = static_cast<double>(setup_.batches_per_epoch);
   if (last_predicted_s_) return;
@@ -104,6 +110,8 @@ PlanChange FreezePlanner::change(const FrozenTime& time, int units_before, const
   if (kept_since_)
     overheads.frozen_share = share_that_runs(setup_, time, *kept_since_, costs_.at(frozen_layers - 1).output_bytes);
   const auto found = tune::elastic_plan(plan_request(setup_), frozen_layers, costs_, overheads, rules_);
+  if (!found.why_it_stays.empty())
+    log_info(concat(freezing_in_words(time.epoch, decision.frozen, units()), ": ", found.why_it_stays));
   PlanChange change{.after = time.after,
                     .plan = found.plan,
                     .freeze = FreezeRecord{.epoch = time.epoch,

@@ -133,7 +133,10 @@ void Loop::go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::or
   if (plan.frozen_layers != before.frozen_layers) progress_.noise = {};  // that of other parameters
   const double seconds = to_s(now_ns() - begin);
   if (parts_.records == nullptr) return;
-  log_info(concat("after step ", progress_.steps_done, ": ", in_words(plan), "; before: ", in_words(before),
+  std::string freezing;
+  if (!freeze.is_null())
+    freezing = concat(freezing_in_words(freeze.at("epoch"), freeze.at("units"), freeze.at("of_units")), ": ");
+  log_info(concat("after step ", progress_.steps_done, ": ", freezing, in_words(plan), "; before: ", in_words(before),
                   "; changed in ", fixed(seconds, 3), " s"));
   report::Reporter& reporter = parts_.records->reporter;
   nlohmann::ordered_json transition{

@@ -1,9 +1,7 @@
 #include "train/resume.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <fstream>
 #include <limits>
 
 #include "core/concat.h"
@@ -11,10 +9,10 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "storage/checkpoint_store.h"
-#include "storage/run_dir.h"
 #include "train/model_options.h"
 #include "train/noise_watch.h"
 #include "train/plan_settings.h"
+#include "train/setting_differences.h"
 #include "train/setup.h"
 
 namespace sluice::train {
@@ -24,90 +22,21 @@ namespace fs = std::filesystem;
 
 constexpr int kStateFormat = 2;
 
-bool is_checkpoint(const fs::path& dir) {
-  std::error_code ignored;
-  return fs::exists(dir / "state.json", ignored) || (storage::step_of(dir) && fs::is_directory(dir, ignored));
-}
-
-bool has_checkpoints(const fs::path& run) {
-  std::error_code ignored;
-  return std::ranges::any_of(
-      fs::directory_iterator(run / "checkpoints", ignored),
-      [](const fs::directory_entry& entry) { return storage::step_of(entry.path()).has_value(); });
-}
-
-constexpr const char* kOrigin = "# made from ";
-
-// The file that a run was made from; empty where that is not known.
-std::string origin_of(const fs::path& run) {
-  std::ifstream in(run / "config.toml");
-  std::string line;
-  std::getline(in, line);
-  return line.starts_with(kOrigin) ? line : std::string{};
-}
-
-// The newest run of this configuration that has saved; empty where there is none. Runs of another file of the same name
-// are left alone.
-fs::path newest_run(const fs::path& config_file) {
-  for (const auto& run : storage::RunDir::named("runs", config_file.stem().string())) {
-    if (!has_checkpoints(run)) continue;
-    const std::string origin = origin_of(run);
-    if (origin.empty() || origin == origin_line(config_file)) return run;
-    log_info(concat("--resume auto: ", run.string(), " was", origin.substr(1), " and is left alone"));
-  }
-  return {};
-}
-
-// Settings that may change on the way, and change what is learned. Others say how it is done, or how long.
-bool changes_training(const std::string& key) {
-  constexpr std::array<std::string_view, 7> of_no_effect{"model.weights",
-                                                         "train.steps",
-                                                         "train.epochs",
-                                                         "train.micro_batch",
-                                                         "train.stop_patience",
-                                                         "train.step_timeout_s",
-                                                         "train.noise_scale_every_steps"};
-  return (key.starts_with("model.") || key.starts_with("train.") || key == "device.tf32") &&
-         !key.starts_with("train.eval_") && std::ranges::find(of_no_effect, key) == of_no_effect.end();
-}
-
-struct Difference {
-  std::string key, now, then;
-};
-
-std::vector<Difference> find_differences(const config::Config& config, const config::Config& saved) {
-  std::vector<Difference> all;
-  const auto now = config::values(config), then = config::values(saved);
-  for (std::size_t i = 0; i < now.size(); ++i) {
-    const auto& [key, value] = now[i];
-    if (value != then[i].second) all.push_back({key, value, then[i].second});
-  }
-  return all;
-}
-
 // Of the keys of [data]: where the data come from, which is compared by itself, and how they are read.
-bool may_change(const std::string& key) {
-  constexpr std::array<std::string_view, 7> free{"data.name",    "data.path",     "data.limit", "data.samples",
-                                                 "data.workers", "data.prefetch", "data.broken"};
-  return std::ranges::find(free, key) != free.end();
-}
+bool may_change(const std::string& key) { return says_which_data(key) || !is_learned_from(key); }
 
-void warn_of_changes(const std::vector<Difference>& differences, const std::string& source) {
-  std::vector<std::string> changes;
-  for (const auto& [key, now, then] : differences) {
-    if (changes_training(key)) changes.push_back(concat(key, " = ", now, " (was ", then, ")"));
-  }
-  if (!changes.empty())
-    log_warning(concat(source, " was made with other settings; from here on ", join(changes, ", ")));
+// A resume does not read model.weights, and compares the data by themselves.
+void warn_of_changes(std::vector<Difference> differences, const std::string& source) {
+  std::erase_if(differences, [](const Difference& difference) {
+    const std::string& key = difference.key;
+    return !is_learned_from(key) || key == "model.weights" || key.starts_with("data.");
+  });
+  if (!differences.empty())
+    log_warning(concat(source, " was made with other settings; from here on ", in_words(differences)));
 }
 
 bool tells_of_checkpoints(const fs::path& metrics_file) {
   return report::last_event(metrics_file, "checkpoint") || report::last_event(metrics_file, "resume");
-}
-
-bool same_directory(const fs::path& a, const fs::path& b) {
-  std::error_code error;
-  return fs::equivalent(a, b, error);
 }
 
 // What is other about the training data; nothing where they are the same, as far as that is known.
@@ -130,6 +59,11 @@ std::optional<std::string> difference_of(const Setup& setup, const RunState& sta
 }
 
 }  // namespace
+
+bool is_checkpoint(const fs::path& dir) {
+  std::error_code ignored;
+  return fs::exists(dir / "state.json", ignored) || (storage::step_of(dir) && fs::is_directory(dir, ignored));
+}
 
 std::optional<fs::path> find_checkpoint(const fs::path& dir) {
   if (is_checkpoint(dir)) return dir;
@@ -220,6 +154,9 @@ nlohmann::json RunState::to_json() const {
         {{"after", change.after}, {"plan", nlohmann::json(plan_json(change.plan))}, {"refused", change.is_refused}});
     if (change.freeze) json["changes"].back()["freeze"] = json_of(*change.freeze);
   }
+  for (const auto& [parameter, count] : updates) {
+    if (count != optimizer_steps) json["optimizer_updates"][parameter] = count;  // it was frozen in some steps
+  }
   const bool are_finite = std::ranges::all_of(norms, [](double norm) { return std::isfinite(norm); });
   if (!norms.empty() && are_finite) json["norms"] = norms;
   if (processes > 0) json["processes"] = processes;
@@ -244,6 +181,7 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
     if (json.contains("noise_scale")) state.progress.noise = noise_from_json(json.at("noise_scale"));
     if (json.contains("evaluations")) state.progress.evaluations = EvalHistory::from_json(json.at("evaluations"));
     state.optimizer_steps = json.at("optimizer_steps");
+    state.updates = json.value("optimizer_updates", engine::UpdateCounts{});
     state.plan = plan_from(json.at("plan"));
     for (const auto& change : json.value("changes", nlohmann::json::array()))
       state.changes.push_back(
@@ -259,30 +197,6 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
     throw CheckpointError(
         concat(source, ": state.json does not hold a training state (", error.what(), "); use another checkpoint"));
   }
-}
-
-std::string origin_line(const fs::path& config_file) {
-  if (config_file.empty()) return concat(kOrigin, "no file");
-  return concat(kOrigin, printable(fs::absolute(config_file).lexically_normal().string()));
-}
-
-ResumeChoice choose_resume(const std::string& resume, const fs::path& run_dir, const fs::path& config_file) {
-  if (resume.empty()) return {.run_dir = run_dir};
-  if (resume == "auto") {
-    const fs::path run = run_dir.empty() ? newest_run(config_file) : run_dir;
-    return {.run_dir = run, .from = run, .continues_run_dir = !run.empty()};
-  }
-  const fs::path dir = (fs::path(resume) / "").parent_path();  // without a final slash
-  // A checkpoint that was copied out of its run belongs to none.
-  fs::path owner = dir;
-  if (is_checkpoint(dir)) {
-    const fs::path parent = fs::absolute(dir).parent_path();
-    owner = parent.filename() == "checkpoints" ? parent.parent_path() : fs::path{};
-  }
-  const fs::path target = run_dir.empty() ? owner : run_dir;
-  return {.run_dir = target,
-          .from = dir,
-          .continues_run_dir = !owner.empty() && (target == owner || same_directory(target, owner))};
 }
 
 void check_resumable(const config::Config& config, const RunState& state, const std::string& source, NewData new_data) {
@@ -343,11 +257,15 @@ Progress progress_in(const Setup& setup, const RunState& state, const std::strin
   return progress;
 }
 
+std::int64_t planned_steps(const config::TrainConfig& train, std::int64_t batches_per_epoch, const Progress& progress) {
+  if (train.steps > 0) return train.steps;
+  const data::Position& position = progress.position;
+  return progress.steps_done + (train.epochs - position.epoch) * batches_per_epoch - position.batch;
+}
+
 std::int64_t total_steps_after(const Setup& setup, const Progress& progress) {
   if (ends_early(progress.evaluations, setup.config.train)) return progress.steps_done;
-  if (setup.config.train.steps > 0) return setup.total_steps;
-  const data::Position& position = progress.position;
-  return progress.steps_done + (setup.config.train.epochs - position.epoch) * setup.batches_per_epoch - position.batch;
+  return planned_steps(setup.config.train, setup.batches_per_epoch, progress);
 }
 
 void check_end(std::int64_t total_steps, const RunState& state, const std::string& source) {

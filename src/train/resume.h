@@ -1,5 +1,5 @@
-// resume: what a checkpoint's state.json says about the run, and where a run to be resumed is found.
-// Not here: tensors (engine/state.h), files (storage/).
+// resume: what a checkpoint's state.json says about the run, and what a run that goes on from it may change.
+// Not here: tensors (engine/state.h), files (storage/), which run is resumed (resume_choice.h).
 // Errors: ConfigError when the configuration does not fit what was saved; CheckpointError when the data do not, when
 // the state is damaged or of another format, or no checkpoint of a run is whole.
 #pragma once
@@ -12,6 +12,7 @@
 
 #include "config/config.h"
 #include "core/plan.h"
+#include "engine/state.h"
 #include "report/metrics_writer.h"
 #include "train/data_identity.h"
 #include "train/loop.h"
@@ -23,11 +24,12 @@ namespace sluice::train {
 struct RunState {
   Progress progress;
   std::int64_t optimizer_steps = 0;
-  Plan plan;                        // that the run was saved under
-  std::vector<PlanChange> changes;  // those of the run, done and to come
-  std::vector<double> norms;        // RunPlans::norms
-  int processes = 0;                // of the run that saved it; 0: not known
-  nlohmann::json server;            // UpdateSource::state(); null: there was no parameter server
+  engine::UpdateCounts updates = {};  // as engine::State has them; not in checkpoints of earlier versions
+  Plan plan;                          // that the run was saved under
+  std::vector<PlanChange> changes;    // those of the run, done and to come
+  std::vector<double> norms;          // RunPlans::norms
+  int processes = 0;                  // of the run that saved it; 0: not known
+  nlohmann::json server;              // UpdateSource::state(); null: there was no parameter server
   report::MetricsPosition metrics;
   std::string config_toml;
   std::optional<DataIdentity> data;  // not in checkpoints of earlier versions
@@ -38,24 +40,12 @@ struct RunState {
 
 [[nodiscard]] nlohmann::ordered_json plan_json(const Plan& plan);
 
+[[nodiscard]] bool is_checkpoint(const std::filesystem::path& dir);
+
 // `dir` itself where it is a checkpoint (it is verified when it is loaded), else the newest whole one of the run
 // directory `dir`; nothing where there is none. CheckpointError where there are, but none is whole, and where the run's
 // metrics tell of checkpoints that are gone.
 [[nodiscard]] std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& dir);
-
-// Where a run goes on and where it writes: names, nothing is read or verified.
-struct ResumeChoice {
-  std::filesystem::path run_dir;   // empty: a new one with the default name
-  std::filesystem::path from;      // a run or checkpoint directory to continue from; empty: a new run begins
-  bool continues_run_dir = false;  // `from` is the run directory or one of its checkpoints: its records are continued
-};
-// `resume`: "", "auto", a run directory or a checkpoint directory.
-[[nodiscard]] ResumeChoice choose_resume(const std::string& resume, const std::filesystem::path& run_dir,
-                                         const std::filesystem::path& config_file);
-
-// A comment line for a run directory's config.toml, by which "auto" tells the runs of this file from those of another
-// of the same name.
-[[nodiscard]] std::string origin_line(const std::filesystem::path& config_file);
 
 // What a resume may change.
 enum class NewData { kRefused, kAccepted };
@@ -70,6 +60,10 @@ void check_resumable(const config::Config& config, const RunState& state, const 
 // changes no training: a warning.
 [[nodiscard]] Progress progress_in(const Setup& setup, const RunState& state, const std::string& source,
                                    NewData new_data = NewData::kRefused);
+
+// The steps that a run which has come so far will have, whether or not it ends early.
+[[nodiscard]] std::int64_t planned_steps(const config::TrainConfig& train, std::int64_t batches_per_epoch,
+                                         const Progress& progress);
 
 // The steps of a run that has come so far, and the epochs that train.epochs leaves: those that were done may have had
 // another number of batches. The same as setup.total_steps where they had not.

@@ -1,13 +1,17 @@
 #include "train/resume_point.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <system_error>
 
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "data/sampler.h"
 #include "engine/state.h"
 #include "train/saved_average.h"
+#include "train/server_run.h"
 #include "train/starting_weights.h"
 
 namespace sluice::train {
@@ -21,7 +25,47 @@ bool evaluates_alike(const Setup& setup, const RunState& state) {
   return is_same_data && saved.train.best_by == setup.config.train.best_by;
 }
 
+// How far the learning-rate schedule has come.
+std::int64_t schedule_step(const Setup& setup, const RunState& state) {
+  const bool by_examples = setup.config.replicas.has_server() && setup.config.ps.lr_by == "examples";
+  if (!by_examples) return state.progress.steps_done;
+  return state.server.value("examples", std::int64_t{0}) / samples_of_update(setup);
+}
+
 }  // namespace
+
+optim::LrSchedule saved_lr_schedule(const Setup& setup, const RunState& state, const std::string& source) {
+  Setup was = setup;
+  was.config = config::parse(state.config_toml, concat(source, "/state.json config"));
+  if (state.data) {
+    const std::int64_t samples = std::max<std::int64_t>(state.data->train.samples, 1);
+    was.batches_per_epoch = data::batches_per_epoch(samples, std::min(config::step_batch(was.config), samples));
+  }
+  was.total_steps = planned_steps(was.config.train, was.batches_per_epoch, state.progress);
+  return lr_schedule(was);
+}
+
+void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule& now, std::int64_t steps_done,
+                         int falls) {
+  if (steps_done == 0 || steps_done >= now.total_steps) return;
+  const double last = saved.at(steps_done - 1, falls);
+  if (std::abs(now.at(steps_done - 1, falls) - last) <= 1e-6 * last) return;
+  const bool is_stretched = now.total_steps != saved.total_steps && now.kind == saved.kind;
+  log_warning(concat("the learning rate goes from ", last, " in step ", steps_done, " to ", now.at(steps_done, falls),
+                     " in step ", steps_done + 1, ": ",
+                     is_stretched ? concat("train.lr_schedule = \"", now.kind, "\" ends at step ", now.total_steps,
+                                           " now, and ended at step ", saved.total_steps)
+                                  : std::string("its settings are not those of the checkpoint"),
+                     is_stretched ? concat("; to stay at the rate so far, set train.lr_schedule = \"constant\" and "
+                                           "train.lr = ",
+                                           last)
+                                  : std::string{}));
+}
+
+ResumeChoice choose_start(const config::Config& config, const SessionOptions& options) {
+  return choose_resume(options.resume, options.run_dir, options.config_file, config,
+                       options.accept_new_data ? NewData::kAccepted : NewData::kRefused);
+}
 
 std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, const SessionOptions& options) {
   const auto found = choice.from.empty() ? std::nullopt : find_checkpoint(choice.from);
@@ -40,9 +84,10 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
     const std::filesystem::path log = choice.from / "pushes";
     std::error_code ignored;
     const bool has_log = !choice.from.empty() && std::filesystem::exists(log, ignored);
-    log_info(
-        concat("--resume auto: there is no checkpoint yet, so ",
-               has_log ? concat("the run begins with what the log in ", log.string(), " has") : "a new run begins"));
+    log_info(concat(
+        "--resume auto: ",
+        choice.from.empty() ? "no run of this configuration has a checkpoint" : "there is no checkpoint yet", ", so ",
+        has_log ? concat("the run begins with what the log in ", log.string(), " has") : "a new run begins"));
     return std::nullopt;
   }
   ResumePoint point{found->string(), storage::load_checkpoint(*found), {}};
@@ -55,6 +100,7 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
                              "model.weights set to its model.safetensors"));
   }
   check_resumable(setup.config, point.state, point.source, new_data);
+  const optim::LrSchedule saved_rates = saved_lr_schedule(setup, point.state, point.source);
   point.state.progress = progress_in(setup, point.state, point.source, new_data);
   if (!evaluates_alike(setup, point.state)) {
     log_info("evaluations are of other data or compared by something else than before; the best one is found anew");
@@ -64,6 +110,8 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
   }
   setup.total_steps = total_steps_after(setup, point.state.progress);
   check_end(setup.total_steps, point.state, point.source);
+  warn_of_other_rates(saved_rates, lr_schedule(setup), schedule_step(setup, point.state),
+                      point.state.progress.evaluations.plateau.falls);
   return point;
 }
 
@@ -101,7 +149,7 @@ void load_start(engine::Composition& composition, const Setup& setup, std::optio
     engine::load_model(composition, resume->contents.model, resume->source + "/model.safetensors");
     put_average_back(resume->contents, engine::buffer_tensors(composition));
     engine::load_optimizer(composition, resume->contents.optimizer, resume->state.optimizer_steps,
-                           resume->source + "/optimizer.safetensors");
+                           resume->source + "/optimizer.safetensors", resume->state.updates);
     resume->contents = {};  // unmapped: retention may free its disk space
     if (!weights.empty()) log_info(concat("model.weights is not read: the run goes on from ", resume->source));
   } else if (!weights.empty()) {

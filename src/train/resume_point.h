@@ -9,10 +9,12 @@
 #include <string>
 
 #include "engine/compose.h"
+#include "optim/lr_schedule.h"
 #include "report/reporter.h"
 #include "storage/checkpoint.h"
 #include "storage/run_dir.h"
 #include "train/resume.h"
+#include "train/resume_choice.h"
 #include "train/session.h"
 #include "train/setup.h"
 
@@ -24,9 +26,20 @@ struct ResumePoint {
   RunState state;
 };
 
+// choose_resume() with what the user asked for.
+[[nodiscard]] ResumeChoice choose_start(const config::Config& config, const SessionOptions& options);
+
 // The checkpoint to continue from, not read yet.
 [[nodiscard]] std::optional<std::filesystem::path> find_start(const ResumeChoice& choice,
                                                               const SessionOptions& options);
+
+// The learning-rate schedule that a run had when it was saved. Requires: the state as it was read.
+[[nodiscard]] optim::LrSchedule saved_lr_schedule(const Setup& setup, const RunState& state, const std::string& source);
+
+// Warns, with both rates, if the schedule of a run that goes on has other rates than the one that it was saved under: a
+// longer one stretches "cosine", "linear", "polynomial" and "onecycle". steps_done: of the schedule.
+void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule& now, std::int64_t steps_done,
+                         int falls);
 
 // Settles how many steps the run has, too.
 [[nodiscard]] std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options,

@@ -25,7 +25,7 @@
 #include "train/orders.h"
 #include "train/plan_changes.h"
 #include "train/plan_description.h"
-#include "train/resume.h"
+#include "train/resume_choice.h"
 #include "train/resume_point.h"
 #include "train/run_facts.h"
 #include "train/same_start.h"
@@ -91,6 +91,7 @@ RunState state_at(const Training& training, const Progress& progress, const repo
   const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir] = training;
   return {.progress = progress,
           .optimizer_steps = engine.composition().optimizers.front()->steps(),
+          .updates = engine::update_counts(engine.composition()),
           .plan = engine.plan(),
           .changes = plans.changes,
           .norms = plans.norms,
@@ -247,8 +248,7 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
   return summary;
 }
 
-nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& options) {
-  const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
+nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& options, const ResumeChoice& choice) {
   // A checkpoint of another run is read before a directory is made for nothing; our own once the directory is ours,
   // because its former owner may have saved or removed checkpoints until then.
   std::optional<ResumePoint> resume;
@@ -303,17 +303,15 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const SessionOptions& 
 }
 
 // An order is that of the checkpoint which the run goes on from.
-Setup make_run_setup(const config::Config& config, const SessionOptions& options) {
+Setup make_run_setup(const config::Config& config, const SessionOptions& options, const ResumeChoice& choice) {
   const ProcessRank process = process_rank(options.launch.world);
-  if (config.pipeline.order.empty() || options.resume.empty() || process.rank != 0) return make_setup(config, process);
-  const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   return make_setup(config, process, SetupFor::kRun, kept_order(config, choice.from));
 }
 
 // What is wrong in this process alone, as far as that can be seen before the others are there.
-Setup prepare(const config::Config& config, const SessionOptions& options) {
+Setup prepare(const config::Config& config, const SessionOptions& options, const ResumeChoice& choice) {
   const comm::World& world = options.launch.world;
-  Setup setup = make_run_setup(config, options);
+  Setup setup = make_run_setup(config, options, choice);
   setup.servers = addresses_of(options.server);
   check_changes(setup);
   check_freezing(setup);
@@ -322,7 +320,6 @@ Setup prepare(const config::Config& config, const SessionOptions& options) {
   refuse_to_go_on(config, options);
   check_trace(!options.traced.is_empty(), config);
   if (world.rank != 0 || world.is_single()) return setup;
-  const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   if (!choice.continues_run_dir) (void)find_start(choice, options);
   if (options.resume.empty() && !config.model.weights.empty()) (void)storage::read_weights(config.model.weights);
   return setup;
@@ -347,18 +344,22 @@ nlohmann::ordered_json run_training(const config::Config& wanted, const SessionO
     check_can_listen(place);
   }
   Setup setup;
+  ResumeChoice choice;
   // Until the other processes have ended too; while they wait for each other at the start, a signal ends each by
   // itself.
   std::optional<StopSignal> stop_signal;
   const auto afterwards =
       options.launch.end_process ? StopSignal::Afterwards::kIgnored : StopSignal::Afterwards::kAsBefore;
   if (options.launch.world.is_single()) stop_signal.emplace(afterwards);
-  Peers peers(options.launch, config, [&] { setup = prepare(config, options); });
+  Peers peers(options.launch, config, [&] {
+    if (options.launch.world.rank == 0) choice = choose_start(config, options);
+    setup = prepare(config, options, choice);
+  });
   if (!stop_signal) stop_signal.emplace(afterwards);
   return peers.run([&] {
     settle_together(peers, setup);
     check_changes(setup, refuse_too_many_threads);  // the processes of this machine are known
-    return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup, options);
+    return peers.keeps_records() ? lead(peers, setup, options, choice) : follow(peers, setup, options);
   });
 }
 
@@ -366,7 +367,8 @@ PlanDescription describe_training(const config::Config& wanted, const SessionOpt
   const auto [place, config] = place_run(wanted, wishes.launch.world, wishes.serving);
   SessionOptions options = wishes;
   if (place.part != ServerPlace::Part::kNone) options.launch.world = alone(wishes.launch.world);
-  Setup setup = make_run_setup(config, options);
+  const ResumeChoice choice = choose_start(config, options);
+  Setup setup = make_run_setup(config, options, choice);
   setup.servers = addresses_of(place);
   warn_of_oddities(setup);
   check_changes(setup);
@@ -374,7 +376,6 @@ PlanDescription describe_training(const config::Config& wanted, const SessionOpt
   check_feature_reuse(setup);
   check_policy(setup);
   identify_data(setup);
-  const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);
   const RunPlans plans = plan_run_from(setup, resume);
   engine::Engine engine(plans.now, engine_options(setup));

@@ -114,15 +114,8 @@ void check_order_of_samples(const config::Config& config, const data::Dataset& t
 
 void open_data(Setup& setup, bool of_own_batch) {
   const config::Config& config = setup.config;
-  if (!of_own_batch || !model_sizes_are_given(config.model)) {
-    const data::DatasetOptions options = dataset_options(config);
-    setup.train_set = data::open_dataset(options, data::Split::kTrain);
-    if (config.data.validation > 0) {
-      std::tie(setup.train_set, setup.test_set) = cut_in_two(setup.train_set, config);
-    } else {
-      setup.test_set = open_test_set(options, config.train.eval_limit);
-    }
-  }
+  if (!of_own_batch || !model_sizes_are_given(config.model))
+    std::tie(setup.train_set, setup.test_set) = open_sets(config);
   if (setup.train_set != nullptr) check_order_of_samples(config, *setup.train_set);
   setup.global_batch = config::step_batch(config);
   if (!of_own_batch)
@@ -281,6 +274,13 @@ Setup with_settings(const Setup& setup, const config::Config& config) {
   check_pipeline(changed);
   settle_process(changed, setup.process);
   return changed;
+}
+
+std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> open_sets(const config::Config& config) {
+  const data::DatasetOptions options = dataset_options(config);
+  std::shared_ptr<data::Dataset> train = data::open_dataset(options, data::Split::kTrain);
+  if (config.data.validation > 0) return cut_in_two(train, config);
+  return {std::move(train), open_test_set(options, config.train.eval_limit)};
 }
 
 void identify_data(Setup& setup) { setup.data = identity_of(*setup.train_set, *setup.test_set); }

@@ -61,6 +61,9 @@ enum class SetupFor {
                                SetupFor what = SetupFor::kRun, const std::optional<std::string>& kept_order = {});
 // Rank 0's order, with all that follows from it. settle_process() has to come after it.
 void settle_order(Setup& setup, const std::string& order);
+// The data that a run of this configuration trains on, and those that it evaluates.
+[[nodiscard]] std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> open_sets(
+    const config::Config& config);
 // Reads samples to fill setup.data.
 void identify_data(Setup& setup);
 

@@ -35,6 +35,6 @@ struct StartingWeights {
 
 // Into all replicas, and says so in the log. Requires: a composition of `model` with the values it was made with.
 void load_starting_weights(engine::Composition& composition, const models::ModelOptions& model,
-                           const std::filesystem::path& file);
+                           const std::filesystem::path& weights_path);
 
 }  // namespace sluice::train

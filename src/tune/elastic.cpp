@@ -58,23 +58,52 @@ std::optional<ElasticPlan> tried(const PlanRequest& request, const Trial& trial)
   }
 }
 
-// In the shape as it is; with too few layers for that, in the next smaller one.
+// stay: in the shape as it is; with too few layers for that, in the next smaller one. other: the best of the others.
 struct Shapes {
-  std::optional<ElasticPlan> stay, best;
+  std::optional<ElasticPlan> stay, other;
+
+  [[nodiscard]] std::optional<ElasticPlan> best() const {
+    return other && (!stay || other->predicted_s < stay->predicted_s) ? other : stay;
+  }
 };
+
+bool are_of_one_shape(const Plan& one, const Plan& other) {
+  return one.devices() == other.devices() && one.replicas == other.replicas;
+}
+
+std::string in_words(const ElasticPlan& shape) {
+  return concat(counted(shape.plan.stages(), "stage"), " x ", counted(shape.plan.replicas, "replica"), ", ",
+                fixed(shape.predicted_s * 1e3, 2), " ms a step");
+}
+
+// Requires: it stays.
+std::string why_it_stays(const Shapes& shapes, const ElasticRules& rules) {
+  const std::string now = concat("the shape stays ", in_words(*shapes.stay), " by prediction; ");
+  if (!shapes.other) return concat(now, "no other one has room and enough layers and samples");
+  const double gain_s = (shapes.stay->predicted_s - shapes.other->predicted_s) * rules.steps;
+  const std::string other = concat("the best other one is ", in_words(*shapes.other));
+  if (gain_s <= 0) return concat(now, other);
+  return concat(now, other, ", but the change takes ", fixed(rules.change_s, 3), " s and ",
+                counted(std::llround(rules.steps), "step"), " of an epoch win ", fixed(gain_s, 3), " s back");
+}
+
+// Of a replica, before the change.
+int devices_of(const PlanRequest& request, const ElasticRules& rules) {
+  return rules.current ? rules.current->devices() : request.devices;
+}
 
 Shapes tried_shapes(const PlanRequest& request, int frozen_layers, const ElasticRules& rules, const Trial& trial) {
   const int local = request.plan.replicas, places = request.devices * local;
-  const int devices_now = rules.current ? rules.current->devices() : request.devices;
+  const int devices_now = devices_of(request, rules);
   const int replicas_now = rules.current ? rules.current->replicas : local;
   Shapes shapes;
   for (int devices = devices_now; devices >= 1 && !shapes.stay; --devices)
     shapes.stay = tried(reshaped(request, devices, replicas_now, frozen_layers), trial);
-  shapes.best = shapes.stay;
   for (int devices = rules.may_shrink ? request.devices : 0; devices >= 1; --devices) {
     const auto other =
         tried(reshaped(request, devices, rules.may_replicate ? places / devices : local, frozen_layers), trial);
-    if (other && (!shapes.best || other->predicted_s < shapes.best->predicted_s)) shapes.best = other;
+    if (!other || (shapes.stay && are_of_one_shape(other->plan, shapes.stay->plan))) continue;
+    if (!shapes.other || other->predicted_s < shapes.other->predicted_s) shapes.other = other;
   }
   return shapes;
 }
@@ -88,20 +117,24 @@ void warn_of_room(const PlanRequest& request, int frozen_layers) {
 
 ElasticPlan elastic_plan(const PlanRequest& request, int frozen_layers, const std::vector<LayerCost>& costs,
                          const StepOverheads& overheads, const ElasticRules& rules) {
-  auto [stay, best] = tried_shapes(request, frozen_layers, rules, {costs, overheads});
-  if (!best) {
-    stay = best = tried_shapes(request, frozen_layers, rules, {costs, overheads, /*needs_room=*/false}).stay;
-    if (best) warn_of_room(request, frozen_layers);
+  Shapes shapes = tried_shapes(request, frozen_layers, rules, {costs, overheads});
+  if (!shapes.best()) {
+    shapes.stay = tried_shapes(request, frozen_layers, rules, {costs, overheads, /*needs_room=*/false}).stay;
+    if (shapes.stay) warn_of_room(request, frozen_layers);
   }
+  const std::optional<ElasticPlan> best = shapes.best();
   if (!best) {
     throw ConfigError(concat("with ", frozen_layers, " of ", request.layers, " layers frozen, no pipeline of up to ",
                              request.devices, " devices runs by the schedule ", request.plan.schedule,
                              "; freeze fewer, or choose the schedule 1f1b"));
   }
-  if (!stay) stay = best;
-  const bool is_won_back = (stay->predicted_s - best->predicted_s) * rules.steps > rules.change_s;
-  ElasticPlan chosen = is_won_back ? *best : *stay;
-  chosen.staying_s = stay->predicted_s;
+  const bool has_choice = rules.may_shrink && shapes.stay &&
+                          shapes.stay->plan.devices() == devices_of(request, rules) && request.devices > 1;
+  if (!shapes.stay) shapes.stay = best;
+  const bool is_won_back = (shapes.stay->predicted_s - best->predicted_s) * rules.steps > rules.change_s;
+  ElasticPlan chosen = is_won_back ? *best : *shapes.stay;
+  chosen.staying_s = shapes.stay->predicted_s;
+  if (!is_won_back && has_choice) chosen.why_it_stays = why_it_stays(shapes, rules);
   return chosen;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "core/layer_cost.h"
 #include "tune/make_plan.h"
@@ -21,8 +22,9 @@ struct ElasticRules {
 
 struct ElasticPlan {
   Plan plan;
-  double predicted_s = 0;  // a step
-  double staying_s = 0;    // a step in the shape as it is now, as far as there are layers for it
+  double predicted_s = 0;    // a step
+  double staying_s = 0;      // a step in the shape as it is now, as far as there are layers for it
+  std::string why_it_stays;  // what the best other shape would bring; empty: the shape changes, or there is no choice
 };
 
 // request: of the run's first plan, with costs of all layers. frozen_layers: of the plan that is wanted; fewer than

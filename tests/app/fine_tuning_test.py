@@ -92,7 +92,9 @@ class FineTuningTest(unittest.TestCase):
         done = cli.must_run("train", self.second, "--run-dir", one)
         self.assertIn(self.said, done.stderr)
         self.assertIn(self.said, (one / "log.txt").read_text(encoding="utf-8"))
-        self.assertIn(self.said, cli.must_run("train", self.second, "--dry-run").stderr)
+        run = self.folder / "first"  # stands for its newest checkpoint
+        dry = cli.must_run("train", self.second, "--dry-run", "--set", f"model.weights={run}")
+        self.assertIn(self.said.replace(str(self.weights), str(self.weights.parent)), dry.stderr)
         ranks = cli.must_run_ranks(2, "train", self.second, "--run-dir", two)
         self.assertIn("all 2 processes ended with the same parameters", ranks[0].stderr)
         self.assertEqual([self.said in rank.stderr for rank in ranks], [True, False])

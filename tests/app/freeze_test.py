@@ -69,7 +69,7 @@ class FreezeTest(unittest.TestCase):
         for change in dry["changes"]:
             self.assertEqual(sum(change["plan"]["partition"]) + change["plan"]["frozen_layers"], 10)
         text = cli.must_run("train", configuration(self.folder, LINEAR), "--dry-run").stdout
-        self.assertIn("after step 16: epoch 3, 3 of 4 blocks frozen: ", text)
+        self.assertIn("after step 16: epoch 3 (2 in freeze.schedule and metrics.jsonl), 3 of 4 blocks frozen: ", text)
 
     def test_records_say_what_is_frozen_and_what_was_predicted(self):
         run_dir, _ = self.train(configuration(self.folder, LINEAR), "run", processes=2)

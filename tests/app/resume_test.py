@@ -99,6 +99,25 @@ class ResumeTest(unittest.TestCase):
         self.assertEqual(json.loads(again.stdout), first)
         self.assertEqual(self.contents(), before)
 
+    def test_each_rate_of_a_loop_has_a_run_of_its_own_and_a_longer_one_goes_on(self):
+        config = configuration(self.folder, "resnet8", steps=2)
+
+        def train(rate, steps):
+            return cli.must_run("train", config, "--resume", "auto", "--set", f"train.lr={rate}", "--set",
+                                f"train.steps={steps}", cwd=self.folder).stderr
+
+        train(0.1, 2)
+        said = train(0.2, 2)
+        first, second = sorted((self.folder / "runs").iterdir())
+        self.assertIn(f"--resume auto leaves runs/{first.name} alone: {first.name} was made with other settings: now "
+                      f"train.lr = 0.2 (was 0.1); to go on with it, give --resume runs/{first.name}", said)
+        self.assertIn("--resume auto: no run of this configuration has a checkpoint, so a new run begins", said)
+        said = train(0.1, 4)
+        self.assertIn(f"resumed from runs/{first.name}/checkpoints/step-2 at step 2 of 4", said)
+        self.assertRegex(said, 'the learning rate goes from .* in step 2 to .* in step 3: train.lr_schedule = "onecycle" '
+                               "ends at step 4 now, and ended at step 2")
+        self.assertEqual([len(curve(run)) for run in (first, second)], [4, 2])
+
     def test_where_none_is_asked_for_at_the_end_the_last_one_is_that_of_its_interval(self):
         config = configuration(self.folder, "resnet8")
         less = ("--set", "checkpoint.at_end=false", "--set", f"checkpoint.every_steps={STEPS // 2 - 2}")  # 10, 20

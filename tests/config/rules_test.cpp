@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
+#include "config/config.h"
 #include "config/reject_support.h"
+#include "core/concat.h"
 
 namespace sluice::config {
 namespace {
@@ -74,6 +77,34 @@ TEST(RejectRule, RecipesThatContradictThemselves) {
   EXPECT_THAT(error_of("[data]\nshuffle_window = 7\n"), HasSubstr("is for data.order=\"shards\""));
   EXPECT_THAT(error_of("[data]\nmixup = 0.2\n[freeze]\npolicy = 'linear'\ncache = 'memory'\n"),
               HasSubstr("no blend of two samples comes twice"));
+}
+
+// One line of a sweep overrides what the file has for another value of that key.
+TEST(RejectRule, ASetOverridesWhatOnlyAnotherValueOfItsKeyReads) {
+  const auto loaded = [](const std::string& text, std::vector<std::string> sets) {
+    return parse(text, "run.toml", sets);
+  };
+  const std::string schedule = "[freeze]\npolicy = 'schedule'\nschedule = ['3: 7']\n";
+  for (const char* policy : {"none", "linear"}) {
+    const Config config = loaded(schedule, {concat("freeze.policy=", policy)});
+    EXPECT_EQ(config.freeze.policy, policy);
+    EXPECT_TRUE(config.freeze.schedule.empty());
+    EXPECT_NO_THROW(validate(config));
+  }
+  EXPECT_EQ(loaded("[train]\nema_decay = 0.9\nema_every_steps = 5\n", {"train.ema_decay=0"}).train.ema_every_steps, 1);
+  EXPECT_FALSE(loaded("[train]\noptimizer = 'momentum'\nnesterov = true\n", {"train.optimizer=adamw"}).train.nesterov);
+  EXPECT_FALSE(loaded("[train]\noptimizer = 'adamw'\namsgrad = true\n", {"train.optimizer=lamb"}).train.amsgrad);
+  EXPECT_EQ(loaded("[train]\nlr_schedule = 'cosine'\nlr_min = 0.001\n", {"train.lr_schedule=constant"}).train.lr_min,
+            0);
+  EXPECT_EQ(loaded("[train]\nlr_schedule = 'step'\nlr_decay_steps = [7]\n", {"train.lr_schedule=cosine"})
+                .train.lr_decay_steps.size(),
+            0U);
+  EXPECT_EQ(loaded("[data]\norder = 'shards'\nshuffle_window = 7\n", {"data.order=shuffled"}).data.shuffle_window,
+            DataConfig{}.shuffle_window);
+  EXPECT_THAT(error_of("[freeze]\nschedule = ['3: 7']\n", {"train.lr=1"}),
+              HasSubstr("run.toml:2: freeze.schedule is for"))
+      << "nothing freezes in such a run, which the file does not say";
+  EXPECT_THAT(error_of("", {"freeze.policy=linear", "freeze.schedule=['3: 7']"}), HasSubstr("freeze.schedule is for"));
 }
 
 TEST(RejectRule, FreezingGoesWithItsScheduleAndNoOtherPlanOfChanges) {

@@ -9,6 +9,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include <atomic>
+#include <map>
+#include <memory>
 #include <set>
 
 #include "comm/processes.h"
@@ -95,6 +97,7 @@ void expect_same_bits(const storage::TensorMap& ours, const storage::TensorMap& 
 
 void expect_same_bits(const State& ours, const State& theirs) {
   EXPECT_EQ(ours.optimizer_steps, theirs.optimizer_steps);
+  EXPECT_EQ(ours.updates, theirs.updates);
   expect_same_bits(ours.model, theirs.model);
   expect_same_bits(ours.optimizer, theirs.optimizer);
 }
@@ -194,6 +197,48 @@ TEST(FrozenPrefix, FreezesAndThawsInARunningProcess) {
         }
       }
     }
+  }
+}
+
+// As PyTorch, which counts the updates of each parameter. Every plan is taken on in the running process, and left by a
+// resume in a new engine.
+TEST(FrozenPrefix, WhatThawsIsUpdatedByItsOwnNumberOfUpdates) {
+  for (const char* model : {"vit", "resnet8"}) {
+    const Shape shapes[]{{model, 2, 2, 2}, {model, 0, 2, 1}, {model, 3, 1, 3}, {model, 1, 2, 2}, {model, 0, 3, 1}};
+    EngineOptions options = options_of(shapes[0]);
+    options.step.clip_norm = 0;
+    auto engine = std::make_unique<Engine>(plan_of(shapes[0]), options);
+    const storage::TensorMap expected = engine->capture().model;
+    std::map<std::string, storage::TensorMap> states;
+    UpdateCounts updates;
+    std::int64_t number = 0;
+    for (const Shape& shape : shapes) {
+      SCOPED_TRACE(shape.text());
+      engine->apply(plan_of(shape));
+      for (const std::int64_t end = number + 5; number < end; ++number) {
+        const MicroBatch batch = make_batch(13, number);
+        const auto found = engine->step().compute_gradients({batch}, number, engine->plan().chunks);
+        for (const auto& [name, gradient] : gradient_tensors(engine->composition())) {
+          engine::test::reference_update(kAdam, kLr, ++updates[name], expected.at(name), gradient / found.divisor,
+                                         states[name]);
+        }
+        static_cast<void>(engine->step().apply(found, {batch}, number, kLr));
+      }
+      const State saved = engine->capture();
+      auto resumed = std::make_unique<Engine>(plan_of(shape), options);
+      resumed->load(saved, "a checkpoint");
+      expect_same_bits(resumed->capture(), saved);
+      engine = std::move(resumed);
+    }
+    const State end = engine->capture();
+    storage::TensorMap parameters, references;
+    for (const auto& [name, count] : updates) {
+      parameters[name] = end.model.at(name);
+      references[name] = expected.at(name);
+    }
+    expect_close(parameters, references, kTolerance);
+    EXPECT_EQ(end.updates, updates);
+    EXPECT_EQ(end.optimizer_steps, 25);
   }
 }
 
@@ -342,6 +387,7 @@ TEST(FrozenPrefix, IsTheSameInAllProcesses) {
     check_same_state(engine.composition(), "at the end");
     expect_close(engine.capture().model, alone.capture().model, 1e-9);
     expect_close(engine.capture().optimizer, alone.capture().optimizer, 1e-8);
+    EXPECT_EQ(engine.capture().updates, alone.capture().updates);
   });
   for (const std::string& failure : failures) EXPECT_EQ(failure, "");
 }

@@ -83,6 +83,19 @@ TEST_F(State, TheNextStepAfterMovingIsTheSame) {
   EXPECT_LE(test::worst_error(model_tensors(target), model_tensors(source)).error, 1e-12);
 }
 
+TEST_F(State, UpdatesOfAParameterAreNoMoreThanTheSteps) {
+  Composition grid = test::make_grid(model_, "1f1b", 2, 1, kAdam);
+  const storage::TensorMap optimizer = copy_of(optimizer_tensors(grid));
+  load_optimizer(grid, optimizer, 9, "here", {{"fc.bias", 4}});
+  EXPECT_EQ(update_counts(grid).at("fc.bias"), 4);
+  EXPECT_EQ(update_counts(grid).at("fc.weight"), 9) << "an earlier version did not count them";
+  for (const std::int64_t count : {-1, 10})
+    EXPECT_THAT(refusal([&] {
+                  load_optimizer(grid, optimizer, 9, "state.json", {{"fc.bias", count}});
+                }),
+                HasSubstr(concat("state.json: parameter 'fc.bias' has had ", count, " updates in 9 steps")));
+}
+
 TEST_F(State, HasTheTensorsOfTheModelAndTwoOptimizerTensorsForEachParameter) {
   const Composition grid = trained();
   const storage::TensorMap model = model_tensors(grid), gradients = gradient_tensors(grid),

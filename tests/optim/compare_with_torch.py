@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Fifty steps of each optimizer under each setting of parameter groups beside torch.optim's and timm's, in float64: values
-and states. Exits 77 without timm.
+and states, also of parameters that freeze and thaw. Exits 77 without timm.
 
     compare_with_torch.py --dump optimizer_dump
 """
@@ -64,24 +64,29 @@ class FiftySteps(unittest.TestCase):
         self.gradients[STEPS // 2:] *= 0.1  # what amsgrad remembers is larger
         save_file({"values": self.values, "gradients": self.gradients}, self.folder / "in")
 
-    def ours(self, options, groups, parts=1, decay=0.1):
+    def ours(self, options, groups, parts=1, decay=0.1, phases=((STEPS, 0),)):
         ranges = [[begin, end, *group] for (begin, end), group in zip(self.places, groups)]
-        words = {**options, "lr": LR, "weight_decay": decay, "ranges": ranges, "parts": parts}
+        words = {**options, "lr": LR, "weight_decay": decay, "ranges": ranges, "parts": parts, "phases": phases}
         subprocess.run([DUMP, self.folder / "in", self.folder / "out", json.dumps(words)], check=True)
         return load_file(self.folder / "out")
 
-    def theirs(self, make, groups, decay=0.1):
-        """Their parameters, optimizer, and the average of the parameters over every third step."""
+    def theirs(self, make, groups, decay=0.1, phases=((STEPS, 0),)):
+        """Their parameters, optimizer, and the average of the parameters over every third step. A frozen parameter has no
+        gradient."""
         parameters = [torch.nn.Parameter(self.values[begin:end].clone()) for begin, end in self.places]
         optimizer = make([{"params": [parameter], "lr": LR * factor, "weight_decay": decay if decays else 0.0}
                           for parameter, (decays, factor) in zip(parameters, groups)])
         module = torch.nn.ParameterList(parameters)
         average = torch.optim.swa_utils.AveragedModel(
             module, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.7))
-        for step, gradient in enumerate(self.gradients):
-            for parameter, (begin, end) in zip(parameters, self.places):
-                parameter.grad = gradient[begin:end].clone()
+        first_trained = [first for steps, first in phases for _ in range(steps)]
+        for step, (gradient, first) in enumerate(zip(self.gradients, first_trained, strict=True)):
+            for index, (parameter, (begin, end)) in enumerate(zip(parameters, self.places)):
+                parameter.grad = gradient[begin:end].clone() if index >= first else None
             optimizer.step()
+            for group in optimizer.param_groups[:first]:
+                if "step" in group:  # timm's Lamb counts by group, whether its parameter has a gradient or not
+                    group["step"] -= 1
             if (step + 1) % 3 == 0:
                 average.update_parameters(module)
         return parameters, optimizer, list(average.module.parameters())
@@ -116,6 +121,22 @@ class FiftySteps(unittest.TestCase):
                 with self.subTest(name, parts=parts):
                     for key, tensor in self.ours(options, GROUPS["both"], parts).items():
                         self.assertTrue(torch.equal(tensor, whole[key]), key)
+
+    def test_what_thaws_goes_on_as_torchs_does(self):
+        """PyTorch counts updates for each parameter: the bias correction of one that was frozen is that of its own updates,
+        not that of the run's steps. Each phase has an optimizer of its own, which goes on from the one before."""
+        there_and_back = ((4, 0), (20, 4), (6, 2), (5, 2), (15, 0))  # of the third and fourth one resumes the other
+        first_time = ((40, 2), (10, 0))
+        cases = [(name, there_and_back) for name in KINDS] + [("adamw", first_time), ("lamb", first_time)]
+        for name, phases in cases:
+            options, make = KINDS[name]
+            with self.subTest(name, phases=phases):
+                found = self.ours(options, GROUPS["both"], parts=2, phases=phases)
+                parameters, optimizer, _ = self.theirs(make, GROUPS["both"], phases=phases)
+                for parameter, (begin, end) in zip(parameters, self.places):
+                    self.assert_near(found["values"][begin:end], parameter.detach(), "values")
+                    for state in set(found) - {"values"}:
+                        self.assert_near(found[state][begin:end], optimizer.state[parameter][state], state)
 
     def test_without_decay(self):
         """LAMB has no trust ratio then."""

@@ -1,7 +1,9 @@
 // Runs our optimizer over given gradients, for compare_with_torch.py: optimizer_dump IN OUT OPTIONS
 // IN: safetensors, values [elements] and gradients [steps, elements]. OPTIONS: JSON with the members of
-// OptimizerOptions that are asked for, "lr", and "ranges": [[begin, end, decays, lr_factor], ...]. OUT: values and each
-// state.
+// OptimizerOptions that are asked for, "lr", "ranges": [[begin, end, decays, lr_factor], ...], and "phases":
+// [[steps, first], ...]: in so many steps the ranges before number `first` are frozen, and each phase has an optimizer
+// of its own, as after a resume or a change of plan. OUT: values and each state.
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 
@@ -30,21 +32,44 @@ OptimizerOptions options_in(const nlohmann::json& json) {
   return options;
 }
 
+// What outlives an optimizer.
+struct Training {
+  OptimizerOptions options;
+  double lr = 0;
+  int parts = 1;
+  std::vector<UpdateRange> ranges;
+  std::vector<std::int64_t> updates;  // [range]
+  storage::TensorMap kept;            // values and states
+  std::int64_t steps = 0;
+};
+
+void run_phase(Training& training, const at::Tensor& gradients_of_steps, std::int64_t steps, std::ptrdiff_t first) {
+  const std::int64_t begin = training.ranges[first].begin;
+  const auto trained = [begin](const at::Tensor& flat) { return flat.narrow(0, begin, flat.numel() - begin); };
+  std::vector<UpdateRange> ranges(training.ranges.begin() + first, training.ranges.end());
+  for (UpdateRange& range : ranges) range.begin -= begin, range.end -= begin;
+  const at::Tensor values = training.kept.at("values"), gradients = at::zeros_like(values);
+  Optimizer optimizer(training.options, trained(values), trained(gradients), ranges);
+  for (const auto& [name, state] : optimizer.states())
+    state.copy_(trained(training.kept.try_emplace(name, at::zeros_like(values)).first->second));
+  optimizer.set_steps(training.steps, {training.updates.begin() + first, training.updates.end()});
+  for (const std::int64_t end = training.steps + steps; training.steps < end; ++training.steps) {
+    gradients.copy_(gradients_of_steps[training.steps]);
+    optimizer.begin_step();
+    for (int part = 0; part < training.parts; ++part) optimizer.update(training.lr, 1, {part, training.parts});
+  }
+  for (const auto& [name, state] : optimizer.states()) trained(training.kept.at(name)).copy_(state);
+  std::ranges::copy(optimizer.updates(), training.updates.begin() + first);
+}
+
 void run(const char* in, const char* out, const nlohmann::json& json) {
   const storage::TensorMap given = storage::read_safetensors(in).tensors;
-  std::vector<UpdateRange> ranges;
-  for (const auto& range : json.at("ranges")) ranges.push_back({range[0], range[1], range[2], range[3]});
-  const at::Tensor values = given.at("values").clone(), gradients = at::zeros_like(values);
-  Optimizer optimizer(options_in(json), values, gradients, ranges);
-  const int parts = json.at("parts");
-  for (std::int64_t step = 0; step < given.at("gradients").size(0); ++step) {
-    gradients.copy_(given.at("gradients")[step]);
-    optimizer.begin_step();
-    for (int part = 0; part < parts; ++part) optimizer.update(json.at("lr"), 1, {part, parts});
-  }
-  storage::TensorMap found(optimizer.states().begin(), optimizer.states().end());
-  found["values"] = values;
-  storage::write_safetensors(out, found);
+  Training training{.options = options_in(json), .lr = json.at("lr"), .parts = json.at("parts")};
+  for (const auto& range : json.at("ranges")) training.ranges.push_back({range[0], range[1], range[2], range[3]});
+  training.updates.resize(training.ranges.size());
+  training.kept["values"] = given.at("values").clone();
+  for (const auto& phase : json.at("phases")) run_phase(training, given.at("gradients"), phase[0], phase[1]);
+  storage::write_safetensors(out, training.kept);
 }
 
 }  // namespace

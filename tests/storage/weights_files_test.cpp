@@ -6,6 +6,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "storage/checkpoint_store.h"
 #include "storage/files.h"
 #include "support/files.h"
 
@@ -51,6 +52,19 @@ TEST_F(WeightsFiles, AreOneTableWhetherNamedByTheFolderOrTheIndex) {
   EXPECT_EQ(read_weights(dir_ / "one.safetensors").size(), 2U);
   write_safetensors(dir_ / "model.safetensors", {{"whole", at::ones({1})}});
   EXPECT_TRUE(read_weights(folder()).contains("whole")) << "one file goes before several";
+}
+
+TEST_F(WeightsFiles, OfARunAreThoseOfItsNewestWholeCheckpoint) {
+  const fs::path run = dir_ / "run";
+  fs::create_directories(run / "checkpoints");
+  EXPECT_THAT(refusal(run), HasSubstr("there is no whole checkpoint in"));
+  CheckpointStore store(run / "checkpoints", 9);
+  for (const int step : {4, 8}) store.save(step, {.model = {{"w", at::full({2}, step)}}, .optimizer = {}});
+  EXPECT_EQ(resolve_weights(run), run / "checkpoints/step-8");
+  EXPECT_TRUE(at::equal(read_weights(run).at("w"), at::full({2}, 8)));
+  fs::resize_file(run / "checkpoints/step-8/model.safetensors", 20);
+  EXPECT_TRUE(at::equal(read_weights(run).at("w"), at::full({2}, 4)));
+  EXPECT_EQ(resolve_weights(run / "checkpoints/step-4"), run / "checkpoints/step-4");
 }
 
 TEST_F(WeightsFiles, ThatAreMissingOrDamagedAreRefused) {

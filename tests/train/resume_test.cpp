@@ -1,46 +1,19 @@
-// Where a run goes on, what it needs to know for that, and what it refuses.
+// What a run that goes on needs to know, what it warns of and what it refuses.
 #include "train/resume.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <functional>
 
-#include <ATen/ATen.h>
-
 #include "core/error.h"
-#include "storage/checkpoint_store.h"
+#include "train/resume_point.h"
+#include "train/setup.h"
 
 namespace sluice::train {
 namespace {
 
-namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-// An empty directory that is the current one while the object lives.
-class WorkingDirectory {
- public:
-  WorkingDirectory() : old_(fs::current_path()) {
-    std::string pattern = (fs::temp_directory_path() / "sluice-resume-XXXXXX").string();
-    dir_ = ::mkdtemp(pattern.data());
-    fs::current_path(dir_);
-  }
-  ~WorkingDirectory() {
-    fs::current_path(old_);
-    fs::remove_all(dir_);
-  }
-  WorkingDirectory(const WorkingDirectory&) = delete;
-  WorkingDirectory& operator=(const WorkingDirectory&) = delete;
-
- private:
-  fs::path old_, dir_;
-};
-
-void save(const fs::path& run, std::int64_t step) {
-  storage::CheckpointStore(run / "checkpoints", 9).save(step, {.model = {{"w", at::ones({2})}}, .optimizer = {}});
-}
 
 template <typename Error>
 std::string refusal(const std::function<void()>& action) {
@@ -50,116 +23,6 @@ std::string refusal(const std::function<void()>& action) {
     return error.what();
   }
   return "nothing was refused";
-}
-
-class ChooseResume : public testing::Test {
- protected:
-  WorkingDirectory here_;
-};
-
-TEST_F(ChooseResume, NothingAskedForIsANewRun) {
-  save("run", 4);
-  const ResumeChoice choice = choose_resume("", "run", "quick");
-  EXPECT_EQ(choice.run_dir, "run");
-  EXPECT_EQ(choice.from, "");
-  EXPECT_FALSE(choice.continues_run_dir);
-}
-
-TEST_F(ChooseResume, AutoLooksIntoTheRunDirectoryWhateverItHolds) {
-  for (const bool saved : {false, true}) {
-    if (saved) save("run", 4);
-    const ResumeChoice choice = choose_resume("auto", "run", "quick");
-    EXPECT_EQ(choice.run_dir, "run");
-    EXPECT_EQ(choice.from, "run");
-    EXPECT_TRUE(choice.continues_run_dir);
-  }
-}
-
-TEST_F(ChooseResume, AutoWithoutADirectoryTakesTheNewestRunOfThatConfiguration) {
-  EXPECT_EQ(choose_resume("auto", "", "quick").run_dir, "");
-  save("runs/quick-20260101-000000", 4);
-  save("runs/quick-20260102-000000", 2);
-  save("runs/other-20260103-000000", 9);
-  fs::create_directories("runs/quick-20260104-000000");  // died before its first checkpoint
-  const ResumeChoice choice = choose_resume("auto", "", "quick");
-  EXPECT_EQ(choice.run_dir, "runs/quick-20260102-000000");
-  EXPECT_EQ(choice.from, choice.run_dir);
-  EXPECT_TRUE(choice.continues_run_dir);
-}
-
-TEST_F(ChooseResume, AutoWithoutADirectoryLeavesRunsOfAnotherFileOfThatNameAlone) {
-  const auto make_run = [](const std::string& name, const fs::path& config_file) {
-    save(fs::path("runs") / name, 4);
-    std::ofstream(fs::path("runs") / name / "config.toml") << origin_line(config_file) << "\n\n[train]\n";
-  };
-  make_run("quick-20260101-000000", "mine/quick.toml");
-  make_run("quick-20260102-000000", "theirs/quick.toml");
-  EXPECT_EQ(choose_resume("auto", "", "mine/quick.toml").run_dir, "runs/quick-20260101-000000");
-  EXPECT_EQ(choose_resume("auto", "", fs::absolute("x/../theirs/quick.toml")).run_dir, "runs/quick-20260102-000000");
-  EXPECT_EQ(choose_resume("auto", "", "quick.toml").run_dir, "");
-  save("runs/quick-20260103-000000", 4);  // of an earlier version, which does not say
-  EXPECT_EQ(choose_resume("auto", "", "quick.toml").run_dir, "runs/quick-20260103-000000");
-}
-
-TEST_F(ChooseResume, ARunDirectoryGoesOnInItself) {
-  save("run", 4);
-  for (const char* name : {"run", "run/", "./run"}) {
-    const ResumeChoice choice = choose_resume(name, "", "quick");
-    EXPECT_TRUE(fs::equivalent(choice.from, "run")) << name;
-    EXPECT_TRUE(fs::equivalent(choice.run_dir, "run")) << name;
-    EXPECT_TRUE(choice.continues_run_dir) << name;
-  }
-}
-
-TEST_F(ChooseResume, ACheckpointGoesOnInItsRunDirectory) {
-  save("run", 4);
-  const ResumeChoice choice = choose_resume("run/checkpoints/step-4/", "", "quick");
-  EXPECT_TRUE(fs::equivalent(choice.from, "run/checkpoints/step-4"));
-  EXPECT_TRUE(fs::equivalent(choice.run_dir, "run"));
-  EXPECT_TRUE(choice.continues_run_dir);
-}
-
-TEST_F(ChooseResume, IntoAnotherDirectoryBeginsNewRecords) {
-  save("run", 4);
-  const ResumeChoice choice = choose_resume("run", "fork", "quick");
-  EXPECT_EQ(choice.run_dir, "fork");
-  EXPECT_EQ(choice.from, "run");
-  EXPECT_FALSE(choice.continues_run_dir);
-}
-
-using FindCheckpoint = ChooseResume;
-
-TEST_F(FindCheckpoint, TakesTheNewestWholeOneOfARun) {
-  for (const int step : {4, 8, 12}) save("run", step);
-  std::ofstream("run/checkpoints/step-12/model.safetensors") << "torn";
-  const auto found = find_checkpoint("run");
-  ASSERT_TRUE(found);
-  EXPECT_EQ(*found, "run/checkpoints/step-8");
-}
-
-TEST_F(FindCheckpoint, TakesTheOneThatIsNamedAsItIs) {
-  save("run", 4);
-  fs::remove("run/checkpoints/step-4/state.json");  // damage is found when it is loaded
-  EXPECT_EQ(find_checkpoint("run/checkpoints/step-4"), "run/checkpoints/step-4");
-}
-
-TEST_F(FindCheckpoint, FindsNothingWhereNothingWasSaved) {
-  fs::create_directories("run/checkpoints");
-  std::ofstream("run/metrics.jsonl") << R"({"event":"step","time_s":1.0})"
-                                     << "\n";
-  EXPECT_FALSE(find_checkpoint("run"));
-  EXPECT_FALSE(find_checkpoint("missing"));
-}
-
-TEST_F(FindCheckpoint, RefusesARunWhoseCheckpointsAreAllDamagedOrGone) {
-  save("run", 4);
-  std::ofstream("run/checkpoints/step-4/state.json") << "{}";
-  EXPECT_THAT(refusal<CheckpointError>([] { (void)find_checkpoint("run"); }),
-              AllOf(HasSubstr("no checkpoint in run/checkpoints is whole"), HasSubstr("nothing was changed")));
-  fs::remove_all("run/checkpoints/step-4");
-  std::ofstream("run/metrics.jsonl") << R"({"event":"checkpoint","time_s":1.0,"step":4})"
-                                     << "\n";
-  EXPECT_THAT(refusal<CheckpointError>([] { (void)find_checkpoint("run"); }), HasSubstr("run are gone"));
 }
 
 RunState example_state() {
@@ -196,6 +59,15 @@ TEST(RunState, AnOrderSurvivesJsonAndIsNotInEarlierOnes) {
   EXPECT_EQ(RunState::from_json(json, "here").plan, state.plan);
   json["plan"].erase("order");
   EXPECT_EQ(RunState::from_json(json, "here").plan.order, "");
+}
+
+TEST(RunState, UpdatesOfWhatWasFrozenSurviveJsonAndAreNotInEarlierOnes) {
+  RunState state = example_state();  // of 18 optimizer steps
+  EXPECT_TRUE(RunState::from_json(state.to_json(), "here").updates.empty());
+  state.updates = {{"frozen.weight", 7}, {"head.weight", 18}};
+  EXPECT_EQ(RunState::from_json(nlohmann::json::parse(state.to_json().dump()), "here").updates,
+            (engine::UpdateCounts{{"frozen.weight", 7}}))
+      << "one that was updated in every step needs no entry";
 }
 
 TEST(RunState, OfItsDataSurvivesJsonAndIsNotInEarlierOnes) {
@@ -290,6 +162,81 @@ TEST(CheckResumable, AllowsAnotherTopologyLengthAndRate) {
               AllOf(HasSubstr("run/step-17 was made with other settings; from here on device.tf32 = false (was true)"),
                     HasSubstr(", model.dropout = 0.5 (was "), HasSubstr(", train.lr = 0.125 (was "),
                     HasSubstr(", train.winograd = \"4x4\" (was \"2x2\")")));
+}
+
+Setup setup_of(const config::Config& config, std::int64_t batches_per_epoch) {
+  Setup setup{.config = config};
+  setup.batches_per_epoch = batches_per_epoch;
+  setup.total_steps = config.train.steps > 0 ? config.train.steps : config.train.epochs * batches_per_epoch;
+  return setup;
+}
+
+class OtherRates : public testing::Test {
+ protected:
+  // Of a run of `saved` that goes on under `now` after so many epochs of 10 batches.
+  static std::string warning(const config::Config& saved, const config::Config& now, std::int64_t epochs,
+                             std::int64_t samples = 0) {
+    RunState state{.progress = {.steps_done = 10 * epochs, .position = {.epoch = epochs}},
+                   .config_toml = config::to_toml(saved)};
+    if (samples > 0) state.data = DataIdentity{.train = {samples, "aa"}};
+    train::Setup setup = setup_of(now, 10);
+    const optim::LrSchedule before = saved_lr_schedule(setup, state, "here");
+    setup.total_steps = total_steps_after(setup, state.progress);
+    testing::internal::CaptureStderr();
+    warn_of_other_rates(before, lr_schedule(setup), state.progress.steps_done, 0);
+    return testing::internal::GetCapturedStderr();
+  }
+};
+
+TEST_F(OtherRates, OfAScheduleThatALongerRunStretchesAreSaidBeforeAndAfter) {
+  for (const char* kind : {"cosine", "linear", "polynomial", "onecycle"}) {
+    config::Config saved;
+    saved.train.lr_schedule = kind;
+    saved.train.lr = 0.05;
+    saved.train.epochs = 20;
+    config::Config now = saved;
+    now.train.epochs = 40;
+    EXPECT_EQ(warning(saved, saved, 20), "") << kind;
+    EXPECT_EQ(warning(saved, saved, 10), "") << kind;
+    EXPECT_THAT(
+        warning(saved, now, 20),
+        AllOf(HasSubstr("the learning rate goes from "), HasSubstr(" in step 200 to 0.0"), HasSubstr(" in step 201"),
+              HasSubstr(kind), HasSubstr("ends at step 400 now, and ended at step 200")));
+    now.train.steps = 300;
+    EXPECT_THAT(warning(saved, now, 20), HasSubstr("ends at step 300 now, and ended at step 200"));
+  }
+  config::Config saved;
+  saved.train.lr_schedule = "cosine";
+  saved.train.lr = 0.05;
+  saved.train.epochs = 20;
+  config::Config now = saved;
+  now.train.epochs = 40;
+  EXPECT_THAT(warning(saved, now, 20), HasSubstr(" to 0.025 in step 201"));
+  EXPECT_EQ(warning(saved, now, 0), "") << "there was no step";
+}
+
+TEST_F(OtherRates, AreNotSaidWhereTheLengthOfTheRunIsOfNoMatter) {
+  for (const char* kind : {"constant", "step", "exponential", "plateau"}) {
+    config::Config saved;
+    saved.train.lr_schedule = kind;
+    if (kind == std::string("step")) saved.train.lr_decay_epochs = {5, 30};
+    if (kind == std::string("exponential")) saved.train.lr_decay_every_epochs = 5;
+    config::Config now = saved;
+    now.train.epochs = 2 * saved.train.epochs;
+    EXPECT_EQ(warning(saved, now, 3), "") << kind;
+    now.train.lr = 0.5 * saved.train.lr;
+    EXPECT_THAT(warning(saved, now, 3), HasSubstr("its settings are not those of the checkpoint")) << kind;
+  }
+}
+
+// --accept-new-data: the same epochs are twice as many steps.
+TEST_F(OtherRates, OfASetOfAnotherSizeAreSaid) {
+  config::Config config;
+  config.train.lr_schedule = "cosine";
+  config.train.epochs = 20;
+  config.train.global_batch = 10;
+  EXPECT_EQ(warning(config, config, 5, 100), "");
+  EXPECT_THAT(warning(config, config, 5, 50), HasSubstr("ends at step 200 now, and ended at step 125"));
 }
 
 TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {

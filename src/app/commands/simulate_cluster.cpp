@@ -97,7 +97,7 @@ std::string scaling_text(const tune::ClusterPrediction& prediction) {
 std::string elastic_text(const std::vector<tune::ElasticRow>& table) {
   if (table.empty()) return "";
   TextRow head{"epoch"};
-  for (std::size_t epoch = 0; epoch < table.front().epochs.size(); ++epoch) head.push_back(std::to_string(epoch));
+  for (std::size_t epoch = 1; epoch <= table.front().epochs.size(); ++epoch) head.push_back(std::to_string(epoch));
   head.emplace_back("speed-up");
   std::vector<TextRow> rows{head};
   for (const tune::ElasticRow& row : table) {

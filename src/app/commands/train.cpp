@@ -48,9 +48,11 @@ void add_session(CLI::App& command, const std::shared_ptr<TrainArguments>& argum
       ->check(not_empty);
   CLI::Option* resume =
       command
-          .add_option("--resume", arguments->session.resume,
-                      "Go on from a run or checkpoint directory; \"auto\": from the newest checkpoint of --run-dir, or "
-                      "of the runs/<config>-* that CONFIG made, and from the beginning where there is none")
+          .add_option(
+              "--resume", arguments->session.resume,
+              "Go on from a run or checkpoint directory; \"auto\": from the newest checkpoint of --run-dir, or "
+              "without it of the newest runs/<config>-* that CONFIG made with the same model, data and training "
+              "settings, and from the beginning if there is none")
           ->type_name("DIR|auto")
           ->check(not_empty);
   command
