@@ -21,6 +21,14 @@ bool evaluates_alike(const Setup& setup, const RunState& state) {
   return is_same_data && saved.train.best_by == setup.config.train.best_by;
 }
 
+// Of a run without a checkpoint.
+Constants starting_constants(const Setup& setup) {
+  const std::string& weights = setup.config.model.weights;
+  if (weights.empty()) return own_constants(setup.model);
+  check_tokens_of_weights(weights, setup.model, setup.train_set->info().name);
+  return constants_of_weights(weights, setup.config, setup.model);
+}
+
 }  // namespace
 
 std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, const SessionOptions& options) {
@@ -33,7 +41,10 @@ std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, cons
   return found;
 }
 
-std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options, Setup& setup) {
+namespace {
+
+// Settles how many steps the run has, too.
+std::optional<ResumePoint> read_checkpoint(const ResumeChoice& choice, const SessionOptions& options, Setup& setup) {
   if (options.resume.empty()) return std::nullopt;
   const auto found = find_start(choice, options);
   if (!found) {
@@ -64,6 +75,14 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
   }
   setup.total_steps = total_steps_after(setup, point.state.progress);
   check_end(setup.total_steps, point.state, point.source);
+  return point;
+}
+
+}  // namespace
+
+std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options, Setup& setup) {
+  std::optional<ResumePoint> point = read_checkpoint(choice, options, setup);
+  setup.take(point ? saved_constants(point->contents.state, setup.model, point->source) : starting_constants(setup));
   return point;
 }
 

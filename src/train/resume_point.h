@@ -28,7 +28,8 @@ struct ResumePoint {
 [[nodiscard]] std::optional<std::filesystem::path> find_start(const ResumeChoice& choice,
                                                               const SessionOptions& options);
 
-// Settles how many steps the run has, too.
+// Settles how many steps the run has, and its constants: those of the checkpoint, of the configured weights, or of
+// fresh ones.
 [[nodiscard]] std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options,
                                                            Setup& setup);
 

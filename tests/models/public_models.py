@@ -1,4 +1,5 @@
-"""The public models themselves, of torchvision and transformers, under the names of ours: for tests of their names
+"""The public models themselves, of torchvision and transformers, under the names of ours, with whatever constants their own
+constructors give them (epsilons, activations, momentum): for tests of their names
 (public_names_test.py), numbers (tests/app/public_models_test.py) and files (tests/app/public_weights_test.py)."""
 
 import importlib.util
@@ -22,7 +23,7 @@ def vit(size, classes, image, patch):
     width, blocks, heads, hidden = VITS[size]
     return ViTForImageClassification(ViTConfig(
         hidden_size=width, num_hidden_layers=blocks, num_attention_heads=heads, intermediate_size=hidden,
-        image_size=image, patch_size=patch, num_labels=classes, layer_norm_eps=1e-12))
+        image_size=image, patch_size=patch, num_labels=classes))
 
 
 def resnet(name, stem, classes):
