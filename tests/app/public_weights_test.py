@@ -105,6 +105,7 @@ class PublicWeightsTest(unittest.TestCase):
         found, said = self.step(weights, **model)
         with torch.no_grad():
             expected = logits_of(module.double(), self.batch["inputs"].double())
+        self.assertGreater(expected.std(0).min().item(), 1e-3)  # they depend on the samples
         error = ((found["logits"] - expected).norm() / expected.norm()).item()
         print(f"{source or 'our'} {model}: logits differ by {error:.1e}; {said.rpartition('safetensors: ')[2]}", flush=True)
         self.assertLessEqual(error, 1e-9)

@@ -55,7 +55,8 @@ def every_model():
 
 
 def leave_initial_values(model):
-    """So that a tensor that is swapped or ignored shows; norms near one, and no block of ConvNeXt scaled down to nothing."""
+    """So that a tensor that is swapped or ignored shows; norms near one, no block of ConvNeXt scaled down to nothing, and no
+    head of zeros, as torchvision's ViT begins with, behind which nothing shows."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("layer_scale"):
@@ -64,6 +65,8 @@ def leave_initial_values(model):
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
             elif name.endswith(("cls_token", "position_embeddings")):
                 parameter.copy_(torch.randn_like(parameter))
+            elif not parameter.any():
+                parameter.copy_(torch.randn_like(parameter) / parameter.shape[-1] ** 0.5)
         for buffer in model.buffers():
             if buffer.is_floating_point():
                 buffer.add_(torch.rand_like(buffer))
