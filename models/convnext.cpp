@@ -1,9 +1,9 @@
 // ConvNeXt (Liu et al. 2022), names, numerics and initial distributions of torchvision's convnext_tiny ... _large:
-// layer-norms over the channels (epsilon 1e-6), a depthwise 7x7 convolution, exact GELU, a learned scale of each block
-// that starts at 1e-6. Layers: features.stem (4x4, stride 4), the blocks features.1.0, ..., between their four groups
-// features.downsample2, 4 and 6, classifier (the mean over all pixels, a layer-norm, the linear map). A block is one
-// layer: a cut inside would have to send its input along. Stochastic depth: block i of n is left out for a sample with
-// probability model.stochastic_depth * i / (n - 1), keyed as dropout is.
+// layer-norms over the channels, a depthwise 7x7 convolution, GELU, a learned scale of each block that starts at 1e-6.
+// ModelConstants: epsilons and GELU, which differ between libraries. Layers: features.stem (4x4, stride 4), the blocks
+// features.1.0, ..., between their four groups features.downsample2, 4 and 6, classifier (the mean over all pixels, a
+// layer-norm, the linear map). A block is one layer: a cut inside would have to send its input along. Stochastic depth:
+// block i of n is left out for a sample with probability model.stochastic_depth * i / (n - 1), keyed as dropout is.
 #include <array>
 
 #include "core/concat.h"
@@ -18,7 +18,6 @@
 namespace sluice::models {
 namespace {
 
-constexpr double kConvNextEpsilon = 1e-6;
 constexpr double kFirstScale = 1e-6;
 constexpr std::size_t kConvNextGroups = 4;
 constexpr int kSmallestConvNextImage = 32;  // the stem divides it by 4, each of three layers by 2
@@ -48,10 +47,10 @@ at::Tensor over_channels(const nn::LayerNorm& norm, const at::Tensor& x) {
 // [N, in, H, W] -> [N, out, H / 4, W / 4]
 class PatchStem : public nn::RegisteredLayer {
  public:
-  PatchStem(std::int64_t in, std::int64_t out, const nn::LayerOptions& options)
+  PatchStem(std::int64_t in, std::int64_t out, double epsilon, const nn::LayerOptions& options)
       : RegisteredLayer("features.stem", options),
         conv_(patches(registry_, "features.0.0", in, out, 4)),
-        norm_(registry_, "features.0.1", out, kConvNextEpsilon) {}
+        norm_(registry_, "features.0.1", out, epsilon) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
     return over_channels(norm_, conv_(x, context));
@@ -65,9 +64,9 @@ class PatchStem : public nn::RegisteredLayer {
 // [N, in, H, W] -> [N, out, H / 2, W / 2]
 class Downsample : public nn::RegisteredLayer {
  public:
-  Downsample(std::size_t index, std::int64_t in, std::int64_t out, const nn::LayerOptions& options)
+  Downsample(std::size_t index, std::int64_t in, std::int64_t out, double epsilon, const nn::LayerOptions& options)
       : RegisteredLayer(concat("features.downsample", index), options),
-        norm_(registry_, concat("features.", index, ".0"), in, kConvNextEpsilon),
+        norm_(registry_, concat("features.", index, ".0"), in, epsilon),
         conv_(patches(registry_, concat("features.", index, ".1"), in, out, 2)) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
@@ -82,20 +81,23 @@ class Downsample : public nn::RegisteredLayer {
 // x + scale * linear(gelu(linear(norm(depthwise(x))))): [N, width, H, W] -> the same
 class ConvNextBlock : public nn::RegisteredLayer {
  public:
-  ConvNextBlock(const std::string& name, std::int64_t width, double left_out, const nn::LayerOptions& options)
+  ConvNextBlock(const std::string& name, std::int64_t width, double left_out, const ModelConstants& constants,
+                const nn::LayerOptions& options)
       : RegisteredLayer(name, options),
         left_out_(left_out),
         scale_(registry_.add_parameter(name + ".layer_scale", {width, 1, 1}, nn::Init::constant(kFirstScale))),
         depthwise_(registry_, name + ".block.0",
                    {.in = width, .out = width, .kernel = 7, .padding = 3, .groups = width},
                    nn::Conv2d::Bias::kZeroNormal),
-        norm_(registry_, name + ".block.2", width, kConvNextEpsilon),
+        norm_(registry_, name + ".block.2", width, constants.norm_epsilon),
         hidden_(registry_, name + ".block.3", width, 4 * width, nn::LinearInit::transformer()),
-        output_(registry_, name + ".block.5", 4 * width, width, nn::LinearInit::transformer()) {}
+        output_(registry_, name + ".block.5", 4 * width, width, nn::LinearInit::transformer()),
+        gelu_(constants.gelu) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
     const at::Tensor pixels = norm_(depthwise_(x, context).permute({0, 2, 3, 1}));
-    const at::Tensor mixed = output_(nn::linear_gelu(pixels, hidden_, context), context) * scale_.value.flatten();
+    const at::Tensor mixed =
+        output_(nn::linear_gelu(pixels, hidden_, context, gelu_), context) * scale_.value.flatten();
     return x + kept(mixed.permute({0, 3, 1, 2}), context);
   }
 
@@ -111,14 +113,15 @@ class ConvNextBlock : public nn::RegisteredLayer {
   nn::Conv2d depthwise_;
   nn::LayerNorm norm_;
   nn::Linear hidden_, output_;
+  nn::GeluForm gelu_;
 };
 
 // [N, width, H, W] -> [N, classes]
 class ConvNextHead : public nn::RegisteredLayer {
  public:
-  ConvNextHead(std::int64_t width, std::int64_t classes, const nn::LayerOptions& options)
+  ConvNextHead(std::int64_t width, std::int64_t classes, double epsilon, const nn::LayerOptions& options)
       : RegisteredLayer("classifier", options),
-        norm_(registry_, "classifier.0", width, kConvNextEpsilon),
+        norm_(registry_, "classifier.0", width, epsilon),
         linear_(registry_, "classifier.2", width, classes, nn::LinearInit::transformer()) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
@@ -145,20 +148,25 @@ Layers make_convnext(const ModelOptions& options) {
   check_convnext_image(options);
   const ConvNextSize& size = size_named(kConvNextSizes, options.size);
   const nn::LayerOptions layer = layer_options(options);
+  const ModelConstants& constants = options.constants.value();
   int blocks = 0, made = 0;
   for (const int count : size.blocks) blocks += count;
   Layers layers;
-  layers.push_back(std::make_unique<PatchStem>(options.channels, size.widths[0], layer));
+  layers.push_back(std::make_unique<PatchStem>(options.channels, size.widths[0], constants.norm_epsilon, layer));
   for (std::size_t group = 0; group < kConvNextGroups; ++group) {
     const std::int64_t width = size.widths[group];
-    if (group > 0) layers.push_back(std::make_unique<Downsample>(2 * group, size.widths[group - 1], width, layer));
+    if (group > 0) {
+      layers.push_back(
+          std::make_unique<Downsample>(2 * group, size.widths[group - 1], width, constants.norm_epsilon, layer));
+    }
     for (int i = 0; i < size.blocks[group]; ++i, ++made) {
       const double left_out = options.stochastic_depth * made / (blocks - 1);
-      layers.push_back(
-          std::make_unique<ConvNextBlock>(concat("features.", 2 * group + 1, ".", i), width, left_out, layer));
+      layers.push_back(std::make_unique<ConvNextBlock>(concat("features.", 2 * group + 1, ".", i), width, left_out,
+                                                       constants, layer));
     }
   }
-  layers.push_back(std::make_unique<ConvNextHead>(size.widths.back(), options.classes, layer));
+  layers.push_back(
+      std::make_unique<ConvNextHead>(size.widths.back(), options.classes, constants.last_norm_epsilon, layer));
   return layers;
 }
 

@@ -40,5 +40,7 @@ std::vector<std::string> vit_sizes();             // smallest first
 std::vector<std::string> gpt2_sizes();            // smallest first
 std::vector<std::string> resnet_stems();          // what model.stem can be
 TokenSizes gpt2_tokens(const std::string& size);  // one of gpt2_sizes()
+std::int64_t vit_heads(const std::string& size);  // of attention; one of vit_sizes()
+std::int64_t gpt2_heads(const std::string& size);
 
 }  // namespace sluice::models

@@ -20,9 +20,22 @@ std::vector<Family> own_families() {
   for (std::size_t i = 1; i < all.size(); ++i) all[i].stems = resnet_stems;  // resnet8 has one stem
   for (const std::string& name : vgg_names()) all.push_back({.name = name, .make = make_vgg, .has_dropout = true});
   const std::vector<Family> others{
-      {.name = "convnext", .make = make_convnext, .sizes = convnext_sizes, .has_stochastic_depth = true},
-      {.name = "vit", .make = make_vit, .sizes = vit_sizes, .has_dropout = true},
-      {.name = "gpt2", .make = make_gpt2, .sizes = gpt2_sizes, .tokens = gpt2_tokens, .has_dropout = true},
+      {.name = "convnext",
+       .make = make_convnext,
+       .sizes = convnext_sizes,
+       .constants = {.norm_epsilon = 1e-6, .last_norm_epsilon = 1e-6},
+       .has_stochastic_depth = true},
+      {.name = "vit",
+       .make = make_vit,
+       .sizes = vit_sizes,
+       .constants = {.norm_epsilon = 1e-6, .last_norm_epsilon = 1e-6},
+       .has_dropout = true},
+      {.name = "gpt2",
+       .make = make_gpt2,
+       .sizes = gpt2_sizes,
+       .tokens = gpt2_tokens,
+       .constants = {.norm_epsilon = 1e-5, .last_norm_epsilon = 1e-5, .gelu = nn::GeluForm::kTanh},
+       .has_dropout = true},
       {.name = "mlp", .make = make_mlp, .has_dropout = true},
       {.name = "toy_cnn", .make = make_toy_cnn},
   };

@@ -20,11 +20,13 @@ using Layers = std::vector<std::unique_ptr<nn::Layer>>;
 struct Family {
   std::string name;  // model.name
   // The model as an ordered list of layers, the last of which answers with logits. Obeys ModelOptions::draw_weights and
-  // throws ConfigError where it cannot be what the options ask for. Tokens: vocabulary and context are given.
+  // throws ConfigError where it cannot be what the options ask for. Tokens: vocabulary and context are given. So are
+  // the constants.
   std::function<Layers(const ModelOptions&)> make;
   std::function<std::vector<std::string>()> sizes;            // what model.size can be; empty: there is no choice
   std::function<std::vector<std::string>()> stems;            // likewise model.stem
   std::function<TokenSizes(const std::string& size)> tokens;  // empty: the models take images
+  ModelConstants constants = {};                              // with fresh weights; make() is given these or others
   bool has_dropout = false;
   bool has_stochastic_depth = false;
 

@@ -1,5 +1,5 @@
-// GPT-2 (Radford et al. 2019), names, shapes and numerics of Hugging Face's GPT2LMHeadModel: pre-norm blocks, the GELU
-// of tanh, layer-norm epsilon 1e-5, the matrices of attention and MLP as [in, out], the head's matrix tied to the
+// GPT-2 (Radford et al. 2019), names, shapes and numerics of Hugging Face's GPT2LMHeadModel: pre-norm blocks, the
+// matrices of attention and MLP as [in, out], the head's matrix tied to the
 // tokens' embedding. `small` is the public model of 124 million parameters; nano and tiny know the 256 bytes.
 // Layers: transformer.embeddings, then for each block i its two halves transformer.h.i.attn and transformer.h.i.mlp,
 // lm_head. Dropout, as there: behind the embeddings, on the attention probabilities, behind both residual projections.
@@ -19,7 +19,6 @@
 namespace sluice::models {
 namespace {
 
-constexpr double kGpt2Epsilon = 1e-5;
 constexpr double kDeviation = 0.02;
 constexpr const char* kTokenTable = "transformer.wte";
 
@@ -38,6 +37,7 @@ struct Gpt2Options {
   Gpt2Size size;
   std::int64_t vocabulary, context;
   double dropout;
+  ModelConstants constants;
   nn::LayerOptions layer;
   // The projections that add to the residual stream start smaller, by the number of them.
   [[nodiscard]] nn::LinearInit residual_init() const {
@@ -79,7 +79,7 @@ class Gpt2AttentionHalf : public nn::RegisteredLayer {
         place_(block + "/attn"),
         output_place_(block + "/attn.c_proj"),
         heads_(options.size.heads),
-        norm_(registry_, block + ".ln_1", options.size.width, kGpt2Epsilon),
+        norm_(registry_, block + ".ln_1", options.size.width, options.constants.norm_epsilon),
         packed_(registry_, name() + ".c_attn", options.size.width, 3 * options.size.width,
                 nn::LinearInit::transformer(kDeviation), nn::WeightLayout::kInOut),
         output_(registry_, name() + ".c_proj", options.size.width, options.size.width, options.residual_init(),
@@ -106,14 +106,15 @@ class Gpt2MlpHalf : public nn::RegisteredLayer {
       : RegisteredLayer(block + ".mlp", options.layer),
         dropout_(options.dropout),
         place_(block + "/mlp.c_proj"),
-        norm_(registry_, block + ".ln_2", options.size.width, kGpt2Epsilon),
+        norm_(registry_, block + ".ln_2", options.size.width, options.constants.norm_epsilon),
         hidden_(registry_, name() + ".c_fc", options.size.width, 4 * options.size.width,
                 nn::LinearInit::transformer(kDeviation), nn::WeightLayout::kInOut),
         output_(registry_, name() + ".c_proj", 4 * options.size.width, options.size.width, options.residual_init(),
-                nn::WeightLayout::kInOut) {}
+                nn::WeightLayout::kInOut),
+        gelu_(options.constants.gelu) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
-    const at::Tensor hidden = nn::linear_gelu(norm_(x), hidden_, context, nn::GeluForm::kTanh);
+    const at::Tensor hidden = nn::linear_gelu(norm_(x), hidden_, context, gelu_);
     return x + nn::dropout(output_(hidden, context), dropout_, place_, context);
   }
 
@@ -122,6 +123,7 @@ class Gpt2MlpHalf : public nn::RegisteredLayer {
   std::string place_;
   nn::LayerNorm norm_;
   nn::Linear hidden_, output_;
+  nn::GeluForm gelu_;
 };
 
 // [N, T, width] -> logits [N, T, vocabulary]
@@ -129,7 +131,7 @@ class Gpt2Head : public nn::RegisteredLayer {
  public:
   explicit Gpt2Head(const Gpt2Options& options)
       : RegisteredLayer("lm_head", options.layer),
-        norm_(registry_, "transformer.ln_f", options.size.width, kGpt2Epsilon),
+        norm_(registry_, "transformer.ln_f", options.size.width, options.constants.last_norm_epsilon),
         weight_(registry_.add_tied_parameter("lm_head.weight", concat(kTokenTable, ".weight"),
                                              {options.vocabulary, options.size.width}, nn::Init::normal(kDeviation))) {}
 
@@ -146,6 +148,8 @@ class Gpt2Head : public nn::RegisteredLayer {
 
 std::vector<std::string> gpt2_sizes() { return names_of(kGpt2Sizes); }
 
+std::int64_t gpt2_heads(const std::string& size) { return size_named(kGpt2Sizes, size).heads; }
+
 TokenSizes gpt2_tokens(const std::string& size) {
   const Gpt2Size& sizes = size_named(kGpt2Sizes, size);
   return {sizes.vocabulary, sizes.context};
@@ -156,6 +160,7 @@ Layers make_gpt2(const ModelOptions& options) {
                          .vocabulary = options.vocabulary,
                          .context = options.context,
                          .dropout = options.dropout,
+                         .constants = options.constants.value(),
                          .layer = layer_options(options)};
   Layers layers;
   layers.push_back(std::make_unique<Gpt2Embeddings>(gpt2));

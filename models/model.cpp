@@ -100,6 +100,8 @@ ModelInfo describe(const std::string& name, const std::string& size) {
 
 }  // namespace
 
+ModelConstants own_constants(const std::string& name) { return find_family(name).constants; }
+
 SampleKind kind_of(const std::string& name) { return find_family(name).kind(); }
 
 TokenSizes token_sizes(const ModelOptions& options) {
@@ -114,13 +116,14 @@ TokenSizes token_sizes(const ModelOptions& options) {
 Model make_model(const ModelOptions& options) {
   const Family& family = find_family(options.name);
   check_common(options, family);
+  ModelOptions complete = options;
+  if (!complete.constants) complete.constants = family.constants;
   if (family.kind() == SampleKind::kImage) {
-    return {.layers = with_marked_classifier(family.make(options)),
+    return {.layers = with_marked_classifier(family.make(complete)),
             .kind = SampleKind::kImage,
             .sample_shape = {options.channels, options.image_size, options.image_size},
             .classes = options.classes};
   }
-  ModelOptions complete = options;
   const TokenSizes sizes = token_sizes(options);
   complete.vocabulary = sizes.vocabulary;
   complete.context = sizes.context;

@@ -8,15 +8,26 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/model_spec.h"
 #include "core/sample_kind.h"
+#include "nn/gelu.h"
 #include "nn/layer.h"
 
 namespace sluice::models {
+
+// What the arithmetic of a public model fixes and its tensors do not show.
+struct ModelConstants {
+  double norm_epsilon = 0;       // of the layer-norms; 0: the model has none
+  double last_norm_epsilon = 0;  // of the layer-norm before the classifier
+  nn::GeluForm gelu = nn::GeluForm::kExact;
+
+  bool operator==(const ModelConstants&) const = default;
+};
 
 struct ModelOptions : ModelSpec {
   // For 10 classes and images of 32 x 32 pixels in 3 channels. Models without a choice of stem take only the default.
@@ -26,8 +37,9 @@ struct ModelOptions : ModelSpec {
 
   at::ScalarType dtype;  // of parameters
   std::uint64_t seed;
-  bool in_bf16 = false;      // products take and give bfloat16 (nn/bfloat16.h); dtype is float32
-  bool draw_weights = true;  // false: the parameters have no values (make_without_values())
+  bool in_bf16 = false;                     // products take and give bfloat16 (nn/bfloat16.h); dtype is float32
+  bool draw_weights = true;                 // false: the parameters have no values (make_without_values())
+  std::optional<ModelConstants> constants;  // nothing: own_constants()
 };
 
 struct Model {
@@ -43,6 +55,9 @@ struct Model {
 [[nodiscard]] Model make_without_values(ModelOptions options);
 // [layer]
 [[nodiscard]] std::vector<std::string> layer_names(const Model& model);
+
+// Constants of a model that begins with fresh weights.
+[[nodiscard]] ModelConstants own_constants(const std::string& name);
 
 // What the models of this name take. ConfigError for a name that make_model() refuses.
 [[nodiscard]] SampleKind kind_of(const std::string& name);

@@ -1,5 +1,6 @@
 // Vision transformer for classification (Dosovitskiy et al. 2021), names and numerics of Hugging Face's
-// ViTForImageClassification: pre-norm blocks, exact GELU, layer-norm epsilon 1e-12, classifier on the class token.
+// ViTForImageClassification: pre-norm blocks, classifier on the class token. ModelConstants: epsilons and GELU, which
+// differ between libraries.
 // Layers: vit.embeddings, for each block i its two halves vit.encoder.layer.i.attention and vit.encoder.layer.i.mlp,
 // classifier. The last block computes the class token alone, because nothing reads the others: its halves give
 // [N, 1, width].
@@ -17,8 +18,6 @@
 namespace sluice::models {
 namespace {
 
-constexpr double kVitEpsilon = 1e-12;
-
 struct VitSize {
   const char* name;
   std::int64_t width, blocks, heads, hidden;
@@ -32,6 +31,7 @@ struct VitOptions {
   VitSize size;
   std::int64_t image_size, patch_size, channels, classes;
   double dropout;
+  ModelConstants constants;
   nn::LayerOptions layer;
   [[nodiscard]] std::int64_t grid() const { return image_size / patch_size; }
 };
@@ -93,7 +93,7 @@ class VitAttentionHalf : public nn::RegisteredLayer {
         key_(vit_linear(registry_, name() + ".attention.key", options.size.width, options.size.width)),
         value_(vit_linear(registry_, name() + ".attention.value", options.size.width, options.size.width)),
         output_(vit_linear(registry_, name() + ".output.dense", options.size.width, options.size.width)),
-        norm_(registry_, block + ".layernorm_before", options.size.width, kVitEpsilon) {}
+        norm_(registry_, block + ".layernorm_before", options.size.width, options.constants.norm_epsilon) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
     const at::Tensor attended =
@@ -130,10 +130,11 @@ class VitMlpHalf : public nn::RegisteredLayer {
         place_(block + "/output"),
         intermediate_(vit_linear(registry_, block + ".intermediate.dense", options.size.width, options.size.hidden)),
         output_(vit_linear(registry_, block + ".output.dense", options.size.hidden, options.size.width)),
-        norm_(registry_, block + ".layernorm_after", options.size.width, kVitEpsilon) {}
+        norm_(registry_, block + ".layernorm_after", options.size.width, options.constants.norm_epsilon),
+        gelu_(options.constants.gelu) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
-    const at::Tensor hidden = nn::linear_gelu(norm_(x), intermediate_, context);
+    const at::Tensor hidden = nn::linear_gelu(norm_(x), intermediate_, context, gelu_);
     return x + nn::dropout(output_(hidden, context), dropout_, place_, context);
   }
 
@@ -142,6 +143,7 @@ class VitMlpHalf : public nn::RegisteredLayer {
   std::string place_;
   nn::Linear intermediate_, output_;
   nn::LayerNorm norm_;
+  nn::GeluForm gelu_;
 };
 
 // [N, 1, width] -> [N, classes]
@@ -149,7 +151,7 @@ class VitHead : public nn::RegisteredLayer {
  public:
   explicit VitHead(const VitOptions& options)
       : RegisteredLayer("classifier", options.layer),
-        norm_(registry_, "vit.layernorm", options.size.width, kVitEpsilon),
+        norm_(registry_, "vit.layernorm", options.size.width, options.constants.last_norm_epsilon),
         classifier_(registry_, "classifier", options.size.width, options.classes, nn::LinearInit::transformer()) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
@@ -172,6 +174,8 @@ void check_patches(const ModelOptions& options) {
 
 std::vector<std::string> vit_sizes() { return names_of(kVitSizes); }
 
+std::int64_t vit_heads(const std::string& size) { return size_named(kVitSizes, size).heads; }
+
 Layers make_vit(const ModelOptions& options) {
   check_patches(options);
   const VitOptions vit{.size = size_named(kVitSizes, options.size),
@@ -180,6 +184,7 @@ Layers make_vit(const ModelOptions& options) {
                        .channels = options.channels,
                        .classes = options.classes,
                        .dropout = options.dropout,
+                       .constants = options.constants.value(),
                        .layer = layer_options(options)};
   Layers layers;
   layers.push_back(std::make_unique<VitEmbeddings>(vit));

@@ -3,10 +3,12 @@
 
 usage: .venv/bin/python scripts/convert_weights.py IN OUT.safetensors
 
-The file is read with weights_only=True: one from a stranger runs no code. Where it holds more than weights, they are
-taken from its entry state_dict, state_dict_ema, model_state_dict, model, model_ema or module, and "module." (of a model that was wrapped
-for several devices) and "_orig_mod." (of a compiled one) before every name are taken off. Nothing else is changed: Sluice
-knows the names of torchvision, Hugging Face and timm (docs/weights.md). OUT appears whole or not at all.
+The file is read with weights_only=True: one from a stranger runs no code. An argparse.Namespace (a trainer's options) may
+lie beside the weights: it holds values only. Where the file holds more than weights, they are taken from its entry
+state_dict, state_dict_ema, model_state_dict, model, model_ema or module. "module." (of a model that was wrapped for several
+devices) and "_orig_mod." (of a compiled one) before every name are taken off, and one word more ("model.", "net.") if the
+names are those of a model that Sluice knows without it. Nothing else is changed: Sluice knows the names of torchvision,
+Hugging Face and timm (docs/weights.md). OUT appears whole or not at all.
 With several of these entries, --key NAME says which; it may have dots, for one inside another.
 
 Exit codes: 0 done, 2 bad usage or a package is missing, 7 IN holds no weights, 8 a file cannot be read or written.
@@ -21,6 +23,10 @@ import sys
 BAD_USAGE, NO_WEIGHTS, BAD_FILE = 2, 7, 8
 KEYS = ("state_dict", "state_dict_ema", "model_state_dict", "model", "model_ema", "module")
 PREFIXES = ("module.", "_orig_mod.")
+# How the names of our models begin in the libraries; some of them begin every file of such a model.
+FIRST_WORDS = re.compile(r"(conv1|bn1|layer\d|fc|features|classifier|class_token|conv_proj|encoder|heads|head|cls_token|pos_embed"
+                         r"|patch_embed|blocks|norm|stem|stages|vit|embeddings|layernorm|resnet|embedder|convnext|transformer"
+                         r"|wte|wpe|h|ln_f|lm_head|pooler|pre_logits)\.?")
 
 
 class Refusal(Exception):
@@ -42,7 +48,8 @@ def read(path):
     if not path.is_file():
         raise Refusal(BAD_FILE, f"there is no file {path}")
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises what it meets: pickle's, zipfile's, its own
         objects = re.search(r"GLOBAL ([\w.]+)", str(error))
         why = f"it holds Python objects ({objects[1]})" if objects else "it is damaged, or nothing that torch.save wrote"
@@ -87,7 +94,21 @@ def without_prefixes(tensors):
     for prefix in (*PREFIXES, *PREFIXES):  # each may stand before the other
         if tensors and all(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-    return tensors
+    return without_first_word(tensors)
+
+
+def is_known(name):
+    word = FIRST_WORDS.match(name)
+    return word is not None and (word.end() == len(name) or word[0].endswith("."))
+
+
+def without_first_word(tensors):
+    """Of the model as a member of another module, as Lightning and many trainers save it."""
+    prefixes = {name.partition(".")[0] + "." for name in tensors}
+    if len(prefixes) != 1 or all(map(is_known, tensors)):
+        return tensors
+    shorter = {name.removeprefix(*prefixes): tensor for name, tensor in tensors.items()}
+    return shorter if all(map(is_known, shorter)) else tensors
 
 
 def checked(tensors, path):

@@ -1,6 +1,7 @@
 #include "config/config.h"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <functional>
 #include <set>
@@ -24,12 +25,63 @@ constexpr std::uintmax_t kLargestFile = 1U << 20U;  // bytes
 
 std::string in_quotes(std::string_view word) { return concat("'", one_line(word), "'"); }
 
-// "; did you mean 'train.steps'?": a key of another table with the same leaf, or the nearest name if it is near.
+std::string_view leaf_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+
+// The words between underscores, sorted.
+std::vector<std::string> words_of(std::string_view leaf) {
+  std::vector<std::string> words{""};
+  for (const char c : leaf) {
+    if (c == '_') {
+      words.emplace_back();
+    } else {
+      words.back() += c;
+    }
+  }
+  std::ranges::sort(words);
+  return words;
+}
+
+// What other trainers call our keys; empty: no key has this name there.
+std::string_view key_of_others(std::string_view leaf) {
+  using Pair = std::pair<std::string_view, std::string_view>;
+  constexpr std::array kKeys{Pair{"learning_rate", "train.lr"},
+                             Pair{"base_lr", "train.lr"},
+                             Pair{"min_lr", "train.lr_min"},
+                             Pair{"lr_scheduler", "train.lr_schedule"},
+                             Pair{"scheduler", "train.lr_schedule"},
+                             Pair{"wd", "train.weight_decay"},
+                             Pair{"grad_clip", "train.clip_norm"},
+                             Pair{"max_grad_norm", "train.clip_norm"},
+                             Pair{"batch_size", "train.global_batch"},
+                             Pair{"num_epochs", "train.epochs"},
+                             Pair{"num_train_epochs", "train.epochs"},
+                             Pair{"max_epochs", "train.epochs"},
+                             Pair{"max_steps", "train.steps"},
+                             Pair{"gradient_accumulation_steps", "pipeline.chunks"},
+                             Pair{"num_microbatches", "pipeline.chunks"},
+                             Pair{"num_stages", "pipeline.stages"},
+                             Pair{"num_workers", "data.workers"},
+                             Pair{"num_classes", "model.classes"},
+                             Pair{"img_size", "model.image_size"},
+                             Pair{"dataset", "data.name"},
+                             Pair{"data_dir", "data.path"},
+                             Pair{"pretrained", "model.weights"},
+                             Pair{"checkpoint_path", "model.weights"}};
+  const auto found = std::ranges::find(kKeys, leaf, &Pair::first);
+  return found != kKeys.end() ? found->second : std::string_view();
+}
+
+// "; did you mean 'train.steps'?": a key of another table with the same leaf, what others call so, a key of the same
+// words, or the nearest name if it is near.
 std::string suggestion(std::string_view word, std::span<const std::string> known) {
-  const auto leaf_of = [](std::string_view name) { return name.substr(name.rfind('.') + 1); };
-  const auto same_leaf =
-      std::ranges::find_if(known, [&](const std::string& name) { return leaf_of(name) == leaf_of(word); });
-  if (same_leaf != known.end()) return concat("; did you mean ", in_quotes(*same_leaf), "?");
+  const std::string_view leaf = leaf_of(word), of_others = key_of_others(leaf);
+  const auto is_meant = [&](const std::string& name) { return leaf_of(name) == leaf || name == of_others; };
+  auto meant = std::ranges::find_if(known, is_meant);
+  if (meant == known.end()) {
+    meant = std::ranges::find_if(
+        known, [words = words_of(leaf)](const std::string& name) { return words_of(leaf_of(name)) == words; });
+  }
+  if (meant != known.end()) return concat("; did you mean ", in_quotes(*meant), "?");
   return did_you_mean(word, known, std::max<std::size_t>(2, leaf_of(word).size() / 3));
 }
 

@@ -25,6 +25,10 @@ std::filesystem::path closed_folder(const std::filesystem::path& file) {
 }  // namespace
 
 void reject_file(std::string_view name, const std::string& what) {
+  throw DataError(concat(name, ": ", what, "; correct or replace the file, or point data.path at another one"));
+}
+
+void reject_download(std::string_view name, const std::string& what) {
   throw DataError(concat(name, ": ", what, "; fetch the file again or point data.path at an intact copy"));
 }
 

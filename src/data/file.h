@@ -21,7 +21,10 @@ namespace sluice::data {
 // Throws the DataError of a file that the system does not let us read.
 [[noreturn]] void reject_unreadable(const std::filesystem::path& file, const std::error_code& error);
 
-// Throws the DataError of a damaged file. `name` is the file, `what` was found in it.
+// Throws the DataError of a file that cannot be used. `name` is the file, `what` was found in it.
 [[noreturn]] void reject_file(std::string_view name, const std::string& what);
+
+// The same for a file of a public data set, which can be had again.
+[[noreturn]] void reject_download(std::string_view name, const std::string& what);
 
 }  // namespace sluice::data

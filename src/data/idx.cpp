@@ -56,7 +56,7 @@ class GzipSource final : public ByteSource {
  public:
   GzipSource(std::span<const std::uint8_t> bytes, std::string_view name) : bytes_(bytes), name_(name) {
     constexpr int kGzipOnly = 15 + 16;  // window bits + gzip wrapper
-    if (inflateInit2(&stream_, kGzipOnly) != Z_OK) reject_file(name_, "zlib could not be started");
+    if (inflateInit2(&stream_, kGzipOnly) != Z_OK) reject_download(name_, "zlib could not be started");
     stream_.next_in = bytes.data();
     stream_.avail_in = static_cast<uInt>(bytes.size());
   }
@@ -82,10 +82,10 @@ class GzipSource final : public ByteSource {
       case Z_OK: return;
       case Z_STREAM_END: return end_member();
       case Z_BUF_ERROR:
-        reject_file(name_, concat("the gzip data ends early, at byte ", position(), " of the compressed file"));
+        reject_download(name_, concat("the gzip data ends early, at byte ", position(), " of the compressed file"));
       default:
-        reject_file(name_, concat("corrupt gzip data at byte ", position(), " of the compressed file (zlib: ",
-                                  stream_.msg != nullptr ? stream_.msg : "no reason given", ")"));
+        reject_download(name_, concat("corrupt gzip data at byte ", position(), " of the compressed file (zlib: ",
+                                      stream_.msg != nullptr ? stream_.msg : "no reason given", ")"));
     }
   }
 
@@ -95,8 +95,9 @@ class GzipSource final : public ByteSource {
     if (rest.empty()) {
       at_end_ = true;
     } else if (!starts_gzip(rest) || inflateReset(&stream_) != Z_OK) {
-      reject_file(name_, concat("the gzip data ends at byte ", position(), " of the compressed file, but ", rest.size(),
-                                " more bytes follow: damaged in the middle, or something was appended"));
+      reject_download(name_,
+                      concat("the gzip data ends at byte ", position(), " of the compressed file, but ", rest.size(),
+                             " more bytes follow: damaged in the middle, or something was appended"));
     }
   }
 
@@ -120,8 +121,8 @@ std::uint32_t read_word(ByteSource& source, std::string_view name, std::size_t o
   std::array<std::uint8_t, 4> word{};
   const std::size_t found = source.read(word);
   if (found < word.size()) {
-    reject_file(name,
-                concat("byte ", offset, ": the header ends early: 4 bytes of ", what, " expected, ", found, " found"));
+    reject_download(
+        name, concat("byte ", offset, ": the header ends early: 4 bytes of ", what, " expected, ", found, " found"));
   }
   return big_endian(word);
 }
@@ -134,8 +135,8 @@ void check_magic(std::uint32_t magic, std::string_view name, IdxKind kind) {
   const std::string_view hint = magic == kImagesMagic   ? " (a file of images)"
                                 : magic == kLabelsMagic ? " (a file of labels)"
                                                         : "";
-  reject_file(name, concat("byte 0: magic ", hex(images ? kImagesMagic : kLabelsMagic),
-                           images ? " (images)" : " (labels)", " expected, ", hex(magic), hint, " found"));
+  reject_download(name, concat("byte 0: magic ", hex(images ? kImagesMagic : kLabelsMagic),
+                               images ? " (images)" : " (labels)", " expected, ", hex(magic), hint, " found"));
 }
 
 // The sizes in the header, and their product checked against what can follow.
@@ -149,8 +150,8 @@ std::vector<std::int64_t> read_dims(ByteSource& source, std::string_view name, I
     const std::uint64_t limit = i == 0 ? kMaxIdxBytes : kMaxSide;
     total *= dim;  // at most 2^30 * 2^32 before the check
     if (dim == 0 || dim > limit || total > kMaxIdxBytes) {
-      reject_file(name, concat("byte ", offset, ": a ", kWhat[i], " of ", dim, " is absurd: 1 to ", limit,
-                               ", and at most ", kMaxIdxBytes, " bytes in all, expected"));
+      reject_download(name, concat("byte ", offset, ": a ", kWhat[i], " of ", dim, " is absurd: 1 to ", limit,
+                                   ", and at most ", kMaxIdxBytes, " bytes in all, expected"));
     }
     dims.push_back(static_cast<std::int64_t>(dim));
   }
@@ -165,7 +166,8 @@ IdxArray parse(ByteSource& source, std::string_view name, IdxKind kind) {
   const std::size_t offset = 4 + 4 * array.dims.size();
 
   const auto ends_early = [&](std::string_view found) {
-    reject_file(name, concat("byte ", offset, ": the data ends early: ", total, " bytes expected, ", found, " found"));
+    reject_download(name,
+                    concat("byte ", offset, ": the data ends early: ", total, " bytes expected, ", found, " found"));
   };
   if (source.max_remaining() < total) ends_early(concat("at most ", source.max_remaining()));
   array.values.resize(total);
@@ -174,8 +176,8 @@ IdxArray parse(ByteSource& source, std::string_view name, IdxKind kind) {
 
   std::array<std::uint8_t, 1> extra{};
   if (source.read(extra) != 0) {
-    reject_file(name, concat("byte ", offset + total, ": trailing bytes found where the end of ", total,
-                             " bytes of data was expected"));
+    reject_download(name, concat("byte ", offset + total, ": trailing bytes found where the end of ", total,
+                                 " bytes of data was expected"));
   }
   return array;
 }
@@ -184,7 +186,7 @@ IdxArray parse(ByteSource& source, std::string_view name, IdxKind kind) {
 
 IdxArray parse_idx(std::span<const std::uint8_t> bytes, std::string_view name, IdxKind kind) {
   if (bytes.size() > kMaxIdxBytes) {
-    reject_file(name, concat("a file of ", bytes.size(), " bytes found, at most ", kMaxIdxBytes, " expected"));
+    reject_download(name, concat("a file of ", bytes.size(), " bytes found, at most ", kMaxIdxBytes, " expected"));
   }
   if (starts_gzip(bytes)) {
     GzipSource source(bytes, name);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <set>
 #include <string>
 #include <system_error>
@@ -21,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kEndings{".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
+constexpr std::array kEndings{"jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp"};
 
 // One picture: its class and its path below the split's folder.
 struct Picture {
@@ -55,11 +54,7 @@ class ImageFolder final : public Dataset {
   std::vector<Picture> pictures_;
 };
 
-bool is_picture(const fs::path& file) {
-  std::string ending = file.extension().native();
-  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
-  return std::ranges::find(kEndings, ending) != kEndings.end();
-}
+bool is_picture(const fs::path& file) { return std::ranges::find(kEndings, ending_of(file)) != kEndings.end(); }
 
 [[noreturn]] void reject_folder(const fs::path& folder, const std::string& what) {
   throw DataError(
@@ -99,25 +94,33 @@ std::vector<std::string> folders_below(const fs::path& folder, const std::string
   return found;
 }
 
-std::vector<Picture> pictures_of(const fs::path& split_folder, const std::string& name, std::int64_t label) {
+std::vector<Picture> pictures_of(const fs::path& split_folder, const std::string& name, std::int64_t label,
+                                 PassedOver& passed_over) {
   std::set<fs::path> seen;
   std::vector<std::string> folders = folders_below(split_folder / name, name, seen);
   std::ranges::sort(folders);
   std::vector<Picture> pictures;
   for (const std::string& folder : folders) {
     for (const std::string& file : list(split_folder / folder).files) {
-      if (is_picture(file)) pictures.push_back({concat(folder, "/", file), label});
+      if (is_picture(file)) {
+        pictures.push_back({concat(folder, "/", file), label});
+      } else {
+        passed_over.add((split_folder / folder / file).native());
+      }
     }
   }
   if (pictures.empty())
-    reject_folder(split_folder / name, concat("no file ends with one of ",
-                                              join(std::vector<std::string>(kEndings.begin(), kEndings.end()), " ")));
+    reject_folder(split_folder / name, concat("no file ends with one of .",
+                                              join(std::vector<std::string>(kEndings.begin(), kEndings.end()), " .")));
   return pictures;
 }
 
 std::vector<std::string> classes_of(const fs::path& split_folder) {
   if (!is_there(split_folder)) reject_folder(split_folder, "no such folder");
-  std::vector<std::string> classes = list(split_folder).folders;
+  auto [classes, files] = list(split_folder);
+  const auto stray = std::ranges::find_if(files, [](const std::string& file) { return is_picture(file); });
+  if (stray != files.end())
+    reject_folder(split_folder, concat("picture ", *stray, " is in no folder of a class; move it into one, or away"));
   if (classes.empty()) reject_folder(split_folder, "there are no folders of classes");
   return classes;
 }
@@ -138,13 +141,15 @@ std::unique_ptr<Dataset> open_image_folder(const fs::path& path, Split split) {
   const std::vector<std::string> classes = classes_of(path / "train");
   const fs::path folder = path / (split == Split::kTrain ? "train" : "val");
   if (split == Split::kTest) check_classes(folder, classes);
+  PassedOver passed_over;
   std::vector<Picture> pictures;
   for (std::size_t label = 0; label < classes.size(); ++label) {
-    std::ranges::move(pictures_of(folder, classes[label], static_cast<std::int64_t>(label)),
+    std::ranges::move(pictures_of(folder, classes[label], static_cast<std::int64_t>(label), passed_over),
                       std::back_inserter(pictures));
   }
   DatasetInfo info = info_of_pictures("image_folder", split, std::ssize(classes));
   info.comes_by_class = true;
+  passed_over.tell(info);
   return std::make_unique<ImageFolder>(std::move(info), folder, std::move(pictures));
 }
 

@@ -49,6 +49,11 @@ ImageSizer::ImageSizer(const Dataset& dataset, const SizeOptions& options, doubl
   const auto is_size = [&](std::int64_t side) { return options.image_size == 0 || options.image_size == side; };
   changes_size_ = info_.is_encoded || is_resized || crop_area > 0 || !is_size(info_.height) || !is_size(info_.width);
   if (options.image_size > 0) info_.height = info_.width = options.image_size;
+  if (options.mean.empty()) return;
+  check(std::ssize(options.mean) == info_.channels && std::ssize(options.stddev) == info_.channels,
+        "normalisation for another number of channels");
+  info_.mean = options.mean;
+  info_.stddev = options.stddev;
 }
 
 void ImageSizer::read(std::int64_t index, std::uint64_t key, std::span<std::uint8_t> pixels) const {

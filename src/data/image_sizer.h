@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "data/dataset.h"
 #include "data/image/resample.h"
@@ -18,6 +19,7 @@ struct SizeOptions {
   std::int64_t image_size = 0;  // height and width of what comes out; 0: as the images are, all of one size
   std::int64_t resize = 0;      // image_size or more; 0: image_size
   Interpolation interpolation = Interpolation::kBilinear;
+  std::vector<double> mean, stddev;  // of normalisation, in place of the data set's; empty: those
 };
 
 class ImageSizer {
@@ -25,7 +27,7 @@ class ImageSizer {
   // crop_area: the least part of an image's area that a random crop takes; 0: no random crop.
   ImageSizer(const Dataset& dataset, const SizeOptions& options, double crop_area);
 
-  // The data set's, with the height and width of what comes out.
+  // The data set's, with the height and width of what comes out and the options' normalisation.
   [[nodiscard]] const DatasetInfo& info() const { return info_; }
 
   // Writes [channels, height, width]. `key`: of the random numbers.

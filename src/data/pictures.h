@@ -1,10 +1,18 @@
-// pictures: what data sets of picture files have in common. Values only. Not here: formats (image/decode.h).
+// pictures: what data sets of picture files have in common. Not here: formats (image/decode.h).
 #pragma once
 
+#include <algorithm>
+#include <cctype>
 #include <cstdint>
+#include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
 #include "data/dataset.h"
 
 namespace sluice::data {
@@ -20,5 +28,39 @@ inline constexpr std::int64_t kMostPictureBytes = std::int64_t{256} << 20;  // o
           .stddev = {0.229, 0.224, 0.225},
           .is_encoded = true};
 }
+
+// "jpg" of "a.b/Photo.JPG"; empty: the name has no ending.
+[[nodiscard]] inline std::string ending_of(const std::filesystem::path& file) {
+  std::string ending = file.extension().native();
+  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  return ending.empty() ? ending : ending.substr(1);
+}
+
+// Files that lie among the samples and are none.
+class PassedOver {
+ public:
+  void add(const std::string& file) {
+    if (by_ending_.empty()) first_ = file;
+    ++by_ending_[ending_of(file)];
+  }
+
+  // One line of the log; nothing if there were none.
+  void tell(const DatasetInfo& info) const {
+    std::int64_t count = 0;
+    std::vector<std::string> kinds;
+    for (const auto& [ending, files] : by_ending_) {
+      count += files;
+      kinds.push_back(concat(files, " ", ending.empty() ? "without an ending" : concat("*.", ending)));
+    }
+    if (count > 0) {
+      log_info(concat("data set ", info.name, " (", name_of(info.split), "): ", counted(count, "file"),
+                      count == 1 ? " holds" : " hold", " no sample: ", join(kinds, ", "), "; the first is ", first_));
+    }
+  }
+
+ private:
+  std::string first_;
+  std::map<std::string, std::int64_t> by_ending_;
+};
 
 }  // namespace sluice::data

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "core/concat.h"
@@ -14,6 +15,7 @@ namespace sluice::data {
 namespace {
 
 constexpr std::int64_t kBlock = 512;
+constexpr char kHardLink = '1', kSymbolicLink = '2';
 constexpr std::int64_t kMostName = std::int64_t{1} << 16;  // of a long name, and of a pax header's records
 
 using Block = std::array<std::uint8_t, kBlock>;
@@ -52,7 +54,7 @@ bool has_right_checksum(const Block& block) {
 
 // What a pax header says of the next member: records "LENGTH KEY=VALUE\n".
 struct Pax {
-  std::optional<std::string> path;
+  std::optional<std::string> path, link_path;
   std::optional<std::int64_t> size;
 };
 
@@ -68,7 +70,10 @@ class Walk {
       read_(at_, block);
       if (std::ranges::all_of(block, [](std::uint8_t byte) { return byte == 0; })) return members;
       if (!has_right_checksum(block)) damaged("its header is not one of a tar file");
-      if (auto member = take(block)) members.push_back(*std::move(member));
+      if (auto member = take(block)) {
+        if (!member->is_symbolic_link) places_[member->name] = {member->offset, member->size};
+        members.push_back(*std::move(member));
+      }
     }
     if (at_ != size_) damaged("it ends within a header");
     return members;
@@ -89,7 +94,7 @@ class Walk {
     }
   }
 
-  // Goes on behind it. Nothing: it is no regular file, or says something of the next one.
+  // Goes on behind it. Nothing: it is no file, or says something of the next one.
   std::optional<TarMember> take(const Block& block) {
     const auto type = static_cast<char>(block[156]);
     const bool is_file = type == '0' || type == '\0' || type == '7';
@@ -99,15 +104,28 @@ class Walk {
     if (type == 'L') {
       long_name_ = text_at(begin, size);
       long_name_.resize(std::min(long_name_.find('\0'), long_name_.size()));
+    } else if (type == 'K') {
+      long_link_ = text_at(begin, size);
+      long_link_.resize(std::min(long_link_.find('\0'), long_link_.size()));
     } else if (type == 'x') {
       take_pax(text_at(begin, size));
-    } else if (type != 'g' && type != 'K') {
+    } else if (type != 'g') {
       if (is_file) member = TarMember{name_in(block), begin, size};
+      if (type == kHardLink) member = linked(name_in(block), link_in(block));
+      if (type == kSymbolicLink) member = TarMember{.name = name_in(block), .is_symbolic_link = true};
       long_name_.clear();
+      long_link_.clear();
       pax_ = {};
     }
     at_ = std::min(begin + (size + kBlock - 1) / kBlock * kBlock, std::max(size_, begin + size));
     return member;
+  }
+
+  [[nodiscard]] TarMember linked(std::string name, const std::string& target) const {
+    const auto place = places_.find(target);
+    if (place == places_.end())
+      damaged(concat(name, " is a hard link to ", target, ", which the archive does not have before it"));
+    return {std::move(name), place->second.first, place->second.second};
   }
 
   [[nodiscard]] std::int64_t data_bytes(const Block& block, char type, bool is_file) const {
@@ -134,6 +152,11 @@ class Walk {
     return has_prefix ? concat(prefix, "/", name) : std::string(name);
   }
 
+  [[nodiscard]] std::string link_in(const Block& block) const {
+    if (pax_.link_path) return *pax_.link_path;
+    return long_link_.empty() ? std::string(field(block, 157, 100)) : long_link_;
+  }
+
   [[nodiscard]] std::string text_at(std::int64_t begin, std::int64_t size) const {
     if (size > kMostName) damaged(concat("a name or header of ", size, " bytes"));
     std::string text(static_cast<std::size_t>(size), '\0');
@@ -158,6 +181,7 @@ class Walk {
 
   void set_pax(std::string_view key, std::string_view value) {
     if (key == "path") pax_.path = value.substr(0, std::min(value.find('\0'), value.size()));
+    if (key == "linkpath") pax_.link_path = value.substr(0, std::min(value.find('\0'), value.size()));
     if (key.starts_with("GNU.sparse")) damaged("sparse members are not read; pack the files anew without --sparse");
     if (key != "size") return;
     std::int64_t size = 0;
@@ -171,8 +195,10 @@ class Walk {
   const ReadAt& read_;
   const std::string& name_;
   std::int64_t at_ = 0;
-  std::string long_name_;  // of the next member
-  Pax pax_;                // likewise
+  std::string long_name_;                                                          // of the next member
+  std::string long_link_;                                                          // the file that it is a link to
+  Pax pax_;                                                                        // of the next member
+  std::unordered_map<std::string, std::pair<std::int64_t, std::int64_t>> places_;  // offset and size, by name
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 // tar: where the members of a tar archive lie, from its headers alone: POSIX ustar and pax, GNU long names, old v7. Of
 // an archive of many gigabytes only the headers are read, so that any member can be read later by its place; libraries
 // such as libarchive go through an archive once and do not tell places. Not here: what members mean (tar_dataset.h). No
-// LibTorch: the fuzzer builds it. Threads: pure. Errors: DataError for damaged archives, compressed ones, and sparse
-// members.
+// LibTorch: the fuzzer builds it. Threads: pure. Errors: DataError for damaged archives, compressed ones, sparse
+// members, and hard links to what the archive does not have.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,14 @@ struct TarMember {
   std::string name;         // with folders, as the archive has it
   std::int64_t offset = 0;  // of its bytes in the archive
   std::int64_t size = 0;
+  bool is_symbolic_link = false;  // which has no bytes
 };
 
 // Reads bytes.size() bytes from `offset` on; the archive has them.
 using ReadAt = std::function<void(std::int64_t offset, std::span<std::uint8_t> bytes)>;
 
-// The regular files, in order. size: of the archive. name: in messages.
+// The regular files and symbolic links, in order. A hard link, which is how tar stores another name of a file that it
+// has stored already, has the place of that file. size: of the archive. name: in messages.
 [[nodiscard]] std::vector<TarMember> list_tar(std::int64_t size, const ReadAt& read, const std::string& name);
 
 }  // namespace sluice::data

@@ -126,19 +126,34 @@ bool is_picture_part(const std::string& part) {
   return std::ranges::find(kEndings, part) != kEndings.end();
 }
 
+bool is_label_part(const std::string& part) { return part == "cls" || part == "json"; }
+
 // The samples of one shard.
 class ShardReader {
  public:
-  ShardReader(const fs::path& path, std::int32_t number) : name_(path.native()), shard_(path), number_(number) {}
+  ShardReader(const fs::path& path, std::int32_t number, PassedOver& passed_over)
+      : name_(path.native()), shard_(path), number_(number), passed_over_(passed_over) {}
 
   void add_to(std::vector<PackedPicture>& pictures) {
     const ReadAt read = [this](std::int64_t offset, std::span<std::uint8_t> bytes) { shard_.read(offset, bytes); };
     for (const TarMember& member : list_tar(shard_.size(), read, name_)) {
       auto [key, part] = key_and_part(member.name);
-      if (key.empty()) continue;
+      const bool is_of_sample = is_picture_part(part) || is_label_part(part);
+      if (member.is_symbolic_link && is_of_sample) {
+        reject_file(name_, concat(member.name,
+                                  " is a symbolic link, which is not followed; pack the files with tar --dereference"));
+      }
+      if (key.empty() || member.is_symbolic_link) {
+        passed_over_.add(concat(name_, "/", member.name));
+        continue;
+      }
       if (key != key_) finish(pictures);
       key_ = std::move(key);
-      take(member, part);
+      if (is_of_sample) {
+        take(member, part);
+      } else {
+        others_.push_back(member.name);
+      }
     }
     finish(pictures);
   }
@@ -180,7 +195,26 @@ class ShardReader {
     return number;
   }
 
+  // Of the other members of a sample: a picture that the sample lacks, or with a class of its own.
+  void refuse_lost_samples() const {
+    for (const std::string& picture : others_) {
+      if (!is_picture_part(ending_of(picture))) continue;
+      const fs::path stem = fs::path(picture).replace_extension();
+      const bool has_label = std::ranges::any_of(others_, [&](const std::string& other) {
+        return is_label_part(ending_of(other)) && fs::path(other).replace_extension() == stem;
+      });
+      if (picture_ && !has_label) continue;
+      reject_file(name_, concat(picture,
+                                " looks like a sample, but a name counts up to its first dot, as WebDataset has it, "
+                                "so it is a part of sample ",
+                                key_, "; rename the files so that only their ending has a dot"));
+    }
+  }
+
   void finish(std::vector<PackedPicture>& pictures) {
+    refuse_lost_samples();
+    for (const std::string& other : others_) passed_over_.add(concat(name_, "/", other));
+    others_.clear();
     if (picture_.has_value() != label_.has_value()) {
       reject_file(name_, concat("sample ", key_, " has ", picture_ ? "no class" : "no picture",
                                 "; it is to be KEY.jpg, .png or .webp with its class in KEY.cls or as \"label\" in "
@@ -194,16 +228,30 @@ class ShardReader {
   const std::string name_;
   const Shard shard_;
   const std::int32_t number_;
+  PassedOver& passed_over_;
   std::string key_;
+  std::vector<std::string> others_;  // members of the sample besides picture and class
   std::optional<TarMember> picture_;
   std::optional<std::int32_t> label_;
 };
 
-std::vector<fs::path> shards_in(const fs::path& folder) {
+std::vector<fs::path> shards_in(const fs::path& folder, PassedOver& passed_over) {
+  constexpr std::array kPacked{"gz", "bz2", "xz", "zst"};
   std::vector<fs::path> shards;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().extension() == ".tar") shards.push_back(entry->path());
+    const fs::path& file = entry->path();
+    const std::string ending = ending_of(file);
+    if (ending == "tar") {
+      shards.push_back(file);
+    } else if (ending == "tgz" ||
+               (std::ranges::find(kPacked, ending) != kPacked.end() && ending_of(file.stem()) == "tar")) {
+      reject_file(file.native(),
+                  "it is compressed, and pictures in it cannot be found by their place; unpack it to a "
+                  "plain tar file, or move it away");
+    } else {
+      passed_over.add(file.native());
+    }
   }
   if (error || shards.empty()) {
     throw DataError(concat(folder.native(), ": ",
@@ -214,9 +262,10 @@ std::vector<fs::path> shards_in(const fs::path& folder) {
   return shards;
 }
 
-std::vector<PackedPicture> pictures_in(const std::vector<fs::path>& shards) {
+std::vector<PackedPicture> pictures_in(const std::vector<fs::path>& shards, PassedOver& passed_over) {
   std::vector<PackedPicture> pictures;
-  for (std::size_t i = 0; i < shards.size(); ++i) ShardReader(shards[i], static_cast<std::int32_t>(i)).add_to(pictures);
+  for (std::size_t i = 0; i < shards.size(); ++i)
+    ShardReader(shards[i], static_cast<std::int32_t>(i), passed_over).add_to(pictures);
   if (pictures.empty()) reject_file(shards.front().native(), "neither it nor the other tar files hold a sample");
   return pictures;
 }
@@ -228,17 +277,20 @@ std::int64_t count_classes(const std::vector<PackedPicture>& pictures) {
 }  // namespace
 
 std::unique_ptr<Dataset> open_tar_dataset(const fs::path& path, Split split) {
-  std::vector<fs::path> shards = shards_in(path / "train");
-  std::vector<PackedPicture> pictures = pictures_in(shards);
+  PassedOver passed_over;
+  std::vector<fs::path> shards = shards_in(path / "train", passed_over);
+  std::vector<PackedPicture> pictures = pictures_in(shards, passed_over);
   DatasetInfo info = info_of_pictures("tar", split, count_classes(pictures));
   if (split == Split::kTest) {
-    shards = shards_in(path / "val");
-    pictures = pictures_in(shards);
+    passed_over = {};  // those of train are told when it is opened itself
+    shards = shards_in(path / "val", passed_over);
+    pictures = pictures_in(shards, passed_over);
     if (count_classes(pictures) > info.classes) {
       reject_file(shards.front().native(), concat("it and the others have class ", count_classes(pictures) - 1,
                                                   ", and those of train only 0 to ", info.classes - 1));
     }
   }
+  passed_over.tell(info);
   return std::make_unique<TarDataset>(std::move(info), std::move(shards), std::move(pictures));
 }
 

@@ -1,9 +1,12 @@
 #include "nn/batch_norm.h"
 
+#include <algorithm>
+#include <atomic>
 #include <utility>
 
-#include <algorithm>
-
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
 #include "nn/batch_norm_fast.h"
 #include "nn/batch_norm_gpu.h"
 #include "nn/batch_norm_sync.h"
@@ -18,6 +21,18 @@ constexpr double kMomentum = 0.1;
 at::Tensor finish(at::Tensor y, const at::Tensor& residual, Activation activation) {
   if (residual.defined()) y = y + residual;
   return activation == Activation::kRelu ? at::relu(y) : y;
+}
+
+// Once in a process.
+void warn_of_one_value(const std::string& weight, const at::Tensor& x) {
+  static std::atomic<bool> is_said = false;
+  if (is_said.exchange(true)) return;
+  log_warning(
+      concat("batch-norm ", weight.substr(0, weight.rfind('.')), " has one value per channel to normalise (",
+             counted(x.size(0), "sample"), " of ", x.size(2), "x", x.size(3),
+             " in a micro-batch): the result is its bias alone, and the running variance moves towards 0; "
+             "take larger micro-batches (fewer pipeline.chunks, a larger train.global_batch), larger images, or "
+             "pipeline.batch_norm = \"sync\". PyTorch refuses such a batch"));
 }
 
 }  // namespace
@@ -92,6 +107,7 @@ at::Tensor BatchNorm2d::operator()(const at::Tensor& x, const ForwardContext& co
   } else {
     result = batch_norm_training(x, residual, weight_->value, bias_->value, kEpsilon, activation);
   }
+  if (result.statistics.count == 1 && !context.is_measurement) warn_of_one_value(weight_->name, x);
   if (context.update_statistics) {
     if (context.batch_norm == BatchNormMode::kDeferred) {
       pending_ = pooled(pending_, result.statistics);

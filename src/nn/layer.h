@@ -72,6 +72,8 @@ struct ForwardContext {
   at::Tensor sample_ids;
   // False when a forward pass is repeated (recompute): running statistics stay as they are.
   bool update_statistics = true;
+  // True for a pass that is only timed: its numbers do not matter, so nothing is said of them.
+  bool is_measurement = false;
   // For kSync: the other replicas, which run this micro-batch too. Null: there are none.
   ReplicaSum* replicas = nullptr;
   // Where backward leaves the weight gradients (split backward). Null: it computes them itself.

@@ -138,9 +138,11 @@ json verified_state(const fs::path& dir) {
 }
 
 // What state.json says of the file.
-json write_tensors(const fs::path& file, std::int64_t step, const TensorMap& tensors) {
+json write_tensors(const fs::path& file, std::int64_t step, const TensorMap& tensors,
+                   std::map<std::string, std::string> metadata = {}) {
+  metadata["format"] = "pt";
   try {
-    return digest_json(write_safetensors(file, tensors, {{"format", "pt"}}, Values::kFinite));
+    return digest_json(write_safetensors(file, tensors, metadata, Values::kFinite));
   } catch (const DivergedError& error) {
     throw DivergedError(concat("after step ", step, ": ", error.what(), ", so no checkpoint is made of it"));
   }
@@ -158,10 +160,11 @@ void write_checkpoint(const fs::path& dir, std::int64_t step, const CheckpointCo
   check(all_finite(document), "the state of a checkpoint has a number that JSON cannot hold");
   document["step"] = step;
   document["format"] = kFormat;
-  document["files"][std::string(kModelFile)] = write_tensors(dir / kModelFile, step, contents.model);
+  document["files"][std::string(kModelFile)] = write_tensors(dir / kModelFile, step, contents.model, contents.metadata);
   document["files"][std::string(kOptimizerFile)] = write_tensors(dir / kOptimizerFile, step, contents.optimizer);
   if (!contents.average.empty())
-    document["files"][std::string(kAverageFile)] = write_tensors(dir / kAverageFile, step, contents.average);
+    document["files"][std::string(kAverageFile)] =
+        write_tensors(dir / kAverageFile, step, contents.average, contents.metadata);
   write_text_atomically(dir / kStateFile, encode_state(document));
 }
 

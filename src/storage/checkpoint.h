@@ -26,6 +26,8 @@ struct CheckpointContents {
   // save; if it is there already it must be the step of the save.
   nlohmann::json state = nlohmann::json::object();
   TensorMap average = {};  // of the weights, under their names, with the buffers; empty: none is kept
+  // Of the files with weights, so that a copy of one says it, too; not read again.
+  std::map<std::string, std::string> metadata = {};
 };
 
 // Writes the files into `dir`, which exists, and makes them durable.

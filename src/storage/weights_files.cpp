@@ -79,6 +79,12 @@ TensorMap read_shards(const fs::path& index) {
   return all;
 }
 
+nlohmann::json object_in(const fs::path& file) {
+  if (!is_there(file)) return {};
+  auto json = nlohmann::json::parse(read_text(file), nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json : nlohmann::json();
+}
+
 }  // namespace
 
 fs::path resolve_weights(const fs::path& path) {
@@ -101,6 +107,18 @@ TensorMap read_weights(const fs::path& given) {
   throw CheckpointError(concat(path.string(), " has neither ", kOneFile, " nor ", kIndex,
                                "; name a safetensors file, an index of several, a folder with one of these, or a run "
                                "directory"));
+}
+
+AboutWeights read_about_weights(const fs::path& path) {
+  std::error_code ignored;
+  const bool is_folder = fs::is_directory(path, ignored);
+  const fs::path folder = is_folder ? path : path.parent_path(), file = is_folder ? path / kOneFile : path;
+  AboutWeights about{.folder = folder,
+                     .config = object_in(folder / "config.json"),
+                     .preprocessor = object_in(folder / "preprocessor_config.json"),
+                     .state = object_in(folder / "state.json")};
+  if (file.extension() != ".json" && is_there(file)) about.metadata = read_safetensors(file).metadata;
+  return about;
 }
 
 }  // namespace sluice::storage

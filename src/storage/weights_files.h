@@ -8,6 +8,10 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
+#include <string>
+
+#include <nlohmann/json.hpp>
 
 #include "storage/safetensors.h"
 
@@ -18,5 +22,14 @@ namespace sluice::storage {
 
 // Maps the files, as read_safetensors() does.
 [[nodiscard]] TensorMap read_weights(const std::filesystem::path& path);
+
+// What weights say of themselves besides their tensors. Files that are not there, or hold no JSON object, are null.
+struct AboutWeights {
+  std::filesystem::path folder;                 // of the weights
+  nlohmann::json config, preprocessor;          // config.json and preprocessor_config.json, as libraries write them
+  nlohmann::json state;                         // state.json of a checkpoint of ours
+  std::map<std::string, std::string> metadata;  // of a single safetensors file
+};
+[[nodiscard]] AboutWeights read_about_weights(const std::filesystem::path& path);
 
 }  // namespace sluice::storage

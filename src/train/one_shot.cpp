@@ -41,6 +41,7 @@ struct EvaluatedModel {
   fs::path checkpoint;  // empty: none
   std::int64_t step = 0;
   std::optional<std::string> order;  // the checkpoint's
+  nlohmann::json state;              // likewise
 };
 
 fs::path checkpoint_in(const fs::path& dir) {
@@ -86,6 +87,7 @@ EvaluatedModel evaluated_model(const EvaluationOptions& options) {
   evaluated.tensors = std::move(options.takes_average ? contents.average : contents.model);
   evaluated.step = contents.state.at("step");
   evaluated.order = kept_order(evaluated.config, contents.state, evaluated.checkpoint.string());
+  evaluated.state = std::move(contents.state);
   return evaluated;
 }
 
@@ -207,6 +209,13 @@ void apply_and_write(engine::TrainStep& step, const engine::Composition& composi
   write();
 }
 
+Constants constants_of(const EvaluatedModel& evaluated, const Setup& setup) {
+  if (!evaluated.checkpoint.empty())
+    return saved_constants(evaluated.state, setup.model, evaluated.checkpoint.string());
+  check_tokens_of_weights(evaluated.file, setup.model, setup.test_set->info().name);
+  return constants_of_weights(evaluated.file, setup.config, setup.model);
+}
+
 void settle_for_evaluation(config::Config& config, const EvaluationOptions& options) {
   if (!options.logits.empty()) config.device.tf32 = false;  // they are compared, as a step's numbers are
   config.pipeline.recompute = {};                           // nothing to measure for what has no backward
@@ -225,7 +234,8 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
     storage::check_output("--logits", options.logits, {options.config_file, options.weights});
   EvaluatedModel evaluated = evaluated_model(options);
   settle_for_evaluation(evaluated.config, options);
-  const Setup setup = make_setup(evaluated.config, {}, SetupFor::kRun, evaluated.order);
+  Setup setup = make_setup(evaluated.config, {}, SetupFor::kRun, evaluated.order);
+  setup.take(constants_of(evaluated, setup));
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   engine::Composition& composition = engine.composition();
   if (evaluated.checkpoint.empty()) {
@@ -264,12 +274,16 @@ double run_single_step(const config::Config& wanted, const SingleStepOptions& op
   storage::check_output(
       "--out", options.out,
       {options.config_file, options.weights, options.batch, config.model.weights, config.pipeline.order});
-  const Setup setup = make_setup(config, {}, options.batch.empty() ? SetupFor::kRun : SetupFor::kOwnBatch);
+  Setup setup = make_setup(config, {}, options.batch.empty() ? SetupFor::kRun : SetupFor::kOwnBatch);
   warn_of_oddities(setup);
   say_changes_are_left_out(config);
+  const fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
+  if (!weights.empty()) {
+    if (options.batch.empty()) check_tokens_of_weights(weights, setup.model, setup.train_set->info().name);
+    setup.take(constants_of_weights(weights, config, setup.model));
+  }
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   engine::Composition& composition = engine.composition();
-  const fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
   if (!weights.empty()) load_starting_weights(composition, setup.model, weights);
   const auto batch = options.batch.empty() ? first_training_batch(setup) : read_batch(options.batch, setup.model);
 

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "train/constants.h"
 #include "train/resume.h"
 #include "train/traced_steps.h"
 
@@ -16,19 +17,22 @@ struct Orders {
   bool tries_chunks = false;
   RunState state;  // plan, changes, progress
   TracedSteps traced = {};
+  Constants constants = {};
 
   [[nodiscard]] std::string to_text() const {
     return nlohmann::json{{"trains", trains},
                           {"tries_chunks", tries_chunks},
                           {"state", state.to_json()},
                           {"traced", traced.own.to_json()},
-                          {"traced_by_torch", traced.torch.to_json()}}
+                          {"traced_by_torch", traced.torch.to_json()},
+                          {"constants", constants.to_json()}}
         .dump();
   }
   [[nodiscard]] static Orders from_text(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
     return {json.at("trains"), json.at("tries_chunks"), RunState::from_json(json.at("state"), "rank 0's orders"),
-            TracedSteps{StepRange::from_json(json.at("traced")), StepRange::from_json(json.at("traced_by_torch"))}};
+            TracedSteps{StepRange::from_json(json.at("traced")), StepRange::from_json(json.at("traced_by_torch"))},
+            Constants::from_json(json.at("constants"), "rank 0's orders")};
   }
 };
 

@@ -76,6 +76,15 @@ std::int64_t parameters_in(const pipeline::FlatParameters& parameters) {
   return count;
 }
 
+// Of all values that a stage computes with, copies of tied ones too; in memory each parameter begins at a multiple
+// of 64.
+std::uint64_t value_bytes(const pipeline::FlatParameters& parameters) {
+  std::uint64_t bytes = 0;
+  for (const auto& slot : parameters.slots())
+    bytes += static_cast<std::uint64_t>(slot.numel) * parameters.values().element_size();
+  return bytes;
+}
+
 // "vit.embeddings .. vit.encoder.layer.1.mlp (5)".
 std::string span_of(const pipeline::LayerList& layers) {
   if (layers.size() == 1) return layers.front()->name();
@@ -84,7 +93,7 @@ std::string span_of(const pipeline::LayerList& layers) {
 
 TextRow frozen_row(const pipeline::FrozenPrefix& frozen) {
   return {"frozen", span_of(frozen.layers()), std::to_string(parameters_in(frozen.parameters())),
-          std::to_string(frozen.parameters().values().nbytes()), "all, a share of the samples each"};
+          std::to_string(value_bytes(frozen.parameters())), "all, a share of the samples each"};
 }
 
 }  // namespace
@@ -115,7 +124,7 @@ PlanDescription describe_plan(const Setup& setup, const engine::Composition& com
     for (int r = 0; r < plan.replicas; ++r)
       devices.push_back(device::to_string(places[r * plan.devices() + owners[s]]));
     const std::int64_t parameters = parameters_in(stage.parameters());
-    const std::uint64_t bytes = stage.parameters().values().nbytes();
+    const std::uint64_t bytes = value_bytes(stage.parameters());
     stages.push_back({{"stage", s},
                       {"layers", layers},
                       {"parameters", parameters},

@@ -32,6 +32,14 @@ std::int64_t schedule_step(const Setup& setup, const RunState& state) {
   return state.server.value("examples", std::int64_t{0}) / samples_of_update(setup);
 }
 
+// Of a run without a checkpoint.
+Constants starting_constants(const Setup& setup) {
+  const std::string& weights = setup.config.model.weights;
+  if (weights.empty()) return own_constants(setup.model);
+  check_tokens_of_weights(weights, setup.model, setup.train_set->info().name);
+  return constants_of_weights(weights, setup.config, setup.model);
+}
+
 }  // namespace
 
 optim::LrSchedule saved_lr_schedule(const Setup& setup, const RunState& state, const std::string& source) {
@@ -77,7 +85,10 @@ std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, cons
   return found;
 }
 
-std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options, Setup& setup) {
+namespace {
+
+// Settles how many steps the run has, too.
+std::optional<ResumePoint> read_checkpoint(const ResumeChoice& choice, const SessionOptions& options, Setup& setup) {
   if (options.resume.empty()) return std::nullopt;
   const auto found = find_start(choice, options);
   if (!found) {
@@ -112,6 +123,14 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
   check_end(setup.total_steps, point.state, point.source);
   warn_of_other_rates(saved_rates, lr_schedule(setup), schedule_step(setup, point.state),
                       point.state.progress.evaluations.plateau.falls);
+  return point;
+}
+
+}  // namespace
+
+std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options, Setup& setup) {
+  std::optional<ResumePoint> point = read_checkpoint(choice, options, setup);
+  setup.take(point ? saved_constants(point->contents.state, setup.model, point->source) : starting_constants(setup));
   return point;
 }
 

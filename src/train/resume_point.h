@@ -41,7 +41,8 @@ struct ResumePoint {
 void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule& now, std::int64_t steps_done,
                          int falls);
 
-// Settles how many steps the run has, too.
+// Settles how many steps the run has, and its constants: those of the checkpoint, of the configured weights, or of
+// fresh ones.
 [[nodiscard]] std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options,
                                                            Setup& setup);
 

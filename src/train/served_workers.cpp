@@ -267,6 +267,7 @@ class ServedWorkers final : public UpdateSource {
             .agreement = agreement_,
             .compression = compression_options(config.ps),
             .run = saved_.run,
+            .constants = setup_.constants.to_json().dump(),
             .last_version = setup_.total_steps,
             .silence = from_s(config.replicas.hang_timeout_s),
             .patience = from_s(config.replicas.connect_timeout_s),

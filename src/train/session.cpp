@@ -218,6 +218,7 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   const auto capture = [&](const Progress& progress) {
     storage::CheckpointContents contents{engine::model_tensors(composition), engine::optimizer_tensors(composition),
                                          state_at(training, progress, reporter.sync()).to_json()};
+    put_constants(setup.constants, contents);
     set_average_apart(contents);
     return contents;
   };
@@ -233,6 +234,7 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
   RunPlans plans = plan_run_from(setup, resume);
   Orders orders{.tries_chunks = plans.tries_chunks, .state = {.plan = plans.now, .changes = plans.changes}};
   if (resume) orders.state.progress = resume->state.progress;
+  orders.constants = setup.constants;
   orders.traced = {files.traced, torch_steps(setup, files.traced, orders.state.progress.steps_done + 1)};
   give(peers, orders);
   const auto features = make_feature_reuse(setup);
@@ -289,6 +291,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const SessionOptions& 
   setup.total_steps = total_steps_after(setup, orders.state.progress);
   nlohmann::ordered_json summary{{"rank", peers.process().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
   if (!orders.trains) return summary;
+  setup.take(orders.constants);
   const auto features = make_feature_reuse(setup);
   engine::Engine engine(orders.state.plan, engine_options(setup, peers.processes(), features));
   RunPlans plans{orders.state.plan, orders.tries_chunks, orders.state.changes};

@@ -349,7 +349,9 @@ data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
           .sizes = {.image_size = setup.model.image_size,
                     .resize = config.data.resize,
                     .interpolation = config.data.interpolation == "bicubic" ? data::Interpolation::kBicubic
-                                                                            : data::Interpolation::kBilinear},
+                                                                            : data::Interpolation::kBilinear,
+                    .mean = setup.constants.mean,
+                    .stddev = setup.constants.stddev},
           .augment = {.crop_area = config.data.crop_area,
                       .crop_padding = config.data.crop_padding,
                       .horizontal_flip = config.data.flip,

@@ -18,6 +18,7 @@
 #include "optim/lr_schedule.h"
 #include "pipeline/state_memory.h"
 #include "profiler/measure/workload.h"
+#include "train/constants.h"
 #include "train/data_identity.h"
 
 namespace sluice::train {
@@ -38,6 +39,7 @@ struct Setup {
   std::shared_ptr<data::Dataset> train_set;  // shared with a read that hangs and is abandoned; null: SetupFor
   std::shared_ptr<data::Dataset> test_set;
   models::ModelOptions model;
+  Constants constants;                  // filled by take()
   int layers = 0;                       // of the model
   std::int64_t global_batch = 1;        // samples of a whole one: as configured, but no more than there are
   std::vector<device::Device> devices;  // replica by replica
@@ -47,6 +49,12 @@ struct Setup {
   DataIdentity data;             // filled by identify_data()
   std::vector<std::string>
       servers;  // of parameters: HOST:PORT (server_place.h), filled by who knows; none: there are none
+
+  // Before the model is made; without it the model has the constants of fresh weights.
+  void take(const Constants& chosen) {
+    constants = chosen;
+    model.constants = chosen.model;
+  }
 };
 
 enum class SetupFor {

@@ -95,7 +95,8 @@ class PacedLink final : public ps::ServerLink {
   Nanoseconds last_push_ = now_ns();
 };
 
-ps::LinkOptions link_options(const Setup& setup, const ServerPlace& place, const Launch& launch) {
+ps::LinkOptions link_options(const Setup& setup, const ServerPlace& place, const Launch& launch,
+                             std::string& constants) {
   return {.host = place.host,
           .port = place.port,
           .others = place.others,
@@ -108,7 +109,8 @@ ps::LinkOptions link_options(const Setup& setup, const ServerPlace& place, const
           .compression = compression_options(setup.config.ps),
           .patience = from_s(setup.config.replicas.connect_timeout_s),
           .silence = from_s(setup.config.replicas.hang_timeout_s),
-          .is_stopped = StopSignal::requested};
+          .is_stopped = StopSignal::requested,
+          .take_constants = [&constants](const std::string& text) { constants = text; }};
 }
 
 // By which a worker's own records say who it is; "where" and "session" are what the server's records call it.
@@ -348,12 +350,14 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlac
   refuse_too_many_threads(setup);
   identify_data(setup);
   log_info(concat("worker ", place.worker, ": looking for the parameter server at ", place.host, ":", place.port));
-  const auto link = std::make_shared<ps::NetworkLink>(link_options(setup, place, launch));
+  std::string constants;
+  const auto link = std::make_shared<ps::NetworkLink>(link_options(setup, place, launch, constants));
   if (link->was_over()) {
     log_result(concat("worker ", place.worker, ": the run was over before this worker came"));
     return {{"worker", place.worker}, {"outcome", "done"}, {"pushes", 0}, {"examples", 0}};
   }
   log_info(concat("worker ", place.worker, " has joined the parameter server at ", place.host, ":", place.port));
+  setup.take(Constants::from_json(nlohmann::json::parse(constants, nullptr, false), "the server"));
   return work(setup, place, link, files);
 }
 

@@ -76,7 +76,7 @@ VIRTUAL = {"interleaved": 2, "looped-bfs": 2, "zb-v": 2, "dualpipe-v": 2}  # sta
 
 
 TWINS = {
-    "vit": lambda: torch_models.ViT("nano", patch=4, image=IMAGE),
+    "vit": lambda: torch_models.ViT("nano", patch=4, image=IMAGE, eps=torch_models.ViT.OF_TRANSFORMERS),
     "mlp": lambda: torch_models.Mlp(pixels=CHANNELS * IMAGE * IMAGE),
     "resnet8": torch_models.ResNet8,
     "resnet18": torch_models.ResNet,

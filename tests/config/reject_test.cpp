@@ -74,6 +74,12 @@ TEST(RejectUnknown, SuggestsTheNearestName) {
   EXPECT_EQ(error_of("[train]\nchunks = 3\n"),
             "run.toml:2: unknown key 'train.chunks'; did you mean 'pipeline.chunks'?");
   EXPECT_EQ(error_of("lr = 3\n"), "run.toml:1: unknown key 'lr'; did you mean 'train.lr'?");
+  const std::vector<std::pair<std::string, std::string>> of_others{
+      {"train.learning_rate", "train.lr"},        {"learning_rate", "train.lr"},
+      {"train.batch_size", "train.global_batch"}, {"data.num_workers", "data.workers"},
+      {"model.pretrained", "model.weights"},      {"train.steps_warmup", "train.warmup_steps"}};
+  for (const auto& [word, key] : of_others)
+    EXPECT_THAT(set_error(word + "=1"), HasSubstr("'; did you mean '" + key + "'?")) << word;
 }
 
 TEST(RejectUnknown, ListsWhatThereIsWhenNothingIsNear) {

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -123,6 +124,50 @@ class EqualToWebDataset(unittest.TestCase):
         self.write("train/0.tar", good)
         self.write("val/0.tar", [("a.jpg", b"1"), ("a.cls", b"3")])
         self.assertIn("those of train only 0 to 0", self.ours("val"))
+
+    def test_hard_links_have_the_bytes_of_the_file(self):
+        """tar stores a file's second name as a link to the first."""
+        for name, kind in FORMATS.items():
+            folder = "deep/" * (30 if name != "ustar" else 3)
+            with tarfile.open(self.folder / "train/0.tar", "w", format=kind) as archive:
+                for key in ("a", "b"):
+                    for part, content in (("jpg", b"picture"), ("cls", b"4")):
+                        info = tarfile.TarInfo(f"{folder}{key}.{part}")
+                        if key == "b":
+                            info.type, info.linkname = tarfile.LNKTYPE, f"{folder}a.{part}"
+                        else:
+                            info.size = len(content)
+                        archive.addfile(info, io.BytesIO(content))
+            self.assertEqual(self.ours(), [(f"{folder}a", 4, b"picture"), (f"{folder}b", 4, b"picture")], name)
+        source = self.folder / "source"
+        source.mkdir()
+        (source / "a.jpg").write_bytes(b"x" * 700)
+        (source / "a.cls").write_bytes(b"1")
+        for part in ("jpg", "cls"):
+            os.link(source / f"a.{part}", source / f"b.{part}")
+        subprocess.run(["tar", "-cf", self.folder / "train/0.tar", "--sort=name", "-C", source, "."], check=True)
+        self.assertEqual(self.ours(), [("./a", 1, b"x" * 700), ("./b", 1, b"x" * 700)])
+        with tarfile.open(self.folder / "train/0.tar", "w") as archive:
+            info = tarfile.TarInfo("b.jpg")
+            info.type, info.linkname = tarfile.LNKTYPE, "gone.jpg"
+            archive.addfile(info)
+        self.assertIn("b.jpg is a hard link to gone.jpg, which the archive does not have before it", self.ours())
+
+    def test_what_looks_like_a_sample_and_is_not_taken_is_an_error(self):
+        good = [("a.jpg", b"1"), ("a.cls", b"0")]
+        dotted = [(f"photo_1.5x_{i:04}.{part}", b"1") for i in range(3) for part in ("jpg", "cls")]
+        for members in (good + dotted, [("photo_1.jpg", b"1"), ("photo_1.cls", b"1"), *dotted], good + [("b.left.png", b"1")]):
+            self.write("train/0.tar", members)
+            self.assertRegex(self.ours(), r"(photo_1.5x_0000.jpg|b.left.png) looks like a sample, .* part of sample (photo_1|b); rename")
+        with tarfile.open(self.folder / "train/0.tar", "w") as archive:
+            for name in ("a.jpg", "a.cls"):
+                info = tarfile.TarInfo(name)
+                info.type, info.linkname = tarfile.SYMTYPE, f"elsewhere/{name}"
+                archive.addfile(info)
+        self.assertIn("a.jpg is a symbolic link, which is not followed", self.ours())
+        self.write("train/0.tar", good)
+        (self.folder / "train/1.tar.gz").write_bytes(b"\x1f\x8b")
+        self.assertIn("1.tar.gz: it is compressed", self.ours())
 
     def test_sizes_over_eight_gigabytes(self):
         """In base 256 (GNU) and in a pax header, of an archive that is mostly a hole."""

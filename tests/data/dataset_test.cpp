@@ -74,6 +74,52 @@ TEST(Dataset, MissingFilesSayWhereAndWhatToDo) {
   EXPECT_THAT(opening({.name = "mnist"}), ThrowsMessage<ConfigError>(HasSubstr("data.path is empty")));
 }
 
+// train/cat/1.jpg and val/cat/1.jpg, of which only the names are read.
+void write_picture_folder(const std::filesystem::path& folder) {
+  for (const char* split : {"train", "val"}) {
+    std::filesystem::create_directories(folder / split / "cat");
+    write_file(folder / split / "cat" / "1.jpg", {1});
+  }
+}
+
+TEST(Dataset, FilesOfAFolderThatAreNoPicturesAreCountedAndNamedOnce) {
+  const TemporaryFolder folder;
+  write_picture_folder(folder.path());
+  const auto opened = [&] {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(open_dataset({.name = "image_folder", .path = folder.path()}, Split::kTrain)->size(), 1);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(opened(), "");
+  for (const char* name : {"2.gif", "3.GIF", "README"}) write_file(folder.path() / "train/cat" / name, {1});
+  EXPECT_THAT(opened(),
+              HasSubstr(concat("data set image_folder (train): 3 files hold no sample: 1 without an ending, 2 "
+                               "*.gif; the first is ",
+                               (folder.path() / "train/cat/2.gif").native())));
+}
+
+TEST(Dataset, APictureInNoFolderOfAClassIsAnError) {
+  const TemporaryFolder folder;
+  write_picture_folder(folder.path());
+  write_file(folder.path() / "val/notes.txt", {1});
+  EXPECT_NO_THROW(open_dataset({.name = "image_folder", .path = folder.path()}, Split::kTest));
+  write_file(folder.path() / "val/2.JPG", {1});
+  EXPECT_THAT(
+      opening({.name = "image_folder", .path = folder.path()}, Split::kTest),
+      ThrowsMessage<DataError>(HasSubstr("picture 2.JPG is in no folder of a class; move it into one, or away")));
+}
+
+TEST(Dataset, OnlyOfPublicFilesItIsSaidToFetchThemAgain) {
+  const TemporaryFolder folder;
+  write_file(folder.path() / "train_images.npy", {1, 2, 3});
+  EXPECT_THAT(opening({.name = "npy", .path = folder.path()}),
+              ThrowsMessage<DataError>(HasSubstr("; correct or replace the file, or point data.path at another one")));
+  write_mnist(folder.path());
+  write_file(folder.path() / "train-labels-idx1-ubyte", {1, 2, 3});
+  EXPECT_THAT(opening({.name = "mnist", .path = folder.path()}),
+              ThrowsMessage<DataError>(HasSubstr("; fetch the file again or point data.path at an intact copy")));
+}
+
 // Root reads everything, but not as another user. Of this thread only.
 class AsNobody {
  public:

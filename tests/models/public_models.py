@@ -1,4 +1,5 @@
-"""The public models themselves, of torchvision and transformers, under the names of ours: for tests of their names
+"""The public models themselves, of torchvision and transformers, under the names of ours, with whatever constants their own
+constructors give them (epsilons, activations, momentum): for tests of their names
 (public_names_test.py), numbers (tests/app/public_models_test.py) and files (tests/app/public_weights_test.py)."""
 
 import importlib.util
@@ -22,7 +23,7 @@ def vit(size, classes, image, patch):
     width, blocks, heads, hidden = VITS[size]
     return ViTForImageClassification(ViTConfig(
         hidden_size=width, num_hidden_layers=blocks, num_attention_heads=heads, intermediate_size=hidden,
-        image_size=image, patch_size=patch, num_labels=classes, layer_norm_eps=1e-12))
+        image_size=image, patch_size=patch, num_labels=classes))
 
 
 def resnet(name, stem, classes):
@@ -54,7 +55,8 @@ def every_model():
 
 
 def leave_initial_values(model):
-    """So that a tensor that is swapped or ignored shows; norms near one, and no block of ConvNeXt scaled down to nothing."""
+    """So that a tensor that is swapped or ignored shows; norms near one, no block of ConvNeXt scaled down to nothing, and no
+    head of zeros, as torchvision's ViT begins with, behind which nothing shows."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("layer_scale"):
@@ -63,6 +65,8 @@ def leave_initial_values(model):
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
             elif name.endswith(("cls_token", "position_embeddings")):
                 parameter.copy_(torch.randn_like(parameter))
+            elif not parameter.any():
+                parameter.copy_(torch.randn_like(parameter) / parameter.shape[-1] ** 0.5)
         for buffer in model.buffers():
             if buffer.is_floating_point():
                 buffer.add_(torch.rand_like(buffer))

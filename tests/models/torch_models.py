@@ -132,7 +132,7 @@ class Holder(nn.Module):
 
 
 class ViTLayer(nn.Module):
-    def __init__(self, width, heads, hidden):
+    def __init__(self, width, heads, hidden, eps=1e-6):
         super().__init__()
         self.heads = heads
         projections = Holder(
@@ -140,8 +140,8 @@ class ViTLayer(nn.Module):
         self.attention = Holder(attention=projections, output=Holder(dense=nn.Linear(width, width)))
         self.intermediate = Holder(dense=nn.Linear(width, hidden))
         self.output = Holder(dense=nn.Linear(hidden, width))
-        self.layernorm_before = nn.LayerNorm(width, eps=1e-12)
-        self.layernorm_after = nn.LayerNorm(width, eps=1e-12)
+        self.layernorm_before = nn.LayerNorm(width, eps=eps)
+        self.layernorm_after = nn.LayerNorm(width, eps=eps)
 
     def attend(self, x, queries=None):
         """queries: how many of the tokens, from the first, are computed; default: all."""
@@ -161,12 +161,15 @@ class ViTLayer(nn.Module):
 
 
 class ViT(nn.Module):
-    """class_token_only: the last block computes nothing else, as in our model, because the classifier reads nothing else."""
+    """class_token_only: the last block computes nothing else, as in our model, because the classifier reads nothing else.
+    eps: torchvision's, as ours of fresh weights; OF_TRANSFORMERS is what weights under these names stand for."""
+
+    OF_TRANSFORMERS = 1e-12
 
     SIZES = {"nano": (64, 4, 4, 128), "tiny": (192, 12, 3, 768), "small": (384, 12, 6, 1536), "base": (768, 12, 12, 3072),
              "large": (1024, 24, 16, 4096)}
 
-    def __init__(self, size="tiny", patch=4, image=32, channels=3, classes=10, class_token_only=False):
+    def __init__(self, size="tiny", patch=4, image=32, channels=3, classes=10, class_token_only=False, eps=1e-6):
         super().__init__()
         self.class_token_only = class_token_only
         width, layers, heads, hidden = self.SIZES[size]
@@ -174,8 +177,8 @@ class ViT(nn.Module):
         embeddings = Holder(patch_embeddings=Holder(projection=projection))
         embeddings.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         embeddings.position_embeddings = nn.Parameter(torch.randn(1, (image // patch) ** 2 + 1, width) * 0.02)
-        encoder = Holder(layer=nn.ModuleList(ViTLayer(width, heads, hidden) for _ in range(layers)))
-        self.vit = Holder(embeddings=embeddings, encoder=encoder, layernorm=nn.LayerNorm(width, eps=1e-12))
+        encoder = Holder(layer=nn.ModuleList(ViTLayer(width, heads, hidden, eps) for _ in range(layers)))
+        self.vit = Holder(embeddings=embeddings, encoder=encoder, layernorm=nn.LayerNorm(width, eps=eps))
         self.classifier = nn.Linear(width, classes)
 
     def embed(self, images):
@@ -278,15 +281,15 @@ class ToyCnn(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
-def make(name, size="tiny", stem="cifar", image=32, class_token_only=False):
-    """image: pixels of a side, for the models whose weights depend on it. class_token_only: see ViT."""
+def make(name, size="tiny", stem="cifar", image=32, class_token_only=False, eps=1e-6):
+    """image: pixels of a side, for the models whose weights depend on it. class_token_only, eps: see ViT."""
     makers = {
         "resnet8": ResNet8,
         "resnet18": lambda: ResNet("resnet18", stem),
         "resnet50": lambda: ResNet("resnet50", stem),
         "vgg16": Vgg16,
         "vgg16_bn": lambda: Vgg16(norm=True),
-        "vit": lambda: ViT(size, image=image, class_token_only=class_token_only),
+        "vit": lambda: ViT(size, image=image, class_token_only=class_token_only, eps=eps),
         "gpt2": lambda: Gpt2(size, tied=False),
         "mlp": lambda: Mlp(3 * image * image),
         "toy_cnn": ToyCnn,

@@ -138,6 +138,23 @@ TEST_P(RunningStatistics, EvaluationUsesThem) {
   EXPECT_LE(relative_error(y, (batch_.to(at::kDouble) - 1) / std::sqrt(4 + 1e-5)), 1e-6);
 }
 
+TEST(BatchNormOfOneValue, IsWarnedOfOnceWithTheLayerAndTheBatch) {
+  Harness layer(at::kFloat);
+  const std::int64_t channels = layer.buffer(0).numel();
+  const auto said_of = [&](at::IntArrayRef sizes, const ForwardContext& context) {
+    testing::internal::CaptureStderr();
+    static_cast<void>(layer.forward(at::randn(sizes), context));
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said_of({1, channels, 1, 2}, {.training = true}), "");
+  EXPECT_EQ(said_of({1, channels, 1, 1}, {.training = false}), "");
+  EXPECT_EQ(said_of({1, channels, 1, 1}, {.training = true, .is_measurement = true}), "");
+  const std::string said = said_of({1, channels, 1, 1}, {.training = true});
+  for (const char* part : {"batch-norm norm has one value per channel", "1 sample of 1x1", "pipeline.chunks"})
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+  EXPECT_EQ(said_of({1, channels, 1, 1}, {.training = true}), "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, RunningStatistics, testing::Values(at::kFloat, at::kDouble));
 
 }  // namespace

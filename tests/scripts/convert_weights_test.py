@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """scripts/convert_weights.py on what training programs save. Exits 77 without torch and safetensors."""
 
+import argparse
 import collections
 import contextlib
 import io
@@ -86,6 +87,25 @@ class ConvertWeightsTest(unittest.TestCase):
     def test_a_prefix_that_only_some_names_have_stays(self):
         mixed = {"module.a": torch.ones(1), "b": torch.ones(2)}
         self.assert_converts(mixed, expected=mixed)
+
+    def test_one_word_before_names_that_are_known_is_taken_off(self):
+        known = {"conv1.weight": torch.randn(2, 2), "layer1.0.bn1.running_mean": torch.zeros(2), "fc.bias": torch.ones(3)}
+        for prefix in ("model.", "net.", "backbone.", "module.model.", "_orig_mod.net."):
+            self.assert_converts({"state_dict": {prefix + name: value for name, value in known.items()}}, expected=known)
+        for names in (("vit.embeddings.cls_token", "vit.encoder.layer.0.output.dense.bias"), ("encoder.ln.weight", "encoder.ln.bias"),
+                      ("net.first.weight", "net.second.weight"), ("model.conv1.weight", "criterion.weight")):
+            tensors = {name: torch.ones(1) for name in names}
+            self.assert_converts(tensors, expected=tensors)
+
+    def test_the_options_of_a_trainer_beside_the_weights_are_read(self):
+        options = argparse.Namespace(lr=0.1, model="resnet18", milestones=[30, 60])
+        self.assert_converts({"model": WEIGHTS, "args": options, "epoch": 3})
+        self.assert_refuses_planted(argparse.Namespace(lr=0.1, planted=Planted()))
+
+    def assert_refuses_planted(self, options):
+        pathlib.Path("out.safetensors").unlink()
+        self.assert_refuses(7, "cannot be read as weights alone", {"model": WEIGHTS, "args": options})
+        self.assertFalse(pathlib.Path("planted").exists())
 
     def test_tensors_that_share_memory_are_written_each(self):
         shared = torch.randn(4, 4)

@@ -71,6 +71,7 @@ LayerBench::LayerBench(const Workload& workload)
       loss_(nn::cross_entropy_sum(workload.label_smoothing)),
       transformed_(model_.layers.size()) {
   context_.training = true;
+  context_.is_measurement = true;
   context_.batch_norm = workload.batch_norm;
   context_.winograd = workload.winograd;
   context_.seed = workload.model.seed;

@@ -31,7 +31,7 @@ SLUICE_FIELDS(Failed, "failed", field("code", self.code), field("what", self.wha
 
 SLUICE_FIELDS(Welcome, "welcome", field("life", self.life), field("version", self.version), field("taken", self.taken),
               field("run", self.run), field("layout", self.layout), field("reign", self.reign),
-              field("gave_up", self.gave_up));
+              field("gave_up", self.gave_up), field("constants", self.constants));
 SLUICE_FIELDS(Refusal, "refusal", field("what", self.what));
 SLUICE_FIELDS(Busy, "busy", field("where", self.where));
 SLUICE_FIELDS(Who, "who", (void)0);

@@ -43,7 +43,7 @@
 
 namespace sluice::ps {
 
-inline constexpr std::int64_t kProtocol = 4;  // of these messages
+inline constexpr std::int64_t kProtocol = 5;  // of these messages
 inline constexpr std::int64_t kNone = -1;
 
 // From when a server lets a worker in until it gives it up. 0: none.
@@ -111,6 +111,7 @@ struct Welcome {
   std::string run;         // which run this is, also where it goes on later; empty: not known
   std::int64_t reign = 0;  // of this server; as a life it is nobody else's
   WorkerLife gave_up;      // as its Hello has it
+  std::string constants;   // what a worker needs to know of the model besides; a text of whoever runs both
 };
 struct Refusal {
   std::string what;

@@ -112,8 +112,7 @@ class NetworkLink::Connection {
                             .shard = static_cast<std::int64_t>(shard),
                             .spans = std::move(spans),
                             .reign = reign_};
-      if (parts_->push_ahead(ahead, elements)) return;
-      thread_.send(push_.add_ahead(ahead, elements));
+      if (!parts_->push_ahead(ahead, elements)) thread_.send(push_.add_ahead(ahead, elements));
     });
   }
   void push(Push push) {
@@ -229,6 +228,7 @@ class NetworkLink::Connection {
           concat("the server did not know this worker any more; it has joined anew, after update ", welcome.version));
     } else {
       layout_ = welcome.layout;
+      options_.take_constants(welcome.constants);
       was_welcome_ = true;
       parts_->begin(layout_);
       push_.begin(options_.compression.push, layout_);

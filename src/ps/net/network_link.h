@@ -41,6 +41,8 @@ struct LinkOptions {
   Nanoseconds silence = 60'000'000'000;                     // of the server afterwards
   Nanoseconds rivalry = 10'000'000'000;                     // with another process that has this worker's number
   std::function<bool()> is_stopped = [] { return false; };  // asked in every wait
+  // Welcome::constants, before the constructor returns; in another thread.
+  std::function<void(const std::string&)> take_constants = [](const std::string&) {};
 };
 
 // The step that this worker is about to run is nobody's any more: it has joined anew.

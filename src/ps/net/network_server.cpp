@@ -164,7 +164,8 @@ Welcome NetworkServer::welcome_of(const Hello& hello, const Session& session) co
           .taken = is_known ? server_.taken(hello.worker, static_cast<int>(hello.gives_up.life)) : 0,
           .run = options_.run,
           .reign = reign_,
-          .gave_up = hello.gives_up};
+          .gave_up = hello.gives_up,
+          .constants = options_.constants};
 }
 
 void NetworkServer::admit(const std::string& peer, const Hello& hello) {

@@ -64,6 +64,7 @@ struct NetworkOptions {
   comm::Agreement agreement;         // that every worker must have too
   LinkCompression compression = {};  // likewise
   std::string run = {};              // Welcome::run
+  std::string constants = {};        // Welcome::constants
   int most_workers = 4096;
   std::int64_t last_version = 0;           // after it the run is over
   Nanoseconds beat = 500'000'000;          // between two signs of life

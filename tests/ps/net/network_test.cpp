@@ -53,6 +53,18 @@ TEST(NetworkTest, EachUpdateTellsWhenTheFirstWorkerBegan) {
   }
 }
 
+TEST(NetworkTest, AWorkerIsToldTheConstantsOfTheRunBeforeItsFirstStep) {
+  const auto with_constants = [](NetworkOptions& options) { options.constants = "of the run"; };
+  ToyServer server(preset_policy("asp", 1), 2, /*shards=*/1, with_constants);
+  server.start();
+  LinkOptions options = toy_link(server.port(), 0);
+  std::string told;
+  options.take_constants = [&](const std::string& text) { told = text; };
+  work(std::move(options), 2, [&] { EXPECT_EQ(told, "of the run"); });
+  server.join();
+  EXPECT_EQ(told, "of the run");
+}
+
 TEST(NetworkTest, AsynchronousWorkersEachUpdateAlone) {
   ToyServer server(preset_policy("asp", 3), 60);
   server.start();
