@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Training steps on one GPU beside PyTorch's, eager and through torch.compile: samples/s and MFU.
 
-    bench/gpu.py MODEL DIR
+    bench/gpu.py MODEL DIR [--rounds N] [--peers NAME...]
     bench/gpu.py --list       what scripts/gpu_check.sh compares, all in bf16; MODELS has more
 
-The sides take turns: a run of `sluice train` into DIR, then so many steps of each peer, ROUNDS times; medians and ratios.
+The sides take turns: a run of `sluice train` into DIR, then so many steps of each peer, 3 times or --rounds; medians and ratios.
 All train the same model with the same optimizer: CNNs by SGD with momentum, in channels_last; transformers by AdamW. In
 bf16 the peers are under torch.autocast; in fp32 both sides' products and convolutions may use TF32. A rate is a mean over
 the wall time of the steps, ours without its wait for data, the peers' on one batch that lies on the GPU. MFU counts the
@@ -49,7 +49,8 @@ MODELS = {
 }
 CHECKED = ("resnet50", "vit_b16", "vit_l16", "gpt2_small")  # by scripts/gpu_check.sh
 PEERS = {"eager": [], "torch.compile": ["--compile"]}
-ROUNDS, STEPS = 3, 20
+ROUNDS = 3
+STEPS = 20
 PATIENCE_S = {"eager": 40, "torch.compile": 110}  # for a peer's first answer
 # TFLOP/s in bf16 without sparsity, as NVIDIA's data sheets have it; the first name that fits. With TF32 it is half.
 PEAKS = (("H100 PCIe", 756), ("H100 NVL", 835), ("H100", 989), ("H200 NVL", 835), ("H200", 989), ("A100", 312))
@@ -147,9 +148,9 @@ class Peer:
         self.process.wait()
 
 
-def compare(model, folder, device):
-    rates = {"ours": [], **{name: [] for name in PEERS}}
-    peers = [Peer(name, peer_command(model, name, device)) for name in PEERS]
+def compare(model, folder, device, rounds=ROUNDS, names=tuple(PEERS)):
+    rates = {"ours": [], **{name: [] for name in names}}
+    peers = [Peer(name, peer_command(model, name, device)) for name in names]
     try:
         for peer in list(peers):  # the first turn warms it up
             if peer.rate(PATIENCE_S[peer.name]) is None:
@@ -157,7 +158,7 @@ def compare(model, folder, device):
                     raise ValueError("PyTorch's steps without torch.compile do not run, so there is nothing to compare with")
                 print(f"{peer.name} is not available", flush=True)
                 peers.remove(peer)
-        for number in range(ROUNDS):
+        for number in range(rounds):
             run = pathlib.Path(folder) / f"ours-{number}"
             code = subprocess.run(our_command(model, run, device), check=False).returncode
             if code != 0:
@@ -188,6 +189,8 @@ def main():
     parser.add_argument("model", choices=MODELS, nargs="?", metavar="MODEL")
     parser.add_argument("folder", type=pathlib.Path, nargs="?", metavar="DIR")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--rounds", type=int, choices=range(1, 100), default=ROUNDS, metavar="N", help=f"default: {ROUNDS}")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS), help="default: all")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: to see that it works")
     asked = parser.parse_args()
     if asked.list:
@@ -196,7 +199,7 @@ def main():
     if not asked.folder:
         parser.error("MODEL and DIR are needed; or --list")
     try:
-        rates, flop = compare(asked.model, asked.folder, asked.device)
+        rates, flop = compare(asked.model, asked.folder, asked.device, asked.rounds, asked.peers)
         peak = peak_of(name_of_gpu(), MODELS[asked.model]["precision"]) if asked.device == "cuda" else None
     except (gpu_measure.NotAsItShould, ValueError, OSError) as error:
         print(f"result: {error}")

@@ -16,8 +16,8 @@ usage: scripts/experiment.py EXPERIMENT [--scale small|full] [OPTIONS]
 
 scripts/experiment.py EXPERIMENT --help has the options of each. docs/experiments.md
 
---out DIR (default: runs/experiments/EXPERIMENT-DATE-TIME) receives results.csv, table.md, plots where matplotlib is there, and
-the log and run directory of each run. The same call with the same --out goes on after the last run that was done; with
+--out DIR (default: runs/experiments/EXPERIMENT-DATE-TIME) receives results.csv, table.md, table.tex, plots (PNG and PDF)
+if matplotlib is there, and the log and run directory of each run. The same call with the same --out goes on after the last run that was done; with
 other settings it is refused. --set key=value comes last and holds for every run. Exit codes: that of a run that fails; 2 bad
 usage; 130 interrupted; else 0.
 """

@@ -1,21 +1,24 @@
 #!/usr/bin/env bash
 # Runs what only a machine with a GPU can show, with programs that were built elsewhere. For docs/gpu.md.
 #
-# usage: scripts/gpu_check.sh [right|shape|costs] [OUT_DIR]
+# usage: scripts/gpu_check.sh [first|right|shape|costs] [OUT_DIR [BRING_DIR]]
 #        scripts/gpu_check.sh --record FILE
 #
+#   first   some of each of the others, for a GPU that is there for one part only: right, what the GPU can do, two models
+#           beside PyTorch in two rounds
 #   right   results are right: tests, parity under compute-sanitizer, number formats, NCCL, Gloo, stages that share the
 #           GPU, memory, CUPTI beside events
 #   shape   what the GPU can do and how a step uses it: product rates, copies, kernels and idle time, what recording costs
 #   costs   samples/s beside PyTorch; the predicted step beside the measured one
-#   none    all three, one after the other
+#   none    right, shape and costs, one after the other
 #
-# A part takes at most 10 minutes: a check that finds no time left is not run. Needs build/release (carried here when this
-# machine cannot build) and Python's torch of the same version, whose libraries the programs then use; others that it lacks
-# (libzmq) are carried in build/release/lib. Prints one line a check and writes them to OUT_DIR/gpu_check.txt (default:
+# A part takes at most 520 s (SLUICE_GPU_CHECK_BUDGET_S): a check that finds no time left is not run. Needs build/release and
+# Python's torch of the same version, whose libraries the programs then use. A machine that cannot build is given both the
+# programs and the other libraries, in build/release/lib, by scripts/gpu_pack.sh. Prints one line a check and writes them to OUT_DIR/gpu_check.txt (default:
 # build/gpu_check), and as rows of a table to OUT_DIR/gpu_results.md and docs/gpu.md. Logs and runs of a part are in
-# OUT_DIR/PART, which begins empty. Where this repository is a copy that will be gone, bring gpu_results.md back and give it
-# to --record.
+# OUT_DIR/PART, which begins empty. If this repository is a copy that will be gone, name a BRING_DIR outside of OUT_DIR: it
+# receives gpu_check.txt and gpu_results.md after each check and, at the end or when the script is ended, the logs as one
+# file, logs.tar.gz: three files in all. Bring these back and give gpu_results.md to --record.
 # Exit codes: 0 all passed, 2 bad usage, no GPU or nothing built, 70 a check failed.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
 set +o posix -euo pipefail
@@ -23,7 +26,7 @@ set +o posix -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 readonly page=$SLUICE_ROOT/docs/gpu.md
-budget_s=590 # of a part; the tests take less
+budget_s=520 # of a part: with unpacking and loading less than 10 minutes
 [[ ! ${SLUICE_GPU_CHECK_BUDGET_S:-} =~ ^[0-9]{1,4}$ ]] || budget_s=$((10#$SLUICE_GPU_CHECK_BUDGET_S))
 python=python3
 [[ ! -x $SLUICE_ROOT/.venv/bin/python ]] || python=$SLUICE_ROOT/.venv/bin/python
@@ -38,18 +41,20 @@ case ${1:-} in
     [[ $# -eq 2 ]] || die 2 "--record takes the file gpu_results.md of a run; see scripts/gpu_check.sh --help"
     exec "$python" "$SLUICE_ROOT/scripts/gpu_record.py" "$page" "$2"
     ;;
-  right | shape | costs)
+  first | right | shape | costs)
     parts=("$1")
     shift
     ;;
   -*) die 2 "unknown option '$1'; see scripts/gpu_check.sh --help" ;;
 esac
-[[ $# -le 1 ]] || die 2 "unknown argument '$2'; see scripts/gpu_check.sh --help"
-out=$(absolute "${1:-$SLUICE_ROOT/build/gpu_check}")
+[[ $# -le 2 ]] || die 2 "unknown argument '$3'; see scripts/gpu_check.sh --help"
+out=$(realpath -m -- "${1:-$SLUICE_ROOT/build/gpu_check}")
+bring=${2:+$(realpath -m -- "$2")}
+[[ -z $bring || ($out/ != "$bring"/* && $bring/ != "$out"/*) ]] || die 2 "OUT_DIR and BRING_DIR lie in each other: name two folders apart"
 cd "$SLUICE_ROOT"
 [[ -x build/release/sluice ]] || die 2 "build/release/sluice is missing: run scripts/bootstrap.sh, or carry the build here"
 gpus=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null) || die 2 "no NVIDIA GPU answers here"
-mkdir -p "$out"
+mkdir -p "$out" ${bring:+"$bring"}
 if [[ ! -d .venv ]]; then
   LD_LIBRARY_PATH=$("$python" -c 'import glob, os, torch
 root = os.path.dirname(torch.__file__)
@@ -63,6 +68,8 @@ export TORCH_CPP_LOG_LEVEL=${TORCH_CPP_LOG_LEVEL:-WARNING} # the program alone w
 failed=0
 part=
 part_began=0
+only=    # checks that run; empty: all
+running= # the process of the check
 work=            # the folder of the part
 declare -A ended # by check: passed, FAILED or not run
 : >"$out/gpu_check.txt"
@@ -80,12 +87,28 @@ begin_part() {
   part_began=$SECONDS
 }
 
+# What is short is there after each check, whatever ends this script.
+bring_results() { [[ -z $bring ]] || cp -- "$out/gpu_check.txt" "$out/gpu_results.md" "$bring/"; }
+
+# However the script ends: no check goes on, and the logs are brought back but for weights and records of more than 4 MiB.
+# shellcheck disable=SC2317 # the trap calls it
+at_end() {
+  [[ -z $running ]] || kill "$running" || true
+  [[ -n $bring ]] || return 0
+  bring_results
+  (cd -- "$out" && find . -type f ! -name '*.safetensors' -size -4096k -print0 | tar --null -T - -czf "$bring/logs.tar.gz") || say "$bring/logs.tar.gz: not all logs were packed"
+}
+
+is_left_out() { [[ -n $only && " $only " != *" $1 "* ]]; }
+
 # answer NAME VERDICT: the check's line, and its row.
 answer() {
+  ! is_left_out "$1" || return 0
   case $2 in passed*) ended[$1]=passed ;; *) ended[$1]=other ;; esac
   printf '%s: %s\n' "$1" "$2" | tee -a "$out/gpu_check.txt"
   # shellcheck disable=SC2016 # these are a table's
   printf '| %s | %s | %s | %s | `%s` | %s |\n' "$today" "$gpu_name" "${driver# }" "$part" "$1" "${2//|/\/}" >>"$out/gpu_results.md"
+  bring_results
 }
 
 # check NAME SECONDS COMMAND...: its output goes to OUT_DIR/PART/NAME.log; what it says in a line `result: ...` stands in the
@@ -93,12 +116,16 @@ answer() {
 check() {
   local name=$1 limit=$2 left=$((budget_s - (SECONDS - part_began))) start=$SECONDS code=0 verdict said
   shift 2
+  ! is_left_out "$name" || return 0
   if [[ $left -lt 5 ]]; then
     answer "$name" "not run: out of time"
     return
   fi
   [[ $limit -le $left ]] || limit=$left
-  timeout -k 5 "$limit" "$@" >"$work/$name.log" 2>&1 || code=$?
+  timeout -k 5 "$limit" "$@" >"$work/$name.log" 2>&1 &
+  running=$!
+  wait "$running" || code=$?
+  running=
   said=$(sed -n 's/^result: //p' "$work/$name.log" | tail -n 1)
   case $code in
     0) verdict=passed ;;
@@ -119,6 +146,7 @@ check() {
 check_of() {
   local others=$1 other
   shift
+  ! is_left_out "$1" || return 0
   for other in $others; do
     if [[ ${ended[$other]:-} != passed ]]; then
       answer "$1" "not run: it needs $other, which did not pass"
@@ -130,7 +158,8 @@ check_of() {
 
 readonly tests=build/release/tests
 train=(build/release/sluice train configs/quickstart.toml)
-on_gpu=(--set 'device.list="cuda"' --set 'data.name="shapes"' --set data.samples=2000 --set train.steps=40)
+on_gpu=(--set 'device.list="cuda"' --set 'data.name="shapes"' --set data.samples=2000 --set train.steps=40
+  --set pipeline.chunks=4) # auto would measure and plan for up to 15 s a run
 one_place=(--set pipeline.stages=1 --set replicas.local=1)
 four_places=(--set 'device.list=["cuda:0", "cuda:0", "cuda:0", "cuda:0"]')
 # Batches that fill the GPU: else the gaps between kernels, which only events count, are most of a phase. One loader thread
@@ -261,9 +290,22 @@ part_costs() {
   done
 }
 
+# Speed only where it tells most: two models, two rounds.
+part_first() {
+  only="devices transfer recorded local_sum tf32 pixel_batches losses parity graphs kernels_nn number_formats nccl_one gloo_tensors train_one train_grid
+    train_graphs train_cupti product_rates copies train_kernels kernels attention_rates speed_vit_b16 speed_resnet50"
+  only=${only//[[:space:]]/ }
+  part_right
+  part_shape
+  check speed_vit_b16 140 "$python" bench/gpu.py vit_b16 "$work/speed_vit_b16" --rounds 2
+  check speed_resnet50 80 "$python" bench/gpu.py resnet50 "$work/speed_resnet50" --rounds 2 --peers eager
+}
+
+trap at_end EXIT
 for part in "${parts[@]}"; do
   begin_part
   case $part in
+    first) part_first ;;
     right) part_right ;;
     shape) part_shape ;;
     costs) part_costs ;;

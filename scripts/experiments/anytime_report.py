@@ -46,6 +46,7 @@ def arm_row(arm, mine, base, ends):
     }
     for name, values in measured.items():
         row[name], row[f"{name}_sd"] = arguments.mean_and_deviation(values)
+        row[f"{name}_untold"] = name.endswith("_x") and mine != base and arguments.range_holds(values, 1)
     row["samples_min"] = min(one["samples_min"] for one in mine.values())
     row["samples_max"] = max(one["samples_max"] for one in mine.values())
     row["staleness_max"] = max(one["staleness_max"] for one in mine.values())
@@ -75,6 +76,7 @@ def threshold_row(index, by_arm, options):
         row[f"{arm}_reached"] = len(known)
         ratios = [first[seed] / time for seed, time in times.items() if time is not None and first[seed] is not None]
         row[f"{arm}_x"], row[f"{arm}_x_sd"] = arguments.mean_and_deviation(ratios)
+        row[f"{arm}_x_untold"] = arguments.range_holds(ratios, 1)
     return row
 
 
@@ -90,6 +92,7 @@ def markdown(summary, options):
         arm_table(arms, base),
         f"Time to a training accuracy (mean of the last {WIDTH} updates), seconds: mean ± deviation; x: how much sooner than {base}, of the same seed.\n",
         threshold_table([row for row in summary if "threshold" in row], options),
+        f"{arguments.UNTOLD_NOTE}\n",
         "Published (CIFAR-10, ten workers on EC2, RMSProp, the same stalls):\n",
         arguments.table(["", "fmb, constant rate", "amb, constant rate", "fmb, x 0.93 every 50 steps", "amb, x 0.93 every 50 steps"], PUBLISHED_ROWS),
     ])
@@ -100,7 +103,7 @@ def heading(options):
     decay = f", x {options.decay_rate:g} every {options.decay_steps} updates" if options.decay_rate < 1 else ""
     return (f"{options.model} on {arguments.data_title(options)}, {options.workers} workers ({where}), stalls: {options.induce}; fixed batch {options.fmb_batch}, "
             f"anytime at most {options.amb_batch} in {options.partitions} slices; {options.optimizer}, learning rate {options.lr:g}{decay}; "
-            f"{options.seeds} seeds, arms in turns; mean ± deviation.\n")
+            f"{arguments.count(options.seeds, 'seed')}, arms in turns; mean ± deviation.\n")
 
 
 def arm_table(rows, base):
@@ -108,7 +111,7 @@ def arm_table(rows, base):
              f"test top-1 % at the end (last {server_runs.TAIL} evaluations)", "when the first arm ended"]
     cells = [[
         row["arm"], row["updates"], shown(row, "update_s", 3),
-        *("" if row["arm"] == base else f"{shown(row, name)}x" for name in ("updates_x", "examples_x")),
+        *("" if row["arm"] == base else times_text(row, name) for name in ("updates_x", "examples_x")),
         f"{row['samples_mean']:.1f} ({row['samples_min']} to {row['samples_max']})", f"{row['staleness_mean']:.1f} ({row['staleness_max']})",
         shown(row, "top1"), shown(row, "top1_then")] for row in rows]
     return arguments.table(heads, cells)
@@ -118,11 +121,15 @@ def shown(row, name, digits=2):
     return arguments.plus_minus(row[name], row[f"{name}_sd"], digits)
 
 
+def times_text(row, name):
+    return f"{shown(row, name)}x{arguments.untold(row[f'{name}_untold'])}"
+
+
 def threshold_table(rows, options):
     base, *others = options.arms
     heads = ["accuracy %", base] + [head for arm in others for head in (arm, "x")]
     cells = [[f"{row['threshold']:g}", time_text(row, base, options)]
-             + [cell for arm in others for cell in (time_text(row, arm, options), f"{shown(row, f'{arm}_x')}x" if row[f"{arm}_x"] else "")] for row in rows]
+             + [cell for arm in others for cell in (time_text(row, arm, options), times_text(row, f"{arm}_x") if row[f"{arm}_x"] else "")] for row in rows]
     return arguments.table(heads, cells)
 
 
@@ -137,19 +144,21 @@ def time_text(row, arm, options):
 
 
 def figures(rows, options):
-    """Curves are of the first seed, histograms of all."""
+    """Curves are a line a seed; histograms are of all seeds, with the range over them."""
     trained = [row for row in rows if row["arm"] in options.arms]
     of_runs = {row["run"]: server_runs.ServerRun(runs.events_of(options.out / row["run"])) for row in trained}
     if not all(run.steps for run in of_runs.values()):  # their folders are gone
         return []
-    curves = {row["arm"]: of_runs[row["run"]] for row in trained if row["seed"] == 1}
+    curves = {arm: [of_runs[row["run"]] for row in trained if row["arm"] == arm] for arm in options.arms}
     seconds = "seconds" if options.real else "virtual seconds"
-    return curve_figures(curves, seconds, options) + histogram_figures(trained, of_runs, seconds)
+    return curve_figures(curves, seconds, options) + histogram_figures(curves, seconds, options)
 
 
 def curve_figures(curves, seconds, options):
-    def panel(label, of_curve, kind="curve"):
-        return {"y": label, "kind": kind, "series": {arm: of_curve(arm, run) for arm, run in curves.items()}}
+    note = arguments.note_of_lines(options.seeds, "seed")
+
+    def panel(label, of_curve, zero=False):
+        return {"y": label, "kind": "curve", "zero": zero, "series": {arm: [of_curve(arm, run) for run in of_arm] for arm, of_arm in curves.items()}}
 
     def smooth(name, axis):
         return lambda arm, run: [axis(run), server_runs.moving_mean(run.of_steps(name), width_of(arm, options))]
@@ -158,19 +167,19 @@ def curve_figures(curves, seconds, options):
     for file, title, x, axis in (("accuracy_time", "accuracy against time", seconds, lambda run: run.times),
                                  ("accuracy_step", "accuracy against updates", "updates", lambda run: run.of_steps("step"))):
         panels = [panel("training accuracy %", smooth("top1", axis)), panel("training loss", smooth("loss", axis))]
-        result.append({"file": f"{file}.png", "title": f"{title} (means of {WIDTH} updates)", "x": x, "panels": panels})
-    result[0]["panels"].append(panel("test top-1 %", lambda _, run: run.evaluated("top1"), "line"))
-    progress = [panel("updates", lambda _, run: [run.times, run.of_steps("step")]), panel("examples", lambda _, run: [run.times, run.examples_so_far()])]
-    return result + [{"file": "progress.png", "title": "updates and examples against time", "x": seconds, "panels": progress}]
+        result.append({"file": file, "title": f"{title} (means of {WIDTH} updates)", "note": note, "x": x, "panels": panels})
+    result[0]["panels"].append(panel("test top-1 %", lambda _, run: run.evaluated("top1")))
+    progress = [panel("updates", lambda _, run: [run.times, run.of_steps("step")], zero=True),
+                panel("examples", lambda _, run: [run.times, run.examples_so_far()], zero=True)]
+    return result + [{"file": "progress", "title": "updates and examples against time", "note": note, "x": seconds, "panels": progress}]
 
 
-def histogram_figures(rows, of_runs, seconds):
+def histogram_figures(curves, seconds, options):
+    note = arguments.note(options.seeds, "seed", "all pushes")
+
     def figure(file, title, x, name):
-        values = {}
-        for row in rows:
-            values.setdefault(row["arm"], []).extend(of_runs[row["run"]].of_pushes(name))
-        panel = {"y": "% of the pushes", "kind": "histogram", "series": server_runs.histogram(values)}
-        return {"file": f"{file}.png", "title": title, "x": x, "panels": [panel]}
+        series = server_runs.histogram({arm: [run.of_pushes(name) for run in of_arm] for arm, of_arm in curves.items()})
+        return {"file": file, "title": title, "note": note, "x": x, "panels": [{"y": "% of the pushes", "kind": "histogram", "series": series}]}
     return [
         figure("compute_time", "time that a worker computes for a push, stalls included", seconds, "compute_s"),
         figure("batch", "batch of a push", "samples", "examples"),

@@ -87,6 +87,54 @@ def mean_and_deviation(values):
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
 
 
+UNTOLD = "≈"  # behind a factor or a difference that these runs do not show
+UNTOLD_NOTE = f"{UNTOLD} marks a difference that these runs do not show: the two ranges overlap, or the range of the pairs contains no change."
+
+
+def count(number, what):
+    """So many rounds or seeds; of one it is said that nothing is known of the spread."""
+    return f"{number} {what}s" if number != 1 else f"one {what} (n = 1: nothing is known of the spread)"
+
+
+def untold(is_open):
+    return f" {UNTOLD}" if is_open else ""
+
+
+def ranges_overlap(ours, others):
+    """Of the values of two arms; False if either has only one, whose range is unknown."""
+    return min(len(ours), len(others)) > 1 and min(ours) <= max(others) and min(others) <= max(ours)
+
+
+def range_holds(values, value):
+    """Likewise of the values of pairs and of what no difference would be."""
+    return len(values) > 1 and min(values) <= value <= max(values)
+
+
+def add_range(row, name, values):
+    """The least and the greatest beside the value that stands for all."""
+    row[f"{name}_min"], row[f"{name}_max"] = min(values), max(values)
+
+
+def ranged(row, name, digits=1, factor=1):
+    """The value with its range; a single one by itself."""
+    value, low, high = (row[key] * factor for key in (name, f"{name}_min", f"{name}_max"))
+    return f"{value:.{digits}f}" + (f" ({low:.{digits}f} to {high:.{digits}f})" if low < high else "")
+
+
+def points(rows, x, name, factor=1):
+    """A series of plots.py with error bars, of rows that have a value and its range."""
+    return [[row[x] for row in rows], *([row[key] * factor for row in rows] for key in (name, f"{name}_min", f"{name}_max"))]
+
+
+def note(number, what, centre):
+    """What stands under the title of a figure with error bars."""
+    return f"{centre} of {number} {what}s; bars: least and greatest" if number > 1 else f"one {what} (n = 1): no error bars"
+
+
+def note_of_lines(number, what):
+    return f"a line for each of {number} {what}s" if number > 1 else f"one {what} (n = 1)"
+
+
 def median_or_none(values):
     values = [value for value in values if value is not None]
     return statistics.median(values) if values else None

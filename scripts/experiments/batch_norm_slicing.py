@@ -103,9 +103,11 @@ def summarise(rows, options):
 def of_slices(mode, partitions, rows, whole, options):
     """Differences are of pairs: runs of the same seed."""
     mine = [row for row in rows if row["partitions"] == partitions and (row["mode"] == mode or partitions == 1)]
-    top1, top1_sd = arguments.mean_and_deviation([row["top1"] for row in mine])
+    values = [row["top1"] for row in mine]
+    top1, top1_sd = arguments.mean_and_deviation(values)
     difference, half_width = arguments.mean_and_half_width([row["top1"] - whole[row["seed"]] for row in mine])
     return {"mode": mode, "partitions": partitions, "slice": options.batch / partitions, "top1": top1, "top1_sd": top1_sd,
+            "top1_min": min(values), "top1_max": max(values), "difference_untold": half_width is not None and abs(difference) <= half_width,
             "train_top1": statistics.fmean(row["train_top1"] for row in mine), "difference": difference, "half_width": half_width}
 
 
@@ -125,7 +127,7 @@ def breaks_at(rows, drop):
 def markdown(summary, options):
     lines = ["# batch_norm_slicing\n",
              f"{options.model} on {arguments.data_title(options)}, batch {options.batch}, {options.steps} steps, momentum, learning rate {options.lr:g} (cosine); "
-             f"{options.seeds} seeds. Accuracy of a run: mean of its last {server_runs.TAIL} evaluations.\n"]
+             f"{arguments.count(options.seeds, 'seed')}. Accuracy of a run: mean of its last {server_runs.TAIL} evaluations.\n"]
     for mode in options.modes:
         lines += of_one_mode([row for row in summary if row["mode"] == mode], options)
     cells = [[what, batch, partitions, f"{batch / partitions:g}", top1] for what, batch, of in PUBLISHED for partitions, top1 in of.items()]
@@ -136,21 +138,23 @@ def markdown(summary, options):
 def of_one_mode(summary, options):
     rows, end = [row for row in summary if "partitions" in row], next(row for row in summary if "breaks_at" in row)
     cells = [[row["partitions"], f"{row['slice']:g}", arguments.plus_minus(row["top1"], row["top1_sd"]),
-              "" if row["partitions"] == 1 else arguments.plus_minus(row["difference"], row["half_width"], sign="+"), f"{row['train_top1']:.1f}"] for row in rows]
+              less_text(row), f"{row['train_top1']:.1f}"] for row in rows]
     said = (f"Breaks at {end['breaks_at']} slices, of {options.batch / end['breaks_at']:g} samples: " if end["breaks_at"] else "Breaks nowhere: ")
     return [
         f"## pipeline.batch_norm = {end['mode']}\n",
         arguments.table(["slices", "samples of a slice", "top-1 %, mean ± sd", "less the whole batch's, points (95 %)", "training top-1 %, last tenth"], cells),
-        f"{said}more than {options.drop:g} points below the whole batch.\n",
+        f"{said}more than {options.drop:g} points below the whole batch. {arguments.UNTOLD_NOTE}\n",
     ]
 
 
+def less_text(row):
+    if row["partitions"] == 1:
+        return ""
+    return arguments.plus_minus(row["difference"], row["half_width"], sign="+") + arguments.untold(row["difference_untold"])
+
+
 def figures(rows, options):
-    series = {}
-    for row in summarise(rows, options):
-        if "partitions" in row:
-            x, y = series.setdefault(row["mode"], [[], []])
-            x.append(row["slice"])
-            y.append(row["top1"])
-    return [{"file": "batch_norm_slicing.png", "title": f"batch {options.batch} in slices", "x": "samples of a slice", "panels": [
-        {"y": "top-1 %", "kind": "line", "log": "x", "series": series}]}]
+    summary = [row for row in summarise(rows, options) if "partitions" in row]
+    series = {mode: arguments.points([row for row in summary if row["mode"] == mode], "slice", "top1") for mode in options.modes}
+    return [{"file": "batch_norm_slicing", "title": f"{options.model}, batch {options.batch} in slices", "note": arguments.note(options.seeds, "seed", "means"),
+             "x": "samples of a slice", "panels": [{"y": "top-1 %", "kind": "line", "log": "x", "series": series}]}]

@@ -135,7 +135,7 @@ def of_one(rows):
 
 
 def markdown(summary, options):
-    lines = ["# communication\n", f"Over loopback; medians of {options.rounds} rounds.\n"]
+    lines = ["# communication\n", f"Over loopback; medians and ranges of {arguments.count(options.rounds, 'round')}.\n"]
     servers, sums = ([row for row in summary if row["way"] == way] for way in WAYS)
     if servers:
         heads = ["MiB", "workers", "push + pull of a worker, ms", "GB/s of the server, both ways", "least worker's share of an equal one"]
@@ -148,7 +148,7 @@ def markdown(summary, options):
 
 
 def spread(row):
-    return "too slow to tell" if row["ms"] is None else f"{row['ms']:.2f} ({row['ms_min']:.2f} to {row['ms_max']:.2f})"
+    return "too slow to tell" if row["ms"] is None else arguments.ranged(row, "ms", 2)
 
 
 def number(value):
@@ -156,14 +156,20 @@ def number(value):
 
 
 def figures(rows, options):
-    summary = summarise(rows, options)
-    def panel(way, label, peers):
-        series = {}
-        for row in summary:
-            if row["way"] == way and row["ms"] is not None:
-                x, y = series.setdefault(f"{row['peers']} {peers}", [[], []])
-                x.append(row["bytes"] / 2**20)
-                y.append(row["ms"])
-        return {"y": label, "kind": "line", "log": "xy", "series": series}
-    panels = [panel("server", "push + pull, ms", "workers"), panel("allreduce", "all-reduce, ms", "processes")]
-    return [{"file": "communication.png", "title": "time against size", "x": "MiB", "panels": [panel for panel in panels if panel["series"]]}]
+    """Against size, a series a number of peers; and against peers, a series a size."""
+    summary = [row for row in summarise(rows, options) if row["ms"] is not None]
+
+    def panels(x, name_of):
+        result = []
+        for way, label, peers in (("server", "push + pull, ms", "workers"), ("allreduce", "all-reduce, ms", "processes")):
+            series = {}
+            for row in summary:
+                if row["way"] == way:
+                    series.setdefault(name_of(row, peers), []).append(row)
+            if series:
+                result.append({"y": label, "kind": "line", "log": "xy", "series": {name: arguments.points(of, x, "ms") for name, of in series.items()}})
+        return result
+    note = arguments.note(options.rounds, "round", "medians")
+    return [{"file": "communication", "title": "time against size", "note": note, "x": "MiB", "panels": panels("mib", lambda row, peers: f"{row['peers']} {peers}" if row["peers"] > 1 else "one worker")},
+            {"file": "communication_peers", "title": "time against how many take part", "note": note, "x": "workers or processes",
+             "panels": panels("peers", lambda row, _: f"{row['mib']} MiB")}]

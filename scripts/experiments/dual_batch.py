@@ -134,9 +134,12 @@ def of_arm(small, mine, large, options):
     if not mine:
         return row
     for name in ("total_s", "top1", "loss"):
-        row[name], row[f"{name}_sd"] = arguments.mean_and_deviation([one[name] for one in mine])
+        values = [one[name] for one in mine]
+        row[name], row[f"{name}_sd"] = arguments.mean_and_deviation(values)
+        arguments.add_range(row, name, values)
     row["extra"], row["extra_sd"] = arguments.mean_and_deviation([100 * (one["total_s"] / large[one["seed"]]["total_s"] - 1) for one in mine])
     row["difference"], row["half_width"] = arguments.mean_and_half_width([one["top1"] - large[one["seed"]]["top1"] for one in mine])
+    row["difference_untold"] = row["half_width"] is not None and abs(row["difference"]) <= row["half_width"]
     return row
 
 
@@ -151,11 +154,11 @@ def markdown(summary, options):
     return "\n".join([
         "# dual_batch\n",
         f"{options.model} on {arguments.data_title(options)}, {options.samples} samples, {options.workers} workers, {options.epochs} epochs, base batch "
-        f"{options.base_batch}, momentum, learning rate {options.lr:g} for every worker, merge \"{options.merge}\"; {options.seeds} seeds. Virtual time: a step "
+        f"{options.base_batch}, momentum, learning rate {options.lr:g} for every worker, merge \"{options.merge}\"; {arguments.count(options.seeds, 'seed')}. Virtual time: a step "
         f"takes {options.sample_s} s x batch + {options.step_s} s; extra time asked for: {asked:g} %.\n",
         arguments.table(["small workers", "small batch", "samples of an epoch, large / small", "virtual s", "extra time %", "top-1 %, mean ± sd",
                          "less 0 small, points (95 %)", "test loss"], cells),
-        f"Accuracy of a run: mean of its last {server_runs.TAIL} evaluations.\n",
+        f"Accuracy of a run: mean of its last {server_runs.TAIL} evaluations. {arguments.UNTOLD_NOTE}\n",
         "Published (CIFAR-100, ResNet-18, one run each; accuracy % and time by number of small workers):\n",
         arguments.table(["", *range(width)], published),
     ])
@@ -166,18 +169,20 @@ def line_of(row, options):
     share = " / ".join("-" if row[name] is None else str(row[name]) for name in ("large_samples", "small_samples"))
     if not row["seeds"]:
         return [row["small_workers"], batch or "none", share, f"not run: below {LEAST_BATCH}", "", "", "", ""]
-    less = "" if row["small_workers"] == 0 else arguments.plus_minus(row["difference"], row["half_width"], sign="+")
+    less = "" if row["small_workers"] == 0 else arguments.plus_minus(row["difference"], row["half_width"], sign="+") + arguments.untold(row["difference_untold"])
     return [row["small_workers"], batch, share, f"{row['total_s']:.1f}", arguments.plus_minus(row["extra"], row["extra_sd"], sign="+"),
             arguments.plus_minus(row["top1"], row["top1_sd"]), less, arguments.plus_minus(row["loss"], row["loss_sd"], digits=3)]
 
 
 def figures(rows, options):
     summary = [row for row in summarise(rows, options) if row["seeds"]]
-    by_small = [{"y": label, "kind": "line", "series": {label: [[row["small_workers"] for row in summary], [row[name] for row in summary]]}}
+    by_small = [{"y": label, "kind": "line", "zero": name == "total_s", "series": {label: arguments.points(summary, "small_workers", name)}}
                 for label, name in (("top-1 %", "top1"), ("test loss", "loss"), ("virtual s", "total_s"))]
     curves = {}
-    for row in rows:
-        if row["seed"] == 1:
-            curves[f"{row['small_workers']} small"] = [server_runs.from_cell(row["evaluated_s"]), server_runs.from_cell(row["evaluated_top1"])]
-    return [{"file": "dual_batch.png", "title": f"{options.workers} workers, extra time {options.extra_time}", "x": "small workers", "panels": by_small},
-            {"file": "accuracy_time.png", "title": "seed 1", "x": "virtual s", "panels": [{"y": "top-1 %", "kind": "line", "series": curves}]}]
+    for row in sorted(rows, key=lambda row: row["small_workers"]):
+        of_run = [server_runs.from_cell(row["evaluated_s"]), server_runs.from_cell(row["evaluated_top1"])]
+        curves.setdefault(f"{row['small_workers']} small", []).append(of_run)
+    title = f"{options.workers} workers, extra time {options.extra_time}"
+    return [{"file": "dual_batch", "title": title, "note": arguments.note(options.seeds, "seed", "means"), "x": "small workers", "panels": by_small},
+            {"file": "accuracy_time", "title": title, "note": arguments.note_of_lines(options.seeds, "seed"), "x": "virtual s",
+             "panels": [{"y": "top-1 %", "kind": "curve", "series": curves}]}]

@@ -55,6 +55,7 @@ def arm_row(arm, mine, base):
         "x": statistics.median(ratios),
         "x_min": min(ratios),
         "x_max": max(ratios),
+        "x_untold": mine != base and arguments.range_holds(ratios, 1),
         "x_whole": statistics.median(whole),
         "x_published": PUBLISHED[arm][1],
         "epoch_s": statistics.median(row["epoch_s"] for row in mine.values()),
@@ -62,6 +63,7 @@ def arm_row(arm, mine, base):
         "top1_sd": top1_sd,
         "difference": difference,
         "half_width": half_width,
+        "difference_untold": half_width is not None and abs(difference) <= half_width,
     }
 
 
@@ -92,8 +94,9 @@ def markdown(summary, options):
     return "\n".join([
         "# elastic_freeze\n",
         f"{options.model}, fine-tuned on {data}, {options.epochs} epochs, global batch {options.batch}, learning rate {options.lr:g}; "
-        f"{options.devices} {options.device} devices, {options.devices} stages x 1 replica at the start; {options.seeds} seeds, arms in turns.\n",
+        f"{options.devices} {options.device} devices, {options.devices} stages x 1 replica at the start; {arguments.count(options.seeds, 'seed')}, arms in turns.\n",
         arm_table([row for row in summary if "x" in row], options.arms[0]),
+        f"{arguments.UNTOLD_NOTE}\n",
         HEADLINE,
         "## Predicted and measured steps\n",
         change_table([row for row in summary if "change_of" in row]),
@@ -103,12 +106,13 @@ def markdown(summary, options):
 
 
 def arm_table(rows, base):
-    heads = ["arm", "steps, s (median)", "changes, s", f"x over {base}: median (min..max)", "of whole runs", "published x", "s / epoch", "top-1 %, mean ± sd",
+    heads = ["arm", "steps, s (median)", "changes, s", f"x over {base}: median (range)", "of whole runs", "published x", "s / epoch", "top-1 %, mean ± sd",
              f"top-1 - {base}, points (95 %)"]
     cells = [[
-        row["arm"], f"{row['steps_s']:.1f}", f"{row['changes_s']:.2f}", f"{row['x']:.2f} ({row['x_min']:.2f}..{row['x_max']:.2f})",
+        row["arm"], f"{row['steps_s']:.1f}", f"{row['changes_s']:.2f}", arguments.ranged(row, "x", 2) + arguments.untold(row["x_untold"]),
         f"{row['x_whole']:.2f}", f"{row['x_published']:.2f} ({PUBLISHED[row['arm']][0]})", f"{row['epoch_s']:.2f}", arguments.plus_minus(row["top1"], row["top1_sd"]),
-        "" if row["arm"] == base else arguments.plus_minus(row["difference"], row["half_width"], sign="+")] for row in rows]
+        "" if row["arm"] == base else arguments.plus_minus(row["difference"], row["half_width"], sign="+") + arguments.untold(row["difference_untold"])]
+        for row in rows]
     return arguments.table(heads, cells)
 
 
@@ -138,20 +142,34 @@ def frozen_table(rows):
 
 
 def figures(rows, options):
-    """Of the first seed's runs, against the seconds of training steps and changes: evaluation is left out."""
-    curves = {row["arm"]: Curve(runs.events_of(options.out / row["run"])) for row in rows if row["arm"] in options.arms and row["seed"] == 1}
-    curves = {arm: curve for arm, curve in curves.items() if curve.steps}
-    if not curves:
+    """Factors of pairs; and a line for each run against the seconds of training steps and changes: evaluation is left out."""
+    return factor_figures(rows, options) + curve_figures(rows, options)
+
+
+def factor_figures(rows, options):
+    arms = [row for row in summarise(rows, options) if "x" in row]
+    published = [[row["arm"] for row in arms], [row["x_published"] for row in arms]]
+    panel = {"y": f"x over {options.arms[0]}", "kind": "bar", "series": {"ours": arguments.points(arms, "arm", "x")},
+             "published": {"PipeTransformer" if options.arms[0] == "none" else "PipeTransformer, over none": published}}
+    return [{"file": "factors", "title": "training time by arm", "note": arguments.note(options.seeds, "seed", "medians"), "x": "", "panels": [panel]}]
+
+
+def curve_figures(rows, options):
+    curves = {arm: [Curve(runs.events_of(options.out / row["run"])) for row in rows if row["arm"] == arm] for arm in options.arms}
+    if not all(curve.steps for of_arm in curves.values() for curve in of_arm):  # their folders are gone
         return []
-    x = "seconds of training"
-    def panel(label, kind, of_curve):
-        return {"y": label, "kind": kind, "series": {arm: of_curve(curve) for arm, curve in curves.items()}}
+
+    def panel(label, kind, of_curve, zero=False):
+        return {"y": label, "kind": kind, "zero": zero, "series": {arm: [of_curve(curve) for curve in of_arm] for arm, of_arm in curves.items()}}
+
+    def figure(file, title, *panels):
+        return {"file": file, "title": title, "note": arguments.note_of_lines(options.seeds, "seed"), "x": "seconds of training", "panels": list(panels)}
     return [
-        {"file": "accuracy.png", "title": "accuracy against time", "x": x, "panels": [panel("top-1 %", "line", lambda curve: curve.accuracy)]},
-        {"file": "epoch_time.png", "title": "time of an epoch", "x": x, "panels": [panel("s / epoch", "line", lambda curve: curve.epochs)]},
-        {"file": "frozen_layers.png", "title": "frozen layers", "x": x, "panels": [panel("layers", "step", lambda curve: curve.steps_of("frozen_layers"))]},
-        {"file": "stages_replicas.png", "title": "stages and replicas", "x": x, "panels": [
-            panel("stages", "step", lambda curve: curve.steps_of("stages")), panel("replicas", "step", lambda curve: curve.steps_of("replicas"))]},
+        figure("accuracy", "accuracy against time", panel("top-1 %", "curve", lambda curve: curve.accuracy)),
+        figure("epoch_time", "time of an epoch", panel("s / epoch", "curve", lambda curve: curve.epochs, zero=True)),
+        figure("frozen_layers", "frozen layers", panel("layers", "step", lambda curve: curve.steps_of("frozen_layers"))),
+        figure("stages_replicas", "stages and replicas", panel("stages", "step", lambda curve: curve.steps_of("stages"), zero=True),
+               panel("replicas", "step", lambda curve: curve.steps_of("replicas"), zero=True)),
     ]
 
 

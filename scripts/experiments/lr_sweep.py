@@ -61,17 +61,25 @@ def summarise(rows, options):
                for batch in options.batches for rate in options.rates]
     for batch in options.batches:
         alive = [row for row in summary if row["batch"] == batch and row["top1"] is not None]
+        best = max(alive, key=lambda row: row["top1"], default=None)
         for row in alive:
-            row["is_best"] = row["top1"] == max(other["top1"] for other in alive)
+            row["is_best"] = row["top1"] == best["top1"]
+            row["overlaps"] = not row["is_best"] and arguments.ranges_overlap(*(accuracies(rows, of) for of in (row, best)))
     return summary
+
+
+def accuracies(rows, of):
+    return [row["top1"] for row in rows if (row["batch"], row["lr"]) == (of["batch"], of["lr"])]
 
 
 def of_one(batch, rate, rows):
     """A rate with which any seed diverges has no accuracy: it is no rate to take."""
-    summary = {"batch": batch, "lr": rate, "diverged": sum(row["outcome"] != "done" for row in rows), "seeds": len(rows), "is_best": False}
+    summary = {"batch": batch, "lr": rate, "diverged": sum(row["outcome"] != "done" for row in rows), "seeds": len(rows), "is_best": False, "overlaps": False}
     for name in ("train_loss", "loss", "top1", "top5"):
         values = [row[name] for row in rows]
         summary[name], summary[f"{name}_deviation"] = (None, None) if summary["diverged"] else arguments.mean_and_deviation(values)
+    if not summary["diverged"]:
+        arguments.add_range(summary, "top1", [row["top1"] for row in rows])
     return summary
 
 
@@ -85,7 +93,7 @@ def growth(summary, options):
 
 
 def markdown(summary, options):
-    cells = [[row["batch"], f"{row['lr']:g}", "**best**" if row["is_best"] else "",
+    cells = [[row["batch"], f"{row['lr']:g}", "**best**" if row["is_best"] else arguments.untold(row["overlaps"]).strip(),
               f"{row['diverged']} of {row['seeds']} diverged" if row["diverged"] else arguments.plus_minus(row["train_loss"], row["train_loss_deviation"], 3),
               arguments.plus_minus(row["loss"], row["loss_deviation"], 3), arguments.plus_minus(row["top1"], row["top1_deviation"]),
               arguments.plus_minus(row["top5"], row["top5_deviation"])] for row in summary]
@@ -94,4 +102,15 @@ def markdown(summary, options):
     told = "" if exponent is None else (f"\nThe best rate grows with the batch to the power {exponent:.2f}: 1 is in proportion, 0.5 with the root. It is known to "
                                         "the steps between the rates that were tried.\n")
     return (f"# lr_sweep\n\n{options.model}, {arguments.data_title(options)}, {options.optimizer}, {options.epochs} epochs, {options.device}; "
-            f"{options.seeds} seeds.\n\n{table}{told}")
+            f"{arguments.count(options.seeds, 'seed')}.\n\n{table}\n{arguments.UNTOLD} beside a rate: its range of top-1 overlaps with the best rate's.\n{told}")
+
+
+def figures(rows, options):
+    """A rate with which a seed diverged is a cross on the lower edge."""
+    by_batch = {f"batch {batch}": [row for row in summarise(rows, options) if row["batch"] == batch and row["lr"] > 0] for batch in options.batches}
+    panel = {
+        "y": "top-1 %", "kind": "line", "log": "x",
+        "series": {name: arguments.points([row for row in mine if not row["diverged"]], "lr", "top1") for name, mine in by_batch.items()},
+        "failed": {"as": "diverged", "at": {name: [row["lr"] for row in mine if row["diverged"]] for name, mine in by_batch.items()}}}
+    return [{"file": "lr_sweep", "title": f"{options.model}, {options.epochs} epochs", "note": arguments.note(options.seeds, "seed", "means"),
+             "x": "learning rate", "panels": [panel]}]

@@ -116,10 +116,12 @@ def of_slices(partitions, rows):
     """Costs are over the whole batch: of the fastest step, and of medians in the same round."""
     mine, whole = ([row for row in rows if row["partitions"] == number] for number in (partitions, 1))
     fastest_ms, fastest_whole = (min(row["fastest_ms"] for row in some) for some in (mine, whole))
+    per_sample = [1000 * row["fastest_ms"] / mine[0]["batch"] for row in mine]
     medians = {row["round"]: row["median_ms"] for row in whole}
     batch = mine[0]["batch"]
     return {"model": mine[0]["model"], "batch": batch, "partitions": partitions, "slice": batch / partitions, "fastest_ms": fastest_ms,
-            "us_per_sample": 1000 * fastest_ms / batch, "cost": fastest_ms / fastest_whole - 1,
+            "us_per_sample": min(per_sample), "us_per_sample_min": min(per_sample), "us_per_sample_max": max(per_sample),
+            "overlaps": partitions > 1 and arguments.ranges_overlap(*([row["fastest_ms"] for row in some] for some in (mine, whole))), "cost": fastest_ms / fastest_whole - 1,
             "cost_of_medians": statistics.median(row["median_ms"] / medians[row["round"]] - 1 for row in mine)}
 
 
@@ -145,7 +147,7 @@ def line(points):
 
 def markdown(summary, options):
     lines = ["# partitions\n",
-             f"{arguments.data_title(options)}, {options.device}; {options.rounds} rounds of {options.steps} steps after {options.warmup}. Time of a "
+             f"{arguments.data_title(options)}, {options.device}; {options.steps} steps after {options.warmup}, {arguments.count(options.rounds, 'round')}. Time of a "
              "step without loading and optimizer, the fastest of all rounds; far apart from the cost of the medians, the machine was busy.\n"]
     for model in options.models:
         lines += of_one_model([row for row in summary if row["model"] == model], options)
@@ -157,22 +159,27 @@ def markdown(summary, options):
 def of_one_model(summary, options):
     rows, (end,) = [row for row in summary if "partitions" in row], [row for row in summary if "most_partitions" in row]
     cells = [[row["partitions"], f"{row['slice']:g}", f"{row['fastest_ms']:.2f}", f"{row['us_per_sample']:.1f}",
-              *("" if row["partitions"] == 1 else f"{100 * row[name]:+.1f} %" for name in ("cost", "cost_of_medians"))] for row in rows]
+              *(cost_text(row, name) for name in ("cost", "cost_of_medians"))] for row in rows]
     by_line = "" if end["smallest_by_line"] is None else f"; by the line a slice costs at most that from {end['smallest_by_line']:.0f} samples on"
     return [
         f"## {end['model']}: {MODELS[end['model']]}, batch {end['of_batch']}\n",
         arguments.table(["slices", "samples of a slice", "ms", "µs a sample", "cost", "of the medians"], cells),
         f"The most slices that cost at most {options.most:g} %: {end['most_partitions']}, of {end['samples_of_slice']:g} samples. "
-        f"Line through all: {end['slice_ms']:.4g} ms a slice + {1000 * end['sample_ms']:.4g} µs a sample (ps.step_s, ps.sample_s){by_line}.\n",
+        f"Line through all: {end['slice_ms']:.4g} ms a slice + {1000 * end['sample_ms']:.4g} µs a sample (ps.step_s, ps.sample_s){by_line}. {arguments.UNTOLD_NOTE}\n",
     ]
+
+
+def cost_text(row, name):
+    if row["partitions"] == 1:
+        return ""
+    return f"{100 * row[name]:+.1f} %{arguments.untold(name == 'cost' and row['overlaps'])}"
 
 
 def figures(rows, options):
     series = {}
     for row in summarise(rows, options):
         if "partitions" in row:
-            x, y = series.setdefault(f"{row['model']}, batch {row['batch']}", [[], []])
-            x.append(row["partitions"])
-            y.append(row["us_per_sample"])
-    return [{"file": "partitions.png", "title": "time of a sample against slices", "x": "slices", "panels": [
-        {"y": "µs a sample", "kind": "line", "log": "xy", "series": series}]}]
+            series.setdefault(f"{row['model']}, batch {row['batch']}", []).append(row)
+    return [{"file": "partitions", "title": "time of a sample against slices", "note": arguments.note(options.rounds, "round", "the fastest"), "x": "slices",
+             "panels": [{"y": "µs a sample", "kind": "line", "log": "xy",
+                         "series": {name: arguments.points(of, "partitions", "us_per_sample") for name, of in series.items()}}]}]

@@ -115,39 +115,58 @@ def measure(planned, events, options):
 
 
 def summarise(rows, options):
-    """A row a batch, in the order of the ladders."""
+    """A row a batch, in the order of the ladders; each rate also over that of the fastest DDP on as many devices."""
     summary = []
     for (devices, way, chunks), batches in options.ladders:
         for batch in batches:
-            mine = [row for row in rows if (row["devices"], row["way"], row["chunks"], row["batch"]) == (devices, way, chunks, batch)]
+            mine = rows_of_batch(rows, {"devices": devices, "way": way, "chunks": chunks, "batch": batch})
             if mine:
                 summary.append(of_one_batch(mine, options))
+    for row in done_of(summary):
+        base = max((one for one in done_of(summary) if (one["devices"], one["way"]) == (row["devices"], "ddp")), default=None,
+                   key=lambda one: one["images_per_s"])
+        if base and row is not base:
+            row["over_ddp"] = row["images_per_s"] / base["images_per_s"]
+            row["overlaps"] = arguments.ranges_overlap(*([one["images_per_s"] for one in rows_of_batch(rows, of)] for of in (row, base)))
     return summary
 
 
+def rows_of_batch(rows, of):
+    return [row for row in rows if all(row[name] == of[name] for name in ("devices", "way", "chunks", "batch"))]
+
+
+def done_of(summary):
+    return [row for row in summary if row["outcome"] == "done"]
+
+
 def of_one_batch(rows, options):
-    """Out of memory where one round was; the rates are those of the rounds that were not."""
+    """Out of memory if one round was; the rates are those of the rounds that were not."""
     first = next((row for row in rows if row["outcome"] != "done"), rows[0])
     kept = {name: first[name] for name in ("devices", "way", "chunks", "batch", "global_batch", "outcome", "said")}
+    kept |= {"rounds": len(rows), "replicas": replicas_of(kept["devices"], kept["way"], options)}
     if kept["outcome"] == "done":
-        rate = statistics.median(row["images_per_s"] for row in rows)
-        kept |= {"images_per_s": rate, "memory_bytes": max(row["memory_bytes"] or 0 for row in rows),
-                 "minutes": EPOCHS * EPOCH_SAMPLES / rate / 60}
-    return kept | {"replicas": replicas_of(kept["devices"], kept["way"], options)}
+        rates, memory = [row["images_per_s"] for row in rows], [row["memory_bytes"] or 0 for row in rows]
+        rate = statistics.median(rates)
+        kept |= {"images_per_s": rate, "memory_bytes": max(memory), "minutes": EPOCHS * EPOCH_SAMPLES / rate / 60}
+        arguments.add_range(kept, "images_per_s", rates)
+        arguments.add_range(kept, "memory_bytes", memory)
+    return kept
 
 
 def markdown(summary, options):
-    heads = ["devices", "way", "replicas", "chunks", "batch a replica", "global batch", "memory a device, MiB", "images/s", "time to train, min", "outcome"]
+    heads = ["devices", "way", "replicas", "chunks", "batch a replica", "global batch", "rounds", "memory a device, MiB",
+             "images/s: median (range)", "over the fastest DDP", "time to train, min", "outcome"]
     cells = [[f"{options.nodes} x {row['devices']}", name_of(row), row["replicas"], row["chunks"], row["batch"],
-              row["global_batch"], *numbers(row), row["outcome"]] for row in summary]
+              row["global_batch"], row["rounds"], *numbers(row), row["outcome"]] for row in summary]
     theirs = [["Pipe+DDP" if way == "pipe" else "DDP", line] for (way, _), line in PUBLISHED.items()]
     said = [f"- {row['said']}" for row in summary if row["said"]]
     return "\n".join([
         "# pipe_vs_ddp\n",
         f"ViT {options.size}, {arguments.data_title(options) if options.data else f'shapes of {options.image_size} pixels'}, {options.device} devices with a "
-        f"device.memory_limit of {options.limit}, which the cut of a pipeline heeds; medians of {options.steps} steps after {options.warmup}, {options.rounds} rounds. Time to train: {EPOCHS} "
-        f"epochs of {EPOCH_SAMPLES} images at that rate.\n",
+        f"device.memory_limit of {options.limit}, which the cut of a pipeline heeds; medians of {options.steps} steps after {options.warmup}, "
+        f"{arguments.count(options.rounds, 'round')}. Time to train: {EPOCHS} epochs of {EPOCH_SAMPLES} images at that rate.\n",
         arguments.table(heads, cells),
+        f"{arguments.UNTOLD_NOTE}\n",
         "Published (2 nodes, GPUs of 16 GB, batch a replica):\n",
         arguments.table(["way", "GPUs a node: batch: result"], theirs),
         "What the runs said that ran out of memory:\n", *said, ""])
@@ -161,18 +180,20 @@ def name_of(row):
 
 def numbers(row):
     if row["outcome"] != "done":
-        return ["", "", ""]
-    return [f"{row['memory_bytes'] / 2**20:.0f}", f"{row['images_per_s']:.1f}", f"{row['minutes']:.0f}"]
+        return ["", "", "", ""]
+    over = f"{row['over_ddp']:.2f}x{arguments.untold(row['overlaps'])}" if "over_ddp" in row else ""
+    return [f"{row['memory_bytes'] / 2**20:.0f}", arguments.ranged(row, "images_per_s"), over, f"{row['minutes']:.0f}"]
 
 
 def figures(rows, options):
-    done = [row for row in summarise(rows, options) if row["outcome"] == "done"]
-    def panel(label, of_row):
-        series = {}
-        for row in done:
-            x, y = series.setdefault(f"{row['way']}, {row['devices']} devices, {row['chunks']} chunks", ([], []))
-            x.append(row["global_batch"])
-            y.append(of_row(row))
-        return {"y": label, "kind": "line", "series": series}
-    return [{"file": "pipe_vs_ddp.png", "title": "DDP and Pipe+DDP", "x": "global batch", "panels": [
-        panel("images/s", lambda row: row["images_per_s"]), panel("MiB a device", lambda row: row["memory_bytes"] / 2**20)]}]
+    """A batch that ran out of memory is a cross on the lower edge."""
+    by_name = {}
+    for row in summarise(rows, options):
+        chunks = f", {row['chunks']} chunks" if row["way"] == "pipe" else ""
+        by_name.setdefault(f"{name_of(row)}, {row['devices']} devices{chunks}", []).append(row)
+    failed = {name: [row["global_batch"] for row in mine if row["outcome"] != "done"] for name, mine in by_name.items()}
+    def panel(label, name, factor=1):
+        return {"y": label, "kind": "line", "log": "x", "zero": True, "failed": {"as": "out of memory", "at": failed},
+                "series": {of: arguments.points(done_of(mine), "global_batch", name, factor) for of, mine in by_name.items()}}
+    return [{"file": "pipe_vs_ddp", "title": "DDP and Pipe+DDP", "note": arguments.note(options.rounds, "round", "medians"), "x": "global batch",
+             "panels": [panel("images/s", "images_per_s"), panel("MiB a device", "memory_bytes", 2**-20)]}]

@@ -3,7 +3,7 @@
   experiment.json   the options; a call with others is refused
   results.csv       a row a run, durable before the next run begins; a row that is there is not measured again
   NAME/             a run's logs and run directory
-  table.md, *.png   made from the rows at the end
+  table.md, table.tex, *.png, *.pdf   made from the rows at the end
 """
 
 import csv

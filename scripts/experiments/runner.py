@@ -20,7 +20,7 @@ import statistics
 import sys
 import time
 
-from . import plots, runs
+from . import latex, plots, runs
 from .record import write_whole
 
 def say(sentence):
@@ -46,7 +46,9 @@ def carry_out(experiment, options, record):
         record.add(run, {"program": program, **measured_row(experiment, run, options, record)})
     rows = rows_of(planned, record)
     summary = experiment.summarise(rows, options)
-    write_whole(record.folder / "table.md", experiment.markdown(summary, options) + notes(rows))
+    table = experiment.markdown(summary, options)
+    write_whole(record.folder / "table.md", table + notes(rows))
+    write_whole(record.folder / "table.tex", latex.of_markdown(table, options.experiment))
     if hasattr(experiment, "figures"):
         draw(experiment.figures(rows, options), record.folder)
     return summary

@@ -64,8 +64,8 @@ def tail_mean(times, values, time=math.inf):
 
 
 def histogram(groups, bins=24):
-    """{name: [edges, shares in percent]}: the same edges for all groups of values."""
-    known = [value for values in groups.values() for value in values]
+    """{name: [edges, shares in percent of all runs, least, greatest share of a run]} of {name: values by run}: the same edges for all."""
+    known = [value for runs_of in groups.values() for values in runs_of for value in values]
     if not known:
         return {}
     low, high = min(known), max(known)
@@ -73,7 +73,12 @@ def histogram(groups, bins=24):
         edges = [low - 0.5 + i for i in range(int(high - low) + 2)]
     else:
         edges = [low + (high - low) * i / bins for i in range(bins + 1)]
-    return {name: [edges, shares(values, edges)] for name, values in groups.items() if values}
+    return {name: [edges, *shares_of_runs([values for values in runs_of if values], edges)] for name, runs_of in groups.items() if any(runs_of)}
+
+
+def shares_of_runs(runs_of, edges):
+    each = list(zip(*(shares(values, edges) for values in runs_of)))
+    return [shares(list(itertools.chain(*runs_of)), edges), [min(of) for of in each], [max(of) for of in each]]
 
 
 def shares(values, edges):

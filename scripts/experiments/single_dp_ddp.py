@@ -71,15 +71,19 @@ def measure(planned, events, options):
 
 
 def summarise(rows, options):
-    summary = [of_one_way(way, [row for row in rows if row["way"] == way], options) for way in options.ways]
+    by_way = {way: [row for row in rows if row["way"] == way] for way in options.ways}
+    summary = [of_one_way(way, mine, options) for way, mine in by_way.items()]
+    times = {way: [row["step_s"] for row in mine] for way, mine in by_way.items()}
     for row in summary:
         row["speed_up"] = summary[0]["step_s"] / row["step_s"]
+        row["overlaps"] = row is not summary[0] and arguments.ranges_overlap(times[row["way"]], times[options.ways[0]])
     return summary
 
 
 def of_one_way(way, rounds, options):
     medians = [row["step_s"] for row in rounds]
     step_s = statistics.median(float(time) for row in rounds for time in str(row["step_ms"]).split()) / 1000
+    top1 = [row["top1"] for row in rounds if row["top1"] is not None]
     return {
         "way": way,
         "processes": options.devices if way == "ddp" else 1,
@@ -88,18 +92,24 @@ def of_one_way(way, rounds, options):
         "step_s_min": min(medians),
         "step_s_max": max(medians),
         "images_per_s": statistics.median(row["samples"] for row in rounds) / step_s,
-        "top1": arguments.median_or_none([row["top1"] for row in rounds]),
+        "top1": arguments.median_or_none(top1),
+        "top1_min": min(top1, default=None),
+        "top1_max": max(top1, default=None),
     }
 
 
 def heading(options):
     length = f"{options.epochs} epochs" if options.epochs else f"{options.steps} steps"
     return (f"{options.model}, {arguments.data_sets(options)['data.name']}, global batch {options.batch}, "
-            f"{options.device}, {options.workers} loader workers; {options.rounds} rounds of {length} after {options.warmup} of warm-up")
+            f"{options.device}, {options.workers} loader workers; {length} after {options.warmup} of warm-up in {arguments.count(options.rounds, 'round')}")
 
 
 def quotients(summary):
-    return [f"{summary[0]['step_s']:.3f} s / {row['step_s']:.3f} s per step = {row['speed_up']:.2f}x ({row['way']})" for row in summary[1:]]
+    return [f"{summary[0]['step_s']:.3f} s / {row['step_s']:.3f} s per step = {speed_up(row)} ({row['way']})" for row in summary[1:]]
+
+
+def speed_up(row):
+    return f"{row['speed_up']:.2f}x{arguments.untold(row['overlaps'])}"
 
 
 def console(summary, options):
@@ -107,13 +117,23 @@ def console(summary, options):
     for row in summary:
         spread = f"{row['step_s_min']:.3f}-{row['step_s_max']:.3f}"
         lines.append(f"{row['way']:8} {WAYS[row['way']]:24} {row['devices']:7} {row['step_s']:9.3f} {spread:>15} "
-                     f"{row['images_per_s']:9.1f} {row['speed_up']:8.2f}x")
-    return "\n".join(lines + quotients(summary)) + "\n"
+                     f"{row['images_per_s']:9.1f} {row['speed_up']:8.2f}x{arguments.untold(row['overlaps'])}")
+    notes = [arguments.UNTOLD_NOTE] if any(row["overlaps"] for row in summary) else []
+    return "\n".join(lines + quotients(summary) + notes) + "\n"
 
 
 def markdown(summary, options):
     cells = [[row["way"], WAYS[row["way"]], row["devices"], f"{row['step_s']:.3f}", f"{row['step_s_min']:.3f}-{row['step_s_max']:.3f}",
-              f"{row['images_per_s']:.1f}", f"{row['speed_up']:.2f}x", arguments.plus_minus(row["top1"], None)] for row in summary]
+              f"{row['images_per_s']:.1f}", speed_up(row), arguments.plus_minus(row["top1"], None)] for row in summary]
     table = arguments.table(["way", "", "devices", "s / step", "of rounds", "images/s", "speed-up", "top-1 %"], cells)
-    theirs = "Theirs (PyTorch-Learning, one device against 4 of DDP): 0.742 s / 0.378 s per step = 1.96x\n"
-    return f"# single_dp_ddp\n\n{heading(options)}\n\n{table}\n" + "\n".join([*quotients(summary), theirs])
+    theirs = "Theirs (PyTorch-Learning, one device against 4 of DDP): 0.742 s / 0.378 s per step = 1.96x"
+    return f"# single_dp_ddp\n\n{heading(options)}.\n\n{table}\n" + "\n\n".join([*quotients(summary), theirs, arguments.UNTOLD_NOTE + "\n"])
+
+
+def figures(rows, options):
+    summary = summarise(rows, options)
+    panels = [{"y": "s / step", "kind": "bar", "series": {"": arguments.points(summary, "way", "step_s")}}]
+    if options.epochs:
+        panels.append({"y": "top-1 %", "kind": "bar", "series": {"": arguments.points(summary, "way", "top1")}})
+    return [{"file": "single_dp_ddp", "title": f"{options.model}, global batch {options.batch}", "note": arguments.note(options.rounds, "round", "medians"),
+             "x": "", "panels": panels}]

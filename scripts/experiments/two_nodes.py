@@ -93,9 +93,12 @@ def measure(planned, events, options):
 
 
 def summarise(rows, options):
-    summary = [of_one_way(way, [row for row in rows if row["way"] == way]) for way in options.ways]
+    by_way = {way: [row for row in rows if row["way"] == way] for way in options.ways}
+    summary = [of_one_way(way, mine) for way, mine in by_way.items()]
+    times = {way: [row["train_s"] for row in mine] for way, mine in by_way.items()}
     for row in summary:
         row["speed_up"] = summary[0]["train_s"] / row["train_s"]
+        row["overlaps"] = row is not summary[0] and arguments.ranges_overlap(times[row["way"]], times[options.ways[0]])
     return summary
 
 
@@ -105,14 +108,25 @@ def of_one_way(way, rows):
         summary[name] = statistics.median(row[name] for row in rows)
     for name in ("top1", "top5"):
         summary[name], summary[f"{name}_deviation"] = arguments.mean_and_deviation([row[name] for row in rows])
+    for name in ("train_s", "top1"):
+        arguments.add_range(summary, name, [row[name] for row in rows])
     return summary
 
 
 def markdown(summary, options):
-    cells = [[WAYS[row["way"]], row["global_batch"], f"{row['train_s']:.1f}", f"{row['speed_up']:.2f}x", f"{row['images_per_s']:.1f}",
+    cells = [[WAYS[row["way"]], row["global_batch"], arguments.ranged(row, "train_s"), f"{row['speed_up']:.2f}x{arguments.untold(row['overlaps'])}", f"{row['images_per_s']:.1f}",
               f"{row['exposed_ms']:.1f}", f"{100 * row['device_busy']:.1f} %", arguments.plus_minus(row["top1"], row["top1_deviation"]),
               arguments.plus_minus(row["top5"], row["top5_deviation"])] for row in summary]
-    table = arguments.table(["", "global batch", "s of training", "", "images/s", "exposed ms", "device_busy", "top-1 %", "top-5 %"], cells)
+    table = arguments.table(["", "global batch", "s of training: median (range)", "", "images/s", "exposed ms", "device_busy", "top-1 %", "top-5 %"], cells)
     between = "processes of one machine" if options.rate == "none" else f"{options.rate} between the nodes"
     return (f"# two_nodes\n\n{options.model} at {options.image_size} pixels, {arguments.data_title(options)}, {options.epochs} epochs, {options.device}; "
-            f"{between}; {options.seeds} seeds. Exposed: all-reduce that nothing hides, of a step.\n\n{table}\n{THEIRS}")
+            f"{between}; {arguments.count(options.seeds, 'seed')}. Exposed: all-reduce that nothing hides, of a step.\n\n{table}\n"
+            f"{arguments.UNTOLD_NOTE}\n\n{THEIRS}")
+
+
+def figures(rows, options):
+    summary = [{**row, "name": f"{row['way']}\nbatch {row['global_batch']}"} for row in summarise(rows, options)]
+    panels = [{"y": label, "kind": "bar", "series": {"": arguments.points(summary, "name", name)}}
+              for label, name in (("s of training", "train_s"), ("top-1 %", "top1"))]
+    return [{"file": "two_nodes", "title": f"{options.model}, {options.epochs} epochs",
+             "note": arguments.note(options.seeds, "seed", "medians of times, means of accuracies"), "x": "", "panels": panels}]

@@ -79,7 +79,7 @@ class ExperimentTest(unittest.TestCase):
         self.assertRegex(table, r"\n\| elastic \|.*\| 2\.27 \(\+ AutoPipe \+ AutoDP\) \|.* [+-][0-9.]+ \|\n")
         self.assertRegex(table, r"\n\| elastic-seed1 \| 4 \| [12] x [12], 2 layers frozen \|")
         if importlib.util.find_spec("matplotlib"):
-            self.assertEqual(len(list(self.out.glob("*.png"))), 4)
+            self.assertEqual([len(list(self.out.glob(f"*.{kind}"))) for kind in ("png", "pdf")], [5, 5])
         else:
             self.assertIn("no plots: matplotlib is missing", done.stderr)
         self.another_call_measures_nothing()
@@ -108,7 +108,8 @@ class ExperimentTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         outcomes = [(row["way"], row["batch"], row["outcome"]) for row in self.rows()]
         self.assertEqual(outcomes, [("ddp", "2", "done"), ("ddp", "64", "out of memory"), ("pipe", "16", "done")])  # 128 is not tried
-        self.assertRegex(done.stdout, r"\| 1 x 2 \| DDP \| 2 \| 1 \| 64 \| 128 \|  \|  \|  \| out of memory \|")
+        self.assertRegex(done.stdout, r"\| 1 x 2 \| DDP \| 2 \| 1 \| 64 \| 128 \| 1 \|  \|  \|  \|  \| out of memory \|")
+        self.assertIn("one round (n = 1: nothing is known of the spread)", done.stdout)
         self.assertRegex(done.stdout, r"ended with exit code 4: .*out of memory on cpu:0: .* device\.memory_limit")
         self.assertLess(float(self.rows()[0]["memory_bytes"]), 4 * 2**20)
 

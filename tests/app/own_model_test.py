@@ -22,8 +22,8 @@ BUILD = None
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "own_model"
 
 
-# CMake and Ninja are the project's own, beside its Python.
-TOOLS = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ.get('PATH', '')}"}
+# CMake and Ninja are the project's own, beside its Python; CMake's default generator needs make, which nothing installs.
+TOOLS = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ.get('PATH', '')}", "CMAKE_GENERATOR": "Ninja"}
 
 
 def must_run(*command):
@@ -47,7 +47,7 @@ class OwnModelTest(unittest.TestCase):
         cls.addClassCleanup(kept.cleanup)
         cls.prefix, cls.build = pathlib.Path(kept.name) / "prefix", pathlib.Path(kept.name) / "build"
         must_run("cmake", "--install", BUILD, "--prefix", cls.prefix)
-        must_run("cmake", "-S", EXAMPLE, "-B", cls.build, "-G", "Ninja", "-D", f"CMAKE_PREFIX_PATH={cls.prefix}",
+        must_run("cmake", "-S", EXAMPLE, "-B", cls.build, "-D", f"CMAKE_PREFIX_PATH={cls.prefix}",
                  "-D", f"Python3_EXECUTABLE={sys.executable}", "-D", "CMAKE_CXX_COMPILER_LAUNCHER=ccache",
                  "-D", "CMAKE_BUILD_TYPE=Release")
         must_run("cmake", "--build", cls.build)

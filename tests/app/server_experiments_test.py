@@ -40,9 +40,10 @@ class ServerExperimentsTest(unittest.TestCase):
         self.assertLessEqual(amb["samples_max"], 12)
         self.assertLess(amb["update_s"], 6.2 + 4 * 5.41 / 8)
         self.assertGreater(threshold["amb_s"], 0)
-        drawn = {path.stem for path in self.out.glob("*.png")}
         figures = {"accuracy_time", "accuracy_step", "progress", "compute_time", "batch", "staleness"}
-        self.assertEqual(drawn, figures if importlib.util.find_spec("matplotlib") else set())
+        for kind in ("png", "pdf"):
+            drawn = {path.stem for path in self.out.glob(f"*.{kind}")}
+            self.assertEqual(drawn, figures if importlib.util.find_spec("matplotlib") else set())
 
     def test_anytime_as_processes(self):
         amb, _ = self.table_of("anytime", *TINY, "--real", "--arms", "amb")

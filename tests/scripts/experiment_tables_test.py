@@ -100,6 +100,7 @@ class ElasticTest(unittest.TestCase):
         rows = [tuned("none", 1, 10.0, 90.0), tuned("freeze", 1, 4.0, 89.0, changes_s=1.0), tuned("none", 2, 30.0, 92.0), tuned("freeze", 2, 10.0, 92.0)]
         row = elastic_report.arm_row("freeze", elastic_report.of_arm(rows, "freeze"), elastic_report.of_arm(rows, "none"))
         self.assertEqual([row[name] for name in ("x", "x_min", "x_max", "x_published", "difference")], [2.5, 2.0, 3.0, 0.95, -0.5])
+        self.assertEqual((row["x_untold"], row["difference_untold"]), (False, True))
         self.assertAlmostEqual(row["x_whole"], (20 / 15 + 40 / 20) / 2)
         self.assertAlmostEqual(row["half_width"], 12.706 * 0.5)
 
@@ -155,6 +156,28 @@ class PipeTest(unittest.TestCase):
         row = pipe_vs_ddp.of_one_batch(rows, options_of(pipe_vs_ddp, "small"))
         self.assertEqual((row["outcome"], row["said"]), ("out of memory", "over its limit"))
 
+    def test_rates_have_their_range_and_what_rounds_do_not_tell_apart_is_marked(self):
+        def row(way, batch, number, rate):
+            known = {"devices": 2, "way": way, "chunks": 1 if way == "ddp" else 4, "batch": batch, "round": number, "said": None}
+            known |= {"global_batch": batch * pipe_vs_ddp.replicas_of(2, way, options), "outcome": "done" if rate else "out of memory"}
+            return known | ({"images_per_s": rate, "memory_bytes": 2**20 * batch} if rate else {"said": "over its limit"})
+        options = options_of(pipe_vs_ddp, "small")
+        rows = [row("ddp", 16, 1, 50.0), row("ddp", 24, 1, 60.0), row("ddp", 32, 1, None), row("pipe", 64, 1, 70.0), row("pipe", 128, 1, 90.0),
+                row("ddp", 16, 2, 54.0), row("ddp", 24, 2, 80.0), row("pipe", 64, 2, 74.0), row("pipe", 128, 2, 94.0)]
+        table = pipe_vs_ddp.markdown(pipe_vs_ddp.summarise(rows, options), options)
+        self.assertIn("| 2 | 24 | 70.0 (60.0 to 80.0) |  | 119 | done |", table)
+        self.assertIn("| 2 | 64 | 72.0 (70.0 to 74.0) | 1.03x ≈ | 116 | done |", table)
+        self.assertIn("| 2 | 128 | 92.0 (90.0 to 94.0) | 1.31x | 91 | done |", table)
+        [figure] = pipe_vs_ddp.figures(rows, options)
+        rates, memory = figure["panels"]
+        self.assertEqual(rates["series"]["DDP, 2 devices"], [[32, 48], [52, 70], [50, 60], [54, 80]])
+        self.assertEqual(memory["series"]["Pipe, 2 devices, 4 chunks"], [[64, 128], *3 * [[64, 128]]])
+        self.assertEqual(rates["failed"], {"as": "out of memory", "at": {"DDP, 2 devices": [64], "Pipe, 2 devices, 4 chunks": []}})
+        self.assertEqual((rates["zero"], figure["note"]), (True, "medians of 2 rounds; bars: least and greatest"))
+        options.rounds = 1
+        self.assertIn("one round (n = 1: nothing is known of the spread)", pipe_vs_ddp.markdown(pipe_vs_ddp.summarise(rows[:5], options), options))
+        self.assertNotIn("x ≈", pipe_vs_ddp.markdown(pipe_vs_ddp.summarise(rows[:5], options), options))
+
     def test_a_batch_is_never_larger_than_the_data(self):
         for run in pipe_vs_ddp.plan(options_of(pipe_vs_ddp, "full", rounds=1)):
             self.assertGreaterEqual(run.sets["data.limit"], run.sets["train.global_batch"])
@@ -206,6 +229,9 @@ class TwoNodesTest(unittest.TestCase):
         table = two_nodes.markdown(summary, self.options())
         self.assertIn("| two nodes, the same global batch | 32 | 5.0 | 2.00x | 60.0 | 30.0 | 80.0 % | 30.00 | 60.00 |", table)
         self.assertIn("1.93x", table)
+        self.assertIn("| one node | 32 | 10.0 (8.0 to 12.0) |", table)
+        times, _ = two_nodes.figures(rows, self.options())[0]["panels"]
+        self.assertEqual((times["kind"], times["series"][""][1:]), ("bar", [[10, 5, 4], [8, 5, 4], [12, 5, 4]]))
 
     def test_what_cannot_be_measured_is_said(self):
         self.assertIn("needs --data DIR", two_nodes.check(options_of(two_nodes, "full", rate="none")))
@@ -233,6 +259,11 @@ class LearningRatesTest(unittest.TestCase):
         self.assertEqual(lr_sweep.growth(summary, self.options()), 1.0)
         table = lr_sweep.markdown(summary, self.options())
         self.assertIn("| 32 | 0.4 |  | 1 of 2 diverged |  |  |  |", table)
+        self.assertIn("| 32 | 0.1 | ≈ | 55.000", table)
+        self.assertIn("| 64 | 0.1 |  | 1.000", table)
+        [panel] = lr_sweep.figures(rows, self.options(seeds=2, epochs=1))[0]["panels"]
+        self.assertEqual(panel["series"]["batch 32"], [[0.1, 0.2], [55, 65], [50, 40], [60, 90]])
+        self.assertEqual(panel["failed"]["at"], {"batch 32": [0.4], "batch 64": []})
         self.assertIn("to the power 1.00", table)
 
     def test_of_a_batch_whose_rates_all_diverge_nothing_is_told(self):

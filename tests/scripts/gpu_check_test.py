@@ -2,7 +2,11 @@
 """scripts/gpu_check.sh with stand-ins for the GPU and the programs: its parts, their time, what counts as a failure, and
 what it records."""
 
+import pathlib
 import re
+import signal
+import tarfile
+import time
 import unittest
 
 from script_copy import REPOSITORY, ScriptCopy
@@ -70,6 +74,44 @@ class GpuCheckTest(unittest.TestCase):
         told = {part: set(re.findall(r"^\| `([a-z0-9_]+)` \|", text, re.MULTILINE))
                 for part, text in zip(("right", "shape", "costs"), re.split(r"^## (?:Right|Shape|Costs)\n", table, flags=re.MULTILINE)[1:])}
         self.assertEqual(told, of_part)
+
+    def test_the_first_part_is_some_of_each(self):
+        first = self.check("first", SLUICE_GPU_CHECK_BUDGET_S="500")
+        self.assertEqual({row.split(" | ")[3] for row in self.results()}, {"first"})
+        self.assertEqual(set(first.values()) - {verdict for verdict in first.values() if verdict.startswith("passed")}, set())
+        known = set(re.findall(r"^\| `([a-z0-9_]+)` \|", PAGE, re.MULTILINE))
+        self.assertLess(set(first), known)
+        self.assertTrue({"parity", "copies", "kernels", "speed_vit_b16"} < set(first))
+        asked = set(re.search(r"only=\"([^\"]*)\"", (REPOSITORY / "scripts" / "gpu_check.sh").read_text(encoding="utf-8"))[1].split())
+        self.assertEqual(set(first), asked, "each check that is asked for is there")
+
+    def test_little_is_brought_back_and_all_of_it(self):
+        self.check("shape", "out", "back")
+        back = self.copy.root / "back"
+        self.assertEqual(sorted(file.name for file in back.iterdir()), ["gpu_check.txt", "gpu_results.md", "logs.tar.gz"])
+        self.assertEqual((back / "gpu_results.md").read_text(encoding="utf-8").splitlines(), self.results("out"))
+        with tarfile.open(back / "logs.tar.gz") as logs:
+            self.assertIn("./shape/copies.log", logs.getnames())
+        for bring in ("out/back", "."):
+            done = self.copy.run("gpu_check.sh", "shape", "out", bring)
+            self.assertEqual((done.returncode, "lie in each other" in done.stderr), (2, True), done.stderr)
+
+    def test_what_was_shown_is_brought_back_when_it_is_ended(self):
+        self.sluice('case "$*" in *run_kernels*) echo $$ >began.new; mv began.new began; exec sleep 60 ;; esac\n')
+        back = self.copy.root / "back"
+        with self.copy.start("gpu_check.sh", "shape", "out", "back") as process:
+            deadline = time.monotonic() + 60
+            while not (self.copy.root / "began").exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self.assertIn("`copies`", (back / "gpu_results.md").read_text(encoding="utf-8"), "before the end")
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=60)
+        started = pathlib.Path("/proc") / (self.copy.root / "began").read_text(encoding="utf-8").strip()
+        while started.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.assertFalse(started.exists(), "the check that was running has ended, too")
+        with tarfile.open(back / "logs.tar.gz") as logs:
+            self.assertIn("./shape/train_kernels.log", logs.getnames())
 
     def test_what_passed_is_recorded_with_date_gpu_and_driver(self):
         self.assertIn("not run yet", re.search(r"^\| `copies` .*$", self.page(), re.MULTILINE)[0])
@@ -172,7 +214,7 @@ class GpuCheckTest(unittest.TestCase):
 
     def test_what_cannot_be_begun(self):
         self.assertIn("--record FILE", self.copy.run("gpu_check.sh", "--help").stdout)
-        for arguments, said in ((("right", "a", "b"), "'b'"), (("--fast",), "'--fast'")):
+        for arguments, said in ((("right", "a", "b", "c"), "'c'"), (("--fast",), "'--fast'")):
             done = self.copy.run("gpu_check.sh", *arguments)
             self.assertEqual(done.returncode, 2)
             self.assertIn(said, done.stderr)

@@ -5,6 +5,7 @@ import os
 import pathlib
 import socket
 import sys
+import tempfile
 import unittest
 import unittest.mock
 
@@ -58,6 +59,17 @@ class RankEnvironmentTest(unittest.TestCase):
         with unittest.mock.patch.object(cli, "BINARY", "env"):
             said = cli.must_run().stdout.splitlines()
         self.assertEqual(dict(line.split("=", 1) for line in said), KEPT)
+
+
+class SlurmTest(unittest.TestCase):
+    def test_a_daemon_that_fails_is_quoted(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        program = folder / "slurmd"
+        program.write_text(f"#!/bin/sh\necho no plugin >&2\necho no cgroup >>'{folder}/slurmd.log'\nexit 1\n")
+        program.chmod(0o755)
+        with unittest.mock.patch.object(slurm, "find", lambda _: str(program)), self.assertRaises(AssertionError) as failed:
+            slurm.Cluster(folder).daemon("slurmd")
+        self.assertEqual(str(failed.exception), "slurmd ended with 1: no plugin\nno cgroup\n")
 
 
 class FreePortTest(unittest.TestCase):

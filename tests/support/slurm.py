@@ -1,8 +1,10 @@
 """A Slurm cluster on this machine, for as long as a test needs it: its controller, one node, and the keys between them."""
 
+import contextlib
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -39,6 +41,9 @@ KillWait=60
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
 """
+# slurmd loads a cgroup plugin although nothing above uses one. If it has to find out which, it needs a mounted cgroup file
+# system, which a chroot and many containers lack; a named plugin is loaded without.
+CGROUP_CONFIGURATION = "CgroupPlugin=cgroup/v1\n"
 
 
 def missing():
@@ -77,6 +82,7 @@ class Cluster:
         (self.folder / "slurm.conf").write_text(CONFIGURATION.format(
             host=socket.gethostname().split(".")[0], folder=self.folder, controller_port=free_port(), node_port=free_port(),
             cpus=os.cpu_count()))
+        (self.folder / "cgroup.conf").write_text(CGROUP_CONFIGURATION)
         try:
             self.daemon("munged", "--force", *(f"--{name}-file={self.folder}/munge/{name}" for name in ("pid", "log", "seed")),
                         f"--key-file={key}", f"--socket={self.folder}/munge/socket")
@@ -90,22 +96,31 @@ class Cluster:
 
     def __exit__(self, *_):
         files = [self.folder / name for name in ("slurmd.pid", "slurmctld.pid", "munge/pid")]
-        pids = [file.read_text().strip() for file in files if file.exists()]
+        pids = [int(file.read_text()) for file in files if file.exists()]
         for pid in pids:
-            subprocess.run(["kill", pid], check=False, capture_output=True)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
         # The controller writes its state once more: whoever removes the folder meanwhile fails.
         deadline = time.monotonic() + START_S
         while not all(has_ended(pid) for pid in pids) and time.monotonic() < deadline:
             time.sleep(0.05)
 
     def daemon(self, program, *arguments):
-        subprocess.run([find(program), *arguments], check=True, capture_output=True, env=self.environment, timeout=START_S)
+        done = subprocess.run([find(program), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                              env=self.environment, timeout=START_S)
+        if done.returncode != 0:
+            raise AssertionError(f"{program} ended with {done.returncode}: {done.stdout}{done.stderr}{self.log_of(program)}")
+
+    def log_of(self, program):
+        """The end of what a daemon has written, or nothing."""
+        log = self.folder / ("munge/log" if program == "munged" else f"{program}.log")
+        return log.read_text()[-2000:] if log.exists() else ""
 
     def wait_until_idle(self):
         deadline = time.monotonic() + START_S
         while "idle" not in (said := self.run("sinfo", "-h", "-o", "%T").stdout):
             if time.monotonic() > deadline:
-                raise AssertionError(f"the node is {said!r}: {(self.folder / 'slurmd.log').read_text()[-2000:]}")
+                raise AssertionError(f"the node is {said!r}: {self.log_of('slurmd')}")
             time.sleep(0.2)
 
     def run(self, *command, cwd=None, timeout=300, **variables):

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Packs the programs that scripts/gpu_check.sh needs into one file, for a machine with a GPU that has a copy of this repository
+# and PyTorch, but no build. Tries the file here, as far as that goes without a GPU.
+#
+# usage: scripts/gpu_pack.sh [FILE]      FILE: default .gpu/build.tar.xz, which git ignores
+#
+# There, in the copy of the repository: tar xJf FILE && scripts/gpu_check.sh PART OUT_DIR BRING_DIR
+# In the file: build/release/sluice, the tests that gpu_check.sh names, both without symbols, and in build/release/lib the
+# libraries that they need, except those of PyTorch and NVIDIA, glibc, libstdc++, libgcc and libgomp, which the machine has.
+# Exit codes: 0 packed and tried, 2 bad usage or nothing built, 70 a file above SLUICE_GPU_PACK_MIB (default: 50) or that does not run.
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
+set +o posix -euo pipefail
+# shellcheck source=scripts/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+
+limit_mib=50
+[[ ! ${SLUICE_GPU_PACK_MIB:-} =~ ^[0-9]{1,4}$ ]] || limit_mib=$((10#$SLUICE_GPU_PACK_MIB))
+readonly machines_own='ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util|anl|nsl|stdc\+\+|gcc_s|gomp)\.so.*|linux-vdso\.so.*'
+
+case ${1:-} in
+  -h | --help)
+    print_help
+    exit 0
+    ;;
+  -*) die 2 "unknown option '$1'; see scripts/gpu_pack.sh --help" ;;
+esac
+[[ $# -le 1 ]] || die 2 "unknown argument '$2'; see scripts/gpu_pack.sh --help"
+file=$(absolute "${1:-$SLUICE_ROOT/.gpu/build.tar.xz}")
+cd "$SLUICE_ROOT"
+
+# shellcheck disable=SC2016 # gpu_check.sh has this name as it stands here
+mapfile -t tests < <(sed -nE 's|.*"\$tests/([a-z_/]+)".*|\1|p' scripts/gpu_check.sh | sort -u)
+programs=(sluice "${tests[@]/#/tests/}")
+for program in "${programs[@]}"; do
+  [[ -x build/release/$program ]] || die 2 "build/release/$program is missing: run scripts/bootstrap.sh --tests"
+done
+[[ -x .venv/bin/python ]] || die 2 ".venv is missing: run scripts/bootstrap.sh"
+torch_path=$(.venv/bin/python -c 'import glob, os, torch
+root = os.path.dirname(torch.__file__)
+print(":".join([root + "/lib", *glob.glob(os.path.dirname(root) + "/nvidia/*/lib")]))')
+
+scratch=$(mktemp -d)
+trap 'rm -rf -- "$scratch"' EXIT
+
+# in_torch NAME: a library of PyTorch or of the NVIDIA packages beside it.
+in_torch() {
+  local -a folders
+  IFS=: read -r -a folders <<<"$torch_path"
+  local folder
+  for folder in "${folders[@]}"; do
+    [[ ! -e $folder/$1 ]] || return 0
+  done
+  return 1
+}
+
+# needed_by LIBRARY_PATH PROGRAM...: NAME<tab>FILE of each library that the loader finds for these programs; the file is
+# empty if it finds none.
+needed_by() {
+  LD_LIBRARY_PATH=$1 ldd "${@:2}" | sed -nE 's/^\t([^ ]+) => (not found|(.*) \(0x[0-9a-f]+\))$/\1\t\3/p' | sort -u
+}
+
+collect() {
+  local program name from
+  mkdir -p "$scratch/pack/build/release/lib"
+  for program in "${programs[@]}"; do
+    mkdir -p "$scratch/pack/build/release/$(dirname -- "$program")"
+    strip -o "$scratch/pack/build/release/$program" "build/release/$program"
+  done
+  while IFS=$'\t' read -r name from; do
+    if [[ $name =~ ^($machines_own)$ ]] || in_torch "$name"; then continue; fi
+    [[ -n $from ]] || die 2 "$name, which the programs need, is not found here: run scripts/bootstrap.sh"
+    cp -L -- "$from" "$scratch/pack/build/release/lib/$name"
+  done < <(needed_by "$torch_path" "${programs[@]/#/build/release/}")
+}
+
+# The programs are alike, as each contains the project's libraries: a window that holds all of them stores these once.
+pack() {
+  mkdir -p "$(dirname -- "$file")"
+  tar -C "$scratch/pack" --sort=name --owner=0 --group=0 -cf - build | xz -T1 --lzma2=preset=6e,dict=256MiB >"$file.new"
+  local mib=$((($(stat -c %s "$file.new") + 1048575) / 1048576))
+  if [[ $mib -gt $limit_mib ]]; then
+    rm -- "$file.new"
+    die 70 "the programs take $mib MiB packed, more than $limit_mib MiB (SLUICE_GPU_PACK_MIB): no file was written"
+  fi
+  mv -- "$file.new" "$file"
+  say "$file: $mib MiB, ${#programs[@]} programs, $(find "$scratch/pack/build/release/lib" -type f | wc -l) libraries"
+}
+
+# In an empty folder the loader finds all in the file, in PyTorch or among the machine's own; and the programs start.
+try() {
+  local there=$scratch/there name from root=${torch_path%%/torch/lib*}
+  mkdir "$there"
+  tar -xJf "$file" -C "$there"
+  local library_path=$there/build/release/lib:$torch_path
+  while IFS=$'\t' read -r name from; do
+    [[ $from == "$there"/* || $from == "$root"/* || $name =~ ^($machines_own)$ ]] || die 70 "$name would not be found there (here: ${from:-nowhere})"
+  done < <(needed_by "$library_path" "${programs[@]/#/$there/build/release/}")
+  cd "$there"
+  LD_LIBRARY_PATH=$library_path build/release/sluice devices >/dev/null || die 70 "the packed sluice does not run"
+  LD_LIBRARY_PATH=$library_path "build/release/tests/${tests[0]}" --gtest_list_tests >/dev/null || die 70 "the packed ${tests[0]} does not run"
+  say "tried in an empty folder: sluice devices, ${tests[0]} --gtest_list_tests"
+}
+
+collect
+pack
+try
