@@ -205,6 +205,7 @@ std::vector<fs::path> shards_in(const fs::path& folder) {
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     if (entry->path().extension() == ".tar") shards.push_back(entry->path());
   }
+  check_open_files(folder, error);
   if (error || shards.empty()) {
     throw DataError(concat(folder.native(), ": ",
                            error ? concat("cannot be listed (", error.message(), ")") : "no tar files",
