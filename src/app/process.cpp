@@ -1,19 +1,30 @@
 #include "app/process.h"
 
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <system_error>
 
 #include "core/concat.h"
 #include "core/log.h"
+#include "pipeline/failure.h"
 
 namespace sluice::app {
 namespace {
@@ -32,22 +43,121 @@ void tell_torchrun(const std::string& message) {
   if (out) std::filesystem::rename(beside, file, ignored);
 }
 
+// --- Before main(). Only what needs no initialised library: not even getenv().
+
+constexpr std::array kStopping{SIGINT, SIGTERM, SIGHUP};
+constexpr rlim_t kStack = rlim_t{8} << 20;
+constexpr rlim_t kMostFiles = 65536;
+constexpr const char* kShortSpin = "GOMP_SPINCOUNT=3000";
+
+void open_standard_descriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDWR));  // it takes the lowest free number
+  }
+}
+
+void raise_limit(__rlimit_resource resource, rlim_t wanted) {
+  rlimit limit{};
+  if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(limit.rlim_max, wanted);
+  ::setrlimit(resource, &limit);
+}
+
+// Those that are not asked for another size; by default the limit on the stack of the process is the size.
+void give_threads_large_stacks() {
+  pthread_attr_t attributes;
+  std::size_t size = 0;
+  if (::pthread_getattr_default_np(&attributes) != 0) return;
+  if (::pthread_attr_getstacksize(&attributes, &size) == 0 && size < kStack &&
+      ::pthread_attr_setstacksize(&attributes, kStack) == 0)
+    ::pthread_setattr_default_np(&attributes);
+  ::pthread_attr_destroy(&attributes);
+}
+
+bool is_set(char** environment, std::string_view name) {
+  for (char** entry = environment; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    if (text.starts_with(name) && text.substr(name.size()).starts_with('=')) return true;
+  }
+  return false;
+}
+
+std::string_view command_of(char** argv) {
+  if (argv[0] == nullptr) return {};
+  char** word = argv + 1;
+  while (*word != nullptr && **word == '-') ++word;
+  return *word != nullptr ? std::string_view(*word) : std::string_view();
+}
+
+void block_stop_signals(int how) {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  for (const int signal : kStopping) ::sigaddset(&signals, signal);
+  ::sigprocmask(how, &signals, nullptr);
+}
+
+// Returns only if that fails, which costs speed and nothing else.
+void start_again_with_short_spin(char** argv, char** environment) {
+  static std::array<char*, 4096> longer;  // static: the stack may be small
+  std::size_t size = 0;
+  while (environment[size] != nullptr && size + 2 < longer.size()) {
+    longer[size] = environment[size];
+    ++size;
+  }
+  if (environment[size] != nullptr) return;
+  longer[size] = const_cast<char*>(kShortSpin);
+  // Under its own path, so that `ps` and `pgrep` know it by its name; it may have been moved or replaced meanwhile.
+  static std::array<char, PATH_MAX> path;
+  if (::readlink("/proc/self/exe", path.data(), path.size() - 1) > 0) ::execve(path.data(), argv, longer.data());
+  ::execve("/proc/self/exe", argv, longer.data());
+}
+
+void end_as_interrupted(int) { ::_exit(static_cast<int>(ExitCode::kInterrupted)); }
+
+void end_with_130_when_stopped() {
+  struct sigaction end {};
+  end.sa_handler = end_as_interrupted;
+  for (const int signal : kStopping) {
+    struct sigaction before {};
+    const bool is_ignored = ::sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;  // nohup
+    if (!is_ignored) ::sigaction(signal, &end, nullptr);
+  }
+}
+
+void prepare_process(int, char** argv, char** environment) {
+  open_standard_descriptors();
+  raise_limit(RLIMIT_NOFILE, kMostFiles);
+  raise_limit(RLIMIT_STACK, kStack);
+  give_threads_large_stacks();
+  const std::string_view command = command_of(argv);
+  // `schedule` computes nothing with LibTorch, and another start takes longer than its work.
+  if (command != "schedule" && !is_set(environment, "GOMP_SPINCOUNT") && !is_set(environment, "OMP_WAIT_POLICY")) {
+    block_stop_signals(SIG_BLOCK);
+    start_again_with_short_spin(argv, environment);
+  }
+  constexpr std::array<std::string_view, 4> kThatStop{"train", "serve", "tune", "memory"};
+  if (std::ranges::find(kThatStop, command) != kThatStop.end()) end_with_130_when_stopped();
+  block_stop_signals(SIG_UNBLOCK);
+}
+
+[[gnu::section(".preinit_array"), gnu::used]] void (*g_prepare)(int, char**, char**) = prepare_process;
+
+// --- Threads.
+
+// Libraries that end the process themselves if they get no thread.
+bool needs_its_threads(const void* caller) {
+  Dl_info library{};
+  if (::dladdr(caller, &library) == 0 || library.dli_fname == nullptr) return false;
+  const std::string_view name(library.dli_fname);
+  return name.find("libgomp") != std::string_view::npos || name.find("libzmq") != std::string_view::npos;
+}
+
 }  // namespace
 
-void settle_environment(char** argv) {
-  // It computes nothing with LibTorch, and a start costs more time than it does itself.
-  if (argv[0] != nullptr && argv[1] != nullptr && std::string_view(argv[1]) == "schedule") return;
+void settle_environment() {
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   ::setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // its profiler calls a machine without a GPU an error
-  // Each start loads LibTorch again.
-  if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
-  ::setenv("GOMP_SPINCOUNT", "3000", /*overwrite=*/0);
-  // Under its own path, so that `ps` and `pgrep` know it by its name; it may have been moved or replaced meanwhile.
-  std::error_code gone;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", gone);
-  if (!gone) ::execv(self.c_str(), argv);
-  ::execv("/proc/self/exe", argv);
 }
 
 void turn_fatal_writes_into_errors() {
@@ -66,3 +176,14 @@ void end_with(const Error& error) {
 }
 
 }  // namespace sluice::app
+
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*), void* with) {
+  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static const auto real = reinterpret_cast<Create>(::dlsym(RTLD_NEXT, "pthread_create"));
+  const int error = real(thread, attributes, start, with);
+  if (error == EAGAIN && sluice::app::needs_its_threads(__builtin_return_address(0))) {
+    const std::system_error refused(error, std::generic_category());
+    sluice::app::end_with(sluice::pipeline::describe_failure(std::make_exception_ptr(refused), "sluice"));
+  }
+  return error;
+}

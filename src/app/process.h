@@ -1,4 +1,17 @@
 // process: what must be settled before LibTorch runs anything in this process.
+//
+// The first part runs before main() and before the initialisers of the libraries, which take 0.3 s:
+// - Standard descriptors that are closed are opened on /dev/null. Otherwise the next file or socket would get one of
+//   their numbers, and log lines would be written into it.
+// - The soft limits on open files and on stacks are raised as far as the hard ones allow; threads get stacks of 8 MiB.
+// - Where GOMP_SPINCOUNT is not set the program starts again with it: OpenMP reads it when it is loaded, and its
+// threads
+//   spin for long by default, which steals the cores of other threads. The stop signals stay blocked meanwhile.
+// - `train`, `serve`, `tune` and `memory` end with 130 when a stop signal comes before their own handlers are installed
+//   (train/stop_signal.h). Other commands end by the signal itself.
+//
+// This module also defines pthread_create(): OpenMP and ZeroMQ end the process in their own way if the system gives no
+// more threads, so here it is ended with an error's line and exit code.
 #pragma once
 
 #include "core/error.h"
@@ -6,12 +19,9 @@
 namespace sluice::app {
 
 // Sets what the user has not chosen. No log of LibTorch's own (TORCH_CPP_LOG_LEVEL; c10::initLogging() reads it): it
-// says in many lines what our errors say in one. A short spin for waiting OpenMP threads (GOMP_SPINCOUNT), which else
-// steal the cores of other threads of work: it is read when libraries are loaded, so where it is not set the program
-// starts again with it, which loads LibTorch twice (where that fails, it costs speed only). c10d's watchdog over NCCL,
-// which would abort the process without a sentence, is off (TORCH_NCCL_ASYNC_ERROR_HANDLING): who is lost is
-// comm/liveness.h's matter.
-void settle_environment(char** argv);
+// says in many lines what our errors say in one. c10d's watchdog over NCCL, which would abort the process without a
+// sentence, is off (TORCH_NCCL_ASYNC_ERROR_HANDLING): who is lost is comm/liveness.h's matter.
+void settle_environment();
 
 // From here on a reader of our output that goes away (SIGPIPE) or a file that may not grow (SIGXFSZ) ends nothing: the
 // write fails, and is reported or passed over.

@@ -46,7 +46,7 @@ int parse_and_run(int argc, char** argv) {
 }  // namespace
 
 int run_program(int argc, char** argv, Extensions extensions) {
-  settle_environment(argv);
+  settle_environment();
   c10::initLogging();  // reads TORCH_CPP_LOG_LEVEL
   device::tune_malloc();
   device::count_memory();

@@ -32,10 +32,14 @@ void reject_download(std::string_view name, const std::string& what) {
   throw DataError(concat(name, ": ", what, "; fetch the file again or point data.path at an intact copy"));
 }
 
+void check_open_files(const std::filesystem::path& file, const std::error_code& error) {
+  if (error != std::errc::too_many_files_open && error != std::errc::too_many_files_open_in_system) return;
+  throw DataError(
+      concat(file.native(), " cannot be read: ", error.message(), "; raise the limit on open files (ulimit -n)"));
+}
+
 void reject_unreadable(const std::filesystem::path& file, const std::error_code& error) {
-  if (error == std::errc::too_many_files_open || error == std::errc::too_many_files_open_in_system)
-    throw DataError(
-        concat(file.native(), " cannot be read: ", error.message(), "; raise the limit on open files (ulimit -n)"));
+  check_open_files(file, error);
   if (error != std::errc::permission_denied)
     reject_file(file.native(), concat("the file cannot be read (", error.message(), ")"));
   const std::filesystem::path closed = closed_folder(file);

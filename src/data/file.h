@@ -18,6 +18,9 @@ namespace sluice::data {
 // The whole content. A file larger than max_bytes is refused before anything is allocated.
 [[nodiscard]] std::vector<std::uint8_t> read_bytes(const std::filesystem::path& file, std::uint64_t max_bytes);
 
+// Throws a DataError if the system opens no more files; a caller would take that for a fault of the file or folder.
+void check_open_files(const std::filesystem::path& file, const std::error_code& error);
+
 // Throws the DataError of a file that the system does not let us read.
 [[noreturn]] void reject_unreadable(const std::filesystem::path& file, const std::error_code& error);
 

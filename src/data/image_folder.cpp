@@ -75,6 +75,7 @@ Listing list(const fs::path& folder) {
     const bool is_folder = entry->is_directory(ignored);
     (is_folder ? listing.folders : listing.files).push_back(entry->path().filename().native());
   }
+  check_open_files(folder, error);
   if (error) reject_folder(folder, concat("cannot be listed (", error.message(), ")"));
   std::ranges::sort(listing.folders);
   std::ranges::sort(listing.files);

@@ -253,6 +253,7 @@ std::vector<fs::path> shards_in(const fs::path& folder, PassedOver& passed_over)
       passed_over.add(file.native());
     }
   }
+  check_open_files(folder, error);
   if (error || shards.empty()) {
     throw DataError(concat(folder.native(), ": ",
                            error ? concat("cannot be listed (", error.message(), ")") : "no tar files",

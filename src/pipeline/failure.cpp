@@ -69,8 +69,10 @@ Error describe_failure(const std::exception_ptr& failure, const std::string& whe
   } catch (const std::system_error& error) {
     if (error.code() != std::errc::resource_unavailable_try_again)
       return BugError(concat(where, ": ", first_line(error.what())));
-    return OutOfMemoryError(concat(where, ": the system gives no more threads (", first_line(error.what()),
-                                   "); use fewer data.workers, pipeline.stages, replicas.local or device.threads"));
+    return OutOfMemoryError(
+        concat(where, ": the system gives no more threads (", first_line(error.what()),
+               "); use fewer data.workers, pipeline.stages, replicas.local or device.threads, or raise the "
+               "limit on processes (ulimit -u, or pids.max of the cgroup)"));
   } catch (const std::exception& error) {
     return BugError(concat(where, ": ", first_line(error.what())));
   }

@@ -35,6 +35,8 @@ std::string_view advice(int error, std::string_view action) {
     case EPERM: return "choose a place that can be written (a run: another --run-dir)";
     case EIO: return "the disk reports a fault (see dmesg): use another disk";
     case EFBIG: return "raise the limit on file sizes (ulimit -f)";
+    case EMFILE: return "raise the limit on open files (ulimit -n)";
+    case ENFILE: return "this machine has too many files open: end other programs or raise the sysctl fs.file-max";
     default: return "check the path";
   }
 }
@@ -162,7 +164,8 @@ FileDescriptor open_for_reading(const fs::path& file) {
   struct stat info {};
   if (handle.get() >= 0 && ::fstat(handle.get(), &info) == 0 && S_ISREG(info.st_mode)) return handle;
   if (handle.get() >= 0) throw CheckpointError(concat("cannot read ", file.string(), ": it is not a regular file"));
-  if (errno == EIO) throw_storage_error(errno, "read", file);
+  const bool is_fault_of_file = errno != EIO && errno != EMFILE && errno != ENFILE;
+  if (!is_fault_of_file) throw_storage_error(errno, "read", file);
   throw CheckpointError(concat("cannot read ", file.string(), ": ", std::generic_category().message(errno)));
 }
 

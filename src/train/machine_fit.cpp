@@ -1,5 +1,7 @@
 #include "train/machine_fit.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 
 #include "core/concat.h"
@@ -84,6 +86,16 @@ void refuse_too_many_threads(const Setup& setup) {
   if (setup.cpu_threads == 1 || all.threads <= kMostPerCore * all.cores) return;
   throw ConfigError(
       concat(all.describe(setup.cpu_threads), ", and at most ", kMostPerCore, " a core are taken; ", kShareEvenly));
+}
+
+void refuse_too_few_open_files(int processes) {
+  constexpr rlim_t kAlone = 64, kOfEachOther = 4;
+  const rlim_t needed = kAlone + kOfEachOther * static_cast<rlim_t>(processes - 1);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  throw OutOfMemoryError(concat("this process may open ", limit.rlim_cur,
+                                " files and sockets at a time, and the run needs about ", needed,
+                                "; raise the limit on open files (ulimit -n)"));
 }
 
 void refuse_too_large_batch(const Setup& setup) {

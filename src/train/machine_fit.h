@@ -12,6 +12,9 @@ void warn_of_oddities(const Setup& setup);
 // ConfigError for so many threads that no step would end in time. Not for plans: they may be another machine's.
 void refuse_too_many_threads(const Setup& setup);
 
+// OutOfMemoryError if this process may open fewer files and sockets than a run of so many processes needs at least.
+void refuse_too_few_open_files(int processes);
+
 // OutOfMemoryError where a process's share of one batch is larger than the memory of this machine.
 void refuse_too_large_batch(const Setup& setup);
 

@@ -56,6 +56,22 @@ class StopTest(StopCase):
                 self.assertIn("--resume auto", cli.error_of(done))
                 self.assert_saved_where_it_stopped(run_dir)
 
+    # LibTorch's initialisers take 0.3 s, and ended with the shell's code.
+    def test_a_signal_before_anything_else_is_130(self):
+        terminated = 1 << (signal.SIGTERM - 1)
+        for environment in ({"GOMP_SPINCOUNT": "3000"}, {}):
+            with self.subTest(environment):
+                process = self.start(self.folder / "run", self.configuration(),
+                                     env={**{name: value for name, value in cli.environment_without_launchers().items()
+                                             if name != "GOMP_SPINCOUNT"}, **environment})
+                status = pathlib.Path(f"/proc/{process.pid}/status")
+                # Handled, or blocked while it starts again.
+                cli.wait_until(lambda: any(int(line.split()[1], 16) & terminated for line in status.read_text().splitlines()
+                                           if line.startswith(("SigCgt:", "SigBlk:"))), process)
+                done = cli.stop(process)
+                self.assertEqual(done.returncode, 130, done.stderr)
+                self.assertEqual(done.stderr, "", "it had not begun")
+
     def slow_to_plan(self, **pipeline):
         """Measuring its layers, or a step in each number of chunks, takes long, and nothing ends it but a signal."""
         return self.configuration(model={"name": "vit", "size": "tiny", "image_size": 32}, data={"samples": 4096},

@@ -10,6 +10,7 @@
 #include "comm/socket_address.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "ps/net/stranger_guard.h"
 
 namespace sluice::ps {
 namespace {
@@ -20,7 +21,8 @@ constexpr int kListeningThreads = 4;
 constexpr int kUnread = 64;         // messages that wait in memory for us, of each connection
 constexpr std::int64_t kSeal = 64;  // bytes that encryption adds to a frame, and some more
 constexpr int kReconnect = 100;     // milliseconds between two tries
-constexpr int kHandshake = 10000;   // milliseconds until who says nothing is no longer listened to
+// Milliseconds until a connection that stalls in its handshake is given up: less than replicas.hang_timeout_s can be.
+constexpr int kHandshake = 4000;
 
 zmq::message_t message_of(const Frame& frame) {
   // Small ones are copied: that costs less than to share them.
@@ -58,6 +60,7 @@ struct FrameSocket::Zmq {
         socket(context, role == Role::kListening ? zmq::socket_type::router : zmq::socket_type::dealer) {}
   zmq::context_t context;
   zmq::socket_t socket;
+  std::optional<StrangerGuard> guard;  // of a socket that listens
 };
 
 FrameSocket::FrameSocket(Role role, const std::string& name, Limits limits, const Keys& keys)
@@ -73,10 +76,13 @@ FrameSocket::FrameSocket(Role role, const std::string& name, Limits limits, cons
     if (role == Role::kListening) {
       socket.set(zmq::sockopt::router_mandatory, true);  // else what nobody gets is dropped only after it was queued
       socket.set(zmq::sockopt::router_handover, true);   // a new connection of a peer takes the place of its old one
+      zmq_->guard.emplace(zmq_->context, socket);
     } else {
       socket.set(zmq::sockopt::routing_id, name);
       socket.set(zmq::sockopt::reconnect_ivl, kReconnect);
       socket.set(zmq::sockopt::immediate, true);  // nothing waits for a connection that there is not
+      // Each connection begins with an empty message, which gives the peer's name before anything long comes.
+      socket.set(zmq::sockopt::probe_router, true);
     }
     set_keys(socket, role, keys);
   } catch (const zmq::error_t& error) {
@@ -171,11 +177,15 @@ std::optional<FrameSocket::Received> FrameSocket::next() {
       frames->erase(frames->begin());
     }
     received.frames = std::move(*frames);
+    const bool begins_connection = received.frames.size() == 1 && received.frames.front().bytes.empty();
+    if (begins_connection) continue;
     if (!received.frames.empty() && received.frames.size() <= limits_.frames) return received;
     ++dropped_;
   }
   return std::nullopt;
 }
+
+void FrameSocket::trust(const std::string& peer) { zmq_->guard->trust(peer); }
 
 // All frames of a message; of those beyond the limit only as many as show that they were there.
 std::optional<Frames> FrameSocket::receive() {
@@ -189,6 +199,9 @@ std::optional<Frames> FrameSocket::receive() {
       throw PeerError(concat("cannot receive: ", error.what()));
     }
     has_more = message.more();
+    const bool is_header = zmq_->guard && frames.size() == 1;  // it follows the name
+    if (const int fd = is_header ? ::zmq_msg_get(message.handle(), ZMQ_SRCFD) : -1; fd >= 0)
+      zmq_->guard->heard(fd, std::string(frames.front().bytes));
     if (frames.size() <= limits_.frames + 1) frames.push_back(frame_of_message(std::move(message)));
   }
   return frames;

@@ -5,6 +5,8 @@
 //   also what has come and was not read yet: who listens and ends stays until it is answered.
 // - Frames longer than the limit end the connection before any memory is taken for them; messages of more frames, or
 //   of none, are dropped and counted.
+// - Connections of peers that are not trusted (trust()) may together send a few MiB that are no whole message yet; the
+//   one with the most is closed (stranger_guard.h). A single empty frame is no message: it begins a connection.
 // - Without keys nothing is encrypted and anybody who reaches the port can speak: a server without keys listens on the
 //   machine itself only. With them (CURVE) whoever does not have the server's public key is not heard.
 // Not here: what messages mean. Threads: one. Errors: ConfigError (the address is not known, not ours, in use; keys
@@ -68,6 +70,8 @@ class FrameSocket {
   // Likewise, and when the server that this socket is connected to takes more.
   void wait_to_send(std::chrono::nanoseconds limit, int wake);
   [[nodiscard]] std::optional<Received> next();
+  // From here on this peer's messages may be as long as the limits say. Requires: this socket listens.
+  void trust(const std::string& peer);
   [[nodiscard]] std::int64_t dropped() const { return dropped_; }
 
  private:

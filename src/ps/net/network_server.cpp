@@ -118,6 +118,7 @@ void NetworkServer::greet(const std::string& peer, const Hello& hello) {
     }
     if (session.id == hello.session && hello.gives_up != WorkerLife{session.life, reign_}) {  // said before
       session.peer = peer;
+      socket_.trust(peer);
       session.heard = now();
       return say(peer, welcome_of(hello, session));
     }
@@ -169,6 +170,7 @@ Welcome NetworkServer::welcome_of(const Hello& hello, const Session& session) co
 }
 
 void NetworkServer::admit(const std::string& peer, const Hello& hello) {
+  socket_.trust(peer);
   const int life = server_.join(hello.worker, now());
   first_lives_.emplace(hello.worker, life);
   const auto [at, is_new] =

@@ -110,6 +110,7 @@ void ShardServer::take(const std::string& peer, const LeadHello& hello, const Fr
     sessions_.clear();
   }
   lead_ = peer;
+  socket_->trust(peer);
   lead_where_ = hello.where;
   heard_ = clock_.now();
   greeting_ = hello.greeting;
@@ -167,6 +168,7 @@ void ShardServer::take(const std::string&, const WorkerThere& there, const Frame
     return;
   }
   if (!assigned_) return;
+  socket_->trust(there.peer);
   const auto found = sessions_.find(there.worker);
   const bool goes_on = found != sessions_.end() && found->second.peer == there.peer &&
                        found->second.life == there.life && found->second.reign == there.reign;

@@ -37,6 +37,27 @@ class RawPeer {
     for (int shift = 56; shift >= 0; shift -= 8) head += static_cast<char>(bytes >> shift & 0xff);
     send(head + std::string(100, 'x'));
   }
+  // After the other side's greeting, which must have come before any frame of a message is sent.
+  void wait_until_ready() {
+    std::size_t got = 0;
+    char buffer[256];
+    while (got < 64 + 27) {
+      const ssize_t count = ::recv(fd_, buffer, sizeof buffer, 0);
+      if (count <= 0) break;
+      got += static_cast<std::size_t>(count);
+    }
+  }
+  // Sends these bytes again and again. Returns how many left before the other side ended the connection, or all of
+  // them.
+  std::int64_t send_endlessly(const std::string& bytes, std::int64_t most) {
+    std::int64_t sent = 0;
+    while (sent < most) {
+      const ssize_t count = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (count <= 0) break;
+      sent += count;
+    }
+    return sent;
+  }
   // Whether the other side ends the connection.
   bool is_closed_within(double seconds) {
     const Nanoseconds until = now_ns() + static_cast<Nanoseconds>(seconds * 1e9);

@@ -1,0 +1,179 @@
+#include "ps/net/stranger_guard.h"
+
+#include <arpa/inet.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <utility>
+#include <vector>
+#include <zmq.hpp>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/file_descriptor.h"
+#include "core/log.h"
+#include "core/text.h"
+
+namespace sluice::ps {
+namespace {
+
+constexpr long kLook_ms = 10;  // between two looks at the strangers, if there are any
+constexpr Nanoseconds kPatience = 100'000'000;
+constexpr const char* kEvents = "inproc://events";
+
+// The address and port of the other end; empty: the descriptor is no connection (any more).
+std::string remote_of(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (address.ss_family == AF_INET) {
+    const auto& ip = reinterpret_cast<const sockaddr_in&>(address);
+    ::inet_ntop(AF_INET, &ip.sin_addr, text.data(), text.size());
+    return concat(text.data(), ":", ntohs(ip.sin_port));
+  }
+  const auto& ip = reinterpret_cast<const sockaddr_in6&>(address);
+  ::inet_ntop(AF_INET6, &ip.sin6_addr, text.data(), text.size());
+  return concat("[", text.data(), "]:", ntohs(ip.sin6_port));
+}
+
+std::int64_t bytes_received(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+  return static_cast<std::int64_t>(info.tcpi_bytes_received);
+}
+
+}  // namespace
+
+struct StrangerGuard::Events {
+  explicit Events(zmq::context_t& context) : socket(context, zmq::socket_type::pair) {}
+  zmq::socket_t socket;
+};
+
+StrangerGuard::StrangerGuard(zmq::context_t& context, zmq::socket_t& listening)
+    : listening_(listening), events_(std::make_unique<Events>(context)) {
+  if (::zmq_socket_monitor(listening.handle(), kEvents, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) != 0)
+    throw PeerError(concat("cannot watch the connections of a socket: ", ::zmq_strerror(::zmq_errno())));
+  events_->socket.connect(kEvents);
+  thread_ = std::thread([this] { run(); });
+}
+
+StrangerGuard::~StrangerGuard() {
+  stop_.give();
+  thread_.join();
+  ::zmq_socket_monitor(listening_.handle(), nullptr, 0);
+}
+
+void StrangerGuard::trust(const std::string& peer) {
+  const std::scoped_lock lock(mutex_);
+  trusted_.insert(peer);
+  for (auto& [fd, connection] : connections_) connection.is_trusted |= connection.peer == peer;
+}
+
+void StrangerGuard::heard(int fd, const std::string& peer) {
+  const std::scoped_lock lock(mutex_);
+  Connection& connection = connection_at(fd);
+  connection.peer = peer;
+  connection.is_trusted = trusted_.contains(peer);
+  if (connection.is_trusted) return;
+  connection.whole = bytes_received(fd);
+  connection.heard = now_ns();
+}
+
+void StrangerGuard::run() {
+  try {
+    std::array<zmq::pollitem_t, 2> items{{{events_->socket, 0, ZMQ_POLLIN, 0}, {nullptr, stop_.fd(), ZMQ_POLLIN, 0}}};
+    while (items[1].revents == 0) {
+      zmq::poll(items, std::chrono::milliseconds(has_strangers() ? kLook_ms : -1));
+      take_events();
+      look_at_strangers();
+    }
+  } catch (const std::exception& error) {
+    log_warning(concat("connections to this process are no longer watched: ", error.what()));
+  }
+}
+
+void StrangerGuard::take_events() {
+  zmq::message_t event, address;
+  while (events_->socket.recv(event, zmq::recv_flags::dontwait)) {
+    static_cast<void>(events_->socket.recv(address));
+    std::uint16_t kind = 0;
+    std::int32_t fd = 0;
+    std::memcpy(&kind, event.data(), sizeof kind);
+    std::memcpy(&fd, event.data<char>() + sizeof kind, sizeof fd);
+    const std::scoped_lock lock(mutex_);
+    if (kind == ZMQ_EVENT_ACCEPTED) {
+      connection_at(fd);
+    } else {
+      connections_.erase(fd);
+    }
+  }
+}
+
+// A message may be read before the event of its connection is.
+StrangerGuard::Connection& StrangerGuard::connection_at(int fd) {
+  Connection& connection = connections_[fd];
+  if (std::string remote = remote_of(fd); remote != connection.remote)
+    connection = {.remote = std::move(remote), .peer = {}, .heard = now_ns()};
+  return connection;
+}
+
+bool StrangerGuard::has_strangers() {
+  const std::scoped_lock lock(mutex_);
+  return std::ranges::any_of(connections_, [](const auto& entry) { return !entry.second.is_trusted; });
+}
+
+void StrangerGuard::look_at_strangers() {
+  struct Stranger {
+    int fd = -1;
+    std::int64_t bytes = 0;
+    Nanoseconds heard = 0;
+  };
+  const std::scoped_lock lock(mutex_);
+  std::vector<Stranger> strangers;
+  std::int64_t sum = 0;
+  std::erase_if(connections_, [&](const auto& entry) {
+    const auto& [fd, connection] = entry;
+    if (connection.is_trusted) return false;
+    if (connection.remote.empty() || remote_of(fd) != connection.remote) return true;
+    strangers.push_back({fd, bytes_received(fd) - connection.whole, connection.heard});
+    sum += strangers.back().bytes;
+    return false;
+  });
+  if (sum <= kMostBytes) fitted_ = now_ns();
+  const bool is_too_much = sum > kFarTooManyBytes || now_ns() - fitted_ > kPatience;
+  std::ranges::sort(strangers, std::ranges::less{}, &Stranger::bytes);
+  for (; is_too_much && sum > kMostBytes; strangers.pop_back()) {
+    sum -= strangers.back().bytes;
+    close(strangers.back().fd, strangers.back().bytes);
+  }
+  std::ranges::sort(strangers, std::ranges::greater{}, &Stranger::heard);
+  for (; strangers.size() > kMostStrangers; strangers.pop_back()) close(strangers.back().fd, strangers.back().bytes);
+}
+
+// ZeroMQ owns the descriptor, and may close it meanwhile: a copy cannot become another connection.
+void StrangerGuard::close(int fd, std::int64_t bytes) {
+  const FileDescriptor copy(::dup(fd));
+  const auto found = connections_.find(fd);
+  if (!copy.is_open() || remote_of(copy.get()) != found->second.remote) return;
+  // ZeroMQ closes the connection when it sees its end; what was not read is then dropped, and not waited for.
+  const linger drop{.l_onoff = 1, .l_linger = 0};
+  ::setsockopt(copy.get(), SOL_SOCKET, SO_LINGER, &drop, sizeof drop);
+  ::shutdown(copy.get(), SHUT_RDWR);
+  const std::string what = concat("the connection from ", found->second.remote, " was closed: after ",
+                                  human_bytes(static_cast<std::uint64_t>(bytes)),
+                                  " of an unfinished message it is still not known as a worker or server");
+  connections_.erase(found);
+  if (std::exchange(has_warned_, true)) return log_debug(what);
+  log_warning(concat(what, "; further ones are logged with --verbose only"));
+}
+
+}  // namespace sluice::ps

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""What a run does if the system gives it too little: descriptors, stacks, threads.
+
+    limits_test.py [unittest options]        SLUICE_BINARY names the binary
+"""
+
+import os
+import pathlib
+import resource
+import tempfile
+import unittest
+
+import long_tests
+import sluice_cli as cli
+
+STEPS = 4
+
+
+def limit_to(kind, soft, hard):
+    return lambda: resource.setrlimit(kind, (soft, hard))
+
+
+class LimitsTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.run_dir = self.folder / "run"
+        self.config = cli.write_config(
+            self.folder / "small.toml", device={"list": "cpu"}, model={"name": "mlp", "image_size": 8},
+            data={"name": "shapes", "samples": 64}, train={"global_batch": 16, "lr": 0.05, "steps": STEPS})
+
+    def run_under(self, limit, *arguments, **more):
+        return cli.run("train", self.config, "--run-dir", self.run_dir, *arguments, preexec_fn=limit, **more)
+
+    # The rendezvous socket had number 2, and the log went into it.
+    def test_standard_descriptors_may_be_closed(self):
+        done = cli.finish_all(cli.start_ranks(2, "train", self.config, "--run-dir", self.run_dir,
+                                              preexec_fn=lambda: os.close(2)))
+        self.assertEqual([process.returncode for process in done], [0, 0])
+        self.assertEqual(cli.column(self.run_dir, "step"), list(range(1, STEPS + 1)))
+        self.assertNotIn("info", (self.run_dir / ".lock").read_text())
+
+    def test_too_few_open_files_are_said_at_the_start(self):
+        done = self.run_under(limit_to(resource.RLIMIT_NOFILE, 8, 8))
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("may open 8 files and sockets", cli.error_of(done))
+        self.assertIn("ulimit -n", cli.error_of(done))
+        self.assertFalse(self.run_dir.exists())
+
+    def test_a_soft_limit_and_a_small_stack_end_no_run(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (8, 1024))
+            resource.setrlimit(resource.RLIMIT_STACK, (128 << 10, 128 << 10))
+        done = self.run_under(limit, *cli.options(pipeline={"stages": 2}))
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    # OpenMP ended the process with 1, ZeroMQ with SIGABRT.
+    def test_too_few_threads_are_an_error_of_ours(self):
+        for threads in long_tests.some((4,), range(8), "one start each"):
+            with self.subTest(threads=threads):
+                environment = {**cli.environment_without_launchers(), "LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"],
+                               "ASAN_OPTIONS": "verify_asan_link_order=0", "SLUICE_TEST_THREADS": str(threads)}
+                done = self.run_under(None, *cli.options(device={"threads": 4}), env=environment)
+                if threads == 7 and done.returncode == 0:  # all that there are
+                    continue
+                self.assertEqual(done.returncode, 4, done.stderr)
+                self.assertIn("gives no more threads", cli.error_of(done))
+                self.assertIn("ulimit -u", cli.error_of(done))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
