@@ -79,6 +79,12 @@ State Engine::capture() const {
           .optimizer_steps = composition_.optimizers.front()->steps()};
 }
 
+storage::TensorMap Engine::model_between_steps() const {
+  storage::TensorMap model = model_tensors(composition_);
+  if (remembered_) remembered_->put_into(model);
+  return model;
+}
+
 void Engine::load(const State& state, const std::string& source) {
   load_model(composition_, state.model, source);
   load_optimizer(composition_, state.optimizer, state.optimizer_steps, source);

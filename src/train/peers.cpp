@@ -5,6 +5,7 @@
 
 #include "core/concat.h"
 #include "core/log.h"
+#include "core/own_time.h"
 #include "core/text.h"
 #include "pipeline/failure.h"
 #include "train/agreement.h"
@@ -22,7 +23,8 @@ constexpr milliseconds kConnect{20000};
 // After a loss this process may be about to fail by itself. A process that hangs has been waited for long enough.
 constexpr milliseconds kGrace{10000};
 constexpr milliseconds kGraceWhenHung{1000};
-constexpr milliseconds kLongestSave{15000};  // what a checkpoint may still take then
+// A checkpoint that is being written then, and one that is written because of the loss, may take so long each.
+constexpr milliseconds kLongestSave{60000};
 // A backend notices a lost process before the control connection does, or its error arrives before the reason.
 constexpr std::chrono::seconds kInquest{5};
 
@@ -140,9 +142,9 @@ void Peers::together(const std::function<void()>& action) {
   }
 }
 
-std::unique_lock<std::timed_mutex> Peers::hold() { return std::unique_lock(saving_); }
+std::unique_lock<std::timed_mutex> Peers::hold() { return std::unique_lock(held_); }
 
-void Peers::before_end(std::function<void()> act) {
+void Peers::before_end(BeforeEnd act) {
   const std::scoped_lock lock(before_end_mutex_);
   before_end_ = std::move(act);
 }
@@ -162,19 +164,21 @@ void Peers::stop(const InterruptedError& why) {
   end(why);
 }
 
-void Peers::end(const Error& error) {
+void Peers::end(const Error& error, const comm::LostProcess* lost) {
   if (error.exit_code() == ExitCode::kInterrupted) before_training_.discard();
   {
     const std::scoped_lock lock(before_end_mutex_);
-    if (before_end_) before_end_();
+    if (before_end_) before_end_(lost);
   }
   launch_.end_process(error);
 }
 
+std::optional<comm::LostProcess> Peers::loss_behind(const Error& failure) {
+  return failure.exit_code() == ExitCode::kPeer ? liveness_->wait_for_lost(kInquest) : std::nullopt;
+}
+
 Error Peers::explain(const Error& failure) {
-  if (failure.exit_code() == ExitCode::kPeer) {
-    if (const auto lost = liveness_->wait_for_lost(kInquest)) return as_peer_error(*lost);
-  }
+  if (const auto lost = loss_behind(failure)) return as_peer_error(*lost);
   liveness_->fail(failure.what());
   return failure;
 }
@@ -185,10 +189,17 @@ void Peers::end_when_lost(const std::stop_token& stop) {
   const milliseconds grace = grace_after(lost_->how);
   changed_.wait_for(lock, stop, grace, [this] { return has_parted_; });
   if (stop.stop_requested() || has_parted_) return;
-  const Error error = as_peer_error(*lost_);
+  const comm::LostProcess lost = *lost_;
   lock.unlock();
-  const std::unique_lock saved(saving_, kLongestSave);
-  end(error);
+  const std::unique_lock held(held_, kLongestSave);
+  const Error error = as_peer_error(lost);
+  // Whatever a disk does that before_end_ writes to.
+  std::thread([end_process = launch_.end_process, error] {
+    constexpr milliseconds kLook{200};
+    for (OwnTime time(2 * kLook); time.pass() < kLongestSave;) std::this_thread::sleep_for(kLook);
+    end_process(error);
+  }).detach();
+  end(error, held.owns_lock() ? &lost : nullptr);
 }
 
 }  // namespace sluice::train
