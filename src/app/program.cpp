@@ -7,6 +7,7 @@
 #include <c10/util/Logging.h>
 
 #include "app/commands.h"
+#include "app/help.h"
 #include "app/options.h"
 #include "app/process.h"
 #include "core/error.h"
@@ -31,6 +32,7 @@ int parse_and_run(int argc, char** argv) {
       ->excludes(loud)
       ->each([](const std::string&) { quiet_console(); });
   add_commands(app);
+  settle_help(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

@@ -131,8 +131,8 @@ struct TrainConfig {
   std::int64_t eval_every_epochs = 1;
   std::int64_t eval_limit = 0;  // samples; 0 = the whole test set
   std::string best_by = "top1";
-  int stop_patience = 0;  // evaluations; 0 = does not stop early
-  double step_timeout_s = 60;
+  int stop_patience = 0;      // evaluations; 0 = does not stop early
+  double step_timeout_s = 0;  // 0 = by the steps so far
 
   bool operator==(const TrainConfig&) const = default;
 };

@@ -117,8 +117,9 @@ Keys keys_of_the_rest() {
        "checkpoint.best, train.stop_patience and the schedule plateau"},
       {"train.stop_patience", train<&C::stop_patience>(), at_least(0), "evaluations",
        "the run ends early after so many evaluations in a row that were no better by train.best_by; 0 = never"},
-      {"train.step_timeout_s", train<&C::step_timeout_s>(), real_between(0.001, 1e6), "s",
-       "a step that takes longer is reported as hung; what it waits for other processes does not count"},
+      {"train.step_timeout_s", train<&C::step_timeout_s>(), real_between(0, 1e6), "s",
+       "a step that takes longer is reported as hung; what it waits for other processes does not count; 0 = 20 times "
+       "the longest step so far, at least 60 s, and an hour for the first"},
   };
 }
 

@@ -30,7 +30,7 @@ struct ComposeOptions {
   std::function<pipeline::LayerList()> make_layers;  // fresh layers; called once per replica
   std::vector<device::Device> devices;               // plan.replicas x plan.devices(), replica by replica
   int cpu_threads = 1;
-  std::chrono::milliseconds step_timeout{60000};
+  std::chrono::milliseconds step_timeout{0};  // as pipeline::ExecutorOptions has it
   bool record_spans = true;
   bool synchronises_batch_norm = false;
   nn::Winograd winograd = nn::Winograd::k2x2;  // of frozen layers

@@ -80,6 +80,12 @@ State Engine::capture() const {
           .updates = update_counts(composition_)};
 }
 
+storage::TensorMap Engine::model_between_steps() const {
+  storage::TensorMap model = model_tensors(composition_);
+  if (remembered_) remembered_->put_into(model);
+  return model;
+}
+
 void Engine::load(const State& state, const std::string& source) {
   load_model(composition_, state.model, source);
   load_optimizer(composition_, state.optimizer, state.optimizer_steps, source, state.updates);

@@ -57,6 +57,15 @@ class Engine {
 
   // All of it that is not in the plan; of replica 0. Copies in the memory of the CPU, which no limit counts.
   [[nodiscard]] State capture() const;
+  // False after an apply() that has failed: nothing of the state can be read.
+  [[nodiscard]] bool holds_state() const { return composition_.executor != nullptr; }
+  // Keeps the buffers as they are now for model_between_steps(), because a step that may be cut off changes them;
+  // until forget_buffers().
+  void remember_buffers() { remembered_.emplace(composition_); }
+  void forget_buffers() { remembered_.reset(); }
+  // model_tensors(), with the buffers that are remembered, if any are. Any thread, while nobody changes weights or
+  // plan.
+  [[nodiscard]] storage::TensorMap model_between_steps() const;
   // `source` names it in errors.
   void load(const State& state, const std::string& source);
 
@@ -79,6 +88,7 @@ class Engine {
   EngineOptions options_;  // with the devices and threads of the plan
   Composition composition_;
   std::optional<TrainStep> step_;
+  std::optional<BuffersBetweenSteps> remembered_;
 };
 
 }  // namespace sluice::engine

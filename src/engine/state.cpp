@@ -228,6 +228,37 @@ void load_optimizer(Composition& composition, const storage::TensorMap& tensors,
   composition.executor->wait_for_caller();
 }
 
+BuffersBetweenSteps::BuffersBetweenSteps(const Composition& composition) {
+  const at::NoGradGuard no_grad;
+  for (int s = 0; s < composition.plan.stages(); ++s) {
+    const FlatParameters& parameters = parameters_of(composition, 0, s);
+    OfStage stage;
+    std::vector<at::Tensor> counts;
+    for (const nn::Buffer* buffer : parameters.buffers()) {
+      stage.buffers.push_back(buffer);
+      if (!buffer->value.is_floating_point()) counts.push_back(buffer->value.flatten());
+    }
+    if (stage.buffers.size() > counts.size()) stage.statistics = parameters.running_statistics().clone();
+    if (!counts.empty()) stage.counts = at::cat(counts);
+    if (!stage.buffers.empty()) stages_.push_back(std::move(stage));
+  }
+  if (!stages_.empty()) composition.executor->wait_for_caller();
+}
+
+void BuffersBetweenSteps::put_into(storage::TensorMap& model) const {
+  for (const auto& [buffers, statistics, counts] : stages_) {
+    std::int64_t statistics_begin = 0, counts_begin = 0;
+    for (const nn::Buffer* buffer : buffers) {
+      const bool is_count = !buffer->value.is_floating_point();
+      std::int64_t& begin = is_count ? counts_begin : statistics_begin;
+      const std::int64_t size = buffer->value.numel();
+      model.at(buffer->name) =
+          (is_count ? counts : statistics).narrow(0, begin, size).view(buffer->value.sizes()).cpu();
+      begin += size;
+    }
+  }
+}
+
 BufferSnapshot::BufferSnapshot(const Composition& composition) : composition_(composition) {
   for (int r = 0; r < composition.plan.replicas; ++r) {
     for (int s = 0; s < composition.plan.stages(); ++s) {

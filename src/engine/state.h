@@ -44,6 +44,23 @@ void load_model(Composition& composition, const storage::TensorMap& tensors, con
 void load_optimizer(Composition& composition, const storage::TensorMap& tensors, std::int64_t steps,
                     const std::string& source, const UpdateCounts& updates = {});
 
+// The buffers of replica 0 as they were between two steps, while a step that may be cut off changes them.
+class BuffersBetweenSteps {
+ public:
+  // Copies, on the devices of the stages. The composition must outlive it.
+  explicit BuffersBetweenSteps(const Composition& composition);
+  // Under their names, in the place of what the step has made of them.
+  void put_into(storage::TensorMap& model) const;
+
+ private:
+  struct OfStage {
+    std::vector<const nn::Buffer*> buffers;
+    at::Tensor statistics;  // those of floating point, one after the other; undefined: there is none
+    at::Tensor counts;      // the others
+  };
+  std::vector<OfStage> stages_;
+};
+
 // What a trial step may change besides gradients: the buffers of all replicas. restore() puts them back.
 // The composition must outlive it.
 class BufferSnapshot {

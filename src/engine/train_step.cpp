@@ -11,6 +11,7 @@
 #include "core/concat.h"
 #include "core/divided_up.h"
 #include "core/error.h"
+#include "core/failpoint.h"
 #include "core/text.h"
 #include "ddp/sum_order.h"
 #include "engine/divergence.h"
@@ -192,10 +193,11 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
 
 StepStats TrainStep::run(const StepBatch& batch, std::int64_t step, double lr, StepWishes wishes) {
   wishes.lr = lr;
-  return apply(compute_gradients(batch, step, composition_.plan.chunks, wishes), batch, step, lr);
+  return apply(compute_gradients(batch, step, composition_.plan.chunks, wishes), batch, step, lr, wishes.before_update);
 }
 
-StepStats TrainStep::apply(const Gradients& gradients, const StepBatch& batch, std::int64_t step, double lr) {
+StepStats TrainStep::apply(const Gradients& gradients, const StepBatch& batch, std::int64_t step, double lr,
+                           const std::function<void()>& before_update) {
   const auto require_finite = [&](const char* name, double value) {
     if (std::isfinite(value)) return;
     throw_divergence(composition_, batch.local,
@@ -213,8 +215,11 @@ StepStats TrainStep::apply(const Gradients& gradients, const StepBatch& batch, s
     require_finite("the norm of the gradient", *stats.gradient_norm);
     divisor /= optim::clip_factor(*stats.gradient_norm, options_.clip_norm);
   }
+  failpoint("gradients-summed");
+  if (before_update) before_update();
   if (sums_) sums_->add(gradients.divisor);
   update_weights(lr, divisor);
+  failpoint("weights-updated");
   if (composition_.sync->on_updated()) take_weights();
   return stats;
 }

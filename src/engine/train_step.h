@@ -61,6 +61,9 @@ struct StepWishes {
   bool take_norms = false;  // for the gradient noise scale (noise_norms.h); the same in every process
   bool is_trial = false;    // no update follows; a failure is not explained: where in the schedule, what would fit
   double lr = 0;            // of the update that follows; run() fills it in
+  // Called once before the first weight is changed; until then parameters and optimizer are those of the step before.
+  // null: nobody asks.
+  std::function<void()> before_update = nullptr;
 };
 
 struct EvalStats {
@@ -96,7 +99,8 @@ class TrainStep {
   Gradients compute_gradients(const StepBatch& batch, std::int64_t step, int chunks, const StepWishes& wishes = {});
   // Its second half: refuses a loss that is not finite and says what is behind it (divergence.h), scales a long
   // gradient down, updates the weights, and completes the stats. `batch` is that of the gradients.
-  StepStats apply(const Gradients& gradients, const StepBatch& batch, std::int64_t step, double lr);
+  StepStats apply(const Gradients& gradients, const StepBatch& batch, std::int64_t step, double lr,
+                  const std::function<void()>& before_update = nullptr);
   // The update alone, with gradients of any length.
   void update_weights(double lr, double divisor);
 

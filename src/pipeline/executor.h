@@ -17,13 +17,14 @@
 #include "core/recorder.h"
 #include "pipeline/grid.h"
 #include "pipeline/pass_request.h"
+#include "pipeline/time_limit.h"
 #include "pipeline/worker_pool.h"
 
 namespace sluice::pipeline {
 
 struct ExecutorOptions {
-  int cpu_threads = 1;  // per place
-  std::chrono::milliseconds step_timeout{60000};
+  int cpu_threads = 1;                        // per place
+  std::chrono::milliseconds step_timeout{0};  // of a pass; 0: by the passes before it (time_limit.h)
   bool record_spans = true;
   // What outlives this executor, for others that follow it; null: its own. One executor uses them at a time.
   std::shared_ptr<WorkerPool> workers = nullptr;
@@ -67,7 +68,8 @@ class Executor {
 
  private:
   std::shared_ptr<Grid> grid_;
-  std::chrono::milliseconds timeout_;
+  TimeLimit training_limit_;  // of passes with backward, and of jobs between passes
+  TimeLimit forward_limit_;   // of passes without
   std::shared_ptr<WorkerPool> pool_;
 };
 

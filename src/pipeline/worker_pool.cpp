@@ -17,6 +17,11 @@
 #include "device/memory.h"
 
 namespace sluice::pipeline {
+namespace {
+
+constexpr std::chrono::milliseconds kLongestLook{400};  // between two looks at the clock while the process runs
+
+}  // namespace
 
 // Outlives the pool when a thread had to be abandoned.
 struct WorkerPool::Shared {
@@ -140,7 +145,7 @@ WorkerPool::~WorkerPool() {
   }
 }
 
-void WorkerPool::run(std::function<void(int)> job, const JobControl& control) {
+std::chrono::nanoseconds WorkerPool::run(std::function<void(int)> job, const JobControl& control) {
   std::unique_lock lock(shared_->mutex);
   check(!shared_->abandoned, "a worker pool with an abandoned thread cannot run another job");
   shared_->job = std::make_shared<const std::function<void(int)>>(std::move(job));
@@ -151,7 +156,13 @@ void WorkerPool::run(std::function<void(int)> job, const JobControl& control) {
 
   const auto finished = [&] { return shared_->all_done(); };
   const auto finished_or_failed = [&] { return finished() || shared_->first_failure; };
-  if (!wait_own_time(shared_->place_done, lock, control.timeout, finished_or_failed, control.is_excused)) {
+  OwnTime time(kLongestLook);
+  const auto is_excused = [&] {
+    const bool is_excused_now = control.is_excused();
+    is_excused_now ? time.leave_out() : time.pass();
+    return is_excused_now;
+  };
+  if (!wait_own_time(shared_->place_done, lock, control.timeout, finished_or_failed, is_excused)) {
     const auto hung =
         std::make_exception_ptr(PeerError(describe_hang(control)));  // says who is not done, under the lock
     lock.unlock();
@@ -162,6 +173,7 @@ void WorkerPool::run(std::function<void(int)> job, const JobControl& control) {
   shared_->job.reset();
   shared_->on_failure = nullptr;  // it may hold what the job held
   if (shared_->first_failure) std::rethrow_exception(shared_->first_failure);
+  return time.pass();
 }
 
 bool WorkerPool::has_abandoned_threads() const {
@@ -178,7 +190,7 @@ std::string WorkerPool::describe_hang(const JobControl& control) const {
   const std::string conclusion = control.conclude();
   return concat("the step did not end within ", seconds_text(control.timeout), ": ", join(stuck, "; "),
                 conclusion.empty() ? "" : concat("; ", conclusion),
-                "; if the step is only slow, raise train.step_timeout_s");
+                "; if the step is only slow, set train.step_timeout_s to more");
 }
 
 }  // namespace sluice::pipeline

@@ -55,7 +55,8 @@ class WorkerPool {
   // Runs job(place) on every place's thread and waits for all. The first exception ends the run and is rethrown when
   // all are done. Past the timeout: PeerError that says what each unfinished place was doing; a thread that does not
   // come back within the grace period is abandoned with everything its job holds, and the pool refuses further runs.
-  void run(std::function<void(int place)> job, const JobControl& control);
+  // Returns the time that counted against the timeout.
+  std::chrono::nanoseconds run(std::function<void(int place)> job, const JobControl& control);
   [[nodiscard]] bool has_abandoned_threads() const;
 
  private:

@@ -66,7 +66,7 @@ NetworkRates network_rates(const NetworkBytes& before, const NetworkBytes& after
         .received = static_cast<double>(bytes_between(then->second.received, now.received)) / seconds,
         .sent = static_cast<double>(bytes_between(then->second.sent, now.sent)) / seconds};
     rates.interfaces[name] = rate;
-    rates.total += name == "lo" ? rate.sent : rate.sent + rate.received;
+    rates.total += name == kLoopback ? rate.sent : rate.sent + rate.received;
   }
   return rates;
 }

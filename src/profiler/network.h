@@ -33,9 +33,12 @@ struct InterfaceRate {
   double received = 0;
   double sent = 0;
 };
+// Each byte that this interface has sent it has also received: its two rates are one.
+inline constexpr std::string_view kLoopback = "lo";
+
 struct NetworkRates {
   std::map<std::string, InterfaceRate> interfaces;  // those that were there at both ends of the interval
-  // Sent and received, over all interfaces. What goes over "lo" is counted once: each byte is both there.
+  // Sent and received, over all interfaces; of the loopback only what was sent.
   double total = 0;
 };
 

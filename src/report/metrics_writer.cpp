@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <system_error>
 
@@ -65,6 +66,25 @@ std::optional<Json> last_event(const fs::path& file, std::string_view event) {
   }
   const Json parsed = Json::parse(last, nullptr, /*allow_exceptions=*/false);
   return parsed.is_object() ? std::optional(parsed) : std::nullopt;
+}
+
+MetricsPosition position_after_step(const fs::path& file, std::int64_t step) {
+  std::ifstream in(file, std::ios::binary);
+  std::string line;
+  for (std::uint64_t end = whole_lines(file, std::numeric_limits<std::uint64_t>::max()), begin = 0; end > 0;
+       end = begin) {
+    begin = whole_lines(file, end - 1);
+    line.resize(end - begin);
+    in.seekg(static_cast<std::streamoff>(begin));
+    in.read(line.data(), static_cast<std::streamsize>(line.size()));
+    const Json parsed = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto number = [&](const char* key) {
+      const bool has_one = parsed.is_object() && parsed.contains(key) && parsed.at(key).is_number();
+      return has_one ? parsed.at(key).get<double>() : 0.0;
+    };
+    if (number("step") <= static_cast<double>(step)) return {end, number("time_s")};
+  }
+  return {};
 }
 
 MetricsWriter::MetricsWriter(const fs::path& file, MetricsPosition start)

@@ -103,8 +103,8 @@ std::string network_text(const RunLog& log) {
     if (!name.starts_with(kPrefix) || !name.ends_with(kSent)) continue;
     const std::string interface = name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSent.size());
     const Number received = number_in(log.means, concat(kPrefix, interface, "/received"));
-    interfaces.push_back(
-        concat(interface, " ", fixed(sent * 1e-6, 2), " sent ", cell(times(received, 1e-6), 2), " received"));
+    interfaces.push_back(concat(interface, " ", fixed(sent * 1e-6, 2),
+                                received ? concat(" sent ", fixed(*received * 1e-6, 2), " received") : ""));
   }
   return interfaces.empty() ? "" : concat(" (", join(interfaces, ", "), ")");
 }

@@ -132,7 +132,10 @@ ordered_json step_fields(const StepRecord& record, const profiler::NetworkRates*
   add_syncs(fields, record.breakdown.step, facts);
   fields["net_bytes_per_s"] = network != nullptr ? ordered_json(network->total) : ordered_json(nullptr);
   for (const auto& [name, rate] : network != nullptr ? network->interfaces : decltype(network->interfaces){}) {
-    if (rate.sent + rate.received > 0) fields["net"][name] = {{"sent", rate.sent}, {"received", rate.received}};
+    if (rate.sent + rate.received == 0) continue;
+    fields["net"][name]["sent"] = rate.sent;
+    // The total counts a byte of the loopback once, so its parts do as well.
+    if (name != profiler::kLoopback) fields["net"][name]["received"] = rate.received;
   }
   if (record.stats.skipped) fields["skipped"] = true;
   if (record.stats.gradient_norm) fields["gradient_norm"] = *record.stats.gradient_norm;
@@ -153,6 +156,7 @@ ordered_json worker_step_fields(const WorkerPush& push, std::int64_t number, con
                       {"loss", push.stats.loss},
                       {"samples", push.stats.samples},
                       {"step_ms", to_ms(push.breakdown.step)}};
+  if (push.lr) fields["lr"] = *push.lr;
   add_correct(fields, push.stats);
   add_breakdown(fields, push.breakdown);
   fields["wait_ms"] = to_ms(push.waited);

@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/error.h"
 #include "profiler/breakdown.h"
@@ -24,6 +25,7 @@ struct WorkerPush {
   std::int64_t version = 0;  // of the weights that it began with
   std::int64_t epoch = 0;    // of its samples, from 0
   std::int64_t steps = 0;    // one, or as many as a worker makes of its own between two pushes
+  std::optional<double> lr;  // rate of the worker's own steps; null if the server alone updates
   StepStats stats;           // of all of them
   profiler::StepBreakdown breakdown;
   Nanoseconds waited = 0;   // for samples and weights

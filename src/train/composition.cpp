@@ -1,6 +1,7 @@
 #include "train/composition.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "device/graph.h"
 #include "models/model.h"
@@ -24,7 +25,7 @@ engine::ComposeOptions compose_options(const Setup& setup, comm::Processes* proc
   engine::ComposeOptions options{
       .model_name = setup.model.name,
       .make_layers = [&setup] { return models::make_model(setup.model).layers; },
-      .step_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.train.step_timeout_s * 1000)),
+      .step_timeout = std::chrono::milliseconds(std::llround(std::ceil(config.train.step_timeout_s * 1000))),
       .record_spans = config.profile.level != "off",
       .synchronises_batch_norm = config.pipeline.batch_norm == "sync",
       .winograd = winograd_of(config),

@@ -24,7 +24,37 @@ constexpr Nanoseconds kLookInterval = 5'000'000'000;
 
 }  // namespace
 
+// The state that another thread may save meanwhile is that of the last whole step, unless the plan changes.
+class Loop::Away {
+ public:
+  enum class What { kStays, kChanges };
+  explicit Away(Loop& loop, What state = What::kStays) : loop_(loop) {
+    if (state == What::kChanges) loop_.is_changing_ = true;
+    if (loop_.held_.owns_lock()) loop_.held_.unlock();
+  }
+  ~Away() {
+    if (loop_.parts_.peers != nullptr) loop_.held_.lock();
+    loop_.is_changing_ = false;
+  }
+  Away(const Away&) = delete;
+  Away& operator=(const Away&) = delete;
+
+ private:
+  Loop& loop_;
+};
+
 void Loop::run() {
+  if (parts_.peers != nullptr) held_ = parts_.peers->hold();
+  try {
+    run_and_explain();
+  } catch (...) {
+    held_ = {};
+    throw;
+  }
+  held_ = {};
+}
+
+void Loop::run_and_explain() {
   try {
     run_to_the_end();
   } catch (const InterruptedError&) {
@@ -37,6 +67,7 @@ void Loop::run() {
     const bool goes_on_there = good && *good != last_checkpoint_ && set_aside_what_follows(*good);
     throw DivergedError(concat(error.what(), "; ", where_to_go_back(good, goes_on_there)));
   } catch (const Error& error) {
+    if (parts_.peers != nullptr && parts_.peers->is_ours_to_save(error)) rescue();
     if (parts_.records != nullptr) report_fault(error);
     throw;
   }
@@ -47,8 +78,7 @@ void Loop::run_to_the_end() {
     parts_.records->checkpoints.keep_best(progress_.evaluations.best_step);
   run_until_done_or_stopped();
   report_outside_of_steps();
-  if (parts_.trace != nullptr) parts_.trace->finish();
-  if (parts_.torch != nullptr) report_torch();
+  finish_traces();
   if (kernels_ && parts_.records != nullptr) kernels_->report(parts_.records->reporter);
   if (!is_finished() || progress_.evaluation_due) stop_early();
   check_records();
@@ -56,6 +86,8 @@ void Loop::run_to_the_end() {
   if (parts_.updates != nullptr) parts_.updates->finish();
   tell_best();
   report_outside_of_steps();
+  if (parts_.records == nullptr && parts_.peers != nullptr)
+    log_info(concat(parts_.peers->name, ": done after step ", progress_.steps_done, " of ", options_.total_steps));
 }
 
 void Loop::tell_best() const {
@@ -66,9 +98,13 @@ void Loop::tell_best() const {
                   fixed(std::abs(*history.best), is_loss ? 4 : 2), is_loss ? "" : " %"));
 }
 
-void Loop::report_torch() {
-  parts_.torch->finish();
-  if (parts_.records != nullptr) parts_.torch->report(&parts_.records->reporter);
+void Loop::finish_traces() {
+  {
+    const Away away(*this);
+    if (parts_.trace != nullptr) parts_.trace->finish();
+    if (parts_.torch != nullptr) parts_.torch->finish();
+  }
+  if (parts_.torch != nullptr && parts_.records != nullptr) parts_.torch->report(&parts_.records->reporter);
 }
 
 void Loop::report_fault(const Error& error) {
@@ -108,7 +144,10 @@ void Loop::run_until_done_or_stopped() {
 }
 
 void Loop::take_next_plan() {
-  const auto plan = parts_.plans.next ? parts_.plans.next(progress_.steps_done) : std::nullopt;
+  const auto plan = [&] {
+    const Away away(*this, Away::What::kChanges);
+    return parts_.plans.next ? parts_.plans.next(progress_.steps_done) : std::nullopt;
+  }();
   const auto freeze = parts_.plans.freeze_record ? parts_.plans.freeze_record(progress_.steps_done) : nullptr;
   if (parts_.records != nullptr && !freeze.is_null()) parts_.records->reporter.event("freeze", freeze);
   if (!plan) return;
@@ -116,6 +155,7 @@ void Loop::take_next_plan() {
   const Plan before = parts_.engine.plan();
   const Nanoseconds begin = now_ns();
   try {
+    const Away away(*this, Away::What::kChanges);
     parts_.engine.apply(*plan);
   } catch (const engine::PlanRefused& refusal) {
     return stay_after(refusal);
@@ -188,12 +228,18 @@ void Loop::heed(const report::EvalRecord& record) {
 }
 
 std::optional<RecordedStep> Loop::next_step(double lr) {
-  const engine::StepWishes wishes{
+  engine::StepWishes wishes{
       .count_correct = true,
       .stop = StopSignal::requested(),
       .take_norms = noise_is_due(progress_.steps_done + 1, options_.train.noise_scale_every_steps)};
   if (parts_.updates != nullptr) return parts_.updates->next_update(parts_.engine, wishes);
   if (parts_.torch != nullptr) parts_.torch->before_step(progress_.steps_done + 1);
+  if (parts_.peers != nullptr) parts_.engine.remember_buffers();
+  std::optional<Away> away(std::in_place, *this);
+  wishes.before_update = [&] {
+    away.reset();
+    is_changing_ = true;
+  };
   RecordedStep step = run_recorded_step(*train_data_, parts_.engine, progress_.steps_done, lr, wishes);
   if (kernels_) step.spans = kernels_->attributed(std::move(step.spans));
   return step;
@@ -201,7 +247,6 @@ std::optional<RecordedStep> Loop::next_step(double lr) {
 
 void Loop::train_one_step() {
   report_outside_of_steps();
-  const std::int64_t number = progress_.steps_done + 1;
   const double lr = options_.lr.at(progress_.steps_done, progress_.evaluations.plateau.falls);
   const std::optional<RecordedStep> step = next_step(lr);
   has_no_more_updates_ = !step;
@@ -210,32 +255,47 @@ void Loop::train_one_step() {
     for (const auto& [name, fields] : parts_.updates->last_events()) parts_.records->reporter.event(name, fields);
     return;
   }
-  const auto& [batch, stats, spans, lr_of_server, events] = *step;
-  stop_is_agreed_ = stats.stop;
-  if (!stats.skipped) proven_checkpoint_ = last_checkpoint_;  // the loss of one that is may be anything
+  stop_is_agreed_ = step->stats.stop;
+  if (!step->stats.skipped) proven_checkpoint_ = last_checkpoint_;  // the loss of one that is may be anything
 
-  progress_.steps_done = number;
-  progress_.position = data::position_after(batch);
-  progress_.evaluation_due = evaluation_is_due_after(batch);
-  tell_traces(spans, stats);
-  const profiler::StepBreakdown breakdown = profiler::break_down(spans);
-  if (parts_.times != nullptr) parts_.times->add(breakdown);
-  if (parts_.records == nullptr) return;
+  ++progress_.steps_done;
+  progress_.position = data::position_after(step->batch);
+  progress_.evaluation_due = evaluation_is_due_after(step->batch);
+  record_step(*step, step->lr.value_or(lr));
+  parts_.engine.forget_buffers();
+  is_changing_ = false;  // all of the step is in the state and in the records
+  tell_traces(step->spans, step->stats);
+}
+
+void Loop::record_step(const RecordedStep& step, double lr) {
+  const auto& [batch, stats, spans, lr_of_server, events] = step;
+  const report::StepRecord record{.step = progress_.steps_done,
+                                  .epoch = batch.epoch,
+                                  .batch = batch.batch,
+                                  .batches = batch.batches,
+                                  .stats = stats,
+                                  .lr = lr,
+                                  .breakdown = profiler::break_down(spans),
+                                  .evaluation_follows = progress_.evaluation_due,
+                                  .noise = take_in(progress_.noise, stats, options_.train.noise_scale_every_steps)};
+  if (parts_.times != nullptr) parts_.times->add(record.breakdown);
+  if (parts_.records == nullptr) return log_epoch(record);
   for (const auto& [name, fields] : events) parts_.records->reporter.event(name, fields);
-  parts_.records->reporter.step({.step = number,
-                                 .epoch = batch.epoch,
-                                 .batch = batch.batch,
-                                 .batches = batch.batches,
-                                 .stats = stats,
-                                 .lr = lr_of_server.value_or(lr),
-                                 .breakdown = breakdown,
-                                 .evaluation_follows = progress_.evaluation_due,
-                                 .noise = take_in(progress_.noise, stats, options_.train.noise_scale_every_steps)},
-                                spans, number % options_.log_every == 0 || is_finished());
+  parts_.records->reporter.step(record, spans, record.step % options_.log_every == 0 || is_finished());
   if (batch.batch + 1 == batch.batches || is_finished()) report_features();
 }
 
+// A process that keeps no records shows that it trains.
+void Loop::log_epoch(const report::StepRecord& record) {
+  epoch_.add(record);
+  if (record.batch + 1 < record.batches && !is_finished()) return;
+  log_info(concat(parts_.peers != nullptr ? concat(parts_.peers->name, ": ") : "", "epoch ", record.epoch + 1,
+                  " trained, step ", record.step, " of ", options_.total_steps, ", loss ", fixed(epoch_.loss(), 4)));
+  epoch_ = {};
+}
+
 void Loop::tell_traces(const StepSpans& spans, const StepStats& stats) {
+  const Away away(*this);
   if (parts_.trace != nullptr) parts_.trace->add(spans, stats, parts_.engine.plan());
   if (parts_.torch != nullptr) parts_.torch->after_step(progress_.steps_done, progress_.evaluation_due);
 }
@@ -262,18 +322,21 @@ std::optional<report::EvalRecord> Loop::evaluate() {
   if (!counts) return std::nullopt;
   report::EvalRecord record{.step = progress_.steps_done, .epoch = progress_.position.epoch, .counts = *counts};
   if (engine::TrainStep& step = parts_.engine.step(); step.has_average()) {
-    step.with_average([&] { record.averaged = count_right(); });
+    step.with_average([&] { record.averaged = count_right(/*of_average=*/true); });
     if (!record.averaged) return std::nullopt;
   }
   record.seconds = to_s(now_ns() - begin);
   return record;
 }
 
-std::optional<EvalCounts> Loop::count_right() {
+std::optional<EvalCounts> Loop::count_right(bool of_average) {
   EvalCounts counts;
   const auto eval_data = parts_.open_eval_data();
   while (const auto batch = eval_data->next()) {
-    const engine::EvalStats stats = parts_.engine.step().evaluate(as_micro_batch(*batch), StopSignal::requested());
+    const engine::EvalStats stats = [&] {
+      const Away away(*this, of_average ? Away::What::kChanges : Away::What::kStays);
+      return parts_.engine.step().evaluate(as_micro_batch(*batch), StopSignal::requested());
+    }();
     report_outside_of_steps();  // makes room for the spans of the next batch
     stop_is_agreed_ = stats.stop;
     if (stop_is_agreed_) return std::nullopt;

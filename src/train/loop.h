@@ -7,6 +7,7 @@
 // made of tensors that are not finite); InterruptedError after a signal, when the checkpoint is saved; StorageError
 // when the last checkpoint cannot be written (a periodic one is tried again later), and when the run's records are gone
 // from the disk. A plan that is refused ends nothing: a warning, and a `fault` in the records.
+// If another process of the run is lost, rescue() saves the state of the last whole step before this process ends.
 #pragma once
 
 #include <filesystem>
@@ -63,8 +64,19 @@ struct Records {
   storage::CheckpointStore& checkpoints;
   std::function<storage::CheckpointContents(const Progress&)> capture;  // everything a resume needs
   std::function<void(std::int64_t steps_done)> tell_plan;               // the engine's, to the reporter
-  std::function<std::unique_lock<std::timed_mutex>()> hold = {};        // lives while a checkpoint is being written
   std::function<Error(const Error&)> explain = {};                      // what is behind a failure of communication
+};
+
+// What a loop needs of a run of several processes.
+struct LoopPeers {
+  using Hold = std::unique_lock<std::timed_mutex>;
+  // The loop holds it except while it waits for other processes. Any thread that holds it may call rescue().
+  std::function<Hold()> hold;
+  // Whether this failure is the loss of another process after which this one saves.
+  std::function<bool(const Error&)> is_ours_to_save;
+  // Saves in a process that keeps no records.
+  std::function<void(const Progress&)> save;
+  std::string name;  // of this process, for the log
 };
 
 // What the loop calls; made by the session.
@@ -78,9 +90,10 @@ struct LoopParts {
   std::shared_ptr<const FeatureReuse> features = nullptr;  // null: nothing is kept of what frozen layers make
   // Makes the steps; null: run_recorded_step() does, on the batches of open_train_data.
   UpdateSource* updates = nullptr;
-  StepTrace* trace = nullptr;   // null: no step is traced
-  TorchSteps* torch = nullptr;  // null: LibTorch's profiler is not asked for
-  RankTimes* times = nullptr;   // null: nobody asks where the time of this process went
+  StepTrace* trace = nullptr;        // null: no step is traced
+  TorchSteps* torch = nullptr;       // null: LibTorch's profiler is not asked for
+  RankTimes* times = nullptr;        // null: nobody asks where the time of this process went
+  const LoopPeers* peers = nullptr;  // null: there are no other processes
 };
 
 class Loop {
@@ -99,8 +112,15 @@ class Loop {
   // Until total_steps are done, or the evaluations end it. At the end it saves, and then evaluates.
   void run();
   [[nodiscard]] std::int64_t steps_done() const { return progress_.steps_done; }
+  // Saves the state after the last whole step if it is not saved yet; a failure to do so is a warning. From the thread
+  // of run() after a failure, or from another one that holds LoopPeers::hold.
+  void rescue() noexcept;
 
  private:
+  // While it lives, another process is waited for: the loop does not hold LoopPeers::hold.
+  class Away;
+
+  void run_and_explain();
   void run_to_the_end();
   void run_until_done_or_stopped();
   [[nodiscard]] bool is_finished() const {
@@ -114,6 +134,8 @@ class Loop {
   void stay_after(const engine::PlanRefused& refusal);
   [[nodiscard]] std::optional<RecordedStep> next_step(double lr);
   void train_one_step();
+  void record_step(const RecordedStep& step, double lr);
+  void log_epoch(const report::StepRecord& record);
   [[nodiscard]] std::optional<std::filesystem::path> checkpoint_to_go_back_to() const;
   [[nodiscard]] std::string where_to_go_back(const std::optional<std::filesystem::path>& good,
                                              bool goes_on_there) const;
@@ -126,7 +148,7 @@ class Loop {
   void keep_best();
   void tell_best() const;
   // All test samples, each once; nothing when a signal has cut it off.
-  [[nodiscard]] std::optional<EvalCounts> count_right();
+  [[nodiscard]] std::optional<EvalCounts> count_right(bool of_average = false);
   // The weights, and their average where there is one.
   [[nodiscard]] std::optional<report::EvalRecord> evaluate();
   [[nodiscard]] bool checkpoint_is_due() const;
@@ -136,13 +158,14 @@ class Loop {
   // What the feature cache holds, into the records.
   void report_features();
   void tell_traces(const StepSpans& spans, const StepStats& stats);
-  void report_torch();
   void report_fault(const Error& error);
   void record_fault(const std::string& what);
   void check_records();
   [[noreturn]] void end_without_records(const std::filesystem::path& gone);
   void save();
+  void write_checkpoint();
   void save_or_warn();
+  void finish_traces();
   [[noreturn]] void stop_early();
   [[noreturn]] void stop_for_signal();
 
@@ -161,6 +184,9 @@ class Loop {
   std::filesystem::path proven_checkpoint_;
   Nanoseconds last_save_ = now_ns();
   Nanoseconds last_look_ = now_ns();  // at the records
+  report::StepSums epoch_;            // so far, of a process that keeps no records
+  LoopPeers::Hold held_;              // of the thread in run()
+  bool is_changing_ = false;          // weights or plan: there is no whole state to save
 };
 
 }  // namespace sluice::train

@@ -24,10 +24,13 @@ bool Loop::checkpoint_is_due() const {
 }
 
 void Loop::save() {
-  const Nanoseconds begin = now_ns();
   const SpanScope span(parts_.engine.recorder().process(), Phase::kCheckpoint);
+  write_checkpoint();
+}
+
+void Loop::write_checkpoint() {
+  const Nanoseconds begin = now_ns();
   Records& records = *parts_.records;
-  const auto held = records.hold ? records.hold() : std::unique_lock<std::timed_mutex>();
   try {
     last_checkpoint_ = records.checkpoints.save(progress_.steps_done, records.capture(progress_), proven_step());
   } catch (const DivergedError& error) {
@@ -49,6 +52,20 @@ void Loop::save_or_warn() {
     last_save_ = now_ns();
     report_fault(error);
     log_warning(concat("training goes on without this checkpoint: ", error.what()));
+  }
+}
+
+void Loop::rescue() noexcept {
+  const std::string state = concat("the state after step ", progress_.steps_done);
+  try {
+    if (progress_.steps_done == first_step_ || (parts_.records != nullptr && is_saved())) return;
+    if (is_changing_ || !parts_.engine.holds_state())
+      return log_warning(concat(state, " cannot be saved: it was being changed; the newest checkpoint stands"));
+    if (parts_.records == nullptr) return parts_.peers->save(progress_);
+    log_info(concat("another process is lost: saving ", state));
+    write_checkpoint();
+  } catch (const std::exception& error) {
+    log_warning(concat(state, " could not be saved: ", error.what()));
   }
 }
 

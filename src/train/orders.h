@@ -8,6 +8,7 @@
 
 #include "train/constants.h"
 #include "train/resume.h"
+#include "train/survivor.h"
 #include "train/traced_steps.h"
 
 namespace sluice::train {
@@ -15,9 +16,10 @@ namespace sluice::train {
 struct Orders {
   bool trains = true;  // false: there is no step to do
   bool tries_chunks = false;
-  RunState state;  // plan, changes, progress
+  RunState state;  // plan, changes, progress, and of rank 0 its configuration and data
   TracedSteps traced = {};
   Constants constants = {};
+  RunPlace place = {};
 
   [[nodiscard]] std::string to_text() const {
     return nlohmann::json{{"trains", trains},
@@ -25,14 +27,16 @@ struct Orders {
                           {"state", state.to_json()},
                           {"traced", traced.own.to_json()},
                           {"traced_by_torch", traced.torch.to_json()},
-                          {"constants", constants.to_json()}}
+                          {"constants", constants.to_json()},
+                          {"place", place.to_json()}}
         .dump();
   }
   [[nodiscard]] static Orders from_text(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
     return {json.at("trains"), json.at("tries_chunks"), RunState::from_json(json.at("state"), "rank 0's orders"),
             TracedSteps{StepRange::from_json(json.at("traced")), StepRange::from_json(json.at("traced_by_torch"))},
-            Constants::from_json(json.at("constants"), "rank 0's orders")};
+            Constants::from_json(json.at("constants"), "rank 0's orders"),
+            RunPlace::from_json(json.at("place"))};
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "core/concat.h"
 #include "core/log.h"
@@ -23,7 +24,8 @@ constexpr milliseconds kConnect{20000};
 // After a loss this process may be about to fail by itself. A process that hangs has been waited for long enough.
 constexpr milliseconds kGrace{10000};
 constexpr milliseconds kGraceWhenHung{1000};
-constexpr milliseconds kLongestSave{15000};  // what a checkpoint may still take then
+// A checkpoint that is being written then, and one that is written because of the loss, may take so long each.
+constexpr milliseconds kLongestSave{60000};
 constexpr milliseconds kShortWait{200};
 // A backend notices a lost process before the control connection does, or its error arrives before the reason.
 constexpr std::chrono::seconds kInquest{5};
@@ -142,9 +144,9 @@ void Peers::together(const std::function<void()>& action) {
   }
 }
 
-std::unique_lock<std::timed_mutex> Peers::hold() { return std::unique_lock(saving_); }
+std::unique_lock<std::timed_mutex> Peers::hold() { return std::unique_lock(held_); }
 
-void Peers::before_end(std::function<void()> act) {
+void Peers::before_end(BeforeEnd act) {
   const std::scoped_lock lock(before_end_mutex_);
   before_end_ = std::move(act);
 }
@@ -164,19 +166,22 @@ void Peers::stop(const InterruptedError& why) {
   end(why);
 }
 
-void Peers::end(const Error& error) {
+void Peers::end(const Error& error, const comm::LostProcess* lost) {
   if (error.exit_code() == ExitCode::kInterrupted) before_training_.discard();
   {
     const std::scoped_lock lock(before_end_mutex_);
-    if (before_end_) before_end_();
+    if (before_end_) before_end_(lost);
   }
   launch_.end_process(error);
 }
 
+std::optional<comm::LostProcess> Peers::loss_behind(const Error& failure) {
+  if (failure.exit_code() != ExitCode::kPeer) return std::nullopt;
+  return liveness_->wait_for_lost(std::exchange(has_inquired_, true) ? std::chrono::seconds(0) : kInquest);
+}
+
 Error Peers::explain(const Error& failure) {
-  if (failure.exit_code() == ExitCode::kPeer) {
-    if (const auto lost = liveness_->wait_for_lost(kInquest)) return as_peer_error(*lost);
-  }
+  if (const auto lost = loss_behind(failure)) return as_peer_error(*lost);
   liveness_->fail(failure.what());
   return failure;
 }
@@ -187,13 +192,19 @@ void Peers::end_when_lost(const std::stop_token& stop) {
   const milliseconds grace = grace_after(lost_->how);
   wait_own_time(changed_, lock, grace, [&] { return has_parted_ || stop.stop_requested(); });
   if (stop.stop_requested() || has_parted_) return;
-  const Error error = as_peer_error(*lost_);
+  const comm::LostProcess lost = *lost_;
   lock.unlock();
   OwnTime waited(2 * kShortWait);
-  std::unique_lock saved(saving_, std::defer_lock);
-  while (!saved.try_lock_for(kShortWait) && waited.pass() < kLongestSave) {
+  std::unique_lock held(held_, std::defer_lock);
+  while (!held.try_lock_for(kShortWait) && waited.pass() < kLongestSave) {
   }
-  end(error);
+  const Error error = as_peer_error(lost);
+  // Whatever a disk does that before_end_ writes to.
+  std::thread([end_process = launch_.end_process, error] {
+    for (OwnTime time(2 * kShortWait); time.pass() < kLongestSave;) std::this_thread::sleep_for(kShortWait);
+    end_process(error);
+  }).detach();
+  end(error, held.owns_lock() ? &lost : nullptr);
 }
 
 }  // namespace sluice::train

@@ -68,13 +68,18 @@ class Peers {
   // A failure of communication as the loss of the process behind it, where there was one; waits a little to learn it.
   // The others are told of any other failure. Requires: not alone.
   [[nodiscard]] Error explain(const Error& failure);
+  // The loss behind a failure of communication, if there is one; the first call waits a little to learn it. Requires:
+  // not alone. Threads: that of together().
+  [[nodiscard]] std::optional<comm::LostProcess> loss_behind(const Error& failure);
 
-  // While it lives, the loss of another process ends this one only after a while: a checkpoint is being written.
+  // While it lives, the loss of another process ends this one only after a while: something is being changed or
+  // written.
   [[nodiscard]] std::unique_lock<std::timed_mutex> hold();
 
-  // What is done before a failure ends this process, from whichever thread does so; it has an end of its own. Empty:
-  // nothing any more; returns when it is not under way.
-  void before_end(std::function<void()> act);
+  // What is done before a failure ends this process, from whichever thread does so. It is given the loss that ends the
+  // process if nobody else holds hold(), else null. Empty: nothing any more; returns when it is not under way.
+  using BeforeEnd = std::function<void(const comm::LostProcess* lost)>;
+  void before_end(BeforeEnd act);
 
   // Until training begins a StopSignal ends all processes of the run at once, and this one while it prepares.
   [[nodiscard]] StopBeforeTraining& before_training() { return before_training_; }
@@ -86,7 +91,7 @@ class Peers {
  private:
   void part();
   void stop(const InterruptedError& why);
-  void end(const Error& error);
+  void end(const Error& error, const comm::LostProcess* lost = nullptr);
   void end_when_lost(const std::stop_token& stop);
 
   Launch launch_;
@@ -94,13 +99,14 @@ class Peers {
   ProcessRank process_;
   std::optional<comm::Processes> processes_;
   std::shared_ptr<comm::Communicator> communicator_;
-  std::timed_mutex saving_;
+  std::timed_mutex held_;
   std::mutex before_end_mutex_;
-  std::function<void()> before_end_;  // guarded by before_end_mutex_
+  BeforeEnd before_end_;  // guarded by before_end_mutex_
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::optional<comm::LostProcess> lost_;  // guarded by mutex_
   bool has_parted_ = false;                // guarded by mutex_; from here on everybody may go
+  bool has_inquired_ = false;              // loss_behind() has waited
   std::unique_ptr<comm::Liveness> liveness_;
   std::jthread watch_;
   std::jthread stopper_;

@@ -162,6 +162,22 @@ report::ReporterStart start_of_records(const storage::RunDir& run_dir, bool cont
   return start;
 }
 
+LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& resume, bool continues) {
+  const config::Config& config = setup.config;
+  return {.total_steps = setup.total_steps,
+          .train = config.train,
+          .keeps_best = config.checkpoint.best,
+          .saves_at_end = config.checkpoint.at_end,
+          .checkpoint_every_steps = config.checkpoint.every_steps,
+          .checkpoint_every_minutes = config.checkpoint.every_minutes,
+          .log_every = config.log.every,
+          .lr = lr_schedule(setup),
+          .resumed_from = resume ? resume->source : std::string{},
+          .is_saved = continues && storage::step_of(resume->source),
+          .can_resume = !config.replicas.has_server() || config.ps.clock == "real",
+          .profile_level = config.profile.level};
+}
+
 void load_start(engine::Composition& composition, const Setup& setup, std::optional<ResumePoint>& resume) {
   const std::string& weights = setup.config.model.weights;
   if (resume) {

@@ -55,6 +55,9 @@ void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule
 [[nodiscard]] report::ReporterStart start_of_records(const storage::RunDir& run_dir, bool continues,
                                                      const std::optional<ResumePoint>& resume);
 
+// continues: the run directory whose records and checkpoints are continued.
+[[nodiscard]] LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& resume, bool continues);
+
 // Where a run of this kind can never go on.
 void refuse_to_go_on(const config::Config& config, const SessionOptions& options);
 

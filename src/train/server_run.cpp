@@ -195,6 +195,24 @@ StepStats stats_of(const std::vector<ps::PushDone>& pushes, bool counts_correct)
   return stats;
 }
 
+// Learning rate of the steps that a worker has made by itself: the schedule at the weights that it began with.
+double own_rate(const Setup& setup, const ps::PushDone& push) {
+  return lr_schedule(setup).at(push.record.base_version);
+}
+
+// Mean over the targets of an update; exact if all its pushes have the same rate.
+double mean_own_rate(const Setup& setup, const std::vector<ps::PushDone>& pushes) {
+  if (pushes.empty()) return 0;
+  const double first = own_rate(setup, pushes.front());
+  double targets = 0, above_first = 0;
+  for (const ps::PushDone& push : pushes) {
+    const auto weight = static_cast<double>(std::max<std::int64_t>(push.record.targets, 1));
+    targets += weight;
+    above_first += weight * (own_rate(setup, push) - first);
+  }
+  return first + above_first / targets;
+}
+
 nlohmann::ordered_json fields_of(const ps::PushDone& push, std::int64_t version) {
   return {{"step", version},
           {"worker", static_cast<int>(push.record.worker)},
@@ -223,14 +241,14 @@ std::string describe_update(const Setup& setup, const ps::UpdateRecord& done, co
   return line + concat(" (", fixed(seconds, 3), " sec)");
 }
 
-// Of a worker with steps of its own, in the words of the experiments with dual batch sizes.
-std::string describe_round(const Setup& setup, const ps::PushDone& push) {
+// Describes the push of a worker with steps of its own, in the words of the experiments with dual batch sizes. As in
+// all lines of the log, epochs count from 1; `epoch` is that of the records, from 0.
+std::string describe_round(const Setup& setup, const ps::PushDone& push, std::int64_t epoch) {
   const int worker = static_cast<int>(push.record.worker);
   const auto targets = static_cast<double>(std::max<std::int64_t>(push.record.targets, 1));
-  return concat("Epoch ", push.record.sequence, " BS ", share_of(setup, worker).batch, " LR ",
-                lr_schedule(setup).at(push.record.base_version), ": worker ", worker, ", train loss ",
-                fixed(push.scores.loss_sum / targets, 4), ", accuracy ",
-                fixed(100 * static_cast<double>(push.scores.top1) / targets, 2), " %");
+  return concat("Epoch ", epoch + 1, " BS ", share_of(setup, worker).batch, " LR ", own_rate(setup, push), ": worker ",
+                worker, ", push ", push.record.sequence, ", train loss ", fixed(push.scores.loss_sum / targets, 4),
+                ", accuracy ", fixed(100 * static_cast<double>(push.scores.top1) / targets, 2), " %");
 }
 
 }  // namespace
@@ -241,10 +259,12 @@ RecordedStep step_of(const Setup& setup, const UpdateMade& update) {
   RecordedStep step{.batch = place_of(update.before, update.after, setup),
                     .stats = stats_of(update.pushes, update.counts_correct)};
   for (const ps::PushDone& push : update.pushes) {
-    step.events.emplace_back("push", fields_of(push, done.update.version));
-    if (is_local) log_info(describe_round(setup, push));
+    nlohmann::ordered_json& fields = step.events.emplace_back("push", fields_of(push, done.update.version)).second;
+    if (!is_local) continue;
+    fields["lr"] = own_rate(setup, push);
+    log_info(describe_round(setup, push, step.batch.epoch));
   }
-  if (!is_local) step.lr = done.lr;
+  step.lr = is_local ? mean_own_rate(setup, update.pushes) : done.lr;
   if (!is_local && setup.config.train.clip_norm > 0) step.stats.gradient_norm = done.gradient_norm;
   const std::string said = describe_update(setup, done, step.stats, update.seconds);
   if (!said.empty()) log_info(said);

@@ -36,6 +36,7 @@
 #include "train/sink_choice.h"
 #include "train/step_predictor.h"
 #include "train/stop_signal.h"
+#include "train/survivor.h"
 #include "train/virtual_workers.h"
 #include "train/was_done.h"
 #include "train/worker.h"
@@ -58,22 +59,6 @@ void give(Peers& peers, const Orders& orders) {
   if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);
 }
 
-LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& resume, bool continues) {
-  const config::Config& config = setup.config;
-  return {.total_steps = setup.total_steps,
-          .train = config.train,
-          .keeps_best = config.checkpoint.best,
-          .saves_at_end = config.checkpoint.at_end,
-          .checkpoint_every_steps = config.checkpoint.every_steps,
-          .checkpoint_every_minutes = config.checkpoint.every_minutes,
-          .log_every = config.log.every,
-          .lr = lr_schedule(setup),
-          .resumed_from = resume ? resume->source : std::string{},
-          .is_saved = continues && storage::step_of(resume->source),
-          .can_resume = !config.replicas.has_server() || config.ps.clock == "real",
-          .profile_level = config.profile.level};
-}
-
 // A model that lies on its devices, and what is to be done with it. In every process.
 struct Training {
   Peers& peers;
@@ -85,21 +70,32 @@ struct Training {
   UpdateSource* updates = nullptr;         // of a parameter server; null: there is none
   TracedSteps traced = {};
   std::filesystem::path run_dir = {};  // of a process that keeps records
+  const Orders* orders = nullptr;      // of one that keeps none: rank 0's
 };
 
 RunState state_at(const Training& training, const Progress& progress, const report::MetricsPosition& metrics) {
-  const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir] = training;
+  const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir, orders] = training;
   return {.progress = progress,
           .optimizer_steps = engine.composition().optimizers.front()->steps(),
           .updates = engine::update_counts(engine.composition()),
           .plan = engine.plan(),
           .changes = plans.changes,
-          .norms = plans.norms,
+          .norms = orders == nullptr ? plans.norms : std::vector<double>{},  // rank 0 alone has them
           .processes = setup.process.processes,
           .server = updates != nullptr ? updates->state() : nlohmann::json(),
           .metrics = metrics,
-          .config_toml = config::to_toml(setup.config),
-          .data = setup.data};
+          .config_toml = orders == nullptr ? config::to_toml(setup.config) : orders->state.config_toml,
+          .data = orders == nullptr ? setup.data : orders->state.data};
+}
+
+storage::CheckpointContents contents_at(const Training& training, const Progress& progress,
+                                        const report::MetricsPosition& metrics) {
+  storage::CheckpointContents contents{training.engine.model_between_steps(),
+                                       engine::optimizer_tensors(training.engine.composition()),
+                                       state_at(training, progress, metrics).to_json()};
+  put_constants(training.setup.constants, contents);
+  set_average_apart(contents);
+  return contents;
 }
 
 // Gives the steps that are done then. records: null in a process that keeps none.
@@ -120,12 +116,16 @@ std::int64_t run_loop(const Training& training, const LoopOptions& options, Reco
   if (!is_known_beforehand(policy_of(setup))) watch.emplace(peers, setup, engine, training.plans, training.start);
   const PlanSource source = watch ? watch->source() : source_of(training.plans.changes);
   const bool serves = training.updates != nullptr && !setup.servers.empty();
+  const comm::Communicator* const all = peers.is_alone() ? nullptr : &peers.communicator();
   StepTrace trace(
-      setup, peers.is_alone() ? nullptr : &peers.communicator(),
+      setup, all,
       traces_of_run(training.traced.own, serves ? part_of_server(setup) : part_of_process(setup), training.run_dir));
-  TorchSteps torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, training.traced.torch,
-                   training.run_dir);
+  TorchSteps torch(setup, all, engine, training.traced.torch, training.run_dir);
   RankTimes times;
+  const auto others = loop_peers(peers, [&](const Progress& progress) {
+    save_for_rank_0(training.orders->place, progress.steps_done,
+                    [&](const auto& metrics) { return contents_at(training, progress, metrics); });
+  });
   Loop loop({.engine = engine,
              .open_train_data = open_train_data,
              .open_eval_data = open_eval_data,
@@ -135,9 +135,11 @@ std::int64_t run_loop(const Training& training, const LoopOptions& options, Reco
              .updates = training.updates,
              .trace = &trace,
              .torch = &torch,
-             .times = peers.is_alone() ? nullptr : &times},
+             .times = peers.is_alone() ? nullptr : &times,
+             .peers = others.get()},
             options, training.start);
-  run_traced(peers, trace, [&] { loop.run(); });
+  run_traced(
+      peers, trace, [&] { loop.run(); }, rescue_before_end(loop, peers.process().rank));
   if (peers.is_alone()) return loop.steps_done();
   const nlohmann::ordered_json of_all = times.of_all(peers.communicator());
   if (records != nullptr) records->reporter.event("ranks", of_all);
@@ -175,7 +177,7 @@ void begin_alike(const Training& training) {
 
 // What the user reads before the first step.
 void tell_plans(const Training& training) {
-  const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir] = training;
+  const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir, orders] = training;
   log_table(describe_plan(setup, engine.composition(), /*chunks_are_open=*/false).text);
   if (const std::string coming = changes_in_words(plans.changes, start.steps_done); !coming.empty()) log_table(coming);
   warn_of_late_changes(plans.changes, setup.total_steps);
@@ -215,14 +217,8 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
     reporter.event("resume", {{"step", start.steps_done}, {"checkpoint", resume->source}});
     log_info(concat("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps));
   }
-  const auto capture = [&](const Progress& progress) {
-    storage::CheckpointContents contents{engine::model_tensors(composition), engine::optimizer_tensors(composition),
-                                         state_at(training, progress, reporter.sync()).to_json()};
-    put_constants(setup.constants, contents);
-    set_average_apart(contents);
-    return contents;
-  };
-  Records records{reporter, files.checkpoints, capture, tell_plan, [&] { return peers.hold(); }};
+  const auto capture = [&](const Progress& progress) { return contents_at(training, progress, reporter.sync()); };
+  Records records{reporter, files.checkpoints, capture, tell_plan};
   if (!peers.is_alone()) records.explain = [&](const Error& error) { return peers.explain(error); };
   const std::int64_t done = run_loop(training, loop_options(setup, resume, files.continues), &records);
   return with_run_dir(files.dir, reporter.summary("done", done));
@@ -236,6 +232,9 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
   if (resume) orders.state.progress = resume->state.progress;
   orders.constants = setup.constants;
   orders.traced = {files.traced, torch_steps(setup, files.traced, orders.state.progress.steps_done + 1)};
+  orders.place = place_of(files.dir, setup.config.checkpoint.keep);
+  orders.state.config_toml = config::to_toml(setup.config);
+  orders.state.data = setup.data;
   give(peers, orders);
   const auto features = make_feature_reuse(setup);
   const std::unique_ptr<UpdateSource> updates = make_update_source(setup, files, resume ? &resume->state : nullptr);
@@ -295,7 +294,8 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const SessionOptions& 
   const auto features = make_feature_reuse(setup);
   engine::Engine engine(orders.state.plan, engine_options(setup, peers.processes(), features));
   RunPlans plans{orders.state.plan, orders.tries_chunks, orders.state.changes};
-  const Training training{peers, setup, engine, plans, orders.state.progress, features, nullptr, orders.traced};
+  const Training training{peers,    setup,   engine,        plans, orders.state.progress,
+                          features, nullptr, orders.traced, {},    &orders};
   peers.together([&] {
     check_feasible(engine, training.plans.changes, training.start.steps_done);
     begin_alike(training);

@@ -26,6 +26,7 @@ namespace {
 constexpr Nanoseconds kLookAtSignals = 100'000'000;          // before the next look at signals
 constexpr Nanoseconds kUntilTheOthersKnow = 30'000'000'000;  // that this one is to stop, and have its weights
 constexpr Nanoseconds kUntilTheyHear = 2'000'000'000;        // where it has none
+constexpr Nanoseconds kBetweenLines = 300'000'000'000;       // of the log, which show that it serves
 
 // RUN/servers/N; no path: it has none.
 struct OwnFolder {
@@ -89,11 +90,16 @@ class MalformedAtTheEnd {
 };
 
 // Until the lead server says so: one that is asked to stop asks it, which then takes the weights that are here.
-ps::ShardsOver serve(ps::ShardServer& server, bool has_log) {
+ps::ShardsOver serve(ps::ShardServer& server, int number, bool has_log) {
   const OwnClock clock;
   std::optional<Nanoseconds> stop_at;
+  Nanoseconds said_at = clock.now();
   while (!server.over()) {
     server.next(kLookAtSignals);
+    if (server.keeper() != nullptr && clock.now() - said_at >= kBetweenLines) {
+      log_info(concat("server ", number, ": after update ", server.keeper()->version()));
+      said_at = clock.now();
+    }
     if (!StopSignal::requested()) continue;
     const InterruptedError stopped(concat("stopped by ", StopSignal::name()));
     const Nanoseconds limit = server.keeper() != nullptr ? kUntilTheOthersKnow : kUntilTheyHear;
@@ -132,7 +138,7 @@ nlohmann::ordered_json run_shard_server(const config::Config& config, const Serv
                   server.port(), place.keys.encrypts() ? "" : ", without keys: on this machine only"));
   try {
     const MalformedAtTheEnd says_last(server);
-    const ps::ShardsOver over = serve(server, !server_options.folder.empty());
+    const ps::ShardsOver over = serve(server, place.server, !server_options.folder.empty());
     const bool needs_no_log = over.code == 0 || over.code == static_cast<std::int64_t>(ExitCode::kDiverged);
     if (needs_no_log && !server_options.folder.empty())
       ps::remove_logs(server_options.folder, 0, std::numeric_limits<std::int64_t>::max());

@@ -202,8 +202,12 @@ void run_traced(StepTrace& trace, const std::function<void()>& steps) {
   }
 }
 
-void run_traced(Peers& peers, StepTrace& trace, const std::function<void()>& steps) {
-  peers.before_end([&trace] { trace.rescue(); });
+void run_traced(Peers& peers, StepTrace& trace, const std::function<void()>& steps,
+                const Peers::BeforeEnd& before_end) {
+  peers.before_end([&](const comm::LostProcess* lost) {
+    if (before_end) before_end(lost);
+    trace.rescue();
+  });
   try {
     steps();
   } catch (...) {

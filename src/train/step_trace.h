@@ -85,6 +85,8 @@ class StepTrace {
 
 // Makes these steps; whatever ends them, and who else ends this process meanwhile: what was traced is written.
 void run_traced(StepTrace& trace, const std::function<void()>& steps);
-void run_traced(Peers& peers, StepTrace& trace, const std::function<void()>& steps);
+// before_end: what else Peers::before_end is to do while the steps run, before the trace is written.
+void run_traced(Peers& peers, StepTrace& trace, const std::function<void()>& steps,
+                const Peers::BeforeEnd& before_end = {});
 
 }  // namespace sluice::train

@@ -239,6 +239,7 @@ class Worker {
     examples_ += paced_->examples;
     push.waited = waited_;
     push.stalled = from_s(paced_->times.stall_s);
+    if (workers_update(setup_.config)) push.lr = lr_.at(push.version);
     if (records_ != nullptr) records_->push(push);
     if (pushes_ % setup_.config.log.every == 0) tell(last_send_s);
   }

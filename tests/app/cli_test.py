@@ -17,7 +17,7 @@ import unittest
 import long_tests
 import sluice_cli as cli
 
-COMMANDS = ("train", "eval", "step", "profile", "config", "report", "schedule", "batch-plan", "simulate", "memory", "replay", "models", "datasets", "devices", "version")
+COMMANDS = ("train", "serve", "eval", "step", "profile", "tune", "config", "report", "schedule", "batch-plan", "simulate", "memory", "replay", "models", "datasets", "devices", "version")
 BREAKDOWN = ("load_ms", "forward_ms", "backward_ms", "transfer_ms", "allreduce_exposed_ms", "optimizer_ms", "idle_ms")
 
 
@@ -55,6 +55,9 @@ class UsageTest(CliTest):
             done = cli.must_run(*command, "--help")
             self.assertIn("Usage: sluice", done.stdout, command)
             self.assertEqual(done.stderr, "", command)
+            self.assertRegex(done.stdout, rf"\nExamples?:\n  sluice {command[0] if command else ''}", command)
+            for line in done.stdout.partition("\nExample")[0].splitlines()[1:]:
+                self.assertNotRegex(line, r"\b(TEXT|INT|UINT|FLOAT|REQUIRED|BOOLEAN)\b", "words, and no types of the parser's")
         everything = cli.must_run("--help").stdout
         self.assertTrue(all(name in everything for name in COMMANDS))
 

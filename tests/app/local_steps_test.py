@@ -84,7 +84,10 @@ class LocalStepsTest(unittest.TestCase):
         """The workers' own is plain SGD here: what else they had would be lost with them."""
         train = {"steps": 6, "optimizer": "sgd", "lr": 0.05}
         config = configuration(self.folder, {"policy": "diloco", "local_steps": 2}, train=train)
-        whole, _ = self.train_processes(config, 3, "whole")
+        whole, done = self.train_processes(config, 3, "whole")
+        for push in cli.events(whole, "push"):
+            epoch = cli.column(whole, "epoch")[push["step"] - 1]
+            self.assertIn(f"Epoch {epoch + 1} BS {BATCH} LR 0.05: worker {push['worker']}, push {push['sequence']}, ", done[0].stderr)
         self.train_processes(config, 3, "parts", "--set", "train.steps=3")
         parts, _ = self.train_processes(config, 3, "parts", "--resume", "auto")
         self.assertEqual(cli.column(parts, "step"), list(range(1, 7)))
@@ -106,10 +109,20 @@ class LocalStepsTest(unittest.TestCase):
             self.folder, {"clock": "virtual", "policy": "dual_batch", "workers": workers, "small_workers": small,
                           "worker_batch": base, "sample_s": float(a), "step_s": float(b)},
             model={"name": "mlp"}, data={"samples": samples}, pipeline={"stages": 1, "chunks": 1},
-            train={"steps": epochs * workers, "lr": 0.05, "precision": "fp32"})
+            train={"steps": epochs * workers, "lr": 0.05, "lr_schedule": "step", "lr_decay_every": 3, "lr_decay": 0.5,
+                   "precision": "fp32"})
         run_dir, done = self.train(config, "dual")
-        self.assertIn(f"Epoch 1 BS {small_batch} LR 0.05: worker 3", done.stderr)
-        self.assertIn(f"Epoch 3 BS {base} LR 0.05: worker 0", done.stderr)
+        self.assertIn(f"Epoch 1 BS {small_batch} LR 0.05: worker 3, push 1, ", done.stderr)
+        epochs_of = dict(zip(cli.column(run_dir, "step"), cli.column(run_dir, "epoch")))
+        rates_of = dict(zip(cli.column(run_dir, "step"), cli.column(run_dir, "lr")))
+        for push in cli.events(run_dir, "push"):  # each makes an update
+            rate = 0.05 * 0.5 ** (push["version"] // 3)
+            self.assertAlmostEqual(push["lr"], rate, delta=1e-12)
+            self.assertEqual(rates_of[push["step"]], push["lr"], "the rate of a step is the one that its worker used")
+            batch = base if push["worker"] < workers - small else small_batch
+            self.assertIn(f"Epoch {epochs_of[push['step']] + 1} BS {batch} LR {push['lr']:g}: worker {push['worker']}, "
+                          f"push {push['sequence']}, ", done.stderr)
+        self.assertTrue(any(push["staleness"] > 1 for push in cli.events(run_dir, "push")), "or this shows nothing")
         shares = {}
         for push in cli.events(run_dir, "push"):
             shares.setdefault(push["worker"], []).append(push)

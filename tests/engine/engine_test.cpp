@@ -123,6 +123,30 @@ TEST_F(EngineTest, AnotherPlanTakesTheStateOverAndGivesTheReferencesGradients) {
   }
 }
 
+// A step that is cut off has changed running statistics, but no weights.
+TEST_F(EngineTest, WhatASecondThreadSavesInAStepIsTheStateBeforeIt) {
+  Engine engine(plan(first_), options());
+  train(engine, 0, 2);
+  const State before = engine.capture();
+  engine.remember_buffers();
+  bool was_asked = false;
+  const auto same_as_before = [&] {
+    was_asked = true;
+    State now = engine.capture();
+    const bool has_statistics = now.model.contains("bn1.running_mean");
+    EXPECT_TRUE(has_statistics);
+    EXPECT_FALSE(at::equal(now.model.at("bn1.running_mean"), before.model.at("bn1.running_mean")));
+    now.model = engine.model_between_steps();
+    expect_same_bits(now, before);
+  };
+  engine.step().run(make_batch(13, 2), 2, 0.01, {.before_update = same_as_before});
+  EXPECT_TRUE(was_asked);
+  engine.forget_buffers();
+  State after = engine.capture();
+  after.model = engine.model_between_steps();
+  expect_same_bits(after, engine.capture());
+}
+
 TEST_F(EngineTest, OtherChunksComposeNothingAnew) {
   Engine engine(plan(first_), options());
   const auto* const executor = engine.composition().executor.get();

@@ -176,6 +176,28 @@ TEST(MetricsWriter, LinesOfSeveralThreadsDoNotMix) {
   EXPECT_EQ(steps_in_file(dir / "m").size(), 400U);
 }
 
+TEST(MetricsWriter, WhereARunStoodAfterAStepIsBeforeTheLinesOfLaterOnes) {
+  const test::TempDir dir;
+  const std::string first = R"({"event":"step","time_s":1.5,"step":1})"
+                            "\n"
+                            R"({"event":"eval","time_s":2,"step":1})"
+                            "\n";
+  const std::string second = R"({"event":"push","time_s":3,"step":2})"
+                             "\n"
+                             R"({"event":"step","time_s":3,"step":2})"
+                             "\n";
+  const auto stands_after = [&](std::int64_t step) {
+    const MetricsPosition position = position_after_step(dir / "m", step);
+    return std::pair(position.bytes, position.time_s);
+  };
+  EXPECT_EQ(stands_after(1), std::pair(std::uint64_t{0}, 0.0)) << "there is no file";
+  test::spill(dir / "m", first + second + R"({"event":"step","ti)");
+  EXPECT_EQ(stands_after(0), std::pair(std::uint64_t{0}, 0.0));
+  EXPECT_EQ(stands_after(1), std::pair(std::uint64_t{first.size()}, 2.0));
+  EXPECT_EQ(stands_after(2), std::pair(std::uint64_t{first.size() + second.size()}, 3.0)) << "half a line is none";
+  EXPECT_EQ(stands_after(7), stands_after(2));
+}
+
 TEST(MetricsWriter, AFolderThatIsMissingIsAStorageError) {
   const test::TempDir dir;
   EXPECT_THAT(test::error_of<StorageError>([&] { MetricsWriter(dir / "none" / "m"); }), HasSubstr("none/m"));

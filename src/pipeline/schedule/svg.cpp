@@ -200,8 +200,10 @@ std::string draw_svg(const Schedule& schedule, const Simulation& simulation) {
   const Legend legend = draw_legend(legend_of(schedule), width);
   const double top = kTitle + legend.height + 4;
   const double bottom = top + kRow * static_cast<double>(schedule.devices.size());
-  std::string svg = concat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", pixels(width), "\" height=\"",
-                           pixels(bottom + kAxis),
+  const std::string across = pixels(width), down = pixels(bottom + kAxis);
+  // With a viewBox a page may show it at any size.
+  std::string svg = concat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", across, "\" height=\"", down,
+                           "\" viewBox=\"0 0 ", across, " ", down,
                            "\" font-family=\"monospace\" font-size=\"10\">\n<style>rect{stroke:#555;stroke-width:0.4} "
                            ".axis{stroke:#555} .tick{stroke:#ccc}</style>\n"
                            "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\" style=\"stroke:none\"/>\n"

@@ -93,6 +93,11 @@ TEST(Svg, HasABoxPerAction) {
     EXPECT_EQ(count(svg, "<g><title>"), actions) << shape.text();
     EXPECT_EQ(count(svg, "<g>"), count(svg, "</g>"));
     EXPECT_THAT(svg, StartsWith("<svg xmlns=\"http://www.w3.org/2000/svg\""));
+    const auto attribute = [&](const std::string& name) {
+      const auto begin = svg.find(name + "=\"") + name.size() + 2;
+      return svg.substr(begin, svg.find('"', begin) - begin);
+    };
+    EXPECT_EQ(attribute("viewBox"), "0 0 " + attribute(" width") + " " + attribute(" height"));
     EXPECT_TRUE(svg.ends_with("</svg>\n"));
   });
 }

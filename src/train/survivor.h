@@ -1,0 +1,49 @@
+// survivor: which process of a run saves when another one is lost. Rank 0 does if it lives. If rank 0 is the one that
+// is lost, any other process does that sees rank 0's run directory, on a disk that they share, and gets its lock, which
+// a rank 0 that still runs keeps. Not here: what is saved (engine/state.h), when the state is whole (loop.h). Threads:
+// any. Errors: those of storage/run_dir.h and storage/checkpoint_store.h.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include "comm/lost_process.h"
+#include "report/metrics_writer.h"
+#include "storage/checkpoint.h"
+#include "storage/run_dir.h"
+#include "train/loop.h"
+#include "train/peers.h"
+
+namespace sluice::train {
+
+// Rank 0's run directory, by which the other processes know whether they see the same one.
+struct RunPlace {
+  std::filesystem::path path;  // absolute
+  std::uint64_t inode = 0;     // of the directory, on every machine that shares the disk
+  int keep = 1;                // checkpoints
+
+  [[nodiscard]] nlohmann::json to_json() const { return {{"path", path.string()}, {"inode", inode}, {"keep", keep}}; }
+  [[nodiscard]] static RunPlace from_json(const nlohmann::json& json) {
+    return {json.at("path").get<std::string>(), json.at("inode"), json.at("keep")};
+  }
+};
+[[nodiscard]] RunPlace place_of(const storage::RunDir& run_dir, int keep);
+
+// Whether process `rank` saves after this loss.
+[[nodiscard]] bool saves_after(const comm::LostProcess& lost, int rank);
+
+// What a loop needs, which `peers` outlives; null if there are no other processes. save: as LoopPeers has it.
+[[nodiscard]] std::unique_ptr<LoopPeers> loop_peers(Peers& peers, std::function<void(const Progress&)> save);
+// Saves what `loop`, of process `rank`, has trained if this process is the one to do so. The loop outlives it.
+[[nodiscard]] Peers::BeforeEnd rescue_before_end(Loop& loop, int rank);
+
+// Saves the state after `step` in the place of rank 0, which is lost, unless a checkpoint of that step or a later one
+// is there. Records of later steps are left out when the run goes on. Where nothing can be saved, a warning says why.
+void save_for_rank_0(const RunPlace& place, std::int64_t step,
+                     const std::function<storage::CheckpointContents(const report::MetricsPosition&)>& capture);
+
+}  // namespace sluice::train

@@ -1,0 +1,78 @@
+#include "train/survivor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include "storage/checkpoint_store.h"
+#include "support/files.h"
+
+namespace sluice::train {
+namespace {
+
+using testing::HasSubstr;
+using How = comm::LostProcess::How;
+
+TEST(Survivor, Rank0SavesAndTheOthersOnlyForRank0) {
+  for (const How how : {How::kDead, How::kHung, How::kFailed}) {
+    EXPECT_TRUE(saves_after({.rank = 2, .how = how}, 0));
+    EXPECT_FALSE(saves_after({.rank = 2, .how = how}, 1));
+    EXPECT_TRUE(saves_after({.rank = 0, .how = how}, 1));
+    EXPECT_FALSE(saves_after({.rank = 0, .how = how}, 0)) << "its own failure";
+  }
+  EXPECT_TRUE(saves_after({.rank = 0, .how = How::kGivenUp}, 0))
+      << "it was stopped for a while, and the others have gone";
+  EXPECT_FALSE(saves_after({.rank = 1, .how = How::kGivenUp}, 1));
+  EXPECT_FALSE(saves_after({.rank = 1, .how = How::kStopped}, 0));
+}
+
+class InPlaceOfRank0 : public testing::Test {
+ protected:
+  InPlaceOfRank0() {
+    std::optional<storage::RunDir> rank_0(std::in_place, dir_ / "run", storage::RunDirMode::kNew);
+    rank_0->write_config("");
+    sluice::test::spill(rank_0->metrics_file(), R"({"event":"step","time_s":1,"step":7})"
+                                                "\n"
+                                                R"({"event":"step","time_s":2,"step":8})"
+                                                "\n");
+    place_ = place_of(*rank_0, 2);
+  }
+
+  // What is said.
+  std::string save(std::int64_t step) {
+    testing::internal::CaptureStderr();
+    save_for_rank_0(place_, step, [&](const report::MetricsPosition& metrics) {
+      metrics_ = metrics;
+      return storage::CheckpointContents{{{"w", at::ones({2})}}, {}, {{"step", step}}};
+    });
+    return testing::internal::GetCapturedStderr();
+  }
+  std::vector<std::int64_t> steps() { return storage::CheckpointStore(dir_ / "run" / "checkpoints", 2).steps(); }
+
+  sluice::test::TempDir dir_;
+  RunPlace place_;
+  report::MetricsPosition metrics_;
+};
+
+TEST_F(InPlaceOfRank0, SavesOnceAndWithoutTheRecordsOfLaterSteps) {
+  EXPECT_THAT(save(7), HasSubstr("rank 0 is lost: saved the state after step 7 in its place"));
+  EXPECT_EQ(metrics_.time_s, 1);
+  EXPECT_EQ(save(7), "") << "another process has saved it";
+  EXPECT_EQ(steps(), std::vector<std::int64_t>{7});
+}
+
+TEST_F(InPlaceOfRank0, SavesNothingWhereTheDirectoryIsNotRank0s) {
+  place_.inode += 1;
+  EXPECT_THAT(save(7), HasSubstr("is not on a disk of this machine: the steps after its newest checkpoint are lost"));
+  EXPECT_TRUE(steps().empty());
+}
+
+TEST_F(InPlaceOfRank0, SavesNothingWhileRank0StillRuns) {
+  const storage::RunDir rank_0(dir_ / "run", storage::RunDirMode::kResume);
+  EXPECT_THAT(sluice::test::error_of<ConfigError>([&] { (void)save(7); }), HasSubstr("is in use by process"));
+  testing::internal::GetCapturedStderr();
+}
+
+}  // namespace
+}  // namespace sluice::train
