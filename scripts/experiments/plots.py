@@ -22,7 +22,7 @@ import subprocess
 import sys
 
 MISSING = 3
-WIDTH_INCHES = 5.5  # of the text of a page: a figure needs no scaling there
+WIDTH_INCHES = 5.5  # of the text of a page, as conferences have it
 STYLE = {
     "font.size": 8, "axes.titlesize": 8, "legend.fontsize": 7, "axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.3, "lines.linewidth": 1.2, "savefig.dpi": 200,
     "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3

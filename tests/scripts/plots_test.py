@@ -124,7 +124,7 @@ class LatexTest(unittest.TestCase):
 
 resnet8, 50 % of it; 3 seeds.
 
-| | s | **x** | `top_1` |
+| | s of training: median | **x** | `top_1` |
 | --- | --- | --- | --- |
 | one & all | 8.0 (7.1 to 9.0) | 1.00x | -2.5 ± 0.1 |
 | same_global | 5.0 | 2.00x ≈ |  |
@@ -146,7 +146,7 @@ Theirs:
 \label{tab:two_nodes-1}""", text)
         self.assertIn(r"""\begin{tabular}{lrrr}
 \toprule
- & s & \textbf{x} & \texttt{top\_1} \\
+ & \shortstack[r]{s of training: \\ median} & \textbf{x} & \texttt{top\_1} \\
 \midrule
 one \& all & 8.0 (7.1 to 9.0) & 1.00x & $-$2.5 $\pm$ 0.1 \\
 same\_global & 5.0 & 2.00x $\approx$ &  \\
