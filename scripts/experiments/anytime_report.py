@@ -90,7 +90,7 @@ def markdown(summary, options):
         "# anytime\n",
         heading(options),
         arm_table(arms, base),
-        f"Time to a training accuracy (mean of the last {WIDTH} updates), seconds: mean ± deviation; x: how much sooner than {base}, of the same seed.\n",
+        f"Time to a training accuracy (mean of the last {WIDTH} updates), seconds: mean ± deviation; x: how much sooner than {base}, of the same seed:\n",
         threshold_table([row for row in summary if "threshold" in row], options),
         f"{arguments.UNTOLD_NOTE}\n",
         "Published (CIFAR-10, ten workers on EC2, RMSProp, the same stalls):\n",

@@ -91,9 +91,13 @@ UNTOLD = "≈"  # behind a factor or a difference that these runs do not show
 UNTOLD_NOTE = f"{UNTOLD} marks a difference that these runs do not show: the two ranges overlap, or the range of the pairs contains no change."
 
 
+def several(number, what):
+    return f"{number} {what}s" if number != 1 else f"1 {what}"
+
+
 def count(number, what):
     """So many rounds or seeds; of one it is said that nothing is known of the spread."""
-    return f"{number} {what}s" if number != 1 else f"one {what} (n = 1: nothing is known of the spread)"
+    return several(number, what) if number != 1 else f"one {what} (n = 1: nothing is known of the spread)"
 
 
 def untold(is_open):
@@ -115,9 +119,15 @@ def add_range(row, name, values):
     row[f"{name}_min"], row[f"{name}_max"] = min(values), max(values)
 
 
-def ranged(row, name, digits=1, factor=1):
+def digits_of(value):
+    """Of three significant digits, but one at least."""
+    return max(1, 2 - math.floor(math.log10(abs(value)))) if value else 1
+
+
+def ranged(row, name, digits=None):
     """The value with its range; a single one by itself."""
-    value, low, high = (row[key] * factor for key in (name, f"{name}_min", f"{name}_max"))
+    value, low, high = (row[key] for key in (name, f"{name}_min", f"{name}_max"))
+    digits = digits_of(value) if digits is None else digits
     return f"{value:.{digits}f}" + (f" ({low:.{digits}f} to {high:.{digits}f})" if low < high else "")
 
 
@@ -128,7 +138,7 @@ def points(rows, x, name, factor=1):
 
 def note(number, what, centre):
     """What stands under the title of a figure with error bars."""
-    return f"{centre} of {number} {what}s; bars: least and greatest" if number > 1 else f"one {what} (n = 1): no error bars"
+    return f"{centre} of {number} {what}s; error bars: least and greatest" if number > 1 else f"one {what} (n = 1): no error bars"
 
 
 def note_of_lines(number, what):

@@ -1,7 +1,9 @@
 """The tables of a table.md in LaTeX, for `\\input` in a paper: one table environment each, by booktabs and graphicx."""
 
 import re
+import textwrap
 
+HEAD_LETTERS = 14  # of a line of a head
 NARROW = 6  # up to so many columns of a table are one column of a page
 NUMBER = re.compile(r"[-+]?[0-9.]+( ?[x%≈]| \([^()]*\)| ± [0-9.]+)*")
 ESCAPED = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
@@ -61,6 +63,12 @@ def escaped(text):
     return re.sub(r"(?<![\w.])-(?=\d)", "$-$", text)  # a minus, no hyphen
 
 
+def head(text, column):
+    """In several lines if it is long: heads, not numbers, make tables wide."""
+    lines = textwrap.wrap(text, HEAD_LETTERS, break_long_words=False)
+    return rf"\shortstack[{column}]{{" + r" \\ ".join(map(inline, lines)) + "}" if len(lines) > 1 else inline(text)
+
+
 def table(rows, caption, label, notes):
     """As wide as the text at most, over both columns of a page if there is much. Columns of numbers are set right."""
     heads, *body = rows
@@ -70,5 +78,5 @@ def table(rows, caption, label, notes):
     return "\n".join([
         f"\\begin{{{float_name}}}", r"\centering", f"\\caption{{{caption}}}", f"\\label{{{label}}}", r"\smallskip",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%", f"\\begin{{tabular}}{{{columns}}}", r"\toprule",
-        " & ".join(map(inline, heads)) + r" \\", r"\midrule", *lines, r"\bottomrule", r"\end{tabular}}",
+        " & ".join(map(head, heads, columns)) + r" \\", r"\midrule", *lines, r"\bottomrule", r"\end{tabular}}",
         *(f"\\par\\smallskip\\footnotesize {words}" for words in notes), f"\\end{{{float_name}}}", ""])

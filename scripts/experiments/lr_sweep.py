@@ -101,7 +101,7 @@ def markdown(summary, options):
     exponent = growth(summary, options)
     told = "" if exponent is None else (f"\nThe best rate grows with the batch to the power {exponent:.2f}: 1 is in proportion, 0.5 with the root. It is known to "
                                         "the steps between the rates that were tried.\n")
-    return (f"# lr_sweep\n\n{options.model}, {arguments.data_title(options)}, {options.optimizer}, {options.epochs} epochs, {options.device}; "
+    return (f"# lr_sweep\n\n{options.model}, {arguments.data_title(options)}, {options.optimizer}, {arguments.several(options.epochs, 'epoch')}, {options.device}; "
             f"{arguments.count(options.seeds, 'seed')}.\n\n{table}\n{arguments.UNTOLD} beside a rate: its range of top-1 overlaps with the best rate's.\n{told}")
 
 
@@ -112,5 +112,5 @@ def figures(rows, options):
         "y": "top-1 %", "kind": "line", "log": "x",
         "series": {name: arguments.points([row for row in mine if not row["diverged"]], "lr", "top1") for name, mine in by_batch.items()},
         "failed": {"as": "diverged", "at": {name: [row["lr"] for row in mine if row["diverged"]] for name, mine in by_batch.items()}}}
-    return [{"file": "lr_sweep", "title": f"{options.model}, {options.epochs} epochs", "note": arguments.note(options.seeds, "seed", "means"),
+    return [{"file": "lr_sweep", "title": f"{options.model}, {arguments.several(options.epochs, 'epoch')}", "note": arguments.note(options.seeds, "seed", "means"),
              "x": "learning rate", "panels": [panel]}]

@@ -22,7 +22,7 @@ import subprocess
 import sys
 
 MISSING = 3
-WIDTH_INCHES = 5.5  # of the text of a page: a figure needs no scaling there
+WIDTH_INCHES = 5.5  # of the text of a page, as conferences have it
 STYLE = {
     "font.size": 8, "axes.titlesize": 8, "legend.fontsize": 7, "axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.3, "lines.linewidth": 1.2, "savefig.dpi": 200,
     "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
@@ -67,8 +67,8 @@ def drawn(figure, pyplot):
         draw_panel(panel, axis)
         add_legend(axis, explained)
     set_x_axis(panels, axes[-1, 0])
-    drawing.suptitle(figure["title"], fontsize=9)
     axes[0, 0].set_title(figure.get("note", ""), fontsize=7, color="#444444")
+    axes[0, 0].annotate(figure["title"], (0.5, 1), xytext=(0, 15), xycoords="axes fraction", textcoords="offset points", ha="center", fontsize=9)
     axes[-1, 0].set_xlabel(figure["x"])
     return drawing
 
@@ -111,8 +111,13 @@ def error_bars(series):
     if len(series) < 4:
         return None
     _, y, low, high = series
-    bars = [[max(0, value - least) for value, least in zip(y, low)], [max(0, most - value) for value, most in zip(y, high)]]  # rounded, all three
+    bars = [[length_of(value, least) for value, least in zip(y, low)], [length_of(most, value) for value, most in zip(y, high)]]
     return bars if any(map(any, bars)) else None
+
+
+def length_of(upper, lower):
+    """Nothing, and not less, if the two differ by rounding alone."""
+    return upper - lower if upper - lower > 1e-6 * abs(upper) else 0
 
 
 def draw_runs(kind, lines, axis, look, mark):
@@ -149,7 +154,8 @@ def set_y_axis(panel, axis):
     values = y_of(panel)
     if "y" in panel.get("log", ""):
         axis.set_yscale("log")
-        set_ticks(axis.yaxis, [])
+        low, high = axis.get_ylim()
+        set_ticks(axis.yaxis, [], subs=(1, 2, 5) if high > 10 * low else range(1, 10))
     elif is_whole(values):
         set_ticks(axis.yaxis, None)
     if begins_at_zero(panel):
@@ -157,13 +163,13 @@ def set_y_axis(panel, axis):
     axis.set_ylabel(panel["y"])
 
 
-def set_ticks(one, ticks):
-    """Of a logarithmic axis at these values, without any at 1, 2 and 5 times powers of ten; None: whole numbers of another."""
+def set_ticks(one, ticks, subs=(1, 2, 5)):
+    """Of a logarithmic axis at these values, without any at `subs` times powers of ten; None: whole numbers of another axis."""
     from matplotlib import ticker
     if ticks is None:
-        one.set_major_locator(ticker.MaxNLocator(integer=True))
+        one.set_major_locator(ticker.MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
         return
-    one.set_major_locator(ticker.FixedLocator(ticks) if ticks else ticker.LogLocator(base=10, subs=(1, 2, 5)))
+    one.set_major_locator(ticker.FixedLocator(ticks) if ticks else ticker.LogLocator(base=10, subs=subs))
     one.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     one.set_minor_locator(ticker.NullLocator())
 
@@ -177,9 +183,13 @@ def ticks_of(values):
 
 
 def x_of(panel):
-    """All x that are drawn; names of bars are no numbers."""
-    series = [line[0] for line in lines_of(panel)] + list(panel.get("failed", {}).get("at", {}).values())
+    """All x that are drawn; of bins their middles, which counts have whole; names of bars are no numbers."""
+    series = [middles_of(line[0]) if panel["kind"] == "histogram" else line[0] for line in lines_of(panel)] + list(panel.get("failed", {}).get("at", {}).values())
     return [x for values in series for x in values if not isinstance(x, str)]
+
+
+def middles_of(edges):
+    return [(low + high) / 2 for low, high in zip(edges, edges[1:])]
 
 
 def y_of(panel):

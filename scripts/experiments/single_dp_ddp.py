@@ -99,9 +99,9 @@ def of_one_way(way, rounds, options):
 
 
 def heading(options):
-    length = f"{options.epochs} epochs" if options.epochs else f"{options.steps} steps"
+    length = arguments.several(*((options.epochs, "epoch") if options.epochs else (options.steps, "step")))
     return (f"{options.model}, {arguments.data_sets(options)['data.name']}, global batch {options.batch}, "
-            f"{options.device}, {options.workers} loader workers; {length} after {options.warmup} of warm-up in {arguments.count(options.rounds, 'round')}")
+            f"{options.device}, {arguments.several(options.workers, 'loader worker')}; {length} after {options.warmup} of warm-up in {arguments.count(options.rounds, 'round')}")
 
 
 def quotients(summary):

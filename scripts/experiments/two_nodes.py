@@ -119,7 +119,7 @@ def markdown(summary, options):
               arguments.plus_minus(row["top5"], row["top5_deviation"])] for row in summary]
     table = arguments.table(["", "global batch", "s of training: median (range)", "", "images/s", "exposed ms", "device_busy", "top-1 %", "top-5 %"], cells)
     between = "processes of one machine" if options.rate == "none" else f"{options.rate} between the nodes"
-    return (f"# two_nodes\n\n{options.model} at {options.image_size} pixels, {arguments.data_title(options)}, {options.epochs} epochs, {options.device}; "
+    return (f"# two_nodes\n\n{options.model} at {options.image_size} pixels, {arguments.data_title(options)}, {arguments.several(options.epochs, 'epoch')}, {options.device}; "
             f"{between}; {arguments.count(options.seeds, 'seed')}. Exposed: all-reduce that nothing hides, of a step.\n\n{table}\n"
             f"{arguments.UNTOLD_NOTE}\n\n{THEIRS}")
 
@@ -128,5 +128,5 @@ def figures(rows, options):
     summary = [{**row, "name": f"{row['way']}\nbatch {row['global_batch']}"} for row in summarise(rows, options)]
     panels = [{"y": label, "kind": "bar", "series": {"": arguments.points(summary, "name", name)}}
               for label, name in (("s of training", "train_s"), ("top-1 %", "top1"))]
-    return [{"file": "two_nodes", "title": f"{options.model}, {options.epochs} epochs",
+    return [{"file": "two_nodes", "title": f"{options.model}, {arguments.several(options.epochs, 'epoch')}",
              "note": arguments.note(options.seeds, "seed", "medians of times, means of accuracies"), "x": "", "panels": panels}]

@@ -173,7 +173,7 @@ class PipeTest(unittest.TestCase):
         self.assertEqual(rates["series"]["DDP, 2 devices"], [[32, 48], [52, 70], [50, 60], [54, 80]])
         self.assertEqual(memory["series"]["Pipe, 2 devices, 4 chunks"], [[64, 128], *3 * [[64, 128]]])
         self.assertEqual(rates["failed"], {"as": "out of memory", "at": {"DDP, 2 devices": [64], "Pipe, 2 devices, 4 chunks": []}})
-        self.assertEqual((rates["zero"], figure["note"]), (True, "medians of 2 rounds; bars: least and greatest"))
+        self.assertEqual((rates["zero"], figure["note"]), (True, "medians of 2 rounds; error bars: least and greatest"))
         options.rounds = 1
         self.assertIn("one round (n = 1: nothing is known of the spread)", pipe_vs_ddp.markdown(pipe_vs_ddp.summarise(rows[:5], options), options))
         self.assertNotIn("x ≈", pipe_vs_ddp.markdown(pipe_vs_ddp.summarise(rows[:5], options), options))
@@ -227,7 +227,7 @@ class TwoNodesTest(unittest.TestCase):
         summary = two_nodes.summarise(rows, self.options())
         self.assertEqual([row["speed_up"] for row in summary], [1.0, 2.0, 2.5])
         table = two_nodes.markdown(summary, self.options())
-        self.assertIn("| two nodes, the same global batch | 32 | 5.0 | 2.00x | 60.0 | 30.0 | 80.0 % | 30.00 | 60.00 |", table)
+        self.assertIn("| two nodes, the same global batch | 32 | 5.00 | 2.00x | 60.0 | 30.0 | 80.0 % | 30.00 | 60.00 |", table)
         self.assertIn("1.93x", table)
         self.assertIn("| one node | 32 | 10.0 (8.0 to 12.0) |", table)
         times, _ = two_nodes.figures(rows, self.options())[0]["panels"]

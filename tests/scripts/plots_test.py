@@ -23,7 +23,8 @@ class DecisionsTest(unittest.TestCase):
         self.assertEqual(plots.error_bars(RANGES), [[1, 0, 1], [0, 2, 0]])
         self.assertIsNone(plots.error_bars([[1], [2]]))
         self.assertIsNone(plots.error_bars([[1], [2], [2], [2]]), "a single run has none")
-        self.assertEqual(plots.error_bars([[1], [2], [2.1], [3]]), [[0], [1]], "rounding makes none negative")
+        self.assertEqual(plots.error_bars([[1], [2], [2.1], [3]]), [[0], [1]])
+        self.assertIsNone(plots.error_bars([[1], [0.0123456789], [0.01234567890123], [0.012345678899]]), "rounding is no spread")
 
     def test_lengths_are_compared_from_zero(self):
         self.assertTrue(plots.begins_at_zero(BATCHES))
@@ -54,10 +55,11 @@ class SpreadTest(unittest.TestCase):
     def test_one_run_is_said_to_be_one(self):
         self.assertEqual(arguments.count(3, "seed"), "3 seeds")
         self.assertEqual(arguments.count(1, "seed"), "one seed (n = 1: nothing is known of the spread)")
-        self.assertEqual([arguments.note(n, "round", "medians") for n in (1, 3)], ["one round (n = 1): no error bars", "medians of 3 rounds; bars: least and greatest"])
+        self.assertEqual([arguments.note(n, "round", "medians") for n in (1, 3)], ["one round (n = 1): no error bars", "medians of 3 rounds; error bars: least and greatest"])
         self.assertEqual([arguments.note_of_lines(n, "seed") for n in (1, 3)], ["one seed (n = 1)", "a line for each of 3 seeds"])
         row = {"a": 2.0, "a_min": 1.0, "a_max": 3.0, "b": 2.0, "b_min": 2.0, "b_max": 2.0}
-        self.assertEqual([arguments.ranged(row, name) for name in "ab"], ["2.0 (1.0 to 3.0)", "2.0"])
+        self.assertEqual([arguments.ranged(row, name) for name in "ab"], ["2.00 (1.00 to 3.00)", "2.00"])
+        self.assertEqual([arguments.digits_of(value) for value in (1234, 99.5, 1.5, -0.0123, 0)], [1, 1, 2, 4, 1])
 
 
 @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "needs matplotlib (scripts/bootstrap.sh --plots)")
@@ -105,6 +107,8 @@ class DrawnTest(unittest.TestCase):
         self.assertEqual((axis.get_ylim()[0], axis.get_ylim()[1] > 90), (0, True))
         [axis] = self.axes_of({"y": "%", "kind": "histogram", "series": {"a": [[0, 1, 2], [40, 60], [30, 50], [50, 70]]}})
         self.assertEqual((axis.get_ylim()[0], len(axis.collections)), (0, 1))
+        [axis] = self.axes_of({"y": "%", "kind": "histogram", "series": {"staleness": [[-0.5, 0.5], [100], [100], [100]]}})
+        self.assertEqual([tick for tick in axis.get_xticks() if abs(tick) <= 0.5], [0])
 
     def test_each_figure_is_a_picture_and_a_page(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -120,7 +124,7 @@ class LatexTest(unittest.TestCase):
 
 resnet8, 50 % of it; 3 seeds.
 
-| | s | **x** | `top_1` |
+| | s of training: median | **x** | `top_1` |
 | --- | --- | --- | --- |
 | one & all | 8.0 (7.1 to 9.0) | 1.00x | -2.5 ± 0.1 |
 | same_global | 5.0 | 2.00x ≈ |  |
@@ -142,7 +146,7 @@ Theirs:
 \label{tab:two_nodes-1}""", text)
         self.assertIn(r"""\begin{tabular}{lrrr}
 \toprule
- & s & \textbf{x} & \texttt{top\_1} \\
+ & \shortstack[r]{s of training: \\ median} & \textbf{x} & \texttt{top\_1} \\
 \midrule
 one \& all & 8.0 (7.1 to 9.0) & 1.00x & $-$2.5 $\pm$ 0.1 \\
 same\_global & 5.0 & 2.00x $\approx$ &  \\
