@@ -38,6 +38,7 @@ void settle_environment(char** argv) {
   // It computes nothing with LibTorch, and a start costs more time than it does itself.
   if (argv[0] != nullptr && argv[1] != nullptr && std::string_view(argv[1]) == "schedule") return;
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
+  ::setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   ::setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // its profiler calls a machine without a GPU an error
   // Each start loads LibTorch again.

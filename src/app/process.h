@@ -10,7 +10,9 @@ namespace sluice::app {
 // steal the cores of other threads of work: it is read when libraries are loaded, so where it is not set the program
 // starts again with it, which loads LibTorch twice (where that fails, it costs speed only). c10d's watchdog over NCCL,
 // which would abort the process without a sentence, is off (TORCH_NCCL_ASYNC_ERROR_HANDLING): who is lost is
-// comm/liveness.h's matter.
+// comm/liveness.h's matter. NCCL connects all its ways between processes when a communicator is made
+// (NCCL_RUNTIME_CONNECT=0): else the first large sum of a step would, and two processes whose stages come in another
+// order could wait for each other for ever.
 void settle_environment(char** argv);
 
 // From here on a reader of our output that goes away (SIGPIPE) or a file that may not grow (SIGXFSZ) ends nothing: the
