@@ -176,6 +176,7 @@ apply_batch() {
 # What the positional arguments say holds against what another launcher has left in the environment.
 forget_other_launchers() {
   unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE SLURM_PROCID SLURM_NTASKS OMPI_COMM_WORLD_RANK
+  unset MV2_COMM_WORLD_RANK PALS_RANKID PMI_RANK PMIX_RANK
   unset TORCHELASTIC_USE_AGENT_STORE TORCHELASTIC_RESTART_COUNT TORCHELASTIC_RUN_ID
 }
 

@@ -130,7 +130,7 @@ take_recipe_of_theirs() {
 
 # How many processes a launcher has started; 0: there is none.
 launched() {
-  REPLY=${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-0}}
+  REPLY=${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${MV2_COMM_WORLD_SIZE:-${PMI_SIZE:-0}}}}
   [[ -z ${SLURM_STEP_ID:-} || $REPLY != 0 ]] || REPLY=${SLURM_STEP_NUM_TASKS:-${SLURM_NTASKS:-0}}
 }
 
@@ -139,7 +139,7 @@ place_workers() {
   if [[ $REPLY == 0 ]]; then
     say "no launcher: ten workers on a virtual clock, in this process (mpirun -n 3 ${0##*/} ... has a master and two workers)"
     argument_sets+=(--set ps.clock=virtual --set ps.workers=10 --set ps.sample_s=0.0223)
-  elif [[ ${RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-0}}} == 0 ]]; then
+  elif [[ ${RANK:-${OMPI_COMM_WORLD_RANK:-${MV2_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}}} == 0 ]]; then
     say "$REPLY processes: this one is the master"
   fi
 }

@@ -156,6 +156,7 @@ bool needs_its_threads(const void* caller) {
 
 void settle_environment() {
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
+  ::setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   ::setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // its profiler calls a machine without a GPU an error
 }

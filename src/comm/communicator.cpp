@@ -34,7 +34,7 @@ auto as_peer_error(const std::string& what, const Action& action) {
   }
 }
 
-// c10d's flight recorder, one for all communicators of the process, enters what is started into a map without a lock.
+// Gloo's flight recorder, one for all communicators of the process, enters what is started into a map without a lock.
 std::mutex start_mutex;
 
 // Gloo's thread notes when the operation was over, however late somebody asks. A future of NCCL's is complete as soon
@@ -83,9 +83,13 @@ bool wait_for(c10d::Work& work, bool by_nccl, std::chrono::milliseconds limit, c
   });
 }
 
+// NCCL may wait for the other processes before it returns, so two of its communicators must not wait for each other
+// here. Its flight recorder changes that map in the first operation of a communicator only, which is
+// make_communicator's.
 template <typename Operation>
-auto start(const Operation& operation) {
-  const std::scoped_lock lock(start_mutex);
+auto start(const c10d::Backend& backend, const Operation& operation) {
+  std::unique_lock lock(start_mutex, std::defer_lock);
+  if (!is_nccl(backend)) lock.lock();
   return operation();
 }
 
@@ -107,7 +111,7 @@ Pending Communicator::all_reduce(const at::Tensor& tensor, EndTime end_time) con
   const std::string what = concat("the all-reduce of ", name_);
   return as_peer_error(what, [&] {
     std::vector<at::Tensor> tensors{tensor};
-    const auto work = start([&] { return backend_->allreduce(tensors); });
+    const auto work = start(*backend_, [&] { return backend_->allreduce(tensors); });
     const bool by_nccl = is_nccl(*backend_);
     const auto wait = [work, limit = limit_, by_nccl, device = device_, what](const std::stop_token& stop) {
       if (!wait_for(*work, by_nccl, limit, what, stop)) return false;
@@ -125,7 +129,7 @@ void Communicator::broadcast(const at::Tensor& tensor, int root) const {
   const std::string what = concat("the broadcast of ", name_);
   as_peer_error(what, [&] {
     std::vector<at::Tensor> tensors{tensor};
-    const auto work = start([&] { return backend_->broadcast(tensors, {.rootRank = root}); });
+    const auto work = start(*backend_, [&] { return backend_->broadcast(tensors, {.rootRank = root}); });
     return wait_for(*work, is_nccl(*backend_), limit_, what);
   });
 }
@@ -140,7 +144,7 @@ std::vector<at::Tensor> Communicator::gather(const at::Tensor& tensor, int root)
       for (int i = 0; i < size(); ++i) from_all.push_back(at::empty_like(tensor));
       all.push_back(from_all);
     }
-    const auto work = start([&] { return backend_->gather(all, own, {.rootRank = root}); });
+    const auto work = start(*backend_, [&] { return backend_->gather(all, own, {.rootRank = root}); });
     wait_for(*work, is_nccl(*backend_), limit_, what);
     return from_all;
   });
@@ -149,7 +153,7 @@ std::vector<at::Tensor> Communicator::gather(const at::Tensor& tensor, int root)
 void Communicator::barrier() const {
   const std::string what = concat("the barrier of ", name_);
   as_peer_error(what, [&] {
-    const auto work = start([&] { return backend_->barrier(); });
+    const auto work = start(*backend_, [&] { return backend_->barrier(); });
     return wait_for(*work, is_nccl(*backend_), limit_, what);
   });
 }

@@ -1,5 +1,8 @@
 #include "comm/launcher.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -29,14 +32,21 @@ struct Names {
   const char* size;
   const char* local_rank;
   const char* local_size;
-  bool may_be_half = false;  // the rank without the size is no mistake
 };
 constexpr Names kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Names kVariables{"RANK and WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-constexpr Names kOpenMpi{"Open MPI (mpirun)",          "OMPI_COMM_WORLD_RANK",       "OMPI_COMM_WORLD_SIZE",
-                         "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-                         /*may_be_half=*/true};  // some set one of them to tell a library its rank
 constexpr Names kSlurm{"Slurm (srun)", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr};
+// Launchers of MPI programs. Any of these variables may be set alone, for example to tell a library its rank.
+constexpr std::array kMpi{
+    Names{"Open MPI (mpirun)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+          "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    Names{"MVAPICH (mpirun_rsh)", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+          "MV2_COMM_WORLD_LOCAL_SIZE"},
+    Names{"PALS (mpiexec)", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"},
+    Names{"Hydra (mpiexec of MPICH or Intel MPI)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
+constexpr const Names& kOpenMpi = kMpi[0];
+// PMIx tells a process its rank, but no variable has the number of processes.
+constexpr const char* kPmixRank = "PMIX_RANK";
 
 bool is_torchrun(const Environment& environment) { return environment("TORCHELASTIC_RUN_ID").has_value(); }
 
@@ -44,6 +54,12 @@ bool is_torchrun(const Environment& environment) { return environment("TORCHELAS
 // srun have a step.
 bool is_step_of_slurm(const Environment& environment) {
   return environment("SLURM_STEP_ID").has_value() && environment("SLURM_PROCID").has_value();
+}
+
+// `srun --pty` gives its first task a terminal. What is started in that shell has the variables of the task, but it is
+// not one of the step's tasks. The tasks of a further srun inherit SLURM_PTY_PORT, too, but have no terminal.
+bool is_in_interactive_step(const Environment& environment, bool has_terminal) {
+  return is_step_of_slurm(environment) && environment("SLURM_PTY_PORT").has_value() && has_terminal;
 }
 
 LaunchedPlace place_of(const Names& names, const std::string& rank, const std::string& size) {
@@ -67,15 +83,17 @@ void read_local_place(LaunchedPlace& place, const Names& names, const Environmen
 
 std::optional<LaunchedPlace> place_by_variables(const Names& names, const Environment& environment) {
   const auto rank = environment(names.rank), size = environment(names.size);
-  const bool is_half = rank.has_value() != size.has_value();
-  if (is_half && !names.may_be_half) {
-    throw ConfigError(concat(rank ? names.rank : names.size, " is set, but ", rank ? names.size : names.rank,
-                             " is not; set both or neither"));
-  }
   if (!rank || !size) return std::nullopt;
   LaunchedPlace place = place_of(names, *rank, *size);
   read_local_place(place, names, environment);
   return place;
+}
+
+void refuse_half(const Names& names, const Environment& environment) {
+  const bool has_rank = environment(names.rank).has_value();
+  if (has_rank == environment(names.size).has_value()) return;
+  throw ConfigError(concat(has_rank ? names.rank : names.size, " is set, but ", has_rank ? names.size : names.rank,
+                           " is not; set both or neither"));
 }
 
 // Tasks of each node of a step: 2, 2, 2, 1 of "2(x3),1". The one of `node`; nothing when the text is not such a list.
@@ -109,22 +127,56 @@ std::optional<LaunchedPlace> place_by_slurm(const Environment& environment) {
   return place;
 }
 
+// srun tells the ranks of its own tasks to the PMI library as well (--mpi=pmi2). An mpiexec inside a task of srun
+// counts its own processes, and says how many of them are on this machine.
+bool is_slurms_own(const LaunchedPlace& mpi, const LaunchedPlace& task, const Environment& environment) {
+  return mpi.rank == task.rank && mpi.size == task.size && !environment(kOpenMpi.rank) &&
+         !environment("MPI_LOCALNRANKS");
+}
+
+std::optional<LaunchedPlace> place_by_mpi(const Environment& environment) {
+  for (const Names& names : kMpi) {
+    if (auto place = place_by_variables(names, environment)) return place;
+  }
+  return std::nullopt;
+}
+
 // What the launchers say who stand beside each other, the innermost first. Whoever stands outside of another is left
 // out: torchrun is started by others, and mpirun's daemons are tasks of Slurm, so that what they start has their
 // number, too.
-std::vector<LaunchedPlace> places_in(const Environment& environment) {
+std::vector<LaunchedPlace> places_in(const Environment& environment, bool has_terminal) {
   std::vector<LaunchedPlace> found;
   const bool by_torchrun = is_torchrun(environment);
-  if (const auto place = place_by_variables(by_torchrun ? kTorchrun : kVariables, environment)) {
+  const Names& variables = by_torchrun ? kTorchrun : kVariables;
+  refuse_half(variables, environment);
+  if (const auto place = place_by_variables(variables, environment)) {
     found.push_back(*place);
     if (by_torchrun) return found;
   }
-  if (const auto place = place_by_variables(kOpenMpi, environment)) {
-    found.push_back(*place);
-  } else if (const auto task = place_by_slurm(environment)) {
+  const auto task = place_by_slurm(environment);
+  auto mpi = place_by_mpi(environment);
+  if (mpi && task && is_slurms_own(*mpi, *task, environment)) mpi.reset();
+  if (mpi) {
+    found.push_back(*mpi);
+  } else if (task && !is_in_interactive_step(environment, has_terminal)) {
     found.push_back(*task);
   }
   return found;
+}
+
+// A launcher has started several processes, but how many is not known: each would train alone. Slurm's tasks and shells
+// may have a rank for the PMI library.
+void refuse_rank_without_size(const Environment& environment) {
+  if (environment("SLURM_JOB_ID")) return;
+  std::vector<const char*> ranks{kPmixRank};
+  for (const Names& names : kMpi) ranks.push_back(names.rank);
+  for (const char* name : ranks) {
+    const auto rank = environment(name);
+    if (!rank) continue;
+    throw ConfigError(concat("a launcher has started this process as rank ", *rank, " (", name,
+                             "), but does not say how many processes there are; set RANK and WORLD_SIZE, or give "
+                             "--rank and --world-size"));
+  }
 }
 
 std::string describe(const LaunchedPlace& place) {
@@ -140,14 +192,19 @@ void refuse_contradiction(const LaunchedPlace& inner, const LaunchedPlace& outer
                            "; leave out or unset the one that is not meant"));
 }
 
-// "node7" of "node[7-9,12],other" and of "node7,other".
-std::optional<std::string> first_host(const std::string& list) {
-  const std::size_t end = list.find_first_of("[,");
-  std::string host = list.substr(0, end);
-  if (end == std::string::npos || list[end] == ',') return host;
-  const std::size_t end_of_number = list.find_first_of("-,]", end);
-  if (end_of_number == std::string::npos) return std::nullopt;
-  return host + list.substr(end + 1, end_of_number - end - 1);
+// The first host of a list as Slurm writes them: "node7" of "node[7-9,12],other", "rack0_blade3" of
+// "rack[0-1]_blade[3-4]".
+std::optional<std::string> first_host(std::string_view list) {
+  std::string host;
+  while (!list.empty() && list.front() != ',') {
+    const bool is_range = list.front() == '[';
+    const std::size_t end = is_range ? list.find(']') : list.find_first_of("[,");
+    if (is_range && end == std::string_view::npos) return std::nullopt;
+    const std::string_view part = is_range ? list.substr(1, end - 1) : list.substr(0, end);
+    host += is_range ? part.substr(0, part.find_first_of("-,")) : part;
+    list.remove_prefix(std::min(list.size(), is_range ? end + 1 : end));
+  }
+  return host;
 }
 
 std::string job_port(std::uint64_t number) { return std::to_string(kFirstJobPort + number % kJobPorts); }
@@ -163,6 +220,13 @@ std::optional<std::string> port_of_open_mpi(const Environment& environment) {
 
 }  // namespace
 
+bool has_terminal() {
+  const int terminal = ::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+  if (terminal < 0) return false;
+  ::close(terminal);
+  return true;
+}
+
 std::optional<std::string> process_environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
@@ -177,13 +241,15 @@ int parse_number(const std::string& what, const std::string& text, int low, int 
   return value;
 }
 
-LaunchedPlace launched_place(const Environment& environment, const std::optional<LaunchedPlace>& of_options) {
-  std::vector<LaunchedPlace> found = places_in(environment);
+LaunchedPlace launched_place(const Environment& environment, bool has_terminal,
+                             const std::optional<LaunchedPlace>& of_options) {
+  std::vector<LaunchedPlace> found = places_in(environment, has_terminal);
   if (of_options) {
     found.insert(found.begin(), *of_options);
     read_local_place(found[0], kVariables, environment);
   }
   for (std::size_t i = 1; i < found.size(); ++i) refuse_contradiction(found[0], found[i]);
+  if (found.empty()) refuse_rank_without_size(environment);
   return found.empty() ? LaunchedPlace{} : found[0];
 }
 
@@ -192,7 +258,8 @@ std::optional<std::string> launchers_host(const LaunchedPlace& place, const Envi
     const auto list = environment(name);
     if (list && !list->empty()) return first_host(*list);
   }
-  if (place.launcher == kOpenMpi.launcher && place.local_size == place.size) return "127.0.0.1";
+  const bool is_mpi = std::ranges::find(kMpi, place.launcher, &Names::launcher) != kMpi.end();
+  if (is_mpi && place.local_size == place.size) return "127.0.0.1";
   return std::nullopt;
 }
 
@@ -208,7 +275,7 @@ std::optional<std::string> launchers_port(const Environment& environment) {
 
 std::string launch_remark(const LaunchedPlace& place, const Environment& environment) {
   const auto tasks = environment("SLURM_NTASKS");
-  if (!place.launcher.empty() || !tasks || *tasks == "1" || is_step_of_slurm(environment)) return {};
+  if (!place.launcher.empty() || !tasks || *tasks == "1") return {};
   return concat("Slurm's job has ", *tasks,
                 " tasks, but this process was not started by srun: it trains alone; "
                 "`srun sluice train ...` starts one process a task");

@@ -1,7 +1,8 @@
-// launcher: who started the processes of a run, and the place that it gave this one: torchrun, Open MPI, Slurm's srun,
-// somebody who set RANK and WORLD_SIZE, or options. Read from the environment. One may stand inside another, as
-// torchrun does in the tasks of srun: then the innermost counts. Not here: where the processes meet (world.h). Errors:
-// ConfigError (two that contradict each other, half a place, a number that cannot be).
+// launcher: who started the processes of a run, and the place that it gave this one: torchrun, a launcher of MPI
+// programs (Open MPI, MPICH, Intel MPI, MVAPICH, Cray PALS), Slurm's srun, whoever set RANK and WORLD_SIZE, or options.
+// Read from the environment. One may stand inside another, as torchrun does in the tasks of srun: then the innermost
+// counts. Not here: where the processes meet (world.h). Errors: ConfigError (two that contradict each other, half a
+// place, a rank without a number of processes, a number that cannot be).
 #pragma once
 
 #include <functional>
@@ -13,6 +14,9 @@ namespace sluice::comm {
 // The value of an environment variable.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 [[nodiscard]] std::optional<std::string> process_environment(const std::string& name);
+
+// Whether this process can reach a terminal, also if its input and output lead elsewhere.
+[[nodiscard]] bool has_terminal();
 
 // Which of how many processes this one is, as one launcher says.
 struct LaunchedPlace {
@@ -26,11 +30,11 @@ struct LaunchedPlace {
 };
 
 // The place that counts. of_options: the command line's, if it has one.
-[[nodiscard]] LaunchedPlace launched_place(const Environment& environment,
+[[nodiscard]] LaunchedPlace launched_place(const Environment& environment, bool has_terminal,
                                            const std::optional<LaunchedPlace>& of_options = std::nullopt);
 
-// Where the processes of Slurm or Open MPI meet when MASTER_ADDR and MASTER_PORT do not say it; nothing when these
-// launchers do not say it either.
+// Where the processes of Slurm or MPI meet when MASTER_ADDR and MASTER_PORT do not say it; nothing when these launchers
+// do not say it either.
 [[nodiscard]] std::optional<std::string> launchers_host(const LaunchedPlace& place, const Environment& environment);
 [[nodiscard]] std::optional<std::string> launchers_port(const Environment& environment);
 

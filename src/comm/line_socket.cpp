@@ -47,7 +47,7 @@ int LineSocket::listen(const std::string& host) {
 }
 
 void LineSocket::connect(const std::string& host, int port) {
-  const std::string address = address_of(host), place = tcp_endpoint(address, port);
+  const std::string address = addresses_of(host).front(), place = tcp_endpoint(address, port);
   try {
     zmq_->socket.set(zmq::sockopt::ipv6, is_ipv6(address));
     zmq_->socket.connect(place);

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "comm/socket_address.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/host.h"
@@ -37,8 +38,7 @@ std::optional<MeetingNote> read_meeting(const fs::path& file) {
 }
 
 bool is_out_of_reach(const MeetingNote& meeting) {
-  const bool is_loopback = meeting.address.starts_with("127.") || meeting.address == "::1";
-  return is_loopback && meeting.machine != boot_id();
+  return is_loopback(meeting.address) && meeting.machine != boot_id();
 }
 
 MeetingFile::MeetingFile(fs::path file, const std::string& address, int port, std::string run)

@@ -16,6 +16,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "comm/machine_cores.h"
 #include "comm/nccl/nccl.h"
 #include "comm/socket_address.h"
 #include "comm/start.h"
@@ -42,9 +43,8 @@ constexpr milliseconds kMeshing{20000};  // besides the time to connect: all hav
 std::string meeting_key(const std::string& run) { return concat("meeting/", run); }
 
 // Debian's /etc/hosts gives a machine's own name an address that no other machine can reach.
-void warn_of_loopback(const std::string& host) {
-  const std::string address = address_of(host);
-  if (!address.starts_with("127.") || address == host || host == "localhost") return;
+void warn_of_loopback(const std::string& host, const std::string& address) {
+  if (!is_loopback(address) || address == host || host == "localhost") return;
   log_warning(
       concat("rank 0 listens on ", address, ", which is ", host,
              " on this machine: ranks of other machines cannot come; give an address that they reach as MASTER_ADDR"));
@@ -119,8 +119,11 @@ Processes::~Processes() = default;
 
 void Processes::listen() {
   if (world_.meeting_file.empty()) {
-    open(listen_on(world_.address, world_.port), limits_.connect);
-    warn_of_loopback(world_.address);
+    const std::string host = world_.address;
+    const int listener = listen_on(host, world_.port, {}, limits_.connect);
+    world_.address = own_address(listener).address;
+    open(listener, limits_.connect);
+    warn_of_loopback(host, world_.address);
     return;
   }
   world_.address = world_.interface.empty() ? "127.0.0.1" : address_of_interface(world_.interface);
@@ -146,11 +149,22 @@ void Processes::come() {
                seconds_text(limits_.connect),
                "; check that rank 0 runs, that its --init is the same file, and, on several machines, --if-name"));
   }
-  if (!wait_for_listener(world_.address, world_.port, limits_.connect)) {
-    throw PeerError(concat("rank ", world_.rank, " cannot reach ", place_of_store(world_), " within ",
+  if (const auto tried = reach_store(limits_.connect); !tried.empty()) {
+    const bool is_name = tried != std::vector{world_.address};
+    throw PeerError(concat("rank ", world_.rank, " cannot reach ", place_of_store(world_),
+                           is_name ? concat(" (", join(tried, ", "), ")") : "", " within ",
                            seconds_text(limits_.connect), "; check that it runs, the address, and firewalls"));
   }
-  open(kNoListener, limits_.connect);
+}
+
+// Connects to the first address of rank 0's host at which somebody listens, and keeps to it. If there is none: all that
+// it has tried.
+std::vector<std::string> Processes::reach_store(milliseconds limit) {
+  const FoundListener found = find_listener(world_.address, world_.port, limit);
+  if (found.address.empty()) return found.tried;
+  world_.address = found.address;
+  open(kNoListener, limit);
+  return {};
 }
 
 // The file may be of an earlier run, until rank 0 has replaced it.
@@ -169,8 +183,7 @@ bool Processes::come_to(const MeetingNote& meeting) {
   world_.address = meeting.address;
   world_.port = meeting.port;
   try {
-    if (!wait_for_listener(meeting.address, meeting.port, milliseconds(0))) throw PeerError("nobody listens there");
-    open(kNoListener, kHandshake);
+    if (!reach_store(milliseconds(0)).empty()) throw PeerError("nobody listens there");
     if (store_->check(std::vector<std::string>{meeting_key(meeting.run)})) return true;
   } catch (const std::exception& error) {
     log_debug(concat("nobody of this run at ", meeting.address, ":", meeting.port, ": ", first_line(error.what())));
@@ -200,8 +213,7 @@ void Processes::open(int listener, milliseconds limit) {
 void Processes::tell_failure(const std::string& why) {
   try {
     if (!store_ && !world_.meeting_file.empty()) (void)come_by_file(kTelling);
-    if (!store_ && !world_.address.empty() && wait_for_listener(world_.address, world_.port, kTelling))
-      open(kNoListener, kHandshake);
+    if (!store_ && !world_.address.empty()) (void)reach_store(kTelling);
     if (store_) fail_start(*store_, world_, why);
   } catch (const std::exception& error) {
     log_debug(concat("the other processes did not hear of the failure: ", first_line(error.what())));
@@ -237,18 +249,16 @@ std::string Processes::look_up(const std::string& key) {
 }
 
 void Processes::count_neighbours() {
+  std::vector<MachineCores> all;
+  for (int rank = 0; rank < world_.size; ++rank) all.push_back(MachineCores::from_text(look_up(cores_key(rank))));
+  const MachineCores& own = all[static_cast<std::size_t>(world_.rank)];
+  world_.cores = share_of_cores(all, world_.rank);
   world_.spans_machines = world_.local_size > 0 && world_.local_size < world_.size;
   if (world_.local_size == 0) {
-    const std::string own = cores_of_this_process(), machine = own.substr(0, own.find(' '));
-    int lower = 0;
-    for (int rank = 0; rank < world_.size; ++rank) {
-      const std::string cores = look_up(cores_key(rank));
-      const bool is_neighbour = cores == own;
-      world_.spans_machines = world_.spans_machines || cores.substr(0, cores.find(' ')) != machine;
-      world_.local_size += is_neighbour ? 1 : 0;
-      lower += is_neighbour && rank < world_.rank ? 1 : 0;
-    }
-    if (world_.local_rank < 0) world_.local_rank = lower;
+    world_.spans_machines = std::ranges::any_of(all, [&](const auto& other) { return other.machine != own.machine; });
+    world_.local_size = static_cast<int>(std::ranges::count(all, own));
+    if (world_.local_rank < 0)
+      world_.local_rank = static_cast<int>(std::count(all.begin(), all.begin() + world_.rank, own));
   }
   world_.local_rank = std::max(world_.local_rank, 0);
 }
@@ -277,13 +287,14 @@ std::shared_ptr<Communicator> Processes::make_communicator(const std::string& na
     throw ConfigError(concat("replicas.backend = \"nccl\" cannot carry ", name, " of ", device::to_string(device),
                              "; set it to \"auto\" or \"gloo\", or device.list to GPUs"));
   }
-  const auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
+  // Of several communicators of one name each has keys of its own: a backend would read what the one before has left.
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(concat(name, "/", communicators_++), store_);
   try {
     const bool by_nccl = is_cuda && collectives != Collectives::kGloo;
     const auto backend =
         by_nccl ? nccl::make_backend(store, world_.rank, world_.size, device, limits_.operation) : make_gloo(store);
     auto communicator = std::make_shared<Communicator>(name, device, backend, limits_.operation);
-    // Some of NCCL's ways between processes open with the first operation: here, not in a step.
+    // The first operation loads kernels and starts threads: here, not in a step.
     if (by_nccl) communicator->all_reduce(at::zeros({1}, device::torch_device(device))).wait();
     return communicator;
   } catch (const Error&) {

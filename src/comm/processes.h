@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -50,7 +51,7 @@ class Processes {
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
-  // What the launcher left open is filled in: the processes of this machine that may run on the same cores share them.
+  // With what the launcher left open: which processes share this machine's devices, and its cores.
   [[nodiscard]] const World& world() const { return world_; }
   [[nodiscard]] int rank() const { return world_.rank; }
   [[nodiscard]] int size() const { return world_.size; }
@@ -68,6 +69,7 @@ class Processes {
   void come();
   [[nodiscard]] bool come_by_file(std::chrono::milliseconds limit);
   [[nodiscard]] bool come_to(const MeetingNote& meeting);
+  [[nodiscard]] std::vector<std::string> reach_store(std::chrono::milliseconds limit);
   void open(int listener, std::chrono::milliseconds limit);
   void tell_failure(const std::string& why);
   [[nodiscard]] c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store);
@@ -81,6 +83,7 @@ class Processes {
   std::optional<MeetingFile> meeting_file_;  // rank 0's, while the others come
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<gloo::transport::Device> device_;  // shared by all communicators
+  int communicators_ = 0;                            // made so far: the same number in all processes
 };
 
 }  // namespace sluice::comm

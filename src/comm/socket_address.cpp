@@ -7,6 +7,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -18,20 +19,28 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/own_time.h"
+#include "core/text.h"
 
 namespace sluice::comm {
 namespace {
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-AddressList resolve(const std::string& host, int port, int type, const std::string& setting = "MASTER_ADDR") {
+constexpr std::chrono::milliseconds kBetweenTries{200};
+constexpr timeval kLongestConnect{2, 0};  // a packet that a firewall drops has no answer
+// More than one connection takes. Of a question to a name server that takes longer only this much counts.
+constexpr std::chrono::seconds kLongestTry{6};
+
+// address: a number.
+AddressList resolve(const std::string& address, int port, int type) {
   addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
   hints.ai_socktype = type;
   addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (error != 0)
-    throw ConfigError(concat("the host '", host, "' is not known (", ::gai_strerror(error), "); check ", setting));
+  const int error = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
+  check(error == 0, concat(address, " is an address"));
   return {found, &::freeaddrinfo};
 }
 
@@ -44,6 +53,11 @@ SocketAddress in_numbers(const sockaddr* address, socklen_t length) {
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
+// "node0 (10.0.0.1, ::1)"; the host alone where it is its own address.
+std::string with_addresses(const std::string& host, const std::vector<std::string>& addresses) {
+  return addresses == std::vector{host} ? host : concat(host, " (", join(addresses, ", "), ")");
+}
+
 [[noreturn]] void cannot_listen(const std::string& host, int port, int error, const AddressSettings& settings) {
   if (error == EADDRINUSE) {
     throw ConfigError(concat("port ", port, " on ", host, " is in use; choose another ", settings.port,
@@ -53,6 +67,16 @@ std::string reason(int error) { return std::generic_category().message(error); }
     throw ConfigError(concat(host, " is no address of this machine, but ", settings.who, " runs here; check ",
                              settings.host, " and ", settings.number));
   throw ConfigError(concat(settings.who, " cannot listen on ", host, ":", port, ": ", reason(error)));
+}
+
+bool takes_connections(const std::string& address, int port) {
+  const AddressList at = resolve(address, port, SOCK_STREAM);
+  const int fd = ::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kLongestConnect, sizeof kLongestConnect);
+  const bool is_there = ::connect(fd, at->ai_addr, at->ai_addrlen) == 0;
+  ::close(fd);
+  return is_there;
 }
 
 }  // namespace
@@ -65,18 +89,44 @@ std::optional<HostAndPort> split_host_and_port(const std::string& text) {
   return HostAndPort{std::move(host), text.substr(colon + 1)};
 }
 
-int listen_on(const std::string& host, int port, const AddressSettings& settings) {
-  const AddressList addresses = resolve(host, port, SOCK_STREAM, settings.host);
-  const int fd = ::socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) cannot_listen(host, port, errno, settings);
-  const int yes = 1;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // the port of a run that has just ended
-  if (::bind(fd, addresses->ai_addr, addresses->ai_addrlen) != 0 || ::listen(fd, SOMAXCONN) != 0) {
-    const int error = errno;
-    ::close(fd);
-    cannot_listen(host, port, error, settings);
+std::vector<std::string> addresses_of(const std::string& host, std::chrono::milliseconds limit,
+                                      const std::string& setting) {
+  OwnTime time(kLongestTry);
+  for (bool is_first = true;; is_first = false) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+    const std::string why = error == EAI_SYSTEM ? reason(errno) : error != 0 ? ::gai_strerror(error) : "";
+    const AddressList all(found, &::freeaddrinfo);
+    std::vector<std::string> addresses;
+    for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+      std::string address = in_numbers(each->ai_addr, each->ai_addrlen).address;
+      if (std::ranges::find(addresses, address) == addresses.end()) addresses.push_back(std::move(address));
+    }
+    if (!addresses.empty()) return addresses;
+    if (time.pass() >= limit)
+      throw ConfigError(concat("the host '", host, "' is not known (", why, "); check ", setting));
+    if (is_first)
+      log_info(concat("the host '", host, "' is not known yet (", why, "): asking again for ", seconds_text(limit)));
+    std::this_thread::sleep_for(kBetweenTries);
   }
-  return fd;
+}
+
+int listen_on(const std::string& host, int port, const AddressSettings& settings, std::chrono::milliseconds limit) {
+  const std::vector<std::string> addresses = addresses_of(host, limit, settings.host);
+  for (const std::string& address : addresses) {
+    const AddressList at = resolve(address, port, SOCK_STREAM);
+    const int fd = ::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int yes = 1;
+    if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // the port of a run that has just ended
+    if (fd >= 0 && ::bind(fd, at->ai_addr, at->ai_addrlen) == 0 && ::listen(fd, SOMAXCONN) == 0) return fd;
+    const int error = errno;
+    if (fd >= 0) ::close(fd);
+    if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT)
+      cannot_listen(with_addresses(host, {address}), port, error, settings);
+  }
+  cannot_listen(with_addresses(host, addresses), port, EADDRNOTAVAIL, settings);
 }
 
 SocketAddress own_address(int fd) {
@@ -87,31 +137,25 @@ SocketAddress own_address(int fd) {
   return in_numbers(generic, length);
 }
 
-std::string address_of(const std::string& host, const std::string& setting) {
-  const AddressList addresses = resolve(host, /*port=*/0, SOCK_STREAM, setting);
-  return in_numbers(addresses->ai_addr, addresses->ai_addrlen).address;
-}
-
-bool wait_for_listener(const std::string& host, int port, std::chrono::milliseconds limit) {
-  constexpr std::chrono::milliseconds kBetween{200};
-  constexpr timeval kLongestTry{2, 0};  // a packet that a firewall drops has no answer
-  const AddressList addresses = resolve(host, port, SOCK_STREAM);
-  OwnTime time(std::chrono::seconds(2 * (kLongestTry.tv_sec + 1)));
+FoundListener find_listener(const std::string& host, int port, std::chrono::milliseconds limit) {
+  OwnTime time(kLongestTry);
   while (true) {
-    const int fd = ::socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kLongestTry, sizeof kLongestTry);
-    const bool is_there = fd >= 0 && ::connect(fd, addresses->ai_addr, addresses->ai_addrlen) == 0;
-    if (fd >= 0) ::close(fd);
-    if (is_there || time.pass() >= limit) return is_there;
-    std::this_thread::sleep_for(kBetween);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - time.pass());
+    const std::vector<std::string> addresses = addresses_of(host, left);  // they may change until somebody listens
+    for (const std::string& address : addresses) {
+      if (takes_connections(address, port)) return {address, addresses};
+      time.pass();
+    }
+    if (time.pass() >= limit) return {{}, addresses};
+    std::this_thread::sleep_for(kBetweenTries);
   }
 }
 
 std::string address_towards(const std::string& host) {
-  const AddressList addresses = resolve(host, /*port=*/9, SOCK_DGRAM);
-  const int fd = ::socket(addresses->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const AddressList there = resolve(addresses_of(host).front(), /*port=*/9, SOCK_DGRAM);
+  const int fd = ::socket(there->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   // Connecting a datagram socket sends nothing: it only chooses the route.
-  const bool found = fd >= 0 && ::connect(fd, addresses->ai_addr, addresses->ai_addrlen) == 0;
+  const bool found = fd >= 0 && ::connect(fd, there->ai_addr, there->ai_addrlen) == 0;
   const int error = errno;
   const std::string address = found ? own_address(fd).address : std::string{};
   if (fd >= 0) ::close(fd);
@@ -134,6 +178,8 @@ std::string address_of_interface(const std::string& name) {
     throw ConfigError(concat("--if-name ", name, ": this interface has no address; `ip address` lists them"));
   return found;
 }
+
+bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 bool is_ipv6(const std::string& address) { return address.find(':') != std::string::npos; }
 

@@ -1,11 +1,13 @@
 // socket_address: the address on which rank 0 listens, and the one by which another machine reaches us. Addresses are
-// numbers ("10.0.0.1", "::1"); a host may have a name.
+// numbers ("10.0.0.1", "::1"). A host may have a name, and a name several addresses. A machine that is starting, or a
+// pod, may get its name late: functions with a `limit` ask for an unknown name again until the limit is over.
 // Errors: ConfigError (not a host, not ours, in use).
 #pragma once
 
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace sluice::comm {
 
@@ -26,8 +28,13 @@ struct AddressSettings {
   std::string number = "RANK";
 };
 
-// A socket that listens on `host`:`port` and nowhere else; the caller owns it.
-[[nodiscard]] int listen_on(const std::string& host, int port, const AddressSettings& settings = {});
+// The addresses of `host`, each once, in the system's order. setting: where the host is from.
+[[nodiscard]] std::vector<std::string> addresses_of(const std::string& host, std::chrono::milliseconds limit = {},
+                                                    const std::string& setting = "MASTER_ADDR");
+
+// A socket that listens on the first address of `host` that this machine has, and nowhere else; the caller owns it.
+[[nodiscard]] int listen_on(const std::string& host, int port, const AddressSettings& settings = {},
+                            std::chrono::milliseconds limit = {});
 
 struct SocketAddress {
   std::string address;
@@ -36,12 +43,15 @@ struct SocketAddress {
 // Where a bound socket listens.
 [[nodiscard]] SocketAddress own_address(int fd);
 
-// The address of `host`: the one on which listen_on() listens there. setting: where the host is from.
-[[nodiscard]] std::string address_of(const std::string& host, const std::string& setting = "MASTER_ADDR");
+struct FoundListener {
+  std::string address;             // that takes connections; empty: none did within the limit
+  std::vector<std::string> tried;  // the addresses of the host
+};
+// Tries to connect to each address of `host` in turn, again and again until one takes the connection or the limit is
+// over. A pause of this process does not count.
+[[nodiscard]] FoundListener find_listener(const std::string& host, int port, std::chrono::milliseconds limit);
 
-// Tries to connect again and again until somebody listens there, or until the time is over: then false. A pause of this
-// process does not count.
-[[nodiscard]] bool wait_for_listener(const std::string& host, int port, std::chrono::milliseconds limit);
+[[nodiscard]] bool is_loopback(const std::string& address);
 
 // As ZeroMQ writes them.
 [[nodiscard]] bool is_ipv6(const std::string& address);

@@ -1,7 +1,5 @@
 #include "comm/start.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,6 +12,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "comm/machine_cores.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/host.h"
@@ -73,7 +72,7 @@ class Start {
       : store_(store), world_(world), limit_(limit), deadline_(limit) {}
 
   void lead(const Agreement& agreement) {
-    store_.set(cores_key(0), to_bytes(cores_of_this_process()));
+    store_.set(cores_key(0), to_bytes(cores_of_this_process().to_text()));
     const nlohmann::json of_rank_0{{"size", world_.size}, {"agreement", agreement}};
     store_.set(kWorldKey, to_bytes(of_rank_0.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
     std::vector<int> missing;
@@ -108,7 +107,7 @@ class Start {
       refuse(ExitCode::kUsage, refusal);
       throw ConfigError(refusal);
     }
-    store_.set(cores_key(world_.rank), to_bytes(cores_of_this_process()));
+    store_.set(cores_key(world_.rank), to_bytes(cores_of_this_process().to_text()));
     deadline_ += limit_;  // rank 0 may have begun to wait later than we did
     wait_for({kGoKey, kRefusalKey});
     if (!store_.check({kGoKey})) heed_refusal();
@@ -201,15 +200,6 @@ class Start {
 }  // namespace
 
 std::string cores_key(int rank) { return concat("ready/", rank); }
-
-std::string cores_of_this_process() {
-  std::string boot = boot_id();
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  ::sched_getaffinity(0, sizeof cores, &cores);
-  for (int core = 0; core < CPU_SETSIZE; ++core) boot += CPU_ISSET(core, &cores) ? concat(" ", core) : std::string{};
-  return boot;
-}
 
 void start_together(c10d::Store& store, const World& world, const Agreement& agreement, milliseconds limit) {
   Start start(store, world, limit);

@@ -44,9 +44,7 @@ void start_together(c10d::Store& store, const World& world, const Agreement& agr
 // with a PeerError that names this rank and says why.
 void fail_start(c10d::Store& store, const World& world, const std::string& why);
 
-// Where the store then holds cores_of_this_process() of each rank.
+// Where the store then holds cores_of_this_process() of each rank, as text.
 [[nodiscard]] std::string cores_key(int rank);
-// This machine and the cores of it that this process may run on.
-[[nodiscard]] std::string cores_of_this_process();
 
 }  // namespace sluice::comm

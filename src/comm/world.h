@@ -19,6 +19,9 @@ struct World {
   int size = 1;
   int local_rank = -1;  // among the processes of this machine; picks a slice of its devices; -1: not known
   int local_size = 0;   // processes of this machine; 0: not known
+  // Cores that this process has to itself, where others of this machine may run on the same ones. Known once connected;
+  // 0: not known.
+  double cores = 0;
   // Where rank 0 listens: a host name or IP address, and the port. Empty when there is one process, and until rank 0
   // has written them into `meeting_file`, if there is one.
   std::string address;
@@ -41,6 +44,7 @@ struct WorldOptions {
   std::string interface;
 };
 
-[[nodiscard]] World choose_world(const WorldOptions& options, const Environment& environment = process_environment);
+[[nodiscard]] World choose_world(const WorldOptions& options, const Environment& environment = process_environment,
+                                 bool has_terminal = comm::has_terminal());
 
 }  // namespace sluice::comm

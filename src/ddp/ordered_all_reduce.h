@@ -1,4 +1,4 @@
-// ordered_all_reduce: the sums of one stage's buckets over the processes of a run. Operations on one communicator have
+// ordered_all_reduce: the sums of one device's buckets over the processes of a run. Operations on one communicator have
 // to be started in the same order by all of them, whatever order the buckets become ready in here: one that is early
 // waits for those before it. With Options::sends_bf16 the processes exchange copies in bfloat16, half the bytes: each
 // addend and each partial sum of P processes is rounded to nearest (2^-8), so that a value differs from the exact sum

@@ -1,5 +1,6 @@
 #include "ddp/reducer.h"
 
+#include <map>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -30,7 +31,7 @@ comm::ReplicaNorms norms_of(const std::vector<comm::ReplicaShare>& shares, const
 Reducer::Reducer(std::vector<comm::SyncedStage> stages, ReducerOptions options, Network network)
     : local_(std::move(stages), options.bucket_bytes,
              [this](int stage, int bucket, const device::Event& summed) {
-               if (!between_processes_.empty()) between_processes_[stage]->ready(bucket, summed);
+               if (!places_.empty()) places_[stage].line->ready(places_[stage].first + bucket, summed);
              }),
       small_(network.small) {
   connect(network, options);
@@ -38,24 +39,37 @@ Reducer::Reducer(std::vector<comm::SyncedStage> stages, ReducerOptions options, 
 
 void Reducer::connect(const Network& network, const ReducerOptions& options) {
   if (small_ && options.record_times) timing_.emplace(small_->rank(), small_->size());
-  for (int stage = 0; stage < static_cast<int>(network.of_stage.size()); ++stage) {
+  if (!network.lines.empty()) places_.resize(local_.stages().size());
+  for (const Network::Line& line : network.lines) {
+    std::vector<at::Tensor> buckets;
+    for (const int stage : line.stages) {
+      const std::vector<at::Tensor> own = local_.buckets_of(stage);
+      places_[stage] = {nullptr, static_cast<int>(buckets.size()), static_cast<int>(own.size())};
+      buckets.insert(buckets.end(), own.begin(), own.end());
+    }
     between_processes_.push_back(std::make_unique<OrderedAllReduce>(
-        network.of_stage[stage], local_.stages()[stage].devices.front(), local_.buckets_of(stage),
+        line.communicator, local_.stages()[line.stages.front()].devices.front(), std::move(buckets),
         OrderedAllReduce::Options{.end_time = options.record_times ? comm::EndTime::kNoted : comm::EndTime::kUnknown,
                                   .sends_bf16 = options.sends_bf16}));
+    for (const int stage : line.stages) places_[stage].line = between_processes_.back().get();
   }
 }
 
 bool Reducer::begin_step(const comm::StepStart& start) {
-  for (const auto& stage : between_processes_) stage->begin_step();
+  for (const auto& line : between_processes_) line->begin_step();
   local_.begin_step(start.takes_norms);
   return false;
 }
 
 comm::StepOutcome Reducer::finish_step(const comm::Contribution& local) {
   local_.finish_step();
+  std::map<const OrderedAllReduce*, std::vector<SumTimes>> of_lines;
+  for (const auto& line : between_processes_) of_lines[line.get()] = line->wait();
   Times times;
-  for (const auto& stage : between_processes_) times.push_back(stage->wait());
+  for (const StagePlace& place : places_) {
+    const auto first = of_lines.at(place.line).begin() + place.first;
+    times.emplace_back(first, first + place.buckets);
+  }
   comm::ReplicaNorms norms;
   const bool has_norms = !local.of_replicas.empty();
   if (has_norms) norms = norms_of(local.of_replicas, local_.replica_squares());
@@ -121,7 +135,7 @@ void Reducer::tell_times(const double* all_times, const Times& times, comm::Step
       const SumTimes& own = times[stage][bucket];
       const Nanoseconds all_there = readiness.all_there[outcome.buckets.size()];
       outcome.buckets.push_back({local_.stages()[stage].stage, bucket, own.begin, all_there, own.end,
-                                 between_processes_[stage]->sent_bytes(bucket)});
+                                 places_[stage].line->sent_bytes(places_[stage].first + bucket)});
     }
   }
 }

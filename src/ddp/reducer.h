@@ -21,8 +21,14 @@ namespace sluice::ddp {
 
 // How sums leave this process; empty where there is one process only.
 struct Network {
-  std::vector<std::shared_ptr<comm::Communicator>> of_stage;  // [stage]: for its gradients
-  std::shared_ptr<comm::Communicator> small;                  // for numbers on the CPU; null: not added up
+  // A communicator that carries the buckets of these stages (positions in the list of stages), one stage after the
+  // other. All of them lie on one device.
+  struct Line {
+    std::shared_ptr<comm::Communicator> communicator;
+    std::vector<int> stages;
+  };
+  std::vector<Line> lines;                    // with each stage once
+  std::shared_ptr<comm::Communicator> small;  // for numbers on the CPU; null: not added up
 };
 
 struct ReducerOptions {
@@ -57,8 +63,16 @@ class Reducer final : public comm::ReplicaSync {
                                       const Times& times) const;
   void tell_times(const double* all_times, const Times& times, comm::StepOutcome& outcome);
 
+  // Where a stage's buckets are in between_processes_.
+  struct StagePlace {
+    OrderedAllReduce* line;
+    int first;  // of its buckets
+    int buckets;
+  };
+
   LocalSum local_;
-  std::vector<std::unique_ptr<OrderedAllReduce>> between_processes_;  // [stage]; empty with one process
+  std::vector<std::unique_ptr<OrderedAllReduce>> between_processes_;  // [line]; empty with one process
+  std::vector<StagePlace> places_;                                    // [stage]; empty with one process
   std::shared_ptr<comm::Communicator> small_;                         // null with one process
   std::optional<SyncTiming> timing_;                                  // where there are others and times are recorded
 };

@@ -12,8 +12,8 @@ void use_cpu_threads(int threads);
 // Cores that this process may run on (its affinity mask), at least 1.
 [[nodiscard]] int available_cores();
 
-// Threads for each of `devices` CPU devices: `configured`, or an even share of the cores when that is 0 (at least 1).
-[[nodiscard]] int threads_per_device(int configured, int devices);
+// Threads for each of `devices` CPU devices: `configured`, or an even share of `cores` when that is 0 (at least 1).
+[[nodiscard]] int threads_per_device(int configured, int devices, double cores);
 
 // Process-wide, once at the start of main: keeps large freed blocks in the process instead of returning them to the
 // kernel, which costs a page fault for each 4 KiB of the next step's activations.

@@ -37,6 +37,12 @@ std::vector<Device> consecutive(DeviceKind kind, int first, int count) {
 // A launcher such as Slurm may show each process only the GPUs that are its own.
 bool devices_were_dealt_out() { return std::getenv("CUDA_VISIBLE_DEVICES") != nullptr; }
 
+// Where the slice of a process begins in so many devices. It depends on no plan, so that a process keeps its devices
+// when a plan changes.
+int slice_begin(std::size_t devices, int process, int processes) {
+  return static_cast<int>(devices) / processes * process;
+}
+
 // Whether explicit names have a slice for each process; else every process takes the first ones.
 bool names_are_for_all(const std::vector<std::string>& list, int needed, int processes) {
   return list.size() >= std::size_t(needed) * std::size_t(processes);
@@ -50,7 +56,8 @@ std::vector<Device> explicit_devices(const std::vector<std::string>& list, int n
                              " devices, but pipeline.stages x replicas.local needs ", needed, "; list ", needed,
                              " devices (a name may repeat) or set device.list = \"auto\""));
   }
-  if (names_are_for_all(list, needed, processes)) devices.erase(devices.begin(), devices.begin() + process * needed);
+  if (names_are_for_all(list, needed, processes))
+    devices.erase(devices.begin(), devices.begin() + slice_begin(list.size(), process, processes));
   devices.resize(static_cast<std::size_t>(needed));
   for (const Device device : devices) {
     if (device.kind == DeviceKind::kCuda && device.index >= cuda_device_count()) {
@@ -104,8 +111,15 @@ std::vector<DeviceDescription> list_devices() {
 }
 
 std::vector<std::string> unused_names(const std::vector<std::string>& list, int needed, int processes) {
-  const int used = names_are_for_all(list, needed, processes) ? needed * processes : needed;
-  return {list.begin() + std::min<std::ptrdiff_t>(used, std::ssize(list)), list.end()};
+  const int users = names_are_for_all(list, needed, processes) ? processes : 1;
+  std::vector<std::string> unused;
+  for (int process = 0; process < users; ++process) {
+    const bool is_last = process + 1 == users;
+    const std::ptrdiff_t begin = slice_begin(list.size(), process, users);
+    const std::ptrdiff_t end = is_last ? std::ssize(list) : slice_begin(list.size(), process + 1, users);
+    unused.insert(unused.end(), list.begin() + std::min(begin + needed, end), list.begin() + end);
+  }
+  return unused;
 }
 
 std::vector<Device> choose_devices(const std::vector<std::string>& list, int needed, int process, int processes) {
@@ -113,7 +127,8 @@ std::vector<Device> choose_devices(const std::vector<std::string>& list, int nee
     return explicit_devices(list, needed, process, processes);
   if (list[0] == "cpu") return consecutive(DeviceKind::kCpu, 0, needed);
   const int of_all = needed * processes;
-  if (cuda_device_count() >= of_all) return consecutive(DeviceKind::kCuda, process * needed, needed);
+  if (const int all = cuda_device_count(); all >= of_all)
+    return consecutive(DeviceKind::kCuda, slice_begin(static_cast<std::size_t>(all), process, processes), needed);
   if (cuda_device_count() == needed && devices_were_dealt_out()) return consecutive(DeviceKind::kCuda, 0, needed);
   if (list[0] == "auto") return consecutive(DeviceKind::kCpu, 0, needed);
   throw ConfigError(concat("device.list = \"cuda\" needs ", of_all, " CUDA devices",

@@ -184,6 +184,21 @@ std::vector<std::shared_ptr<comm::Communicator>> connect_statistics(Communicator
   return of_devices;
 }
 
+// The stages in the order in which the schedule completes their gradients, whatever number of chunks it runs. Devices
+// work at the same time; of those whose lists say the same the later stage is done first.
+std::vector<int> by_last_gradient(const Plan& plan) {
+  std::vector<std::pair<std::size_t, int>> ends;
+  for (const auto& actions : pipeline::make_train_schedule(plan, pipeline::least_micro_batches(plan)).devices) {
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      if (actions[i].op == pipeline::Op::kReduceGradient) ends.emplace_back(i, -index(actions[i].stage));
+    }
+  }
+  std::ranges::sort(ends);
+  std::vector<int> stages;
+  for (const auto& [end, minus_stage] : ends) stages.push_back(-minus_stage);
+  return stages;
+}
+
 // Of the stages of replica 0.
 std::vector<std::shared_ptr<optim::Optimizer>> make_optimizers(const ComposeOptions& options,
                                                                const std::vector<std::unique_ptr<Stage>>& stages,
@@ -239,6 +254,7 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
   if (has_peers && options.synchronises_batch_norm)
     composition.statistics_communicators = connect_statistics(*options.communicators, plan.devices());
   composition.sync = options.make_sync({.stages = synced_stages(grid, devices, owners),
+                                        .by_last_gradient = by_last_gradient(plan),
                                         .communicators = has_peers ? options.communicators.get() : nullptr,
                                         .bucket_bytes = options.bucket_bytes,
                                         .record_times = options.record_spans,

@@ -54,7 +54,9 @@ void require_finite(const State& state) {
 Engine::Engine(const Plan& plan, EngineOptions options) : options_(std::move(options)) {
   options_.compose.workers = std::make_shared<pipeline::WorkerPool>();
   options_.compose.recorder = std::make_shared<Recorder>(options_.compose.record_spans);
-  compose_on(plan, options_.devices_of(plan));
+  const DeviceChoice where = options_.devices_of(plan);
+  connect(plan, options_on(where));
+  compose_on(plan, where);
 }
 
 void Engine::compose_on(const Plan& plan, const DeviceChoice& where) {
@@ -150,6 +152,7 @@ void Engine::apply(Plan plan) {  // a copy: it may be our own
     failpoint("plan-taken");
     return composition_.follow_frozen();
   }
+  connect(old_plan, options_on(old_where));
   if (const std::exception_ptr lost = recompose(old_plan, old_where, state)) {
     throw BugError(concat("neither the new plan nor the one before can be composed: ",
                           pipeline::describe_failure(lost, "the plan before").what(),

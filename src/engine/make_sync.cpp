@@ -1,20 +1,41 @@
 #include "engine/make_sync.h"
 
+#include <algorithm>
+#include <map>
 #include <utility>
 
+#include "comm/compare.h"
 #include "comm/no_sync.h"
 #include "core/concat.h"
+#include "core/error.h"
 #include "ddp/reducer.h"
 
 namespace sluice::engine {
 namespace {
 
-// A communicator for the gradients of each stage, so that they do not wait for each other. On the devices of replica 0,
-// where the local sums are.
-ddp::Network network_of(Communicators& communicators, const std::vector<device::Device>& of_stages) {
-  ddp::Network network{.of_stage = {}, .small = communicators.get(kSmallSums)};
-  for (std::size_t s = 0; s < of_stages.size(); ++s)
-    network.of_stage.push_back(communicators.get(concat("the gradients of stage ", s), of_stages[s]));
+// [stage]: the first stage on the same GPU; in the memory of the CPU each is by itself.
+std::vector<int> first_on_gpu(const std::vector<device::Device>& of_stages) {
+  std::vector<int> first;
+  for (const device::Device device : of_stages) {
+    const bool is_gpu = device.kind == device::DeviceKind::kCuda;
+    const auto found = std::ranges::find(of_stages, device);
+    first.push_back(is_gpu ? static_cast<int>(found - of_stages.begin()) : static_cast<int>(first.size()));
+  }
+  return first;
+}
+
+// Of the stage and those that share its GPU.
+std::string name_of(int stage) { return concat("the gradients of stage ", stage); }
+
+// On the devices of replica 0, where the local sums are.
+ddp::Network network_of(Communicators& communicators, const std::vector<device::Device>& of_stages,
+                        const std::vector<int>& order) {
+  ddp::Network network{.lines = {}, .small = communicators.get(kSmallSums)};
+  for (std::vector<int>& stages : stages_by_line(of_stages, order)) {
+    const int first = std::ranges::min(stages);
+    network.lines.push_back(
+        {communicators.get(name_of(first), of_stages[static_cast<std::size_t>(first)]), std::move(stages)});
+  }
   return network;
 }
 
@@ -27,14 +48,39 @@ std::vector<device::Device> devices_of(const std::vector<comm::SyncedStage>& sta
 }  // namespace
 
 void connect_stages(Communicators& communicators, const std::vector<device::Device>& of_stages) {
-  (void)network_of(communicators, of_stages);
+  const std::vector<int> first = first_on_gpu(of_stages);
+  if (const auto difference = comm::find_difference(*communicators.get(kSmallSums), {first.begin(), first.end()})) {
+    throw ConfigError(concat("the stages of ", difference->describe_ranks(),
+                             " share GPUs otherwise than those of rank 0; give each process a GPU for each stage, or "
+                             "repeat names in device.list alike"));
+  }
+  std::vector<Communicators::Wanted> wanted;
+  for (int stage = 0; stage < static_cast<int>(first.size()); ++stage) {
+    if (first[static_cast<std::size_t>(stage)] == stage)
+      wanted.push_back({name_of(stage), of_stages[static_cast<std::size_t>(stage)]});
+  }
+  communicators.connect(wanted);
+}
+
+std::vector<std::vector<int>> stages_by_line(const std::vector<device::Device>& of_stages,
+                                             const std::vector<int>& order) {
+  const std::vector<int> first = first_on_gpu(of_stages);
+  std::map<int, std::vector<int>> lines;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const std::size_t stage = order.empty() ? first.size() - 1 - i : static_cast<std::size_t>(order[i]);
+    lines[first[stage]].push_back(static_cast<int>(stage));
+  }
+  std::vector<std::vector<int>> all;
+  for (auto& [stage, line] : lines) all.push_back(std::move(line));
+  return all;
 }
 
 std::shared_ptr<comm::ReplicaSync> make_sync(SyncRequest request) {
   if (request.stages.front().devices.size() == 1 && request.communicators == nullptr)
     return std::make_shared<comm::NoSync>();
   ddp::Network network;
-  if (request.communicators != nullptr) network = network_of(*request.communicators, devices_of(request.stages));
+  if (request.communicators != nullptr)
+    network = network_of(*request.communicators, devices_of(request.stages), request.by_last_gradient);
   return std::make_shared<ddp::Reducer>(
       std::move(request.stages), ddp::ReducerOptions{request.bucket_bytes, request.record_times, request.sends_bf16},
       std::move(network));

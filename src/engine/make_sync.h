@@ -12,20 +12,25 @@
 
 namespace sluice::engine {
 
-// The communicator of all processes, on the CPU.
-inline constexpr const char* kSmallSums = "small sums";
-
 struct SyncRequest {
   std::vector<comm::SyncedStage> stages;
+  // Positions in `stages` in the order in which their gradients are complete; empty: the last stage's come first.
+  std::vector<int> by_last_gradient = {};
   Communicators* communicators = nullptr;  // with the other processes of the run; null: there are none
   std::size_t bucket_bytes = std::size_t{25} << 20;
   bool record_times = false;  // of sums over the processes
   bool sends_bf16 = false;    // as ddp::ReducerOptions has it
 };
 
-// Makes those communicators that make_sync() will ask for and that there are not yet, for stages on these devices of
-// replica 0. A process that fails before it comes to make_sync() leaves the others waiting there.
+// Makes those communicators that make_sync() will ask for and that some process does not have, for stages on these
+// devices of replica 0. A process that fails before it comes to make_sync() leaves the others waiting there.
+// ConfigError, in all processes, if stages share a GPU in one process that do not in another.
 void connect_stages(Communicators& communicators, const std::vector<device::Device>& of_stages);
+
+// Which stages share a communicator, each line in this order. Kernels of two NCCL communicators on one GPU may wait for
+// each other for ever unless all processes start them in one order, so the stages of a GPU share one. Gloo's do not.
+[[nodiscard]] std::vector<std::vector<int>> stages_by_line(const std::vector<device::Device>& of_stages,
+                                                           const std::vector<int>& order);
 
 using SyncFactory = std::function<std::shared_ptr<comm::ReplicaSync>(SyncRequest)>;
 

@@ -33,8 +33,9 @@ constexpr int kLook_ms = 100;
 constexpr std::size_t kMostKept = 64 << 10;  // bytes of what it says
 
 // What tells a process its place among others.
-constexpr std::array<std::string_view, 7> kLaunchers{"RANK=",         "WORLD_SIZE=", "LOCAL_", "MASTER_",
-                                                     "TORCHELASTIC_", "OMPI_",       "SLURM_"};
+constexpr std::array<std::string_view, 12> kLaunchers{"RANK=",         "WORLD_SIZE=", "LOCAL_",    "MASTER_",
+                                                      "TORCHELASTIC_", "OMPI_",       "MV2_",      "PALS_",
+                                                      "PMI_",          "PMIX_",       "MPI_LOCAL", "SLURM_"};
 
 std::vector<char*> environment_of_one() {
   std::vector<char*> kept;

@@ -59,7 +59,7 @@ std::uint64_t planned_memory(const Setup& setup) {
 tune::StepOverheads step_overheads(const Setup& setup, const profiler::LayerProfile& profile) {
   tune::StepOverheads costs =
       step_overheads(setup.config, profile, setup.config.replicas.local, setup.process.processes, shares_memory(setup));
-  costs.runnable /= setup.process.local_size;  // this process's part of the cores
+  costs.runnable *= share_of_cores(setup.process);
   if (!profile.stage_links.empty()) costs.borders.resize(plan_request(setup).stages());
   for (const profiler::StageLink& link : profile.stage_links) costs.borders.at(link.from_stage) = link.cost;
   return costs;

@@ -121,7 +121,7 @@ std::string CachePayoff::in_words() const {
 
 FeatureReuse::FeatureReuse(const Setup& setup)
     : choice_(setup.config.freeze.cache),
-      threads_(std::max(1, device::available_cores() / setup.process.local_size)),
+      threads_(std::max(1, static_cast<int>(own_cores(setup.process)))),
       cache_(std::make_shared<data::FeatureCache>(cache_options(setup.config.freeze))),
       train_(*setup.train_set, train_loader_options(setup).reading()),
       test_(*setup.test_set, eval_loader_options(setup).reading()) {}

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/concat.h"
 #include "core/divided_up.h"
@@ -28,7 +29,8 @@ struct Threads {
 };
 
 Threads count_threads(const Setup& setup) {
-  const int places = cpu_places(setup.devices) * setup.process.local_size;
+  const auto processes = static_cast<int>(std::lround(1 / share_of_cores(setup.process)));
+  const int places = cpu_places(setup.devices) * processes;
   return {places, std::int64_t{setup.cpu_threads} * places, device::available_cores()};
 }
 
@@ -78,6 +80,15 @@ void warn_of_oddities(const Setup& setup) {
   if (const Threads all = count_threads(setup); setup.cpu_threads > 1 && all.threads > kManyPerCore * all.cores) {
     log_warning(concat(all.describe(setup.cpu_threads), ": they take turns, which is slow; ", kShareEvenly));
   }
+}
+
+void say_own_cores(const Setup& setup) {
+  const int all = device::available_cores();
+  const bool takes_share = cpu_places(setup.devices) > 0 && setup.config.device.threads == 0;
+  if (!takes_share || own_cores(setup.process) >= all) return;
+  const int threads = setup.cpu_threads * cpu_places(setup.devices);
+  log_info(concat("this process computes with ", counted(threads, "thread"), " on ", counted(all, "core"),
+                  ", which it shares with other processes of this machine"));
 }
 
 void refuse_too_many_threads(const Setup& setup) {

@@ -9,6 +9,9 @@ namespace sluice::train {
 // Warns of what can be done and is hardly meant: a batch larger than the data set, far more threads than cores.
 void warn_of_oddities(const Setup& setup);
 
+// Says with how many threads this process computes if it shares its cores.
+void say_own_cores(const Setup& setup);
+
 // ConfigError for so many threads that no step would end in time. Not for plans: they may be another machine's.
 void refuse_too_many_threads(const Setup& setup);
 

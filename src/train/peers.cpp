@@ -68,6 +68,7 @@ ProcessRank process_rank(const comm::World& world) {
           .processes = world.size,
           .local_rank = std::max(world.local_rank, 0),
           .local_size = std::max(world.local_size, 1),
+          .cores = world.cores,
           .spans_machines = world.spans_machines};
 }
 

@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -77,7 +79,8 @@ comm::AddressSettings address_settings(const ServerPlace& place) {
   return settings;
 }
 
-void find_keys(ServerPlace& place, const config::Config& config) {
+// own_addresses: of a server, those of the host where it listens.
+void find_keys(ServerPlace& place, const config::Config& config, const std::vector<std::string>& own_addresses) {
   if (!config.ps.keys.empty()) {
     const std::filesystem::path folder(config.ps.keys);
     place.keys.server_public = read_key(folder / "server.pub");
@@ -98,9 +101,7 @@ void find_keys(ServerPlace& place, const config::Config& config) {
   }
   if (place.part == ServerPlace::Part::kWorker) return;
   const auto [host, port] = place.own();
-  const std::string address = comm::address_of(host, address_settings(place).host);
-  const bool is_own_machine = address.starts_with("127.") || address == "::1";
-  if (!is_own_machine) {
+  if (!std::ranges::all_of(own_addresses, comm::is_loopback)) {
     throw ConfigError(concat("without keys anybody who reaches ", host, ":", port,
                              " could change the weights, so a parameter server without keys listens on 127.0.0.1 only; "
                              "make keys with: sluice make-keys DIR, give all machines the same, and set ps.keys"));
@@ -197,7 +198,13 @@ PlacedRun place_run(const config::Config& config, const comm::World& world, cons
   if (by_rank) run.config.ps.workers = world.size - servers;
   find_part(run.place, serving, world, servers, by_rank);
   find_servers(run.place, config, world);
-  find_keys(run.place, config);
+  std::vector<std::string> own_addresses;
+  if (run.place.part != ServerPlace::Part::kWorker) {
+    const auto limit = std::chrono::duration<double>(config.replicas.connect_timeout_s);
+    own_addresses = comm::addresses_of(run.place.own().host, std::chrono::ceil<std::chrono::milliseconds>(limit),
+                                       address_settings(run.place).host);
+  }
+  find_keys(run.place, config, own_addresses);
   return run;
 }
 

@@ -249,13 +249,19 @@ void settle_order(Setup& setup, const std::string& order) {
   check_pipeline(setup);
 }
 
+double own_cores(const ProcessRank& process) {
+  return process.cores > 0 ? process.cores : static_cast<double>(device::available_cores()) / process.local_size;
+}
+
+double share_of_cores(const ProcessRank& process) { return own_cores(process) / device::available_cores(); }
+
 engine::DeviceChoice devices_for(const Setup& setup, int places) {
   const config::Config& config = setup.config;
   const ProcessRank& process = setup.process;
   engine::DeviceChoice choice{
       device::choose_devices(device_names(config.device.list), places, process.local_rank, process.local_size)};
   choice.cpu_threads =
-      device::threads_per_device(config.device.threads, cpu_places(choice.devices) * process.local_size);
+      device::threads_per_device(config.device.threads, cpu_places(choice.devices), own_cores(process));
   return choice;
 }
 

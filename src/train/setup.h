@@ -27,8 +27,9 @@ namespace sluice::train {
 struct ProcessRank {
   int rank = 0;
   int processes = 1;
-  int local_rank = 0;  // among those that share the cores and devices of this machine
+  int local_rank = 0;  // among those that share the devices of this machine
   int local_size = 1;
+  double cores = 0;             // that it has to itself (comm::World::cores); 0: those of this machine over local_size
   bool spans_machines = false;  // some process is on another machine
 };
 
@@ -87,6 +88,11 @@ void settle_process(Setup& setup, const ProcessRank& process);
 
 // Of device.list and pipeline.partition.
 [[nodiscard]] pipeline::ListedSettings listed_settings(const config::Config& config);
+
+// Cores that this process has to itself: less than 1 if there are more processes than cores.
+[[nodiscard]] double own_cores(const ProcessRank& process);
+// The same as a part of those that it may run on.
+[[nodiscard]] double share_of_cores(const ProcessRank& process);
 
 [[nodiscard]] int cpu_places(const std::vector<device::Device>& devices);
 

@@ -49,7 +49,7 @@ double StepPredictor::seconds(const Plan& plan, bool with_loading) const {
   const double replica_samples = static_cast<double>(plan.global_batch) / (plan.replicas * processes);
   tune::StepOverheads overheads = overheads_by_profile(setup_.config, profile_, plan, processes);
   // This process's part of the cores; a server's workers are all counted already.
-  if (!overheads.server) overheads.runnable /= setup_.process.local_size;
+  if (!overheads.server) overheads.runnable *= share_of_cores(setup_.process);
   if (!with_loading) overheads.loading.reset();
   const std::vector<LayerCost> costs = profile_.costs_at(tune::largest_micro_batch(plan, processes));
   return tune::predict_step(plan, costs, replica_samples, overheads).seconds;

@@ -9,11 +9,13 @@
 
 #include <ATen/ATen.h>
 
+#include "comm/socket_address.h"
 #include "core/concat.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "data/sample_reader.h"
+#include "device/cpu_threads.h"
 #include "device/memory.h"
 #include "pipeline/failure.h"
 #include "profiler/breakdown.h"
@@ -345,10 +347,15 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlac
                                                   : StopSignal::Afterwards::kAsBefore);
   check_run_dir(files.run_dir);
   const ProcessRank of_launch = process_rank(launch.world);
-  Setup setup = make_setup(config, {.local_rank = of_launch.local_rank, .local_size = of_launch.local_size});
+  ProcessRank process{.local_rank = of_launch.local_rank, .local_size = of_launch.local_size};
+  // Nobody else says it, but all workers of a server on loopback are on its machine.
+  if (launch.world.local_size == 0 && (place.host == "localhost" || comm::is_loopback(place.host)))
+    process.cores = static_cast<double>(device::available_cores()) / config.ps.workers;
+  Setup setup = make_setup(config, process);
   setup.servers = addresses_of(place);
   check_policy(setup);
   refuse_too_many_threads(setup);
+  say_own_cores(setup);
   identify_data(setup);
   log_info(concat("worker ", place.worker, ": looking for the parameter server at ", place.host, ":", place.port));
   std::string constants;

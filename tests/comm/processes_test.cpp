@@ -16,6 +16,8 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "comm/compare.h"
+#include "comm/machine_cores.h"
+#include "comm/names.h"
 #include "comm/ranks.h"
 #include "comm/socket_address.h"
 #include "core/concat.h"
@@ -134,11 +136,66 @@ TEST(Processes, LeaveTextsForEachOtherAndCountThoseOnTheSameCores) {
     Processes processes(world_of(rank, 3, port), {}, kLimit);
     EXPECT_EQ(processes.world().local_size, 3);
     EXPECT_EQ(processes.world().local_rank, rank);
+    EXPECT_DOUBLE_EQ(processes.world().cores, static_cast<double>(cores_of_this_process().cores.size()) / 3);
     if (rank == 1) processes.publish("place", "here");
     EXPECT_EQ(processes.look_up("place"), "here");
     processes.make_communicator("end")->barrier();  // with rank 0 the texts would go
   });
   EXPECT_THAT(failures, testing::Each(""));
+}
+
+// Two nodes' scripts on one machine said so; each process took all cores.
+TEST(Processes, ShareTheirCoresWhateverTheLauncherSays) {
+  const int port = free_port();
+  const auto failures = run_ranks(2, [&](int rank) {
+    World world = world_of(rank, 2, port);
+    world.local_rank = 0;
+    world.local_size = 1;
+    Processes processes(world, {}, kLimit);
+    EXPECT_EQ(processes.world().local_size, 1) << "which devices are whose is the launcher's word";
+    EXPECT_EQ(processes.world().local_rank, 0);
+    EXPECT_DOUBLE_EQ(processes.world().cores, static_cast<double>(cores_of_this_process().cores.size()) / 2);
+    processes.make_communicator("end")->barrier();
+  });
+  EXPECT_THAT(failures, testing::Each(""));
+}
+
+// A backend that looks into the store would find what the first one has left there.
+TEST(Processes, TwoCommunicatorsOfOneNameAreTwo) {
+  const int port = free_port();
+  const auto failures = run_ranks(2, [&](int rank) {
+    Processes processes(world_of(rank, 2, port), {}, kLimit);
+    std::vector<std::shared_ptr<Communicator>> made;
+    for (int i = 0; i < 3; ++i) {
+      if (rank == 0) std::this_thread::sleep_for(milliseconds(100));  // rank 1 reads first
+      made.push_back(processes.make_communicator("gradients"));
+      const at::Tensor number = at::full({1}, 1 << rank);
+      made.back()->all_reduce(number).wait();
+      EXPECT_EQ(number.item<int>(), 3);
+    }
+    made.front()->barrier();
+  });
+  EXPECT_THAT(failures, testing::Each(""));
+}
+
+// Rank 1's name for rank 0 has another address before it, where nobody listens, and is not known at first.
+TEST(Processes, MeetAtAHostWithSeveralAddresses) {
+  test::set_host("rank0.test", {"127.0.0.3", "127.0.0.1"}, /*unknown_for=*/2);
+  const int port = free_port();
+  const auto failures = run_ranks(2, [&](int rank) {
+    World world = world_of(rank, 2, port);
+    if (rank == 1) world.address = "rank0.test";
+    Processes processes(world, {}, kLimit);
+    EXPECT_EQ(processes.world().address, "127.0.0.1");
+    processes.make_communicator("values")->barrier();
+  });
+  EXPECT_THAT(failures, testing::Each(""));
+  const auto alone = run_ranks(2, [&](int rank) {
+    World world = world_of(rank, 2, port);
+    world.address = "rank0.test";
+    if (rank == 1) Processes(world, {}, limits_of(milliseconds(500)));
+  });
+  EXPECT_THAT(alone[1], AllOf(HasSubstr(concat("rank 0 at rank0.test:", port, " (127.0.0.3, 127.0.0.1) within"))));
 }
 
 // As torchrun's agent does: it listens for all attempts of a run, which must not hear what an earlier one has said.
@@ -301,7 +358,8 @@ TEST(Processes, APortInUseAndAnAddressThatIsNotOursAreNamed) {
   const auto foreign = run_ranks(1, [&](int) { Processes(elsewhere, {}, kLimit); });
   EXPECT_THAT(foreign[0], HasSubstr("192.0.2.1 is no address of this machine"));
   elsewhere.address = "no-such-host.invalid";
-  EXPECT_THAT(run_ranks(1, [&](int) { Processes(elsewhere, {}, kLimit); })[0], HasSubstr("is not known"));
+  const auto unknown = run_ranks(1, [&](int) { Processes(elsewhere, {}, limits_of(milliseconds(500))); });
+  EXPECT_THAT(unknown[0], HasSubstr("2: the host 'no-such-host.invalid' is not known"));
 }
 
 TEST(Communicator, APeerThatDoesNotComeInTimeIsAPeerError) {

@@ -24,9 +24,14 @@ Environment environment_of(Variables variables) {
   };
 }
 
+// Of a process without a terminal, as launchers start them.
+World world_of(const Variables& variables, const WorldOptions& options = {}) {
+  return choose_world(options, environment_of(variables), /*has_terminal=*/false);
+}
+
 std::string refusal(const WorldOptions& options, const Variables& variables) {
   try {
-    (void)choose_world(options, environment_of(variables));
+    (void)world_of(variables, options);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -76,17 +81,23 @@ TEST(ChooseWorld, ReadsHowManyProcessesAMachineHasAndWhoHostsTheMeeting) {
 
 TEST(ChooseWorld, SlurmsJobIsAMeetingPlace) {
   const auto place_of = [](const std::string& hosts, const std::string& job) {
-    const World world = choose_world({}, environment_of({{"SLURM_STEP_ID", "0"},
-                                                         {"SLURM_PROCID", "0"},
-                                                         {"SLURM_NTASKS", "2"},
-                                                         {"SLURM_JOB_NODELIST", hosts},
-                                                         {"SLURM_JOB_ID", job}}));
+    const Variables task{{"SLURM_STEP_ID", "0"},
+                         {"SLURM_PROCID", "0"},
+                         {"SLURM_NTASKS", "2"},
+                         {"SLURM_JOB_NODELIST", hosts},
+                         {"SLURM_JOB_ID", job}};
+    if (refusal({}, task).find("MASTER_ADDR is not set") != std::string::npos)
+      return std::string("MASTER_ADDR is not set");
+    const World world = world_of(task);
     return concat(world.address, ":", world.port);
   };
   EXPECT_EQ(place_of("node[7-9,12],other", "1234567"), "node7:19567");
   EXPECT_EQ(place_of("node[012,14]", "3"), "node012:15003");
   EXPECT_EQ(place_of("alpha,beta", "10000"), "alpha:15000");
   EXPECT_EQ(place_of("alone", "9999"), "alone:24999");
+  EXPECT_EQ(place_of("rack[0-1]_blade[3-4]", "3"), "rack0_blade3:15003");
+  EXPECT_EQ(place_of("a[1,3]b[07-09]-ib,c[1-2]", "3"), "a1b07-ib:15003");
+  EXPECT_EQ(place_of("n[1-2", "3"), "MASTER_ADDR is not set") << "damaged";
 }
 
 // Of a step on nodes 7 and 9 of three, two tasks on the first and one on the other.
@@ -151,6 +162,82 @@ TEST(ChooseWorld, OpenMpiOnOneMachineNeedsNoAddress) {
   mpi["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
   mpi["OMPI_COMM_WORLD_LOCAL_RANK"] = "0";
   EXPECT_THAT(refusal({}, mpi), HasSubstr("MASTER_ADDR is not set")) << "on two machines";
+}
+
+// As mpiexec.hydra of MPICH 4.0.2 sets them; Intel MPI has the same. The others by their documentation.
+TEST(ChooseWorld, ReadsTheOtherLaunchersOfMpi) {
+  const Variables hydra{{"PMI_FD", "8"},          {"PMI_RANK", "1"},        {"PMI_SIZE", "2"},
+                        {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}, {"MASTER_PORT", "29500"}};
+  World world = world_of(hydra);
+  EXPECT_EQ(world.launcher, "Hydra (mpiexec of MPICH or Intel MPI)");
+  EXPECT_EQ(concat(world.rank, " of ", world.size), "1 of 2");
+  EXPECT_EQ(concat(world.local_rank, " of ", world.local_size), "1 of 2");
+  EXPECT_EQ(world.address, "127.0.0.1") << "all are on this machine";
+  Variables wide = hydra;
+  wide["PMI_SIZE"] = "4";
+  EXPECT_THAT(refusal({}, wide), HasSubstr("MASTER_ADDR is not set"));
+
+  world = world_of({{"MV2_COMM_WORLD_RANK", "3"},
+                    {"MV2_COMM_WORLD_SIZE", "4"},
+                    {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
+                    {"MV2_COMM_WORLD_LOCAL_SIZE", "2"},
+                    {"MASTER_ADDR", "a"},
+                    {"MASTER_PORT", "1"}});
+  EXPECT_EQ(world.launcher, "MVAPICH (mpirun_rsh)");
+  EXPECT_EQ(concat(world.rank, " of ", world.size, ", ", world.local_rank, " of ", world.local_size), "3 of 4, 1 of 2");
+
+  const Variables pals{{"PALS_RANKID", "3"}, {"PALS_LOCAL_RANKID", "1"}, {"PMI_RANK", "3"},
+                       {"PMI_SIZE", "4"},    {"MASTER_ADDR", "a"},       {"MASTER_PORT", "1"}};
+  world = world_of(pals);
+  EXPECT_EQ(world.launcher, "PALS (mpiexec)");
+  EXPECT_EQ(concat(world.rank, " of ", world.size, ", ", world.local_rank, " of ", world.local_size), "3 of 4, 1 of 0");
+  Variables other = pals;
+  other.insert({{"RANK", "2"}, {"WORLD_SIZE", "4"}});
+  EXPECT_THAT(refusal({}, other), HasSubstr("but PALS (mpiexec) says rank 3 of 4 (PALS_RANKID, PMI_SIZE)"));
+}
+
+TEST(ChooseWorld, ARankWithoutANumberOfProcessesIsRefused) {
+  for (const char* name : {"PMIX_RANK", "PALS_RANKID", "PMI_RANK", "MV2_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK"}) {
+    const Variables alone{{name, "0"}};
+    EXPECT_THAT(refusal({}, alone), HasSubstr(concat("a launcher has started this process as rank 0 (", name, ")")));
+    EXPECT_TRUE(world_of(alone, {.rank = 0, .world_size = 1}).is_single());
+    Variables known = alone;
+    known.insert({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+    EXPECT_TRUE(world_of(known).is_single());
+  }
+  EXPECT_TRUE(world_of({{"PMI_SIZE", "2"}}).is_single());
+}
+
+// What Slurm 22.05 sets with --mpi=pmi2, and what mpiexec.hydra adds in a task.
+TEST(ChooseWorld, WhatSlurmTellsThePmiLibraryIsSlurms) {
+  Variables task{{"SLURM_JOB_ID", "1"}, {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"},
+                 {"SLURM_NTASKS", "2"}, {"PMI_JOBID", "1.0"},   {"PMI_RANK", "1"},     {"PMI_SIZE", "2"},
+                 {"MASTER_ADDR", "a"}};
+  World world = world_of(task);
+  EXPECT_EQ(world.launcher, "Slurm (srun)");
+  EXPECT_EQ(concat(world.rank, " of ", world.size), "1 of 2");
+  EXPECT_TRUE(world_of({{"SLURM_JOB_ID", "1"}, {"PMIX_RANK", "0"}}).is_single()) << "a shell of srun --mpi=pmix";
+  task.insert({{"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}});
+  EXPECT_EQ(world_of(task).launcher, "Hydra (mpiexec of MPICH or Intel MPI)");
+}
+
+// As Slurm 22.05 sets them in `srun -n 2 --pty bash`, and in what a further srun there starts.
+TEST(ChooseWorld, TheShellOfAnInteractiveStepIsNoTask) {
+  const Variables step{{"SLURM_JOB_ID", "3"},         {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"},
+                       {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_NTASKS", "2"},  {"SLURM_PTY_PORT", "46571"},
+                       {"SLURM_JOB_NODELIST", "vm"},  {"PMI_RANK", "0"},      {"PMI_SIZE", "2"}};
+  const World shell = choose_world({}, environment_of(step), /*has_terminal=*/true);
+  EXPECT_TRUE(shell.is_single());
+  EXPECT_THAT(shell.remark, HasSubstr("job has 2 tasks, but this process was not started by srun"));
+  const World task = world_of(step);
+  EXPECT_EQ(concat(task.launcher, ": ", task.rank, " of ", task.size), "Slurm (srun): 0 of 2");
+  EXPECT_EQ(task.remark, "");
+  const WorldOptions by_hand{.rank = 1, .world_size = 4};
+  EXPECT_EQ(choose_world(by_hand, environment_of(step), /*has_terminal=*/true).size, 4);
+  // salloc's own shell, where LaunchParameters=use_interactive_step: a step of one task in a job of two.
+  Variables of_salloc = step;
+  of_salloc["SLURM_STEP_NUM_TASKS"] = of_salloc["PMI_SIZE"] = "1";
+  EXPECT_NE(choose_world({}, environment_of(of_salloc), /*has_terminal=*/true).remark, "");
 }
 
 TEST(ChooseWorld, LaunchersThatContradictEachOtherAreRefused) {

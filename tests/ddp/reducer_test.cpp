@@ -1,10 +1,13 @@
 #include "ddp/reducer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
 #include <thread>
 
+#include "comm/processes.h"
+#include "comm/ranks.h"
 #include "core/error.h"
 
 namespace sluice::ddp {
@@ -84,6 +87,40 @@ TEST(Reducer, AParameterWithoutAGradientDoesNotHoldUpItsBucket) {
   reducer.on_backward_done(ReplicaId{1}, StageId{0});
   static_cast<void>(reducer.finish_step({}));
   EXPECT_TRUE(at::equal(synced.gradients[0], at::full({kParams * kSize}, 3.0, at::kDouble)));
+}
+
+// Of two processes, for which threads stand in, each completes another stage first.
+TEST(Reducer, StagesThatShareACommunicatorAreSummedInOneOrder) {
+  constexpr std::chrono::minutes kMinute(1);
+  const int port = comm::test::free_port();
+  const auto failures = comm::test::run_ranks(2, [&](int rank) {
+    comm::Processes processes(comm::test::world_of(rank, 2, port), {}, {kMinute, kMinute});
+    std::vector<comm::SyncedStage> stages{synced_stage(1), synced_stage(1)};
+    stages[1].stage = StageId{1};
+    for (comm::Extent& extent : stages[1].extents) extent.param = ParamId{kParams + index(extent.param)};
+    const auto gradients = processes.make_communicator("gradients"), small = processes.make_communicator("small");
+    Reducer reducer(stages, {.bucket_bytes = 2 * kSize * sizeof(double), .record_times = true},
+                    {.lines = {{gradients, {1, 0}}}, .small = small});
+    for (int step = 0; step < 3; ++step) {
+      stages[0].gradients[0].fill_(1 + rank);
+      stages[1].gradients[0].fill_(10 * (1 + rank));
+      static_cast<void>(reducer.begin_step({}));
+      for (const int stage : {rank, 1 - rank}) reducer.on_backward_done(ReplicaId{0}, StageId{stage});
+      const comm::StepOutcome outcome = reducer.finish_step({});
+      EXPECT_TRUE(at::equal(stages[0].gradients[0], at::full({kParams * kSize}, 3.0, at::kDouble)));
+      EXPECT_TRUE(at::equal(stages[1].gradients[0], at::full({kParams * kSize}, 30.0, at::kDouble)));
+      ASSERT_EQ(outcome.buckets.size(), 6U);
+      for (int i = 0; i < 6; ++i) {
+        const BucketSpan& bucket = outcome.buckets[i];
+        EXPECT_EQ(index(bucket.stage), i / 3);
+        EXPECT_EQ(bucket.bucket, i % 3);
+        EXPECT_EQ(bucket.bytes, 2 * kSize * static_cast<std::int64_t>(sizeof(double)));
+        EXPECT_GE(bucket.end, bucket.begin);
+      }
+      EXPECT_LE(outcome.buckets[3].begin, outcome.buckets[0].begin) << "stage 1 comes first";
+    }
+  });
+  EXPECT_THAT(failures, testing::Each(""));
 }
 
 TEST(Reducer, EndingAStepEarlyOrReportingTwiceIsOurBug) {

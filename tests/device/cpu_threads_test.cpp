@@ -24,9 +24,11 @@ TEST(UseCpuThreads, EachThreadKeepsItsOwnCount) {
 }
 
 TEST(ThreadsPerDevice, SharesTheCoresEvenlyUnlessTold) {
-  EXPECT_EQ(threads_per_device(3, 8), 3);
-  EXPECT_EQ(threads_per_device(0, 1), available_cores());
-  EXPECT_EQ(threads_per_device(0, 4 * available_cores()), 1);
+  EXPECT_EQ(threads_per_device(3, 8, 4), 3);
+  EXPECT_EQ(threads_per_device(0, 1, 4), 4);
+  EXPECT_EQ(threads_per_device(0, 2, 5.5), 2);
+  EXPECT_EQ(threads_per_device(0, 16, 4), 1);
+  EXPECT_EQ(threads_per_device(0, 1, 0.5), 1);
 }
 
 }  // namespace

@@ -63,6 +63,18 @@ TEST(ChooseDevices, NamesThatAreEnoughForAllProcessesAreDealtOut) {
       << "each process has its own list";
 }
 
+TEST(ChooseDevices, AProcessKeepsItsSliceWhenAPlanNeedsFewer) {
+  const std::vector<std::string> names{"cpu:0", "cpu:1", "cpu:2", "cpu:3", "cpu:4"};
+  for (const int process : {0, 1}) {
+    const Device first = choose_devices(names, 2, process, 2).front();
+    EXPECT_EQ(choose_devices(names, 1, process, 2), std::vector<Device>{first}) << process;
+  }
+  EXPECT_EQ(unused_names(names, 1, 2), (std::vector<std::string>{"cpu:1", "cpu:3", "cpu:4"}));
+  EXPECT_EQ(unused_names(names, 2, 2), std::vector<std::string>{"cpu:4"});
+  EXPECT_EQ(unused_names(names, 3, 2), (std::vector<std::string>{"cpu:3", "cpu:4"})) << "the same for both";
+  EXPECT_EQ(unused_names(names, 5, 1), std::vector<std::string>{});
+}
+
 TEST(ChooseDevices, AMissingGpuIsNamedWithWhatThereIs) {
   EXPECT_THAT(message_of([] { static_cast<void>(choose_devices({"cuda:63"}, 1)); }), HasSubstr("cuda:63"));
   EXPECT_THAT(message_of([] { static_cast<void>(choose_devices({"cuda"}, 64)); }), HasSubstr("needs 64 CUDA devices"));

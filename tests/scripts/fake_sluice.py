@@ -34,7 +34,7 @@ if arguments[0] == "config":
 rank = os.environ.get("RANK", "0")
 folder = pathlib.Path(os.environ["FAKE_DIR"])
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NCCL_IB_DISABLE",
-         "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "GOMP_SPINCOUNT")
+         "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "GOMP_SPINCOUNT")
 plan = json.loads(os.environ.get("FAKE_PLAN", "{}")).get(rank, {})
 
 def on_signal(number, _):

@@ -106,7 +106,7 @@ class ArgumentsTest(LaunchCase):
                 self.assertEqual(list(self.sets()), ["log.lines", *keys])
 
     def test_one_process_has_no_world(self):
-        variables = {"RANK": "3", "WORLD_SIZE": "4", "SLURM_PROCID": "3", "OMPI_COMM_WORLD_RANK": "3", "LOCAL_RANK": "1"}
+        variables = {"RANK": "3", "WORLD_SIZE": "4", "SLURM_PROCID": "3", "OMPI_COMM_WORLD_RANK": "3", "PMI_RANK": "3", "LOCAL_RANK": "1"}
         self.assertEqual(self.run_script("run.sh", "1", "1", "0", "localhost", "5000", **variables).returncode, 0)
         self.assertEqual(set(self.seen()["env"]), {"MASTER_ADDR", "MASTER_PORT", "GOMP_SPINCOUNT"})
 

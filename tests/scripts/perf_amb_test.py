@@ -64,7 +64,7 @@ class ArgumentsTest(LaunchCase):
         for variables, rank in (
                 ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "3"}, 0), ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3"}, 2),
                 ({"RANK": "0", "WORLD_SIZE": "4"}, 0), ({"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, 1),
-                ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, 0)):
+                ({"PMI_RANK": "1", "PMI_SIZE": "3"}, 1), ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, 0)):
             with self.subTest(variables=variables):
                 sets = self.sets_of(*AMB, **variables)
                 self.assertEqual([key for key in sets if key in VIRTUAL], [])

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 
 # What a launcher or a user may have set around these tests.
-FORGOTTEN = re.compile("SLUICE_|SLURM_|OMPI_|MASTER_|NCCL_|GLOO_|(GOMP_SPINCOUNT|(LOCAL_)?(RANK|WORLD_SIZE))$")
+FORGOTTEN = re.compile("SLUICE_|SLURM_|OMPI_|MV2_|PALS_|PMIX?_|MASTER_|NCCL_|GLOO_|(GOMP_SPINCOUNT|(LOCAL_)?(RANK|WORLD_SIZE))$")
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 
 

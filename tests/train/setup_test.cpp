@@ -281,6 +281,8 @@ TEST(MakeSetup, APlaceThatIsKnownBetterLaterChangesThreadsAndNothingElse) {
   EXPECT_EQ(setup.process.local_rank, 1);
   EXPECT_EQ(setup.cpu_threads, 1);
   EXPECT_LE(setup.cpu_threads, alone);
+  settle_process(setup, {.rank = 1, .processes = 2, .local_size = 2, .cores = 3.5});
+  EXPECT_EQ(setup.cpu_threads, 3) << "the launcher may have bound it to cores of its own";
   EXPECT_EQ(setup.devices.size(), 1U);
   EXPECT_EQ(setup.total_steps, make_setup(config).total_steps);
 }

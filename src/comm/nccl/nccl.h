@@ -16,9 +16,10 @@ class Store;
 
 namespace sluice::comm::nccl {
 
-// Bound to `device` and connected: it never has to guess which GPU an operation without tensors is for, and no
-// operation of a step connects first. Its kernels go before others that wait for the GPU, because all processes wait
-// for them. Every process makes its backends in the same order. limit: longest wait for one operation.
+// Bound to `device` and connected: it never has to guess which GPU an operation without tensors is for, and with
+// NCCL_RUNTIME_CONNECT=0, which the program sets, no operation of a step connects first. Its kernels go before others
+// that wait for the GPU, because all processes wait for them. Every process makes its backends in the same order.
+// limit: longest wait for one operation.
 [[nodiscard]] c10::intrusive_ptr<c10d::Backend> make_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                                              int size, device::Device device,
                                                              std::chrono::milliseconds limit);

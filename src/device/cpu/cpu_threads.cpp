@@ -24,8 +24,8 @@ int available_cores() {
   return std::max(CPU_COUNT(&cores), 1);
 }
 
-int threads_per_device(int configured, int devices) {
-  return configured > 0 ? configured : std::max(available_cores() / std::max(devices, 1), 1);
+int threads_per_device(int configured, int devices, double cores) {
+  return configured > 0 ? configured : std::max(static_cast<int>(cores) / std::max(devices, 1), 1);
 }
 
 void tune_malloc() {

@@ -107,7 +107,7 @@ comm::SyncedStage one_bucket(const ReplicaGroup& group, std::uint64_t bytes) {
 double time_sum(const ReplicaGroup& group, const std::shared_ptr<comm::Communicator>& communicator,
                 std::uint64_t bytes) {
   ddp::Network network;
-  if (communicator) network.of_stage.push_back(communicator);
+  if (communicator) network.lines.push_back({communicator, {0}});
   ddp::Reducer reducer({one_bucket(group, bytes)}, {.bucket_bytes = bytes}, std::move(network));
   if (communicator) communicator->barrier();
   const Nanoseconds begin = now_ns();

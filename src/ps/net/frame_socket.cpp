@@ -10,6 +10,7 @@
 #include "comm/socket_address.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "ps/net/stranger_guard.h"
 
 namespace sluice::ps {
@@ -23,6 +24,8 @@ constexpr std::int64_t kSeal = 64;  // bytes that encryption adds to a frame, an
 constexpr int kReconnect = 100;     // milliseconds between two tries
 // Milliseconds until a connection that stalls in its handshake is given up: less than replicas.hang_timeout_s can be.
 constexpr int kHandshake = 4000;
+// How long one address of a host that has several is tried, and until an unknown name is asked for again.
+constexpr Nanoseconds kTry = 1'000'000'000;
 
 zmq::message_t message_of(const Frame& frame) {
   // Small ones are copied: that costs less than to share them.
@@ -110,11 +113,29 @@ int FrameSocket::take_over(int listening) {
 }
 
 void FrameSocket::connect(const std::string& host, int port) {
-  const std::string address = comm::address_of(host, "ps.address, or MASTER_ADDR without one"),
-                    place = comm::tcp_endpoint(address, port);
+  host_ = host;
+  port_ = port;
+  try_next_address();
+}
+
+// ZeroMQ keeps trying the one address that it was given.
+void FrameSocket::try_next_address() {
+  if (was_connected_ || now_ns() < next_try_) return;
+  next_try_ = now_ns() + kTry;
+  std::string place;
   try {
-    zmq_->socket.set(zmq::sockopt::ipv6, comm::is_ipv6(address));
+    const std::vector<std::string> addresses = comm::addresses_of(host_, {}, "ps.address, or MASTER_ADDR without one");
+    place = comm::tcp_endpoint(addresses[tries_++ % addresses.size()], port_);
+  } catch (const ConfigError& error) {  // a machine that is starting may get its name late
+    if (!std::exchange(has_warned_, true)) log_warning(concat(error.what(), "; asking again"));
+    return;
+  }
+  if (place == place_) return;
+  try {
+    if (!place_.empty()) zmq_->socket.disconnect(place_);
+    zmq_->socket.set(zmq::sockopt::ipv6, place.starts_with("tcp://["));
     zmq_->socket.connect(place);
+    place_ = place;
   } catch (const zmq::error_t& error) {
     throw PeerError(concat("cannot connect to ", place, ": ", error.what()));
   }
@@ -131,7 +152,11 @@ bool FrameSocket::send(const std::string& peer, const Frames& frames) {
       const bool is_last = i + 1 == frames.size();
       const auto sent =
           socket.send(message, is_last ? send_flags::dontwait : send_flags::dontwait | send_flags::sndmore);
-      if (!sent && i == 0 && role_ == Role::kConnecting) return false;
+      if (!sent && i == 0 && role_ == Role::kConnecting) {
+        try_next_address();
+        return false;
+      }
+      was_connected_ = true;
       if (!sent) return true;  // its connection has ended in the middle of it: it is lost
     }
   } catch (const zmq::error_t& error) {

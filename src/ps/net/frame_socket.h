@@ -9,8 +9,8 @@
 //   one with the most is closed (stranger_guard.h). A single empty frame is no message: it begins a connection.
 // - Without keys nothing is encrypted and anybody who reaches the port can speak: a server without keys listens on the
 //   machine itself only. With them (CURVE) whoever does not have the server's public key is not heard.
-// Not here: what messages mean. Threads: one. Errors: ConfigError (the address is not known, not ours, in use; keys
-// that are none), PeerError (no more sockets).
+// Not here: what messages mean. Threads: one. Errors: ConfigError (the address of one that listens is not
+// known, not ours, in use; keys that are none), PeerError (no more sockets).
 #pragma once
 
 #include <chrono>
@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "core/clock.h"
 #include "ps/net/frames.h"
 
 namespace sluice::ps {
@@ -60,6 +61,8 @@ class FrameSocket {
   [[nodiscard]] int listen(const std::string& host, int port);
   // At a socket that listens already, which is owned from then on. Returns the port.
   [[nodiscard]] int take_over(int listening);
+  // To the first address of `host` that answers: each of them is tried in turn until one has taken a message, and a
+  // name that is not known yet is asked for again.
   void connect(const std::string& host, int port);
 
   // Never blocks. False: there is no such peer, or too much waits for it; nothing was sent.
@@ -77,11 +80,20 @@ class FrameSocket {
  private:
   struct Zmq;
   [[nodiscard]] std::optional<Frames> receive();
+  void try_next_address();
 
   Role role_;
   Limits limits_;
   std::unique_ptr<Zmq> zmq_;
   std::int64_t dropped_ = 0;
+  // Of a socket that connects.
+  std::string host_;
+  int port_ = 0;
+  std::string place_;  // the address that is tried, as ZeroMQ writes it
+  std::size_t tries_ = 0;
+  Nanoseconds next_try_ = 0;
+  bool has_warned_ = false;
+  bool was_connected_ = false;
 };
 
 // For a socket, or a process, that nobody else has.
