@@ -13,6 +13,7 @@
 #include "config/reader.h"
 #include "config/rules.h"
 #include "config/schema.h"
+#include "config/text_with.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -138,6 +139,7 @@ class Builder {
     assign(where, name, assigned_value(*key, text, where), /*is_of_file=*/false);
   }
 
+  [[nodiscard]] const Config& unchecked() const { return config_; }
   Config finish() && {
     drop_what_sets_leave_unread();
     check_rules(config_, sources_);
@@ -175,7 +177,9 @@ class Builder {
   std::set<std::string, std::less<>> set_;  // keys that --set has given
 };
 
-std::string read_file(const std::filesystem::path& path) {
+}  // namespace
+
+std::string read_text(const std::filesystem::path& path) {
   std::error_code failed;
   const auto status = std::filesystem::status(path, failed);
   if (failed == std::errc::permission_denied)
@@ -202,8 +206,6 @@ std::string read_file(const std::filesystem::path& path) {
   return text;
 }
 
-}  // namespace
-
 Config parse(std::string_view text, std::string_view name, std::span<const std::string> sets) {
   Builder builder(name);
   for (const auto& entry : read_toml(text, name)) builder.add(entry);
@@ -224,7 +226,19 @@ std::int64_t step_batch(const Config& config) {
 }
 
 Config load(const std::filesystem::path& path, std::span<const std::string> sets) {
-  return parse(read_file(path), path.string(), sets);
+  return parse(read_text(path), path.string(), sets);
+}
+
+std::string text_with(std::string_view text, std::string_view name, const Config& wanted) {
+  Builder present(name);
+  for (const auto& entry : read_toml(text, name)) present.add(entry);
+  std::string changed(text);
+  for (const auto& key : schema()) {
+    const std::string value = to_text(key.field.get(wanted));
+    if (value == to_text(key.field.get(present.unchecked()))) continue;
+    changed = with_value(changed, name, key.table(), key.leaf(), value);
+  }
+  return changed;
 }
 
 void validate(const Config& config) {

@@ -58,6 +58,38 @@ toml::table parse_table(std::string_view text, std::string_view where, bool with
   }
 }
 
+// Bytes before a position, whose column counts characters but no byte order mark.
+std::size_t offset_of(std::string_view text, toml::source_position position) {
+  constexpr unsigned char kContinuation = 0xc0, kContinues = 0x80;
+  std::size_t at = text.starts_with("\xef\xbb\xbf") ? 3 : 0;
+  for (std::size_t line = 1; line < position.line; ++line) at = text.find('\n', at) + 1;
+  const std::size_t before = position.column - 1;
+  for (std::size_t characters = 0; characters < before && at < text.size(); ++characters) {
+    ++at;
+    while (at < text.size() && (static_cast<unsigned char>(text[at]) & kContinuation) == kContinues) ++at;
+  }
+  return at;
+}
+
+// The key follows the last one of the table, in the form in which the table is written: below its head, in braces, or
+// with the table's name in front.
+std::string with_new_key(std::string_view text, const toml::table& table, std::string_view name, std::string_view leaf,
+                         std::string_view value) {
+  const std::string assigned = concat(leaf, " = ", value);
+  const std::size_t begin = offset_of(text, table.source().begin);
+  if (table.is_inline()) {
+    const std::size_t brace = offset_of(text, table.source().end) - 1;
+    const std::size_t after = text.find_last_not_of(" \t", brace - 1) + 1;
+    return std::string(text).insert(after, table.empty() ? assigned : concat(", ", assigned));
+  }
+  std::size_t last = begin;
+  for (const auto& [key, node] : table) last = std::max(last, offset_of(text, node.source().end));
+  const std::size_t line_end = std::min(text.find_first_of("\r\n", last), text.size());
+  const std::string_view line_break = text.substr(line_end).starts_with('\r') ? "\r\n" : "\n";
+  const std::string prefix = text[begin] == '[' ? "" : concat(name, ".");
+  return std::string(text).insert(line_end, concat(line_break, prefix, assigned));
+}
+
 }  // namespace
 
 std::vector<Entry> read_toml(std::string_view text, std::string_view name) {
@@ -76,6 +108,21 @@ std::vector<Entry> read_toml(std::string_view text, std::string_view name) {
   }
   std::ranges::sort(entries, {}, [](const Entry& entry) { return std::tie(entry.line, entry.table, entry.leaf); });
   return entries;
+}
+
+std::string with_value(std::string_view text, std::string_view name, std::string_view table, std::string_view leaf,
+                       std::string_view value) {
+  const toml::table root = parse_table(text, name, true);
+  const toml::node* const found = root.get(table);
+  if (found == nullptr || !found->is_table()) {
+    const std::string_view gap = text.empty() ? "" : text.ends_with('\n') ? "\n" : "\n\n";
+    return concat(text, gap, "[", table, "]\n", leaf, " = ", value, "\n");
+  }
+  const toml::table& of_leaf = *found->as_table();
+  const toml::node* const old = of_leaf.get(leaf);
+  if (old == nullptr) return with_new_key(text, of_leaf, table, leaf, value);
+  const std::size_t begin = offset_of(text, old->source().begin), end = offset_of(text, old->source().end);
+  return std::string(text).replace(begin, end - begin, value);
 }
 
 Value read_value(std::string_view text, std::string_view where) {

@@ -21,6 +21,11 @@ struct Entry {
 // Entries in the order of the file. Errors: ConfigError "NAME:LINE:COLUMN: ...".
 [[nodiscard]] std::vector<Entry> read_toml(std::string_view text, std::string_view name);
 
+// The text with this value of `table.leaf`, in TOML syntax: in place of the value that is there, else as a new line at
+// the end of the table. All else stays as it is, comments too. Errors: ConfigError as read_toml().
+[[nodiscard]] std::string with_value(std::string_view text, std::string_view name, std::string_view table,
+                                     std::string_view leaf, std::string_view value);
+
 // One value in TOML syntax, as after `key =`. Errors: ConfigError that begins with `where`.
 [[nodiscard]] Value read_value(std::string_view text, std::string_view where);
 

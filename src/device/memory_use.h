@@ -9,13 +9,15 @@
 namespace sluice::device {
 
 enum class MemoryKind : std::uint8_t {
-  kParameters,   // and running statistics
-  kGradients,    // of the parameters
-  kOptimizer,    // its state
-  kActivations,  // and whatever else a pass takes
+  kParameters,          // and running statistics
+  kGradients,           // of the parameters
+  kOptimizer,           // its state
+  kActivations,         // and whatever else a pass takes
+  kTransformedWeights,  // copies of parameters in the form that a kernel takes, while the micro-batches of a pass use
+                        // them
 };
 inline constexpr std::array kMemoryKinds{MemoryKind::kParameters, MemoryKind::kGradients, MemoryKind::kOptimizer,
-                                         MemoryKind::kActivations};
+                                         MemoryKind::kActivations, MemoryKind::kTransformedWeights};
 [[nodiscard]] std::string_view to_word(MemoryKind kind);  // "parameters"
 
 struct BytesByKind {

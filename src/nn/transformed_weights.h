@@ -6,8 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <tuple>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 
@@ -16,13 +19,20 @@ namespace sluice::nn {
 class TransformedWeights {
  public:
   enum class Use { kForward, kInputGradient, kBfloat16, kBlockedBfloat16 };
+  // Makes what lives while a weight is transformed: a scope that charges the memory of the result.
+  using Charge = std::function<std::shared_ptr<void>()>;
+
+  explicit TransformedWeights(Charge charge = {}) : charge_(std::move(charge)) {}
 
   // What transform() gives for the weight and tiles of so many outputs a side (kBfloat16: for so many joined weights,
   // of which it is the first; kBlockedBfloat16: for that stride), or gave before.
   template <typename Transform>
   [[nodiscard]] const at::Tensor& get(const at::Tensor& weight, Use use, int tile, const Transform& transform) {
     at::Tensor& kept = kept_[{weight.const_data_ptr(), use, tile}];
-    if (!kept.defined()) kept = transform();
+    if (!kept.defined()) {
+      const std::shared_ptr<void> charged = charge_ ? charge_() : nullptr;
+      kept = transform();
+    }
     return kept;
   }
 
@@ -35,6 +45,7 @@ class TransformedWeights {
   void clear() { kept_.clear(); }
 
  private:
+  Charge charge_;
   std::map<std::tuple<const void*, Use, int>, at::Tensor> kept_;  // by the address of the weight's values
 };
 

@@ -62,13 +62,13 @@ struct Pass::Worker {
   const PlaceStreams& streams;
   StreamSpans spans;
   int index;
-  std::vector<std::optional<MicroBatchId>> last_gradients;  // [stage]
-  std::vector<at::Tensor> sample_ids;                       // [micro-batch]; undefined until a stage asks for them
-  std::unique_ptr<OwnSum> replicas;                         // null where nothing is exchanged
-  ActionGraphs* graphs = nullptr;                           // null: it runs plainly
-  bool runs_prefix = false;                                 // before its actions
-  nn::TransformedWeights of_prefix = {};                    // while it does
-  std::vector<at::Tensor> kept = {};                        // by keep()
+  std::vector<std::optional<MicroBatchId>> last_gradients;       // [stage]
+  std::vector<at::Tensor> sample_ids;                            // [micro-batch]; undefined until a stage asks for them
+  std::unique_ptr<OwnSum> replicas;                              // null where nothing is exchanged
+  ActionGraphs* graphs = nullptr;                                // null: it runs plainly
+  bool runs_prefix = false;                                      // before its actions
+  nn::TransformedWeights of_prefix{charge_transformed_weights};  // while it does
+  std::vector<at::Tensor> kept = {};                             // by keep()
 
   [[nodiscard]] ReplicaId replica() const { return place.replica; }
   // Of what one queue reads and another has memory of. While any place of a GPU records, LibTorch forgets who reads

@@ -13,6 +13,7 @@
 
 #include "core/check.h"
 #include "core/concat.h"
+#include "device/memory.h"
 #include "nn/batch_norm.h"
 #include "nn/flops.h"
 
@@ -59,6 +60,10 @@ bool layer_is_trained(const std::unique_ptr<nn::Layer>& layer) {
 }
 
 }  // namespace
+
+std::shared_ptr<void> charge_transformed_weights() {
+  return std::make_shared<device::MemoryScope>(device::MemoryKind::kTransformedWeights);
+}
 
 at::Tensor GradientScale::like(const at::Tensor& loss) const {
   return in_memory.defined() ? in_memory.view(loss.sizes()).to(loss.scalar_type()) : at::full_like(loss, number);

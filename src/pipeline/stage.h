@@ -33,6 +33,9 @@ namespace sluice::pipeline {
 
 using GradientReady = std::function<void(ParamId)>;
 
+// nn::TransformedWeights::Charge: what this thread allocates on its device counts as transformed weights.
+[[nodiscard]] std::shared_ptr<void> charge_transformed_weights();
+
 // How a stage is to run one micro-batch.
 struct StagePass {
   nn::ForwardContext context;
@@ -152,7 +155,7 @@ class Stage {
   std::vector<std::unique_ptr<nn::Layer>> layers_;
   std::unique_ptr<FlatParameters> parameters_;
   std::unique_ptr<LiveBytes> live_bytes_;
-  nn::TransformedWeights transformed_weights_;
+  nn::TransformedWeights transformed_weights_{charge_transformed_weights};
   std::unordered_map<int, InFlight> in_flight_;  // by micro-batch
   std::unordered_map<int, PutOff> put_off_;      // by micro-batch
   Work work_;

@@ -137,6 +137,13 @@ struct DeviceMemory {
   std::uint64_t predicted_peak_bytes = 0;
 };
 
+// What other programs spoil in a profile, and what it is on a quiet machine.
+struct ProfileQuality {
+  double slowdown = 1;       // of layers beside other devices, mean by their times; of n devices at most n
+  double fit_error = 0;      // of times beside their lines, mean by the times; up to 0.1
+  double compute_scale = 1;  // LayerProfile::compute_scale(); 0.9 to 1.1, more if a micro-batch takes less than 1 ms
+};
+
 struct LayerProfile {
   Fingerprint fingerprint;
   std::int64_t micro_batch = 0;  // samples, as configured
@@ -164,6 +171,11 @@ struct LayerProfile {
   [[nodiscard]] std::vector<LayerCost> most_at(std::int64_t samples) const;
   // Computing in whole steps beside what the layers alone say of it; 1 where no steps were run.
   [[nodiscard]] double compute_scale() const;
+  [[nodiscard]] ProfileQuality quality() const;
+  // "slow-down 1.08, fit error 3 %, steps 1.02 times as long as their layers"
+  [[nodiscard]] std::string describe_quality() const;
+  // Which of these numbers no quiet machine gives; empty: none.
+  [[nodiscard]] std::string disturbance() const;
   // That of so many processes with so many replicas each, or of the least larger number of replicas measured, or of the
   // largest; null: none was measured of so many processes.
   [[nodiscard]] const LinkCost* all_reduce_of(int processes, int local_replicas) const;

@@ -4,7 +4,9 @@
 #include <array>
 #include <cstddef>
 
+#include "core/concat.h"
 #include "core/divided_up.h"
+#include "core/text.h"
 
 namespace sluice::profiler {
 namespace {
@@ -88,6 +90,45 @@ std::vector<LayerCost> LayerProfile::costs() const {
 double LayerProfile::compute_scale() const {
   if (!step || step->compute_s <= 0 || step->predicted_compute_s <= 0) return 1;
   return step->compute_s / step->predicted_compute_s;
+}
+
+ProfileQuality LayerProfile::quality() const {
+  ProfileQuality quality{.slowdown = 0, .compute_scale = compute_scale()};
+  const auto samples = static_cast<double>(micro_batch);
+  double seconds = 0, seconds_fitted = 0;
+  for (const MeasuredLayer& layer : layers) {
+    const LayerCost& cost = layer.cost;
+    seconds += cost.seconds(samples);
+    quality.slowdown += cost.slowdown * cost.seconds(samples);
+    for (const SizedCost* part : {&cost.forward, &cost.input_gradient, &cost.weight_gradient}) {
+      seconds_fitted += part->at(samples);
+      quality.fit_error += part->error * part->at(samples);
+    }
+  }
+  quality.slowdown = seconds > 0 ? quality.slowdown / seconds : 1;
+  if (seconds_fitted > 0) quality.fit_error /= seconds_fitted;
+  return quality;
+}
+
+std::string LayerProfile::describe_quality() const {
+  const auto [slowdown, fit_error, scale] = quality();
+  std::vector<std::string> words;
+  if (contenders > 1) words.push_back(concat("slow-down ", fixed(slowdown, 2)));
+  words.push_back(concat("fit error ", percent(fit_error)));
+  if (step) words.push_back(concat("steps ", fixed(scale, 2), " times as long as their layers"));
+  return join(words, ", ");
+}
+
+std::string LayerProfile::disturbance() const {
+  constexpr double kMostFitError = 0.25, kFarOff = 1.5;
+  const auto [slowdown, fit_error, scale] = quality();
+  std::vector<std::string> words;
+  if (slowdown > contenders)
+    words.push_back(concat(counted(contenders, "device"), " slow each other down ", fixed(slowdown, 1), " times"));
+  if (fit_error > kMostFitError) words.push_back(concat("times are ", percent(fit_error), " off their lines"));
+  if (scale > kFarOff || scale < 1 / kFarOff)
+    words.push_back(concat("steps computed ", fixed(scale, 1), " times as long as their layers alone"));
+  return join(words, ", ");
 }
 
 const LinkCost* LayerProfile::all_reduce_of(int processes, int local_replicas) const {

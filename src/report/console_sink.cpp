@@ -58,7 +58,10 @@ void ConsoleSink::summary(const SummaryReport& report) {
 void ConsoleSink::log_end(const SummaryReport& report) const {
   const RunTotals& totals = report.totals;
   if (totals.steps == 0) return;
-  if (!totals.places.empty()) log_table(time_table(mean_times(totals.places), {}, totals.steps, facts_.processes));
+  const std::string which =
+      totals.steps < report.steps_done ? concat("of ", counted(totals.steps, "step"), " since the resume") : "";
+  if (!totals.places.empty())
+    log_table(time_table(mean_times(totals.places), {}, totals.steps, facts_.processes, which));
   if (const std::string line = prediction_line(report.fields.at("predicted")); !line.empty()) log_info(line);
   if (totals.evaluation + totals.checkpoints > 0) {
     log_info(concat("between the steps: evaluation ", human_duration(to_s(totals.evaluation)), ", checkpoints ",
@@ -82,7 +85,8 @@ void ConsoleSink::log_end(const SummaryReport& report) const {
   } else if (totals.norms > 0) {
     log_info("gradient noise scale: not known yet: too few steps, or the mean gradient cannot be told from noise");
   }
-  for (const tune::Advice& one : report.advice) log_info(concat("advice: ", one.sentence));
+  for (const tune::Advice& one : report.advice)
+    log_info(concat("advice, from the last ", counted(report.advice_steps, "step"), ": ", one.sentence));
 }
 
 }  // namespace sluice::report

@@ -276,7 +276,9 @@ std::string advice_text(const RunLog& log, const Json& run) {
     return is_off ? "advice: - (nothing was recorded: profile.level = \"off\")" : "advice: -";
   }
   if (list->empty()) return "advice: none; nothing would save as much as 3 % of the step";
-  std::string text = concat("advice", since_text(log), ":");
+  const auto steps = integer_at(run, "advice_steps");
+  std::string text =
+      concat("advice", since_text(log), steps ? concat(", from the last ", counted(*steps, "step")) : "", ":");
   for (const Json& sentence : *list) text += concat("\n- ", sentence.is_string() ? sentence.get<std::string>() : "-");
   return text;
 }

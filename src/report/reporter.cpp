@@ -1,6 +1,7 @@
 #include "report/reporter.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "report/console_sink.h"
 #include "report/csv_sink.h"
@@ -88,7 +89,7 @@ void Reporter::step(const StepRecord& record, const StepSpans& spans, bool ends_
   }
   add_to_epoch(record);
   const ordered_json fields = step_fields(record, network, facts_);
-  const StepReport report{record, spans, fields, network, seconds_left(record.step), ends_interval};
+  const StepReport report{record, spans, fields, network, seconds_left(record), ends_interval};
   for (const auto& sink : sinks_) sink->step(report);
   if (record.evaluation_follows && !peaks_of_steps_) peaks_of_steps_ = peak_memory(facts_);
   if (epoch_is_over_ && !record.evaluation_follows) end_epoch(nullptr);
@@ -107,9 +108,14 @@ void Reporter::end_epoch(const EvalRecord* evaluation) {
   for (const auto& sink : sinks_) sink->epoch({epoch_, *last_step_, evaluation, fields});
 }
 
-double Reporter::seconds_left(std::int64_t step) const {
-  return to_s(totals_.duration) / static_cast<double>(std::max<std::int64_t>(totals_.steps, 1)) *
-         static_cast<double>(facts_.total_steps - step);
+double Reporter::seconds_left(const StepRecord& record) const {
+  const StillToCome& to_come = record.to_come;
+  const double step_s = (is_settled() ? settled_ : of_plan_).seconds_a_step();
+  const double checkpoint_s = totals_.seconds_a_checkpoint();
+  double seconds = step_s * static_cast<double>(facts_.total_steps - record.step) +
+                   totals_.seconds_an_evaluation() * static_cast<double>(to_come.evaluations);
+  if (to_come.checkpoint_interval_s > 0) seconds += checkpoint_s * std::floor(seconds / to_come.checkpoint_interval_s);
+  return seconds + checkpoint_s * static_cast<double>(to_come.checkpoints);
 }
 
 void Reporter::outside_of_steps(const std::vector<Span>& spans) { totals_.add_outside(spans); }
@@ -136,15 +142,17 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
   const double wall_s = metrics_->time_s();
   std::vector<tune::Advice> advice;
   const bool is_known = !of_plan_.places.empty();
-  if (is_known) advice = tune::advise(advice_input(settled_.steps >= kUnsettledSteps ? settled_ : of_plan_, facts_));
+  const RunTotals& advised = settled_.steps >= kUnsettledSteps ? settled_ : of_plan_;
+  if (is_known) advice = tune::advise(advice_input(advised, facts_));
   ordered_json fields{{"outcome", outcome}, {"steps", steps_done}, {"wall_s", wall_s}};
   if (const auto of_plan = step_ms_of_plan()) fields["step_ms_of_last_plan"] = *of_plan;
   if (is_known) fields["breakdown_of_last_plan"] = mean_breakdown(of_plan_.places);
   fields.update(summary_fields(totals_, is_known ? &advice : nullptr, last_eval_, facts_));
+  if (is_known) fields["advice_steps"] = advised.steps;
   fields["predicted"] = predicted_fields(peaks_of_steps_.value_or(fields["peak_memory_bytes"]));
   const auto train_loss = last_step_ ? std::optional(epoch_.loss()) : std::nullopt;
   for (const auto& sink : sinks_)
-    sink->summary({outcome, steps_done, wall_s, totals_, advice, train_loss, last_eval_, fields});
+    sink->summary({outcome, steps_done, wall_s, totals_, advice, advised.steps, train_loss, last_eval_, fields});
   static_cast<void>(sync());
   return fields;
 }

@@ -70,7 +70,8 @@ class Reporter {
   void end_epoch(const EvalRecord* evaluation);
   // Of a summary. peaks: of memory, by device.
   [[nodiscard]] nlohmann::ordered_json predicted_fields(const nlohmann::ordered_json& peaks) const;
-  [[nodiscard]] double seconds_left(std::int64_t step) const;
+  // Until the run's end: the steps as those under the present plan, evaluations and checkpoints as those so far.
+  [[nodiscard]] double seconds_left(const StepRecord& record) const;
   [[nodiscard]] bool is_settled() const { return settled_.steps > 0; }
 
   const storage::RunDir& run_dir_;
@@ -82,7 +83,8 @@ class Reporter {
   StepSums epoch_;              // of this process, of last_step_'s epoch
   bool epoch_is_over_ = false;  // and not told yet
   RunTotals totals_;            // of this process
-  // The same of the last plan, and without its first steps, in which memory is fetched and caches fill: for the advice.
+  // The same of the last plan, and without its first steps, in which memory is fetched and caches fill: for the advice
+  // and the time that is left.
   RunTotals of_plan_, settled_;
   StageTimes stages_of_plan_, settled_stages_;  // likewise
   std::optional<Prediction> prediction_;        // of the last plan

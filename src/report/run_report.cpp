@@ -63,6 +63,7 @@ void add_measurements(Json& report, const RunLog& log) {
   for (const char* name : {"evaluation_s", "checkpoints_s", "predicted"}) report[name] = value_at(log.summary, name);
   report["peak_memory_bytes"] = value_at(log.summary, "peak_memory_bytes");
   report["advice"] = value_at(log.summary, "advice");
+  report["advice_steps"] = value_at(log.summary, "advice_steps");
   if (log.summary.contains("noise")) report["noise"] = log.summary.at("noise");
   report["rank_spread"] = rank_spread(log.ranks);
   report["kernels"] = kernel_table(log.kernels);

@@ -40,6 +40,7 @@ struct SummaryReport {
   double wall_s = 0;
   const RunTotals& totals;
   const std::vector<tune::Advice>& advice;
+  std::int64_t advice_steps = 0;         // the last steps, from which the advice follows
   std::optional<double> train_loss;      // of the last epoch
   std::optional<EvalRecord> evaluation;  // the last one
   const nlohmann::ordered_json& fields;

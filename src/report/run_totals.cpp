@@ -30,8 +30,8 @@ void RunTotals::add_step(const StepStats& stats, const profiler::StepBreakdown& 
 
 void RunTotals::add_outside(const std::vector<Span>& spans) {
   for (const Span& span : spans) {
-    if (span.phase == Phase::kEvaluation) evaluation += span.end - span.begin;
-    if (span.phase == Phase::kCheckpoint) checkpoints += span.end - span.begin;
+    if (span.phase == Phase::kEvaluation) evaluation += span.end - span.begin, ++evaluations_made;
+    if (span.phase == Phase::kCheckpoint) checkpoints += span.end - span.begin, ++checkpoints_made;
   }
 }
 

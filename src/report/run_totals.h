@@ -59,8 +59,9 @@ struct RunTotals {
   double network_bytes = 0;                     // that all interfaces carried in `network_time`
   Nanoseconds network_time = 0;                 // of the steps, as far as it is known
   Nanoseconds evaluation = 0, checkpoints = 0;  // outside of steps
-  Nanoseconds norms = 0;                        // what taking them for the noise scale took, of `duration`
-  std::optional<tune::NoiseScale> noise;        // of the gradients, the newest
+  std::int64_t evaluations_made = 0, checkpoints_made = 0;
+  Nanoseconds norms = 0;                  // what taking them for the noise scale took, of `duration`
+  std::optional<tune::NoiseScale> noise;  // of the gradients, the newest
 
   // facts: of the plan that it ran under.
   void add_step(const StepStats& stats, const profiler::StepBreakdown& breakdown,
@@ -69,7 +70,16 @@ struct RunTotals {
 
   // Percent of the steps' time that taking norms took.
   [[nodiscard]] double noise_cost() const { return duration > 0 ? 100 * to_s(norms) / to_s(duration) : 0; }
+  [[nodiscard]] double seconds_a_step() const { return mean_s(duration, steps); }
+  [[nodiscard]] double seconds_an_evaluation() const { return mean_s(evaluation, evaluations_made); }
+  [[nodiscard]] double seconds_a_checkpoint() const { return mean_s(checkpoints, checkpoints_made); }
   [[nodiscard]] double samples_per_s() const { return per_second(static_cast<double>(samples), duration); }
+
+ private:
+  // 0 if there was none.
+  [[nodiscard]] static double mean_s(Nanoseconds all, std::int64_t count) {
+    return count > 0 ? to_s(all) / static_cast<double>(count) : 0;
+  }
 };
 
 // Model FLOPs over what all devices could have done in that time; nothing where their peak is not known.

@@ -18,6 +18,13 @@ struct NoiseRecord {
   Nanoseconds duration = 0;              // that taking the norms took
 };
 
+// What a run still does besides its steps, the evaluation that follows this one included.
+struct StillToCome {
+  std::int64_t evaluations = 0;
+  std::int64_t checkpoints = 0;
+  double checkpoint_interval_s = 0;  // a further checkpoint each time so many seconds have passed; 0: none
+};
+
 // One optimizer step as it is reported.
 struct StepRecord {
   std::int64_t step = 0;   // steps done, this one included
@@ -29,6 +36,7 @@ struct StepRecord {
   profiler::StepBreakdown breakdown;
   bool evaluation_follows = false;
   std::optional<NoiseRecord> noise = {};
+  StillToCome to_come = {};
 };
 
 struct EvalRecord {

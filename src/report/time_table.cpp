@@ -79,7 +79,7 @@ std::string time_table(std::span<const PlaceTimes> places, const Numbers& means,
   if (places.size() > 1) rows.push_back(row_of("mean", mean_of(places)));
   if (places.empty()) rows.push_back(row_of("all stages", means));
   return concat("where the time went, mean ",
-                which.empty() ? concat("of ", counted(steps, "step")) : std::string(which),
+                which.empty() ? concat(steps == 1 ? "of " : "of all ", counted(steps, "step")) : std::string(which),
                 processes > 1 ? concat(", of rank 0 of ", counted(processes, "process")) : "",
                 " (ms; allreduce: exposed; skew: waiting for the slowest to get there):\n",
                 text_table(rows, std::array{Align::kLeft, Align::kRight}));

@@ -23,8 +23,7 @@ namespace sluice::report {
 
 // A row for each place, which says so where it has run in a part of the steps, and their mean by steps; or the row "all
 // stages" from `means` where there are no places. steps: how many the means are of. processes: of the run; the times
-// are those of rank 0's devices. which: instead of "of N steps" in the title, where these are not the only steps of the
-// run.
+// are those of rank 0's devices. which: replaces "of all N steps" in the title, if the run has had other steps.
 [[nodiscard]] std::string time_table(std::span<const PlaceTimes> places, const Numbers& means, std::int64_t steps,
                                      std::int64_t processes = 1, std::string_view which = {});
 

@@ -49,7 +49,7 @@ double time_step(const engine::Composition& composition, engine::TrainStep& step
 tune::MemoryModel kept_or_measured_model(const Setup& setup) {
   const auto kept = measure::find_costs(setup.config.pipeline.cost_cache, workload_of(setup), micro_batch_size(setup));
   if (!kept) return measure_memory_model(setup);
-  return {.layers = kept->costs(), .shares_memory = shares_memory(setup), .processes = setup.process.processes};
+  return {.layers = kept->profile.costs(), .shares_memory = shares_memory(setup), .processes = setup.process.processes};
 }
 
 // Whether it is known beforehand what fits: what a GPU has without a limit is found out by trying, unless the plan was

@@ -74,8 +74,8 @@ std::vector<profiler::StageLink> measure_borders(const Setup& setup) {
 std::vector<LayerCost> layer_costs(const Setup& setup) {
   const std::int64_t size = micro_batch_size(setup);
   if (const auto found = measure::find_costs(setup.config.pipeline.cost_cache, workload_of(setup), size)) {
-    log_info("layer costs come from the cost cache (pipeline.cost_cache); delete its files to measure again");
-    return found->costs();
+    log_info(concat("layer costs come from ", found->source, "; delete it to measure again"));
+    return found->profile.costs();
   }
   log_info(concat("measuring ", counted(setup.layers, "layer"), " of ", setup.model.name, ", for about ",
                   human_duration(layers_budget(setup)), " (pipeline.planning_budget_s)"));

@@ -1,5 +1,6 @@
 #include "train/loop.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/concat.h"
@@ -22,6 +23,23 @@ namespace fs = std::filesystem;
 
 constexpr Nanoseconds kLookInterval = 5'000'000'000;
 
+// How many multiples of `every` there are from `first` to `last`.
+std::int64_t multiples(std::int64_t every, std::int64_t first, std::int64_t last) {
+  return std::max<std::int64_t>(last / every - (first - 1) / every, 0);
+}
+
+// Evaluations between the first step of these and the last one of the run.
+std::int64_t evaluations_to_come(const LoopOptions& options, std::int64_t steps_done, const EpochPlace& here) {
+  const config::TrainConfig& train = options.train;
+  const std::int64_t total = options.total_steps, steps = train.eval_every_steps;
+  if (steps > 0) return multiples(steps, steps_done, total) + (total % steps == 0 ? 0 : 1);
+  // Steps after the end of this epoch, of which whole epochs follow.
+  const std::int64_t after = total - steps_done - (here.batches - here.batch - 1);
+  const std::int64_t ended = after < 0 ? 0 : 1 + after / here.batches, last = here.epoch + ended;
+  const bool ends_evaluated = ended > 0 && after % here.batches == 0 && last % train.eval_every_epochs == 0;
+  return multiples(train.eval_every_epochs, here.epoch + 1, last) + (ends_evaluated ? 0 : 1);
+}
+
 }  // namespace
 
 // The state that another thread may save meanwhile is that of the last whole step, unless the plan changes.
@@ -42,6 +60,15 @@ class Loop::Away {
  private:
   Loop& loop_;
 };
+
+report::StillToCome still_to_come(const LoopOptions& options, std::int64_t steps_done, const EpochPlace& here,
+                                  bool evaluates) {
+  const std::int64_t total = options.total_steps, every = options.checkpoint_every_steps;
+  const bool saves_last = options.saves_at_end && (every == 0 || total % every != 0);
+  return {.evaluations = evaluates ? evaluations_to_come(options, steps_done, here) : 1,
+          .checkpoints = (every > 0 ? multiples(every, steps_done, total) : 0) + (saves_last ? 1 : 0),
+          .checkpoint_interval_s = 60 * options.checkpoint_every_minutes};
+}
 
 void Loop::run() {
   if (parts_.peers != nullptr) held_ = parts_.peers->hold();
@@ -269,15 +296,18 @@ void Loop::train_one_step() {
 
 void Loop::record_step(const RecordedStep& step, double lr) {
   const auto& [batch, stats, spans, lr_of_server, events] = step;
-  const report::StepRecord record{.step = progress_.steps_done,
-                                  .epoch = batch.epoch,
-                                  .batch = batch.batch,
-                                  .batches = batch.batches,
-                                  .stats = stats,
-                                  .lr = lr,
-                                  .breakdown = profiler::break_down(spans),
-                                  .evaluation_follows = progress_.evaluation_due,
-                                  .noise = take_in(progress_.noise, stats, options_.train.noise_scale_every_steps)};
+  const bool evaluates = parts_.updates == nullptr || parts_.updates->holds_weights();
+  const report::StepRecord record{
+      .step = progress_.steps_done,
+      .epoch = batch.epoch,
+      .batch = batch.batch,
+      .batches = batch.batches,
+      .stats = stats,
+      .lr = lr,
+      .breakdown = profiler::break_down(spans),
+      .evaluation_follows = progress_.evaluation_due,
+      .noise = take_in(progress_.noise, stats, options_.train.noise_scale_every_steps),
+      .to_come = still_to_come(options_, progress_.steps_done, {batch.epoch, batch.batch, batch.batches}, evaluates)};
   if (parts_.times != nullptr) parts_.times->add(record.breakdown);
   if (parts_.records == nullptr) return log_epoch(record);
   for (const auto& [name, fields] : events) parts_.records->reporter.event(name, fields);

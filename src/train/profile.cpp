@@ -2,40 +2,33 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <functional>
 #include <map>
 
 #include "core/concat.h"
-#include "core/divided_up.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "device/memory.h"
 #include "engine/same_state.h"
 #include "pipeline/schedule/plan_schedule.h"
 #include "profiler/measure/cost_cache.h"
-#include "profiler/measure/fingerprint_of.h"
-#include "profiler/measure/measure_layers.h"
 #include "profiler/measure/measure_links.h"
-#include "profiler/measure/measure_loading.h"
 #include "profiler/measure/measure_operators.h"
-#include "profiler/measure/measure_server.h"
-#include "profiler/measure/measure_slowdowns.h"
-#include "profiler/measure/measure_update.h"
 #include "report/run_totals.h"
 #include "report/time_table.h"
 #include "storage/files.h"
 #include "train/choose_chunks.h"
 #include "train/choose_plan.h"
 #include "train/composition.h"
+#include "train/measure_alone.h"
 #include "train/plan_changes.h"
-#include "train/predicted_server.h"
 #include "train/profile_overheads.h"
 #include "train/profile_sums.h"
 #include "train/resume.h"
 #include "train/run_facts.h"
 #include "train/same_start.h"
-#include "train/server_run.h"
 #include "train/trial_steps.h"
+#include "train/what_if.h"
 #include "tune/memory_model.h"
 #include "tune/partition.h"
 #include "tune/predict.h"
@@ -46,19 +39,26 @@ namespace {
 namespace fs = std::filesystem;
 using profiler::LayerProfile;
 
-constexpr int kWarmUpSteps = 3;
+// Training steps: these are timed, after those that warm up.
+struct ProfiledSteps {
+  int warm_up = 3;
+  std::int64_t timed = 0;
+  bool with_memory = true;  // one more, in which memory is counted
+};
 
 // What rank 0 tells the others: they share neither its measurements nor, for certain, its [profile].
 struct ProfileOrders {
   Plan plan;
-  std::int64_t steps = 0;
+  ProfiledSteps steps;
   std::string trace = {};       // rank 0's file; empty: none
   StepRange torch_traced = {};  // by LibTorch's profiler, into rank 0's folder
   std::string torch_folder = {};
 
   [[nodiscard]] std::string to_text() const {
     return nlohmann::json{{"state", RunState{.plan = plan}.to_json()},
-                          {"steps", steps},
+                          {"warm_up", steps.warm_up},
+                          {"timed", steps.timed},
+                          {"with_memory", steps.with_memory},
                           {"trace", trace},
                           {"torch_traced", torch_traced.to_json()},
                           {"torch_folder", torch_folder}}
@@ -66,8 +66,11 @@ struct ProfileOrders {
   }
   [[nodiscard]] static ProfileOrders from_text(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
-    return {RunState::from_json(json.at("state"), "rank 0's orders").plan, json.at("steps"), json.at("trace"),
-            StepRange::from_json(json.at("torch_traced")), json.at("torch_folder")};
+    return {RunState::from_json(json.at("state"), "rank 0's orders").plan,
+            {json.at("warm_up"), json.at("timed"), json.at("with_memory")},
+            json.at("trace"),
+            StepRange::from_json(json.at("torch_traced")),
+            json.at("torch_folder")};
   }
 };
 
@@ -88,14 +91,24 @@ report::RunTotals totals_of(const std::vector<TrialStep>& trial, const report::R
   return totals;
 }
 
-// With the costs of layers and links at hand, moves of layers and numbers of chunks are computed instead of bounded.
+// With the costs of layers and links at hand, moves of layers and numbers of chunks are predicted instead of bounded.
 std::vector<tune::Advice> advice_of(const Setup& setup, const report::RunTotals& totals, const report::RunFacts& facts,
                                     const LayerProfile& profile) {
   tune::AdviceInput input = report::advice_input(totals, facts);
   input.layers = profile.costs();
-  input.overheads = step_overheads(setup, profile);
-  // How fast each device was is measured, with its waiting for cores.
-  input.overheads.runnable = std::numeric_limits<double>::infinity();
+  input.borders = overheads_by_profile(setup.config, profile, facts.plan, setup.process.processes).borders;
+  input.bucket_mb = setup.config.replicas.bucket_mb;
+  input.predict = [&](const Plan& plan, double bucket_mb) -> std::optional<double> {
+    config::Config config = setup.config;
+    config.replicas.bucket_mb = bucket_mb;
+    try {
+      return predict_by_profile(config, profile, plan, setup.process.processes,
+                                {.cores_share = share_of_cores(setup.process)})
+          .seconds;
+    } catch (const ConfigError&) {
+      return std::nullopt;
+    }
+  };
   return tune::advise(input);
 }
 
@@ -150,74 +163,6 @@ void measure_memory(const Setup& setup, engine::Engine& engine, bool counts, std
   }
 }
 
-// Plans may have larger micro-batches, up to all samples of a replica; four times as many tell enough of them.
-std::int64_t most_samples_for_bytes(const Setup& setup) {
-  return std::min(4 * micro_batch_size(setup), divided_up(setup.global_batch, std::int64_t{count_replicas(setup)}));
-}
-
-// How many CPU devices the slowdown is measured on: those of this configuration, with all workers of a parameter server
-// on this machine, but no more than have cores of their own. Waiting for a core is computed (tune/contention.h).
-int measured_at_once(const Setup& setup, const profiler::Fingerprint& print) {
-  if (!shares_memory(setup)) return 1;
-  int places = std::max(1, cpu_places(setup.devices));
-  if (is_on_one_machine(setup.config)) places *= setup.config.ps.workers;
-  return std::clamp(print.cores / std::max(1, print.threads_per_device), 1, places);
-}
-
-// Nothing: the configuration has no parameter server, or its workers push something else than gradients.
-std::optional<profiler::MeasuredServer> server_of(const Setup& setup, std::uint64_t weights_bytes) {
-  const config::PsConfig& ps = setup.config.ps;
-  if (!setup.config.replicas.has_server() || workers_update(setup.config)) return std::nullopt;
-  measure::ServerSetup measured{.device = setup.devices.front(),
-                                .dtype = setup.model.dtype,
-                                .cpu_threads = setup.cpu_threads,
-                                .bucket_bytes = static_cast<std::size_t>(setup.config.replicas.bucket_mb * 1024 * 1024),
-                                .shards = ps.shards,
-                                .compression = compression_options(ps),
-                                .server = server_options(setup)};
-  measured.server.lr = {};  // the run's need not suit
-  return profiler::MeasuredServer{.cost = measure::measure_server(measured, weights_bytes),
-                                  .push_compression = ps.push_compression,
-                                  .pull_compression = ps.pull_compression,
-                                  .topk_ratio = ps.topk_ratio};
-}
-
-// What rank 0 measures without the others: the layers, the links between stages, the update.
-LayerProfile measure_alone(const Setup& setup, const std::string& version) {
-  LayerProfile profile{.fingerprint = measure::fingerprint_of(workload_of(setup), version),
-                       .micro_batch = micro_batch_size(setup)};
-  // Another plan may have one replica here, in one micro-batch.
-  const auto sizes = measure::sizes_to_profile(profile.micro_batch, setup.global_batch / setup.process.processes);
-  log_info(concat("measuring ", counted(setup.layers, "layer"), " on ", profile.fingerprint.device, " at ",
-                  sizes.size(), " sizes of up to ", counted(sizes.back(), "sample")));
-  profile.layers = measure::measure_layers(workload_of(setup), {.sizes = sizes,
-                                                                .least_rounds = 5,
-                                                                .most_rounds = 40,
-                                                                .budget_s = 10,
-                                                                .needed_size = profile.micro_batch,
-                                                                .most_samples = most_samples_for_bytes(setup),
-                                                                .with_kernels = setup.config.profile.level == "cupti"});
-  const int at_once = measured_at_once(setup, profile.fingerprint);
-  if (at_once > 1) {
-    log_info(concat("measuring how much ", at_once, " devices slow each other down"));
-    const auto slowdowns = measure::measure_slowdowns(workload_of(setup), at_once, profile.micro_batch, profile.layers);
-    for (std::size_t i = 0; i < slowdowns.size(); ++i) profile.layers[i].cost.slowdown = slowdowns[i];
-    profile.contenders = at_once;
-  }
-  log_info("measuring the links and the optimizer");
-  profile.stage_links = measure_borders(setup);
-  const std::uint64_t weights = trained_bytes_of_stage(profile.layers, plan_request(setup).stages());
-  profile.update = measure::measure_update(workload_of(setup), weights);
-  const bool shares_update = cpu_places(setup.devices) > 1 || at_once > 1;
-  if (shares_update) profile.update_together = measure::measure_update(workload_of(setup), weights, at_once);
-  profile.server = server_of(setup, trained_bytes_of_stage(profile.layers, 1));
-  if (setup.train_set) {
-    profile.load = measure::measure_loading(*setup.train_set, train_loader_options(setup));
-    profile.load_of = hash_of_loading(setup.config);
-  }
-  return profile;
-}
-
 std::optional<profiler::OperatorProfile> operators_of(const Setup& setup) {
   const measure::Workload workload = workload_of(setup);
   if (workload.device.kind != device::DeviceKind::kCpu) {
@@ -261,7 +206,7 @@ std::vector<profiler::AllReduceLink> all_reduces_of(const Setup& setup, comm::Pr
 }
 
 TraceOptions trace_of(const Setup& setup, const ProfileOrders& orders) {
-  const StepRange timed{kWarmUpSteps + 1, kWarmUpSteps + orders.steps};
+  const StepRange timed{orders.steps.warm_up + 1, orders.steps.warm_up + orders.steps.timed};
   return {.steps = orders.trace.empty() ? StepRange{} : timed,
           .part = part_of_process(setup),
           .file = [&setup, file = fs::path(orders.trace)](int rank) {
@@ -280,6 +225,36 @@ void trace_with_torch(Peers& peers, const Setup& setup, engine::Engine& engine, 
   if (peers.keeps_records()) torch.report(nullptr);
 }
 
+// As many as are configured, or as there is time for: by the costs that were measured, and three times as long where a
+// machine is busy.
+ProfiledSteps steps_to_run(const Setup& setup, const LayerProfile& profile, const Plan& plan, const TimeLeft& left) {
+  constexpr double kBusy = 3;
+  ProfiledSteps steps{.timed = setup.config.profile.steps};
+  if (!left.is_limited()) return steps;
+  const double step_s = kBusy * predict_by_profile(setup.config, profile, plan, setup.process.processes, {}).seconds;
+  const auto seconds = [&] {
+    return step_s * static_cast<double>(steps.warm_up + steps.timed + (steps.with_memory ? 1 : 0));
+  };
+  if (seconds() > left.seconds()) steps.with_memory = false;
+  if (seconds() > left.seconds()) steps.warm_up = 1;
+  while (steps.timed > 0 && seconds() > left.seconds()) --steps.timed;
+  if (steps.timed == 0) log_info("no training steps are run, for want of time");
+  return steps;
+}
+
+// The timed ones; none if none were ordered.
+std::vector<TrialStep> run_steps(Peers& peers, const Setup& setup, engine::Engine& engine,
+                                 const ProfileOrders& orders) {
+  const ProfiledSteps& steps = orders.steps;
+  if (steps.timed == 0) return {};
+  if (peers.keeps_records()) log_info(concat("running ", steps.warm_up, " + ", steps.timed, " training steps"));
+  StepTrace trace(setup, peers.is_alone() ? nullptr : &peers.communicator(), trace_of(setup, orders));
+  std::vector<TrialStep> trial;
+  run_traced(peers, trace,
+             [&] { trial = whole_steps(run_trial_steps(setup, engine, steps.warm_up, steps.timed, &trace)); });
+  return trial;
+}
+
 // What every process does with a model that lies on its devices; `profile` is rank 0's.
 void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& orders, ProfileOutcome& outcome) {
   LayerProfile& profile = outcome.profile;
@@ -288,21 +263,19 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
   peers.together([&] {
     if (!peers.is_alone()) engine::hand_out_state(composition);
     if (chunks_are_open(setup.config)) decide_chunks(setup, engine, {});
-    if (peers.keeps_records()) log_info(concat("running ", kWarmUpSteps, " + ", orders.steps, " training steps"));
-    StepTrace trace(setup, peers.is_alone() ? nullptr : &peers.communicator(), trace_of(setup, orders));
-    std::vector<TrialStep> trial;
-    run_traced(peers, trace,
-               [&] { trial = whole_steps(run_trial_steps(setup, engine, kWarmUpSteps, orders.steps, &trace)); });
-    profile.step = summary_of(trial);
+    const std::vector<TrialStep> trial = run_steps(peers, setup, engine, orders);
+    if (!trial.empty()) profile.step = summary_of(trial);
     trace_with_torch(peers, setup, engine, orders);
     const double replica_samples = static_cast<double>(setup.global_batch) / static_cast<double>(count_replicas(setup));
     profile.micro_batch =
         std::max<std::int64_t>(static_cast<std::int64_t>(replica_samples / composition.plan.chunks), 1);
-    measure_memory(setup, engine, peers.keeps_records(),
-                   static_cast<std::uint64_t>(std::ceil(replica_samples / composition.plan.chunks)), profile);
+    if (orders.steps.with_memory) {
+      measure_memory(setup, engine, peers.keeps_records(),
+                     static_cast<std::uint64_t>(std::ceil(replica_samples / composition.plan.chunks)), profile);
+    }
     const std::uint64_t bucket = largest_bucket(composition.gradient_bytes(), setup.config.replicas.bucket_mb);
     if (setup.config.replicas.sync != "none") profile.all_reduces = all_reduces_of(setup, peers.processes(), bucket);
-    if (!peers.keeps_records()) return;
+    if (!peers.keeps_records() || trial.empty()) return;
     add_prediction(setup, composition.plan, replica_samples, profile);
     const report::RunFacts facts = facts_of(setup, composition);
     const report::RunTotals totals = totals_of(trial, facts);
@@ -313,15 +286,26 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
 }
 
 ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& options) {
-  ProfileOutcome outcome{.profile = measure_alone(setup, options.launch.version)};
+  const TimeLeft left(options.budget_s);
+  const auto write = [&](const ProfileOutcome& outcome) {
+    storage::write_text_atomically(options.out, concat(outcome.to_json().dump(2), "\n"));
+  };
+  ProfileOutcome outcome{.profile = measure_alone(setup, options.launch.version, left, [&](const LayerProfile& so_far) {
+                           if (left.is_limited()) write({.profile = so_far});
+                         })};
   if (options.with_operators) outcome.operators = operators_of(setup);
   const Plan plan = plan_by_costs(setup, outcome.profile.costs(), outcome.profile.stage_links);
-  const ProfileOrders orders{plan, setup.config.profile.steps, options.trace.string(),
+  const ProfileOrders orders{plan, steps_to_run(setup, outcome.profile, plan, left), options.trace.string(),
                              torch_steps(setup, {}, /*first=*/1), fs::absolute(options.out).parent_path().string()};
   if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);
+  if (left.is_limited()) write(outcome);
   measure_composed(peers, setup, orders, outcome);
-  storage::write_text_atomically(options.out, concat(outcome.to_json().dump(2), "\n"));
+  write(outcome);
   log_info(concat("profile written to ", options.out.string()));
+  if (const std::string why = outcome.profile.disturbance(); !why.empty()) {
+    log_warning(concat("the machine was busy while it was measured: ", why, "; what ", options.out.string(),
+                       " predicts may be far off; measure again on a quiet machine"));
+  }
   measure::keep_profile(setup.config.pipeline.cost_cache, workload_of(setup), outcome.profile);
   return outcome;
 }

@@ -24,6 +24,9 @@ struct ProfileOptions {
   std::filesystem::path out;          // profile.json
   std::filesystem::path trace = {};   // of its training steps; empty: none
   bool with_operators = false;        // of each layer
+  // Seconds of all measuring; 0: as long as it takes. With a budget fewer sizes and steps are measured, and what is
+  // measured is written as soon as it is whole.
+  double budget_s = 0;
   Launch launch;
 };
 

@@ -31,28 +31,24 @@ std::map<std::string, std::uint64_t> bytes_by_device(const Setup& setup, const P
 std::optional<StepPredictor> StepPredictor::known(const Setup& setup) {
   const bool has_server = setup.config.replicas.has_server();
   const std::string& cache = setup.config.pipeline.cost_cache;
-  if (auto profile = measure::find_profile(cache, workload_of(setup))) {
+  if (auto kept = measure::find_profile(cache, workload_of(setup))) {
+    profiler::LayerProfile& profile = kept->profile;
     const int local = setup.config.replicas.local, processes = setup.process.processes;
-    if (has_server && !server_use(setup.config, *profile)) return std::nullopt;
-    if (!loads_as_measured(setup.config, *profile)) profile->load.reset();
-    const bool knows_sums = local * processes == 1 || profile->all_reduce_of(processes, local) != nullptr;
-    return StepPredictor(setup, std::move(*profile), knows_sums ? report::kByProfile : report::kByLayers);
+    if (has_server && !server_use(setup.config, profile)) return std::nullopt;
+    if (!loads_as_measured(setup.config, profile)) profile.load.reset();
+    const bool knows_sums = local * processes == 1 || profile.all_reduce_of(processes, local) != nullptr;
+    return StepPredictor(setup, *std::move(kept), knows_sums ? report::kByProfile : report::kByLayers);
   }
   if (has_server) return std::nullopt;
   if (auto layers = measure::find_costs(cache, workload_of(setup), micro_batch_size(setup)))
-    return StepPredictor(setup, std::move(*layers), report::kByLayers);
+    return StepPredictor(setup, *std::move(layers), report::kByLayers);
   return std::nullopt;
 }
 
 double StepPredictor::seconds(const Plan& plan, bool with_loading) const {
-  const int processes = setup_.process.processes;
-  const double replica_samples = static_cast<double>(plan.global_batch) / (plan.replicas * processes);
-  tune::StepOverheads overheads = overheads_by_profile(setup_.config, profile_, plan, processes);
-  // This process's part of the cores; a server's workers are all counted already.
-  if (!overheads.server) overheads.runnable *= share_of_cores(setup_.process);
-  if (!with_loading) overheads.loading.reset();
-  const std::vector<LayerCost> costs = profile_.costs_at(tune::largest_micro_batch(plan, processes));
-  return tune::predict_step(plan, costs, replica_samples, overheads).seconds;
+  return predict_by_profile(setup_.config, profile_, plan, setup_.process.processes,
+                            {.cores_share = share_of_cores(setup_.process), .with_loading = with_loading})
+      .seconds;
 }
 
 double StepPredictor::seconds_without_loading(const Plan& plan) const { return seconds(plan, /*with_loading=*/false); }
@@ -77,8 +73,8 @@ void tell_prediction(const std::optional<StepPredictor>& predictor, const Plan& 
   const report::Prediction prediction = predictor->of(plan);
   std::uint64_t most = 0;
   for (const auto& [device, bytes] : prediction.device_bytes) most = std::max(most, bytes);
-  log_info(concat("predicted by the ", prediction.by, ": ", fixed(prediction.step_s * 1e3, 1),
-                  predictor->is_of_server() ? " ms an update, " : " ms a step, ",
+  log_info(concat("predicted by the ", prediction.by, " in ", predictor->source(), ": ",
+                  fixed(prediction.step_s * 1e3, 1), predictor->is_of_server() ? " ms an update, " : " ms a step, ",
                   fixed(static_cast<double>(predictor->samples(plan)) / prediction.step_s, 1), " samples/s",
                   most > 0 ? concat(", ", human_bytes(most), " on the fullest device") : ""));
   reporter.prediction(prediction);

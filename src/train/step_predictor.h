@@ -12,6 +12,7 @@
 
 #include "core/plan.h"
 #include "profiler/layer_profile.h"
+#include "profiler/measure/cost_cache.h"
 #include "report/reporter.h"
 #include "train/predicted_server.h"
 #include "train/setup.h"
@@ -29,18 +30,24 @@ class StepPredictor {
   [[nodiscard]] bool is_of_server() const { return server_.has_value(); }
   // Seconds of a step whose batch is there.
   [[nodiscard]] double seconds_without_loading(const Plan& plan) const;
+  [[nodiscard]] const std::string& source() const { return source_; }  // the file of the costs, its age and quality
   // Costs by a profile: of several sizes, with what devices take from each other and with the sums over this run's
   // replicas.
   [[nodiscard]] bool is_by_profile() const { return by_ == report::kByProfile; }
 
  private:
-  StepPredictor(const Setup& setup, profiler::LayerProfile profile, std::string by)
-      : setup_(setup), profile_(std::move(profile)), server_(server_use(setup.config, profile_)), by_(std::move(by)) {}
+  StepPredictor(const Setup& setup, measure::KeptCosts costs, std::string by)
+      : setup_(setup),
+        profile_(std::move(costs.profile)),
+        source_(std::move(costs.source)),
+        server_(server_use(setup.config, profile_)),
+        by_(std::move(by)) {}
 
   [[nodiscard]] double seconds(const Plan& plan, bool with_loading) const;
 
   const Setup& setup_;
   profiler::LayerProfile profile_;
+  std::string source_;
   std::optional<tune::ServerUse> server_;
   std::string by_;  // report::Prediction::by
 };

@@ -57,18 +57,30 @@ config::Config to_profile(const config::Config& config, int places, int layers) 
   return shaped;
 }
 
-// Nothing: it took longer.
+// Of what a child takes its own time to start and to write.
+constexpr double kChildShare = 0.8;
+
+// Nothing: it was ended by its limit before it had measured the layers.
 std::optional<LayerProfile> profile_in_child(const config::Config& config, const fs::path& folder, int places,
-                                             double limit_s) {
+                                             const ProfileTime& time) {
   const fs::path file = folder / concat("profile-", places, ".toml"),
                  out = folder / concat("profile-", places, ".json");
   storage::write_text_atomically(file, config::to_toml(config));
   log_info(concat("measuring the layers for plans of up to ", counted(places, "device")));
-  const ChildEnd end = run_child({"--quiet", "profile", file.string(), "--out", out.string()}, limit_s);
-  if (end.timed_out) return std::nullopt;
-  if (end.exit_code != 0)
+  const ChildEnd end = run_child({"--quiet", "profile", file.string(), "--out", out.string(), "--budget",
+                                  concat(std::max(1.0, kChildShare * time.share_s))},
+                                 time.limit_s);
+  if (!end.timed_out && end.exit_code != 0)
     throw Error(static_cast<ExitCode>(end.exit_code), concat("measuring the layers failed: ", end.last_words));
-  return profiler::read_profile(out);
+  if (!fs::exists(out)) return std::nullopt;
+  LayerProfile profile = profiler::read_profile(out);
+  if (!profile.step) {
+    log_warning(concat("there was no time to measure training steps for plans of up to ", counted(places, "device"),
+                       ": they are predicted from the layers alone; a larger --budget measures them"));
+  }
+  if (const std::string why = profile.disturbance(); !why.empty())
+    log_warning(concat("the machine was busy while the layers were measured: ", why, "; predictions may be far off"));
+  return profile;
 }
 
 }  // namespace
@@ -86,8 +98,8 @@ TunedRun look_at_run(const config::Config& config) {
 
 TuneProfiles measure_profiles(const config::Config& config, int layers, const tune::Budget& budget, int places) {
   const storage::ScratchFolder scratch("sluice-profiles");
-  const auto measure = [&](int used, double limit_s) {
-    return profile_in_child(to_profile(config, used, layers), scratch.path(), used, limit_s);
+  const auto measure = [&](int used, const ProfileTime& time) {
+    return profile_in_child(to_profile(config, used, layers), scratch.path(), used, time);
   };
   return {Profiles(profiles_within(budget, places_to_profile(config, places), measure)), {}};
 }
@@ -110,16 +122,20 @@ std::vector<LayerProfile> profiles_within(const tune::Budget& budget, const std:
                                           const ProfileRun& run) {
   std::vector<LayerProfile> all;
   double longest = 0;
-  for (const int used : places) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const int used = places[i];
     const double begin = budget.used(), left = budget.left();
-    std::optional<LayerProfile> profile = left > longest ? run(used, left) : std::nullopt;
+    const double share = left / static_cast<double>(places.size() - i);
+    std::optional<LayerProfile> profile = left > longest ? run(used, {share, left}) : std::nullopt;
     if (profile) {
       all.push_back(*std::move(profile));
       longest = std::max(longest, budget.used() - begin);
       continue;
     }
     if (all.empty())
-      throw ConfigError(concat("measuring the layers took longer than ", human_duration(left), "; raise --budget"));
+      throw ConfigError(concat("measuring the layers took longer than ", human_duration(left),
+                               ", which is their part of ", "--budget ", budget.seconds(),
+                               ", even with the fewest sizes; raise --budget to ", 2 * budget.seconds(), " or more"));
     log_warning(concat("no time of --budget is left to measure the layers for plans of up to ", counted(used, "device"),
                        ": they are planned with ", counted(all.back().fingerprint.threads_per_device, "thread"),
                        " a device"));

@@ -40,9 +40,15 @@ struct TuneProfiles {
 // files: of different numbers of threads a device; where the configuration names a number, of that one.
 [[nodiscard]] TuneProfiles read_profiles(const config::Config& config, const std::vector<std::filesystem::path>& files);
 
-// One for so many places that is done in so many seconds; nothing: it was not.
-using ProfileRun = std::function<std::optional<profiler::LayerProfile>(int places, double limit_s)>;
-// One after the other, as long as what is left is likely to be enough for the next one. Requires: most places first,
+// What a profile may take: it measures less to be done within its share, and is ended at the limit.
+struct ProfileTime {
+  double share_s = 0;
+  double limit_s = 0;
+};
+// One for so many places; nothing: it had nothing to show at its limit.
+using ProfileRun = std::function<std::optional<profiler::LayerProfile>(int places, const ProfileTime& time)>;
+// One after the other, as long as what is left is likely to be enough for the next one; each has an even share of what
+// is left. Requires: most places first,
 // since plans for fewer can do with a profile for more. Errors: ConfigError where none was done.
 [[nodiscard]] std::vector<profiler::LayerProfile> profiles_within(const tune::Budget& budget,
                                                                   const std::vector<int>& places,

@@ -161,6 +161,17 @@ tune::StepOverheads overheads_by_profile(const config::Config& config, const Lay
   return costs;
 }
 
+tune::StepPrediction predict_by_profile(const config::Config& config, const LayerProfile& profile, const Plan& plan,
+                                        int processes, const PredictionScope& scope) {
+  tune::StepOverheads overheads = overheads_by_profile(config, profile, plan, processes);
+  // The workers of a server are all counted already.
+  if (!overheads.server) overheads.runnable *= scope.cores_share;
+  if (!scope.with_loading) overheads.loading.reset();
+  const double replica_samples = static_cast<double>(plan.global_batch) / (plan.replicas * processes);
+  return tune::predict_step(plan, profile.costs_at(tune::largest_micro_batch(plan, processes)), replica_samples,
+                            overheads);
+}
+
 WhatIf what_if(const config::Config& configured, const LayerProfile& profile, int processes) {
   config::Config config = configured;
   settle_worker(config);
@@ -172,9 +183,8 @@ WhatIf what_if(const config::Config& configured, const LayerProfile& profile, in
   const std::vector<LayerCost> layers = costs_of(request.plan);
   const tune::StepOverheads overheads = overheads_by_profile(config, profile, request.uncut(), processes);
   WhatIf answer{.plan = tune::make_plan(request, layers, overheads),
-                .replica_samples = static_cast<double>(request.plan.global_batch) / request.replicas,
                 .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes)};
-  answer.step = tune::predict_step(answer.plan, layers, answer.replica_samples, overheads);
+  answer.step = predict_by_profile(config, profile, answer.plan, processes);
   answer.samples_per_s = static_cast<double>(answer.plan.global_batch) / answer.step.seconds;
   if (overheads.server) {
     answer.samples_per_s *= overheads.server->workers;

@@ -19,12 +19,17 @@ namespace sluice::train {
 
 struct WhatIf {
   Plan plan;
-  double replica_samples = 0;  // a step
   tune::StepPrediction step;
   double samples_per_s = 0;                 // of all workers together, with a parameter server
   double network_bytes = 0;                 // that one worker pushes and pulls in a step; 0 without a parameter server
   std::vector<std::uint64_t> device_bytes;  // of a replica's devices, the most that each holds at once
   std::uint64_t memory_limit = 0;           // device.memory_limit; 0: none
+};
+
+// What a prediction is of, if not of whole steps of one process on a machine of its own.
+struct PredictionScope {
+  double cores_share = 1;    // of the machine's cores, what this process has
+  bool with_loading = true;  // false: the batch is there
 };
 
 // Of a CPU device, as a run on the profile's machine would have it (device/cpu_threads.h).
@@ -38,6 +43,11 @@ struct WhatIf {
 [[nodiscard]] tune::StepOverheads overheads_by_profile(const config::Config& config,
                                                        const profiler::LayerProfile& profile, const Plan& plan,
                                                        int processes);
+
+// A step of this plan. Every prediction by a profile is made here: of `sluice simulate`, of a run, of advice.
+[[nodiscard]] tune::StepPrediction predict_by_profile(const config::Config& config,
+                                                      const profiler::LayerProfile& profile, const Plan& plan,
+                                                      int processes, const PredictionScope& scope = {});
 
 // The profile as it holds for this configuration: with a warning without loading, where it has loaded other samples.
 // ConfigError where it is of another model, precision or batch normalisation, or of another number of threads a device.

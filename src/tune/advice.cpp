@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "pipeline/schedule/plan_schedule.h"
 #include "tune/partition.h"
+#include "tune/predict.h"
 
 namespace sluice::tune {
 namespace {
@@ -88,65 +89,38 @@ std::optional<double> seconds_of(const Work& work, const Plan& plan) {
 
 bool layers_are_known(const AdviceInput& input) {
   const auto& counts = input.plan.partition.layers_per_stage;
-  return !input.layers.empty() && std::accumulate(counts.begin(), counts.end(), std::size_t{0}) == input.layers.size();
+  return input.predict && !input.layers.empty() &&
+         std::accumulate(counts.begin(), counts.end(), std::size_t{0}) == input.layers.size();
 }
 
 double micro_batch_of(const AdviceInput& input, const Plan& plan) { return input.replica_samples / plan.chunks; }
 
-// [device]: how many times as long it computed as its layers' costs say: it is slower, or shares its cores. 1 where
-// that is not known. Requires: the layers are known.
-std::vector<double> slowness_of(const AdviceInput& input) {
-  const Plan& plan = input.plan;
-  const std::vector<double> expected = device_times(input.layers, micro_batch_of(input, plan), plan);
-  const std::vector<double> measured = work_of(input).both();
-  std::vector<double> slowness(expected.size(), 1.0);
-  if (measured.size() != expected.size()) return slowness;
-  for (std::size_t d = 0; d < measured.size(); ++d)
-    if (measured[d] > 0 && expected[d] > 0) slowness[d] = measured[d] / (expected[d] * plan.chunks);
-  return slowness;
-}
-
-// The step under this or another plan of the same devices, by the layers' costs where they are known, at the speed that
-// each device had; nothing where the plan does not run, or its time is not known.
+// Seconds of a step under a plan. If costs are known, they are predicted; else the work of the steps that ran is put in
+// the order of the plan's schedule. Nothing for a plan that does not run.
 std::optional<double> seconds_under(const AdviceInput& input, const Plan& plan) {
-  if (!layers_are_known(input)) return seconds_of(work_of(input), plan);
-  const auto schedule = advised_schedule(plan);
-  if (!schedule) return std::nullopt;
-  StepCosts costs =
-      step_costs(input.layers, plan.partition, plan.recompute, micro_batch_of(input, plan), input.overheads);
-  const std::vector<double> slowness = slowness_of(input);
-  const std::vector<int> owners = pipeline::stage_owners(plan);
-  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
-    const double slowed = slowness[owners[s]];
-    pipeline::StepCost& stage = costs.stages[s];
-    for (double* part : {&stage.forward, &stage.input, &stage.weight, &stage.first_forward, &stage.first_backward})
-      *part *= slowed;
-    if (stage.backward) *stage.backward *= slowed;
-    for (LayerGradients& layer : costs.gradients[s]) layer.backward *= slowed, layer.weight *= slowed;
-  }
-  return predict_step(*schedule, costs).seconds;
+  return layers_are_known(input) ? input.predict(plan, input.bucket_mb) : seconds_of(work_of(input), plan);
 }
 
-// Of the step; a prediction may promise more than there is.
-double share_of_step(const AdviceInput& input, double saved) { return std::min(1.0, saved / input.step); }
+// The share of a step that becomes free. Predictions are compared with each other; what is known of computing alone is
+// compared with the whole step.
+double gain_of(const AdviceInput& input, double now, double saved) {
+  return saved / (layers_are_known(input) ? now : std::max(now, input.step));
+}
 
 // The size of buckets, in MiB, that predicts the shortest step. It is the processes' own costs that decide: small ones
 // begin early, each costs the latency.
 std::optional<Advice> bucket_advice(const AdviceInput& input) {
-  if (!layers_are_known(input) || !input.overheads.all_reduce || input.overheads.bucket_bytes <= 0) return std::nullopt;
+  if (!layers_are_known(input) || input.bucket_mb <= 0) return std::nullopt;
   const auto now = seconds_under(input, input.plan);
   if (!now) return std::nullopt;
-  constexpr double kMiB = 1024 * 1024;
   double best = 0, saved = 0;
   for (const double mib : {64, 32, 16, 8, 4, 2, 1}) {
-    AdviceInput other = input;
-    other.overheads.bucket_bytes = mib * kMiB;
-    const double saves = *now - seconds_under(other, input.plan).value_or(*now);
+    const double saves = *now - input.predict(input.plan, mib).value_or(*now);
     if (saves > saved * (1 + 1e-9)) saved = saves, best = mib;
   }
-  const double gain = share_of_step(input, saved);
-  return Advice{concat("gradients are summed in buckets of ", input.overheads.bucket_bytes / kMiB,
-                       " MiB; replicas.bucket_mb = ", best, " predicts -", percent(gain)),
+  const double gain = gain_of(input, *now, saved);
+  return Advice{concat("gradients are summed in buckets of ", input.bucket_mb, " MiB; replicas.bucket_mb = ", best,
+                       " predicts -", percent(gain)),
                 gain};
 }
 
@@ -160,7 +134,7 @@ std::optional<double> saving_of(const AdviceInput& input, std::optional<double> 
 struct Move {
   int layer = 0;
   int to = 0;  // stage
-  double saved = 0;
+  double gain = 0;
 };
 
 // The single move off this device that saves most; none when no move saves anything. Requires: the layers are known.
@@ -168,14 +142,15 @@ std::optional<Move> best_move(const AdviceInput& input, int device) {
   const std::vector<int> owners = pipeline::stage_owners(input.plan);
   const auto now = seconds_under(input, input.plan);
   std::optional<Move> best;
+  if (!now) return best;
   const auto consider = [&](int from, int to, int layer) {
     if (owners[from] != device || owners[to] == device) return;
     if (input.plan.partition.layers_per_stage[from] < 2) return;  // no stage is empty
     Plan moved = input.plan;
     --moved.partition.layers_per_stage[from];
     ++moved.partition.layers_per_stage[to];
-    const double saved = saving_of(input, now, moved).value_or(0);
-    if (saved > 0 && (!best || saved > best->saved)) best = Move{layer, to, saved};
+    const double gain = gain_of(input, *now, saving_of(input, now, moved).value_or(0));
+    if (gain > 0 && (!best || gain > best->gain)) best = Move{layer, to, gain};
   };
   for (int right = 1, begin = 0; right < input.plan.stages(); ++right) {
     begin += input.plan.partition.layers_per_stage[right - 1];  // the first layer of the right stage
@@ -220,17 +195,16 @@ std::optional<Advice> bottleneck_advice(const AdviceInput& input) {
     if (input.partition_is_measured) return std::nullopt;  // a better cut was looked for and not found
     const auto now = seconds_of(work, input.plan), evened = seconds_of(work.evened(), input.plan);
     if (!now || !evened) return std::nullopt;
-    const double gain = share_of_step(input, *now - *evened);
+    const double gain = gain_of(input, *now, *now - *evened);
     return Advice{
         concat(what, "moving layers to its neighbours (pipeline.partition) can save up to ", percent(gain), " of it"),
         gain};
   }
   const std::optional<Move> move = best_move(input, device);
   if (!move) return std::nullopt;
-  const double gain = share_of_step(input, move->saved);
   return Advice{concat(what, "moving layer ", move->layer, " to stage ", move->to, " (pipeline.partition) predicts -",
-                       percent(gain)),
-                gain};
+                       percent(move->gain)),
+                move->gain};
 }
 
 // By an order that the user wrote, which is for one number of chunks.
@@ -243,18 +217,15 @@ Plan with_chunks(Plan plan, int chunks) {
 
 // What a micro-batch costs the device that computes longest, whatever its size. Requires: the layers are known.
 double fixed_cost(const AdviceInput& input) {
-  const std::vector<double> slowness = slowness_of(input);
   const std::vector<double> now = device_times(input.layers, micro_batch_of(input, input.plan), input.plan);
-  std::size_t slowest = 0;
-  for (std::size_t d = 0; d < now.size(); ++d)
-    if (now[d] * slowness[d] > now[slowest] * slowness[slowest]) slowest = d;
-  return device_times(input.layers, 0, input.plan)[slowest] * slowness[slowest];
+  const auto slowest = std::ranges::max_element(now) - now.begin();
+  return device_times(input.layers, 0, input.plan)[slowest];
 }
 
 // How long a micro-batch is on its way through the devices and back, whatever its size.
 double hops_latency(const AdviceInput& input) {
   double latency = 0;
-  for (const LinkCost& border : input.overheads.borders) latency += 2 * border.latency_s;
+  for (const LinkCost& border : input.borders) latency += 2 * border.latency_s;
   return latency;
 }
 
@@ -266,13 +237,13 @@ std::optional<Advice> more_chunks_advice(const AdviceInput& input) {
   // What a micro-batch costs whatever its size is not known: it may eat up the gain where micro-batches are short.
   const bool by_layers = layers_are_known(input);
   if (!by_layers && *std::ranges::min_element(compute) / chunks < kLongMicroBatch) return std::nullopt;
-  std::optional<double> saved = saving_of(input, seconds_under(input, input.plan), with_chunks(input.plan, twice));
-  if (!saved) return std::nullopt;
+  const auto now = seconds_under(input, input.plan);
+  std::optional<double> saved = saving_of(input, now, with_chunks(input.plan, twice));
   const double bubble = mean_of(input.devices, &DeviceSeconds::fill) + mean_of(input.devices, &DeviceSeconds::drain);
-  // Where there are as many micro-batches as devices and more, half as large ones shorten the bubble to half at best,
-  // and what the added ones cost whatever their size comes off that.
-  saved = std::min(*saved, bubble / 2 - (by_layers ? fixed_cost(input) * chunks : 0));
-  const double gain = share_of_step(input, *saved);
+  // Half as large micro-batches shorten the bubble to half at best. Steps without a bubble have nothing to win.
+  if (!saved || bubble / 2 < kWorthwhile * input.step) return std::nullopt;
+  if (!by_layers) saved = std::min(*saved, bubble / 2);
+  const double gain = gain_of(input, *now, *saved);
   return Advice{concat("the pipeline fills and drains for ", ms(bubble), " of the ", ms(input.step), " step (",
                        percent(bubble / input.step), "); pipeline.chunks = ", twice, " instead of ", chunks,
                        by_layers ? " predicts -" : " can save up to ", percent(gain)),
@@ -291,7 +262,7 @@ std::optional<Advice> fewer_chunks_advice(const AdviceInput& input) {
     if (saved > most_saved) most_saved = saved, best = chunks;
   }
   if (best == input.plan.chunks) return std::nullopt;
-  const double gain = share_of_step(input, most_saved), hops = hops_latency(input);
+  const double gain = gain_of(input, *now, most_saved), hops = hops_latency(input);
   return Advice{
       concat("each of the ", input.plan.chunks, " micro-batches costs the slowest device ", ms(fixed_cost(input)),
              " whatever its size", hops > 0 ? concat(", and is on its way between devices for ", ms(hops)) : "",

@@ -11,7 +11,7 @@ import unittest
 
 import sluice_cli as cli
 
-KINDS = ("parameters", "gradients", "optimizer", "activations")
+KINDS = ("parameters", "gradients", "optimizer", "activations", "transformed_weights")
 
 
 class MemoryTest(unittest.TestCase):

@@ -12,6 +12,7 @@ import re
 import tempfile
 import unittest
 
+import long_tests
 import sluice_cli as cli
 
 DOCUMENTATION = pathlib.Path(__file__).resolve().parents[2] / "docs" / "profile.md"
@@ -60,6 +61,31 @@ class ProfileTest(unittest.TestCase):
         for part in parts:
             self.assertIn(str(part), cli.error_of(done))
         self.assertEqual([path.name for path in self.folder.iterdir()], ["small.toml"], "something was left behind")
+
+    def test_with_a_budget_it_measures_less_and_what_it_has_is_a_profile(self):
+        self.config = self.configuration(model={"name": "resnet8", "image_size": 32}, data={"name": "shapes", "samples": 512},
+                                         train={"steps": 6, "global_batch": 256}, pipeline={"chunks": 2, "stages": 2})
+        self.profile("--budget", "1")
+        layers = json.loads(self.out.read_text(encoding="utf-8"))["layers"]
+        for layer in layers:
+            sizes = [times["samples"] for times in layer["times"]]
+            self.assertGreaterEqual(len(sizes), 2)
+            self.assertLess(len(sizes), 6, "16 to 256 samples without a budget")
+        said = json.loads(cli.must_run("simulate", self.config, "--profile", self.out, "--json").stdout)
+        self.assertGreater(said["step_s"], 0)
+
+    @long_tests.only("advice and predictions are compared by unit tests, too")
+    def test_advice_promises_what_a_simulation_of_both_plans_says(self):
+        plan = ("--set", "pipeline.stages=2", "--set", "pipeline.partition=[1, 2]", "--set", "pipeline.chunks=16")
+        text = self.profile(*plan).stdout
+
+        def seconds(*words):
+            done = cli.must_run("simulate", self.config, "--profile", self.out, *plan, *words, "--json")
+            return json.loads(done.stdout)["step_s"]
+
+        ((chunks, percent),) = re.findall(r"pipeline\.chunks = (\d+) predicts -([\d.]+) %", text)
+        gain = 100 * (1 - seconds("--set", f"pipeline.chunks={chunks}") / seconds())
+        self.assertAlmostEqual(float(percent), gain, delta=0.5 if gain >= 10 else 0.05, msg=text)
 
     def test_file_and_json_are_the_same_and_hold_together(self):
         done = self.profile("--json", "--set", "pipeline.stages=2", "--set", "pipeline.partition=[1, 2]")

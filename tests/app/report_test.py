@@ -91,7 +91,7 @@ class NumbersTest(ReportTest):
         expected = {"outcome": "done", "model": "mlp", "data": "shapes", "devices": 4, "processes": 1, "stages": 2,
                     "replicas": 2, "chunks": 2, "schedule": "1f1b", "global_batch": 16, "steps": STEPS, "planned_steps": STEPS,
                     "wall_s": summary["wall_s"], "peak_memory_bytes": summary["peak_memory_bytes"],
-                    "breakdown": summary.get("breakdown"), "advice": summary.get("advice"), "top1": summary["top1"], "loss": summary["loss"],
+                    "breakdown": summary.get("breakdown"), "advice": summary.get("advice"), "advice_steps": summary.get("advice_steps"), "top1": summary["top1"], "loss": summary["loss"],
                     "checkpoints": 2, "resumed_at": None, "evaluation_s": summary.get("evaluation_s"),
                     "checkpoints_s": summary.get("checkpoints_s"), "incomplete_steps": 0,
                     "speedup": 1, "fault": None, "unreadable_lines": 0, "torn_last_line": False}
@@ -117,7 +117,7 @@ class TextTest(ReportTest):
         lines = text.splitlines()
         self.assertIn(f"{self.grid}: done after step {STEPS}/{STEPS}", lines[0])
         self.assertIn("mlp on shapes: 2 stages x 2 replicas over 1 process", lines[1])
-        self.assertIn(f"where the time went, mean of {STEPS} steps", text)
+        self.assertIn(f"where the time went, mean of all {STEPS} steps", text)
         table = [line.split() for line in lines if line.startswith(("replica ", "mean ", "all stages "))]
         step_ms = mean(cli.events(self.grid, "step"), "step_ms")
         for row in table:
@@ -130,7 +130,7 @@ class TextTest(ReportTest):
         self.assertIn("\nbetween the steps: evaluation ", text)
         last = next(line for line in lines if line.startswith("last ")).split()
         self.assertEqual(int(last[2]), cli.events(self.grid, "eval")[-1]["epoch"] + 1)
-        self.assertIn("advice:", text)
+        self.assertRegex(text, r"\nadvice(, from the last \d+ steps:|: none;)")
         for word in ("first", "best", "last"):
             self.assertTrue(any(line.startswith(word) for line in lines), word)
 

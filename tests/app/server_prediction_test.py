@@ -30,7 +30,7 @@ class ServerPredictionTest(ServerRuns):
         return configuration(self.folder, {"policy": policy, "workers": WORKERS}, train={"precision": "fp32"})
 
     def measure(self, config):
-        return json.loads(cli.must_run("profile", config, *ONE_THREAD, *self.cache, "--out", self.profile, "--json").stdout)
+        return json.loads(cli.kept_profile(config, *ONE_THREAD, *self.cache, "--out", self.profile, "--json").stdout)
 
     def simulate(self, config, *words):
         done = cli.must_run("simulate", config, "--profile", self.profile, *ONE_THREAD, *words, "--json")
@@ -72,7 +72,7 @@ class ServerPredictionTest(ServerRuns):
         self.measure(config)
         predicted = self.simulate(config)["step_s"]
         done = self.finish_well(self.start_all(config, 1 + WORKERS, *ONE_THREAD, *self.cache))
-        self.assertRegex(done[0].stderr, r"predicted by the profile: [0-9.]+ ms an update, [0-9.]+ samples/s")
+        self.assertRegex(done[0].stderr, r"predicted by the profile in \S+ \(measured [^)]* ago: [^)]*\): [0-9.]+ ms an update, [0-9.]+ samples/s")
         (said,) = cli.events(self.folder / "run", "prediction")
         self.assertAlmostEqual(said["step_ms"], predicted / WORKERS * 1e3, delta=1e-6, msg="an update by each push")
         (summary,) = cli.events(self.folder / "run", "summary")

@@ -74,7 +74,7 @@ class TuneBatchTest(tuning_case.TuningCase):
                 self.assertEqual(result["chosen"]["plan"]["global_batch"], batch["proposed"])
                 rates = result["chosen"]["samples_per_s"] / result["configured"]["samples_per_s"]
                 self.assertAlmostEqual(result["speedup"]["factor"], rates, delta=1e-9 * rates, msg="of another batch too")
-                tuned = tomllib.loads(self.out.read_text(encoding="utf-8"))
+                tuned = self.tuned()
                 self.assertEqual(tuned["train"]["global_batch"], batch["proposed"])
                 self.assertAlmostEqual(tuned["train"]["lr"], batch["lr"], delta=1e-12)
                 for table in before.keys() - {"pipeline", "replicas", "device", "train"}:

@@ -6,7 +6,6 @@
 
 import json
 import os
-import tomllib
 import unittest
 
 import sluice_cli as cli
@@ -91,7 +90,7 @@ class TuneRefusedTest(tuning_case.TuningCase):
         kept = ("--keep", "pipeline.chunks", "--keep", "pipeline.partition")
         auto = self.configuration("auto", pipeline={"chunks": "auto", "partition": "auto"})
         cli.must_run("tune", auto, "--out", self.out, "--profile", self.profile(), "--verify", 0, *kept)
-        tuned = tomllib.loads(self.out.read_text(encoding="utf-8"))["pipeline"]
+        tuned = self.tuned()["pipeline"]
         self.assertEqual((tuned["chunks"], tuned["partition"]), ("auto", "auto"))
 
     def test_a_batch_larger_than_the_data_and_a_limit_of_one_stage_are_warned_of(self):

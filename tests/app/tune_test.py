@@ -8,10 +8,14 @@ import json
 import math
 import os
 import pathlib
+import re
 import shlex
 import statistics
 import tomllib
 import unittest
+
+import numpy as np
+from PIL import Image
 
 import sluice_cli as cli
 import tuning_case
@@ -30,8 +34,14 @@ class TuneTest(tuning_case.TuningCase):
         return json.loads(done.stdout)
 
     def test_what_it_writes_is_a_configuration_that_differs_in_the_plan_alone(self):
+        own = "# mine\n" + self.config.read_text(encoding="utf-8")
+        self.config.write_text(own, encoding="utf-8")
         result = self.tune("--profile", self.profile(), "--verify", 2)
-        plan, tuned = result["chosen"]["plan"], tomllib.loads(self.out.read_text(encoding="utf-8"))
+        plan, tuned = result["chosen"]["plan"], self.tuned()
+        said = self.out.read_text(encoding="utf-8").splitlines()
+        of_plan = ("stages", "virtual", "chunks", "schedule", "partition", "recompute", "local")
+        self.assertEqual([line for line in said[2:] if not line.startswith(of_plan)],
+                         [line for line in own.splitlines() if not line.startswith(of_plan)])
         self.assertEqual(tuned["pipeline"]["partition"], plan["partition"])
         self.assertEqual(tuned["pipeline"]["chunks"], plan["chunks"])
         self.assertEqual(tuned["replicas"]["local"], plan["replicas"])
@@ -131,8 +141,7 @@ class TuneTest(tuning_case.TuningCase):
         self.assertIn(f"\nmeasured: {kept} (the one that was there is replaced)\n", done.stdout)
         self.assertNotEqual(kept.read_bytes(), given.read_bytes(), "measured anew")
         said = json.loads(cli.must_run(*words[1:], "--json").stdout)
-        plan = tomllib.loads(out.read_text(encoding="utf-8"))
-        self.assertEqual(said["plan"]["partition"], plan["pipeline"]["partition"])
+        self.assertEqual(said["plan"]["partition"], self.tuned(out)["pipeline"]["partition"])
         self.assertIn(f"{said['step_s'] * 1e3:.1f}", done.stdout)
 
         kept.write_text("notes of mine", encoding="utf-8")
@@ -239,9 +248,22 @@ class TuneTest(tuning_case.TuningCase):
         self.assertGreater(predicted(slow_layer), before)
         self.assertAlmostEqual(predicted(slow_link) - before, 2 * 0.25, delta=1e-9)
 
+    def slow_pictures(self):
+        """Pictures that take tens of times as long to decode as a step of a small model takes to compute."""
+        folder = self.folder / "pictures"
+        pixels = np.random.default_rng(1).integers(0, 256, (400, 400, 3), dtype=np.uint8)
+        for split, count in (("train", 2 * BATCH), ("val", 2)):
+            for label in ("a", "b"):
+                of_class = folder / split / label
+                of_class.mkdir(parents=True)
+                Image.fromarray(pixels).save(of_class / "0.png", compress_level=1)
+                for i in range(1, count // 2):
+                    os.link(of_class / "0.png", of_class / f"{i}.png")
+        return str(folder)
+
     def test_a_slow_loader_makes_the_step_as_long_as_it_takes(self):
-        slow = self.configuration("slow", model={"name": "mlp", "image_size": 64},
-                                  data={"rand_augment": 16, "hue": 0.3, "saturation": 0.5, "workers": 1},
+        slow = self.configuration("slow", model={"name": "mlp", "image_size": 8},
+                                  data={"name": "image_folder", "path": self.slow_pictures(), "workers": 1},
                                   train={"steps": 20, "warmup_steps": 0, "eval_limit": 1, "eval_every_steps": 1000},
                                   pipeline={"stages": 1, "chunks": 1})
         profile = self.folder / "slow.json"
@@ -253,10 +275,10 @@ class TuneTest(tuning_case.TuningCase):
         lines = (self.folder / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         steps = [record for record in map(json.loads, lines) if record["event"] == "step"][8:]  # after what was made ahead
         measured = statistics.median(step["step_ms"] for step in steps) / 1e3
-        self.assertGreater(said["load_s"], 0.5 * said["step_s"], "the loader decides")
+        self.assertGreater(said["load_s"], 0.8 * said["step_s"], "the loader decides")
         self.assertLess(quick["load_s"], 0.9 * said["load_s"], "more workers load on more cores")
-        # Loading is timed twice, before the run and in it; a machine with something else to do takes up to this much more.
-        self.assertLess(abs(math.log(said["step_s"] / measured)), math.log(2))
+        # Loading is timed before the run and in it, beside whatever else the machine does. Without it a step is a tenth.
+        self.assertLess(abs(math.log(said["step_s"] / measured)), math.log(4))
 
     def test_a_run_says_what_it_was_predicted_to_take(self):
         cache = self.folder / "cache"
@@ -267,7 +289,7 @@ class TuneTest(tuning_case.TuningCase):
         step_ms, summary = summary["step_ms_of_last_plan"], summary["predicted"]
         self.assertNotIn("step_ms", summary, "nothing was measured")
         self.assertAlmostEqual(summary["stages_error"], summary["by_stages_ms"] / step_ms - 1, delta=1e-9)
-        cli.must_run("profile", known, "--out", self.folder / "known.json")
+        cli.kept_profile(known, "--out", self.folder / "known.json")
         done = cli.must_run("train", known, *sets, "--run-dir", self.folder / "second", "--json")
         summary = json.loads(done.stdout)
         predicted = summary["predicted"]
@@ -280,12 +302,13 @@ class TuneTest(tuning_case.TuningCase):
         peaks = predicted["measured_device_bytes"]
         errors = [size / peaks[name] - 1 for name, size in predicted["device_bytes"].items()]
         self.assertAlmostEqual(predicted["memory_error"], max(errors, key=abs), delta=1e-9)
-        self.assertIn("predicted by the profile", done.stderr)
+        (kept,) = cache.glob("toy_cnn-*.json")
+        self.assertRegex(done.stderr, rf"predicted by the profile in {re.escape(str(kept))} \(measured [^)]* ago: slow-down [^)]*\): ")
 
     def test_replicas_in_one_memory_share_weights_and_their_state_in_what_is_predicted(self):
         known = self.configuration("known", pipeline={"cost_cache": str(self.folder / "cache")})
         sets = ("--set", "replicas.local=2", "--set", "train.steps=12", "--set", "train.warmup_steps=0")
-        cli.must_run("profile", known, "--set", "replicas.local=2", "--out", self.folder / "known.json")
+        cli.kept_profile(known, "--set", "replicas.local=2", "--out", self.folder / "known.json")
         summary = json.loads(cli.must_run("train", known, *sets, "--run-dir", self.folder / "run", "--json").stdout)
         predicted, held = summary["predicted"]["device_bytes"], summary["peak_memory_by_kind"]
         self.assertEqual(sorted(held), ["cpu:0", "cpu:1", "cpu:2", "cpu:3"])
@@ -300,7 +323,7 @@ class TuneTest(tuning_case.TuningCase):
 
     def test_the_memory_that_a_run_compares_is_that_of_its_steps_not_of_an_evaluation(self):
         known = self.configuration("known", pipeline={"cost_cache": str(self.folder / "cache")})
-        cli.must_run("profile", known, "--out", self.folder / "known.json")
+        cli.kept_profile(known, "--out", self.folder / "known.json")
         sets = ("--set", "train.steps=12", "--set", "train.warmup_steps=0", "--set", "data.samples=2000")
 
         def run(name, *more):

@@ -49,18 +49,18 @@ TEST(MemoryPool, CountsWhatWasAskedForByKind) {
 
 TEST(MemoryPool, AFreedBlockIsTakenOffItsOwnKind) {
   MemoryPool pool;
-  constexpr std::array<std::size_t, 4> kBytes{1000, 200, 30, 4};  // of each kind
-  for (const std::size_t freed : {2U, 0U, 3U, 1U}) {
-    std::array<void*, 4> blocks{};
+  constexpr std::array<std::size_t, 5> kBytes{1000, 200, 30, 4, 50000};  // of each kind
+  for (const std::size_t freed : {2U, 0U, 4U, 3U, 1U}) {
+    std::array<void*, 5> blocks{};
     for (std::size_t kind = 0; kind < blocks.size(); ++kind)
       blocks[kind] = pool.allocate(kBytes[kind], static_cast<MemoryKind>(kind));
-    EXPECT_EQ(pool.use().by_kind, (BytesByKind{{1000, 200, 30, 4}}));
-    EXPECT_EQ(pool.use().by_kind_at_peak, (BytesByKind{{1000, 200, 30, 4}}));
-    BytesByKind left{{1000, 200, 30, 4}};
+    EXPECT_EQ(pool.use().by_kind, (BytesByKind{{1000, 200, 30, 4, 50000}}));
+    EXPECT_EQ(pool.use().by_kind_at_peak, (BytesByKind{{1000, 200, 30, 4, 50000}}));
+    BytesByKind left{{1000, 200, 30, 4, 50000}};
     left[static_cast<MemoryKind>(freed)] = 0;
     MemoryPool::free(std::exchange(blocks[freed], nullptr));
     EXPECT_EQ(pool.use().by_kind, left);
-    EXPECT_EQ(pool.use().current, 1234 - kBytes[freed]);
+    EXPECT_EQ(pool.use().current, 51234 - kBytes[freed]);
     for (void* const block : blocks) MemoryPool::free(block);
     EXPECT_EQ(pool.use().by_kind, BytesByKind{});
   }

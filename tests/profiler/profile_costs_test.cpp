@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "example_profile.h"
@@ -51,6 +52,35 @@ TEST(ProfileCosts, TimesAreScaledToThoseOfWholeSteps) {
   EXPECT_EQ(profile.compute_scale(), 1) << "nothing was predicted";
   profile.step.reset();
   EXPECT_EQ(profile.compute_scale(), 1);
+}
+
+// Two devices of a machine that has nothing else to do, and what other programs make of each number.
+TEST(ProfileQuality, ABusyMachineIsToldByNumbersThatNoQuietOneGives) {
+  LayerProfile quiet{.micro_batch = 4, .contenders = 2, .layers = std::vector<MeasuredLayer>(2)};
+  for (MeasuredLayer& layer : quiet.layers)
+    layer.cost = {
+        .forward = {.b_s = 1e-3, .error = 0.05}, .input_gradient = {.b_s = 3e-3, .error = 0.05}, .slowdown = 1.1};
+  quiet.step = StepSummary{.compute_s = 1.1, .predicted_compute_s = 1};
+  EXPECT_EQ(quiet.disturbance(), "");
+  EXPECT_EQ(quiet.describe_quality(), "slow-down 1.10, fit error 5.0 %, steps 1.10 times as long as their layers");
+
+  LayerProfile slowed = quiet;
+  slowed.layers[0].cost.slowdown = 1.2, slowed.layers[1].cost.slowdown = 7.8;
+  EXPECT_EQ(slowed.disturbance(), "2 devices slow each other down 4.5 times");
+  slowed.contenders = 8;
+  EXPECT_EQ(slowed.disturbance(), "") << "eight may";
+  LayerProfile scattered = quiet;
+  for (MeasuredLayer& layer : scattered.layers) layer.cost.forward.error = 0.07, layer.cost.input_gradient.error = 0.39;
+  EXPECT_EQ(scattered.disturbance(), "times are 31 % off their lines") << "a quarter of 7 %, three of 39 %";
+  for (const double factor : {1.9, 0.5}) {
+    LayerProfile stretched = quiet;
+    stretched.step->compute_s = factor;
+    EXPECT_NE(stretched.disturbance().find("as long as their layers alone"), std::string::npos) << factor;
+  }
+  LayerProfile without_steps = quiet;
+  without_steps.step.reset();
+  without_steps.contenders = 1;
+  EXPECT_EQ(without_steps.describe_quality(), "fit error 5.0 %");
 }
 
 TEST(ProfileCosts, AFirstUseIsOfMicroBatchesWhoseKernelsTransformWeights) {

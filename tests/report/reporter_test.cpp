@@ -237,6 +237,54 @@ TEST_F(ReporterTest, WhatWasPredictedStandsBesideTheStepsOfTheLastPlanWithoutIts
   });
 }
 
+// Advice is of the last steps, the table is of all: both say so.
+TEST_F(ReporterTest, AdviceAndTableSayOfWhichStepsTheySpeak) {
+  const auto run = [&](int steps, bool is_resumed) {
+    return told([&](Reporter& reporter) {
+      for (int i = 0; i < steps; ++i) {
+        StepRecord record = step(1, 1.0, 8, 1, false);
+        record.breakdown.places.push_back({.replica = ReplicaId{0}, .device = DeviceId{0}});
+        record.breakdown.places[0][profiler::Part::kLoad] = i < 5 ? 0 : record.breakdown.step / 2;
+        reporter.step(record, {}, false);
+      }
+      EXPECT_EQ(reporter.summary("interrupted", is_resumed ? steps + 9 : steps).at("advice_steps"), steps - 5);
+    });
+  };
+  const std::string text = run(12, false);
+  EXPECT_THAT(text, HasSubstr("where the time went, mean of all 12 steps ("));
+  EXPECT_THAT(text, HasSubstr(" advice, from the last 7 steps: the step waits 500.0 ms of 1000.0 ms"));
+  EXPECT_THAT(run(11, true), HasSubstr("where the time went, mean of 11 steps since the resume ("));
+}
+
+// Ten steps of 10 s, an evaluation of 5 s, a checkpoint of 2 s; then another plan, whose steps take 1 s.
+TEST_F(ReporterTest, TheTimeLeftIsOfThePresentPlanWithEvaluationsAndCheckpoints) {
+  constexpr Nanoseconds kSecond = 1'000'000'000;
+  facts_.total_steps = 100;
+  const auto eta_of = [&](std::int64_t number, Nanoseconds duration, const StillToCome& to_come) {
+    return [=, this](Reporter& reporter) {
+      StepRecord record = step(number, 1.0, 8, 1, false);
+      record.breakdown.step = duration;
+      record.to_come = to_come;
+      reporter.step(record, {}, true);
+    };
+  };
+  const std::string text = told([&](Reporter& reporter) {
+    for (int i = 1; i <= 10; ++i) eta_of(i, 10 * kSecond, {})(reporter);
+    reporter.outside_of_steps(
+        {{Phase::kEvaluation, MicroBatchId{0}, 0, 5 * kSecond}, {Phase::kCheckpoint, MicroBatchId{0}, 0, 2 * kSecond}});
+    eta_of(11, 10 * kSecond, {.evaluations = 3, .checkpoints = 4})(reporter);
+    reporter.plan(facts_, {});
+    eta_of(12, 4 * kSecond, {.evaluations = 3})(reporter);
+    for (int i = 13; i <= 17; ++i) eta_of(i, i < 17 ? 4 * kSecond : kSecond, {.evaluations = 3})(reporter);
+    eta_of(18, kSecond, {.evaluations = 1, .checkpoint_interval_s = 20})(reporter);
+  });
+  EXPECT_THAT(text, HasSubstr(" step 10/100  loss 1.0000  lr 0.1  0.8 samples/s  ETA 15:00\n"));
+  EXPECT_THAT(text, HasSubstr(" step 11/100  loss 1.0000  lr 0.1  0.8 samples/s  ETA 15:13\n")) << "890 + 15 + 8";
+  EXPECT_THAT(text, HasSubstr(" step 12/100  loss 1.0000  lr 0.1  2.0 samples/s  ETA 6:07\n")) << "88 * 4 + 15";
+  EXPECT_THAT(text, HasSubstr(" step 17/100  loss 1.0000  lr 0.1  8.0 samples/s  ETA 1:38\n")) << "83 + 15";
+  EXPECT_THAT(text, HasSubstr(" step 18/100  loss 1.0000  lr 0.1  8.0 samples/s  ETA 1:35\n")) << "82 + 5 + 4 * 2";
+}
+
 TEST_F(ReporterTest, WhatPushesAreMadeOfNoStageOfThisProcessSays) {
   facts_.plan = {.partition = {{1, 1}}, .schedule = "gpipe"};
   facts_.by_pushes = true;

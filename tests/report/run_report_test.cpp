@@ -32,7 +32,7 @@ TEST(TimeTable, ColumnsAreDisjointAndAddUpToTheStep) {
   other["idle_ms"] = 8;
   EXPECT_EQ(
       time_table(std::vector{PlaceTimes{0, 0, ms}, PlaceTimes{0, 1, other}}, {}, 7),
-      R"(where the time went, mean of 7 steps (ms; allreduce: exposed; skew: waiting for the slowest to get there):
+      R"(where the time went, mean of all 7 steps (ms; allreduce: exposed; skew: waiting for the slowest to get there):
                    load  forward  backward  transfer  allreduce  skew  optimizer  bubble  other   step    busy
 replica 0 stage 0  1.00    10.00     20.00      2.00       5.00  4.00       3.00    6.00   4.00  55.00  60.0 %
 replica 0 stage 1  1.00    12.00     20.00      2.00       5.00  4.00       3.00    6.00   2.00  55.00  63.6 %
@@ -148,9 +148,10 @@ TEST(Report, TellsWhatEndedTheRunAndWhatCouldNotBeRead) {
 TEST(Report, PrintsAdviceAndThatThereIsNone) {
   const test::TempDir dir;
   const auto reports =
-      reports_of(dir, {R"({"event":"summary","advice":["raise data.workers","and more"]})",
+      reports_of(dir, {R"({"event":"summary","advice":["raise data.workers","and more"],"advice_steps":7})",
                        R"({"event":"summary","advice":[]})", concat(kSteps, R"({"event":"summary","advice":null})")});
-  EXPECT_THAT(reports[0].text(), testing::EndsWith("\nadvice:\n- raise data.workers\n- and more"));
+  EXPECT_THAT(reports[0].text(),
+              testing::EndsWith("\nadvice, from the last 7 steps:\n- raise data.workers\n- and more"));
   EXPECT_THAT(reports[1].text(), testing::EndsWith("\nadvice: none; nothing would save as much as 3 % of the step"));
   EXPECT_THAT(reports[2].text(), testing::EndsWith("\nadvice: - (nothing was recorded: profile.level = \"off\")"));
 }

@@ -2,6 +2,7 @@
 
 import pathlib
 import tempfile
+import tomllib
 import unittest
 
 import sluice_cli as cli
@@ -27,6 +28,10 @@ class TuningCase(unittest.TestCase):
             type(self).measured = out.read_text(encoding="utf-8")
         out.write_text(type(self).measured, encoding="utf-8")
         return out
+
+    def tuned(self, file=None):
+        """The keys that a run with what tune has written takes."""
+        return tomllib.loads(cli.must_run("config", file or self.out).stdout)
 
     def assert_refused(self, code, *parts, command=("tune",), config=None, words=()):
         """With these words in its one sentence, no result and no file."""

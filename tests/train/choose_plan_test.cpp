@@ -261,6 +261,24 @@ TEST_F(CostCache, AFileThatIsBrokenOrOfAnotherBuildIsMeasuredAgain) {
   EXPECT_EQ(profiler::read_profile(file).layers.size(), 5U) << "it was replaced";
 }
 
+TEST_F(CostCache, NothingIsKeptOfABusyMachineAndWhatIsKeptIsNamedWithItsAgeAndQuality) {
+  const train::Setup setup = make_setup(config_);
+  profiler::LayerProfile profile{.micro_batch = 4, .contenders = 2, .layers = std::vector<profiler::MeasuredLayer>(5)};
+  const auto keep = [&](double slowdown) {
+    for (profiler::MeasuredLayer& layer : profile.layers) layer.cost = {.forward = {.b_s = 1e-3}, .slowdown = slowdown};
+    measure::keep_profile(config_.pipeline.cost_cache, workload_of(setup), profile);
+    return measure::find_profile(config_.pipeline.cost_cache, workload_of(setup));
+  };
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(keep(4.5).has_value());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("2 devices slow each other down 4.5 times"));
+  EXPECT_TRUE(files().empty());
+  const auto kept = keep(1.5);
+  ASSERT_TRUE(kept.has_value());
+  EXPECT_THAT(kept->source, AllOf(HasSubstr(files().at(0).string()), HasSubstr(" (measured "),
+                                  HasSubstr(" ago: slow-down 1.50, fit error 0")));
+}
+
 TEST_F(CostCache, AFolderThatCannotBeWrittenIsNoFailure) {
   std::ofstream(folder_.string()) << "a file";
   testing::internal::CaptureStderr();

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sched.h>
+
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 
@@ -16,6 +18,7 @@
 #include "profiler/measure/fingerprint_of.h"
 #include "profiler/measure/measure_layers.h"
 #include "profiler/measure/measure_links.h"
+#include "profiler/measure/measure_slowdowns.h"
 #include "profiler/measure/measure_update.h"
 #include "train/choose_plan.h"
 #include "train/profile.h"
@@ -94,6 +97,53 @@ TEST(AffordableSize, IsHalvedUntilTwoPassesOfItFitTheBudget) {
   EXPECT_EQ(measure::affordable_size(100, 1.0, 5), 16) << "a few samples are measured anyway";
   EXPECT_EQ(measure::affordable_size(7, 1000.0, 0), 7);
   EXPECT_EQ(measure::affordable_size(std::int64_t{1} << 60, 1.0, 100), 32);
+}
+
+TEST(SizesWithin, LeavesOutTheLargestThatTakeTooLong) {
+  const std::vector<std::int64_t> sizes{1, 2, 4, 8, 16};
+  EXPECT_EQ(measure::sizes_within(sizes, 0.1, 2, 6.2), sizes) << "31 samples";
+  EXPECT_THAT(measure::sizes_within(sizes, 0.1, 2, 6.1), ElementsAre(1, 2, 4, 8));
+  EXPECT_THAT(measure::sizes_within(sizes, 0.1, 3, 2.2), ElementsAre(1, 2, 4));
+  EXPECT_THAT(measure::sizes_within(sizes, 1000, 9, 0.1), ElementsAre(1, 2)) << "a line needs two";
+  EXPECT_THAT(measure::sizes_within({16}, 1000, 9, 0.1), ElementsAre(16));
+}
+
+TEST(MeasureLayersWithin, ALimitThatIsTooShortForAllLeavesTheSmallestSizes) {
+  const train::Setup setup = setup_of("toy_cnn");
+  const auto measured = measure::measure_layers(workload_of(setup), {.sizes = {1, 2, 4, 8, 16},
+                                                                     .least_rounds = 5,
+                                                                     .most_rounds = 40,
+                                                                     .budget_s = 10,
+                                                                     .needed_size = 8,
+                                                                     .limit_s = 1e-6,
+                                                                     .most_samples = 16});
+  for (const MeasuredLayer& layer : measured) {
+    ASSERT_EQ(layer.times.size(), 2U) << layer.name;
+    EXPECT_EQ(layer.times.back().samples, 2);
+    EXPECT_FALSE(layer.bytes.empty());
+    EXPECT_GT(layer.cost.forward.at(8), 0);
+    EXPECT_GT(layer.cost.output_bytes, 0U);
+  }
+}
+
+// One core for two devices: each works half of the time, as beside other programs. That is no slow-down of theirs.
+TEST(MeasureSlowdowns, WaitingForACoreIsNone) {
+  cpu_set_t before, one;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(before), &before), 0);
+  CPU_ZERO(&one);
+  for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++core)
+    if (CPU_ISSET(core, &before)) CPU_SET(core, &one);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
+  const train::Setup setup = setup_of("resnet8");
+  const auto alone = measure(setup, {8});
+  const auto slowdowns = measure::measure_slowdowns(workload_of(setup), 2, 8, alone);
+  EXPECT_EQ(::sched_setaffinity(0, sizeof(before), &before), 0);
+  double seconds = 0, slowed = 0;
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    seconds += alone[i].cost.seconds(8);
+    slowed += alone[i].cost.seconds(8) * slowdowns[i];
+  }
+  EXPECT_LT(slowed / seconds, 1.7);
 }
 
 class MeasureLayers : public testing::TestWithParam<const char*> {};

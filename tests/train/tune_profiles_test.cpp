@@ -13,7 +13,7 @@ using profiler::profile_shape;
 using profiler::ProfileShape;
 using testing::ElementsAre;
 
-// Each takes so many seconds, or as many as it may.
+// Each takes so many seconds, or as many as it may; `shares`: what each was told to keep to.
 class PlayedProfiles {
  public:
   explicit PlayedProfiles(double seconds) : seconds_(seconds) {}
@@ -21,10 +21,12 @@ class PlayedProfiles {
   std::vector<int> measure(const std::vector<int>& places, double budget_s) {
     const tune::Budget budget(budget_s, /*may_change_batch=*/false, [this] { return now; });
     std::vector<int> threads;
-    for (const profiler::LayerProfile& profile : profiles_within(budget, places, [this](int used, double limit_s) {
+    for (const profiler::LayerProfile& profile :
+         profiles_within(budget, places, [this](int used, const ProfileTime&time) {
            begun.push_back(used);
-           now += std::min(seconds_, limit_s);
-           if (seconds_ > limit_s) return std::optional<profiler::LayerProfile>();
+           shares.push_back(time.share_s);
+           now += std::min(seconds_, time.limit_s);
+           if (seconds_ > time.limit_s) return std::optional<profiler::LayerProfile>();
            profiler::LayerProfile made;
            made.fingerprint.threads_per_device = 12 / used;
            return std::optional(made);
@@ -34,6 +36,7 @@ class PlayedProfiles {
   }
 
   std::vector<int> begun;
+  std::vector<double> shares;
   double now = 0;
 
  private:
@@ -47,6 +50,7 @@ TEST(TuneProfiles, AreMeasuredAsLongAsTheBudgetLasts) {
   EXPECT_THAT(slow.measure({4, 3, 2, 1}, 100), ElementsAre(3, 4)) << "a third does not fit into 60 s";
   EXPECT_THAT(slow.begun, ElementsAre(4, 3)) << "nor is it begun";
   EXPECT_EQ(slow.now, 50);
+  EXPECT_THAT(slow.shares, ElementsAre(15, 35.0 / 3)) << "of 60 s for four, then of 35 s for three";
 }
 
 TEST(TuneProfiles, OneAtLeastIsNeeded) {

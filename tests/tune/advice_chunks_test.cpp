@@ -13,6 +13,7 @@ namespace sluice::tune {
 namespace {
 
 using test::gain_of;
+using test::know_costs;
 using test::layers_of;
 using test::pipeline;
 using testing::HasSubstr;
@@ -60,7 +61,7 @@ AdviceInput equal_stages(int stages, int chunks, double samples, const SizedCost
   input.step = one * (chunks + stages - 1);
   input.replica_samples = samples;
   input.plan.partition.layers_per_stage.assign(stages, 1);
-  input.layers.assign(stages, {.input_gradient = cost});
+  know_costs(input, std::vector(stages, LayerCost{.input_gradient = cost}));
   for (DeviceSeconds& stage : input.devices) {
     stage.fill = one * stage.device;
     stage.drain = one * (stages - 1 - stage.device);
@@ -116,23 +117,43 @@ TEST(Chunks, FewerAreTheBestOfAllNumbers) {
   }
 }
 
-TEST(Chunks, MoreSaveNoMoreThanTheMeasuredBubbleLeavesAfterTheirOwnCosts) {
+// Two devices that slow each other down to nearly a third, as on a busy machine. One micro-batch lets them compute one
+// after the other, so that the slow-down is gone: once, and not once more for the times that were measured with it.
+TEST(Chunks, OfDevicesThatSlowEachOtherDownArePredictedAsASimulationPredictsThem) {
+  AdviceInput input = equal_stages(2, 16, 64, {0.001, 0.0001});
+  std::vector<LayerCost> layers = input.layers;
+  for (LayerCost& layer : layers) layer.slowdown = 4.5;
+  const StepOverheads overheads{.contenders = 2};
+  for (DeviceSeconds& device : input.devices) device.forward *= 4.5, device.backward *= 4.5;
+  know_costs(input, layers, overheads);
+  const auto seconds = [&](int chunks) {
+    Plan plan = input.plan;
+    plan.chunks = chunks;
+    return predict_step(plan, layers, 64, overheads).seconds;
+  };
+  double best = seconds(16);
+  for (int chunks = 1; chunks < 16; ++chunks) best = std::min(best, seconds(chunks));
+  EXPECT_LT(1 - best / seconds(16), 0.9) << "a gain of nearly all of the step is none";
+  EXPECT_NEAR(gain_of(advise(input), "micro-batches costs"), 1 - best / seconds(16), 1e-12);
+}
+
+TEST(Chunks, MoreSaveWhatIsPredictedIfTheStepsHaveABubble) {
   AdviceInput input = equal_stages(4, 2, 64, {0.0005, 0.0001});
-  for (DeviceSeconds& device : input.devices) device.fill /= 2, device.drain /= 2;
-  // The bubble is half of what the model says, 3 (0.0005 + 0.0032) / 2, and two more micro-batches cost 0.5 ms each.
-  EXPECT_NEAR(gain_of(advise(input), "pipeline.chunks = 4"), (3 * 3.7 / 2 / 2 - 2 * 0.5) / (5 * 3.7), 1e-9);
+  for (DeviceSeconds& device : input.devices) device.fill /= 4, device.drain /= 4;
+  // T(2) = 5 (0.0005 + 0.0032) = 18.5 ms, T(4) = 7 (0.0005 + 0.0016) = 14.7 ms.
+  EXPECT_NEAR(gain_of(advise(input), "pipeline.chunks = 4"), 1 - 14.7 / 18.5, 1e-9);
+  for (DeviceSeconds& device : input.devices) device.fill = device.drain = 0;
+  EXPECT_THAT(advise(input), IsEmpty()) << "the pipeline neither fills nor drains";
 }
 
 TEST(Chunks, FewerSayWhatMicroBatchesCostInComputeAndOnTheirWay) {
   AdviceInput input = equal_stages(2, 16, 64, {0.001, 0.0001});
   EXPECT_GT(gain_of(advise(input), "each of the 16 micro-batches costs the slowest device 1.0 ms whatever its size;"),
             0);
-  input.overheads.borders = {{.latency_s = 0.0005}, {}};
+  know_costs(input, input.layers, {.borders = {{.latency_s = 0.0005}, {}}});
   EXPECT_GT(gain_of(advise(input),
                     "costs the slowest device 1.0 ms whatever its size, and is on its way between devices for 1.0 ms;"),
             0);
-  for (DeviceSeconds& device : input.devices) device.forward *= 3, device.backward *= 3;
-  EXPECT_GT(gain_of(advise(input), "costs the slowest device 3.0 ms whatever"), 0) << "it is three times as slow";
 }
 
 TEST(Chunks, FixedCostsAreThoseOfAllStagesOfADevice) {
@@ -140,15 +161,17 @@ TEST(Chunks, FixedCostsAreThoseOfAllStagesOfADevice) {
   input.plan.schedule = "interleaved";
   input.plan.virtual_stages = 2;
   input.plan.partition = {{1, 1, 1, 1}};
-  input.layers.assign(4, {.input_gradient = {0.9 / 2 / 16, 0}});
+  know_costs(input, std::vector(4, LayerCost{.input_gradient = {0.9 / 2 / 16, 0}}));
   EXPECT_GT(gain_of(advise(input), "costs the slowest device 56.2 ms whatever its size"), 0);
 }
 
-TEST(Chunks, TheSlowestDeviceIsTheOneThatComputesLongestNotTheOneWhoseLayersCostMost) {
+TEST(Chunks, TheSlowestDeviceIsTheOneWhoseLayersTakeLongest) {
   AdviceInput input = equal_stages(2, 16, 64, {0.001, 0.0001});
-  input.layers[0].input_gradient.a_s = 0.002;  // of a device on which they take 1.4 ms, fixed costs and all
-  input.devices[1].forward *= 3, input.devices[1].backward *= 3;
-  EXPECT_GT(gain_of(advise(input), "costs the slowest device 3.0 ms whatever"), 0) << "it is three times as slow";
+  std::vector<LayerCost> layers = input.layers;
+  layers[1].input_gradient.b_s *= 10;  // 5 ms a micro-batch
+  layers[0].input_gradient.a_s = 0.002;
+  know_costs(input, layers);
+  EXPECT_GT(gain_of(advise(input), "costs the slowest device 1.0 ms whatever"), 0);
 }
 
 TEST(Chunks, OfVeryManyTheOneThatIsBestIsStillFound) {
@@ -156,42 +179,43 @@ TEST(Chunks, OfVeryManyTheOneThatIsBestIsStillFound) {
   EXPECT_GT(gain_of(advise(input), "pipeline.chunks = 1 predicts"), 0) << "every third is tried, and powers of two";
 }
 
+// Predictions are compared with each other, whatever a step was measured to take.
 TEST(Advise, PromisesNoMoreThanTheStep) {
-  AdviceInput input = equal_stages(2, 16, 64, {0.01, 0.0001});
-  input.step /= 1000;
-  for (const Advice& advice : advise(input)) EXPECT_LE(advice.gain, 1) << advice.sentence;
-  AdviceInput more = equal_stages(4, 2, 64, {0.0005, 0.0001});
-  more.step /= 1000;
-  EXPECT_EQ(gain_of(advise(more), "pipeline.chunks = 4"), 1);
-  AdviceInput unbalanced = pipeline({0.3, 0.6});
+  AdviceInput fewer = equal_stages(2, 16, 64, {0.01, 0.0001}), more = equal_stages(4, 2, 64, {0.0005, 0.0001});
+  const double of_fewer = gain_of(advise(fewer), "micro-batches costs"), of_more = gain_of(advise(more), "fills");
+  fewer.step /= 1000, more.step /= 1000;
+  EXPECT_NEAR(gain_of(advise(fewer), "micro-batches costs"), of_fewer, 1e-12);
+  EXPECT_NEAR(gain_of(advise(more), "fills"), of_more, 1e-12);
+  AdviceInput unbalanced = pipeline({0.3, 0.6});  // 0.675 s of computing alone, 0.5625 of equal devices
   unbalanced.step /= 1000;
-  EXPECT_EQ(gain_of(advise(unbalanced), "can save up to 100 % of it"), 1);
-  unbalanced.layers = layers_of(std::vector(6, 0.1));
-  EXPECT_EQ(gain_of(advise(unbalanced), "moving layer 3 to stage 0"), 1);
+  EXPECT_NEAR(gain_of(advise(unbalanced), "can save up to 17 % of it"), 1 - 0.5625 / 0.675, 1e-12);
 }
 
 // A backward over four layers of 64 MiB each, a network of 512 MiB/s. In one bucket all of it comes after the backward;
 // in buckets of a layer three are whole before its end.
 TEST(Buckets, AreAsLargeAsTheStepIsShortest) {
   AdviceInput input = pipeline({0.8}, /*chunks=*/1);
-  input.layers = layers_of({0.2, 0.2, 0.2, 0.2});
-  for (LayerCost& layer : input.layers) layer.gradient_bytes = 64 << 20;
+  std::vector<LayerCost> layers = layers_of({0.2, 0.2, 0.2, 0.2});
+  for (LayerCost& layer : layers) layer.gradient_bytes = 64 << 20;
   input.plan.partition = {{4}};
-  input.overheads.bucket_bytes = 256 << 20;
+  StepOverheads overheads{.bucket_bytes = 256 << 20};
+  know_costs(input, layers, overheads);
   EXPECT_THAT(advise(input), IsEmpty()) << "no sums are known";
-  input.overheads.all_reduce = LinkCost{.latency_s = 0.01, .bytes_per_s = 512 << 20};
+  overheads.all_reduce = LinkCost{.latency_s = 0.01, .bytes_per_s = 512 << 20};
+  know_costs(input, layers, overheads);
   const auto advice = advise(input);
   ASSERT_THAT(advice, SizeIs(1));
   EXPECT_THAT(advice[0].sentence, HasSubstr("gradients are summed in buckets of 256 MiB; replicas.bucket_mb = "));
   double least = 1e9;
   int best = 0;
   for (const int mib : {1, 2, 4, 8, 16, 32, 64}) {
-    input.overheads.bucket_bytes = mib << 20;
-    const double now = predict_step(input.plan, input.layers, 64, input.overheads).seconds;
+    overheads.bucket_bytes = mib << 20;
+    const double now = predict_step(input.plan, layers, 64, overheads).seconds;
     if (now < least) least = now, best = mib;
   }
   EXPECT_THAT(advice[0].sentence, HasSubstr(concat("bucket_mb = ", best, " predicts"))) << least;
-  input.overheads.bucket_bytes = best << 20;
+  overheads.bucket_bytes = best << 20;
+  know_costs(input, layers, overheads);
   EXPECT_THAT(advise(input), IsEmpty()) << "it is the best already";
 }
 

@@ -1,10 +1,14 @@
 // advised_step: steps as the tests of advice make them up.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "tune/advice.h"
+#include "tune/predict.h"
 
 namespace sluice::tune::test {
 
@@ -39,6 +43,24 @@ inline std::vector<LayerCost> layers_of(const std::vector<double>& seconds) {
                       .input_gradient = {.b_s = s / 2 / 64},
                       .weight_gradient = {.b_s = s / 6 / 64}});
   return layers;
+}
+
+// Predictions from these costs, as `sluice profile` makes them. Requires: `replica_samples` is set.
+inline void know_costs(AdviceInput& input, std::vector<LayerCost> layers, StepOverheads overheads = {}) {
+  constexpr double kMiB = 1024 * 1024;
+  input.layers = layers;
+  input.borders = overheads.borders;
+  input.bucket_mb = overheads.bucket_bytes / kMiB;
+  input.predict = [layers = std::move(layers), overheads = std::move(overheads), samples = input.replica_samples](
+                      const Plan& plan, double bucket_mb) -> std::optional<double> {
+    StepOverheads costs = overheads;
+    costs.bucket_bytes = bucket_mb * kMiB;
+    try {
+      return predict_step(plan, layers, samples, costs).seconds;
+    } catch (const ConfigError&) {
+      return std::nullopt;
+    }
+  };
 }
 
 inline double gain_of(const std::vector<Advice>& advice, const std::string& words) {

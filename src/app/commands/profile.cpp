@@ -160,7 +160,7 @@ void run_profile_command(ProfileArguments& arguments) {
   std::string text = text_of(outcome->profile);
   if (outcome->operators) text += operators_text(*outcome->operators);
   if (!outcome->step_table.empty()) text += concat("\n\n", outcome->step_table);
-  for (const tune::Advice& one : outcome->advice) text += concat("\nadvice: ", one.sentence);
+  for (const tune::Advice& one : outcome->advice) text += concat("\nadvice, from these steps: ", one.sentence);
   arguments.output.print(outcome->to_json(), text);
 }
 
@@ -187,6 +187,12 @@ void add_profile(CLI::App& app) {
       ->check(not_empty);
   command->add_flag("--layers", arguments->profile.with_operators,
                     "Name the slowest operators of each layer on a CPU device, and what bounds them");
+  command
+      ->add_option("--budget", arguments->profile.budget_s,
+                   "Seconds for measuring: fewer sizes and steps are measured to keep to them, and what is measured is "
+                   "written before the rest is (default: as long as it takes)")
+      ->type_name("S")
+      ->check(within(1, 1e6));
   arguments->output.add_to(*command);
   add_world_options(*command, arguments->world);
   command->callback([arguments] { run_profile_command(*arguments); });

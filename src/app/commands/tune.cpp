@@ -8,7 +8,9 @@
 #include "app/commands/tune_report.h"
 #include "app/options.h"
 #include "app/process.h"
+#include "config/text_with.h"
 #include "core/concat.h"
+#include "core/log.h"
 #include "core/text.h"
 #include "train/tuning.h"
 
@@ -33,10 +35,13 @@ void run_tune_command(TuneArguments& arguments) {
   check_tune_files(arguments.out, inputs, /*measures=*/arguments.profiles.empty());
   arguments.tune.batch = arguments.batch.parse();
   if (!arguments.memory.empty()) arguments.config.sets.push_back(concat("device.memory_limit=", arguments.memory));
-  const config::Config config = arguments.config.load();
+  const ConfigText written{arguments.config.file, config::read_text(arguments.config.file)};
+  const config::Config config = config::parse(written.text, written.file, arguments.config.sets);
   turn_fatal_writes_into_errors();
   const train::TuneResult result = train::tune_plan(config, arguments.tune);
-  const TuneFiles files = write_tune_files(result, arguments.out, arguments.config.file);
+  const TuneFiles files = write_tune_files(result, arguments.out, written);
+  for (const tune::Refusal& refusal : result.search.refusals)
+    log_debug(concat("left out: ", counted(refusal.count, "choice"), ": ", refusal.why));
   arguments.output.print(json_of_tuning(result, files), text_of_tuning(result, files));
 }
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "config/config.h"
+#include "config/text_with.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -70,14 +70,17 @@ void check_tune_files(const fs::path& out, const std::vector<fs::path>& inputs, 
                              "sluice; move it away, give another --out, or give --profile"));
 }
 
-TuneFiles write_tune_files(const train::TuneResult& result, const fs::path& out, const std::string& config_file) {
+TuneFiles write_tune_files(const train::TuneResult& result, const fs::path& out, const ConfigText& config) {
   TuneFiles files{.out = out.string()};
   write_profiles(result, out, files);
   const bool has_other_batch = result.batch && result.batch->changes();
   const std::string first_line =
-      concat("# ", config_file, ", with the plan", has_other_batch ? ", the global batch and its learning rate" : "",
+      concat("# ", config.file, ", with the plan", has_other_batch ? ", the global batch and its learning rate" : "",
              " that sluice tune found", result.is_verified ? "" : kNotVerified, "\n\n");
-  storage::write_text_atomically(out, concat(first_line, config::to_toml(result.tuned)));
+  std::string text = config::text_with(config.text, config.file, result.tuned);
+  if (constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf"; text.starts_with(kByteOrderMark))
+    text.erase(0, kByteOrderMark.size());  // it is not first any more
+  storage::write_text_atomically(out, concat(first_line, text));
   const std::string profile = files.profiles.empty() ? result.profile_file.string() : files.profiles.front();
   files.simulate = concat("sluice simulate ", shell_word(files.out), " --profile ", shell_word(profile));
   return files;

@@ -26,8 +26,14 @@ struct TuneFiles {
 void check_tune_files(const std::filesystem::path& out, const std::vector<std::filesystem::path>& inputs,
                       bool measures);
 
-// config_file: that the plan was found for.
+// The configuration that the plan was found for, as its user wrote it.
+struct ConfigText {
+  std::string file;
+  std::string text;
+};
+
+// The configuration that is written is the user's text with the values that have changed, by --set too.
 [[nodiscard]] TuneFiles write_tune_files(const train::TuneResult& result, const std::filesystem::path& out,
-                                         const std::string& config_file);
+                                         const ConfigText& config);
 
 }  // namespace sluice::app

@@ -197,8 +197,6 @@ std::string text_of_tuning(const TuneResult& result, const TuneFiles& files) {
   text += concat("the best plans on ", counted(result.places, "device"), " by prediction, ", result.verified.size(),
                  " of them run for some steps:\n\n", candidates_table(result), "\n", terms_text(result),
                  configured_text(result.configured));
-  for (const tune::Refusal& refusal : result.search.refusals)
-    text += concat("\nlost: ", counted(refusal.count, "choice"), ": ", refusal.why);
   if (result.first_guess)
     text += concat("\nchunks: the first guess sqrt((p - 1) s B / a) is ", *result.first_guess, ", the search found ",
                    result.chosen.plan.chunks);

@@ -68,7 +68,7 @@ struct alignas(kLine) MemoryPool::Block {
 
 std::string_view to_word(MemoryKind kind) {
   constexpr std::array<std::string_view, kMemoryKinds.size()> kWords{"parameters", "gradients", "optimizer",
-                                                                     "activations"};
+                                                                     "activations", "transformed_weights"};
   return kWords.at(static_cast<std::size_t>(kind));
 }
 

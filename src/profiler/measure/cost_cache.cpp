@@ -1,11 +1,14 @@
 #include "profiler/measure/cost_cache.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <system_error>
 
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text.h"
 #include "device/memory.h"
 #include "profiler/measure/fingerprint_of.h"
 #include "storage/files.h"
@@ -43,9 +46,17 @@ std::optional<std::string> identity_of_program() {
 
 profiler::Fingerprint key_of(const Workload& workload) { return fingerprint_of(workload, ""); }
 
+std::string source_of(const fs::path& file, const profiler::LayerProfile& profile) {
+  std::error_code unknown;
+  const auto age = fs::file_time_type::clock::now() - fs::last_write_time(file, unknown);
+  const double seconds = std::max(0.0, std::chrono::duration<double>(age).count());
+  return concat(file.string(), " (", unknown ? "" : concat("measured ", human_duration(seconds), " ago: "),
+                profile.describe_quality(), ")");
+}
+
 // As it was kept by this very program; nothing where there is none.
-std::optional<profiler::LayerProfile> find(const std::string& choice, const Workload& workload,
-                                           const profiler::LayerProfile& wanted, const std::string& name) {
+std::optional<KeptCosts> find(const std::string& choice, const Workload& workload, const profiler::LayerProfile& wanted,
+                              const std::string& name) {
   const auto folder = cost_cache_folder(choice);
   const auto identity = identity_of_program();
   if (!folder || !identity) return std::nullopt;
@@ -57,7 +68,7 @@ std::optional<profiler::LayerProfile> find(const std::string& choice, const Work
     if (found.fingerprint.sluice != *identity) return std::nullopt;  // an older build's
     found.fingerprint.sluice = wanted.fingerprint.sluice;
     if (found.fingerprint == wanted.fingerprint && static_cast<int>(found.layers.size()) == workload.layers)
-      return found;
+      return KeptCosts{found, source_of(file, found)};
     log_warning(concat(file.string(), " is not of this machine and model; measuring again"));
   } catch (const Error& error) {
     log_warning(concat(file.string(), " cannot be read and is written anew; measuring again"));
@@ -72,6 +83,9 @@ void keep(const std::string& choice, const Workload& workload, profiler::LayerPr
   const auto identity = identity_of_program();
   const bool has_all = device::peak_bytes(workload.device).has_value();
   if (!folder || !identity || !has_all) return;
+  if (const std::string why = profile.disturbance(); !why.empty())
+    return log_warning(
+        concat("the measured costs are not kept in ", folder->string(), ", because they are of a busy machine: ", why));
   profile.fingerprint.sluice = *identity;
   try {
     storage::make_directories(*folder);
@@ -92,11 +106,10 @@ std::optional<fs::path> cost_cache_folder(const std::string& choice) {
   return std::nullopt;
 }
 
-std::optional<profiler::LayerProfile> find_costs(const std::string& choice, const Workload& workload,
-                                                 std::int64_t micro_batch) {
+std::optional<KeptCosts> find_costs(const std::string& choice, const Workload& workload, std::int64_t micro_batch) {
   profiler::LayerProfile wanted{.fingerprint = key_of(workload), .micro_batch = micro_batch};
   auto found = find(choice, workload, wanted, name_of_costs(wanted));
-  if (!found || found->micro_batch == micro_batch) return found;
+  if (!found || found->profile.micro_batch == micro_batch) return found;
   return std::nullopt;
 }
 
@@ -106,7 +119,7 @@ void keep_costs(const std::string& choice, const Workload& workload, profiler::L
   keep(choice, workload, std::move(profile), name);
 }
 
-std::optional<profiler::LayerProfile> find_profile(const std::string& choice, const Workload& workload) {
+std::optional<KeptCosts> find_profile(const std::string& choice, const Workload& workload) {
   const profiler::LayerProfile wanted{.fingerprint = key_of(workload)};
   return find(choice, workload, wanted, name_of_profile(wanted));
 }

@@ -1,9 +1,9 @@
 // cost_cache: measured layer costs kept between runs (`pipeline.cost_cache`): a profile file (docs/profile.md) for each
 // fingerprint of machine, software and model, and size of a micro-batch; and beside them whole profiles. One that
 // another build of this program wrote is not used: it may have run other kernels. Nothing is kept where memory is not
-// counted (device/memory.h). Nothing depends on the cache: a file that cannot be read is measured again, and one that
-// cannot be written is warned of. Several processes may use one folder at once. Not here: measuring (measure_layers.h).
-// Threads: any.
+// counted (device/memory.h), nor of a machine that was busy (LayerProfile::disturbance). Nothing depends on the cache:
+// a file that cannot be read is measured again, and one that cannot be written is warned of. Several processes may use
+// one folder at once. Not here: measuring (measure_layers.h). Threads: any.
 #pragma once
 
 #include <filesystem>
@@ -18,13 +18,18 @@ namespace sluice::measure {
 // choice: `pipeline.cost_cache`. Nothing where nothing is kept: as configured, or because there is no home folder.
 [[nodiscard]] std::optional<std::filesystem::path> cost_cache_folder(const std::string& choice);
 
-[[nodiscard]] std::optional<profiler::LayerProfile> find_costs(const std::string& choice, const Workload& workload,
-                                                               std::int64_t micro_batch);
+struct KeptCosts {
+  profiler::LayerProfile profile;
+  std::string source;  // "FILE (measured 3 h 20 min ago: slow-down 1.08, fit error 3 %)"
+};
+
+[[nodiscard]] std::optional<KeptCosts> find_costs(const std::string& choice, const Workload& workload,
+                                                  std::int64_t micro_batch);
 // Fingerprints are put in here.
 void keep_costs(const std::string& choice, const Workload& workload, profiler::LayerProfile profile);
 
 // The last whole profile that was measured of this workload (`sluice profile`), whatever its plan and micro-batch.
-[[nodiscard]] std::optional<profiler::LayerProfile> find_profile(const std::string& choice, const Workload& workload);
+[[nodiscard]] std::optional<KeptCosts> find_profile(const std::string& choice, const Workload& workload);
 void keep_profile(const std::string& choice, const Workload& workload, profiler::LayerProfile profile);
 
 }  // namespace sluice::measure

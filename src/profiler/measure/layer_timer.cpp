@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/thread_time.h"
 #include "profiler/cupti/attribute.h"
 #include "profiler/cupti/sequence_kernels.h"
 #include "profiler/replay.h"
@@ -210,6 +211,11 @@ std::unique_ptr<LayerTimer> make_clock_timer(LayerBench& bench, std::function<Na
 
 std::unique_ptr<LayerTimer> make_replay_timer(LayerBench& bench, std::unique_ptr<cupti::Session> session) {
   return std::make_unique<ReplayTimer>(bench, std::move(session));
+}
+
+std::function<Nanoseconds()> clock_of(const Workload& workload) {
+  const bool works_alone = workload.device.kind == device::DeviceKind::kCpu && workload.threads == 1;
+  return works_alone ? thread_time_ns : now_ns;
 }
 
 std::vector<FirstUse> first_uses(LayerTimer& timer, const LayerBench& bench, std::vector<std::int64_t> sizes,

@@ -4,6 +4,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 
@@ -14,7 +15,6 @@
 #include "core/log.h"
 #include "core/progress_line.h"
 #include "core/text.h"
-#include "core/thread_time.h"
 #include "optim/optimizer.h"
 #include "pipeline/failure.h"
 #include "pipeline/state_memory.h"
@@ -34,12 +34,6 @@ using Part = LayerBench::Part;
 
 // Enough for the kernels that more of them run, and soon done.
 constexpr std::int64_t kFewSamples = 16;
-
-// Where this thread does all the work, its own processor time: others that take the core in between do not count.
-std::function<Nanoseconds()> clock_of(const Workload& workload) {
-  const bool works_alone = workload.device.kind == device::DeviceKind::kCpu && workload.threads == 1;
-  return works_alone ? thread_time_ns : now_ns;
-}
 
 // Names, and the bytes of what has a size of its own.
 std::vector<MeasuredLayer> describe(LayerBench& bench, const Workload& workload, std::int64_t micro_batch) {
@@ -146,6 +140,49 @@ void leave_out_slow(LayerMeasurement& what, double seconds_per_sample) {
   });
 }
 
+// Seconds of a pass, by a sample. A quick one is timed again with more samples, beside which its fixed costs are small.
+double time_a_sample(LayerBench& bench, const Workload& workload, const LayerMeasurement& what, double first_s) {
+  constexpr double kQuickShare = 0.02;  // of the limit
+  const std::int64_t few = std::min(what.needed_size, kFewSamples);
+  if (few == 1 || static_cast<double>(few) * first_s > kQuickShare * what.limit_s) return first_s;
+  const Nanoseconds begin = now_ns();
+  (void)describe(bench, workload, few);
+  return to_s(now_ns() - begin) / static_cast<double>(few);
+}
+
+// Leaves out what takes longer than the limit: of `what` times of sizes and rounds, of the answer bytes of sizes.
+std::vector<std::int64_t> keep_to_limit(const LayerTimer& timer, const Workload& workload, double seconds_per_sample,
+                                        double left_s, LayerMeasurement& what) {
+  constexpr double kShare = 0.4;  // of what is left, for times and for bytes
+  constexpr int kRound = 2, kFirstUses = 5;
+  const int passes = timer.warm_up_passes() + kRound + kFirstUses;
+  const std::size_t asked = what.sizes.size();
+  what.sizes = sizes_within(what.sizes, seconds_per_sample, passes, kShare * left_s);
+  what.needed_size = std::min(what.needed_size, what.sizes.back());
+  what.least_rounds = 1;
+  if (what.sizes.size() < asked) {
+    log_info(concat("the layers are measured at ", what.sizes.size(), " of ", asked, " sizes, up to ",
+                    counted(what.sizes.back(), "sample"), ", for want of time"));
+  }
+  return sizes_within(sizes_for_bytes(what.sizes, what.most_samples), seconds_per_sample,
+                      passes_for_bytes(workload.device), kShare * left_s);
+}
+
+// Of what was asked for, what there is time for; the answer is the sizes whose bytes are measured. few: samples of the
+// pass that described the layers since `begin`.
+std::vector<std::int64_t> settle(LayerBench& bench, const LayerTimer& timer, const Workload& workload, std::int64_t few,
+                                 Nanoseconds begin, LayerMeasurement& what) {
+  const double seconds_per_sample = to_s(now_ns() - begin) / static_cast<double>(few);
+  if (what.fits_budget) {
+    what = within_budget(std::move(what), seconds_per_sample);
+    return {few};
+  }
+  leave_out_slow(what, seconds_per_sample);
+  if (what.limit_s <= 0) return sizes_for_bytes(what.sizes, what.most_samples);
+  const double of_sample = time_a_sample(bench, workload, what, seconds_per_sample);
+  return keep_to_limit(timer, workload, of_sample, what.limit_s - to_s(now_ns() - begin), what);
+}
+
 // The GPU's own records; null where they are not asked for, or cannot be had, which a warning says.
 std::unique_ptr<cupti::Session> start_session(const Workload& workload, const LayerMeasurement& what) {
   if (!what.with_kernels) return nullptr;
@@ -170,16 +207,16 @@ std::vector<MeasuredLayer> measure_on_this_thread(const Workload& workload, Laye
   show_passes(bench, progress,
               before + what.sizes.size() * static_cast<std::size_t>(timer->warm_up_passes() + 2 * what.most_rounds));
   const Nanoseconds begin = now_ns();
-  const std::int64_t few = std::min(what.needed_size, kFewSamples);
+  const std::int64_t few = what.limit_s > 0 ? 1 : std::min(what.needed_size, kFewSamples);
   std::vector<MeasuredLayer> measured = describe(bench, workload, few);
-  if (what.fits_budget) what = within_budget(std::move(what), to_s(now_ns() - begin) / static_cast<double>(few));
-  if (!what.fits_budget) leave_out_slow(what, to_s(now_ns() - begin) / static_cast<double>(few));
+  std::vector<std::int64_t> sizes_of_bytes = settle(bench, *timer, workload, few, begin, what);
   const std::vector<std::int64_t> sizes = warm_up(*timer, what);
   if (what.with_memory) {
-    const std::int64_t size = what.fits_budget ? few : what.needed_size;
-    add_bytes(bench, workload, what.fits_budget ? std::vector{few} : sizes_for_bytes(sizes, what.most_samples), size,
-              measured);
+    if (sizes.size() < what.sizes.size()) sizes_of_bytes = sizes_for_bytes(sizes, what.most_samples);
+    const std::int64_t size = std::min(what.fits_budget ? few : what.needed_size, sizes_of_bytes.back());
+    add_bytes(bench, workload, sizes_of_bytes, size, measured);
   }
+  if (what.limit_s > 0) what.budget_s = std::min(what.budget_s, what.limit_s - to_s(now_ns() - begin));
   measure_times(*timer, sizes, what, what.fits_budget ? begin : now_ns());
   for (const std::int64_t size : sizes) {
     const std::vector<LayerTimes> times = timer->times(size);
@@ -222,6 +259,16 @@ std::vector<LayerCost> measure_layer_bytes(const Workload& workload, std::int64_
     for (const MeasuredLayer& layer : measured) costs.push_back(layer.cost);
   });
   return costs;
+}
+
+std::vector<std::int64_t> sizes_within(std::vector<std::int64_t> sizes, double seconds_per_sample, int passes,
+                                       double limit_s) {
+  const auto seconds = [&] {
+    return seconds_per_sample * passes *
+           static_cast<double>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
+  };
+  while (sizes.size() > 2 && seconds() > limit_s) sizes.pop_back();
+  return sizes;
 }
 
 std::int64_t affordable_size(std::int64_t size, double seconds_per_sample, double budget_s) {

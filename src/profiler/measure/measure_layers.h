@@ -28,6 +28,9 @@ struct LayerMeasurement {
   // Sizes above this one are left out where the device has no memory for them, with a warning, or `least_rounds` of
   // them would take longer than the budget.
   std::int64_t needed_size = 0;
+  // Seconds of all measuring; 0: as long as it takes. Sizes that would take longer are left out, the largest first, the
+  // needed one too; the two smallest are always measured. One round is enough then.
+  double limit_s = 0;
   bool with_memory = true;  // bytes of activations too
   // They are measured at all sizes, and where this is more, at doubles of the largest one up to it, and at it.
   std::int64_t most_samples = 0;
@@ -36,6 +39,10 @@ struct LayerMeasurement {
 
 [[nodiscard]] std::vector<profiler::MeasuredLayer> measure_layers(const Workload& workload,
                                                                   const LayerMeasurement& what);
+
+// Sizes, of which so many passes at so many seconds a sample take no longer than the limit; the two smallest always.
+[[nodiscard]] std::vector<std::int64_t> sizes_within(std::vector<std::int64_t> sizes, double seconds_per_sample,
+                                                     int passes, double limit_s);
 
 // `size`, halved until two passes of it, at so many seconds a sample, take no longer than the budget; a few samples are
 // always affordable.

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <barrier>
 #include <exception>
+#include <functional>
 #include <thread>
 
 #include "core/check.h"
@@ -11,6 +12,7 @@
 #include "core/median.h"
 #include "pipeline/failure.h"
 #include "profiler/measure/layer_bench.h"
+#include "profiler/measure/layer_timer.h"
 #include "profiler/measure/time_sizes.h"
 
 namespace sluice::measure {
@@ -18,27 +20,25 @@ namespace {
 
 using Part = LayerBench::Part;
 
-constexpr int kLeastPasses = 5;
 constexpr int kMostPasses = 40;
-constexpr double kPasses_s = 3;
 
 // [layer]: seconds of forward and backward in each pass.
 using PassTimes = std::vector<std::vector<double>>;
 
-void add_pass(LayerBench& bench, std::int64_t samples, PassTimes& times) {
+void add_pass(LayerBench& bench, std::int64_t samples, const std::function<Nanoseconds()>& clock, PassTimes& times) {
   for (std::vector<double>& layer : times) layer.push_back(0);
   bench.run(samples, /*puts_off_weights=*/false, [&](Part, std::size_t layer, const std::function<void()>& work) {
-    const Nanoseconds begin = now_ns();
+    const Nanoseconds begin = clock();
     work();
-    times[layer].back() += to_s(now_ns() - begin);
+    times[layer].back() += to_s(clock() - begin);
   });
 }
 
 // What the devices do: the first one takes the times, the others go on until it has them.
 class Devices {
  public:
-  Devices(const Workload& workload, int count, std::int64_t samples)
-      : workload_(workload), samples_(samples), ready_(count) {}
+  Devices(const Workload& workload, int count, std::int64_t samples, const SlowdownPasses& passes)
+      : workload_(workload), samples_(samples), passes_(passes), clock_(clock_of(workload)), ready_(count) {}
 
   void run(int device) {
     Workload own = workload_;
@@ -46,7 +46,7 @@ class Devices {
     try {
       LayerBench bench(own);
       PassTimes times(bench.layers().size());
-      add_pass(bench, samples_, times);
+      add_pass(bench, samples_, clock_, times);
       ready_.arrive_and_wait();
       device == 0 ? measure(bench) : disturb(bench, times);
     } catch (...) {
@@ -63,17 +63,19 @@ class Devices {
     times_.resize(bench.layers().size());
     const Nanoseconds begin = now_ns();
     for (int round = 0; round < kMostPasses && !ends_; ++round) {
-      if (round >= kLeastPasses && to_s(now_ns() - begin) > kPasses_s) break;
-      add_pass(bench, samples_, times_);
+      if (round >= passes_.least && to_s(now_ns() - begin) > passes_.seconds) break;
+      add_pass(bench, samples_, clock_, times_);
     }
     ends_ = true;
   }
   void disturb(LayerBench& bench, PassTimes& times) const {
-    while (!ends_) add_pass(bench, samples_, times);
+    while (!ends_) add_pass(bench, samples_, clock_, times);
   }
 
   const Workload& workload_;
   std::int64_t samples_;
+  SlowdownPasses passes_;
+  std::function<Nanoseconds()> clock_;  // as the layers were timed alone
   std::barrier<> ready_;
   std::atomic<bool> ends_ = false;
   PassTimes times_;
@@ -82,9 +84,9 @@ class Devices {
 }  // namespace
 
 std::vector<double> measure_slowdowns(const Workload& workload, int devices, std::int64_t samples,
-                                      const std::vector<profiler::MeasuredLayer>& alone) {
+                                      const std::vector<profiler::MeasuredLayer>& alone, const SlowdownPasses& passes) {
   check(devices >= 2, "one device slows nobody down");
-  Devices running(workload, devices, samples);
+  Devices running(workload, devices, samples, passes);
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(devices));
   {
     std::vector<std::jthread> threads;

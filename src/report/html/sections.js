@@ -179,7 +179,7 @@ function layerRange(layers) {
 
 function advice(run) {
   const blocks = [];
-  if (Array.isArray(run.advice) && run.advice.length) blocks.push(card("Advice", add(make("ul"), ...run.advice.map((line) => make("li", "", line)))));
+  if (Array.isArray(run.advice) && run.advice.length) blocks.push(card(isNumber(run.advice_steps) ? `Advice, from the last ${run.advice_steps} step${run.advice_steps === 1 ? "" : "s"}` : "Advice", add(make("ul"), ...run.advice.map((line) => make("li", "", line)))));
   if (run.predictions.length) {
     blocks.push(card("Predicted against measured", table(["step of", "predicted ms", "measured ms", "measured / predicted"], run.predictions.map((row) => [
       { text: row.what, className: "text" }, number(row.predicted_ms), number(row.measured_ms),
