@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "core/concat.h"
 #include "core/log.h"
@@ -174,7 +175,8 @@ void Peers::end(const Error& error, const comm::LostProcess* lost) {
 }
 
 std::optional<comm::LostProcess> Peers::loss_behind(const Error& failure) {
-  return failure.exit_code() == ExitCode::kPeer ? liveness_->wait_for_lost(kInquest) : std::nullopt;
+  if (failure.exit_code() != ExitCode::kPeer) return std::nullopt;
+  return liveness_->wait_for_lost(std::exchange(has_inquired_, true) ? std::chrono::seconds(0) : kInquest);
 }
 
 Error Peers::explain(const Error& failure) {

@@ -68,7 +68,8 @@ class Peers {
   // A failure of communication as the loss of the process behind it, where there was one; waits a little to learn it.
   // The others are told of any other failure. Requires: not alone.
   [[nodiscard]] Error explain(const Error& failure);
-  // The loss behind a failure of communication, if there is one; waits a little to learn it. Requires: not alone.
+  // The loss behind a failure of communication, if there is one; the first call waits a little to learn it. Requires:
+  // not alone. Threads: that of together().
   [[nodiscard]] std::optional<comm::LostProcess> loss_behind(const Error& failure);
 
   // While it lives, the loss of another process ends this one only after a while: something is being changed or
@@ -105,6 +106,7 @@ class Peers {
   std::condition_variable_any changed_;
   std::optional<comm::LostProcess> lost_;  // guarded by mutex_
   bool has_parted_ = false;                // guarded by mutex_; from here on everybody may go
+  bool has_inquired_ = false;              // loss_behind() has waited
   std::unique_ptr<comm::Liveness> liveness_;
   std::jthread watch_;
   std::jthread stopper_;
