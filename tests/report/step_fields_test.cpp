@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "report/worker_writer.h"
+
 namespace sluice::report {
 namespace {
 
@@ -21,8 +23,10 @@ TEST(StepFields, TheRatesOfInterfacesAddUpToThatOfTheNetwork) {
 }
 
 TEST(StepFields, AWorkerWithStepsOfItsOwnSaysAtWhichRate) {
-  EXPECT_FALSE(worker_step_fields({}, 1, {}).contains("lr")) << "the server's rate is in the server's records";
-  EXPECT_DOUBLE_EQ(worker_step_fields({.lr = 0.25}, 1, {}).at("lr").get<double>(), 0.25);
+  WorkerPush push;
+  EXPECT_FALSE(worker_step_fields(push, 1, {}).contains("lr")) << "the server's rate is in the server's records";
+  push.lr = 0.25;
+  EXPECT_EQ(worker_step_fields(push, 1, {}).at("lr"), 0.25);
 }
 
 }  // namespace
