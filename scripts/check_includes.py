@@ -61,7 +61,7 @@ MAY_READ_CLOCKS = {
         "ps/net/push_replay.cpp", "train/choose_chunks.cpp", "train/feature_reuse.cpp", "train/freeze_planner.cpp", "train/loop.cpp",
         "train/recorded_step.cpp", "train/served_workers.cpp", "train/step_trace.cpp", "train/virtual_workers.cpp", "train/worker.cpp"},
     "when to save, to look at the files, or to end a search": {
-        "train/loop.h", "train/loop_saving.cpp", "train/memory_proof.cpp", "train/tuning.cpp"},
+        "train/loop.h", "train/loop_saving.cpp", "train/measure_alone.h", "train/memory_proof.cpp", "train/tuning.cpp"},
     "short waits in a loop that has no limit or counts its own time": {"comm/processes.cpp", "train/stop_before_training.cpp"},
 }
 CLOCK_READERS = set().union(*MAY_READ_CLOCKS.values())

@@ -67,7 +67,7 @@ void Pass::run_prefix(Worker& worker) {
                                                   : run_frozen(worker, action, samples, inputs_of(samples));
     send(worker, {features_[worker.index], Border::kActivations}, action, features);
   }
-  worker.of_prefix = {};
+  worker.of_prefix.clear();
   worker.runs_prefix = false;
 }
 

@@ -166,7 +166,7 @@ pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& l
 namespace {
 
 // An update that goes beyond an epoch is its last batch.
-data::Batch place_of(const ps::ServerProgress& before, const ps::ServerProgress& after, const Setup& setup) {
+data::Batch batch_of_update(const ps::ServerProgress& before, const ps::ServerProgress& after, const Setup& setup) {
   const std::int64_t samples = setup.train_set->size(), unit = samples_of_update(setup);
   const std::int64_t batches = std::max<std::int64_t>(divided_up(samples, unit), 2);  // one that is not the last
   const std::int64_t begun = std::min(before.examples % samples / unit, batches - 2);
@@ -256,7 +256,7 @@ std::string describe_round(const Setup& setup, const ps::PushDone& push, std::in
 RecordedStep step_of(const Setup& setup, const UpdateMade& update) {
   const ps::UpdateRecord& done = update.done;
   const bool is_local = workers_update(setup.config);
-  RecordedStep step{.batch = place_of(update.before, update.after, setup),
+  RecordedStep step{.batch = batch_of_update(update.before, update.after, setup),
                     .stats = stats_of(update.pushes, update.counts_correct)};
   for (const ps::PushDone& push : update.pushes) {
     nlohmann::ordered_json& fields = step.events.emplace_back("push", fields_of(push, done.update.version)).second;
