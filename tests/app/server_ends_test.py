@@ -49,9 +49,10 @@ class ServerEndsTest(unittest.TestCase):
     def log_of(self, rank):
         return (self.folder / f"log{rank}").read_text(errors="replace")
 
-    def start_all(self, config, *arguments, ranks=RANKS):
+    def start_all(self, config, *arguments, ranks=RANKS, pause=lambda: 0):
         port = cli.free_port()
         for rank in ranks:
+            time.sleep(pause())
             with open(self.folder / f"log{rank}", "wb") as log:
                 self.processes[rank] = subprocess.Popen(
                     [cli.BINARY, "train", config, "--run-dir", self.run_dir, *arguments], stdin=subprocess.DEVNULL, stdout=log,
@@ -78,8 +79,10 @@ class ServerEndsTest(unittest.TestCase):
         begin, longest = time.monotonic(), 0
         for launch in range(LAUNCHES):
             started = time.monotonic()
-            self.start_all(config, "--resume", "auto", ranks=draw.sample(RANKS, len(RANKS)))
-            self.assertEqual(self.codes(), [0] * len(RANKS), f"launch {launch}: {self.logs()}")
+            self.start_all(config, "--resume", "auto", ranks=draw.sample(RANKS, len(RANKS)), pause=lambda: 0.4 * draw.random())
+            with self.subTest(launch=launch):
+                self.assertEqual(self.codes(), [0] * len(RANKS), self.logs())
+            self.kill_all()
             longest = max(longest, time.monotonic() - started)
         print(f"{LAUNCHES} launches in {time.monotonic() - begin:.0f} s, the longest in {longest:.1f} s", file=sys.stderr)
 
@@ -87,7 +90,7 @@ class ServerEndsTest(unittest.TestCase):
 
     def stop_some(self, draw):
         """Returns what was done: {rank: signal}, and whether the run had steps by then."""
-        kind = draw.choice(["server 0", "a server", "a worker", "all", "kill", "kill and stop"])
+        kind = draw.choice(["server 0", "a server", "a worker", "all", "kill", "kill and stop", "kill and stop"])
         targets = {"server 0": [0], "a server": [draw.randrange(1, SERVERS)], "a worker": [draw.randrange(SERVERS, len(RANKS))],
                    "all": list(RANKS)}.get(kind, [])
         sent = {rank: draw.choice(SIGNALS) for rank in targets}
@@ -126,27 +129,34 @@ class ServerEndsTest(unittest.TestCase):
         if code == 130 and steps:
             self.assertIn(steps[-1], cli.checkpoints(self.run_dir), self.logs())
 
+    def start_and_stop(self, draw):
+        log = draw.choice(["off", "process"])
+        slow = {"induce": "exponential", "induce_shift_s": 0.02, "induce_mean_s": 0.01}
+        config = self.configure({"policy": draw.choice(["asp", "bsp"]), "log": log, **slow},
+                                train={"steps": 120, "eval_batch": 1}, data={"samples": 4000})
+        self.start_all(config)
+        if draw.random() < 0.8:
+            cli.wait_for(lambda: cli.events(self.run_dir, "step"), "a step")
+        time.sleep(draw.random() * 7)
+        sent, has_begun = self.stop_some(draw)
+        codes = self.codes()
+        what = f"{config.read_text()}, sent {sent}, has begun: {has_begun}, ended with {codes}: {self.logs()}"
+        for rank, code in enumerate(codes):
+            self.assertIn(code, self.allowed(rank, sent, has_begun, log != "off"), f"rank {rank}; {what}")
+        self.check_saved(codes[0])
+        return sent, codes
+
     def test_whoever_is_stopped_ends_as_documented(self):
         draw = random.Random(f"{SEED} stops")
-        begin, seen = time.monotonic(), collections.Counter()
+        begin, seen, signals = time.monotonic(), collections.Counter(), collections.Counter()
         for stop in range(STOPS):
             self.run_dir = self.folder / f"run{stop}"
-            slow = {"induce": "exponential", "induce_shift_s": 0.02, "induce_mean_s": 0.01}
-            log = draw.choice(["off", "process"])
-            config = self.configure({"policy": draw.choice(["asp", "bsp"]), "log": log, **slow},
-                                    train={"steps": 60, "eval_batch": 1}, data={"samples": 2000})
-            self.start_all(config)
-            if draw.random() < 0.8:
-                cli.wait_for(lambda: cli.events(self.run_dir, "step"), f"a step: {self.logs()}")
-            time.sleep(draw.random() * 3)
-            sent, has_begun = self.stop_some(draw)
-            codes = self.codes()
-            what = f"stop {stop}, {config.read_text()}, sent {sent}, has begun: {has_begun}, ended with {codes}: {self.logs()}"
-            for rank, code in enumerate(codes):
-                self.assertIn(code, self.allowed(rank, sent, has_begun, log != "off"), f"rank {rank}; {what}")
-            self.check_saved(codes[0])
-            seen.update(codes)
-        print(f"{STOPS} stops in {time.monotonic() - begin:.0f} s, exit codes {dict(seen)}", file=sys.stderr)
+            with self.subTest(stop=stop):
+                sent, codes = self.start_and_stop(draw)
+                seen.update(codes)
+                signals.update(number.name for number in sent.values())
+            self.kill_all()
+        print(f"{STOPS} stops in {time.monotonic() - begin:.0f} s, sent {dict(signals)}, exit codes {dict(seen)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

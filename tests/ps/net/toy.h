@@ -174,7 +174,7 @@ class ToyServer {
                                                        .run = "toy",
                                                        .may_come_back = true,
                                                        .beat = kBeat,
-                                                       .silence = 3'000'000'000,
+                                                       .silence = 10'000'000'000,
                                                        .patience = 5'000'000'000}));
     }
     return links;

@@ -11,8 +11,8 @@ using std::chrono::milliseconds;
 
 // Without signs of life it was given up itself, by its workers and by the servers that live.
 TEST(WaitsTest, TheLeadShowsThatItLivesWhileItWaitsForAnotherServer) {
-  constexpr Nanoseconds kSilence = 1'200'000'000;
-  constexpr milliseconds kSleep{2200};
+  constexpr Nanoseconds kSilence = 2'000'000'000;
+  constexpr milliseconds kSleep{3000};
   ToyShardServer sleeps, lives({}, [](ShardServerOptions&options) { options.silence = kSilence; });
   std::jthread waker;
   ToyServer lead(preset_policy("asp", 1), 4, 3,
