@@ -46,7 +46,7 @@ void tell_torchrun(const std::string& message) {
 // --- Before main(). Only what needs no initialised library: not even getenv().
 
 constexpr std::array kStopping{SIGINT, SIGTERM, SIGHUP};
-constexpr rlim_t kStack = rlim_t{8} << 20;
+constexpr rlim_t kStack = rlim_t{8} << 20, kLeastStack = rlim_t{128} << 10;
 constexpr rlim_t kMostFiles = 65536;
 constexpr const char* kShortSpin = "GOMP_SPINCOUNT=3000";
 
@@ -61,6 +61,16 @@ void raise_limit(__rlimit_resource resource, rlim_t wanted) {
   if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur >= wanted) return;
   limit.rlim_cur = std::min(limit.rlim_max, wanted);
   ::setrlimit(resource, &limit);
+}
+
+// LibTorch's initialisers would end the process by SIGSEGV.
+void refuse_tiny_stack() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kLeastStack) return;
+  constexpr std::string_view kLine =
+      "sluice: the limit on stacks is below 128 KiB, which LibTorch needs; raise it (ulimit -s 8192)\n";
+  static_cast<void>(!::write(STDERR_FILENO, kLine.data(), kLine.size()));
+  ::_exit(static_cast<int>(ExitCode::kOutOfMemory));
 }
 
 // Those that are not asked for another size; by default the limit on the stack of the process is the size.
@@ -128,6 +138,7 @@ void prepare_process(int, char** argv, char** environment) {
   open_standard_descriptors();
   raise_limit(RLIMIT_NOFILE, kMostFiles);
   raise_limit(RLIMIT_STACK, kStack);
+  refuse_tiny_stack();
   give_threads_large_stacks();
   const std::string_view command = command_of(argv);
   // `schedule` computes nothing with LibTorch, and another start takes longer than its work.

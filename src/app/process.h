@@ -4,9 +4,9 @@
 // - Standard descriptors that are closed are opened on /dev/null. Otherwise the next file or socket would get one of
 //   their numbers, and log lines would be written into it.
 // - The soft limits on open files and on stacks are raised as far as the hard ones allow; threads get stacks of 8 MiB.
-// - Where GOMP_SPINCOUNT is not set the program starts again with it: OpenMP reads it when it is loaded, and its
-// threads
-//   spin for long by default, which steals the cores of other threads. The stop signals stay blocked meanwhile.
+//   A stack on which LibTorch cannot even be initialised is an error.
+// - If GOMP_SPINCOUNT is not set the program starts again with it. OpenMP reads it when it is loaded; by default its
+//   threads spin for long, which steals the cores of other threads. The stop signals stay blocked meanwhile.
 // - `train`, `serve`, `tune` and `memory` end with 130 when a stop signal comes before their own handlers are installed
 //   (train/stop_signal.h). Other commands end by the signal itself.
 //

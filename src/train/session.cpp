@@ -334,7 +334,6 @@ comm::World alone(const comm::World& world) { return {.local_rank = world.local_
 }  // namespace
 
 nlohmann::ordered_json run_training(const config::Config& wanted, const SessionOptions& wishes) {
-  refuse_too_few_open_files(wishes.launch.world.size);
   say_how_started(wishes.launch.world);
   const auto [place, config] = place_run(wanted, wishes.launch.world, wishes.serving);
   if (place.part == ServerPlace::Part::kWorker)

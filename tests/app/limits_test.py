@@ -53,6 +53,11 @@ class LimitsTest(unittest.TestCase):
         done = self.run_under(limit, *cli.options(pipeline={"stages": 2}))
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_a_tiny_stack_is_an_error_of_ours(self):
+        done = self.run_under(limit_to(resource.RLIMIT_STACK, 48 << 10, 48 << 10))
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("ulimit -s", cli.error_of(done))
+
     # OpenMP ended the process with 1, ZeroMQ with SIGABRT.
     def test_too_few_threads_are_an_error_of_ours(self):
         for threads in long_tests.some((4,), range(8), "one start each"):

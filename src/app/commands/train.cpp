@@ -6,6 +6,7 @@
 #include "app/version.h"
 #include "comm/world.h"
 #include "core/concat.h"
+#include "train/machine_fit.h"
 #include "train/session.h"
 
 namespace sluice::app {
@@ -34,6 +35,7 @@ void run_train_command(TrainArguments& arguments) {
     return;
   }
   turn_fatal_writes_into_errors();
+  train::refuse_too_few_open_files(arguments.session.launch.world.size);
   const nlohmann::ordered_json summary = train::run_training(config, arguments.session);
   if (arguments.output.json) arguments.output.print(summary, "");  // for people, the log has said it all
 }

@@ -183,10 +183,9 @@ void NetworkServer::admit(const std::string& peer, const Hello& hello) {
                                               .pull = {options_.compression.pull, server_.layout()}});
   check(is_new, "a worker that is admitted is not there");
   rivals_.erase(peer);
-  Session& session = at->second;
-  say(peer, welcome_of(hello, session));
+  say(peer, welcome_of(hello, at->second));
   tell_others({.worker = hello.worker, .life = life, .peer = peer, .reign = reign_});
-  if (!waiting_.contains(hello.worker)) give_lease(session);  // else with the weights
+  if (!waiting_.contains(hello.worker)) give_lease(at->second);  // else with the weights
   if (options_.tell) options_.tell({hello.worker, WorkerNews::What::kJoined, hello.where, {}, hello.session});
   begin_all_that_may();
 }

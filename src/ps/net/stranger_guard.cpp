@@ -25,7 +25,7 @@ namespace sluice::ps {
 namespace {
 
 constexpr long kLook_ms = 10;  // between two looks at the strangers, if there are any
-constexpr Nanoseconds kPatience = 100'000'000;
+constexpr std::int64_t kPatience = 50'000'000;
 constexpr const char* kEvents = "inproc://events";
 
 // The address and port of the other end; empty: the descriptor is no connection (any more).
@@ -85,7 +85,7 @@ void StrangerGuard::heard(int fd, const std::string& peer) {
   connection.is_trusted = trusted_.contains(peer);
   if (connection.is_trusted) return;
   connection.whole = bytes_received(fd);
-  connection.heard = now_ns();
+  connection.heard = clock_.now();
 }
 
 void StrangerGuard::run() {
@@ -122,7 +122,7 @@ void StrangerGuard::take_events() {
 StrangerGuard::Connection& StrangerGuard::connection_at(int fd) {
   Connection& connection = connections_[fd];
   if (std::string remote = remote_of(fd); remote != connection.remote)
-    connection = {.remote = std::move(remote), .peer = {}, .heard = now_ns()};
+    connection = {.remote = std::move(remote), .peer = {}, .heard = clock_.now()};
   return connection;
 }
 
@@ -135,7 +135,7 @@ void StrangerGuard::look_at_strangers() {
   struct Stranger {
     int fd = -1;
     std::int64_t bytes = 0;
-    Nanoseconds heard = 0;
+    std::int64_t heard = 0;
   };
   const std::scoped_lock lock(mutex_);
   std::vector<Stranger> strangers;
@@ -148,8 +148,8 @@ void StrangerGuard::look_at_strangers() {
     sum += strangers.back().bytes;
     return false;
   });
-  if (sum <= kMostBytes) fitted_ = now_ns();
-  const bool is_too_much = sum > kFarTooManyBytes || now_ns() - fitted_ > kPatience;
+  if (sum <= kMostBytes) fitted_ = clock_.now();
+  const bool is_too_much = sum > kFarTooManyBytes || clock_.now() - fitted_ > kPatience;
   std::ranges::sort(strangers, std::ranges::less{}, &Stranger::bytes);
   for (; is_too_much && sum > kMostBytes; strangers.pop_back()) {
     sum -= strangers.back().bytes;

@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "comm/wake_up.h"
-#include "core/clock.h"
+#include "core/own_time.h"
 
 namespace zmq {
 class context_t;
@@ -31,7 +31,7 @@ class StrangerGuard {
   // Bytes of all strangers together, since their last whole messages. More are cut back after a while, in which a
   // trusted peer that has connected anew is recognised; far more are cut back at once.
   static constexpr std::int64_t kMostBytes = std::int64_t{2} << 20;
-  static constexpr std::int64_t kFarTooManyBytes = std::int64_t{64} << 20;
+  static constexpr std::int64_t kFarTooManyBytes = std::int64_t{32} << 20;
   static constexpr std::size_t kMostStrangers = 256;
 
   // listening: outlives the guard.
@@ -50,7 +50,7 @@ class StrangerGuard {
     std::string remote;      // its other end; tells it from an earlier connection with the same descriptor
     std::string peer;        // empty: nothing has come
     std::int64_t whole = 0;  // bytes that had come when its last whole message was read
-    Nanoseconds heard = 0;   // when that was; before: when it opened
+    std::int64_t heard = 0;  // when that was; before: when it opened
     bool is_trusted = false;
   };
   struct Events;
@@ -70,7 +70,8 @@ class StrangerGuard {
   // Guarded by mutex_.
   std::map<int, Connection> connections_;  // by descriptor
   std::set<std::string> trusted_;          // names of peers
-  Nanoseconds fitted_ = 0;                 // when the strangers last were within their limit
+  OwnClock clock_;
+  std::int64_t fitted_ = 0;  // when the strangers last were within their limit
   bool has_warned_ = false;
 
   std::thread thread_;

@@ -19,8 +19,10 @@ namespace sluice::ps::test {
 
 class RawPeer {
  public:
+  // Says nothing.
+  explicit RawPeer(int fd) : fd_(fd) {}
   // fd: connected. type: of the socket that it says it is, "DEALER" or "ROUTER".
-  RawPeer(int fd, const std::string& type) : fd_(fd) {
+  RawPeer(int fd, const std::string& type) : RawPeer(fd) {
     std::string greeting("\xff\0\0\0\0\0\0\0\0\x7f\x03\0NULL", 16);
     greeting.resize(64, '\0');
     send(greeting);

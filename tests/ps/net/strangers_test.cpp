@@ -2,9 +2,7 @@
 // another shape.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <deque>
 #include <limits>
 #include <string>
 
@@ -134,83 +132,6 @@ TEST(NetworkTest, OnlyFramesAsLongAsAPushMayBeAreRead) {
   EXPECT_FALSE(fits.is_closed_within(0.3));
   is_long.announce(kLimit + 100);  // what encryption may add is let through
   EXPECT_TRUE(is_long.is_closed_within(5));
-}
-
-// ZeroMQ keeps the frames of a message without any bound until the last one comes.
-TEST(NetworkTest, AMessageThatNeverEndsEndsTheConnection) {
-  constexpr std::int64_t kFarTooMuch = std::int64_t{128} << 20;
-  const std::string frame = std::string("\x01\xff", 2) + std::string(255, 'x');  // more of them follow
-  std::string frames;
-  while (frames.size() < 60'000) frames += frame;
-  ToyServer server(preset_policy("asp", 1), 5, 1);
-  server.start();
-  for (int i = 0; i < 2; ++i) {
-    RawPeer peer(connected_to(server.port()), "DEALER");
-    peer.wait_until_ready();
-    EXPECT_LT(peer.send_endlessly(frames, kFarTooMuch), kFarTooMuch);
-  }
-  EXPECT_EQ(work(toy_link(server.port(), 0)), 5) << "the others are served";
-  server.join();
-  EXPECT_FALSE(server.failure);
-}
-
-// Of frames as long as a push may have, too, and before a handshake.
-TEST(NetworkTest, WhoIsNotKnownMaySendLittle) {
-  FrameSocket socket(FrameSocket::Role::kListening, {}, {.frame_bytes = -1});
-  const int port = socket.listen("127.0.0.1", 0);
-  constexpr std::int64_t kFarTooMuch = std::int64_t{128} << 20;
-  for (const bool waits : {true, false}) {
-    RawPeer peer(connected_to(port), "DEALER");
-    if (waits) peer.wait_until_ready();
-    peer.announce(std::uint64_t{1} << 30);
-    EXPECT_LT(peer.send_endlessly(std::string(60'000, 'x'), kFarTooMuch), kFarTooMuch);
-  }
-}
-
-// Many strangers share what one may send.
-TEST(NetworkTest, ManyStrangersTogetherMaySendLittle) {
-  FrameSocket socket(FrameSocket::Role::kListening, {}, {.frame_bytes = -1});
-  const int port = socket.listen("127.0.0.1", 0);
-  constexpr std::int64_t kEach = std::int64_t{1} << 20;
-  std::deque<RawPeer> peers;
-  for (int i = 0; i < 16; ++i) {
-    RawPeer& peer = peers.emplace_back(connected_to(port), "DEALER");
-    peer.announce(std::uint64_t{1} << 30);
-    peer.send_endlessly(std::string(60'000, 'x'), kEach);
-  }
-  std::ptrdiff_t closed = 0;
-  for (int looks = 0; looks < 100 && closed < 8; ++looks)
-    closed = std::ranges::count_if(peers, [](RawPeer& peer) { return peer.is_closed_within(0.01); });
-  EXPECT_GE(closed, 8);
-}
-
-// A trusted peer is known by its name, also when it comes anew over another connection and is the first to speak.
-TEST(NetworkTest, WhoIsTrustedMaySendMuch) {
-  FrameSocket socket(FrameSocket::Role::kListening, {}, {.frame_bytes = -1});
-  const int port = socket.listen("127.0.0.1", 0);
-  const Frames small{frame_of(std::string("hello"))}, large{frame_of(std::string(std::size_t{16} << 20, 'x'))};
-  const auto receives = [&](FrameSocket& peer, const Frames& message) {
-    const Nanoseconds until = now_ns() + 20'000'000'000;
-    Nanoseconds again = 0;
-    while (now_ns() < until) {
-      if (now_ns() >= again && peer.send({}, message)) again = now_ns() + 2'000'000'000;
-      socket.wait(std::chrono::milliseconds(10));
-      while (const auto received = socket.next()) {
-        if (received->frames.front().bytes.size() == message.front().bytes.size()) return true;
-      }
-    }
-    return false;
-  };
-  {
-    FrameSocket peer(FrameSocket::Role::kConnecting, "worker", {});
-    peer.connect("127.0.0.1", port);
-    ASSERT_TRUE(receives(peer, small));
-    socket.trust("worker");
-    EXPECT_TRUE(receives(peer, large));
-  }
-  FrameSocket anew(FrameSocket::Role::kConnecting, "worker", {});
-  anew.connect("127.0.0.1", port);
-  EXPECT_TRUE(receives(anew, large));
 }
 
 TEST(NetworkTest, NumbersThatCannotBeAreNoMessage) {
