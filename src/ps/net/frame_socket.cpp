@@ -120,8 +120,8 @@ void FrameSocket::connect(const std::string& host, int port) {
 
 // ZeroMQ keeps trying the one address that it was given.
 void FrameSocket::try_next_address() {
-  if (was_connected_ || now_ns() < next_try_) return;
-  next_try_ = now_ns() + kTry;
+  if (was_connected_ || time_.now() < next_try_) return;
+  next_try_ = time_.now() + kTry;
   std::string place;
   try {
     const std::vector<std::string> addresses = comm::addresses_of(host_, {}, "ps.address, or MASTER_ADDR without one");

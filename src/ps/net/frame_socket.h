@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/own_time.h"
 #include "ps/net/frames.h"
 
 namespace sluice::ps {
@@ -91,6 +92,7 @@ class FrameSocket {
   int port_ = 0;
   std::string place_;  // the address that is tried, as ZeroMQ writes it
   std::size_t tries_ = 0;
+  OwnClock time_;
   Nanoseconds next_try_ = 0;
   bool has_warned_ = false;
   bool was_connected_ = false;
