@@ -109,7 +109,8 @@ TensorMap read_weights(const fs::path& given) {
                                "directory"));
 }
 
-AboutWeights read_about_weights(const fs::path& path) {
+AboutWeights read_about_weights(const fs::path& given) {
+  const fs::path path = resolve_weights(given);
   std::error_code ignored;
   const bool is_folder = fs::is_directory(path, ignored);
   const fs::path folder = is_folder ? path : path.parent_path(), file = is_folder ? path / kOneFile : path;

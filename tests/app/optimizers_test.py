@@ -127,6 +127,42 @@ class OptimizersTest(unittest.TestCase):
                 for key, parameter in self.twin.named_parameters():
                     self.assert_near(model[key], parameter.detach())
 
+    def test_blocks_that_thaw_go_on_as_torchs(self):
+        """They freeze, thaw in part, are resumed and thaw, in plans of two stages. An epoch is a step."""
+        epochs, keys = 24, {"weight_decay": 0.1, "eps": 1e-5}
+        twin = torch_models.ViT("nano", patch=7, image=SIDE, channels=1, eps=torch_models.ViT.OF_TRANSFORMERS)
+        save_file(twin.state_dict(), self.folder / "vit.safetensors")
+        twin.double()
+        config = cli.write_config(
+            self.folder / "thaw.toml", device={"list": "cpu"},
+            model={"name": "vit", "size": "nano", "patch_size": 7, "weights": str(self.folder / "vit.safetensors")},
+            data={"name": "mnist", "path": str(self.folder)},
+            train={"epochs": epochs, "global_batch": SAMPLES, "precision": "fp64", "lr": LR, "optimizer": "adamw",
+                   "eval_every_epochs": epochs, **keys},
+            pipeline={"stages": 2, "chunks": 2},
+            freeze={"policy": "schedule", "schedule": ["2: 3", "14: 1", "18: 0"]})
+        run_dir = self.train(config, "thaw", "--set", "train.epochs=16")
+        self.train(config, "thaw", "--resume", run_dir)
+        last = cli.checkpoints(run_dir)[epochs]
+        optimizer = torch.optim.AdamW(twin.parameters(), lr=LR, **keys)
+        parts = [("vit.embeddings.", "vit.encoder.layer.0."), ("vit.encoder.layer.1.", "vit.encoder.layer.2.")]
+        for epoch in range(epochs):
+            optimizer.zero_grad()
+            F.cross_entropy(twin(self.data[0]), self.data[1]).backward()
+            frozen = sum(parts, ()) if 2 <= epoch < 14 else parts[0] if 14 <= epoch < 18 else ()
+            for name, parameter in twin.named_parameters():
+                if frozen and name.startswith(frozen):
+                    parameter.grad = None
+            optimizer.step()
+        model, state = load_file(last / "model.safetensors"), load_file(last / "optimizer.safetensors")
+        counts = json.loads((last / "state.json").read_text(encoding="utf-8"))["optimizer_updates"]
+        for name, parameter in twin.named_parameters():
+            expected = optimizer.state[parameter]
+            self.assertEqual(counts.get(name, epochs), expected["step"].item(), name)
+            self.assert_near(model[name], parameter.detach())
+            for key in ("exp_avg", "exp_avg_sq"):
+                self.assertLessEqual((state[f"{key}/{name}"] - expected[key]).norm().item(), 1e-9, name)
+
     def test_averaged_weights_are_torchs_and_are_evaluated_and_saved(self):
         keys = {"optimizer": "lamb", "weight_decay": 0.1, "amsgrad": False, "ema_decay": 0.8, "ema_every_steps": 3}
         config = self.configuration("ema.toml", **keys)

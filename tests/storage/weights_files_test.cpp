@@ -65,6 +65,7 @@ TEST_F(WeightsFiles, OfARunAreThoseOfItsNewestWholeCheckpoint) {
   fs::resize_file(run / "checkpoints/step-8/model.safetensors", 20);
   EXPECT_TRUE(at::equal(read_weights(run).at("w"), at::full({2}, 4)));
   EXPECT_EQ(resolve_weights(run / "checkpoints/step-4"), run / "checkpoints/step-4");
+  EXPECT_EQ(read_about_weights(run).folder, run / "checkpoints/step-4") << "whose state.json has the constants";
 }
 
 TEST_F(WeightsFiles, ThatAreMissingOrDamagedAreRefused) {
