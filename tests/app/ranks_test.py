@@ -297,7 +297,10 @@ class RanksTest(RanksCase):
         first = cli.start("train", config, "--run-dir", self.run_dir, env=cli.rank_environment(0, 2, port))
         done = cli.finish_all([first, second])
         self.assertEqual(self.codes(done), [0, 0], [process.stderr for process in done])
-        self.assertEqual(len(done[1].stderr.splitlines()), 2, done[1].stderr)
+        meets, is_there, *trains = done[1].stderr.splitlines()
+        self.assertIn("rank 1 of 2: meeting rank 0 at 127.0.0.1", meets)
+        self.assertIn("rank 1 of 2: all processes are there", is_there)
+        self.assertEqual(len(trains), 5, "a line an epoch, and one at the end")
 
     def test_too_few_samples_for_the_replicas(self):
         done = self.run_ranks(3, configuration(self.folder, train={"global_batch": 2}))

@@ -5,20 +5,22 @@ nothing had happened.
     survivor_test.py [unittest options]        SLUICE_BINARY names the binary
 """
 
+import signal
 import unittest
 
+import long_tests
 import ranks_test
 import sluice_cli as cli
 
 STEPS = 12
 
 
-def configuration(folder):
+def configuration(folder, **replicas):
     """Batch-norm, whose statistics a step changes before it is over; an average of the weights; no checkpoints on the way."""
     return ranks_test.configuration(
         folder, model={"name": "resnet8", "dropout": 0},
         train={"steps": STEPS, "precision": "fp32", "optimizer": "momentum", "momentum": 0.9, "ema_decay": 0.9},
-        pipeline={"stages": 2, "chunks": 2}, checkpoint={"every_steps": 0, "keep": 100}, log={"every": 1})
+        pipeline={"stages": 2, "chunks": 2}, replicas=replicas, checkpoint={"every_steps": 0, "keep": 100}, log={"every": 1})
 
 
 class SurvivorTest(ranks_test.RanksCase):
@@ -64,6 +66,33 @@ class SurvivorTest(ranks_test.RanksCase):
         self.assertEqual(known, [line for line in ranks_test.curve(whole) if line[0] not in (8, 11)],
                          "rank 0 had not written of the steps in which it died")
         self.assertEqual(cli.events(self.run_dir, "eval")[-1]["loss"], cli.events(whole, "eval")[-1]["loss"])
+
+    def stop_one(self, config, victim):
+        """Returns the processes when the other one has ended, and the steps that were recorded until then."""
+        processes = self.start(2, config, "--resume", "auto", "--set", "train.steps=100000", "--set", "train.lr=1e-6")
+        before = len(cli.events(self.run_dir, "step"))
+        cli.wait_until(lambda: len(cli.events(self.run_dir, "step")) > before + 5, processes[0])
+        processes[victim].send_signal(signal.SIGSTOP)
+        survivor = cli.finish(processes[1 - victim])
+        self.assertEqual(survivor.returncode, 5, survivor.stderr)
+        self.assertIn(f"rank {victim} (host ", cli.error_of(survivor))
+        return processes, len(cli.events(self.run_dir, "step"))
+
+    @long_tests.only("waits until a rank counts as hung")
+    def test_no_step_is_lost_when_one_hangs(self):
+        config = configuration(self.folder, hang_timeout_s=5)
+        processes, steps = self.stop_one(config, 1)
+        processes[1].kill()
+        cli.finish(processes[1])
+        self.assertIn(f"another process is lost: saving the state after step {steps}", processes[0].stderr)
+        self.assertEqual(self.newest(), steps)
+
+        processes, steps = self.stop_one(config, 0)
+        self.assertIn("could not be saved: run directory", processes[1].stderr)
+        self.assertLess(self.newest(), steps, "rank 0 may go on, and has the lock")
+        processes[0].send_signal(signal.SIGCONT)
+        self.assertEqual(cli.finish(processes[0]).returncode, 5, processes[0].stderr)
+        self.assertEqual(self.newest(), len(cli.events(self.run_dir, "step")))
 
 
 if __name__ == "__main__":
