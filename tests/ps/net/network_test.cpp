@@ -109,11 +109,12 @@ TEST(NetworkTest, StaleSynchronousWorkersStayWithinTheirBound) {
     ++clock[record.worker];
     clocks.push_back(clock);
   }
-  EXPECT_GT(clock[WorkerId{0}], clock[WorkerId{2}]) << "the fast one was ahead at times";
+  EXPECT_TRUE(std::ranges::any_of(clocks, [](auto& at) { return at[WorkerId{0}] > at[WorkerId{2}] + 1; }))
+      << "the fast one was ahead at times";
 }
 
 TEST(NetworkTest, AWorkerThatDiesIsGivenUpAndItsSamplesComeBack) {
-  ToyServer server(preset_policy("bsp", 3), 40);
+  ToyServer server(preset_policy("bsp", 3), 40, 2, [](NetworkOptions& options) { options.silence = kShortSilence; });
   server.start();
   std::vector<std::thread> threads;
   for (int w = 0; w < 2; ++w) threads.emplace_back([&, w] { work(toy_link(server.port(), w)); });
@@ -190,7 +191,7 @@ TEST(NetworkTest, AWorkerThatComesBackTakesItsPlaceAndCountsAnew) {
 }
 
 TEST(NetworkTest, AStepOfAWorkerThatWasGivenUpCountsForNothing) {
-  ToyServer server(preset_policy("asp", 1), 30);
+  ToyServer server(preset_policy("asp", 1), 30, 2, [](NetworkOptions& options) { options.silence = kShortSilence; });
   server.start();
   LinkOptions options = toy_link(server.port(), 0);
   int voids = 0;
@@ -223,8 +224,11 @@ TEST(NetworkTest, AStepOfAWorkerThatWasGivenUpCountsForNothing) {
   EXPECT_LT(examples, 3 * kLease);
 }
 
+// Of these servers' beats four without a sign of the first worker would make room for the second.
+void beat_slowly(NetworkOptions& options) { options.beat = 2'000'000'000; }
+
 TEST(NetworkTest, TwoWorkersOfOneNumberAreRefused) {
-  ToyServer server(preset_policy("asp", 1), 1'000'000, 1);
+  ToyServer server(preset_policy("asp", 1), 1'000'000, 1, beat_slowly);
   server.start();
   NetworkLink first(toy_link(server.port(), 0));
   try {
@@ -236,7 +240,7 @@ TEST(NetworkTest, TwoWorkersOfOneNumberAreRefused) {
 }
 
 TEST(NetworkTest, WhoWaitsForAWorkersNumberHearsThatTheRunIsOver) {
-  ToyServer server(preset_policy("asp", 1), 30);
+  ToyServer server(preset_policy("asp", 1), 30, 2, beat_slowly);
   server.start();
   std::thread first([&] {
     work(toy_link(server.port(), 0), 1 << 30, [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });

@@ -32,6 +32,13 @@ class PlayedServer : public testing::Test {
   static ShardsHere here(std::int64_t greeting) {
     return {.session = "played", .run = "toy", .version = 0, .greeting = greeting};
   }
+  // Whether a beat says so; those that left before the last tell() say another number.
+  bool has_told(std::int64_t count) {
+    for (int beats = 0; beats < 50; ++beats) {
+      if (hear<LeadBeat>().told == count) return true;
+    }
+    return false;
+  }
   // As of a run that it has the shards of already.
   void meet() {
     answer(hear<LeadHello>());
@@ -61,7 +68,7 @@ TEST_F(PlayedServer, IsToldOfEachWorkerOnceAfterAGreeting) {
   meet();
   link_.tell({.worker = WorkerId{0}, .life = 1, .peer = "a", .version = 1});
   link_.tell({.worker = WorkerId{1}, .life = 1, .peer = "b", .version = 2});
-  EXPECT_EQ(hear<LeadBeat>().told, 2);
+  EXPECT_TRUE(has_told(2));
   say(ShardBeat{.session = "played", .has_heard = false});  // one of them was lost
   LeadHello hello = hear<LeadHello>();
   told_.clear();
@@ -69,7 +76,7 @@ TEST_F(PlayedServer, IsToldOfEachWorkerOnceAfterAGreeting) {
   hello = hear<LeadHello>();
   EXPECT_TRUE(told_.empty()) << "while it is greeted";
   answer(hello);
-  EXPECT_EQ(hear<LeadBeat>().told, 2);
+  EXPECT_TRUE(has_told(2));
   EXPECT_EQ(versions_told(), (std::vector<std::int64_t>{1, 3}));
 }
 
@@ -78,12 +85,12 @@ TEST_F(PlayedServer, IsToldAgainOfAWorkerThatHasGone) {
   meet();
   link_.tell({.worker = WorkerId{0}, .life = 1, .peer = "a", .version = 1});
   link_.tell({.worker = WorkerId{0}, .life = 1});
-  EXPECT_EQ(hear<LeadBeat>().told, 2);
+  EXPECT_TRUE(has_told(2));
   say(ShardBeat{.session = "played", .has_heard = false});
   const LeadHello hello = hear<LeadHello>();
   told_.clear();
   answer(hello);
-  EXPECT_EQ(hear<LeadBeat>().told, 1);
+  EXPECT_TRUE(has_told(1));
   ASSERT_EQ(told_.size(), 1U);
   EXPECT_EQ(told_.front().peer, "");
 }

@@ -20,7 +20,8 @@ namespace sluice::ps::test {
 
 inline constexpr std::int64_t kSamples = 60, kLease = 4;
 inline constexpr Nanoseconds kBeat = 20'000'000;
-inline constexpr double kRate = 0.125;  // and a momentum of 0.5: products with them are exact
+inline constexpr Nanoseconds kShortSilence = 400'000'000;  // for tests in which a worker is given up
+inline constexpr double kRate = 0.125;                     // and a momentum of 0.5: products with them are exact
 
 inline Layout toy_layout(int shards) {
   return make_layout({{"a", {3, 2}, {2, 1}}, {"b", {5}, {1}}}, {{"mean", 2}},
@@ -96,7 +97,7 @@ class ToyServer {
     if (saved) server_.go_on_from(saved->server);
     NetworkOptions options{.last_version = updates,
                            .beat = kBeat,
-                           .silence = 400'000'000,
+                           .silence = 20'000'000'000,
                            .patience = 5'000'000'000,
                            .farewell = 500'000'000};
     options.tell = [this](const WorkerNews& told) { news.push_back(told); };
