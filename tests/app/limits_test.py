@@ -28,8 +28,8 @@ class LimitsTest(unittest.TestCase):
             self.folder / "small.toml", device={"list": "cpu"}, model={"name": "mlp", "image_size": 8},
             data={"name": "shapes", "samples": 64}, train={"global_batch": 16, "lr": 0.05, "steps": STEPS})
 
-    def run_under(self, limit, *arguments, **more):
-        return cli.run("train", self.config, "--run-dir", self.run_dir, *arguments, preexec_fn=limit, **more)
+    def run_under(self, limit, *arguments, run_dir=None, **more):
+        return cli.run("train", self.config, "--run-dir", run_dir or self.run_dir, *arguments, preexec_fn=limit, **more)
 
     # The rendezvous socket had number 2, and the log went into it.
     def test_standard_descriptors_may_be_closed(self):
@@ -64,7 +64,8 @@ class LimitsTest(unittest.TestCase):
             with self.subTest(threads=threads):
                 environment = {**cli.environment_without_launchers(), "LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"],
                                "ASAN_OPTIONS": "verify_asan_link_order=0", "SLUICE_TEST_THREADS": str(threads)}
-                done = self.run_under(None, *cli.options(device={"threads": 4}), env=environment)
+                done = self.run_under(None, *cli.options(device={"threads": 4}), run_dir=self.folder / str(threads),
+                                      env=environment)
                 if threads == 7 and done.returncode == 0:  # all that there are
                     continue
                 self.assertEqual(done.returncode, 4, done.stderr)
