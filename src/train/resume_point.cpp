@@ -10,6 +10,8 @@
 #include "core/log.h"
 #include "data/sampler.h"
 #include "engine/state.h"
+#include "train/order.h"
+#include "train/peers.h"
 #include "train/saved_average.h"
 #include "train/server_run.h"
 #include "train/starting_weights.h"
@@ -73,6 +75,11 @@ void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule
 ResumeChoice choose_start(const config::Config& config, const SessionOptions& options) {
   return choose_resume(options.resume, options.run_dir, options.config_file, config,
                        options.accept_new_data ? NewData::kAccepted : NewData::kRefused);
+}
+
+Setup make_run_setup(const config::Config& config, const SessionOptions& options, const ResumeChoice& choice) {
+  const ProcessRank process = process_rank(options.launch.world);
+  return make_setup(config, process, SetupFor::kRun, kept_order(config, choice.from));
 }
 
 std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, const SessionOptions& options) {
