@@ -10,6 +10,8 @@
 #include "core/log.h"
 #include "data/sampler.h"
 #include "engine/state.h"
+#include "train/order.h"
+#include "train/peers.h"
 #include "train/saved_average.h"
 #include "train/server_run.h"
 #include "train/starting_weights.h"
@@ -57,8 +59,13 @@ void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule
                          int falls) {
   if (steps_done == 0 || steps_done >= now.total_steps) return;
   const double last = saved.at(steps_done - 1, falls);
-  if (std::abs(now.at(steps_done - 1, falls) - last) <= 1e-6 * last) return;
-  const bool is_stretched = now.total_steps != saved.total_steps && now.kind == saved.kind;
+  const auto is_off = [&](const optim::LrSchedule& other) {
+    return std::abs(other.at(steps_done - 1, falls) - last) > 1e-6 * last;
+  };
+  if (!is_off(now)) return;
+  optim::LrSchedule as_long = now;
+  as_long.total_steps = saved.total_steps;
+  const bool is_stretched = !is_off(as_long);
   log_warning(concat("the learning rate goes from ", last, " in step ", steps_done, " to ", now.at(steps_done, falls),
                      " in step ", steps_done + 1, ": ",
                      is_stretched ? concat("train.lr_schedule = \"", now.kind, "\" ends at step ", now.total_steps,
@@ -73,6 +80,11 @@ void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule
 ResumeChoice choose_start(const config::Config& config, const SessionOptions& options) {
   return choose_resume(options.resume, options.run_dir, options.config_file, config,
                        options.accept_new_data ? NewData::kAccepted : NewData::kRefused);
+}
+
+Setup make_run_setup(const config::Config& config, const SessionOptions& options, const ResumeChoice& choice) {
+  const ProcessRank process = process_rank(options.launch.world);
+  return make_setup(config, process, SetupFor::kRun, kept_order(config, choice.from));
 }
 
 std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, const SessionOptions& options) {

@@ -29,6 +29,10 @@ struct ResumePoint {
 // choose_resume() with what the user asked for.
 [[nodiscard]] ResumeChoice choose_start(const config::Config& config, const SessionOptions& options);
 
+// An order is that of the checkpoint which the run goes on from.
+[[nodiscard]] Setup make_run_setup(const config::Config& config, const SessionOptions& options,
+                                   const ResumeChoice& choice);
+
 // The checkpoint to continue from, not read yet.
 [[nodiscard]] std::optional<std::filesystem::path> find_start(const ResumeChoice& choice,
                                                               const SessionOptions& options);

@@ -21,7 +21,6 @@
 #include "train/loop.h"
 #include "train/machine_fit.h"
 #include "train/noise_watch.h"
-#include "train/order.h"
 #include "train/orders.h"
 #include "train/plan_changes.h"
 #include "train/plan_description.h"
@@ -303,12 +302,6 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const SessionOptions& 
     summary["steps"] = run_loop(training, loop_options(setup, {}, /*continues=*/false), nullptr);
   });
   return summary;
-}
-
-// An order is that of the checkpoint which the run goes on from.
-Setup make_run_setup(const config::Config& config, const SessionOptions& options, const ResumeChoice& choice) {
-  const ProcessRank process = process_rank(options.launch.world);
-  return make_setup(config, process, SetupFor::kRun, kept_order(config, choice.from));
 }
 
 // What is wrong in this process alone, as far as that can be seen before the others are there.

@@ -91,11 +91,6 @@ data::DatasetInfo info_of_batch(const config::Config& config, const data::Datase
   return info;
 }
 
-std::shared_ptr<data::Dataset> open_test_set(data::DatasetOptions options, std::int64_t most) {
-  if (most > 0) options.limit = options.limit > 0 ? std::min(options.limit, most) : most;
-  return data::open_dataset(options, data::Split::kTest);
-}
-
 // What is trained with, and what is held out.
 std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> cut_in_two(
     const std::shared_ptr<data::Dataset>& whole, const config::Config& config) {
@@ -283,10 +278,12 @@ Setup with_settings(const Setup& setup, const config::Config& config) {
 }
 
 std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> open_sets(const config::Config& config) {
-  const data::DatasetOptions options = dataset_options(config);
+  data::DatasetOptions options = dataset_options(config);
   std::shared_ptr<data::Dataset> train = data::open_dataset(options, data::Split::kTrain);
   if (config.data.validation > 0) return cut_in_two(train, config);
-  return {std::move(train), open_test_set(options, config.train.eval_limit)};
+  const std::int64_t most = config.train.eval_limit;
+  if (most > 0) options.limit = options.limit > 0 ? std::min(options.limit, most) : most;
+  return {std::move(train), data::open_dataset(options, data::Split::kTest)};
 }
 
 void identify_data(Setup& setup) { setup.data = identity_of(*setup.train_set, *setup.test_set); }

@@ -157,6 +157,7 @@ TEST_F(ChooseResume, AutoKnowsTheRunOfAParameterServerAgain) {
   config::Config config;
   config.replicas.sync = "ps";
   config.ps.workers = 2;
+  config.train.steps = 100;
   config::Config as_run = config;
   settle_worker(as_run);
   ASSERT_NE(as_run, config);

@@ -219,6 +219,7 @@ TEST_F(OtherRates, AreNotSaidWhereTheLengthOfTheRunIsOfNoMatter) {
   for (const char* kind : {"constant", "step", "exponential", "plateau"}) {
     config::Config saved;
     saved.train.lr_schedule = kind;
+    saved.train.epochs = 20;
     if (kind == std::string("step")) saved.train.lr_decay_epochs = {5, 30};
     if (kind == std::string("exponential")) saved.train.lr_decay_every_epochs = 5;
     config::Config now = saved;
