@@ -152,7 +152,7 @@ PublicPixels public_pixels(const json& config, const json& preprocessor, const s
     }
     constexpr std::array kOfPillow{"nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"};
     if (const json number = value_of(preprocessor, "resample");
-        number.is_number_unsigned() && number.get<std::size_t>() < kOfPillow.size())
+        number.is_number_integer() && number >= 0 && number < kOfPillow.size())
       pixels.interpolation = kOfPillow.at(number.get<std::size_t>());
   }
   const bool is_wrong = std::ranges::any_of(pixels.stddev, [](double deviation) { return !(deviation > 0); });

@@ -40,8 +40,10 @@ void check_open_files(const std::filesystem::path& file, const std::error_code& 
 
 void reject_unreadable(const std::filesystem::path& file, const std::error_code& error) {
   check_open_files(file, error);
-  if (error != std::errc::permission_denied)
-    reject_file(file.native(), concat("the file cannot be read (", error.message(), ")"));
+  if (error != std::errc::permission_denied) {
+    throw DataError(concat(file.native(), ": the file cannot be read (", error.message(),
+                           "); restore it, or point data.path at an intact copy"));
+  }
   const std::filesystem::path closed = closed_folder(file);
   throw DataError(concat(file.native(), " cannot be read: ", error.message(), "; change the permissions of ",
                          closed.empty() ? "the file" : concat("folder ", closed.native()),

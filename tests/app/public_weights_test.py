@@ -155,13 +155,6 @@ class PublicWeightsTest(unittest.TestCase):
         for module in long_tests.some(cases[:1], cases, "one is enough"):
             randomised(module).save_pretrained(whole)
             self.assert_answers_alike(module, whole, "", name="vit", size="tiny")
-        for words, config in (('has hidden_act = "relu", but only GELU is known here', {"hidden_act": "relu"}),
-                              ('has num_attention_heads = 6, but model.name = "vit" of model.size = "tiny" has 3',
-                               {"num_attention_heads": 6})):
-            saved = json.loads((whole / "config.json").read_text())
-            (whole / "config.json").write_text(json.dumps(saved | config))
-            self.assertIn(words, self.refusal(whole, name="vit"))
-            (whole / "config.json").write_text(json.dumps(saved))
         timm_config = {"architecture": "vit_tiny_patch16_224", "model_args": {"act_layer": "gelu_tanh"},
                        "pretrained_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bilinear"}}
         (self.folder / "config.json").write_text(json.dumps(timm_config))
