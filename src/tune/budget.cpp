@@ -48,8 +48,7 @@ void Budget::begin(Part part) {
 }
 
 double Budget::left() const {
-  const double all = seconds_ - used();
-  if (now_ == Part::kRunning) return std::max(0.0, all);
+  if (now_ == Part::kRunning) return std::max(0.0, kUsable * seconds_ - used());
   const double own = share(now_) - (clock_() - part_begin_);
   return std::max(0.0, std::min(own, end_of(now_) - used()));
 }
