@@ -25,11 +25,11 @@ std::string in_seconds(double seconds) { return concat(fixed(seconds, 1), " s");
 
 }  // namespace
 
-Budget::Budget(double seconds, bool may_change_batch, std::function<double()> clock)
+Budget::Budget(double seconds, bool may_change_batch, std::function<double()> clock, double seconds_ago)
     : seconds_(seconds),
       may_change_batch_(may_change_batch),
       clock_(std::move(clock)),
-      begin_(clock_()),
+      begin_(clock_() - seconds_ago),
       part_begin_(begin_) {}
 
 double Budget::share(Part part) const { return seconds_ * (may_change_batch_ ? kOfBatch : kOfPlan).at(place_of(part)); }

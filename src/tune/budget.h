@@ -18,8 +18,9 @@ class Budget {
   // The share after which nothing is begun or waited for: ending processes and writing files takes the rest.
   static constexpr double kUsable = 0.95;
 
-  // clock: seconds since any start. Measuring begins now. may_change_batch: else its two parts have no share.
-  Budget(double seconds, bool may_change_batch, std::function<double()> clock);
+  // clock: seconds since any start. Measuring began so many seconds ago. may_change_batch: else its two parts have no
+  // share.
+  Budget(double seconds, bool may_change_batch, std::function<double()> clock, double seconds_ago = 0);
 
   // Ends the part before. Requires: no later one has begun.
   void begin(Part part);

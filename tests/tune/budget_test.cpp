@@ -27,6 +27,14 @@ TEST(Budget, WhatAPartLeavesIsForTheRuns) {
   EXPECT_EQ(budget.describe_use(), "42.5 of 100.0 s: measuring 25.0 s, searching 5.0 s, running plans 12.5 s");
 }
 
+// A process takes its time to start, and its user waits for that, too.
+TEST(Budget, WhatWasUsedBeforeCountsAsMeasuring) {
+  const Budget budget(
+      100, /*may_change_batch=*/false, [] { return 7.0; }, /*seconds_ago=*/13);
+  EXPECT_NEAR(budget.used(), 13, 1e-9);
+  EXPECT_NEAR(budget.left(), 47, 1e-9);
+}
+
 // Measuring that takes longer than its share takes it from the search, not from the runs.
 TEST(Budget, WhatTakesTooLongTakesItFromTheNextPart) {
   double now = 0;
