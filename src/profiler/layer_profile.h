@@ -137,11 +137,11 @@ struct DeviceMemory {
   std::uint64_t predicted_peak_bytes = 0;
 };
 
-// What other programs spoil in a profile, and what it is on a quiet machine.
+// What other programs spoil in a profile. On a quiet machine:
 struct ProfileQuality {
-  double slowdown = 1;       // of layers beside other devices, mean by their times; of n devices at most n
-  double fit_error = 0;      // of times beside their lines, mean by the times; up to 0.1
-  double compute_scale = 1;  // LayerProfile::compute_scale(); 0.9 to 1.1, more if a micro-batch takes less than 1 ms
+  double slowdown = 1;            // of layers beside other devices, mean by their times; of n devices at most n
+  std::optional<double> scatter;  // of times beside the line between the next smaller and larger size; 0.02 to 0.12
+  double compute_scale = 1;       // LayerProfile::compute_scale(); 0.9 to 1.1
 };
 
 struct LayerProfile {
@@ -172,7 +172,7 @@ struct LayerProfile {
   // Computing in whole steps beside what the layers alone say of it; 1 where no steps were run.
   [[nodiscard]] double compute_scale() const;
   [[nodiscard]] ProfileQuality quality() const;
-  // "slow-down 1.08, fit error 3 %, steps 1.02 times as long as their layers"
+  // "slow-down 1.08, times scatter by 3.0 %, steps 1.02 times as long as their layers"
   [[nodiscard]] std::string describe_quality() const;
   // Which of these numbers no quiet machine gives; empty: none.
   [[nodiscard]] std::string disturbance() const;

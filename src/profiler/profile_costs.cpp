@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 
 #include "core/concat.h"
@@ -75,6 +76,13 @@ bool transforms(const MeasuredLayer& layer, std::int64_t samples) {
 
 void forget_first_use(LayerCost& cost) { cost.first_forward_s = cost.first_backward_s = 0; }
 
+// Seconds between what a size took and the line through its neighbours. Kernels change with the size, but seldom twice
+// within three sizes.
+double distance_from_neighbours(const TimeAtSize& smaller, const TimeAtSize& own, const TimeAtSize& larger) {
+  const double share = (own.size - smaller.size) / (larger.size - smaller.size);
+  return std::abs(own.time_s - smaller.time_s - share * (larger.time_s - smaller.time_s));
+}
+
 }  // namespace
 
 std::vector<LayerCost> LayerProfile::costs() const {
@@ -95,37 +103,39 @@ double LayerProfile::compute_scale() const {
 ProfileQuality LayerProfile::quality() const {
   ProfileQuality quality{.slowdown = 0, .compute_scale = compute_scale()};
   const auto samples = static_cast<double>(micro_batch);
-  double seconds = 0, seconds_fitted = 0;
+  double seconds = 0, seconds_between = 0, off = 0;
   for (const MeasuredLayer& layer : layers) {
     const LayerCost& cost = layer.cost;
     seconds += cost.seconds(samples);
     quality.slowdown += cost.slowdown * cost.seconds(samples);
     for (const SizedCost* part : {&cost.forward, &cost.input_gradient, &cost.weight_gradient}) {
-      seconds_fitted += part->at(samples);
-      quality.fit_error += part->error * part->at(samples);
+      for (std::size_t i = 1; i + 1 < part->points.size(); ++i) {
+        seconds_between += part->points[i].time_s;
+        off += distance_from_neighbours(part->points[i - 1], part->points[i], part->points[i + 1]);
+      }
     }
   }
   quality.slowdown = seconds > 0 ? quality.slowdown / seconds : 1;
-  if (seconds_fitted > 0) quality.fit_error /= seconds_fitted;
+  if (seconds_between > 0) quality.scatter = off / seconds_between;
   return quality;
 }
 
 std::string LayerProfile::describe_quality() const {
-  const auto [slowdown, fit_error, scale] = quality();
+  const auto [slowdown, scatter, scale] = quality();
   std::vector<std::string> words;
   if (contenders > 1) words.push_back(concat("slow-down ", fixed(slowdown, 2)));
-  words.push_back(concat("fit error ", percent(fit_error)));
+  if (scatter) words.push_back(concat("times scatter by ", percent(*scatter)));
   if (step) words.push_back(concat("steps ", fixed(scale, 2), " times as long as their layers"));
-  return join(words, ", ");
+  return words.empty() ? "of one or two sizes" : join(words, ", ");
 }
 
 std::string LayerProfile::disturbance() const {
-  constexpr double kMostFitError = 0.25, kFarOff = 1.5;
-  const auto [slowdown, fit_error, scale] = quality();
+  constexpr double kMostScatter = 0.25, kFarOff = 1.5;
+  const auto [slowdown, scatter, scale] = quality();
   std::vector<std::string> words;
   if (slowdown > contenders)
     words.push_back(concat(counted(contenders, "device"), " slow each other down ", fixed(slowdown, 1), " times"));
-  if (fit_error > kMostFitError) words.push_back(concat("times are ", percent(fit_error), " off their lines"));
+  if (scatter && *scatter > kMostScatter) words.push_back(concat("times scatter by ", percent(*scatter)));
   if (scale > kFarOff || scale < 1 / kFarOff)
     words.push_back(concat("steps computed ", fixed(scale, 1), " times as long as their layers alone"));
   return join(words, ", ");

@@ -25,11 +25,11 @@ std::string in_seconds(double seconds) { return concat(fixed(seconds, 1), " s");
 
 }  // namespace
 
-Budget::Budget(double seconds, bool may_change_batch, std::function<double()> clock)
+Budget::Budget(double seconds, bool may_change_batch, std::function<double()> clock, double seconds_ago)
     : seconds_(seconds),
       may_change_batch_(may_change_batch),
       clock_(std::move(clock)),
-      begin_(clock_()),
+      begin_(clock_() - seconds_ago),
       part_begin_(begin_) {}
 
 double Budget::share(Part part) const { return seconds_ * (may_change_batch_ ? kOfBatch : kOfPlan).at(place_of(part)); }
@@ -48,8 +48,7 @@ void Budget::begin(Part part) {
 }
 
 double Budget::left() const {
-  const double all = seconds_ - used();
-  if (now_ == Part::kRunning) return std::max(0.0, all);
+  if (now_ == Part::kRunning) return std::max(0.0, kUsable * seconds_ - used());
   const double own = share(now_) - (clock_() - part_begin_);
   return std::max(0.0, std::min(own, end_of(now_) - used()));
 }

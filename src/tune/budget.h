@@ -15,13 +15,17 @@ class Budget {
  public:
   enum class Part : std::uint8_t { kMeasuring, kBatches, kNoise, kSearching, kRunning };
   static constexpr std::size_t kParts = 5;
+  // The share after which nothing is begun or waited for: ending processes and writing files takes the rest.
+  static constexpr double kUsable = 0.95;
 
-  // clock: seconds since any start. Measuring begins now. may_change_batch: else its two parts have no share.
-  Budget(double seconds, bool may_change_batch, std::function<double()> clock);
+  // clock: seconds since any start. Measuring began so many seconds ago. may_change_batch: else its two parts have no
+  // share.
+  Budget(double seconds, bool may_change_batch, std::function<double()> clock, double seconds_ago = 0);
 
   // Ends the part before. Requires: no later one has begun.
   void begin(Part part);
   // What the part that has begun may still take: of its share, and before the shares of those after it, but the runs'.
+  // Runs have kUsable of the whole.
   [[nodiscard]] double left() const;
 
   [[nodiscard]] double seconds() const { return seconds_; }

@@ -54,33 +54,42 @@ TEST(ProfileCosts, TimesAreScaledToThoseOfWholeSteps) {
   EXPECT_EQ(profile.compute_scale(), 1);
 }
 
-// Two devices of a machine that has nothing else to do, and what other programs make of each number.
-TEST(ProfileQuality, ABusyMachineIsToldByNumbersThatNoQuietOneGives) {
-  LayerProfile quiet{.micro_batch = 4, .contenders = 2, .layers = std::vector<MeasuredLayer>(2)};
-  for (MeasuredLayer& layer : quiet.layers)
-    layer.cost = {
-        .forward = {.b_s = 1e-3, .error = 0.05}, .input_gradient = {.b_s = 3e-3, .error = 0.05}, .slowdown = 1.1};
-  quiet.step = StepSummary{.compute_s = 1.1, .predicted_compute_s = 1};
-  EXPECT_EQ(quiet.disturbance(), "");
-  EXPECT_EQ(quiet.describe_quality(), "slow-down 1.10, fit error 5.0 %, steps 1.10 times as long as their layers");
-
-  LayerProfile slowed = quiet;
-  slowed.layers[0].cost.slowdown = 1.2, slowed.layers[1].cost.slowdown = 7.8;
-  EXPECT_EQ(slowed.disturbance(), "2 devices slow each other down 4.5 times");
-  slowed.contenders = 8;
-  EXPECT_EQ(slowed.disturbance(), "") << "eight may";
-  LayerProfile scattered = quiet;
-  for (MeasuredLayer& layer : scattered.layers) layer.cost.forward.error = 0.07, layer.cost.input_gradient.error = 0.39;
-  EXPECT_EQ(scattered.disturbance(), "times are 31 % off their lines") << "a quarter of 7 %, three of 39 %";
-  for (const double factor : {1.9, 0.5}) {
-    LayerProfile stretched = quiet;
-    stretched.step->compute_s = factor;
-    EXPECT_NE(stretched.disturbance().find("as long as their layers alone"), std::string::npos) << factor;
+// Of two devices of a machine that has nothing else to do. spread: of times, in turn above and below a line.
+LayerProfile measured_with(double slowdown, double spread, double scale) {
+  LayerProfile profile{.micro_batch = 4, .contenders = 2, .layers = std::vector<MeasuredLayer>(2)};
+  for (MeasuredLayer& layer : profile.layers) {
+    for (const std::int64_t samples : {1, 2, 4, 8, 16}) {
+      const double off = samples == 2 || samples == 8 ? 1 + spread : 1;
+      const auto seconds = 1e-3 * static_cast<double>(samples) * off;
+      layer.times.push_back({samples, seconds, seconds, seconds, 2 * seconds});
+    }
+    set_costs(layer);
+    layer.cost.slowdown = slowdown;
   }
-  LayerProfile without_steps = quiet;
-  without_steps.step.reset();
-  without_steps.contenders = 1;
-  EXPECT_EQ(without_steps.describe_quality(), "fit error 5.0 %");
+  profile.step = StepSummary{.compute_s = scale, .predicted_compute_s = 1};
+  return profile;
+}
+
+TEST(ProfileQuality, ABusyMachineIsToldByNumbersThatNoQuietOneGives) {
+  EXPECT_EQ(measured_with(1.9, 0.1, 1.4).disturbance(), "");
+  EXPECT_EQ(measured_with(4.5, 0, 1).disturbance(), "2 devices slow each other down 4.5 times");
+  EXPECT_NE(measured_with(1, 0.6, 1).disturbance().find("times scatter by "), std::string::npos);
+  EXPECT_EQ(measured_with(1, 0, 1.9).disturbance(), "steps computed 1.9 times as long as their layers alone");
+  EXPECT_EQ(measured_with(1, 0, 0.5).disturbance(), "steps computed 0.5 times as long as their layers alone");
+  LayerProfile eight = measured_with(4.5, 0, 1);
+  eight.contenders = 8;
+  EXPECT_EQ(eight.disturbance(), "") << "so many may";
+}
+
+TEST(ProfileQuality, IsDescribedAsFarAsItIsKnown) {
+  LayerProfile profile = measured_with(1.1, 0, 1.02);
+  EXPECT_EQ(profile.describe_quality(),
+            "slow-down 1.10, times scatter by 0.0 %, steps 1.02 times as long as their layers");
+  profile.step.reset();
+  profile.contenders = 1;
+  EXPECT_EQ(profile.describe_quality(), "times scatter by 0.0 %");
+  for (MeasuredLayer& layer : profile.layers) layer.times.resize(2), set_costs(layer);
+  EXPECT_EQ(profile.describe_quality(), "of one or two sizes");
 }
 
 TEST(ProfileCosts, AFirstUseIsOfMicroBatchesWhoseKernelsTransformWeights) {

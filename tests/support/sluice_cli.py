@@ -71,7 +71,7 @@ def must_run(*arguments, **more):
 
 def kept_profile(*words):
     """Profiles until the cost cache keeps what was measured: it keeps nothing of a busy machine."""
-    for _ in range(5):
+    for _ in range(3):
         done = must_run("profile", *words)
         if "are not kept" not in done.stderr:
             return done

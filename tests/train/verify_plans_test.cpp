@@ -51,7 +51,7 @@ class VerifyPlans : public testing::Test {
     return one.done().empty() ? MeasuredSteps{.failure = "none"} : one.done().front().measured;
   }
   tune::Budget budget_of(double seconds) {
-    tune::Budget budget(seconds, /*may_change_batch=*/false, [this] { return now_; });
+    tune::Budget budget(seconds / tune::Budget::kUsable, /*may_change_batch=*/false, [this] { return now_; });
     budget.begin(tune::Budget::Part::kRunning);
     return budget;
   }

@@ -19,12 +19,20 @@ TEST(Budget, WhatAPartLeavesIsForTheRuns) {
   now += 5;
   EXPECT_NEAR(budget.left(), 15, 1e-9);
   budget.begin(Part::kRunning);
-  EXPECT_NEAR(budget.left(), 70, 1e-9);
+  EXPECT_NEAR(budget.left(), 65, 1e-9) << "the last twentieth is for its end";
   now += 12.5;
-  EXPECT_NEAR(budget.left(), 57.5, 1e-9);
+  EXPECT_NEAR(budget.left(), 52.5, 1e-9);
   EXPECT_NEAR(budget.used(), 42.5, 1e-9);
   EXPECT_NEAR(budget.used_by(Part::kMeasuring), 25, 1e-9);
   EXPECT_EQ(budget.describe_use(), "42.5 of 100.0 s: measuring 25.0 s, searching 5.0 s, running plans 12.5 s");
+}
+
+// A process takes its time to start, and its user waits for that, too.
+TEST(Budget, WhatWasUsedBeforeCountsAsMeasuring) {
+  const Budget budget(
+      100, /*may_change_batch=*/false, [] { return 7.0; }, /*seconds_ago=*/13);
+  EXPECT_NEAR(budget.used(), 13, 1e-9);
+  EXPECT_NEAR(budget.left(), 47, 1e-9);
 }
 
 // Measuring that takes longer than its share takes it from the search, not from the runs.
@@ -47,7 +55,7 @@ TEST(Budget, AnotherBatchHasASearchAndARunOfItsOwn) {
             "measuring at most 80.0 s, searching for each batch at most 20.0 s, the gradient noise at most 40.0 s, "
             "searching at most 20.0 s, running plans with what is left");
   for (const auto& [part, share] : {std::pair(Part::kBatches, 20.0), std::pair(Part::kNoise, 40.0),
-                                    std::pair(Part::kSearching, 20.0), std::pair(Part::kRunning, 200 - 4.0)}) {
+                                    std::pair(Part::kSearching, 20.0), std::pair(Part::kRunning, 190 - 4.0)}) {
     now += 1;
     budget.begin(part);
     EXPECT_NEAR(budget.left(), share, 1e-9);

@@ -20,7 +20,7 @@ namespace sluice::measure {
 
 struct KeptCosts {
   profiler::LayerProfile profile;
-  std::string source;  // "FILE (measured 3 h 20 min ago: slow-down 1.08, fit error 3 %)"
+  std::string source;  // "FILE (measured 3 h 20 min ago: slow-down 1.08, times scatter by 3.0 %)"
 };
 
 [[nodiscard]] std::optional<KeptCosts> find_costs(const std::string& choice, const Workload& workload,
