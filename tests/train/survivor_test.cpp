@@ -7,6 +7,7 @@
 
 #include "storage/checkpoint_store.h"
 #include "support/files.h"
+#include "support/long_tests.h"
 
 namespace sluice::train {
 namespace {
@@ -69,6 +70,7 @@ TEST_F(InPlaceOfRank0, SavesNothingWhereTheDirectoryIsNotRank0s) {
 }
 
 TEST_F(InPlaceOfRank0, SavesNothingWhileRank0StillRuns) {
+  if (!sluice::test::runs_long_tests()) GTEST_SKIP() << "long: it waits for the lock for 5 s";
   const storage::RunDir rank_0(dir_ / "run", storage::RunDirMode::kResume);
   EXPECT_THAT(sluice::test::error_of<ConfigError>([&] { (void)save(7); }), HasSubstr("is in use by process"));
   testing::internal::GetCapturedStderr();
