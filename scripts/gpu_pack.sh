@@ -40,7 +40,7 @@ root = os.path.dirname(torch.__file__)
 print(":".join([root + "/lib", *glob.glob(os.path.dirname(root) + "/nvidia/*/lib")]))')
 
 scratch=$(mktemp -d)
-trap 'rm -rf -- "$scratch"' EXIT
+trap 'rm -rf -- "$scratch" "$file.new"' EXIT
 
 # in_torch NAME: a library of PyTorch or of the NVIDIA packages beside it.
 in_torch() {
@@ -76,7 +76,7 @@ collect() {
 # The programs are alike, as each contains the project's libraries: a window that holds all of them stores these once.
 pack() {
   mkdir -p "$(dirname -- "$file")"
-  tar -C "$scratch/pack" --sort=name --owner=0 --group=0 -cf - build | xz -T1 --lzma2=preset=6e,dict=256MiB >"$file.new"
+  tar -C "$scratch/pack" --sort=name --owner=0 --group=0 -cf - build | xz -T1 --lzma2=preset=6,dict=256MiB >"$file.new"
   local mib=$((($(stat -c %s "$file.new") + 1048575) / 1048576))
   if [[ $mib -gt $limit_mib ]]; then
     rm -- "$file.new"
