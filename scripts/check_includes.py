@@ -73,7 +73,7 @@ SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 CLOCK = re.compile(r"\bnow_ns\b|_clock::now\b|\.wait_(for|until)\(")
-LARGEST_SHARE = 0.16  # of the lines of src/ and models/, for one room
+LARGEST_SHARE = 0.17  # of the lines of src/ and models/, for one room
 
 CUDA_CONDITION = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|elifdef)\b.*CUDA")
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10)/")

@@ -33,7 +33,9 @@ struct Orders {
   }
   [[nodiscard]] static Orders from_text(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
-    return {json.at("trains"), json.at("tries_chunks"), RunState::from_json(json.at("state"), "rank 0's orders"),
+    return {json.at("trains"),
+            json.at("tries_chunks"),
+            RunState::from_json(json.at("state"), "rank 0's orders"),
             TracedSteps{StepRange::from_json(json.at("traced")), StepRange::from_json(json.at("traced_by_torch"))},
             Constants::from_json(json.at("constants"), "rank 0's orders"),
             RunPlace::from_json(json.at("place"))};
