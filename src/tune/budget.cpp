@@ -50,6 +50,7 @@ void Budget::begin(Part part) {
 double Budget::left() const {
   if (now_ == Part::kRunning) return std::max(0.0, kUsable * seconds_ - used());
   const double own = share(now_) - (clock_() - part_begin_);
+  if (now_ == Part::kSearching) return std::max(0.0, own);
   return std::max(0.0, std::min(own, end_of(now_) - used()));
 }
 

@@ -25,7 +25,8 @@ class Budget {
   // Ends the part before. Requires: no later one has begun.
   void begin(Part part);
   // What the part that has begun may still take: of its share, and before the shares of those after it, but the runs'.
-  // Runs have kUsable of the whole.
+  // Searching has its whole share, however late it begins: without a search there is no plan. Runs have kUsable of the
+  // whole.
   [[nodiscard]] double left() const;
 
   [[nodiscard]] double seconds() const { return seconds_; }
