@@ -1,4 +1,4 @@
-// wake_up: ends the wait of a thread that polls descriptors. Threads: any. Errors: PeerError (no more descriptors).
+// wake_up: ends the wait of a thread that polls descriptors. Threads: any. Errors: OutOfMemoryError.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -14,7 +14,7 @@ namespace sluice::comm {
 class WakeUp {
  public:
   WakeUp() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (fd_ < 0) throw PeerError("cannot make an event descriptor; raise the limit on open files (ulimit -n)");
+    if (fd_ < 0) too_many_open_files("cannot make an event descriptor");
   }
   ~WakeUp() { ::close(fd_); }
   WakeUp(const WakeUp&) = delete;

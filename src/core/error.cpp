@@ -1,11 +1,17 @@
 #include "core/error.h"
 
+#include <cerrno>
+
 #include "core/check.h"
 #include "core/concat.h"
 
 namespace sluice {
 
 Error Error::with_context(std::string_view context) const { return {code_, concat(context, ": ", what())}; }
+
+bool is_file_limit(int error) { return error == EMFILE || error == ENFILE; }
+
+void too_many_open_files(std::string_view what) { throw OutOfMemoryError(concat(what, "; ", kRaiseFileLimit)); }
 
 void check(bool ok, std::string_view what, std::source_location at) {
   if (ok) return;

@@ -70,4 +70,12 @@ struct BugError : Error {
   explicit BugError(const std::string& what) : Error(ExitCode::kBug, what) {}
 };
 
+// What to do if neither a file nor a socket can be opened any more.
+inline constexpr std::string_view kRaiseFileLimit =
+    "raise the limit on open files (ulimit -n; of the whole machine the sysctl fs.file-max)";
+// Whether this errno says so: EMFILE or ENFILE.
+[[nodiscard]] bool is_file_limit(int error);
+// Throws the OutOfMemoryError. what: what cannot be done, and the system's reason if it gave one.
+[[noreturn]] void too_many_open_files(std::string_view what);
+
 }  // namespace sluice

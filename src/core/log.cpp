@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <memory>
 #include <mutex>
@@ -211,8 +212,10 @@ void log_to_file(const std::filesystem::path& file) {
     const auto sink = std::make_shared<FileSink>(file);
     for (spdlog::logger& logger : logging().loggers) logger.sinks().push_back(sink);
   } catch (const spdlog::spdlog_ex& error) {
-    throw StorageError(concat("cannot write the log file ", file.string(), ": ", error.what(),
-                              "; free space or choose another --run-dir"));
+    const int reason = errno;
+    const std::string what = concat("cannot write the log file ", file.string(), ": ", error.what());
+    if (is_file_limit(reason)) too_many_open_files(what);
+    throw StorageError(concat(what, "; free space or choose another --run-dir"));
   }
 }
 

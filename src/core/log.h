@@ -36,7 +36,8 @@ void set_log_level(LogLevel level);
 // From here on standard error shows warnings, errors and results only, and no progress. log.txt has all.
 void quiet_console(bool quiet = true);
 
-// From here on every line is also appended to `file`. Throws StorageError when it cannot be opened.
+// From here on every line is also appended to `file`. Throws StorageError when it cannot be opened, OutOfMemoryError if
+// no more files can be.
 // Requires: no other thread logs meanwhile; call it before the threads that may log are started.
 void log_to_file(const std::filesystem::path& file);
 

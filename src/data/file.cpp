@@ -33,9 +33,7 @@ void reject_download(std::string_view name, const std::string& what) {
 }
 
 void check_open_files(const std::filesystem::path& file, const std::error_code& error) {
-  if (error != std::errc::too_many_files_open && error != std::errc::too_many_files_open_in_system) return;
-  throw DataError(
-      concat(file.native(), " cannot be read: ", error.message(), "; raise the limit on open files (ulimit -n)"));
+  if (is_file_limit(error.value())) too_many_open_files(concat(file.native(), " cannot be read: ", error.message()));
 }
 
 void reject_unreadable(const std::filesystem::path& file, const std::error_code& error) {

@@ -1,6 +1,7 @@
 // file: reads the files of data sets whole, and says what is wrong with them. No LibTorch: the fuzzers build it.
 // Not here: what the bytes mean (idx.h, cifar.h).
-// Threads: pure. Errors: DataError, one sentence that begins with the file and ends with what to do.
+// Threads: pure. Errors: DataError, one sentence that begins with the file and ends with what to do; OutOfMemoryError
+// if no more files can be opened.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ namespace sluice::data {
 // The whole content. A file larger than max_bytes is refused before anything is allocated.
 [[nodiscard]] std::vector<std::uint8_t> read_bytes(const std::filesystem::path& file, std::uint64_t max_bytes);
 
-// Throws a DataError if the system opens no more files; a caller would take that for a fault of the file or folder.
+// Throws OutOfMemoryError if the system opens no more files; a caller would take that for a fault of the file or
+// folder.
 void check_open_files(const std::filesystem::path& file, const std::error_code& error);
 
 // Throws the DataError of a file that the system does not let us read.

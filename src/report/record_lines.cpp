@@ -25,8 +25,11 @@ std::ifstream open_records(const fs::path& file) {
   errno = 0;
   std::ifstream in(file, std::ios::binary);
   if (in.is_open()) return in;
-  const std::string reason = errno != 0 ? std::generic_category().message(errno) : "it cannot be opened";
-  throw DataError(concat(name, " cannot be read: ", reason, "; check its permissions"));
+  const int error = errno;
+  const std::string reason = error != 0 ? std::generic_category().message(error) : "it cannot be opened";
+  const std::string what = concat(name, " cannot be read: ", reason);
+  if (is_file_limit(error)) too_many_open_files(what);
+  throw DataError(concat(what, "; check its permissions"));
 }
 
 // Takes single values of the outer object until "load_ms", and ends the parsing there.

@@ -3,7 +3,7 @@
 // grow with the lines. Of a file with very many steps a reader may ask for the head of most step lines only (step,
 // loss, samples, learning rate, time, top-1, top-5), which come first in a line, and the rate of samples that follows
 // from it: a tenth of the time.
-// Threads: a pure function. Errors: DataError where the file cannot be read.
+// Threads: a pure function. Errors: DataError where the file cannot be read, OutOfMemoryError if no more can be opened.
 #pragma once
 
 #include <cstdint>

@@ -35,8 +35,6 @@ std::string_view advice(int error, std::string_view action) {
     case EPERM: return "choose a place that can be written (a run: another --run-dir)";
     case EIO: return "the disk reports a fault (see dmesg): use another disk";
     case EFBIG: return "raise the limit on file sizes (ulimit -f)";
-    case EMFILE: return "raise the limit on open files (ulimit -n)";
-    case ENFILE: return "this machine has too many files open: end other programs or raise the sysctl fs.file-max";
     default: return "check the path";
   }
 }
@@ -78,13 +76,14 @@ bool has_link(int fd) {
 }
 
 void throw_storage_error(int error, std::string_view action, const fs::path& path, std::uint64_t needed_bytes) {
+  const std::string what = concat("cannot ", action, " ", path.string(), ": ", std::generic_category().message(error));
+  if (is_file_limit(error)) too_many_open_files(what);
   std::string sizes;
   if (error == ENOSPC || error == EDQUOT || needed_bytes > 0) {
     if (needed_bytes > 0) sizes = concat("; needs ", human_bytes(needed_bytes));
     if (const auto left = free_bytes(path)) sizes += concat(sizes.empty() ? "; " : ", ", human_bytes(*left), " free");
   }
-  throw StorageError(concat("cannot ", action, " ", path.string(), ": ", std::generic_category().message(error), sizes,
-                            "; ", advice(error, action)));
+  throw StorageError(concat(what, sizes, "; ", advice(error, action)));
 }
 
 AtomicFile::AtomicFile(const fs::path& target, std::uint64_t expected_bytes)
@@ -164,7 +163,7 @@ FileDescriptor open_for_reading(const fs::path& file) {
   struct stat info {};
   if (handle.get() >= 0 && ::fstat(handle.get(), &info) == 0 && S_ISREG(info.st_mode)) return handle;
   if (handle.get() >= 0) throw CheckpointError(concat("cannot read ", file.string(), ": it is not a regular file"));
-  const bool is_fault_of_file = errno != EIO && errno != EMFILE && errno != ENFILE;
+  const bool is_fault_of_file = errno != EIO && !is_file_limit(errno);
   if (!is_fault_of_file) throw_storage_error(errno, "read", file);
   throw CheckpointError(concat("cannot read ", file.string(), ": ", std::generic_category().message(errno)));
 }

@@ -1,7 +1,8 @@
 // storage: the file operations of a run directory that must not lose data: atomic replacement, fsync, free space.
 // Not here: files that grow while training (append_file.h), what is in the files.
 // Writing throws StorageError (exit code 8) that names the path, what was needed, what is free and what to do.
-// Reading throws CheckpointError when there is nothing to read and StorageError when the disk fails.
+// Reading throws CheckpointError when there is nothing to read and StorageError when the disk fails. Both throw
+// OutOfMemoryError if no more files can be opened.
 // Threads: functions are re-entrant; an object belongs to one thread. Two threads must not write one target.
 #pragma once
 
@@ -21,8 +22,8 @@ namespace sluice::storage {
 // it was when it was opened.
 [[nodiscard]] bool has_link(int fd);
 
-// Throws StorageError: "cannot <action> <path>: <errno text>; needs ..., ... free; <advice>".
-// needed_bytes = 0: unknown, left out of the text.
+// Throws StorageError: "cannot <action> <path>: <errno text>; needs ..., ... free; <advice>". OutOfMemoryError if no
+// more files can be opened. needed_bytes = 0: unknown, left out of the text.
 [[noreturn]] void throw_storage_error(int error, std::string_view action, const std::filesystem::path& path,
                                       std::uint64_t needed_bytes = 0);
 

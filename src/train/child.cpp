@@ -132,8 +132,7 @@ int status_of_ended(pid_t child) {
 
 ChildEnd run_child(const std::vector<std::string>& words, double limit_s) {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    throw PeerError("cannot make a pipe to another process; raise the limit on open files (ulimit -n)");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) too_many_open_files("cannot make a pipe to another process");
   const FileDescriptor ours(ends[0]);
   FileDescriptor theirs(ends[1]);
   const StopSignal stop;

@@ -1,7 +1,7 @@
 // child: this program as a process of its own, so that what happens to it (no memory, a hang) does not end this one.
 // It is alone, whatever launcher started us, and ends with us. Threads: one at a time, and that one stays until the
-// child has ended. Errors: PeerError where no process can be started, InterruptedError where a signal asked us to stop
-// (stop_signal.h), after the child has ended.
+// child has ended. Errors: PeerError where no process can be started, OutOfMemoryError where no pipe can be made,
+// InterruptedError where a signal asked us to stop (stop_signal.h), after the child has ended.
 #pragma once
 
 #include <string>

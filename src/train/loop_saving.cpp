@@ -46,12 +46,17 @@ void Loop::write_checkpoint() {
 }
 
 void Loop::save_or_warn() {
-  try {
-    save();
-  } catch (const StorageError& error) {
+  const auto go_on = [&](const Error& error) {
     last_save_ = now_ns();
     report_fault(error);
     log_warning(concat("training goes on without this checkpoint: ", error.what()));
+  };
+  try {
+    save();
+  } catch (const StorageError& error) {
+    go_on(error);
+  } catch (const OutOfMemoryError& error) {  // no more open files
+    go_on(error);
   }
 }
 
@@ -138,7 +143,7 @@ bool Loop::set_aside_what_follows(const fs::path& good) {
   if (!step || good.parent_path() != last_checkpoint_.parent_path()) return false;
   try {
     parts_.records->checkpoints.set_aside_newer_than(*step);
-  } catch (const StorageError& error) {
+  } catch (const Error& error) {
     log_warning(error.what());
     return false;
   }

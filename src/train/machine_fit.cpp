@@ -104,9 +104,8 @@ void refuse_too_few_open_files(int processes) {
   const rlim_t needed = kAlone + kOfEachOther * static_cast<rlim_t>(processes - 1);
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
-  throw OutOfMemoryError(concat("this process may open ", limit.rlim_cur,
-                                " files and sockets at a time, and the run needs about ", needed,
-                                "; raise the limit on open files (ulimit -n)"));
+  too_many_open_files(concat("this process may open ", limit.rlim_cur,
+                             " files and sockets at a time, and the run needs about ", needed));
 }
 
 void refuse_too_large_batch(const Setup& setup) {

@@ -52,7 +52,7 @@ bool write_gathered(const std::vector<std::string>& texts, const TraceFile& file
     log_info(concat(what, " written to ", file(written.front()).string(),
                     written.size() > 1 ? concat(" and ", written.size() - 1, " more, one of each process") : ""));
     return true;
-  } catch (const StorageError& error) {
+  } catch (const Error& error) {
     log_warning(concat("the trace is lost, the run goes on: ", error.what()));
     return false;
   }

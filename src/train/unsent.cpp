@@ -43,7 +43,7 @@ void save_unsent(const UnsentPlace& place, const ps::PushCompressor::Named& resi
     static_cast<void>(storage::write_safetensors(file, residuals, {{"format", "pt"}, {kRun, place.run}}));
     log_info(concat("what compressed pushes have left out is in ", file.string(),
                     ", for this worker when it is started again"));
-  } catch (const StorageError& error) {
+  } catch (const Error& error) {
     log_warning(concat("what compressed pushes have left out is lost: ", error.what()));
   }
 }

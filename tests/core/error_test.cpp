@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+
 #include "core/check.h"
 
 namespace sluice {
@@ -18,6 +20,18 @@ TEST(Error, ContextGoesBeforeTheTextAndKeepsTheKind) {
   const Error error = DataError("file is short").with_context("replica 1, stage 0");
   EXPECT_STREQ(error.what(), "replica 1, stage 0: file is short");
   EXPECT_EQ(error.exit_code(), ExitCode::kData);
+}
+
+TEST(Error, TooManyOpenFilesCountAsALackOfMemory) {
+  EXPECT_TRUE(is_file_limit(EMFILE) && is_file_limit(ENFILE));
+  EXPECT_FALSE(is_file_limit(ENOENT));
+  try {
+    too_many_open_files("cannot read x: Too many open files");
+    FAIL() << "it did not throw";
+  } catch (const OutOfMemoryError& error) {
+    EXPECT_TRUE(std::string_view(error.what())
+                    .starts_with("cannot read x: Too many open files; raise the limit on open files (ulimit -n"));
+  }
 }
 
 TEST(Check, NamesThePlaceAndCountsAsOurBug) {

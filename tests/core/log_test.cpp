@@ -11,6 +11,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "support/files.h"
 
 namespace sluice {
 namespace {
@@ -114,6 +115,12 @@ TEST(Log, AFullDiskEndsTheFileWithOneWarning) {
 }
 
 TEST(Log, AFileThatCannotBeOpenedIsAStorageError) { EXPECT_THROW(log_to_file("/proc/none/log.txt"), StorageError); }
+
+TEST(Log, TooManyOpenFilesAreNoFaultOfTheDisk) {
+  const test::TempDir dir;
+  EXPECT_THAT(test::error_without_files([&] { log_to_file(dir / "log.txt"); }),
+              AllOf(HasSubstr("cannot write the log file"), HasSubstr("ulimit -n")));
+}
 
 }  // namespace
 }  // namespace sluice

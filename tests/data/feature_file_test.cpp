@@ -20,6 +20,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 
 constexpr std::uint64_t kBudget = 200'000;
@@ -46,6 +47,17 @@ Slots fill(FeatureFile& file, std::int64_t most = 1'000'000) {
     slots.emplace(sample, *slot);
   }
   return slots;
+}
+
+TEST(FeatureFile, TooManyOpenFilesAreNoLackOfRoom) {
+  const test::TempDir dir;
+  testing::internal::CaptureStderr();
+  {
+    const test::NoMoreFiles shortage;
+    const FeatureFile file(dir.path(), kBudget);
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::AllOf(HasSubstr("ulimit -n"), Not(HasSubstr("make room"))));
 }
 
 TEST(FeatureFile, HoldsAsManyRowsAsTheBudgetHasRoomFor) {

@@ -4,7 +4,9 @@
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "data/file.h"
 #include "data/idx_files.h"
+#include "support/files.h"
 
 namespace sluice::data {
 namespace {
@@ -29,6 +31,13 @@ std::string error_of(const Bytes& bytes, IdxKind kind) {
   return "";
 }
 std::string image_error(const Bytes& bytes) { return error_of(bytes, IdxKind::kImages); }
+
+TEST(File, TooManyOpenFilesAreNoFaultOfTheFile) {
+  const sluice::test::TempDir dir;
+  sluice::test::spill(dir / "a", "x");
+  EXPECT_THAT(sluice::test::error_without_files([&] { return read_bytes(dir / "a", 1); }),
+              AllOf(HasSubstr("a cannot be read"), HasSubstr("ulimit -n")));
+}
 
 TEST(Idx, ReadsImagesAndLabelsPlainAndGzip) {
   for (const auto& bytes : {kImages, gzip(kImages)}) {

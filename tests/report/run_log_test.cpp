@@ -28,6 +28,12 @@ RunLog log_of(const test::TempDir& dir, const std::string& lines) {
   return read_run_log(dir.path());
 }
 
+TEST(RunLog, TooManyOpenFilesAreNoFaultOfTheFile) {
+  const test::TempDir dir;
+  test::spill(dir / "metrics.jsonl", step_line(1));
+  EXPECT_THAT(test::error_without_files([&] { return read_run_log(dir.path()); }), HasSubstr("ulimit -n"));
+}
+
 TEST(RunLog, AveragesTimesOverStepsAndRatesOverTime) {
   const test::TempDir dir;
   const RunLog log = log_of(

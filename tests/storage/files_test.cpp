@@ -75,6 +75,14 @@ TEST(Storage, WhatIsNoFileCannotBeRead) {
               HasSubstr("not a regular file"));
 }
 
+TEST(Storage, TooManyOpenFilesAreNoFaultOfTheDisk) {
+  const test::TempDir dir;
+  test::spill(dir / "there", "x");
+  EXPECT_THAT(test::error_without_files([&] { write_text_atomically(dir / "a.txt", "x"); }),
+              AllOf(HasSubstr("cannot create"), HasSubstr("a.txt"), HasSubstr("ulimit -n")));
+  EXPECT_THAT(test::error_without_files([&] { return read_text(dir / "there"); }), HasSubstr("cannot read"));
+}
+
 TEST(Storage, MoreSpaceThanThereIsIsRefused) {
   const test::TempDir dir;
   require_free_space(dir.path(), 1);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -75,6 +77,29 @@ std::string error_of(Action&& action) {
   }
   ADD_FAILURE() << "no error";
   return {};
+}
+
+// While it lives the process can open no more files and sockets.
+class NoMoreFiles {
+ public:
+  NoMoreFiles() {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit none{0, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoMoreFiles() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  NoMoreFiles(const NoMoreFiles&) = delete;
+  NoMoreFiles& operator=(const NoMoreFiles&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// The text of the OutOfMemoryError that `action` must throw then.
+template <typename Action>
+std::string error_without_files(Action&& action) {
+  const NoMoreFiles shortage;
+  return error_of<OutOfMemoryError>(std::forward<Action>(action));
 }
 
 }  // namespace sluice::test
