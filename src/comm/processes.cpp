@@ -32,7 +32,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kHandshake{5000};    // the least time for the store to answer once somebody listens
-constexpr milliseconds kShortWait{200};     // between two looks at the clock
 constexpr milliseconds kTelling{2000};      // how long one that fails by itself looks for somebody to tell
 constexpr milliseconds kLongestLook{2000};  // longer than the wait between two looks: this process was stopped
 constexpr int kNoListener = -1;             // of one who connects
@@ -70,10 +69,8 @@ auto made_within(milliseconds limit, Make make) -> std::optional<decltype(make()
       promise->set_exception(std::current_exception());
     }
   }).detach();
-  OwnTime time(2 * kShortWait);
-  while (made.wait_for(kShortWait) != std::future_status::ready) {
-    if (time.pass() >= limit) return std::nullopt;
-  }
+  const auto is_made = [&] { return made.wait_for(kShortWait) == std::future_status::ready; };
+  if (!OwnLimit(limit).retry(milliseconds(0), is_made)) return std::nullopt;
   return made.get();
 }
 
@@ -160,7 +157,8 @@ void Processes::come() {
 // Connects to the first address of rank 0's host at which somebody listens, and keeps to it. If there is none: all that
 // it has tried.
 std::vector<std::string> Processes::reach_store(milliseconds limit) {
-  const FoundListener found = find_listener(world_.address, world_.port, limit);
+  OwnLimit own_limit(limit, kLongestTry);
+  const FoundListener found = find_listener(world_.address, world_.port, own_limit);
   if (found.address.empty()) return found.tried;
   world_.address = found.address;
   open(kNoListener, limit);
@@ -169,13 +167,10 @@ std::vector<std::string> Processes::reach_store(milliseconds limit) {
 
 // The file may be of an earlier run, until rank 0 has replaced it.
 bool Processes::come_by_file(milliseconds limit) {
-  OwnTime time(kHandshake + kLongestLook);
-  while (true) {
+  return OwnLimit(limit, kHandshake + kLongestLook).retry(kShortWait, [this] {
     const auto meeting = read_meeting(world_.meeting_file);
-    if (meeting && come_to(*meeting)) return true;
-    if (time.pass() >= limit) return false;
-    std::this_thread::sleep_for(kShortWait);
-  }
+    return meeting && come_to(*meeting);
+  });
 }
 
 bool Processes::come_to(const MeetingNote& meeting) {

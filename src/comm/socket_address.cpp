@@ -13,14 +13,12 @@
 #include <cstdlib>
 #include <memory>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "core/own_time.h"
 #include "core/text.h"
 
 namespace sluice::comm {
@@ -30,18 +28,24 @@ using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 constexpr std::chrono::milliseconds kBetweenTries{200};
 constexpr timeval kLongestConnect{2, 0};  // a packet that a firewall drops has no answer
-// More than one connection takes. Of a question to a name server that takes longer only this much counts.
-constexpr std::chrono::seconds kLongestTry{6};
 
-// address: a number.
-AddressList resolve(const std::string& address, int port, int type) {
+// Null if `address` is no number.
+AddressList resolve_number(const std::string& address, int port, int type) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST;
   hints.ai_socktype = type;
   addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
-  check(error == 0, concat(address, " is an address"));
+  if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) found = nullptr;
   return {found, &::freeaddrinfo};
+}
+
+bool is_name(const std::string& host) { return resolve_number(host, /*port=*/0, SOCK_STREAM) == nullptr; }
+
+// address: a number.
+AddressList resolve(const std::string& address, int port, int type) {
+  AddressList found = resolve_number(address, port, type);
+  check(found != nullptr, concat(address, " is an address"));
+  return found;
 }
 
 SocketAddress in_numbers(const sockaddr* address, socklen_t length) {
@@ -66,17 +70,63 @@ std::string with_addresses(const std::string& host, const std::vector<std::strin
   if (error == EADDRNOTAVAIL)
     throw ConfigError(concat(host, " is no address of this machine, but ", settings.who, " runs here; check ",
                              settings.host, " and ", settings.number));
-  throw ConfigError(concat(settings.who, " cannot listen on ", host, ":", port, ": ", reason(error)));
+  const std::string what = concat(settings.who, " cannot listen on ", host, ":", port, ": ", reason(error));
+  if (is_file_limit(error)) too_many_open_files(what);
+  throw ConfigError(what);
+}
+
+// Nothing if this machine has none of the addresses.
+std::optional<int> listen_on_one_of(const std::vector<std::string>& addresses, const std::string& host, int port,
+                                    const AddressSettings& settings) {
+  for (const std::string& address : addresses) {
+    const AddressList at = resolve(address, port, SOCK_STREAM);
+    const int fd = ::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int yes = 1;
+    if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // the port of a run that has just ended
+    if (fd >= 0 && ::bind(fd, at->ai_addr, at->ai_addrlen) == 0 && ::listen(fd, SOMAXCONN) == 0) return fd;
+    const int error = errno;
+    if (fd >= 0) ::close(fd);
+    if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT)
+      cannot_listen(with_addresses(host, {address}), port, error, settings);
+  }
+  return std::nullopt;
 }
 
 bool takes_connections(const std::string& address, int port) {
   const AddressList at = resolve(address, port, SOCK_STREAM);
   const int fd = ::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0 && is_file_limit(errno))
+    too_many_open_files(concat("cannot connect to ", address, ":", port, ": ", reason(errno)));
   if (fd < 0) return false;
   ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kLongestConnect, sizeof kLongestConnect);
   const bool is_there = ::connect(fd, at->ai_addr, at->ai_addrlen) == 0;
   ::close(fd);
   return is_there;
+}
+
+// Asks once. why: if there are none.
+std::vector<std::string> ask_for_addresses(const std::string& host, std::string& why) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error == EAI_SYSTEM && is_file_limit(errno))
+    too_many_open_files(concat("cannot ask for the host '", host, "': ", reason(errno)));
+  why = error == EAI_SYSTEM ? reason(errno) : error != 0 ? ::gai_strerror(error) : "";
+  const AddressList all(found, &::freeaddrinfo);
+  std::vector<std::string> addresses;
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    std::string address = in_numbers(each->ai_addr, each->ai_addrlen).address;
+    if (std::ranges::find(addresses, address) == addresses.end()) addresses.push_back(std::move(address));
+  }
+  return addresses;
+}
+
+// Says once that `what` is, unless the limit is over.
+void say_once_what_is_awaited(bool& is_said, OwnLimit& limit, const std::string& what) {
+  const auto left = limit.left();
+  if (left.count() > 0 && !std::exchange(is_said, true))
+    log_info(concat(what, ": asking again for ", seconds_text(std::chrono::ceil<std::chrono::seconds>(left))));
 }
 
 }  // namespace
@@ -89,44 +139,41 @@ std::optional<HostAndPort> split_host_and_port(const std::string& text) {
   return HostAndPort{std::move(host), text.substr(colon + 1)};
 }
 
+std::vector<std::string> addresses_of(const std::string& host, OwnLimit& limit, const std::string& setting) {
+  std::vector<std::string> addresses;
+  std::string why;
+  bool is_said = false;
+  const bool are_known = limit.retry(kBetweenTries, [&] {
+    addresses = ask_for_addresses(host, why);
+    if (addresses.empty())
+      say_once_what_is_awaited(is_said, limit, concat("the host '", host, "' is not known yet (", why, ")"));
+    return !addresses.empty();
+  });
+  if (!are_known) throw ConfigError(concat("the host '", host, "' is not known (", why, "); check ", setting));
+  return addresses;
+}
+
 std::vector<std::string> addresses_of(const std::string& host, std::chrono::milliseconds limit,
                                       const std::string& setting) {
-  OwnTime time(kLongestTry);
-  for (bool is_first = true;; is_first = false) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* found = nullptr;
-    const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
-    const std::string why = error == EAI_SYSTEM ? reason(errno) : error != 0 ? ::gai_strerror(error) : "";
-    const AddressList all(found, &::freeaddrinfo);
-    std::vector<std::string> addresses;
-    for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-      std::string address = in_numbers(each->ai_addr, each->ai_addrlen).address;
-      if (std::ranges::find(addresses, address) == addresses.end()) addresses.push_back(std::move(address));
-    }
-    if (!addresses.empty()) return addresses;
-    if (time.pass() >= limit)
-      throw ConfigError(concat("the host '", host, "' is not known (", why, "); check ", setting));
-    if (is_first)
-      log_info(concat("the host '", host, "' is not known yet (", why, "): asking again for ", seconds_text(limit)));
-    std::this_thread::sleep_for(kBetweenTries);
-  }
+  OwnLimit own_limit(limit, kLongestTry);
+  return addresses_of(host, own_limit, setting);
 }
 
 int listen_on(const std::string& host, int port, const AddressSettings& settings, std::chrono::milliseconds limit) {
-  const std::vector<std::string> addresses = addresses_of(host, limit, settings.host);
-  for (const std::string& address : addresses) {
-    const AddressList at = resolve(address, port, SOCK_STREAM);
-    const int fd = ::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int yes = 1;
-    if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // the port of a run that has just ended
-    if (fd >= 0 && ::bind(fd, at->ai_addr, at->ai_addrlen) == 0 && ::listen(fd, SOMAXCONN) == 0) return fd;
-    const int error = errno;
-    if (fd >= 0) ::close(fd);
-    if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT)
-      cannot_listen(with_addresses(host, {address}), port, error, settings);
-  }
-  cannot_listen(with_addresses(host, addresses), port, EADDRNOTAVAIL, settings);
+  OwnLimit own_limit(is_name(host) ? limit : std::chrono::milliseconds(0), kLongestTry);
+  std::vector<std::string> addresses;
+  std::optional<int> listener;
+  bool is_said = false;
+  const bool listens = own_limit.retry(kBetweenTries, [&] {
+    addresses = addresses_of(host, own_limit, settings.host);
+    listener = listen_on_one_of(addresses, host, port, settings);
+    if (!listener)
+      say_once_what_is_awaited(is_said, own_limit,
+                               concat(with_addresses(host, addresses), " is no address of this machine yet"));
+    return listener.has_value();
+  });
+  if (!listens) cannot_listen(with_addresses(host, addresses), port, EADDRNOTAVAIL, settings);
+  return *listener;
 }
 
 SocketAddress own_address(int fd) {
@@ -137,18 +184,20 @@ SocketAddress own_address(int fd) {
   return in_numbers(generic, length);
 }
 
-FoundListener find_listener(const std::string& host, int port, std::chrono::milliseconds limit) {
-  OwnTime time(kLongestTry);
-  while (true) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - time.pass());
-    const std::vector<std::string> addresses = addresses_of(host, left);  // they may change until somebody listens
-    for (const std::string& address : addresses) {
-      if (takes_connections(address, port)) return {address, addresses};
-      time.pass();
+FoundListener find_listener(const std::string& host, int port, OwnLimit& limit) {
+  FoundListener found;
+  (void)limit.retry(kBetweenTries, [&] {
+    found.tried = addresses_of(host, limit);  // they may change until somebody listens
+    for (const std::string& address : found.tried) {
+      if (takes_connections(address, port)) {
+        found.address = address;
+        return true;
+      }
+      (void)limit.left();  // looks at the clock
     }
-    if (time.pass() >= limit) return {{}, addresses};
-    std::this_thread::sleep_for(kBetweenTries);
-  }
+    return false;
+  });
+  return found;
 }
 
 std::string address_towards(const std::string& host) {
@@ -159,6 +208,8 @@ std::string address_towards(const std::string& host) {
   const int error = errno;
   const std::string address = found ? own_address(fd).address : std::string{};
   if (fd >= 0) ::close(fd);
+  if (!found && is_file_limit(error))
+    too_many_open_files(concat("cannot look for a route to ", host, ": ", reason(error)));
   if (!found) throw ConfigError(concat("there is no route to ", host, " (", reason(error), "); check MASTER_ADDR"));
   return address;
 }

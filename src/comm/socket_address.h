@@ -1,13 +1,16 @@
 // socket_address: the address on which rank 0 listens, and the one by which another machine reaches us. Addresses are
 // numbers ("10.0.0.1", "::1"). A host may have a name, and a name several addresses. A machine that is starting, or a
-// pod, may get its name late: functions with a `limit` ask for an unknown name again until the limit is over.
-// Errors: ConfigError (not a host, not ours, in use).
+// pod, may get its name late, or its name may still lead to an earlier machine: functions with a `limit` ask for such a
+// name again until the limit is over. Errors: ConfigError (not a host, not ours, in use); OutOfMemoryError (no more
+// sockets).
 #pragma once
 
 #include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "core/own_time.h"
 
 namespace sluice::comm {
 
@@ -28,11 +31,18 @@ struct AddressSettings {
   std::string number = "RANK";
 };
 
+// More than one connection takes: the longest step of a limit that is given to these functions. Of a question to a name
+// server that takes longer only this much counts.
+inline constexpr std::chrono::seconds kLongestTry{6};
+
 // The addresses of `host`, each once, in the system's order. setting: where the host is from.
+[[nodiscard]] std::vector<std::string> addresses_of(const std::string& host, OwnLimit& limit,
+                                                    const std::string& setting = "MASTER_ADDR");
 [[nodiscard]] std::vector<std::string> addresses_of(const std::string& host, std::chrono::milliseconds limit = {},
                                                     const std::string& setting = "MASTER_ADDR");
 
-// A socket that listens on the first address of `host` that this machine has, and nowhere else; the caller owns it.
+// A socket that listens on the first address of `host` that this machine has, and nowhere else; the caller owns it. If
+// `host` is a name without such an address, asks for its addresses again.
 [[nodiscard]] int listen_on(const std::string& host, int port, const AddressSettings& settings = {},
                             std::chrono::milliseconds limit = {});
 
@@ -49,7 +59,7 @@ struct FoundListener {
 };
 // Tries to connect to each address of `host` in turn, again and again until one takes the connection or the limit is
 // over. A pause of this process does not count.
-[[nodiscard]] FoundListener find_listener(const std::string& host, int port, std::chrono::milliseconds limit);
+[[nodiscard]] FoundListener find_listener(const std::string& host, int port, OwnLimit& limit);
 
 [[nodiscard]] bool is_loopback(const std::string& address);
 

@@ -8,8 +8,12 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <thread>
 
 namespace sluice {
+
+// Between two looks at the clock, for waits that nothing else divides.
+inline constexpr std::chrono::milliseconds kShortWait{200};
 
 class OwnTime {
  public:
@@ -46,10 +50,13 @@ class OwnTime {
   Clock::time_point last_;
 };
 
-// The same as a clock, for what has several limits. Requires: while one of them counts, it is read twice a second. Of
-// the time between two readings one second counts at most.
+// The same as a clock, for what has several limits. Requires: while one of them counts, it is read every kReadEvery. Of
+// the time between two readings one second counts at most. Threads: one per OwnClock; now() is not safe to call from
+// two.
 class OwnClock {
  public:
+  static constexpr std::chrono::milliseconds kReadEvery{500};
+
   // Nanoseconds since it was made.
   [[nodiscard]] std::int64_t now() const { return time_.pass().count(); }
 
@@ -58,16 +65,40 @@ class OwnClock {
   mutable OwnTime time_{kLongestStep};
 };
 
+// What several waits may take together.
+class OwnLimit {
+ public:
+  // longest_step: as OwnTime has it.
+  explicit OwnLimit(std::chrono::nanoseconds limit, std::chrono::nanoseconds longest_step = 2 * kShortWait)
+      : limit_(limit), time_(longest_step) {}
+
+  [[nodiscard]] std::chrono::nanoseconds left() { return std::max(limit_ - time_.pass(), std::chrono::nanoseconds{0}); }
+
+  // Calls try_once() until it returns true or the limit is over, at least once, with pauses between. What it returned
+  // last.
+  template <typename Try>
+  bool retry(std::chrono::milliseconds pause, const Try& try_once) {
+    while (!try_once()) {
+      if (left().count() == 0) return false;
+      std::this_thread::sleep_for(pause);
+    }
+    return true;
+  }
+
+ private:
+  std::chrono::nanoseconds limit_;
+  OwnTime time_;
+};
+
 // As changed.wait_for(lock, limit, predicate), in the process's own time, less the time in which `is_excused` holds.
 // That is asked with the lock held, a few times a second, of the time since it was last asked.
 template <typename Condition, typename Predicate, typename Excused>
 bool wait_own_time(Condition& changed, std::unique_lock<std::mutex>& lock, std::chrono::nanoseconds limit,
                    const Predicate& predicate, const Excused& is_excused) {
-  constexpr std::chrono::nanoseconds kShortWait = std::chrono::milliseconds(200);
   OwnTime time(2 * kShortWait);
   std::chrono::nanoseconds left = limit;
   while (left.count() > 0) {
-    if (changed.wait_for(lock, std::min(left, kShortWait), predicate)) return true;
+    if (changed.wait_for(lock, std::min<std::chrono::nanoseconds>(left, kShortWait), predicate)) return true;
     left = limit - (is_excused() ? time.leave_out() : time.pass());
   }
   return predicate();

@@ -17,11 +17,6 @@
 #include "device/memory.h"
 
 namespace sluice::pipeline {
-namespace {
-
-constexpr std::chrono::milliseconds kLongestLook{400};  // between two looks at the clock while the process runs
-
-}  // namespace
 
 // Outlives the pool when a thread had to be abandoned.
 struct WorkerPool::Shared {
@@ -156,7 +151,7 @@ std::chrono::nanoseconds WorkerPool::run(std::function<void(int)> job, const Job
 
   const auto finished = [&] { return shared_->all_done(); };
   const auto finished_or_failed = [&] { return finished() || shared_->first_failure; };
-  OwnTime time(kLongestLook);
+  OwnTime time(2 * kShortWait);  // wait_own_time() looks every kShortWait
   const auto is_excused = [&] {
     const bool is_excused_now = control.is_excused();
     is_excused_now ? time.leave_out() : time.pass();

@@ -13,6 +13,8 @@ namespace {
 struct Host {
   std::vector<std::string> addresses;
   int unknown_for = 0;
+  std::vector<std::string> until_then;
+  int questions = 0;
 };
 
 std::mutex mutex;
@@ -30,18 +32,27 @@ int ask_system(const char* node, const char* service, const addrinfo* hints, add
 
 }  // namespace
 
-void set_host(const std::string& name, std::vector<std::string> addresses, int unknown_for) {
+void set_host(const std::string& name, std::vector<std::string> addresses, int unknown_for,
+              std::vector<std::string> until_then) {
   const std::scoped_lock lock(mutex);
-  hosts()[name] = {std::move(addresses), unknown_for};
+  hosts()[name] = {std::move(addresses), unknown_for, std::move(until_then)};
+}
+
+int questions_about(const std::string& name) {
+  const std::scoped_lock lock(mutex);
+  return hosts().at(name).questions;
 }
 
 int ask(const char* node, const char* service, const addrinfo* hints, addrinfo** found) {
   const std::scoped_lock lock(mutex);
-  const auto host = node != nullptr ? hosts().find(node) : hosts().end();
-  if (host == hosts().end()) return ask_system(node, service, hints, found);
-  if (host->second.unknown_for-- > 0) return EAI_NONAME;
+  const bool wants_number = hints != nullptr && (hints->ai_flags & AI_NUMERICHOST) != 0;
+  const auto named = node != nullptr && !wants_number ? hosts().find(node) : hosts().end();
+  if (named == hosts().end()) return ask_system(node, service, hints, found);
+  Host& host = named->second;
+  const auto& addresses = ++host.questions > host.unknown_for ? host.addresses : host.until_then;
+  if (addresses.empty()) return EAI_NONAME;
   addrinfo** end = found;
-  for (const std::string& address : host->second.addresses) {
+  for (const std::string& address : addresses) {
     if (const int error = ask_system(address.c_str(), service, hints, end); error != 0) return error;
     while (*end != nullptr) end = &(*end)->ai_next;
   }

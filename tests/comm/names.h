@@ -7,7 +7,12 @@
 
 namespace sluice::comm::test {
 
-// The name has these addresses, in this order, but is not known to the first `unknown_for` questions.
-void set_host(const std::string& name, std::vector<std::string> addresses, int unknown_for = 0);
+// The name has these addresses, in this order, but at the first `unknown_for` questions those of `until_then`; if there
+// are none, it is not known then.
+void set_host(const std::string& name, std::vector<std::string> addresses, int unknown_for = 0,
+              std::vector<std::string> until_then = {});
+
+// Since set_host().
+[[nodiscard]] int questions_about(const std::string& name);
 
 }  // namespace sluice::comm::test

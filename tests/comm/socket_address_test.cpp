@@ -7,7 +7,9 @@
 
 #include "comm/names.h"
 #include "comm/ranks.h"
+#include "comm/wake_up.h"
 #include "core/error.h"
+#include "support/files.h"
 
 namespace sluice::comm {
 namespace {
@@ -52,14 +54,46 @@ TEST(ListenOn, TakesTheFirstAddressThatThisMachineHas) {
               HasSubstr("other.test (192.0.2.1, 203.0.113.1) is no address of this machine"));
 }
 
+// A name server may still have the record of a machine that had the name before.
+TEST(ListenOn, ANameThatLeadsToAnotherMachineIsAskedForAgain) {
+  test::set_host("moved.test", {"127.0.0.3"}, /*unknown_for=*/2, /*until_then=*/{kOfNobody});
+  const int fd = listen_on("moved.test", test::free_port(), {}, std::chrono::hours(1));
+  EXPECT_EQ(own_address(fd).address, "127.0.0.3");
+  EXPECT_EQ(test::questions_about("moved.test"), 3);
+  ::close(fd);
+  EXPECT_THAT(refusal_of([] { (void)listen_on(kOfNobody, test::free_port(), {}, std::chrono::hours(1)); }),
+              HasSubstr("192.0.2.1 is no address of this machine"))
+      << "a number stays what it is";
+}
+
+TEST(SocketAddress, NoMoreSocketsAreToldFromAFaultOfTheAddress) {
+  using sluice::test::error_without_files;
+  const int port = test::free_port();
+  EXPECT_THAT(error_without_files([&] { (void)listen_on("127.0.0.1", port); }),
+              AllOf(HasSubstr("cannot listen on 127.0.0.1"), HasSubstr("ulimit -n")));
+  OwnLimit limit(kLong);
+  EXPECT_THAT(error_without_files([&] { (void)find_listener("127.0.0.1", port, limit); }),
+              HasSubstr("cannot connect to 127.0.0.1"));
+  EXPECT_THAT(error_without_files([] { const WakeUp wake_up; }), HasSubstr("ulimit -n"));
+}
+
+// Each pause is longer than 20 ms, but counts as that here: after 15 of them the limit is over.
+TEST(FindListener, TheTimeInWhichTheNameIsUnknownCounts) {
+  test::set_host("slow.test", {"127.0.0.1"}, /*unknown_for=*/3);
+  OwnLimit limit(milliseconds(300), milliseconds(20));
+  EXPECT_EQ(find_listener("slow.test", test::free_port(), limit).address, "");
+  EXPECT_LE(test::questions_about("slow.test"), 1 + 15);
+}
+
 TEST(FindListener, TriesAllAddresses) {
   test::set_host("several.test", {"127.0.0.3", "127.0.0.4", "127.0.0.1"}, /*unknown_for=*/1);
   const int port = test::free_port();
-  FoundListener found = find_listener("several.test", port, milliseconds(500));
+  OwnLimit short_limit(milliseconds(500), kLongestTry), long_limit(kLong, kLongestTry);
+  FoundListener found = find_listener("several.test", port, short_limit);
   EXPECT_EQ(found.address, "");
   EXPECT_THAT(found.tried, ElementsAre("127.0.0.3", "127.0.0.4", "127.0.0.1"));
   const int fd = listen_on("127.0.0.1", port);
-  found = find_listener("several.test", port, kLong);
+  found = find_listener("several.test", port, long_limit);
   EXPECT_EQ(found.address, "127.0.0.1");
   ::close(fd);
 }

@@ -56,6 +56,17 @@ TEST(OwnClock, LeavesAPauseOut) {
   EXPECT_EQ(code, 0);
 }
 
+// Each pause counts as 20 ms, so there are five of them in all.
+TEST(OwnLimit, TriesUntilItIsOverAndAtLeastOnce) {
+  OwnLimit limit(milliseconds(100), milliseconds(20));
+  int tries = 0;
+  EXPECT_TRUE(limit.retry(milliseconds(20), [&] { return ++tries == 3; }));
+  EXPECT_FALSE(limit.retry(milliseconds(20), [&] { return ++tries == 100; })) << "the first wait counts, too";
+  EXPECT_LE(tries, 3 + 1 + 3);
+  EXPECT_EQ(limit.left().count(), 0);
+  EXPECT_TRUE(limit.retry(milliseconds(20), [] { return true; }));
+}
+
 class WaitOwnTime : public testing::Test {
  protected:
   std::mutex mutex_;

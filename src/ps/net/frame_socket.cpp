@@ -168,11 +168,9 @@ bool FrameSocket::send(const std::string& peer, const Frames& frames) {
 
 namespace {
 
-constexpr std::chrono::nanoseconds kLongestWait{500'000'000};
-
 void poll(std::vector<zmq::pollitem_t>& items, std::chrono::nanoseconds limit) {
   using std::chrono::milliseconds;
-  const auto rounded_up = std::chrono::ceil<milliseconds>(std::clamp(limit, std::chrono::nanoseconds{0}, kLongestWait));
+  const auto rounded_up = std::clamp(std::chrono::ceil<milliseconds>(limit), milliseconds(0), OwnClock::kReadEvery);
   try {
     zmq::poll(items.data(), items.size(), rounded_up);
   } catch (const zmq::error_t& error) {

@@ -69,7 +69,7 @@ class FrameSocket {
   // Never blocks. False: there is no such peer, or too much waits for it; nothing was sent.
   bool send(const std::string& peer, const Frames& frames);
   // Returns when next() may have something, here or at one of the others, `wake` (a file descriptor; -1: none) can be
-  // read, or the time is over; after half a second at the latest, so that who waits in a loop reads its OwnClock.
+  // read, or the time is over; after OwnClock::kReadEvery at the latest, so that who waits in a loop reads its clock.
   void wait(std::chrono::nanoseconds limit, int wake = -1, const std::vector<FrameSocket*>& others = {});
   // Likewise, and when the server that this socket is connected to takes more.
   void wait_to_send(std::chrono::nanoseconds limit, int wake);
