@@ -56,10 +56,12 @@ bool is_step_of_slurm(const Environment& environment) {
   return environment("SLURM_STEP_ID").has_value() && environment("SLURM_PROCID").has_value();
 }
 
-// `srun --pty` gives its first task a terminal. What is started in that shell has the variables of the task, but it is
-// not one of the step's tasks. The tasks of a further srun inherit SLURM_PTY_PORT, too, but have no terminal.
+// `srun --pty` gives its first task a terminal. If that task is a shell, what is started in it has the variables of the
+// task, but it is not one of the step's tasks. The tasks of a further srun inherit SLURM_PTY_PORT, too, but have no
+// terminal.
 bool is_in_interactive_step(const Environment& environment, bool has_terminal) {
-  return is_step_of_slurm(environment) && environment("SLURM_PTY_PORT").has_value() && has_terminal;
+  const bool is_the_task = environment("SLURM_TASK_PID") == std::to_string(::getpid());
+  return is_step_of_slurm(environment) && environment("SLURM_PTY_PORT").has_value() && has_terminal && !is_the_task;
 }
 
 LaunchedPlace place_of(const Names& names, const std::string& rank, const std::string& size) {

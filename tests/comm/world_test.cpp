@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <map>
@@ -234,6 +235,12 @@ TEST(ChooseWorld, TheShellOfAnInteractiveStepIsNoTask) {
   EXPECT_EQ(task.remark, "");
   const WorldOptions by_hand{.rank = 1, .world_size = 4};
   EXPECT_EQ(choose_world(by_hand, environment_of(step), /*has_terminal=*/true).size, 4);
+  // `srun -n 2 --pty sluice train ...`: task 1 has no terminal, and waits for task 0.
+  Variables of_task = step;
+  of_task["SLURM_TASK_PID"] = std::to_string(::getpid());
+  EXPECT_EQ(choose_world({}, environment_of(of_task), /*has_terminal=*/true).size, 2);
+  of_task["SLURM_TASK_PID"] = std::to_string(::getppid());
+  EXPECT_TRUE(choose_world({}, environment_of(of_task), /*has_terminal=*/true).is_single()) << "in the task's shell";
   // salloc's own shell, where LaunchParameters=use_interactive_step: a step of one task in a job of two.
   Variables of_salloc = step;
   of_salloc["SLURM_STEP_NUM_TASKS"] = of_salloc["PMI_SIZE"] = "1";
