@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include "core/concat.h"
@@ -26,7 +27,6 @@ constexpr milliseconds kGrace{10000};
 constexpr milliseconds kGraceWhenHung{1000};
 // A checkpoint that is being written then, and one that is written because of the loss, may take so long each.
 constexpr milliseconds kLongestSave{60000};
-constexpr milliseconds kShortWait{200};
 // A backend notices a lost process before the control connection does, or its error arrives before the reason.
 constexpr std::chrono::seconds kInquest{5};
 
@@ -42,6 +42,17 @@ Error as_peer_error(const comm::LostProcess& lost) {
   if (lost.how == comm::LostProcess::How::kFailed) return PeerError(lost.describe());
   if (lost.how == comm::LostProcess::How::kStopped) return InterruptedError(lost.describe());
   return PeerError(concat(lost.describe(), "; start all ranks again with --resume auto"));
+}
+
+// Ends the process even if a disk blocks what is done before its end.
+void end_later(const EndProcess& end_process, const Error& error) {
+  try {
+    std::thread([end_process, error] {
+      (void)OwnLimit(kLongestSave).retry(kShortWait, [] { return false; });
+      end_process(error);
+    }).detach();
+  } catch (const std::system_error&) {  // the system gives no more threads: the process ends when that is done
+  }
 }
 
 void say_whom_we_meet(const comm::World& world, double limit_s) {
@@ -195,16 +206,10 @@ void Peers::end_when_lost(const std::stop_token& stop) {
   if (stop.stop_requested() || has_parted_) return;
   const comm::LostProcess lost = *lost_;
   lock.unlock();
-  OwnTime waited(2 * kShortWait);
   std::unique_lock held(held_, std::defer_lock);
-  while (!held.try_lock_for(kShortWait) && waited.pass() < kLongestSave) {
-  }
+  (void)OwnLimit(kLongestSave).retry(milliseconds(0), [&] { return held.try_lock_for(kShortWait); });
   const Error error = as_peer_error(lost);
-  // Whatever a disk does that before_end_ writes to.
-  std::thread([end_process = launch_.end_process, error] {
-    for (OwnTime time(2 * kShortWait); time.pass() < kLongestSave;) std::this_thread::sleep_for(kShortWait);
-    end_process(error);
-  }).detach();
+  end_later(launch_.end_process, error);
   end(error, held.owns_lock() ? &lost : nullptr);
 }
 

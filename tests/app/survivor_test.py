@@ -5,6 +5,7 @@ nothing had happened.
     survivor_test.py [unittest options]        SLUICE_BINARY names the binary
 """
 
+import os
 import signal
 import unittest
 
@@ -67,11 +68,13 @@ class SurvivorTest(ranks_test.RanksCase):
                          "rank 0 had not written of the steps in which it died")
         self.assertEqual(cli.events(self.run_dir, "eval")[-1]["loss"], cli.events(whole, "eval")[-1]["loss"])
 
-    def stop_one(self, config, victim):
+    def stop_one(self, config, victim, then=lambda: None, environments_of=None):
         """Returns the processes when the other one has ended, and the steps that were recorded until then."""
-        processes = self.start(2, config, "--resume", "auto", "--set", "train.steps=100000", "--set", "train.lr=1e-6")
+        processes = self.start(2, config, "--resume", "auto", "--set", "train.steps=100000", "--set", "train.lr=1e-6",
+                               environments_of=environments_of)
         before = len(cli.events(self.run_dir, "step"))
         cli.wait_until(lambda: len(cli.events(self.run_dir, "step")) > before + 5, processes[0])
+        then()
         processes[victim].send_signal(signal.SIGSTOP)
         survivor = cli.finish(processes[1 - victim])
         self.assertEqual(survivor.returncode, 5, survivor.stderr)
@@ -93,6 +96,20 @@ class SurvivorTest(ranks_test.RanksCase):
         processes[0].send_signal(signal.SIGCONT)
         self.assertEqual(cli.finish(processes[0]).returncode, 5, processes[0].stderr)
         self.assertEqual(self.newest(), len(cli.events(self.run_dir, "step")))
+
+    # std::terminate() ended rank 0 with SIGABRT, and nothing was saved.
+    @long_tests.only("waits until a rank counts as hung")
+    def test_no_step_is_lost_when_one_hangs_and_the_system_gives_no_more_threads(self):
+        config = ranks_test.configuration(self.folder, data={"samples": 100000}, replicas={"hang_timeout_s": 5},
+                                          checkpoint={"every_steps": 0}, log={"every": 1})
+        no_threads = self.folder / "no_threads"
+        poor = {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "ASAN_OPTIONS": "verify_asan_link_order=0",
+                "SLUICE_TEST_NO_THREADS_IF": str(no_threads)}
+        processes, steps = self.stop_one(config, 1, then=no_threads.touch, environments_of={0: poor})
+        processes[1].kill()
+        cli.finish(processes[1])
+        self.assertIn(f"another process is lost: saving the state after step {steps}", processes[0].stderr)
+        self.assertEqual(self.newest(), steps)
 
 
 if __name__ == "__main__":

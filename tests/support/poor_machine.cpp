@@ -1,8 +1,10 @@
 // poor_machine: a module for LD_PRELOAD that lets a test start one process as on a poorer machine, without a hook in
 // Sluice. SLUICE_TEST_FSYNC_S: fsync() takes so many seconds longer, as on a disk that is busy or far away.
 // SLUICE_TEST_THREADS: so many threads are started, and no more, as under a limit of processes.
+// SLUICE_TEST_NO_THREADS_IF: no thread is started once this file is there.
 #include <dlfcn.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -28,7 +30,9 @@ extern "C" int fsync(int file) {
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*), void* with) {
   static std::atomic<int> started{0};
   const char* const most = std::getenv("SLUICE_TEST_THREADS");
-  if (most != nullptr && started++ >= std::atoi(most)) {
+  const char* const sign = std::getenv("SLUICE_TEST_NO_THREADS_IF");
+  const bool has_sign = sign != nullptr && ::access(sign, F_OK) == 0;
+  if (has_sign || (most != nullptr && started++ >= std::atoi(most))) {
     // A moment later: meanwhile the threads that there are have begun to wait.
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     return EAGAIN;
