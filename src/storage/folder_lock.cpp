@@ -33,7 +33,8 @@ std::string read_owner(int fd) {
 
 }  // namespace
 
-FileDescriptor lock_folder(const std::filesystem::path& folder, std::string_view name, std::string_view advice) {
+FileDescriptor lock_folder(const std::filesystem::path& folder, std::string_view name, std::string_view advice,
+                           WithoutLocks without) {
   const auto file = folder / ".lock";
   FileDescriptor lock(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (lock.get() < 0) throw_storage_error(errno, "create", file);
@@ -42,8 +43,10 @@ FileDescriptor lock_folder(const std::filesystem::path& folder, std::string_view
       throw ConfigError(concat(name, " ", folder.string(), " is in use by ", read_owner(lock.get()),
                                "; wait for it to end or ", advice));
     }
-    log_warning(concat("cannot lock ", file.string(), ": ", std::generic_category().message(errno),
-                       "; make sure that no other process uses this ", name));
+    const std::string what = concat("cannot lock ", file.string(), ": ", std::generic_category().message(errno));
+    if (without == WithoutLocks::kError)
+      throw StorageError(concat(what, ", so another process may still write to this ", name));
+    log_warning(concat(what, "; make sure that no other process uses this ", name));
   }
   const auto owner = owner_line();  // a full disk may leave it empty, which only shortens a message
   if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), owner.data(), owner.size(), 0) < 0) {

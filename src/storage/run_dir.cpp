@@ -91,7 +91,8 @@ std::map<int, fs::path> files_by_rank(const fs::path& dir, std::string_view begi
 
 RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
   std::error_code ignored;
-  if (mode == RunDirMode::kResume && !fs::is_directory(dir_, ignored)) {
+  const bool must_hold_run = mode == RunDirMode::kResume || mode == RunDirMode::kTakeOver;
+  if (must_hold_run && !fs::is_directory(dir_, ignored)) {
     throw ConfigError(
         concat("no run directory ", dir_.string(), " to resume; check the path or start without --resume"));
   }
@@ -104,7 +105,8 @@ RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
     if (!fs::exists(dir_ / name, ignored)) own_names_.emplace_back(name);
   }
   make_directories(dir_);
-  lock_ = lock_folder(dir_, "run directory", "choose another --run-dir");
+  lock_ = lock_folder(dir_, "run directory", "choose another --run-dir",
+                      mode == RunDirMode::kTakeOver ? WithoutLocks::kError : WithoutLocks::kWarning);
   open_dir_ = FileDescriptor(::open(dir_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   const auto trace = trace_of_run(dir_);
   resumes_ = !trace.empty();
@@ -113,7 +115,7 @@ RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
                              "); add --resume auto, which goes on with it, or begins where it has no checkpoint, or "
                              "choose another --run-dir"));
   }
-  if (mode == RunDirMode::kResume && !resumes_) {
+  if (must_hold_run && !resumes_) {
     throw ConfigError(
         concat("run directory ", dir_.string(), " holds no run to resume; check the path or start without --resume"));
   }

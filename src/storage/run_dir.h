@@ -21,6 +21,7 @@ enum class RunDirMode {
   kNew,          // refuses a directory that holds a run
   kResume,       // refuses a directory that holds none
   kResumeOrNew,  // for launchers that start the same command again
+  kTakeOver,     // as kResume, of an owner that may still run: refuses one that cannot be locked
 };
 
 class RunDir {

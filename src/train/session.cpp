@@ -79,7 +79,7 @@ RunState state_at(const Training& training, const Progress& progress, const repo
           .updates = engine::update_counts(engine.composition()),
           .plan = engine.plan(),
           .changes = plans.changes,
-          .norms = orders == nullptr ? plans.norms : std::vector<double>{},  // rank 0 alone has them
+          .norms = plans.norms,
           .processes = setup.process.processes,
           .server = updates != nullptr ? updates->state() : nlohmann::json(),
           .metrics = metrics,
@@ -227,11 +227,12 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
 nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& files,
                              std::optional<ResumePoint>& resume) {
   RunPlans plans = plan_run_from(setup, resume);
-  Orders orders{.tries_chunks = plans.tries_chunks, .state = {.plan = plans.now, .changes = plans.changes}};
+  Orders orders{.tries_chunks = plans.tries_chunks,
+                .state = {.plan = plans.now, .changes = plans.changes, .norms = plans.norms}};
   if (resume) orders.state.progress = resume->state.progress;
   orders.constants = setup.constants;
   orders.traced = {files.traced, torch_steps(setup, files.traced, orders.state.progress.steps_done + 1)};
-  orders.place = place_of(files.dir, setup.config.checkpoint.keep);
+  orders.place = place_of(files.dir);
   orders.state.config_toml = config::to_toml(setup.config);
   orders.state.data = setup.data;
   give(peers, orders);
@@ -292,7 +293,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const SessionOptions& 
   setup.take(orders.constants);
   const auto features = make_feature_reuse(setup);
   engine::Engine engine(orders.state.plan, engine_options(setup, peers.processes(), features));
-  RunPlans plans{orders.state.plan, orders.tries_chunks, orders.state.changes};
+  RunPlans plans{orders.state.plan, orders.tries_chunks, orders.state.changes, orders.state.norms};
   const Training training{peers,    setup,   engine,        plans, orders.state.progress,
                           features, nullptr, orders.traced, {},    &orders};
   peers.together([&] {

@@ -3,8 +3,8 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <limits>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "core/concat.h"
@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 // A process that has died keeps its locks until the kernel has taken its memory apart.
 constexpr std::chrono::seconds kUntilUnlocked{5};
 constexpr std::chrono::milliseconds kBetweenTries{100};
+constexpr int kAll = std::numeric_limits<int>::max();
 
 std::uint64_t inode_of(const fs::path& path) {
   struct stat status {};
@@ -28,21 +29,23 @@ std::uint64_t inode_of(const fs::path& path) {
 }
 
 storage::RunDir take_over(const fs::path& path) {
-  for (OwnTime time(2 * kBetweenTries);;) {
+  std::optional<storage::RunDir> run_dir;
+  std::optional<ConfigError> in_use;
+  const bool is_ours = OwnLimit(kUntilUnlocked).retry(kBetweenTries, [&] {
     try {
-      return {path, storage::RunDirMode::kResume};
-    } catch (const ConfigError&) {  // in use
-      if (time.pass() >= kUntilUnlocked) throw;
+      run_dir.emplace(path, storage::RunDirMode::kTakeOver);
+    } catch (const ConfigError& error) {
+      in_use = error;
     }
-    std::this_thread::sleep_for(kBetweenTries);
-  }
+    return run_dir.has_value();
+  });
+  if (!is_ours) throw ConfigError(*in_use);
+  return std::move(*run_dir);
 }
 
 }  // namespace
 
-RunPlace place_of(const storage::RunDir& run_dir, int keep) {
-  return {fs::absolute(run_dir.path()), inode_of(run_dir.path()), keep};
-}
+RunPlace place_of(const storage::RunDir& run_dir) { return {fs::absolute(run_dir.path()), inode_of(run_dir.path())}; }
 
 bool saves_after(const comm::LostProcess& lost, int rank) {
   using How = comm::LostProcess::How;
@@ -78,7 +81,7 @@ void save_for_rank_0(const RunPlace& place, std::int64_t step,
   }
   const storage::RunDir run_dir = take_over(place.path);
   const auto is_replaced = [&] { return run_dir.presence() == storage::RunDir::Presence::kReplaced; };
-  storage::CheckpointStore checkpoints(run_dir.checkpoints_dir(), place.keep, is_replaced);
+  storage::CheckpointStore checkpoints(run_dir.checkpoints_dir(), kAll, is_replaced);
   if (const auto steps = checkpoints.steps(); !steps.empty() && steps.front() >= step) return;
   const fs::path saved = checkpoints.save(step, capture(report::position_after_step(run_dir.metrics_file(), step)));
   log_info(concat("rank 0 is lost: saved the state after step ", step, " in its place: ", saved.string()));

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -24,14 +26,17 @@ namespace sluice::train {
 struct RunPlace {
   std::filesystem::path path;  // absolute
   std::uint64_t inode = 0;     // of the directory, on every machine that shares the disk
-  int keep = 1;                // checkpoints
 
-  [[nodiscard]] nlohmann::json to_json() const { return {{"path", path.string()}, {"inode", inode}, {"keep", keep}}; }
+  // The path as numbers: its bytes need not be UTF-8, and JSON text must be.
+  [[nodiscard]] nlohmann::json to_json() const {
+    return {{"path", std::vector<std::uint8_t>(path.native().begin(), path.native().end())}, {"inode", inode}};
+  }
   [[nodiscard]] static RunPlace from_json(const nlohmann::json& json) {
-    return {json.at("path").get<std::string>(), json.at("inode"), json.at("keep")};
+    const std::vector<std::uint8_t> bytes = json.at("path");
+    return {std::string(bytes.begin(), bytes.end()), json.at("inode")};
   }
 };
-[[nodiscard]] RunPlace place_of(const storage::RunDir& run_dir, int keep);
+[[nodiscard]] RunPlace place_of(const storage::RunDir& run_dir);
 
 // Whether process `rank` saves after this loss.
 [[nodiscard]] bool saves_after(const comm::LostProcess& lost, int rank);
@@ -42,7 +47,8 @@ struct RunPlace {
 [[nodiscard]] Peers::BeforeEnd rescue_before_end(Loop& loop, int rank);
 
 // Saves the state after `step` in the place of rank 0, which is lost, unless a checkpoint of that step or a later one
-// is there. Records of later steps are left out when the run goes on. Where nothing can be saved, a warning says why.
+// is there. Removes no checkpoint: only rank 0 knows which of them must stay. Records of later steps are left out when
+// the run goes on. Where nothing can be saved, a warning or a StorageError says why.
 void save_for_rank_0(const RunPlace& place, std::int64_t step,
                      const std::function<storage::CheckpointContents(const report::MetricsPosition&)>& capture);
 

@@ -8,6 +8,7 @@
 #include "storage/checkpoint_store.h"
 #include "support/files.h"
 #include "support/long_tests.h"
+#include "train/file_locks.h"
 
 namespace sluice::train {
 namespace {
@@ -37,7 +38,7 @@ class InPlaceOfRank0 : public testing::Test {
                                                 "\n"
                                                 R"({"event":"step","time_s":2,"step":8})"
                                                 "\n");
-    place_ = place_of(*rank_0, 2);
+    place_ = place_of(*rank_0);
   }
 
   // What is said.
@@ -45,9 +46,12 @@ class InPlaceOfRank0 : public testing::Test {
     testing::internal::CaptureStderr();
     save_for_rank_0(place_, step, [&](const report::MetricsPosition& metrics) {
       metrics_ = metrics;
-      return storage::CheckpointContents{{{"w", at::ones({2})}}, {}, {{"step", step}}};
+      return contents_of(step);
     });
     return testing::internal::GetCapturedStderr();
+  }
+  static storage::CheckpointContents contents_of(std::int64_t step) {
+    return {{{"w", at::ones({2})}}, {}, {{"step", step}}};
   }
   std::vector<std::int64_t> steps() { return storage::CheckpointStore(dir_ / "run" / "checkpoints", 2).steps(); }
 
@@ -67,6 +71,33 @@ TEST_F(InPlaceOfRank0, SavesNothingWhereTheDirectoryIsNotRank0s) {
   place_.inode += 1;
   EXPECT_THAT(save(7), HasSubstr("is not on a disk of this machine: the steps after its newest checkpoint are lost"));
   EXPECT_TRUE(steps().empty());
+}
+
+TEST_F(InPlaceOfRank0, RemovesNoCheckpointThatRank0Kept) {
+  storage::CheckpointStore rank_0s(dir_ / "run" / "checkpoints", 1);
+  rank_0s.save(2, contents_of(2));
+  rank_0s.keep_best(2);
+  rank_0s.save(4, contents_of(4));
+  rank_0s.save(6, contents_of(6), /*proven=*/4);
+  ASSERT_EQ(steps(), (std::vector<std::int64_t>{6, 4, 2}));
+  (void)save(7);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{7, 6, 4, 2})) << "the best one, and the last that is known to be good";
+}
+
+TEST_F(InPlaceOfRank0, SavesNothingWhereTheDirectoryCannotBeLocked) {
+  test::refuse_locks(true);
+  EXPECT_THAT(sluice::test::error_of<StorageError>([&] { (void)save(7); }),
+              HasSubstr("so another process may still write to this run directory"));
+  test::refuse_locks(false);
+  testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(steps().empty());
+}
+
+TEST_F(InPlaceOfRank0, APathOfAnyBytesReachesTheOthersAsItIs) {
+  place_.path = "/runs/caf\xe9 \xff";
+  const RunPlace told = RunPlace::from_json(nlohmann::json::parse(place_.to_json().dump()));
+  EXPECT_EQ(told.path, place_.path);
+  EXPECT_EQ(told.inode, place_.inode);
 }
 
 TEST_F(InPlaceOfRank0, SavesNothingWhileRank0StillRuns) {
