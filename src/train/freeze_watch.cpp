@@ -46,6 +46,7 @@ std::optional<Plan> FreezeWatch::next(std::int64_t steps_done) {
   if (peers_.keeps_records()) {
     change = decide(steps_done, start_.position.epoch + batches / setup_.batches_per_epoch);
     if (change) state.changes.push_back(*change);
+    state.norms = plans_.norms;
   } else {
     (void)engine_.take_gradient_norms();
   }
@@ -53,6 +54,7 @@ std::optional<Plan> FreezeWatch::next(std::int64_t steps_done) {
     const std::string text = comm::broadcast_text(peers_.communicator(), state.to_json().dump(), /*root=*/0);
     const RunState told = RunState::from_json(nlohmann::json::parse(text), "rank 0's decision");
     if (!told.changes.empty()) change = told.changes.front();
+    plans_.norms = told.norms;
   }
   if (!change) return std::nullopt;
   plans_.changes.push_back(*change);

@@ -155,6 +155,15 @@ class FreezeTest(unittest.TestCase):
         self.assertIn("norm_3", events[24]["terms"])
         self.assertEqual(cli.column(run_dir, "frozen_layers")[12], cli.column(run_dir, "frozen_layers")[11], "it goes on as it was")
 
+    def test_a_survivor_saves_what_the_next_decision_compares_with(self):
+        run_dir = self.folder / "run"
+        done = cli.finish_all(cli.start_ranks(2, "train", configuration(self.folder, {"policy": "gradient"}), "--run-dir", run_dir,
+                                              environments_of={0: {"SLUICE_KILL_AT": f"weights-updated:{2 * BATCHES}"}}))
+        self.assertIn("rank 0 is lost: saved the state after step 16", done[1].stderr)
+        of_rank_0, of_survivor = (json.loads((cli.checkpoints(run_dir)[step] / "state.json").read_text(encoding="utf-8"))["norms"]
+                                  for step in (15, 16))
+        self.assertEqual(of_survivor, of_rank_0, "those of the first epoch")
+
     def test_what_may_not_shrink_stays(self):
         for switch in ({"elastic": False}, {"replicas": False}):
             run_dir, _ = self.train(configuration(self.folder, {**LINEAR, **switch}), str(switch))
