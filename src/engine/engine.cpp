@@ -140,7 +140,11 @@ void Engine::apply(Plan plan) {  // a copy: it may be our own
   failpoint("plan-checked");
   if (failed_somewhere(failure != nullptr)) refuse(failure);
   failpoint("plan-agreed");
-  connect(plan, options_on(where));  // no process waits there for one that fails in what follows
+  try {
+    connect(plan, options_on(where));  // no process waits there for one that fails in what follows
+  } catch (const ConfigError&) {       // the same in every process
+    refuse(std::current_exception());
+  }
   State state;
   failure = failure_of([&] { state = capture(); });
   if (failed_somewhere(failure != nullptr)) refuse(failure);

@@ -336,7 +336,7 @@ TEST_F(EngineTest, TwoProcessesChangeTogetherAndConnectNothingTwice) {
   EXPECT_LE(worst.error, 1e-9) << worst.name;
 }
 
-// It has fewer devices, or fails while it composes.
+// It has fewer devices, fails while it composes, or has other GPUs for the stages.
 TEST_F(EngineTest, WhereOneProcessCannotTakeThePlanOnAllKeepTheOldOne) {
   const int port = comm::test::free_port();
   std::atomic<int> put_back = 0;
@@ -344,19 +344,24 @@ TEST_F(EngineTest, WhereOneProcessCannotTakeThePlanOnAllKeepTheOldOne) {
     comm::Processes processes(comm::test::world_of(rank, 2, port), {},
                               {std::chrono::minutes(1), std::chrono::minutes(1)});
     EngineOptions own = options(std::make_shared<Communicators>(processes));
-    const auto fails = std::make_shared<bool>(false), refuses = std::make_shared<bool>(false);
+    const auto fails = std::make_shared<bool>(false), refuses = std::make_shared<bool>(false),
+               shares = std::make_shared<bool>(false);
     own.compose.make_layers = [fails, make = own.compose.make_layers] {
       if (std::exchange(*fails, false)) throw OutOfMemoryError("planted");
       return make();
     };
-    own.devices_of = [refuses, choose = own.devices_of](const Plan& plan) {
+    own.devices_of = [refuses, shares, rank, choose = own.devices_of](const Plan& plan) {
       if (std::exchange(*refuses, false)) throw ConfigError("planted");
-      return choose(plan);
+      DeviceChoice choice = choose(plan);
+      if (std::exchange(*shares, false)) {  // one GPU in rank 0
+        for (device::Device& each : choice.devices) each = {device::DeviceKind::kCuda, each.index * rank};
+      }
+      return choice;
     };
     Engine engine(plan(first_), own);
     const State before = engine.capture();
-    for (const auto& planted : {fails, refuses}) {
-      *planted = rank == 1;
+    for (const auto& planted : {fails, refuses, shares}) {
+      *planted = rank == 1 || planted == shares;
       try {
         engine.apply(plan({3, 1, "1f1b", 1}));  // of more stages: new communicators
       } catch (const PlanRefused& error) {
@@ -369,7 +374,7 @@ TEST_F(EngineTest, WhereOneProcessCannotTakeThePlanOnAllKeepTheOldOne) {
     check_same_state(engine.composition(), "after it");
   });
   for (const std::string& failure : failures) EXPECT_EQ(failure, "");
-  EXPECT_EQ(put_back, 4);
+  EXPECT_EQ(put_back, 6);
 }
 
 }  // namespace
