@@ -1,18 +1,14 @@
 #include "train/tuning.h"
 
-#include <time.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "core/clock.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/process_age.h"
 #include "core/text.h"
 #include "device/cpu_threads.h"
 #include "device/device.h"
@@ -34,22 +30,6 @@ using profiler::LayerProfile;
 
 constexpr int kMostPlaces = 8;                 // of CPU devices, which share the cores
 constexpr std::int64_t kLeastNormalised = 16;  // samples of a micro-batch that batch-norm normalises
-
-// Since this process was started: loading its libraries takes seconds on a busy machine. 0: not known.
-double seconds_since_start() {
-  constexpr int kFieldsBefore = 19;  // after the name, which stands in parentheses (proc(5), starttime)
-  std::ifstream file("/proc/self/stat");
-  std::string text;
-  std::getline(file, text);
-  std::istringstream fields(text.substr(std::min(text.rfind(')') + 1, text.size())));
-  std::string skipped;
-  for (int i = 0; i < kFieldsBefore; ++i) fields >> skipped;
-  std::int64_t ticks = 0;
-  timespec now{};
-  if (!(fields >> ticks) || ::clock_gettime(CLOCK_BOOTTIME, &now) != 0) return 0;
-  const double since_boot = static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-  return std::max(0.0, since_boot - static_cast<double>(ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK)));
-}
 
 // How many devices plans may use.
 int count_places(const config::Config& config) {
@@ -327,7 +307,7 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   using Part = tune::Budget::Part;
   check_can_tune(configured, options);
   tune::Budget budget(
-      options.budget_s, options.batch.is_allowed, [] { return to_s(now_ns()); }, seconds_since_start());
+      options.budget_s, options.batch.is_allowed, [] { return to_s(now_ns()); }, process_age_s());
   log_info(concat("of the budget of ", human_duration(options.budget_s), ": ", budget.describe()));
   const bool is_given = !options.profiles.empty();
   const bool looks_at_run = !is_given || options.verify > 0 || options.batch.is_allowed;
