@@ -252,7 +252,7 @@ void Processes::count_neighbours() {
   std::vector<MachineCores> all;
   for (int rank = 0; rank < world_.size; ++rank) all.push_back(MachineCores::from_text(look_up(cores_key(rank))));
   const MachineCores& own = all[static_cast<std::size_t>(world_.rank)];
-  world_.cores = share_of_cores(all, world_.rank);
+  world_.cores = cores_of_rank(all, world_.rank);
   world_.spans_machines = world_.local_size > 0 && world_.local_size < world_.size;
   if (world_.local_size == 0) {
     world_.spans_machines = std::ranges::any_of(all, [&](const auto& other) { return other.machine != own.machine; });
