@@ -137,6 +137,14 @@ SocketAddress own_address(int fd) {
   return in_numbers(generic, length);
 }
 
+std::optional<SocketAddress> remote_address(int fd) {
+  sockaddr_storage remote{};
+  socklen_t length = sizeof remote;
+  auto* const generic = reinterpret_cast<sockaddr*>(&remote);
+  if (::getpeername(fd, generic, &length) != 0) return std::nullopt;
+  return in_numbers(generic, length);
+}
+
 FoundListener find_listener(const std::string& host, int port, std::chrono::milliseconds limit) {
   OwnTime time(kLongestTry);
   while (true) {
