@@ -7,13 +7,18 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace sluice::comm {
 
 // The value of an environment variable.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 [[nodiscard]] std::optional<std::string> process_environment(const std::string& name);
+
+// Beginnings of the variables by which launchers tell a process its place; some end with "=": the whole name.
+[[nodiscard]] std::span<const std::string_view> launcher_prefixes();
 
 // Whether this process can reach a terminal, also if its input and output lead elsewhere.
 [[nodiscard]] bool has_terminal();
@@ -30,7 +35,7 @@ struct LaunchedPlace {
 };
 
 // The place that counts. of_options: the command line's, if it has one.
-[[nodiscard]] LaunchedPlace launched_place(const Environment& environment, bool has_terminal,
+[[nodiscard]] LaunchedPlace launched_place(const Environment& environment, bool on_terminal,
                                            const std::optional<LaunchedPlace>& of_options = std::nullopt);
 
 // Where the processes of Slurm or MPI meet when MASTER_ADDR and MASTER_PORT do not say it; nothing when these launchers
