@@ -183,7 +183,7 @@ bool Processes::come_to(const MeetingNote& meeting) {
   world_.address = meeting.address;
   world_.port = meeting.port;
   try {
-    if (!reach_store(milliseconds(0)).empty()) throw PeerError("nobody listens there");
+    if (!reach_store(milliseconds(0)).empty()) throw PeerError("no process listens at that address");
     if (store_->check(std::vector<std::string>{meeting_key(meeting.run)})) return true;
   } catch (const std::exception& error) {
     log_debug(concat("nobody of this run at ", meeting.address, ":", meeting.port, ": ", first_line(error.what())));

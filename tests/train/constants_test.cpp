@@ -58,8 +58,8 @@ TEST(Constants, WeightsWithTokensOfTheirOwnAreRefusedOnBytes) {
   storage::write_safetensors(dir / "public.safetensors", tensors);
   const auto check = [&](const char* file) { return [&, file] { check_tokens_of_weights(dir / file, gpt2, "text"); }; };
   EXPECT_THAT(check("public.safetensors"),
-              testing::ThrowsMessage<ConfigError>(AllOf(HasSubstr("know 50257 tokens of their own"),
-                                                        HasSubstr("data.name = \"text\" gives bytes as tokens"))));
+              testing::ThrowsMessage<ConfigError>(AllOf(HasSubstr("use a vocabulary of 50257 tokens"),
+                                                        HasSubstr("data.name = \"text\" provides bytes"))));
   storage::CheckpointContents contents;
   put_constants(own_constants(gpt2), contents);
   storage::write_safetensors(dir / "ours.safetensors", tensors, contents.metadata);

@@ -76,7 +76,7 @@ TEST_F(OtherRates, AreNotSaidWhereTheLengthOfTheRunIsOfNoMatter) {
     now.train.epochs = 2 * saved.train.epochs;
     EXPECT_EQ(warning(saved, now, 3), "") << kind;
     now.train.lr = 0.5 * saved.train.lr;
-    EXPECT_THAT(warning(saved, now, 3), HasSubstr("its settings are not those of the checkpoint")) << kind;
+    EXPECT_THAT(warning(saved, now, 3), HasSubstr("the learning-rate settings differ from the checkpoint's")) << kind;
   }
 }
 
