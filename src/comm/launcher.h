@@ -1,8 +1,8 @@
-// launcher: who started the processes of a run, and the place that it gave this one: torchrun, a launcher of MPI
-// programs (Open MPI, MPICH, Intel MPI, MVAPICH, Cray PALS), Slurm's srun, whoever set RANK and WORLD_SIZE, or options.
-// Read from the environment. One may stand inside another, as torchrun does in the tasks of srun: then the innermost
-// counts. Not here: where the processes meet (world.h). Errors: ConfigError (two that contradict each other, half a
-// place, a rank without a number of processes, a number that cannot be).
+// launcher: which launcher started the processes of a run, and the place that it gave this one. Launchers are torchrun,
+// those of MPI programs (Open MPI, MPICH, Intel MPI, MVAPICH, Cray PALS), Slurm's srun, RANK and WORLD_SIZE set by
+// hand, and options. All but options are read from the environment. One may run inside another, for example torchrun in
+// the tasks of srun: then the innermost counts. Not here: where the processes meet (world.h). Errors: ConfigError (two
+// that contradict each other, half a place, a rank without a number of processes, a number that cannot be).
 #pragma once
 
 #include <functional>
