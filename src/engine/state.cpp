@@ -234,7 +234,8 @@ BufferSnapshot::BufferSnapshot(const Composition& composition, Replicas replicas
   for (int r = 0; r < count; ++r) {
     for (int s = 0; s < composition.plan.stages(); ++s) {
       const FlatParameters& parameters = parameters_of(composition, r, s);
-      OfStage stage{.replica = r};
+      OfStage stage;
+      stage.replica = r;
       std::vector<at::Tensor> counts;
       for (const nn::Buffer* buffer : parameters.buffers()) {
         stage.buffers.push_back(buffer);
