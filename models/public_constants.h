@@ -15,7 +15,7 @@
 
 namespace sluice::models {
 
-// Of a file without config.json. Also of checkpoints that do not say it: those were ours before they did.
+// Constants implied by a file's tensor names alone. Checkpoints without `constants` count as kOurs.
 [[nodiscard]] ModelConstants constants_by_names(NamesOf names, const std::string& model);
 
 // The same with what config.json says; `config` is null if there is none, and does not count if it is another

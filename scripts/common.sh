@@ -27,6 +27,13 @@ absolute() {
   esac
 }
 
+# torch_library_path PYTHON: the folders with the libraries of its PyTorch and of the NVIDIA packages beside it.
+torch_library_path() {
+  "$1" -c 'import glob, os, torch
+root = os.path.dirname(torch.__file__)
+print(":".join([root + "/lib", *glob.glob(os.path.dirname(root) + "/nvidia/*/lib")]))'
+}
+
 # One job a core, but no more than the free memory allows: a file that includes LibTorch takes up to 1.5 GB.
 build_jobs() {
   if [[ -n ${CMAKE_BUILD_PARALLEL_LEVEL:-} ]]; then

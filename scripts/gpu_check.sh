@@ -16,9 +16,9 @@
 # Python's torch of the same version, whose libraries the programs then use. A machine that cannot build is given both the
 # programs and the other libraries, in build/release/lib, by scripts/gpu_pack.sh. Prints one line a check and writes them to OUT_DIR/gpu_check.txt (default:
 # build/gpu_check), and as rows of a table to OUT_DIR/gpu_results.md and docs/gpu.md. Logs and runs of a part are in
-# OUT_DIR/PART, which begins empty. If this repository is a copy that will be gone, name a BRING_DIR outside of OUT_DIR: it
-# receives gpu_check.txt and gpu_results.md after each check and, at the end or when the script is ended, the logs as one
-# file, logs.tar.gz: three files in all. Bring these back and give gpu_results.md to --record.
+# OUT_DIR/PART, which begins empty. If this repository is a copy that will be gone, name a BRING_DIR outside of OUT_DIR.
+# It receives three files: gpu_check.txt and gpu_results.md after each check, and the logs as logs.tar.gz at the end or when
+# the script is ended. Bring these back and give gpu_results.md to --record.
 # Exit codes: 0 all passed, 2 bad usage, no GPU or nothing built, 70 a check failed.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
 set +o posix -euo pipefail
@@ -56,9 +56,7 @@ cd "$SLUICE_ROOT"
 gpus=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null) || die 2 "no NVIDIA GPU answers here"
 mkdir -p "$out" ${bring:+"$bring"}
 if [[ ! -d .venv ]]; then
-  LD_LIBRARY_PATH=$("$python" -c 'import glob, os, torch
-root = os.path.dirname(torch.__file__)
-print(":".join([root + "/lib", *glob.glob(os.path.dirname(root) + "/nvidia/*/lib")]))')${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  LD_LIBRARY_PATH=$(torch_library_path "$python")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export LD_LIBRARY_PATH
 fi
 export LD_LIBRARY_PATH=$SLUICE_ROOT/build/release/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

@@ -35,9 +35,7 @@ for program in "${programs[@]}"; do
   [[ -x build/release/$program ]] || die 2 "build/release/$program is missing: run scripts/bootstrap.sh --tests"
 done
 [[ -x .venv/bin/python ]] || die 2 ".venv is missing: run scripts/bootstrap.sh"
-torch_path=$(.venv/bin/python -c 'import glob, os, torch
-root = os.path.dirname(torch.__file__)
-print(":".join([root + "/lib", *glob.glob(os.path.dirname(root) + "/nvidia/*/lib")]))')
+torch_path=$(torch_library_path .venv/bin/python)
 
 scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch" "$file.new"' EXIT

@@ -139,7 +139,7 @@ place_workers() {
   if [[ $REPLY == 0 ]]; then
     say "no launcher: ten workers on a virtual clock, in this process (mpirun -n 3 ${0##*/} ... has a master and two workers)"
     argument_sets+=(--set ps.clock=virtual --set ps.workers=10 --set ps.sample_s=0.0223)
-  elif [[ ${RANK:-${OMPI_COMM_WORLD_RANK:-${MV2_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}}} == 0 ]]; then
+  elif [[ ${RANK:-${OMPI_COMM_WORLD_RANK:-${MV2_COMM_WORLD_RANK:-${PALS_RANKID:-${PMI_RANK:-${SLURM_PROCID:-0}}}}}} == 0 ]]; then
     say "$REPLY processes: this one is the master"
   fi
 }

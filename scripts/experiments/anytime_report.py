@@ -46,7 +46,7 @@ def arm_row(arm, mine, base, ends):
     }
     for name, values in measured.items():
         row[name], row[f"{name}_sd"] = arguments.mean_and_deviation(values)
-        row[f"{name}_untold"] = name.endswith("_x") and mine != base and arguments.range_holds(values, 1)
+        row[f"{name}_inconclusive"] = name.endswith("_x") and mine != base and arguments.range_holds(values, 1)
     row["samples_min"] = min(one["samples_min"] for one in mine.values())
     row["samples_max"] = max(one["samples_max"] for one in mine.values())
     row["staleness_max"] = max(one["staleness_max"] for one in mine.values())
@@ -76,7 +76,7 @@ def threshold_row(index, by_arm, options):
         row[f"{arm}_reached"] = len(known)
         ratios = [first[seed] / time for seed, time in times.items() if time is not None and first[seed] is not None]
         row[f"{arm}_x"], row[f"{arm}_x_sd"] = arguments.mean_and_deviation(ratios)
-        row[f"{arm}_x_untold"] = arguments.range_holds(ratios, 1)
+        row[f"{arm}_x_inconclusive"] = arguments.range_holds(ratios, 1)
     return row
 
 
@@ -92,7 +92,7 @@ def markdown(summary, options):
         arm_table(arms, base),
         f"Time to a training accuracy (mean of the last {WIDTH} updates), seconds: mean ± deviation; x: how much sooner than {base}, of the same seed:\n",
         threshold_table([row for row in summary if "threshold" in row], options),
-        f"{arguments.UNTOLD_NOTE}\n",
+        f"{arguments.INCONCLUSIVE_NOTE}\n",
         "Published (CIFAR-10, ten workers on EC2, RMSProp, the same stalls):\n",
         arguments.table(["", "fmb, constant rate", "amb, constant rate", "fmb, x 0.93 every 50 steps", "amb, x 0.93 every 50 steps"], PUBLISHED_ROWS),
     ])
@@ -103,7 +103,7 @@ def heading(options):
     decay = f", x {options.decay_rate:g} every {options.decay_steps} updates" if options.decay_rate < 1 else ""
     return (f"{options.model} on {arguments.data_title(options)}, {options.workers} workers ({where}), stalls: {options.induce}; fixed batch {options.fmb_batch}, "
             f"anytime at most {options.amb_batch} in {options.partitions} slices; {options.optimizer}, learning rate {options.lr:g}{decay}; "
-            f"{arguments.count(options.seeds, 'seed')}, arms in turns; mean ± deviation.\n")
+            f"{arguments.count_with_spread(options.seeds, 'seed')}, arms in turns; mean ± deviation.\n")
 
 
 def arm_table(rows, base):
@@ -122,7 +122,7 @@ def shown(row, name, digits=2):
 
 
 def times_text(row, name):
-    return f"{shown(row, name)}x{arguments.untold(row[f'{name}_untold'])}"
+    return f"{shown(row, name)}x{arguments.inconclusive_mark(row[f'{name}_inconclusive'])}"
 
 
 def threshold_table(rows, options):

@@ -87,21 +87,21 @@ def mean_and_deviation(values):
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
 
 
-UNTOLD = "≈"  # behind a factor or a difference that these runs do not show
-UNTOLD_NOTE = f"{UNTOLD} marks a difference that these runs do not show: the two ranges overlap, or the range of the pairs contains no change."
+INCONCLUSIVE = "≈"  # behind a factor or a difference that these runs do not show
+INCONCLUSIVE_NOTE = f"{INCONCLUSIVE} marks a difference that these runs do not show: the two ranges overlap, or the range of the paired values includes \"no change\"."
 
 
 def several(number, what):
     return f"{number} {what}s" if number != 1 else f"1 {what}"
 
 
-def count(number, what):
+def count_with_spread(number, what):
     """So many rounds or seeds; of one it is said that nothing is known of the spread."""
     return several(number, what) if number != 1 else f"one {what} (n = 1: nothing is known of the spread)"
 
 
-def untold(is_open):
-    return f" {UNTOLD}" if is_open else ""
+def inconclusive_mark(is_open):
+    return f" {INCONCLUSIVE}" if is_open else ""
 
 
 def ranges_overlap(ours, others):
@@ -112,6 +112,19 @@ def ranges_overlap(ours, others):
 def range_holds(values, value):
     """Likewise of the values of pairs and of what no difference would be."""
     return len(values) > 1 and min(values) <= value <= max(values)
+
+
+def interval_contains_zero(difference, half_width):
+    """Of the interval of mean_and_half_width(); False if a single value has none."""
+    return half_width is not None and abs(difference) <= half_width
+
+
+def add_speed_up(summary, rows, name):
+    """How many times as fast as the first way each way is, and whether its range and that one's overlap. name: of the time."""
+    times = {one["way"]: [row[name] for row in rows if row["way"] == one["way"]] for one in summary}
+    for one in summary:
+        one["speed_up"] = summary[0][name] / one[name]
+        one["overlaps"] = one is not summary[0] and ranges_overlap(times[one["way"]], times[summary[0]["way"]])
 
 
 def add_range(row, name, values):

@@ -107,7 +107,7 @@ def of_slices(mode, partitions, rows, whole, options):
     top1, top1_sd = arguments.mean_and_deviation(values)
     difference, half_width = arguments.mean_and_half_width([row["top1"] - whole[row["seed"]] for row in mine])
     return {"mode": mode, "partitions": partitions, "slice": options.batch / partitions, "top1": top1, "top1_sd": top1_sd,
-            "top1_min": min(values), "top1_max": max(values), "difference_untold": half_width is not None and abs(difference) <= half_width,
+            "top1_min": min(values), "top1_max": max(values), "difference_inconclusive": arguments.interval_contains_zero(difference, half_width),
             "train_top1": statistics.fmean(row["train_top1"] for row in mine), "difference": difference, "half_width": half_width}
 
 
@@ -127,7 +127,7 @@ def breaks_at(rows, drop):
 def markdown(summary, options):
     lines = ["# batch_norm_slicing\n",
              f"{options.model} on {arguments.data_title(options)}, batch {options.batch}, {options.steps} steps, momentum, learning rate {options.lr:g} (cosine); "
-             f"{arguments.count(options.seeds, 'seed')}. Accuracy of a run: mean of its last {server_runs.TAIL} evaluations.\n"]
+             f"{arguments.count_with_spread(options.seeds, 'seed')}. Accuracy of a run: mean of its last {server_runs.TAIL} evaluations.\n"]
     for mode in options.modes:
         lines += of_one_mode([row for row in summary if row["mode"] == mode], options)
     cells = [[what, batch, partitions, f"{batch / partitions:g}", top1] for what, batch, of in PUBLISHED for partitions, top1 in of.items()]
@@ -143,14 +143,14 @@ def of_one_mode(summary, options):
     return [
         f"## pipeline.batch_norm = {end['mode']}\n",
         arguments.table(["slices", "samples of a slice", "top-1 %, mean ± sd", "less the whole batch's, points (95 %)", "training top-1 %, last tenth"], cells),
-        f"{said}more than {options.drop:g} points below the whole batch. {arguments.UNTOLD_NOTE}\n",
+        f"{said}more than {options.drop:g} points below the whole batch. {arguments.INCONCLUSIVE_NOTE}\n",
     ]
 
 
 def less_text(row):
     if row["partitions"] == 1:
         return ""
-    return arguments.plus_minus(row["difference"], row["half_width"], sign="+") + arguments.untold(row["difference_untold"])
+    return arguments.plus_minus(row["difference"], row["half_width"], sign="+") + arguments.inconclusive_mark(row["difference_inconclusive"])
 
 
 def figures(rows, options):

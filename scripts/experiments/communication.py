@@ -135,7 +135,7 @@ def of_one(rows):
 
 
 def markdown(summary, options):
-    lines = ["# communication\n", f"Over loopback; medians and ranges of {arguments.count(options.rounds, 'round')}.\n"]
+    lines = ["# communication\n", f"Over loopback; medians and ranges of {arguments.count_with_spread(options.rounds, 'round')}.\n"]
     servers, sums = ([row for row in summary if row["way"] == way] for way in WAYS)
     if servers:
         heads = ["MiB", "workers", "push + pull of a worker, ms", "GB/s of the server, both ways", "least worker's share of an equal one"]

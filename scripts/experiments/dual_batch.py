@@ -139,7 +139,7 @@ def of_arm(small, mine, large, options):
         arguments.add_range(row, name, values)
     row["extra"], row["extra_sd"] = arguments.mean_and_deviation([100 * (one["total_s"] / large[one["seed"]]["total_s"] - 1) for one in mine])
     row["difference"], row["half_width"] = arguments.mean_and_half_width([one["top1"] - large[one["seed"]]["top1"] for one in mine])
-    row["difference_untold"] = row["half_width"] is not None and abs(row["difference"]) <= row["half_width"]
+    row["difference_inconclusive"] = arguments.interval_contains_zero(row["difference"], row["half_width"])
     return row
 
 
@@ -154,11 +154,11 @@ def markdown(summary, options):
     return "\n".join([
         "# dual_batch\n",
         f"{options.model} on {arguments.data_title(options)}, {options.samples} samples, {options.workers} workers, {options.epochs} epochs, base batch "
-        f"{options.base_batch}, momentum, learning rate {options.lr:g} for every worker, merge \"{options.merge}\"; {arguments.count(options.seeds, 'seed')}. Virtual time: a step "
+        f"{options.base_batch}, momentum, learning rate {options.lr:g} for every worker, merge \"{options.merge}\"; {arguments.count_with_spread(options.seeds, 'seed')}. Virtual time: a step "
         f"takes {options.sample_s} s x batch + {options.step_s} s; extra time asked for: {asked:g} %.\n",
         arguments.table(["small workers", "small batch", "samples of an epoch, large / small", "virtual s", "extra time %", "top-1 %, mean ± sd",
                          "less 0 small, points (95 %)", "test loss"], cells),
-        f"Accuracy of a run: mean of its last {server_runs.TAIL} evaluations. {arguments.UNTOLD_NOTE}\n",
+        f"Accuracy of a run: mean of its last {server_runs.TAIL} evaluations. {arguments.INCONCLUSIVE_NOTE}\n",
         "Published (CIFAR-100, ResNet-18, one run each; accuracy % and time by number of small workers):\n",
         arguments.table(["", *range(width)], published),
     ])
@@ -169,7 +169,7 @@ def line_of(row, options):
     share = " / ".join("-" if row[name] is None else str(row[name]) for name in ("large_samples", "small_samples"))
     if not row["seeds"]:
         return [row["small_workers"], batch or "none", share, f"not run: below {LEAST_BATCH}", "", "", "", ""]
-    less = "" if row["small_workers"] == 0 else arguments.plus_minus(row["difference"], row["half_width"], sign="+") + arguments.untold(row["difference_untold"])
+    less = "" if row["small_workers"] == 0 else arguments.plus_minus(row["difference"], row["half_width"], sign="+") + arguments.inconclusive_mark(row["difference_inconclusive"])
     return [row["small_workers"], batch, share, f"{row['total_s']:.1f}", arguments.plus_minus(row["extra"], row["extra_sd"], sign="+"),
             arguments.plus_minus(row["top1"], row["top1_sd"]), less, arguments.plus_minus(row["loss"], row["loss_sd"], digits=3)]
 

@@ -55,7 +55,7 @@ def arm_row(arm, mine, base):
         "x": statistics.median(ratios),
         "x_min": min(ratios),
         "x_max": max(ratios),
-        "x_untold": mine != base and arguments.range_holds(ratios, 1),
+        "x_inconclusive": mine != base and arguments.range_holds(ratios, 1),
         "x_whole": statistics.median(whole),
         "x_published": PUBLISHED[arm][1],
         "epoch_s": statistics.median(row["epoch_s"] for row in mine.values()),
@@ -63,7 +63,7 @@ def arm_row(arm, mine, base):
         "top1_sd": top1_sd,
         "difference": difference,
         "half_width": half_width,
-        "difference_untold": half_width is not None and abs(difference) <= half_width,
+        "difference_inconclusive": arguments.interval_contains_zero(difference, half_width),
     }
 
 
@@ -94,9 +94,9 @@ def markdown(summary, options):
     return "\n".join([
         "# elastic_freeze\n",
         f"{options.model}, fine-tuned on {data}, {options.epochs} epochs, global batch {options.batch}, learning rate {options.lr:g}; "
-        f"{options.devices} {options.device} devices, {options.devices} stages x 1 replica at the start; {arguments.count(options.seeds, 'seed')}, arms in turns.\n",
+        f"{options.devices} {options.device} devices, {options.devices} stages x 1 replica at the start; {arguments.count_with_spread(options.seeds, 'seed')}, arms in turns.\n",
         arm_table([row for row in summary if "x" in row], options.arms[0]),
-        f"{arguments.UNTOLD_NOTE}\n",
+        f"{arguments.INCONCLUSIVE_NOTE}\n",
         HEADLINE,
         "## Predicted and measured steps\n",
         change_table([row for row in summary if "change_of" in row]),
@@ -109,9 +109,9 @@ def arm_table(rows, base):
     heads = ["arm", "steps, s (median)", "changes, s", f"x over {base}: median (range)", "of whole runs", "published x", "s / epoch", "top-1 %, mean ± sd",
              f"top-1 - {base}, points (95 %)"]
     cells = [[
-        row["arm"], f"{row['steps_s']:.1f}", f"{row['changes_s']:.2f}", arguments.ranged(row, "x", 2) + arguments.untold(row["x_untold"]),
+        row["arm"], f"{row['steps_s']:.1f}", f"{row['changes_s']:.2f}", arguments.ranged(row, "x", 2) + arguments.inconclusive_mark(row["x_inconclusive"]),
         f"{row['x_whole']:.2f}", f"{row['x_published']:.2f} ({PUBLISHED[row['arm']][0]})", f"{row['epoch_s']:.2f}", arguments.plus_minus(row["top1"], row["top1_sd"]),
-        "" if row["arm"] == base else arguments.plus_minus(row["difference"], row["half_width"], sign="+") + arguments.untold(row["difference_untold"])]
+        "" if row["arm"] == base else arguments.plus_minus(row["difference"], row["half_width"], sign="+") + arguments.inconclusive_mark(row["difference_inconclusive"])]
         for row in rows]
     return arguments.table(heads, cells)
 

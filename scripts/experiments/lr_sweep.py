@@ -93,7 +93,7 @@ def growth(summary, options):
 
 
 def markdown(summary, options):
-    cells = [[row["batch"], f"{row['lr']:g}", "**best**" if row["is_best"] else arguments.untold(row["overlaps"]).strip(),
+    cells = [[row["batch"], f"{row['lr']:g}", "**best**" if row["is_best"] else arguments.inconclusive_mark(row["overlaps"]).strip(),
               f"{row['diverged']} of {row['seeds']} diverged" if row["diverged"] else arguments.plus_minus(row["train_loss"], row["train_loss_deviation"], 3),
               arguments.plus_minus(row["loss"], row["loss_deviation"], 3), arguments.plus_minus(row["top1"], row["top1_deviation"]),
               arguments.plus_minus(row["top5"], row["top5_deviation"])] for row in summary]
@@ -102,7 +102,7 @@ def markdown(summary, options):
     told = "" if exponent is None else (f"\nThe best rate grows with the batch to the power {exponent:.2f}: 1 is in proportion, 0.5 with the root. It is known to "
                                         "the steps between the rates that were tried.\n")
     return (f"# lr_sweep\n\n{options.model}, {arguments.data_title(options)}, {options.optimizer}, {arguments.several(options.epochs, 'epoch')}, {options.device}; "
-            f"{arguments.count(options.seeds, 'seed')}.\n\n{table}\n{arguments.UNTOLD} beside a rate: its range of top-1 overlaps with the best rate's.\n{told}")
+            f"{arguments.count_with_spread(options.seeds, 'seed')}.\n\n{table}\n{arguments.INCONCLUSIVE} beside a rate: its range of top-1 overlaps with the best rate's.\n{told}")
 
 
 def figures(rows, options):

@@ -147,7 +147,7 @@ def line(points):
 
 def markdown(summary, options):
     lines = ["# partitions\n",
-             f"{arguments.data_title(options)}, {options.device}; {options.steps} steps after {options.warmup}, {arguments.count(options.rounds, 'round')}. Time of a "
+             f"{arguments.data_title(options)}, {options.device}; {options.steps} steps after {options.warmup}, {arguments.count_with_spread(options.rounds, 'round')}. Time of a "
              "step without loading and optimizer, the fastest of all rounds; far apart from the cost of the medians, the machine was busy.\n"]
     for model in options.models:
         lines += of_one_model([row for row in summary if row["model"] == model], options)
@@ -165,14 +165,14 @@ def of_one_model(summary, options):
         f"## {end['model']}: {MODELS[end['model']]}, batch {end['of_batch']}\n",
         arguments.table(["slices", "samples of a slice", "ms", "µs a sample", "cost", "of the medians"], cells),
         f"The most slices that cost at most {options.most:g} %: {end['most_partitions']}, of {end['samples_of_slice']:g} samples. "
-        f"Line through all: {end['slice_ms']:.4g} ms a slice + {1000 * end['sample_ms']:.4g} µs a sample (ps.step_s, ps.sample_s){by_line}. {arguments.UNTOLD_NOTE}\n",
+        f"Line through all: {end['slice_ms']:.4g} ms a slice + {1000 * end['sample_ms']:.4g} µs a sample (ps.step_s, ps.sample_s){by_line}. {arguments.INCONCLUSIVE_NOTE}\n",
     ]
 
 
 def cost_text(row, name):
     if row["partitions"] == 1:
         return ""
-    return f"{100 * row[name]:+.1f} %{arguments.untold(name == 'cost' and row['overlaps'])}"
+    return f"{100 * row[name]:+.1f} %{arguments.inconclusive_mark(name == 'cost' and row['overlaps'])}"
 
 
 def figures(rows, options):

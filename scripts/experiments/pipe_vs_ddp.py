@@ -164,9 +164,9 @@ def markdown(summary, options):
         "# pipe_vs_ddp\n",
         f"ViT {options.size}, {arguments.data_title(options) if options.data else f'shapes of {options.image_size} pixels'}, {options.device} devices with a "
         f"device.memory_limit of {options.limit}, which the cut of a pipeline heeds; medians of {options.steps} steps after {options.warmup}, "
-        f"{arguments.count(options.rounds, 'round')}. Time to train: {EPOCHS} epochs of {EPOCH_SAMPLES} images at that rate.\n",
+        f"{arguments.count_with_spread(options.rounds, 'round')}. Time to train: {EPOCHS} epochs of {EPOCH_SAMPLES} images at that rate.\n",
         arguments.table(heads, cells),
-        f"{arguments.UNTOLD_NOTE}\n",
+        f"{arguments.INCONCLUSIVE_NOTE}\n",
         "Published (2 nodes, GPUs of 16 GB, batch a replica):\n",
         arguments.table(["way", "GPUs a node: batch: result"], theirs),
         "What the runs said that ran out of memory:\n", *said, ""])
@@ -181,7 +181,7 @@ def name_of(row):
 def numbers(row):
     if row["outcome"] != "done":
         return ["", "", "", ""]
-    over = f"{row['over_ddp']:.2f}x{arguments.untold(row['overlaps'])}" if "over_ddp" in row else ""
+    over = f"{row['over_ddp']:.2f}x{arguments.inconclusive_mark(row['overlaps'])}" if "over_ddp" in row else ""
     return [f"{row['memory_bytes'] / 2**20:.0f}", arguments.ranged(row, "images_per_s"), over, f"{row['minutes']:.0f}"]
 
 

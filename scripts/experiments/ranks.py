@@ -9,7 +9,8 @@ import re
 import socket
 
 # What another launcher may have left: two that contradict each other are refused by the program.
-OTHER_LAUNCHERS = re.compile(r"(SLURM_|OMPI_|MV2_|PALS_|PMIX?_|MPI_LOCAL|TORCHELASTIC_|MASTER_|(LOCAL_)?(RANK|WORLD_SIZE)$)")
+LAUNCHER_VARIABLES = r"SLURM_|OMPI_|MV2_|PALS_|PMIX?_|MPI_LOCAL|TORCHELASTIC_|MASTER_|(LOCAL_)?(RANK|WORLD_SIZE)$"
+OTHER_LAUNCHERS = re.compile(LAUNCHER_VARIABLES)
 HIGHEST_PORT = 65535
 LOWEST_UNPRIVILEGED_PORT = 1024
 

@@ -73,10 +73,7 @@ def measure(planned, events, options):
 def summarise(rows, options):
     by_way = {way: [row for row in rows if row["way"] == way] for way in options.ways}
     summary = [of_one_way(way, mine, options) for way, mine in by_way.items()]
-    times = {way: [row["step_s"] for row in mine] for way, mine in by_way.items()}
-    for row in summary:
-        row["speed_up"] = summary[0]["step_s"] / row["step_s"]
-        row["overlaps"] = row is not summary[0] and arguments.ranges_overlap(times[row["way"]], times[options.ways[0]])
+    arguments.add_speed_up(summary, rows, "step_s")
     return summary
 
 
@@ -101,7 +98,7 @@ def of_one_way(way, rounds, options):
 def heading(options):
     length = arguments.several(*((options.epochs, "epoch") if options.epochs else (options.steps, "step")))
     return (f"{options.model}, {arguments.data_sets(options)['data.name']}, global batch {options.batch}, "
-            f"{options.device}, {arguments.several(options.workers, 'loader worker')}; {length} after {options.warmup} of warm-up in {arguments.count(options.rounds, 'round')}")
+            f"{options.device}, {arguments.several(options.workers, 'loader worker')}; {length} after {options.warmup} of warm-up in {arguments.count_with_spread(options.rounds, 'round')}")
 
 
 def quotients(summary):
@@ -109,7 +106,7 @@ def quotients(summary):
 
 
 def speed_up(row):
-    return f"{row['speed_up']:.2f}x{arguments.untold(row['overlaps'])}"
+    return f"{row['speed_up']:.2f}x{arguments.inconclusive_mark(row['overlaps'])}"
 
 
 def console(summary, options):
@@ -117,8 +114,8 @@ def console(summary, options):
     for row in summary:
         spread = f"{row['step_s_min']:.3f}-{row['step_s_max']:.3f}"
         lines.append(f"{row['way']:8} {WAYS[row['way']]:24} {row['devices']:7} {row['step_s']:9.3f} {spread:>15} "
-                     f"{row['images_per_s']:9.1f} {row['speed_up']:8.2f}x{arguments.untold(row['overlaps'])}")
-    notes = [arguments.UNTOLD_NOTE] if any(row["overlaps"] for row in summary) else []
+                     f"{row['images_per_s']:9.1f} {row['speed_up']:8.2f}x{arguments.inconclusive_mark(row['overlaps'])}")
+    notes = [arguments.INCONCLUSIVE_NOTE] if any(row["overlaps"] for row in summary) else []
     return "\n".join(lines + quotients(summary) + notes) + "\n"
 
 
@@ -127,7 +124,7 @@ def markdown(summary, options):
               f"{row['images_per_s']:.1f}", speed_up(row), arguments.plus_minus(row["top1"], None)] for row in summary]
     table = arguments.table(["way", "", "devices", "s / step", "of rounds", "images/s", "speed-up", "top-1 %"], cells)
     theirs = "Theirs (PyTorch-Learning, one device against 4 of DDP): 0.742 s / 0.378 s per step = 1.96x"
-    return f"# single_dp_ddp\n\n{heading(options)}.\n\n{table}\n" + "\n\n".join([*quotients(summary), theirs, arguments.UNTOLD_NOTE + "\n"])
+    return f"# single_dp_ddp\n\n{heading(options)}.\n\n{table}\n" + "\n\n".join([*quotients(summary), theirs, arguments.INCONCLUSIVE_NOTE + "\n"])
 
 
 def figures(rows, options):

@@ -95,10 +95,7 @@ def measure(planned, events, options):
 def summarise(rows, options):
     by_way = {way: [row for row in rows if row["way"] == way] for way in options.ways}
     summary = [of_one_way(way, mine) for way, mine in by_way.items()]
-    times = {way: [row["train_s"] for row in mine] for way, mine in by_way.items()}
-    for row in summary:
-        row["speed_up"] = summary[0]["train_s"] / row["train_s"]
-        row["overlaps"] = row is not summary[0] and arguments.ranges_overlap(times[row["way"]], times[options.ways[0]])
+    arguments.add_speed_up(summary, rows, "train_s")
     return summary
 
 
@@ -114,14 +111,14 @@ def of_one_way(way, rows):
 
 
 def markdown(summary, options):
-    cells = [[WAYS[row["way"]], row["global_batch"], arguments.ranged(row, "train_s"), f"{row['speed_up']:.2f}x{arguments.untold(row['overlaps'])}", f"{row['images_per_s']:.1f}",
+    cells = [[WAYS[row["way"]], row["global_batch"], arguments.ranged(row, "train_s"), f"{row['speed_up']:.2f}x{arguments.inconclusive_mark(row['overlaps'])}", f"{row['images_per_s']:.1f}",
               f"{row['exposed_ms']:.1f}", f"{100 * row['device_busy']:.1f} %", arguments.plus_minus(row["top1"], row["top1_deviation"]),
               arguments.plus_minus(row["top5"], row["top5_deviation"])] for row in summary]
     table = arguments.table(["", "global batch", "s of training: median (range)", "", "images/s", "exposed ms", "device_busy", "top-1 %", "top-5 %"], cells)
     between = "processes of one machine" if options.rate == "none" else f"{options.rate} between the nodes"
     return (f"# two_nodes\n\n{options.model} at {options.image_size} pixels, {arguments.data_title(options)}, {arguments.several(options.epochs, 'epoch')}, {options.device}; "
-            f"{between}; {arguments.count(options.seeds, 'seed')}. Exposed: all-reduce that nothing hides, of a step.\n\n{table}\n"
-            f"{arguments.UNTOLD_NOTE}\n\n{THEIRS}")
+            f"{between}; {arguments.count_with_spread(options.seeds, 'seed')}. Exposed: all-reduce that nothing hides, of a step.\n\n{table}\n"
+            f"{arguments.INCONCLUSIVE_NOTE}\n\n{THEIRS}")
 
 
 def figures(rows, options):

@@ -8,7 +8,7 @@
 
 namespace sluice::app {
 
-// Of the value of an option: "N (1 to 1024; default 2)"; empty: it takes none, or its own name says it all.
+// Text for an option's value, for example "N (1 to 1024; default 2)"; empty for flags.
 [[nodiscard]] std::string value_words(const CLI::Option& option, bool is_positional);
 
 // Requires: all commands are added.

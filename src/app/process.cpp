@@ -68,7 +68,7 @@ void refuse_tiny_stack() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kLeastStack) return;
   constexpr std::string_view kLine =
-      "sluice: the limit on stacks is below 128 KiB, which LibTorch needs; raise it (ulimit -s 8192)\n";
+      "sluice: the stack limit is below the 128 KiB that LibTorch needs; raise it (ulimit -s 8192)\n";
   static_cast<void>(!::write(STDERR_FILENO, kLine.data(), kLine.size()));
   ::_exit(static_cast<int>(ExitCode::kOutOfMemory));
 }

@@ -18,11 +18,15 @@
 
 namespace sluice::app {
 
-// Sets what the user has not chosen. No log of LibTorch's own (TORCH_CPP_LOG_LEVEL; c10::initLogging() reads it): it
-// says in many lines what our errors say in one. c10d's watchdog over NCCL, which would abort the process without a
-// sentence, is off (TORCH_NCCL_ASYNC_ERROR_HANDLING): who is lost is comm/liveness.h's matter. NCCL connects all its
-// ways between processes when a communicator is made (NCCL_RUNTIME_CONNECT=0): else the first large sum of a step
-// would, and two processes whose stages come in another order could wait for each other for ever.
+// Sets what the user has not chosen:
+// - TORCH_CPP_LOG_LEVEL: no log of LibTorch's own, which says in many lines what our errors say in one.
+//   c10::initLogging() reads it.
+// - TORCH_NCCL_ASYNC_ERROR_HANDLING: c10d's watchdog over NCCL is off. It would abort the process without a sentence;
+//   comm/liveness.h finds lost processes.
+// - NCCL_RUNTIME_CONNECT=0: NCCL connects all its ways between processes when a communicator is made. Otherwise the
+// first
+//   large sum of a step connects them. Two processes whose stages come in another order could then wait for each other
+//   for ever.
 void settle_environment();
 
 // From here on a reader of our output that goes away (SIGPIPE) or a file that may not grow (SIGXFSZ) ends nothing: the

@@ -45,6 +45,10 @@ constexpr std::array kMpi{
     Names{"PALS (mpiexec)", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"},
     Names{"Hydra (mpiexec of MPICH or Intel MPI)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
 constexpr const Names& kOpenMpi = kMpi[0];
+// The same variables, and those that other programs of these launchers read, by their beginnings.
+constexpr std::array<std::string_view, 12> kPrefixes{"RANK=",         "WORLD_SIZE=", "LOCAL_",    "MASTER_",
+                                                     "TORCHELASTIC_", "OMPI_",       "MV2_",      "PALS_",
+                                                     "PMI_",          "PMIX_",       "MPI_LOCAL", "SLURM_"};
 // PMIx tells a process its rank, but no variable has the number of processes.
 constexpr const char* kPmixRank = "PMIX_RANK";
 
@@ -59,9 +63,9 @@ bool is_step_of_slurm(const Environment& environment) {
 // `srun --pty` gives its first task a terminal. If that task is a shell, what is started in it has the variables of the
 // task, but it is not one of the step's tasks. The tasks of a further srun inherit SLURM_PTY_PORT, too, but have no
 // terminal.
-bool is_in_interactive_step(const Environment& environment, bool has_terminal) {
+bool is_in_interactive_step(const Environment& environment, bool on_terminal) {
   const bool is_the_task = environment("SLURM_TASK_PID") == std::to_string(::getpid());
-  return is_step_of_slurm(environment) && environment("SLURM_PTY_PORT").has_value() && has_terminal && !is_the_task;
+  return is_step_of_slurm(environment) && environment("SLURM_PTY_PORT").has_value() && on_terminal && !is_the_task;
 }
 
 LaunchedPlace place_of(const Names& names, const std::string& rank, const std::string& size) {
@@ -146,7 +150,7 @@ std::optional<LaunchedPlace> place_by_mpi(const Environment& environment) {
 // What the launchers say who stand beside each other, the innermost first. Whoever stands outside of another is left
 // out: torchrun is started by others, and mpirun's daemons are tasks of Slurm, so that what they start has their
 // number, too.
-std::vector<LaunchedPlace> places_in(const Environment& environment, bool has_terminal) {
+std::vector<LaunchedPlace> places_in(const Environment& environment, bool on_terminal) {
   std::vector<LaunchedPlace> found;
   const bool by_torchrun = is_torchrun(environment);
   const Names& variables = by_torchrun ? kTorchrun : kVariables;
@@ -160,7 +164,7 @@ std::vector<LaunchedPlace> places_in(const Environment& environment, bool has_te
   if (mpi && task && is_slurms_own(*mpi, *task, environment)) mpi.reset();
   if (mpi) {
     found.push_back(*mpi);
-  } else if (task && !is_in_interactive_step(environment, has_terminal)) {
+  } else if (task && !is_in_interactive_step(environment, on_terminal)) {
     found.push_back(*task);
   }
   return found;
@@ -222,6 +226,8 @@ std::optional<std::string> port_of_open_mpi(const Environment& environment) {
 
 }  // namespace
 
+std::span<const std::string_view> launcher_prefixes() { return kPrefixes; }
+
 bool has_terminal() {
   const int terminal = ::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
   if (terminal < 0) return false;
@@ -243,9 +249,9 @@ int parse_number(const std::string& what, const std::string& text, int low, int 
   return value;
 }
 
-LaunchedPlace launched_place(const Environment& environment, bool has_terminal,
+LaunchedPlace launched_place(const Environment& environment, bool on_terminal,
                              const std::optional<LaunchedPlace>& of_options) {
-  std::vector<LaunchedPlace> found = places_in(environment, has_terminal);
+  std::vector<LaunchedPlace> found = places_in(environment, on_terminal);
   if (of_options) {
     found.insert(found.begin(), *of_options);
     read_local_place(found[0], kVariables, environment);

@@ -1,19 +1,24 @@
-// launcher: who started the processes of a run, and the place that it gave this one: torchrun, a launcher of MPI
-// programs (Open MPI, MPICH, Intel MPI, MVAPICH, Cray PALS), Slurm's srun, whoever set RANK and WORLD_SIZE, or options.
-// Read from the environment. One may stand inside another, as torchrun does in the tasks of srun: then the innermost
-// counts. Not here: where the processes meet (world.h). Errors: ConfigError (two that contradict each other, half a
-// place, a rank without a number of processes, a number that cannot be).
+// launcher: which launcher started the processes of a run, and the place that it gave this one. Launchers are torchrun,
+// those of MPI programs (Open MPI, MPICH, Intel MPI, MVAPICH, Cray PALS), Slurm's srun, RANK and WORLD_SIZE set by
+// hand, and options. All but options are read from the environment. One may run inside another, for example torchrun in
+// the tasks of srun: then the innermost counts. Not here: where the processes meet (world.h). Errors: ConfigError (two
+// that contradict each other, half a place, a rank without a number of processes, a number that cannot be).
 #pragma once
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace sluice::comm {
 
 // The value of an environment variable.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 [[nodiscard]] std::optional<std::string> process_environment(const std::string& name);
+
+// Beginnings of the variables by which launchers tell a process its place; some end with "=": the whole name.
+[[nodiscard]] std::span<const std::string_view> launcher_prefixes();
 
 // Whether this process can reach a terminal, also if its input and output lead elsewhere.
 [[nodiscard]] bool has_terminal();
@@ -30,7 +35,7 @@ struct LaunchedPlace {
 };
 
 // The place that counts. of_options: the command line's, if it has one.
-[[nodiscard]] LaunchedPlace launched_place(const Environment& environment, bool has_terminal,
+[[nodiscard]] LaunchedPlace launched_place(const Environment& environment, bool on_terminal,
                                            const std::optional<LaunchedPlace>& of_options = std::nullopt);
 
 // Where the processes of Slurm or MPI meet when MASTER_ADDR and MASTER_PORT do not say it; nothing when these launchers

@@ -37,7 +37,7 @@ MachineCores cores_of_this_process() {
   return own;
 }
 
-double share_of_cores(const std::vector<MachineCores>& of_ranks, int rank) {
+double cores_of_rank(const std::vector<MachineCores>& of_ranks, int rank) {
   const MachineCores& own = of_ranks.at(static_cast<std::size_t>(rank));
   std::map<std::ptrdiff_t, int> counts;  // by the number of processes that may run on a core
   for (const int core : own.cores) {

@@ -22,6 +22,6 @@ struct MachineCores {
 
 // Cores for the process of this rank: of each core that k processes may run on, 1/k. 0: it may run on none that is
 // known.
-[[nodiscard]] double share_of_cores(const std::vector<MachineCores>& of_ranks, int rank);
+[[nodiscard]] double cores_of_rank(const std::vector<MachineCores>& of_ranks, int rank);
 
 }  // namespace sluice::comm

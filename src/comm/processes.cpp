@@ -178,7 +178,7 @@ bool Processes::come_to(const MeetingNote& meeting) {
   world_.address = meeting.address;
   world_.port = meeting.port;
   try {
-    if (!reach_store(milliseconds(0)).empty()) throw PeerError("nobody listens there");
+    if (!reach_store(milliseconds(0)).empty()) throw PeerError("no process listens at that address");
     if (store_->check(std::vector<std::string>{meeting_key(meeting.run)})) return true;
   } catch (const std::exception& error) {
     log_debug(concat("nobody of this run at ", meeting.address, ":", meeting.port, ": ", first_line(error.what())));
@@ -247,7 +247,7 @@ void Processes::count_neighbours() {
   std::vector<MachineCores> all;
   for (int rank = 0; rank < world_.size; ++rank) all.push_back(MachineCores::from_text(look_up(cores_key(rank))));
   const MachineCores& own = all[static_cast<std::size_t>(world_.rank)];
-  world_.cores = share_of_cores(all, world_.rank);
+  world_.cores = cores_of_rank(all, world_.rank);
   world_.spans_machines = world_.local_size > 0 && world_.local_size < world_.size;
   if (world_.local_size == 0) {
     world_.spans_machines = std::ranges::any_of(all, [&](const auto& other) { return other.machine != own.machine; });

@@ -176,6 +176,14 @@ int listen_on(const std::string& host, int port, const AddressSettings& settings
   return *listener;
 }
 
+std::optional<SocketAddress> remote_address(int fd) {
+  sockaddr_storage remote{};
+  socklen_t length = sizeof remote;
+  auto* const generic = reinterpret_cast<sockaddr*>(&remote);
+  if (::getpeername(fd, generic, &length) != 0) return std::nullopt;
+  return in_numbers(generic, length);
+}
+
 SocketAddress own_address(int fd) {
   sockaddr_storage own{};
   socklen_t length = sizeof own;

@@ -49,9 +49,12 @@ inline constexpr std::chrono::seconds kLongestTry{6};
 struct SocketAddress {
   std::string address;
   int port = 0;
+  bool operator==(const SocketAddress&) const = default;
 };
 // Where a bound socket listens.
 [[nodiscard]] SocketAddress own_address(int fd);
+// The other end of a connection; nothing if the socket is not connected (any more).
+[[nodiscard]] std::optional<SocketAddress> remote_address(int fd);
 
 struct FoundListener {
   std::string address;             // that takes connections; empty: none did within the limit

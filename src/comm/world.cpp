@@ -66,8 +66,8 @@ void meet_where_launcher_says(World& world, const LaunchedPlace& place, const En
 
 }  // namespace
 
-World choose_world(const WorldOptions& options, const Environment& environment, bool has_terminal) {
-  const LaunchedPlace place = launched_place(environment, has_terminal, place_by_options(options));
+World choose_world(const WorldOptions& options, const Environment& environment, bool on_terminal) {
+  const LaunchedPlace place = launched_place(environment, on_terminal, place_by_options(options));
   World world{.launcher = place.launcher,
               .remark = launch_remark(place, environment),
               .rank = place.rank,

@@ -45,6 +45,6 @@ struct WorldOptions {
 };
 
 [[nodiscard]] World choose_world(const WorldOptions& options, const Environment& environment = process_environment,
-                                 bool has_terminal = comm::has_terminal());
+                                 bool on_terminal = has_terminal());
 
 }  // namespace sluice::comm

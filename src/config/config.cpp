@@ -13,7 +13,6 @@
 #include "config/reader.h"
 #include "config/rules.h"
 #include "config/schema.h"
-#include "config/text_with.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -179,7 +178,7 @@ class Builder {
 
 }  // namespace
 
-std::string read_text(const std::filesystem::path& path) {
+std::string read_config_text(const std::filesystem::path& path) {
   std::error_code failed;
   const auto status = std::filesystem::status(path, failed);
   if (failed == std::errc::permission_denied)
@@ -226,7 +225,7 @@ std::int64_t step_batch(const Config& config) {
 }
 
 Config load(const std::filesystem::path& path, std::span<const std::string> sets) {
-  return parse(read_text(path), path.string(), sets);
+  return parse(read_config_text(path), path.string(), sets);
 }
 
 std::string text_with(std::string_view text, std::string_view name, const Config& wanted) {

@@ -276,6 +276,13 @@ struct Config {
 // The same from text; `name` stands for the file in messages.
 [[nodiscard]] Config parse(std::string_view text, std::string_view name, std::span<const std::string> sets = {});
 
+// The text of a configuration file, as it stands.
+[[nodiscard]] std::string read_config_text(const std::filesystem::path& path);
+
+// The text with the values of `wanted` that differ from what it says. Comments, order and layout stay. parse() of the
+// result gives `wanted`. name: stands for the file in messages.
+[[nodiscard]] std::string text_with(std::string_view text, std::string_view name, const Config& wanted);
+
 // Ranges and the rules between keys, for a Config that was changed or made in code.
 void validate(const Config& config);
 

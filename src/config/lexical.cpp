@@ -5,12 +5,12 @@
 
 #include "config/value.h"
 #include "core/concat.h"
+#include "core/text.h"
 
 namespace sluice::config {
 namespace {
 
 constexpr std::string_view kBlanks = " \t";
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 

@@ -9,6 +9,7 @@
 #include "config/lexical.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/text.h"
 
 namespace sluice::config {
 namespace {
@@ -61,7 +62,7 @@ toml::table parse_table(std::string_view text, std::string_view where, bool with
 // Bytes before a position, whose column counts characters but no byte order mark.
 std::size_t offset_of(std::string_view text, toml::source_position position) {
   constexpr unsigned char kContinuation = 0xc0, kContinues = 0x80;
-  std::size_t at = text.starts_with("\xef\xbb\xbf") ? 3 : 0;
+  std::size_t at = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
   for (std::size_t line = 1; line < position.line; ++line) at = text.find('\n', at) + 1;
   const std::size_t before = position.column - 1;
   for (std::size_t characters = 0; characters < before && at < text.size(); ++characters) {

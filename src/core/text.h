@@ -10,6 +10,8 @@
 
 namespace sluice {
 
+inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // of UTF-8, as some editors write it
+
 // Levenshtein distance: single-character insertions, deletions and replacements.
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 

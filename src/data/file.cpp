@@ -25,7 +25,11 @@ std::filesystem::path closed_folder(const std::filesystem::path& file) {
 }  // namespace
 
 void reject_file(std::string_view name, const std::string& what) {
-  throw DataError(concat(name, ": ", what, "; correct or replace the file, or point data.path at another one"));
+  reject_file(name, what, "correct or replace the file, or point data.path at another one");
+}
+
+void reject_file(std::string_view name, const std::string& what, std::string_view advice) {
+  throw DataError(concat(name, ": ", what, "; ", advice));
 }
 
 void reject_download(std::string_view name, const std::string& what) {

@@ -28,6 +28,8 @@ void check_open_files(const std::filesystem::path& file, const std::error_code& 
 
 // Throws the DataError of a file that cannot be used. `name` is the file, `what` was found in it.
 [[noreturn]] void reject_file(std::string_view name, const std::string& what);
+// advice: what to do, instead of the usual advice.
+[[noreturn]] void reject_file(std::string_view name, const std::string& what, std::string_view advice);
 
 // The same for a file of a public data set, which can be had again.
 [[noreturn]] void reject_download(std::string_view name, const std::string& what);

@@ -4,6 +4,7 @@
 #include <array>
 #include <set>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -56,10 +57,12 @@ class ImageFolder final : public Dataset {
 
 bool is_picture(const fs::path& file) { return std::ranges::find(kEndings, ending_of(file)) != kEndings.end(); }
 
-[[noreturn]] void reject_folder(const fs::path& folder, const std::string& what) {
-  throw DataError(
-      concat(folder.native(), ": ", what,
-             "; data.path is to hold train/CLASS/PICTURE and val/CLASS/PICTURE, or choose another data.name"));
+constexpr std::string_view kFolderAdvice =
+    "data.path is to hold train/CLASS/PICTURE and val/CLASS/PICTURE, or choose another data.name";
+
+[[noreturn]] void reject_folder(const fs::path& folder, const std::string& what,
+                                std::string_view advice = kFolderAdvice) {
+  throw DataError(concat(folder.native(), ": ", what, "; ", advice));
 }
 
 // The entries of a folder, folders and files apart, each by name.
@@ -121,7 +124,7 @@ std::vector<std::string> classes_of(const fs::path& split_folder) {
   auto [classes, files] = list(split_folder);
   const auto stray = std::ranges::find_if(files, [](const std::string& file) { return is_picture(file); });
   if (stray != files.end())
-    reject_folder(split_folder, concat("picture ", *stray, " is in no folder of a class; move it into one, or away"));
+    reject_folder(split_folder, concat("picture ", *stray, " is in no folder of a class"), "move it into one, or away");
   if (classes.empty()) reject_folder(split_folder, "there are no folders of classes");
   return classes;
 }

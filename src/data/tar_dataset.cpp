@@ -140,8 +140,8 @@ class ShardReader {
       auto [key, part] = key_and_part(member.name);
       const bool is_of_sample = is_picture_part(part) || is_label_part(part);
       if (member.is_symbolic_link && is_of_sample) {
-        reject_file(name_, concat(member.name,
-                                  " is a symbolic link, which is not followed; pack the files with tar --dereference"));
+        reject_file(name_, concat(member.name, " is a symbolic link, which is not followed"),
+                    "pack the files with tar --dereference");
       }
       if (key.empty() || member.is_symbolic_link) {
         passed_over_.add(concat(name_, "/", member.name));
@@ -204,10 +204,9 @@ class ShardReader {
         return is_label_part(ending_of(other)) && fs::path(other).replace_extension() == stem;
       });
       if (picture_ && !has_label) continue;
-      reject_file(name_, concat(picture,
-                                " looks like a sample, but a name counts up to its first dot, as WebDataset has it, "
-                                "so it is a part of sample ",
-                                key_, "; rename the files so that only their ending has a dot"));
+      reject_file(name_,
+                  concat(picture, " has a second dot in its name, so WebDataset's rule makes it part of sample ", key_),
+                  "rename the files so that only the extension follows a dot");
     }
   }
 
@@ -216,9 +215,8 @@ class ShardReader {
     for (const std::string& other : others_) passed_over_.add(concat(name_, "/", other));
     others_.clear();
     if (picture_.has_value() != label_.has_value()) {
-      reject_file(name_, concat("sample ", key_, " has ", picture_ ? "no class" : "no picture",
-                                "; it is to be KEY.jpg, .png or .webp with its class in KEY.cls or as \"label\" in "
-                                "KEY.json, side by side"));
+      reject_file(name_, concat("sample ", key_, " has ", picture_ ? "no class" : "no picture"),
+                  "put KEY.jpg, .png or .webp and its class, KEY.cls or \"label\" in KEY.json, side by side");
     }
     if (picture_) pictures.push_back({number_, *label_, picture_->offset, picture_->size, std::move(picture_->name)});
     picture_.reset();
@@ -246,9 +244,8 @@ std::vector<fs::path> shards_in(const fs::path& folder, PassedOver& passed_over)
       shards.push_back(file);
     } else if (ending == "tgz" ||
                (std::ranges::find(kPacked, ending) != kPacked.end() && ending_of(file.stem()) == "tar")) {
-      reject_file(file.native(),
-                  "it is compressed, and pictures in it cannot be found by their place; unpack it to a "
-                  "plain tar file, or move it away");
+      reject_file(file.native(), "it is compressed, and pictures in it cannot be found by their offset",
+                  "unpack it to a plain tar file, or move it away");
     } else {
       passed_over.add(file.native());
     }

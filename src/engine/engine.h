@@ -61,7 +61,7 @@ class Engine {
   [[nodiscard]] bool holds_state() const { return composition_.executor != nullptr; }
   // Keeps the buffers as they are now for model_between_steps(), because a step that may be cut off changes them;
   // until forget_buffers().
-  void remember_buffers() { remembered_.emplace(composition_); }
+  void remember_buffers() { remembered_.emplace(composition_, BufferSnapshot::Replicas::kFirst); }
   void forget_buffers() { remembered_.reset(); }
   // model_tensors(), with the buffers that are remembered, if any are. Any thread, while nobody changes weights or
   // plan.
@@ -88,7 +88,7 @@ class Engine {
   EngineOptions options_;  // with the devices and threads of the plan
   Composition composition_;
   std::optional<TrainStep> step_;
-  std::optional<BuffersBetweenSteps> remembered_;
+  std::optional<BufferSnapshot> remembered_;
 };
 
 }  // namespace sluice::engine

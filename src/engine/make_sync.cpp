@@ -50,9 +50,10 @@ std::vector<device::Device> devices_of(const std::vector<comm::SyncedStage>& sta
 void connect_stages(Communicators& communicators, const std::vector<device::Device>& of_stages) {
   const std::vector<int> first = first_on_gpu(of_stages);
   if (const auto difference = comm::find_difference(*communicators.get(kSmallSums), {first.begin(), first.end()})) {
-    throw ConfigError(concat("the stages of ", difference->describe_ranks(),
-                             " share GPUs otherwise than those of rank 0; give each process a GPU for each stage, or "
-                             "repeat names in device.list alike"));
+    throw ConfigError(
+        concat(difference->describe_ranks(), difference->ranks.size() > 1 ? " map their stages" : " maps its stages",
+               " to GPUs differently from rank 0 (stages that share a GPU differ); give every process the "
+               "same layout in device.list"));
   }
   std::vector<Communicators::Wanted> wanted;
   for (int stage = 0; stage < static_cast<int>(first.size()); ++stage) {

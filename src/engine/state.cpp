@@ -228,51 +228,52 @@ void load_optimizer(Composition& composition, const storage::TensorMap& tensors,
   composition.executor->wait_for_caller();
 }
 
-BuffersBetweenSteps::BuffersBetweenSteps(const Composition& composition) {
+BufferSnapshot::BufferSnapshot(const Composition& composition, Replicas replicas) : composition_(composition) {
   const at::NoGradGuard no_grad;
-  for (int s = 0; s < composition.plan.stages(); ++s) {
-    const FlatParameters& parameters = parameters_of(composition, 0, s);
-    OfStage stage;
-    std::vector<at::Tensor> counts;
-    for (const nn::Buffer* buffer : parameters.buffers()) {
-      stage.buffers.push_back(buffer);
-      if (!buffer->value.is_floating_point()) counts.push_back(buffer->value.flatten());
+  const int count = replicas == Replicas::kAll ? composition.plan.replicas : 1;
+  for (int r = 0; r < count; ++r) {
+    for (int s = 0; s < composition.plan.stages(); ++s) {
+      const FlatParameters& parameters = parameters_of(composition, r, s);
+      OfStage stage;
+      stage.replica = r;
+      std::vector<at::Tensor> counts;
+      for (const nn::Buffer* buffer : parameters.buffers()) {
+        stage.buffers.push_back(buffer);
+        if (!buffer->value.is_floating_point()) counts.push_back(buffer->value.flatten());
+      }
+      if (stage.buffers.size() > counts.size()) stage.statistics = parameters.running_statistics().clone();
+      if (!counts.empty()) stage.counts = at::cat(counts);
+      if (!stage.buffers.empty()) stages_.push_back(std::move(stage));
     }
-    if (stage.buffers.size() > counts.size()) stage.statistics = parameters.running_statistics().clone();
-    if (!counts.empty()) stage.counts = at::cat(counts);
-    if (!stage.buffers.empty()) stages_.push_back(std::move(stage));
   }
   if (!stages_.empty()) composition.executor->wait_for_caller();
 }
 
-void BuffersBetweenSteps::put_into(storage::TensorMap& model) const {
-  for (const auto& [buffers, statistics, counts] : stages_) {
-    std::int64_t statistics_begin = 0, counts_begin = 0;
-    for (const nn::Buffer* buffer : buffers) {
-      const bool is_count = !buffer->value.is_floating_point();
-      std::int64_t& begin = is_count ? counts_begin : statistics_begin;
-      const std::int64_t size = buffer->value.numel();
-      model.at(buffer->name) =
-          (is_count ? counts : statistics).narrow(0, begin, size).view(buffer->value.sizes()).cpu();
-      begin += size;
-    }
+// Calls visit(buffer, copy) for each buffer.
+template <typename Visit>
+void BufferSnapshot::for_each(const OfStage& stage, Visit visit) {
+  std::int64_t statistics_begin = 0, counts_begin = 0;
+  for (const nn::Buffer* buffer : stage.buffers) {
+    const bool is_count = !buffer->value.is_floating_point();
+    std::int64_t& begin = is_count ? counts_begin : statistics_begin;
+    const std::int64_t size = buffer->value.numel();
+    visit(*buffer, (is_count ? stage.counts : stage.statistics).narrow(0, begin, size).view(buffer->value.sizes()));
+    begin += size;
   }
-}
-
-BufferSnapshot::BufferSnapshot(const Composition& composition) : composition_(composition) {
-  for (int r = 0; r < composition.plan.replicas; ++r) {
-    for (int s = 0; s < composition.plan.stages(); ++s) {
-      for (const nn::Buffer* buffer : parameters_of(composition, r, s).buffers())
-        saved_.emplace_back(buffer->value, buffer->value.clone());
-    }
-  }
-  composition.executor->wait_for_caller();
 }
 
 void BufferSnapshot::restore() const {
   const at::NoGradGuard no_grad;
-  for (const auto& [live, copy] : saved_) live.copy_(copy);
+  for (const OfStage& stage : stages_)
+    for_each(stage, [](const nn::Buffer& live, const at::Tensor& copy) { live.value.copy_(copy); });
   composition_.executor->wait_for_caller();
+}
+
+void BufferSnapshot::put_into(storage::TensorMap& model) const {
+  for (const OfStage& stage : stages_) {
+    if (stage.replica != 0) continue;
+    for_each(stage, [&](const nn::Buffer& live, const at::Tensor& copy) { model.at(live.name) = copy.cpu(); });
+  }
 }
 
 }  // namespace sluice::engine

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "engine/compose.h"
 #include "storage/checkpoint.h"
@@ -24,7 +25,7 @@ namespace sluice::engine {
 
 // In how many of the optimizer's steps a parameter was updated, by its name; not in those in which it was frozen.
 using UpdateCounts = std::map<std::string, std::int64_t>;
-// Of the parameters that optimizer_tensors() is of.
+// Update counts of the parameters in optimizer_tensors().
 [[nodiscard]] UpdateCounts update_counts(const Composition& composition);
 
 // Parameters, buffers and optimizer state, apart from any composition.
@@ -44,33 +45,29 @@ void load_model(Composition& composition, const storage::TensorMap& tensors, con
 void load_optimizer(Composition& composition, const storage::TensorMap& tensors, std::int64_t steps,
                     const std::string& source, const UpdateCounts& updates = {});
 
-// The buffers of replica 0 as they were between two steps, while a step that may be cut off changes them.
-class BuffersBetweenSteps {
+// Copies of the buffers, on the devices of the stages, before a step that may be cut off or skipped changes them.
+class BufferSnapshot {
  public:
-  // Copies, on the devices of the stages. The composition must outlive it.
-  explicit BuffersBetweenSteps(const Composition& composition);
-  // Under their names, in the place of what the step has made of them.
+  enum class Replicas { kAll, kFirst };
+  // The composition must outlive it.
+  explicit BufferSnapshot(const Composition& composition, Replicas replicas = Replicas::kAll);
+  // Puts all copies back.
+  void restore() const;
+  // Replaces the buffers in `model` by the copies of the first replica.
   void put_into(storage::TensorMap& model) const;
 
  private:
   struct OfStage {
+    int replica = 0;
     std::vector<const nn::Buffer*> buffers;
     at::Tensor statistics;  // those of floating point, one after the other; undefined: there is none
     at::Tensor counts;      // the others
   };
-  std::vector<OfStage> stages_;
-};
+  template <typename Visit>
+  static void for_each(const OfStage& stage, Visit visit);
 
-// What a trial step may change besides gradients: the buffers of all replicas. restore() puts them back.
-// The composition must outlive it.
-class BufferSnapshot {
- public:
-  explicit BufferSnapshot(const Composition& composition);
-  void restore() const;
-
- private:
   const Composition& composition_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> saved_;  // live tensor, copy
+  std::vector<OfStage> stages_;
 };
 
 }  // namespace sluice::engine

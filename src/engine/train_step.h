@@ -62,7 +62,7 @@ struct StepWishes {
   bool is_trial = false;    // no update follows; a failure is not explained: where in the schedule, what would fit
   double lr = 0;            // of the update that follows; run() fills it in
   // Called once before the first weight is changed; until then parameters and optimizer are those of the step before.
-  // null: nobody asks.
+  // null: not called.
   std::function<void()> before_update = nullptr;
 };
 

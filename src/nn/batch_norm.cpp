@@ -27,12 +27,11 @@ at::Tensor finish(at::Tensor y, const at::Tensor& residual, Activation activatio
 void warn_of_one_value(const std::string& weight, const at::Tensor& x) {
   static std::atomic<bool> is_said = false;
   if (is_said.exchange(true)) return;
-  log_warning(
-      concat("batch-norm ", weight.substr(0, weight.rfind('.')), " has one value per channel to normalise (",
-             counted(x.size(0), "sample"), " of ", x.size(2), "x", x.size(3),
-             " in a micro-batch): the result is its bias alone, and the running variance moves towards 0; "
-             "take larger micro-batches (fewer pipeline.chunks, a larger train.global_batch), larger images, or "
-             "pipeline.batch_norm = \"sync\". PyTorch refuses such a batch"));
+  log_warning(concat("batch-norm ", weight.substr(0, weight.rfind('.')), " normalises one value per channel (",
+                     counted(x.size(0), "sample"), " of ", x.size(2), "x", x.size(3),
+                     " in a micro-batch), so its output is the bias and the running variance decays to 0. Use larger "
+                     "micro-batches (fewer pipeline.chunks or a larger train.global_batch), larger images, or "
+                     "pipeline.batch_norm = \"sync\"."));
 }
 
 }  // namespace

@@ -137,11 +137,13 @@ struct DeviceMemory {
   std::uint64_t predicted_peak_bytes = 0;
 };
 
-// What other programs spoil in a profile. On a quiet machine:
+// What other programs spoil in a profile.
 struct ProfileQuality {
-  double slowdown = 1;            // of layers beside other devices, mean by their times; of n devices at most n
-  std::optional<double> scatter;  // of times beside the line between the next smaller and larger size; 0.02 to 0.12
-  double compute_scale = 1;       // LayerProfile::compute_scale(); 0.9 to 1.1
+  // Slow-down of layers beside other devices, mean by their times. On a quiet machine at most the number of devices.
+  double slowdown = 1;
+  // Of times beside the line between the next smaller and larger size. On a quiet machine 0.02 to 0.12.
+  std::optional<double> scatter;
+  double compute_scale = 1;  // LayerProfile::compute_scale(). On a quiet machine 0.9 to 1.1.
 };
 
 struct LayerProfile {
@@ -174,7 +176,7 @@ struct LayerProfile {
   [[nodiscard]] ProfileQuality quality() const;
   // "slow-down 1.08, times scatter by 3.0 %, steps 1.02 times as long as their layers"
   [[nodiscard]] std::string describe_quality() const;
-  // Which of these numbers no quiet machine gives; empty: none.
+  // Names the numbers of quality() that no quiet machine gives; empty if there are none.
   [[nodiscard]] std::string disturbance() const;
   // That of so many processes with so many replicas each, or of the least larger number of replicas measured, or of the
   // largest; null: none was measured of so many processes.

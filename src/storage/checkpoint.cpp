@@ -59,7 +59,7 @@ std::string encode_state(const json& document) {
 }
 
 // The verified content of state.json, without xxh3_128.
-json read_state(const fs::path& dir) {
+json intact_state(const fs::path& dir) {
   const auto file = dir / kStateFile;
   if (std::error_code ignored; !fs::exists(file, ignored)) missing(dir, kStateFile);
   const auto text = read_text(file);
@@ -124,7 +124,7 @@ std::vector<std::string_view> files_of(const json& document) {
 
 // The state of `dir` with every hash verified.
 json verified_state(const fs::path& dir) {
-  auto document = read_state(dir);
+  auto document = intact_state(dir);
   check_step(document, dir);
   for (const auto name : files_of(document)) {
     const auto expected = expected_digest(document, name, dir);
@@ -182,11 +182,15 @@ CheckpointContents load_checkpoint(const fs::path& dir) {
   }
 }
 
+json read_state(const fs::path& checkpoint) {
+  return json::parse(read_text(checkpoint / kStateFile), nullptr, /*allow_exceptions=*/false);
+}
+
 void verify_checkpoint(const fs::path& dir) { static_cast<void>(verified_state(dir)); }
 
 bool looks_complete(const fs::path& dir) {
   try {
-    const auto document = read_state(dir);
+    const auto document = intact_state(dir);
     check_step(document, dir);
     for (const auto name : files_of(document)) check_size(dir, name, expected_digest(document, name, dir));
     return true;

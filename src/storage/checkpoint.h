@@ -26,7 +26,7 @@ struct CheckpointContents {
   // save; if it is there already it must be the step of the save.
   nlohmann::json state = nlohmann::json::object();
   TensorMap average = {};  // of the weights, under their names, with the buffers; empty: none is kept
-  // Of the files with weights, so that a copy of one says it, too; not read again.
+  // Metadata of the weights files, so that a copied file keeps it. load does not return it.
   std::map<std::string, std::string> metadata = {};
 };
 
@@ -35,6 +35,10 @@ void write_checkpoint(const std::filesystem::path& dir, std::int64_t step, const
 
 // Reads and verifies every byte. Tensors are mapped (read_safetensors) and outlive the directory's removal.
 [[nodiscard]] CheckpointContents load_checkpoint(const std::filesystem::path& dir);
+
+// What state.json says, without a look at its hash; discarded (is_discarded()) if it is not JSON. Errors: it cannot be
+// read.
+[[nodiscard]] nlohmann::json read_state(const std::filesystem::path& checkpoint);
 
 // Throws what load_checkpoint() would, without making tensors.
 void verify_checkpoint(const std::filesystem::path& dir);

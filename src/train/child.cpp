@@ -17,6 +17,7 @@
 #include <system_error>
 #include <utility>
 
+#include "comm/launcher.h"
 #include "core/clock.h"
 #include "core/concat.h"
 #include "core/error.h"
@@ -32,16 +33,12 @@ namespace {
 constexpr int kLook_ms = 100;
 constexpr std::size_t kMostKept = 64 << 10;  // bytes of what it says
 
-// What tells a process its place among others.
-constexpr std::array<std::string_view, 12> kLaunchers{"RANK=",         "WORLD_SIZE=", "LOCAL_",    "MASTER_",
-                                                      "TORCHELASTIC_", "OMPI_",       "MV2_",      "PALS_",
-                                                      "PMI_",          "PMIX_",       "MPI_LOCAL", "SLURM_"};
-
 std::vector<char*> environment_of_one() {
   std::vector<char*> kept;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
-    if (std::ranges::none_of(kLaunchers, [&](std::string_view start) { return text.starts_with(start); }))
+    if (std::ranges::none_of(comm::launcher_prefixes(),
+                             [&](std::string_view start) { return text.starts_with(start); }))
       kept.push_back(*entry);
   }
   kept.push_back(nullptr);

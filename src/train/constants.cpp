@@ -129,10 +129,10 @@ void check_tokens_of_weights(const fs::path& weights, const models::ModelOptions
   constexpr int kBytes = 256;
   if (models::kind_of(model.name) != SampleKind::kTokens || models::token_sizes(model).vocabulary <= kBytes) return;
   if (are_of_sluice(storage::read_about_weights(weights))) return;
-  throw ConfigError(concat("the weights in ", weights.string(), " know ", models::token_sizes(model).vocabulary,
-                           " tokens of their own, but data.name = \"", data_name,
-                           "\" gives bytes as tokens, which mean something else to them; train fresh weights or those "
-                           "that a run of Sluice saved, or give `sluice step` a batch of your own (--batch)"));
+  throw ConfigError(concat("the weights in ", weights.string(), " use a vocabulary of ",
+                           models::token_sizes(model).vocabulary, " tokens, but data.name = \"", data_name,
+                           "\" provides bytes. Train fresh weights or weights saved by Sluice, or pass token ids with "
+                           "`sluice step --batch`."));
 }
 
 }  // namespace sluice::train

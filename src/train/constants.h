@@ -24,18 +24,17 @@ struct Constants {
   [[nodiscard]] static Constants from_json(const nlohmann::json& json, const std::string& source);
 };
 
-// Of a run that begins with fresh weights.
+// Constants of a run that starts from fresh weights.
 [[nodiscard]] Constants own_constants(const models::ModelOptions& model);
-// Of a checkpoint; `state` is that of its state.json, which checkpoints of earlier versions wrote without constants.
+// Constants saved in a checkpoint. state: its state.json; earlier versions have no constants in it.
 [[nodiscard]] Constants saved_constants(const nlohmann::json& state, const models::ModelOptions& model,
                                         const std::string& source);
 
-// Of weights that are to be trained further or evaluated. Logs what they fix, and warns if data.interpolation is
-// another than theirs.
+// Constants of weights to fine-tune or evaluate. Logs them; warns if data.interpolation differs.
 [[nodiscard]] Constants constants_of_weights(const std::filesystem::path& weights, const config::Config& config,
                                              const models::ModelOptions& model);
 
-// Into the state of a checkpoint and the metadata of its files.
+// Writes them into a checkpoint's state and its files' metadata.
 void put_constants(const Constants& constants, storage::CheckpointContents& contents);
 
 // Weights that know tokens of their own are nonsense on a data set whose tokens are bytes. Errors: ConfigError.

@@ -80,9 +80,7 @@ void FreezePlanner::prepare() {
   rules_.may_shrink = setup_.config.freeze.elastic && is_free;
   rules_.may_replicate = rules_.may_shrink && setup_.config.freeze.replicas;
   if (setup_.config.freeze.elastic && !is_free && setup_.config.pipeline.stages > 1)
-    log_info(
-        "the pipeline keeps its shape: measured times, by which it would change, are not the same in every run "
-        "(train.deterministic)");
+    log_info("freeze.elastic has no effect: train.deterministic = true, and measured times differ from run to run");
   rules_.change_s = seconds_of_change(setup_);
   rules_.steps = static_cast<double>(setup_.batches_per_epoch);
   if (last_predicted_s_) return;

@@ -65,7 +65,8 @@ void Loop::rescue() noexcept {
   try {
     if (progress_.steps_done == first_step_ || (parts_.records != nullptr && is_saved())) return;
     if (is_changing_ || !parts_.engine.holds_state())
-      return log_warning(concat(state, " cannot be saved: it was being changed; the newest checkpoint stands"));
+      return log_warning(
+          concat(state, " was not saved: an update was in progress. Resume from the newest checkpoint."));
     if (parts_.records == nullptr) return parts_.peers->save(progress_);
     log_info(concat("another process is lost: saving ", state));
     write_checkpoint();

@@ -14,7 +14,7 @@
 
 namespace sluice::train {
 
-// What is left of ProfileOptions::budget_s; without a budget all that anybody asks for.
+// Time left of ProfileOptions::budget_s; unlimited without a budget.
 class TimeLeft {
  public:
   explicit TimeLeft(double budget_s) : budget_s_(budget_s), begin_(now_ns()) {}

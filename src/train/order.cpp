@@ -7,7 +7,7 @@
 #include "pipeline/schedule/draw.h"
 #include "pipeline/schedule/inspect.h"
 #include "pipeline/schedule/order.h"
-#include "storage/files.h"
+#include "storage/checkpoint.h"
 #include "train/resume.h"
 
 namespace sluice::train {
@@ -89,9 +89,7 @@ std::optional<std::string> kept_order(const config::Config& config, const fs::pa
   const auto checkpoint = find_checkpoint(from);
   if (!checkpoint) return std::nullopt;
   // One that is damaged is refused where its tensors are read.
-  const auto state = nlohmann::json::parse(storage::read_text(*checkpoint / "state.json"), nullptr,
-                                           /*allow_exceptions=*/false);
-  return kept_order(config, state, checkpoint->string());
+  return kept_order(config, storage::read_state(*checkpoint), checkpoint->string());
 }
 
 }  // namespace sluice::train

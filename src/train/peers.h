@@ -76,8 +76,8 @@ class Peers {
   // written.
   [[nodiscard]] std::unique_lock<std::timed_mutex> hold();
 
-  // What is done before a failure ends this process, from whichever thread does so. It is given the loss that ends the
-  // process if nobody else holds hold(), else null. Empty: nothing any more; returns when it is not under way.
+  // Called before a failure ends this process, on the thread that ends it. lost: the loss, if this thread could take
+  // hold(); else null. An empty function removes it; the call returns once a running one has finished.
   using BeforeEnd = std::function<void(const comm::LostProcess* lost)>;
   void before_end(BeforeEnd act);
 

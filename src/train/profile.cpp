@@ -238,11 +238,11 @@ ProfiledSteps steps_to_run(const Setup& setup, const LayerProfile& profile, cons
   if (seconds() > left.seconds()) steps.with_memory = false;
   if (seconds() > left.seconds()) steps.warm_up = 1;
   while (steps.timed > 0 && seconds() > left.seconds()) --steps.timed;
-  if (steps.timed == 0) log_info("no training steps are run, for want of time");
+  if (steps.timed == 0) log_info("no training steps are run: --budget is used up");
   return steps;
 }
 
-// The timed ones; none if none were ordered.
+// Runs the ordered steps; returns the timed ones.
 std::vector<TrialStep> run_steps(Peers& peers, const Setup& setup, engine::Engine& engine,
                                  const ProfileOrders& orders) {
   const ProfiledSteps& steps = orders.steps;

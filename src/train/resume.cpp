@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr int kStateFormat = 2;
 
-// Of the keys of [data]: where the data come from, which is compared by itself, and how they are read.
+// Keys of [data] that a resume may change.
 bool may_change(const std::string& key) { return says_which_data(key) || !is_learned_from(key); }
 
 // A resume does not read model.weights, and compares the data by themselves.

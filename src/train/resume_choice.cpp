@@ -37,9 +37,7 @@ bool same_directory(const fs::path& a, const fs::path& b) {
 bool has_same_data(const fs::path& run, const config::Config& config) {
   const auto checkpoint = find_checkpoint(run);
   if (!checkpoint) return false;
-  const auto json = nlohmann::json::parse(storage::read_text(*checkpoint / "state.json"), nullptr,
-                                          /*allow_exceptions=*/false);
-  const RunState state = RunState::from_json(json, checkpoint->string());
+  const RunState state = RunState::from_json(storage::read_state(*checkpoint), checkpoint->string());
   return state.data && state.data->train == identity_of(*open_sets(config).first);
 }
 

@@ -66,15 +66,17 @@ void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule
   optim::LrSchedule as_long = now;
   as_long.total_steps = saved.total_steps;
   const bool is_stretched = !is_off(as_long);
-  log_warning(concat("the learning rate goes from ", last, " in step ", steps_done, " to ", now.at(steps_done, falls),
-                     " in step ", steps_done + 1, ": ",
-                     is_stretched ? concat("train.lr_schedule = \"", now.kind, "\" ends at step ", now.total_steps,
-                                           " now, and ended at step ", saved.total_steps)
-                                  : std::string("its settings are not those of the checkpoint"),
-                     is_stretched ? concat("; to stay at the rate so far, set train.lr_schedule = \"constant\" and "
-                                           "train.lr = ",
-                                           last)
-                                  : std::string{}));
+  log_warning(concat(
+      "the learning rate goes from ", last, " in step ", steps_done, " to ", now.at(steps_done, falls), " in step ",
+      steps_done + 1, ": ",
+      is_stretched
+          ? concat("train.lr_schedule = \"", now.kind, "\" ends at step ", now.total_steps, " now, and ended at step ",
+                   saved.total_steps)
+          : std::string("the learning-rate settings differ from the checkpoint's; restore them to keep the rate"),
+      is_stretched ? concat("; to stay at the rate so far, set train.lr_schedule = \"constant\" and "
+                            "train.lr = ",
+                            last)
+                   : std::string{}));
 }
 
 ResumeChoice choose_start(const config::Config& config, const SessionOptions& options) {

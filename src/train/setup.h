@@ -91,7 +91,7 @@ void settle_process(Setup& setup, const ProcessRank& process);
 
 // Cores that this process has to itself: less than 1 if there are more processes than cores.
 [[nodiscard]] double own_cores(const ProcessRank& process);
-// The same as a part of those that it may run on.
+// own_cores() as a fraction of the cores that this process may run on.
 [[nodiscard]] double share_of_cores(const ProcessRank& process);
 
 [[nodiscard]] int cpu_places(const std::vector<device::Device>& devices);

@@ -97,7 +97,7 @@ ps::ShardsOver serve(ps::ShardServer& server, int number, bool has_log) {
   while (!server.over()) {
     server.next(kLookAtSignals);
     if (server.keeper() != nullptr && clock.now() - said_at >= kBetweenLines) {
-      log_info(concat("server ", number, ": after update ", server.keeper()->version()));
+      log_info(concat("server ", number, ": serving, ", counted(server.keeper()->version(), "update"), " so far"));
       said_at = clock.now();
     }
     if (!StopSignal::requested()) continue;
@@ -107,8 +107,8 @@ ps::ShardsOver serve(ps::ShardServer& server, int number, bool has_log) {
     if (!server.has_lead() || clock.now() > *stop_at) {
       const bool loses_nothing = server.keeper() == nullptr || has_log;
       if (loses_nothing) throw InterruptedError(stopped);
-      throw PeerError(concat(stopped.what(), ", but server 0 has not taken the weights of this server for ",
-                             human_duration(to_s(limit)), "; see what it says"));
+      throw PeerError(concat(StopSignal::name(), " received, but server 0 did not fetch this server's weights within ",
+                             human_duration(to_s(limit)), "; they are lost. Check server 0's log."));
     }
     server.ask_to_stop(stopped);  // again, in case it was lost
   }

@@ -76,8 +76,10 @@ Peers::BeforeEnd rescue_before_end(Loop& loop, int rank) {
 void save_for_rank_0(const RunPlace& place, std::int64_t step,
                      const std::function<storage::CheckpointContents(const report::MetricsPosition&)>& capture) {
   if (place.inode == 0 || inode_of(place.path) != place.inode) {
-    return log_warning(concat("rank 0 is lost, and its run directory ", place.path.string(),
-                              " is not on a disk of this machine: the steps after its newest checkpoint are lost"));
+    return log_warning(
+        concat("rank 0 is lost, and its run directory ", place.path.string(),
+               " is not on a disk of this machine: the steps after its newest checkpoint are lost; put the run "
+               "directory on a shared disk, or set checkpoint.every_steps"));
   }
   const storage::RunDir run_dir = take_over(place.path);
   const auto is_replaced = [&] { return run_dir.presence() == storage::RunDir::Presence::kReplaced; };

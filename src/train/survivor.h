@@ -1,7 +1,7 @@
-// survivor: which process of a run saves when another one is lost. Rank 0 does if it lives. If rank 0 is the one that
-// is lost, any other process does that sees rank 0's run directory, on a disk that they share, and gets its lock, which
-// a rank 0 that still runs keeps. Not here: what is saved (engine/state.h), when the state is whole (loop.h). Threads:
-// any. Errors: those of storage/run_dir.h and storage/checkpoint_store.h.
+// survivor: which process of a run saves when another one is lost. Rank 0 does if it lives. If rank 0 is lost, another
+// process saves. It has to see rank 0's run directory, on a disk that they share, and to get the directory's lock. A
+// rank 0 that still runs keeps this lock. Not here: what is saved (engine/state.h), when the state is whole (loop.h).
+// Threads: any. Errors: those of storage/run_dir.h and storage/checkpoint_store.h.
 #pragma once
 
 #include <cstdint>

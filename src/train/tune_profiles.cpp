@@ -57,7 +57,7 @@ config::Config to_profile(const config::Config& config, int places, int layers) 
   return shaped;
 }
 
-// Of what a child takes its own time to start and to write.
+// Share of its time that a child may measure; the rest is for starting and writing.
 constexpr double kChildShare = 0.8;
 
 // Nothing: it was ended by its limit before it had measured the layers.
@@ -133,9 +133,8 @@ std::vector<LayerProfile> profiles_within(const tune::Budget& budget, const std:
       continue;
     }
     if (all.empty())
-      throw ConfigError(concat("measuring the layers took longer than ", human_duration(left),
-                               ", which is their part of ", "--budget ", budget.seconds(),
-                               ", even with the fewest sizes; raise --budget to ", 2 * budget.seconds(), " or more"));
+      throw ConfigError(concat("measuring the layers exceeded ", human_duration(left), ", its share of --budget ",
+                               budget.seconds(), "; raise --budget to ", 2 * budget.seconds(), " or more"));
     log_warning(concat("no time of --budget is left to measure the layers for plans of up to ", counted(used, "device"),
                        ": they are planned with ", counted(all.back().fingerprint.threads_per_device, "thread"),
                        " a device"));

@@ -35,8 +35,7 @@ void tell_that_it_was_done(const Setup& setup, const ServerPlace& place, const s
   const Nanoseconds limit = std::min(from_s(config.replicas.connect_timeout_s), kLongest);
   ps::FrameSocket socket(ps::FrameSocket::Role::kListening, {}, {}, place.keys);
   static_cast<void>(socket.take_over(listen_at_own_place(place)));
-  log_info(concat("the run is done; workers and other servers that still come are told so for ",
-                  human_duration(to_s(limit))));
+  log_info(concat("Run already complete; answering late workers and servers for ", human_duration(to_s(limit)), "."));
   OtherServers others;  // which get shards without elements, so that they listen
   const ps::Layout nothing{.shards = std::vector<ps::Shard>(static_cast<std::size_t>(config.ps.servers))};
   others.connect({.setup = setup, .place = place, .version = version_of_sluice, .run = ps::unique_name()}, nothing);

@@ -26,7 +26,7 @@ struct WhatIf {
   std::uint64_t memory_limit = 0;           // device.memory_limit; 0: none
 };
 
-// What a prediction is of, if not of whole steps of one process on a machine of its own.
+// What to predict, if not whole steps of one process that has the machine alone.
 struct PredictionScope {
   double cores_share = 1;    // of the machine's cores, what this process has
   bool with_loading = true;  // false: the batch is there

@@ -348,7 +348,7 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlac
   check_run_dir(files.run_dir);
   const ProcessRank of_launch = process_rank(launch.world);
   ProcessRank process{.local_rank = of_launch.local_rank, .local_size = of_launch.local_size};
-  // Nobody else says it, but all workers of a server on loopback are on its machine.
+  // Without a launcher, workers of a loopback server share one machine.
   if (launch.world.local_size == 0 && (place.host == "localhost" || comm::is_loopback(place.host)))
     process.cores = static_cast<double>(device::available_cores()) / config.ps.workers;
   Setup setup = make_setup(config, process);

@@ -72,19 +72,20 @@ bool are_of_one_shape(const Plan& one, const Plan& other) {
 }
 
 std::string in_words(const ElasticPlan& shape) {
-  return concat(counted(shape.plan.stages(), "stage"), " x ", counted(shape.plan.replicas, "replica"), ", ",
-                fixed(shape.predicted_s * 1e3, 2), " ms a step");
+  return concat(counted(shape.plan.stages(), "stage"), " x ", counted(shape.plan.replicas, "replica"));
 }
 
 // Requires: it stays.
 std::string why_it_stays(const Shapes& shapes, const ElasticRules& rules) {
-  const std::string now = concat("the shape stays ", in_words(*shapes.stay), " by prediction; ");
-  if (!shapes.other) return concat(now, "no other one has room and enough layers and samples");
+  const auto step_of = [](const ElasticPlan& shape) { return concat(fixed(shape.predicted_s * 1e3, 2), " ms a step"); };
+  const std::string now = concat("keeping ", in_words(*shapes.stay), " (predicted ", step_of(*shapes.stay), "). ");
+  if (!shapes.other) return concat(now, "No other shape has room and enough layers and samples.");
   const double gain_s = (shapes.stay->predicted_s - shapes.other->predicted_s) * rules.steps;
-  const std::string other = concat("the best other one is ", in_words(*shapes.other));
-  if (gain_s <= 0) return concat(now, other);
-  return concat(now, other, ", but the change takes ", fixed(rules.change_s, 3), " s and ",
-                counted(std::llround(rules.steps), "step"), " of an epoch win ", fixed(gain_s, 3), " s back");
+  const std::string other =
+      concat(now, "Best alternative: ", in_words(*shapes.other), " (", step_of(*shapes.other), ")");
+  if (gain_s <= 0) return concat(other, ".");
+  return concat(other, "; changing takes ", fixed(rules.change_s, 3), " s and would save ", fixed(gain_s, 3),
+                " s in the ", counted(std::llround(rules.steps), "step"), " of an epoch.");
 }
 
 // Of a replica, before the change.

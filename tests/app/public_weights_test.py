@@ -37,8 +37,14 @@ def torchvision_vit(classes=CLASSES):
     return torchvision.models.VisionTransformer(IMAGE, PATCH, 12, 3, 192, 768, num_classes=classes)
 
 
-def timm_vit(classes=CLASSES):
-    return timm.create_model("vit_tiny_patch16_224", img_size=IMAGE, patch_size=PATCH, num_classes=classes)
+def timm_vit(classes=CLASSES, **constants):
+    return timm.create_model("vit_tiny_patch16_224", img_size=IMAGE, patch_size=PATCH, num_classes=classes, **constants)
+
+
+def transformers_vit(**constants):
+    return transformers.ViTForImageClassification(transformers.ViTConfig(
+        hidden_size=192, num_attention_heads=3, intermediate_size=768, image_size=IMAGE, patch_size=PATCH,
+        num_labels=CLASSES, **constants))
 
 
 def transformers_resnet(blocks, kind, widths):
@@ -145,21 +151,14 @@ class PublicWeightsTest(unittest.TestCase):
 
     def test_constants_of_config_json_beside_the_weights(self):
         whole = self.folder / "whole"
-
-        def vit(**constants):
-            return transformers.ViTForImageClassification(transformers.ViTConfig(
-                hidden_size=192, num_attention_heads=3, intermediate_size=768, image_size=IMAGE, patch_size=PATCH,
-                num_labels=CLASSES, **constants))
-
-        cases = [vit(layer_norm_eps=3e-4), vit(hidden_act="gelu_new")]
+        cases = [transformers_vit(layer_norm_eps=3e-4), transformers_vit(hidden_act="gelu_new")]
         for module in long_tests.some(cases[:1], cases, "one is enough"):
             randomised(module).save_pretrained(whole)
             self.assert_answers_alike(module, whole, "", name="vit", size="tiny")
         timm_config = {"architecture": "vit_tiny_patch16_224", "model_args": {"act_layer": "gelu_tanh"},
                        "pretrained_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bilinear"}}
         (self.folder / "config.json").write_text(json.dumps(timm_config))
-        module = randomised(timm.create_model("vit_tiny_patch16_224", img_size=IMAGE, patch_size=PATCH, num_classes=CLASSES,
-                                              act_layer="gelu_tanh"))
+        module = randomised(timm_vit(act_layer="gelu_tanh"))
         self.assert_answers_alike(module, self.save(module.state_dict()), "timm's", name="vit", size="tiny")
 
     def test_a_run_keeps_the_constants_of_its_weights(self):
@@ -188,9 +187,7 @@ class PublicWeightsTest(unittest.TestCase):
         """Also those that cannot read the weights: an epsilon of 0.5 changes the loss."""
         torch.manual_seed(7)
         whole = self.folder / "whole"
-        transformers.ViTForImageClassification(transformers.ViTConfig(
-            hidden_size=192, num_attention_heads=3, intermediate_size=768, image_size=IMAGE, patch_size=PATCH,
-            num_labels=CLASSES, layer_norm_eps=0.5)).save_pretrained(whole)
+        transformers_vit(layer_norm_eps=0.5).save_pretrained(whole)
 
         def losses(name, size, **tables):
             train = {"precision": "fp64", "global_batch": 4, "optimizer": "sgd", "lr": LR, "steps": 3, **tables.pop("train", {})}

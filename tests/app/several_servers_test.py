@@ -147,9 +147,11 @@ class SeveralServersTest(ServerRuns):
 
     def test_a_server_that_waits_for_another_one_shows_its_workers_that_it_lives(self):
         config = self.configure(2, {"policy": "bsp"}, train={"steps": 4})
-        first, worker = self.start(config, 0, 3), self.start(config, 2, 3, "--set", "replicas.connect_timeout_s=3")
-        log = self.folder / "run/log.txt"
+        log, workers_log = self.folder / "run/log.txt", self.folder / "worker.txt"
+        first = self.start(config, 0, 3)
+        worker = self.start(config, 2, 3, "--set", "replicas.connect_timeout_s=3", log=workers_log)
         cli.wait_until(lambda: log.exists() and "waiting for server 1" in log.read_text(), first)
+        cli.wait_until(lambda: "looking for the parameter server" in workers_log.read_text(), first)
         time.sleep(5)
         self.assertIsNone(worker.poll(), "it would have given up an own server that says nothing")
         self.finish_well([first, worker, self.start(config, 1, 3)])

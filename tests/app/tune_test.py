@@ -203,7 +203,7 @@ class TuneTest(tuning_case.TuningCase):
             self.assertIn(words, done.stdout)
         self.assertIn("of the budget of 2.0 s: measuring at most 1.2 s, searching at most 0.4 s", done.stderr)
         self.out.unlink()
-        self.assert_refused(2, "measuring the layers took longer than", "raise --budget",
+        self.assert_refused(2, "measuring the layers exceeded", "raise --budget",
                             words=("--out", self.out, "--budget", 1))
 
     def test_a_prediction_holds_together_and_is_the_tuners(self):

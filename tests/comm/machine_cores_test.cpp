@@ -17,15 +17,15 @@ TEST(MachineCores, AreThemselvesAgainAsText) {
 
 TEST(ShareOfCores, CoresThatSeveralProcessesMayRunOnAreShared) {
   const std::set<int> all{0, 1, 2, 3, 4, 5};
-  EXPECT_EQ(share_of_cores({{"a", all}}, 0), 6);
-  EXPECT_EQ(share_of_cores({{"a", all}, {"b", all}}, 1), 6) << "another machine";
-  for (const int rank : {0, 1, 2}) EXPECT_EQ(share_of_cores({{"a", all}, {"a", all}, {"a", all}}, rank), 2);
-  EXPECT_EQ(share_of_cores({{"a", {0, 1}}, {"a", {2, 3, 4}}}, 0), 2) << "bound to cores of their own";
-  EXPECT_EQ(share_of_cores({{"a", {0, 1}}, {"a", {2, 3, 4}}}, 1), 3);
-  EXPECT_EQ(share_of_cores({{"a", {0, 1, 2, 3}}, {"a", {2, 3}}}, 0), 3);
-  EXPECT_EQ(share_of_cores({{"a", {0, 1, 2, 3}}, {"a", {2, 3}}}, 1), 1);
-  EXPECT_EQ(share_of_cores({{"a", {0}}, {"a", {0}}}, 1), 0.5) << "fewer cores than processes";
-  EXPECT_EQ(share_of_cores({{"a", {}}}, 0), 0);
+  EXPECT_EQ(cores_of_rank({{"a", all}}, 0), 6);
+  EXPECT_EQ(cores_of_rank({{"a", all}, {"b", all}}, 1), 6) << "another machine";
+  for (const int rank : {0, 1, 2}) EXPECT_EQ(cores_of_rank({{"a", all}, {"a", all}, {"a", all}}, rank), 2);
+  EXPECT_EQ(cores_of_rank({{"a", {0, 1}}, {"a", {2, 3, 4}}}, 0), 2) << "bound to cores of their own";
+  EXPECT_EQ(cores_of_rank({{"a", {0, 1}}, {"a", {2, 3, 4}}}, 1), 3);
+  EXPECT_EQ(cores_of_rank({{"a", {0, 1, 2, 3}}, {"a", {2, 3}}}, 0), 3);
+  EXPECT_EQ(cores_of_rank({{"a", {0, 1, 2, 3}}, {"a", {2, 3}}}, 1), 1);
+  EXPECT_EQ(cores_of_rank({{"a", {0}}, {"a", {0}}}, 1), 0.5) << "fewer cores than processes";
+  EXPECT_EQ(cores_of_rank({{"a", {}}}, 0), 0);
 }
 
 }  // namespace

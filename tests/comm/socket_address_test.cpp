@@ -14,6 +14,7 @@
 namespace sluice::comm {
 namespace {
 
+using sluice::test::error_of;
 using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::ElementsAre;
@@ -22,21 +23,11 @@ using testing::HasSubstr;
 constexpr milliseconds kLong{20000};
 constexpr const char* kOfNobody = "192.0.2.1";  // for documentation
 
-template <typename Action>
-std::string refusal_of(const Action& action) {
-  try {
-    action();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "nothing was refused";
-}
-
 TEST(AddressesOf, ANameThatComesLateIsAskedForAgain) {
   test::set_host("late.test", {"127.0.0.3", "127.0.0.3", "::1"}, /*unknown_for=*/3);
   EXPECT_THAT(addresses_of("late.test", kLong), ElementsAre("127.0.0.3", "::1"));
   test::set_host("never.test", {"127.0.0.3"}, /*unknown_for=*/1000);
-  EXPECT_THAT(refusal_of([] { (void)addresses_of("never.test", milliseconds(500), "ps.address"); }),
+  EXPECT_THAT(error_of<ConfigError>([] { return addresses_of("never.test", milliseconds(500), "ps.address"); }),
               AllOf(HasSubstr("the host 'never.test' is not known"), HasSubstr("check ps.address")));
   EXPECT_THAT(addresses_of("127.0.0.1"), ElementsAre("127.0.0.1"));
 }
@@ -46,11 +37,12 @@ TEST(ListenOn, TakesTheFirstAddressThatThisMachineHas) {
   const int port = test::free_port();
   const int fd = listen_on("own.test", port);
   EXPECT_EQ(own_address(fd).address, "127.0.0.3");
-  EXPECT_THAT(refusal_of([&] { (void)listen_on("own.test", port); }), HasSubstr("on own.test (127.0.0.3) is in use"))
+  EXPECT_THAT(error_of<ConfigError>([&] { return listen_on("own.test", port); }),
+              HasSubstr("on own.test (127.0.0.3) is in use"))
       << "another address would keep two runs apart that were to meet";
   ::close(fd);
   test::set_host("other.test", {kOfNobody, "203.0.113.1"});
-  EXPECT_THAT(refusal_of([&] { (void)listen_on("other.test", port); }),
+  EXPECT_THAT(error_of<ConfigError>([&] { return listen_on("other.test", port); }),
               HasSubstr("other.test (192.0.2.1, 203.0.113.1) is no address of this machine"));
 }
 

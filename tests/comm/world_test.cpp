@@ -27,7 +27,7 @@ Environment environment_of(Variables variables) {
 
 // Of a process without a terminal, as launchers start them.
 World world_of(const Variables& variables, const WorldOptions& options = {}) {
-  return choose_world(options, environment_of(variables), /*has_terminal=*/false);
+  return choose_world(options, environment_of(variables), /*on_terminal=*/false);
 }
 
 std::string refusal(const WorldOptions& options, const Variables& variables) {
@@ -227,24 +227,24 @@ TEST(ChooseWorld, TheShellOfAnInteractiveStepIsNoTask) {
   const Variables step{{"SLURM_JOB_ID", "3"},         {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"},
                        {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_NTASKS", "2"},  {"SLURM_PTY_PORT", "46571"},
                        {"SLURM_JOB_NODELIST", "vm"},  {"PMI_RANK", "0"},      {"PMI_SIZE", "2"}};
-  const World shell = choose_world({}, environment_of(step), /*has_terminal=*/true);
+  const World shell = choose_world({}, environment_of(step), /*on_terminal=*/true);
   EXPECT_TRUE(shell.is_single());
   EXPECT_THAT(shell.remark, HasSubstr("job has 2 tasks, but this process was not started by srun"));
   const World task = world_of(step);
   EXPECT_EQ(concat(task.launcher, ": ", task.rank, " of ", task.size), "Slurm (srun): 0 of 2");
   EXPECT_EQ(task.remark, "");
   const WorldOptions by_hand{.rank = 1, .world_size = 4};
-  EXPECT_EQ(choose_world(by_hand, environment_of(step), /*has_terminal=*/true).size, 4);
+  EXPECT_EQ(choose_world(by_hand, environment_of(step), /*on_terminal=*/true).size, 4);
   // `srun -n 2 --pty sluice train ...`: task 1 has no terminal, and waits for task 0.
   Variables of_task = step;
   of_task["SLURM_TASK_PID"] = std::to_string(::getpid());
-  EXPECT_EQ(choose_world({}, environment_of(of_task), /*has_terminal=*/true).size, 2);
+  EXPECT_EQ(choose_world({}, environment_of(of_task), /*on_terminal=*/true).size, 2);
   of_task["SLURM_TASK_PID"] = std::to_string(::getppid());
-  EXPECT_TRUE(choose_world({}, environment_of(of_task), /*has_terminal=*/true).is_single()) << "in the task's shell";
+  EXPECT_TRUE(choose_world({}, environment_of(of_task), /*on_terminal=*/true).is_single()) << "in the task's shell";
   // salloc's own shell, where LaunchParameters=use_interactive_step: a step of one task in a job of two.
   Variables of_salloc = step;
   of_salloc["SLURM_STEP_NUM_TASKS"] = of_salloc["PMI_SIZE"] = "1";
-  EXPECT_NE(choose_world({}, environment_of(of_salloc), /*has_terminal=*/true).remark, "");
+  EXPECT_NE(choose_world({}, environment_of(of_salloc), /*on_terminal=*/true).remark, "");
 }
 
 TEST(ChooseWorld, LaunchersThatContradictEachOtherAreRefused) {

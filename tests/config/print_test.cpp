@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "config/config.h"
 #include "config/schema.h"
-#include "config/text_with.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"

@@ -82,7 +82,7 @@ TEST(ConnectStages, ProcessesWhoseStagesShareGpusOtherwiseAreRefused) {
       connect_stages(communicators, {cuda(0), cuda(rank)});
       ADD_FAILURE() << "one line and two were to meet";
     } catch (const ConfigError& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr("the stages of rank 1 share GPUs otherwise than those of rank 0"));
+      EXPECT_THAT(error.what(), testing::HasSubstr("rank 1 maps its stages to GPUs differently from rank 0"));
     }
   });
 }

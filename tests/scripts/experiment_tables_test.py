@@ -100,7 +100,7 @@ class ElasticTest(unittest.TestCase):
         rows = [tuned("none", 1, 10.0, 90.0), tuned("freeze", 1, 4.0, 89.0, changes_s=1.0), tuned("none", 2, 30.0, 92.0), tuned("freeze", 2, 10.0, 92.0)]
         row = elastic_report.arm_row("freeze", elastic_report.of_arm(rows, "freeze"), elastic_report.of_arm(rows, "none"))
         self.assertEqual([row[name] for name in ("x", "x_min", "x_max", "x_published", "difference")], [2.5, 2.0, 3.0, 0.95, -0.5])
-        self.assertEqual((row["x_untold"], row["difference_untold"]), (False, True))
+        self.assertEqual((row["x_inconclusive"], row["difference_inconclusive"]), (False, True))
         self.assertAlmostEqual(row["x_whole"], (20 / 15 + 40 / 20) / 2)
         self.assertAlmostEqual(row["half_width"], 12.706 * 0.5)
 

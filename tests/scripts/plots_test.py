@@ -50,11 +50,11 @@ class SpreadTest(unittest.TestCase):
         self.assertEqual([arguments.ranges_overlap(*pair) for pair in (([1, 3], [2, 4]), ([1, 2], [3, 4]), ([2, 4], [1, 3]), ([1, 9], [2, 3]), ([2], [1, 3]))],
                          [True, False, True, True, False])
         self.assertEqual([arguments.range_holds(values, 1) for values in ([0.9, 1.2], [1.1, 1.2], [1])], [True, False, False])
-        self.assertEqual((arguments.untold(True), arguments.untold(False)), (" ≈", ""))
+        self.assertEqual((arguments.inconclusive_mark(True), arguments.inconclusive_mark(False)), (" ≈", ""))
 
     def test_one_run_is_said_to_be_one(self):
-        self.assertEqual(arguments.count(3, "seed"), "3 seeds")
-        self.assertEqual(arguments.count(1, "seed"), "one seed (n = 1: nothing is known of the spread)")
+        self.assertEqual(arguments.count_with_spread(3, "seed"), "3 seeds")
+        self.assertEqual(arguments.count_with_spread(1, "seed"), "one seed (n = 1: nothing is known of the spread)")
         self.assertEqual([arguments.note(n, "round", "medians") for n in (1, 3)], ["one round (n = 1): no error bars", "medians of 3 rounds; error bars: least and greatest"])
         self.assertEqual([arguments.note_of_lines(n, "seed") for n in (1, 3)], ["one seed (n = 1)", "a line for each of 3 seeds"])
         row = {"a": 2.0, "a_min": 1.0, "a_max": 3.0, "b": 2.0, "b_min": 2.0, "b_max": 2.0}

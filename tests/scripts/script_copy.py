@@ -5,11 +5,15 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 
-# What a launcher or a user may have set around these tests.
-FORGOTTEN = re.compile("SLUICE_|SLURM_|OMPI_|MV2_|PALS_|PMIX?_|MASTER_|NCCL_|GLOO_|(GOMP_SPINCOUNT|(LOCAL_)?(RANK|WORLD_SIZE))$")
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+from experiments.ranks import LAUNCHER_VARIABLES  # noqa: E402
+
+# What a launcher or a user may have set around these tests.
+FORGOTTEN = re.compile(f"SLUICE_|NCCL_|GLOO_|GOMP_SPINCOUNT$|{LAUNCHER_VARIABLES}")
 
 
 class ScriptCopy:

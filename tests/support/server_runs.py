@@ -1,6 +1,7 @@
 """Runs on a parameter server, small ones: their configuration, their processes, and what they leave. Whoever imports
 this without safetensors exits 77."""
 
+import contextlib
 import json
 import pathlib
 import tempfile
@@ -56,12 +57,22 @@ class ServerRuns(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.started = []
-        self.addCleanup(lambda: [process.kill() for process in self.started if process.poll() is None])
+        self.addCleanup(self.kill_all)
         self.port = cli.free_port()
 
-    def start(self, config, rank, size, *arguments, run_dir="run", environment=None, **popen):
-        self.started.append(cli.start("train", config, "--run-dir", self.folder / run_dir, *arguments,
-                                      env=cli.rank_environment(rank, size, self.port) | (environment or {}), **popen))
+    def kill_all(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def start(self, config, rank, size, *arguments, run_dir="run", environment=None, log=None, **popen):
+        """log: a file for all that it prints, else its output goes to pipes."""
+        with contextlib.ExitStack() as files:
+            if log is not None:
+                popen["stdout"] = popen["stderr"] = files.enter_context(open(log, "wb"))
+            self.started.append(cli.start("train", config, "--run-dir", self.folder / run_dir, *arguments,
+                                          env=cli.rank_environment(rank, size, self.port) | (environment or {}), **popen))
         return self.started[-1]
 
     def start_all(self, config, size, *arguments, run_dir="run"):

@@ -42,9 +42,10 @@ def write_config(path, **tables):
 
 def start(*arguments, cwd=None, env=None, stdin=subprocess.DEVNULL, **popen):
     """Starts sluice without waiting; without `env` it is no rank, whoever has launched the test."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(
         [BINARY, *map(str, arguments)], cwd=cwd, env=environment_without_launchers() if env is None else env, stdin=stdin,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **popen)
+        text=True, **(pipes | popen))
 
 
 def finish(process):

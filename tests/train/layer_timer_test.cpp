@@ -258,6 +258,16 @@ TEST(FirstUses, AreThoseOfTheNeededSizeOrOfOneThatTransforms) {
 INSTANTIATE_TEST_SUITE_P(Models, ReplayTimer, testing::Values("mlp", "toy_cnn", "resnet8", "vit"),
                          [](const auto& parameter) { return std::string(parameter.param); });
 
+// Devices that share a core wait for it: that is no slow-down of theirs (measure_slowdowns.h).
+TEST(ClockOf, CountsProcessorTimeOfACpuDeviceOfOneThread) {
+  measure::Workload workload{.device = device::Device{device::DeviceKind::kCpu}, .threads = 1};
+  EXPECT_TRUE(measure::counts_processor_time(workload));
+  workload.threads = 2;
+  EXPECT_FALSE(measure::counts_processor_time(workload));
+  workload = {.device = device::Device{device::DeviceKind::kCuda}, .threads = 1};
+  EXPECT_FALSE(measure::counts_processor_time(workload));
+}
+
 TEST(MeasureLayersOfACpuDevice, AreTimedByAClock) {
   const auto measured = measure::measure_layers(
       workload_on({}, "mlp"),

@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sched.h>
-
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 
@@ -18,7 +16,6 @@
 #include "profiler/measure/fingerprint_of.h"
 #include "profiler/measure/measure_layers.h"
 #include "profiler/measure/measure_links.h"
-#include "profiler/measure/measure_slowdowns.h"
 #include "profiler/measure/measure_update.h"
 #include "train/choose_plan.h"
 #include "train/profile.h"
@@ -124,26 +121,6 @@ TEST(MeasureLayersWithin, ALimitThatIsTooShortForAllLeavesTheSmallestSizes) {
     EXPECT_GT(layer.cost.forward.at(8), 0);
     EXPECT_GT(layer.cost.output_bytes, 0U);
   }
-}
-
-// One core for two devices: each works half of the time, as beside other programs. That is no slow-down of theirs.
-TEST(MeasureSlowdowns, WaitingForACoreIsNone) {
-  cpu_set_t before, one;
-  ASSERT_EQ(::sched_getaffinity(0, sizeof(before), &before), 0);
-  CPU_ZERO(&one);
-  for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++core)
-    if (CPU_ISSET(core, &before)) CPU_SET(core, &one);
-  ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
-  const train::Setup setup = setup_of("resnet8");
-  const auto alone = measure(setup, {8});
-  const auto slowdowns = measure::measure_slowdowns(workload_of(setup), 2, 8, alone);
-  EXPECT_EQ(::sched_setaffinity(0, sizeof(before), &before), 0);
-  double seconds = 0, slowed = 0;
-  for (std::size_t i = 0; i < alone.size(); ++i) {
-    seconds += alone[i].cost.seconds(8);
-    slowed += alone[i].cost.seconds(8) * slowdowns[i];
-  }
-  EXPECT_LT(slowed / seconds, 1.7);
 }
 
 class MeasureLayers : public testing::TestWithParam<const char*> {};

@@ -12,7 +12,6 @@
 #include "storage/checkpoint_store.h"
 #include "support/files.h"
 #include "train/choose_plan.h"
-#include "train/constants.h"
 #include "train/setup.h"
 
 namespace sluice::train {
@@ -45,58 +44,6 @@ fs::path save(const fs::path& run, const config::Config& config, std::int64_t st
 }
 
 nlohmann::json state_of(const config::Config& config) { return {{"config", config::to_toml(config)}}; }
-
-models::ModelOptions vit_options() {
-  models::ModelOptions options;
-  options.name = "vit";
-  return options;
-}
-
-TEST(Constants, OfACheckpointAreThoseThatItWasTrainedWith) {
-  const models::ModelOptions vit = vit_options();
-  const Constants earlier = saved_constants(nlohmann::json::object(), vit, "step-5");  // before they were saved
-  EXPECT_EQ(earlier.model, (models::ModelConstants{.norm_epsilon = 1e-12, .last_norm_epsilon = 1e-12}));
-  EXPECT_EQ(own_constants(vit).model, (models::ModelConstants{.norm_epsilon = 1e-6, .last_norm_epsilon = 1e-6}));
-  const Constants tanh{.model = {.norm_epsilon = 1e-4, .last_norm_epsilon = 1e-3, .gelu = nn::GeluForm::kTanh},
-                       .mean = {0.5},
-                       .stddev = {0.1}};
-  storage::CheckpointContents contents;
-  put_constants(tanh, contents);
-  const Constants found = saved_constants(contents.state, vit, "step-5");
-  EXPECT_EQ(found.model, tanh.model);
-  EXPECT_EQ(found.mean, tanh.mean);
-  EXPECT_EQ(found.stddev, tanh.stddev);
-  EXPECT_THROW(static_cast<void>(saved_constants({{"constants", 3}}, vit, "step-5")), CheckpointError);
-}
-
-TEST(Constants, OfWeightsThatSluiceSavedGoWithEachCopyOfTheFile) {
-  const sluice::test::TempDir dir;
-  const models::ModelOptions vit = vit_options();
-  storage::CheckpointContents contents;
-  put_constants({.model = {.norm_epsilon = 1e-5, .last_norm_epsilon = 1e-5}}, contents);
-  storage::write_safetensors(dir / "a.safetensors", {{"vit.embeddings.cls_token", at::zeros({1, 1, 192})}},
-                             contents.metadata);
-  EXPECT_EQ(constants_of_weights(dir / "a.safetensors", {}, vit).model.norm_epsilon, 1e-5);
-}
-
-TEST(Constants, WeightsWithTokensOfTheirOwnAreRefusedOnBytes) {
-  const sluice::test::TempDir dir;
-  models::ModelOptions gpt2;
-  gpt2.name = "gpt2";
-  gpt2.size = "small";
-  const storage::TensorMap tensors{{"transformer.ln_f.bias", at::zeros({768})}};
-  storage::write_safetensors(dir / "public.safetensors", tensors);
-  const auto check = [&](const char* file) { return [&, file] { check_tokens_of_weights(dir / file, gpt2, "text"); }; };
-  EXPECT_THAT(check("public.safetensors"),
-              testing::ThrowsMessage<ConfigError>(AllOf(HasSubstr("know 50257 tokens of their own"),
-                                                        HasSubstr("data.name = \"text\" gives bytes as tokens"))));
-  storage::CheckpointContents contents;
-  put_constants(own_constants(gpt2), contents);
-  storage::write_safetensors(dir / "ours.safetensors", tensors, contents.metadata);
-  EXPECT_NO_THROW(check("ours.safetensors")());
-  gpt2.size = "tiny";  // of bytes
-  EXPECT_NO_THROW(check("public.safetensors")());
-}
 
 TEST(RunEvaluation, TakesTheConfigurationOfTheCheckpointAndSaysWhichItWas) {
   const sluice::test::TempDir dir;

@@ -20,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::ThrowsMessage;
 
 // An empty directory that is the current one while the object lives.
 class WorkingDirectory {
@@ -214,42 +213,6 @@ TEST_F(ChooseResume, IntoAnotherDirectoryBeginsNewRecords) {
   EXPECT_EQ(choice.run_dir, "fork");
   EXPECT_EQ(choice.from, "run");
   EXPECT_FALSE(choice.continues_run_dir);
-}
-
-using FindCheckpoint = ChooseResume;
-
-TEST_F(FindCheckpoint, TakesTheNewestWholeOneOfARun) {
-  for (const int step : {4, 8, 12}) save("run", step);
-  std::ofstream("run/checkpoints/step-12/model.safetensors") << "torn";
-  const auto found = find_checkpoint("run");
-  ASSERT_TRUE(found);
-  EXPECT_EQ(*found, "run/checkpoints/step-8");
-}
-
-TEST_F(FindCheckpoint, TakesTheOneThatIsNamedAsItIs) {
-  save("run", 4);
-  fs::remove("run/checkpoints/step-4/state.json");  // damage is found when it is loaded
-  EXPECT_EQ(find_checkpoint("run/checkpoints/step-4"), "run/checkpoints/step-4");
-}
-
-TEST_F(FindCheckpoint, FindsNothingWhereNothingWasSaved) {
-  fs::create_directories("run/checkpoints");
-  std::ofstream("run/metrics.jsonl") << R"({"event":"step","time_s":1.0})"
-                                     << "\n";
-  EXPECT_FALSE(find_checkpoint("run"));
-  EXPECT_FALSE(find_checkpoint("missing"));
-}
-
-TEST_F(FindCheckpoint, RefusesARunWhoseCheckpointsAreAllDamagedOrGone) {
-  save("run", 4);
-  std::ofstream("run/checkpoints/step-4/state.json") << "{}";
-  EXPECT_THAT([] { (void)find_checkpoint("run"); },
-              ThrowsMessage<CheckpointError>(
-                  AllOf(HasSubstr("no checkpoint in run/checkpoints is whole"), HasSubstr("nothing was changed"))));
-  fs::remove_all("run/checkpoints/step-4");
-  std::ofstream("run/metrics.jsonl") << R"({"event":"checkpoint","time_s":1.0,"step":4})"
-                                     << "\n";
-  EXPECT_THAT([] { (void)find_checkpoint("run"); }, ThrowsMessage<CheckpointError>(HasSubstr("run are gone")));
 }
 
 }  // namespace

@@ -4,15 +4,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
 
+#include <ATen/ATen.h>
+
 #include "core/error.h"
-#include "train/resume_point.h"
-#include "train/setup.h"
+#include "storage/checkpoint_store.h"
+#include "support/files.h"
 
 namespace sluice::train {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 template <typename Error>
@@ -164,80 +168,44 @@ TEST(CheckResumable, AllowsAnotherTopologyLengthAndRate) {
                     HasSubstr(", train.winograd = \"4x4\" (was \"2x2\")")));
 }
 
-Setup setup_of(const config::Config& config, std::int64_t batches_per_epoch) {
-  Setup setup{.config = config};
-  setup.batches_per_epoch = batches_per_epoch;
-  setup.total_steps = config.train.steps > 0 ? config.train.steps : config.train.epochs * batches_per_epoch;
-  return setup;
-}
-
-class OtherRates : public testing::Test {
+class FindCheckpoint : public testing::Test {
  protected:
-  // Of a run of `saved` that goes on under `now` after so many epochs of 10 batches.
-  static std::string warning(const config::Config& saved, const config::Config& now, std::int64_t epochs,
-                             std::int64_t samples = 0) {
-    RunState state{.progress = {.steps_done = 10 * epochs, .position = {.epoch = epochs}},
-                   .config_toml = config::to_toml(saved)};
-    if (samples > 0) state.data = DataIdentity{.train = {samples, "aa"}};
-    train::Setup setup = setup_of(now, 10);
-    const optim::LrSchedule before = saved_lr_schedule(setup, state, "here");
-    setup.total_steps = total_steps_after(setup, state.progress);
-    testing::internal::CaptureStderr();
-    warn_of_other_rates(before, lr_schedule(setup), state.progress.steps_done, 0);
-    return testing::internal::GetCapturedStderr();
+  void save(std::int64_t step) const {
+    storage::CheckpointStore(run_ / "checkpoints", 9).save(step, {.model = {{"w", at::ones({2})}}, .optimizer = {}});
   }
+
+  sluice::test::TempDir dir_;
+  std::filesystem::path run_ = dir_ / "run";
 };
 
-TEST_F(OtherRates, OfAScheduleThatALongerRunStretchesAreSaidBeforeAndAfter) {
-  for (const char* kind : {"cosine", "linear", "polynomial", "onecycle"}) {
-    config::Config saved;
-    saved.train.lr_schedule = kind;
-    saved.train.lr = 0.05;
-    saved.train.epochs = 20;
-    config::Config now = saved;
-    now.train.epochs = 40;
-    EXPECT_EQ(warning(saved, saved, 20), "") << kind;
-    EXPECT_EQ(warning(saved, saved, 10), "") << kind;
-    EXPECT_THAT(
-        warning(saved, now, 20),
-        AllOf(HasSubstr("the learning rate goes from "), HasSubstr(" in step 200 to 0.0"), HasSubstr(" in step 201"),
-              HasSubstr(kind), HasSubstr("ends at step 400 now, and ended at step 200")));
-    now.train.steps = 300;
-    EXPECT_THAT(warning(saved, now, 20), HasSubstr("ends at step 300 now, and ended at step 200"));
-  }
-  config::Config saved;
-  saved.train.lr_schedule = "cosine";
-  saved.train.lr = 0.05;
-  saved.train.epochs = 20;
-  config::Config now = saved;
-  now.train.epochs = 40;
-  EXPECT_THAT(warning(saved, now, 20), HasSubstr(" to 0.025 in step 201"));
-  EXPECT_EQ(warning(saved, now, 0), "") << "there was no step";
+TEST_F(FindCheckpoint, TakesTheNewestWholeOneOfARun) {
+  for (const int step : {4, 8, 12}) save(step);
+  sluice::test::spill(run_ / "checkpoints/step-12/model.safetensors", "torn");
+  EXPECT_EQ(find_checkpoint(run_), run_ / "checkpoints/step-8");
 }
 
-TEST_F(OtherRates, AreNotSaidWhereTheLengthOfTheRunIsOfNoMatter) {
-  for (const char* kind : {"constant", "step", "exponential", "plateau"}) {
-    config::Config saved;
-    saved.train.lr_schedule = kind;
-    saved.train.epochs = 20;
-    if (kind == std::string("step")) saved.train.lr_decay_epochs = {5, 30};
-    if (kind == std::string("exponential")) saved.train.lr_decay_every_epochs = 5;
-    config::Config now = saved;
-    now.train.epochs = 2 * saved.train.epochs;
-    EXPECT_EQ(warning(saved, now, 3), "") << kind;
-    now.train.lr = 0.5 * saved.train.lr;
-    EXPECT_THAT(warning(saved, now, 3), HasSubstr("its settings are not those of the checkpoint")) << kind;
-  }
+TEST_F(FindCheckpoint, TakesTheOneThatIsNamedAsItIs) {
+  save(4);
+  std::filesystem::remove(run_ / "checkpoints/step-4/state.json");  // damage is found when it is loaded
+  EXPECT_EQ(find_checkpoint(run_ / "checkpoints/step-4"), run_ / "checkpoints/step-4");
 }
 
-// --accept-new-data: the same epochs are twice as many steps.
-TEST_F(OtherRates, OfASetOfAnotherSizeAreSaid) {
-  config::Config config;
-  config.train.lr_schedule = "cosine";
-  config.train.epochs = 20;
-  config.train.global_batch = 10;
-  EXPECT_EQ(warning(config, config, 5, 100), "");
-  EXPECT_THAT(warning(config, config, 5, 50), HasSubstr("ends at step 200 now, and ended at step 125"));
+TEST_F(FindCheckpoint, FindsNothingWhereNothingWasSaved) {
+  std::filesystem::create_directories(run_ / "checkpoints");
+  sluice::test::spill(run_ / "metrics.jsonl", "{\"event\":\"step\",\"time_s\":1.0}\n");
+  EXPECT_FALSE(find_checkpoint(run_));
+  EXPECT_FALSE(find_checkpoint(dir_ / "missing"));
+}
+
+TEST_F(FindCheckpoint, RefusesARunWhoseCheckpointsAreAllDamagedOrGone) {
+  save(4);
+  sluice::test::spill(run_ / "checkpoints/step-4/state.json", "{}");
+  const auto found = [&] { (void)find_checkpoint(run_); };
+  EXPECT_THAT(refusal<CheckpointError>(found),
+              AllOf(HasSubstr("run/checkpoints is whole"), HasSubstr("nothing was changed")));
+  std::filesystem::remove_all(run_ / "checkpoints/step-4");
+  sluice::test::spill(run_ / "metrics.jsonl", "{\"event\":\"checkpoint\",\"time_s\":1.0,\"step\":4}\n");
+  EXPECT_THAT(refusal<CheckpointError>(found), HasSubstr("run are gone"));
 }
 
 TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {

@@ -78,12 +78,12 @@ TEST(ElasticPlan, SaysWhyItStays) {
   // Four frozen forwards of 64 samples over two devices are 42.67 s.
   EXPECT_EQ(
       why({.change_s = 1000, .steps = 10}),
-      "the shape stays 2 stages x 1 replica, 202666.67 ms a step by prediction; the best other one is 1 stage x 2 "
-      "replicas, 170666.67 ms a step, but the change takes 1000.000 s and 10 steps of an epoch win 320.000 s back");
+      "keeping 2 stages x 1 replica (predicted 202666.67 ms a step). Best alternative: 1 stage x 2 replicas (170666.67 "
+      "ms a step); changing takes 1000.000 s and would save 320.000 s in the 10 steps of an epoch.");
   EXPECT_EQ(
       why({.may_replicate = false}),
-      "the shape stays 2 stages x 1 replica, 202666.67 ms a step by prediction; the best other one is 1 stage x 1 "
-      "replica, 341333.33 ms a step");
+      "keeping 2 stages x 1 replica (predicted 202666.67 ms a step). Best alternative: 1 stage x 1 replica (341333.33 "
+      "ms a step).");
   EXPECT_EQ(elastic_plan(request_of(2, 1, 4, 8), 7, layers, {}, {.may_shrink = false}).why_it_stays, "");
 }
 

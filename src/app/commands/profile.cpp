@@ -189,8 +189,8 @@ void add_profile(CLI::App& app) {
                     "Name the slowest operators of each layer on a CPU device, and what bounds them");
   command
       ->add_option("--budget", arguments->profile.budget_s,
-                   "Seconds for measuring: fewer sizes and steps are measured to keep to them, and what is measured is "
-                   "written before the rest is (default: as long as it takes)")
+                   "Time limit in seconds. Measures fewer sizes and steps to stay within it and writes results as they "
+                   "complete. Default: no limit.")
       ->type_name("S")
       ->check(within(1, 1e6));
   arguments->output.add_to(*command);

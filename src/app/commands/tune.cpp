@@ -8,7 +8,7 @@
 #include "app/commands/tune_report.h"
 #include "app/options.h"
 #include "app/process.h"
-#include "config/text_with.h"
+#include "config/config.h"
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -35,7 +35,7 @@ void run_tune_command(TuneArguments& arguments) {
   check_tune_files(arguments.out, inputs, /*measures=*/arguments.profiles.empty());
   arguments.tune.batch = arguments.batch.parse();
   if (!arguments.memory.empty()) arguments.config.sets.push_back(concat("device.memory_limit=", arguments.memory));
-  const ConfigText written{arguments.config.file, config::read_text(arguments.config.file)};
+  const ConfigText written{arguments.config.file, config::read_config_text(arguments.config.file)};
   const config::Config config = config::parse(written.text, written.file, arguments.config.sets);
   turn_fatal_writes_into_errors();
   const train::TuneResult result = train::tune_plan(config, arguments.tune);

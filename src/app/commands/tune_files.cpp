@@ -5,10 +5,11 @@
 #include <string_view>
 #include <system_error>
 
-#include "config/text_with.h"
+#include "config/config.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text.h"
 #include "profiler/layer_profile.h"
 #include "storage/files.h"
 
@@ -78,8 +79,7 @@ TuneFiles write_tune_files(const train::TuneResult& result, const fs::path& out,
       concat("# ", config.file, ", with the plan", has_other_batch ? ", the global batch and its learning rate" : "",
              " that sluice tune found", result.is_verified ? "" : kNotVerified, "\n\n");
   std::string text = config::text_with(config.text, config.file, result.tuned);
-  if (constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf"; text.starts_with(kByteOrderMark))
-    text.erase(0, kByteOrderMark.size());  // it is not first any more
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());  // it is not first any more
   storage::write_text_atomically(out, concat(first_line, text));
   const std::string profile = files.profiles.empty() ? result.profile_file.string() : files.profiles.front();
   files.simulate = concat("sluice simulate ", shell_word(files.out), " --profile ", shell_word(profile));

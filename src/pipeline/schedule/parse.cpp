@@ -10,13 +10,13 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "pipeline/schedule/draw.h"
 
 namespace sluice::pipeline {
 namespace {
 
 constexpr std::string_view kSeparators = " \t\r,";
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of UTF-8, as some editors write it
 constexpr std::string_view kDigits = "0123456789";
 
 struct NamedOp {

@@ -84,8 +84,8 @@ void keep(const std::string& choice, const Workload& workload, profiler::LayerPr
   const bool has_all = device::peak_bytes(workload.device).has_value();
   if (!folder || !identity || !has_all) return;
   if (const std::string why = profile.disturbance(); !why.empty())
-    return log_warning(
-        concat("the measured costs are not kept in ", folder->string(), ", because they are of a busy machine: ", why));
+    return log_warning(concat("measured costs are not kept in ", folder->string(), ": the machine was busy (", why,
+                              "); measure again on a quiet machine"));
   profile.fingerprint.sluice = *identity;
   try {
     storage::make_directories(*folder);

@@ -214,8 +214,11 @@ std::unique_ptr<LayerTimer> make_replay_timer(LayerBench& bench, std::unique_ptr
 }
 
 std::function<Nanoseconds()> clock_of(const Workload& workload) {
-  const bool works_alone = workload.device.kind == device::DeviceKind::kCpu && workload.threads == 1;
-  return works_alone ? thread_time_ns : now_ns;
+  return counts_processor_time(workload) ? thread_time_ns : now_ns;
+}
+
+bool counts_processor_time(const Workload& workload) {
+  return workload.device.kind == device::DeviceKind::kCpu && workload.threads == 1;
 }
 
 std::vector<FirstUse> first_uses(LayerTimer& timer, const LayerBench& bench, std::vector<std::int64_t> sizes,

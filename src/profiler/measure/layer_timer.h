@@ -37,9 +37,10 @@ class LayerTimer {
   [[nodiscard]] virtual std::vector<profiler::LayerTimes> times(std::int64_t samples) = 0;
 };
 
-// Of a CPU device of one thread that thread's processor time: other programs that take the core in between do not
-// count. Else the time that has passed.
+// The clock for timing layers: thread processor time if the CPU device has one thread, else wall time.
 [[nodiscard]] std::function<Nanoseconds()> clock_of(const Workload& workload);
+// Whether that is processor time, in which waiting for a core does not count.
+[[nodiscard]] bool counts_processor_time(const Workload& workload);
 
 // Both require that the bench outlives the timer.
 [[nodiscard]] std::unique_ptr<LayerTimer> make_clock_timer(LayerBench& bench, std::function<Nanoseconds()> clock);

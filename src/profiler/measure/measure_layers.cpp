@@ -161,8 +161,8 @@ std::vector<std::int64_t> keep_to_limit(const LayerTimer& timer, const Workload&
   what.needed_size = std::min(what.needed_size, what.sizes.back());
   what.least_rounds = 1;
   if (what.sizes.size() < asked) {
-    log_info(concat("the layers are measured at ", what.sizes.size(), " of ", asked, " sizes, up to ",
-                    counted(what.sizes.back(), "sample"), ", for want of time"));
+    log_info(concat("measuring ", what.sizes.size(), " of ", asked, " sizes, up to ",
+                    counted(what.sizes.back(), "sample"), ", to stay within the time limit"));
   }
   return sizes_within(sizes_for_bytes(what.sizes, what.most_samples), seconds_per_sample,
                       passes_for_bytes(workload.device), kShare * left_s);

@@ -22,8 +22,6 @@ constexpr int kListeningThreads = 4;
 constexpr int kUnread = 64;         // messages that wait in memory for us, of each connection
 constexpr std::int64_t kSeal = 64;  // bytes that encryption adds to a frame, and some more
 constexpr int kReconnect = 100;     // milliseconds between two tries
-// Milliseconds until a connection that stalls in its handshake is given up: less than replicas.hang_timeout_s can be.
-constexpr int kHandshake = 4000;
 // How long one address of a host that has several is tried, and until an unknown name is asked for again.
 constexpr Nanoseconds kTry = 1'000'000'000;
 
@@ -75,7 +73,7 @@ FrameSocket::FrameSocket(Role role, const std::string& name, Limits limits, cons
     socket.set(zmq::sockopt::rcvhwm, kUnread);
     socket.set(zmq::sockopt::sndhwm, limits.unsent);
     socket.set(zmq::sockopt::maxmsgsize, limits.frame_bytes < 0 ? limits.frame_bytes : limits.frame_bytes + kSeal);
-    socket.set(zmq::sockopt::handshake_ivl, kHandshake);
+    socket.set(zmq::sockopt::handshake_ivl, static_cast<int>(kHandshake.count()));
     if (role == Role::kListening) {
       socket.set(zmq::sockopt::router_mandatory, true);  // else what nobody gets is dropped only after it was queued
       socket.set(zmq::sockopt::router_handover, true);   // a new connection of a peer takes the place of its old one

@@ -41,6 +41,9 @@ struct ServerAddress {
 
 class FrameSocket {
  public:
+  // Until a connection that stalls in its handshake is given up: less than replicas.hang_timeout_s can be.
+  static constexpr std::chrono::milliseconds kHandshake{4000};
+
   enum class Role { kListening, kConnecting };
   struct Limits {
     std::int64_t frame_bytes = std::int64_t{1} << 20;  // -1: any

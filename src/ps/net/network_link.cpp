@@ -291,7 +291,7 @@ class NetworkLink::Connection {
     if (!thread_.has_sent_all()) return;  // the rest of it is still to come
     for (const Frames& message : push_.messages()) thread_.send(message);
   }
-  // Who was never let in has nothing to leave later: the server stays until it hears that this message has come.
+  // A worker that was never admitted sends Leaving now, so that the server can close the connection.
   void take(const Over& over, const Frames&) {
     if (!std::exchange(is_over_, true) && life_ == 0) say(Leaving{});
     why_over_ = over;

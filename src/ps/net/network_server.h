@@ -51,7 +51,7 @@ struct WorkerNews {
   std::string session = {};  // of one that has joined: its own name of its process (Hello)
 };
 
-// By themselves, before the run was over. Who stops all processes of a run stops its workers, too.
+// All workers left before the run was over. Also happens if a signal stops all processes of the run.
 struct AllWorkersLeft : PeerError {
   using PeerError::PeerError;
 };

@@ -1,6 +1,5 @@
 #include "ps/net/stranger_guard.h"
 
-#include <arpa/inet.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -8,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <optional>
@@ -15,6 +15,7 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "comm/socket_address.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/file_descriptor.h"
@@ -24,25 +25,9 @@
 namespace sluice::ps {
 namespace {
 
-constexpr long kLook_ms = 10;  // between two looks at the strangers, if there are any
-constexpr std::int64_t kPatience = 50'000'000;
+constexpr std::chrono::milliseconds kLookInterval{10};
+constexpr Nanoseconds kOverLimitFor = 50'000'000;  // before connections are closed
 constexpr const char* kEvents = "inproc://events";
-
-// The address and port of the other end; empty: the descriptor is no connection (any more).
-std::string remote_of(int fd) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  if (address.ss_family == AF_INET) {
-    const auto& ip = reinterpret_cast<const sockaddr_in&>(address);
-    ::inet_ntop(AF_INET, &ip.sin_addr, text.data(), text.size());
-    return concat(text.data(), ":", ntohs(ip.sin_port));
-  }
-  const auto& ip = reinterpret_cast<const sockaddr_in6&>(address);
-  ::inet_ntop(AF_INET6, &ip.sin6_addr, text.data(), text.size());
-  return concat("[", text.data(), "]:", ntohs(ip.sin6_port));
-}
 
 std::int64_t bytes_received(int fd) {
   tcp_info info{};
@@ -92,7 +77,7 @@ void StrangerGuard::run() {
   try {
     std::array<zmq::pollitem_t, 2> items{{{events_->socket, 0, ZMQ_POLLIN, 0}, {nullptr, stop_.fd(), ZMQ_POLLIN, 0}}};
     while (items[1].revents == 0) {
-      zmq::poll(items, std::chrono::milliseconds(has_strangers() ? kLook_ms : -1));
+      zmq::poll(items, has_strangers() ? kLookInterval : std::chrono::milliseconds(-1));
       take_events();
       look_at_strangers();
     }
@@ -121,7 +106,7 @@ void StrangerGuard::take_events() {
 // A message may be read before the event of its connection is.
 StrangerGuard::Connection& StrangerGuard::connection_at(int fd) {
   Connection& connection = connections_[fd];
-  if (std::string remote = remote_of(fd); remote != connection.remote)
+  if (auto remote = comm::remote_address(fd); remote != connection.remote)
     connection = {.remote = std::move(remote), .peer = {}, .heard = clock_.now()};
   return connection;
 }
@@ -135,7 +120,7 @@ void StrangerGuard::look_at_strangers() {
   struct Stranger {
     int fd = -1;
     std::int64_t bytes = 0;
-    std::int64_t heard = 0;
+    Nanoseconds heard = 0;
   };
   const std::scoped_lock lock(mutex_);
   std::vector<Stranger> strangers;
@@ -143,13 +128,13 @@ void StrangerGuard::look_at_strangers() {
   std::erase_if(connections_, [&](const auto& entry) {
     const auto& [fd, connection] = entry;
     if (connection.is_trusted) return false;
-    if (connection.remote.empty() || remote_of(fd) != connection.remote) return true;
+    if (!connection.remote || comm::remote_address(fd) != connection.remote) return true;
     strangers.push_back({fd, bytes_received(fd) - connection.whole, connection.heard});
     sum += strangers.back().bytes;
     return false;
   });
   if (sum <= kMostBytes) fitted_ = clock_.now();
-  const bool is_too_much = sum > kFarTooManyBytes || clock_.now() - fitted_ > kPatience;
+  const bool is_too_much = sum > kFarTooManyBytes || clock_.now() - fitted_ > kOverLimitFor;
   std::ranges::sort(strangers, std::ranges::less{}, &Stranger::bytes);
   for (; is_too_much && sum > kMostBytes; strangers.pop_back()) {
     sum -= strangers.back().bytes;
@@ -163,14 +148,16 @@ void StrangerGuard::look_at_strangers() {
 void StrangerGuard::close(int fd, std::int64_t bytes) {
   const FileDescriptor copy(::dup(fd));
   const auto found = connections_.find(fd);
-  if (!copy.is_open() || remote_of(copy.get()) != found->second.remote) return;
+  if (!copy.is_open()) return;
+  const std::optional<comm::SocketAddress> remote = comm::remote_address(copy.get());
+  if (!remote || remote != found->second.remote) return;
   // ZeroMQ closes the connection when it sees its end; what was not read is then dropped, and not waited for.
   const linger drop{.l_onoff = 1, .l_linger = 0};
   ::setsockopt(copy.get(), SOL_SOCKET, SO_LINGER, &drop, sizeof drop);
   ::shutdown(copy.get(), SHUT_RDWR);
-  const std::string what = concat("the connection from ", found->second.remote, " was closed: after ",
-                                  human_bytes(static_cast<std::uint64_t>(bytes)),
-                                  " of an unfinished message it is still not known as a worker or server");
+  const std::string what = concat("closed the connection from ", comm::tcp_endpoint(remote->address, remote->port),
+                                  ": it sent ", human_bytes(static_cast<std::uint64_t>(bytes)),
+                                  " of an unfinished message without having joined as a worker or server");
   connections_.erase(found);
   if (std::exchange(has_warned_, true)) return log_debug(what);
   log_warning(concat(what, "; further ones are logged with --verbose only"));

@@ -1,10 +1,12 @@
 // stranger_guard: bounds the memory that strangers can take at a listening ZeroMQ socket. A stranger is a connection
 // whose sender the owner of the socket does not trust (yet).
-// Why: ZeroMQ applies its limits to whole messages. It keeps the frames of a message that never ends without any bound
-// and does not show them to the owner. So a thread reads from the kernel how many bytes each stranger has sent since
-// its last whole message, and closes the connections with the most of them if all together exceed a limit. One byte on
-// the wire costs up to 32 bytes of memory (empty frames), of which an I/O thread reads 10 to 40 MB a second. Threads:
-// trust() and heard() from any. Errors: PeerError (no more descriptors).
+// Why it is needed:
+// - ZeroMQ applies its limits to whole messages: it keeps the frames of a message that never ends without any bound.
+// - It does not show these frames to the owner of the socket.
+// - One byte on the wire costs up to 32 bytes of memory: empty frames.
+// How it works: a thread asks the kernel how many bytes each stranger has sent since its last whole message. If all
+// together exceed a limit, it closes the connections with the most.
+// Threads: trust() and heard() from any. Errors: PeerError (no more descriptors).
 #pragma once
 
 #include <cstddef>
@@ -12,11 +14,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 
+#include "comm/socket_address.h"
 #include "comm/wake_up.h"
+#include "core/clock.h"
 #include "core/own_time.h"
 
 namespace zmq {
@@ -47,10 +52,11 @@ class StrangerGuard {
 
  private:
   struct Connection {
-    std::string remote;      // its other end; tells it from an earlier connection with the same descriptor
+    // Its other end, which tells it from an earlier connection with the same descriptor.
+    std::optional<comm::SocketAddress> remote;
     std::string peer;        // empty: nothing has come
     std::int64_t whole = 0;  // bytes that had come when its last whole message was read
-    std::int64_t heard = 0;  // when that was; before: when it opened
+    Nanoseconds heard = 0;   // when that was; before: when it opened
     bool is_trusted = false;
   };
   struct Events;
@@ -71,7 +77,7 @@ class StrangerGuard {
   std::map<int, Connection> connections_;  // by descriptor
   std::set<std::string> trusted_;          // names of peers
   OwnClock clock_;
-  std::int64_t fitted_ = 0;  // when the strangers last were within their limit
+  Nanoseconds fitted_ = 0;  // when the strangers last were within their limit
   bool has_warned_ = false;
 
   std::thread thread_;

@@ -189,11 +189,11 @@ TEST(HostileServerTest, AWorkerThatComesTooLateSaysThatItHasHeardSo) {
 
 // This process was stopped for longer than a push may take.
 TEST(HostileServerTest, APauseIsNoTimeThatThePushHasTaken) {
-  const int code = sluice::test::run_and_pause(std::chrono::milliseconds(500), std::chrono::milliseconds(4500), [] {
+  const int code = sluice::test::run_and_pause(std::chrono::milliseconds(500), std::chrono::milliseconds(6500), [] {
     FakeServer server;
     auto worker = std::async(std::launch::async, [&] {
       LinkOptions options = toy_link(server.port(), 0);
-      options.patience = 4'000'000'000;
+      options.patience = 6'000'000'000;
       options.silence = 20'000'000'000;
       return work(options);
     });

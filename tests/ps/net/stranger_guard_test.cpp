@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <string>
 
@@ -47,10 +48,11 @@ TEST(StrangerGuardTest, WhoIsNotKnownMaySendLittle) {
 
 // 5 s is the least that replicas.hang_timeout_s may be.
 TEST(StrangerGuardTest, AHandshakeThatStallsEndsSooner) {
+  static_assert(FrameSocket::kHandshake < std::chrono::seconds(5));
   if (!sluice::test::runs_long_tests()) GTEST_SKIP() << "it takes 4 s";
   FrameSocket socket(FrameSocket::Role::kListening, {}, {});
   RawPeer silent(connected_to(socket.listen("127.0.0.1", 0)));
-  EXPECT_TRUE(silent.is_closed_within(5));
+  EXPECT_TRUE(silent.is_closed_within(30));
 }
 
 // Many strangers share what one may send.
@@ -74,12 +76,14 @@ TEST(StrangerGuardTest, ManyStrangersTogetherMaySendLittle) {
 TEST(StrangerGuardTest, WhoIsTrustedMaySendMuch) {
   FrameSocket socket(FrameSocket::Role::kListening, {}, {.frame_bytes = -1});
   const int port = socket.listen("127.0.0.1", 0);
-  const Frames small{frame_of(std::string("hello"))}, large{frame_of(std::string(std::size_t{16} << 20, 'x'))};
+  constexpr std::int64_t kLarge = std::int64_t{128} << 20;
+  static_assert(kLarge > StrangerGuard::kFarTooManyBytes);
+  const Frames small{frame_of(std::string("hello"))}, large{frame_of(std::string(std::size_t{kLarge}, 'x'))};
   const auto receives = [&](FrameSocket& peer, const Frames& message) {
-    const Nanoseconds until = now_ns() + 20'000'000'000;
+    const Nanoseconds until = now_ns() + 60'000'000'000;
     Nanoseconds again = 0;
     while (now_ns() < until) {
-      if (now_ns() >= again && peer.send({}, message)) again = now_ns() + 2'000'000'000;
+      if (now_ns() >= again && peer.send({}, message)) again = now_ns() + 5'000'000'000;
       socket.wait(std::chrono::milliseconds(10));
       while (const auto received = socket.next()) {
         if (received->frames.front().bytes.size() == message.front().bytes.size()) return true;
@@ -97,6 +101,9 @@ TEST(StrangerGuardTest, WhoIsTrustedMaySendMuch) {
   FrameSocket anew(FrameSocket::Role::kConnecting, "worker", {});
   anew.connect("127.0.0.1", port);
   EXPECT_TRUE(receives(anew, large));
+  RawPeer stranger(connected_to(port), "DEALER");
+  stranger.announce(kLarge);
+  EXPECT_LT(stranger.send_endlessly(std::string(60'000, 'x'), kLarge), kLarge) << "without trust it is closed";
 }
 
 }  // namespace

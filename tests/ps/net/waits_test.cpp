@@ -44,8 +44,8 @@ TEST(WaitsTest, TheLeadShowsThatItLivesWhileItWaitsForAnotherServer) {
 
 // This process was stopped for longer than the server waits for its workers.
 TEST(WaitsTest, APauseIsNoTimeInWhichWorkersDidNotCome) {
-  const int code = sluice::test::run_and_pause(milliseconds(500), milliseconds(4500), [] {
-    ToyServer server(preset_policy("bsp", 2), 5, 1, [](NetworkOptions& options) { options.patience = 4'000'000'000; });
+  const int code = sluice::test::run_and_pause(milliseconds(500), milliseconds(6500), [] {
+    ToyServer server(preset_policy("bsp", 2), 5, 1, [](NetworkOptions& options) { options.patience = 6'000'000'000; });
     server.start();
     sluice::test::run_for(milliseconds(900));
     std::thread other([&] { work(toy_link(server.port(), 1)); });
