@@ -30,8 +30,8 @@ struct Constants {
 [[nodiscard]] Constants saved_constants(const nlohmann::json& state, const models::ModelOptions& model,
                                         const std::string& source);
 
-// Of weights that are to be trained further or evaluated. Logs what they fix, and warns if data.interpolation is
-// another than theirs.
+// Of weights that are to be trained further or evaluated; a resolved path (storage/weights_files.h). Logs what they
+// fix, and warns if data.interpolation is another than theirs.
 [[nodiscard]] Constants constants_of_weights(const std::filesystem::path& weights, const config::Config& config,
                                              const models::ModelOptions& model);
 

@@ -13,6 +13,7 @@
 #include "support/files.h"
 #include "train/choose_plan.h"
 #include "train/constants.h"
+#include "train/resume_point.h"
 #include "train/setup.h"
 
 namespace sluice::train {
@@ -77,6 +78,25 @@ TEST(Constants, OfWeightsThatSluiceSavedGoWithEachCopyOfTheFile) {
   storage::write_safetensors(dir / "a.safetensors", {{"vit.embeddings.cls_token", at::zeros({1, 1, 192})}},
                              contents.metadata);
   EXPECT_EQ(constants_of_weights(dir / "a.safetensors", {}, vit).model.norm_epsilon, 1e-5);
+}
+
+TEST(Constants, OfFilesThatAnotherLibraryWroteAreIgnoredWithAWarning) {
+  const sluice::test::TempDir dir;
+  const auto constants_of = [&](const char* file) {
+    testing::internal::CaptureStderr();
+    const Constants constants = constants_of_weights(dir / file, {}, vit_options());
+    return std::pair(constants, testing::internal::GetCapturedStderr());
+  };
+  storage::write_safetensors(dir / "torchvision.safetensors", {{"class_token", at::zeros({1, 1, 192})}});
+  storage::write_safetensors(dir / "transformers.safetensors", {{"vit.embeddings.cls_token", at::zeros({1, 1, 192})}});
+  sluice::test::spill(dir / "preprocessor_config.json",
+                      R"({"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]})");
+  const auto [taken, nothing] = constants_of("transformers.safetensors");
+  EXPECT_EQ(taken.mean, (std::vector<double>{0.5, 0.5, 0.5}));
+  EXPECT_THAT(nothing, testing::Not(HasSubstr("is ignored")));
+  const auto [own, warning] = constants_of("torchvision.safetensors");
+  EXPECT_TRUE(own.mean.empty());
+  EXPECT_THAT(warning, HasSubstr((dir / "preprocessor_config.json").string() + " is ignored"));
 }
 
 TEST(Constants, WeightsWithTokensOfTheirOwnAreRefusedOnBytes) {
@@ -145,6 +165,27 @@ TEST(RunEvaluation, ACheckpointWithoutAConfigurationNeedsOne) {
   EXPECT_THAT(sluice::test::error_of<ConfigError>(
                   [&] { return run_evaluation({.weights = checkpoint / "model.safetensors"}); }),
               HasSubstr("sluice eval CONFIG --weights FILE"));
+}
+
+// A run directory stands for its newest checkpoint, and its run may still save: constants and tensors are of one.
+TEST(StartOfARun, WeightsAreOfTheCheckpointThatTheConstantsAreOf) {
+  const sluice::test::TempDir dir;
+  const fs::path first = save(dir / "run", small_config(), 4, state_of(small_config()));
+  config::Config config = small_config();
+  config.model.weights = (dir / "run").string();
+  config.train.seed = 3;
+  Setup setup = make_setup(config);
+  std::optional<ResumePoint> resume = read_resume_point({}, {}, setup);
+  EXPECT_FALSE(resume);
+  EXPECT_EQ(setup.weights_path, first);
+  config::Config later = small_config();
+  later.train.seed = 2;
+  save(dir / "run", later, 8, state_of(later));
+  engine::Engine engine(decide_plan(setup), engine_options(setup));
+  load_start(engine.composition(), setup, resume);
+  const storage::TensorMap expected = storage::read_safetensors(first / "model.safetensors").tensors;
+  for (const auto& [name, tensor] : engine::model_tensors(engine.composition()))
+    EXPECT_TRUE(at::equal(tensor, expected.at(name))) << name;
 }
 
 class OwnBatch : public testing::Test {
