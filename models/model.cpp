@@ -138,6 +138,11 @@ Model make_without_values(ModelOptions options) {
   return make_model(options);
 }
 
+bool has_batch_norms(const ModelOptions& options) {
+  const Model model = make_without_values(options);
+  return std::ranges::any_of(model.layers, [](const auto& layer) { return !layer->batch_norms().empty(); });
+}
+
 std::vector<std::string> layer_names(const Model& model) {
   std::vector<std::string> names;
   for (const auto& layer : model.layers) names.push_back(layer->name());

@@ -53,6 +53,8 @@ struct Model {
 
 // The same for names, shapes and counts: quick, because its parameters have no values.
 [[nodiscard]] Model make_without_values(ModelOptions options);
+// Whether a sample's answer depends on what else is in its micro-batch.
+[[nodiscard]] bool has_batch_norms(const ModelOptions& options);
 // [layer]
 [[nodiscard]] std::vector<std::string> layer_names(const Model& model);
 

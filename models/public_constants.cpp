@@ -17,8 +17,14 @@ using nlohmann::json;
 [[noreturn]] void refuse(const std::string& source, const std::string& key, const json& value,
                          const std::string& ours) {
   throw CheckpointError(concat(source, " has ", key, " = ", value.dump(), ", but ", ours,
-                               "; these weights would give other answers here than where they were made: choose the "
-                               "model that they are of, or other weights"));
+                               "; the logits would differ from the original. Choose the model of these weights, or "
+                               "other weights."));
+}
+
+[[noreturn]] void refuse_value(const std::string& source, const std::string& key, const json& value,
+                               const std::string& expected) {
+  throw CheckpointError(
+      concat(source, ": ", key, " = ", value.dump(), " is not valid: expected ", expected, "; correct the file"));
 }
 
 // Null if it has none.
@@ -36,7 +42,7 @@ void require(const std::string& source, const json& table, const std::string& ke
 void read_epsilon(const std::string& source, const json& table, const std::string& key, double& epsilon) {
   const json value = value_of(table, key);
   if (value.is_null()) return;
-  if (!value.is_number() || !(value.get<double>() > 0)) refuse(source, key, value, "it is to be a number above 0");
+  if (!value.is_number() || !(value.get<double>() > 0)) refuse_value(source, key, value, "a number above 0");
   epsilon = value.get<double>();
 }
 
@@ -87,10 +93,24 @@ void read_transformers(const json& config, const ModelOptions& model, const std:
   }
 }
 
+// What timm's ResNets are called that compute as ours do; others, such as resnetaa50, have the same tensors.
+void check_resnet_of_timm(const json& config, const json& arguments, const ModelOptions& model,
+                          const std::string& source) {
+  const std::string name = value_of(config, "architecture").get<std::string>();
+  constexpr std::array kOfOtherTrainings{"", "tv_", "ssl_", "swsl_"};  // prefixes of older versions of timm
+  const auto is_ours = [&](const char* prefix) { return name == prefix + model.name; };
+  if (std::ranges::none_of(kOfOtherTrainings, is_ours) && name != concat("gluon_", model.name, "_v1b"))
+    refuse(source, "architecture", name, concat("model.name = \"", model.name, "\""));
+  require(source, arguments, "act_layer", "relu", "resnets here have ReLU");
+  require(source, arguments, "aa_layer", json(), "resnets here have no anti-aliasing");
+  require(source, arguments, "output_stride", 32, "resnets here have 32");
+}
+
 void read_timm(const json& config, const ModelOptions& model, const std::string& source, ModelConstants& constants) {
   const json name = value_of(config, "architecture"), arguments = value_of(config, "model_args");
   if (name.get<std::string>().find("quickgelu") != std::string::npos)
     refuse(source, "architecture", name, "only GELU is known here, exact or by tanh");
+  if (model.name.starts_with("resnet")) return check_resnet_of_timm(config, arguments, model, source);
   if (own_constants(model.name).norm_epsilon == 0)
     return require(source, arguments, "act_layer", "relu", "it has ReLU");
   read_epsilon(source, arguments, "norm_eps", constants.norm_epsilon);
@@ -106,10 +126,12 @@ bool are_timms(NamesOf names, const std::string& model) {
   return names == NamesOf::kTimm || (names == NamesOf::kOurs && model.starts_with("resnet"));
 }
 
+bool is_of_transformers(const json& config) { return value_of(config, "model_type").is_string(); }
+
 std::vector<double> numbers_in(const json& list, const std::string& key, const std::string& source) {
   const bool are_numbers =
       list.is_array() && std::ranges::all_of(list, [](const json& item) { return item.is_number(); });
-  if (!list.is_null() && (!are_numbers || list.empty())) refuse(source, key, list, "it is to be a list of numbers");
+  if (!list.is_null() && (!are_numbers || list.empty())) refuse_value(source, key, list, "a list of numbers");
   return list.is_null() ? std::vector<double>() : list.get<std::vector<double>>();
 }
 
@@ -127,12 +149,18 @@ ModelConstants constants_by_names(NamesOf names, const std::string& model) {
 ModelConstants public_constants(NamesOf names, const ModelOptions& model, const json& config,
                                 const std::string& source) {
   ModelConstants constants = constants_by_names(names, model.name);
-  if (value_of(config, "model_type").is_string()) {
+  if (is_of_transformers(config)) {
     if (are_transformers(names, model.name)) read_transformers(config, model, source, constants);
   } else if (value_of(config, "architecture").is_string() && are_timms(names, model.name)) {
     read_timm(config, model, source, constants);
   }
   return constants;
+}
+
+FilesBeside files_of_names(NamesOf names, const std::string& model, const json& config) {
+  const bool counts_transformers = are_transformers(names, model);
+  return {.config = is_of_transformers(config) ? counts_transformers : are_timms(names, model),
+          .preprocessor = counts_transformers};
 }
 
 PublicPixels public_pixels(const json& config, const json& preprocessor, const std::string& source) {
@@ -157,7 +185,7 @@ PublicPixels public_pixels(const json& config, const json& preprocessor, const s
   }
   const bool is_wrong = std::ranges::any_of(pixels.stddev, [](double deviation) { return !(deviation > 0); });
   if (is_wrong || pixels.mean.size() != pixels.stddev.size())
-    refuse(source, "the deviation of pixels", pixels.stddev, "it is to be above 0 and as many numbers as their mean");
+    refuse_value(source, "the deviation of pixels", pixels.stddev, "numbers above 0, as many as the mean has");
   return pixels;
 }
 

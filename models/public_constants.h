@@ -23,11 +23,18 @@ namespace sluice::models {
 [[nodiscard]] ModelConstants public_constants(NamesOf names, const ModelOptions& model, const nlohmann::json& config,
                                               const std::string& source);
 
+// Whether the files beside weights count: config.json (transformers', which has "model_type", or timm's) and
+// preprocessor_config.json (transformers') if they are of the library whose names the tensors have.
+struct FilesBeside {
+  bool config = false, preprocessor = false;
+};
+[[nodiscard]] FilesBeside files_of_names(NamesOf names, const std::string& model, const nlohmann::json& config);
+
 struct PublicPixels {
   std::vector<double> mean, stddev;  // of pixel / 255, [channels]; empty: nothing is said
   std::string interpolation;         // "bilinear", "bicubic" or another one; empty: nothing is said
 };
-// preprocessor: of preprocessor_config.json; either may be null.
+// preprocessor: of preprocessor_config.json. Either is null if it is not there or does not count.
 [[nodiscard]] PublicPixels public_pixels(const nlohmann::json& config, const nlohmann::json& preprocessor,
                                          const std::string& source);
 

@@ -157,7 +157,7 @@ def number(value):
 
 def figures(rows, options):
     """Against size, a series a number of peers; and against peers, a series a size."""
-    summary = [row for row in summarise(rows, options) if row["ms"] is not None]
+    summary = [{**row, "sent_mib": row["bytes"] / 2**20} for row in summarise(rows, options) if row["ms"] is not None]
 
     def panels(x, name_of):
         result = []
@@ -170,6 +170,6 @@ def figures(rows, options):
                 result.append({"y": label, "kind": "line", "log": "xy", "series": {name: arguments.points(of, x, "ms") for name, of in series.items()}})
         return result
     note = arguments.note(options.rounds, "round", "medians")
-    return [{"file": "communication", "title": "time against size", "note": note, "x": "MiB", "panels": panels("mib", lambda row, peers: f"{row['peers']} {peers}" if row["peers"] > 1 else "one worker")},
+    return [{"file": "communication", "title": "time against size", "note": note, "x": "MiB", "panels": panels("sent_mib", lambda row, peers: f"{row['peers']} {peers}" if row["peers"] > 1 else "one worker")},
             {"file": "communication_peers", "title": "time against how many take part", "note": note, "x": "workers or processes",
-             "panels": panels("peers", lambda row, _: f"{row['mib']} MiB")}]
+             "panels": panels("peers", lambda row, _: f"{row['sent_mib']:.3g} MiB")}]

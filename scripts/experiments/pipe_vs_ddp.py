@@ -195,5 +195,5 @@ def figures(rows, options):
     def panel(label, name, factor=1):
         return {"y": label, "kind": "line", "log": "x", "zero": True, "failed": {"as": "out of memory", "at": failed},
                 "series": {of: arguments.points(done_of(mine), "global_batch", name, factor) for of, mine in by_name.items()}}
-    return [{"file": "pipe_vs_ddp", "title": "DDP and Pipe+DDP", "note": arguments.note(options.rounds, "round", "medians"), "x": "global batch",
+    return [{"file": "pipe_vs_ddp", "title": "DDP and Pipe+DDP", "note": arguments.note(options.rounds, "round", "medians of rates, most memory"), "x": "global batch",
              "panels": [panel("images/s", "images_per_s"), panel("MiB a device", "memory_bytes", 2**-20)]}]

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/concat.h"
+#include "core/error.h"
 #include "data/file.h"
 
 namespace sluice::data {
@@ -45,6 +46,10 @@ std::optional<std::int64_t> base_256(const Block& block, std::size_t begin, std:
   return static_cast<std::int64_t>(number);
 }
 
+bool is_zero(std::span<const std::uint8_t> bytes) {
+  return std::ranges::all_of(bytes, [](std::uint8_t byte) { return byte == 0; });
+}
+
 bool has_right_checksum(const Block& block) {
   constexpr std::size_t kBegin = 148, kEnd = 156;
   std::int64_t sum = 0;
@@ -68,7 +73,10 @@ class Walk {
     while (at_ + kBlock <= size_) {
       Block block;
       read_(at_, block);
-      if (std::ranges::all_of(block, [](std::uint8_t byte) { return byte == 0; })) return members;
+      if (is_zero(block)) {
+        check_end();
+        return members;
+      }
       if (!has_right_checksum(block)) damaged("its header is not one of a tar file");
       if (auto member = take(block)) {
         if (!member->is_symbolic_link) places_[member->name] = {member->offset, member->size};
@@ -91,6 +99,20 @@ class Walk {
     if (is_packed) {
       reject_file(name_,
                   "it is compressed, and pictures in it cannot be found by their place; unpack it to a plain tar file");
+    }
+  }
+
+  // A block of zeros ends an archive, and nothing but zeros may follow: `cat a.tar b.tar` leaves b's files behind it.
+  void check_end() const {
+    std::array<std::uint8_t, 128 * kBlock> buffer{};
+    for (std::int64_t at = at_; at < size_;) {
+      const auto bytes = std::span(buffer).first(static_cast<std::size_t>(std::min(std::ssize(buffer), size_ - at)));
+      read_(at, bytes);
+      if (!is_zero(bytes)) {
+        throw DataError(concat(name_, ": another archive follows the end of the first one (byte ", at_,
+                               ") and would not be read; join archives with tar --concatenate"));
+      }
+      at += std::ssize(bytes);
     }
   }
 

@@ -2,7 +2,7 @@
 // an archive of many gigabytes only the headers are read, so that any member can be read later by its place; libraries
 // such as libarchive go through an archive once and do not tell places. Not here: what members mean (tar_dataset.h). No
 // LibTorch: the fuzzer builds it. Threads: pure. Errors: DataError for damaged archives, compressed ones, sparse
-// members, and hard links to what the archive does not have.
+// members, hard links to what the archive does not have, and for an archive that follows the end of the first one.
 #pragma once
 
 #include <cstdint>

@@ -270,7 +270,8 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
                                                                      .step_timeout = options.step_timeout,
                                                                      .record_spans = options.record_spans,
                                                                      .workers = options.workers,
-                                                                     .recorder = options.recorder},
+                                                                     .recorder = options.recorder,
+                                                                     .limits = options.limits},
                                            std::move(prefixes));
   composition.executor->wait_for_caller();
   composition.tied = find_tied_parameters(*composition.executor);

@@ -44,6 +44,7 @@ struct ComposeOptions {
   // What outlives a composition (pipeline/executor.h); null: its own.
   std::shared_ptr<pipeline::WorkerPool> workers = nullptr;
   std::shared_ptr<Recorder> recorder = nullptr;
+  std::shared_ptr<pipeline::PassLimits> limits = nullptr;
   SyncFactory make_sync = engine::make_sync;
   std::shared_ptr<pipeline::FeatureSource> features = nullptr;  // of frozen layers; null: nothing is kept
 

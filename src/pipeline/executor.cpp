@@ -53,8 +53,7 @@ std::shared_ptr<Grid> make_grid(StageGrid stages, PrefixGrid prefixes, const Wor
 
 Executor::Executor(StageGrid grid, const std::vector<std::vector<device::Device>>& devices,
                    const std::vector<int>& owners, ExecutorOptions options, PrefixGrid prefixes)
-    : training_limit_(options.step_timeout),
-      forward_limit_(options.step_timeout),
+    : limits_(options.limits ? std::move(options.limits) : std::make_shared<PassLimits>(options.step_timeout)),
       pool_(options.workers ? std::move(options.workers) : std::make_shared<WorkerPool>()) {
   pool_->assign(make_places(devices, options.cpu_threads));
   auto recorder = options.recorder ? std::move(options.recorder) : std::make_shared<Recorder>(options.record_spans);
@@ -92,12 +91,12 @@ std::shared_ptr<PassGraphs> Executor::make_graphs(const device::GraphFactory& ma
 }
 
 PassResult Executor::run(PassRequest request) {
-  TimeLimit& limit = request.context.training ? training_limit_ : forward_limit_;
+  TimeLimit& limit = request.context.training ? limits_->training : limits_->forward;
   const auto pass = std::make_shared<Pass>(grid_, std::move(request));
   const auto job = [pass, places = pool_->places(), streams = pool_->streams()](int place) {
     pass->work(places[place], streams[place]);
   };
-  limit.add(pool_->run(job, {.timeout = limit.now(),
+  limit.add(pool_->run(job, {.timeout = limit.current(),
                              .on_failure = [pass] { pass->stop(); },
                              .is_excused = [pass] { return pass->report().waits_for_processes(); },
                              .describe = [pass](int place) { return pass->report().describe(place); },
@@ -132,7 +131,7 @@ void Executor::for_each_stage(Phase phase, const std::function<void(ReplicaId, S
   const auto describe = [places = pool_->places()](int place) {
     return concat("replica ", index(places[place].replica), " device ", index(places[place].device));
   };
-  pool_->run(on_place, {.timeout = training_limit_.now(), .describe = describe});
+  pool_->run(on_place, {.timeout = training_limit(), .describe = describe});
 }
 
 }  // namespace sluice::pipeline

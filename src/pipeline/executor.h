@@ -29,6 +29,7 @@ struct ExecutorOptions {
   // What outlives this executor, for others that follow it; null: its own. One executor uses them at a time.
   std::shared_ptr<WorkerPool> workers = nullptr;
   std::shared_ptr<Recorder> recorder = nullptr;
+  std::shared_ptr<PassLimits> limits = nullptr;  // its own are those of step_timeout
 };
 
 class Executor {
@@ -55,6 +56,9 @@ class Executor {
   // True after a failure that a place did not come back from in time: no further run is possible.
   [[nodiscard]] bool has_abandoned_threads() const { return pool_->has_abandoned_threads(); }
 
+  // How long the next training pass may take before it counts as hung.
+  [[nodiscard]] std::chrono::milliseconds training_limit() const { return limits_->training.current(); }
+
   // Work that the calling thread has queued on the devices by itself is over when it returns: workers have streams of
   // their own, which do not wait for the caller's.
   void wait_for_caller() const;
@@ -68,8 +72,7 @@ class Executor {
 
  private:
   std::shared_ptr<Grid> grid_;
-  TimeLimit training_limit_;  // of passes with backward, and of jobs between passes
-  TimeLimit forward_limit_;   // of passes without
+  std::shared_ptr<PassLimits> limits_;
   std::shared_ptr<WorkerPool> pool_;
 };
 

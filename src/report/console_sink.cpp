@@ -27,13 +27,13 @@ void ConsoleSink::step(const StepReport& report) {
     const auto network = report.network != nullptr ? std::optional(report.network->total) : std::nullopt;
     log_lines(full_lines(report.record, facts_, network));
   }
-  log_fields(interval_line(interval_, report.record, facts_, report.seconds_left));
+  log_fields(interval_line(interval_, report.record, facts_, report.left));
   interval_ = {};
 }
 
 void ConsoleSink::draw_progress(const StepReport& report) {
   if (!progress_is_shown() || now_ns() - last_drawn_ < kDrawInterval) return;
-  show_progress(progress_text(report.record, facts_, rate_of(interval_, facts_), report.seconds_left));
+  show_progress(progress_text(report.record, facts_, rate_of(interval_, facts_), report.left));
   last_drawn_ = now_ns();
 }
 

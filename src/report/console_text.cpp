@@ -100,18 +100,20 @@ double rate_of(const StepSums& sums, const RunFacts& facts) {
   return per_second(static_cast<double>(facts.is_text ? sums.targets : sums.samples), sums.duration);
 }
 
-std::string interval_line(const StepSums& sums, const StepRecord& last, const RunFacts& facts, double seconds_left) {
+std::string interval_line(const StepSums& sums, const StepRecord& last, const RunFacts& facts, const TimeLeft& left) {
   std::ostringstream lr;
   lr << std::setprecision(4) << last.lr;
   std::string line = concat(step_text(last.step, facts), "  loss ", fixed(sums.loss(), 4), "  lr ", lr.str(), "  ",
-                            rate_text(rate_of(sums, facts), facts), "  ETA ", clock_text(seconds_left));
+                            rate_text(rate_of(sums, facts), facts), "  ETA ",
+                            left.lacks_evaluations ? "(without evaluations) " : "", clock_text(left.seconds));
   for (const Share& share : shares_of(sums)) line += concat("  ", share.name, " ", fixed(share.percent, 0), " %");
   return line;
 }
 
-std::string progress_text(const StepRecord& last, const RunFacts& facts, double rate, double seconds_left) {
-  return concat(step_text(last.step, facts), "  loss ", fixed(last.stats.loss, 4), "  ETA ", clock_text(seconds_left),
-                "  ", rate_text(rate, facts), "  ", epoch_text(last, facts));
+std::string progress_text(const StepRecord& last, const RunFacts& facts, double rate, const TimeLeft& left) {
+  return concat(step_text(last.step, facts), "  loss ", fixed(last.stats.loss, 4), "  ETA ", clock_text(left.seconds),
+                "  ", rate_text(rate, facts), "  ", epoch_text(last, facts),
+                left.lacks_evaluations ? "  ETA without evaluations" : "");
 }
 
 std::string full_lines(const StepRecord& record, const RunFacts& facts, std::optional<double> network_bytes_per_s) {

@@ -20,13 +20,13 @@ namespace sluice::report {
 
 // "step 120/2814  loss 0.4321  lr 0.05  712 samples/s  ETA 3:12  backward 55 %  forward 30 %": means over the steps
 // since the line before. Of texts it counts tokens. Parts of the time below 1 % are left out; the largest come first,
-// for log_fields().
+// for log_fields(). A time left that lacks evaluations is "ETA (without evaluations) 3:12".
 [[nodiscard]] std::string interval_line(const StepSums& sums, const StepRecord& last, const RunFacts& facts,
-                                        double seconds_left);
+                                        const TimeLeft& left);
 
 // The same in the order of what a narrow terminal must not lose.
 [[nodiscard]] std::string progress_text(const StepRecord& last, const RunFacts& facts, double rate,
-                                        double seconds_left);
+                                        const TimeLeft& left);
 
 // Samples, or of texts tokens, per second.
 [[nodiscard]] double rate_of(const StepSums& sums, const RunFacts& facts);

@@ -89,7 +89,7 @@ void Reporter::step(const StepRecord& record, const StepSpans& spans, bool ends_
   }
   add_to_epoch(record);
   const ordered_json fields = step_fields(record, network, facts_);
-  const StepReport report{record, spans, fields, network, seconds_left(record), ends_interval};
+  const StepReport report{record, spans, fields, network, time_left(record), ends_interval};
   for (const auto& sink : sinks_) sink->step(report);
   if (record.evaluation_follows && !peaks_of_steps_) peaks_of_steps_ = peak_memory(facts_);
   if (epoch_is_over_ && !record.evaluation_follows) end_epoch(nullptr);
@@ -108,14 +108,15 @@ void Reporter::end_epoch(const EvalRecord* evaluation) {
   for (const auto& sink : sinks_) sink->epoch({epoch_, *last_step_, evaluation, fields});
 }
 
-double Reporter::seconds_left(const StepRecord& record) const {
+TimeLeft Reporter::time_left(const StepRecord& record) const {
   const StillToCome& to_come = record.to_come;
   const double step_s = (is_settled() ? settled_ : of_plan_).seconds_a_step();
   const double checkpoint_s = totals_.seconds_a_checkpoint();
   double seconds = step_s * static_cast<double>(facts_.total_steps - record.step) +
                    totals_.seconds_an_evaluation() * static_cast<double>(to_come.evaluations);
   if (to_come.checkpoint_interval_s > 0) seconds += checkpoint_s * std::floor(seconds / to_come.checkpoint_interval_s);
-  return seconds + checkpoint_s * static_cast<double>(to_come.checkpoints);
+  return {.seconds = seconds + checkpoint_s * static_cast<double>(to_come.checkpoints),
+          .lacks_evaluations = to_come.evaluations > 0 && totals_.evaluations_made == 0};
 }
 
 void Reporter::outside_of_steps(const std::vector<Span>& spans) { totals_.add_outside(spans); }

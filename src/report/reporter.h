@@ -71,7 +71,7 @@ class Reporter {
   // Of a summary. peaks: of memory, by device.
   [[nodiscard]] nlohmann::ordered_json predicted_fields(const nlohmann::ordered_json& peaks) const;
   // Until the run's end: the steps as those under the present plan, evaluations and checkpoints as those so far.
-  [[nodiscard]] double seconds_left(const StepRecord& record) const;
+  [[nodiscard]] TimeLeft time_left(const StepRecord& record) const;
   [[nodiscard]] bool is_settled() const { return settled_.steps > 0; }
 
   const storage::RunDir& run_dir_;

@@ -21,7 +21,7 @@ struct StepReport {
   const StepSpans& spans;                 // of this process; no places where nothing is recorded
   const nlohmann::ordered_json& fields;   // by the names of docs/files.md
   const profiler::NetworkRates* network;  // null: not known
-  double seconds_left = 0;                // of the run
+  TimeLeft left = {};
   bool ends_interval = false;             // a line of the console is due
 };
 

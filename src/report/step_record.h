@@ -39,6 +39,12 @@ struct StepRecord {
   StillToCome to_come = {};
 };
 
+// Until the end of the run.
+struct TimeLeft {
+  double seconds = 0;
+  bool lacks_evaluations = false;  // some are to come, and this start has made none to tell their time by
+};
+
 struct EvalRecord {
   std::int64_t step = 0;
   std::int64_t epoch = 0;

@@ -97,8 +97,7 @@ fs::path resolve_weights(const fs::path& path) {
                                "; name a run that has saved one, or a file of weights"));
 }
 
-TensorMap read_weights(const fs::path& given) {
-  const fs::path path = resolve_weights(given);
+TensorMap read_weights(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored))
     return path.extension() == ".json" ? read_shards(path) : read_safetensors(path).tensors;
@@ -109,8 +108,7 @@ TensorMap read_weights(const fs::path& given) {
                                "directory"));
 }
 
-AboutWeights read_about_weights(const fs::path& given) {
-  const fs::path path = resolve_weights(given);
+AboutWeights read_about_weights(const fs::path& path) {
   std::error_code ignored;
   const bool is_folder = fs::is_directory(path, ignored);
   const fs::path folder = is_folder ? path : path.parent_path(), file = is_folder ? path / kOneFile : path;

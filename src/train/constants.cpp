@@ -55,10 +55,25 @@ Constants constants_of_sluice(const storage::AboutWeights& about, const models::
   return Constants::from_json(json::parse(found->second, nullptr, /*allow_exceptions=*/false), source);
 }
 
-Constants public_constants(const storage::AboutWeights& about, const fs::path& weights, const config::Config& config,
+// What another library than the one whose names the tensors have wrote beside them says nothing of these weights.
+void drop_files_of_others(storage::AboutWeights& about, models::NamesOf names, const std::string& model) {
+  const models::FilesBeside counts = models::files_of_names(names, model, about.config);
+  const auto drop = [&](const char* file, json& content, bool is_of_names) {
+    if (content.is_null() || is_of_names) return;
+    log_warning(concat((about.folder / file).string(),
+                       " is ignored: it is not of the library whose names the tensors have; if it belongs to these "
+                       "weights, take the file of weights that the same library wrote"));
+    content = json();
+  };
+  drop("config.json", about.config, counts.config);
+  drop("preprocessor_config.json", about.preprocessor, counts.preprocessor);
+}
+
+Constants public_constants(storage::AboutWeights about, const fs::path& weights, const config::Config& config,
                            const models::ModelOptions& model) {
   const std::string config_file = (about.folder / "config.json").string();
   const models::NamesOf names = models::to_our_names(model, storage::read_weights(weights), weights.string()).names;
+  drop_files_of_others(about, names, model.name);
   const models::PublicPixels pixels = models::public_pixels(
       about.config, about.preprocessor,
       about.preprocessor.is_null() ? config_file : (about.folder / "preprocessor_config.json").string());

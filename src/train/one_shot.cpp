@@ -72,8 +72,8 @@ EvaluatedModel evaluated_model(const EvaluationOptions& options) {
       throw ConfigError(concat("--weights ", options.weights.string(), " does not say which model it is; ",
                                "name a configuration: sluice eval CONFIG --weights FILE"));
     }
-    evaluated.file = options.weights;
-    evaluated.tensors = storage::read_weights(options.weights);
+    evaluated.file = storage::resolve_weights(options.weights);
+    evaluated.tensors = storage::read_weights(evaluated.file);
     return evaluated;
   }
   evaluated.checkpoint = checkpoint_in(options.checkpoint);
@@ -277,8 +277,9 @@ double run_single_step(const config::Config& wanted, const SingleStepOptions& op
   Setup setup = make_setup(config, {}, options.batch.empty() ? SetupFor::kRun : SetupFor::kOwnBatch);
   warn_of_oddities(setup);
   say_changes_are_left_out(config);
-  const fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
+  fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
   if (!weights.empty()) {
+    weights = storage::resolve_weights(weights);
     if (options.batch.empty()) check_tokens_of_weights(weights, setup.model, setup.train_set->info().name);
     setup.take(constants_of_weights(weights, config, setup.model));
   }

@@ -28,8 +28,7 @@ bool may_change(const std::string& key) { return says_which_data(key) || !is_lea
 // A resume does not read model.weights, and compares the data by themselves.
 void warn_of_changes(std::vector<Difference> differences, const std::string& source) {
   std::erase_if(differences, [](const Difference& difference) {
-    const std::string& key = difference.key;
-    return !is_learned_from(key) || key == "model.weights" || key.starts_with("data.");
+    return difference.key == "model.weights" || difference.key.starts_with("data.");
   });
   if (!differences.empty())
     log_warning(concat(source, " was made with other settings; from here on ", in_words(differences)));
@@ -220,8 +219,7 @@ void check_resumable(const config::Config& config, const RunState& state, const 
     refuse("data.limit", config.data.limit, saved.data.limit);
     refuse("data.samples", config.data.samples, saved.data.samples);
   }
-  const std::vector<Difference> differences = find_differences(config, saved);
-  for (const auto& [key, now, then] : differences) {
+  for (const auto& [key, now, then] : find_differences(config, saved)) {
     if (key.starts_with("data.") && !may_change(key)) refuse(key, now, then);
   }
   refuse("train.precision", stored_precision(config), stored_precision(saved));
@@ -229,7 +227,7 @@ void check_resumable(const config::Config& config, const RunState& state, const 
   refuse("train.amsgrad", config.train.amsgrad, saved.train.amsgrad);
   if ((config.train.ema_decay > 0) != (saved.train.ema_decay > 0))
     refuse("train.ema_decay", config.train.ema_decay, saved.train.ema_decay);
-  warn_of_changes(differences, source);
+  warn_of_changes(find_learned_differences(config, saved), source);
 }
 
 Progress progress_in(const Setup& setup, const RunState& state, const std::string& source, NewData new_data) {

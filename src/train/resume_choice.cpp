@@ -11,6 +11,7 @@
 #include "storage/checkpoint.h"
 #include "storage/files.h"
 #include "storage/run_dir.h"
+#include "train/order.h"
 #include "train/setting_differences.h"
 #include "train/setup.h"
 
@@ -41,25 +42,39 @@ bool has_same_data(const fs::path& run, const config::Config& config) {
   return state.data && state.data->train == identity_of(*open_sets(config).first);
 }
 
-// Why a run is another experiment than this configuration's; empty where it is not.
+// As make_setup() has it: a worker's batch and the chunks of an order are written down when the run begins, and the
+// order that a run has kept holds whatever its file has become.
+config::Config settled_as(const config::Config& saved, config::Config now) {
+  settle_worker(now);
+  if (now.pipeline.order.empty()) return now;
+  if (now.pipeline.order != saved.pipeline.order) return settled_by_order(read_configured_order(now), now);
+  now.pipeline.chunks = saved.pipeline.chunks;
+  return now;
+}
+
+// Why this configuration does not go on with a run; empty if it does.
 std::string why_another(const fs::path& run, const fs::path& config_file, const config::Config& config,
                         NewData new_data) {
-  config::Config saved, now = config;
+  config::Config saved, now;
   try {
     const std::string text = storage::read_text(run / "config.toml");
     const std::string origin(first_line(text));
-    if (origin.starts_with(kOrigin) && origin != origin_line(config_file)) return concat("was", origin.substr(1));
+    if (origin.starts_with(kOrigin) && origin != origin_line(config_file)) return concat("it was", origin.substr(1));
     saved = config::parse(text, (run / "config.toml").string());
+    now = settled_as(saved, config);
   } catch (const Error& error) {
-    return concat("has no configuration to compare: ", error.what());
+    return concat("its configuration cannot be compared: ", error.what());
   }
-  settle_worker(now);  // as the saved one is
-  std::vector<Difference> differences = find_differences(now, saved);
-  std::erase_if(differences, [&](const Difference& difference) {
-    return !is_learned_from(difference.key) || (new_data == NewData::kAccepted && says_which_data(difference.key));
-  });
-  if (differences.size() == 1 && differences.front().key == "data.path" && has_same_data(run, now)) return {};
-  return differences.empty() ? std::string{} : concat("was made with other settings: now ", in_words(differences));
+  std::vector<Difference> differences = find_learned_differences(now, saved);
+  if (new_data == NewData::kAccepted)
+    std::erase_if(differences, [](const Difference& difference) { return says_which_data(difference.key); });
+  if (differences.empty()) return {};
+  try {
+    if (differences.size() == 1 && differences.front().key == "data.path" && has_same_data(run, now)) return {};
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+  return in_words(differences);
 }
 
 // The newest run of this configuration that has saved; empty where there is none.
@@ -79,10 +94,9 @@ fs::path newest_run(const fs::path& config_file, const config::Config& config, N
     why_other = why;
   }
   if (others > 0) {
-    log_info(concat("--resume auto leaves ", newest_other.string(),
-                    others > 1 ? concat(" and ", counted(others - 1, "older run")) : std::string{},
-                    " alone: ", newest_other.filename().string(), " ", why_other, "; to go on with it, give --resume ",
-                    newest_other.string()));
+    log_info(concat("--resume auto skips ", newest_other.string(),
+                    others > 1 ? concat(" and ", counted(others - 1, "older run")) : std::string{}, ": ", why_other,
+                    ". To continue it, pass --resume ", newest_other.string(), "."));
   }
   return found;
 }

@@ -1,5 +1,6 @@
 // resume_choice: which run "--resume" means, and in which directory it goes on.
 // Not here: which checkpoint of it, and whether it can go on from there (resume.h).
+// Threads: one. Errors: CheckpointError, DataError.
 #pragma once
 
 #include <filesystem>
@@ -10,15 +11,16 @@
 
 namespace sluice::train {
 
-// Where a run goes on and where it writes: names, nothing is read or verified.
+// The run to continue and the directory to write to.
 struct ResumeChoice {
   std::filesystem::path run_dir;   // empty: a new one with the default name
   std::filesystem::path from;      // a run or checkpoint directory to continue from; empty: a new run begins
   bool continues_run_dir = false;  // `from` is the run directory or one of its checkpoints: its records are continued
 };
 // `resume`: "", "auto", a run directory or a checkpoint directory. Without a run directory "auto" takes the newest run
-// that was made from this file and learned from the same model, data and training settings; which ones it leaves alone,
-// and why, is logged.
+// that was made from this file and learned from the same model, data and training settings; which ones it skips, and
+// why, is logged. For that it reads the config.toml of each candidate and, if only data.path differs, its newest
+// checkpoint and the data.
 [[nodiscard]] ResumeChoice choose_resume(const std::string& resume, const std::filesystem::path& run_dir,
                                          const std::filesystem::path& config_file, const config::Config& config,
                                          NewData new_data = NewData::kRefused);

@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "data/sampler.h"
 #include "engine/state.h"
+#include "storage/weights_files.h"
 #include "train/order.h"
 #include "train/peers.h"
 #include "train/saved_average.h"
@@ -34,10 +35,11 @@ std::int64_t schedule_step(const Setup& setup, const RunState& state) {
   return state.server.value("examples", std::int64_t{0}) / samples_of_update(setup);
 }
 
-// Of a run without a checkpoint.
-Constants starting_constants(const Setup& setup) {
-  const std::string& weights = setup.config.model.weights;
-  if (weights.empty()) return own_constants(setup.model);
+// Of a run without a checkpoint. Settles which weights it begins with, too.
+Constants starting_constants(Setup& setup) {
+  if (setup.config.model.weights.empty()) return own_constants(setup.model);
+  setup.weights_path = storage::resolve_weights(setup.config.model.weights);
+  const std::filesystem::path& weights = setup.weights_path;
   check_tokens_of_weights(weights, setup.model, setup.train_set->info().name);
   return constants_of_weights(weights, setup.config, setup.model);
 }
@@ -193,16 +195,16 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
 }
 
 void load_start(engine::Composition& composition, const Setup& setup, std::optional<ResumePoint>& resume) {
-  const std::string& weights = setup.config.model.weights;
   if (resume) {
     engine::load_model(composition, resume->contents.model, resume->source + "/model.safetensors");
     put_average_back(resume->contents, engine::buffer_tensors(composition));
     engine::load_optimizer(composition, resume->contents.optimizer, resume->state.optimizer_steps,
                            resume->source + "/optimizer.safetensors", resume->state.updates);
     resume->contents = {};  // unmapped: retention may free its disk space
-    if (!weights.empty()) log_info(concat("model.weights is not read: the run goes on from ", resume->source));
-  } else if (!weights.empty()) {
-    load_starting_weights(composition, setup.model, weights);
+    if (!setup.config.model.weights.empty())
+      log_info(concat("model.weights is not read: the run goes on from ", resume->source));
+  } else if (!setup.weights_path.empty()) {
+    load_starting_weights(composition, setup.model, setup.weights_path);
   }
 }
 

@@ -318,7 +318,8 @@ Setup prepare(const config::Config& config, const SessionOptions& options, const
   check_trace(!options.traced.is_empty(), config);
   if (world.rank != 0 || world.is_single()) return setup;
   if (!choice.continues_run_dir) (void)find_start(choice, options);
-  if (options.resume.empty() && !config.model.weights.empty()) (void)storage::read_weights(config.model.weights);
+  if (options.resume.empty() && !config.model.weights.empty())
+    (void)storage::read_weights(storage::resolve_weights(config.model.weights));
   return setup;
 }
 

@@ -41,6 +41,7 @@ struct Setup {
   std::shared_ptr<data::Dataset> test_set;
   models::ModelOptions model;
   Constants constants;                  // filled by take()
+  std::filesystem::path weights_path;   // of model.weights; filled by read_resume_point() if the run begins with them
   int layers = 0;                       // of the model
   std::int64_t global_batch = 1;        // samples of a whole one: as configured, but no more than there are
   std::vector<device::Device> devices;  // replica by replica

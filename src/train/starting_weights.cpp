@@ -171,8 +171,7 @@ std::string in_words(const StartingWeights& weights) {
 }
 
 void load_starting_weights(engine::Composition& composition, const models::ModelOptions& model,
-                           const std::filesystem::path& weights_path) {
-  const std::filesystem::path file = storage::resolve_weights(weights_path);
+                           const std::filesystem::path& file) {
   models::ForeignWeights foreign = models::to_our_names(model, storage::read_weights(file), file.string());
   StartingWeights weights = choose_starting_weights(model, std::move(foreign.tensors));
   weights.how = how_in_words(foreign);

@@ -33,8 +33,9 @@ struct StartingWeights {
 // One line: how many tensors are taken, which are fresh and why, which are unused.
 [[nodiscard]] std::string in_words(const StartingWeights& weights);
 
-// Into all replicas, and says so in the log. Requires: a composition of `model` with the values it was made with.
+// Into all replicas, and says so in the log. Requires: a composition of `model` with the values it was made with; a
+// resolved path (storage/weights_files.h).
 void load_starting_weights(engine::Composition& composition, const models::ModelOptions& model,
-                           const std::filesystem::path& weights_path);
+                           const std::filesystem::path& file);
 
 }  // namespace sluice::train

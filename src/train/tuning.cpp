@@ -13,7 +13,6 @@
 #include "device/cpu_threads.h"
 #include "device/device.h"
 #include "models/model.h"
-#include "nn/layer.h"
 #include "pipeline/schedule/generators.h"
 #include "train/model_options.h"
 #include "train/setup.h"
@@ -59,9 +58,7 @@ std::vector<int> chunk_numbers(std::int64_t most) {
 }
 
 bool normalises_micro_batches(const config::Config& config, const profiler::Fingerprint& print) {
-  if (config.pipeline.batch_norm != "micro") return false;
-  const models::Model model = models::make_without_values(models::ModelOptions(print.model));
-  return std::ranges::any_of(model.layers, [](const auto& layer) { return !layer->batch_norms().empty(); });
+  return config.pipeline.batch_norm == "micro" && models::has_batch_norms(models::ModelOptions(print.model));
 }
 
 // As many as the profiles say something of: where devices share the cores, of more of them each has fewer threads.

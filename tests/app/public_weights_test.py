@@ -163,12 +163,15 @@ class PublicWeightsTest(unittest.TestCase):
 
     def test_a_run_keeps_the_constants_of_its_weights(self):
         """Trained, saved, resumed, evaluated, and loaded from a copy of the saved file alone."""
-        module = randomised(torchvision_vit())
-        (self.folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.5] * 3, "image_std": [0.25] * 3}))
+        module = randomised(timm_vit())
+        (self.folder / "config.json").write_text(json.dumps(
+            {"architecture": "vit_tiny_patch16_224", "pretrained_cfg": {"mean": [0.5] * 3, "std": [0.25] * 3}}))
+        (self.folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.1] * 3, "image_std": [0.1] * 3}))
         weights = self.save(module.state_dict())
         run, model = self.folder / "run", {"name": "vit", "size": "tiny", "weights": str(weights)}
         config = self.configuration(model, checkpoint={"every_steps": 1})
-        cli.must_run("train", config, "--run-dir", run)
+        done = cli.must_run("train", config, "--run-dir", run)
+        self.assertIn("preprocessor_config.json is ignored: it is not of the library whose names the tensors have", done.stderr)
         expected = {"norm_epsilon": 1e-6, "last_norm_epsilon": 1e-6, "gelu": "exact", "mean": [0.5] * 3, "stddev": [0.25] * 3}
         weights.unlink()
         cli.must_run("train", config, "--run-dir", run, "--resume", run, "--set", "train.steps=2")

@@ -109,8 +109,8 @@ class ResumeTest(unittest.TestCase):
         train(0.1, 2)
         said = train(0.2, 2)
         first, second = sorted((self.folder / "runs").iterdir())
-        self.assertIn(f"--resume auto leaves runs/{first.name} alone: {first.name} was made with other settings: now "
-                      f"train.lr = 0.2 (was 0.1); to go on with it, give --resume runs/{first.name}", said)
+        self.assertIn(f"--resume auto skips runs/{first.name}: train.lr = 0.2 (was 0.1). To continue it, pass --resume "
+                      f"runs/{first.name}.", said)
         self.assertIn("--resume auto: no run of this configuration has a checkpoint, so a new run begins", said)
         said = train(0.1, 4)
         self.assertIn(f"resumed from runs/{first.name}/checkpoints/step-2 at step 2 of 4", said)

@@ -69,7 +69,7 @@ class TokensTest(unittest.TestCase):
         evaluation, summary = cli.events(run_dir, "eval")[-1], cli.events(run_dir, "summary")[-1]
         self.assertAlmostEqual(evaluation["perplexity"], math.exp(evaluation["loss"]), places=9)
         self.assertEqual(summary["perplexity"], evaluation["perplexity"])
-        self.assertRegex(done.stderr, r" step 2/2  loss \d+\.\d{4}  lr 0\.01  \d+(\.\d)? tokens/s  ETA 0:00")
+        self.assertRegex(done.stderr, r" step 2/2  loss \d+\.\d{4}  lr 0\.01  \d+(\.\d)? tokens/s  ETA \(without evaluations\) 0:00")
         self.assertIn(f"validation loss {evaluation['loss']:.4f}, perplexity {evaluation['perplexity']:.2f}, top-1 ", done.stderr)
         self.assertIn(f"  {evaluation['perplexity']:.2f}\n", cli.must_run("report", run_dir).stdout)
         again = json.loads(cli.must_run("eval", "--checkpoint", run_dir, "--json").stdout)

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -168,6 +169,21 @@ class EqualToWebDataset(unittest.TestCase):
         self.write("train/0.tar", good)
         (self.folder / "train/1.tar.gz").write_bytes(b"\x1f\x8b")
         self.assertIn("1.tar.gz: it is compressed", self.ours())
+
+    def test_archives_that_were_joined_by_cat_are_an_error(self):
+        """The zeros at the end of the first one hide the second one's samples."""
+        joined = b""
+        for key in ("a", "b"):
+            self.write(f"val/{key}.tar", [(f"{key}.jpg", b"1"), (f"{key}.cls", b"0")])
+            joined += (self.folder / f"val/{key}.tar").read_bytes()
+        (self.folder / "train/all.tar").write_bytes(joined)
+        self.assertIn("another archive follows the end of the first one (byte 2048) and would not be read; join archives with "
+                      "tar --concatenate", self.ours())
+        (self.folder / "train/all.tar").write_bytes((self.folder / "val/a.tar").read_bytes() + bytes(200_000) + b"x")
+        self.assertIn("another archive follows", self.ours())  # also in a last block that is not whole
+        shutil.copy(self.folder / "val/a.tar", self.folder / "train/all.tar")
+        subprocess.run(["tar", "--concatenate", "-f", self.folder / "train/all.tar", self.folder / "val/b.tar"], check=True)
+        self.assertEqual(self.ours(), [("a", 0, b"1"), ("b", 0, b"1")])
 
     def test_sizes_over_eight_gigabytes(self):
         """In base 256 (GNU) and in a pax header, of an archive that is mostly a hole."""

@@ -158,6 +158,18 @@ TEST_F(EngineTest, OtherChunksComposeNothingAnew) {
 }
 
 // Another plan has actions, memory and threads of its own.
+// Else a hang in the first step under the new plan would be noticed an hour later.
+TEST_F(EngineTest, TheLimitOfAStepStaysWhatTheRunHasMeasured) {
+  Engine engine(plan(first_), options());
+  const auto limit = [&] { return engine.composition().executor->training_limit(); };
+  EXPECT_EQ(limit(), pipeline::TimeLimit::kFirst);
+  train(engine, 0, 1);
+  const auto measured = limit();
+  EXPECT_LT(measured, pipeline::TimeLimit::kFirst);
+  engine.apply(plan({3, 1, "gpipe", 4}));
+  EXPECT_EQ(limit(), measured);
+}
+
 TEST_F(EngineTest, WhatIsRecordedGoesWithThePlan) {
   sluice::test::GraphLog log;
   EngineOptions recording = options();

@@ -81,7 +81,8 @@ TEST(PublicConstants, WhatOurModelsDoNotComputeIsRefused) {
   refused(NamesOf::kOurs, model_named("vit"), of("vit", {{"hidden_act", "quick_gelu"}}), "hidden_act = \"quick_gelu\"");
   refused(NamesOf::kOurs, model_named("vit"), of("vit", {{"num_attention_heads", 6}}),
           "of model.size = \"tiny\" has 3");
-  refused(NamesOf::kOurs, model_named("vit"), of("vit", {{"layer_norm_eps", "small"}}), "a number above 0");
+  refused(NamesOf::kOurs, model_named("vit"), of("vit", {{"layer_norm_eps", "small"}}),
+          "config.json: layer_norm_eps = \"small\" is not valid: expected a number above 0; correct the file");
   refused(NamesOf::kOurs, model_named("gpt2"), of("gpt2", {{"n_head", 12}}), "n_head = 12");
   refused(NamesOf::kOurs, model_named("gpt2"), of("gpt2", {{"scale_attn_by_inverse_layer_idx", true}}),
           "scale_attn_by");
@@ -92,6 +93,44 @@ TEST(PublicConstants, WhatOurModelsDoNotComputeIsRefused) {
           "architecture = ");
   refused(NamesOf::kOurs, model_named("resnet50"),
           {{"architecture", "resnet50"}, {"model_args", {{"act_layer", "silu"}}}}, "act_layer = \"silu\"");
+}
+
+// Their anti-aliasing has no tensors: the files look alike.
+TEST(PublicConstants, OtherResNetsOfTimmAreRefused) {
+  const auto read = [](const char* model, const json& config) {
+    return [=] { (void)constants_read(NamesOf::kOurs, model_named(model), config); };
+  };
+  for (const char* name : {"resnet50", "tv_resnet50", "swsl_resnet50", "gluon_resnet50_v1b"})
+    EXPECT_NO_THROW(read("resnet50", {{"architecture", name}})()) << name;
+  for (const char* name : {"resnetblur50", "resnetaa50", "resnet50_gn", "gluon_resnet50_v1s", "resnet101"}) {
+    EXPECT_THAT(read("resnet50", {{"architecture", name}}),
+                ThrowsMessage<CheckpointError>(HasSubstr(
+                    "has architecture = \"" + std::string(name) +
+                    "\", but model.name = \"resnet50\"; the logits would differ from the original. Choose the model")))
+        << name;
+  }
+  const auto with = [](const json& arguments) { return json{{"architecture", "resnet18"}, {"model_args", arguments}}; };
+  EXPECT_NO_THROW(read("resnet18", with({{"aa_layer", nullptr}, {"output_stride", 32}}))());
+  EXPECT_THROW(read("resnet18", with({{"aa_layer", "avg"}}))(), CheckpointError);
+  EXPECT_THROW(read("resnet18", with({{"output_stride", 8}}))(), CheckpointError);
+}
+
+TEST(PublicConstants, FilesBesideWeightsCountIfTheirLibraryHasTheNames) {
+  const json transformers{{"model_type", "vit"}}, timm{{"architecture", "vit_tiny_patch16_224"}};
+  struct Case {
+    NamesOf names;
+    const char* model;
+    bool of_transformers, of_timm;
+  };
+  for (const auto& [names, model, of_transformers, of_timm] :
+       {Case{NamesOf::kOurs, "vit", true, false}, Case{NamesOf::kHuggingFace, "vit", true, false},
+        Case{NamesOf::kTimm, "vit", false, true}, Case{NamesOf::kTorchvision, "vit", false, false},
+        Case{NamesOf::kOurs, "resnet50", false, true}, Case{NamesOf::kHuggingFace, "resnet50", true, false},
+        Case{NamesOf::kOurs, "convnext", false, false}}) {
+    EXPECT_EQ(files_of_names(names, model, transformers).config, of_transformers) << model;
+    EXPECT_EQ(files_of_names(names, model, timm).config, of_timm) << model;
+    EXPECT_EQ(files_of_names(names, model, json()).preprocessor, of_transformers) << model;
+  }
 }
 
 TEST(PublicConstants, PixelsAreAsThePreprocessorHasThem) {
@@ -112,7 +151,8 @@ TEST(PublicConstants, PixelsAreAsThePreprocessorHasThem) {
   EXPECT_EQ(pixels(timm, {}).interpolation, "bilinear");
   for (const json& wrong : {json{{"image_mean", {0.5}}}, json{{"image_mean", {0.5}}, {"image_std", {0.0}}},
                             json{{"image_mean", "half"}, {"image_std", {1}}}})
-    EXPECT_THROW((void)pixels({}, wrong), CheckpointError) << wrong;
+    EXPECT_THAT([&] { (void)pixels({}, wrong); }, ThrowsMessage<CheckpointError>(HasSubstr(" is not valid: expected ")))
+        << wrong;
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ StepSums sums_of(const std::vector<StepRecord>& records) {
 
 TEST(IntervalLine, TellsLossRateTimeLeftAndWhereTheTimeWent) {
   const StepRecord record = record_of_step();
-  const std::string line = interval_line(sums_of({record}), record, facts(), 192.4);
+  const std::string line = interval_line(sums_of({record}), record, facts(), {192.4});
   EXPECT_EQ(line,
             "step 120/2814  loss 0.4321  lr 0.05  640 samples/s  ETA 3:12  backward 50 %  forward 30 %  "
             "allreduce 6 %  other 5 %  optimizer 4 %  skew 3 %  load 2 %");
@@ -118,7 +118,7 @@ TEST(IntervalLine, IsTheMeanSinceTheLastLine) {
   second.stats = {.loss = 2.0, .samples = 30, .targets = 30};
   second.breakdown.step = 300'000'000;
   second.breakdown.places[0] = {};
-  const std::string line = interval_line(sums_of({first, second}), second, facts(), 0);
+  const std::string line = interval_line(sums_of({first, second}), second, facts(), {0});
   EXPECT_THAT(line, HasSubstr("  loss 1.7500  ")) << "(10 * 1 + 30 * 2) / 40";
   EXPECT_THAT(line, HasSubstr("  100 samples/s  ")) << "40 in 0.4 s";
   EXPECT_THAT(line, EndsWith("  ETA 0:00  other 76 %  backward 12 %  forward 8 %  allreduce 2 %  optimizer 1 %"))
@@ -131,20 +131,22 @@ TEST(IntervalLine, CountsTokensOfTextsAndTellsNoTimesWhereNoneWereTaken) {
   StepRecord record = record_of_step();
   record.stats.targets = 64 * 128;
   record.breakdown.places.clear();
-  EXPECT_EQ(interval_line(sums_of({record}), record, text, 3723),
+  EXPECT_EQ(interval_line(sums_of({record}), record, text, {3723}),
             "step 120/2814  loss 0.4321  lr 0.05  81920 tokens/s  ETA 1:02:03");
 }
 
 TEST(IntervalLine, NamesWhatIsNoNumber) {
   StepRecord record = record_of_step();
   record.stats.loss = -std::numeric_limits<double>::quiet_NaN();
-  EXPECT_THAT(interval_line(sums_of({record}), record, facts(), std::nan("")),
+  EXPECT_THAT(interval_line(sums_of({record}), record, facts(), {std::nan("")}),
               AllOf(HasSubstr("  loss NaN  "), HasSubstr("  ETA ?  ")));
 }
 
 TEST(ProgressLine, BeginsWithWhatANarrowTerminalMustShow) {
-  EXPECT_EQ(progress_text(record_of_step(), facts(), 98.76, 5),
+  EXPECT_EQ(progress_text(record_of_step(), facts(), 98.76, {5}),
             "step 120/2814  loss 0.4321  ETA 0:05  98.8 samples/s  epoch 1 of 7");
+  EXPECT_EQ(progress_text(record_of_step(), facts(), 98.76, {.seconds = 5, .lacks_evaluations = true}),
+            "step 120/2814  loss 0.4321  ETA 0:05  98.8 samples/s  epoch 1 of 7  ETA without evaluations");
 }
 
 // Two steps by hand: (4 * 1.5 + 2 * 0.75) / 6 = 1.25; 3 of 6 right.

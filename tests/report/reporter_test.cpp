@@ -285,6 +285,22 @@ TEST_F(ReporterTest, TheTimeLeftIsOfThePresentPlanWithEvaluationsAndCheckpoints)
   EXPECT_THAT(text, HasSubstr(" step 18/100  loss 1.0000  lr 0.1  8.0 samples/s  ETA 1:35\n")) << "82 + 5 + 4 * 2";
 }
 
+// A resumed run knows no time of an evaluation until it has made one.
+TEST_F(ReporterTest, TheTimeLeftSaysThatItLacksEvaluationsUntilOneIsMade) {
+  const std::string text = told([&](Reporter& reporter) {
+    const auto step_with = [&](std::int64_t number, std::int64_t evaluations) {
+      StepRecord record = step(number, 1.0, 8, 1, false);
+      record.to_come = {.evaluations = evaluations};
+      reporter.step(record, {}, true);
+    };
+    step_with(1, 2);
+    reporter.outside_of_steps({{Phase::kEvaluation, MicroBatchId{0}, 0, 5'000'000'000}});
+    step_with(2, 1);
+  });
+  EXPECT_THAT(text, HasSubstr(" step 1/6  loss 1.0000  lr 0.1  8.0 samples/s  ETA (without evaluations) 0:05\n"));
+  EXPECT_THAT(text, HasSubstr(" step 2/6  loss 1.0000  lr 0.1  8.0 samples/s  ETA 0:09\n")) << "4 + 5";
+}
+
 TEST_F(ReporterTest, WhatPushesAreMadeOfNoStageOfThisProcessSays) {
   facts_.plan = {.partition = {{1, 1}}, .schedule = "gpipe"};
   facts_.by_pushes = true;

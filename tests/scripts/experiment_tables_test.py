@@ -173,7 +173,7 @@ class PipeTest(unittest.TestCase):
         self.assertEqual(rates["series"]["DDP, 2 devices"], [[32, 48], [52, 70], [50, 60], [54, 80]])
         self.assertEqual(memory["series"]["Pipe, 2 devices, 4 chunks"], [[64, 128], *3 * [[64, 128]]])
         self.assertEqual(rates["failed"], {"as": "out of memory", "at": {"DDP, 2 devices": [64], "Pipe, 2 devices, 4 chunks": []}})
-        self.assertEqual((rates["zero"], figure["note"]), (True, "medians of 2 rounds; error bars: least and greatest"))
+        self.assertEqual((rates["zero"], figure["note"]), (True, "medians of rates, most memory of 2 rounds; error bars: least and greatest"))
         options.rounds = 1
         self.assertIn("one round (n = 1: nothing is known of the spread)", pipe_vs_ddp.markdown(pipe_vs_ddp.summarise(rows[:5], options), options))
         self.assertNotIn("x ≈", pipe_vs_ddp.markdown(pipe_vs_ddp.summarise(rows[:5], options), options))

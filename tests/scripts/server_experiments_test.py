@@ -250,6 +250,13 @@ class ArithmeticTest(unittest.TestCase):
             elements = 3 * side * side * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10
             self.assertLess(abs(4 * elements / (mib * 2**20) - 1), 0.05)
 
+    def test_sizes_in_figures_are_what_was_sent(self):
+        rows = [{"way": way, "mib": 2, "peers": 2, "bytes": size, "ms": 4.0, "gb_per_s": 0.5, "least_share": None, "round": 1}
+                for way, size in (("server", 2 * 2**20), ("allreduce", 1.75 * 2**20))]
+        by_size, by_peers = communication.figures(rows, types.SimpleNamespace(rounds=1))
+        self.assertEqual([panel["series"] for panel in by_size["panels"]], [{"2 workers": [[2.0], *3 * [[4.0]]]}, {"2 processes": [[1.75], *3 * [[4.0]]]}])
+        self.assertEqual([list(panel["series"]) for panel in by_peers["panels"]], [["2 MiB"], ["1.75 MiB"]])
+
     def test_data_are_known_by_their_files(self):
         with tempfile.TemporaryDirectory() as folder:
             options = types.SimpleNamespace(data=pathlib.Path(folder))

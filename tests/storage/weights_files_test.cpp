@@ -31,7 +31,7 @@ class WeightsFiles : public testing::Test {
   void write_index(const std::string& text) const { write_text_atomically(dir_ / kIndex, text); }
   static std::string refusal(const fs::path& path) {
     try {
-      (void)read_weights(path);
+      (void)read_weights(resolve_weights(path));
     } catch (const CheckpointError& error) {
       return error.what();
     }
@@ -61,11 +61,12 @@ TEST_F(WeightsFiles, OfARunAreThoseOfItsNewestWholeCheckpoint) {
   CheckpointStore store(run / "checkpoints", 9);
   for (const int step : {4, 8}) store.save(step, {.model = {{"w", at::full({2}, step)}}, .optimizer = {}});
   EXPECT_EQ(resolve_weights(run), run / "checkpoints/step-8");
-  EXPECT_TRUE(at::equal(read_weights(run).at("w"), at::full({2}, 8)));
+  EXPECT_TRUE(at::equal(read_weights(resolve_weights(run)).at("w"), at::full({2}, 8)));
   fs::resize_file(run / "checkpoints/step-8/model.safetensors", 20);
-  EXPECT_TRUE(at::equal(read_weights(run).at("w"), at::full({2}, 4)));
+  EXPECT_TRUE(at::equal(read_weights(resolve_weights(run)).at("w"), at::full({2}, 4)));
   EXPECT_EQ(resolve_weights(run / "checkpoints/step-4"), run / "checkpoints/step-4");
-  EXPECT_EQ(read_about_weights(run).folder, run / "checkpoints/step-4") << "whose state.json has the constants";
+  EXPECT_EQ(read_about_weights(resolve_weights(run)).folder, run / "checkpoints/step-4")
+      << "whose state.json has the constants";
 }
 
 TEST_F(WeightsFiles, ThatAreMissingOrDamagedAreRefused) {

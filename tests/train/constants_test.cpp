@@ -49,6 +49,25 @@ TEST(Constants, OfWeightsThatSluiceSavedGoWithEachCopyOfTheFile) {
   EXPECT_EQ(constants_of_weights(dir / "a.safetensors", {}, vit).model.norm_epsilon, 1e-5);
 }
 
+TEST(Constants, OfFilesThatAnotherLibraryWroteAreIgnoredWithAWarning) {
+  const sluice::test::TempDir dir;
+  const auto constants_of = [&](const char* file) {
+    testing::internal::CaptureStderr();
+    const Constants constants = constants_of_weights(dir / file, {}, vit_options());
+    return std::pair(constants, testing::internal::GetCapturedStderr());
+  };
+  storage::write_safetensors(dir / "torchvision.safetensors", {{"class_token", at::zeros({1, 1, 192})}});
+  storage::write_safetensors(dir / "transformers.safetensors", {{"vit.embeddings.cls_token", at::zeros({1, 1, 192})}});
+  sluice::test::spill(dir / "preprocessor_config.json",
+                      R"({"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]})");
+  const auto [taken, nothing] = constants_of("transformers.safetensors");
+  EXPECT_EQ(taken.mean, (std::vector<double>{0.5, 0.5, 0.5}));
+  EXPECT_THAT(nothing, testing::Not(HasSubstr("is ignored")));
+  const auto [own, warning] = constants_of("torchvision.safetensors");
+  EXPECT_TRUE(own.mean.empty());
+  EXPECT_THAT(warning, HasSubstr((dir / "preprocessor_config.json").string() + " is ignored"));
+}
+
 TEST(Constants, WeightsWithTokensOfTheirOwnAreRefusedOnBytes) {
   const sluice::test::TempDir dir;
   models::ModelOptions gpt2;

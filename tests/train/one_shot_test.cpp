@@ -12,6 +12,7 @@
 #include "storage/checkpoint_store.h"
 #include "support/files.h"
 #include "train/choose_plan.h"
+#include "train/resume_point.h"
 #include "train/setup.h"
 
 namespace sluice::train {
@@ -92,6 +93,27 @@ TEST(RunEvaluation, ACheckpointWithoutAConfigurationNeedsOne) {
   EXPECT_THAT(sluice::test::error_of<ConfigError>(
                   [&] { return run_evaluation({.weights = checkpoint / "model.safetensors"}); }),
               HasSubstr("sluice eval CONFIG --weights FILE"));
+}
+
+// A run directory stands for its newest checkpoint, and its run may still save: constants and tensors are of one.
+TEST(StartOfARun, WeightsAreOfTheCheckpointThatTheConstantsAreOf) {
+  const sluice::test::TempDir dir;
+  const fs::path first = save(dir / "run", small_config(), 4, state_of(small_config()));
+  config::Config config = small_config();
+  config.model.weights = (dir / "run").string();
+  config.train.seed = 3;
+  Setup setup = make_setup(config);
+  std::optional<ResumePoint> resume = read_resume_point({}, {}, setup);
+  EXPECT_FALSE(resume);
+  EXPECT_EQ(setup.weights_path, first);
+  config::Config later = small_config();
+  later.train.seed = 2;
+  save(dir / "run", later, 8, state_of(later));
+  engine::Engine engine(decide_plan(setup), engine_options(setup));
+  load_start(engine.composition(), setup, resume);
+  const storage::TensorMap expected = storage::read_safetensors(first / "model.safetensors").tensors;
+  for (const auto& [name, tensor] : engine::model_tensors(engine.composition()))
+    EXPECT_TRUE(at::equal(tensor, expected.at(name))) << name;
 }
 
 class OwnBatch : public testing::Test {

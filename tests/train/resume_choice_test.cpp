@@ -122,22 +122,84 @@ TEST_F(ChooseResume, AutoWithoutADirectoryLeavesRunsThatLearnSomethingElseAlone)
       {"device.tf32", [](auto& c) { c.device.tf32 = !c.device.tf32; }},
       {"pipeline.batch_norm", [](auto& c) { c.pipeline.batch_norm = "deferred"; }},
       {"replicas.sync", [](auto& c) { c.replicas.sync = "ps", c.ps.clock = "virtual"; }},
-      {"freeze.policy", [](auto& c) { c.freeze.policy = "linear"; }}};
+      {"freeze.policy", [](auto& c) { c.freeze.policy = "linear"; }},
+      {"freeze.cache_precision", [](auto& c) { c.freeze.cache_precision = "bf16"; }},
+      {"ps.partitions", [](auto& c) { c.ps.partitions = 4; }},
+      {"pipeline.chunks", [](auto& c) { c.pipeline.chunks = 4; }},
+      {"train.micro_batch", [](auto& c) { c.train.micro_batch = 4; }},
+      {"replicas.local", [](auto& c) { c.replicas.local = 2; }}};
   for (const auto& [key, change] : others) {
     testing::internal::CaptureStderr();
     EXPECT_EQ(chosen(change), "") << key;
     EXPECT_THAT(testing::internal::GetCapturedStderr(),
-                AllOf(HasSubstr("--resume auto leaves runs/base-20260102-000000 and 1 older run alone"), HasSubstr(key),
-                      HasSubstr("to go on with it, give --resume runs/base-20260102-000000")))
+                AllOf(HasSubstr("--resume auto skips runs/base-20260102-000000 and 1 older run: "), HasSubstr(key),
+                      HasSubstr(". To continue it, pass --resume runs/base-20260102-000000.")))
         << key;
   }
   const std::pair<const char*, void (*)(config::Config&)> same[]{
       {"as it was", [](auto&) {}},
       {"longer", [](auto& c) { c.train.epochs = 500, c.train.steps = 9999; }},
-      {"another shape", [](auto& c) { c.pipeline.stages = 3, c.replicas.local = 2, c.pipeline.chunks = 4; }},
+      {"another shape with as large micro-batches", [](auto& c) { c.pipeline.stages = 3; }},
+      {"kept features", [](auto& c) { c.freeze.cache_dir = "elsewhere", c.freeze.cache_bytes.bytes = 7; }},
       {"how it is read", [](auto& c) { c.data.workers = 7, c.data.broken = "skip"; }},
-      {"what is recorded", [](auto& c) { c.log.every = 3, c.checkpoint.keep = 9, c.train.eval_batch = 5; }}};
+      {"what is recorded", [](auto& c) { c.log.every = 3, c.checkpoint.keep = 9, c.train.eval_limit = 5; }}};
   for (const auto& [what, change] : same) EXPECT_EQ(chosen(change), "runs/base-20260102-000000") << what;
+}
+
+// for c in 1 4 8; do sluice train base.toml --set pipeline.chunks=$c --resume auto; done
+TEST_F(ChooseResume, AutoCountsWhatSizesMicroBatchesIfTheModelHasBatchNorms) {
+  const auto is_taken = [](const std::string& model, const std::string& mode, void (*change)(config::Config&)) {
+    config::Config config;
+    config.model.name = model;
+    config.pipeline.batch_norm = mode;
+    make_run("base-20260101-000000", "base.toml", config);
+    change(config);
+    return !choose_resume("auto", "", "base.toml", config).run_dir.empty();
+  };
+  const auto another_shape = [](config::Config& c) {
+    c.pipeline.stages = 3, c.replicas.local = 2, c.pipeline.chunks = 4;
+  };
+  for (const char* model : {"vit", "mlp", "vgg11", "gpt2", "convnext"})
+    EXPECT_TRUE(is_taken(model, "micro", another_shape)) << model;
+  for (const char* mode : {"micro", "deferred", "sync"}) {
+    for (const char* model : {"resnet18", "vgg11_bn"}) {
+      EXPECT_FALSE(is_taken(model, mode, [](auto& c) { c.pipeline.chunks = 4; })) << model << " " << mode;
+      EXPECT_FALSE(is_taken(model, mode, [](auto& c) { c.train.micro_batch = 8; })) << model << " " << mode;
+      EXPECT_EQ(is_taken(model, mode, [](auto& c) { c.replicas.local = 2; }), std::string(mode) == "sync") << mode;
+      EXPECT_TRUE(is_taken(model, mode, [](auto& c) { c.pipeline.stages = 2; })) << model << " " << mode;
+    }
+  }
+}
+
+// An order settles the chunks, which the run's config.toml has.
+TEST_F(ChooseResume, AutoKnowsTheRunOfAnOrderAgain) {
+  config::Config config;
+  config.model.name = "resnet18";
+  config.pipeline.order = "mine.txt";  // gone since
+  config::Config as_run = config;
+  as_run.pipeline.stages = 2;
+  as_run.pipeline.chunks = 4;
+  make_run("base-20260101-000000", "base.toml", as_run);
+  EXPECT_EQ(choose_resume("auto", "", "base.toml", config).run_dir, "runs/base-20260101-000000");
+  config.pipeline.order = "another.txt";
+  EXPECT_EQ(choose_resume("auto", "", "base.toml", config).run_dir, "") << "it cannot be read";
+}
+
+TEST_F(ChooseResume, AutoCountsTheEvaluationsThatLowerTheRate) {
+  const std::pair<const char*, void (*)(config::Config&)> changes[]{
+      {"train.eval_every_steps", [](auto& c) { c.train.eval_every_steps = 5; }},
+      {"train.eval_every_epochs", [](auto& c) { c.train.eval_every_epochs = 5; }},
+      {"train.eval_limit", [](auto& c) { c.train.eval_limit = 5; }}};
+  for (const char* schedule : {"plateau", "cosine"}) {
+    for (const auto& [key, change] : changes) {
+      config::Config config;
+      config.train.lr_schedule = schedule;
+      make_run("base-20260101-000000", "base.toml", config);
+      change(config);
+      EXPECT_EQ(choose_resume("auto", "", "base.toml", config).run_dir.empty(), std::string(schedule) == "plateau")
+          << schedule << " " << key;
+    }
+  }
 }
 
 TEST_F(ChooseResume, AutoGoesOnWithAnOlderRunOfTheSameSettings) {
@@ -187,6 +249,21 @@ TEST_F(ChooseResume, AutoKnowsTheSameDataInAnotherFolderAgain) {
   save_state();
   EXPECT_EQ(choose_resume("auto", "", "base.toml", config).run_dir, "");
   EXPECT_EQ(choose_resume("auto", "", "base.toml", config, NewData::kAccepted).run_dir, "runs/base-20260101-000000");
+}
+
+TEST_F(ChooseResume, AutoSkipsARunOfOtherDataWhoseCheckpointsAreAllDamaged) {
+  config::Config config;
+  config.data.name = "shapes";
+  config.data.path = "was/here";
+  make_run("base-20260102-000000", "base.toml", config);
+  std::ofstream("runs/base-20260102-000000/checkpoints/step-4/model.safetensors") << "torn";
+  config.data.path = "is/there";
+  make_run("base-20260101-000000", "base.toml", config);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(choose_resume("auto", "", "base.toml", config).run_dir, "runs/base-20260101-000000");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("--resume auto skips runs/base-20260102-000000: no checkpoint in "
+                        "runs/base-20260102-000000/checkpoints is whole"));
 }
 
 TEST_F(ChooseResume, ARunDirectoryGoesOnInItself) {

@@ -153,7 +153,6 @@ TEST(CheckResumable, AllowsAnotherTopologyLengthAndRate) {
   config::Config config = config::parse(state.config_toml, "saved");
   config.pipeline.stages = 4;
   config.pipeline.schedule = "gpipe";
-  config.replicas.local = 3;
   config.train.epochs = 50;
   testing::internal::CaptureStderr();
   EXPECT_NO_THROW(check_resumable(config, state, "here"));
@@ -166,6 +165,22 @@ TEST(CheckResumable, AllowsAnotherTopologyLengthAndRate) {
               AllOf(HasSubstr("run/step-17 was made with other settings; from here on device.tf32 = false (was true)"),
                     HasSubstr(", model.dropout = 0.5 (was "), HasSubstr(", train.lr = 0.125 (was "),
                     HasSubstr(", train.winograd = \"4x4\" (was \"2x2\")")));
+}
+
+TEST(CheckResumable, WarnsOfOtherMicroBatchesIfTheModelHasBatchNorms) {
+  for (const char* model : {"resnet8", "vit"}) {
+    RunState state = example_state();
+    config::Config config = config::parse(state.config_toml, "saved");
+    config.model.name = model;
+    state.config_toml = config::to_toml(config);
+    config.replicas.local = 3;
+    config.pipeline.chunks = 4;
+    testing::internal::CaptureStderr();
+    EXPECT_NO_THROW(check_resumable(config, state, "run/step-17"));
+    const std::string said = testing::internal::GetCapturedStderr();
+    const char* const differences = "from here on pipeline.chunks = 4 (was 1), replicas.local = 3 (was 1)";
+    EXPECT_EQ(said.find(differences) != std::string::npos, std::string(model) == "resnet8") << said;
+  }
 }
 
 class FindCheckpoint : public testing::Test {
