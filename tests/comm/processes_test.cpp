@@ -249,7 +249,7 @@ TEST(Processes, MeetByAFileWhateverAnEarlierRunHasLeftThere) {
 }
 
 TEST(Processes, AFileThatLeadsNowhereIsNamed) {
-  if (!sluice::test::runs_long_tests()) GTEST_SKIP() << "long: it takes 6 s; app_launchers has a folder that is not there";
+  if (!sluice::test::runs_long_tests()) GTEST_SKIP() << "long: 6 s; app_launchers has a folder that is not there";
   const sluice::test::TempDir folder;
   const std::filesystem::path file = folder.path() / "meeting";
   const auto come = [&](int rank, const std::filesystem::path& by) {

@@ -156,7 +156,7 @@ TEST(ShardServerTest, PartsThatCannotBeAreNoMessage) {
 
 // Between all pairs of them.
 TEST(ShardServerTest, LostMessagesAreSentAgain) {
-  if (!sluice::test::runs_long_tests()) GTEST_SKIP() << "long: it takes 6 s; CI loses messages of two servers in compressed_test.cpp";
+  if (!sluice::test::runs_long_tests()) GTEST_SKIP() << "long: 6 s; compressed_test.cpp loses messages of two servers";
   constexpr std::int64_t kUpdates = 25;
   constexpr double kLoss = 0.15;
   ToyShardServer first, second;
