@@ -137,7 +137,7 @@ class Bf16Test(unittest.TestCase):
         for precision in ("fp32", "bf16"):
             config = self.config(**tables)
             chosen = cli.options(train={"precision": precision})
-            cli.must_run("profile", config, "--budget", "3", "--out", self.folder / "profile.json", *chosen)
+            cli.must_run("profile", config, "--out", self.folder / "profile.json", *chosen)
             profile = json.loads((self.folder / "profile.json").read_text())
             self.assertEqual(profile["fingerprint"]["precision"], precision)
             for stage in profile["stage_memory"]:
