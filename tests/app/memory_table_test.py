@@ -84,7 +84,7 @@ class MemoryTableTest(unittest.TestCase):
 
     def test_a_bound_is_never_under_what_a_run_holds(self):
         model = "resnet8"  # of which kernels change with the size of micro-batches, and their memory with them
-        cases = ((7, 2), (96, 1), (5, 1), (24, 2))
+        cases = ((7, 2), (24, 2), (5, 1), (96, 1))
         for batch, chunks in long_tests.some(cases[:2], cases, "each trains"):
             cell = self.memory(model, "--limit", "900TiB", "--batches", batch, "--chunks", chunks)["cells"][0]
             done, held = self.train(model, {"pipeline.chunks": chunks}, batch, 0)

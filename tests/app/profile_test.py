@@ -214,6 +214,7 @@ class ProfileTest(unittest.TestCase):
         scaled = layers * step["compute_s"] / step["predicted_compute_s"] + updating
         self.assertAlmostEqual(step["other_s"], max(0, step["median_without_load_s"] - scaled), delta=1e-12)
 
+    @long_tests.only("one more profile")
     def test_sums_are_measured_over_all_replicas_that_a_plan_may_have_here(self):
         profile = json.loads(self.profile("--json", "--set", "pipeline.stages=3").stdout)
         self.assertEqual([link["local_replicas"] for link in profile["all_reduces"]], [2, 3])

@@ -43,7 +43,9 @@ class Plan:
 class RecordedPredictionsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.plans = [Plan(record) for record in json.loads((RECORDED / "steps.json").read_text(encoding="utf-8"))]
+        records = json.loads((RECORDED / "steps.json").read_text(encoding="utf-8"))
+        in_ci = [record for record in records if record["model"] != "vgg16"]
+        cls.plans = [Plan(record) for record in long_tests.some(in_ci, records, "three of four models")]
 
     def test_the_errors_are_what_they_were(self):
         for plan in self.plans:

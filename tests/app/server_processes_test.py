@@ -69,6 +69,7 @@ class ServerProcessesTest(ServerRuns):
                                                 if line["what"] == "lost"][0])
         self.assert_records_add_up(run_dir)
 
+    @long_tests.only("it waits, and its report is one more start")
     def test_waiting_for_the_first_worker_is_no_part_of_a_step(self):
         late_s = 1.5
         config = configuration(self.folder, {"policy": "asp"}, train={"steps": 3})
