@@ -41,6 +41,7 @@ class ExperimentTest(unittest.TestCase):
         with open(self.out / "results.csv", encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
 
+    @long_tests.only("one more experiment; scripts_experiment has its table in CI")
     def test_all_ways_are_measured(self):
         done = self.run_experiment("single_dp_ddp", *TINY, "--json")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -165,8 +165,9 @@ class OperatorsTest(unittest.TestCase):
         config = cli.write_config(
             self.folder / "run.toml", device={"list": "cpu", "threads": 1}, model={"name": "mlp", "image_size": 8},
             data={"name": "shapes", "samples": 64}, train={"steps": 4, "global_batch": 8}, profile={"steps": 1})
-        done = cli.must_run("profile", config, "--json", "--out", self.folder / "p.json")
-        self.assertNotIn("operators", json.loads(done.stdout))
+        if long_tests.RUN:  # in CI app_profile compares all fields
+            done = cli.must_run("profile", config, "--json", "--out", self.folder / "p.json")
+            self.assertNotIn("operators", json.loads(done.stdout))
         done = cli.must_run("profile", config, "--json", "--layers", "--out", self.folder / "p.json")
         self.assertEqual(json.loads(done.stdout), json.loads((self.folder / "p.json").read_text(encoding="utf-8")))
         self.assertEqual(len(json.loads(done.stdout)["operators"]["layers"]), 3)

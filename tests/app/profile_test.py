@@ -219,6 +219,7 @@ class ProfileTest(unittest.TestCase):
         profile = json.loads(self.profile("--json", "--set", "pipeline.stages=3").stdout)
         self.assertEqual([link["local_replicas"] for link in profile["all_reduces"]], [2, 3])
 
+    @long_tests.only("tests/train chooses chunks in CI")
     def test_open_chunks_are_chosen_as_in_training(self):
         self.config.write_text(self.config.read_text().replace("chunks = 2", 'chunks = "auto"'), encoding="utf-8")
         done = self.profile("--json", "--set", "pipeline.stages=2")

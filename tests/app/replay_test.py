@@ -227,7 +227,7 @@ class ReplayTest(unittest.TestCase):
                  ("forward=-1", "is no factor"), ("=2", "give WHAT=CHANGE"), ("stage:=2", "is no number"),
                  ("device:=2", "neither stage:N"), ("stage:2=2", "has no such work"), ("weight-gradient=2", "has no such work"),
                  ("rank:1=2", "has no such work"))
-        for edit, sentence in long_tests.some(edits[:4], edits, "one of each kind"):
+        for edit, sentence in long_tests.some(edits[:3], edits, "one of each kind"):
             done = self.refused(2, f"--scale {edit}: ", run_dir, "--scale", edit)
             self.assertIn(sentence, cli.error_of(done))
         others = ((("--add", "forward=5"), "is no time"), (("--bandwidth", "10"), "10Gbit/s"),
@@ -235,7 +235,7 @@ class ReplayTest(unittest.TestCase):
                   (("--add", "forward=5 min"), "is no time"), (("--bandwidth", "0Gbit/s"), "above 0"),
                   (("--latency", "5us"), "give --bandwidth, too"),
                   (("--bandwidth", "1Gbit/s", "--latency", "5"), "ns, us, ms or s"), (("--step", "x"), "--step"))
-        for words, sentence in long_tests.some(others[:4], others, "one of each kind"):
+        for words, sentence in long_tests.some(others[:3], others, "one of each kind"):
             self.refused(2, sentence, run_dir, *words)
         self.refused(2, "TRACE", *())
         empty = self.folder / "empty"
@@ -248,8 +248,9 @@ class ReplayTest(unittest.TestCase):
         files = [run_dir / f"trace.rank{rank}.json.gz" for rank in (0, 1)]
         self.assertEqual(json_of(*reversed(files))["recorded_ms"], json_of(run_dir)["recorded_ms"])
         self.refused(2, "the trace of rank 1 of 2 processes is missing", files[0])
-        self.refused(2, "the trace of rank 0 of 2 processes is missing", files[1])
-        self.refused(2, "another is there twice", files[0], files[0], files[1])
+        if long_tests.RUN:
+            self.refused(2, "the trace of rank 0 of 2 processes is missing", files[1])
+            self.refused(2, "another is there twice", files[0], files[0], files[1])
         text = gzip.decompress(files[0].read_bytes())
         cut = self.folder / "cut.json.gz"
         damages = (files[0].read_bytes()[:-200], gzip.compress(text[:-200]), b"", text[:300], b"\x1f\x8b\x08broken")
