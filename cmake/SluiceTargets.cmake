@@ -2,9 +2,10 @@
 #   one library per folder; its DEPS line is the architecture (scripts/check_includes.py holds the same table).
 #   TORCH: links LibTorch and uses the shared precompiled header. COLD: sluice_compile_quickly.
 # sluice_test(NAME core_rng_test SRCS rng_test.cpp DEPS sluice::core [TORCH] [LABELS ci ...] [TIMEOUT 60] [APART b.cpp]
-#             [LONG 600])
+#             [LONG 600] [SHARDS 3])
 #   APART: those SRCS that stay out of the units, since other files of the test define the same names. LONG: the timeout of
 #   NAME_long, labelled `long`, which runs with SLUICE_LONG_TESTS what CI leaves out (tests/support/long_tests.h).
+#   SHARDS: how many processes share its tests at once (tests/support/shards.sh); for programs that mostly wait.
 
 if(SLUICE_TESTS)
   find_package(GTest REQUIRED)
@@ -56,7 +57,7 @@ function(sluice_library)
 endfunction()
 
 function(sluice_test)
-  cmake_parse_arguments(arg "TORCH" "NAME;TIMEOUT;LONG" "SRCS;DEPS;LABELS;APART" ${ARGN})
+  cmake_parse_arguments(arg "TORCH" "NAME;TIMEOUT;LONG;SHARDS" "SRCS;DEPS;LABELS;APART" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -78,10 +79,14 @@ function(sluice_test)
   endif()
   # Sanitizers: an allocation that is too large fails as it does without it, instead of ending the program.
   set(environment "SLUICE_SOURCE_DIR=${CMAKE_SOURCE_DIR};XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache/${arg_NAME};GOMP_SPINCOUNT=3000;ASAN_OPTIONS=allocator_may_return_null=1;TSAN_OPTIONS=allocator_may_return_null=1 suppressions=${CMAKE_SOURCE_DIR}/tests/tsan_suppressions.txt")
-  add_test(NAME ${arg_NAME} COMMAND ${arg_NAME})
+  set(command ${arg_NAME})
+  if(arg_SHARDS)
+    set(command ${CMAKE_SOURCE_DIR}/tests/support/shards.sh ${arg_SHARDS} $<TARGET_FILE:${arg_NAME}>)
+  endif()
+  add_test(NAME ${arg_NAME} COMMAND ${command})
   set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${environment}")
   if(arg_LONG)
-    add_test(NAME ${arg_NAME}_long COMMAND ${arg_NAME})
+    add_test(NAME ${arg_NAME}_long COMMAND ${command})
     set_tests_properties(${arg_NAME}_long PROPERTIES LABELS long TIMEOUT ${arg_LONG}
       ENVIRONMENT "${environment};SLUICE_LONG_TESTS=1")
   endif()

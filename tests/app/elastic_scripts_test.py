@@ -70,6 +70,7 @@ class ElasticScriptsTest(unittest.TestCase):
         self.assertEqual(steps[-1]["stages"], 1, "one layer is left to train")
         self.assertIn(steps[-1]["replicas"], (4, 8))
 
+    @long_tests.only("one more run")
     def test_without_freezing_nothing_is_frozen(self):
         run_dir = self.folder / "run"
         self.finish([self.start("run_elastic_pipe.sh", 2, 1, 0, "127.0.0.1", cli.free_port(), 0, "", 0.01, 16, "shapes", self.folder, 2, 0,
@@ -105,6 +106,7 @@ class ElasticScriptsTest(unittest.TestCase):
         self.finish(self.start_sweeps("--set", "train.steps=3", "--resume", "auto"))
         self.assertEqual([len(cli.events(self.folder / "sweep" / f"lr-{rate}", "step")) for rate in RATES], [3] * 4)
 
+    @long_tests.only("scripts_stop and scripts_sweep have it in CI, with a program that pretends")
     def test_stop_ends_a_sweep_with_a_checkpoint(self):
         sweeps = self.start_sweeps("--set", "train.steps=100000")
         metrics = self.folder / "sweep/lr-0.03/metrics.jsonl"

@@ -15,6 +15,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+import long_tests  # noqa: E402
 from experiments import namespaces  # noqa: E402
 
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts" / "experiment.py"
@@ -40,6 +41,7 @@ class ExperimentTest(unittest.TestCase):
         with open(self.out / "results.csv", encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
 
+    @long_tests.only("one more experiment; scripts_experiment has its table in CI")
     def test_all_ways_are_measured(self):
         done = self.run_experiment("single_dp_ddp", *TINY, "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -47,6 +49,7 @@ class ExperimentTest(unittest.TestCase):
         self.assertEqual([row["way"] for row in rows], ["single", "dp", "ddp"])
         self.assertTrue(all(row["step_s"] > 0 and row["images_per_s"] > 0 for row in rows))
 
+    @long_tests.only("two more experiments")
     def test_epochs_are_evaluated_and_two_nodes_meet_over_their_network(self):
         tiny = ["--epochs", "1", "--set", "data.samples=48", "--batch", "16"]
         done = self.run_experiment("single_dp_ddp", *TINY[:2], *tiny, "--warmup", "1", "--rounds", "1", "--ways", "single", "--json")

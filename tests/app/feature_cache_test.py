@@ -79,7 +79,7 @@ class FeatureCacheTest(unittest.TestCase):
     def test_layers_thaw_and_their_rows_with_them(self):
         """Batches that were made ahead hold no pixels of samples whose rows are gone then."""
         thaws = {"schedule": ["1: 2", "5: 0", "6: 1"]}
-        for data in ({}, {"views": 1}):
+        for data in long_tests.some(({"views": 1},), ({}, {"views": 1}), "several views"):
             off, _ = self.train(f"off{data}", thaws, data=data)
             run_dir, _ = self.train(f"kept{data}", {**thaws, "cache": "memory"}, data=data)
             self.assertGreater(cli.events(run_dir, "cache")[-1]["hits"], 0)
@@ -113,6 +113,7 @@ class FeatureCacheTest(unittest.TestCase):
         self.assertNotEqual(first[again], second[again])
         self.assert_close(first[again:], second[again:], tolerance=0.02)
 
+    @long_tests.only("two more runs; tests/data has a store without room")
     def test_a_full_disk_turns_it_off_with_one_warning(self):
         def little_space():  # no file may be larger: the model is 1.1 MiB, the rows of all views 1.9
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -146,12 +147,12 @@ class FeatureCacheTest(unittest.TestCase):
         self.assert_same_learning(run_dir)
 
     def test_what_cannot_work_is_refused(self):
-        for keys, what in (
-                ({"freeze.cache": "memory", "data.views": 0}, "set data.views to how many"),
-                ({"freeze.cache": "memory", "train.deterministic": "true"}, "begins with an empty cache"),
-                ({"freeze.cache": "disk"}, "needs freeze.cache_disk_bytes"),
-                ({"freeze.cache": "memory", "freeze.cache_disk_bytes": 5}, 'is for freeze.cache="disk" or "auto"'),
-                ({"data.crop_padding": 0, "data.flip": "false"}, "all views of a sample are the same")):
+        refused = (({"freeze.cache": "memory", "train.deterministic": "true"}, "begins with an empty cache"),
+                   ({"freeze.cache": "disk"}, "needs freeze.cache_disk_bytes"),
+                   ({"freeze.cache": "memory", "data.views": 0}, "set data.views to how many"),
+                   ({"freeze.cache": "memory", "freeze.cache_disk_bytes": 5}, 'is for freeze.cache="disk" or "auto"'),
+                   ({"data.crop_padding": 0, "data.flip": "false"}, "all views of a sample are the same"))
+        for keys, what in long_tests.some(refused[:2], refused, "one of each kind"):
             sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
             done = cli.run("train", configuration(self.folder, {}), "--dry-run", *sets)
             self.assertEqual(done.returncode, 2, keys)
@@ -160,7 +161,8 @@ class FeatureCacheTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("TMPDIR names no folder for freeze.cache_dir", cli.error_of(done))
         (self.folder / "file").touch()
-        for place in (self.folder / "file", self.folder / "file" / "below", "/dev/null"):
+        places = (self.folder / "file", self.folder / "file" / "below", "/dev/null")
+        for place in long_tests.some(places[:1], places, "other files"):
             done = cli.run("train", configuration(self.folder, {**DISK, "cache_dir": str(place)}), "--run-dir", self.folder / "run")
             self.assertEqual(done.returncode, 2)
             self.assertIn("is no folder; set it to a folder with room", cli.error_of(done))

@@ -6,6 +6,7 @@
 
 import io
 import pathlib
+import shutil
 import tarfile
 import tempfile
 import unittest
@@ -13,6 +14,7 @@ import unittest
 import numpy as np
 from PIL import Image
 
+import long_tests
 import sluice_cli as cli
 
 CLASSES = ("bars", "checks", "spots")
@@ -40,10 +42,15 @@ def make_folder(root, train=40, val=10):
 
 
 class ImageFolderTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.made = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        make_folder(cls.made)
+
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.data = self.folder / "data"
-        make_folder(self.data)
+        shutil.copytree(self.made, self.data)
 
     def configuration(self, name="c", **changes):
         tables = {
@@ -71,7 +78,7 @@ class ImageFolderTest(unittest.TestCase):
     def test_the_same_bits_with_any_number_of_workers(self):
         some = self.losses("some")
         self.assertEqual(some, self.losses("none", data={"workers": 0}))
-        for prefetch in (1, 4):  # with 1 they decode one batch together, with 4 also several side by side
+        for prefetch in long_tests.some((4,), (1, 4), "they decode one batch together"):  # with 1 they decode one batch together, with 4 also several side by side
             self.assertEqual(some, self.losses(f"many{prefetch}", data={"workers": 5, "prefetch": prefetch}))
         self.assertNotEqual(some, self.losses("other", train={"seed": 5}))
 
@@ -105,9 +112,10 @@ class ImageFolderTest(unittest.TestCase):
         cli.must_run_ranks(2, "train", self.configuration("both", data=data, train={"epochs": 3}), "--run-dir", both)
         for ours, alone in zip(cli.column(both, "loss")[:3], whole):
             self.assertAlmostEqual(ours, alone, delta=0.02 * alone)  # batch-norm sees half a batch in each process
-        for changes, said in (({"limit": 30}, "whole sets of tar files"), ({"validation": 0.2}, "whole sets of tar files"),
-                              ({"name": "image_folder", "path": str(self.data)}, "whole sets of tar files"),
-                              ({"shuffle_window": 16}, "data.shuffle_window")):
+        refused = (({"shuffle_window": 16}, "data.shuffle_window"), ({"limit": 30}, "whole sets of tar files"),
+                   ({"validation": 0.2}, "whole sets of tar files"),
+                   ({"name": "image_folder", "path": str(self.data)}, "whole sets of tar files"))
+        for changes, said in long_tests.some(refused[:2], refused, "one of each kind"):
             done = cli.run("train", self.configuration("other", data={**data, **changes}, train={"steps": 18}),
                            "--run-dir", half if "shuffle_window" in changes else self.folder / "other",
                            *(["--resume", half] if "shuffle_window" in changes else []))
@@ -156,7 +164,7 @@ class ImageFolderTest(unittest.TestCase):
         changes = {"data": {**every, "views": 0}}
         some = self.losses("some", **changes)
         self.assertEqual(some, self.losses("none", data={**every, "workers": 0}))
-        for key in every:
+        for key in long_tests.some(("hue", "rand_augment"), list(every), "tests/data has each of them"):
             with self.subTest(key):
                 self.assertNotEqual(some, self.losses(key, data={**every, key: 0}))
 
@@ -182,7 +190,7 @@ class ImageFolderTest(unittest.TestCase):
             (2, {"data": {"resize": 20}}, "data.resize = 20 is less than the 32 pixels"),
             (2, {"data": {"crop_area": 1.5}}, "data.crop_area"),
         ]
-        for code, changes, text in refused:
+        for code, changes, text in long_tests.some(refused[1:3], refused, "one of each kind"):
             with self.subTest(text):
                 done = cli.run("train", self.configuration("refused", **changes), "--run-dir", self.folder / "refused")
                 self.assertEqual(done.returncode, code, done.stderr)

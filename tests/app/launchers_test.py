@@ -38,18 +38,17 @@ def text_of(done):
     return f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
 
 
+def setUpModule():
+    """The run that the tests start by hand."""
+    LaunchedCase.kept = folder = pathlib.Path(unittest.enterModuleContext(tempfile.TemporaryDirectory()))
+    LaunchedCase.config = configuration(folder)
+    cli.must_run_ranks(2, "train", LaunchedCase.config, "--run-dir", folder / "by-hand")
+    LaunchedCase.expected = losses(folder / "by-hand")
+    assert len(LaunchedCase.expected) == STEPS
+
+
 class LaunchedCase(unittest.TestCase):
     """What every launcher must come to: the run of as many processes that the tests have started by hand."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.kept = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.kept.cleanup)
-        folder = pathlib.Path(cls.kept.name)
-        cls.config = configuration(folder)
-        cli.must_run_ranks(2, "train", cls.config, "--run-dir", folder / "by-hand")
-        cls.expected = losses(folder / "by-hand")
-        assert len(cls.expected) == STEPS
 
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -108,6 +107,7 @@ class OpenMpiTest(LaunchedCase):
     def test_it_needs_no_address_on_one_machine(self):
         self.assert_ran_as_two(self.mpirun(*self.train()), "Open MPI (mpirun)")
 
+    @long_tests.only("two runs of one launch; a launch is one in CI")
     def test_two_runs_at_once_do_not_meet(self):
         second = self.folder / "second"
         both = [subprocess.Popen(["mpirun", "--allow-run-as-root", "-n", "2", "--oversubscribe", "--bind-to", "none",
@@ -118,6 +118,7 @@ class OpenMpiTest(LaunchedCase):
             self.assertEqual(done.returncode, 0, text_of(done))
         self.assertEqual([losses(self.run_dir), losses(second)], [self.expected] * 2)
 
+    @long_tests.only("what is refused is in comm_base_test")
     def test_variables_that_say_something_else_are_refused(self):
         done = self.mpirun(*self.train(), RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(cli.free_port()))
         self.assertNotEqual(done.returncode, 0)
@@ -133,7 +134,7 @@ class SlurmTest(LaunchedCase):
         if missing := slurm.missing():
             raise unittest.SkipTest(missing)
         super().setUpClass()
-        cls.cluster = cls.enterClassContext(slurm.Cluster(pathlib.Path(cls.kept.name) / "cluster"))
+        cls.cluster = cls.enterClassContext(slurm.Cluster(cls.kept / "cluster"))
 
     def batch(self, script, *options, **variables):
         """What a job script says that has ended."""
@@ -146,6 +147,7 @@ class SlurmTest(LaunchedCase):
     def test_srun_starts_a_run(self):
         self.assert_ran_as_two(self.cluster.run("srun", "-n", 2, *self.train()), "Slurm (srun)")
 
+    @long_tests.only("two more jobs")
     def test_two_steps_of_a_job_at_once_do_not_meet(self):
         second = self.folder / "second"
         lines = [f"srun -n 2 --overlap {shlex.join(map(str, self.train(run_dir=run_dir)))} &"
@@ -160,6 +162,7 @@ class SlurmTest(LaunchedCase):
         self.assertIn("Slurm's job has 2 tasks, but this process was not started by srun", done.stdout)
         self.assertEqual(cli.events(self.run_dir, "plan")[0]["processes"], 1)
 
+    @long_tests.only("one more job")
     def test_mpirun_in_a_batch_script_is_what_counts(self):
         if shutil.which("mpirun") is None:
             self.skipTest("there is no mpirun (Debian: openmpi-bin)")

@@ -12,6 +12,7 @@ import tempfile
 import unittest
 
 import server_runs
+import long_tests
 import sluice_cli as cli
 from server_runs import BATCH
 
@@ -69,7 +70,7 @@ class LocalStepsTest(unittest.TestCase):
 
     def test_processes_learn_what_workers_in_virtual_time_learn(self):
         """Which worker has which samples is decided by who comes first, and without momentum it makes no difference."""
-        for policy in ("local_sgd", "diloco"):
+        for policy in long_tests.some(("diloco",), ("local_sgd", "diloco"), "one with an outer optimizer"):
             of_both = {"policy": policy, "local_steps": 2}
             train = {"steps": 6, "optimizer": "sgd", "lr": 0.05}
             virtual, _ = self.train(configuration(self.folder, {"clock": "virtual", "workers": 2, **of_both}, train=train),
@@ -155,14 +156,15 @@ class LocalStepsTest(unittest.TestCase):
 
     def test_what_cannot_be_is_refused(self):
         dual = ["ps.policy=dual_batch", "ps.step_s=0.03", "ps.worker_batch=24", "ps.small_workers=1"]
-        for words, text in [
+        refused = [
                 (["ps.local_steps=3"], "whose workers make no steps of their own"),
                 (["ps.policy=local_sgd", "ps.small_workers=1"], "belong to ps.policy=\"dual_batch\""),
                 (["ps.policy=local_sgd", "ps.outer_lr=0.5"], "belong to ps.policy=\"diloco\""),
                 (["ps.policy=diloco", "ps.time_limit_s=1"], "whose workers push gradients; leave them out"),
                 ([*dual, "ps.small_workers=3"], "set fewer"),
                 ([*dual, "ps.step_s=0"], "--b must be above 0"),
-                (dual, "ps.policy=\"dual_batch\": the small batch would be")]:
+                (dual, "ps.policy=\"dual_batch\": the small batch would be")]
+        for words, text in long_tests.some(refused[::3], refused, "one of three"):
             with self.subTest(words):
                 sets = [word for setting in words for word in ("--set", setting)]
                 config = configuration(self.folder, {"clock": "virtual", "workers": 2})

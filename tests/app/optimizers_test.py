@@ -16,6 +16,7 @@ import unittest
 import torch
 from torch.nn import functional as F
 
+import long_tests
 import sluice_cli as cli
 import torch_models
 
@@ -119,7 +120,8 @@ class OptimizersTest(unittest.TestCase):
                    "weight_decay": 0.3 if name == "weight" else 0.0}
                   for layer in layers for name, parameter in layer.named_parameters()]
         self.train_twin(torch.optim.AdamW(groups, eps=1e-5))
-        for name, sets in (("stages", []), ("alone", ["pipeline.stages=1"]), ("replicas", ["replicas.local=2"])):
+        ways = (("replicas", ["replicas.local=2"]), ("stages", []), ("alone", ["pipeline.stages=1"]))
+        for name, sets in long_tests.some(ways[:1], ways, "each of them alone"):
             with self.subTest(name):
                 words = [word for pair in sets for word in ("--set", pair)]
                 run_dir = self.train(config, f"groups-{name}", *words)
@@ -246,7 +248,8 @@ class OptimizersTest(unittest.TestCase):
 
     def test_evaluation_on_the_first_samples_of_the_test_set(self):
         config = self.configuration("eval.toml", steps=2, global_batch=5)
-        for limit, data_limit, samples in ((7, 0, 7), (7, 6, 6), (99, 0, TEST_SAMPLES)):
+        limits = ((7, 6, 6), (7, 0, 7), (99, 0, TEST_SAMPLES))
+        for limit, data_limit, samples in long_tests.some(limits[:2], limits, "more than there are"):
             with self.subTest(limit=limit, data_limit=data_limit):
                 run_dir = self.train(config, f"limit-{limit}-{data_limit}", "--set", f"train.eval_limit={limit}",
                                      "--set", f"data.limit={data_limit}")

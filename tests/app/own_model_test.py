@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+import long_tests
 import sluice_cli as cli
 
 BUILD = None
@@ -99,7 +100,8 @@ class OwnModelTest(unittest.TestCase):
         leaves = {name: value.clone().requires_grad_() for name, value in weights.items()}
         loss = torch.nn.functional.cross_entropy(twin(leaves, batch["inputs"]), batch["targets"])
         loss.backward()
-        for schedule, stages in (("gpipe", 1), ("1f1b", 3), ("zb-h1", 3)):
+        plans = (("zb-h1", 3), ("gpipe", 1), ("1f1b", 3))
+        for schedule, stages in long_tests.some(plans[:1], plans, "other schedules"):
             with self.subTest(schedule=schedule, stages=stages):
                 out = self.folder / f"{schedule}.safetensors"
                 cli.must_run("step", self.config, "--weights", self.folder / "weights.safetensors",
@@ -117,11 +119,13 @@ class OwnModelTest(unittest.TestCase):
         alone = self.losses("alone", short)
         self.assertEqual(len(alone), 60)
         self.assertLess(alone[-5:].mean(), 0.5 * alone[:5].mean())
-        for name, processes, sets in (("stages", 1, ("pipeline.stages=3", "pipeline.chunks=4")),
-                                      ("replicas", 1, ("replicas.local=2",)), ("processes", 2, ())):
+        ways = (("processes", 2, ("pipeline.stages=3", "pipeline.chunks=4")), ("stages", 1, ("pipeline.stages=3", "pipeline.chunks=4")),
+                ("replicas", 1, ("replicas.local=2",)))
+        for name, processes, sets in long_tests.some(ways[:1], ways, "each of them alone"):
             with self.subTest(name):
                 np.testing.assert_allclose(self.losses(name, short, *sets, processes=processes), alone, rtol=1e-8)
 
+    @long_tests.only("app_resume has it with models of ours in CI")
     def test_a_run_in_two_parts_is_the_run_in_one(self):
         whole = self.losses("whole", "train.epochs=2", "train.deterministic=true")
         stopped = self.folder / "parts"

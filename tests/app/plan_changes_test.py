@@ -89,7 +89,7 @@ class PlanChangesTest(unittest.TestCase):
 
     def test_the_same_plan_twice_changes_no_bit(self):
         grid = [(processes, model) for processes in (1, 2) for model in (RESNET8, VIT)]
-        for processes, model in long_tests.some([(1, VIT), (2, RESNET8)], grid, "each model and number of processes once"):
+        for processes, model in long_tests.some([(2, RESNET8)], grid, "the other model, one process"):
             with self.subTest(processes=processes, model=model["name"]):
                 name = f"{model['name']}{processes}"
                 cut = CUT if model is RESNET8 else {"partition": [4, 6]}
@@ -146,13 +146,11 @@ class PlanChangesTest(unittest.TestCase):
         self.assertEqual([(change["after"], change["plan"]["replicas"]) for change in dry["changes"]], [(6, 3), (12, 3)])
 
     def test_a_change_that_cannot_work_ends_the_run_at_its_start(self):
-        for change, code, text in [
-                ("9: stagse = 3", 2, "did you mean 'stages'?"),
-                ("9: stages = 9, partition = auto", 2, "9 stages"),
-                ("9: stages = 3", 2, "pipeline.partition has 2 entries"),
-                ("9: partition = [2, 2]", 2, "the change after step 9"),
-                ("9: schedule = dualpipe-v, chunks = 1, partition = auto", 2, "the change after step 9"),
-                ("9: replicas = 11", 2, "replicas.local=11")]:
+        refused = [("9: stages = 3", 2, "pipeline.partition has 2 entries"),
+                   ("9: schedule = dualpipe-v, chunks = 1, partition = auto", 2, "the change after step 9"),
+                   ("9: stagse = 3", 2, "did you mean 'stages'?"), ("9: stages = 9, partition = auto", 2, "9 stages"),
+                   ("9: partition = [2, 2]", 2, "the change after step 9"), ("9: replicas = 11", 2, "replicas.local=11")]
+        for change, code, text in long_tests.some(refused[:2], refused, "one of each kind"):
             with self.subTest(change):
                 done = cli.run("train", configuration(self.folder, RESNET8, [change], pipeline=CUT), "--run-dir", self.folder / "none")
                 self.assertEqual(done.returncode, code, done.stderr)

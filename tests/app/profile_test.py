@@ -186,12 +186,14 @@ class ProfileTest(unittest.TestCase):
         self.assertNotEqual(first["fingerprint_hash"], third["fingerprint_hash"])
         self.assertEqual(third["layers"][0]["parameter_bytes"], 2 * first["layers"][0]["parameter_bytes"])
 
+    @long_tests.only("one more profile")
     def test_the_short_last_step_of_an_epoch_does_not_count(self):
         # 3 steps warm up; of the other 2 the second has the last sample of the epoch alone.
         profile = json.loads(self.profile("--json", "--set", "data.samples=65").stdout)
         self.assertEqual(profile["step"]["steps"], 1)
         self.assertAlmostEqual(profile["step"]["samples_per_s"], 16 / profile["step"]["median_s"])
 
+    @long_tests.only("one more profile")
     def test_what_is_predicted_stands_beside_the_step_without_its_load(self):
         done = self.profile("--json", "--set", "data.workers=0", "--set", "model.image_size=64")
         step = json.loads(done.stdout)["step"]
@@ -212,10 +214,12 @@ class ProfileTest(unittest.TestCase):
         scaled = layers * step["compute_s"] / step["predicted_compute_s"] + updating
         self.assertAlmostEqual(step["other_s"], max(0, step["median_without_load_s"] - scaled), delta=1e-12)
 
+    @long_tests.only("one more profile")
     def test_sums_are_measured_over_all_replicas_that_a_plan_may_have_here(self):
         profile = json.loads(self.profile("--json", "--set", "pipeline.stages=3").stdout)
         self.assertEqual([link["local_replicas"] for link in profile["all_reduces"]], [2, 3])
 
+    @long_tests.only("tests/train chooses chunks in CI")
     def test_open_chunks_are_chosen_as_in_training(self):
         self.config.write_text(self.config.read_text().replace("chunks = 2", 'chunks = "auto"'), encoding="utf-8")
         done = self.profile("--json", "--set", "pipeline.stages=2")
@@ -248,8 +252,9 @@ class ProfileTest(unittest.TestCase):
         self.assert_refused(cli.run("profile", self.config, "--out", "/dev/full"), 8, "/dev/full")
 
     def test_bad_configurations_are_2(self):
-        for key, part in (("profile.steps=0", "profile.steps"), ("model.name=nonsense", "nonsense"),
-                          ("profile.step=3", "profile.step"), ("pipeline.stages=9", "pipeline.stages")):
+        bad = (("profile.steps=0", "profile.steps"), ("model.name=nonsense", "nonsense"), ("profile.step=3", "profile.step"),
+               ("pipeline.stages=9", "pipeline.stages"))
+        for key, part in long_tests.some(bad[:1], bad, "app_cli has more of them"):
             self.assert_refused(cli.run("profile", self.config, "--out", self.out, "--set", key), 2, part)
         self.assert_refused(cli.run("profile", self.folder / "none.toml", "--out", self.out), 2, "none.toml")
         self.assert_refused(cli.run("profile", self.config, "--out", ""), 2, "--out")

@@ -13,6 +13,7 @@ import unittest
 import numpy
 import torch
 
+import long_tests
 import sluice_cli as cli
 
 try:
@@ -51,7 +52,8 @@ class RecipeTest(unittest.TestCase):
         return run_dir, done[0].stderr
 
     def test_a_plateaus_rates_are_torchs(self):
-        for by, mode in (("loss", "min"), ("top1", "max")):
+        ways = (("loss", "min"), ("top1", "max"))
+        for by, mode in long_tests.some(ways[:1], ways, "the other direction"):
             with self.subTest(by=by):
                 config = self.configuration(by, train={
                     "lr_schedule": "plateau", "lr_patience": 1, "lr_decay": 0.5, "lr_min": 0.004, "best_by": by})
@@ -84,7 +86,7 @@ class RecipeTest(unittest.TestCase):
 
     def test_a_single_step_mixes_nothing(self):
         losses = set()
-        for key in ("data.mixup=0", "data.mixup=1", "data.cutmix=1"):
+        for key in long_tests.some(("data.mixup=0", "data.cutmix=1"), ("data.mixup=0", "data.mixup=1", "data.cutmix=1"), "the other way to mix"):
             out = self.folder / "step.safetensors"
             cli.must_run("step", self.configuration("one"), "--set", key, "--out", out)
             losses.add(load_file(out)["loss"].item())
@@ -97,7 +99,7 @@ class RecipeTest(unittest.TestCase):
         patience = next((p for p in (1, 2, 3) if self.end_of(scores, p) < EPOCHS), None)
         self.assertIsNotNone(patience, f"{scores} always rise, so nothing is tested")
         end = self.end_of(scores, patience)
-        for size in (1, 2):
+        for size in long_tests.some((1,), (1, 2), "two processes; only rank 0 evaluates"):
             run_dir, said = self.train(config, f"early-{size}", "--set", f"train.stop_patience={patience}", size=size)
             self.assertEqual(len(cli.events(run_dir, "eval")), end)
             self.assertEqual(max(cli.checkpoints(run_dir)), end * BATCHES)
@@ -160,9 +162,9 @@ class RecipeTest(unittest.TestCase):
         self.assertEqual(found["loss"], cli.column(run_dir, "loss", "eval")[-1], "evaluation mixes nothing")
         plain, _ = self.train(config, "plain", "--set", "data.mixup=0", "--set", "data.cutmix=0")
         self.assertNotEqual(losses[0], cli.column(plain, "loss")[0])
-        for name, size, sets in (("stages", 1, {"pipeline.stages": 2, "pipeline.chunks": 4}),
-                                 ("replicas", 1, {"replicas.local": 2}), ("processes", 2, {"pipeline.stages": 2}),
-                                 ("workers", 1, {"data.workers": 2})):
+        ways = (("processes", 2, {"pipeline.stages": 2, "replicas.local": 2}), ("stages", 1, {"pipeline.stages": 2, "pipeline.chunks": 4}),
+                ("replicas", 1, {"replicas.local": 2}), ("workers", 1, {"data.workers": 2}))
+        for name, size, sets in long_tests.some(ways[:1], ways, "each of them alone"):
             with self.subTest(name):
                 words = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
                 divided, _ = self.train(config, name, *words, size=size)

@@ -84,19 +84,21 @@ class ScheduleTest(unittest.TestCase):
         self.assertEqual((found["stages"], found["chunks"], found["virtual"]), (2, 2, 1))
         self.assertEqual(found["order"], [["0F0", "0F1", "0I0", "0W0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]])
         self.assertEqual(schedule("--order", path, "--stages", 2, "--chunks", 2)["order"], found["order"])
-        self.assert_refused(("--order", path, "--stages", 3), path, "has 2 devices where --stages says 3")
-        self.assert_refused(("--order", path, "--chunks", 1), path, "has 2 chunks where --chunks says 1")
-        self.assert_refused(("--order", path, "--virtual", 2), path, "has 1 stage where --virtual says 2")
+        contradictions = (("--stages", 3, "has 2 devices where --stages says 3"), ("--chunks", 1, "has 2 chunks where --chunks says 1"),
+                          ("--virtual", 2, "has 1 stage where --virtual says 2"))
+        for option, number, why in long_tests.some(contradictions[:1], contradictions, "one of each kind"):
+            self.assert_refused(("--order", path, option, number), path, why)
         self.assert_refused(("--order", path, "1f1b", "--stages", 2, "--chunks", 2), "--order", "NAME")
 
     def test_the_order_of_options_does_not_matter(self):
         expected = schedule("zb-h1", "--stages", 4, "--chunks", 8, "--forward", "1,2,1,1", "--input", 2, "--weight", 1)
         options = [("--forward", "1,2,1,1"), ("--input", 2), ("--weight", 1)]
-        for last in options:
+        for last in long_tests.some(options[:1], options, "other options last"):
             before = [word for option in options if option != last for word in option]
             self.assertEqual(schedule(*before, *last, "zb-h1", "--stages", 4, "--chunks", 8), expected)
         self.assertEqual(schedule("--backward", 3, "1f1b", "--stages", 4, "--chunks", 8)["makespan"], 11 * 4)
 
+    @long_tests.only("tests/pipeline/schedule has costs in CI")
     def test_what_is_not_given_takes_1(self):
         shape = ("zb-h1", "--stages", 2, "--chunks", 4)
         self.assertEqual(schedule(*shape, "--input", 2), schedule(*shape, "--input", 2, "--weight", 1))
@@ -104,7 +106,7 @@ class ScheduleTest(unittest.TestCase):
 
     def test_json_has_what_is_promised_and_every_order_is_read_back(self):
         path = self.folder / "order.txt"
-        for name in long_tests.some(NAMES[2::3], NAMES, "tests/pipeline/schedule reads and writes all"):
+        for name in long_tests.some(NAMES[2::4], NAMES, "tests/pipeline/schedule reads and writes all"):
             found = schedule(name, "--stages", 3, "--chunks", 7, "--text", path)
             self.assertEqual(list(found), KEYS)
             self.assertEqual((found["name"], found["stages"], found["chunks"]), (name, 3, 7))
@@ -112,20 +114,22 @@ class ScheduleTest(unittest.TestCase):
             self.assertEqual(schedule("--order", path), found)
 
     def test_a_bad_order_file_is_2_and_says_where(self):
+        (self.folder / "binary").write_bytes(bytes(range(256)) * 40)
         self.assert_refused(("--order", self.folder / "none.txt"), "none.txt", "cannot be read")
-        self.assert_refused(("--order", self.folder), "is a folder")
-        self.assert_refused(("--order", self.order("")), "order.txt:1:1", "no devices")
-        self.assert_refused(("--order", self.order("0F0 0X0")), "order.txt:1:5", "0X0")
         self.assert_refused(("--order", self.order("0F0 0F1 0B0")), "breaks the rule 'complete'", "0B1")
         self.assert_refused(("--order", self.order("0F0 0B0 0F1 0B1\n1F0 1F1 1B0 1B1")),
                             "'progress'", "0B0 waits for 1B0, which is after 1F1 on device 1")
-        (self.folder / "binary").write_bytes(bytes(range(256)) * 40)
         self.assert_refused(("--order", self.folder / "binary"), "binary:1:1")
-        self.assert_refused(("--order", "/proc/self/mem"), "/proc/self/mem: reading it failed")
+        if long_tests.RUN:
+            self.assert_refused(("--order", self.folder), "is a folder")
+            self.assert_refused(("--order", self.order("")), "order.txt:1:1", "no devices")
+            self.assert_refused(("--order", self.order("0F0 0X0")), "order.txt:1:5", "0X0")
+            self.assert_refused(("--order", "/proc/self/mem"), "/proc/self/mem: reading it failed")
         # A header's stages= counts the stages of all devices.
         self.assert_refused(("--order", self.order("schedule=x stages=2 micro_batches=1\n0F0 2F0\n1F0 3F0\n")),
                             "'range'", "stage 2", "the stages of all devices")
 
+    @long_tests.only("one more start")
     def test_a_byte_order_mark_is_skipped(self):
         path = self.folder / "marked.txt"
         path.write_text("0F0 0B0\n", encoding="utf-8-sig")
@@ -149,7 +153,8 @@ class ScheduleTest(unittest.TestCase):
         printed = cli.must_run("schedule", *shape, "--svg", "-").stdout
         self.assertEqual(xml.etree.ElementTree.fromstring(printed).tag, "{http://www.w3.org/2000/svg}svg")
         self.assertFalse(os.path.exists("-"))
-        for both in (("--svg", "-", "--text", "-"), ("--json", "--svg", "-"), ("--json", "--text", "-")):
+        together = (("--svg", "-", "--text", "-"), ("--json", "--svg", "-"), ("--json", "--text", "-"))
+        for both in long_tests.some(together[:1], together, "other pairs"):
             self.assert_refused((*shape, *both), "--json, --svg - and --text - all write to standard output")
         path = self.order("0F0 0B0\n")
         self.assert_refused(("--order", path, "--text", path), "--text", "is a file to read")
@@ -157,18 +162,17 @@ class ScheduleTest(unittest.TestCase):
 
     def test_bad_usage_is_2_with_what_to_do(self):
         shape = ("--stages", 2, "--chunks", 4)
-        self.assert_refused(("zb-h3", *shape), "'zb-h3'", "did you mean 'zb-h1'", "dualpipe-v")
-        self.assert_refused((), "--order FILE", "gpipe, 1f1b")
-        self.assert_refused(("1f1b", "--stages", 2), "--chunks")
-        self.assert_refused(("1f1b", "--stages", 0, "--chunks", 4), "--stages")
-        self.assert_refused(("zb-v", *shape, "--virtual", 3), "2 virtual stages a device, not 3")
-        self.assert_refused(("dualpipe-v", "--stages", 4, "--chunks", 7), "at least 8 chunks")
-        self.assert_refused(("1f1b", *shape, "--forward", "1,2,3"), "--forward has 3 times for 2 devices")
-        self.assert_refused(("1f1b", *shape, "--hop", -1), "--hop", "-1")
-        self.assert_refused(("1f1b", *shape, "--forward", "nan"), "--forward", "nan")
-        self.assert_refused(("1f1b", *shape, "--backward", 1, "--input", 1, "--weight", 1), "--backward")
-        self.assert_refused(("1f1b", *shape, "--overlap", 2), "--overlap")
-        self.assert_refused(("1f1b", "--stages", 1024, "--chunks", 65536), "actions")
+        refused = ((("zb-h3", *shape), "'zb-h3'", "did you mean 'zb-h1'", "dualpipe-v"), ((), "--order FILE", "gpipe, 1f1b"),
+                   (("zb-v", *shape, "--virtual", 3), "2 virtual stages a device, not 3"),
+                   (("1f1b", *shape, "--forward", "1,2,3"), "--forward has 3 times for 2 devices"),
+                   (("1f1b", *shape, "--backward", 1, "--input", 1, "--weight", 1), "--backward"),
+                   (("1f1b", "--stages", 2), "--chunks"), (("1f1b", "--stages", 0, "--chunks", 4), "--stages"),
+                   (("dualpipe-v", "--stages", 4, "--chunks", 7), "at least 8 chunks"),
+                   (("1f1b", *shape, "--hop", -1), "--hop", "-1"), (("1f1b", *shape, "--forward", "nan"), "--forward", "nan"),
+                   (("1f1b", *shape, "--overlap", 2), "--overlap"),
+                   (("1f1b", "--stages", 1024, "--chunks", 65536), "actions"))
+        for arguments, *parts in long_tests.some(refused[:5], refused, "one of each kind"):
+            self.assert_refused(arguments, *parts)
         long = " ".join(f"0F{i % 10}" for i in range(2_000_001))
         self.assert_refused(("--order", self.order(long)), "order.txt has 2000001 actions, more than 2000000")
 
@@ -183,6 +187,7 @@ class ScheduleTest(unittest.TestCase):
                       "1       6     3     33.33   1\n", done.stdout)
         self.assertEqual(done.stderr, "")
 
+    @long_tests.only("two more starts")
     def test_numbers_are_not_cut_to_six_digits(self):
         printed = cli.must_run("schedule", "1f1b", "--stages", 2, "--chunks", 2, "--forward", 1234567).stdout
         self.assertIn("makespan 3703707  ", printed)
@@ -208,11 +213,12 @@ class ScheduleTest(unittest.TestCase):
         self.assertEqual(schedule(*shape, "--activation-bytes", "1KiB", "--memory", "3KiB")["peak_bytes"][0], 3072)
         self.assert_refused((*shape, "--activation-bytes", "1KiB", "--memory", 3071),
                             "schedule '1f1b' needs 3.0 KiB on device 0", "fewer micro-batches in flight")
-        self.assert_refused((*shape, "--activation-bytes", "1KiB", "--memory", "8KiB,1KiB,8KiB"), "on device 1")
-        self.assert_refused((*shape, "--memory", "1GiB"), "--activation-bytes")
-        self.assert_refused((*shape, "--activation-bytes", "1,2"), "--activation-bytes has 2 sizes for 3 devices")
-        self.assert_refused((*shape, "--activation-bytes", "5TiB"), "--activation-bytes", "at most 4.0 TiB")
-        self.assert_refused((*shape, "--activation-bytes", "many"), "--activation-bytes")
+        refused = ((("--activation-bytes", "1KiB", "--memory", "8KiB,1KiB,8KiB"), "on device 1"),
+                   (("--memory", "1GiB"), "--activation-bytes"),
+                   (("--activation-bytes", "1,2"), "--activation-bytes has 2 sizes for 3 devices"),
+                   (("--activation-bytes", "5TiB"), "at most 4.0 TiB"), (("--activation-bytes", "many"), "--activation-bytes"))
+        for arguments, why in long_tests.some(refused[:1], refused, "one of each kind"):
+            self.assert_refused((*shape, *arguments), why)
 
     def test_messages_take_bytes_over_bandwidth(self):
         shape = ("gpipe", "--stages", 2, "--chunks", 3)
@@ -222,7 +228,8 @@ class ScheduleTest(unittest.TestCase):
         self.assertGreater(schedule(*shape, "--sent-bytes", "1KiB", "--bandwidth", 10)["makespan"], 6 * 102.4)
         self.assert_refused((*shape, "--sent-bytes", 50), "--bandwidth")
         self.assert_refused((*shape, "--bandwidth", 50), "--sent-bytes")
-        for bandwidth in (0, "nan", "1e-300"):
+        numbers = (0, "nan", "1e-300")
+        for bandwidth in long_tests.some(numbers[:1], numbers, "other numbers"):
             self.assert_refused((*shape, "--sent-bytes", 50, "--bandwidth", bandwidth), "--bandwidth")
 
     def test_colour_is_for_terminals_and_not_under_no_color(self):
@@ -250,7 +257,8 @@ class ScheduleTest(unittest.TestCase):
         self.assertIn("x.svg: No such file or directory", cli.error_of(done))
 
     def test_the_largest_shape_that_is_promised(self):
-        for name, bubble in (("interleaved", 63 * 3 / 2), ("zb-v", 31.5), ("dualpipe-v", 63)):
+        bubbles = (("zb-v", 31.5), ("interleaved", 63 * 3 / 2), ("dualpipe-v", 63))
+        for name, bubble in long_tests.some(bubbles[:1], bubbles, "each takes a second"):
             found = schedule(name, "--stages", 64, "--chunks", 512)
             self.assertAlmostEqual(found["barrier_bubble"], bubble, places=6)
 
@@ -258,7 +266,7 @@ class ScheduleTest(unittest.TestCase):
         config = cli.write_config(self.folder / "run.toml", model={"name": "resnet8", "image_size": 8},
                                   data={"name": "shapes", "samples": 64}, train={"steps": 2, "global_batch": 16},
                                   pipeline={"stages": 2, "chunks": 4}, device={"list": "cpu"})
-        for name in long_tests.some(NAMES[1::3], NAMES, "tests/engine trains them all"):
+        for name in long_tests.some(NAMES[8:], NAMES, "tests/engine trains them all"):
             cli.must_run("train", config, "--set", f'pipeline.schedule="{name}"', "--run-dir", self.folder / name)
             self.assertEqual(len(cli.events(self.folder / name, "step")), 2)
 
@@ -266,9 +274,9 @@ class ScheduleTest(unittest.TestCase):
         config = cli.write_config(self.folder / "run.toml", model={"name": "mlp", "image_size": 8},
                                   data={"name": "shapes", "samples": 64}, train={"steps": 2, "global_batch": 16},
                                   pipeline={"stages": 2, "chunks": 3, "schedule": "dualpipe-v"}, device={"list": "cpu"})
-        for settings, why in (([], "needs at least 4 chunks"),
-                              (["pipeline.chunks=4"], "4 stages (pipeline.stages x pipeline.virtual)"),
-                              (["pipeline.chunks=4", "pipeline.virtual=3"], "has 2 virtual stages a device, not 3")):
+        refused = (([], "needs at least 4 chunks"), (["pipeline.chunks=4"], "4 stages (pipeline.stages x pipeline.virtual)"),
+                   (["pipeline.chunks=4", "pipeline.virtual=3"], "has 2 virtual stages a device, not 3"))
+        for settings, why in long_tests.some(refused[:1], refused, "one of each kind"):
             done = cli.run("train", config, *[word for setting in settings for word in ("--set", setting)],
                            "--run-dir", self.folder / "refused")
             self.assertEqual(done.returncode, 2, done.stderr)

@@ -6,6 +6,8 @@ what came of it. Nothing here depends on how fast anything is. Exits 77 without 
 """
 
 import json
+import pathlib
+import tempfile
 import unittest
 
 import sluice_cli as cli
@@ -21,16 +23,21 @@ def seconds(link, size):
 
 
 class ServerPredictionTest(ServerRuns):
-    def setUp(self):
-        super().setUp()
-        self.profile = self.folder / "profile.json"
-        self.cache = ("--set", f"pipeline.cost_cache={self.folder / 'costs'}")
+    measured = None  # the profile, for all tests
+
+    @classmethod
+    def setUpClass(cls):
+        folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        cls.profile = folder / "profile.json"
+        cls.cache = ("--set", f"pipeline.cost_cache={folder / 'costs'}")
 
     def configuration(self, policy):
         return configuration(self.folder, {"policy": policy, "workers": WORKERS}, train={"precision": "fp32"})
 
     def measure(self, config):
-        return json.loads(cli.kept_profile(config, *ONE_THREAD, *self.cache, "--out", self.profile, "--json").stdout)
+        if self.measured is None:
+            type(self).measured = cli.kept_profile(config, *ONE_THREAD, *self.cache, "--out", self.profile, "--json").stdout
+        return json.loads(self.measured)
 
     def simulate(self, config, *words):
         done = cli.must_run("simulate", config, "--profile", self.profile, *ONE_THREAD, *words, "--json")

@@ -6,11 +6,13 @@ stopped, refused or late. Exits 77 without safetensors.
 """
 
 import re
+import shutil
 import signal
 import socket
 import time
 import unittest
 
+import long_tests
 import sluice_cli as cli
 from server_runs import BATCH, SHORT, SLOW, ServerRuns, configuration
 
@@ -53,6 +55,7 @@ class ServerProcessesTest(ServerRuns):
         self.assert_records_add_up(run_dir)
         self.assertEqual(cli.column(run_dir, "step", "eval"), [50, 100, 150])
 
+    @long_tests.only("it waits for 6 s; CI kills an asynchronous worker")
     def test_bulk_synchronous_workers_go_on_without_one_that_is_killed(self):
         config = configuration(self.folder, {"policy": "bsp", **SLOW}, train={"steps": 60}, replicas=SHORT)
         processes = self.start_all(config, 3)
@@ -66,6 +69,7 @@ class ServerProcessesTest(ServerRuns):
                                                 if line["what"] == "lost"][0])
         self.assert_records_add_up(run_dir)
 
+    @long_tests.only("it waits, and its report is one more start")
     def test_waiting_for_the_first_worker_is_no_part_of_a_step(self):
         late_s = 1.5
         config = configuration(self.folder, {"policy": "asp"}, train={"steps": 3})
@@ -83,6 +87,7 @@ class ServerProcessesTest(ServerRuns):
         for words in ("syncs/s", "synchronised", "GFLOP/s"):
             self.assertNotIn(words, text)
 
+    @long_tests.only("it waits for 6 s; app_several_servers kills a server in CI")
     def test_without_its_server_a_worker_ends(self):
         config = configuration(self.folder, {"policy": "asp", **SLOW}, train={"steps": 100000}, replicas=SHORT)
         processes = self.start_all(config, 2)
@@ -110,34 +115,36 @@ class ServerProcessesTest(ServerRuns):
         self.assert_records_add_up(run_dir)
 
     def test_a_server_that_is_killed_goes_on_and_its_workers_with_it(self):
-        config = configuration(self.folder, {"policy": "asp", **SLOW}, train={"steps": 160},
+        kills = long_tests.some((25,), (25, 60, 95), "the server is killed three times")
+        steps = kills[-1] + 65
+        config = configuration(self.folder, {"policy": "asp", **SLOW}, train={"steps": steps},
                                checkpoint={"every_steps": 10})
         processes = self.start_all(config, 3)
         run_dir = self.folder / "run"
-        for kill_at in (25, 60, 95):
+        for kill_at in kills:
             self.wait_for_step(kill_at, processes[0])
             processes[0].kill()
             processes[0].wait()
             processes[0] = self.start(config, 0, 3, "--resume", "auto")
         done = self.finish_well(processes)
-        self.assertEqual([line["step"] for line in cli.events(run_dir, "step")], list(range(1, 161)))
+        self.assertEqual([line["step"] for line in cli.events(run_dir, "step")], list(range(1, steps + 1)))
         self.assert_records_add_up(run_dir)
-        self.assertEqual(len(cli.events(run_dir, "resume")), 3)
+        self.assertEqual(len(cli.events(run_dir, "resume")), len(kills))
         self.assertIn("it has joined anew", done[1].stderr)
 
     def test_bulk_synchronous_training_goes_on_where_it_was_stopped(self):
         """Weights, optimizer, rate and data: as one run that was not stopped."""
         whole, run_dir = self.folder / "whole", self.folder / "run"
-        config = configuration(self.folder, {"policy": "bsp", "shards": 2}, train={"steps": 14})
+        config = configuration(self.folder, {"policy": "bsp", "shards": 2}, train={"steps": 9})
         self.finish_well(self.start_all(config, 3, run_dir="whole"))
-        half = configuration(self.folder, {"policy": "bsp", "shards": 2}, train={"steps": 14}, checkpoint={"every_steps": 5})
+        half = configuration(self.folder, {"policy": "bsp", "shards": 2}, train={"steps": 9}, checkpoint={"every_steps": 4})
         slow = ["--set", "ps.induce=exponential", "--set", "ps.induce_shift_s=0.3"]
         processes = self.start_all(half, 3, *slow)
-        self.wait_for_step(6, processes[0])
+        self.wait_for_step(5, processes[0])
         for process in processes:
             process.kill()
         cli.finish_all(processes)
-        self.assertIn(5, cli.checkpoints(run_dir))
+        self.assertIn(4, cli.checkpoints(run_dir))
         self.finish_well(self.start_all(half, 3, "--resume", "auto"))
         for name in ("step", "loss", "samples", "lr", "gradient_norm"):
             for ours, theirs in zip(cli.column(run_dir, name), cli.column(whole, name), strict=True):
@@ -164,14 +171,12 @@ class ServerProcessesTest(ServerRuns):
         config = configuration(self.folder, {"policy": "asp", **SLOW}, train={"steps": 100000})
         processes = self.start_all(config, 2)
         self.wait_for_step(2, processes[0])
-        for rank, words, text in [
-                (1, (), "has a worker 0 already"),
-                (1, ("--set", "train.lr=0.5"), "train.lr is 0.5 at worker 0 ("),
-                (1, ("--set", "train.seed=4"), "train.seed is 4 at worker 0 ("),
-                (1, ("--set", "data.samples=97"), "data.samples"),
-                (1, ("--set", "model.size=tiny"), "model.size")]:
+        refused = [((), "has a worker 0 already"), (("--set", "train.lr=0.5"), "train.lr is 0.5 at worker 0 ("),
+                   (("--set", "train.seed=4"), "train.seed is 4 at worker 0 ("), (("--set", "data.samples=97"), "data.samples"),
+                   (("--set", "model.size=tiny"), "model.size")]
+        for words, text in long_tests.some(refused[:2], refused, "one of each kind"):
             with self.subTest(words):
-                done = cli.finish(self.start(config, rank, 2, *words, run_dir="other"))
+                done = cli.finish(self.start(config, 1, 2, *words, run_dir="other"))
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn(text, cli.error_of(done))
         server = cli.stop(processes[0])
@@ -182,7 +187,7 @@ class ServerProcessesTest(ServerRuns):
     def test_anytime_workers_stop_in_time(self):
         limit = 0.25
         config = configuration(self.folder, {"policy": "amb", "time_limit_s": limit, "partitions": 4, "induce": "exponential",
-                                             "induce_mean_s": 0.2}, train={"steps": 40}, pipeline={"chunks": 1})
+                                             "induce_mean_s": 0.2}, train={"steps": 24}, pipeline={"chunks": 1})
         done = self.finish_well(self.start_all(config, 3, "--set", "log.every=1"))
         pushes = cli.events(self.folder / "run", "push")
         whole = [push for push in pushes if push["examples"] in (2, 4, 6, 8)]
@@ -232,19 +237,21 @@ class ServerProcessesTest(ServerRuns):
         damaged, mixed, taken = self.folder / "damaged", self.folder / "mixed", socket.create_server(("127.0.0.1", 0))
         self.addCleanup(taken.close)
         public = self.folder / "public"
-        for keys in (damaged, mixed, public, self.folder / "others"):
+        for keys in (damaged, self.folder / "others"):
             cli.must_run("make-keys", keys)
+        for keys in (mixed, public):
+            shutil.copytree(damaged, keys)
         (public / "server.key").unlink()
         (damaged / "server.key").write_text("short")
         (mixed / "server.pub").write_text((self.folder / "others/server.pub").read_text())
-        for words, text in [(["--set", "replicas.sync=none"], "[ps] is set, but replicas.sync=\"none\""),
-                            (["--set", "ps.placement=rank0"], "ps.placement"),
-                            (["--set", "ps.address=nowhere"], "HOST:PORT"),
-                            (["--set", "ps.keys=/nonexistent"], "there is no key"),
-                            (["--set", f"ps.keys={damaged}"], "is damaged"),
-                            (["--set", f"ps.keys={public}"], "only server.pub; copy server.key from where"),
-                            (["--set", f"ps.keys={mixed}"], "are not of one pair"),
-                            (["--set", f"ps.address=127.0.0.1:{taken.getsockname()[1]}"], "cannot listen")]:
+        refused = [(["--set", f"ps.keys={mixed}"], "are not of one pair"),
+                   (["--set", f"ps.address=127.0.0.1:{taken.getsockname()[1]}"], "cannot listen"),
+                   (["--set", f"ps.keys={damaged}"], "is damaged"),
+                   (["--set", "replicas.sync=none"], "[ps] is set, but replicas.sync=\"none\""),
+                   (["--set", "ps.placement=rank0"], "ps.placement"), (["--set", "ps.address=nowhere"], "HOST:PORT"),
+                   (["--set", "ps.keys=/nonexistent"], "there is no key"),
+                   (["--set", f"ps.keys={public}"], "only server.pub; copy server.key from where")]
+        for words, text in long_tests.some(refused[:3], refused, "one of each kind"):
             with self.subTest(words):
                 done = cli.run("serve", config, "--run-dir", self.folder / "run", *words)
                 self.assertEqual(done.returncode, 2, done.stderr)
@@ -253,7 +260,7 @@ class ServerProcessesTest(ServerRuns):
 
     def test_a_plan_is_printed_for_server_and_worker(self):
         config = configuration(self.folder, {"policy": "asp"})
-        for rank in range(3):
+        for rank in long_tests.some((0, 1), (0, 1, 2), "one worker is as another"):
             plan = cli.finish(self.start(config, rank, 3, "--dry-run"))
             self.assertEqual(plan.returncode, 0, plan.stderr)
             self.assertIn("parameter server: asp, 2 workers", plan.stdout)

@@ -8,6 +8,7 @@ import pathlib
 import tempfile
 import unittest
 
+import long_tests
 import sluice_cli as cli
 from server_runs import BATCH, STALL, WORKERS
 from server_runs import virtual_configuration as configuration
@@ -68,7 +69,7 @@ class ServerRatesTest(unittest.TestCase):
         self.assertLess(len(set(rates)), 12, "some updates have too few examples to let the rate fall")
 
     def test_whole_batches_count_as_updates(self):
-        for policy in ("fmb", "asp"):
+        for policy in long_tests.some(("asp",), ("fmb", "asp"), "one policy"):
             config = configuration(self.folder, {"policy": policy, **STALL, "lr_by": "examples"}, train={**FALLS, "steps": 20})
             self.rates_of(self.train(policy, config), lambda updates, _: updates)
 
@@ -84,9 +85,10 @@ class ServerRatesTest(unittest.TestCase):
         sums = {name: value for name, value in weights(fourth, 18, "optimizer.safetensors").items() if name.startswith("gradient_sum/")}
         self.assertEqual(len(sums), sum(name.startswith("momentum_buffer/") for name in weights(plain, 18, "optimizer.safetensors")))
         self.assertGreater(max(numpy.abs(value).max() for value in sums.values()), 0, "of two pushes since the last momentum")
-        for words, text in ((["ps.policy=bsp"], "it is for \"asp\", \"ssp\""), (["ps.policy=diloco"], "with ps.quorum=1"),
-                            (["ps.policy=diloco", "ps.quorum=1", "ps.outer_momentum=0"], "set ps.outer_momentum"), (["train.nesterov=false"], "set train.optimizer"),
-                            (["train.optimizer=adam", "train.nesterov=false"], "set train.optimizer")):
+        refused = ((["ps.policy=bsp"], "it is for \"asp\", \"ssp\""), (["ps.policy=diloco"], "with ps.quorum=1"),
+                   (["ps.policy=diloco", "ps.quorum=1", "ps.outer_momentum=0"], "set ps.outer_momentum"), (["train.nesterov=false"], "set train.optimizer"),
+                   (["train.optimizer=adam", "train.nesterov=false"], "set train.optimizer"))
+        for words, text in long_tests.some(refused[::3], refused, "one of three"):
             done = cli.run("train", config, "--run-dir", self.folder / "none", "--set", "ps.nesterov_delay=4",
                            *(word for setting in words for word in ("--set", setting)))
             self.assertEqual(done.returncode, 2, done.stderr)

@@ -51,7 +51,7 @@ class SeveralServersTest(ServerRuns):
         tables = {"train": {"steps": 40}, "checkpoint": {"every_steps": 6}}
         config = self.configure(2, {"policy": "bsp", "log": "process"}, **tables)
         self.finish_well(self.start_all(config, 3, run_dir="whole"))
-        moments = {1: list(long_tests.some(MOMENTS_OF_SHARDS[:3], MOMENTS_OF_SHARDS, "a server of shards dies five times")),
+        moments = {1: list(long_tests.some(MOMENTS_OF_SHARDS[:2], MOMENTS_OF_SHARDS, "a server of shards dies five times")),
                    0: list(long_tests.some(MOMENTS_OF_LEAD[:2], MOMENTS_OF_LEAD, "the lead server dies five times"))}
 
         def start(rank, *arguments):
@@ -85,9 +85,9 @@ class SeveralServersTest(ServerRuns):
             self.assertFalse(list((self.folder / folder).glob("*.log")), "a run that is done needs no log")
 
     def test_without_a_log_the_run_ends_and_goes_on_from_its_checkpoint(self):
-        config = self.configure(2, {"policy": "asp", **SLOW}, train={"steps": 60}, checkpoint={"every_steps": 5})
+        config = self.configure(2, {"policy": "asp", **SLOW}, train={"steps": 30}, checkpoint={"every_steps": 4})
         processes = self.start_all(config, 4)
-        self.wait_for_step(22, processes[0])
+        self.wait_for_step(10, processes[0])
         processes[1].kill()
         processes[1].wait()
         processes[1] = self.start(config, 1, 4)
@@ -98,14 +98,14 @@ class SeveralServersTest(ServerRuns):
             self.assertEqual(worker.returncode, 5, worker.stderr)
         cli.finish(processes[1])
         self.finish_well(self.start_all(config, 4, "--resume", "auto"))
-        self.assertEqual(cli.column(self.folder / "run", "step"), list(range(1, 61)))
+        self.assertEqual(cli.column(self.folder / "run", "step"), list(range(1, 31)))
         self.assert_records_add_up(self.folder / "run")
 
     def test_a_launch_whose_run_is_done_ends_at_once(self):
         config = self.configure(2, {"policy": "bsp"}, train={"steps": 4})
         self.finish_well(self.start_all(config, 4))
         records = (self.folder / "run/metrics.jsonl").read_bytes()
-        for server_comes in ("first", "last"):
+        for server_comes in long_tests.some(("last",), ("first", "last"), "the lead server comes first"):
             with self.subTest(server_comes):
                 ranks = (0, 3, 2, 1) if server_comes == "first" else (1, 2, 3, 0)
                 done = self.finish_well([self.start(config, rank, 4, "--resume", "auto") for rank in ranks])
@@ -115,6 +115,7 @@ class SeveralServersTest(ServerRuns):
                 self.assertIn("worker 1: the run was over before this worker came", said[3])
         self.assertEqual((self.folder / "run/metrics.jsonl").read_bytes(), records)
 
+    @long_tests.only("a run that is done is over for all that come later in CI, too")
     def test_a_run_that_was_stopped_in_its_last_evaluation_is_over_for_all_others(self):
         config = self.configure(2, {"policy": "bsp"}, train={"steps": 3, "eval_batch": 1}, data={"samples": 20000},
                                 replicas={"connect_timeout_s": 40})
@@ -156,6 +157,7 @@ class SeveralServersTest(ServerRuns):
         self.assertIsNone(worker.poll(), "it would have given up an own server that says nothing")
         self.finish_well([first, worker, self.start(config, 1, 3)])
 
+    @long_tests.only("app_resume leaves the records of a run that cannot be resumed in CI")
     def test_a_resume_that_does_not_begin_cuts_no_records(self):
         config = self.configure(2, {"policy": "asp", "log": "process", **SLOW}, train={"steps": 60},
                                 checkpoint={"every_steps": 5})
@@ -178,6 +180,7 @@ class SeveralServersTest(ServerRuns):
                                               r"had, whose servers/1 has them; or, .* --resume RUN/checkpoints/step-N")
         self.assertEqual((self.folder / "run/metrics.jsonl").read_bytes(), records)
 
+    @long_tests.only("a worker waits for 4 s")
     def test_addresses_in_another_order_are_named(self):
         config = self.configure(2, {"policy": "asp"})
         addresses = config.read_text().split('address = "')[1].split('"')[0].split(",")
@@ -208,6 +211,7 @@ class SeveralServersTest(ServerRuns):
                 self.assertEqual(list(cli.checkpoints(self.folder / run_dir)), [steps[-1]])
                 self.assert_records_add_up(self.folder / run_dir)
 
+    @long_tests.only("CI stops a server between two evaluations")
     def test_a_server_that_is_stopped_during_a_long_evaluation_has_its_weights_saved(self):
         """It does not wait for the end of the evaluation, which may be longer than anybody may be silent."""
         config = self.configure(2, {"policy": "asp", **SLOW}, train={"steps": 100000, "eval_every_steps": 8, "eval_batch": 1},
@@ -224,6 +228,7 @@ class SeveralServersTest(ServerRuns):
         self.assertRegex(cli.error_of(first), r"server 1 \(127.0.0.1:\d+\) was stopped by SIGTERM \(after step")
         self.assertEqual(list(cli.checkpoints(run_dir)), [cli.column(run_dir, "step")[-1]])
 
+    @long_tests.only("app_server_log has a log that cannot be written in CI")
     def test_a_full_disk_at_a_server_is_told_to_all_and_nothing_is_lost(self):
         config = self.configure(2, {"policy": "asp", "log": "process"}, train={"steps": 40})
 
@@ -261,6 +266,7 @@ class SeveralServersTest(ServerRuns):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("add --resume auto, which goes on with it, or begins where it has no checkpoint", cli.error_of(done))
 
+    @long_tests.only("five processes that only start")
     def test_each_server_is_there_once(self):
         config = self.configure(2, {"policy": "asp", "placement": "servers"})
         place = ("--set", f"ps.address=127.0.0.1:{cli.free_port()},127.0.0.1:{cli.free_port()}")  # that is free
@@ -286,6 +292,7 @@ class SeveralServersTest(ServerRuns):
         for process in (third, first):
             self.assertEqual(cli.stop(process).returncode, 130)
 
+    @long_tests.only("CI stops a server of a run that trains")
     def test_a_server_that_is_stopped_while_another_is_waited_for_ends_the_run(self):
         config = self.configure(3, {"policy": "asp"})
         processes = [self.start(config, rank, 4) for rank in (0, 1, 3)]
@@ -298,11 +305,13 @@ class SeveralServersTest(ServerRuns):
             if process is not done[1]:
                 self.assertRegex(cli.error_of(process), r"server 1 \(127.0.0.1:\d+\) was stopped by SIGTERM")
 
+    @long_tests.only("app_server_processes prints plans in CI")
     def test_a_plan_names_the_servers(self):
         config = self.configure(2, {"policy": "asp"})
         plan = cli.finish(self.start(config, 0, 3, "--dry-run"))
         self.assertRegex(plan.stdout, r"2 parameter servers: asp, 1 worker, .*; at 127.0.0.1:\d+, 127.0.0.1:\d+\n")
 
+    @long_tests.only("tests/ps/net/compressed_test.cpp has it in CI")
     def test_compressed_pushes_and_pulls_and_a_worker_that_is_stopped(self):
         """What its pushes have left out is kept for the next process of that worker, and taken once."""
         ps = {"policy": "asp", "push_compression": "topk", "topk_ratio": 0.2, "pull_compression": "bf16", **SLOW}
@@ -342,24 +351,25 @@ class SeveralServersTest(ServerRuns):
 
     def test_what_does_not_fit_is_refused(self):
         config = self.configure(2, {"policy": "asp"})
-        for arguments, size, error in (
-                (["--set", "ps.servers=3"], 4, "ps.address has 2 addresses, but ps.servers = 3"),
-                ([], 2, "a launch of 2 processes has no worker beside ps.servers = 2"),
-                (["--set", "ps.log=process"], 3, "needs a place for what server 1 must not forget; give it with --run-dir")):
+        launches = ((["--set", "ps.servers=3"], 4, "ps.address has 2 addresses, but ps.servers = 3"),
+                    (["--set", "ps.log=process"], 3, "needs a place for what server 1 must not forget; give it with --run-dir"),
+                    ([], 2, "a launch of 2 processes has no worker beside ps.servers = 2"))
+        for arguments, size, error in long_tests.some(launches[:2], launches, "a launch that is too small"):
             done = cli.run("train", config, *arguments, env=cli.rank_environment(1, size, self.port))
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(error, cli.error_of(done))
-        for rank in (0, 1, 2):
+        for rank in long_tests.some((1,), (0, 1, 2), "the other ranks"):
             done = cli.run("train", config, "--run-dir", config, env=cli.rank_environment(rank, 3, self.port))
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertRegex(cli.error_of(done), r"is a file.*; choose another --run-dir")
         done = cli.run("serve", config, "--set", "ps.placement=servers", "--rank", "0", "--world-size", "2")
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("--rank", cli.error_of(done))
-        for server, *change, error in (("2", "--server 2: ps.servers = 2, so it is 0 or 1;"),
-                                       ("-1", "--server -1: ps.servers = 2, so it is 0 or 1;"),
-                                       ("1", "--set", "ps.address=127.0.0.1:1,", "has an empty entry"),
-                                       ("1", "--set", "ps.address=127.0.0.1:1,127.0.0.1:1", "names 127.0.0.1:1 twice")):
+        servers = (("2", "--server 2: ps.servers = 2, so it is 0 or 1;"),
+                   ("1", "--set", "ps.address=127.0.0.1:1,127.0.0.1:1", "names 127.0.0.1:1 twice"),
+                   ("-1", "--server -1: ps.servers = 2, so it is 0 or 1;"),
+                   ("1", "--set", "ps.address=127.0.0.1:1,", "has an empty entry"))
+        for server, *change, error in long_tests.some(servers[:2], servers, "one of each kind"):
             done = cli.run("serve", config, "--set", "ps.placement=servers", "--server", server, *change)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(error, cli.error_of(done))

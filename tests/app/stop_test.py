@@ -11,6 +11,7 @@ import tempfile
 import time
 import unittest
 
+import long_tests
 import sluice_cli as cli
 
 
@@ -47,7 +48,7 @@ class StopCase(unittest.TestCase):
 
 class StopTest(StopCase):
     def test_a_signal_is_130_after_saving(self):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in long_tests.some((signal.SIGTERM, signal.SIGHUP), (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), "one more signal"):
             with self.subTest(number.name):
                 run_dir = self.folder / number.name
                 done = cli.stop(self.start_and_wait_for_a_step(run_dir), number)
@@ -81,7 +82,7 @@ class StopTest(StopCase):
     def test_a_signal_while_planning_ends_it_and_leaves_nothing(self):
         planning = {"measuring 26 layers": {}, "timing steps without update": {"partition": [13, 13], "chunks": "auto"}}
         for line, pipeline in planning.items():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in long_tests.some((signal.SIGINT,), (signal.SIGINT, signal.SIGTERM), "one more signal"):
                 with self.subTest(line, number=number.name):
                     run_dir = self.folder / "run"
                     process = self.start(run_dir, self.slow_to_plan(**pipeline))
@@ -94,7 +95,7 @@ class StopTest(StopCase):
                     self.assertFalse(run_dir.exists(), done.stderr)
 
     def test_a_signal_to_one_rank_while_rank_0_plans_ends_all(self):
-        for rank in (0, 1):
+        for rank in long_tests.some((1,), (0, 1), "the rank that plans"):
             with self.subTest(rank=rank):
                 run_dir = self.folder / "run"
                 processes = cli.start_ranks(2, "train", self.slow_to_plan(), "--run-dir", run_dir)
@@ -123,7 +124,7 @@ class StopTest(StopCase):
             return False
 
     def test_a_signal_ends_tune_with_its_child_and_leaves_nothing(self):
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in long_tests.some((signal.SIGTERM,), (signal.SIGINT, signal.SIGTERM), "one more signal"):
             with self.subTest(number.name):
                 scratch = self.folder / "scratch"
                 process, child = self.tune_and_its_child(scratch)

@@ -10,6 +10,7 @@ import unittest
 
 import torch
 
+import long_tests
 import sluice_cli as cli
 
 try:
@@ -56,7 +57,7 @@ class TokensTest(unittest.TestCase):
         self.assertEqual(tuple(whole["logits"].shape), (7, CONTEXT - 2, 256))
         self.assertIn("grad/transformer.h.1.attn.c_attn.weight", whole)
         self.assertEqual(tuple(whole["grad/transformer.h.1.attn.c_attn.weight"].shape), (32, 96))
-        for stages, chunks in ((2, 3), (6, 4)):
+        for stages, chunks in long_tests.some(((6, 4),), ((2, 3), (6, 4)), "the most stages"):
             cut = self.step(self.configuration(stages, chunks), "--batch", batch)
             self.assertEqual(cut.keys(), whole.keys())
             for name, expected in whole.items():
@@ -86,14 +87,15 @@ class TokensTest(unittest.TestCase):
             self.assertEqual(tuple(out["logits"].shape), (8, CONTEXT, 256))
 
     def test_models_and_data_of_different_kinds_are_2(self):
-        for model, data, said in (
+        refused = (
                 ({"name": "vit", "context": 0}, {}, 'model.name = "vit" takes images, but data set toy has tokens'),
                 ({}, {"name": "shapes"}, 'model.name = "gpt2" takes tokens, but data set shapes has images'),
                 ({"vocabulary": 63}, {}, "model.vocabulary = 63"),
                 ({"classes": 10}, {}, "model.classes = 10 has no place in gpt2"),
                 ({"image_size": 32}, {}, "model.image_size = 32 has no place in gpt2"),
                 ({"name": "mlp"}, {"name": "shapes"}, f"model.context={CONTEXT} has no place in mlp"),
-                ({}, {"name": "text"}, "data.path is empty")):
+                ({}, {"name": "text"}, "data.path is empty"))
+        for model, data, said in long_tests.some(refused[:2], refused, "keys that have no place"):
             done = cli.run("step", self.configuration(model=model, data=data), "--out", self.folder / "out")
             with self.subTest(said):
                 self.assert_refused(done, 2, said)
@@ -106,14 +108,15 @@ class TokensTest(unittest.TestCase):
 
     def test_a_batch_that_does_not_fit_is_3(self):
         good = torch.zeros(2, CONTEXT, dtype=torch.long)
-        for inputs, targets, said in (
+        wrong = (
                 (good + 256, good, "'inputs' holds 256, but the model has 256 tokens, 0 to 255"),
                 (good, good - 1, "'targets' holds -1, but the model has 256 tokens, 0 to 255"),
                 (good, good - 100, "every one of 'targets' is -100"),
                 (good, good[:, 1:].contiguous(), "'targets' is [2, 11], but the inputs are [2, 12]"),
                 (good[0], good[0], f"the model needs [n, T] with n > 0 and T from 1 to its context, {CONTEXT}"),
                 (good.repeat(1, 2), good.repeat(1, 2), f"its context, {CONTEXT}"),
-                (good.float(), good, "'inputs' is Float, but tokens are integers")):
+                (good.float(), good, "'inputs' is Float, but tokens are integers"))
+        for inputs, targets, said in long_tests.some(wrong[::3], wrong, "one of three"):
             batch = self.write_batch(inputs, targets)
             done = cli.run("step", self.configuration(), "--batch", batch, "--out", self.folder / "out")
             with self.subTest(said):

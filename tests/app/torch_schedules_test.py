@@ -79,7 +79,7 @@ class TorchSchedulesTest(unittest.TestCase):
 
     def test_dumps_of_both_formats_are_read(self):
         dump = self.folder / "dump.csv"
-        for torch_name, name, virtual, _ in PEERS:
+        for torch_name, name, virtual, _ in long_tests.some(PEERS[1::2], PEERS, "their formats are the same"):
             with self.subTest(name=name, virtual=virtual):
                 schedule = torch_schedule(torch_name, 3, 9, virtual)
                 schedule._dump_csv(str(dump), "compute_only")

@@ -14,6 +14,7 @@ import resource
 import tempfile
 import unittest
 
+import long_tests
 import sluice_cli as cli
 from trace_rules import bars, within
 
@@ -163,6 +164,7 @@ class TorchTraceTest(unittest.TestCase):
         self.assertEqual(sorted(file.name for file in self.run_dir.glob("*trace*")),
                          ["torch_trace.rank0.json.gz", "torch_trace.rank1.json.gz", "trace.rank0.json.gz", "trace.rank1.json.gz"])
 
+    @long_tests.only("app_trace has those of Sluice in CI")
     def test_traces_of_processes_that_are_no_more_go(self):
         config = configuration(self.folder, model={"name": "mlp", "image_size": 8}, train={"steps": 4})
         cli.must_run_ranks(2, "train", config, "--run-dir", self.run_dir, "--trace", "3")
@@ -174,6 +176,7 @@ class TorchTraceTest(unittest.TestCase):
         trace = read(self.run_dir / "torch_trace.rank0.json.gz")
         self.assertEqual([bar["name"] for bar in self.annotations(trace, "ProfilerStep#")], ["ProfilerStep#6"])
 
+    @long_tests.only("one more run")
     def test_an_evaluation_ends_the_trace(self):
         self.train(configuration(self.folder, train={"eval_every_steps": 4}))
         trace = read(self.run_dir / "torch_trace.rank0.json.gz")

@@ -10,6 +10,7 @@ import signal
 import tempfile
 import unittest
 
+import long_tests
 import sluice_cli as cli
 import trace_rules
 
@@ -111,8 +112,9 @@ class TraceTest(unittest.TestCase):
 
     def test_rank_0_says_which_steps_are_traced(self):
         config = configuration(self.folder)
-        for name, of_0, of_1, traced in (("both", ["--trace", "3..4"], ["--trace", "6"], True),
-                                         ("first", ["--trace", "3..4"], [], True), ("second", [], ["--trace", "6"], False)):
+        cases = (("both", ["--trace", "3..4"], ["--trace", "6"], True), ("second", [], ["--trace", "6"], False),
+                 ("first", ["--trace", "3..4"], [], True))
+        for name, of_0, of_1, traced in long_tests.some(cases[:1], cases, "one rank alone is told to trace"):
             with self.subTest(name):
                 run_dir = self.folder / name
                 processes = cli.start_ranks(2, "train", config, arguments_of={0: ["--run-dir", run_dir, *of_0], 1: of_1})
@@ -175,6 +177,7 @@ class TraceTest(unittest.TestCase):
                 self.assertLessEqual(trace_rules.end(marks[step]), bar["ts"] + 1e-3)
                 self.assertLessEqual(trace_rules.end(bar), marks[step + 1]["ts"] + 1e-3 if step < STEPS else float("inf"))
 
+    @long_tests.only("tests/profiler has it in CI")
     def test_spans_that_found_no_room_are_told(self):
         config = configuration(self.folder, pipeline={"stages": 2, "chunks": 3000}, data={"name": "shapes", "samples": 3000},
                                train={"steps": 2, "global_batch": 3000, "lr": 0.05})
@@ -223,6 +226,7 @@ class TraceTest(unittest.TestCase):
         (self.run_dir / "trace.rank1.json.gz").write_bytes(b"of an earlier run")
         self.lose_rank_1(signal.SIGKILL)
 
+    @long_tests.only("it waits for 5 s; a process dies in CI")
     def test_a_process_that_hangs_leaves_rank_0_its_own_trace(self):
         self.lose_rank_1(signal.SIGSTOP)
 
@@ -257,6 +261,7 @@ class TraceTest(unittest.TestCase):
         marks = [bar for bar in trace_rules.bars(trace) if bar["name"].startswith("ProfilerStep#")]
         self.assertEqual(len(marks), 4)
 
+    @long_tests.only("rank 0 says which steps of a training are traced in CI")
     def test_rank_0_says_whether_a_profile_is_traced(self):
         config = configuration(self.folder, profile={"steps": 2})
         for of_rank, other in ((0, 1), (1, 0)):
@@ -281,7 +286,8 @@ class TraceTest(unittest.TestCase):
 
     def test_what_cannot_be_traced_is_said_before_anything_begins(self):
         config = configuration(self.folder)
-        for words in ("0..3", "5..4", "many", "3..", "..3", "1..5000", "-3", "3..4..5"):
+        wrong = ("5..4", "many", "1..5000", "0..3", "3..", "..3", "-3", "3..4..5")
+        for words in long_tests.some(wrong[:2], wrong, "one of each kind"):
             with self.subTest(words):
                 self.assertIn("--trace", self.refused("train", config, "--run-dir", self.run_dir, f"--trace={words}"))
         self.assertIn("profile.level", self.refused("train", config, "--run-dir", self.run_dir, "--trace", "3", "--set",
@@ -306,6 +312,7 @@ class TraceTest(unittest.TestCase):
         self.assertIn("--trace: no step from 3 to 4 was made", done.stderr)
         self.assertEqual(list((self.folder / "other").glob("trace*")), [])
 
+    @long_tests.only("tests/profiler/trace_readers_test.py has it in CI")
     @unittest.skipUnless(trace_rules.HAS_HTA, "HolisticTraceAnalysis is not installed (bootstrap.sh --check-tools)")
     def test_holistic_trace_analysis_reads_what_we_wrote(self):
         traces = self.two_processes()

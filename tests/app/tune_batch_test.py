@@ -12,6 +12,7 @@ import math
 import tomllib
 import unittest
 
+import long_tests
 import sluice_cli as cli
 import tuning_case
 
@@ -62,8 +63,9 @@ class TuneBatchTest(tuning_case.TuningCase):
 
     def test_the_proposal_is_that_of_the_formulas_and_alone_changes_training(self):
         before = tomllib.loads(cli.must_run("config", self.config).stdout)
-        for phi, rule, words in ((300.0, "adascale", ()), (20000.0, "linear", ("--batches", "16:256")),
-                                 (2.0, "sqrt", ()), (300.0, "adamscale", ("--batches", "48:96"))):
+        cases = ((300.0, "adascale", ()), (20000.0, "linear", ("--batches", "16:256")), (2.0, "sqrt", ()),
+                 (300.0, "adamscale", ("--batches", "48:96")))
+        for phi, rule, words in long_tests.some(cases[:2], cases, "tests/tune has all rules"):
             with self.subTest(phi=phi, rule=rule):
                 run = self.folder / f"noise-{phi}"
                 run = run if run.exists() else self.run_with_noise(phi, 20.0)
@@ -101,7 +103,8 @@ class TuneBatchTest(tuning_case.TuningCase):
 
     def test_adam_and_its_kin_take_the_square_root_of_the_gain(self):
         run = self.run_with_noise(300.0, 20.0)
-        for optimizer, rule in (("momentum", "adascale"), ("adamw", "adamscale"), ("rmsprop", "adamscale")):
+        rules = (("adamw", "adamscale"), ("momentum", "adascale"), ("rmsprop", "adamscale"))
+        for optimizer, rule in long_tests.some(rules[:1], rules, "each measures and tunes"):
             profile, choice = self.folder / f"{optimizer}.json", ("--set", f"train.optimizer={optimizer}")
             cli.must_run("profile", self.config, *choice, "--out", profile)
             batch = self.tune("--noise-from", run, "--batches", "24:96", *choice, profile=profile)["batch"]
@@ -142,9 +145,11 @@ class TuneBatchTest(tuning_case.TuningCase):
 
     def test_what_it_refuses(self):
         run = self.run_with_noise(300.0, 9.0)
-        for words in (("--noise-from", run), ("--batches", "8:16"), ("--rate-rule", "linear")):
+        lone = (("--noise-from", run), ("--batches", "8:16"), ("--rate-rule", "linear"))
+        for words in long_tests.some(lone[:1], lone, "other options"):
             self.assertIn("go with --allow-batch-change", self.refused(*words))
-        for text in ("a:b", "64:16", "0:8", "8:", "8:16x"):
+        ranges = ("64:16", "a:b", "0:8", "8:", "8:16x")
+        for text in long_tests.some(ranges[:1], ranges, "tests/tune has more of them"):
             self.assertIn("is no range of batches", self.refused("--allow-batch-change", "--batches", text), text)
         self.assertIn("there is no batch from 50 to 55", self.refused("--allow-batch-change", "--noise-from", run, "--batches", "50:55"))
         self.assertIn("is no run directory", self.refused("--allow-batch-change", "--noise-from", self.folder / "nowhere"))

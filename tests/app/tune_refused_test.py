@@ -8,6 +8,7 @@ import json
 import os
 import unittest
 
+import long_tests
 import sluice_cli as cli
 import tuning_case
 
@@ -46,14 +47,17 @@ class TuneRefusedTest(tuning_case.TuningCase):
         self.assert_refused(2, "measured with train.optimizer momentum", "adam", command=("simulate",),
                             words=("--profile", profile, "--set", "train.optimizer=adam"))
         self.assert_refused(2, "CUDA", words=("--out", self.out, "--profile", profile, "--set", "device.list=['cuda:63','cuda:63']"))
-        for option, what in (("--bandwidth", "bandwidth"), ("--inside-bandwidth", "bandwidth"), ("--latency", "time")):
-            for value in ("nan", "-1", "10Gbit", "1 parsec", "1e308GB/s" if what == "bandwidth" else "1e308 h"):
+        options = (("--bandwidth", "bandwidth"), ("--latency", "time"), ("--inside-bandwidth", "bandwidth"))
+        for option, what in long_tests.some(options[:2], options, "one more bandwidth"):
+            values = ("nan", "10Gbit", "-1", "1 parsec", "1e308GB/s" if what == "bandwidth" else "1e308 h")
+            for value in long_tests.some(values[:1], values, "others that are none"):
                 self.assert_refused(2, f"{option}: '{value}' is no {what}; give a number", command=("simulate",),
                                     words=("--profile", profile, "--nodes", 4, f"{option}={value}"))
         self.assert_refused(2, "--bandwidth: '0Gbit/s' is no bandwidth", command=("simulate",),
                             words=("--profile", profile, "--nodes", 4, "--bandwidth", "0Gbit/s"))
         self.assert_refused(2, "--budget: 'nan' is not in range 1 to", words=("--out", self.out, "--budget", "nan"))
-        for words in (("--bandwidth", 1), ("--noise", 1), ("--workers", 4)):
+        lone = (("--bandwidth", 1), ("--noise", 1), ("--workers", 4))
+        for words in long_tests.some(lone[:1], lone, "other options"):
             self.assert_refused(2, f"{words[0]} requires", command=("simulate",), words=("--profile", profile, *words))
         self.assert_refused(4, "no plan fits in", "nine tenths of device.memory_limit", "needs", words=("--out", self.out, "--profile", profile, "--verify", 0,
                                                                "--set", "device.memory_limit=2KiB"))

@@ -17,6 +17,7 @@ import unittest
 import numpy as np
 from PIL import Image
 
+import long_tests
 import sluice_cli as cli
 import tuning_case
 
@@ -118,17 +119,19 @@ class TuneTest(tuning_case.TuningCase):
     def test_batch_norm_normalises_16_samples_or_as_many_as_now(self):
         config, profile = self.configuration("normalised", model={"name": "resnet8"}), self.folder / "normalised.json"
         cli.must_run("profile", config, "--out", profile)
-        for chunks, least in ((1, 16), (2, 16), (4, 12)):
+        cases = ((4, 12), (1, 16), (2, 16))
+        for chunks, least in long_tests.some(cases[:1], cases, "each tunes"):
             for one in self.tune("--profile", profile, "--verify", 0, "--keep", "pipeline.chunks", "--set", f"pipeline.chunks={chunks}", config=config)["best"]:
                 self.assertGreaterEqual(BATCH // chunks // one["plan"]["replicas"], least)
 
     def test_where_nothing_is_predicted_of_the_configured_plan_it_says_why(self):
         profile = self.profile()
         threads = max(2, len(os.sched_getaffinity(0)))  # of the one device of this plan
-        for why, words in (('pipeline.chunks = "auto"', ("--set", "pipeline.chunks=auto")),
-                           (f"no profile is of {threads} threads a device", ("--set", "device.threads=0", "--set", "pipeline.stages=1")),
-                           ("device 0 needs ", ("--memory", "2MiB", "--set", "pipeline.partition=[3,1]", "--set", "pipeline.chunks=1")),
-                           ("pipeline.partition adds up to 3 layers, but toy_cnn has 4", ("--set", "pipeline.partition=[1,2]"))):
+        cases = (("device 0 needs ", ("--memory", "2MiB", "--set", "pipeline.partition=[3,1]", "--set", "pipeline.chunks=1")),
+                 ('pipeline.chunks = "auto"', ("--set", "pipeline.chunks=auto")),
+                 (f"no profile is of {threads} threads a device", ("--set", "device.threads=0", "--set", "pipeline.stages=1")),
+                 ("pipeline.partition adds up to 3 layers, but toy_cnn has 4", ("--set", "pipeline.partition=[1,2]")))
+        for why, words in long_tests.some(cases[:2], cases, "each tunes twice"):
             with self.subTest(why=why):
                 result = self.tune("--profile", profile, "--verify", 0, *words)
                 self.assertIn(why, result["configured"]["not_predicted"])
@@ -138,6 +141,7 @@ class TuneTest(tuning_case.TuningCase):
                 self.assertIn(f"as configured: not predicted: {result['configured']['not_predicted']}", done.stdout)
                 self.assertNotIn("configured", done.stdout.splitlines()[-1])
 
+    @long_tests.only("the next test measures by itself, too")
     def test_it_measures_by_itself_and_keeps_what_is_to_stay(self):
         result = self.tune("--keep", "pipeline.stages", "--keep", "pipeline.schedule", "--keep", "replicas.local",
                            "--verify", 1, "--budget", 100)
@@ -171,6 +175,7 @@ class TuneTest(tuning_case.TuningCase):
         self.assertEqual(shlex.split(result["simulate"]), ["sluice", "simulate", str(out), "--profile", str(given)])
         self.assertEqual(kept.read_text(encoding="utf-8"), "notes of mine")
 
+    @long_tests.only("it measures once for each number of threads")
     def test_one_profile_for_each_number_of_threads_is_kept(self):
         cores = len(os.sched_getaffinity(0))
         if cores < 2:
@@ -185,6 +190,7 @@ class TuneTest(tuning_case.TuningCase):
                 self.assertEqual(file, str(self.folder / f"tuned.profile.{count}-thread{'s' if count > 1 else ''}.json"))
         self.assertEqual(set(threads), {cores // used for used in range(1, min(cores, 8) + 1)})
 
+    @long_tests.only("it measures once more")
     def test_a_model_with_fewer_layers_than_devices_is_measured_in_a_shape_that_it_can_have(self):
         few = self.configuration("few", model={"name": "mlp"}, pipeline={"stages": 1, "chunks": 1}, replicas={"local": 4})
         result = self.tune("--keep", "replicas.local", "--verify", 0, config=few)
@@ -278,6 +284,7 @@ class TuneTest(tuning_case.TuningCase):
                     os.link(of_class / "0.png", of_class / f"{i}.png")
         return str(folder)
 
+    @long_tests.only("tests/train/slow_loader_test.cpp has it in CI")
     def test_a_slow_loader_makes_the_step_as_long_as_it_takes(self):
         slow = self.configuration("slow", model={"name": "mlp", "image_size": 8},
                                   data={"name": "image_folder", "path": self.slow_pictures(), "workers": 1},
@@ -338,6 +345,7 @@ class TuneTest(tuning_case.TuningCase):
         self.assertAlmostEqual(summary["predicted"]["memory_error"],
                                predicted[of_device] / summary["predicted"]["measured_device_bytes"][of_device] - 1, delta=1e-9)
 
+    @long_tests.only("it measures once more and trains twice")
     def test_the_memory_that_a_run_compares_is_that_of_its_steps_not_of_an_evaluation(self):
         known = self.configuration("known", pipeline={"cost_cache": str(self.folder / "cache")})
         cli.kept_profile(known, "--out", self.folder / "known.json")
@@ -367,7 +375,7 @@ class TuneTest(tuning_case.TuningCase):
         for row in free:
             self.assertAlmostEqual(row["step_s"], alone[0]["step_s"], delta=1e-9, msg="endless links cost nothing")
             self.assertEqual(row["samples"], BATCH * row["replicas"])
-        for local in (1, 2):  # devices of nodes have weights of their own
+        for local in long_tests.some((2,), (1, 2), "one replica"):  # devices of nodes have weights of their own
             one = self.cluster(profile, "--nodes", 1, "--devices", 2, "--set", "pipeline.stages=1",
                                "--set", f"replicas.local={local}")["scaling"][0]
             self.assertEqual(one["devices"], 1)
@@ -377,6 +385,8 @@ class TuneTest(tuning_case.TuningCase):
             self.assertAlmostEqual(row["stragglers_s"] / alone[0]["step_s"], 0.1 * deviations, delta=0.02 * deviations + 1e-9)
         slow = self.cluster(profile, "--nodes", 4, "--devices", 2, "--bandwidth", 0.001, "--latency", 50)["scaling"]
         self.assertGreater(slow[-1]["exposed_communication_s"], slow[0]["exposed_communication_s"])
+        if not long_tests.RUN:
+            return
         with_units = self.cluster(profile, "--nodes", 4, "--devices", 2, "--bandwidth", "8 Mbit/s", "--latency", "50us")
         self.assertEqual(with_units["scaling"], slow)
         strong = self.cluster(profile, "--nodes", 4, "--devices", 2, "--scaling", "strong")["scaling"]
@@ -394,6 +404,7 @@ class TuneTest(tuning_case.TuningCase):
         self.assertEqual(speedups[0], 1)
         self.assertGreater(max(speedups), 1)
 
+    @long_tests.only("it measures once more")
     def test_a_profile_of_many_threads_says_nothing_of_more_devices(self):
         cores = len(os.sched_getaffinity(0))
         shared = self.configuration("shared", device={"threads": 0}, pipeline={"stages": 1, "chunks": 1})

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 import hosts
 import ranks_test
+import long_tests
 import sluice_cli as cli
 
 RATE = "100mbit"
@@ -68,6 +69,7 @@ class TwoHostsTest(unittest.TestCase):
         mine, expected = (cli.checkpoints(run)[ranks_test.STEPS] / "model.safetensors" for run in (self.run_dir, whole))
         self.assertEqual(mine.read_bytes(), expected.read_bytes())
 
+    @long_tests.only("app_ranks has the bytes of a step in bfloat16 in CI")
     def test_in_bfloat16_half_the_bytes_cross(self):
         self.config = ranks_test.configuration(
             self.folder, "bf16", model={"name": "resnet8", "dropout": 0}, train={"precision": "fp32"},

@@ -11,6 +11,7 @@
 
 #include "comm/peer_process.h"
 #include "core/concat.h"
+#include "support/long_tests.h"
 
 namespace sluice::comm {
 namespace {
@@ -87,6 +88,7 @@ TEST(LivenessOfProcesses, TheOneThatIsStoppedIsNamedAndLearnsItWhenItGoesOn) {
 
 // One of the two moments lies half a heartbeat or more after the last beat, from which the silence is not counted.
 TEST(LivenessOfProcesses, NobodyIsGivenUpBeforeItsTimeHoweverOldItsLastBeat) {
+  if (!sluice::test::runs_long_tests()) GTEST_SKIP() << "long: it waits for 6 s";
   constexpr milliseconds kHeartbeat{800};
   for (const milliseconds moment : {milliseconds(0), kHeartbeat / 2}) {
     PeerProcesses peers(2, kSilence, kHeartbeat);

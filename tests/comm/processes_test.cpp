@@ -24,6 +24,7 @@
 #include "core/error.h"
 #include "core/host.h"
 #include "support/files.h"
+#include "support/long_tests.h"
 #include "support/paused_process.h"
 
 namespace sluice::comm {
@@ -50,6 +51,7 @@ std::string stale_meeting(int port) {
 // The first test here: it copies this process, which has one thread yet. One rank comes after 1 s of the 1.5 s that it
 // may take, and 2 s in which all were stopped.
 TEST(Communicator, APauseOfAllProcessesIsNoLoss) {
+  if (!sluice::test::runs_long_tests()) GTEST_SKIP() << "long: it takes 4 s; liveness_process_test has a stop of all";
   const int port = free_port();
   const int code = sluice::test::run_and_pause(milliseconds(700), milliseconds(2000), [&] {
     const auto failures = run_ranks(2, [&](int rank) {
@@ -247,6 +249,7 @@ TEST(Processes, MeetByAFileWhateverAnEarlierRunHasLeftThere) {
 }
 
 TEST(Processes, AFileThatLeadsNowhereIsNamed) {
+  if (!sluice::test::runs_long_tests()) GTEST_SKIP() << "long: 6 s; app_launchers has a folder that is not there";
   const sluice::test::TempDir folder;
   const std::filesystem::path file = folder.path() / "meeting";
   const auto come = [&](int rank, const std::filesystem::path& by) {
@@ -271,7 +274,7 @@ TEST(Processes, AMissingRankIsNamedToAllWhoCame) {
   const int port = free_port();
   const auto failures = run_ranks(3, [&](int rank) {
     if (rank == 1) return;
-    Processes(world_of(rank, 4, port), {}, limits_of(milliseconds(5000)));
+    Processes(world_of(rank, 4, port), {}, limits_of(milliseconds(3000)));
   });
   for (const int rank : {0, 2}) EXPECT_THAT(failures[rank], AllOf(HasSubstr("5: "), HasSubstr("ranks 1, 3 of 4")));
 }

@@ -369,7 +369,7 @@ TEST_F(Plans, AReplicaThatWasDoneWhenAnotherFailedForgetsItsStatistics) {
 
 TEST_F(Plans, RandomOnesWithUnevenSizesAndFailuresEqualOneDevice) {
   const char* wanted = std::getenv("SLUICE_PLANS_SECONDS");
-  const double seconds = wanted != nullptr ? std::atof(wanted) : sluice::test::runs_long_tests() ? 60 : 10;
+  const double seconds = wanted != nullptr ? std::atof(wanted) : sluice::test::runs_long_tests() ? 60 : 4;
   const char* seed = std::getenv("SLUICE_PLANS_SEED");
   RngStream rng(derive_key(hash_name("random plans"), seed != nullptr ? std::strtoull(seed, nullptr, 10) : 1));
   ASSERT_TRUE(device::memory_is_counted());

@@ -69,7 +69,7 @@ class EqualToTorchvision(unittest.TestCase):
         modes = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC}
         for root in self.folders():
             theirs = datasets.ImageFolder(root / "train")
-            for i in range(0, len(theirs), max(1, len(theirs) // 40)):
+            for i in range(0, len(theirs), max(1, len(theirs) // 20)):
                 for size, resize in ((32, 32), (60, 71), (224, 256)):
                     for name, mode in modes.items():
                         view = transforms.Compose([transforms.Resize(resize, mode), transforms.CenterCrop(size)])

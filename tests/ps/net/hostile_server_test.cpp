@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "ps/net/raw_peer.h"
 #include "ps/net/toy.h"
+#include "support/long_tests.h"
 #include "support/paused_process.h"
 
 namespace sluice::ps::test {
@@ -189,6 +190,7 @@ TEST(HostileServerTest, AWorkerThatComesTooLateSaysThatItHasHeardSo) {
 
 // This process was stopped for longer than a push may take.
 TEST(HostileServerTest, APauseIsNoTimeThatThePushHasTaken) {
+  if (!sluice::test::runs_long_tests()) GTEST_SKIP() << "long: it takes 7 s; waits_test.cpp has a pause of the server";
   const int code = sluice::test::run_and_pause(std::chrono::milliseconds(500), std::chrono::milliseconds(6500), [] {
     FakeServer server;
     auto worker = std::async(std::launch::async, [&] {

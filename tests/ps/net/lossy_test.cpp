@@ -3,9 +3,11 @@
 
 #include <set>
 #include <tuple>
+#include <vector>
 
 #include "ps/net/lossy_wire.h"
 #include "ps/net/toy.h"
+#include "support/long_tests.h"
 
 namespace sluice::ps::test {
 namespace {
@@ -39,7 +41,11 @@ TEST(NetworkTest, WhatIsLostOnTheWayIsAskedForAndCountsOnce) {
 
 // Not the weights of an exact run, since others push meanwhile: but it ends, and nothing counts twice.
 TEST(NetworkTest, WhatIsLostKeepsNobodyFromGoingOn) {
-  for (const char* policy : {"asp", "ssp", "quorum"}) {
+  std::vector<const char*> policies{"asp", "ssp", "quorum"};
+  const std::size_t number = policies.size();
+  if (!sluice::test::runs_long_tests()) policies.resize(1);
+  sluice::test::tell_share(policies.size(), number, "policies");
+  for (const char* policy : policies) {
     constexpr std::int64_t kUpdates = 30;
     ToyServer server(preset_policy(policy, 3), kUpdates, 2, be_patient);
     LossyWire wire(server.port(), 0.2);

@@ -11,6 +11,7 @@
 #include "ps/net/push_replay.h"
 #include "ps/net/toy.h"
 #include "support/files.h"
+#include "support/long_tests.h"
 
 namespace sluice::ps::test {
 namespace {
@@ -97,6 +98,7 @@ TEST(PushLogNetwork, NorDoesOneWhosePushesOutliveTheMachine) {
   expect_a_server_that_dies_loses_nothing(preset_policy("asp", 3), storage::Outlives::kMachine);
 }
 TEST(PushLogNetwork, NorOneThatWaitsForMostOfItsWorkers) {
+  if (!sluice::test::runs_long_tests()) GTEST_SKIP() << "long: CI kills servers of two other kinds";
   expect_a_server_that_dies_loses_nothing(preset_policy("quorum", 3), storage::Outlives::kMachine);
 }
 
