@@ -53,7 +53,7 @@ TEST(ListenOn, ANameThatLeadsToAnotherMachineIsAskedForAgain) {
   EXPECT_EQ(own_address(fd).address, "127.0.0.3");
   EXPECT_EQ(test::questions_about("moved.test"), 3);
   ::close(fd);
-  EXPECT_THAT(refusal_of([] { (void)listen_on(kOfNobody, test::free_port(), {}, std::chrono::hours(1)); }),
+  EXPECT_THAT(error_of<ConfigError>([] { return listen_on(kOfNobody, test::free_port(), {}, std::chrono::hours(1)); }),
               HasSubstr("192.0.2.1 is no address of this machine"))
       << "a number stays what it is";
 }
