@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -25,6 +26,9 @@ std::string_view field(const Block& block, std::size_t begin, std::size_t length
   const std::string_view whole(reinterpret_cast<const char*>(block.data()) + begin, length);
   return whole.substr(0, std::min(whole.find('\0'), whole.size()));
 }
+
+// GNU tar writes a member as ./a.jpg or as a.jpg, and a link to it the other way.
+std::string plain(std::string_view name) { return std::filesystem::path(name).lexically_normal(); }
 
 std::optional<std::int64_t> octal(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
@@ -67,7 +71,7 @@ class Walk {
  public:
   Walk(std::int64_t size, const ReadAt& read, const std::string& name) : size_(size), read_(read), name_(name) {}
 
-  std::vector<TarMember> members() {
+  TarListing list() {
     std::vector<TarMember> members;
     check_start();
     while (at_ + kBlock <= size_) {
@@ -75,16 +79,16 @@ class Walk {
       read_(at_, block);
       if (is_zero(block)) {
         check_end();
-        return members;
+        return {std::move(members), /*has_end=*/true};
       }
       if (!has_right_checksum(block)) damaged("its header is not one of a tar file");
       if (auto member = take(block)) {
-        if (!member->is_symbolic_link) places_[member->name] = {member->offset, member->size};
+        if (!member->is_symbolic_link) places_[plain(member->name)] = {member->offset, member->size};
         members.push_back(*std::move(member));
       }
     }
     if (at_ != size_) damaged("it ends within a header");
-    return members;
+    return {std::move(members), /*has_end=*/false};
   }
 
  private:
@@ -139,12 +143,13 @@ class Walk {
       long_link_.clear();
       pax_ = {};
     }
-    at_ = std::min(begin + (size + kBlock - 1) / kBlock * kBlock, std::max(size_, begin + size));
+    at_ = begin + (size + kBlock - 1) / kBlock * kBlock;
+    if (at_ > size_) reject_file(name_, concat("byte ", size_, ": it is cut off behind its last member"));
     return member;
   }
 
   [[nodiscard]] TarMember linked(std::string name, const std::string& target) const {
-    const auto place = places_.find(target);
+    const auto place = places_.find(plain(target));
     if (place == places_.end())
       damaged(concat(name, " is a hard link to ", target, ", which the archive does not have before it"));
     return {std::move(name), place->second.first, place->second.second};
@@ -220,13 +225,13 @@ class Walk {
   std::string long_name_;                                                          // of the next member
   std::string long_link_;                                                          // the file that it is a link to
   Pax pax_;                                                                        // of the next member
-  std::unordered_map<std::string, std::pair<std::int64_t, std::int64_t>> places_;  // offset and size, by name
+  std::unordered_map<std::string, std::pair<std::int64_t, std::int64_t>> places_;  // offset and size, by plain name
 };
 
 }  // namespace
 
-std::vector<TarMember> list_tar(std::int64_t size, const ReadAt& read, const std::string& name) {
-  return Walk(size, read, name).members();
+TarListing list_tar(std::int64_t size, const ReadAt& read, const std::string& name) {
+  return Walk(size, read, name).list();
 }
 
 }  // namespace sluice::data

@@ -20,11 +20,16 @@ struct TarMember {
   bool is_symbolic_link = false;  // which has no bytes
 };
 
+struct TarListing {
+  std::vector<TarMember> members;  // regular files and symbolic links, in order
+  bool has_end = false;            // blocks of zeros; an archive without them may have been cut off
+};
+
 // Reads bytes.size() bytes from `offset` on; the archive has them.
 using ReadAt = std::function<void(std::int64_t offset, std::span<std::uint8_t> bytes)>;
 
-// The regular files and symbolic links, in order. A hard link, which is how tar stores another name of a file that it
-// has stored already, has the place of that file. size: of the archive. name: in messages.
-[[nodiscard]] std::vector<TarMember> list_tar(std::int64_t size, const ReadAt& read, const std::string& name);
+// A hard link, which is how tar stores another name of a file that it has stored already, has the place of that file.
+// size: of the archive. name: in messages.
+[[nodiscard]] TarListing list_tar(std::int64_t size, const ReadAt& read, const std::string& name);
 
 }  // namespace sluice::data

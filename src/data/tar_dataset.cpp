@@ -20,6 +20,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/file_descriptor.h"
+#include "core/log.h"
 #include "data/file.h"
 #include "data/pictures.h"
 #include "data/tar.h"
@@ -136,7 +137,13 @@ class ShardReader {
 
   void add_to(std::vector<PackedPicture>& pictures) {
     const ReadAt read = [this](std::int64_t offset, std::span<std::uint8_t> bytes) { shard_.read(offset, bytes); };
-    for (const TarMember& member : list_tar(shard_.size(), read, name_)) {
+    const TarListing listing = list_tar(shard_.size(), read, name_);
+    if (!listing.has_end) {
+      log_warning(concat(name_,
+                         " does not end with blocks of zeros as tar files do; if it was cut off, samples are missing: "
+                         "compare its size with the original's"));
+    }
+    for (const TarMember& member : listing.members) {
       auto [key, part] = key_and_part(member.name);
       const bool is_of_sample = is_picture_part(part) || is_label_part(part);
       if (member.is_symbolic_link && is_of_sample) {

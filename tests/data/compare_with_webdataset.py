@@ -5,6 +5,7 @@ Python's tarfile writes in every format; and what is wrong with others. Exits 77
 """
 
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -120,6 +121,19 @@ class EqualToWebDataset(unittest.TestCase):
                               "compressed": b"\x1f\x8b" + bytes(600), "ends within": whole[:2048 + 100]}.items():
             (self.folder / "train/0.tar").write_bytes(content)
             self.assertIn(said, self.ours(), said)
+        self.write("train/0.tar", [(f"{key}.{part}", b"1") for key in "ab" for part in ("jpg", "cls")])
+        two = (self.folder / "train/0.tar").read_bytes()
+        for bytes_left in (2048 - 1, 2048 - 512 + 1, 2048 - 100):  # in the padding of a.cls
+            (self.folder / "train/0.tar").write_bytes(two[:bytes_left])
+            self.assertIn("cut off behind its last member", self.ours(), bytes_left)
+        (self.folder / "train/0.tar").write_bytes(two[:2048])  # which nothing tells from a tar file without an end
+        with open(self.folder / "warnings", "w+", encoding="utf-8") as warnings:
+            dumper, self.dumper = self.dumper, Dumper(self.folder, stderr=warnings)
+            self.addCleanup(self.dumper.close)
+            self.assertEqual(self.ours(), [("a", 1, b"1")])
+            self.dumper = dumper
+            warnings.seek(0)
+            self.assertIn("0.tar does not end with blocks of zeros as tar files do", warnings.read())
         (self.folder / "train/0.tar").unlink()
         self.assertIn("no tar files", self.ours())
         self.write("train/0.tar", good)
@@ -128,14 +142,14 @@ class EqualToWebDataset(unittest.TestCase):
 
     def test_hard_links_have_the_bytes_of_the_file(self):
         """tar stores a file's second name as a link to the first."""
-        for name, kind in FORMATS.items():
+        for (name, kind), dot in itertools.product(FORMATS.items(), ("", "./")):
             folder = "deep/" * (30 if name != "ustar" else 3)
             with tarfile.open(self.folder / "train/0.tar", "w", format=kind) as archive:
                 for key in ("a", "b"):
                     for part, content in (("jpg", b"picture"), ("cls", b"4")):
                         info = tarfile.TarInfo(f"{folder}{key}.{part}")
                         if key == "b":
-                            info.type, info.linkname = tarfile.LNKTYPE, f"{folder}a.{part}"
+                            info.type, info.linkname = tarfile.LNKTYPE, f"{dot}{folder}a.{part}"
                         else:
                             info.size = len(content)
                         archive.addfile(info, io.BytesIO(content))

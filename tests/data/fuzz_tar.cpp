@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   };
   try {
     std::int64_t before = 0;
-    for (const TarMember& member : list_tar(end, read, "fuzz")) {
+    for (const TarMember& member : list_tar(end, read, "fuzz").members) {
       if (member.is_symbolic_link) continue;
       if (member.size < 0 || member.offset < 512 || member.offset + member.size > end) std::abort();
       const bool is_hard_link = member.offset + member.size <= before;

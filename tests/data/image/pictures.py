@@ -111,10 +111,10 @@ def run_tests():
 class Dumper:
     program = None
 
-    def __init__(self, folder):
+    def __init__(self, folder, **popen):
         self.folder = pathlib.Path(folder)
         self.out = self.folder / "out"
-        self.process = subprocess.Popen([self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **popen)
 
     def close(self):
         self.process.stdin.close()
