@@ -157,9 +157,10 @@ void Server::commit(const ShardStep& step, Others others, const ShardUpdate& upd
 void Server::merge_statistics(const Mix& mix) {
   if (statistics_.numel() == 0 || mix.parts.empty()) return;
   const at::NoGradGuard no_grad;
-  statistics_.mul_(mix.keep);
-  for (const MixPart& part : mix.parts) statistics_.add_(merging_[part.push].statistics, part.take);
-  statistics_.div_(mix.divisor);
+  // The pushes by themselves, without fused products: so the sum of two has the same bits in either order.
+  at::Tensor pushed = at::zeros_like(statistics_);
+  for (const MixPart& part : mix.parts) pushed.add_(merging_[part.push].statistics * part.take);
+  statistics_.mul_(mix.keep).add_(pushed).div_(mix.divisor);
 }
 
 Weights Server::weights() const {

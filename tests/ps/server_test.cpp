@@ -113,6 +113,22 @@ TEST_P(ServerTest, BulkSynchronousGradientsAreOneGradientOfTheMeanLoss) {
   }
 }
 
+TEST_P(ServerTest, TwoPushesMakeTheSameBitsInEitherOrder) {
+  for (int round = 0; round < 20; ++round) {
+    const Pushed one = make_push(0, 1, Payload::kGradients, 3 + round), other = make_push(1, 1, Payload::kGradients, 7);
+    std::vector<Weights> made;
+    for (const auto& pushes : {std::vector{one, other}, std::vector{other, one}}) {
+      Server server = make_server({.policy = preset_policy("bsp", 2), .lr = [](const auto&) { return 0.1; }});
+      for (const Pushed& pushed : pushes) push(server, pushed);
+      ASSERT_EQ(server.advance(0).size(), 1U);
+      made.push_back(server.weights());
+    }
+    EXPECT_TRUE(at::equal(made[0].tensors.statistics, made[1].tensors.statistics));
+    for (std::size_t shard = 0; shard < made[0].tensors.shards.size(); ++shard)
+      EXPECT_TRUE(at::equal(made[0].tensors.shards[shard], made[1].tensors.shards[shard]));
+  }
+}
+
 TEST_P(ServerTest, WeightsOfDualBatchSizesAreMixedOneAfterTheOther) {
   for (const Merge merge : {Merge::kHalf, Merge::kBesides, Merge::kMean}) {
     SyncPolicy policy = preset_policy("dual_batch", 2);
