@@ -37,6 +37,11 @@ std::uint64_t length_to_keep(const fs::path& file, const MetricsPosition& start)
   return kept;
 }
 
+std::optional<double> number_in(const Json& line, const char* key) {
+  const bool has_one = line.is_object() && line.contains(key) && line.at(key).is_number();
+  return has_one ? std::optional(line.at(key).get<double>()) : std::nullopt;
+}
+
 }  // namespace
 
 std::uint64_t whole_lines(const fs::path& file, std::uint64_t limit) {
@@ -71,20 +76,21 @@ std::optional<Json> last_event(const fs::path& file, std::string_view event) {
 MetricsPosition position_after_step(const fs::path& file, std::int64_t step) {
   std::ifstream in(file, std::ios::binary);
   std::string line;
-  for (std::uint64_t end = whole_lines(file, std::numeric_limits<std::uint64_t>::max()), begin = 0; end > 0;
-       end = begin) {
+  MetricsPosition position{.bytes = whole_lines(file, std::numeric_limits<std::uint64_t>::max())};
+  for (std::uint64_t end = position.bytes, begin = 0; end > 0; end = begin) {
     begin = whole_lines(file, end - 1);
     line.resize(end - begin);
     in.seekg(static_cast<std::streamoff>(begin));
     in.read(line.data(), static_cast<std::streamsize>(line.size()));
     const Json parsed = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const auto number = [&](const char* key) {
-      const bool has_one = parsed.is_object() && parsed.contains(key) && parsed.at(key).is_number();
-      return has_one ? parsed.at(key).get<double>() : 0.0;
-    };
-    if (number("step") <= static_cast<double>(step)) return {end, number("time_s")};
+    if (end == position.bytes) position.time_s = number_in(parsed, "time_s").value_or(0);
+    const auto of_step = number_in(parsed, "step");  // some events have none: they belong to what stands before them
+    if (!of_step) continue;
+    const bool is_change = parsed.value("event", "") == "freeze" || parsed.value("event", "") == "transition";
+    if (*of_step < static_cast<double>(step) + (is_change ? 0 : 1)) return position;
+    position = {.bytes = begin};
   }
-  return {};
+  return position;
 }
 
 MetricsWriter::MetricsWriter(const fs::path& file, MetricsPosition start)

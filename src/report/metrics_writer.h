@@ -54,7 +54,8 @@ class MetricsWriter {
 [[nodiscard]] std::optional<nlohmann::ordered_json> last_event(const std::filesystem::path& file,
                                                                std::string_view event);
 
-// Where a run stood after `step`, as far as its records tell: those of later steps come behind it.
+// Position before the first line of a later step, or of a change of plan after `step` (events "freeze", "transition"),
+// which a run that resumes from `step` makes again.
 [[nodiscard]] MetricsPosition position_after_step(const std::filesystem::path& file, std::int64_t step);
 
 // Length of the whole lines within the first `limit` bytes of a file; 0 when there is no file.

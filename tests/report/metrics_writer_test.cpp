@@ -186,6 +186,18 @@ TEST(MetricsWriter, WhereARunStoodAfterAStepIsBeforeTheLinesOfLaterOnes) {
                              "\n"
                              R"({"event":"step","time_s":3,"step":2})"
                              "\n";
+  const std::string change = R"({"event":"freeze","time_s":4,"step":2})"
+                             "\n"
+                             R"({"event":"transition","time_s":4,"step":2})"
+                             "\n"
+                             R"({"event":"plan","time_s":4})"
+                             "\n";
+  const std::string third = R"({"event":"step","time_s":5,"step":3})"
+                            "\n"
+                            R"({"event":"resume","time_s":5,"step":3})"
+                            "\n"
+                            R"({"event":"plan","time_s":6})"
+                            "\n";
   const auto stands_after = [&](std::int64_t step) {
     const MetricsPosition position = position_after_step(dir / "m", step);
     return std::pair(position.bytes, position.time_s);
@@ -196,6 +208,9 @@ TEST(MetricsWriter, WhereARunStoodAfterAStepIsBeforeTheLinesOfLaterOnes) {
   EXPECT_EQ(stands_after(1), std::pair(std::uint64_t{first.size()}, 2.0));
   EXPECT_EQ(stands_after(2), std::pair(std::uint64_t{first.size() + second.size()}, 3.0)) << "half a line is none";
   EXPECT_EQ(stands_after(7), stands_after(2));
+  test::spill(dir / "m", first + second + change + third);
+  EXPECT_EQ(stands_after(2), std::pair(std::uint64_t{first.size() + second.size()}, 3.0)) << "the change is made again";
+  EXPECT_EQ(stands_after(3), std::pair(std::uint64_t{(first + second + change + third).size()}, 6.0));
 }
 
 TEST(MetricsWriter, AFolderThatIsMissingIsAStorageError) {
