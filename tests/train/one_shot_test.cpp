@@ -174,7 +174,7 @@ TEST(StartOfARun, WeightsAreOfTheCheckpointThatTheConstantsAreOf) {
   config::Config config = small_config();
   config.model.weights = (dir / "run").string();
   config.train.seed = 3;
-  Setup setup = make_setup(config);
+  train::Setup setup = make_setup(config);
   std::optional<ResumePoint> resume = read_resume_point({}, {}, setup);
   EXPECT_FALSE(resume);
   EXPECT_EQ(setup.weights_path, first);
