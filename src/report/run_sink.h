@@ -22,7 +22,7 @@ struct StepReport {
   const nlohmann::ordered_json& fields;   // by the names of docs/files.md
   const profiler::NetworkRates* network;  // null: not known
   TimeLeft left = {};
-  bool ends_interval = false;             // a line of the console is due
+  bool ends_interval = false;  // a line of the console is due
 };
 
 // The training steps of an epoch as far as this process has run them.

@@ -173,7 +173,7 @@ TEST(EpochLine, CountsEpochsThatHadAnotherNumberOfBatches) {
   of_run.total_steps = 16;
   const StepRecord record{.step = 12, .epoch = 4, .batch = 3, .batches = 4};
   EXPECT_THAT(epoch_line(sums_of({record}), record, nullptr, of_run), testing::StartsWith("epoch 5 of 6 "));
-  EXPECT_THAT(progress_text(record, of_run, 1, {.seconds = 1}), testing::EndsWith("epoch 5 of 6"));
+  EXPECT_THAT(progress_text(record, of_run, 1, {1}), testing::EndsWith("epoch 5 of 6"));
 }
 
 TEST(EpochLine, SaysWhichBatchesItIsOfWhereThatIsNotAll) {
