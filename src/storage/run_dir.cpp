@@ -87,19 +87,25 @@ std::map<int, fs::path> files_by_rank(const fs::path& dir, std::string_view begi
   return files;
 }
 
+void check_place(const fs::path& dir, bool must_be_there) {
+  std::error_code ignored;
+  if (fs::is_directory(dir, ignored)) return;
+  if (must_be_there) {
+    throw ConfigError(
+        concat("no run directory ", dir.string(), " to resume; check the path or start without --resume"));
+  }
+  if (fs::symlink_status(dir, ignored).type() != fs::file_type::not_found) {
+    throw ConfigError(
+        concat("run directory ", dir.string(), " is a file or a link to nothing; choose another --run-dir"));
+  }
+}
+
 }  // namespace
 
 RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
   std::error_code ignored;
   const bool must_hold_run = mode == RunDirMode::kResume || mode == RunDirMode::kTakeOver;
-  if (must_hold_run && !fs::is_directory(dir_, ignored)) {
-    throw ConfigError(
-        concat("no run directory ", dir_.string(), " to resume; check the path or start without --resume"));
-  }
-  if (!fs::is_directory(dir_, ignored) && fs::symlink_status(dir_, ignored).type() != fs::file_type::not_found) {
-    throw ConfigError(
-        concat("run directory ", dir_.string(), " is a file or a link to nothing; choose another --run-dir"));
-  }
+  check_place(dir_, must_hold_run);
   is_new_ = !fs::exists(dir_, ignored);
   for (const char* name : {"config.toml", "log.txt", "checkpoints", ".lock"}) {
     if (!fs::exists(dir_ / name, ignored)) own_names_.emplace_back(name);

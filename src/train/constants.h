@@ -30,8 +30,8 @@ struct Constants {
 [[nodiscard]] Constants saved_constants(const nlohmann::json& state, const models::ModelOptions& model,
                                         const std::string& source);
 
-// Constants of weights to fine-tune or evaluate; weights: a resolved path (storage/weights_files.h). Logs them; warns if
-// data.interpolation differs.
+// Constants of weights to fine-tune or evaluate; weights: a resolved path (storage/weights_files.h). Logs them; warns
+// if data.interpolation differs.
 [[nodiscard]] Constants constants_of_weights(const std::filesystem::path& weights, const config::Config& config,
                                              const models::ModelOptions& model);
 
