@@ -24,9 +24,8 @@ namespace sluice::app {
 // - TORCH_NCCL_ASYNC_ERROR_HANDLING: c10d's watchdog over NCCL is off. It would abort the process without a sentence;
 //   comm/liveness.h finds lost processes.
 // - NCCL_RUNTIME_CONNECT=0: NCCL connects all its ways between processes when a communicator is made. Otherwise the
-// first
-//   large sum of a step connects them. Two processes whose stages come in another order could then wait for each other
-//   for ever.
+//   first large sum of a step connects them. Two processes whose stages come in another order could then wait for each
+//   other for ever.
 void settle_environment();
 
 // From here on a reader of our output that goes away (SIGPIPE) or a file that may not grow (SIGXFSZ) ends nothing: the
