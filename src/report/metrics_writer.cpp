@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/log.h"
+#include "report/record_fields.h"
 
 namespace sluice::report {
 namespace {
@@ -35,11 +36,6 @@ std::uint64_t length_to_keep(const fs::path& file, const MetricsPosition& start)
                        start.bytes, ": lines between are lost (power cut or edited file)"));
   }
   return kept;
-}
-
-std::optional<double> number_in(const Json& line, const char* key) {
-  const bool has_one = line.is_object() && line.contains(key) && line.at(key).is_number();
-  return has_one ? std::optional(line.at(key).get<double>()) : std::nullopt;
 }
 
 }  // namespace
@@ -83,8 +79,8 @@ MetricsPosition position_after_step(const fs::path& file, std::int64_t step) {
     in.seekg(static_cast<std::streamoff>(begin));
     in.read(line.data(), static_cast<std::streamsize>(line.size()));
     const Json parsed = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (end == position.bytes) position.time_s = number_in(parsed, "time_s").value_or(0);
-    const auto of_step = number_in(parsed, "step");  // some events have none: they belong to what stands before them
+    if (end == position.bytes) position.time_s = number_at(parsed, "time_s").value_or(0);
+    const auto of_step = number_at(parsed, "step");  // some events have none: they belong to what stands before them
     if (!of_step) continue;
     const bool is_change = parsed.value("event", "") == "freeze" || parsed.value("event", "") == "transition";
     if (*of_step < static_cast<double>(step) + (is_change ? 0 : 1)) return position;
