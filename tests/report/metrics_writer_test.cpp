@@ -178,26 +178,20 @@ TEST(MetricsWriter, LinesOfSeveralThreadsDoNotMix) {
 
 TEST(MetricsWriter, WhereARunStoodAfterAStepIsBeforeTheLinesOfLaterOnes) {
   const test::TempDir dir;
-  const std::string first = R"({"event":"step","time_s":1.5,"step":1})"
-                            "\n"
-                            R"({"event":"eval","time_s":2,"step":1})"
-                            "\n";
-  const std::string second = R"({"event":"push","time_s":3,"step":2})"
-                             "\n"
-                             R"({"event":"step","time_s":3,"step":2})"
-                             "\n";
-  const std::string change = R"({"event":"freeze","time_s":4,"step":2})"
-                             "\n"
-                             R"({"event":"transition","time_s":4,"step":2})"
-                             "\n"
-                             R"({"event":"plan","time_s":4})"
-                             "\n";
-  const std::string third = R"({"event":"step","time_s":5,"step":3})"
-                            "\n"
-                            R"({"event":"resume","time_s":5,"step":3})"
-                            "\n"
-                            R"({"event":"plan","time_s":6})"
-                            "\n";
+  const std::string first = R"({"event":"step","time_s":1.5,"step":1}
+{"event":"eval","time_s":2,"step":1}
+)";
+  const std::string second = R"({"event":"push","time_s":3,"step":2}
+{"event":"step","time_s":3,"step":2}
+)";
+  const std::string change = R"({"event":"freeze","time_s":4,"step":2}
+{"event":"transition","time_s":4,"step":2}
+{"event":"plan","time_s":4}
+)";
+  const std::string third = R"({"event":"step","time_s":5,"step":3}
+{"event":"resume","time_s":5,"step":3}
+{"event":"plan","time_s":6}
+)";
   const auto stands_after = [&](std::int64_t step) {
     const MetricsPosition position = position_after_step(dir / "m", step);
     return std::pair(position.bytes, position.time_s);
