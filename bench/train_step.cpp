@@ -24,12 +24,12 @@
 #include "device/memory.h"
 #include "engine/compose.h"
 #include "engine/train_step.h"
+#include "measure/measure_layers.h"
 #include "models/model.h"
 #include "pass_times.h"
 #include "pipeline/schedule/generators.h"
 #include "profiler/breakdown.h"
 #include "profiler/layer_profile.h"
-#include "profiler/measure/measure_layers.h"
 #include "tune/make_plan.h"
 
 namespace sluice {

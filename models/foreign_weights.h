@@ -3,8 +3,8 @@
 // vision transformer interpolated to its image size. Values are shared with the file's where nothing is computed.
 // Interpolation is bicubic, as the library whose names the file has does it: Hugging Face's without antialias, timm's
 // with it, torchvision's with the corners kept in place.
-// Not here: files; whether the tensors fit (engine::load_model), heads for other classes (train/starting_weights.h).
-// Errors: CheckpointError names the file and the tensor.
+// Not here: files; whether the tensors fit (engine::load_model), heads for other classes
+// (train/setup/starting_weights.h). Errors: CheckpointError names the file and the tensor.
 #pragma once
 
 #include <map>

@@ -10,7 +10,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "train/peers.h"
+#include "train/setup/peers.h"
 
 namespace sluice::app {
 namespace {

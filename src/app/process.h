@@ -8,7 +8,7 @@
 // - If GOMP_SPINCOUNT is not set the program starts again with it. OpenMP reads it when it is loaded; by default its
 //   threads spin for long, which steals the cores of other threads. The stop signals stay blocked meanwhile.
 // - `train`, `serve`, `tune` and `memory` end with 130 when a stop signal comes before their own handlers are installed
-//   (train/stop_signal.h). Other commands end by the signal itself.
+//   (train/setup/stop_signal.h). Other commands end by the signal itself.
 //
 // This module also defines pthread_create(): OpenMP and ZeroMQ end the process in their own way if the system gives no
 // more threads, so here it is ended with an error's line and exit code.

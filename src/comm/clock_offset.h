@@ -2,8 +2,8 @@
 // The processes meet some times, and nobody leaves a meeting before all have come to it: so each meeting says that the
 // difference lies between two numbers, and all of them together between two close ones. The bound holds whatever the
 // network does; only clocks that drift during the meetings (milliseconds) would break it. For a longer time it is
-// measured at both ends (covering()). Not here: what is aligned with it (train/step_trace.h). Threads: one. Errors:
-// those of the communicator.
+// measured at both ends (covering()). Not here: what is aligned with it (train/trace/step_trace.h). Threads: one.
+// Errors: those of the communicator.
 #pragma once
 
 #include <span>

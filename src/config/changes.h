@@ -1,6 +1,6 @@
 // changes: what pipeline.changes asks for: the settings of a run as they change on its way. "20: stages = 2" changes
 // one after step 20; what a change does not name stays as it was before it.
-// Not here: the plans that follow (train/plan_changes.h). Pure.
+// Not here: the plans that follow (train/plan/plan_changes.h). Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // layer_cost: what one layer of a model costs on one device, as measured. Planning works on these numbers alone.
-// Not here: measuring (profiler/measure/measure_layers.h, profiler/measure/layer_bytes.h), the fit
+// Not here: measuring (measure/measure_layers.h, measure/layer_bytes.h), the fit
 // (profiler/affine_fit.h), the file (profiler/layer_profile.h). Units: seconds, bytes, samples of a micro-batch.
 // Threads: values.
 #pragma once

@@ -1,5 +1,5 @@
 // link_cost: what it costs to pass bytes on, as measured: from a stage to the next, or in a sum over replicas.
-// Not here: measuring (profiler/measure/measure_links.h), the fit (profiler/affine_fit.h), the file
+// Not here: measuring (measure/measure_links.h), the fit (profiler/affine_fit.h), the file
 // (profiler/layer_profile.h). Units: seconds, bytes. Threads: values.
 #pragma once
 

@@ -1,5 +1,5 @@
 // load_cost: what it costs to prepare a sample, as measured of one thread. Not here: measuring
-// (profiler/measure/measure_loading.h), what it makes of a step (tune/loading.h). Values.
+// (measure/measure_loading.h), what it makes of a step (tune/loading.h). Values.
 #pragma once
 
 namespace sluice {

@@ -138,7 +138,8 @@ struct StepSpans {
     std::vector<Span> spans;
     StreamName stream = {};
   };
-  // One training step of a worker that shares the places with others, one after the other (train/virtual_workers.h).
+  // One training step of a worker that shares the places with others, one after the other
+  // (train/serve/virtual_workers.h).
   struct Turn {
     int worker = 0;
     Nanoseconds begin = 0, end = 0;

@@ -1,5 +1,5 @@
 // server_cost: what a parameter server costs its workers, as measured through its own protocol. Not here: measuring
-// (profiler/measure/measure_server.h), what it makes of a step (tune/server_step.h), the file
+// (measure/measure_server.h), what it makes of a step (tune/server_step.h), the file
 // (profiler/layer_profile.h). Units: seconds, bytes of the weights, whatever part of them travels. Threads: values.
 #pragma once
 

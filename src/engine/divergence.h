@@ -1,6 +1,6 @@
 // divergence: what is behind a loss, or a gradient, that is not finite, and what to do: bad samples, weights that the
 // last update ruined, numbers too large for the precision, or a learning rate that is too high.
-// Not here: finding that it is not finite (train_step.h), the checkpoint to go back to (train/loop.h).
+// Not here: finding that it is not finite (train_step.h), the checkpoint to go back to (train/run/loop.h).
 // Threads: one; of several processes all call it, and end with the same kind of error.
 #pragma once
 

@@ -1,7 +1,7 @@
 // state: a composition's parameters, buffers and optimizer state under global layer names, so that a checkpoint fits
 // any number of stages and replicas, and a public model's weights load under their public names. Not here: files
-// (storage/), the position in the data (train/loop.h). Errors: CheckpointError names the tensor, what it should be, and
-// `source`.
+// (storage/), the position in the data (train/run/loop.h). Errors: CheckpointError names the tensor, what it should be,
+// and `source`.
 #pragma once
 
 #include <cstdint>

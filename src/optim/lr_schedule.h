@@ -1,7 +1,8 @@
 // lr_schedule: the learning rate as a pure function of the optimizer step. One unit everywhere: optimizer steps, from
 // 0. All but "onecycle" begin with a linear warm-up: step s < warmup_steps uses lr * (s + 1) / warmup_steps.
 //   "constant"
-//   "plateau"      constant but for falls, which who evaluates decides (train/eval_history.h): times `decay` for each,
+//   "plateau"      constant but for falls, which who evaluates decides (train/setup/eval_history.h): times `decay` for
+//   each,
 //                  no lower than lr_min, as torch's ReduceLROnPlateau
 //   "step"         times `decay` at each of `decay_steps`, or every `decay_every` steps
 //   "exponential"  times decay^(s / decay_every): torch's ExponentialLR with decay_every = 1

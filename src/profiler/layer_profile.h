@@ -1,5 +1,5 @@
 // layer_profile: what `sluice profile` measures, as values and as the text of profile.json (docs/profile.md), so that
-// plans can be made on another machine. Not here: measuring (train/profile.h), deciding (tune/).
+// plans can be made on another machine. Not here: measuring (train/study/profile.h), deciding (tune/).
 // The text is one JSON object of schema version kProfileVersion. Reading takes every field as documented, passes over
 // fields that it does not know, and refuses everything else.
 // Units: seconds, bytes, bytes per second. Threads: values. Errors: ConfigError names the file and the field.
@@ -96,7 +96,7 @@ struct AllReduceLink {
   LinkCost cost;
 };
 
-// What one parameter server of this machine cost a worker on it (profiler/measure/measure_server.h), by all bytes of
+// What one parameter server of this machine cost a worker on it (measure/measure_server.h), by all bytes of
 // the weights whatever part of them travels: so it holds where as little is sent.
 struct MeasuredServer {
   ServerCost cost;

@@ -2,7 +2,7 @@
 // (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU, "Trace Event Format"): a row for
 // each stage's computing, copies and waits, one for the sums over the processes, counters, arrows from who sends to who
 // receives. What makes each reader understand it is said in docs/profiling.md.
-// Not here: recording (core/recorder.h), where files lie and whose clock is whose (train/step_trace.h).
+// Not here: recording (core/recorder.h), where files lie and whose clock is whose (train/trace/step_trace.h).
 // Pure. Times in nanoseconds here, microseconds in the file.
 #pragma once
 

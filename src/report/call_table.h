@@ -1,6 +1,6 @@
 // call_table: the calls that a run's devices spent their time in, longest first: kernels of GPUs (event `kernels`,
-// train/gpu_kernels.h) and operators of CPU devices (event `operators`, train/torch_steps.h). Not here: the operators
-// of `sluice profile --layers` (operator_table.h). Pure functions. Rows that are none are left out.
+// train/trace/gpu_kernels.h) and operators of CPU devices (event `operators`, train/trace/torch_steps.h). Not here: the
+// operators of `sluice profile --layers` (operator_table.h). Pure functions. Rows that are none are left out.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // prediction: what a plan's steps and devices were predicted to take, beside what they took, as the summary of a run
-// has it. Not here: predicting (tune/predict.h, train/step_predictor.h). Values and pure functions.
+// has it. Not here: predicting (tune/predict.h, train/plan/step_predictor.h). Values and pure functions.
 #pragma once
 
 #include <cstdint>

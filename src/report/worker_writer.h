@@ -2,7 +2,7 @@
 // of itself: `start` each time that it begins, a `step` for each of its pushes with where its time went, and at its end
 // `summary` or `fault`. A worker that comes back goes on in the same file; others have files of their own, so workers,
 // and their server, may share a directory. Not here: what the server knows of its workers (metrics.jsonl), what a step
-// is (train/worker.h).
+// is (train/serve/worker.h).
 // Lines are those of metrics_writer.h, but time_s counts from the latest `start`. Threads: one. Errors: StorageError
 // when the file cannot be opened; a disk that fills up later drops lines with a warning.
 #pragma once

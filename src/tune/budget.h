@@ -1,7 +1,7 @@
 // budget: how `sluice tune` divides its seconds. The parts come one after the other: measuring the layers; where the
 // batch may change, searching for each batch and the run that finds its gradient noise; searching; running plans. Each
-// has a share of the whole, and what one leaves is for the runs. Not here: who obeys (train/tuning.h). Pure but for the
-// clock that is handed in. Threads: one. Units: seconds.
+// has a share of the whole, and what one leaves is for the runs. Not here: who obeys (train/study/tuning.h). Pure but
+// for the clock that is handed in. Threads: one. Units: seconds.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // choose_run: which of the plans that a search found to run next, and which of those that ran to take. Simple is what
 // has fewer stages a device, then recomputes nothing, then is gpipe or 1f1b, then has fewer devices, then fewer chunks.
-// Pure. Not here: running them (train/measured_plan.h). Times in seconds.
+// Pure. Not here: running them (train/study/measured_plan.h). Times in seconds.
 #pragma once
 
 #include <span>

@@ -1,6 +1,6 @@
 // chunk_trials: which number of micro-batches to run a step in next, and when it is decided, for pipeline.chunks =
 // "auto". Told how long each step took it looks at no clock, so that processes that are told the same decide alike.
-// Not here: the steps themselves, and what a number is estimated to need (train/choose_chunks.h). Pure; threads:
+// Not here: the steps themselves, and what a number is estimated to need (train/plan/choose_chunks.h). Pure; threads:
 // values. Order: the start, then whatever is nearest to the fastest so far, more before fewer; each once (the first
 // step of all twice, if others will follow: it is cold), then those near the fastest again, while the steps to come are
 // expected to stay in the budget.

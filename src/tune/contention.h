@@ -1,6 +1,6 @@
 // contention: devices of one machine that compute at the same time take memory bandwidth, caches and clock from each
 // other. An action takes 1 + (slowdown - 1) * n / (contenders - 1) times as long, where n other devices work beside it
-// in the mean, and `slowdown` was measured with all `contenders` at work (profiler/measure/measure_slowdowns.h). All
+// in the mean, and `slowdown` was measured with all `contenders` at work (measure/measure_slowdowns.h). All
 // replicas of a machine run the same actions at the same time.
 // Where more devices work than there are cores for, they share the cores evenly: while k work of which r can run at
 // once, each takes k / r times as long. Times that, not the larger of both: those that run take memory from each other

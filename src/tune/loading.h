@@ -2,7 +2,7 @@
 // costs: a batch may not be ready in time, and on CPU devices they take cores away from the devices.
 // n threads on c cores have c / n of a core each, where n > c. While w workers need L seconds of processor time for a
 // batch, D device threads so lose L (D + w - c) / (w c) seconds each; where D > c, beside what they had by themselves,
-// L / c. Where devices wait for each other they lose less. Not here: measuring (profiler/measure/measure_loading.h).
+// L / c. Where devices wait for each other they lose less. Not here: measuring (measure/measure_loading.h).
 // Pure. Times in seconds.
 #pragma once
 

@@ -1,6 +1,6 @@
 // make_plan: from what is asked for, and what layers and links cost, to a Plan. What the request leaves open, the cut
 // and the recomputation, is decided here; a number of chunks that is open is raised where nothing fits the memory. Not
-// here: measuring the costs (profiler/measure), the best number of chunks, which whole steps decide (chunk_trials.h).
+// here: measuring the costs (measure), the best number of chunks, which whole steps decide (chunk_trials.h).
 // Pure, but that it says in the log what it chose with doubts. Times in seconds.
 #pragma once
 

@@ -1,5 +1,5 @@
 // memory: the bytes that a stage of measured layers holds, for a schedule's peak_bytes() (pipeline/schedule/memory.h).
-// Pure. Not here: measuring them (profiler/measure/layer_bytes.h), counting them in a run (pipeline/live_bytes.h).
+// Pure. Not here: measuring them (measure/layer_bytes.h), counting them in a run (pipeline/live_bytes.h).
 // Units: bytes; samples of a micro-batch.
 #pragma once
 

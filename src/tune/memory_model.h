@@ -1,6 +1,6 @@
 // memory_model: the memory that a whole plan needs on its devices, estimated from measured layers (core/layer_cost.h)
 // at the worst moment of its schedule. Memory that is no tensor's is not in it. Not here: a stage's bytes (memory.h),
-// what to change where a plan does not fit (train/memory_advice.h). Pure.
+// what to change where a plan does not fit (train/plan/memory_advice.h). Pure.
 #pragma once
 
 #include <cstdint>

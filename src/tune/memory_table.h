@@ -1,7 +1,7 @@
 // memory_table: which global batches fit the memory of a device, in how many micro-batches: `batch x chunks -> fits /
 // out of memory`, and the largest batch that fits. From layers that were measured, for a limit that no device here
 // needs to have. Not here: a plan's bytes (memory_model.h), measuring, a run that proves an answer
-// (train/memory_proof.h). Pure. Units: bytes of a device, samples. Errors: none; what cannot be is an answer.
+// (train/study/memory_proof.h). Pure. Units: bytes of a device, samples. Errors: none; what cannot be is an answer.
 //
 // Two numbers for each plan. `expected` is memory_model.h's estimate, for the worst times that a schedule's actions can
 // have. `bound` is what no run of the plan exceeds, and decides what fits: the same with the most that any kernel takes
@@ -9,7 +9,7 @@
 // them. On CPU devices that is kSmallTensors: losses, scales and indices of the micro-batches, a few bytes each, and a
 // gradient of a small layer before it is added up. Where devices have a memory of their own, their allocator hands out
 // blocks of whole megabytes and libraries take a workspace, which nobody has measured here: there a ninth more, the
-// margin with which runs plan too (train/choose_plan.h).
+// margin with which runs plan too (train/plan/choose_plan.h).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "train/agreement.h"
+#include "train/setup/agreement.h"
 
 #include <gtest/gtest.h>
 

@@ -20,7 +20,7 @@
 #include "pipeline/schedule/plan_schedule.h"
 #include "pipeline/schedule/simulate.h"
 #include "profiler/breakdown.h"
-#include "train/recorded_step.h"
+#include "train/trace/recorded_step.h"
 
 namespace sluice::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/child.h"
+#include "train/study/child.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

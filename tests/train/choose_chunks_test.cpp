@@ -1,8 +1,8 @@
 // How pipeline.chunks = "auto" ends where a trial fails. Which numbers a limit leaves out: memory_limit_test.cpp,
 // choose_plan_test.cpp.
-#include "train/choose_chunks.h"
-#include "train/composition.h"
-#include "train/step_batch.h"
+#include "train/plan/choose_chunks.h"
+#include "train/plan/composition.h"
+#include "train/setup/step_batch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

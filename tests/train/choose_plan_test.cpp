@@ -1,7 +1,7 @@
 // How a plan is chosen from costs: under a memory limit, with recomputation left open, and with costs kept from before.
-#include "train/choose_plan.h"
-#include "train/composition.h"
-#include "train/plan_settings.h"
+#include "train/plan/choose_plan.h"
+#include "train/plan/composition.h"
+#include "train/plan/plan_settings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,13 +14,13 @@
 
 #include "core/error.h"
 #include "device/memory.h"
-#include "profiler/measure/cost_cache.h"
+#include "measure/cost_cache.h"
+#include "memory_runs.h"
 #include "storage/files.h"
-#include "train/choose_chunks.h"
-#include "train/memory_advice.h"
-#include "train/memory_runs.h"
-#include "train/setup.h"
-#include "train/step_batch.h"
+#include "train/plan/choose_chunks.h"
+#include "train/plan/memory_advice.h"
+#include "train/setup/setup.h"
+#include "train/setup/step_batch.h"
 
 namespace sluice::train {
 namespace {

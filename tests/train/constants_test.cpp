@@ -1,5 +1,5 @@
 // What weights bring with them besides tensors, and where it is saved.
-#include "train/constants.h"
+#include "train/setup/constants.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "train/what_if.h"
+#include "train/plan/what_if.h"
 
 namespace sluice::train {
 namespace {

@@ -1,5 +1,5 @@
 // What follows from a series of evaluations, beside the same found by looking at all of them at once.
-#include "train/eval_history.h"
+#include "train/setup/eval_history.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // What frozen layers make of samples, kept over the epochs of a run by two processes: each row is what the layers make
 // of that view of that sample, and as many are found as sets of the samples seen before say.
-#include "train/feature_reuse.h"
+#include "train/run/feature_reuse.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 #include "data/loader.h"
 #include "models/model.h"
 #include "support/files.h"
-#include "train/step_batch.h"
+#include "train/setup/step_batch.h"
 
 namespace sluice::train {
 namespace {

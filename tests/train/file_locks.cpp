@@ -1,4 +1,4 @@
-#include "train/file_locks.h"
+#include "file_locks.h"
 
 #include <dlfcn.h>
 

@@ -10,9 +10,9 @@
 
 #include "core/clock.h"
 #include "core/concat.h"
+#include "measure/layer_timer.h"
 #include "models/family.h"
 #include "nn/transformed_weights.h"
-#include "profiler/measure/layer_timer.h"
 
 namespace sluice::train {
 namespace {

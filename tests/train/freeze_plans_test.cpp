@@ -1,11 +1,11 @@
-#include "train/freeze_plans.h"
+#include "train/plan/freeze_plans.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "train/freeze_planner.h"
-#include "train/resume.h"
+#include "train/plan/freeze_planner.h"
+#include "train/setup/run_state.h"
 
 namespace sluice::train {
 namespace {

@@ -1,6 +1,6 @@
 // Sequences of repeated calls, on a CPU device: that each call does what the first one did, and that records of what
 // the calls launched become the layers' times. Each of LibTorch's operators plays a kernel of a microsecond.
-#include "profiler/measure/layer_timer.h"
+#include "measure/layer_timer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <mutex>
 
 #include "device/device.h"
-#include "profiler/measure/measure_layers.h"
+#include "measure/measure_layers.h"
 #include "profiler/replay.h"
 
 namespace sluice::train {

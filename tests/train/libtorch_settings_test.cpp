@@ -1,4 +1,4 @@
-#include "train/libtorch_settings.h"
+#include "train/setup/libtorch_settings.h"
 
 #include <gtest/gtest.h>
 

@@ -11,13 +11,13 @@
 #include "data/loader.h"
 #include "device/cpu_threads.h"
 #include "engine/state.h"
+#include "measure/measure_layers.h"
 #include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/plan_schedule.h"
-#include "profiler/measure/measure_layers.h"
-#include "train/choose_plan.h"
-#include "train/composition.h"
-#include "train/setup.h"
-#include "train/step_batch.h"
+#include "train/plan/choose_plan.h"
+#include "train/plan/composition.h"
+#include "train/setup/setup.h"
+#include "train/setup/step_batch.h"
 #include "tune/partition.h"
 
 namespace sluice::train {

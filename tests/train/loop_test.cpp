@@ -1,5 +1,5 @@
 // What a loop still has to do, beside a count over all of its steps.
-#include "train/loop.h"
+#include "train/run/loop.h"
 
 #include <gtest/gtest.h>
 

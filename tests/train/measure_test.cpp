@@ -11,14 +11,14 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "measure/fingerprint_of.h"
+#include "measure/measure_layers.h"
+#include "measure/measure_links.h"
+#include "measure/measure_update.h"
 #include "nn/weight_queue.h"
 #include "pipeline/saved_tensors.h"
-#include "profiler/measure/fingerprint_of.h"
-#include "profiler/measure/measure_layers.h"
-#include "profiler/measure/measure_links.h"
-#include "profiler/measure/measure_update.h"
-#include "train/choose_plan.h"
-#include "train/profile.h"
+#include "train/plan/choose_plan.h"
+#include "train/study/profile.h"
 #include "tune/memory.h"
 
 namespace sluice::train {

@@ -1,5 +1,5 @@
 // What measure_steps() makes of the records of a run. The run is this program once more, with made-up times.
-#include "train/measured_plan.h"
+#include "train/study/measured_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "core/text.h"
-#include "profiler/measure/measure_layers.h"
-#include "train/memory_advice.h"
-#include "train/memory_runs.h"
+#include "measure/measure_layers.h"
+#include "memory_runs.h"
+#include "train/plan/memory_advice.h"
 
 namespace sluice::train {
 namespace {

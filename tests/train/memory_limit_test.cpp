@@ -13,13 +13,13 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "device/memory.h"
-#include "profiler/measure/measure_layers.h"
-#include "train/choose_chunks.h"
-#include "train/choose_plan.h"
-#include "train/composition.h"
-#include "train/memory_advice.h"
-#include "train/memory_runs.h"
-#include "train/setup.h"
+#include "measure/measure_layers.h"
+#include "memory_runs.h"
+#include "train/plan/choose_chunks.h"
+#include "train/plan/choose_plan.h"
+#include "train/plan/composition.h"
+#include "train/plan/memory_advice.h"
+#include "train/setup/setup.h"
 
 namespace sluice::train {
 namespace {

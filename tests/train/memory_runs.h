@@ -10,10 +10,10 @@
 #include "device/cpu_threads.h"
 #include "device/memory.h"
 #include "engine/state.h"
-#include "train/choose_plan.h"
-#include "train/composition.h"
-#include "train/setup.h"
-#include "train/step_batch.h"
+#include "train/plan/choose_plan.h"
+#include "train/plan/composition.h"
+#include "train/setup/setup.h"
+#include "train/setup/step_batch.h"
 
 namespace sluice::train::test {
 

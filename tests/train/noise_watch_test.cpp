@@ -1,12 +1,11 @@
 // What a run remembers of its gradient noise scale, from step to step and over a checkpoint.
-#include "train/noise_watch.h"
+#include "train/setup/noise_watch.h"
+#include "train/setup/run_state.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
-
-#include "train/resume.h"
 
 namespace sluice::train {
 namespace {

@@ -1,6 +1,6 @@
 // One evaluation or one step outside a run: where its configuration comes from, and which batches it takes.
-#include "train/one_shot.h"
-#include "train/composition.h"
+#include "train/study/one_shot.h"
+#include "train/plan/composition.h"
 
 #include <gmock/gmock.h>
 
@@ -11,9 +11,9 @@
 #include "engine/state.h"
 #include "storage/checkpoint_store.h"
 #include "support/files.h"
-#include "train/choose_plan.h"
-#include "train/resume_point.h"
-#include "train/setup.h"
+#include "train/plan/choose_plan.h"
+#include "train/run/resume_point.h"
+#include "train/setup/setup.h"
 
 namespace sluice::train {
 namespace {

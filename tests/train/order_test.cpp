@@ -1,5 +1,5 @@
 // pipeline.order: what it settles, what it refuses, and which text a resumed run goes on with.
-#include "train/order.h"
+#include "train/setup/order.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include "core/error.h"
 #include "core/plan.h"
 #include "support/files.h"
-#include "train/choose_plan.h"
-#include "train/resume.h"
-#include "train/setup.h"
+#include "train/plan/choose_plan.h"
+#include "train/setup/run_state.h"
+#include "train/setup/setup.h"
 
 namespace sluice::train {
 namespace {

@@ -1,12 +1,12 @@
 // Which plan holds when, and which of a checkpoint's plans are kept.
-#include "train/plan_changes.h"
+#include "train/plan/plan_changes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "train/resume.h"
-#include "train/session_support.h"
+#include "session_support.h"
+#include "train/setup/run_state.h"
 
 namespace sluice::train::test {
 namespace {

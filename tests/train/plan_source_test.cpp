@@ -1,7 +1,7 @@
 // The loop under a source of plans: what changes is how a run is done. Weights, optimizer state and the samples of
 // every step stay, whatever the plans, in one process and in several; a plan that cannot be taken on leaves the old
 // one.
-#include "train/plan_source.h"
+#include "train/plan/plan_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,11 +17,12 @@
 #include "core/concat.h"
 #include "engine/same_state.h"
 #include "engine/state.h"
-#include "train/choose_plan.h"
-#include "train/composition.h"
-#include "train/loop.h"
-#include "train/memory_runs.h"
-#include "train/session_support.h"
+#include "memory_runs.h"
+#include "session_support.h"
+#include "train/plan/choose_plan.h"
+#include "train/plan/composition.h"
+#include "train/run/loop.h"
+#include "train/setup/run_state.h"
 
 namespace sluice::train::test {
 namespace {

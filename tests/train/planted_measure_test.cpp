@@ -10,13 +10,13 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/clock.h"
+#include "measure/measure_layers.h"
+#include "measure/measure_loading.h"
+#include "measure/measure_server.h"
+#include "measure/measure_slowdowns.h"
 #include "models/family.h"
 #include "nn/weight_queue.h"
-#include "profiler/measure/measure_layers.h"
-#include "profiler/measure/measure_loading.h"
-#include "profiler/measure/measure_server.h"
-#include "profiler/measure/measure_slowdowns.h"
-#include "train/setup.h"
+#include "train/setup/setup.h"
 
 namespace sluice::train {
 namespace {

@@ -7,9 +7,9 @@
 #include <iostream>
 
 #include "core/text.h"
+#include "measure/measure_layers.h"
 #include "profiler/affine_fit.h"
-#include "profiler/measure/measure_layers.h"
-#include "train/setup.h"
+#include "train/setup/setup.h"
 
 namespace sluice::train {
 namespace {

@@ -1,5 +1,5 @@
 // What a profile says of steps whose parts are given, by hand.
-#include "train/profile_sums.h"
+#include "train/study/profile_sums.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Which run and which checkpoint a resume means.
-#include "train/resume_choice.h"
+#include "train/run/resume_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 #include "core/error.h"
 #include "storage/checkpoint_store.h"
-#include "train/setup.h"
+#include "train/setup/setup.h"
 
 namespace sluice::train {
 namespace {

@@ -1,12 +1,12 @@
 // What a run that goes on says of learning rates that differ from those it was saved under.
-#include "train/resume_point.h"
+#include "train/run/resume_point.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "train/setup.h"
+#include "train/setup/setup.h"
 
 namespace sluice::train {
 namespace {

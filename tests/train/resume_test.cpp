@@ -1,5 +1,6 @@
 // What a run that goes on needs to know, what it warns of and what it refuses.
-#include "train/resume.h"
+#include "train/run/resume.h"
+#include "train/plan/plan_settings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +13,7 @@
 #include "core/error.h"
 #include "storage/checkpoint_store.h"
 #include "support/files.h"
+#include "train/setup/run_state.h"
 
 namespace sluice::train {
 namespace {

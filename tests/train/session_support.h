@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/files.h"
-#include "train/session.h"
+#include "train/run/session.h"
 
 namespace sluice::train::test {
 

@@ -1,5 +1,6 @@
 // Whole runs, seen by what they leave: resumed with other data, and with a run directory that goes away.
-#include "train/session.h"
+#include "train/run/session.h"
+#include "train/setup/run_state.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +12,8 @@
 #include "core/concat.h"
 #include "data/idx_files.h"
 #include "device/memory.h"
-#include "train/resume.h"
-#include "train/session_support.h"
+#include "session_support.h"
+#include "train/run/resume.h"
 
 namespace sluice::train::test {
 namespace {

@@ -1,7 +1,7 @@
 // What a configuration leaves open is taken from the data; what cannot be is refused with the key's name.
-#include "train/setup.h"
-#include "train/choose_plan.h"
-#include "train/composition.h"
+#include "train/setup/setup.h"
+#include "train/plan/choose_plan.h"
+#include "train/plan/composition.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include "core/error.h"
 #include "device/cpu_threads.h"
 #include "ps/compression.h"
-#include "train/machine_fit.h"
-#include "train/peers.h"
-#include "train/plan_description.h"
+#include "train/plan/plan_description.h"
+#include "train/setup/machine_fit.h"
+#include "train/setup/peers.h"
 
 namespace sluice::train {
 namespace {

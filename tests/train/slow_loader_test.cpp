@@ -16,8 +16,8 @@
 #include "nn/init.h"
 #include "nn/linear.h"
 #include "profiler/breakdown.h"
-#include "train/setup.h"
-#include "train/step_batch.h"
+#include "train/setup/setup.h"
+#include "train/setup/step_batch.h"
 
 namespace sluice::train {
 namespace {

@@ -1,5 +1,5 @@
 // A file as the start of training: the body has to be the model's own, the head may be another's or none.
-#include "train/starting_weights.h"
+#include "train/setup/starting_weights.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

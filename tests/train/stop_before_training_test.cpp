@@ -1,5 +1,5 @@
 // A signal before the first step ends the run at once and leaves nothing; one after it is the loop's.
-#include "train/stop_before_training.h"
+#include "train/setup/stop_before_training.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 #include "core/log.h"
 #include "core/progress_line.h"
-#include "train/stop_signal.h"
+#include "train/setup/stop_signal.h"
 
 namespace sluice::train {
 namespace {

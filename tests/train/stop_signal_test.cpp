@@ -1,4 +1,4 @@
-#include "train/stop_signal.h"
+#include "train/setup/stop_signal.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Processes whose clocks are apart tell each other when they were ready for their sums; threads stand in for them.
-#include "train/sum_waits.h"
+#include "train/trace/sum_waits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,14 +1,14 @@
-#include "train/survivor.h"
+#include "train/run/survivor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
 
+#include "file_locks.h"
 #include "storage/checkpoint_store.h"
 #include "support/files.h"
 #include "support/long_tests.h"
-#include "train/file_locks.h"
 
 namespace sluice::train {
 namespace {

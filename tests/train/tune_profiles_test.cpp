@@ -1,5 +1,5 @@
 // Which profiles `sluice tune` measures, within which time.
-#include "train/tune_profiles.h"
+#include "train/study/tune_profiles.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What a stopped worker has not sent: kept for the next process of that worker, in the same run, once.
-#include "train/unsent.h"
+#include "train/serve/unsent.h"
 
 #include <gtest/gtest.h>
 

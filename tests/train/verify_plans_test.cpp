@@ -1,5 +1,5 @@
 // Which of the plans that were found run, and how often, by a clock and runs of our own.
-#include "train/verify_plans.h"
+#include "train/study/verify_plans.h"
 
 #include <algorithm>
 #include <deque>

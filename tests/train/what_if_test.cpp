@@ -1,6 +1,6 @@
 // What a configuration and a profile make of a step, by hand: predictions without a run (what_if.h), and of a run from
 // a kept profile (step_predictor.h).
-#include "train/what_if.h"
+#include "train/plan/what_if.h"
 
 #include <gtest/gtest.h>
 
@@ -15,12 +15,12 @@
 
 #include "core/error.h"
 #include "device/cpu_threads.h"
-#include "profiler/measure/cost_cache.h"
-#include "train/memory_runs.h"
-#include "train/predicted_server.h"
-#include "train/profile_overheads.h"
-#include "train/setup.h"
-#include "train/step_predictor.h"
+#include "measure/cost_cache.h"
+#include "memory_runs.h"
+#include "train/plan/predicted_server.h"
+#include "train/plan/profile_overheads.h"
+#include "train/plan/step_predictor.h"
+#include "train/setup/setup.h"
 
 namespace sluice::train {
 namespace {

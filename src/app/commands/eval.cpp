@@ -5,7 +5,7 @@
 #include "app/options.h"
 #include "core/concat.h"
 #include "core/text.h"
-#include "train/one_shot.h"
+#include "train/study/one_shot.h"
 
 namespace sluice::app {
 namespace {

@@ -13,10 +13,10 @@
 #include "core/text.h"
 #include "core/text_table.h"
 #include "profiler/layer_profile.h"
-#include "train/memory_by_profile.h"
-#include "train/memory_proof.h"
-#include "train/resume.h"
-#include "train/what_if.h"
+#include "train/plan/what_if.h"
+#include "train/setup/run_state.h"
+#include "train/study/memory_by_profile.h"
+#include "train/study/memory_proof.h"
 #include "tune/memory_table.h"
 
 namespace sluice::app {

@@ -11,7 +11,7 @@
 #include "profiler/layer_profile.h"
 #include "profiler/replay.h"
 #include "report/operator_table.h"
-#include "train/profile.h"
+#include "train/study/profile.h"
 
 namespace sluice::app {
 namespace {

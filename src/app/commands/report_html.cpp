@@ -17,7 +17,7 @@
 #include "report/html/run_page.h"
 #include "storage/files.h"
 #include "storage/folder_lock.h"
-#include "train/stop_signal.h"
+#include "train/setup/stop_signal.h"
 
 namespace sluice::app {
 namespace {

@@ -10,9 +10,9 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/text_table.h"
-#include "train/predicted_server.h"
-#include "train/resume.h"
-#include "train/simulated_cluster.h"
+#include "train/plan/predicted_server.h"
+#include "train/setup/run_state.h"
+#include "train/study/simulated_cluster.h"
 
 namespace sluice::app {
 namespace {

@@ -12,9 +12,9 @@
 #include "core/text.h"
 #include "core/text_table.h"
 #include "profiler/layer_profile.h"
-#include "train/predicted_server.h"
-#include "train/resume.h"
-#include "train/what_if.h"
+#include "train/plan/predicted_server.h"
+#include "train/plan/what_if.h"
+#include "train/setup/run_state.h"
 
 namespace sluice::app {
 namespace {

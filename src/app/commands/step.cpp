@@ -3,7 +3,7 @@
 #include "app/commands.h"
 #include "app/options.h"
 #include "core/concat.h"
-#include "train/one_shot.h"
+#include "train/study/one_shot.h"
 
 namespace sluice::app {
 namespace {

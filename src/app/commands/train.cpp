@@ -6,8 +6,8 @@
 #include "app/version.h"
 #include "comm/world.h"
 #include "core/concat.h"
-#include "train/machine_fit.h"
-#include "train/session.h"
+#include "train/run/session.h"
+#include "train/setup/machine_fit.h"
 
 namespace sluice::app {
 namespace {

@@ -12,7 +12,7 @@
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "train/tuning.h"
+#include "train/study/tuning.h"
 
 namespace sluice::app {
 namespace {

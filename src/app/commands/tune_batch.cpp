@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/text_table.h"
-#include "train/resume.h"
+#include "train/setup/run_state.h"
 
 namespace sluice::app {
 namespace {

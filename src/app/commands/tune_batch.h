@@ -1,5 +1,5 @@
 // tune_batch: the part of `sluice tune` in which the global batch may change: its options, and what it says. Not here:
-// what is proposed (train/batch_tuning.h).
+// what is proposed (train/study/batch_tuning.h).
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "train/batch_tuning.h"
+#include "train/study/batch_tuning.h"
 
 namespace sluice::app {
 

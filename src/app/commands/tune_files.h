@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "train/tuning.h"
+#include "train/study/tuning.h"
 
 namespace sluice::app {
 

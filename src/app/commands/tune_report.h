@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/commands/tune_files.h"
-#include "train/tuning.h"
+#include "train/study/tuning.h"
 
 namespace sluice::app {
 

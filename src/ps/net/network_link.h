@@ -3,7 +3,7 @@
 // does not know this worker any more (it was started again, or had given the worker up) the worker joins anew, and what
 // it had begun before that counts for nothing: its samples have gone back to the server. Where other servers keep some
 // of the shards, parts travel between them and this worker directly (part_link.h). Not here: what a worker does with
-// its samples (train/worker.h). Threads: one besides its own. Errors: ConfigError (refused, its number is taken),
+// its samples (train/serve/worker.h). Threads: one besides its own. Errors: ConfigError (refused, its number is taken),
 // PeerError (the server does not answer, is silent for too long, or has failed), DivergedError (its push was refused),
 // InterruptedError when asked to stop.
 #pragma once

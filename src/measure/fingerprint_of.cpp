@@ -1,0 +1,68 @@
+#include "measure/fingerprint_of.h"
+
+#include <torch/version.h>
+
+#include "device/cpu_threads.h"
+#include "nn/kernels/kernels.h"
+
+namespace sluice::measure {
+namespace {
+
+const char* name_of(nn::BatchNormMode mode) {
+  switch (mode) {
+    case nn::BatchNormMode::kMicro: return "micro";
+    case nn::BatchNormMode::kDeferred: return "deferred";
+    case nn::BatchNormMode::kSync: return "sync";
+  }
+  return "";
+}
+
+const char* precision_of(const models::ModelOptions& model) {
+  if (model.in_bf16) return "bf16";
+  return model.dtype == at::kDouble ? "fp64" : "fp32";
+}
+
+std::optional<std::string> name_of(nn::Winograd allowed) {
+  switch (allowed) {
+    case nn::Winograd::kNone: return "none";
+    case nn::Winograd::k4x4: return "4x4";
+    case nn::Winograd::k2x2: break;
+  }
+  return std::nullopt;
+}
+
+std::optional<bool> tf32_of(const Workload& workload) {
+  const models::ModelOptions& model = workload.model;
+  const bool matters = workload.device.kind == device::DeviceKind::kCuda && model.dtype == at::kFloat && !model.in_bf16;
+  return matters ? std::optional(workload.tf32) : std::nullopt;
+}
+
+}  // namespace
+
+profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string& version) {
+  profiler::Fingerprint fingerprint{.cores = device::available_cores(),
+                                    .threads_per_device = workload.threads,
+                                    .instruction_set = nn::kernels::best().instruction_set,
+                                    .device = device::to_string(workload.device),
+                                    .sluice = version,
+                                    .libtorch = TORCH_VERSION,
+                                    .precision = precision_of(workload.model),
+                                    .winograd = name_of(workload.winograd),
+                                    .tf32 = tf32_of(workload),
+                                    .optimizer = optim::name_of(workload.optimizer),
+                                    .batch_norm = name_of(workload.batch_norm),
+                                    .model = workload.model,
+                                    .label_smoothing = workload.label_smoothing,
+                                    .deterministic = workload.is_deterministic};
+  for (const device::DeviceDescription& device : device::list_devices()) {
+    if (device.device.kind == device::DeviceKind::kCpu) {
+      fingerprint.cpu = device.model;
+      fingerprint.memory_bytes = device.memory_bytes;
+    } else {
+      fingerprint.gpus.push_back(device.model);
+    }
+  }
+  return fingerprint;
+}
+
+}  // namespace sluice::measure

@@ -1,0 +1,14 @@
+// fingerprint_of: the fingerprint (profiler/fingerprint.h) of this machine, this software and a configured model.
+#pragma once
+
+#include <string>
+
+#include "measure/workload.h"
+#include "profiler/fingerprint.h"
+
+namespace sluice::measure {
+
+// version: of Sluice.
+[[nodiscard]] profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string& version);
+
+}  // namespace sluice::measure

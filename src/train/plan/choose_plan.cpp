@@ -1,0 +1,126 @@
+#include "train/plan/choose_plan.h"
+
+#include <algorithm>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "measure/cost_cache.h"
+#include "measure/measure_layers.h"
+#include "measure/measure_links.h"
+#include "pipeline/schedule/plan_schedule.h"
+#include "pipeline/state_memory.h"
+#include "train/plan/plan_settings.h"
+#include "train/plan/profile_overheads.h"
+
+namespace sluice::train {
+namespace {
+
+// The whole model on one device, which may have room for a smaller micro-batch only; and the time, too.
+profiler::LayerProfile measure_what_fits(const Setup& setup, std::int64_t size) {
+  try {
+    auto layers = measure::measure_layers(workload_of(setup), {.sizes = {size},
+                                                               .least_rounds = 1,
+                                                               .most_rounds = 3,
+                                                               .budget_s = layers_budget(setup),
+                                                               .fits_budget = true,
+                                                               .needed_size = size});
+    return {.micro_batch = layers.front().times.front().samples, .layers = std::move(layers)};
+  } catch (const Error& error) {
+    if (error.exit_code() != ExitCode::kOutOfMemory || size == 1) throw;
+    log_info(concat("the layers are measured at ", counted(size / 2, "sample"), ": ", error.what()));
+  }
+  return measure_what_fits(setup, size / 2);
+}
+
+std::string recomputing_stages(const Plan& plan) {
+  std::vector<std::string> stages;
+  for (int s = 0; s < plan.stages(); ++s)
+    if (plan.recomputes(s)) stages.push_back(std::to_string(s));
+  return stages.empty() ? "no stage recomputes" : concat("recomputing: ", join(stages, ", "));
+}
+
+}  // namespace
+
+bool shares_memory(const Setup& setup) { return setup.devices.front().kind == device::DeviceKind::kCpu; }
+
+std::uint64_t planned_memory(const Setup& setup) {
+  auto bytes = static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes);
+  const device::Device device = setup.devices.front();
+  if (device.kind == device::DeviceKind::kCuda) {
+    const auto all = device::list_devices();
+    const auto own = std::ranges::find(all, device, &device::DeviceDescription::device);
+    if (own != all.end()) bytes = bytes == 0 ? own->memory_bytes : std::min(bytes, own->memory_bytes);
+  }
+  return pipeline::limit_of_place(bytes, setup.devices) / 10 * 9;
+}
+
+tune::StepOverheads step_overheads(const Setup& setup, const profiler::LayerProfile& profile) {
+  tune::StepOverheads costs =
+      step_overheads(setup.config, profile, setup.config.replicas.local, setup.process.processes, shares_memory(setup));
+  costs.runnable *= share_of_cores(setup.process);
+  if (!profile.stage_links.empty()) costs.borders.resize(plan_request(setup).stages());
+  for (const profiler::StageLink& link : profile.stage_links) costs.borders.at(link.from_stage) = link.cost;
+  return costs;
+}
+
+std::vector<profiler::StageLink> measure_borders(const Setup& setup) {
+  const tune::PlanRequest request = plan_request(setup);
+  if (request.devices == 1) return {};
+  return measure::measure_stage_links(setup.devices, pipeline::stage_owners(request.uncut()), setup.cpu_threads);
+}
+
+std::vector<LayerCost> layer_costs(const Setup& setup) {
+  const std::int64_t size = micro_batch_size(setup);
+  if (const auto found = measure::find_costs(setup.config.pipeline.cost_cache, workload_of(setup), size)) {
+    log_info(concat("layer costs come from ", found->source, "; delete it to measure again"));
+    return found->profile.costs();
+  }
+  log_info(concat("measuring ", counted(setup.layers, "layer"), " of ", setup.model.name, ", for about ",
+                  human_duration(layers_budget(setup)), " (pipeline.planning_budget_s)"));
+  const profiler::LayerProfile profile = measure_what_fits(setup, size);
+  if (profile.micro_batch == size)
+    measure::keep_costs(setup.config.pipeline.cost_cache, workload_of(setup),
+                        profile);  // else another time there may be room
+  return profile.costs();
+}
+
+double layers_budget(const Setup& setup) { return setup.config.pipeline.planning_budget_s / 3; }
+double chunks_budget(const Setup& setup) { return setup.config.pipeline.planning_budget_s - layers_budget(setup); }
+
+tune::PlanRequest plan_request(const Setup& setup) {
+  return plan_request(setup.config, {.plan = {.replicas = setup.config.replicas.local,
+                                              .chunks = configured_chunks(setup),
+                                              .global_batch = setup.global_batch,
+                                              .schedule = schedule_name(setup),
+                                              .order = setup.order,
+                                              .virtual_stages = virtual_stages(setup.config)},
+                                     .replicas = count_replicas(setup),
+                                     .layers = setup.layers,
+                                     .memory_limit = planned_memory(setup),
+                                     .shares_memory = shares_memory(setup)});
+}
+
+Plan plan_by_costs(const Setup& setup, const std::vector<LayerCost>& costs,
+                   const std::vector<profiler::StageLink>& borders) {
+  const profiler::LayerProfile links{.stage_links =
+                                         shares_memory(setup) ? std::vector<profiler::StageLink>() : borders};
+  return tune::make_plan(plan_request(setup), costs, step_overheads(setup, links));
+}
+
+Plan decide_plan(const Setup& setup) {
+  const tune::PlanRequest request = plan_request(setup);
+  if (!request.needs_costs()) return tune::make_plan(request, {});
+  const std::vector<LayerCost> costs = layer_costs(setup);
+  const bool has_copies = request.cut_is_open() && !shares_memory(setup);
+  const Plan plan =
+      plan_by_costs(setup, costs, has_copies ? measure_borders(setup) : std::vector<profiler::StageLink>());
+  if (plan.stages() > 1) {
+    log_info(tune::describe_balance(costs, plan, request.mean_micro_batch(plan.chunks)));
+  }
+  if (request.recompute_is_open()) log_info(recomputing_stages(plan));
+  return plan;
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,72 @@
+#include "train/plan/composition.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "device/graph.h"
+#include "models/model.h"
+#include "train/plan/freeze_planner.h"
+#include "train/plan/memory_advice.h"
+#include "train/setup/model_options.h"
+
+namespace sluice::train {
+namespace {
+
+engine::GroupOptions group_options(const config::TrainConfig& train) {
+  const auto decays = [&](const char* role) { return std::ranges::find(train.no_decay, role) == train.no_decay.end(); };
+  return {.decays_norms = decays("norm"),
+          .decays_biases = decays("bias"),
+          .decays_positions = decays("position"),
+          .classifier_lr_factor = train.head_lr};
+}
+
+engine::ComposeOptions compose_options(const Setup& setup, comm::Processes* processes) {
+  const config::Config& config = setup.config;
+  engine::ComposeOptions options{
+      .model_name = setup.model.name,
+      .make_layers = [&setup] { return models::make_model(setup.model).layers; },
+      .step_timeout = std::chrono::milliseconds(std::llround(std::ceil(config.train.step_timeout_s * 1000))),
+      .record_spans = config.profile.level != "off",
+      .synchronises_batch_norm = config.pipeline.batch_norm == "sync",
+      .winograd = winograd_of(config),
+      .bucket_bytes = static_cast<std::size_t>(config.replicas.bucket_mb * 1024 * 1024),
+      .sends_bf16 = config.replicas.bucket_type == "bf16",
+      .optimizer = optimizer_options(config),
+      .groups = group_options(config.train),
+      .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes),
+      .listed = listed_settings(config)};
+  if (processes != nullptr)
+    options.communicators = std::make_shared<engine::Communicators>(*processes, collectives_of(config));
+  return options;
+}
+
+engine::TrainStepOptions step_options(const Setup& setup) {
+  return {.seed = setup.config.train.seed,
+          .batch_norm = batch_norm_mode(setup.config),
+          .winograd = winograd_of(setup.config),
+          .label_smoothing = setup.config.train.label_smoothing,
+          .clip_norm = setup.config.train.clip_norm,
+          .sums_gradients = freeze::needs_gradients(policy_of(setup)),
+          .memory_is_limited = setup.config.device.memory_limit.bytes > 0,
+          .less_memory = less_memory(setup.config),
+          .explain_memory = [&setup](const Error& error,
+                                     const Plan& plan) { return with_what_would_fit(error, setup, plan); },
+          .make_graphs = setup.config.device.cuda_graphs ? device::GraphFactory(device::make_graph_sequence) : nullptr};
+}
+
+}  // namespace
+
+engine::EngineOptions engine_options(const Setup& setup, comm::Processes* processes,
+                                     std::shared_ptr<pipeline::FeatureSource> features, engine::SyncFactory make_sync) {
+  engine::ComposeOptions compose = compose_options(setup, processes);
+  compose.make_sync = std::move(make_sync);
+  compose.features = std::move(features);
+  const auto devices_of = [&setup](const Plan& plan) {
+    engine::DeviceChoice choice = devices_for(setup, plan.devices() * plan.replicas);
+    if (setup.config.device.cuda_graphs) device::require_graphs(choice.devices);
+    return choice;
+  };
+  return {.compose = std::move(compose), .step = step_options(setup), .devices_of = devices_of};
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,146 @@
+#include "train/plan/plan_description.h"
+
+#include <array>
+#include <sstream>
+
+#include "core/concat.h"
+#include "core/divided_up.h"
+#include "core/text.h"
+#include "core/text_table.h"
+#include "pipeline/schedule/plan_schedule.h"
+#include "train/setup/server_settings.h"
+
+namespace sluice::train {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+std::string schedule_text(const Setup& setup, const Plan& plan) {
+  return plan.order.empty() ? plan.schedule : concat("order from ", printable(setup.config.pipeline.order));
+}
+
+ordered_json description_json(const Setup& setup, const engine::Composition& composition, int cpu_threads,
+                              bool chunks_are_open, ordered_json stages) {
+  const Plan& plan = composition.plan;
+  ordered_json json{{"model", setup.model.name},
+                    {"data", setup.train_set->info().name},
+                    {"parameters", composition.parameter_count()},
+                    {"stages", plan.devices()},
+                    {"virtual", plan.virtual_stages},
+                    {"replicas", plan.replicas},
+                    {"processes", setup.process.processes},
+                    {"schedule", schedule_text(setup, plan)},
+                    {"chunks", chunks_are_open ? ordered_json("auto") : ordered_json(plan.chunks)},
+                    {"global_batch", plan.global_batch},
+                    {"cpu_threads", cpu_threads},
+                    {"batches_per_epoch", setup.batches_per_epoch},
+                    {"steps", setup.total_steps},
+                    {"frozen_layers", plan.frozen_layers},
+                    {"partition", plan.partition.layers_per_stage},
+                    {"unused_devices", unused_devices(setup, plan.devices() * plan.replicas)},
+                    {"stage_list", std::move(stages)}};
+  if (!setup.servers.empty()) json["servers"] = setup.servers;
+  return json;
+}
+
+// Model, data and shape of the run, in two lines.
+std::string headline(const Setup& setup, const engine::Composition& composition, int cpu_threads,
+                     bool chunks_are_open) {
+  const Plan& plan = composition.plan;
+  const int processes = setup.process.processes, replicas = plan.replicas * processes;
+  std::ostringstream text;
+  text << setup.model.name << " (" << composition.parameter_count() << " parameters) on "
+       << setup.train_set->info().name << ": " << setup.train_set->size() << " training and " << setup.test_set->size()
+       << " test samples, " << counted(setup.batches_per_epoch, "batch") << " an epoch, "
+       << counted(setup.total_steps, "step") << "\n"
+       << counted(plan.stages(), "stage")
+       << (plan.virtual_stages > 1 ? concat(" on ", counted(plan.devices(), "device")) : "") << " x " << plan.replicas
+       << (plan.replicas == 1 ? " replica" : " local replicas")
+       << (processes > 1 ? concat(" x ", processes, " processes") : "") << ", schedule " << schedule_text(setup, plan)
+       << ", chunks " << (chunks_are_open ? "chosen by measurement at the start" : std::to_string(plan.chunks))
+       << (setup.config.replicas.has_server() ? ", batch of a worker " : ", global batch ") << plan.global_batch << " ("
+       << divided_up(plan.global_batch, replicas) << " a replica), " << counted(cpu_threads, "thread")
+       << " a CPU device";
+  if (const std::string server = describe_server(setup); !server.empty()) text << "\n" << server;
+  return std::move(text).str();
+}
+
+}  // namespace
+
+namespace {
+
+std::int64_t parameters_in(const pipeline::FlatParameters& parameters) {
+  std::int64_t count = 0;
+  for (const auto& slot : parameters.slots()) count += slot.tied_to.empty() ? slot.numel : 0;
+  return count;
+}
+
+// Of all values that a stage computes with, copies of tied ones too; in memory each parameter begins at a multiple
+// of 64.
+std::uint64_t value_bytes(const pipeline::FlatParameters& parameters) {
+  std::uint64_t bytes = 0;
+  for (const auto& slot : parameters.slots())
+    bytes += static_cast<std::uint64_t>(slot.numel) * parameters.values().element_size();
+  return bytes;
+}
+
+// "vit.embeddings .. vit.encoder.layer.1.mlp (5)".
+std::string span_of(const pipeline::LayerList& layers) {
+  if (layers.size() == 1) return layers.front()->name();
+  return concat(layers.front()->name(), " .. ", layers.back()->name(), " (", layers.size(), ")");
+}
+
+TextRow frozen_row(const pipeline::FrozenPrefix& frozen) {
+  return {"frozen", span_of(frozen.layers()), std::to_string(parameters_in(frozen.parameters())),
+          std::to_string(value_bytes(frozen.parameters())), "all, a share of the samples each"};
+}
+
+}  // namespace
+
+std::string in_words(const Plan& plan) {
+  std::vector<std::string> layers;
+  for (const int count : plan.partition.layers_per_stage) layers.push_back(std::to_string(count));
+  return concat(counted(plan.stages(), "stage"),
+                plan.virtual_stages > 1 ? concat(" on ", counted(plan.devices(), "device")) : "", " x ",
+                counted(plan.replicas, "replica"),
+                plan.order.empty() ? concat(", schedule ", plan.schedule) : ", by pipeline.order", ", ",
+                counted(plan.chunks, "chunk"), ", layers ",
+                plan.frozen_layers > 0 ? concat(plan.frozen_layers, " frozen + ") : "", join(layers, " "),
+                plan.recompute_any() ? ", recomputes" : "");
+}
+
+PlanDescription describe_plan(const Setup& setup, const engine::Composition& composition, bool chunks_are_open) {
+  const Plan& plan = composition.plan;
+  ordered_json stages = ordered_json::array();
+  std::vector<TextRow> rows{{"stage", "layers", "parameters", "bytes", "devices"}};
+  if (plan.frozen_layers > 0) rows.push_back(frozen_row(*composition.executor->prefixes().front()));
+  const std::vector<int> owners = pipeline::stage_owners(plan);
+  const auto [places, cpu_threads] = devices_for(setup, plan.devices() * plan.replicas);
+  for (int s = 0; s < plan.stages(); ++s) {
+    const pipeline::Stage& stage = composition.executor->stage(ReplicaId{0}, StageId{s});
+    std::vector<std::string> layers, devices;
+    for (const auto& layer : stage.layers()) layers.push_back(layer->name());
+    for (int r = 0; r < plan.replicas; ++r)
+      devices.push_back(device::to_string(places[r * plan.devices() + owners[s]]));
+    const std::int64_t parameters = parameters_in(stage.parameters());
+    const std::uint64_t bytes = value_bytes(stage.parameters());
+    stages.push_back({{"stage", s},
+                      {"layers", layers},
+                      {"parameters", parameters},
+                      {"bytes", bytes},
+                      {"recomputes", plan.recomputes(s)},
+                      {"devices", devices}});
+    rows.push_back({std::to_string(s), span_of(stage.layers()), std::to_string(parameters), std::to_string(bytes),
+                    concat(join(devices, " "), plan.recomputes(s) ? ", recomputes" : "")});
+  }
+  constexpr Align kLeft = Align::kLeft, kRight = Align::kRight;
+  std::string text = concat(headline(setup, composition, cpu_threads, chunks_are_open), "\n",
+                            text_table(rows, std::array{kLeft, kLeft, kRight, kRight, kLeft}, /*gap=*/2));
+  if (const auto unused = unused_devices(setup, plan.devices() * plan.replicas); !unused.empty())
+    text += concat("\nof device.list the first ", setup.config.device.list.names.size() - unused.size(),
+                   " are used, not ", join(unused, ", "));
+  return {description_json(setup, composition, cpu_threads, chunks_are_open, std::move(stages)), std::move(text)};
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,24 @@
+// plan_description: a plan for people and for programs: what runs where, as `train --dry-run` prints it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/compose.h"
+#include "train/setup/setup.h"
+
+namespace sluice::train {
+
+struct PlanDescription {
+  nlohmann::ordered_json json;
+  std::string text;  // lines
+};
+
+// "2 stages x 1 replica, schedule 1f1b, 4 chunks, layers 3 4"; the replicas are those of a process.
+[[nodiscard]] std::string in_words(const Plan& plan);
+
+// Layers, parameters, bytes and devices per stage. `chunks_are_open`: they are measured only when training begins.
+[[nodiscard]] PlanDescription describe_plan(const Setup& setup, const engine::Composition& composition,
+                                            bool chunks_are_open);
+
+}  // namespace sluice::train

@@ -1,0 +1,58 @@
+#include "train/plan/run_facts.h"
+
+#include <map>
+#include <set>
+
+#include "engine/state.h"
+#include "train/plan/choose_plan.h"
+#include "train/plan/profile_overheads.h"
+
+namespace sluice::train {
+namespace {
+
+// Bytes of the parameters, of which replicas in one memory share one copy, the gradients and the optimizer's state.
+std::map<std::string, std::uint64_t> memory_by_kind(const engine::Composition& composition) {
+  std::map<std::string, std::uint64_t> bytes{{"parameters", 0}, {"gradients", 0}, {"optimizer", 0}};
+  std::set<const void*> seen;
+  for (int r = 0; r < composition.executor->replicas(); ++r) {
+    for (int s = 0; s < composition.executor->stages(); ++s) {
+      const auto& parameters = composition.executor->stage(ReplicaId{r}, StageId{s}).parameters();
+      if (seen.insert(parameters.values().const_data_ptr()).second) bytes["parameters"] += parameters.values().nbytes();
+      bytes["gradients"] += parameters.gradients().nbytes();
+    }
+  }
+  for (const auto& [name, tensor] : engine::optimizer_tensors(composition)) bytes["optimizer"] += tensor.nbytes();
+  return bytes;
+}
+
+bool is_text(const Setup& setup) { return setup.train_set->info().kind == SampleKind::kTokens; }
+
+}  // namespace
+
+bool has_perplexity(const Setup& setup) { return is_text(setup) && setup.config.train.label_smoothing == 0; }
+
+report::RunFacts facts_of(const Setup& setup, const engine::Composition& composition) {
+  const Plan& plan = composition.plan;
+  const engine::DeviceChoice places = devices_for(setup, plan.devices() * plan.replicas);
+  const std::set<device::Device> devices(places.devices.begin(), places.devices.end());
+  const int replicas = plan.replicas * setup.process.processes;
+  return {.plan = plan,
+          .replicas = replicas,
+          .processes = setup.process.processes,
+          .total_steps = setup.total_steps,
+          .sync_bytes = replicas > 1 ? static_cast<std::uint64_t>(static_cast<double>(composition.gradient_bytes()) *
+                                                                  sent_share(setup.config, setup.process.processes))
+                                     : 0,
+          .memory = memory_by_kind(composition),
+          .devices = {devices.begin(), devices.end()},
+          .data_workers = setup.config.data.workers,
+          .chunks_are_measured = chunks_are_open(setup.config),
+          .partition_is_measured = plan_request(setup).cut_is_open(),
+          .peak_flops = setup.config.profile.peak_tflops * 1e12,
+          .is_text = is_text(setup),
+          .has_perplexity = has_perplexity(setup),
+          .spans_machines = setup.process.spans_machines,
+          .logs_full_lines = setup.config.log.lines == "full"};
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,288 @@
+#include "train/run/feature_reuse.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <future>
+#include <span>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <nlohmann/json.hpp>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "device/cpu_threads.h"
+#include "storage/checksum.h"
+
+namespace sluice::train {
+namespace {
+
+constexpr std::int64_t kTrialCalls = 4;  // the first one is not counted: it maps memory and warms up
+constexpr std::int64_t kTrialRows = 32;
+
+std::span<const std::int64_t> ids_of(const pipeline::MicroBatch& samples) {
+  return {samples.sample_ids.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(samples.samples())};
+}
+
+void add_to(storage::Digester& digester, const std::string& name, const at::Tensor& tensor) {
+  const at::Tensor own = tensor.detach().cpu().contiguous();
+  const std::string head = concat(name, " ", own.sizes(), " ", own.scalar_type(), "\n");
+  digester.update(std::as_bytes(std::span(head)));
+  digester.update({static_cast<const std::byte*>(own.const_data_ptr()), own.nbytes()});
+}
+
+// [k]: of weights and running statistics of the first k + 1 layers.
+std::vector<std::string> hashes_of(const pipeline::FrozenPrefix& prefix) {
+  storage::Digester digester;
+  std::vector<std::string> hashes;
+  for (const auto& layer : prefix.layers()) {
+    const std::string name = concat("layer ", layer->name());
+    digester.update(std::as_bytes(std::span(name)));
+    for (const nn::Parameter* parameter : layer->parameters()) add_to(digester, parameter->name, parameter->value);
+    for (const nn::Buffer* buffer : layer->buffers()) add_to(digester, buffer->name, buffer->value);
+    hashes.push_back(digester.digest().xxh3_128);
+  }
+  return hashes;
+}
+
+std::vector<std::int64_t> with_count(std::int64_t count, const std::vector<std::int64_t>& sizes) {
+  std::vector<std::int64_t> all{count};
+  all.insert(all.end(), sizes.begin(), sizes.end());
+  return all;
+}
+
+// Each user's own.
+std::filesystem::path temporary_folder() {
+  std::error_code failure;
+  const std::filesystem::path all = std::filesystem::temp_directory_path(failure);
+  if (failure) {
+    throw ConfigError(concat("TMPDIR names no folder for freeze.cache_dir (", failure.message(),
+                             "); set one of the two to a folder"));
+  }
+  return all / concat("sluice-features-", ::getuid());
+}
+
+data::FeatureCacheOptions cache_options(const config::FreezeConfig& freeze) {
+  const auto disk_bytes = freeze.cache == "memory" ? 0 : static_cast<std::uint64_t>(freeze.cache_disk_bytes.bytes);
+  return {.memory_bytes = static_cast<std::uint64_t>(freeze.cache_bytes.bytes),
+          .disk_bytes = disk_bytes,
+          .directory =
+              disk_bytes > 0 && freeze.cache_dir.empty() ? temporary_folder() : std::filesystem::path(freeze.cache_dir),
+          .as_bfloat16 = freeze.cache_precision == "bf16",
+          .rows_in_memory = freeze.cache != "disk"};
+}
+
+// A GPU's work is only queued when a call returns.
+void wait_for(const at::Tensor& tensor) { (void)tensor.flatten().slice(0, 0, 1).cpu(); }
+
+// Runs `work` with all threads of the process, while nothing else runs. In a thread of its own, whose team of OpenMP
+// ends with it: as long as there are more threads in teams than cores, libgomp lets all of them sleep at once where
+// they wait, which doubles the time of the devices' steps from then on.
+void with_all_threads(int threads, const std::function<void()>& work) {
+  std::async(std::launch::async, [&] {
+    device::use_cpu_threads(threads);
+    work();
+  }).get();
+}
+
+// The nearest folder on the way to one that may not be there yet.
+std::filesystem::path nearest_that_is_there(std::filesystem::path path) {
+  path = std::filesystem::absolute(path);
+  std::error_code failure;
+  while (!std::filesystem::exists(path, failure) && path.has_relative_path()) path = path.parent_path();
+  return path;
+}
+
+}  // namespace
+
+void CachePayoff::add(std::int64_t rows, double made_s, double kept_s) {
+  if (++calls_ == 1) return;
+  rows_ += rows;
+  made_s_ += made_s;
+  kept_s_ += kept_s;
+}
+
+std::optional<bool> CachePayoff::pays() const {
+  if (calls_ < kTrialCalls || rows_ < kTrialRows) return std::nullopt;
+  return kept_s_ < made_s_;
+}
+
+std::string CachePayoff::in_words() const {
+  const double rows = static_cast<double>(std::max<std::int64_t>(rows_, 1)) / 1e3;
+  return concat("the frozen layers take ", fixed(made_s_ / rows, 3),
+                " ms for a sample, keeping and fetching what they make ", fixed(kept_s_ / rows, 3), " ms");
+}
+
+FeatureReuse::FeatureReuse(const Setup& setup)
+    : choice_(setup.config.freeze.cache),
+      threads_(std::max(1, static_cast<int>(own_cores(setup.process)))),
+      cache_(std::make_shared<data::FeatureCache>(cache_options(setup.config.freeze))),
+      train_(*setup.train_set, train_loader_options(setup).reading()),
+      test_(*setup.test_set, eval_loader_options(setup).reading()) {}
+
+pipeline::FeatureSource::Found FeatureReuse::find(const pipeline::MicroBatch& samples) {
+  Found found;
+  std::vector<bool> is_there(static_cast<std::size_t>(samples.samples()));
+  {
+    const std::shared_lock lock(mutex_);
+    if (has_rows()) {
+      found.rows = at::empty(with_count(samples.samples(), rows_->sizes), rows_->type);
+      is_there = cache_->fetch(data::keys_of(ids_of(samples), samples.view), found.rows);
+    }
+  }
+  for (std::size_t i = 0; i < is_there.size(); ++i) {
+    if (!is_there[i]) found.missing.push_back(static_cast<std::int64_t>(i));
+  }
+  const auto misses = std::ssize(found.missing);
+  misses_ += misses;
+  hits_ += samples.samples() - misses;
+  if (misses == samples.samples()) found.rows = at::Tensor();
+  if (misses > 0) found.inputs = inputs_of(samples, found.missing);
+  return found;
+}
+
+// Those that the loader has left out because their rows were kept then: the disk may have failed since.
+at::Tensor FeatureReuse::inputs_of(const pipeline::MicroBatch& samples,
+                                   const std::vector<std::int64_t>& missing) const {
+  at::Tensor inputs = samples.inputs;
+  if (std::ssize(missing) < samples.samples()) inputs = inputs.index_select(0, at::tensor(missing));
+  std::vector<std::int64_t> rows, ids;
+  for (std::size_t m = 0; m < missing.size(); ++m) {
+    if (samples.without_inputs.empty() || !samples.without_inputs[missing[m]]) continue;
+    rows.push_back(static_cast<std::int64_t>(m));
+    ids.push_back(ids_of(samples)[missing[m]]);
+  }
+  if (ids.empty()) return inputs;
+  const data::SampleReader& reader = samples.view == data::kTestView ? test_ : train_;
+  if (inputs.is_same(samples.inputs)) inputs = inputs.clone();
+  return inputs.index_copy_(0, at::tensor(rows), reader.read(ids, samples.view).inputs);
+}
+
+at::Tensor FeatureReuse::complete(const pipeline::MicroBatch& samples, const Found& found, const at::Tensor& made) {
+  if (samples.view_comes_again) {
+    std::vector<std::int64_t> made_of;
+    for (const std::int64_t i : found.missing) made_of.push_back(ids_of(samples)[i]);
+    keep(data::keys_of(made_of, samples.view), made, to_s(now_ns() - found.since));
+  }
+  if (!found.rows.defined()) return made;
+  const at::Tensor missing = at::tensor(found.missing).to(made.device());
+  return found.rows.to(made.device()).index_copy_(0, missing, made);
+}
+
+void FeatureReuse::keep(const std::vector<data::FeatureKey>& keys, const at::Tensor& made, double made_s) {
+  learn_rows(made);
+  {
+    const std::shared_lock lock(mutex_);
+    if (!has_rows()) return;
+    if (keeping_ == Keeping::kOn) return cache_->store(keys, made);
+  }
+  try_out(keys, made, made_s);
+}
+
+void FeatureReuse::try_out(const std::vector<data::FeatureKey>& keys, const at::Tensor& made, double made_s) {
+  const Nanoseconds begin = now_ns();
+  wait_for(made);
+  const Nanoseconds ready = now_ns();
+  const at::Tensor on_host = made.cpu();
+  at::Tensor again = at::empty_like(on_host);
+  {
+    const std::shared_lock lock(mutex_);
+    if (!has_rows()) return;
+    cache_->store(keys, on_host);
+    (void)cache_->fetch(keys, again);
+  }
+  wait_for(again.to(made.device()));
+  const std::lock_guard lock(mutex_);
+  if (keeping_ != Keeping::kTrial) return;
+  payoff_.add(std::ssize(keys), made_s + to_s(ready - begin), to_s(now_ns() - ready));
+  const std::optional<bool> pays = payoff_.pays();
+  if (!pays) return;
+  keeping_ = *pays ? Keeping::kOn : Keeping::kNothing;
+  log_info(concat("freeze.cache = \"auto\": ", payoff_.in_words(), ", so ", *pays ? "it is kept" : "nothing is kept",
+                  " for these ", hashes_.size(), " layers"));
+  if (!*pays) cache_->clear();
+}
+
+void FeatureReuse::learn_rows(const at::Tensor& made) {
+  {
+    const std::shared_lock lock(mutex_);
+    if (!waits_for_rows()) return;
+  }
+  const std::lock_guard lock(mutex_);
+  if (!waits_for_rows()) return;
+  Rows rows{made.sizes().slice(1).vec(), made.scalar_type()};
+  cache_->use(hashes_.back(), rows.sizes, rows.type);
+  rows_ = std::move(rows);
+}
+
+void FeatureReuse::forget() {
+  const std::lock_guard lock(mutex_);
+  cache_->clear();
+  rows_.reset();
+  payoff_ = {};
+  keeping_ = choice_ == "auto" ? Keeping::kTrial : Keeping::kOn;
+}
+
+void FeatureReuse::follow(const pipeline::FrozenPrefix* prefix) {
+  std::vector<std::string> before = prefix == nullptr ? std::vector<std::string>() : hashes_of(*prefix);
+  before.swap(hashes_);
+  if (before == hashes_) return;
+  const std::size_t from = before.size();
+  const bool grows = from > 0 && from < hashes_.size() && hashes_[from - 1] == before.back();
+  if (grows && has_rows()) return advance(*prefix, static_cast<int>(from));
+  forget();
+}
+
+void FeatureReuse::advance(const pipeline::FrozenPrefix& prefix, int from) {
+  const c10::Device device = prefix.parameters().values().device();
+  const auto grow = [&](const at::Tensor& rows) { return prefix.forward(rows.to(device), nullptr, from); };
+  try {
+    with_all_threads(threads_, [&] {
+      const at::Tensor one = grow(at::zeros(with_count(1, rows_->sizes), rows_->type));
+      Rows grown{one.sizes().slice(1).vec(), one.scalar_type()};
+      cache_->advance(hashes_.back(), grown.sizes, grown.type, grow);
+      rows_ = std::move(grown);
+    });
+  } catch (const std::exception& error) {
+    log_warning(concat("what is kept of the frozen layers cannot grow with them and begins anew: ", error.what()));
+    forget();
+  }
+}
+
+nlohmann::ordered_json FeatureReuse::fields() const {
+  const data::FeatureCache::Statistics now = cache_->statistics();
+  return {{"hits", hits_.load()},
+          {"misses", misses_.load()},
+          {"rows_in_memory", now.rows_in_memory},
+          {"rows_on_disk", now.rows_on_disk},
+          {"memory_bytes", now.memory_bytes},
+          {"disk_bytes", now.disk_bytes}};
+}
+
+void check_feature_reuse(const Setup& setup) {
+  if (!keeps_features(setup.config)) return;
+  const data::FeatureCacheOptions options = cache_options(setup.config.freeze);
+  if (options.disk_bytes == 0) return;
+  const std::filesystem::path there = nearest_that_is_there(options.directory);
+  if (std::filesystem::is_directory(there) && ::access(there.c_str(), W_OK | X_OK) == 0) return;
+  throw ConfigError(concat("freeze.cache_dir = ", options.directory.string(), ": ", there.string(),
+                           std::filesystem::is_directory(there) ? " may not be written" : " is no folder",
+                           "; set it to a folder with room for freeze.cache_disk_bytes"));
+}
+
+std::shared_ptr<FeatureReuse> make_feature_reuse(const Setup& setup) {
+  return keeps_features(setup.config) ? std::make_shared<FeatureReuse>(setup) : nullptr;
+}
+
+data::LoaderOptions with_features(data::LoaderOptions options, const std::shared_ptr<FeatureReuse>& features) {
+  if (features) options.features = features->cache();
+  return options;
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,384 @@
+#include "train/run/loop.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "engine/divergence.h"
+#include "train/plan/plan_description.h"
+#include "train/setup/noise_watch.h"
+#include "train/setup/setup.h"
+#include "train/setup/step_batch.h"
+#include "train/setup/stop_signal.h"
+#include "train/trace/recorded_step.h"
+
+namespace sluice::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Nanoseconds kLookInterval = 5'000'000'000;
+
+// How many multiples of `every` there are from `first` to `last`.
+std::int64_t multiples(std::int64_t every, std::int64_t first, std::int64_t last) {
+  return std::max<std::int64_t>(last / every - (first - 1) / every, 0);
+}
+
+// Evaluations between the first step of these and the last one of the run.
+std::int64_t evaluations_to_come(const LoopOptions& options, std::int64_t steps_done, const EpochPlace& here) {
+  const config::TrainConfig& train = options.train;
+  const std::int64_t total = options.total_steps, steps = train.eval_every_steps;
+  if (steps > 0) return multiples(steps, steps_done, total) + (total % steps == 0 ? 0 : 1);
+  // Steps after the end of this epoch, of which whole epochs follow.
+  const std::int64_t after = total - steps_done - (here.batches - here.batch - 1);
+  const std::int64_t ended = after < 0 ? 0 : 1 + after / here.batches, last = here.epoch + ended;
+  const bool ends_evaluated = ended > 0 && after % here.batches == 0 && last % train.eval_every_epochs == 0;
+  return multiples(train.eval_every_epochs, here.epoch + 1, last) + (ends_evaluated ? 0 : 1);
+}
+
+}  // namespace
+
+// The state that another thread may save meanwhile is that of the last whole step, unless the plan changes.
+class Loop::Away {
+ public:
+  enum class What { kStays, kChanges };
+  explicit Away(Loop& loop, What state = What::kStays) : loop_(loop) {
+    if (state == What::kChanges) loop_.is_changing_ = true;
+    if (loop_.held_.owns_lock()) loop_.held_.unlock();
+  }
+  ~Away() {
+    if (loop_.parts_.peers != nullptr) loop_.held_.lock();
+    loop_.is_changing_ = false;
+  }
+  Away(const Away&) = delete;
+  Away& operator=(const Away&) = delete;
+
+ private:
+  Loop& loop_;
+};
+
+report::StillToCome still_to_come(const LoopOptions& options, std::int64_t steps_done, const EpochPlace& here,
+                                  bool evaluates) {
+  const std::int64_t total = options.total_steps, every = options.checkpoint_every_steps;
+  const bool saves_last = options.saves_at_end && (every == 0 || total % every != 0);
+  return {.evaluations = evaluates ? evaluations_to_come(options, steps_done, here) : 1,
+          .checkpoints = (every > 0 ? multiples(every, steps_done, total) : 0) + (saves_last ? 1 : 0),
+          .checkpoint_interval_s = 60 * options.checkpoint_every_minutes};
+}
+
+void Loop::run() {
+  if (parts_.peers != nullptr) held_ = parts_.peers->hold();
+  try {
+    run_and_explain();
+  } catch (...) {
+    held_ = {};
+    throw;
+  }
+  held_ = {};
+}
+
+void Loop::run_and_explain() {
+  try {
+    run_to_the_end();
+  } catch (const InterruptedError&) {
+    throw;
+  } catch (const DivergedError& error) {
+    if (parts_.records == nullptr) throw;
+    report_fault(error);
+    if (parts_.updates != nullptr) parts_.updates->give_up();
+    const auto good = checkpoint_to_go_back_to();
+    const bool goes_on_there = good && *good != last_checkpoint_ && set_aside_what_follows(*good);
+    throw DivergedError(concat(error.what(), "; ", where_to_go_back(good, goes_on_there)));
+  } catch (const Error& error) {
+    if (parts_.peers != nullptr && parts_.peers->is_ours_to_save(error)) rescue();
+    if (parts_.records != nullptr) report_fault(error);
+    throw;
+  }
+}
+
+void Loop::run_to_the_end() {
+  if (parts_.records != nullptr && options_.keeps_best && progress_.evaluations.best)
+    parts_.records->checkpoints.keep_best(progress_.evaluations.best_step);
+  run_until_done_or_stopped();
+  report_outside_of_steps();
+  finish_traces();
+  if (kernels_ && parts_.records != nullptr) kernels_->report(parts_.records->reporter);
+  if (!is_finished() || progress_.evaluation_due) stop_early();
+  check_records();
+  if (wants_last_save()) save();  // again, where the disk could not take it
+  if (parts_.updates != nullptr) parts_.updates->finish();
+  tell_best();
+  report_outside_of_steps();
+  if (parts_.records == nullptr && parts_.peers != nullptr)
+    log_info(concat(parts_.peers->name, ": done after step ", progress_.steps_done, " of ", options_.total_steps));
+}
+
+void Loop::tell_best() const {
+  const EvalHistory& history = progress_.evaluations;
+  if (parts_.records == nullptr || !history.best || history.since_best == 0) return;
+  const bool is_loss = options_.train.best_by == "loss";
+  log_info(concat("the best evaluation was after step ", history.best_step, ": ", is_loss ? "loss " : "top-1 ",
+                  fixed(std::abs(*history.best), is_loss ? 4 : 2), is_loss ? "" : " %"));
+}
+
+void Loop::finish_traces() {
+  {
+    const Away away(*this);
+    if (parts_.trace != nullptr) parts_.trace->finish();
+    if (parts_.torch != nullptr) parts_.torch->finish();
+  }
+  if (parts_.torch != nullptr && parts_.records != nullptr) parts_.torch->report(&parts_.records->reporter);
+}
+
+void Loop::report_fault(const Error& error) {
+  Records& records = *parts_.records;
+  const bool has_cause = records.explain && error.exit_code() == ExitCode::kPeer;
+  record_fault(has_cause ? records.explain(error).what() : error.what());
+}
+
+void Loop::record_fault(const std::string& what) {
+  parts_.records->reporter.event("fault", {{"step", progress_.steps_done}, {"what", what}});
+}
+
+// Whoever removes a run's directory may do so by mistake; a file that is gone takes every write and keeps none.
+void Loop::check_records() {
+  if (parts_.records == nullptr) return;
+  last_look_ = now_ns();
+  if (const auto gone = parts_.records->reporter.missing()) end_without_records(*gone);
+}
+
+bool Loop::must_stop() const {
+  if (parts_.updates != nullptr) return has_no_more_updates_;
+  return stop_is_agreed_ || (parts_.engine.step().is_alone() && StopSignal::requested());
+}
+
+void Loop::run_until_done_or_stopped() {
+  for (;;) {
+    const bool has_waited = now_ns() - last_look_ >= kLookInterval;
+    if (has_waited || is_finished() || checkpoint_is_due()) check_records();
+    // Before the last evaluation, which takes its time: nothing of the training can be lost any more.
+    if (is_finished() && wants_last_save()) save_or_warn();
+    if (progress_.evaluation_due) evaluate_and_report();
+    if (is_finished() || must_stop()) return;
+    if (checkpoint_is_due()) save_or_warn();
+    take_next_plan();  // after the checkpoint: a run that goes on from there takes it, too
+    train_one_step();
+  }
+}
+
+void Loop::take_next_plan() {
+  const auto plan = [&] {
+    const Away away(*this, Away::What::kChanges);
+    return parts_.plans.next ? parts_.plans.next(progress_.steps_done) : std::nullopt;
+  }();
+  const auto freeze = parts_.plans.freeze_record ? parts_.plans.freeze_record(progress_.steps_done) : nullptr;
+  if (parts_.records != nullptr && !freeze.is_null()) parts_.records->reporter.event("freeze", freeze);
+  if (!plan) return;
+  report_outside_of_steps();
+  const Plan before = parts_.engine.plan();
+  const Nanoseconds begin = now_ns();
+  try {
+    const Away away(*this, Away::What::kChanges);
+    parts_.engine.apply(*plan);
+  } catch (const engine::PlanRefused& refusal) {
+    return stay_after(refusal);
+  }
+  go_on_after(before, begin, freeze);
+}
+
+void Loop::go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::ordered_json& freeze) {
+  const Plan& plan = parts_.engine.plan();
+  // Another share of every batch, or samples whose rows in the cache may be gone with a change of layers.
+  if (plan.replicas != before.replicas || (parts_.features && plan.frozen_layers != before.frozen_layers)) {
+    train_data_.reset();  // its threads end first
+    train_data_ = parts_.open_train_data(progress_.position);
+  }
+  if (plan.frozen_layers != before.frozen_layers) progress_.noise = {};  // that of other parameters
+  const double seconds = to_s(now_ns() - begin);
+  if (parts_.records == nullptr) return;
+  std::string freezing;
+  if (!freeze.is_null())
+    freezing = concat(freezing_in_words(freeze.at("epoch"), freeze.at("units"), freeze.at("of_units")), ": ");
+  log_info(concat("after step ", progress_.steps_done, ": ", freezing, in_words(plan), "; before: ", in_words(before),
+                  "; changed in ", fixed(seconds, 3), " s"));
+  report::Reporter& reporter = parts_.records->reporter;
+  nlohmann::ordered_json transition{
+      {"step", progress_.steps_done}, {"from", plan_json(before)}, {"to", plan_json(plan)}, {"seconds", seconds}};
+  if (const auto measured = reporter.step_ms_of_plan()) transition["measured_before_ms"] = *measured;
+  if (!freeze.is_null()) {
+    for (const char* predicted : {"predicted_before_ms", "predicted_ms"}) transition[predicted] = freeze.at(predicted);
+  }
+  reporter.event("transition", transition);
+  parts_.records->tell_plan(progress_.steps_done);
+}
+
+void Loop::stay_after(const engine::PlanRefused& refusal) {
+  if (parts_.plans.refused) parts_.plans.refused(progress_.steps_done);
+  log_warning(concat("after step ", progress_.steps_done, ": ", refusal.what()));
+  if (parts_.records != nullptr) record_fault(refusal.what());
+}
+
+// Batch-norm can keep the training loss finite while the weights are long past use: evaluation shows it.
+void Loop::evaluate_and_report() {
+  const std::optional<report::EvalRecord> record = evaluate();
+  if (!record) return;
+  progress_.evaluation_due = false;
+  if (parts_.records != nullptr) parts_.records->reporter.eval(*record);
+  if (!std::isfinite(record->counts.loss())) {
+    throw DivergedError(concat("after step ", progress_.steps_done, ": the loss on the test set is ",
+                               fixed(record->counts.loss(), 4), "; ", engine::smaller_updates_advice()));
+  }
+  heed(*record);
+}
+
+void Loop::heed(const report::EvalRecord& record) {
+  EvalHistory& history = progress_.evaluations;
+  const int falls = history.plateau.falls;
+  add(history, record.averaged.value_or(record.counts), progress_.steps_done, options_.train);
+  if (parts_.records == nullptr) return;
+  const std::string& best_by = options_.train.best_by;
+  if (options_.keeps_best && history.best_step == progress_.steps_done) keep_best();
+  if (options_.train.lr_schedule == "plateau" && history.plateau.falls > falls) {
+    log_info(concat("after step ", progress_.steps_done, ": no better ", best_by, " in ",
+                    counted(options_.train.lr_patience + 1, "evaluation"), "; the learning rate falls to ",
+                    options_.lr.at(progress_.steps_done, history.plateau.falls)));
+  }
+  if (!ends_early(history, options_.train) || progress_.steps_done == options_.total_steps) return;
+  log_info(concat("the run ends early after step ", progress_.steps_done, " of ", options_.total_steps, ": no better ",
+                  best_by, " than after step ", history.best_step, " in ", counted(history.since_best, "evaluation"),
+                  " (train.stop_patience)"));
+  parts_.records->reporter.event("early_stop", {{"step", progress_.steps_done}, {"best_step", history.best_step}});
+}
+
+std::optional<RecordedStep> Loop::next_step(double lr) {
+  engine::StepWishes wishes{
+      .count_correct = true,
+      .stop = StopSignal::requested(),
+      .take_norms = noise_is_due(progress_.steps_done + 1, options_.train.noise_scale_every_steps)};
+  if (parts_.updates != nullptr) return parts_.updates->next_update(parts_.engine, wishes);
+  if (parts_.torch != nullptr) parts_.torch->before_step(progress_.steps_done + 1);
+  if (parts_.peers != nullptr) parts_.engine.remember_buffers();
+  std::optional<Away> away(std::in_place, *this);
+  wishes.before_update = [&] {
+    away.reset();
+    is_changing_ = true;
+  };
+  RecordedStep step = run_recorded_step(*train_data_, parts_.engine, progress_.steps_done, lr, wishes);
+  if (kernels_) step.spans = kernels_->attributed(std::move(step.spans));
+  return step;
+}
+
+void Loop::train_one_step() {
+  report_outside_of_steps();
+  const double lr = options_.lr.at(progress_.steps_done, progress_.evaluations.plateau.falls);
+  const std::optional<RecordedStep> step = next_step(lr);
+  has_no_more_updates_ = !step;
+  if (!step) {
+    if (parts_.records == nullptr) return;
+    for (const auto& [name, fields] : parts_.updates->last_events()) parts_.records->reporter.event(name, fields);
+    return;
+  }
+  stop_is_agreed_ = step->stats.stop;
+  if (!step->stats.skipped) proven_checkpoint_ = last_checkpoint_;  // the loss of one that is may be anything
+
+  ++progress_.steps_done;
+  progress_.position = data::position_after(step->batch);
+  progress_.evaluation_due = evaluation_is_due_after(step->batch);
+  record_step(*step, step->lr.value_or(lr));
+  parts_.engine.forget_buffers();
+  is_changing_ = false;  // all of the step is in the state and in the records
+  tell_traces(step->spans, step->stats);
+}
+
+void Loop::record_step(const RecordedStep& step, double lr) {
+  const auto& [batch, stats, spans, lr_of_server, events] = step;
+  const bool evaluates = parts_.updates == nullptr || parts_.updates->holds_weights();
+  const report::StepRecord record{
+      .step = progress_.steps_done,
+      .epoch = batch.epoch,
+      .batch = batch.batch,
+      .batches = batch.batches,
+      .stats = stats,
+      .lr = lr,
+      .breakdown = profiler::break_down(spans),
+      .evaluation_follows = progress_.evaluation_due,
+      .noise = take_in(progress_.noise, stats, options_.train.noise_scale_every_steps),
+      .to_come = still_to_come(options_, progress_.steps_done, {batch.epoch, batch.batch, batch.batches}, evaluates)};
+  if (parts_.times != nullptr) parts_.times->add(record.breakdown);
+  if (parts_.records == nullptr) return log_epoch(record);
+  for (const auto& [name, fields] : events) parts_.records->reporter.event(name, fields);
+  parts_.records->reporter.step(record, spans, record.step % options_.log_every == 0 || is_finished());
+  if (batch.batch + 1 == batch.batches || is_finished()) report_features();
+}
+
+// A process that keeps no records shows that it trains.
+void Loop::log_epoch(const report::StepRecord& record) {
+  epoch_.add(record);
+  if (record.batch + 1 < record.batches && !is_finished()) return;
+  log_info(concat(parts_.peers != nullptr ? concat(parts_.peers->name, ": ") : "", "epoch ", record.epoch + 1,
+                  " trained, step ", record.step, " of ", options_.total_steps, ", loss ", fixed(epoch_.loss(), 4)));
+  epoch_ = {};
+}
+
+void Loop::tell_traces(const StepSpans& spans, const StepStats& stats) {
+  const Away away(*this);
+  if (parts_.trace != nullptr) parts_.trace->add(spans, stats, parts_.engine.plan());
+  if (parts_.torch != nullptr) parts_.torch->after_step(progress_.steps_done, progress_.evaluation_due);
+}
+
+void Loop::report_features() {
+  if (!parts_.features || parts_.engine.plan().frozen_layers == 0) return;
+  nlohmann::ordered_json fields{{"step", progress_.steps_done}};
+  fields.update(parts_.features->fields());
+  parts_.records->reporter.event("cache", fields);
+}
+
+bool Loop::evaluation_is_due_after(const data::Batch& batch) const {
+  if (is_finished()) return true;
+  if (parts_.updates != nullptr && !parts_.updates->holds_weights()) return false;  // it is far behind
+  const config::TrainConfig& train = options_.train;
+  if (train.eval_every_steps > 0) return progress_.steps_done % train.eval_every_steps == 0;
+  return batch.batch + 1 == batch.batches && (batch.epoch + 1) % train.eval_every_epochs == 0;
+}
+
+std::optional<report::EvalRecord> Loop::evaluate() {
+  const Nanoseconds begin = now_ns();
+  const SpanScope span(parts_.engine.recorder().process(), Phase::kEvaluation);
+  const std::optional<EvalCounts> counts = count_right();
+  if (!counts) return std::nullopt;
+  report::EvalRecord record{.step = progress_.steps_done, .epoch = progress_.position.epoch, .counts = *counts};
+  if (engine::TrainStep& step = parts_.engine.step(); step.has_average()) {
+    step.with_average([&] { record.averaged = count_right(/*of_average=*/true); });
+    if (!record.averaged) return std::nullopt;
+  }
+  record.seconds = to_s(now_ns() - begin);
+  return record;
+}
+
+std::optional<EvalCounts> Loop::count_right(bool of_average) {
+  EvalCounts counts;
+  const auto eval_data = parts_.open_eval_data();
+  while (const auto batch = eval_data->next()) {
+    const engine::EvalStats stats = [&] {
+      const Away away(*this, of_average ? Away::What::kChanges : Away::What::kStays);
+      return parts_.engine.step().evaluate(as_micro_batch(*batch), StopSignal::requested());
+    }();
+    report_outside_of_steps();  // makes room for the spans of the next batch
+    stop_is_agreed_ = stats.stop;
+    if (stop_is_agreed_) return std::nullopt;
+    counts += stats.counts;
+  }
+  return counts;
+}
+
+void Loop::report_outside_of_steps() {
+  const StepSpans spans = parts_.engine.recorder().collect(progress_.steps_done, 0, 0);
+  if (kernels_) kernels_->forget();
+  if (parts_.trace != nullptr) parts_.trace->add_outside(spans.process);
+  if (parts_.records != nullptr) parts_.records->reporter.outside_of_steps(spans.process);
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,194 @@
+// loop: goes through the data step by step: trains, evaluates, reports, saves, goes on with another plan where its
+// source has one, and stops when asked to.
+// It knows of parallelism only that another number of replicas takes another share of every batch: a step is
+// TrainStep::run(), whatever runs behind it. In a run of several processes
+// each runs its own loop, and one of them keeps the records.
+// Threads: one. Errors: DivergedError names the last good checkpoint (one from which a step had a finite loss; none is
+// made of tensors that are not finite); InterruptedError after a signal, when the checkpoint is saved; StorageError
+// when the last checkpoint cannot be written (a periodic one is tried again later), and when the run's records are gone
+// from the disk. A plan that is refused ends nothing: a warning, and a `fault` in the records.
+// If another process of the run is lost, rescue() saves the state of the last whole step before this process ends.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "core/error.h"
+#include "data/loader.h"
+#include "engine/engine.h"
+#include "optim/lr_schedule.h"
+#include "report/reporter.h"
+#include "storage/checkpoint_store.h"
+#include "train/plan/plan_source.h"
+#include "train/run/feature_reuse.h"
+#include "train/serve/update_source.h"
+#include "train/setup/run_state.h"
+#include "train/trace/gpu_kernels.h"
+#include "train/trace/rank_times.h"
+#include "train/trace/step_trace.h"
+#include "train/trace/torch_steps.h"
+
+namespace sluice::train {
+
+struct LoopOptions {
+  std::int64_t total_steps = 0;
+  config::TrainConfig train;                // when it evaluates, and what follows from that
+  bool keeps_best = false;                  // the checkpoint of the best evaluation
+  bool saves_at_end = true;                 // after the last step, where it is not saved yet
+  std::int64_t checkpoint_every_steps = 0;  // 0: not by steps
+  double checkpoint_every_minutes = 0;      // 0: not by time
+  std::int64_t log_every = 10;
+  optim::LrSchedule lr;
+  std::filesystem::path resumed_from;  // the checkpoint that the run went on from; empty: a new run
+  bool is_saved = false;               // that checkpoint is one of this run directory's own
+  bool can_resume = true;              // from its own checkpoints, with --resume
+  std::string profile_level = "events";
+};
+
+// The place of a step in its epoch, from 0.
+struct EpochPlace {
+  std::int64_t epoch = 0;
+  std::int64_t batch = 0;
+  std::int64_t batches = 0;  // of the epoch
+};
+
+// What follows the steps that are done, the last of which was here. evaluates: the run has weights to evaluate before
+// its end.
+[[nodiscard]] report::StillToCome still_to_come(const LoopOptions& options, std::int64_t steps_done,
+                                                const EpochPlace& here, bool evaluates);
+
+// What a run leaves behind, and what keeps it.
+struct Records {
+  report::Reporter& reporter;
+  storage::CheckpointStore& checkpoints;
+  std::function<storage::CheckpointContents(const Progress&)> capture;  // everything a resume needs
+  std::function<void(std::int64_t steps_done)> tell_plan;               // the engine's, to the reporter
+  std::function<Error(const Error&)> explain = {};                      // what is behind a failure of communication
+};
+
+// What a loop needs of a run of several processes.
+struct LoopPeers {
+  using Hold = std::unique_lock<std::timed_mutex>;
+  // The loop holds it except while it waits for other processes. Any thread that holds it may call rescue().
+  std::function<Hold()> hold;
+  // Whether this failure is the loss of another process after which this one saves.
+  std::function<bool(const Error&)> is_ours_to_save;
+  // Saves in a process that keeps no records.
+  std::function<void(const Progress&)> save;
+  std::string name;  // of this process, for the log
+};
+
+// What the loop calls; made by the session.
+struct LoopParts {
+  engine::Engine& engine;
+  // This process's share of the batches, under the engine's plan.
+  std::function<std::unique_ptr<data::Loader>(data::Position)> open_train_data;
+  std::function<std::unique_ptr<data::Loader>()> open_eval_data;
+  PlanSource plans;
+  Records* records;                                        // null: another process of the run keeps them
+  std::shared_ptr<const FeatureReuse> features = nullptr;  // null: nothing is kept of what frozen layers make
+  // Makes the steps; null: run_recorded_step() does, on the batches of open_train_data.
+  UpdateSource* updates = nullptr;
+  StepTrace* trace = nullptr;        // null: no step is traced
+  TorchSteps* torch = nullptr;       // null: LibTorch's profiler is not asked for
+  RankTimes* times = nullptr;        // null: nobody asks where the time of this process went
+  const LoopPeers* peers = nullptr;  // null: there are no other processes
+};
+
+class Loop {
+ public:
+  Loop(LoopParts parts, LoopOptions options, Progress start)
+      : parts_(std::move(parts)),
+        options_(std::move(options)),
+        progress_(start),
+        train_data_(parts_.updates != nullptr ? nullptr : parts_.open_train_data(start.position)),
+        first_step_(start.steps_done),
+        last_checkpoint_(options_.resumed_from) {
+    if (options_.is_saved) saved_step_ = start.steps_done;
+    kernels_ = GpuKernels::start(options_.profile_level, parts_.updates == nullptr, parts_.engine);
+  }
+
+  // Until total_steps are done, or the evaluations end it. At the end it saves, and then evaluates.
+  void run();
+  [[nodiscard]] std::int64_t steps_done() const { return progress_.steps_done; }
+  // Saves the state after the last whole step if it is not saved yet; a failure to do so is a warning. From the thread
+  // of run() after a failure, or from another one that holds LoopPeers::hold.
+  void rescue() noexcept;
+
+ private:
+  // While it lives, another process is waited for: the loop does not hold LoopPeers::hold.
+  class Away;
+
+  void run_and_explain();
+  void run_to_the_end();
+  void run_until_done_or_stopped();
+  [[nodiscard]] bool is_finished() const {
+    return progress_.steps_done == options_.total_steps || ends_early(progress_.evaluations, options_.train);
+  }
+  // Some process has received a signal, and all of them know.
+  [[nodiscard]] bool must_stop() const;
+  void take_next_plan();
+  // freeze: the fields of PlanSource::freeze_record; null where nothing freezes with it.
+  void go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::ordered_json& freeze);
+  void stay_after(const engine::PlanRefused& refusal);
+  [[nodiscard]] std::optional<RecordedStep> next_step(double lr);
+  void train_one_step();
+  void record_step(const RecordedStep& step, double lr);
+  void log_epoch(const report::StepRecord& record);
+  [[nodiscard]] std::optional<std::filesystem::path> checkpoint_to_go_back_to() const;
+  [[nodiscard]] std::string where_to_go_back(const std::optional<std::filesystem::path>& good,
+                                             bool goes_on_there) const;
+  [[nodiscard]] bool set_aside_what_follows(const std::filesystem::path& good);
+  [[nodiscard]] std::optional<std::int64_t> proven_step() const;
+  [[nodiscard]] bool evaluation_is_due_after(const data::Batch& batch) const;
+  void evaluate_and_report();
+  // What follows from an evaluation: the best checkpoint, an early end, a lower rate.
+  void heed(const report::EvalRecord& record);
+  void keep_best();
+  void tell_best() const;
+  // All test samples, each once; nothing when a signal has cut it off.
+  [[nodiscard]] std::optional<EvalCounts> count_right(bool of_average = false);
+  // The weights, and their average where there is one.
+  [[nodiscard]] std::optional<report::EvalRecord> evaluate();
+  [[nodiscard]] bool checkpoint_is_due() const;
+  [[nodiscard]] bool is_saved() const { return parts_.records == nullptr || saved_step_ == progress_.steps_done; }
+  [[nodiscard]] bool wants_last_save() const { return options_.saves_at_end && !is_saved(); }
+  void report_outside_of_steps();
+  // What the feature cache holds, into the records.
+  void report_features();
+  void tell_traces(const StepSpans& spans, const StepStats& stats);
+  void report_fault(const Error& error);
+  void record_fault(const std::string& what);
+  void check_records();
+  [[noreturn]] void end_without_records(const std::filesystem::path& gone);
+  void save();
+  void write_checkpoint();
+  void save_or_warn();
+  void finish_traces();
+  [[noreturn]] void stop_early();
+  [[noreturn]] void stop_for_signal();
+
+  LoopParts parts_;
+  LoopOptions options_;
+  Progress progress_;
+  std::unique_ptr<data::Loader> train_data_;  // stands at progress_.position; null with LoopParts::updates
+  std::unique_ptr<GpuKernels> kernels_;       // null: the spans are those of clocks and events
+  std::int64_t first_step_;                   // done when this loop began
+  bool stop_is_agreed_ = false;
+  bool has_no_more_updates_ = false;
+  std::optional<std::int64_t> saved_step_;
+  std::filesystem::path last_checkpoint_;
+  // The newest whose weights gave a finite loss in the step after it. Retention keeps it: a newer one may be of weights
+  // that are finite and past use.
+  std::filesystem::path proven_checkpoint_;
+  Nanoseconds last_save_ = now_ns();
+  Nanoseconds last_look_ = now_ns();  // at the records
+  report::StepSums epoch_;            // so far, of a process that keeps no records
+  LoopPeers::Hold held_;              // of the thread in run()
+  bool is_changing_ = false;          // weights or plan: there is no whole state to save
+};
+
+}  // namespace sluice::train

@@ -1,0 +1,45 @@
+// orders: what rank 0 tells the other processes of a training run before the first step. A value. Not here: the text of
+// pipeline.order (order.h).
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "train/run/survivor.h"
+#include "train/setup/constants.h"
+#include "train/setup/run_state.h"
+#include "train/trace/traced_steps.h"
+
+namespace sluice::train {
+
+struct Orders {
+  bool trains = true;  // false: there is no step to do
+  bool tries_chunks = false;
+  RunState state;  // plan, changes, progress, and of rank 0 its configuration and data
+  TracedSteps traced = {};
+  Constants constants = {};
+  RunPlace place = {};
+
+  [[nodiscard]] std::string to_text() const {
+    return nlohmann::json{{"trains", trains},
+                          {"tries_chunks", tries_chunks},
+                          {"state", state.to_json()},
+                          {"traced", traced.own.to_json()},
+                          {"traced_by_torch", traced.torch.to_json()},
+                          {"constants", constants.to_json()},
+                          {"place", place.to_json()}}
+        .dump();
+  }
+  [[nodiscard]] static Orders from_text(const std::string& text) {
+    const auto json = nlohmann::json::parse(text);
+    return {json.at("trains"),
+            json.at("tries_chunks"),
+            RunState::from_json(json.at("state"), "rank 0's orders"),
+            TracedSteps{StepRange::from_json(json.at("traced")), StepRange::from_json(json.at("traced_by_torch"))},
+            Constants::from_json(json.at("constants"), "rank 0's orders"),
+            RunPlace::from_json(json.at("place"))};
+  }
+};
+
+}  // namespace sluice::train

@@ -1,0 +1,212 @@
+#include "train/run/resume_point.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <system_error>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "data/sampler.h"
+#include "engine/state.h"
+#include "storage/weights_files.h"
+#include "train/run/saved_average.h"
+#include "train/setup/order.h"
+#include "train/setup/peers.h"
+#include "train/setup/run_state.h"
+#include "train/setup/server_settings.h"
+#include "train/setup/starting_weights.h"
+
+namespace sluice::train {
+namespace {
+
+// So that the evaluations to come can be compared with those before.
+bool evaluates_alike(const Setup& setup, const RunState& state) {
+  if (!state.progress.evaluations.best) return true;
+  const config::Config saved = config::parse(state.config_toml, "the checkpoint's configuration");
+  const bool is_same_data = !state.data || state.data->test == setup.data.test;
+  return is_same_data && saved.train.best_by == setup.config.train.best_by;
+}
+
+// How far the learning-rate schedule has come.
+std::int64_t schedule_step(const Setup& setup, const RunState& state) {
+  const bool by_examples = setup.config.replicas.has_server() && setup.config.ps.lr_by == "examples";
+  if (!by_examples) return state.progress.steps_done;
+  return state.server.value("examples", std::int64_t{0}) / samples_of_update(setup);
+}
+
+// Of a run without a checkpoint. Settles which weights it begins with, too.
+Constants starting_constants(Setup& setup) {
+  if (setup.config.model.weights.empty()) return own_constants(setup.model);
+  setup.weights_path = storage::resolve_weights(setup.config.model.weights);
+  const std::filesystem::path& weights = setup.weights_path;
+  check_tokens_of_weights(weights, setup.model, setup.train_set->info().name);
+  return constants_of_weights(weights, setup.config, setup.model);
+}
+
+}  // namespace
+
+optim::LrSchedule saved_lr_schedule(const Setup& setup, const RunState& state, const std::string& source) {
+  Setup was = setup;
+  was.config = config::parse(state.config_toml, concat(source, "/state.json config"));
+  if (state.data) {
+    const std::int64_t samples = std::max<std::int64_t>(state.data->train.samples, 1);
+    was.batches_per_epoch = data::batches_per_epoch(samples, std::min(config::step_batch(was.config), samples));
+  }
+  was.total_steps = planned_steps(was.config.train, was.batches_per_epoch, state.progress);
+  return lr_schedule(was);
+}
+
+void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule& now, std::int64_t steps_done,
+                         int falls) {
+  if (steps_done == 0 || steps_done >= now.total_steps) return;
+  const double last = saved.at(steps_done - 1, falls);
+  const auto is_off = [&](const optim::LrSchedule& other) {
+    return std::abs(other.at(steps_done - 1, falls) - last) > 1e-6 * last;
+  };
+  if (!is_off(now)) return;
+  optim::LrSchedule as_long = now;
+  as_long.total_steps = saved.total_steps;
+  const bool is_stretched = !is_off(as_long);
+  log_warning(concat(
+      "the learning rate goes from ", last, " in step ", steps_done, " to ", now.at(steps_done, falls), " in step ",
+      steps_done + 1, ": ",
+      is_stretched
+          ? concat("train.lr_schedule = \"", now.kind, "\" ends at step ", now.total_steps, " now, and ended at step ",
+                   saved.total_steps)
+          : std::string("the learning-rate settings differ from the checkpoint's; restore them to keep the rate"),
+      is_stretched ? concat("; to stay at the rate so far, set train.lr_schedule = \"constant\" and "
+                            "train.lr = ",
+                            last)
+                   : std::string{}));
+}
+
+ResumeChoice choose_start(const config::Config& config, const SessionOptions& options) {
+  return choose_resume(options.resume, options.run_dir, options.config_file, config,
+                       options.accept_new_data ? NewData::kAccepted : NewData::kRefused);
+}
+
+Setup make_run_setup(const config::Config& config, const SessionOptions& options, const ResumeChoice& choice) {
+  const ProcessRank process = process_rank(options.launch.world);
+  return make_setup(config, process, SetupFor::kRun, kept_order(config, choice.from));
+}
+
+std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, const SessionOptions& options) {
+  const auto found = choice.from.empty() ? std::nullopt : find_checkpoint(choice.from);
+  if (!found && !options.resume.empty() && options.resume != "auto") {
+    throw ConfigError(concat("--resume ", options.resume,
+                             ": there is no checkpoint; give a run directory that has one, one of its "
+                             "checkpoints/step-N, or \"auto\", which begins where there is none"));
+  }
+  return found;
+}
+
+namespace {
+
+// Settles how many steps the run has, too.
+std::optional<ResumePoint> read_checkpoint(const ResumeChoice& choice, const SessionOptions& options, Setup& setup) {
+  if (options.resume.empty()) return std::nullopt;
+  const auto found = find_start(choice, options);
+  if (!found) {
+    const std::filesystem::path log = choice.from / "pushes";
+    std::error_code ignored;
+    const bool has_log = !choice.from.empty() && std::filesystem::exists(log, ignored);
+    log_info(concat(
+        "--resume auto: ",
+        choice.from.empty() ? "no run of this configuration has a checkpoint" : "there is no checkpoint yet", ", so ",
+        has_log ? concat("the run begins with what the log in ", log.string(), " has") : "a new run begins"));
+    return std::nullopt;
+  }
+  ResumePoint point{found->string(), storage::load_checkpoint(*found), {}};
+  point.state = RunState::from_json(point.contents.state, point.source);
+  const NewData new_data = options.accept_new_data ? NewData::kAccepted : NewData::kRefused;
+  if ((setup.config.replicas.has_server()) == point.state.server.is_null()) {
+    throw ConfigError(concat("cannot resume ", point.source, ": it was made with",
+                             point.state.server.is_null() ? "out" : "",
+                             " a parameter server; begin a new run, with "
+                             "model.weights set to its model.safetensors"));
+  }
+  check_resumable(setup.config, point.state, point.source, new_data);
+  const optim::LrSchedule saved_rates = saved_lr_schedule(setup, point.state, point.source);
+  point.state.progress = progress_in(setup, point.state, point.source, new_data);
+  if (!evaluates_alike(setup, point.state)) {
+    log_info("evaluations are of other data or compared by something else than before; the best one is found anew");
+    // What was decided by those before stands: the rate stays as low as it has fallen.
+    const int falls = point.state.progress.evaluations.plateau.falls;
+    point.state.progress.evaluations = {.plateau = {.falls = falls}};
+  }
+  setup.total_steps = total_steps_after(setup, point.state.progress);
+  check_end(setup.total_steps, point.state, point.source);
+  warn_of_other_rates(saved_rates, lr_schedule(setup), schedule_step(setup, point.state),
+                      point.state.progress.evaluations.plateau.falls);
+  return point;
+}
+
+}  // namespace
+
+std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options, Setup& setup) {
+  std::optional<ResumePoint> point = read_checkpoint(choice, options, setup);
+  setup.take(point ? saved_constants(point->contents.state, setup.model, point->source) : starting_constants(setup));
+  return point;
+}
+
+bool goes_on_with_pushes(const ResumeChoice& choice, const std::optional<ResumePoint>& resume) {
+  const bool is_named = resume && std::filesystem::path(resume->source) == choice.from;
+  if (choice.continues_run_dir) return !is_named;
+  const std::filesystem::path theirs = choice.from / "pushes";
+  if (std::error_code ignored; resume && !is_named && std::filesystem::exists(theirs, ignored))
+    log_warning(concat("what the server of that run had taken after ", resume->source, " stays in ", theirs.string(),
+                       "; go on in its own directory to use it"));
+  return false;
+}
+
+void refuse_to_go_on(const config::Config& config, const SessionOptions& options) {
+  if (!config.replicas.has_server() || config.ps.clock != "virtual" || options.resume.empty()) return;
+  throw ConfigError(concat("--resume ", options.resume,
+                           ": a run in virtual time cannot go on from a checkpoint; begin a new one, with "
+                           "model.weights set to the checkpoint's model.safetensors"));
+}
+
+report::ReporterStart start_of_records(const storage::RunDir& run_dir, bool continues,
+                                       const std::optional<ResumePoint>& resume) {
+  if (continues) {
+    const Progress& progress = resume->state.progress;
+    return {resume->state.metrics, progress.steps_done + (progress.evaluation_due ? 0 : 1)};
+  }
+  report::ReporterStart start;
+  if (run_dir.resumes()) start.first_step = 0;
+  return start;
+}
+
+LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& resume, bool continues) {
+  const config::Config& config = setup.config;
+  return {.total_steps = setup.total_steps,
+          .train = config.train,
+          .keeps_best = config.checkpoint.best,
+          .saves_at_end = config.checkpoint.at_end,
+          .checkpoint_every_steps = config.checkpoint.every_steps,
+          .checkpoint_every_minutes = config.checkpoint.every_minutes,
+          .log_every = config.log.every,
+          .lr = lr_schedule(setup),
+          .resumed_from = resume ? resume->source : std::string{},
+          .is_saved = continues && storage::step_of(resume->source),
+          .can_resume = !config.replicas.has_server() || config.ps.clock == "real",
+          .profile_level = config.profile.level};
+}
+
+void load_start(engine::Composition& composition, const Setup& setup, std::optional<ResumePoint>& resume) {
+  if (resume) {
+    engine::load_model(composition, resume->contents.model, resume->source + "/model.safetensors");
+    put_average_back(resume->contents, engine::buffer_tensors(composition));
+    engine::load_optimizer(composition, resume->contents.optimizer, resume->state.optimizer_steps,
+                           resume->source + "/optimizer.safetensors", resume->state.updates);
+    resume->contents = {};  // unmapped: retention may free its disk space
+    if (!setup.config.model.weights.empty())
+      log_info(concat("model.weights is not read: the run goes on from ", resume->source));
+  } else if (!setup.weights_path.empty()) {
+    load_starting_weights(composition, setup.model, setup.weights_path);
+  }
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,92 @@
+#include "train/run/survivor.h"
+
+#include <sys/stat.h>
+
+#include <chrono>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/own_time.h"
+#include "storage/checkpoint_store.h"
+
+namespace sluice::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A process that has died keeps its locks until the kernel has taken its memory apart.
+constexpr std::chrono::seconds kUntilUnlocked{5};
+constexpr std::chrono::milliseconds kBetweenTries{100};
+constexpr int kAll = std::numeric_limits<int>::max();
+
+std::uint64_t inode_of(const fs::path& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 ? static_cast<std::uint64_t>(status.st_ino) : 0;
+}
+
+storage::RunDir take_over(const fs::path& path) {
+  std::optional<storage::RunDir> run_dir;
+  std::optional<ConfigError> in_use;
+  const bool is_ours = OwnLimit(kUntilUnlocked).retry(kBetweenTries, [&] {
+    try {
+      run_dir.emplace(path, storage::RunDirMode::kTakeOver);
+    } catch (const ConfigError& error) {
+      in_use = error;
+    }
+    return run_dir.has_value();
+  });
+  if (!is_ours) throw ConfigError(*in_use);
+  return std::move(*run_dir);
+}
+
+}  // namespace
+
+RunPlace place_of(const storage::RunDir& run_dir) { return {fs::absolute(run_dir.path()), inode_of(run_dir.path())}; }
+
+bool saves_after(const comm::LostProcess& lost, int rank) {
+  using How = comm::LostProcess::How;
+  if (lost.how == How::kStopped) return false;      // nothing was trained
+  if (lost.how == How::kGivenUp) return rank == 0;  // the others have left this process
+  return rank == 0 ? lost.rank != 0 : lost.rank == 0;
+}
+
+std::unique_ptr<LoopPeers> loop_peers(Peers& peers, std::function<void(const Progress&)> save) {
+  if (peers.is_alone()) return nullptr;
+  const auto is_ours_to_save = [&peers](const Error& failure) {
+    const auto lost = peers.loss_behind(failure);
+    return lost && saves_after(*lost, peers.process().rank);
+  };
+  return std::make_unique<LoopPeers>(
+      LoopPeers{.hold = [&peers] { return peers.hold(); },
+                .is_ours_to_save = is_ours_to_save,
+                .save = std::move(save),
+                .name = concat("rank ", peers.process().rank, " of ", peers.process().processes)});
+}
+
+Peers::BeforeEnd rescue_before_end(Loop& loop, int rank) {
+  return [&loop, rank](const comm::LostProcess* lost) {
+    if (lost != nullptr && saves_after(*lost, rank)) loop.rescue();
+  };
+}
+
+void save_for_rank_0(const RunPlace& place, std::int64_t step,
+                     const std::function<storage::CheckpointContents(const report::MetricsPosition&)>& capture) {
+  if (place.inode == 0 || inode_of(place.path) != place.inode) {
+    return log_warning(
+        concat("rank 0 is lost, and its run directory ", place.path.string(),
+               " is not on a disk of this machine: the steps after its newest checkpoint are lost; put the run "
+               "directory on a shared disk, or set checkpoint.every_steps"));
+  }
+  const storage::RunDir run_dir = take_over(place.path);
+  const auto is_replaced = [&] { return run_dir.presence() == storage::RunDir::Presence::kReplaced; };
+  storage::CheckpointStore checkpoints(run_dir.checkpoints_dir(), kAll, is_replaced);
+  if (const auto steps = checkpoints.steps(); !steps.empty() && steps.front() >= step) return;
+  const fs::path saved = checkpoints.save(step, capture(report::position_after_step(run_dir.metrics_file(), step)));
+  log_info(concat("rank 0 is lost: saved the state after step ", step, " in its place: ", saved.string()));
+}
+
+}  // namespace sluice::train

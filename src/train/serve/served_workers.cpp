@@ -1,0 +1,338 @@
+#include "train/serve/served_workers.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "device/cpu_threads.h"
+#include "ps/net/log_files.h"
+#include "ps/net/network_server.h"
+#include "ps/net/push_log.h"
+#include "ps/net/push_replay.h"
+#include "ps/worker_sync.h"
+#include "storage/files.h"
+#include "train/serve/ending.h"
+#include "train/serve/other_servers.h"
+#include "train/serve/saved_server.h"
+#include "train/serve/server_run.h"
+#include "train/serve/server_thread.h"
+#include "train/serve/worker_news.h"
+#include "train/setup/agreement.h"
+#include "train/setup/run_state.h"
+#include "train/setup/server_settings.h"
+
+namespace sluice::train {
+namespace {
+
+constexpr std::int64_t kEndOfLogs = std::numeric_limits<std::int64_t>::max();
+constexpr Nanoseconds kTurnAwayFor = 2'000'000'000;  // where the run does not begin
+
+// Whether what was learnt until then is worth saving.
+bool may_save_after(const std::optional<Error>& failure) {
+  return !failure || failure->exit_code() == ExitCode::kPeer || failure->exit_code() == ExitCode::kInterrupted;
+}
+
+class ServedWorkers final : public UpdateSource {
+ public:
+  ServedWorkers(const Setup& setup, ServerPlace place, const std::string& version_of_sluice, const PushFolder& pushes,
+                std::int64_t version, const std::optional<SavedServer>& saved)
+      : setup_(setup),
+        place_(std::move(place)),
+        version_of_sluice_(version_of_sluice),
+        agreement_(served_agreement(setup, version_of_sluice)),
+        has_checkpoint_(saved.has_value()),
+        begin_{.version = version, .examples = saved ? saved->examples : 0},
+        saved_(saved.value_or(SavedServer{})),
+        takes_pushes_(pushes.takes_pushes),
+        pushes_({.folder = pushes.path,
+                 .outlives = outlives_of(setup.config.ps),
+                 .agreement = agreement_with_log(agreement_)}),
+        replay_({.folder = pushes.takes_pushes ? pushes.path : "", .agreement = pushes_.agreement}, version),
+        ledger_(ledger_options(setup), saved_.ledger),
+        thread_(setup) {}
+  ~ServedWorkers() override {
+    thread_.stop();
+    // Where it was done they have heard so.
+    others_.end(thread_.failure().value_or(it_has_failed()));
+  }
+
+  engine::SyncFactory sync_factory() override {
+    return [this](engine::SyncRequest request) {
+      stages_ = request.stages;  // the engine only evaluates: its own sync is never used
+      return engine::make_sync(std::move(request));
+    };
+  }
+
+  optim::OptimizerOptions optimizer() const override { return server_options(setup_).optimizer; }
+
+  void begin(engine::Engine& engine) override {
+    if (!thread_.has_started()) start(engine);
+  }
+
+  std::optional<RecordedStep> next_update(engine::Engine& engine, const engine::StepWishes&) override {
+    begin(engine);
+    const std::optional<ServerThread::Told> told = thread_.wait_for_update();
+    if (!told) {
+      take_last_weights(engine);
+      return std::nullopt;
+    }
+    const ps::NetworkUpdate& update = told->update;
+    holds_weights_ = update.state.has_value();
+    if (update.state) take_weights(engine, *update.state, *update.ledger);
+    return as_step(engine, *told);
+  }
+
+  bool holds_weights() const override { return holds_weights_; }
+  void want_weights() override { thread_.want_state(); }
+  std::optional<Error> why_over() const override { return thread_.failure(); }
+  Events last_events() override {
+    return events_of(thread_.take_news(), server_ ? server_->progress().version : begin_.version);
+  }
+  nlohmann::json state() const override { return saved_.to_json(); }
+  void saved(const std::vector<std::int64_t>& steps) override {
+    if (steps.empty()) return;
+    const bool is_done = steps.front() >= setup_.total_steps;
+    if (is_done) return finish();
+    ps::remove_logs(pushes_.folder, 0, steps.back());
+  }
+  void finish() override {
+    ps::remove_logs(pushes_.folder, 0, kEndOfLogs);
+    thread_.stop();  // others_ is for one thread at a time
+    others_.end(std::nullopt);
+  }
+  void give_up() override {
+    thread_.stop();
+    ps::remove_logs(pushes_.folder, 0, kEndOfLogs);
+  }
+  nlohmann::ordered_json fields() const override {
+    nlohmann::ordered_json fields = fields_of(setup_.config.ps, policy_of_server(setup_.config.ps));
+    fields["encrypted"] = place_.keys.encrypts();
+    return fields;
+  }
+
+ private:
+  void start(engine::Engine& engine) {
+    // Before anybody is waited for: a second server of this place is refused at once.
+    FileDescriptor listening(listen_at_own_place(place_));
+    const config::PsConfig& config = setup_.config.ps;
+    const ps::Layout layout = ps::layout_of(stages_, {.shards = config.shards * config.servers});
+    const std::vector<at::Tensor> values = ps::values_of(stages_);
+    pushes_.run = replay_.run().empty() ? ps::unique_name() : replay_.run();
+    if (saved_.run.empty()) saved_.run = pushes_.run;
+    others_.connect({.setup = setup_,
+                     .place = place_,
+                     .version = version_of_sluice_,
+                     .run = pushes_.run,
+                     .has_checkpoint = has_checkpoint_},
+                    layout);
+    ps::ServerOptions with = server_options(setup_);
+    with.threads = device::available_cores();
+    with.others = others_.as_shards();
+    server_ = std::make_unique<ps::Server>(layout, values, ps::statistics_of(stages_), std::move(with), begin_);
+    ps::ServerState before{.lives = saved_.lives};
+    if (has_checkpoint_) {
+      before.optimizer = optimizer_in(engine, layout);
+      server_->go_on_from(before);
+    }
+    std::vector<ps::TakenPush> waiting = replay();
+    try {
+      place_others(ps::to_shards(layout, values), before.optimizer, listening.get());
+    } catch (const Error& error) {
+      turn_workers_away(error, listening.release());
+      throw;
+    }
+    begin_log(waiting);
+    ps::NetworkOptions options = network_options();
+    options.listening = listening.release();
+    options.journal = log_.get();
+    options.taken_before = std::move(waiting);
+    options.others = others_.links();
+    network_ = std::make_unique<ps::NetworkServer>(*server_, ledger_, std::move(options));
+    log_info(concat("parameter server for ", counted(setup_.config.ps.workers, "worker"), " at ", place_.host, ":",
+                    network_->port(), place_.keys.encrypts() ? "" : ", without keys: on this machine only"));
+    last_ = now_ns();
+    thread_.start(*network_, [this](const std::optional<Error>& failure) { return state_at_the_end(failure); });
+  }
+
+  // The other servers hear at once how the run has ended: what they have is here. Without a failure it was stopped.
+  std::optional<ps::ServerState> state_at_the_end(const std::optional<Error>& failure) {
+    if (!may_save_after(failure) || others_.is_any_lost()) return std::nullopt;
+    ps::ServerState state = server_->state();
+    others_.end(failure.value_or(it_was_stopped()));
+    return state;
+  }
+
+  // Those after the last update, where the thread has ended.
+  void take_last_weights(engine::Engine& engine) {
+    thread_.stop();  // as above
+    const std::optional<Error> failure = thread_.failure();
+    if (failure && failure->exit_code() == ExitCode::kDiverged) throw DivergedError(failure->what());
+    const auto state = thread_.take_last_state();
+    check(state || failure, "a server that has not failed has its state");
+    if (!state) throw Error(*failure);
+    if (log_) network_->begin_journal();
+    take_weights(engine, *state, ledger_.state());
+    holds_weights_ = true;
+  }
+
+  // With what the checkpoint has of theirs; where the log has more, they have kept it themselves. Workers that come
+  // before the other servers do, or are there still, hear meanwhile that this server lives.
+  void place_others(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer, int listening) {
+    if (others_.links().empty()) return;
+    ps::FrameSocket door(ps::FrameSocket::Role::kListening, {}, {}, place_.keys);
+    static_cast<void>(door.take_over(::fcntl(listening, F_DUPFD_CLOEXEC, 0)));
+    for (ps::ShardLink* other : others_.links()) other->while_waiting([&door] { show_life(door); });
+    const std::int64_t version = server_->progress().version;
+    const bool go_on = replay_.updates() + replay_.waiting() > 0;
+    if (!go_on) return others_.load(shards, optimizer, version);
+    others_.go_on(version);
+    for (const ps::ShardLink* other : others_.links()) {
+      for (const ps::PushKey& push : other->parts()) server_->remember_life(push);
+    }
+    if (version < setup_.total_steps) return;
+    thread_.complete_newest([this](ps::NetworkUpdate& update) {
+      update.state = server_->state();  // the log could not tell that
+      update.ledger = ledger_.state();
+    });
+  }
+
+  static void show_life(ps::FrameSocket& door) {
+    constexpr int kMostAtOnce = 64;
+    for (int left = kMostAtOnce; left > 0; --left) {
+      const auto received = door.next();
+      if (!received) return;
+      const ps::ServerBeat of_nobody{ps::kNone, ps::kNone, {}};
+      if (ps::from_worker(received->frames.front()))
+        door.send(received->peer, {ps::header_of(ps::FromServer(of_nobody))});
+    }
+  }
+
+  // Who has come by now hears why nothing begins.
+  void turn_workers_away(const Error& error, int listening) {
+    others_.end(error);
+    ps::NetworkOptions options = network_options();
+    options.listening = listening;
+    options.others = others_.links();
+    ps::NetworkServer(*server_, ledger_, std::move(options)).turn_away(ending_of(error), kTurnAwayFor);
+  }
+
+  // What an earlier server of this run had taken after the checkpoint. Returns what is in no update yet.
+  std::vector<ps::TakenPush> replay() {
+    if (replay_.updates() + replay_.waiting() > 0)
+      log_info(concat("the log in ", pushes_.folder.string(), " has ", counted(replay_.updates(), "update"),
+                      " after update ", begin_.version, ", and ", counted(replay_.waiting(), "push"),
+                      " that no update has: they are taken again"));
+    return replay_.into({.server = *server_,
+                         .ledger = ledger_,
+                         .last_version = setup_.total_steps,
+                         .wants_state =
+                             [this](const auto& before, const auto& after) {
+                               return others_.links().empty() && thread_.wants_state(before, after);
+                             },
+                         .tell = [this](ps::NetworkUpdate update) { thread_.hand_over(std::move(update)); }});
+  }
+
+  // From where the server is now; files of another course are in the way.
+  void begin_log(const std::vector<ps::TakenPush>& waiting) {
+    const std::vector<std::int64_t> there = ps::logged_versions(pushes_.folder);
+    if (replay_.is_outdated()) {
+      log_info(concat("the log in ", pushes_.folder.string(), " is older than the checkpoint, and is removed"));
+      ps::remove_logs(pushes_.folder, 0, kEndOfLogs);
+    } else if (!takes_pushes_ && !there.empty() && there.back() >= begin_.version) {
+      ps::set_logs_aside(pushes_.folder, begin_.version,
+                         concat("the run goes back to step ", begin_.version,
+                                ", and does without what its server had taken after that"));
+    }
+    if (setup_.config.ps.log == "off") return;
+    log_ = std::make_unique<ps::PushLog>(pushes_, server_->layout());
+    log_->begin(server_->weights(), waiting);
+  }
+
+  void take_weights(engine::Engine& engine, const ps::ServerState& state, data::LedgerState ledger) {
+    load_from_server(engine, server_->layout(), state);
+    saved_.examples = state.progress.examples;
+    saved_.lives = state.lives;
+    saved_.ledger = std::move(ledger);
+  }
+
+  ps::NetworkOptions network_options() {
+    const config::Config& config = setup_.config;
+    return {.host = place_.host,
+            .port = place_.port,
+            .keys = place_.keys,
+            .agreement = agreement_,
+            .compression = compression_options(config.ps),
+            .run = saved_.run,
+            .constants = setup_.constants.to_json().dump(),
+            .last_version = setup_.total_steps,
+            .silence = from_s(config.replicas.hang_timeout_s),
+            .patience = from_s(config.replicas.connect_timeout_s),
+            .wants_state = [this](const auto& before, const auto& after) { return thread_.wants_state(before, after); },
+            .tell = [this](const ps::WorkerNews& news) { thread_.hear(news); }};
+  }
+
+  RecordedStep as_step(engine::Engine& engine, const ServerThread::Told& told) {
+    const ps::NetworkUpdate& update = told.update;
+    const std::int64_t version = update.done.update.version;
+    // What it waits for the first workers is no part of a step.
+    const Nanoseconds begin = std::max(last_, update.open_since.value_or(last_)), end = std::max(update.at, begin);
+    RecordedStep step = step_of(setup_, {.done = update.done,
+                                         .pushes = update.pushes,
+                                         .before = update.before,
+                                         .after = update.after,
+                                         .seconds = to_s(end - begin)});
+    const Events news = events_of(told.news, version);
+    step.events.insert(step.events.begin(), news.begin(), news.end());
+    step.spans = engine.recorder().collect(version, begin, end);
+    step.spans.places.clear();  // nobody trains here
+    last_ = end;
+    return step;
+  }
+
+  const Setup& setup_;
+  ServerPlace place_;
+  std::string version_of_sluice_;
+  comm::Agreement agreement_;
+  bool has_checkpoint_;
+  ps::ServerProgress begin_;
+  SavedServer saved_;  // beside the weights that the engine holds
+  std::vector<comm::SyncedStage> stages_;
+  // The thread's, from its start to its end.
+  OtherServers others_;
+  std::unique_ptr<ps::Server> server_;
+  bool takes_pushes_;
+  ps::PushLogOptions pushes_;
+  ps::PushReplay replay_;
+  data::Ledger ledger_;
+  std::unique_ptr<ps::PushLog> log_;  // null: ps.log = "off"
+  std::unique_ptr<ps::NetworkServer> network_;
+
+  bool holds_weights_ = false;
+  Nanoseconds last_ = 0;  // when the last update was made
+  ServerThread thread_;
+};
+
+}  // namespace
+
+comm::Agreement served_agreement(const Setup& setup, const std::string& version) {
+  comm::Agreement agreement = agreement_with_server(setup.config, version);
+  agreement["the digest of the training samples"] = setup.data.train.digest;
+  return agreement;
+}
+
+std::unique_ptr<UpdateSource> make_served_workers(const Setup& setup, const ServerPlace& place,
+                                                  const std::string& version, const PushFolder& pushes,
+                                                  const RunState* saved) {
+  std::optional<SavedServer> server;
+  if (saved != nullptr) server = SavedServer::from_json(saved->server, ledger_options(setup), "the checkpoint");
+  return std::make_unique<ServedWorkers>(setup, place, version, pushes,
+                                         saved != nullptr ? saved->progress.steps_done : 0, server);
+}
+
+}  // namespace sluice::train

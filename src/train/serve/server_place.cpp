@@ -1,0 +1,211 @@
+#include "train/serve/server_place.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "comm/socket_address.h"
+#include "config/addresses.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+
+namespace sluice::train {
+namespace {
+
+constexpr std::size_t kKeyLength = 40;
+
+// "HOST:PORT"; an address of IPv6 in brackets.
+ps::ServerAddress read_address(const std::string& address) {
+  const auto [host, port] = comm::split_host_and_port(address).value_or(comm::HostAndPort{});
+  ps::ServerAddress at{.host = host};
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), at.port);
+  const bool is_port = error == std::errc{} && end == port.data() + port.size() && at.port > 0;
+  if (at.host.empty() || !is_port || at.port > comm::kLargestPort)
+    throw ConfigError(concat("ps.address = \"", address, "\"; write HOST:PORT, for example 127.0.0.1:29600"));
+  return at;
+}
+
+// Torchrun's agent listens on the port that it gives; ours is the next one.
+std::vector<ps::ServerAddress> addresses_given(const config::Config& config, const comm::World& world) {
+  std::vector<ps::ServerAddress> given;
+  for (const std::string& address : config::addresses_in(config.ps.address)) given.push_back(read_address(address));
+  if (!given.empty()) return given;
+  if (world.address.empty())
+    throw ConfigError("nothing says where the parameter server is; set ps.address to its HOST:PORT");
+  return {{world.address, world.is_hosted ? world.port + 1 : world.port}};
+}
+
+void find_servers(ServerPlace& place, const config::Config& config, const comm::World& world) {
+  std::vector<ps::ServerAddress> servers = addresses_given(config, world);
+  const auto count = static_cast<std::size_t>(config.ps.servers);
+  if (servers.size() != 1 && servers.size() != count)
+    throw ConfigError(concat("ps.address has ", servers.size(), " addresses, but ps.servers = ", count,
+                             "; give one for each, or the first one's alone"));
+  while (servers.size() < count) {
+    const int port = servers.back().port + 1;
+    if (port > comm::kLargestPort)
+      throw ConfigError(concat("there is no port for server ", servers.size(), " after ", comm::kLargestPort,
+                               "; give all addresses in ps.address"));
+    servers.push_back({servers.front().host, port});
+  }
+  place.is_by_address = !config.ps.address.empty();
+  place.host = servers.front().host;
+  place.port = servers.front().port;
+  place.others.assign(servers.begin() + 1, servers.end());
+}
+
+std::string read_key(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  std::string key;
+  if (!in)
+    throw ConfigError(concat("there is no key in ", file.string(), "; make keys with: sluice make-keys ",
+                             file.parent_path().string()));
+  if (!(in >> key) || key.size() != kKeyLength)
+    throw ConfigError(concat(file.string(),
+                             " is damaged; copy it again, or make new keys in another folder with "
+                             "sluice make-keys"));
+  return key;
+}
+
+// What errors of a server's address say to check.
+comm::AddressSettings address_settings(const ServerPlace& place) {
+  comm::AddressSettings settings{.who = concat("server ", place.server)};
+  if (place.is_by_address) settings = {settings.who, "ps.address", "port in ps.address", "which server this is"};
+  return settings;
+}
+
+// own_addresses: of a server, those of the host where it listens.
+void find_keys(ServerPlace& place, const config::Config& config, const std::vector<std::string>& own_addresses) {
+  if (!config.ps.keys.empty()) {
+    const std::filesystem::path folder(config.ps.keys);
+    place.keys.server_public = read_key(folder / "server.pub");
+    if (place.part == ServerPlace::Part::kWorker) return;
+    const std::filesystem::path secret = folder / "server.key";
+    std::error_code ignored;
+    if (!std::filesystem::exists(secret, ignored))
+      throw ConfigError(concat("there is no server.key in ", folder.string(),
+                               ", only server.pub; copy server.key from where the keys were made"));
+    place.keys.server_secret = read_key(secret);
+    if (ps::public_key_of(place.keys.server_secret) != place.keys.server_public)
+      throw ConfigError(concat("server.key and server.pub in ", folder.string(), " are not of one pair"));
+    using std::filesystem::perms;
+    const perms others = perms::group_all | perms::others_all;
+    if ((std::filesystem::status(secret).permissions() & others) != perms::none)
+      log_warning(concat("others may read ", secret.string(), "; take that from them: chmod 600 ", secret.string()));
+    return;
+  }
+  if (place.part == ServerPlace::Part::kWorker) return;
+  const auto [host, port] = place.own();
+  if (!std::ranges::all_of(own_addresses, comm::is_loopback)) {
+    throw ConfigError(concat("without keys anybody who reaches ", host, ":", port,
+                             " could change the weights, so a parameter server without keys listens on 127.0.0.1 only; "
+                             "make keys with: sluice make-keys DIR, give all machines the same, and set ps.keys"));
+  }
+}
+
+// What ps.placement says against `sluice serve`.
+void check_serving(const config::Config& config, const Serving& serving, bool is_real) {
+  if (!is_real) {
+    throw ConfigError(
+        "sluice serve needs replicas.sync = \"ps\" with ps.clock = \"real\"; set them, for example with "
+        "--set replicas.sync=ps");
+  }
+  if (config.ps.placement == "rank0") {
+    throw ConfigError(
+        "sluice serve beside ps.placement = \"rank0\", where the first process of a launch is the server; "
+        "set ps.placement = \"servers\"");
+  }
+  const int last = config.ps.servers - 1;
+  if (serving.server < 0 || serving.server > last)
+    throw ConfigError(concat("--server ", serving.server, ": ps.servers = ", config.ps.servers, ", so it is 0",
+                             last == 0 ? "" : concat(last == 1 ? " or " : " to ", last),
+                             "; set ps.servers to how many there are, in all processes"));
+}
+
+// As one device does what the run asks for.
+config::Config without_server(config::Config config) {
+  log_info("one process: it trains by itself, without a parameter server");
+  if (config.ps.time_limit_s > 0) log_warning("ps.time_limit_s has no effect on a process that trains by itself");
+  config.train.global_batch = config::step_batch(config);
+  config.replicas.sync = "none";
+  config.ps = {};
+  return config;
+}
+
+}  // namespace
+
+ps::ServerAddress ServerPlace::own() const {
+  return server == 0 ? ps::ServerAddress{host, port} : others.at(static_cast<std::size_t>(server - 1));
+}
+
+void check_run_dir(const std::filesystem::path& run_dir) {
+  std::error_code ignored;
+  if (!run_dir.empty() && std::filesystem::exists(run_dir, ignored) && !std::filesystem::is_directory(run_dir, ignored))
+    throw ConfigError(concat("run directory ", run_dir.string(), " is a file; choose another --run-dir"));
+}
+
+void check_can_listen(const ServerPlace& place) { ::close(listen_at_own_place(place)); }
+
+int listen_at_own_place(const ServerPlace& place) {
+  const auto [host, port] = place.own();
+  try {
+    return comm::listen_on(host, port, address_settings(place));
+  } catch (const ConfigError& error) {
+    throw ConfigError(concat("a parameter server cannot listen at ", host, ":", port, ": ", error.what()));
+  }
+}
+
+std::vector<std::string> addresses_of(const ServerPlace& place) {
+  if (place.part == ServerPlace::Part::kNone) return {};
+  std::vector<std::string> addresses{concat(place.host, ":", place.port)};
+  for (const auto& [host, port] : place.others) addresses.push_back(concat(host, ":", port));
+  return addresses;
+}
+
+namespace {
+
+// Which part, and its number. by_rank: the first processes of the launch are the servers.
+void find_part(ServerPlace& place, const Serving& serving, const comm::World& world, int servers, bool by_rank) {
+  using Part = ServerPlace::Part;
+  const bool is_server = serving.serves || (by_rank && world.rank < servers);
+  if (!is_server) {
+    place.part = Part::kWorker;
+    place.worker = by_rank ? world.rank - servers : world.rank;
+    return;
+  }
+  place.server = serving.serves ? serving.server : world.rank;
+  place.part = place.server == 0 ? Part::kServer : Part::kShards;
+}
+
+}  // namespace
+
+PlacedRun place_run(const config::Config& config, const comm::World& world, const Serving& serving) {
+  PlacedRun run{.config = config};
+  const bool is_real = config.replicas.has_server() && config.ps.clock == "real";
+  if (serving.serves) check_serving(config, serving, is_real);
+  if (!is_real) return run;
+  const bool by_rank = config.ps.placement == "rank0";
+  const int servers = config.ps.servers;
+  if (by_rank && world.is_single()) return {.config = without_server(config)};
+  if (by_rank && world.size <= servers)
+    throw ConfigError(concat("a launch of ", world.size, " processes has no worker beside ps.servers = ", servers,
+                             "; start more processes"));
+  if (by_rank) run.config.ps.workers = world.size - servers;
+  find_part(run.place, serving, world, servers, by_rank);
+  find_servers(run.place, config, world);
+  std::vector<std::string> own_addresses;
+  if (run.place.part != ServerPlace::Part::kWorker) {
+    const auto limit = std::chrono::duration<double>(config.replicas.connect_timeout_s);
+    own_addresses = comm::addresses_of(run.place.own().host, std::chrono::ceil<std::chrono::milliseconds>(limit),
+                                       address_settings(run.place).host);
+  }
+  find_keys(run.place, config, own_addresses);
+  return run;
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,171 @@
+#include "train/serve/server_run.h"
+
+#include <algorithm>
+#include <map>
+
+#include <ATen/ATen.h>
+
+#include "core/concat.h"
+#include "core/divided_up.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "engine/state.h"
+#include "train/setup/server_settings.h"
+#include "train/setup/worker_share.h"
+
+namespace sluice::train {
+
+pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& lease) {
+  const int view = reader.view_in(lease.epoch);
+  const data::Samples samples = reader.read(lease.samples, view);
+  return {.inputs = samples.inputs,
+          .targets = samples.targets,
+          .sample_ids = at::tensor(lease.samples, at::kLong),
+          .view = view,
+          .pixel_scale = samples.pixel_scale};
+}
+
+namespace {
+
+// An update that goes beyond an epoch is its last batch.
+data::Batch batch_of_update(const ps::ServerProgress& before, const ps::ServerProgress& after, const Setup& setup) {
+  const std::int64_t samples = setup.train_set->size(), unit = samples_of_update(setup);
+  const std::int64_t batches = std::max<std::int64_t>(divided_up(samples, unit), 2);  // one that is not the last
+  const std::int64_t begun = std::min(before.examples % samples / unit, batches - 2);
+  return {.epoch = before.examples / samples,
+          .batch = ends_epoch(before, after, samples) ? batches - 1 : begun,
+          .batches = batches,
+          .global_size = after.examples - before.examples};
+}
+
+// What all pushes of an update have done.
+StepStats stats_of(const std::vector<ps::PushDone>& pushes, bool counts_correct) {
+  StepStats stats;
+  EvalCounts correct;
+  double loss_sum = 0;
+  for (const ps::PushDone& push : pushes) {
+    stats.samples += push.record.examples;
+    stats.targets += push.record.targets;
+    loss_sum += push.scores.loss_sum;
+    correct += {.loss_sum = push.scores.loss_sum,
+                .top1 = push.scores.top1,
+                .top5 = push.scores.top5,
+                .targets = push.record.targets};
+  }
+  if (stats.targets > 0) stats.loss = loss_sum / static_cast<double>(stats.targets);
+  if (counts_correct) stats.correct = correct;
+  return stats;
+}
+
+// Learning rate of the steps that a worker has made by itself: the schedule at the weights that it began with.
+double own_rate(const Setup& setup, const ps::PushDone& push) {
+  return lr_schedule(setup).at(push.record.base_version);
+}
+
+// Mean over the targets of an update; exact if all its pushes have the same rate.
+double mean_own_rate(const Setup& setup, const std::vector<ps::PushDone>& pushes) {
+  if (pushes.empty()) return 0;
+  const double first = own_rate(setup, pushes.front());
+  double targets = 0, above_first = 0;
+  for (const ps::PushDone& push : pushes) {
+    const auto weight = static_cast<double>(std::max<std::int64_t>(push.record.targets, 1));
+    targets += weight;
+    above_first += weight * (own_rate(setup, push) - first);
+  }
+  return first + above_first / targets;
+}
+
+nlohmann::ordered_json fields_of(const ps::PushDone& push, std::int64_t version) {
+  return {{"step", version},
+          {"worker", static_cast<int>(push.record.worker)},
+          {"life", push.record.life},
+          {"sequence", push.record.sequence},
+          {"version", push.record.base_version},
+          {"staleness", push.staleness},
+          {"examples", push.record.examples},
+          {"compute_s", push.times.compute_s},
+          {"idle_s", push.times.idle_s},
+          {"send_s", push.times.send_s},
+          {"sleep_s", push.times.stall_s}};
+}
+
+// Of whole or anytime batches, in the words of the anytime project's master; empty with other policies.
+std::string describe_update(const Setup& setup, const ps::UpdateRecord& done, const StepStats& stats, double seconds) {
+  const std::string& policy = setup.config.ps.policy;
+  const std::int64_t every = setup.config.log.every;
+  if ((policy != "amb" && policy != "fmb") || done.update.version % every != 0) return {};
+  std::string line =
+      concat("step = ", done.update.version, ", loss = ", fixed(stats.loss, 4), ", learning_rate = ", done.lr);
+  if (stats.correct && stats.correct->targets > 0) {
+    const auto right = static_cast<double>(stats.correct->top1) / static_cast<double>(stats.correct->targets);
+    line += concat(", accuracy = ", fixed(right, 4));
+  }
+  return line + concat(" (", fixed(seconds, 3), " sec)");
+}
+
+// Describes the push of a worker with steps of its own, in the words of the experiments with dual batch sizes. As in
+// all lines of the log, epochs count from 1; `epoch` is that of the records, from 0.
+std::string describe_round(const Setup& setup, const ps::PushDone& push, std::int64_t epoch) {
+  const int worker = static_cast<int>(push.record.worker);
+  const auto targets = static_cast<double>(std::max<std::int64_t>(push.record.targets, 1));
+  return concat("Epoch ", epoch + 1, " BS ", share_of(setup, worker).batch, " LR ", own_rate(setup, push), ": worker ",
+                worker, ", push ", push.record.sequence, ", train loss ", fixed(push.scores.loss_sum / targets, 4),
+                ", accuracy ", fixed(100 * static_cast<double>(push.scores.top1) / targets, 2), " %");
+}
+
+}  // namespace
+
+RecordedStep step_of(const Setup& setup, const UpdateMade& update) {
+  const ps::UpdateRecord& done = update.done;
+  const bool is_local = workers_update(setup.config);
+  RecordedStep step{.batch = batch_of_update(update.before, update.after, setup),
+                    .stats = stats_of(update.pushes, update.counts_correct)};
+  for (const ps::PushDone& push : update.pushes) {
+    nlohmann::ordered_json& fields = step.events.emplace_back("push", fields_of(push, done.update.version)).second;
+    if (!is_local) continue;
+    fields["lr"] = own_rate(setup, push);
+    log_info(describe_round(setup, push, step.batch.epoch));
+  }
+  step.lr = is_local ? mean_own_rate(setup, update.pushes) : done.lr;
+  if (!is_local && setup.config.train.clip_norm > 0) step.stats.gradient_norm = done.gradient_norm;
+  const std::string said = describe_update(setup, done, step.stats, update.seconds);
+  if (!said.empty()) log_info(said);
+  return step;
+}
+
+std::vector<std::pair<std::string, std::vector<at::Tensor>>> optimizer_in(const engine::Engine& engine,
+                                                                          const ps::Layout& layout) {
+  std::map<std::string, std::vector<at::Tensor>> by_name;  // of each state, [parameter], flat
+  const storage::TensorMap tensors = engine::optimizer_tensors(engine.composition());
+  for (const auto& [name, flat] : engine.composition().optimizers.front()->states()) {
+    for (const ps::Parameter& parameter : layout.parameters) {
+      const at::Tensor values = at::empty({parameter.elements()}, layout.dtype);
+      ps::in_shape(parameter, values).copy_(tensors.at(concat(name, "/", parameter.name)));
+      by_name[name].push_back(values);
+    }
+  }
+  std::vector<std::pair<std::string, std::vector<at::Tensor>>> states;
+  for (const auto& [name, values] : by_name) states.emplace_back(name, ps::to_shards(layout, values));
+  return states;
+}
+
+void load_from_server(engine::Engine& engine, const ps::Layout& layout, const ps::ServerState& server) {
+  engine::State state{.model = engine::model_tensors(engine.composition()),
+                      .optimizer = engine::optimizer_tensors(engine.composition()),
+                      .optimizer_steps = server.progress.version};
+  const auto put = [&](storage::TensorMap& into, const std::string& prefix, const std::vector<at::Tensor>& shards) {
+    const std::vector<at::Tensor> values = ps::from_shards(layout, shards);
+    for (std::size_t p = 0; p < values.size(); ++p)
+      into[concat(prefix, layout.parameters[p].name)] = ps::in_shape(layout.parameters[p], values[p]);
+  };
+  put(state.model, "", server.weights.shards);
+  std::int64_t begin = 0;
+  for (const auto& [name, elements] : layout.statistics) {
+    state.model.at(name) = server.weights.statistics.narrow(0, begin, elements);
+    begin += elements;
+  }
+  for (const auto& [name, shards] : server.optimizer) put(state.optimizer, concat(name, "/"), shards);
+  engine.load(state, "the parameter server");
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,149 @@
+#include "train/serve/server_thread.h"
+
+#include "core/concat.h"
+#include "core/log.h"
+#include "device/cpu_threads.h"
+#include "pipeline/failure.h"
+#include "train/serve/ending.h"
+#include "train/serve/worker_news.h"
+#include "train/setup/server_settings.h"
+#include "train/setup/stop_signal.h"
+
+namespace sluice::train {
+namespace {
+
+constexpr int kMostStates = 2;                  // copies of the weights that wait for the loop
+constexpr Nanoseconds kServeFor = 100'000'000;  // before the next look at signals
+
+std::optional<Error> failure_of(const std::function<void()>& work) {
+  try {
+    work();
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  } catch (...) {
+    return pipeline::describe_failure(std::current_exception(), "the parameter server");
+  }
+}
+
+}  // namespace
+
+void ServerThread::start(ps::NetworkServer& network, TakeState take_state) {
+  network_ = &network;
+  take_state_ = std::move(take_state);
+  thread_ = std::thread([this] { serve(); });
+}
+
+void ServerThread::stop() {
+  must_stop_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void ServerThread::serve() {
+  device::use_cpu_threads(1);  // its shards are what is done at once
+  ps::Over over;
+  std::optional<Error> failure = failure_of([&] { over = serve_until_over(); });
+  if (failure || over.code == static_cast<std::int64_t>(ExitCode::kInterrupted)) {
+    const std::string why = failure ? failure->what() : over.what;
+    const auto lost = failure_of([&] { last_state_ = take_state_(failure); });
+    if (lost) failure = lost->with_context(concat(why, ", but the state of the servers could not be saved"));
+  }
+  if (!failure) failure = failure_of([&] { network_->end(over); });
+  try {
+    if (failure) network_->end(ending_of(*failure));
+    while (!network_->is_over()) hand_over(network_->next(kServeFor));
+  } catch (const std::exception& error) {  // the workers will notice its silence
+    log_warning(error.what());
+  }
+  log_malformed(network_->malformed());
+  {
+    const std::scoped_lock lock(mutex_);
+    failure_ = failure;
+    has_ended_ = true;
+    changed_.notify_all();
+  }
+  if (!failure) stay_for_others();
+}
+
+// The loop may evaluate for longer than another server waits for a sign of life.
+void ServerThread::stay_for_others() {
+  try {
+    while (!must_stop_ && network_->stay_for_others(kServeFor)) {
+    }
+  } catch (const std::exception& error) {
+    log_warning(error.what());
+  }
+}
+
+// What the workers are told.
+ps::Over ServerThread::serve_until_over() {
+  try {
+    while (!network_->is_over()) {
+      if (StopSignal::requested()) return ending_of(it_was_stopped());
+      if (must_stop_) return ending_of(it_has_failed());
+      hand_over(network_->next(kServeFor));
+    }
+  } catch (const ps::AllWorkersLeft&) {
+    if (!StopSignal::requested()) throw;
+    return ending_of(it_was_stopped());  // as the workers were
+  }
+  return {};
+}
+
+void ServerThread::hand_over(std::optional<ps::NetworkUpdate> update) {
+  if (!update) return;
+  const std::scoped_lock lock(mutex_);
+  if (update->state) ++states_;
+  made_.push_back({std::move(*update), std::exchange(news_, {})});
+  changed_.notify_all();
+}
+
+void ServerThread::hear(const ps::WorkerNews& news) {
+  log_news(news);
+  const std::scoped_lock lock(mutex_);
+  news_.push_back(news);
+}
+
+// Not where the loop is far behind: copies would fill the memory.
+bool ServerThread::wants_state(const ps::ServerProgress& before, const ps::ServerProgress& after) {
+  const config::Config& config = setup_.config;
+  const auto is_multiple = [&](std::int64_t of) { return of > 0 && after.version % of == 0; };
+  const bool evaluates = config.train.eval_every_steps > 0 ? is_multiple(config.train.eval_every_steps)
+                                                           : ends_epoch(before, after, setup_.train_set->size());
+  {
+    const std::scoped_lock lock(mutex_);
+    if (states_ >= kMostStates) return false;
+  }
+  return evaluates || is_multiple(config.checkpoint.every_steps) || wants_state_.exchange(false);
+}
+
+std::optional<ServerThread::Told> ServerThread::wait_for_update() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !made_.empty() || has_ended_; });
+  if (made_.empty()) return std::nullopt;
+  Told told = std::move(made_.front());
+  made_.pop_front();
+  if (told.update.state) --states_;
+  return told;
+}
+
+void ServerThread::complete_newest(const std::function<void(ps::NetworkUpdate&)>& complete) {
+  const std::scoped_lock lock(mutex_);
+  if (made_.empty()) return;
+  ps::NetworkUpdate& update = made_.back().update;
+  if (update.state) --states_;
+  complete(update);
+  if (update.state) ++states_;
+}
+
+std::vector<ps::WorkerNews> ServerThread::take_news() {
+  const std::scoped_lock lock(mutex_);
+  return std::exchange(news_, {});
+}
+
+std::optional<Error> ServerThread::failure() const {
+  const std::scoped_lock lock(mutex_);
+  return failure_;
+}
+
+}  // namespace sluice::train

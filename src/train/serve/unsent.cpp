@@ -1,0 +1,73 @@
+#include "train/serve/unsent.h"
+
+#include <utility>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "report/worker_writer.h"
+#include "storage/files.h"
+#include "storage/safetensors.h"
+
+namespace sluice::train {
+namespace {
+
+constexpr auto kRun = "run";  // in the file's metadata
+
+std::filesystem::path unsent_file(const UnsentPlace& place) {
+  return report::workers_dir(place.run_dir) / concat(place.worker, ".unsent.safetensors");
+}
+
+void set_aside(const std::filesystem::path& file) {
+  std::filesystem::path aside;
+  for (int number = 1; aside.empty() || std::filesystem::exists(aside); ++number)
+    aside = concat(file.string(), ".of-another-run-", number);
+  std::error_code error;
+  std::filesystem::rename(file, aside, error);
+  if (error)
+    throw StorageError(
+        concat(file.string(), " is of another run, and cannot be renamed: ", error.message(), "; move it away"));
+  log_warning(concat(file.string(), " is what pushes of another run had left out; it is kept as ",
+                     aside.filename().string(), ", and none of it is sent"));
+}
+
+}  // namespace
+
+void save_unsent(const UnsentPlace& place, const ps::PushCompressor::Named& residuals) {
+  if (residuals.empty()) return;
+  if (place.run_dir.empty())
+    return log_warning("what compressed pushes have left out is lost with this worker; --run-dir would keep it");
+  const std::filesystem::path file = unsent_file(place);
+  try {
+    storage::make_directories(file.parent_path());
+    static_cast<void>(storage::write_safetensors(file, residuals, {{"format", "pt"}, {kRun, place.run}}));
+    log_info(concat("what compressed pushes have left out is in ", file.string(),
+                    ", for this worker when it is started again"));
+  } catch (const Error& error) {
+    log_warning(concat("what compressed pushes have left out is lost: ", error.what()));
+  }
+}
+
+ps::PushCompressor::Named take_unsent(const UnsentPlace& place, const ps::Compression& pushes) {
+  const std::filesystem::path file = unsent_file(place);
+  if (place.run_dir.empty() || !std::filesystem::exists(file)) return {};
+  if (!pushes.loses()) {
+    log_warning(concat("what compressed pushes had left out stays in ", file.string(),
+                       ": with ps.push_compression = \"none\" nothing of it is sent"));
+    return {};
+  }
+  storage::SafetensorsFile unsent = storage::read_safetensors(file);
+  if (unsent.metadata[kRun] != place.run) {
+    set_aside(file);
+    return {};
+  }
+  std::error_code error;
+  std::filesystem::remove(file, error);
+  if (error)
+    throw StorageError(concat("cannot remove ", file.string(), ": ", error.message(),
+                              "; it would count twice, so remove it, or move it away"));
+  log_info(concat("going on with what compressed pushes had left out, from ", file.string()));
+  return std::move(unsent.tensors);
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,70 @@
+#include "train/serve/was_done.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/own_time.h"
+#include "core/text.h"
+#include "ps/net/frame_socket.h"
+#include "ps/net/messages.h"
+#include "train/serve/other_servers.h"
+#include "train/setup/stop_signal.h"
+
+namespace sluice::train {
+namespace {
+
+constexpr Nanoseconds kLongest = 10'000'000'000;
+constexpr std::chrono::milliseconds kNextLook{50};
+
+}  // namespace
+
+void tell_that_it_was_done(const Setup& setup, const ServerPlace& place, const std::string& version_of_sluice) {
+  if (place.part != ServerPlace::Part::kServer) return;
+  const config::Config& config = setup.config;
+  const auto workers = static_cast<std::size_t>(config.ps.workers);
+  const Nanoseconds limit = std::min(from_s(config.replicas.connect_timeout_s), kLongest);
+  ps::FrameSocket socket(ps::FrameSocket::Role::kListening, {}, {}, place.keys);
+  static_cast<void>(socket.take_over(listen_at_own_place(place)));
+  log_info(concat("Run already complete; answering late workers and servers for ", human_duration(to_s(limit)), "."));
+  OtherServers others;  // which get shards without elements, so that they listen
+  const ps::Layout nothing{.shards = std::vector<ps::Shard>(static_cast<std::size_t>(config.ps.servers))};
+  others.connect({.setup = setup, .place = place, .version = version_of_sluice, .run = ps::unique_name()}, nothing);
+  std::map<std::string, ps::WorkerId> greeted;  // by the name of its connection
+  std::set<ps::WorkerId> told;                  // workers that have said that they have heard it
+  for (const OwnClock clock; clock.now() < limit && !StopSignal::requested();) {
+    socket.wait(kNextLook);
+    while (const auto received = socket.next()) {
+      const auto message = ps::from_worker(received->frames.front());
+      if (!message) continue;
+      if (const auto* const hello = std::get_if<ps::Hello>(&*message)) greeted[received->peer] = hello->worker;
+      const auto found = greeted.find(received->peer);
+      if (std::holds_alternative<ps::Leaving>(*message) && found != greeted.end())
+        told.insert(found->second);
+      else
+        socket.send(received->peer, {ps::header_of(ps::FromServer(ps::Over{}))});
+    }
+    if (others.tell_those_who_have_come() && told.size() >= workers) return;
+  }
+}
+
+std::jthread tell_meanwhile(const Setup& setup, const ServerPlace& place, const std::string& version_of_sluice) {
+  return std::jthread([&setup, &place, version_of_sluice] {
+    try {
+      tell_that_it_was_done(setup, place, version_of_sluice);
+    } catch (const Error& error) {
+      log_warning(error.what());
+    }
+  });
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,153 @@
+#include "train/setup/constants.h"
+
+#include <utility>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "models/foreign_weights.h"
+#include "models/public_constants.h"
+#include "storage/weights_files.h"
+
+namespace sluice::train {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kMetadata = "sluice";
+constexpr const char* kExact = "exact";
+constexpr const char* kTanh = "tanh";
+
+bool are_of_sluice(const storage::AboutWeights& about) {
+  return about.metadata.contains(kMetadata) || about.state.contains("state_format");
+}
+
+std::string numbers_text(const std::vector<double>& numbers) {
+  std::vector<std::string> words;
+  for (const double number : numbers) words.push_back(concat(number));
+  return join(words, " ");
+}
+
+// What the log says of them; empty: nothing that needs saying.
+std::string in_words(const Constants& constants) {
+  const models::ModelConstants& model = constants.model;
+  std::vector<std::string> words;
+  if (model.norm_epsilon > 0) {
+    words.push_back(concat("layer-norm epsilon ", model.norm_epsilon,
+                           model.last_norm_epsilon == model.norm_epsilon
+                               ? std::string()
+                               : concat(" (of the last one ", model.last_norm_epsilon, ")")));
+    words.push_back(concat("GELU ", model.gelu == nn::GeluForm::kTanh ? "by tanh" : "exact"));
+  }
+  if (!constants.mean.empty()) {
+    words.push_back(concat("pixels normalised by mean ", numbers_text(constants.mean), " and deviation ",
+                           numbers_text(constants.stddev)));
+  }
+  return join(words, ", ");
+}
+
+Constants constants_of_sluice(const storage::AboutWeights& about, const models::ModelOptions& model,
+                              const std::string& source) {
+  const auto found = about.metadata.find(kMetadata);
+  if (found == about.metadata.end()) return saved_constants(about.state, model, source);
+  return Constants::from_json(json::parse(found->second, nullptr, /*allow_exceptions=*/false), source);
+}
+
+// What another library than the one whose names the tensors have wrote beside them says nothing of these weights.
+void drop_files_of_others(storage::AboutWeights& about, models::NamesOf names, const std::string& model) {
+  const models::FilesBeside counts = models::files_of_names(names, model, about.config);
+  const auto drop = [&](const char* file, json& content, bool is_of_names) {
+    if (content.is_null() || is_of_names) return;
+    log_warning(concat((about.folder / file).string(),
+                       " is ignored: it is not of the library whose names the tensors have; if it belongs to these "
+                       "weights, take the file of weights that the same library wrote"));
+    content = json();
+  };
+  drop("config.json", about.config, counts.config);
+  drop("preprocessor_config.json", about.preprocessor, counts.preprocessor);
+}
+
+Constants public_constants(storage::AboutWeights about, const fs::path& weights, const config::Config& config,
+                           const models::ModelOptions& model) {
+  const std::string config_file = (about.folder / "config.json").string();
+  const models::NamesOf names = models::to_our_names(model, storage::read_weights(weights), weights.string()).names;
+  drop_files_of_others(about, names, model.name);
+  const models::PublicPixels pixels = models::public_pixels(
+      about.config, about.preprocessor,
+      about.preprocessor.is_null() ? config_file : (about.folder / "preprocessor_config.json").string());
+  const bool has_images = models::kind_of(model.name) == SampleKind::kImage;
+  if (has_images && !pixels.interpolation.empty() && pixels.interpolation != config.data.interpolation) {
+    log_warning(concat("the weights in ", about.folder.string(), " were made for images resized by \"",
+                       pixels.interpolation, "\", but data.interpolation is \"", config.data.interpolation,
+                       "\"; set it to the same to compare with their library"));
+  }
+  Constants constants{.model = models::public_constants(names, model, about.config, config_file)};
+  if (!has_images) return constants;
+  constants.mean = pixels.mean;
+  constants.stddev = pixels.stddev;
+  if (!constants.mean.empty() && std::ssize(constants.mean) != model.channels) {
+    throw CheckpointError(concat(about.folder.string(), ": pixels are normalised in ", constants.mean.size(),
+                                 " channels, but the model has ", model.channels,
+                                 "; set model.channels, or take weights for as many"));
+  }
+  return constants;
+}
+
+}  // namespace
+
+json Constants::to_json() const {
+  return {{"norm_epsilon", model.norm_epsilon},
+          {"last_norm_epsilon", model.last_norm_epsilon},
+          {"gelu", model.gelu == nn::GeluForm::kTanh ? kTanh : kExact},
+          {"mean", mean},
+          {"stddev", stddev}};
+}
+
+Constants Constants::from_json(const json& json, const std::string& source) {
+  try {
+    return {.model = {.norm_epsilon = json.at("norm_epsilon"),
+                      .last_norm_epsilon = json.at("last_norm_epsilon"),
+                      .gelu = json.at("gelu") == kTanh ? nn::GeluForm::kTanh : nn::GeluForm::kExact},
+            .mean = json.at("mean").get<std::vector<double>>(),
+            .stddev = json.at("stddev").get<std::vector<double>>()};
+  } catch (const nlohmann::json::exception& error) {
+    throw CheckpointError(
+        concat(source, ": the constants of the model cannot be read (", error.what(), "); use another checkpoint"));
+  }
+}
+
+Constants own_constants(const models::ModelOptions& model) { return {.model = models::own_constants(model.name)}; }
+
+Constants saved_constants(const json& state, const models::ModelOptions& model, const std::string& source) {
+  if (state.contains("constants")) return Constants::from_json(state.at("constants"), source);
+  return {.model = models::constants_by_names(models::NamesOf::kOurs, model.name)};
+}
+
+Constants constants_of_weights(const fs::path& weights, const config::Config& config,
+                               const models::ModelOptions& model) {
+  const storage::AboutWeights about = storage::read_about_weights(weights);
+  Constants constants = are_of_sluice(about) ? constants_of_sluice(about, model, weights.string())
+                                             : public_constants(about, weights, config, model);
+  if (const std::string words = in_words(constants); !words.empty())
+    log_info(concat("constants of ", weights.string(), ": ", words));
+  return constants;
+}
+
+void put_constants(const Constants& constants, storage::CheckpointContents& contents) {
+  contents.state["constants"] = constants.to_json();
+  contents.metadata[kMetadata] = constants.to_json().dump();
+}
+
+void check_tokens_of_weights(const fs::path& weights, const models::ModelOptions& model, const std::string& data_name) {
+  constexpr int kBytes = 256;
+  if (models::kind_of(model.name) != SampleKind::kTokens || models::token_sizes(model).vocabulary <= kBytes) return;
+  if (are_of_sluice(storage::read_about_weights(weights))) return;
+  throw ConfigError(concat("the weights in ", weights.string(), " use a vocabulary of ",
+                           models::token_sizes(model).vocabulary, " tokens, but data.name = \"", data_name,
+                           "\" provides bytes. Train fresh weights or weights saved by Sluice, or pass token ids with "
+                           "`sluice step --batch`."));
+}
+
+}  // namespace sluice::train

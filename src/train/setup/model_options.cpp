@@ -1,0 +1,127 @@
+#include "train/setup/model_options.h"
+
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::train {
+namespace {
+
+models::ModelOptions model_of(const config::Config& config) {
+  models::ModelOptions options(config.model, dtype_of(config), config.train.seed);
+  options.in_bf16 = config.train.precision == "bf16";
+  return options;
+}
+
+// Of a model of tokens.
+models::ModelOptions token_options(const config::Config& config) {
+  models::ModelOptions options = model_of(config);
+  options.patch_size = 0;
+  return options;
+}
+
+// A size that the configuration leaves to the data (0), or that must agree with it.
+int size_from_data(const char* key, int configured, std::int64_t of_data, const std::string& data_name) {
+  if (configured != 0 && configured != of_data) {
+    throw ConfigError(concat(key, " = ", configured, ", but data set ", data_name, " has ", of_data, "; set ", key,
+                             " = 0 to take it from the data"));
+  }
+  return static_cast<int>(of_data);
+}
+
+models::ModelOptions token_model(const config::Config& config, const data::DatasetInfo& info) {
+  const auto refuse = [&](const char* key, int value) {
+    if (value == 0) return;
+    throw ConfigError(
+        concat(key, " = ", value, " has no place in ", config.model.name, ", a model of tokens; leave it out"));
+  };
+  refuse("model.classes", config.model.classes);
+  refuse("model.image_size", config.model.image_size);
+  refuse("model.channels", config.model.channels);
+  models::ModelOptions options = token_options(config);
+  const models::TokenSizes sizes = models::token_sizes(options);
+  if (sizes.vocabulary < info.classes) {
+    throw ConfigError(concat("model.vocabulary = ", sizes.vocabulary, ", but data set ", info.name, " has ",
+                             info.classes, " different tokens; set it to ", info.classes, " or more"));
+  }
+  options.vocabulary = sizes.vocabulary;
+  options.context = sizes.context;
+  return options;
+}
+
+// Images are brought to the size that the configuration names; without one they have to be of one size and square.
+int image_size(const config::Config& config, const data::DatasetInfo& info) {
+  constexpr int kOfPictures = 224;
+  if (config.model.image_size != 0) return config.model.image_size;
+  if (info.is_encoded) return kOfPictures;
+  if (info.height == info.width) return static_cast<int>(info.height);
+  throw ConfigError(concat("data set ", info.name, " has images of ", info.height, "x", info.width,
+                           ", but models need square ones; set model.image_size, to which they are resized"));
+}
+
+}  // namespace
+
+at::ScalarType dtype_of(const config::Config& config) {
+  return config.train.precision == "fp64" ? at::kDouble : at::kFloat;
+}
+
+nn::Winograd winograd_of(const config::Config& config) {
+  if (config.train.winograd == "none") return nn::Winograd::kNone;
+  return config.train.winograd == "4x4" ? nn::Winograd::k4x4 : nn::Winograd::k2x2;
+}
+
+std::string stored_precision(const config::Config& config) {
+  return dtype_of(config) == at::kDouble ? "fp64" : "fp32 or bf16";
+}
+
+data::DatasetOptions dataset_options(const config::Config& config) {
+  data::DatasetOptions options{.name = config.data.name,
+                               .path = config.data.path,
+                               .limit = config.data.limit,
+                               .samples = config.data.samples,
+                               .seed = config.train.seed};
+  if (config.model.channels > 0) options.channels = config.model.channels;
+  if (config.model.image_size > 0) options.image_size = config.model.image_size;
+  if (models::kind_of(config.model.name) == SampleKind::kTokens)
+    options.context = models::token_sizes(token_options(config)).context;
+  return options;
+}
+
+models::ModelOptions model_options(const config::Config& config, const data::DatasetInfo& info) {
+  const SampleKind kind = models::kind_of(config.model.name);
+  if (kind != info.kind) {
+    throw ConfigError(concat("model.name = \"", config.model.name, "\" takes ", name_of(kind), ", but data set ",
+                             info.name, " has ", name_of(info.kind), "; choose another model.name or data.name"));
+  }
+  if (kind == SampleKind::kTokens) return token_model(config, info);
+  if (config.model.classes != 0 && config.model.classes < info.classes) {
+    throw ConfigError(concat("model.classes = ", config.model.classes, ", but data set ", info.name, " has ",
+                             info.classes, "; set model.classes = 0 to take it from the data"));
+  }
+  models::ModelOptions options = model_of(config);
+  if (options.classes == 0) options.classes = static_cast<int>(info.classes);
+  options.image_size = image_size(config, info);
+  if (config.data.resize != 0 && config.data.resize < options.image_size) {
+    throw ConfigError(concat("data.resize = ", config.data.resize, " is less than the ", options.image_size,
+                             " pixels of the model's images, which are cut out of it; set it to that or more"));
+  }
+  options.channels = size_from_data("model.channels", config.model.channels, info.channels, info.name);
+  return options;
+}
+
+optim::OptimizerOptions optimizer_options(const config::Config& config) {
+  const config::TrainConfig& train = config.train;
+  return {.kind = train.optimizer,
+          .momentum = train.momentum,
+          .nesterov = train.nesterov,
+          .nesterov_delay = config::nesterov_delay(config),
+          .weight_decay = train.weight_decay,
+          .rms_alpha = train.rms_alpha,
+          .beta1 = train.beta1,
+          .beta2 = train.beta2,
+          .eps = train.eps,
+          .amsgrad = train.amsgrad,
+          .ema_decay = train.ema_decay,
+          .ema_every = train.ema_every_steps};
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,61 @@
+#include "train/setup/same_start.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "comm/compare.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "device/graph.h"
+#include "train/setup/machine_fit.h"
+
+namespace sluice::train {
+namespace {
+
+// The first half of a digest.
+std::int64_t as_number(const SplitIdentity& split) {
+  return std::bit_cast<std::int64_t>(std::uint64_t{std::stoull(split.digest.substr(0, 16), nullptr, 16)});
+}
+
+std::int64_t count_gpus(const Setup& setup) {
+  return std::ranges::count(setup.devices, device::DeviceKind::kCuda, &device::Device::kind);
+}
+
+void check_same_setup(const comm::Communicator& communicator, const Setup& setup) {
+  const std::array names{"number of training samples", "number of test samples", "training samples", "test samples"};
+  const auto difference =
+      comm::find_difference(communicator, {count_gpus(setup), setup.data.train.samples, setup.data.test.samples,
+                                           as_number(setup.data.train), as_number(setup.data.test)});
+  if (!difference) return;
+  if (difference->position == 0) {
+    throw ConfigError(concat(difference->describe_ranks(), " would train on other devices (GPUs, CPUs) than rank 0; ",
+                             "set device.list so that all take the same kind"));
+  }
+  throw DataError(concat("the ", names.at(difference->position - 1), " of data set ", setup.train_set->info().name,
+                         " in ", difference->describe_ranks(), " ",
+                         difference->position < 3 ? "is not that" : "are not those",
+                         " of rank 0; give every rank the same files (data.path)"));
+}
+
+// The processes may share no disk: the text travels.
+void share_order(const Peers& peers, Setup& setup) {
+  const std::string order = comm::broadcast_text(peers.communicator(), setup.order, /*root=*/0);
+  if (peers.process().rank != 0) settle_order(setup, order);
+}
+
+}  // namespace
+
+void settle_together(const Peers& peers, Setup& setup) {
+  if (!peers.is_alone() && !setup.config.pipeline.order.empty()) share_order(peers, setup);
+  settle_process(setup, peers.process());
+  refuse_too_many_threads(setup);
+  say_own_cores(setup);
+  if (setup.config.device.cuda_graphs) device::require_graphs(setup.devices);
+  refuse_too_large_batch(setup);
+  warn_of_oddities(setup);
+  identify_data(setup);
+  if (!peers.is_alone()) check_same_setup(peers.communicator(), setup);
+}
+
+}  // namespace sluice::train

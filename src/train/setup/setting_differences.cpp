@@ -1,0 +1,121 @@
+#include "train/setup/setting_differences.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string_view>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "models/model.h"
+
+namespace sluice::train {
+namespace {
+
+constexpr std::array kTablesLearnedFrom{"model.", "data.", "train.", "ps.", "freeze."};
+constexpr std::array<std::string_view, 4> kKeysLearnedFrom{"device.tf32", "pipeline.batch_norm", "replicas.sync",
+                                                           "replicas.bucket_type"};
+// Keys of these tables that say how it is done, how long, or what is recorded of it.
+constexpr std::array<std::string_view, 25> kNotLearnedFrom{"train.steps",
+                                                           "train.epochs",
+                                                           "train.micro_batch",
+                                                           "train.stop_patience",
+                                                           "train.step_timeout_s",
+                                                           "train.noise_scale_every_steps",
+                                                           "train.eval_batch",
+                                                           "train.eval_every_steps",
+                                                           "train.eval_every_epochs",
+                                                           "train.eval_limit",
+                                                           "data.workers",
+                                                           "data.prefetch",
+                                                           "data.broken",
+                                                           "ps.placement",
+                                                           "ps.address",
+                                                           "ps.keys",
+                                                           "ps.servers",
+                                                           "ps.shards",
+                                                           "ps.log",
+                                                           "freeze.elastic",
+                                                           "freeze.replicas",
+                                                           "freeze.cache",
+                                                           "freeze.cache_bytes",
+                                                           "freeze.cache_disk_bytes",
+                                                           "freeze.cache_dir"};
+// The evaluations by which lr_schedule = "plateau" lowers the rate.
+constexpr std::array<std::string_view, 3> kEvaluations{"train.eval_every_steps", "train.eval_every_epochs",
+                                                       "train.eval_limit"};
+// What says how many samples a batch-norm normalises together.
+constexpr std::array<std::string_view, 3> kMicroBatch{"pipeline.chunks", "train.micro_batch", "replicas.local"};
+
+bool is_one_of(std::span<const std::string_view> keys, const std::string& key) {
+  return std::ranges::find(keys, key) != keys.end();
+}
+
+// Sizes that are left to the data do not decide it.
+bool has_batch_norms(const config::Config& config) {
+  models::ModelOptions model(config.model);
+  const auto fill_in = [](int& size, int value) {
+    if (size == 0) size = value;
+  };
+  fill_in(model.classes, 2);
+  fill_in(model.channels, 3);
+  fill_in(model.image_size, 32 * model.patch_size);
+  try {
+    return models::has_batch_norms(model);
+  } catch (const ConfigError&) {  // somebody's own model that takes only other images: it may have some
+    return true;
+  }
+}
+
+bool sizes_micro_batches(const config::Config& config, const std::string& key) {
+  if (!is_one_of(kMicroBatch, key)) return false;
+  const bool spans_replicas = config.pipeline.batch_norm == "sync" && config.train.micro_batch == 0;
+  return (key != "replicas.local" || !spans_replicas) && has_batch_norms(config);
+}
+
+}  // namespace
+
+bool is_learned_from(const std::string& key) {
+  const auto begins = [&](const char* with) { return key.starts_with(with); };
+  const bool may_be = std::ranges::any_of(kTablesLearnedFrom, begins) || is_one_of(kKeysLearnedFrom, key);
+  return may_be && !is_one_of(kNotLearnedFrom, key);
+}
+
+std::vector<Difference> find_differences(const config::Config& config, const config::Config& saved) {
+  std::vector<Difference> all;
+  const auto now = config::values(config), then = config::values(saved);
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    const auto& [key, value] = now[i];
+    if (value != then[i].second) all.push_back({key, value, then[i].second});
+  }
+  return all;
+}
+
+std::vector<Difference> find_learned_differences(const config::Config& config, const config::Config& saved) {
+  std::vector<Difference> differences = find_differences(config, saved);
+  const bool lowers_by_evaluations = config.train.lr_schedule == "plateau";
+  std::erase_if(differences, [&](const Difference& difference) {
+    const std::string& key = difference.key;
+    return !is_learned_from(key) && !(lowers_by_evaluations && is_one_of(kEvaluations, key)) &&
+           !sizes_micro_batches(config, key);
+  });
+  return differences;
+}
+
+std::string in_words(const std::vector<Difference>& differences) {
+  constexpr std::size_t kNamed = 4;
+  std::vector<std::string> words;
+  for (const auto& [key, now, then] : differences) {
+    if (words.size() < kNamed) words.push_back(concat(key, " = ", now, " (was ", then, ")"));
+  }
+  const std::size_t more = differences.size() - words.size();
+  return concat(join(words, ", "), more > 0 ? concat(" and ", counted(more, "more difference")) : std::string{});
+}
+
+bool says_which_data(const std::string& key) {
+  constexpr std::array<std::string_view, 4> keys{"data.name", "data.path", "data.limit", "data.samples"};
+  return is_one_of(keys, key);
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,398 @@
+#include "train/setup/setup.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "core/concat.h"
+#include "core/divided_up.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "data/sampler.h"
+#include "data/subset.h"
+#include "device/cpu_threads.h"
+#include "pipeline/schedule/generators.h"
+#include "pipeline/schedule/plan_schedule.h"
+#include "pipeline/split.h"
+#include "pipeline/state_memory.h"
+#include "train/setup/libtorch_settings.h"
+#include "train/setup/model_options.h"
+#include "train/setup/order.h"
+
+namespace sluice::train {
+namespace {
+
+std::vector<std::string> device_names(const config::DeviceList& list) {
+  return list.names.empty() ? std::vector<std::string>{list.choice} : list.names;
+}
+
+// What the configuration alone cannot tell: whether it fits the number of processes.
+void check_processes(const Setup& setup) {
+  const config::Config& config = setup.config;
+  const int processes = setup.process.processes;
+  if (processes == 1) return;
+  if (config.replicas.has_server()) {
+    throw ConfigError(concat("ps.clock = \"", config.ps.clock, "\" runs all workers in one process, but ", processes,
+                             " were started; start one"));
+  }
+  if (config.replicas.sync == "none") {
+    throw ConfigError(concat("replicas.sync = \"none\" leaves ", processes,
+                             " processes out of step; use \"allreduce\" or start one process"));
+  }
+  if (config.train.global_batch < count_replicas(setup)) {
+    throw ConfigError(concat("train.global_batch = ", config.train.global_batch, " is less than the ",
+                             count_replicas(setup), " replicas of ", processes,
+                             " processes; every replica needs a sample"));
+  }
+}
+
+void take_order(Setup& setup, const std::string& order) {
+  setup.config = settled_by_order(order, setup.config);
+  setup.order = order;
+}
+
+// Before anything is measured or built: the schedule that the configuration asks for exists.
+void check_schedule(const Setup& setup) {
+  const config::Config& config = setup.config;
+  const int chunks = configured_chunks(setup);
+  const bool chunks_are_given = !setup.order.empty() || config.pipeline.chunks.value_or(1) > 1;
+  if (chunks_are_given && chunks != config.pipeline.chunks) {
+    throw ConfigError(concat("train.micro_batch = ", config.train.micro_batch, " makes ", chunks,
+                             " micro-batches a step, but ",
+                             setup.order.empty() ? "pipeline.chunks = " : "pipeline.order has ",
+                             config.pipeline.chunks.value_or(0), "; leave train.micro_batch out"));
+  }
+  const Plan plan{.partition = {std::vector<int>(config.pipeline.stages * virtual_stages(config), 1)},
+                  .schedule = schedule_name(setup),
+                  .order = setup.order,
+                  .virtual_stages = virtual_stages(config)};
+  static_cast<void>(pipeline::make_train_schedule(plan, chunks));
+}
+
+bool model_sizes_are_given(const config::ModelConfig& model) {
+  if (models::kind_of(model.name) == SampleKind::kTokens) return true;
+  return model.classes > 0 && model.channels > 0 && model.image_size > 0;
+}
+
+// Of the user's own batch: what the configuration says, else what the data set has (null: the configuration says all).
+data::DatasetInfo info_of_batch(const config::Config& config, const data::Dataset* set) {
+  data::DatasetInfo info;
+  if (set == nullptr) {
+    info.kind = models::kind_of(config.model.name);
+  } else {
+    info = set->info();
+  }
+  if (config.model.classes > 0) info.classes = config.model.classes;
+  if (config.model.channels > 0) info.channels = config.model.channels;
+  if (config.model.image_size > 0) info.height = info.width = config.model.image_size;
+  return info;
+}
+
+// What is trained with, and what is held out.
+std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> cut_in_two(
+    const std::shared_ptr<data::Dataset>& whole, const config::Config& config) {
+  auto [train, validation] = data::hold_out(whole, config.data.validation);
+  const std::int64_t most = config.train.eval_limit;
+  if (most > 0) validation = data::limited(std::move(validation), most);
+  return {std::move(train), std::move(validation)};
+}
+
+void check_order_of_samples(const config::Config& config, const data::Dataset& train) {
+  if (config.data.order != "shards" || !train.shard_begins().empty()) return;
+  throw ConfigError(concat("data.order = \"shards\" is for whole sets of tar files, but data set ", train.info().name,
+                           " does not come in any, or data.limit or data.validation takes a part of it; choose "
+                           "\"shuffled\""));
+}
+
+void open_data(Setup& setup, bool of_own_batch) {
+  const config::Config& config = setup.config;
+  if (!of_own_batch || !model_sizes_are_given(config.model))
+    std::tie(setup.train_set, setup.test_set) = open_sets(config);
+  if (setup.train_set != nullptr) check_order_of_samples(config, *setup.train_set);
+  setup.global_batch = config::step_batch(config);
+  if (!of_own_batch)
+    setup.global_batch = std::min(setup.global_batch, std::max<std::int64_t>(setup.train_set->size(), 1));
+}
+
+// Without a data set there are no epochs to count; the first step's rate is that of any long run.
+constexpr std::int64_t kLongRun = 1'000'000;
+
+std::int64_t count_steps(const config::TrainConfig& train, std::int64_t batches_per_epoch) {
+  if (train.steps > 0) return train.steps;
+  return batches_per_epoch > 0 ? train.epochs * batches_per_epoch : train.warmup_steps + kLongRun;
+}
+
+std::int64_t count_warmup_steps(const Setup& setup) {
+  const config::TrainConfig& train = setup.config.train;
+  return train.warmup_steps + std::llround(train.warmup_epochs * static_cast<double>(setup.batches_per_epoch));
+}
+
+void check_warmup(const Setup& setup) {
+  const config::TrainConfig& train = setup.config.train;
+  if (train.warmup_epochs > 0 && setup.batches_per_epoch == 0) {
+    throw ConfigError(concat("train.warmup_epochs = ", train.warmup_epochs,
+                             " has no epochs to count by beside a batch of your own; set train.warmup_steps instead"));
+  }
+  const std::int64_t steps = count_warmup_steps(setup);
+  if (steps < setup.total_steps) return;
+  throw ConfigError(concat(train.warmup_epochs > 0 ? concat("train.warmup_epochs = ", train.warmup_epochs, " of ")
+                                                   : std::string("train.warmup_steps = "),
+                           steps, train.warmup_epochs > 0 ? " steps" : "", " leaves none of the ", setup.total_steps,
+                           " steps of the run at the full learning rate; set it lower or train longer"));
+}
+
+// What [pipeline] must be, whether it is a run's first or another one on its way.
+void check_pipeline(const Setup& setup) {
+  check_schedule(setup);
+  check_partition(setup.config, setup.layers);
+}
+
+}  // namespace
+
+void settle_worker(config::Config& config) {
+  if (!config.replicas.has_server()) return;
+  config.ps.worker_batch = config::step_batch(config);
+  if (config.ps.partitions > 0) config.pipeline.chunks = config.ps.partitions;
+}
+
+void check_partition(const config::Config& config, int layers) {
+  const int stages = config.pipeline.stages * virtual_stages(config);
+  if (config.pipeline.partition && static_cast<int>(config.pipeline.partition->size()) != stages) {
+    throw ConfigError(concat("pipeline.partition has ", config.pipeline.partition->size(),
+                             " entries, but pipeline.stages = ", config.pipeline.stages, " with ",
+                             counted(virtual_stages(config), "virtual stage"), " a device make ", stages,
+                             " stages; give one number of layers for each"));
+  }
+  std::vector<int> counts = config.pipeline.partition.value_or(std::vector<int>(stages, 1));
+  if (!config.pipeline.partition && stages <= layers) counts.back() += layers - stages;
+  pipeline::check_partition({std::move(counts)}, layers, config.model.name);
+}
+
+pipeline::ListedSettings listed_settings(const config::Config& config) {
+  return {.devices = !config.device.list.names.empty(), .partition = config.pipeline.partition.has_value()};
+}
+
+int cpu_places(const std::vector<device::Device>& devices) {
+  return static_cast<int>(std::ranges::count(devices, device::DeviceKind::kCpu, &device::Device::kind));
+}
+
+std::string schedule_name(const Setup& setup) {
+  return setup.order.empty() ? setup.config.pipeline.schedule : Plan::kOrder;
+}
+
+int virtual_stages(const config::Config& config) {
+  return config.pipeline.virtual_stages.value_or(pipeline::default_virtual_stages(config.pipeline.schedule));
+}
+
+bool chunks_are_open(const config::Config& config) { return !config.pipeline.chunks && config.train.micro_batch == 0; }
+
+int configured_chunks(const config::Config& config, int processes, std::int64_t global_batch) {
+  if (config.train.micro_batch > 0) {
+    const std::int64_t replicas = std::int64_t{config.replicas.local} * processes;
+    const std::int64_t of_replica = divided_up(global_batch, replicas);
+    return static_cast<int>(divided_up(of_replica, config.train.micro_batch));
+  }
+  const int least = pipeline::least_micro_batches(config.pipeline.schedule, config.pipeline.stages);
+  return config.pipeline.chunks.value_or(std::max(config.pipeline.stages, least));
+}
+
+int configured_chunks(const Setup& setup) {
+  return configured_chunks(setup.config, setup.process.processes, setup.global_batch);
+}
+
+int count_replicas(const Setup& setup) { return setup.config.replicas.local * setup.process.processes; }
+
+std::int64_t micro_batch_size(const Setup& setup) {
+  return std::max<std::int64_t>(setup.global_batch / count_replicas(setup) / configured_chunks(setup), 1);
+}
+
+comm::Collectives collectives_of(const config::Config& config) {
+  if (config.replicas.backend == "auto") return comm::Collectives::kAuto;
+  return config.replicas.backend == "nccl" ? comm::Collectives::kNccl : comm::Collectives::kGloo;
+}
+
+Setup make_setup(const config::Config& wanted, const ProcessRank& process, SetupFor what,
+                 const std::optional<std::string>& kept_order) {
+  config::validate(wanted);  // also when it was made in code
+  Setup setup{.config = wanted, .process = process};
+  settle_worker(setup.config);
+  const bool has_order = !wanted.pipeline.order.empty();
+  if (has_order && process.rank == 0) take_order(setup, kept_order ? *kept_order : read_configured_order(wanted));
+  const bool waits_for_order = has_order && setup.order.empty();
+  const config::Config& config = setup.config;
+  check_processes(setup);
+  apply_libtorch_settings(config);
+  const bool of_own_batch = what == SetupFor::kOwnBatch;
+  open_data(setup, of_own_batch);
+  setup.model =
+      model_options(config, of_own_batch ? info_of_batch(config, setup.train_set.get()) : setup.train_set->info());
+  setup.layers = models::count_layers(setup.model);
+  if (!waits_for_order) check_pipeline(setup);
+  settle_process(setup, process);
+  if (setup.train_set != nullptr)
+    setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), setup.global_batch);
+  setup.total_steps = count_steps(config.train, setup.batches_per_epoch);
+  check_warmup(setup);
+  return setup;
+}
+
+void settle_order(Setup& setup, const std::string& order) {
+  take_order(setup, order);
+  check_pipeline(setup);
+}
+
+double own_cores(const ProcessRank& process) {
+  return process.cores > 0 ? process.cores : static_cast<double>(device::available_cores()) / process.local_size;
+}
+
+double share_of_cores(const ProcessRank& process) { return own_cores(process) / device::available_cores(); }
+
+engine::DeviceChoice devices_for(const Setup& setup, int places) {
+  const config::Config& config = setup.config;
+  const ProcessRank& process = setup.process;
+  engine::DeviceChoice choice{
+      device::choose_devices(device_names(config.device.list), places, process.local_rank, process.local_size)};
+  choice.cpu_threads =
+      device::threads_per_device(config.device.threads, cpu_places(choice.devices), own_cores(process));
+  return choice;
+}
+
+void settle_process(Setup& setup, const ProcessRank& process) {
+  setup.process = process;
+  const config::Config& config = setup.config;
+  auto [devices, threads] = devices_for(setup, config.pipeline.stages * config.replicas.local);
+  setup.devices = std::move(devices);
+  setup.cpu_threads = threads;
+}
+
+Setup with_settings(const Setup& setup, const config::Config& config) {
+  Setup changed = setup;
+  changed.config = config;
+  check_processes(changed);
+  check_pipeline(changed);
+  settle_process(changed, setup.process);
+  return changed;
+}
+
+std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> open_sets(const config::Config& config) {
+  data::DatasetOptions options = dataset_options(config);
+  std::shared_ptr<data::Dataset> train = data::open_dataset(options, data::Split::kTrain);
+  if (config.data.validation > 0) return cut_in_two(train, config);
+  const std::int64_t most = config.train.eval_limit;
+  if (most > 0) options.limit = options.limit > 0 ? std::min(options.limit, most) : most;
+  return {std::move(train), data::open_dataset(options, data::Split::kTest)};
+}
+
+void identify_data(Setup& setup) { setup.data = identity_of(*setup.train_set, *setup.test_set); }
+
+std::vector<std::string> unused_devices(const Setup& setup, int places) {
+  return device::unused_names(setup.config.device.list.names, places, setup.process.local_size);
+}
+
+nn::BatchNormMode batch_norm_mode(const config::Config& config) {
+  if (config.pipeline.batch_norm == "sync") return nn::BatchNormMode::kSync;
+  return config.pipeline.batch_norm == "deferred" ? nn::BatchNormMode::kDeferred : nn::BatchNormMode::kMicro;
+}
+
+measure::Workload workload_of(const Setup& setup) {
+  return {.model = setup.model,
+          .layers = setup.layers,
+          .device = setup.devices.front(),
+          .threads = setup.cpu_threads,
+          .batch_norm = batch_norm_mode(setup.config),
+          .winograd = winograd_of(setup.config),
+          .replicas = count_replicas(setup),
+          .label_smoothing = setup.config.train.label_smoothing,
+          .optimizer = optimizer_options(setup.config),
+          .is_deterministic = setup.config.train.deterministic,
+          .tf32 = setup.config.device.tf32,
+          .memory_limit = static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes)};
+}
+
+optim::LrSchedule lr_schedule(const Setup& setup) {
+  const config::TrainConfig& train = setup.config.train;
+  const std::int64_t epoch = setup.batches_per_epoch > 0 ? setup.batches_per_epoch : kLongRun;
+  std::vector<std::int64_t> decay_steps = train.lr_decay_steps;
+  for (const std::int64_t epochs : train.lr_decay_epochs) decay_steps.push_back(epochs * epoch);
+  return {.kind = train.lr_schedule,
+          .lr = train.lr,
+          .lr_min = train.lr_min,
+          .warmup_steps = count_warmup_steps(setup),
+          .total_steps = setup.total_steps,
+          .decay_steps = std::move(decay_steps),
+          .decay_every = train.lr_decay_every + train.lr_decay_every_epochs * epoch,  // one of them is 0
+          .decay = train.lr_decay,
+          .power = train.lr_power};
+}
+
+bool keeps_features(const config::Config& config) {
+  return config.freeze.cache != "off" && config.freeze.policy != "none";
+}
+
+std::int64_t epochs_of(const Setup& setup) {
+  if (setup.config.train.steps == 0) return std::max(setup.config.train.epochs, 1);
+  return setup.batches_per_epoch > 0 ? divided_up(setup.total_steps, setup.batches_per_epoch) : 1;
+}
+
+// On one at least. A CPU device beside it normalises for itself, as each GPU does.
+bool runs_on_gpus(const Setup& setup) { return cpu_places(setup.devices) < std::ssize(setup.devices); }
+
+data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
+  const config::Config& config = setup.config;
+  return {.batch_size = setup.global_batch,
+          .share = {.first = std::int64_t{setup.process.rank} * replicas,
+                    .count = replicas,
+                    .parts = std::int64_t{setup.process.processes} * replicas},
+          .workers = config.data.workers,
+          .prefetch = config.data.prefetch,
+          .shard_window = config.data.order == "shards" ? config.data.shuffle_window : 0,
+          .sizes = {.image_size = setup.model.image_size,
+                    .resize = config.data.resize,
+                    .interpolation = config.data.interpolation == "bicubic" ? data::Interpolation::kBicubic
+                                                                            : data::Interpolation::kBilinear,
+                    .mean = setup.constants.mean,
+                    .stddev = setup.constants.stddev},
+          .augment = {.crop_area = config.data.crop_area,
+                      .crop_padding = config.data.crop_padding,
+                      .horizontal_flip = config.data.flip,
+                      .jitter = {.brightness = config.data.brightness,
+                                 .contrast = config.data.contrast,
+                                 .saturation = config.data.saturation,
+                                 .hue = config.data.hue},
+                      .rand_augment = config.data.rand_augment,
+                      .rand_augment_strength = config.data.rand_augment_strength,
+                      .erasing = config.data.erasing},
+          .views = config.data.views,
+          .mix = {.mixup = config.data.mixup, .cutmix = config.data.cutmix},
+          .seed = config.train.seed,
+          .dtype = dtype_of(config),
+          .skips_broken = config.data.broken == "skip",
+          .epochs = epochs_of(setup),
+          .pins = runs_on_gpus(setup),
+          .gives_bytes = runs_on_gpus(setup),
+          .keeps_samples_at_home = keeps_features(config) && setup.process.processes > 1};
+}
+
+data::LoaderOptions train_loader_options(const Setup& setup) {
+  return train_loader_options(setup, setup.config.replicas.local);
+}
+
+data::LoaderOptions eval_loader_options(const Setup& setup, int replicas) {
+  data::LoaderOptions options = train_loader_options(setup, replicas);
+  options.batch_size = setup.config.train.eval_batch;
+  options.endless = false;
+  options.shuffle = false;
+  options.shard_window = 0;
+  options.augment = {};
+  options.mix = {};
+  options.keeps_samples_at_home = false;  // they come in the same order each time
+  return options;
+}
+
+data::LoaderOptions eval_loader_options(const Setup& setup) {
+  return eval_loader_options(setup, setup.config.replicas.local);
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,191 @@
+#include "train/setup/starting_weights.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "engine/state.h"
+#include "models/foreign_weights.h"
+#include "models/freeze_points.h"
+#include "storage/weights_files.h"
+
+namespace sluice::train {
+namespace {
+
+// A parameter or buffer, and what one class more adds to its sizes.
+struct HeadTensor {
+  std::string name;
+  at::Tensor value;  // without numbers
+  std::vector<std::int64_t> growth;
+
+  [[nodiscard]] bool has_classes() const {
+    return std::ranges::any_of(growth, [](std::int64_t more) { return more != 0; });
+  }
+};
+
+struct HeadPart {
+  std::string name;
+  std::vector<HeadTensor> tensors;
+  bool is_tied = false;  // to a layer that is none of the head's
+};
+
+struct Head {
+  std::vector<HeadPart> parts;  // in the order in which the model has them
+  std::int64_t classes = 0;
+};
+
+std::vector<std::int64_t> growth_between(const at::Tensor& larger, const at::Tensor& smaller) {
+  std::vector<std::int64_t> sizes = larger.sizes().vec();
+  for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] -= smaller.size(static_cast<std::int64_t>(i));
+  return sizes;
+}
+
+HeadPart& part_of(Head& head, const std::string& tensor) {
+  const std::string name = tensor.substr(0, tensor.rfind('.'));
+  const auto known = std::ranges::find(head.parts, name, &HeadPart::name);
+  return known != head.parts.end() ? *known : head.parts.emplace_back(HeadPart{.name = name});
+}
+
+// Its parameters and buffers, beside those of the same layer of a model with one class more.
+void add_layer(Head& head, nn::Layer& layer, nn::Layer& wider) {
+  const auto add = [&head](const auto& mine, const auto& theirs) {
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      part_of(head, mine[i]->name)
+          .tensors.push_back({mine[i]->name, mine[i]->value, growth_between(theirs[i]->value, mine[i]->value)});
+    }
+  };
+  add(layer.parameters(), wider.parameters());
+  add(layer.buffers(), wider.buffers());
+  for (const nn::Parameter* parameter : layer.parameters()) {
+    if (!parameter->tied_to.empty()) part_of(head, parameter->name).is_tied = true;
+  }
+}
+
+// Without parts where the model has no body: a head alone is no start.
+Head head_of(models::ModelOptions options) {
+  const models::Model model = models::make_without_values(options);
+  ++options.classes;  // a model of tokens has none, and stays the same
+  const models::Model wider = models::make_without_values(options);
+  const std::vector<std::string> names = models::layer_names(model);
+  const int first = models::freeze_points(names, models::FreezeUnit::kBlock).back();
+  Head head{.classes = model.classes};
+  for (std::size_t i = first; first > 0 && i < names.size(); ++i) add_layer(head, *model.layers[i], *wider.layers[i]);
+  return head;
+}
+
+// Those of the first of the file's tensors whose shape says it; the model's own where none does.
+std::int64_t classes_in(const storage::TensorMap& file, const Head& head) {
+  for (const HeadPart& part : head.parts) {
+    for (const auto& [name, value, growth] : part.tensors) {
+      const auto found = file.find(name);
+      if (found == file.end() || found->second.dim() != value.dim()) continue;
+      for (std::int64_t i = 0; i < value.dim(); ++i) {
+        if (growth[i] != 0) return head.classes + (found->second.size(i) - value.size(i)) / growth[i];
+      }
+    }
+  }
+  return head.classes;
+}
+
+// Whether it is what the model with so many classes more would have.
+bool is_of_wider(const at::Tensor& found, const HeadTensor& tensor, std::int64_t more) {
+  if (found.is_floating_point() != tensor.value.is_floating_point()) return false;
+  std::vector<std::int64_t> sizes = tensor.value.sizes().vec();
+  for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] += more * tensor.growth[i];
+  return found.sizes() == at::IntArrayRef(sizes);
+}
+
+bool is_of_wider(const storage::TensorMap& file, const HeadPart& part, std::int64_t more) {
+  return std::ranges::any_of(part.tensors, &HeadTensor::has_classes) &&
+         std::ranges::all_of(part.tensors, [&](const HeadTensor& tensor) {
+           const auto found = file.find(tensor.name);
+           return found != file.end() && is_of_wider(found->second, tensor, more);
+         });
+}
+
+// What is tied is there as long as its owner is, which is in the body.
+bool is_lacking(const storage::TensorMap& file, const HeadPart& part) {
+  return !part.is_tied &&
+         std::ranges::none_of(part.tensors, [&](const HeadTensor& tensor) { return file.contains(tensor.name); });
+}
+
+// With all that the file has under its name.
+void leave_fresh(const HeadPart& part, StartingWeights& weights, std::vector<std::string>& fresh) {
+  for (const HeadTensor& tensor : part.tensors) fresh.push_back(tensor.name);
+  const auto is_of_part = [&](const auto& entry) { return entry.first.starts_with(part.name + "."); };
+  std::ranges::copy_if(weights.taken, std::inserter(weights.unused, weights.unused.end()), is_of_part);
+  std::erase_if(weights.taken, is_of_part);
+}
+
+std::string names_and_sizes(const storage::TensorMap& tensors) {
+  std::vector<std::string> words;
+  for (const auto& [name, tensor] : tensors) words.push_back(concat(name, " ", tensor.sizes()));
+  return join(words, ", ");
+}
+
+// Of foreign names, what in_words() says behind "taken".
+std::string how_in_words(const models::ForeignWeights& foreign) {
+  std::string text;
+  if (foreign.names != models::NamesOf::kOurs) text += concat(" under ", models::in_words(foreign.names), " names");
+  if (!foreign.interpolated.empty()) text += concat("; interpolated: ", foreign.interpolated);
+  if (foreign.new_counters > 0)
+    text += concat("; ", counted(foreign.new_counters, "counter"), " of batches begin at 0 (not in the file)");
+  return text;
+}
+
+}  // namespace
+
+StartingWeights choose_starting_weights(const models::ModelOptions& model, storage::TensorMap file) {
+  const Head head = head_of(model);
+  StartingWeights weights{.file_classes = classes_in(file, head), .own_classes = head.classes};
+  weights.taken = std::move(file);
+  const std::int64_t more = weights.file_classes - weights.own_classes;
+  const bool is_of_others = more != 0 && weights.file_classes > 0;
+  // A part that is missing before one that is there is damage.
+  const auto end = std::find_if_not(head.parts.rbegin(), head.parts.rend(), [&](const HeadPart& part) {
+                     return is_lacking(weights.taken, part);
+                   }).base();
+  for (auto part = head.parts.begin(); part != head.parts.end(); ++part) {
+    if (part >= end) {
+      leave_fresh(*part, weights, weights.lacking);
+    } else if (is_of_others && is_of_wider(weights.taken, *part, more)) {
+      leave_fresh(*part, weights, weights.of_other_classes);
+    }
+  }
+  return weights;
+}
+
+std::string in_words(const StartingWeights& weights) {
+  const auto of_file = static_cast<std::int64_t>(weights.taken.size()) - weights.new_counters;
+  std::string text = concat(counted(of_file, "tensor"), " taken", weights.how);
+  if (!weights.of_other_classes.empty()) {
+    text += concat("; fresh: ", join(weights.of_other_classes, ", "), " (the file has ", weights.file_classes,
+                   weights.file_classes == 1 ? " class" : " classes", ", the model ", weights.own_classes, ")");
+  }
+  if (!weights.lacking.empty()) text += concat("; fresh: ", join(weights.lacking, ", "), " (not in the file)");
+  if (!weights.unused.empty()) text += concat("; unused: ", names_and_sizes(weights.unused));
+  return text;
+}
+
+void load_starting_weights(engine::Composition& composition, const models::ModelOptions& model,
+                           const std::filesystem::path& file) {
+  models::ForeignWeights foreign = models::to_our_names(model, storage::read_weights(file), file.string());
+  StartingWeights weights = choose_starting_weights(model, std::move(foreign.tensors));
+  weights.how = how_in_words(foreign);
+  weights.new_counters = foreign.new_counters;
+  weights.unused.merge(foreign.left_out);
+  engine::refuse_not_finite(weights.unused, file.string());
+  storage::TensorMap tensors = weights.taken;
+  for (const auto* fresh : {&weights.of_other_classes, &weights.lacking}) {
+    if (fresh->empty()) continue;
+    const storage::TensorMap own = engine::model_tensors(composition);
+    for (const std::string& name : *fresh) tensors[name] = own.at(name).clone();
+  }
+  engine::load_model(composition, tensors, file.string());
+  log_info(concat("weights of ", file.string(), ": ", in_words(weights)));
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,298 @@
+#include "train/study/one_shot.h"
+
+#include <cmath>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "data/loader.h"
+#include "engine/divergence.h"
+#include "engine/state.h"
+#include "models/foreign_weights.h"
+#include "report/run_totals.h"
+#include "storage/files.h"
+#include "storage/weights_files.h"
+#include "train/plan/choose_plan.h"
+#include "train/plan/composition.h"
+#include "train/plan/plan_changes.h"
+#include "train/plan/run_facts.h"
+#include "train/setup/machine_fit.h"
+#include "train/setup/noise_watch.h"
+#include "train/setup/order.h"
+#include "train/setup/run_state.h"
+#include "train/setup/setup.h"
+#include "train/setup/starting_weights.h"
+#include "train/setup/step_batch.h"
+
+namespace sluice::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What is to be evaluated, and how.
+struct EvaluatedModel {
+  config::Config config;
+  storage::TensorMap tensors;
+  fs::path file;        // of the tensors
+  fs::path checkpoint;  // empty: none
+  std::int64_t step = 0;
+  std::optional<std::string> order;  // the checkpoint's
+  nlohmann::json state;              // likewise
+};
+
+fs::path checkpoint_in(const fs::path& dir) {
+  const auto found = find_checkpoint((dir / "").parent_path());
+  if (!found) {
+    throw CheckpointError(concat("--checkpoint ", dir.string(),
+                                 ": there is no checkpoint; give a run directory or one of its checkpoints/step-N"));
+  }
+  return *found;
+}
+
+// From state.json; of a checkpoint that another program wrote into a run's folder, from config.toml there.
+config::Config config_of(const fs::path& checkpoint, const nlohmann::json& state,
+                         const std::vector<std::string>& sets) {
+  if (const auto text = state.find("config"); text != state.end() && text->is_string())
+    return config::parse(text->get<std::string>(), concat((checkpoint / "state.json").string(), " config"), sets);
+  const fs::path of_run = fs::absolute(checkpoint).parent_path().parent_path() / "config.toml";
+  if (std::error_code ignored; fs::exists(of_run, ignored)) return config::load(of_run, sets);
+  throw ConfigError(concat(checkpoint.string(), " holds no configuration; name one: sluice eval CONFIG --checkpoint ",
+                           checkpoint.string()));
+}
+
+EvaluatedModel evaluated_model(const EvaluationOptions& options) {
+  EvaluatedModel evaluated;
+  if (!options.config_file.empty()) evaluated.config = config::load(options.config_file, options.sets);
+  if (options.checkpoint.empty()) {
+    if (options.config_file.empty()) {
+      throw ConfigError(concat("--weights ", options.weights.string(), " does not say which model it is; ",
+                               "name a configuration: sluice eval CONFIG --weights FILE"));
+    }
+    evaluated.file = storage::resolve_weights(options.weights);
+    evaluated.tensors = storage::read_weights(evaluated.file);
+    return evaluated;
+  }
+  evaluated.checkpoint = checkpoint_in(options.checkpoint);
+  storage::CheckpointContents contents = storage::load_checkpoint(evaluated.checkpoint);
+  if (options.config_file.empty()) evaluated.config = config_of(evaluated.checkpoint, contents.state, options.sets);
+  if (options.takes_average && contents.average.empty()) {
+    throw ConfigError(concat("--ema: ", evaluated.checkpoint.string(),
+                             " has no averaged weights; leave it out, or train with train.ema_decay"));
+  }
+  evaluated.file = evaluated.checkpoint / (options.takes_average ? "ema.safetensors" : "model.safetensors");
+  evaluated.tensors = std::move(options.takes_average ? contents.average : contents.model);
+  evaluated.step = contents.state.at("step");
+  evaluated.order = kept_order(evaluated.config, contents.state, evaluated.checkpoint.string());
+  evaluated.state = std::move(contents.state);
+  return evaluated;
+}
+
+// A batch is data: what is wrong with its file is a DataError.
+storage::TensorMap read_batch_file(const fs::path& file) {
+  try {
+    return storage::read_safetensors(file).tensors;
+  } catch (const CheckpointError& error) {
+    throw DataError(error.what());
+  }
+}
+
+[[noreturn]] void reject_tensor(const fs::path& file, const char* name, const at::Tensor& tensor,
+                                const std::string& needed) {
+  throw DataError(concat(file.string(), ": '", name, "' is ", tensor.sizes(), ", but ", needed));
+}
+
+// `values`: those of tensor `name` that have to be 0 to count - 1. what: "classes". key: sets the count.
+void check_numbers(const fs::path& file, const char* name, const at::Tensor& values, const char* what,
+                   std::int64_t count, const char* key) {
+  const auto low = values.min().item<std::int64_t>(), high = values.max().item<std::int64_t>();
+  if (low >= 0 && high < count) return;
+  throw DataError(concat(file.string(), ": '", name, "' holds ", low < 0 ? low : high, ", but the model has ", count,
+                         " ", what, ", 0 to ", count - 1,
+                         low < 0 ? "; correct the file" : concat("; set ", key, " = ", high + 1, " or more")));
+}
+
+at::Tensor as_integers(const fs::path& file, const char* name, const at::Tensor& tensor, const char* what) {
+  if (!at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false)) {
+    throw DataError(concat(file.string(), ": '", name, "' is ", c10::toString(tensor.scalar_type()), ", but ", what,
+                           " are integers"));
+  }
+  return tensor.to(at::kLong);
+}
+
+pipeline::MicroBatch image_batch(const fs::path& file, const storage::TensorMap& tensors,
+                                 const models::ModelOptions& model) {
+  const at::Tensor targets = as_integers(file, "targets", tensors.at("targets"), "classes");
+  const at::Tensor inputs = tensors.at("inputs").to(model.dtype);
+  const std::vector<std::int64_t> sample{model.channels, model.image_size, model.image_size};
+  if (inputs.dim() != 4 || inputs.sizes().slice(1).vec() != sample || inputs.size(0) == 0) {
+    reject_tensor(file, "inputs", inputs,
+                  concat("the model needs [n, ", sample[0], ", ", sample[1], ", ", sample[2],
+                         "] with n > 0; set model.channels and model.image_size to those of the batch"));
+  }
+  if (targets.dim() != 1 || targets.size(0) != inputs.size(0))
+    reject_tensor(file, "targets", targets, concat("there are ", inputs.size(0), " inputs"));
+  check_numbers(file, "targets", targets, "classes", model.classes, "model.classes");
+  return {inputs, targets, at::arange(inputs.size(0))};
+}
+
+pipeline::MicroBatch token_batch(const fs::path& file, const storage::TensorMap& tensors,
+                                 const models::ModelOptions& model) {
+  const at::Tensor inputs = as_integers(file, "inputs", tensors.at("inputs"), "tokens");
+  const at::Tensor targets = as_integers(file, "targets", tensors.at("targets"), "tokens");
+  if (inputs.dim() != 2 || inputs.numel() == 0 || inputs.size(1) > model.context) {
+    reject_tensor(file, "inputs", inputs,
+                  concat("the model needs [n, T] with n > 0 and T from 1 to its context, ", model.context));
+  }
+  if (targets.sizes() != inputs.sizes())
+    reject_tensor(file, "targets", targets, concat("the inputs are ", inputs.sizes()));
+  if (nn::count_targets(targets) == 0)
+    throw DataError(concat(file.string(), ": every one of 'targets' is ", nn::kNoTarget, ", which counts nowhere"));
+  check_numbers(file, "inputs", inputs, "tokens", model.vocabulary, "model.vocabulary");
+  check_numbers(file, "targets", targets.masked_select(targets.ne(nn::kNoTarget)), "tokens", model.vocabulary,
+                "model.vocabulary");
+  return {inputs, targets, at::arange(inputs.size(0))};
+}
+
+pipeline::MicroBatch read_batch(const fs::path& file, const models::ModelOptions& model) {
+  const storage::TensorMap tensors = read_batch_file(file);
+  for (const char* name : {"inputs", "targets"}) {
+    if (!tensors.contains(name))
+      throw DataError(concat(file.string(), " has no tensor '", name, "'; a batch needs 'inputs' and 'targets'"));
+  }
+  return models::kind_of(model.name) == SampleKind::kTokens ? token_batch(file, tensors, model)
+                                                            : image_batch(file, tensors, model);
+}
+
+at::Tensor scalar(double number) { return at::full({}, number, at::kDouble); }
+
+pipeline::MicroBatch first_training_batch(const Setup& setup) {
+  data::LoaderOptions options = train_loader_options(setup);
+  options.augment = {};
+  options.mix = {};
+  options.workers = 0;
+  data::Loader loader(*setup.train_set, options);
+  return as_micro_batch(*loader.next());
+}
+
+// The update of a single step. Also where it is refused, because loss or gradient are not finite, what was computed is
+// in the file.
+void apply_and_write(engine::TrainStep& step, const engine::Composition& composition,
+                     const engine::TrainStep::Gradients& gradients, const engine::StepBatch& batch, double lr,
+                     const SingleStepOptions& options) {
+  storage::TensorMap out{{"loss", scalar(gradients.stats.loss)}, {"logits", gradients.logits}};
+  for (const auto& [name, gradient] : engine::gradient_tensors(composition))
+    out["grad/" + name] = gradient.div(gradients.divisor);
+  if (const auto noise = noise_estimate(gradients.stats)) {
+    out["noise_trace"] = scalar(noise->trace);
+    out["noise_squared_norm"] = scalar(noise->squared_norm);
+  }
+  const auto write = [&] {
+    for (const auto& [name, tensor] : engine::parameter_tensors(composition)) out["param/" + name] = tensor;
+    for (const auto& [name, tensor] : engine::buffer_tensors(composition)) out["buffer/" + name] = tensor;
+    storage::write_safetensors(options.out, out);
+  };
+  try {
+    const StepStats stats = step.apply(gradients, batch, 0, lr);
+    if (stats.gradient_norm) out["gradient_norm"] = scalar(*stats.gradient_norm);
+  } catch (const Error& error) {
+    const bool is_not_finite = error.exit_code() == ExitCode::kDiverged || error.exit_code() == ExitCode::kData;
+    if (!is_not_finite) throw;
+    write();
+    const bool blames_file = error.exit_code() == ExitCode::kData && !options.batch.empty();
+    throw Error(error.exit_code(), concat(blames_file ? options.batch.string() + ": " : std::string(), error.what(),
+                                          "; what it computed before the update is in ", options.out.string()));
+  }
+  write();
+}
+
+Constants constants_of(const EvaluatedModel& evaluated, const Setup& setup) {
+  if (!evaluated.checkpoint.empty())
+    return saved_constants(evaluated.state, setup.model, evaluated.checkpoint.string());
+  check_tokens_of_weights(evaluated.file, setup.model, setup.test_set->info().name);
+  return constants_of_weights(evaluated.file, setup.config, setup.model);
+}
+
+void settle_for_evaluation(config::Config& config, const EvaluationOptions& options) {
+  if (!options.logits.empty()) config.device.tf32 = false;  // they are compared, as a step's numbers are
+  config.pipeline.recompute = {};                           // nothing to measure for what has no backward
+  config.device.cuda_graphs = false;                        // which are of training steps
+  if (options.of_validation && config.data.validation == 0) {
+    throw ConfigError(
+        "--validation: data.validation is 0, so nothing is held out; leave it out to evaluate the test set");
+  }
+  if (!options.of_validation) config.data.validation = 0;
+}
+
+}  // namespace
+
+Evaluation run_evaluation(const EvaluationOptions& options) {
+  if (!options.logits.empty())
+    storage::check_output("--logits", options.logits, {options.config_file, options.weights});
+  EvaluatedModel evaluated = evaluated_model(options);
+  settle_for_evaluation(evaluated.config, options);
+  Setup setup = make_setup(evaluated.config, {}, SetupFor::kRun, evaluated.order);
+  setup.take(constants_of(evaluated, setup));
+  engine::Engine engine(decide_plan(setup), engine_options(setup));
+  engine::Composition& composition = engine.composition();
+  if (evaluated.checkpoint.empty()) {
+    evaluated.tensors =
+        models::to_our_names(setup.model, std::move(evaluated.tensors), evaluated.file.string()).tensors;
+  }
+  engine::load_model(composition, evaluated.tensors, evaluated.file.string());
+  engine::TrainStep& step = engine.step();
+  data::Loader loader(*setup.test_set, eval_loader_options(setup));
+  EvalCounts counts;
+  std::vector<at::Tensor> logits, labels;
+  while (const auto batch = loader.next()) {
+    at::Tensor of_batch;
+    at::Tensor* const wanted = options.logits.empty() ? nullptr : &of_batch;
+    counts += step.evaluate(as_micro_batch(*batch), /*stop=*/false, wanted).counts;
+    if (options.logits.empty()) continue;
+    logits.push_back(of_batch);
+    labels.push_back(batch->targets);
+  }
+  if (!options.logits.empty())
+    storage::write_safetensors(options.logits, {{"logits", at::cat(logits)}, {"labels", at::cat(labels)}});
+  if (!std::isfinite(counts.loss())) {
+    throw DivergedError(concat("the loss of these weights on the test set is ", fixed(counts.loss(), 4),
+                               ": they are of a run that diverged, or made for other data; use an earlier checkpoint"));
+  }
+  return {.counts = counts,
+          .checkpoint = evaluated.checkpoint,
+          .step = evaluated.step,
+          .perplexity = has_perplexity(setup) ? std::optional(std::exp(counts.loss())) : std::nullopt};
+}
+
+double run_single_step(const config::Config& wanted, const SingleStepOptions& options) {
+  config::Config config = wanted;
+  config.device.tf32 = false;         // what it writes is compared with another framework's float32
+  config.device.cuda_graphs = false;  // no step is like it
+  storage::check_output(
+      "--out", options.out,
+      {options.config_file, options.weights, options.batch, config.model.weights, config.pipeline.order});
+  Setup setup = make_setup(config, {}, options.batch.empty() ? SetupFor::kRun : SetupFor::kOwnBatch);
+  warn_of_oddities(setup);
+  say_changes_are_left_out(config);
+  fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
+  if (!weights.empty()) {
+    weights = storage::resolve_weights(weights);
+    if (options.batch.empty()) check_tokens_of_weights(weights, setup.model, setup.train_set->info().name);
+    setup.take(constants_of_weights(weights, config, setup.model));
+  }
+  engine::Engine engine(decide_plan(setup), engine_options(setup));
+  engine::Composition& composition = engine.composition();
+  if (!weights.empty()) load_starting_weights(composition, setup.model, weights);
+  const auto batch = options.batch.empty() ? first_training_batch(setup) : read_batch(options.batch, setup.model);
+
+  engine::TrainStep& step = engine.step();
+  const auto gradients = step.compute_gradients(
+      batch, 0, composition.plan.chunks, {.keep_logits = true, .take_norms = config.train.noise_scale_every_steps > 0});
+  apply_and_write(step, composition, gradients, batch, lr_schedule(setup).at(0), options);
+  return gradients.stats.loss;
+}
+
+}  // namespace sluice::train

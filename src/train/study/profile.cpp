@@ -1,0 +1,351 @@
+#include "train/study/profile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "device/memory.h"
+#include "engine/same_state.h"
+#include "measure/cost_cache.h"
+#include "measure/measure_links.h"
+#include "measure/measure_operators.h"
+#include "pipeline/schedule/plan_schedule.h"
+#include "report/run_totals.h"
+#include "report/time_table.h"
+#include "storage/files.h"
+#include "train/plan/choose_chunks.h"
+#include "train/plan/choose_plan.h"
+#include "train/plan/composition.h"
+#include "train/plan/plan_changes.h"
+#include "train/plan/profile_overheads.h"
+#include "train/plan/run_facts.h"
+#include "train/plan/trial_steps.h"
+#include "train/plan/what_if.h"
+#include "train/setup/run_state.h"
+#include "train/setup/same_start.h"
+#include "train/study/measure_alone.h"
+#include "train/study/profile_sums.h"
+#include "tune/memory_model.h"
+#include "tune/partition.h"
+#include "tune/predict.h"
+
+namespace sluice::train {
+namespace {
+
+namespace fs = std::filesystem;
+using profiler::LayerProfile;
+
+// Training steps: these are timed, after those that warm up.
+struct ProfiledSteps {
+  int warm_up = 3;
+  std::int64_t timed = 0;
+  bool with_memory = true;  // one more, in which memory is counted
+};
+
+// What rank 0 tells the others: they share neither its measurements nor, for certain, its [profile].
+struct ProfileOrders {
+  Plan plan;
+  ProfiledSteps steps;
+  std::string trace = {};       // rank 0's file; empty: none
+  StepRange torch_traced = {};  // by LibTorch's profiler, into rank 0's folder
+  std::string torch_folder = {};
+
+  [[nodiscard]] std::string to_text() const {
+    return nlohmann::json{{"state", RunState{.plan = plan}.to_json()},
+                          {"warm_up", steps.warm_up},
+                          {"timed", steps.timed},
+                          {"with_memory", steps.with_memory},
+                          {"trace", trace},
+                          {"torch_traced", torch_traced.to_json()},
+                          {"torch_folder", torch_folder}}
+        .dump();
+  }
+  [[nodiscard]] static ProfileOrders from_text(const std::string& text) {
+    const auto json = nlohmann::json::parse(text);
+    return {RunState::from_json(json.at("state"), "rank 0's orders").plan,
+            {json.at("warm_up"), json.at("timed"), json.at("with_memory")},
+            json.at("trace"),
+            StepRange::from_json(json.at("torch_traced")),
+            json.at("torch_folder")};
+  }
+};
+
+// The measuring takes a while: what cannot be written is said before.
+void check_writable(const config::Config& config, const ProfileOptions& options) {
+  storage::check_output("--out", options.out, {options.config_file, config.pipeline.order});
+  const storage::AtomicFile probe(options.out);
+  if (options.trace.empty()) return;
+  storage::check_output("--trace", options.trace, {options.config_file, config.pipeline.order});
+  if (fs::weakly_canonical(fs::absolute(options.trace)) == fs::weakly_canonical(fs::absolute(options.out)))
+    throw ConfigError(concat("--trace ", options.trace.string(), " is the file of --out; give it another name"));
+  const storage::AtomicFile probe_of_trace(options.trace);
+}
+
+report::RunTotals totals_of(const std::vector<TrialStep>& trial, const report::RunFacts& facts) {
+  report::RunTotals totals;
+  for (const TrialStep& step : trial) totals.add_step(step.stats, step.breakdown, std::nullopt, facts);
+  return totals;
+}
+
+// With the costs of layers and links at hand, moves of layers and numbers of chunks are predicted instead of bounded.
+std::vector<tune::Advice> advice_of(const Setup& setup, const report::RunTotals& totals, const report::RunFacts& facts,
+                                    const LayerProfile& profile) {
+  tune::AdviceInput input = report::advice_input(totals, facts);
+  input.layers = profile.costs();
+  input.borders = overheads_by_profile(setup.config, profile, facts.plan, setup.process.processes).borders;
+  input.bucket_mb = setup.config.replicas.bucket_mb;
+  input.predict = [&](const Plan& plan, double bucket_mb) -> std::optional<double> {
+    config::Config config = setup.config;
+    config.replicas.bucket_mb = bucket_mb;
+    try {
+      return predict_by_profile(config, profile, plan, setup.process.processes,
+                                {.cores_share = share_of_cores(setup.process)})
+          .seconds;
+    } catch (const ConfigError&) {
+      return std::nullopt;
+    }
+  };
+  return tune::advise(input);
+}
+
+// Beside the steps that were measured.
+void add_prediction(const Setup& setup, const Plan& plan, double replica_samples, LayerProfile& profile) {
+  const tune::StepPrediction predicted =
+      tune::predict_step(plan, profile.costs(), replica_samples, step_overheads(setup, profile));
+  const auto devices = static_cast<double>(predicted.devices.size());
+  for (const tune::DevicePrediction& device : predicted.devices)
+    profile.step->predicted_compute_s += device.compute / devices;
+  // In the steps that were run the loader's threads were at work beside the devices.
+  if (const auto loading = loading_of(setup.config, profile, plan, setup.process.processes))
+    profile.step->predicted_compute_s += tune::load_times(*loading, predicted.seconds).slows;
+  // Devices that outnumber the cores are at work together less than predicted where they also wait for other things.
+  // That makes no layer faster.
+  if (cpu_places(setup.devices) > step_overheads(setup, profile).runnable)
+    profile.step->predicted_compute_s = std::min(profile.step->predicted_compute_s, profile.step->compute_s);
+  profile.step->predicted_s = predicted.seconds;
+  profile.step->predicted_allreduce_s = predicted.all_reduce;
+  profile.step->predicted_update_s = predicted.update;
+  // With computing as it was, what remains.
+  const tune::StepPrediction scaled =
+      tune::predict_step(plan, profile.costs(), replica_samples, step_overheads(setup, profile));
+  profile.step->other_s = std::max(0.0, profile.step->median_without_load_s - scaled.seconds);
+}
+
+// Of one more step, in which rank 0 counts.
+void measure_memory(const Setup& setup, engine::Engine& engine, bool counts, std::uint64_t samples,
+                    LayerProfile& profile) {
+  const engine::Composition& composition = engine.composition();
+  const Plan& plan = composition.plan;
+  std::vector<pipeline::LiveBytes*> counted;
+  for (int s = 0; counts && s < plan.stages(); ++s)
+    counted.push_back(&composition.executor->stage(ReplicaId{0}, StageId{s}).count_live_bytes());
+  for (const device::Device device : setup.devices) device::reset_peak_memory(device);
+  (void)run_trial_steps(setup, engine, /*warm_up=*/0, /*steps=*/1);
+  if (!counts) return;
+  const pipeline::Schedule schedule = pipeline::make_train_schedule(plan, plan.chunks);
+  const std::vector<LayerCost> costs = profile.costs();
+  const std::vector<int>& owners = composition.executor->owners();
+  const auto live = tune::live_peaks(costs, schedule, plan.partition, plan.recompute, samples);
+  for (int s = 0; s < plan.stages(); ++s) {
+    profile.stage_memory.push_back({s, device::to_string(setup.devices[owners[s]]), counted[s]->peak(), live[s]});
+  }
+  const auto peaks = tune::estimate_place_bytes({costs, shares_memory(setup), setup.process.processes}, plan);
+  std::map<device::Device, std::uint64_t> predicted;  // a device may have several places
+  for (std::size_t place = 0; peaks && place < setup.devices.size(); ++place)
+    predicted[setup.devices[place]] += peaks->at(place);
+  for (const auto& [device, bytes] : predicted) {
+    if (const auto peak = device::peak_bytes(device))
+      profile.device_memory.push_back({device::to_string(device), *peak, bytes});
+  }
+}
+
+std::optional<profiler::OperatorProfile> operators_of(const Setup& setup) {
+  const measure::Workload workload = workload_of(setup);
+  if (workload.device.kind != device::DeviceKind::kCpu) {
+    log_warning(concat("--layers: operators are read on CPU devices only, and the layers run on ",
+                       device::to_string(workload.device)));
+    return std::nullopt;
+  }
+  log_info("measuring the operators of the layers, and the machine's peaks");
+  return measure::measure_operators(workload, micro_batch_size(setup));
+}
+
+measure::ReplicaGroup replica_group(const Setup& setup, comm::Processes* processes) {
+  measure::ReplicaGroup group{.processes = processes,
+                              .collectives = collectives_of(setup.config),
+                              .dtype = setup.model.dtype,
+                              .cpu_threads = setup.cpu_threads};
+  for (int replica = 0; replica < setup.config.replicas.local; ++replica)
+    group.devices.push_back(setup.devices[replica * setup.config.pipeline.stages]);
+  return group;
+}
+
+// One replica has none, but other plans on these CPU devices would have one on each of 2, 4, ... or all of them.
+std::vector<profiler::AllReduceLink> all_reduces_of(const Setup& setup, comm::Processes* processes,
+                                                    std::uint64_t bucket) {
+  measure::ReplicaGroup group = replica_group(setup, processes);
+  std::vector<std::size_t> replicas{group.devices.size()};
+  const bool is_one = processes == nullptr && group.devices.size() == 1;
+  if (is_one && shares_memory(setup)) {
+    replicas.clear();
+    for (std::size_t count = 2; count < setup.devices.size(); count *= 2) replicas.push_back(count);
+    replicas.push_back(setup.devices.size());
+    group.devices = setup.devices;
+  }
+  std::vector<profiler::AllReduceLink> links;
+  for (const std::size_t count : replicas) {
+    measure::ReplicaGroup some = group;
+    some.devices.resize(count);
+    if (const auto link = measure::measure_all_reduce(some, bucket)) links.push_back(*link);
+  }
+  return links;
+}
+
+TraceOptions trace_of(const Setup& setup, const ProfileOrders& orders) {
+  const StepRange timed{orders.steps.warm_up + 1, orders.steps.warm_up + orders.steps.timed};
+  return {.steps = orders.trace.empty() ? StepRange{} : timed,
+          .part = part_of_process(setup),
+          .file = [&setup, file = fs::path(orders.trace)](int rank) {
+            return trace_file_beside(file, rank, setup.process.processes);
+          }};
+}
+
+// LibTorch's profiler slows what it sees down: it sees further steps, which are not timed.
+void trace_with_torch(Peers& peers, const Setup& setup, engine::Engine& engine, const ProfileOrders& orders) {
+  if (orders.torch_traced.is_empty()) return;
+  TorchSteps torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, orders.torch_traced,
+                   orders.torch_folder);
+  const auto [first, last] = orders.torch_traced;
+  (void)run_trial_steps(setup, engine, /*warm_up=*/static_cast<int>(first - 1), /*steps=*/last - first + 1,
+                        /*trace=*/nullptr, &torch);
+  if (peers.keeps_records()) torch.report(nullptr);
+}
+
+// As many as are configured, or as there is time for: by the costs that were measured, and three times as long where a
+// machine is busy.
+ProfiledSteps steps_to_run(const Setup& setup, const LayerProfile& profile, const Plan& plan, const TimeLeft& left) {
+  constexpr double kBusy = 3;
+  ProfiledSteps steps{.timed = setup.config.profile.steps};
+  if (!left.is_limited()) return steps;
+  const double step_s = kBusy * predict_by_profile(setup.config, profile, plan, setup.process.processes, {}).seconds;
+  const auto seconds = [&] {
+    return step_s * static_cast<double>(steps.warm_up + steps.timed + (steps.with_memory ? 1 : 0));
+  };
+  if (seconds() > left.seconds()) steps.with_memory = false;
+  if (seconds() > left.seconds()) steps.warm_up = 1;
+  while (steps.timed > 0 && seconds() > left.seconds()) --steps.timed;
+  if (steps.timed == 0) log_info("no training steps are run: --budget is used up");
+  return steps;
+}
+
+// Runs the ordered steps; returns the timed ones.
+std::vector<TrialStep> run_steps(Peers& peers, const Setup& setup, engine::Engine& engine,
+                                 const ProfileOrders& orders) {
+  const ProfiledSteps& steps = orders.steps;
+  if (steps.timed == 0) return {};
+  if (peers.keeps_records()) log_info(concat("running ", steps.warm_up, " + ", steps.timed, " training steps"));
+  StepTrace trace(setup, peers.is_alone() ? nullptr : &peers.communicator(), trace_of(setup, orders));
+  std::vector<TrialStep> trial;
+  run_traced(peers, trace,
+             [&] { trial = whole_steps(run_trial_steps(setup, engine, steps.warm_up, steps.timed, &trace)); });
+  return trial;
+}
+
+// What every process does with a model that lies on its devices; `profile` is rank 0's.
+void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& orders, ProfileOutcome& outcome) {
+  LayerProfile& profile = outcome.profile;
+  engine::Engine engine(orders.plan, engine_options(setup, peers.processes()));
+  engine::Composition& composition = engine.composition();
+  peers.together([&] {
+    if (!peers.is_alone()) engine::hand_out_state(composition);
+    if (chunks_are_open(setup.config)) decide_chunks(setup, engine, {});
+    const std::vector<TrialStep> trial = run_steps(peers, setup, engine, orders);
+    if (!trial.empty()) profile.step = summary_of(trial);
+    trace_with_torch(peers, setup, engine, orders);
+    const double replica_samples = static_cast<double>(setup.global_batch) / static_cast<double>(count_replicas(setup));
+    profile.micro_batch =
+        std::max<std::int64_t>(static_cast<std::int64_t>(replica_samples / composition.plan.chunks), 1);
+    if (orders.steps.with_memory) {
+      measure_memory(setup, engine, peers.keeps_records(),
+                     static_cast<std::uint64_t>(std::ceil(replica_samples / composition.plan.chunks)), profile);
+    }
+    const std::uint64_t bucket = largest_bucket(composition.gradient_bytes(), setup.config.replicas.bucket_mb);
+    if (setup.config.replicas.sync != "none") profile.all_reduces = all_reduces_of(setup, peers.processes(), bucket);
+    if (!peers.keeps_records() || trial.empty()) return;
+    add_prediction(setup, composition.plan, replica_samples, profile);
+    const report::RunFacts facts = facts_of(setup, composition);
+    const report::RunTotals totals = totals_of(trial, facts);
+    if (totals.places.empty()) return;
+    outcome.step_table = report::time_table(report::mean_times(totals.places), {}, totals.steps, facts.processes);
+    outcome.advice = advice_of(setup, totals, facts, profile);
+  });
+}
+
+ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& options) {
+  const TimeLeft left(options.budget_s);
+  const auto write = [&](const ProfileOutcome& outcome) {
+    storage::write_text_atomically(options.out, concat(outcome.to_json().dump(2), "\n"));
+  };
+  ProfileOutcome outcome{.profile = measure_alone(setup, options.launch.version, left, [&](const LayerProfile& so_far) {
+                           if (left.is_limited()) write({.profile = so_far});
+                         })};
+  if (options.with_operators) outcome.operators = operators_of(setup);
+  const Plan plan = plan_by_costs(setup, outcome.profile.costs(), outcome.profile.stage_links);
+  const ProfileOrders orders{plan, steps_to_run(setup, outcome.profile, plan, left), options.trace.string(),
+                             torch_steps(setup, {}, /*first=*/1), fs::absolute(options.out).parent_path().string()};
+  if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);
+  if (left.is_limited()) write(outcome);
+  measure_composed(peers, setup, orders, outcome);
+  write(outcome);
+  log_info(concat("profile written to ", options.out.string()));
+  if (const std::string why = outcome.profile.disturbance(); !why.empty()) {
+    log_warning(concat("the machine was busy while it was measured: ", why, "; what ", options.out.string(),
+                       " predicts may be far off; measure again on a quiet machine"));
+  }
+  measure::keep_profile(setup.config.pipeline.cost_cache, workload_of(setup), outcome.profile);
+  return outcome;
+}
+
+void follow(Peers& peers, const Setup& setup, const ProfileOptions& options) {
+  const auto orders = ProfileOrders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
+  warn_of_own_trace(setup, !options.trace.empty(), !orders.trace.empty());
+  ProfileOutcome not_kept;
+  measure_composed(peers, setup, orders, not_kept);
+}
+
+}  // namespace
+
+nlohmann::ordered_json ProfileOutcome::to_json() const {
+  auto json = nlohmann::ordered_json::parse(profiler::to_json_text(profile));
+  if (operators) json["operators"] = profiler::to_json(*operators);
+  return json;
+}
+
+std::optional<ProfileOutcome> run_profile(const config::Config& config, const ProfileOptions& options) {
+  say_how_started(options.launch.world);
+  check_trace_file(options.trace);
+  check_trace(!options.trace.empty(), config);
+  Setup setup;
+  Peers peers(options.launch, config, [&] {
+    if (options.launch.world.rank == 0) check_writable(config, options);
+    setup = make_setup(config, process_rank(options.launch.world));
+  });
+  std::optional<ProfileOutcome> outcome;
+  peers.run([&] {
+    settle_together(peers, setup);
+    if (peers.keeps_records()) {
+      say_changes_are_left_out(config);
+      outcome = lead(peers, setup, options);
+    } else {
+      follow(peers, setup, options);
+    }
+    return nlohmann::ordered_json();
+  });
+  return outcome;
+}
+
+}  // namespace sluice::train

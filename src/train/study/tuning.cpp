@@ -1,0 +1,357 @@
+#include "train/study/tuning.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/process_age.h"
+#include "core/text.h"
+#include "device/cpu_threads.h"
+#include "device/device.h"
+#include "models/model.h"
+#include "pipeline/schedule/generators.h"
+#include "train/plan/what_if.h"
+#include "train/setup/model_options.h"
+#include "train/setup/setup.h"
+#include "train/study/tune_profiles.h"
+#include "tune/budget.h"
+#include "tune/choose_run.h"
+#include "tune/memory_model.h"
+
+namespace sluice::train {
+namespace {
+
+using profiler::LayerProfile;
+
+constexpr int kMostPlaces = 8;                 // of CPU devices, which share the cores
+constexpr std::int64_t kLeastNormalised = 16;  // samples of a micro-batch that batch-norm normalises
+
+// How many devices plans may use.
+int count_places(const config::Config& config) {
+  const auto named = static_cast<int>(config.device.list.names.size());
+  if (named > 0) return named;
+  const int configured = config.pipeline.stages * config.replicas.local;
+  if (!on_cpu(config)) return std::max(configured, device::cuda_device_count());
+  const int cores = device::available_cores() / std::max(1, config.device.threads);
+  return std::max(configured, std::min(cores, kMostPlaces));
+}
+
+std::vector<int> up_to(int most) {
+  std::vector<int> numbers;
+  for (int i = 1; i <= most; ++i) numbers.push_back(i);
+  return numbers;
+}
+
+// 1, 2, 3, 4, 6, 8, 12, 16, ...: a power of two, and half as much again.
+std::vector<int> chunk_numbers(std::int64_t most) {
+  constexpr std::int64_t kMost = 64;
+  std::set<int> numbers;
+  for (std::int64_t n = 1; n <= std::min(most, kMost); n *= 2) {
+    numbers.insert(static_cast<int>(n));
+    if (n + n / 2 <= std::min(most, kMost)) numbers.insert(static_cast<int>(n + n / 2));
+  }
+  return {numbers.begin(), numbers.end()};
+}
+
+bool normalises_micro_batches(const config::Config& config, const profiler::Fingerprint& print) {
+  return config.pipeline.batch_norm == "micro" && models::has_batch_norms(models::ModelOptions(print.model));
+}
+
+// As many as the profiles say something of: where devices share the cores, of more of them each has fewer threads.
+int places_of(const config::Config& config, const Profiles& profiles, int places) {
+  if (!on_cpu(config) || config.device.threads > 0) return places;
+  const int cores = profiles.any().fingerprint.cores, threads = profiles.fewest_threads();
+  int most = places;
+  while (most > 1 && std::max(1, cores / most) < threads) --most;
+  if (most < places)
+    log_warning(concat("no profile is of fewer than ", counted(threads, "thread"), " a device: plans of more than ",
+                       counted(most, "device"), " are left out; leave --profile out to have them measured"));
+  return most;
+}
+
+bool keeps(const TuneOptions& options, const char* key) {
+  return std::ranges::find(options.keep, key) != options.keep.end();
+}
+
+std::vector<tune::ScheduleChoice> schedules_for(const config::Config& config, const TuneOptions& options) {
+  if (keeps(options, "pipeline.schedule")) return {{config.pipeline.schedule, virtual_stages(config)}};
+  std::vector<tune::ScheduleChoice> all;
+  for (const std::string& name : pipeline::schedule_names())
+    all.push_back({name, pipeline::default_virtual_stages(name)});
+  return all;
+}
+
+std::vector<tune::Recompute> recompute_rules(const config::Config& config, const TuneOptions& options) {
+  const config::RecomputeChoice& recompute = config.pipeline.recompute;
+  if (!recompute.is_open()) return {recompute.all == "layer" ? tune::Recompute::kLayer : tune::Recompute::kNone};
+  if (keeps(options, "pipeline.recompute")) return {tune::Recompute::kOpen};
+  // A list of stages holds for one plan alone.
+  if (config.freeze.policy != "none") return {tune::Recompute::kNone, tune::Recompute::kLayer};
+  return {tune::Recompute::kNone, tune::Recompute::kLayer, tune::Recompute::kOpen};
+}
+
+tune::SearchSpace space_of(const config::Config& config, const TuneOptions& options, const Profiles& profiles,
+                           int places) {
+  const bool has_one_batch_norm = normalises_micro_batches(config, profiles.any().fingerprint);
+  const std::int64_t batch = config::step_batch(config);
+  const std::int64_t present = batch / config.replicas.local / configured_chunks(config, /*processes=*/1, batch);
+  tune::SearchSpace space{
+      .costs_of =
+          [&config, &profiles, batch](Plan plan) {
+            plan.global_batch = batch;
+            const LayerProfile& profile = profiles.of_places(plan.devices() * plan.replicas);
+            return tune::PlaceCosts{profile.costs_at(tune::largest_micro_batch(plan)),
+                                    overheads_by_profile(config, profile, plan, /*processes=*/1)};
+          },
+      .most_places = places,
+      .devices = keeps(options, "pipeline.stages") ? std::vector{config.pipeline.stages} : up_to(places),
+      .replicas = keeps(options, "replicas.local") ? std::vector{config.replicas.local} : up_to(places),
+      .chunks =
+          keeps(options, "pipeline.chunks") ? std::vector{configured_chunks(config, 1, batch)} : chunk_numbers(batch),
+      .batches = {batch},
+      .schedules = schedules_for(config, options),
+      .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes) / 10 * 9,
+      .shares_memory = on_cpu(config)};
+  space.recompute = recompute_rules(config, options);
+  if (keeps(options, "pipeline.partition") && config.pipeline.partition)
+    space.partition = Partition{*config.pipeline.partition};
+  if (has_one_batch_norm) space.least_micro_batch = std::min(kLeastNormalised, std::max<std::int64_t>(present, 1));
+  return space;
+}
+
+// Where memory is a reason it is the only one told: with more of it those plans would run.
+[[noreturn]] void throw_no_plan(const std::vector<tune::Refusal>& refusals, const tune::SearchSpace& space) {
+  std::vector<std::string> of_memory, others;
+  for (const tune::Refusal& refusal : refusals)
+    (refusal.is_of_memory ? of_memory : others).push_back(concat(refusal.why, " (", refusal.count, ")"));
+  if (!of_memory.empty())
+    throw OutOfMemoryError(concat("no plan fits in ", human_bytes(space.memory_limit), ", which is nine tenths of ",
+                                  "device.memory_limit (--memory): ", join(of_memory, ", "),
+                                  "; give more memory, a smaller train.global_batch, or more devices"));
+  throw ConfigError(concat("no plan runs: ", others.empty() ? "there is none to choose from" : join(others, ", ")));
+}
+
+// The best plans, and of those of a plain schedule that are not told from them the simplest.
+tune::SearchResult find_plans(tune::SearchSpace space, const tune::Budget& budget) {
+  constexpr double kPlainShare = 0.1;  // of the time
+  const auto clock = [] { return to_s(now_ns()); };
+  const double seconds = budget.left();
+  tune::SearchResult found = tune::search_plans(space, {.seconds = (1 - kPlainShare) * seconds, .clock = clock});
+  std::erase_if(space.schedules, [](const tune::ScheduleChoice& choice) {
+    return choice.virtual_stages > 1 || (choice.name != "gpipe" && choice.name != "1f1b");
+  });
+  if (found.best.empty() || space.schedules.empty()) return found;
+  const tune::SearchResult plain = tune::search_plans(space, {.seconds = kPlainShare * seconds, .clock = clock});
+  tune::add_simplest(found.best, plain.best);
+  return found;
+}
+
+// Of all plans that may be chosen: the configured one has another batch where that has changed.
+std::vector<tune::PlanRun> runs_of(const TuneResult& result) {
+  std::vector<tune::PlanRun> runs;
+  for (const VerifiedPlan& one : result.verified) runs.push_back(one.as_run());
+  const ConfiguredPlan& configured = result.configured;
+  const bool has_same_batch =
+      configured.predicted && configured.predicted->plan.global_batch == result.search.best.front().plan.global_batch;
+  const auto is_configured = [&](const VerifiedPlan& one) {
+    return is_same_plan(one.predicted.plan, configured.predicted->plan);
+  };
+  if (has_same_batch && configured.measured && std::ranges::none_of(result.verified, is_configured))
+    runs.push_back(VerifiedPlan{*configured.predicted, *configured.measured}.as_run());
+  return runs;
+}
+
+// Nothing ran, but not because no plan could.
+bool is_unverified(const TuneResult& result) {
+  return std::ranges::none_of(result.verified, &VerifiedPlan::ran) &&
+         (result.verified.empty() || !result.left_out.empty());
+}
+
+// Of those that did not fail.
+const tune::Candidate& best_by_prediction(const TuneResult& result) {
+  for (const tune::Candidate& candidate : result.search.best) {
+    const auto is_this = [&](const VerifiedPlan& one) { return one.predicted.plan == candidate.plan; };
+    if (std::ranges::none_of(result.verified, is_this)) return candidate;
+  }
+  return result.search.best.front();
+}
+
+tune::Candidate choose(const TuneResult& result) {
+  if (is_unverified(result)) return best_by_prediction(result);
+  const std::vector<tune::PlanRun> runs = runs_of(result);
+  if (const tune::PlanRun* best = tune::simplest_of_fastest(runs)) return best->candidate;
+  const MeasuredSteps& last = result.verified.back().measured;
+  throw Error(last.exit_code,
+              concat("none of the ", result.verified.size(), " best plans runs; the last one: ", last.failure));
+}
+
+// Seconds of a step of the chosen plan, by a run; nothing: it did not run.
+std::optional<double> measured_step(const TuneResult& result) {
+  for (const tune::PlanRun& run : runs_of(result))
+    if (run.ran && is_same_plan(run.candidate.plan, result.chosen.plan)) return run.step_s;
+  return std::nullopt;
+}
+
+std::optional<Speedup> speedup_of(const TuneResult& result) {
+  const ConfiguredPlan& configured = result.configured;
+  if (!configured.predicted) return std::nullopt;
+  const auto rate_ratio = [&](double chosen_s, double configured_s) {
+    const auto batches = static_cast<double>(result.chosen.plan.global_batch) /
+                         static_cast<double>(configured.predicted->plan.global_batch);
+    return batches * configured_s / chosen_s;
+  };
+  if (const auto chosen_s = measured_step(result); chosen_s && configured.ran())
+    return Speedup{rate_ratio(*chosen_s, configured.measured->step_s), /*is_measured=*/true};
+  return Speedup{rate_ratio(result.refit.seconds(result.chosen), result.refit.seconds(*configured.predicted)),
+                 /*is_measured=*/false};
+}
+
+void check_can_tune(const config::Config& config, const TuneOptions& options) {
+  if (config.replicas.has_server())
+    throw ConfigError(
+        "replicas.sync = \"ps\" has workers of its own pace, which tune does not plan; use \"allreduce\"");
+  if (!config.pipeline.order.empty())
+    throw ConfigError("pipeline.order is one fixed plan, of which nothing is left to tune; leave it out");
+  if (!config.pipeline.changes.empty())
+    throw ConfigError(
+        "pipeline.changes are changes of the configured plan, and tune looks for another; leave them out");
+  if (!config.pipeline.recompute.stages.empty())
+    throw ConfigError(
+        R"(pipeline.recompute is a list for the stages of one plan, and tune looks for another; write "auto", )"
+        R"("none" or "layer")");
+  const config::DeviceList& list = config.device.list;
+  const std::vector<std::string> devices = list.names.empty() ? std::vector{list.choice} : list.names;
+  (void)device::choose_devices(devices, static_cast<int>(devices.size()));  // they are there
+  for (const std::string& key : options.keep) {
+    if (std::ranges::find(tuned_keys(), key) == tuned_keys().end())
+      throw ConfigError(concat("--keep ", key, " is no key that tune changes; they are ", join(tuned_keys(), ", ")));
+  }
+}
+
+// Whose profiles serve all batches.
+config::Config with_largest_batch(config::Config config, const TuneOptions& options) {
+  if (options.batch.is_allowed) config.train.global_batch = batches_to_try(config, options.batch).back();
+  return config;
+}
+
+// Requires: the references outlive it.
+BatchSearch batch_search(const config::Config& config, const TuneOptions& options, const Profiles& profiles,
+                         tune::Budget& budget, int places) {
+  const double batches = static_cast<double>(batches_to_try(config, options.batch).size());
+  const auto best_plan = [&, places,
+                          seconds = budget.left() / batches](std::int64_t batch) -> std::optional<BatchPlan> {
+    config::Config other = config;
+    other.train.global_batch = batch;
+    const tune::SearchResult found = tune::search_plans(space_of(other, options, profiles, places),
+                                                        {.seconds = seconds, .clock = [] { return to_s(now_ns()); }});
+    if (found.best.empty()) return std::nullopt;
+    const Plan& plan = found.best.front().plan;
+    const auto& times = profiles.of_places(plan.devices() * plan.replicas).layers.front().times;
+    const std::int64_t measured =
+        times.empty() ? 0 : std::ranges::max(times, {}, &profiler::LayerTimes::samples).samples;
+    return BatchPlan{found.best.front(), tune::largest_micro_batch(plan) > measured};
+  };
+  return {.best_plan = best_plan, .limit_s = [&budget] {
+            budget.begin(tune::Budget::Part::kNoise);
+            return budget.left();
+          }};
+}
+
+void name_profiles(const TuneProfiles& found, int places, TuneResult& result) {
+  const LayerProfile& own = found.profiles.of_places(places);
+  if (!found.files.empty()) {
+    result.profile_file = found.files.at(own.fingerprint.threads_per_device);
+    return;
+  }
+  result.measured_profiles.push_back(own);
+  for (const LayerProfile& other : found.profiles.all())
+    if (&other != &own) result.measured_profiles.push_back(other);
+}
+
+// What is kept may be "auto".
+config::Config tuned_config(const config::Config& config, const TuneOptions& options, const Plan& plan, int threads) {
+  config::Config tuned = with_plan(config, plan, threads);
+  if (keeps(options, "pipeline.recompute")) tuned.pipeline.recompute = config.pipeline.recompute;
+  if (keeps(options, "pipeline.chunks") && chunks_are_open(config)) tuned.pipeline.chunks.reset();
+  if (keeps(options, "pipeline.partition")) tuned.pipeline.partition = config.pipeline.partition;
+  config::validate(tuned);
+  return tuned;
+}
+
+// Of the slowest stage of a plan, as one line.
+AffineCost slowest_stage(const std::vector<LayerCost>& layers, const Plan& plan, double micro_batch) {
+  const auto at = [&](double samples) {
+    return std::ranges::max(tune::stage_times(layers, samples, plan.partition, plan.recompute));
+  };
+  const double whole = at(micro_batch), half = at(micro_batch / 2);
+  const double slope = std::max(0.0, (whole - half) / (micro_batch / 2));
+  return {.a_s = std::max(0.0, whole - slope * micro_batch), .b_s = slope};
+}
+
+}  // namespace
+
+const std::vector<std::string>& tuned_keys() {
+  static const std::vector<std::string> keys{"pipeline.stages",   "replicas.local",     "pipeline.chunks",
+                                             "pipeline.schedule", "pipeline.partition", "pipeline.recompute"};
+  return keys;
+}
+
+TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
+  using Part = tune::Budget::Part;
+  check_can_tune(configured, options);
+  tune::Budget budget(
+      options.budget_s, options.batch.is_allowed, [] { return to_s(now_ns()); }, process_age_s());
+  log_info(concat("of the budget of ", human_duration(options.budget_s), ": ", budget.describe()));
+  const bool is_given = !options.profiles.empty();
+  const bool looks_at_run = !is_given || options.verify > 0 || options.batch.is_allowed;
+  const TunedRun run = looks_at_run ? look_at_run(configured) : TunedRun{};
+  options.batch.samples = run.samples;
+  TuneResult result{.places = count_places(configured)};
+  const config::Config largest = with_largest_batch(configured, options);
+  const TuneProfiles found = is_given ? read_profiles(largest, options.profiles)
+                                      : measure_profiles(largest, run.layers, budget, result.places);
+  const Profiles& profiles = found.profiles;
+  result.places = places_of(configured, profiles, result.places);
+  config::Config config = configured;
+  if (options.batch.is_allowed) {
+    budget.begin(Part::kBatches);
+    result.batch =
+        tune_batch(configured, options.batch, batch_search(configured, options, profiles, budget, result.places));
+    config = with_batch(configured, *result.batch);
+  }
+  result.configured = predict_configured(configured, profiles);
+  log_info(concat("searching for the best plan on ", counted(result.places, "device")));
+  budget.begin(Part::kSearching);
+  const tune::SearchSpace space = space_of(config, options, profiles, result.places);
+  result.search = find_plans(space, budget);
+  if (result.search.best.empty()) throw_no_plan(result.search.refusals, space);
+  budget.begin(Part::kRunning);
+  PlanRuns runs(config, profiles, budget);
+  runs.run_best(result.search.best, options.verify);
+  runs.run_configured(configured, result.configured);
+  result.verified = runs.done();
+  result.left_out = runs.left_out();
+  result.refit = tune::refit_of(runs_of(result));
+  result.is_verified = !is_unverified(result);
+  result.chosen = choose(result);
+  result.speedup = speedup_of(result);
+  const Plan& plan = result.chosen.plan;
+  const int places = plan.devices() * plan.replicas;
+  if (on_cpu(config)) result.threads = profiles.threads_of(places);
+  name_profiles(found, places, result);
+  if (plan.devices() > 1) {
+    const double samples = static_cast<double>(plan.global_batch) / plan.replicas;
+    const auto line = slowest_stage(profiles.of_places(places).costs(), plan, samples / plan.chunks);
+    result.first_guess = tune::first_guess_chunks(plan.devices(), samples, line);
+  }
+  result.tuned = tuned_config(config, options, plan, on_cpu(config) ? result.threads : 0);
+  result.budget_use = budget.describe_use();
+  result.seconds = budget.used();
+  return result;
+}
+
+}  // namespace sluice::train

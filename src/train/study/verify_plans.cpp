@@ -1,0 +1,124 @@
+#include "train/study/verify_plans.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "train/plan/plan_settings.h"
+
+namespace sluice::train {
+namespace {
+
+constexpr double kMostTimesLonger = 4;  // than expected: then a run hangs
+constexpr double kFarOff = 1.5;         // times what is predicted, or less by as much
+constexpr Measuring kHow{};
+constexpr int kRunSteps = kHow.warm_up + kHow.steps;
+
+std::vector<tune::PlanRun> plan_runs(const std::vector<VerifiedPlan>& verified) {
+  std::vector<tune::PlanRun> runs;
+  for (const VerifiedPlan& one : verified) runs.push_back(one.as_run());
+  return runs;
+}
+
+bool is_far_off(const MeasuredSteps& measured, const tune::Candidate& candidate) {
+  if (!measured.failure.empty()) return false;
+  const double ratio = measured.step_s / candidate.step.seconds;
+  return ratio > kFarOff || ratio < 1 / kFarOff;
+}
+
+}  // namespace
+
+config::Config with_plan(config::Config config, const Plan& plan, int threads) {
+  config.pipeline.stages = plan.devices();
+  config.pipeline.virtual_stages = plan.virtual_stages;
+  config.pipeline.chunks = plan.chunks;
+  config.pipeline.schedule = plan.schedule;
+  config.pipeline.partition = plan.partition.layers_per_stage;
+  config.pipeline.recompute = recompute_choice(plan);
+  config.replicas.local = plan.replicas;
+  config.train.micro_batch = 0;
+  if (threads > 0) config.device.threads = threads;
+  return config;
+}
+
+void PlanRuns::run_best(const std::vector<tune::Candidate>& best, int most) {
+  while (std::ssize(done_) < most) {
+    const tune::Candidate* const candidate = tune::next_to_run(best, plan_runs(done_));
+    if (candidate == nullptr) break;
+    const std::string which = concat("plan ", done_.size() + 1, " of ", std::min<std::size_t>(most, best.size()));
+    const auto ran = run_within_budget(config_, *candidate, which);
+    if (const auto* const why_not = std::get_if<std::string>(&ran)) {
+      left_out_ = concat(which, " was not run: ", *why_not);
+      log_warning(left_out_);
+      break;
+    }
+    const auto& measured = std::get<MeasuredSteps>(ran);
+    if (!measured.failure.empty()) log_warning(concat("the plan does not run: ", measured.failure));
+    done_.push_back({*candidate, measured});
+  }
+}
+
+void PlanRuns::run_configured(const config::Config& configured, ConfiguredPlan& plan) {
+  if (!plan.predicted || done_.empty()) return;
+  const auto same = std::ranges::find_if(
+      done_, [&](const VerifiedPlan& one) { return is_same_plan(one.predicted.plan, plan.predicted->plan); });
+  if (same != done_.end()) {
+    plan.measured = same->measured;
+    return;
+  }
+  const auto ran = run_within_budget(configured, *plan.predicted, "the plan as configured");
+  if (const auto* const why_not = std::get_if<std::string>(&ran))
+    plan.not_run = *why_not;
+  else
+    plan.measured = std::get<MeasuredSteps>(ran);
+}
+
+std::variant<MeasuredSteps, std::string> PlanRuns::run_within_budget(const config::Config& config,
+                                                                     const tune::Candidate& candidate,
+                                                                     const std::string& which) {
+  const double expected = start_s_ + kRunSteps * candidate.step.seconds, left = budget_.left();
+  if (expected > left)
+    return concat("it would take about ", human_duration(expected), ", and ", human_duration(left),
+                  " of --budget are left");
+  log_info(concat("running ", which, ": predicted ", fixed(candidate.step.seconds * 1e3, 1), " ms a step"));
+  const double limit = std::min(left, kMostTimesLonger * expected);
+  MeasuredSteps measured = measure(config, candidate, limit);
+  if (measured.timed_out && limit == left)
+    return concat("it was not done when --budget was over, after ", human_duration(left));
+  if (is_far_off(measured, candidate)) return again(config, candidate, which, std::move(measured));
+  return measured;
+}
+
+// Other programs can only make a run slower: the faster of two counts.
+MeasuredSteps PlanRuns::again(const config::Config& config, const tune::Candidate& candidate, const std::string& which,
+                              MeasuredSteps first) {
+  const std::string took = concat(which, " took ", fixed(first.step_s * 1e3, 1), " ms a step where ",
+                                  fixed(candidate.step.seconds * 1e3, 1), " are predicted");
+  const double expected = start_s_ + kRunSteps * first.step_s, left = budget_.left();
+  if (expected > left) {
+    log_warning(concat(took, ", and no time of --budget is left to run it again; was the machine busy?"));
+    return first;
+  }
+  log_info(concat(took, "; running it again"));
+  MeasuredSteps second = measure(config, candidate, std::min(left, kMostTimesLonger * expected));
+  MeasuredSteps faster = second.failure.empty() && second.step_s < first.step_s ? std::move(second) : std::move(first);
+  if (is_far_off(faster, candidate))
+    log_warning(concat(which, " takes ", fixed(faster.step_s * 1e3, 1), " ms a step, far from what is predicted: the ",
+                       "machine is busy, or was when its layers were measured; tune again on a quiet one"));
+  return faster;
+}
+
+MeasuredSteps PlanRuns::measure(const config::Config& config, const tune::Candidate& candidate, double limit_s) {
+  const int places = candidate.plan.devices() * candidate.plan.replicas;
+  const int threads = on_cpu(config) ? profiles_.threads_of(places) : 0;
+  Measuring how = kHow;
+  how.limit_s = limit_s;
+  const double begin = budget_.used();
+  MeasuredSteps measured = run_(with_plan(config, candidate.plan, threads), how);
+  if (measured.failure.empty()) start_s_ = std::max(0.0, budget_.used() - begin - kRunSteps * measured.step_s);
+  return measured;
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,41 @@
+// gpu_kernels: what profile.level = "cupti" is in a run: the steps as the GPUs ran them, and a table of their kernels.
+// Where it cannot be, one warning says why, and the run goes on with events. In every process of a run; the table that
+// is recorded is of the one that keeps the records. Threads: one. Errors: none.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/recorder.h"
+#include "engine/engine.h"
+#include "profiler/cupti/autograd_marks.h"
+#include "profiler/cupti/step_kernels.h"
+#include "report/reporter.h"
+#include "train/trace/marks_holder.h"
+
+namespace sluice::train {
+
+class GpuKernels {
+ public:
+  // Null at another level, and where it is unavailable. makes_steps: this process's own engine does. Requires: the
+  // engine outlives it.
+  [[nodiscard]] static std::unique_ptr<GpuKernels> start(const std::string& level, bool makes_steps,
+                                                         engine::Engine& engine);
+  [[nodiscard]] StepSpans attributed(StepSpans host) { return running_->steps.attributed(std::move(host)); }
+  void forget() { running_->steps.forget(); }  // what ran outside of steps
+  // The event `kernels`; nothing before the second step.
+  void report(report::Reporter& reporter) const;
+
+ private:
+  struct Running {
+    explicit Running(std::unique_ptr<cupti::Session> session) : steps(std::move(session)), marks(steps.session()) {}
+    cupti::StepKernels steps;
+    cupti::AutogradMarks marks;
+  };
+  GpuKernels(std::unique_ptr<cupti::Session> session, Recorder& recorder);
+
+  MarksHolder<Running> running_;
+};
+
+}  // namespace sluice::train
