@@ -17,18 +17,18 @@ class PassTimes {
   explicit PassTimes(int stages)
       : forward_(static_cast<std::size_t>(stages)), backward_(static_cast<std::size_t>(stages)) {}
 
-  // A pass lasts from the first begin to the last end of what any place does for a micro-batch; work is forward (with
+  // A pass lasts from the first begin to the last end of what any slot does for a micro-batch; work is forward (with
   // the loss, which lies within its span) and backward, without waiting and handing over.
   void add(const StepSpans& step) {
     Nanoseconds begin = std::numeric_limits<Nanoseconds>::max(), end = 0;
-    frozen_.resize(step.places.size());
-    for (std::size_t place = 0; place < step.places.size(); ++place) {
-      for (const Span& span : step.places[place].spans) {
+    frozen_.resize(step.slots.size());
+    for (std::size_t slot = 0; slot < step.slots.size(); ++slot) {
+      for (const Span& span : step.slots[slot].spans) {
         if (span.micro_batch == kNoMicroBatch) continue;
         begin = std::min(begin, span.begin);
         end = std::max(end, span.end);
         if (span.stage == kNoStage) {
-          if (span.phase == Phase::kForward) frozen_[place] += span.end - span.begin;
+          if (span.phase == Phase::kForward) frozen_[slot] += span.end - span.begin;
           continue;
         }
         const auto stage = static_cast<std::size_t>(index(span.stage));
@@ -46,7 +46,7 @@ class PassTimes {
   // [stage], of one micro-batch.
   [[nodiscard]] std::vector<double> forward_ms(int micro_batches) const { return means(forward_, micro_batches); }
   [[nodiscard]] std::vector<double> backward_ms(int micro_batches) const { return means(backward_, micro_batches); }
-  // [place]: forward of its share of the frozen layers' work, of a pass.
+  // [slot]: forward of its share of the frozen layers' work, of a pass.
   [[nodiscard]] std::vector<double> frozen_ms() const { return means(frozen_, 1); }
 
  private:
@@ -59,7 +59,7 @@ class PassTimes {
   [[nodiscard]] double per_pass(Nanoseconds time) const { return passes_ > 0 ? to_ms(time) / passes_ : 0.0; }
 
   std::vector<Nanoseconds> forward_, backward_;  // [stage]
-  std::vector<Nanoseconds> frozen_;              // [place]
+  std::vector<Nanoseconds> frozen_;              // [slot]
   Nanoseconds whole_ = 0;
   int passes_ = 0;
 };

@@ -192,7 +192,7 @@ class Bench {
     const Nanoseconds begin = now_ns();
     const double loss = step_.run(batch_, number_++, arguments_.model.name == "vit" ? 1e-4 : 0.01).loss;
     const StepSpans spans = composition_.executor->recorder().collect(number_, begin, now_ns());
-    for (const auto& place : spans.places) spans_ += static_cast<std::int64_t>(place.spans.size());
+    for (const auto& slot : spans.slots) spans_ += static_cast<std::int64_t>(slot.spans.size());
     passes_.add(spans);
     check(profiler::break_down(spans).dropped == 0, "a step has more spans than are kept");
     return loss;

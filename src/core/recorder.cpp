@@ -24,9 +24,9 @@ StepSpans Recorder::collect(std::int64_t step, Nanoseconds begin, Nanoseconds en
                   .late = std::exchange(late_, {})};
   if (!is_on_) return spans;
   for (Track& track : tracks_) {
-    StepSpans::Place& place = spans.places.emplace_back(
-        StepSpans::Place{track.replica(), track.device(), track.stages(), {}, track.stream()});
-    track.ring().take(place.spans);
+    StepSpans::Slot& slot =
+        spans.slots.emplace_back(StepSpans::Slot{track.replica(), track.device(), track.stages(), {}, track.stream()});
+    track.ring().take(slot.spans);
     spans.dropped += track.ring().take_dropped();
   }
   process_.ring().take(spans.process);

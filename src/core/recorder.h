@@ -49,12 +49,12 @@ struct Span {
   StageId stage = kNoStage;
   Nanoseconds host_begin = 0;
   Nanoseconds host_end = 0;
-  // On another queue of the place's GPU than the one that computes: a copy, a sum over replicas. It goes on beside the
-  // place's own work, which counts first.
+  // On another queue of the slot's GPU than the one that computes: a copy, a sum over replicas. It goes on beside the
+  // slot's own work, which counts first.
   bool is_beside = false;
 };
 
-// Which queue of which GPU a place works with.
+// Which queue of which GPU a slot works with.
 struct StreamName {
   int gpu = -1;              // CUDA's ordinal; -1: a CPU device, which has no queue
   std::uint64_t handle = 0;  // the cudaStream_t
@@ -131,14 +131,14 @@ class Track {
 
 // All that was recorded since the last collect().
 struct StepSpans {
-  struct Place {
+  struct Slot {
     ReplicaId replica;
     DeviceId device;
     std::vector<StageId> stages;
     std::vector<Span> spans;
     StreamName stream = {};
   };
-  // One training step of a worker that shares the places with others, one after the other
+  // One training step of a worker that shares the slots with others, one after the other
   // (train/serve/virtual_workers.h).
   struct Turn {
     int worker = 0;
@@ -146,7 +146,7 @@ struct StepSpans {
   };
   std::int64_t step = 0;
   Nanoseconds begin = 0, end = 0;   // of the step
-  std::vector<Place> places;        // in the order of their tracks
+  std::vector<Slot> slots;          // in the order of their tracks
   std::vector<Span> process;        // of the thread that drives the step
   std::vector<BucketSpan> buckets;  // empty in a run of one process
   LateProcess late;
@@ -160,9 +160,9 @@ class Recorder {
 
   // The four below: not while a step runs.
   void switch_on(bool on) { is_on_ = on; }
-  // Forgets all places, and their spans that were not collected: others follow.
+  // Forgets all slots, and their spans that were not collected: others follow.
   void remove_tracks() { tracks_.clear(); }
-  // Of a place, whose stages are these; it lives until remove_tracks().
+  // Of a slot, whose stages are these; it lives until remove_tracks().
   [[nodiscard]] Track& add_track(ReplicaId replica, DeviceId device, std::vector<StageId> stages,
                                  StreamName stream = {});
   // Who is told of each action while it runs; null: nobody. They outlive the steps.
@@ -179,7 +179,7 @@ class Recorder {
     buckets_.insert(buckets_.end(), spans.begin(), spans.end());
     late_ = late;
   }
-  // No places while nothing is recorded.
+  // No slots while nothing is recorded.
   [[nodiscard]] StepSpans collect(std::int64_t step, Nanoseconds begin, Nanoseconds end);
   void clear() { static_cast<void>(collect(0, 0, 0)); }
 

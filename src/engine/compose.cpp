@@ -66,20 +66,20 @@ std::vector<nn::Layer*> pointers_to(const pipeline::LayerList& layers) {
 pipeline::PrefixGrid make_prefixes(pipeline::LayerList first, const ComposeOptions& options) {
   pipeline::PrefixGrid prefixes;
   const int count = static_cast<int>(first.size());
-  for (std::size_t place = 0; count > 0 && place < options.devices.size(); ++place) {
-    const device::Device device = options.devices[place];
+  for (std::size_t slot = 0; count > 0 && slot < options.devices.size(); ++slot) {
+    const device::Device device = options.devices[slot];
     const auto same =
         std::ranges::find_if(options.devices, [&](device::Device other) { return device::same_memory(other, device); });
     const auto seen = static_cast<std::size_t>(same - options.devices.begin());
-    if (seen < place) {
+    if (seen < slot) {
       prefixes.push_back(prefixes[seen]);
       continue;
     }
     pipeline::LayerList fresh;
-    if (place > 0) fresh = options.make_layers();
+    if (slot > 0) fresh = options.make_layers();
     const device::MemoryScope charge(device, device::MemoryKind::kParameters);
     prefixes.push_back(
-        std::make_shared<pipeline::FrozenPrefix>(place == 0 ? std::move(first) : pipeline::take_first(fresh, count),
+        std::make_shared<pipeline::FrozenPrefix>(slot == 0 ? std::move(first) : pipeline::take_first(fresh, count),
                                                  device::torch_device(device), options.winograd));
   }
   return prefixes;
@@ -91,7 +91,7 @@ struct PlacedLayers {
   pipeline::PrefixGrid prefixes;
 };
 
-// owners: [stage], its place in devices[replica].
+// owners: [stage], the index of its device in devices[replica].
 PlacedLayers place_layers(const Plan& plan, const ComposeOptions& options,
                           const std::vector<std::vector<device::Device>>& devices, const std::vector<int>& owners) {
   PlacedLayers placed{.stages = StageGrid(plan.replicas), .prefixes = {}};

@@ -9,7 +9,7 @@ namespace sluice::engine {
 
 struct DeviceChoice {
   std::vector<device::Device> devices;  // plan.replicas x plan.devices(), replica by replica
-  int cpu_threads = 1;                  // per place on a CPU device
+  int cpu_threads = 1;                  // per slot on a CPU device
 };
 
 }  // namespace sluice::engine

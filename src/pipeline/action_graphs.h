@@ -5,7 +5,7 @@
 // of the gradient once a pass. What leaves a stage is copied from there.
 // Host work is done when an action is recorded, and not again: reports of gradients, spans and messages stay outside.
 // Not here: which passes are alike (engine/step_graphs.h).
-// Threads: the graphs of a place belong to its thread during a pass. Errors: ConfigError where an action cannot be
+// Threads: the graphs of a slot belong to its thread during a pass. Errors: ConfigError where an action cannot be
 // recorded.
 #pragma once
 
@@ -27,7 +27,7 @@ enum class ActionPart { kForward, kLoss, kBackward, kWeightGradient };
 
 using Tensors = std::vector<at::Tensor>;
 
-// Of one place.
+// Of one slot.
 class ActionGraphs {
  public:
   ActionGraphs(std::unique_ptr<device::GraphSequence> sequence, device::Device device)
@@ -67,7 +67,7 @@ class ActionGraphs {
   bool records_ = true;
 };
 
-// [place]
+// [slot]
 using PassGraphs = std::vector<std::unique_ptr<ActionGraphs>>;
 
 }  // namespace sluice::pipeline

@@ -14,24 +14,24 @@
 namespace sluice::pipeline {
 namespace {
 
-std::vector<Place> make_places(const std::vector<std::vector<device::Device>>& devices, int cpu_threads) {
-  std::vector<Place> places;
+std::vector<Slot> make_slots(const std::vector<std::vector<device::Device>>& devices, int cpu_threads) {
+  std::vector<Slot> slots;
   for (int replica = 0; replica < static_cast<int>(devices.size()); ++replica) {
     for (int device = 0; device < static_cast<int>(devices[replica].size()); ++device) {
-      places.push_back({ReplicaId{replica}, DeviceId{device}, devices[replica][device], cpu_threads});
+      slots.push_back({ReplicaId{replica}, DeviceId{device}, devices[replica][device], cpu_threads});
     }
   }
-  return places;
+  return slots;
 }
 
 std::shared_ptr<Grid> make_grid(StageGrid stages, PrefixGrid prefixes, const WorkerPool& pool,
                                 const std::vector<int>& owners, std::shared_ptr<Recorder> recorder) {
   auto grid = std::make_shared<Grid>();
-  const std::vector<Place>& places = pool.places();
-  const std::size_t devices = places.size() / stages.size();
+  const std::vector<Slot>& slots = pool.slots();
+  const std::size_t devices = slots.size() / stages.size();
   grid->stages = std::move(stages);
   grid->prefixes = std::move(prefixes);
-  check(grid->prefixes.empty() || grid->prefixes.size() == places.size(), "every place has frozen layers, or none has");
+  check(grid->prefixes.empty() || grid->prefixes.size() == slots.size(), "every place has frozen layers, or none has");
   grid->recorder = std::move(recorder);
   grid->recorder->remove_tracks();
   grid->owners = owners;
@@ -41,9 +41,9 @@ std::shared_ptr<Grid> make_grid(StageGrid stages, PrefixGrid prefixes, const Wor
   }
   for (const auto& of_replica : grid->stages) check(of_replica.size() == owners.size(), "every stage has an owner");
   for (const auto& of_device : grid->stages_of) check(!of_device.empty(), "every device has a stage");
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    grid->tracks.push_back(&grid->recorder->add_track(places[i].replica, places[i].device,
-                                                      grid->stages_of[index(places[i].device)],
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    grid->tracks.push_back(&grid->recorder->add_track(slots[i].replica, slots[i].device,
+                                                      grid->stages_of[index(slots[i].device)],
                                                       pool.streams()[i].compute().name()));
   }
   return grid;
@@ -55,7 +55,7 @@ Executor::Executor(StageGrid grid, const std::vector<std::vector<device::Device>
                    const std::vector<int>& owners, ExecutorOptions options, PrefixGrid prefixes)
     : limits_(options.limits ? std::move(options.limits) : std::make_shared<PassLimits>(options.step_timeout)),
       pool_(options.workers ? std::move(options.workers) : std::make_shared<WorkerPool>()) {
-  pool_->assign(make_places(devices, options.cpu_threads));
+  pool_->assign(make_slots(devices, options.cpu_threads));
   auto recorder = options.recorder ? std::move(options.recorder) : std::make_shared<Recorder>(options.record_spans);
   grid_ = make_grid(std::move(grid), std::move(prefixes), *pool_, owners, std::move(recorder));
 }
@@ -70,13 +70,13 @@ std::vector<std::shared_ptr<FrozenPrefix>> Executor::prefixes() const {
 }
 
 void Executor::wait_for_caller() const {
-  for (const Place& place : pool_->places()) device::Stream::current(place.hardware).synchronize();
+  for (const Slot& slot : pool_->slots()) device::Stream::current(slot.hardware).synchronize();
 }
 
 std::shared_ptr<PassGraphs> Executor::make_graphs(const device::GraphFactory& make) const {
   auto graphs = std::make_shared<PassGraphs>();
   std::vector<StreamName> names;  // of a CPU device: none
-  for (const PlaceStreams& streams : pool_->streams()) {
+  for (const SlotStreams& streams : pool_->streams()) {
     const device::Stream& compute = streams.compute();
     const StreamName name = compute.name();
     // What one of them starts would be in the other's graphs.
@@ -93,13 +93,13 @@ std::shared_ptr<PassGraphs> Executor::make_graphs(const device::GraphFactory& ma
 PassResult Executor::run(PassRequest request) {
   TimeLimit& limit = request.context.training ? limits_->training : limits_->forward;
   const auto pass = std::make_shared<Pass>(grid_, std::move(request));
-  const auto job = [pass, places = pool_->places(), streams = pool_->streams()](int place) {
-    pass->work(places[place], streams[place]);
+  const auto job = [pass, slots = pool_->slots(), streams = pool_->streams()](int slot) {
+    pass->work(slots[slot], streams[slot]);
   };
   limit.add(pool_->run(job, {.timeout = limit.current(),
                              .on_failure = [pass] { pass->stop(); },
                              .is_excused = [pass] { return pass->report().waits_for_processes(); },
-                             .describe = [pass](int place) { return pass->report().describe(place); },
+                             .describe = [pass](int slot) { return pass->report().describe(slot); },
                              .conclude =
                                  [pass] {
                                    const PassReport report = pass->report();
@@ -110,12 +110,12 @@ PassResult Executor::run(PassRequest request) {
 }
 
 void Executor::for_each_stage(Phase phase, const std::function<void(ReplicaId, StageId, Stage&)>& job) {
-  const auto on_place = [grid = grid_, places = pool_->places(), streams = pool_->streams(), phase, job](int place) {
-    const Place& where = places[place];
+  const auto on_slot = [grid = grid_, slots = pool_->slots(), streams = pool_->streams(), phase, job](int slot) {
+    const Slot& where = slots[slot];
     StageId current = kNoStage;
     try {
-      const device::Stream& compute = streams[place].compute();
-      StreamSpans spans = grid->open_spans(place, compute);
+      const device::Stream& compute = streams[slot].compute();
+      StreamSpans spans = grid->open_spans(slot, compute);
       for (const StageId stage : grid->stages_of[index(where.device)]) {
         current = stage;
         const StreamSpanScope span(spans, phase, stage);
@@ -128,10 +128,10 @@ void Executor::for_each_stage(Phase phase, const std::function<void(ReplicaId, S
                              concat("replica ", index(where.replica), " stage ", index(current)));
     }
   };
-  const auto describe = [places = pool_->places()](int place) {
-    return concat("replica ", index(places[place].replica), " device ", index(places[place].device));
+  const auto describe = [slots = pool_->slots()](int slot) {
+    return concat("replica ", index(slots[slot].replica), " device ", index(slots[slot].device));
   };
-  pool_->run(on_place, {.timeout = training_limit(), .describe = describe});
+  pool_->run(on_slot, {.timeout = training_limit(), .describe = describe});
 }
 
 }  // namespace sluice::pipeline

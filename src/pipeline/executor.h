@@ -1,6 +1,6 @@
 // executor: runs a schedule on the stages of all local replicas, one thread per (replica, device).
 // Not here: which schedule (schedule/), the sum over replicas (comm/replica_sync.h), the optimizer (train/).
-// Threads: a worker for each place; run() and for_each_stage() from one thread. Activations and gradients pass between
+// Threads: a worker for each slot; run() and for_each_stage() from one thread. Activations and gradients pass between
 // the stages of a replica by pointer on CPU devices and by peer copy on GPUs. The parts of an overlapped pair run one
 // after the other. Errors: the first failure of any stage ends the step; it names replica, stage and action, the
 // drawing of the schedule with the failing action marked goes to the log, and all workers are back before run() throws,
@@ -23,7 +23,7 @@
 namespace sluice::pipeline {
 
 struct ExecutorOptions {
-  int cpu_threads = 1;                        // per place
+  int cpu_threads = 1;                        // per slot
   std::chrono::milliseconds step_timeout{0};  // of a pass; 0: by the passes before it (time_limit.h)
   bool record_spans = true;
   // What outlives this executor, for others that follow it; null: its own. One executor uses them at a time.
@@ -53,7 +53,7 @@ class Executor {
   PassResult run(PassRequest request);
   // For passes that are alike (PassRequest::graphs). They live no longer than the executor.
   [[nodiscard]] std::shared_ptr<PassGraphs> make_graphs(const device::GraphFactory& make) const;
-  // True after a failure that a place did not come back from in time: no further run is possible.
+  // True after a failure that a slot did not come back from in time: no further run is possible.
   [[nodiscard]] bool has_abandoned_threads() const { return pool_->has_abandoned_threads(); }
 
   // How long the next training pass may take before it counts as hung.
@@ -67,7 +67,7 @@ class Executor {
   // The job must own what it uses: a thread that hangs is abandoned with it.
   void for_each_stage(Phase phase, const std::function<void(ReplicaId, StageId, Stage&)>& job);
 
-  // One track per place, in the order [replica][device].
+  // One track per slot, in the order [replica][device].
   [[nodiscard]] Recorder& recorder() { return *grid_->recorder; }
 
  private:

@@ -3,7 +3,7 @@
 // statistics, which stay as they are. So what they make of a sample depends on the sample alone, and it does not matter
 // which device runs it: every device of a replica takes an equal share of its samples (prefix_shares()), all at once,
 // and sends what comes out to the first stage. Not here: which layers are frozen (Plan::frozen_layers), who runs a
-// share (pass.h). Threads: forward() from any number of threads. One copy serves all places in one memory.
+// share (pass.h). Threads: forward() from any number of threads. One copy serves all slots in one memory.
 #pragma once
 
 #include <cstdint>

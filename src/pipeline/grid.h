@@ -15,7 +15,7 @@ namespace sluice::pipeline {
 // The stages of all local replicas: [replica][stage].
 using StageGrid = std::vector<std::vector<std::unique_ptr<Stage>>>;
 
-// [place]: those in one memory have the same one. Empty where nothing is frozen.
+// [slot]: those in one memory have the same one. Empty where nothing is frozen.
 using PrefixGrid = std::vector<std::shared_ptr<FrozenPrefix>>;
 
 struct Grid {
@@ -24,16 +24,16 @@ struct Grid {
   std::vector<int> owners;                      // [stage]: the device that runs it (stage_owners())
   std::vector<std::vector<StageId>> stages_of;  // [device]: ascending
   std::shared_ptr<Recorder> recorder;
-  std::vector<Track*> tracks;  // [place]
+  std::vector<Track*> tracks;  // [slot]
 
   [[nodiscard]] int replicas() const { return static_cast<int>(stages.size()); }
   [[nodiscard]] int stages_per_replica() const { return static_cast<int>(owners.size()); }
   [[nodiscard]] int devices() const { return static_cast<int>(stages_of.size()); }
-  [[nodiscard]] int places() const { return replicas() * devices(); }
-  [[nodiscard]] int place(ReplicaId replica, DeviceId device) const {
+  [[nodiscard]] int slots() const { return replicas() * devices(); }
+  [[nodiscard]] int slot(ReplicaId replica, DeviceId device) const {
     return index(replica) * devices() + index(device);
   }
-  [[nodiscard]] int slot(ReplicaId replica, StageId stage) const {  // of a list of all stages of all replicas
+  [[nodiscard]] int stage_index(ReplicaId replica, StageId stage) const {  // of a list of all stages of all replicas
     return index(replica) * stages_per_replica() + index(stage);
   }
   // The number of stages where none is.
@@ -43,8 +43,8 @@ struct Grid {
     return first;
   }
   [[nodiscard]] Stage& stage(ReplicaId replica, StageId stage) const { return *stages[index(replica)][index(stage)]; }
-  [[nodiscard]] StreamSpans open_spans(int place, const device::Stream& stream) {
-    return {recorder->open(*tracks[place]), stream, recorder->marks()};
+  [[nodiscard]] StreamSpans open_spans(int slot, const device::Stream& stream) {
+    return {recorder->open(*tracks[slot]), stream, recorder->marks()};
   }
 };
 

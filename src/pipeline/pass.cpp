@@ -43,12 +43,12 @@ Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
       result_{{static_cast<std::size_t>(grid_->replicas()),
                std::vector<MicroBatchResult>(request_.schedule.micro_batches)}},
       splits_(static_cast<std::size_t>(request_.schedule.stages) * request_.schedule.micro_batches),
-      flops_(grid_->places()),
+      flops_(grid_->slots()),
       activations_(static_cast<std::size_t>(grid_->replicas()) * grid_->stages_per_replica()),
       gradients_(activations_.size()),
       features_(grid_->prefixes.size()),
       prefix_shares_(shares_of(*grid_, request_.micro_batches)),
-      standings_(grid_->places()) {
+      standings_(grid_->slots()) {
   const Schedule& schedule = request_.schedule;
   check(schedule.stages == grid_->stages_per_replica(), "the schedule is for as many stages as the executor has");
   check(stage_owners(schedule) == grid_->owners, "the schedule runs each stage on the device that holds it");
@@ -79,7 +79,7 @@ void Pass::stop() {
 }
 
 PassResult Pass::take_result() {
-  for (const FlopCount& of_place : flops_) add_to(result_.flops, of_place);
+  for (const FlopCount& of_slot : flops_) add_to(result_.flops, of_slot);
   return std::move(result_);
 }
 
@@ -89,10 +89,10 @@ bool Pass::splits(const Action& action) const {
 
 // Per stage, the micro-batch whose B or W is the last to add to its gradients: they are reported while it runs. Where
 // the sync does not admit it, the REDUCE_GRAD reports them.
-std::vector<std::optional<MicroBatchId>> Pass::last_gradients(const Place& place) const {
+std::vector<std::optional<MicroBatchId>> Pass::last_gradients(const Slot& slot) const {
   std::vector<std::optional<MicroBatchId>> last(request_.schedule.stages);
-  for (const Action& action : actions_of(place.device)) {
-    if (ends_gradient(action.op) && micro_batch_of(place.replica, action.micro_batch).samples() > 0)
+  for (const Action& action : actions_of(slot.device)) {
+    if (ends_gradient(action.op) && micro_batch_of(slot.replica, action.micro_batch).samples() > 0)
       last[index(action.stage)] = action.micro_batch;
   }
   return last;
@@ -116,23 +116,23 @@ bool Pass::admit(ReplicaId replica, MicroBatchId micro_batch) {
   return runs;
 }
 
-void Pass::work(const Place& place, const PlaceStreams& streams) {
-  const int at = grid_->place(place.replica, place.device);
+void Pass::work(const Slot& slot, const SlotStreams& streams) {
+  const int at = grid_->slot(slot.replica, slot.device);
   const device::Stream& compute = streams.compute();
-  Worker worker{.place = place,
+  Worker worker{.slot = slot,
                 .streams = streams,
                 .spans = grid_->open_spans(at, compute),
                 .index = at,
-                .last_gradients = last_gradients(place),
+                .last_gradients = last_gradients(slot),
                 .sample_ids = std::vector<at::Tensor>(request_.schedule.micro_batches),
                 .replicas = nullptr,
                 .graphs = request_.graphs ? (*request_.graphs)[at].get() : nullptr};
   if (!exchanges_.empty()) {
     worker.replicas =
-        std::make_unique<OwnSum>(*exchanges_[index(place.device)], place.replica, worker.spans, standings_[at]);
+        std::make_unique<OwnSum>(*exchanges_[index(slot.device)], slot.replica, worker.spans, standings_[at]);
   }
   const auto for_own_stages = [&](const auto& action) {
-    for (const StageId stage : grid_->stages_of[index(place.device)]) action(grid_->stage(place.replica, stage));
+    for (const StageId stage : grid_->stages_of[index(slot.device)]) action(grid_->stage(slot.replica, stage));
   };
   const auto forget = [](Stage& stage) { stage.drop_in_flight(); };
   static_cast<void>(nn::take_flops());  // of a pass that failed
@@ -154,19 +154,19 @@ void Pass::work(const Place& place, const PlaceStreams& streams) {
     for_own_stages(forget);
   } catch (...) {
     const PassReport now = report();
-    const std::string work = worker.runs_prefix ? "" : work_at(place, now.action_at(at));
+    const std::string work = worker.runs_prefix ? "" : work_at(slot, now.action_at(at));
     for_own_stages(forget);
     if (request_.draws_failures) log_lines(now.draw_failed(at), LogLevel::kWarning);
-    const std::string where = worker.runs_prefix ? concat("replica ", index(place.replica), " device ",
-                                                          index(place.device), " in the frozen layers")
+    const std::string where = worker.runs_prefix ? concat("replica ", index(slot.replica), " device ",
+                                                          index(slot.device), " in the frozen layers")
                                                  : now.describe_action(at);
     throw describe_failure(std::current_exception(), where, {.less_memory = request_.less_memory, .work = work});
   }
 }
 
-std::string Pass::work_at(const Place& place, const Action* action) const {
+std::string Pass::work_at(const Slot& slot, const Action* action) const {
   if (action == nullptr || action->op == Op::kReduceGradient) return {};
-  return grid_->stage(place.replica, action->stage).work_on(micro_batch_of(place.replica, action->micro_batch));
+  return grid_->stage(slot.replica, action->stage).work_on(micro_batch_of(slot.replica, action->micro_batch));
 }
 
 void Pass::begin(Worker& worker, Stage& stage) {
@@ -178,7 +178,7 @@ void Pass::begin(Worker& worker, Stage& stage) {
 }
 
 void Pass::run_actions(Worker& worker) {
-  const auto& list = actions_of(worker.place.device);
+  const auto& list = actions_of(worker.slot.device);
   for (std::size_t i = 0; i < list.size(); ++i) {
     standings_[worker.index].store({static_cast<std::uint32_t>(i)}, std::memory_order_relaxed);
     switch (list[i].op) {
@@ -243,10 +243,10 @@ Tensors Pass::run(Worker& worker, const Action& action, ActionPart part, Tensors
 }
 
 void Pass::forward(Worker& worker, const Action& action) {
-  const int slot = grid_->slot(worker.replica(), action.stage);
+  const int at = grid_->stage_index(worker.replica(), action.stage);
   at::Tensor input;
   if (index(action.stage) > 0) {
-    input = receive(worker, {activations_[slot], Border::kActivations}, action);
+    input = receive(worker, {activations_[at], Border::kActivations}, action);
   } else if (admit(worker.replica(), action.micro_batch)) {
     input = prefix_shares_.empty() ? load_inputs(worker, action, micro_batch_of(worker.replica(), action.micro_batch))
                                    : frozen_features(worker, action);
@@ -264,7 +264,7 @@ void Pass::forward(Worker& worker, const Action& action) {
   } else if (request_.context.training) {
     stage.take_part_in_forward(pass_of(worker, action));
   }
-  if (!is_last(action.stage)) send(worker, {activations_[slot + 1], Border::kActivations}, action, output);
+  if (!is_last(action.stage)) send(worker, {activations_[at + 1], Border::kActivations}, action, output);
 }
 
 void Pass::finish(Worker& worker, const Action& action, const at::Tensor& logits) {
@@ -292,9 +292,9 @@ at::Tensor Pass::run_loss(Worker& worker, const Action& action, const at::Tensor
 }
 
 void Pass::backward(Worker& worker, const Action& action) {
-  const int slot = grid_->slot(worker.replica(), action.stage);
+  const int at = grid_->stage_index(worker.replica(), action.stage);
   at::Tensor output_gradient;
-  if (!is_last(action.stage)) output_gradient = receive(worker, {gradients_[slot], Border::kGradients}, action);
+  if (!is_last(action.stage)) output_gradient = receive(worker, {gradients_[at], Border::kGradients}, action);
   Stage& stage = grid_->stage(worker.replica(), action.stage);
   at::Tensor input_gradient;
   if (runs(worker.replica(), action.micro_batch)) {
@@ -304,7 +304,7 @@ void Pass::backward(Worker& worker, const Action& action) {
   } else {
     stage.take_part_in_backward(pass_of(worker, action));
   }
-  if (index(action.stage) > 0) send(worker, {gradients_[slot - 1], Border::kGradients}, action, input_gradient);
+  if (index(action.stage) > 0) send(worker, {gradients_[at - 1], Border::kGradients}, action, input_gradient);
 }
 
 // Recorded work tells nobody anything: what it completes is told behind it.

@@ -1,7 +1,7 @@
 // pass: one run of a schedule by the worker threads of the executor: each walks the actions of its device, hands
 // results to other stages through mailboxes. Not here: what is said when something goes wrong (pass_report.h). Internal
 // to the executor.
-// Threads: work() once per place, each from its own thread; the rest from any thread.
+// Threads: work() once per slot, each from its own thread; the rest from any thread.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ class Pass {
   Pass(std::shared_ptr<Grid> grid, PassRequest request);
 
   // Errors: any failure of an action, said with replica, stage and action; the drawing of the schedule goes to the log.
-  void work(const Place& place, const PlaceStreams& streams);
+  void work(const Slot& slot, const SlotStreams& streams);
   // Wakes every thread that waits for another one; they end without an error of their own.
   void stop();
 
@@ -39,12 +39,12 @@ class Pass {
   struct Message {
     at::Tensor tensor;  // undefined for an empty micro-batch
     device::Event ready;
-    device::Stream out;  // of the place that sends it
+    device::Stream out;  // of the slot that sends it
   };
   struct Worker;
   class OwnSum;
 
-  // The place's share of the frozen layers' work, for the first stage.
+  // The slot's share of the frozen layers' work, for the first stage.
   void run_prefix(Worker& worker);
   // inputs: of all or of some of `samples`, as the loader gives them.
   [[nodiscard]] at::Tensor run_frozen(Worker& worker, const Action& action, const MicroBatch& samples,
@@ -77,7 +77,7 @@ class Pass {
   void send(Worker& worker, Way way, const Action& action, const at::Tensor& tensor);
   // From the host: as it is; inputs as what layers take.
   [[nodiscard]] at::Tensor load(Worker& worker, const Action& action, const at::Tensor& samples);
-  // As dropout reads them: in training on the place's device, where they come once a micro-batch.
+  // As dropout reads them: in training on the slot's device, where they come once a micro-batch.
   [[nodiscard]] at::Tensor sample_ids_of(Worker& worker, MicroBatchId micro_batch);
   [[nodiscard]] at::Tensor load_inputs(Worker& worker, const Action& action, const MicroBatch& samples);
   [[nodiscard]] at::Tensor load_numbers(Worker& worker, const Action& action, const at::Tensor& inputs,
@@ -86,8 +86,8 @@ class Pass {
   [[nodiscard]] const MicroBatch& micro_batch_of(ReplicaId replica, MicroBatchId micro_batch) const {
     return request_.micro_batches[index(replica)][index(micro_batch)];
   }
-  // What a place was at in an action, for one that has no memory for it; empty where that is not known.
-  [[nodiscard]] std::string work_at(const Place& place, const Action* action) const;
+  // What a slot was at in an action, for one that has no memory for it; empty where that is not known.
+  [[nodiscard]] std::string work_at(const Slot& slot, const Action* action) const;
   [[nodiscard]] bool admit(ReplicaId replica, MicroBatchId micro_batch);
   // Whether it was admitted; asked by a stage that has its message from the first one.
   [[nodiscard]] bool runs(ReplicaId replica, MicroBatchId micro_batch) const {
@@ -99,7 +99,7 @@ class Pass {
   [[nodiscard]] bool is_last(StageId stage) const { return index(stage) + 1 == request_.schedule.stages; }
   [[nodiscard]] bool splits(const Action& action) const;
   [[nodiscard]] StagePass pass_of(Worker& worker, const Action& action);
-  [[nodiscard]] std::vector<std::optional<MicroBatchId>> last_gradients(const Place& place) const;
+  [[nodiscard]] std::vector<std::optional<MicroBatchId>> last_gradients(const Slot& slot) const;
   [[nodiscard]] GradientReady reports_of(Worker& worker, const Action& action);
 
   std::shared_ptr<Grid> grid_;
@@ -107,12 +107,12 @@ class Pass {
   int first_trained_;  // stage; those before it need no gradients
   PassResult result_;
   std::vector<char> splits_;                             // [stage][micro-batch]: its backward is cut into I and W
-  std::vector<FlopCount> flops_;                         // [place]
+  std::vector<FlopCount> flops_;                         // [slot]
   std::vector<Mailbox<Message>> activations_;            // [slot]: into this stage, from the stage before
   std::vector<Mailbox<Message>> gradients_;              // [slot]: into this stage, from the stage after
-  std::vector<Mailbox<Message>> features_;               // [place]: what its share of the frozen layers has made
+  std::vector<Mailbox<Message>> features_;               // [slot]: what its share of the frozen layers has made
   std::vector<std::vector<PrefixShare>> prefix_shares_;  // [replica]; empty where nothing is frozen
-  // [place]: written by its own thread, or by one that works for it while it waits. One value: what is read of a place
+  // [slot]: written by its own thread, or by one that works for it while it waits. One value: what is read of a slot
   // is of one moment.
   std::vector<std::atomic<Standing>> standings_;
   std::vector<std::unique_ptr<StatisticsExchange>> exchanges_;  // [device]; empty where nothing is exchanged

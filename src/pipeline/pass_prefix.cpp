@@ -17,7 +17,7 @@ const at::Tensor& inputs_of(const MicroBatch& samples) {
   return samples.inputs;
 }
 
-at::Tensor from_host(const at::Tensor& tensor, const PlaceStreams& streams) {
+at::Tensor from_host(const at::Tensor& tensor, const SlotStreams& streams) {
   static const device::Stream host = device::Stream::make({});
   return device::transfer(tensor, {}, streams.compute(), {.from = host, .into = streams.load()});
 }
@@ -60,7 +60,7 @@ void Pass::run_prefix(Worker& worker) {
   if (prefix_shares_.empty()) return;
   worker.runs_prefix = true;
   for (const PrefixShare& share : prefix_shares_[index(worker.replica())]) {
-    if (share.device != worker.place.device) continue;
+    if (share.device != worker.slot.device) continue;
     const Action action{.op = Op::kForward, .stage = kNoStage, .micro_batch = share.micro_batch};
     const MicroBatch samples = part_of(micro_batch_of(worker.replica(), share.micro_batch), share.begin, share.end);
     const at::Tensor features = request_.features ? run_what_is_new(worker, action, samples)
@@ -98,7 +98,7 @@ at::Tensor Pass::frozen_features(Worker& worker, const Action& action) {
   std::vector<at::Tensor> parts;
   for (const PrefixShare& share : prefix_shares_[index(worker.replica())]) {
     if (share.micro_batch != action.micro_batch) continue;
-    auto& of_share = features_[grid_->place(worker.replica(), share.device)];
+    auto& of_share = features_[grid_->slot(worker.replica(), share.device)];
     parts.push_back(receive(worker, {of_share, Border::kActivations}, action));
   }
   if (parts.size() == 1) return parts.front();

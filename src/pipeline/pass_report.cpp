@@ -14,26 +14,26 @@ namespace sluice::pipeline {
 
 PassReport::PassReport(const Schedule& schedule, std::vector<Standing> standings)
     : schedule_(schedule), owners_(stage_owners(schedule)), standings_(std::move(standings)) {
-  check(places() % devices() == 0, "every replica has a place on each device");
+  check(slots() % devices() == 0, "every replica has a place on each device");
 }
 
-std::string PassReport::name_of(int place) const {
-  const auto& actions = actions_of(place);
-  const StageId stage = actions[std::min<std::size_t>(standings_[place].position, actions.size() - 1)].stage;
-  return concat("replica ", replica_of(place), " stage ", index(stage));
+std::string PassReport::name_of(int slot) const {
+  const auto& actions = actions_of(slot);
+  const StageId stage = actions[std::min<std::size_t>(standings_[slot].position, actions.size() - 1)].stage;
+  return concat("replica ", replica_of(slot), " stage ", index(stage));
 }
 
-std::string PassReport::describe_action(int place) const {
-  if (is_done(place)) return concat(name_of(place), " after its last action");
-  const std::size_t position = standings_[place].position;
-  const Action& action = actions_of(place)[position];
-  return concat(name_of(place), " at action ", to_text(action), " (", position + 1, " of ", actions_of(place).size(),
+std::string PassReport::describe_action(int slot) const {
+  if (is_done(slot)) return concat(name_of(slot), " after its last action");
+  const std::size_t position = standings_[slot].position;
+  const Action& action = actions_of(slot)[position];
+  return concat(name_of(slot), " at action ", to_text(action), " (", position + 1, " of ", actions_of(slot).size(),
                 ", micro-batch ", index(action.micro_batch), ")");
 }
 
-std::optional<int> PassReport::missing_in_sum(int place) const {
+std::optional<int> PassReport::missing_in_sum(int slot) const {
   std::optional<int> missing;
-  for (int other = device_of(place); other < places(); other += devices()) {
+  for (int other = device_of(slot); other < slots(); other += devices()) {
     const Wait wait = standings_[other].wait;
     if (wait == Wait::kProcesses) return other;  // the sum of this process is complete
     if (wait != Wait::kReplicas && !missing) missing = other;
@@ -41,28 +41,28 @@ std::optional<int> PassReport::missing_in_sum(int place) const {
   return missing;
 }
 
-std::optional<int> PassReport::waits_for(int place) const {
-  const auto [position, wait] = standings_[place];
-  if (wait == Wait::kReplicas) return missing_in_sum(place);
+std::optional<int> PassReport::waits_for(int slot) const {
+  const auto [position, wait] = standings_[slot];
+  if (wait == Wait::kReplicas) return missing_in_sum(slot);
   if (wait != Wait::kMessage) return std::nullopt;
-  const Action& action = actions_of(place)[position];
+  const Action& action = actions_of(slot)[position];
   const int source = index(action.stage) + (action.op == Op::kForward ? -1 : 1);
-  if (source < 0) return std::nullopt;  // for frozen layers, which run in another place of its replica
-  return replica_of(place) * devices() + owners_[source];
+  if (source < 0) return std::nullopt;  // for frozen layers, which run in another slot of its replica
+  return replica_of(slot) * devices() + owners_[source];
 }
 
-std::string PassReport::describe(int place) const {
-  const std::string action = describe_action(place);
-  if (standings_[place].wait == Wait::kProcesses) return concat(action, ", which waits for the other processes");
-  const std::optional<int> source = waits_for(place);
+std::string PassReport::describe(int slot) const {
+  const std::string action = describe_action(slot);
+  if (standings_[slot].wait == Wait::kProcesses) return concat(action, ", which waits for the other processes");
+  const std::optional<int> source = waits_for(slot);
   return source ? concat(action, ", which waits for ", name_of(*source)) : action;
 }
 
-// Follows the waits from a place until one that waits for nobody here, or that has been passed before. Empty when the
+// Follows the waits from a slot until one that waits for nobody here, or that has been passed before. Empty when the
 // first one waits for nobody.
-std::string PassReport::end_of_waits(int place) const {
-  std::vector<int> chain{place};
-  std::optional<int> next = waits_for(place);
+std::string PassReport::end_of_waits(int slot) const {
+  std::vector<int> chain{slot};
+  std::optional<int> next = waits_for(slot);
   while (next && std::ranges::find(chain, *next) == chain.end()) {
     chain.push_back(*next);
     next = waits_for(*next);
@@ -78,8 +78,8 @@ std::string PassReport::end_of_waits(int place) const {
 
 std::string PassReport::describe_waits() const {
   std::vector<std::string> ends;
-  for (int place = 0; place < places(); ++place) {
-    std::string end = end_of_waits(place);
+  for (int slot = 0; slot < slots(); ++slot) {
+    std::string end = end_of_waits(slot);
     if (!end.empty() && std::ranges::find(ends, end) == ends.end()) ends.push_back(std::move(end));
   }
   return join(ends, "; ");
@@ -87,22 +87,22 @@ std::string PassReport::describe_waits() const {
 
 bool PassReport::waits_for_processes() const {
   bool waits = false;
-  for (int place = 0; place < places(); ++place) {
-    if (is_done(place)) continue;
-    std::optional<int> end = place;
+  for (int slot = 0; slot < slots(); ++slot) {
+    if (is_done(slot)) continue;
+    std::optional<int> end = slot;
     for (int steps = 0; end && standings_[*end].wait != Wait::kProcesses; ++steps)
-      end = steps < places() ? waits_for(*end) : std::nullopt;  // longer: they wait for each other
+      end = steps < slots() ? waits_for(*end) : std::nullopt;  // longer: they wait for each other
     if (!end) return false;
     waits = true;
   }
   return waits;
 }
 
-std::string PassReport::draw_failed(int place) const { return draw_replica(replica_of(place), device_of(place)); }
+std::string PassReport::draw_failed(int slot) const { return draw_replica(replica_of(slot), device_of(slot)); }
 
 std::string PassReport::draw_unfinished() const {
   std::string drawings;
-  for (int replica = 0; replica * devices() < places(); ++replica) {
+  for (int replica = 0; replica * devices() < slots(); ++replica) {
     const auto is_unfinished = [&](int device) { return !is_done(replica * devices() + device); };
     const auto all = std::views::iota(0, devices());
     if (std::ranges::any_of(all, is_unfinished)) drawings += draw_replica(replica, std::nullopt);

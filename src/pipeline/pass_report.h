@@ -1,6 +1,6 @@
-// pass_report: what a pass that fails or does not end says of itself, from where each of its places stands at one
-// moment: what a place does, whom it waits for, for whom all do. Not here: where places stand (pass.h), who asks
-// (executor.h). A place is a device of a replica: numbered [replica][device], with the device's list of actions.
+// pass_report: what a pass that fails or does not end says of itself, from where each of its slots stands at one
+// moment: what a slot does, whom it waits for, for whom all do. Not here: where slots stand (pass.h), who asks
+// (executor.h). A slot is a device of a replica: numbered [replica][device], with the device's list of actions.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace sluice::pipeline {
 
-// What a place waits for in its current action.
+// What a slot waits for in its current action.
 enum class Wait : std::uint32_t {
   kNothing,
   kMessage,    // of another stage
@@ -28,39 +28,39 @@ struct Standing {
 
 class PassReport {
  public:
-  // standings: [place]. Requires: a validated schedule, which outlives the report.
+  // standings: [slot]. Requires: a validated schedule, which outlives the report.
   PassReport(const Schedule& schedule, std::vector<Standing> standings);
 
   // Null after its last one.
-  [[nodiscard]] const Action* action_at(int place) const {
-    return is_done(place) ? nullptr : &actions_of(place)[standings_[place].position];
+  [[nodiscard]] const Action* action_at(int slot) const {
+    return is_done(slot) ? nullptr : &actions_of(slot)[standings_[slot].position];
   }
   // "replica 0 stage 1 at action 1F0 (1 of 8, micro-batch 0)".
-  [[nodiscard]] std::string describe_action(int place) const;
+  [[nodiscard]] std::string describe_action(int slot) const;
   // The same, and ", which waits for replica 0 stage 0" where it does.
-  [[nodiscard]] std::string describe(int place) const;
+  [[nodiscard]] std::string describe(int slot) const;
   // Whom the others wait for, or the cycle in which they wait for each other; empty when nobody waits for another.
   [[nodiscard]] std::string describe_waits() const;
   // True when all that is left to do here waits, itself or through others, for the other processes: this process can do
   // nothing but wait.
   [[nodiscard]] bool waits_for_processes() const;
 
-  // The schedule with each device's current action marked: of the replica whose action has failed at `place`; of each
+  // The schedule with each device's current action marked: of the replica whose action has failed at `slot`; of each
   // replica that is not done.
-  [[nodiscard]] std::string draw_failed(int place) const;
+  [[nodiscard]] std::string draw_failed(int slot) const;
   [[nodiscard]] std::string draw_unfinished() const;
 
  private:
   [[nodiscard]] int devices() const { return static_cast<int>(schedule_.devices.size()); }
-  [[nodiscard]] int places() const { return static_cast<int>(standings_.size()); }
-  [[nodiscard]] int replica_of(int place) const { return place / devices(); }
-  [[nodiscard]] int device_of(int place) const { return place % devices(); }
-  [[nodiscard]] const std::vector<Action>& actions_of(int place) const { return schedule_.devices[device_of(place)]; }
-  [[nodiscard]] bool is_done(int place) const { return standings_[place].position >= actions_of(place).size(); }
-  [[nodiscard]] std::string name_of(int place) const;
-  [[nodiscard]] std::optional<int> waits_for(int place) const;       // another place of this process
-  [[nodiscard]] std::optional<int> missing_in_sum(int place) const;  // who keeps a sum over the replicas open
-  [[nodiscard]] std::string end_of_waits(int place) const;
+  [[nodiscard]] int slots() const { return static_cast<int>(standings_.size()); }
+  [[nodiscard]] int replica_of(int slot) const { return slot / devices(); }
+  [[nodiscard]] int device_of(int slot) const { return slot % devices(); }
+  [[nodiscard]] const std::vector<Action>& actions_of(int slot) const { return schedule_.devices[device_of(slot)]; }
+  [[nodiscard]] bool is_done(int slot) const { return standings_[slot].position >= actions_of(slot).size(); }
+  [[nodiscard]] std::string name_of(int slot) const;
+  [[nodiscard]] std::optional<int> waits_for(int slot) const;       // another slot of this process
+  [[nodiscard]] std::optional<int> missing_in_sum(int slot) const;  // who keeps a sum over the replicas open
+  [[nodiscard]] std::string end_of_waits(int slot) const;
   [[nodiscard]] std::string draw_replica(int replica, std::optional<int> failed_device) const;
 
   const Schedule& schedule_;

@@ -23,7 +23,7 @@ inline void set_wait(std::atomic<Standing>& standing, Wait wait) {
   standing.store({standing.load(std::memory_order_relaxed).position, wait}, std::memory_order_relaxed);
 }
 
-// Says that the place waits, during its life.
+// Says that the slot waits, during its life.
 class WaitScope {
  public:
   WaitScope(std::atomic<Standing>& standing, Wait wait) : standing_(standing) { set_wait(standing_, wait); }
@@ -58,8 +58,8 @@ class Pass::OwnSum final : public nn::ReplicaSum {
 
 // What a worker carries through its actions.
 struct Pass::Worker {
-  const Place& place;
-  const PlaceStreams& streams;
+  const Slot& slot;
+  const SlotStreams& streams;
   StreamSpans spans;
   int index;
   std::vector<std::optional<MicroBatchId>> last_gradients;       // [stage]
@@ -70,8 +70,8 @@ struct Pass::Worker {
   nn::TransformedWeights of_prefix{charge_transformed_weights};  // while it does
   std::vector<at::Tensor> kept = {};                             // by keep()
 
-  [[nodiscard]] ReplicaId replica() const { return place.replica; }
-  // Of what one queue reads and another has memory of. While any place of a GPU records, LibTorch forgets who reads
+  [[nodiscard]] ReplicaId replica() const { return slot.replica; }
+  // Of what one queue reads and another has memory of. While any slot of a GPU records, LibTorch forgets who reads
   // what there (docs/gpu.md): then it stays until the pass is over.
   void keep(const at::Tensor& tensor) {
     if (graphs != nullptr && graphs->records()) kept.push_back(tensor);

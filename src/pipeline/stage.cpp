@@ -38,7 +38,7 @@ class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
   std::shared_ptr<const GradientReady> on_ready_;
 };
 
-// As torch::autograd::backward(), without the output itself: only its place in the graph is kept.
+// As torch::autograd::backward(), without the output itself: only its position in the graph is kept.
 void run_backward(const torch::autograd::Edge& root, const at::Tensor& gradient) {
   torch::autograd::Engine::get_default_engine().execute({root}, {gradient}, /*keep_graph=*/false,
                                                         /*create_graph=*/false, /*accumulate_grad=*/true);

@@ -31,7 +31,7 @@ std::optional<int> fewest_stages(const std::vector<LayerState>& layers, std::uin
   return stages;
 }
 
-// shares: places share a device now.
+// shares: slots share a device now.
 std::string stages_that_fit(const std::vector<LayerState>& layers, std::uint64_t limit, const Plan& plan, bool shares,
                             const ListedSettings& listed) {
   if (const auto fitting = fewest_stages(layers, limit)) {
@@ -49,19 +49,19 @@ std::string stages_that_fit(const std::vector<LayerState>& layers, std::uint64_t
                 "; raise the limit or choose a smaller model");
 }
 
-// What is on a device all the time, and of which places.
+// What is on a device all the time, and of which slots.
 struct DeviceState {
   device::BytesByKind bytes;
-  std::vector<std::string> places;
+  std::vector<std::string> slots;
 };
 
 void add_frozen(std::map<device::Device, DeviceState>& states, const Plan& plan,
                 const std::vector<device::Device>& devices, const std::vector<LayerState>& layers) {
-  for (auto place = devices.begin(); plan.frozen_layers > 0 && place != devices.end(); ++place) {
-    const auto has_copy = [&](device::Device other) { return device::same_memory(other, *place); };
-    if (std::any_of(devices.begin(), place, has_copy)) continue;
+  for (auto slot = devices.begin(); plan.frozen_layers > 0 && slot != devices.end(); ++slot) {
+    const auto has_copy = [&](device::Device other) { return device::same_memory(other, *slot); };
+    if (std::any_of(devices.begin(), slot, has_copy)) continue;
     for (int i = 0; i < plan.frozen_layers; ++i)
-      states[*place].bytes[MemoryKind::kParameters] += layers[i].parameter_bytes;
+      states[*slot].bytes[MemoryKind::kParameters] += layers[i].parameter_bytes;
   }
 }
 
@@ -76,7 +76,7 @@ std::map<device::Device, DeviceState> states_of_devices(const Plan& plan, const 
       const device::Device device = devices[r * plan.devices() + owners[s]];
       const bool shares = r > 0 && device::same_memory(devices[owners[s]], device);
       DeviceState& state = states[device];
-      state.places.push_back(concat("replica ", r, " stage ", s));
+      state.slots.push_back(concat("replica ", r, " stage ", s));
       for (int i = 0; i < plan.partition.layers_per_stage[s]; ++i, ++layer) {
         state.bytes[MemoryKind::kGradients] += layers[layer].gradient_bytes;
         if (!shares) state.bytes[MemoryKind::kParameters] += layers[layer].parameter_bytes;
@@ -103,10 +103,10 @@ LayerState layer_state(nn::Layer& layer, int optimizer_states, Training training
   return state;
 }
 
-std::uint64_t limit_of_place(std::uint64_t limit, const std::vector<device::Device>& devices) {
-  std::ptrdiff_t places = 1;  // on one device, at most
-  for (const device::Device device : devices) places = std::max(places, std::ranges::count(devices, device));
-  return limit / static_cast<std::uint64_t>(places);
+std::uint64_t limit_of_slot(std::uint64_t limit, const std::vector<device::Device>& devices) {
+  std::ptrdiff_t slots = 1;  // on one device, at most
+  for (const device::Device device : devices) slots = std::max(slots, std::ranges::count(devices, device));
+  return limit / static_cast<std::uint64_t>(slots);
 }
 
 std::string stages_setting(int stages, bool partition_is_listed) {
@@ -120,8 +120,8 @@ void require_state_memory(const Plan& plan, const std::vector<device::Device>& d
     std::uint64_t all = 0;
     for (const std::uint64_t bytes : state.bytes.bytes) all += bytes;
     if (all <= limit) continue;
-    const bool shares = limit_of_place(limit, devices) < limit;
-    throw OutOfMemoryError(concat(join(state.places, ", "), ": out of memory on ", device::to_string(device), ": ",
+    const bool shares = limit_of_slot(limit, devices) < limit;
+    throw OutOfMemoryError(concat(join(state.slots, ", "), ": out of memory on ", device::to_string(device), ": ",
                                   device::describe(state.bytes), " are ", human_bytes(all),
                                   " before any micro-batch, over its device.memory_limit of ", human_bytes(limit), "; ",
                                   stages_that_fit(layers, limit, plan, shares, listed)));

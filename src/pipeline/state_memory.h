@@ -43,8 +43,8 @@ struct ListedSettings {
 // The settings that give so many stages a replica, as advice names them.
 [[nodiscard]] std::string stages_setting(int stages, bool partition_is_listed);
 
-// A place's share of the limit that every device has: the places on one device share it. 0: no limit.
-[[nodiscard]] std::uint64_t limit_of_place(std::uint64_t limit, const std::vector<device::Device>& devices);
+// A slot's share of the limit that every device has: the slots on one device share it. 0: no limit.
+[[nodiscard]] std::uint64_t limit_of_slot(std::uint64_t limit, const std::vector<device::Device>& devices);
 
 // The parameters, gradients and optimizer state that `plan` puts on each of `devices` ([replica by replica]); replicas
 // in one memory share all but the gradients, and frozen layers are once in each memory. Throws OutOfMemoryError for the

@@ -1,7 +1,7 @@
-// stream_spans: records what a place does as spans of its stream's time: on a CPU device when the calls run, on a GPU
+// stream_spans: records what a slot does as spans of its stream's time: on a CPU device when the calls run, on a GPU
 // when the work that they queue runs, by events that are read after the pass. Nothing synchronises meanwhile. Each span
 // keeps the host's interval too, and who profiles the GPU is told of it while it lasts (core/action_marks.h).
-// Threads: the place's own, or an autograd thread that works for it while it waits.
+// Threads: the slot's own, or an autograd thread that works for it while it waits.
 #pragma once
 
 #include <vector>

@@ -22,27 +22,27 @@ namespace sluice::pipeline {
 struct WorkerPool::Shared {
   // What a thread is bound to.
   struct Seat {
-    Place where;
-    std::optional<PlaceStreams> streams;
+    Slot where;
+    std::optional<SlotStreams> streams;
     std::int64_t version = 0;  // counts assignments
     std::int64_t done = 0;     // generation that it has finished
   };
 
   std::mutex mutex;
   std::condition_variable job_given;
-  std::condition_variable place_done;
+  std::condition_variable slot_done;
   std::shared_ptr<const std::function<void(int)>> job;
   std::function<void()> on_failure;
   std::int64_t generation = 0;       // counts jobs given
   std::deque<Seat> seats;            // [thread]
-  int active = 0;                    // threads that have a place: the first ones
+  int active = 0;                    // threads that have a slot: the first ones
   std::exception_ptr first_failure;  // of the current generation
   bool stopping = false;
   bool abandoned = false;
   std::vector<std::thread> threads;
 
   void work(int thread);
-  // Bound to one place, until it is bound to another; false when the pool ends.
+  // Bound to one slot, until it is bound to another; false when the pool ends.
   [[nodiscard]] bool work_at(int thread, const Seat& seat);
   void fail(std::exception_ptr failure);
   [[nodiscard]] bool all_done() const {
@@ -97,28 +97,28 @@ bool WorkerPool::Shared::work_at(int thread, const Seat& seat) {
     current.reset();
     const std::scoped_lock lock(mutex);
     seats[thread].done = number;
-    place_done.notify_all();
+    slot_done.notify_all();
   }
 }
 
-WorkerPool::WorkerPool(std::vector<Place> places) : shared_(std::make_shared<Shared>()) { assign(std::move(places)); }
+WorkerPool::WorkerPool(std::vector<Slot> slots) : shared_(std::make_shared<Shared>()) { assign(std::move(slots)); }
 
-void WorkerPool::assign(std::vector<Place> places) {
+void WorkerPool::assign(std::vector<Slot> slots) {
   const std::scoped_lock lock(shared_->mutex);
   check(!shared_->abandoned, "a worker pool with an abandoned thread takes no other places");
-  places_ = std::move(places);
+  slots_ = std::move(slots);
   streams_.clear();
-  shared_->active = static_cast<int>(places_.size());
-  for (std::size_t i = 0; i < places_.size(); ++i) {
+  shared_->active = static_cast<int>(slots_.size());
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (i == shared_->seats.size()) shared_->seats.emplace_back();
     Shared::Seat& seat = shared_->seats[i];
-    if (!seat.streams || seat.where.hardware != places_[i].hardware) seat.streams.emplace(places_[i].hardware);
-    seat.where = places_[i];
+    if (!seat.streams || seat.where.hardware != slots_[i].hardware) seat.streams.emplace(slots_[i].hardware);
+    seat.where = slots_[i];
     ++seat.version;
     streams_.push_back(*seat.streams);
   }
   for (Shared::Seat& seat : shared_->seats) seat.done = shared_->generation;
-  while (shared_->threads.size() < places_.size()) {
+  while (shared_->threads.size() < slots_.size()) {
     const int thread = static_cast<int>(shared_->threads.size());
     shared_->threads.emplace_back([shared = shared_, thread] { shared->work(thread); });
   }
@@ -157,14 +157,14 @@ std::chrono::nanoseconds WorkerPool::run(std::function<void(int)> job, const Job
     is_excused_now ? time.leave_out() : time.pass();
     return is_excused_now;
   };
-  if (!wait_own_time(shared_->place_done, lock, control.timeout, finished_or_failed, is_excused)) {
+  if (!wait_own_time(shared_->slot_done, lock, control.timeout, finished_or_failed, is_excused)) {
     const auto hung =
         std::make_exception_ptr(PeerError(describe_hang(control)));  // says who is not done, under the lock
     lock.unlock();
-    shared_->fail(hung);  // unless a place has failed in this instant: the first failure wins
+    shared_->fail(hung);  // unless a slot has failed in this instant: the first failure wins
     lock.lock();
   }
-  if (!wait_own_time(shared_->place_done, lock, control.grace, finished)) shared_->abandoned = true;
+  if (!wait_own_time(shared_->slot_done, lock, control.grace, finished)) shared_->abandoned = true;
   shared_->job.reset();
   shared_->on_failure = nullptr;  // it may hold what the job held
   if (shared_->first_failure) std::rethrow_exception(shared_->first_failure);
@@ -178,9 +178,9 @@ bool WorkerPool::has_abandoned_threads() const {
 
 std::string WorkerPool::describe_hang(const JobControl& control) const {
   std::vector<std::string> stuck;
-  for (int i = 0; i < static_cast<int>(places_.size()); ++i) {
+  for (int i = 0; i < static_cast<int>(slots_.size()); ++i) {
     if (shared_->seats[i].done == shared_->generation) continue;
-    stuck.push_back(concat(control.describe(i), " on ", device::to_string(places_[i].hardware)));
+    stuck.push_back(concat(control.describe(i), " on ", device::to_string(slots_[i].hardware)));
   }
   const std::string conclusion = control.conclude();
   return concat("the step did not end within ", seconds_text(control.timeout), ": ", join(stuck, "; "),

@@ -20,7 +20,7 @@ enum class Activity : std::uint8_t {
   kFill,
   kSteady,
   kDrain,
-  kHostToDeviceBeside,  // on queues of their own: exposed while the place does nothing else, nor waits for a neighbour
+  kHostToDeviceBeside,  // on queues of their own: exposed while the slot does nothing else, nor waits for a neighbour
   kStageCopyBeside,
   kLocalSumBeside,
   kReplicaSkew,  // the other replicas of this process still run
@@ -73,7 +73,7 @@ class Sweep {
     edges_.push_back({end, activity, -1});
   }
 
-  void run(PlaceBreakdown& stage) {
+  void run(SlotBreakdown& stage) {
     std::ranges::sort(edges_, {}, &Edge::time);
     std::array<int, kActivities> active{};
     Nanoseconds now = begin_;
@@ -92,7 +92,7 @@ class Sweep {
     int change;
   };
 
-  static void credit(PlaceBreakdown& stage, const std::array<int, kActivities>& active, Nanoseconds time) {
+  static void credit(SlotBreakdown& stage, const std::array<int, kActivities>& active, Nanoseconds time) {
     if (time == 0) return;
     const auto first = std::ranges::find_if(active, [](int count) { return count > 0; });
     const Part part = first == active.end() ? Part::kOther : part_of(static_cast<Activity>(first - active.begin()));
@@ -106,33 +106,33 @@ class Sweep {
   std::vector<Edge> edges_;
 };
 
-// Moments of a place's pass through its schedule, which ends where its optimizer begins.
+// Moments of a slot's pass through its schedule, which ends where its optimizer begins.
 struct Landmarks {
   Nanoseconds first_backward = std::numeric_limits<Nanoseconds>::max();
   Nanoseconds last_forward = 0;  // its end
   Nanoseconds optimizer = std::numeric_limits<Nanoseconds>::max();
   Nanoseconds end;  // of the last span before the optimizer
 
-  Landmarks(const StepSpans::Place& place, Nanoseconds begin_of_step) : end(begin_of_step) {
-    for (const Span& span : place.spans) {
+  Landmarks(const StepSpans::Slot& slot, Nanoseconds begin_of_step) : end(begin_of_step) {
+    for (const Span& span : slot.spans) {
       if (span.phase == Phase::kBackward) first_backward = std::min(first_backward, span.begin);
       if (span.phase == Phase::kForward) last_forward = std::max(last_forward, span.end);
       if (span.phase == Phase::kOptimizer) optimizer = std::min(optimizer, span.begin);
     }
-    for (const Span& span : place.spans) {
+    for (const Span& span : slot.spans) {
       if (span.begin < optimizer) end = std::max(end, span.end);
     }
   }
 };
 
-Activity bubble_of(const Span& wait, const Landmarks& place) {
-  if (wait.end <= place.first_backward) return Activity::kFill;
-  return wait.begin >= place.last_forward ? Activity::kDrain : Activity::kSteady;
+Activity bubble_of(const Span& wait, const Landmarks& slot) {
+  if (wait.end <= slot.first_backward) return Activity::kFill;
+  return wait.begin >= slot.last_forward ? Activity::kDrain : Activity::kSteady;
 }
 
 // What the stage's own thread did; nothing for phases that lie outside of steps.
-void add_own_spans(Sweep& sweep, const StepSpans::Place& place, const Landmarks& landmarks) {
-  for (const Span& span : place.spans) {
+void add_own_spans(Sweep& sweep, const StepSpans::Slot& slot, const Landmarks& landmarks) {
+  for (const Span& span : slot.spans) {
     const auto is = [&](Activity activity) { sweep.add(activity, span.begin, span.end); };
     switch (span.phase) {
       case Phase::kHostToDevice: is(span.is_beside ? Activity::kHostToDeviceBeside : Activity::kHostToDevice); break;
@@ -171,35 +171,35 @@ StepBreakdown break_down(const StepSpans& spans) {
   std::vector<Landmarks> landmarks;
   std::map<ReplicaId, Nanoseconds> end_of_replica;
   Nanoseconds end_of_pass = spans.begin;
-  for (const StepSpans::Place& place : spans.places) {
-    const Landmarks& marks = landmarks.emplace_back(place, spans.begin);
-    Nanoseconds& end = end_of_replica[place.replica];
+  for (const StepSpans::Slot& slot : spans.slots) {
+    const Landmarks& marks = landmarks.emplace_back(slot, spans.begin);
+    Nanoseconds& end = end_of_replica[slot.replica];
     end = std::max(end, marks.end);
     end_of_pass = std::max(end_of_pass, marks.end);
   }
-  for (std::size_t i = 0; i < spans.places.size(); ++i) {
-    const StepSpans::Place& place = spans.places[i];
+  for (std::size_t i = 0; i < spans.slots.size(); ++i) {
+    const StepSpans::Slot& slot = spans.slots[i];
     Sweep sweep(spans.begin, spans.end);
-    add_own_spans(sweep, place, landmarks[i]);
-    if (!place.spans.empty()) {
-      sweep.add(Activity::kDrain, landmarks[i].end, end_of_replica[place.replica]);
-      sweep.add(Activity::kReplicaSkew, end_of_replica[place.replica], end_of_pass);
+    add_own_spans(sweep, slot, landmarks[i]);
+    if (!slot.spans.empty()) {
+      sweep.add(Activity::kDrain, landmarks[i].end, end_of_replica[slot.replica]);
+      sweep.add(Activity::kReplicaSkew, end_of_replica[slot.replica], end_of_pass);
     }
-    add_shared_spans(sweep, spans, place.stages);
-    sweep.run(breakdown.places.emplace_back(PlaceBreakdown{place.replica, place.device}));
+    add_shared_spans(sweep, spans, slot.stages);
+    sweep.run(breakdown.slots.emplace_back(SlotBreakdown{slot.replica, slot.device}));
   }
   return breakdown;
 }
 
-void add(PlaceBreakdown& sum, const PlaceBreakdown& other) {
+void add(SlotBreakdown& sum, const SlotBreakdown& other) {
   for (int part = 0; part < kParts; ++part) sum.parts[part] += other.parts[part];
   sum.all_reduce += other.all_reduce;
 }
 
-PlaceBreakdown StepBreakdown::mean() const {
-  PlaceBreakdown mean{};
-  for (const PlaceBreakdown& place : places) add(mean, place);
-  const auto count = static_cast<Nanoseconds>(std::max<std::size_t>(places.size(), 1));
+SlotBreakdown StepBreakdown::mean() const {
+  SlotBreakdown mean{};
+  for (const SlotBreakdown& slot : slots) add(mean, slot);
+  const auto count = static_cast<Nanoseconds>(std::max<std::size_t>(slots.size(), 1));
   mean.all_reduce /= count;
   // What integer division drops goes to "other", so that the parts still add up to the step.
   mean[Part::kOther] = 0;
@@ -214,7 +214,7 @@ PlaceBreakdown StepBreakdown::mean() const {
 
 DeviceId StepBreakdown::slowest_device() const {
   std::map<int, Nanoseconds> busy;
-  for (const PlaceBreakdown& place : places) busy[index(place.device)] += place.busy();
+  for (const SlotBreakdown& slot : slots) busy[index(slot.device)] += slot.busy();
   const auto slowest =
       std::max_element(busy.begin(), busy.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   return slowest == busy.end() ? DeviceId{0} : DeviceId{slowest->first};
@@ -222,8 +222,8 @@ DeviceId StepBreakdown::slowest_device() const {
 
 std::vector<double> StepBreakdown::device_busy() const {
   std::vector<double> busy;
-  for (const PlaceBreakdown& place : places) {
-    busy.push_back(step > 0 ? static_cast<double>(place.busy()) / static_cast<double>(step) : 0.0);
+  for (const SlotBreakdown& slot : slots) {
+    busy.push_back(step > 0 ? static_cast<double>(slot.busy()) / static_cast<double>(step) : 0.0);
   }
   return busy;
 }

@@ -34,7 +34,7 @@ enum class Part : std::uint8_t {
 };
 inline constexpr int kParts = 14;
 
-struct PlaceBreakdown {
+struct SlotBreakdown {
   ReplicaId replica;
   DeviceId device;
   std::array<Nanoseconds, kParts> parts{};
@@ -60,17 +60,17 @@ struct PlaceBreakdown {
 };
 
 // Part by part; replica and device are those of `sum`.
-void add(PlaceBreakdown& sum, const PlaceBreakdown& other);
+void add(SlotBreakdown& sum, const SlotBreakdown& other);
 
 struct StepBreakdown {
-  Nanoseconds step = 0;                // from the request for the batch to the end of the optimizer
-  std::vector<PlaceBreakdown> places;  // empty when nothing was recorded
+  Nanoseconds step = 0;              // from the request for the batch to the end of the optimizer
+  std::vector<SlotBreakdown> slots;  // empty when nothing was recorded
   LateProcess late;
   std::uint64_t dropped = 0;  // spans that were not kept: what they covered counts as other
 
-  [[nodiscard]] PlaceBreakdown mean() const;
+  [[nodiscard]] SlotBreakdown mean() const;
   [[nodiscard]] DeviceId slowest_device() const;          // busiest, mean over replicas
-  [[nodiscard]] std::vector<double> device_busy() const;  // busy / step, one per place
+  [[nodiscard]] std::vector<double> device_busy() const;  // busy / step, one per slot
 };
 
 [[nodiscard]] StepBreakdown break_down(const StepSpans& spans);

@@ -11,19 +11,19 @@ Profiles::Profiles(std::vector<LayerProfile> all) : all_(std::move(all)) {
                            [](const LayerProfile& one) { return one.fingerprint.threads_per_device; });
 }
 
-const LayerProfile& Profiles::of_places(int places) const {
+const LayerProfile& Profiles::of_slots(int slots) const {
   for (const LayerProfile& one : all_)
-    if (one.fingerprint.threads_per_device * places <= one.fingerprint.cores) return one;
+    if (one.fingerprint.threads_per_device * slots <= one.fingerprint.cores) return one;
   return all_.back();
 }
 
-ProfileShape profile_shape(int places, int layers, std::int64_t global_batch) {
+ProfileShape profile_shape(int slots, int layers, std::int64_t global_batch) {
   constexpr std::int64_t kChunks = 4;
   const auto at_most = [](std::int64_t number, std::int64_t most) {
     return static_cast<int>(std::clamp<std::int64_t>(number, 1, std::max<std::int64_t>(most, 1)));
   };
-  ProfileShape shape{.stages = at_most(places, layers)};
-  shape.replicas = at_most(places / shape.stages, global_batch);
+  ProfileShape shape{.stages = at_most(slots, layers)};
+  shape.replicas = at_most(slots / shape.stages, global_batch);
   shape.chunks = at_most(kChunks, global_batch / shape.replicas);
   return shape;
 }

@@ -16,21 +16,21 @@ class Profiles {
   [[nodiscard]] const std::vector<LayerProfile>& all() const { return all_; }
   [[nodiscard]] const LayerProfile& any() const { return all_.front(); }
   // For so many devices that work at once: with the most threads that the cores are enough for.
-  [[nodiscard]] const LayerProfile& of_places(int places) const;
-  [[nodiscard]] int threads_of(int places) const { return of_places(places).fingerprint.threads_per_device; }
+  [[nodiscard]] const LayerProfile& of_slots(int slots) const;
+  [[nodiscard]] int threads_of(int slots) const { return of_slots(slots).fingerprint.threads_per_device; }
   [[nodiscard]] int fewest_threads() const { return all_.back().fingerprint.threads_per_device; }
 
  private:
   std::vector<LayerProfile> all_;
 };
 
-// The plan that a profile for so many devices runs: as many stages as places, so that links and what devices take from
+// The plan that a profile for so many devices runs: as many stages as slots, so that links and what devices take from
 // each other are measured; where the model has fewer layers, one of each, and as many replicas as there is room for.
 struct ProfileShape {
   int stages = 1;
   int replicas = 1;
   int chunks = 1;
 };
-[[nodiscard]] ProfileShape profile_shape(int places, int layers, std::int64_t global_batch);
+[[nodiscard]] ProfileShape profile_shape(int slots, int layers, std::int64_t global_batch);
 
 }  // namespace sluice::profiler

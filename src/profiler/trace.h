@@ -41,7 +41,7 @@ struct TraceProcess {
 
 struct TracedStep {
   StepSpans spans;
-  std::map<std::pair<ReplicaId, DeviceId>, std::string> devices;  // names of the places' devices: "cpu:0"
+  std::map<std::pair<ReplicaId, DeviceId>, std::string> devices;  // names of the slots' devices: "cpu:0"
   std::map<std::string, double> counters = {};                    // by name, as of the step's end
   std::vector<Span> outside = {};  // what the loop did between this step and the next: evaluation, checkpoints
 };

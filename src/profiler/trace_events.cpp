@@ -8,15 +8,15 @@
 namespace sluice::profiler {
 namespace {
 
-// Rows of a place; those of stage k are k further. Readers take a tid for a stream, of which 0 is special.
+// Rows of a slot; those of stage k are k further. Readers take a tid for a stream, of which 0 is special.
 constexpr int kCompute = 10, kCopies = 1010, kWaits = 2010, kSums = 3010;
 constexpr int kBesides = 20010;  // those of copies and sums that a GPU runs beside a stage's work
 constexpr int kLanes = 16;       // rows of one stage's sums, and of what it runs beside
 
-// A place's number is no process's: the kernel gives none above 2^22 (proc(5), pid_max).
-constexpr int kFirstPlace = 1 << 22;
+// A slot's number is no process's: the kernel gives none above 2^22 (proc(5), pid_max).
+constexpr int kFirstSlot = 1 << 22;
 
-// Rows of the process, after that of its loop: of what the loop does beside its steps, of the calls for each place.
+// Rows of the process, after that of its loop: of what the loop does beside its steps, of the calls for each slot.
 constexpr int kBeside = 1, kFirstCalls = 2;
 
 constexpr Nanoseconds kShortest = 2000;  // of what is told as a GPU's work
@@ -75,7 +75,7 @@ double TraceEvents::time(Nanoseconds at) const {
   return static_cast<double>(at - (process_.clock ? process_.clock->offset : 0) - process_.base) / 1000.0;
 }
 
-int TraceEvents::pid_of(int group) const { return group == kProcess ? process_.pid : kFirstPlace + group; }
+int TraceEvents::pid_of(int group) const { return group == kProcess ? process_.pid : kFirstSlot + group; }
 
 TraceEvents::Row TraceEvents::named_row(int group, int tid, const std::string& name) {
   rows_.emplace(std::pair(group, tid), name);
@@ -100,7 +100,7 @@ void TraceEvents::add(const TracedStep& step) {
   done_.clear();
   begun_.clear();
   add_step_mark(step.spans);
-  for (const StepSpans::Place& place : step.spans.places) add_place(step, place);
+  for (const StepSpans::Slot& slot : step.spans.slots) add_slot(step, slot);
   add_buckets(step.spans);
   add_flows();
   add_counters(step);
@@ -119,39 +119,38 @@ void TraceEvents::add_step_mark(const StepSpans& spans) {
     add_bar("user_annotation", name_of(span), {row, span.begin, span.end}, {{"phase", phase_word(span.phase)}});
 }
 
-void TraceEvents::add_place(const TracedStep& step, const StepSpans::Place& place) {
-  const auto device = step.devices.find({place.replica, place.device});
-  Place key{place.replica, place.device,
-            device != step.devices.end() ? device->second : concat("device ", index(place.device))};
+void TraceEvents::add_slot(const TracedStep& step, const StepSpans::Slot& slot) {
+  const auto device = step.devices.find({slot.replica, slot.device});
+  Slot key{slot.replica, slot.device,
+           device != step.devices.end() ? device->second : concat("device ", index(slot.device))};
   const std::vector<StepSpans::Turn>& turns = step.spans.turns;
   if (turns.empty()) {
     const int group = group_of(key);
-    for (const StageId stage : place.stages) stage_groups_.try_emplace(stage, group);
+    for (const StageId stage : slot.stages) stage_groups_.try_emplace(stage, group);
   }
-  for (const Span& span : place.spans) {
+  for (const Span& span : slot.spans) {
     const int turn = turn_at(step.spans, span.begin);
     key.worker = turn >= 0 ? turns[turn].worker : -1;
-    add_span(place, group_of(key), span, step.spans, turn);
+    add_span(slot, group_of(key), span, step.spans, turn);
   }
 }
 
-int TraceEvents::group_of(const Place& place) {
-  const int group = places_.emplace(place, 1 + static_cast<int>(places_.size())).first->second;
-  groups_.try_emplace(group, concat("rank ", process_.rank, place.worker >= 0 ? concat(" worker ", place.worker) : "",
-                                    " replica ", index(place.replica), ": ", place.name));
+int TraceEvents::group_of(const Slot& slot) {
+  const int group = slots_.emplace(slot, 1 + static_cast<int>(slots_.size())).first->second;
+  groups_.try_emplace(group, concat("rank ", process_.rank, slot.worker >= 0 ? concat(" worker ", slot.worker) : "",
+                                    " replica ", index(slot.replica), ": ", slot.name));
   return group;
 }
 
-void TraceEvents::add_span(const StepSpans::Place& place, int group, const Span& span, const StepSpans& spans,
-                           int turn) {
+void TraceEvents::add_span(const StepSpans::Slot& slot, int group, const Span& span, const StepSpans& spans, int turn) {
   const Kind kind = kind_of(span.phase);
-  const bool has_stage = std::ranges::find(place.stages, span.stage) != place.stages.end();
+  const bool has_stage = std::ranges::find(slot.stages, span.stage) != slot.stages.end();
   const bool has_micro_batch = index(span.micro_batch) >= 0;
   // What no stage has to itself shares the first one's row: it is the same thread.
-  const StageId of = has_stage || place.stages.empty() ? span.stage : place.stages.front();
+  const StageId of = has_stage || slot.stages.empty() ? span.stage : slot.stages.front();
   const Row row = row_of(group, of, span);
   const Bar bar{row, span.begin, span.end};
-  TraceEvent args{{"phase", phase_word(span.phase)}, {"step", spans.step}, {"replica", index(place.replica)}};
+  TraceEvent args{{"phase", phase_word(span.phase)}, {"step", spans.step}, {"replica", index(slot.replica)}};
   if (turn >= 0) args["worker"] = spans.turns[turn].worker;
   if (span.is_beside) args["beside"] = true;
   if (has_stage) args["stage"] = index(span.stage);
@@ -162,7 +161,7 @@ void TraceEvents::add_span(const StepSpans::Place& place, int group, const Span&
   } else {
     add_work(kind == Kind::kCopy ? "gpu_memcpy" : "kernel", name_of(span), bar, std::move(args));
   }
-  if (has_stage && has_micro_batch) remember({place.replica, span.stage, span.micro_batch, turn}, span.phase, bar);
+  if (has_stage && has_micro_batch) remember({slot.replica, span.stage, span.micro_batch, turn}, span.phase, bar);
 }
 
 // What arrows lead from and to.

@@ -24,15 +24,15 @@ class TraceEvents {
 
  private:
   // A device as one plan has it; of workers that take turns on it, one of them.
-  struct Place {
+  struct Slot {
     ReplicaId replica;
     DeviceId device;
     std::string name;
     int worker = -1;
-    auto operator<=>(const Place&) const = default;
+    auto operator<=>(const Slot&) const = default;
   };
   static constexpr int kProcess = 0;
-  // Where a bar is drawn: kProcess, or the number of a place; a row of it. Readers call them process and thread.
+  // Where a bar is drawn: kProcess, or the number of a slot; a row of it. Readers call them process and thread.
   struct Row {
     int group = kProcess;
     int tid = 0;
@@ -52,10 +52,10 @@ class TraceEvents {
   };
 
   void add_step_mark(const StepSpans& spans);
-  void add_place(const TracedStep& step, const StepSpans::Place& place);
-  [[nodiscard]] int group_of(const Place& place);
+  void add_slot(const TracedStep& step, const StepSpans::Slot& slot);
+  [[nodiscard]] int group_of(const Slot& slot);
   // turn: of StepSpans::turns; -1: of none.
-  void add_span(const StepSpans::Place& place, int group, const Span& span, const StepSpans& spans, int turn);
+  void add_span(const StepSpans::Slot& slot, int group, const Span& span, const StepSpans& spans, int turn);
   void remember(Work work, Phase phase, const Bar& bar);
   void add_work(const char* category, const std::string& name, const Bar& bar, TraceEvent args);
   void add_buckets(const StepSpans& spans);
@@ -74,12 +74,12 @@ class TraceEvents {
   void add_flow_end(const char* phase, const std::string& name, const Row& row, Nanoseconds at);
 
   const TraceProcess& process_;
-  std::map<Place, int> places_;                      // their numbers
-  std::map<int, std::string> groups_;                // names of places and of the process
+  std::map<Slot, int> slots_;                        // their numbers
+  std::map<int, std::string> groups_;                // names of slots and of the process
   std::map<std::pair<int, int>, std::string> rows_;  // by group and tid
   // By group and stage: until when each row is taken, of sums and of what runs beside.
   std::map<std::pair<int, StageId>, std::vector<Nanoseconds>> lanes_, besides_;
-  std::map<StageId, int> stage_groups_;  // of the step: replica 0's place of each stage
+  std::map<StageId, int> stage_groups_;  // of the step: replica 0's slot of each stage
   std::map<Work, Bar> done_, begun_;     // of the step
   std::vector<Bar> marks_;               // of the steps
   std::vector<Span> outside_;

@@ -55,13 +55,13 @@ class StepGatherer {
   }
 
  private:
-  struct OfPlace {
+  struct OfSlot {
     int replica = 0;
     std::vector<Span> spans;
   };
   struct Gathered {
-    StepSpans spans;  // but for its places, and the process's own
-    std::map<std::int64_t, OfPlace> places;
+    StepSpans spans;  // but for its slots, and the process's own
+    std::map<std::int64_t, OfSlot> slots;
   };
 
   void take_span(const json& event, const json& args, Phase phase) {
@@ -77,21 +77,21 @@ class StepGatherer {
           {stage, args.at("bucket").get<int>(), begin, begin + waited, end, args.value("bytes", std::int64_t{0})});
       return;
     }
-    OfPlace& place = step.places[event.at("pid").get<std::int64_t>()];
-    place.replica = args.at("replica").get<int>();
-    place.spans.push_back(span);
+    OfSlot& slot = step.slots[event.at("pid").get<std::int64_t>()];
+    slot.replica = args.at("replica").get<int>();
+    slot.spans.push_back(span);
   }
 
   [[nodiscard]] TracedStep whole(Gathered& gathered) const {
     TracedStep step{.spans = std::move(gathered.spans)};
     std::map<int, int> devices;  // of each replica
-    for (auto& [pid, place] : gathered.places) {
-      const ReplicaId replica{place.replica};
-      const DeviceId device{devices[place.replica]++};
+    for (auto& [pid, slot] : gathered.slots) {
+      const ReplicaId replica{slot.replica};
+      const DeviceId device{devices[slot.replica]++};
       std::set<StageId> stages;
-      for (const Span& span : place.spans)
+      for (const Span& span : slot.spans)
         if (index(span.stage) >= 0) stages.insert(span.stage);
-      step.spans.places.push_back({replica, device, {stages.begin(), stages.end()}, std::move(place.spans)});
+      step.spans.slots.push_back({replica, device, {stages.begin(), stages.end()}, std::move(slot.spans)});
       const auto row = rows_.find(pid);
       if (row != rows_.end()) step.devices[{replica, device}] = device_of(row->second);
     }

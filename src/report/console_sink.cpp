@@ -60,8 +60,7 @@ void ConsoleSink::log_end(const SummaryReport& report) const {
   if (totals.steps == 0) return;
   const std::string which =
       totals.steps < report.steps_done ? concat("of ", counted(totals.steps, "step"), " since the resume") : "";
-  if (!totals.places.empty())
-    log_table(time_table(mean_times(totals.places), {}, totals.steps, facts_.processes, which));
+  if (!totals.slots.empty()) log_table(time_table(mean_times(totals.slots), {}, totals.steps, facts_.processes, which));
   if (const std::string line = prediction_line(report.fields.at("predicted")); !line.empty()) log_info(line);
   if (totals.evaluation + totals.checkpoints > 0) {
     log_info(concat("between the steps: evaluation ", human_duration(to_s(totals.evaluation)), ", checkpoints ",

@@ -16,7 +16,7 @@ namespace sluice::report {
 namespace {
 
 using profiler::Part;
-using profiler::PlaceBreakdown;
+using profiler::SlotBreakdown;
 
 constexpr double kLeastPercent = 1;
 
@@ -28,7 +28,7 @@ struct Share {
 // The columns of the table at the end, largest first.
 std::vector<Share> shares_of(const StepSums& sums) {
   if (!sums.times || sums.duration <= 0) return {};
-  const PlaceBreakdown& times = *sums.times;
+  const SlotBreakdown& times = *sums.times;
   const auto percent = [&](Nanoseconds time) {
     return 100 * static_cast<double>(time) / static_cast<double>(sums.duration);
   };
@@ -124,8 +124,8 @@ std::string full_lines(const StepRecord& record, const RunFacts& facts, std::opt
   const bool crosses = facts.sync_bytes > 0 && facts.spans_machines;
   const auto of_syncs = [&](double number) { return facts.by_pushes ? "not known" : fixed(number, kDecimals); };
   std::string times;
-  if (!record.breakdown.places.empty()) {
-    const PlaceBreakdown mean = record.breakdown.mean();
+  if (!record.breakdown.slots.empty()) {
+    const SlotBreakdown mean = record.breakdown.mean();
     times = concat("data loading time cost (ms) by ", clock, ms(mean.load()), "\nforward time cost (ms) by ", clock,
                    ms(mean.forward()), "\nbackwards time cost: (ms) by ", clock, ms(mean.backward()),
                    "\nall-reduce time cost (ms) by ", clock, ms(mean.all_reduce), ", exposed ",

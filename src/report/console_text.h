@@ -33,7 +33,7 @@ namespace sluice::report {
 
 // The nine lines of a log step in the words that PipeTransformer's users have in their notes and scripts: the step
 // alone; epoch and batch from 0; whole images; six decimals. Syncs are those between machines. Times are means over the
-// places; their lines are missing where nothing was recorded.
+// slots; their lines are missing where nothing was recorded.
 [[nodiscard]] std::string full_lines(const StepRecord& record, const RunFacts& facts,
                                      std::optional<double> network_bytes_per_s);
 

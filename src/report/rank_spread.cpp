@@ -23,10 +23,10 @@ struct Work {
 };
 
 // Nothing where a part is unknown.
-std::optional<double> work_ms(const Json& place) {
+std::optional<double> work_ms(const Json& slot) {
   double sum = 0;
   for (const char* part : {"load_ms", "forward_ms", "backward_ms", "optimizer_ms"}) {
-    const auto ms = number_at(place, part);
+    const auto ms = number_at(slot, part);
     if (!ms || !std::isfinite(*ms)) return std::nullopt;
     sum += *ms;
   }
@@ -37,14 +37,14 @@ struct Mean {
   double sum = 0, steps = 0;
 };
 
-// Of a process, stage by stage: its places (replicas), each as often as it ran; under some plans it may not have been.
-std::map<std::int64_t, Mean> means_of(const Json& places) {
+// Of a process, stage by stage: its slots (replicas), each as often as it ran; under some plans it may not have been.
+std::map<std::int64_t, Mean> means_of(const Json& slots) {
   std::map<std::int64_t, Mean> means;
-  for (const Json& place : places) {
-    const auto stage = integer_at(place, "stage");
-    const auto ms = work_ms(place);
+  for (const Json& slot : slots) {
+    const auto stage = integer_at(slot, "stage");
+    const auto ms = work_ms(slot);
     if (!stage || !ms) continue;
-    const auto steps = static_cast<double>(std::max<std::int64_t>(integer_at(place, "steps").value_or(1), 1));
+    const auto steps = static_cast<double>(std::max<std::int64_t>(integer_at(slot, "steps").value_or(1), 1));
     means[*stage].sum += *ms * steps;
     means[*stage].steps += steps;
   }
@@ -55,9 +55,9 @@ std::map<std::int64_t, std::vector<Work>> work_by_stage(const Json& ranks) {
   std::map<std::int64_t, std::vector<Work>> stages;
   for (const Json& rank : ranks) {
     const auto number = integer_at(rank, "rank");
-    const auto places = rank.is_object() ? rank.find("places") : rank.end();
-    if (!number || places == rank.end() || !places->is_array()) continue;
-    for (const auto& [stage, mean] : means_of(*places))
+    const auto slots = rank.is_object() ? rank.find("places") : rank.end();
+    if (!number || slots == rank.end() || !slots->is_array()) continue;
+    for (const auto& [stage, mean] : means_of(*slots))
       stages[stage].push_back({mean.sum / mean.steps, *number, text_at(rank, "host").value_or("")});
   }
   return stages;

@@ -152,18 +152,18 @@ std::string rates_text(const RunLog& log, const Json& run) {
 // The table, of the steps that its numbers are of.
 std::string times_text(const RunLog& log, const Json& run) {
   if (log.steps == 0) return "where the time went: no step is recorded yet";
-  const auto places = place_times(run.at("breakdown"));
+  const auto slots = slot_times(run.at("breakdown"));
   Numbers means = log.means;
-  if (places.empty() && log.timed_steps > 0) means["step_ms"] = log.timed_step_ms;
+  if (slots.empty() && log.timed_steps > 0) means["step_ms"] = log.timed_step_ms;
   const std::int64_t recorded = log.timed_steps > 0 ? log.timed_steps : log.steps;
-  const std::int64_t steps = places.empty() ? recorded : log.steps_since_resume;
+  const std::int64_t steps = slots.empty() ? recorded : log.steps_since_resume;
   std::string which;
   if (log.resumed_at) {
-    which = places.empty() && is_partly_old(log)
+    which = slots.empty() && is_partly_old(log)
                 ? concat("of the whole run (", counted(recorded, "step"), ")")
                 : concat("since the resume at step ", *log.resumed_at, " (", counted(steps, "step"), ")");
   }
-  return time_table(places, means, steps, integer_at(run, "processes").value_or(1), which);
+  return time_table(slots, means, steps, integer_at(run, "processes").value_or(1), which);
 }
 
 // What the run's end tells is of its last start only.

@@ -133,7 +133,7 @@ ordered_json Reporter::predicted_fields(const ordered_json& peaks) const {
   const StageTimes& stages = is_settled() ? settled_stages_ : stages_of_plan_;
   MeasuredRun measured{
       .step_ms = step_ms_of_plan(), .by_stages_ms = {}, .device_bytes = plans_ > 1 ? ordered_json() : peaks};
-  if (const auto seconds = facts_.by_pushes ? std::nullopt : stages.step_s(facts_.plan, totals.places))
+  if (const auto seconds = facts_.by_pushes ? std::nullopt : stages.step_s(facts_.plan, totals.slots))
     measured.by_stages_ms = *seconds * 1e3;
   return prediction_fields(prediction_, measured);
 }
@@ -142,12 +142,12 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
   if (epoch_is_over_) end_epoch(nullptr);  // its evaluation was cut off
   const double wall_s = metrics_->time_s();
   std::vector<tune::Advice> advice;
-  const bool is_known = !of_plan_.places.empty();
+  const bool is_known = !of_plan_.slots.empty();
   const RunTotals& advised = settled_.steps >= kUnsettledSteps ? settled_ : of_plan_;
   if (is_known) advice = tune::advise(advice_input(advised, facts_));
   ordered_json fields{{"outcome", outcome}, {"steps", steps_done}, {"wall_s", wall_s}};
   if (const auto of_plan = step_ms_of_plan()) fields["step_ms_of_last_plan"] = *of_plan;
-  if (is_known) fields["breakdown_of_last_plan"] = mean_breakdown(of_plan_.places);
+  if (is_known) fields["breakdown_of_last_plan"] = mean_breakdown(of_plan_.slots);
   fields.update(summary_fields(totals_, is_known ? &advice : nullptr, last_eval_, facts_));
   if (is_known) fields["advice_steps"] = advised.steps;
   fields["predicted"] = predicted_fields(peaks_of_steps_.value_or(fields["peak_memory_bytes"]));

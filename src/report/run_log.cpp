@@ -115,22 +115,22 @@ void require_run_dir(const fs::path& dir) {
 
 }  // namespace
 
-std::vector<PlaceTimes> place_times(const Json& breakdown) {
-  std::vector<PlaceTimes> places;
-  if (!breakdown.is_array()) return places;
+std::vector<SlotTimes> slot_times(const Json& breakdown) {
+  std::vector<SlotTimes> slots;
+  if (!breakdown.is_array()) return slots;
   for (const Json& entry : breakdown) {
     const auto replica = integer_at(entry, "replica"), device = integer_at(entry, "stage");
     if (!replica || !device) continue;
-    PlaceTimes& place = places.emplace_back();
-    place.replica = static_cast<int>(*replica);
-    place.device = static_cast<int>(*device);
-    place.steps = integer_at(entry, "steps").value_or(0);
+    SlotTimes& slot = slots.emplace_back();
+    slot.replica = static_cast<int>(*replica);
+    slot.device = static_cast<int>(*device);
+    slot.steps = integer_at(entry, "steps").value_or(0);
     for (const auto& [name, value] : entry.items()) {
       const auto number = number_of(value);
-      if (number && name.ends_with("_ms")) place.ms[name] = *number;
+      if (number && name.ends_with("_ms")) slot.ms[name] = *number;
     }
   }
-  return places;
+  return slots;
 }
 
 std::string RunLog::outcome() const {

@@ -26,7 +26,7 @@ namespace sluice::report {
 
 // Mean milliseconds per step of one (replica, device). The records, which are older than devices of several stages,
 // call the device its stage.
-struct PlaceTimes {
+struct SlotTimes {
   int replica = 0;
   int device = 0;
   Numbers ms;
@@ -34,7 +34,7 @@ struct PlaceTimes {
 };
 
 // Reads the list that `summary` holds as "breakdown"; empty when it is none.
-[[nodiscard]] std::vector<PlaceTimes> place_times(const nlohmann::ordered_json& breakdown);
+[[nodiscard]] std::vector<SlotTimes> slot_times(const nlohmann::ordered_json& breakdown);
 
 struct RunLog {
   std::filesystem::path dir;

@@ -18,7 +18,7 @@ namespace sluice::report {
 // A step, and what all sinks need of it. The references live while step() runs.
 struct StepReport {
   const StepRecord& record;
-  const StepSpans& spans;                 // of this process; no places where nothing is recorded
+  const StepSpans& spans;                 // of this process; no slots where nothing is recorded
   const nlohmann::ordered_json& fields;   // by the names of docs/files.md
   const profiler::NetworkRates* network;  // null: not known
   TimeLeft left = {};
@@ -53,7 +53,7 @@ class RunSink {
   RunSink(const RunSink&) = delete;
   RunSink& operator=(const RunSink&) = delete;
 
-  // A sink overrides what it has a place for.
+  // A sink overrides the records that it handles.
   // The facts are those of the steps that follow; so many are done.
   virtual void plan(const RunFacts&, const nlohmann::ordered_json& /*description*/, std::int64_t /*steps_done*/) {}
   virtual void step(const StepReport&) {}

@@ -25,7 +25,7 @@ void RunTotals::add_step(const StepStats& stats, const profiler::StepBreakdown& 
     network_bytes += *network_bytes_per_s * to_s(breakdown.step);
     network_time += breakdown.step;
   }
-  report::add_step(places, breakdown);
+  report::add_step(slots, breakdown);
 }
 
 void RunTotals::add_outside(const std::vector<Span>& spans) {
@@ -48,18 +48,18 @@ tune::AdviceInput advice_input(const RunTotals& totals, const RunFacts& facts) {
       .sync_bytes = static_cast<double>(facts.sync_bytes),
       .network_bytes_per_s = totals.network_time > 0 ? totals.network_bytes / to_s(totals.network_time) : 0.0,
       .data_workers = facts.data_workers};
-  for (const auto& [place, steps, duration] : totals.places) {
-    input.devices.push_back({.replica = index(place.replica),
-                             .device = index(place.device),
-                             .forward = mean(place.forward()),
-                             .backward = mean(place.backward()),
-                             .load = mean(place.load()),
-                             .allreduce = mean(place[profiler::Part::kAllReduce]),
-                             .skew = mean(place[profiler::Part::kSkew]),
-                             .fill = mean(place[profiler::Part::kFill]),
-                             .drain = mean(place[profiler::Part::kDrain]),
-                             .other = mean(place[profiler::Part::kOther])});
-    input.allreduce = std::max(input.allreduce, mean(place.all_reduce - place[profiler::Part::kSkew]));
+  for (const auto& [slot, steps, duration] : totals.slots) {
+    input.devices.push_back({.replica = index(slot.replica),
+                             .device = index(slot.device),
+                             .forward = mean(slot.forward()),
+                             .backward = mean(slot.backward()),
+                             .load = mean(slot.load()),
+                             .allreduce = mean(slot[profiler::Part::kAllReduce]),
+                             .skew = mean(slot[profiler::Part::kSkew]),
+                             .fill = mean(slot[profiler::Part::kFill]),
+                             .drain = mean(slot[profiler::Part::kDrain]),
+                             .other = mean(slot[profiler::Part::kOther])});
+    input.allreduce = std::max(input.allreduce, mean(slot.all_reduce - slot[profiler::Part::kSkew]));
   }
   // Who is late by chance one step and early the next is not slow: what others waited for it, less the most that was
   // waited for another.

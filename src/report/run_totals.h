@@ -14,7 +14,7 @@
 #include "core/step_stats.h"
 #include "device/device.h"
 #include "profiler/breakdown.h"
-#include "report/place_totals.h"
+#include "report/slot_totals.h"
 #include "tune/advice.h"
 #include "tune/noise_scale.h"
 
@@ -53,7 +53,7 @@ struct RunTotals {
   Nanoseconds duration = 0;
   double device_s = 0;  // seconds of all devices of all processes
   FlopCount flops{};
-  PlaceTotals places;
+  SlotTotals slots;
   std::uint64_t dropped_spans = 0;
   std::map<int, Nanoseconds> waited_for_rank;   // by the first to be ready, for the last
   double network_bytes = 0;                     // that all interfaces carried in `network_time`

@@ -57,7 +57,7 @@ double* StageTimes::sum_of(const Span& span) {
 
 // The loss is part of its forward. Sums that lie within an action are none of its work: they are exposed all-reduce.
 // They come before it, since they end first.
-void StageTimes::add_place(const std::vector<Span>& spans) {
+void StageTimes::add_slot(const std::vector<Span>& spans) {
   std::vector<const Span*> reductions;
   for (const Span& span : spans) {
     if (span.phase == Phase::kAllReduce) reductions.push_back(&span);
@@ -75,10 +75,10 @@ void StageTimes::add_place(const std::vector<Span>& spans) {
 void StageTimes::add(const StepSpans& spans) {
   if (spans.dropped > 0) return;
   std::set<ReplicaId> replicas;
-  for (const StepSpans::Place& place : spans.places) {
-    if (place.stages.empty()) continue;
-    replicas.insert(place.replica);
-    add_place(place.spans);
+  for (const StepSpans::Slot& slot : spans.slots) {
+    if (slot.stages.empty()) continue;
+    replicas.insert(slot.replica);
+    add_slot(slot.spans);
   }
   replica_steps_ += std::ssize(replicas);
 }
@@ -112,16 +112,16 @@ pipeline::StepCost StageTimes::mean_cost(const pipeline::Schedule& schedule, Sta
   return cost;
 }
 
-std::optional<double> StageTimes::step_s(const Plan& plan, const PlaceTotals& places) const {
-  if (replica_steps_ == 0 || std::ssize(stages_) != plan.stages() || plan.frozen_layers > 0 || places.empty())
+std::optional<double> StageTimes::step_s(const Plan& plan, const SlotTotals& slots) const {
+  if (replica_steps_ == 0 || std::ssize(stages_) != plan.stages() || plan.frozen_layers > 0 || slots.empty())
     return std::nullopt;
   const pipeline::Schedule schedule = pipeline::make_train_schedule(plan, plan.chunks);
   tune::StepCosts costs;
   for (int stage = 0; stage < plan.stages(); ++stage) costs.stages.push_back(mean_cost(schedule, StageId{stage}));
   double seconds = tune::predict_step(schedule, costs).seconds;
-  for (const PlaceTotal& place : places) {
-    const Nanoseconds others = place.sum.all_reduce_exposed() + place.sum.optimizer() + place.sum.load();
-    seconds += to_s(others) / static_cast<double>(place.steps) / static_cast<double>(places.size());
+  for (const SlotTotal& slot : slots) {
+    const Nanoseconds others = slot.sum.all_reduce_exposed() + slot.sum.optimizer() + slot.sum.load();
+    seconds += to_s(others) / static_cast<double>(slot.steps) / static_cast<double>(slots.size());
   }
   return seconds;
 }

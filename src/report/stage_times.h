@@ -14,7 +14,7 @@
 #include "core/recorder.h"
 #include "pipeline/schedule/action.h"
 #include "pipeline/schedule/simulate.h"
-#include "report/place_totals.h"
+#include "report/slot_totals.h"
 
 namespace sluice::report {
 
@@ -22,9 +22,9 @@ class StageTimes {
  public:
   void add(const StepSpans& spans);
 
-  // places: of the same steps. Nothing where no step was recorded in full, or the plan has frozen layers, whose work is
+  // slots: of the same steps. Nothing where no step was recorded in full, or the plan has frozen layers, whose work is
   // in no stage.
-  [[nodiscard]] std::optional<double> step_s(const Plan& plan, const PlaceTotals& places) const;
+  [[nodiscard]] std::optional<double> step_s(const Plan& plan, const SlotTotals& slots) const;
 
  private:
   using OfMicroBatches = std::map<MicroBatchId, double>;  // the schedule knows which is first, and which backward whole
@@ -37,7 +37,7 @@ class StageTimes {
   [[nodiscard]] double* sum_of(const Span& span);
   // Of a micro-batch.
   [[nodiscard]] pipeline::StepCost mean_cost(const pipeline::Schedule& schedule, StageId stage) const;
-  void add_place(const std::vector<Span>& spans);
+  void add_slot(const std::vector<Span>& spans);
 
   std::vector<Sums> stages_;
   std::int64_t replica_steps_ = 0;  // a step of each local replica counts

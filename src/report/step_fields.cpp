@@ -10,29 +10,29 @@ namespace sluice::report {
 
 using nlohmann::ordered_json;
 using profiler::Part;
-using profiler::PlaceBreakdown;
+using profiler::SlotBreakdown;
 
-std::vector<std::pair<std::string, double>> times_of(const PlaceBreakdown& place) {
-  return {{"load_ms", to_ms(place.load())},
-          {"forward_ms", to_ms(place.forward())},
-          {"backward_ms", to_ms(place.backward())},
-          {"transfer_ms", to_ms(place.transfer())},
-          {"allreduce_exposed_ms", to_ms(place.all_reduce_exposed())},
-          {"optimizer_ms", to_ms(place.optimizer())},
-          {"idle_ms", to_ms(place.idle())},
-          {"skew_ms", to_ms(place[Part::kSkew])},
-          {"bubble_fill_ms", to_ms(place[Part::kFill])},
-          {"bubble_steady_ms", to_ms(place[Part::kSteady])},
-          {"bubble_drain_ms", to_ms(place[Part::kDrain])},
-          {"allreduce_ms", to_ms(place.all_reduce)},
-          {"allreduce_hidden_ms", to_ms(place.all_reduce_hidden())}};
+std::vector<std::pair<std::string, double>> times_of(const SlotBreakdown& slot) {
+  return {{"load_ms", to_ms(slot.load())},
+          {"forward_ms", to_ms(slot.forward())},
+          {"backward_ms", to_ms(slot.backward())},
+          {"transfer_ms", to_ms(slot.transfer())},
+          {"allreduce_exposed_ms", to_ms(slot.all_reduce_exposed())},
+          {"optimizer_ms", to_ms(slot.optimizer())},
+          {"idle_ms", to_ms(slot.idle())},
+          {"skew_ms", to_ms(slot[Part::kSkew])},
+          {"bubble_fill_ms", to_ms(slot[Part::kFill])},
+          {"bubble_steady_ms", to_ms(slot[Part::kSteady])},
+          {"bubble_drain_ms", to_ms(slot[Part::kDrain])},
+          {"allreduce_ms", to_ms(slot.all_reduce)},
+          {"allreduce_hidden_ms", to_ms(slot.all_reduce_hidden())}};
 }
 
 namespace {
 
 // Null where nothing was recorded.
 void add_breakdown(ordered_json& fields, const profiler::StepBreakdown& breakdown) {
-  const bool is_known = !breakdown.places.empty();
+  const bool is_known = !breakdown.slots.empty();
   const auto known = [&](const ordered_json& value) { return is_known ? value : ordered_json(nullptr); };
   for (const auto& [name, ms] : times_of(breakdown.mean())) fields[name] = known(ms);
   fields["slowest_stage"] = known(index(breakdown.slowest_device()));
@@ -192,7 +192,7 @@ ordered_json worker_summary_fields(const RunTotals& totals, const RunFacts& fact
                       {"peak_memory_bytes", peak_memory(facts)},
                       {"peak_memory_by_kind", peak_memory_by_kind(facts)}};
   add_flops(fields, totals.flops, totals.duration, totals.device_s, facts);
-  fields["breakdown"] = mean_breakdown(totals.places);
+  fields["breakdown"] = mean_breakdown(totals.slots);
   return fields;
 }
 
@@ -204,7 +204,7 @@ ordered_json summary_fields(const RunTotals& totals, const std::vector<tune::Adv
     fields["advice"] = ordered_json::array();
     for (const tune::Advice& one : *advice) fields["advice"].push_back(one.sentence);
   }
-  if (!totals.places.empty()) {
+  if (!totals.slots.empty()) {
     fields["evaluation_s"] = to_s(totals.evaluation);
     fields["checkpoints_s"] = to_s(totals.checkpoints);
   }

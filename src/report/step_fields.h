@@ -22,7 +22,7 @@ struct WorkerPush;
 [[nodiscard]] nlohmann::ordered_json peak_memory(const RunFacts& facts);
 
 // Milliseconds by field, in the order of the records: the columns that add up to the step, and parts of them.
-[[nodiscard]] std::vector<std::pair<std::string, double>> times_of(const profiler::PlaceBreakdown& place);
+[[nodiscard]] std::vector<std::pair<std::string, double>> times_of(const profiler::SlotBreakdown& slot);
 
 // Of `step`; its times are null where nothing was recorded (profile.level = "off"). network: null where not known.
 [[nodiscard]] nlohmann::ordered_json step_fields(const StepRecord& record, const profiler::NetworkRates* network,

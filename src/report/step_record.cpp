@@ -12,7 +12,7 @@ void StepSums::add(const StepRecord& record) {
     if (record.stats.correct) correct += *record.stats.correct;
   }
   duration += record.breakdown.step;
-  if (record.breakdown.places.empty()) return;
+  if (record.breakdown.slots.empty()) return;
   if (!times) times.emplace();
   profiler::add(*times, record.breakdown.mean());
 }

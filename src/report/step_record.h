@@ -62,7 +62,7 @@ struct StepSums {
   std::int64_t targets = 0;
   EvalCounts correct;  // of the steps that counted them
   Nanoseconds duration = 0;
-  std::optional<profiler::PlaceBreakdown> times;  // mean over the places; nothing where none was recorded
+  std::optional<profiler::SlotBreakdown> times;  // mean over the slots; nothing where none was recorded
 
   void add(const StepRecord& record);
   [[nodiscard]] double loss() const { return loss_sum / static_cast<double>(targets); }

@@ -39,24 +39,24 @@ TextRow row_of(const std::string& name, const Numbers& ms, std::span<const char*
   return row;
 }
 
-double weight_of(const PlaceTimes& place) { return static_cast<double>(std::max<std::int64_t>(place.steps, 1)); }
+double weight_of(const SlotTimes& slot) { return static_cast<double>(std::max<std::int64_t>(slot.steps, 1)); }
 
-// Each place counts as often as it has run.
-Numbers mean_of(std::span<const PlaceTimes> places) {
+// Each slot counts as often as it has run.
+Numbers mean_of(std::span<const SlotTimes> slots) {
   double all = 0;
-  for (const PlaceTimes& place : places) all += weight_of(place);
+  for (const SlotTimes& slot : slots) all += weight_of(slot);
   Numbers mean;
-  for (const PlaceTimes& place : places) {
-    for (const auto& [name, ms] : place.ms) mean[name] += ms * weight_of(place) / all;
+  for (const SlotTimes& slot : slots) {
+    for (const auto& [name, ms] : slot.ms) mean[name] += ms * weight_of(slot) / all;
   }
   return mean;
 }
 
-// Under some plans of a run a place may not have been there.
-std::string name_of(const PlaceTimes& place, std::int64_t steps) {
-  const bool ran_in_part = place.steps > 0 && place.steps < steps;
-  return concat("replica ", place.replica, " stage ", place.device,
-                ran_in_part ? concat(" (", counted(place.steps, "step"), ")") : "");
+// Under some plans of a run a slot may not have been there.
+std::string name_of(const SlotTimes& slot, std::int64_t steps) {
+  const bool ran_in_part = slot.steps > 0 && slot.steps < steps;
+  return concat("replica ", slot.replica, " stage ", slot.device,
+                ran_in_part ? concat(" (", counted(slot.steps, "step"), ")") : "");
 }
 
 }  // namespace
@@ -71,13 +71,13 @@ std::optional<double> bubble_ms(const Numbers& ms) {
   return bubble;
 }
 
-std::string time_table(std::span<const PlaceTimes> places, const Numbers& means, std::int64_t steps,
+std::string time_table(std::span<const SlotTimes> slots, const Numbers& means, std::int64_t steps,
                        std::int64_t processes, std::string_view which) {
   std::vector<TextRow> rows{{"", "load", "forward", "backward", "transfer", "allreduce", "skew", "optimizer", "bubble",
                              "other", "step", "busy"}};
-  for (const PlaceTimes& place : places) rows.push_back(row_of(name_of(place, steps), place.ms));
-  if (places.size() > 1) rows.push_back(row_of("mean", mean_of(places)));
-  if (places.empty()) rows.push_back(row_of("all stages", means));
+  for (const SlotTimes& slot : slots) rows.push_back(row_of(name_of(slot, steps), slot.ms));
+  if (slots.size() > 1) rows.push_back(row_of("mean", mean_of(slots)));
+  if (slots.empty()) rows.push_back(row_of("all stages", means));
   return concat("where the time went, mean ",
                 which.empty() ? concat(steps == 1 ? "of " : "of all ", counted(steps, "step")) : std::string(which),
                 processes > 1 ? concat(", of rank 0 of ", counted(processes, "process")) : "",

@@ -21,10 +21,10 @@ namespace sluice::report {
 // Idle time in the bubble: fill, steady and drain together; nothing where none of them is known.
 [[nodiscard]] std::optional<double> bubble_ms(const Numbers& ms);
 
-// A row for each place, which says so where it has run in a part of the steps, and their mean by steps; or the row "all
-// stages" from `means` where there are no places. steps: how many the means are of. processes: of the run; the times
+// A row for each slot, which says so where it has run in a part of the steps, and their mean by steps; or the row "all
+// stages" from `means` where there are no slots. steps: how many the means are of. processes: of the run; the times
 // are those of rank 0's devices. which: replaces "of all N steps" in the title, if the run has had other steps.
-[[nodiscard]] std::string time_table(std::span<const PlaceTimes> places, const Numbers& means, std::int64_t steps,
+[[nodiscard]] std::string time_table(std::span<const SlotTimes> slots, const Numbers& means, std::int64_t steps,
                                      std::int64_t processes = 1, std::string_view which = {});
 
 // A row a worker: its name and its means of a push, which have two parts of idle time more.

@@ -24,11 +24,11 @@ MetricsPosition end_of_file(const fs::path& file) {
   return {.bytes = whole_lines(file, std::numeric_limits<std::uint64_t>::max())};
 }
 
-void add_place(std::vector<profiler::PlaceBreakdown>& places, const profiler::PlaceBreakdown& of_step, std::size_t at) {
-  if (at == places.size()) {
-    places.push_back(of_step);
+void add_slot(std::vector<profiler::SlotBreakdown>& slots, const profiler::SlotBreakdown& of_step, std::size_t at) {
+  if (at == slots.size()) {
+    slots.push_back(of_step);
   } else {
-    profiler::add(places[at], of_step);
+    profiler::add(slots[at], of_step);
   }
 }
 
@@ -47,9 +47,9 @@ void WorkerPush::add(const StepStats& of_step, const profiler::StepBreakdown& st
   add_to(stats.flops, of_step.flops);
   breakdown.step += step.step;
   breakdown.dropped += step.dropped;
-  check(breakdown.places.empty() || breakdown.places.size() == step.places.size(),
+  check(breakdown.slots.empty() || breakdown.slots.size() == step.slots.size(),
         "the steps of a push run in the same places");
-  for (std::size_t i = 0; i < step.places.size(); ++i) add_place(breakdown.places, step.places[i], i);
+  for (std::size_t i = 0; i < step.slots.size(); ++i) add_slot(breakdown.slots, step.slots[i], i);
 }
 
 WorkerWriter::WorkerWriter(const fs::path& run_dir, int worker, nlohmann::ordered_json identity)

@@ -31,7 +31,7 @@ struct WorkerPush {
   Nanoseconds waited = 0;   // for samples and weights
   Nanoseconds stalled = 0;  // as ps.induce asks for; both are part of the breakdown's idle time
 
-  // One of the steps; the same places in each.
+  // One of the steps; the same slots in each.
   void add(const StepStats& of_step, const profiler::StepBreakdown& step);
 };
 

@@ -94,7 +94,7 @@ int devices_of(const PlanRequest& request, const ElasticRules& rules) {
 }
 
 Shapes tried_shapes(const PlanRequest& request, int frozen_layers, const ElasticRules& rules, const Trial& trial) {
-  const int local = request.plan.replicas, places = request.devices * local;
+  const int local = request.plan.replicas, slots = request.devices * local;
   const int devices_now = devices_of(request, rules);
   const int replicas_now = rules.current ? rules.current->replicas : local;
   Shapes shapes;
@@ -102,7 +102,7 @@ Shapes tried_shapes(const PlanRequest& request, int frozen_layers, const Elastic
     shapes.stay = tried(reshaped(request, devices, replicas_now, frozen_layers), trial);
   for (int devices = rules.may_shrink ? request.devices : 0; devices >= 1; --devices) {
     const auto other =
-        tried(reshaped(request, devices, rules.may_replicate ? places / devices : local, frozen_layers), trial);
+        tried(reshaped(request, devices, rules.may_replicate ? slots / devices : local, frozen_layers), trial);
     if (!other || (shapes.stay && are_of_one_shape(other->plan, shapes.stay->plan))) continue;
     if (!shapes.other || other->predicted_s < shapes.other->predicted_s) shapes.other = other;
   }

@@ -27,7 +27,7 @@ struct PlanRequest {
   std::optional<Partition> partition;  // nothing: any cut
   Recompute recompute = Recompute::kNone;
   std::vector<bool> recompute_of_stage;  // in the place of `recompute`; with a partition only
-  std::uint64_t memory_limit = 0;        // bytes of a place; 0: none
+  std::uint64_t memory_limit = 0;        // bytes of a slot; 0: none
   bool shares_memory = true;             // device_bytes() (memory.h)
 
   [[nodiscard]] int stages() const { return devices * plan.virtual_stages; }

@@ -63,7 +63,7 @@ std::optional<std::vector<std::uint64_t>> estimate_device_bytes(const MemoryMode
   return peaks;
 }
 
-std::optional<std::vector<std::uint64_t>> estimate_place_bytes(const MemoryModel& model, const Plan& plan) {
+std::optional<std::vector<std::uint64_t>> estimate_slot_bytes(const MemoryModel& model, const Plan& plan) {
   const auto of_devices = estimate_device_bytes(model, plan);
   if (!of_devices) return std::nullopt;
   std::vector<std::uint64_t> further = *of_devices;
@@ -76,9 +76,9 @@ std::optional<std::vector<std::uint64_t>> estimate_place_bytes(const MemoryModel
       for (int i = 0; i < plan.partition.layers_per_stage[stage]; ++i, ++layer)
         further[owners[stage]] -= model.layers[layer].parameter_bytes + model.layers[layer].optimizer_bytes;
   }
-  std::vector<std::uint64_t> places = *of_devices;
-  for (int replica = 1; replica < plan.replicas; ++replica) places.insert(places.end(), further.begin(), further.end());
-  return places;
+  std::vector<std::uint64_t> slots = *of_devices;
+  for (int replica = 1; replica < plan.replicas; ++replica) slots.insert(slots.end(), further.begin(), further.end());
+  return slots;
 }
 
 std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan& plan) {

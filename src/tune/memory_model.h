@@ -32,19 +32,18 @@ struct MemoryModel {
 // stage takes it.
 [[nodiscard]] std::uint64_t frozen_bytes(const MemoryModel& model, const Plan& plan, std::size_t device);
 
-// What each device of a replica needs, each place on a device of its own; nothing for a plan that does not run.
+// What each device of a replica needs, each slot on a device of its own; nothing for a plan that does not run.
 [[nodiscard]] std::optional<std::vector<std::uint64_t>> estimate_device_bytes(const MemoryModel& model,
                                                                               const Plan& plan);
 
 // The same of all local replicas, [replica * devices + device]. Of parameters and optimizer states all replicas in one
 // memory share one copy, which is charged to the first one's devices.
-[[nodiscard]] std::optional<std::vector<std::uint64_t>> estimate_place_bytes(const MemoryModel& model,
-                                                                             const Plan& plan);
+[[nodiscard]] std::optional<std::vector<std::uint64_t>> estimate_slot_bytes(const MemoryModel& model, const Plan& plan);
 
 // The most that a device needs.
 [[nodiscard]] std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan& plan);
 
-// 1, 2, 4, ... from `least` to at most `most`, and whether each is estimated to fit `limit` (bytes of a place; 0: any).
+// 1, 2, 4, ... from `least` to at most `most`, and whether each is estimated to fit `limit` (bytes of a slot; 0: any).
 // More of them may need more: with several, transformed weights are kept between them.
 [[nodiscard]] std::vector<ChunkCandidate> estimate_chunks(const MemoryModel& model, Plan plan, int least, int most,
                                                           std::uint64_t limit);

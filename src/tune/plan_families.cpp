@@ -86,7 +86,7 @@ class Families {
     for (const int replicas : replicas_) {
       shape.plan.replicas = replicas;
       shape.costs = nullptr;
-      reason = why_no_places(devices, replicas, choice.virtual_stages);
+      reason = why_no_slots(devices, replicas, choice.virtual_stages);
       if (!reason) shape.costs = costs_of(shape.plan);
       if (!reason) reason = why_no_cut(shape);
       if (!reason && !shape.schedule) reason = make_schedule(shape);
@@ -108,12 +108,12 @@ class Families {
     }
   }
 
-  [[nodiscard]] std::optional<Reason> why_no_places(int devices, int replicas, int virtual_stages) const {
+  [[nodiscard]] std::optional<Reason> why_no_slots(int devices, int replicas, int virtual_stages) const {
     if (devices < 1 || replicas < 1 || virtual_stages < 1)
       return Reason{"none", "a plan needs at least one replica of one device with one stage"};
-    if (std::int64_t{devices} * replicas <= space_.most_places) return std::nullopt;
+    if (std::int64_t{devices} * replicas <= space_.most_slots) return std::nullopt;
     return Reason{"places", concat(counted(replicas, "replica"), " of ", counted(devices, "device"), " need ",
-                                   std::int64_t{devices} * replicas, " places of ", space_.most_places)};
+                                   std::int64_t{devices} * replicas, " places of ", space_.most_slots)};
   }
 
   // On a device that is alone all orders of the same actions take the same time: stages hide nothing, nor sums of
@@ -192,9 +192,9 @@ class Families {
                                       counted(micro_batches, "micro-batch"))};
   }
 
-  std::shared_ptr<const PlaceCosts> costs_of(const Plan& plan) {
+  std::shared_ptr<const SlotCosts> costs_of(const Plan& plan) {
     auto& costs = costs_[{plan.stages(), plan.replicas, plan.chunks, plan.schedule, plan.virtual_stages, plan.order}];
-    if (!costs) costs = std::make_shared<const PlaceCosts>(space_.costs_of(plan));
+    if (!costs) costs = std::make_shared<const SlotCosts>(space_.costs_of(plan));
     return costs;
   }
 
@@ -205,7 +205,7 @@ class Families {
   std::vector<ScheduleChoice> schedules_;
   std::vector<Recompute> rules_;
   std::vector<std::shared_ptr<const pipeline::Schedule>> made_;  // for the same devices and chunks
-  std::map<std::tuple<int, int, int, std::string, int, std::string>, std::shared_ptr<const PlaceCosts>> costs_;
+  std::map<std::tuple<int, int, int, std::string, int, std::string>, std::shared_ptr<const SlotCosts>> costs_;
   std::vector<FamilyShape> families_;
 };
 

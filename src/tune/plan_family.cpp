@@ -46,7 +46,7 @@ CutRules rules_of(const FamilyShape& shape, const SearchSpace& space, double mic
 
 CutBound bound_of(const FamilyShape& shape, const SearchSpace& space) {
   const double micro_batch = mean_micro_batch(shape.plan, space);
-  const PlaceCosts& costs = *shape.costs;
+  const SlotCosts& costs = *shape.costs;
   return {cut_layers(shape), *shape.schedule, shape.recompute,
           micro_batch,       costs.overheads, frozen_seconds(shape.plan, costs.layers, micro_batch, costs.overheads)};
 }

@@ -22,7 +22,7 @@ namespace sluice::tune {
 struct FamilyShape {
   Plan plan;  // each stage has a layer
   Recompute recompute = Recompute::kNone;
-  std::shared_ptr<const PlaceCosts> costs;
+  std::shared_ptr<const SlotCosts> costs;
   std::shared_ptr<const pipeline::Schedule> schedule;
 };
 

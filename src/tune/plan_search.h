@@ -21,7 +21,7 @@
 
 namespace sluice::tune {
 
-struct PlaceCosts {
+struct SlotCosts {
   std::vector<LayerCost> layers;  // of the whole model, frozen ones too
   StepOverheads overheads;        // its borders: one a stage, or none
 };
@@ -37,8 +37,8 @@ struct SearchSpace {
   // Of a plan whose cut is not decided yet (each stage has one layer): devices that work at the same time have fewer
   // threads each, and a schedule says between which devices its borders lie. Asked once for each number of devices,
   // replicas and chunks with each schedule; may not depend on anything else. Errors that it throws end the search.
-  std::function<PlaceCosts(const Plan& uncut)> costs_of;
-  int most_places = 1;                      // local devices
+  std::function<SlotCosts(const Plan& uncut)> costs_of;
+  int most_slots = 1;                       // local devices
   int processes = 1;                        // machines: the replicas of each count
   std::vector<int> devices = {1};           // of a replica: pipeline.stages
   std::vector<int> replicas = {1};          // local ones
@@ -50,7 +50,7 @@ struct SearchSpace {
   std::vector<Recompute> recompute = {Recompute::kNone};
   std::optional<Partition> partition;  // pinned
   int frozen_layers = 0;
-  std::uint64_t memory_limit = 0;          // bytes of a place; 0: none
+  std::uint64_t memory_limit = 0;          // bytes of a slot; 0: none
   bool shares_memory = true;               // device_bytes() (memory.h)
   std::int64_t least_micro_batch = 1;      // samples: normalisation over a batch needs some
   bool needs_equal_micro_batches = false;  // the batch is divisible by all micro-batches
@@ -79,7 +79,7 @@ struct Refusal {
 };
 
 struct SearchResult {
-  // Up to ten, best first. Of those that are equally fast to nine digits, fewer chunks first, then fewer places.
+  // Up to ten, best first. Of those that are equally fast to nine digits, fewer chunks first, then fewer slots.
   std::vector<Candidate> best;
   std::vector<Refusal> refusals;  // most families first
   // No plan of the space is faster than the first, or belongs here instead of another.

@@ -23,7 +23,7 @@ Nanoseconds upper_median(std::vector<Nanoseconds> times) {
 }
 
 // More is added to whole actions, not to what runs within them.
-bool takes_more(const PlacePieces& cut, const Piece& piece, const Span& span) {
+bool takes_more(const SlotPieces& cut, const Piece& piece, const Span& span) {
   const int at = static_cast<int>(&piece - cut.pieces.data());
   return span.phase != Phase::kLoss && span.phase != Phase::kAllReduce && cut.first[piece.span] == at;
 }
@@ -77,27 +77,27 @@ void ReplayGraph::add_begin(int rank) {
     own.done = node;
     own.done_at = span.end;
   }
-  std::vector<PlacePieces> cuts;
-  for (const StepSpans::Place& place : spans.places) cuts.push_back(pieces_of(place));
+  std::vector<SlotPieces> cuts;
+  for (const StepSpans::Slot& slot : spans.slots) cuts.push_back(pieces_of(slot));
   agree_on_sections(cuts);
-  for (int place = 0; place < static_cast<int>(cuts.size()); ++place) {
-    own.places.push_back({std::move(cuts[place]), {}});
-    add_pieces(rank, place);
+  for (int slot = 0; slot < static_cast<int>(cuts.size()); ++slot) {
+    own.slots.push_back({std::move(cuts[slot]), {}});
+    add_pieces(rank, slot);
   }
 }
 
 // One after another, but for the first one of each section.
-void ReplayGraph::add_pieces(int rank, int place) {
-  PlaceNodes& own = nodes_[rank].places[place];
-  const StepSpans::Place& recorded_place = recorded(rank).places[place];
+void ReplayGraph::add_pieces(int rank, int slot) {
+  SlotNodes& own = nodes_[rank].slots[slot];
+  const StepSpans::Slot& recorded_slot = recorded(rank).slots[slot];
   int section = -1;
   for (const Piece& piece : own.cut.pieces) {
-    const Span& span = recorded_place.spans[piece.span];
+    const Span& span = recorded_slot.spans[piece.span];
     const std::optional<WorkKind> kind = kind_of(span.phase);
     const WorkLabel label{kind, rank, index(span.stage)};
     Nodes nodes;
     if (kind) {
-      const Work work{*kind, rank, index(recorded_place.replica), index(span.stage), processes_[rank].devices[place]};
+      const Work work{*kind, rank, index(recorded_slot.replica), index(span.stage), processes_[rank].devices[slot]};
       const bool is_whole = takes_more(own.cut, piece, span);
       nodes.first = nodes.last = graph_.add(book_.edited(work, length(piece.begin, piece.end), is_whole), label);
     } else {
@@ -117,17 +117,17 @@ void ReplayGraph::add_pieces(int rank, int place) {
 // A thread that waited wakes up some time after the message was sent. One that did not wait spent a moment on looking;
 // had it waited, it would have woken up as late as the others, but no later than would have been noticed.
 void ReplayGraph::add_messages(int rank) {
-  const std::vector<StepSpans::Place>& places = recorded(rank).places;
-  const std::vector<RecordedMessage> messages = messages_of(places);
-  const auto span = [&](const SpanAt& at) -> const Span& { return places[at.place].spans[at.span]; };
+  const std::vector<StepSpans::Slot>& slots = recorded(rank).slots;
+  const std::vector<RecordedMessage> messages = messages_of(slots);
+  const auto span = [&](const SpanAt& at) -> const Span& { return slots[at.slot].spans[at.span]; };
   std::vector<Nanoseconds> late;
   for (const auto& [sent, waited] : messages)
     if (span(waited).begin < span(sent).end) late.push_back(span(waited).end - span(sent).end);
   const Nanoseconds usual = upper_median(late);
   for (const auto& [sent, waited] : messages) {
     const auto node = [&](const SpanAt& at, bool first) {
-      const PlaceNodes& place = nodes_[rank].places[at.place];
-      return first ? place.pieces[place.cut.first[at.span]].first : place.pieces[place.cut.last[at.span]].last;
+      const SlotNodes& slot = nodes_[rank].slots[at.slot];
+      return first ? slot.pieces[slot.cut.first[at.span]].first : slot.pieces[slot.cut.last[at.span]].last;
     };
     const Span& wait = span(waited);
     const Nanoseconds sent_at = span(sent).end, after = wait.end - sent_at;
@@ -147,12 +147,12 @@ void ReplayGraph::add_rounds(int rank) {
   std::multimap<Nanoseconds, std::function<void()>> rounds;
   for (int i = 0; i < static_cast<int>(own.small_sums.size()); ++i)
     rounds.emplace(recorded(rank).process[own.small_sums[i]].begin, [this, rank, i] { add_small_sum(rank, i); });
-  const int sections = own.places.empty() ? 1 : own.places.front().cut.sections;
+  const int sections = own.slots.empty() ? 1 : own.slots.front().cut.sections;
   for (int section = 1; section < sections; ++section) {
     Nanoseconds begin = recorded(rank).end;
-    for (const PlaceNodes& place : own.places) {
-      for (const Piece& piece : place.cut.pieces)
-        if (place.cut.section[piece.span] == section) begin = std::min(begin, piece.begin);
+    for (const SlotNodes& slot : own.slots) {
+      for (const Piece& piece : slot.cut.pieces)
+        if (slot.cut.section[piece.span] == section) begin = std::min(begin, piece.begin);
     }
     rounds.emplace(begin, [this, rank, section] { add_round(rank, section); });
   }
@@ -162,10 +162,10 @@ void ReplayGraph::add_rounds(int rank) {
 }
 
 void ReplayGraph::add_round(int rank, int section) {
-  for (const PlaceNodes& place : nodes_[rank].places) {
-    const auto is_of_it = [&](const Piece& piece) { return place.cut.section[piece.span] == section; };
-    const auto first = std::ranges::find_if(place.cut.pieces, is_of_it);
-    if (first != place.cut.pieces.end()) next(rank, place.pieces[first - place.cut.pieces.begin()].first, first->begin);
+  for (const SlotNodes& slot : nodes_[rank].slots) {
+    const auto is_of_it = [&](const Piece& piece) { return slot.cut.section[piece.span] == section; };
+    const auto first = std::ranges::find_if(slot.cut.pieces, is_of_it);
+    if (first != slot.cut.pieces.end()) next(rank, slot.pieces[first - slot.cut.pieces.begin()].first, first->begin);
   }
   add_barrier(rank, section);
 }
@@ -175,11 +175,11 @@ void ReplayGraph::add_barrier(int rank, int section) {
   const int all_done = graph_.add(0, {.rank = rank});
   Nanoseconds last = own.done_at;
   graph_.wait(all_done, own.done);
-  for (const PlaceNodes& place : own.places) {
-    for (std::size_t i = 0; i < place.pieces.size(); ++i) {
-      if (place.cut.section[place.cut.pieces[i].span] != section) continue;
-      graph_.wait(all_done, place.pieces[i].last);
-      last = std::max(last, place.cut.pieces[i].end);
+  for (const SlotNodes& slot : own.slots) {
+    for (std::size_t i = 0; i < slot.pieces.size(); ++i) {
+      if (slot.cut.section[slot.cut.pieces[i].span] != section) continue;
+      graph_.wait(all_done, slot.pieces[i].last);
+      last = std::max(last, slot.cut.pieces[i].end);
     }
   }
   own.done = all_done;
@@ -194,12 +194,12 @@ StepSpans ReplayGraph::replayed(int rank) const {
   const auto end_of = [&](int node) { return zero_ + std::llround(graph_.end(node)); };
   spans.begin = time(own.begin);
   spans.end = time(own.end);
-  for (std::size_t p = 0; p < own.places.size(); ++p) {
-    const PlaceNodes& place = own.places[p];
-    for (std::size_t s = 0; s < spans.places[p].spans.size(); ++s) {
-      Span& span = spans.places[p].spans[s];
-      span.begin = span.host_begin = time(place.pieces[place.cut.first[s]].first);
-      span.end = span.host_end = end_of(place.pieces[place.cut.last[s]].last);
+  for (std::size_t p = 0; p < own.slots.size(); ++p) {
+    const SlotNodes& slot = own.slots[p];
+    for (std::size_t s = 0; s < spans.slots[p].spans.size(); ++s) {
+      Span& span = spans.slots[p].spans[s];
+      span.begin = span.host_begin = time(slot.pieces[slot.cut.first[s]].first);
+      span.end = span.host_end = end_of(slot.pieces[slot.cut.last[s]].last);
     }
   }
   for (std::size_t i = 0; i < own.spans.size(); ++i) {
@@ -231,10 +231,10 @@ std::vector<EventGraph::Part> ReplayGraph::path() const {
 
 StepReplay replay_step(std::span<const RecordedProcess> processes, const StepEdits& edits) {
   for (const RecordedProcess& process : processes) {
-    const auto has_forward = [](const StepSpans::Place& place) {
-      return std::ranges::any_of(place.spans, [](const Span& span) { return span.phase == Phase::kForward; });
+    const auto has_forward = [](const StepSpans::Slot& slot) {
+      return std::ranges::any_of(slot.spans, [](const Span& span) { return span.phase == Phase::kForward; });
     };
-    if (std::ranges::none_of(process.spans.places, has_forward))
+    if (std::ranges::none_of(process.spans.slots, has_forward))
       throw DataError(concat("step ", process.spans.step,
                              " of the trace has no forward pass: nothing to replay; name a training step with --step"));
     if (process.spans.dropped > 0)

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tune/event_graph.h"
-#include "tune/place_pieces.h"
+#include "tune/slot_pieces.h"
 #include "tune/step_edits.h"
 #include "tune/step_replay.h"
 
@@ -24,8 +24,8 @@ class ReplayGraph {
   struct Nodes {
     int first = 0, last = 0;
   };
-  struct PlaceNodes {
-    PlacePieces cut;
+  struct SlotNodes {
+    SlotPieces cut;
     std::vector<Nodes> pieces;
   };
   // Of a sum over the processes.
@@ -35,28 +35,28 @@ class ReplayGraph {
   };
   struct ProcessNodes {
     int begin = 0, end = 0;
-    std::vector<PlaceNodes> places;
+    std::vector<SlotNodes> slots;
     std::vector<Nodes> spans;     // [StepSpans::process]
     std::vector<SumNodes> sums;   // [StepSpans::buckets]
     std::vector<int> small_sums;  // spans of the process that are sums, in order
     int done = 0;                 // what comes next waits for this one,
     Nanoseconds done_at = 0;      // which was recorded then
   };
-  // A moment of a place, by its recorded time.
+  // A moment of a slot, by its recorded time.
   struct Anchor {
-    int place = 0;
+    int slot = 0;
     int piece = -1;
     Nanoseconds at = 0;
   };
 
   void add_begin(int rank);
-  void add_pieces(int rank, int place);
+  void add_pieces(int rank, int slot);
   void add_messages(int rank);
   void check_sums() const;
   void add_sums(int rank);
   void add_ready(int rank, int bucket);
   [[nodiscard]] Anchor caller_of(int rank, const BucketSpan& bucket) const;
-  [[nodiscard]] Anchor same_point(int rank, int place, const Anchor& caller) const;
+  [[nodiscard]] Anchor same_point(int rank, int slot, const Anchor& caller) const;
   void wait_for(int node, int rank, const Anchor& anchor);
   void add_exchanges();
   void add_exchange(int rank, int bucket);

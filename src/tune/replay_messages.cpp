@@ -25,14 +25,14 @@ struct Address {
 
 class Mail {
  public:
-  explicit Mail(const std::vector<StepSpans::Place>& places) : places_(places) {
-    for (const StepSpans::Place& place : places)
-      for (const StageId stage : place.stages) last_stage_ = std::max(last_stage_, index(stage));
+  explicit Mail(const std::vector<StepSpans::Slot>& slots) : slots_(slots) {
+    for (const StepSpans::Slot& slot : slots)
+      for (const StageId stage : slot.stages) last_stage_ = std::max(last_stage_, index(stage));
   }
 
   std::vector<RecordedMessage> run() {
-    for (int p = 0; p < static_cast<int>(places_.size()); ++p)
-      for (int s = 0; s < static_cast<int>(places_[p].spans.size()); ++s) add({p, s});
+    for (int p = 0; p < static_cast<int>(slots_.size()); ++p)
+      for (int s = 0; s < static_cast<int>(slots_[p].spans.size()); ++s) add({p, s});
     std::vector<RecordedMessage> messages;
     for (const auto& [stage, waits] : waits_) add_messages(stage, waits, messages);
     return messages;
@@ -49,9 +49,9 @@ class Mail {
   };
 
   void add(const SpanAt& at) {
-    const StepSpans::Place& place = places_[at.place];
-    const Span& span = place.spans[at.span];
-    const Key key{place.replica, index(span.stage), span.micro_batch};
+    const StepSpans::Slot& slot = slots_[at.slot];
+    const Span& span = slot.spans[at.span];
+    const Key key{slot.replica, index(span.stage), span.micro_batch};
     if (span.phase == Phase::kReceiveWait) waits_[key].push_back(at);
     if (span.phase == Phase::kSend) sent_.emplace(address_of(key, sends_[key]++), at);
   }
@@ -82,7 +82,7 @@ class Mail {
     }
   }
 
-  const std::vector<StepSpans::Place>& places_;
+  const std::vector<StepSpans::Slot>& slots_;
   int last_stage_ = 0;
   std::map<Key, std::vector<SpanAt>> waits_;
   std::map<Key, int> sends_;
@@ -91,6 +91,6 @@ class Mail {
 
 }  // namespace
 
-std::vector<RecordedMessage> messages_of(const std::vector<StepSpans::Place>& places) { return Mail(places).run(); }
+std::vector<RecordedMessage> messages_of(const std::vector<StepSpans::Slot>& slots) { return Mail(slots).run(); }
 
 }  // namespace sluice::tune

@@ -10,7 +10,7 @@
 namespace sluice::tune {
 
 struct SpanAt {
-  int place = 0;
+  int slot = 0;
   int span = 0;
 };
 struct RecordedMessage {
@@ -18,6 +18,6 @@ struct RecordedMessage {
   SpanAt waited;
 };
 
-[[nodiscard]] std::vector<RecordedMessage> messages_of(const std::vector<StepSpans::Place>& places);
+[[nodiscard]] std::vector<RecordedMessage> messages_of(const std::vector<StepSpans::Slot>& slots);
 
 }  // namespace sluice::tune

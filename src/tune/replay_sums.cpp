@@ -16,8 +16,8 @@ double between(Nanoseconds begin, Nanoseconds end) {
   return static_cast<double>(std::max<Nanoseconds>(end - begin, 0));
 }
 
-bool owns(const StepSpans::Place& place, StageId stage) {
-  return std::ranges::find(place.stages, stage) != place.stages.end();
+bool owns(const StepSpans::Slot& slot, StageId stage) {
+  return std::ranges::find(slot.stages, stage) != slot.stages.end();
 }
 
 // The process's sums of a few numbers.
@@ -81,9 +81,9 @@ void ReplayGraph::add_ready(int rank, int bucket) {
   const Anchor caller = caller_of(rank, span);
   if (caller.piece < 0) return next(rank, node, span.begin);
   wait_for(node, rank, caller);
-  for (int place = 0; place < static_cast<int>(recorded(rank).places.size()); ++place) {
-    if (place != caller.place && owns(recorded(rank).places[place], span.stage))
-      wait_for(node, rank, same_point(rank, place, caller));
+  for (int slot = 0; slot < static_cast<int>(recorded(rank).slots.size()); ++slot) {
+    if (slot != caller.slot && owns(recorded(rank).slots[slot], span.stage))
+      wait_for(node, rank, same_point(rank, slot, caller));
   }
 }
 
@@ -91,46 +91,46 @@ void ReplayGraph::add_ready(int rank, int bucket) {
 ReplayGraph::Anchor ReplayGraph::caller_of(int rank, const BucketSpan& bucket) const {
   Anchor best{.at = bucket.begin};
   int best_fit = -1;
-  for (int place = 0; place < static_cast<int>(recorded(rank).places.size()); ++place) {
-    const StepSpans::Place& recorded_place = recorded(rank).places[place];
-    const PlacePieces& cut = nodes_[rank].places[place].cut;
+  for (int slot = 0; slot < static_cast<int>(recorded(rank).slots.size()); ++slot) {
+    const StepSpans::Slot& recorded_slot = recorded(rank).slots[slot];
+    const SlotPieces& cut = nodes_[rank].slots[slot].cut;
     const int piece = cut.piece_at(bucket.begin);
-    if (piece < 0 || !owns(recorded_place, bucket.stage)) continue;
-    const Span& span = recorded_place.spans[cut.pieces[piece].span];
+    if (piece < 0 || !owns(recorded_slot, bucket.stage)) continue;
+    const Span& span = recorded_slot.spans[cut.pieces[piece].span];
     const bool is_there = bucket.begin <= cut.pieces[piece].end && span.stage == bucket.stage;
     const int fit = !is_there ? 0 : span.phase == Phase::kAllReduce ? 2 : 1;
     if (fit <= best_fit) continue;
     best_fit = fit;
-    best = {place, piece, bucket.begin};
+    best = {slot, piece, bucket.begin};
   }
   return best;
 }
 
 // As far into the last such action of the stage as the caller was into its own; no later than it was recorded.
-ReplayGraph::Anchor ReplayGraph::same_point(int rank, int place, const Anchor& caller) const {
+ReplayGraph::Anchor ReplayGraph::same_point(int rank, int slot, const Anchor& caller) const {
   const auto span_of = [&](int in, int piece) -> const Span& {
-    const PlacePieces& cut = nodes_[rank].places[in].cut;
-    return recorded(rank).places[in].spans[cut.outermost[cut.pieces[piece].span]];
+    const SlotPieces& cut = nodes_[rank].slots[in].cut;
+    return recorded(rank).slots[in].spans[cut.outermost[cut.pieces[piece].span]];
   };
-  const Span& action = span_of(caller.place, caller.piece);
+  const Span& action = span_of(caller.slot, caller.piece);
   const double share =
       action.end > action.begin ? between(action.begin, caller.at) / between(action.begin, action.end) : 0;
-  const PlacePieces& cut = nodes_[rank].places[place].cut;
+  const SlotPieces& cut = nodes_[rank].slots[slot].cut;
   for (int piece = cut.piece_at(caller.at); piece >= 0; --piece) {
-    const Span& own = span_of(place, piece);
+    const Span& own = span_of(slot, piece);
     if (own.phase != action.phase || own.stage != action.stage) continue;
     const auto at = own.begin + static_cast<Nanoseconds>(share * between(own.begin, own.end));
     const Nanoseconds moment = std::min(at, caller.at);
-    return {place, cut.piece_at(moment), moment};
+    return {slot, cut.piece_at(moment), moment};
   }
   return {};
 }
 
 void ReplayGraph::wait_for(int node, int rank, const Anchor& anchor) {
   if (anchor.piece < 0) return;
-  const PlaceNodes& place = nodes_[rank].places[anchor.place];
-  const Piece& piece = place.cut.pieces[anchor.piece];
-  const Nodes& nodes = place.pieces[anchor.piece];
+  const SlotNodes& slot = nodes_[rank].slots[anchor.slot];
+  const Piece& piece = slot.cut.pieces[anchor.piece];
+  const Nodes& nodes = slot.pieces[anchor.piece];
   const double whole = between(piece.begin, piece.end);
   if (anchor.at >= piece.end || nodes.first != nodes.last || whole == 0)
     return graph_.wait(node, nodes.last, static_cast<double>(anchor.at - piece.end));

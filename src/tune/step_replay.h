@@ -25,7 +25,7 @@ namespace sluice::tune {
 // A step as one process has recorded it, by a clock that all share.
 struct RecordedProcess {
   StepSpans spans;
-  std::vector<std::string> devices;  // [place]: "cpu:0"
+  std::vector<std::string> devices;  // [slot]: "cpu:0"
 };
 
 struct StepReplay {

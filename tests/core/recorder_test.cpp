@@ -16,12 +16,12 @@ TEST(Recorder, ASpanCoversTheLifeOfItsScope) {
   const Nanoseconds after = now_ns();
   const StepSpans spans = recorder.collect(7, before, after);
   EXPECT_EQ(spans.step, 7);
-  ASSERT_EQ(spans.places.size(), 1U);
-  EXPECT_EQ(spans.places[0].replica, ReplicaId{1});
-  EXPECT_EQ(spans.places[0].device, DeviceId{2});
-  EXPECT_EQ(spans.places[0].stages, (std::vector{StageId{2}, StageId{5}}));
-  ASSERT_EQ(spans.places[0].spans.size(), 1U);
-  const Span& span = spans.places[0].spans[0];
+  ASSERT_EQ(spans.slots.size(), 1U);
+  EXPECT_EQ(spans.slots[0].replica, ReplicaId{1});
+  EXPECT_EQ(spans.slots[0].device, DeviceId{2});
+  EXPECT_EQ(spans.slots[0].stages, (std::vector{StageId{2}, StageId{5}}));
+  ASSERT_EQ(spans.slots[0].spans.size(), 1U);
+  const Span& span = spans.slots[0].spans[0];
   EXPECT_EQ(span.phase, Phase::kForward);
   EXPECT_EQ(span.micro_batch, MicroBatchId{3});
   EXPECT_LE(before, span.begin);
@@ -29,13 +29,13 @@ TEST(Recorder, ASpanCoversTheLifeOfItsScope) {
   EXPECT_LE(span.end, after);
   EXPECT_EQ(span.host_begin, span.begin);  // a CPU device's time is the host's
   EXPECT_EQ(span.host_end, span.end);
-  EXPECT_EQ(spans.places[0].stream, StreamName{});
+  EXPECT_EQ(spans.slots[0].stream, StreamName{});
 }
 
-TEST(Recorder, APlaceKeepsTheNameOfItsStream) {
+TEST(Recorder, ASlotKeepsTheNameOfItsStream) {
   Recorder recorder;
   static_cast<void>(recorder.add_track(ReplicaId{0}, DeviceId{0}, {StageId{0}}, {.gpu = 1, .handle = 42}));
-  EXPECT_EQ(recorder.collect(1, 0, 1).places[0].stream, (StreamName{.gpu = 1, .handle = 42}));
+  EXPECT_EQ(recorder.collect(1, 0, 1).slots[0].stream, (StreamName{.gpu = 1, .handle = 42}));
 }
 
 TEST(Recorder, CollectGivesWhatIsNewAndKeepsTheTracks) {
@@ -47,14 +47,14 @@ TEST(Recorder, CollectGivesWhatIsNewAndKeepsTheTracks) {
   process->add({Phase::kLoadWait, kNoMicroBatch, 1, 2});
   recorder.add_buckets({{StageId{0}, 3, 1, 2, 4}}, {.rank = 1, .wait = 5});
   const StepSpans first = recorder.collect(1, 0, 10);
-  EXPECT_EQ(first.places[0].spans.size(), 1U);
+  EXPECT_EQ(first.slots[0].spans.size(), 1U);
   EXPECT_EQ(first.process.size(), 1U);
   ASSERT_EQ(first.buckets.size(), 1U);
   EXPECT_EQ(first.buckets[0].bucket, 3);
   track->add({Phase::kBackward, MicroBatchId{0}, 2, 3});
   const StepSpans second = recorder.collect(2, 10, 20);
-  ASSERT_EQ(second.places[0].spans.size(), 1U);
-  EXPECT_EQ(second.places[0].spans[0].phase, Phase::kBackward);
+  ASSERT_EQ(second.slots[0].spans.size(), 1U);
+  EXPECT_EQ(second.slots[0].spans[0].phase, Phase::kBackward);
   EXPECT_TRUE(second.process.empty());
   EXPECT_TRUE(second.buckets.empty());
   EXPECT_EQ(first.late.rank, 1);
@@ -69,13 +69,13 @@ TEST(Recorder, SwitchedOffItOpensNoTracksUntilItIsSwitchedOn) {
   recorder.add_buckets({{}}, {.rank = 1});
   { const SpanScope scope(recorder.open(track), Phase::kForward); }
   const StepSpans spans = recorder.collect(1, 0, 1);
-  EXPECT_TRUE(spans.places.empty());
+  EXPECT_TRUE(spans.slots.empty());
   EXPECT_TRUE(spans.buckets.empty());
   recorder.switch_on(true);
   { const SpanScope scope(recorder.open(track), Phase::kForward); }
   const StepSpans later = recorder.collect(2, 0, 1);
-  ASSERT_EQ(later.places.size(), 1U);
-  EXPECT_EQ(later.places[0].spans.size(), 1U);
+  ASSERT_EQ(later.slots.size(), 1U);
+  EXPECT_EQ(later.slots[0].spans.size(), 1U);
 }
 
 TEST(SpanRing, AFullRingDropsTheNewestAndCountsThem) {

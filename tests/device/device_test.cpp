@@ -32,7 +32,7 @@ TEST(Device, WhatIsNoDeviceIsRefusedByName) {
   }
 }
 
-TEST(ChooseDevices, CpuGivesOneVirtualDevicePerPlace) {
+TEST(ChooseDevices, CpuGivesOneVirtualDevicePerSlot) {
   const auto devices = choose_devices({"cpu"}, 3);
   EXPECT_EQ(devices, (std::vector<Device>{{DeviceKind::kCpu, 0}, {DeviceKind::kCpu, 1}, {DeviceKind::kCpu, 2}}));
 }

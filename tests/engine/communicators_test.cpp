@@ -40,7 +40,7 @@ void expect_connected(const Communicators::Made& made, int rank) {
   EXPECT_EQ(number.item<int>(), 1);
 }
 
-// A plan with fewer places used to leave rank 0's stage on its GPU and to move rank 1's: rank 1 connected alone.
+// A plan with fewer slots used to leave rank 0's stage on its GPU and to move rank 1's: rank 1 connected alone.
 TEST(Communicators, OneWhoseGpuChangesInOneProcessIsMadeAnewInAll) {
   run_two([](Communicators& communicators, int rank) {
     std::vector<Communicators::Made> made;

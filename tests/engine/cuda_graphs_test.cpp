@@ -109,7 +109,7 @@ TEST_P(CudaGraphs, Float32UpdatesGiveThoseOfPlainSteps) {
   EXPECT_LE(error, kFloat32Tolerance) << tensor;
 }
 
-// Of many micro-batches that wait for the GPU, what one place reads must not be written over while another one records.
+// Of many micro-batches that wait for the GPU, what one slot reads must not be written over while another one records.
 TEST(CudaGraphsTest, TheStepThatRecordsIsAsAPlainOne) {
   if (device::cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device is visible";
   const Case c{"vit", "gpipe", 2, 1, false};

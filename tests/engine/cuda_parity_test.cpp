@@ -26,9 +26,9 @@ struct Case {
 
 std::vector<device::Device> devices_of(const Case& c) {
   std::vector<device::Device> devices;
-  for (int place = 0; place < c.stages * c.replicas; ++place) {
-    const bool on_cpu = c.mixed && place % c.stages % 2 == 0;
-    devices.push_back(on_cpu ? device::Device{device::DeviceKind::kCpu, place} : kGpu);
+  for (int slot = 0; slot < c.stages * c.replicas; ++slot) {
+    const bool on_cpu = c.mixed && slot % c.stages % 2 == 0;
+    devices.push_back(on_cpu ? device::Device{device::DeviceKind::kCpu, slot} : kGpu);
   }
   return devices;
 }
@@ -83,9 +83,9 @@ TEST(CudaBreakdown, SpansOfAStreamLieWithinTheStepAndAddUpToIt) {
     const Nanoseconds begin = now_ns();
     (void)step.run(make_batch(12, number + 1), number, 0.05);
     const StepSpans spans = recorder.collect(number, begin, now_ns());
-    for (const StepSpans::Place& place : spans.places) {
+    for (const StepSpans::Slot& slot : spans.slots) {
       int forwards = 0;
-      for (const Span& span : place.spans) {
+      for (const Span& span : slot.spans) {
         EXPECT_LE(span.begin, span.end);
         EXPECT_GE(span.begin, spans.begin - kClockError);
         EXPECT_LE(span.end, spans.end + kClockError);
@@ -93,7 +93,7 @@ TEST(CudaBreakdown, SpansOfAStreamLieWithinTheStepAndAddUpToIt) {
       }
       EXPECT_EQ(forwards, 3);
     }
-    for (const profiler::PlaceBreakdown& stage : profiler::break_down(spans).places) {
+    for (const profiler::SlotBreakdown& stage : profiler::break_down(spans).slots) {
       EXPECT_EQ(std::accumulate(stage.parts.begin(), stage.parts.end(), Nanoseconds{0}), spans.end - spans.begin);
       EXPECT_GT(stage.forward(), 0);
       EXPECT_GT(stage.backward(), 0);

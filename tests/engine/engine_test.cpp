@@ -52,10 +52,10 @@ class EngineTest : public testing::Test {
                         .communicators = std::move(communicators)},
             .step = {.seed = 7},
             .devices_of = [](const Plan& plan) {
-              const int places = plan.replicas * plan.devices();
-              if (places > 6) throw ConfigError("device.list has 6 names");
+              const int slots = plan.replicas * plan.devices();
+              if (slots > 6) throw ConfigError("device.list has 6 names");
               DeviceChoice choice;
-              for (int i = 0; i < places; ++i) choice.devices.push_back({device::DeviceKind::kCpu, i});
+              for (int i = 0; i < slots; ++i) choice.devices.push_back({device::DeviceKind::kCpu, i});
               return choice;
             }};
   }

@@ -111,7 +111,7 @@ class Plans : public testing::Test {
   static void SetUpTestSuite() { device::count_memory(); }
 };
 
-// Of all tensors of the process: [place, and the host at the end].
+// Of all tensors of the process: [slot, and the host at the end].
 std::vector<std::uint64_t> live_bytes() {
   std::vector<std::uint64_t> bytes;
   for (int i = 0; i < kMostPlaces; ++i) bytes.push_back(device::memory_use({device::DeviceKind::kCpu, i}).current);

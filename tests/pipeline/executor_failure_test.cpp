@@ -183,7 +183,7 @@ TEST(ExecutorWithOtherProcesses, OneThatComesToTheStepLateIsNoHang) {
   EXPECT_THAT(failures, ::testing::Each(""));
 }
 
-// The hang ends in the process that hangs, which names the place; the other one ends because that one has gone, and
+// The hang ends in the process that hangs, which names the slot; the other one ends because that one has gone, and
 // does not call its own step hung.
 TEST(ExecutorWithOtherProcesses, AHangIsReportedByTheProcessThatHangs) {
   const int port = comm::test::free_port();

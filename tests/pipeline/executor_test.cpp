@@ -337,21 +337,21 @@ TEST(Executor, SampleIdsComeToAGpuOnceAMicroBatch) {
   if (device::cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device is visible";
   const MicroBatch batch = test::make_toy_batch(7, kWidth, 2);
   const auto seen = ids_in_forward({device::DeviceKind::kCuda, 0}, batch);
-  std::vector<const void*> places;
+  std::vector<const void*> addresses;
   for (const auto& of_stage : seen) {
     ASSERT_EQ(of_stage.size(), 6U);
     std::vector<at::Tensor> of_forwards;
     for (const at::Tensor& ids : of_stage) {
       EXPECT_TRUE(ids.is_cuda());
-      places.push_back(ids.const_data_ptr());
+      addresses.push_back(ids.const_data_ptr());
       of_forwards.push_back(ids.cpu());
     }
     const at::Tensor values = std::get<0>(at::cat(of_forwards).sort());
     EXPECT_TRUE(at::equal(values, batch.sample_ids.repeat_interleave(2)));
   }
-  std::ranges::sort(places);
-  const auto repeated = std::ranges::unique(places);
-  EXPECT_EQ(places.size() - repeated.size(), 3U) << "one copy for each micro-batch";
+  std::ranges::sort(addresses);
+  const auto repeated = std::ranges::unique(addresses);
+  EXPECT_EQ(addresses.size() - repeated.size(), 3U) << "one copy for each micro-batch";
 }
 
 TEST(Executor, RecordsASpanForEveryAction) {
@@ -360,11 +360,11 @@ TEST(Executor, RecordsASpanForEveryAction) {
                     test::cpu_grid(1, 2), stage_owners(schedule), {});
   executor.run(training_pass(schedule, 1, test::make_toy_batch(8, kWidth, 2)));
   const StepSpans spans = executor.recorder().collect(0, 0, 0);
-  ASSERT_EQ(spans.places.size(), 2U);
-  for (const StepSpans::Place& place : spans.places) {
-    for (const StageId stage : place.stages) {
+  ASSERT_EQ(spans.slots.size(), 2U);
+  for (const StepSpans::Slot& slot : spans.slots) {
+    for (const StageId stage : slot.stages) {
       const auto count = [&](Phase phase) {
-        return std::ranges::count_if(place.spans, [&](const Span& s) { return s.phase == phase && s.stage == stage; });
+        return std::ranges::count_if(slot.spans, [&](const Span& s) { return s.phase == phase && s.stage == stage; });
       };
       EXPECT_EQ(count(Phase::kForward), 4);
       EXPECT_EQ(count(Phase::kBackward), 4);

@@ -21,7 +21,7 @@ Schedule two_devices() {
   return parse_schedule("schedule=two stages=2 micro_batches=2\n0F0 0B0 0F1 0B1\n1F0 1B0 1F1 1B1\n");
 }
 
-TEST(PassReport, SaysWhatAPlaceDoesAndWhomItWaitsFor) {
+TEST(PassReport, SaysWhatASlotDoesAndWhomItWaitsFor) {
   const Schedule schedule = three_devices();
   const PassReport report(schedule, {{2, Wait::kMessage}, {1, Wait::kMessage}, {0}, kDone, {3}, {2, Wait::kMessage}});
   EXPECT_EQ(report.describe(0),
@@ -34,7 +34,7 @@ TEST(PassReport, SaysWhatAPlaceDoesAndWhomItWaitsFor) {
   EXPECT_EQ(report.describe_action(5), "replica 1 stage 2 at action 2F1 (3 of 4, micro-batch 1)");
 }
 
-TEST(PassReport, FollowsTheWaitsToThePlaceThatWaitsForNobody) {
+TEST(PassReport, FollowsTheWaitsToTheSlotThatWaitsForNobody) {
   const Schedule schedule = three_devices();
   const PassReport first(schedule, {{1}, {1, Wait::kMessage}, {2, Wait::kMessage}});
   EXPECT_EQ(first.describe_waits(), "the others wait for replica 0 stage 0 at action 0F1 (2 of 4, micro-batch 1)");

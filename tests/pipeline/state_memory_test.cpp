@@ -62,7 +62,7 @@ TEST(RequireStateMemory, NamesTheListsThatOtherStagesChange) {
               HasSubstr("; pipeline.stages = 2 with pipeline.partition = \"auto\" would hold them"));
   EXPECT_THAT(refusal_of(one, 1, 179, {.devices = true}),
               HasSubstr("; pipeline.stages = 2, each on a device of its own in device.list, would hold them"));
-  // Two places on one device: as many stages are enough when each has its own.
+  // Two slots on one device: as many stages are enough when each has its own.
   EXPECT_THAT(refusal_of({.partition = {{1, 2}}}, 1, 179, {.devices = true}, cpus({0, 0})),
               HasSubstr("; pipeline.stages = 2, each on a device of its own in device.list, would hold them"));
 }

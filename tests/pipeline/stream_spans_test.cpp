@@ -31,7 +31,7 @@ TEST(StreamSpans, WhoProfilesTheGpuIsToldOfEachSpanWhileItLasts) {
   EXPECT_EQ(marks.left, 2);
   EXPECT_EQ(marks.entered, (std::vector<ActionTag>{{Phase::kBackward, ReplicaId{1}, StageId{2}, MicroBatchId{3}},
                                                    {Phase::kAllReduce, ReplicaId{1}, StageId{2}}}));
-  const std::vector<Span> recorded = recorder.collect(1, 0, now_ns()).places[0].spans;
+  const std::vector<Span> recorded = recorder.collect(1, 0, now_ns()).slots[0].spans;
   ASSERT_EQ(recorded.size(), 2U);
   EXPECT_EQ(recorded[0].host_begin, recorded[0].begin);
   EXPECT_EQ(recorded[1].host_end, recorded[1].end);

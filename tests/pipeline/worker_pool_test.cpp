@@ -16,14 +16,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::vector<Place> places(int count) {
-  std::vector<Place> result;
+std::vector<Slot> slots(int count) {
+  std::vector<Slot> result;
   for (int i = 0; i < count; ++i) result.push_back({ReplicaId{0}, DeviceId{i}, {device::DeviceKind::kCpu, i}, 1});
   return result;
 }
 
-TEST(WorkerPool, EveryPlaceHasAThreadOfItsOwnThatItKeeps) {
-  WorkerPool pool(places(3));
+TEST(WorkerPool, EverySlotHasAThreadOfItsOwnThatItKeeps) {
+  WorkerPool pool(slots(3));
   std::mutex mutex;
   std::set<std::thread::id> threads;
   for (int round = 0; round < 5; ++round) {
@@ -37,20 +37,20 @@ TEST(WorkerPool, EveryPlaceHasAThreadOfItsOwnThatItKeeps) {
   EXPECT_EQ(threads.size(), 3U);
 }
 
-TEST(WorkerPool, OtherPlacesKeepTheThreadsThatAreThere) {
-  WorkerPool pool(places(2));
+TEST(WorkerPool, OtherSlotsKeepTheThreadsThatAreThere) {
+  WorkerPool pool(slots(2));
   std::mutex mutex;
   std::set<std::thread::id> threads;
   for (const int count : {2, 3, 1, 3, 2, 1, 3}) {
-    pool.assign(places(count));
-    ASSERT_EQ(pool.places().size(), static_cast<std::size_t>(count));
+    pool.assign(slots(count));
+    ASSERT_EQ(pool.slots().size(), static_cast<std::size_t>(count));
     for (int round = 0; round < 2; ++round) {
       std::vector<int> runs(count);
       pool.run(
-          [&](int place) {
+          [&](int slot) {
             const std::scoped_lock lock(mutex);
             threads.insert(std::this_thread::get_id());
-            ++runs.at(place);
+            ++runs.at(slot);
           },
           {.timeout = 10s});
       EXPECT_EQ(runs, std::vector<int>(count, 1));
@@ -59,10 +59,10 @@ TEST(WorkerPool, OtherPlacesKeepTheThreadsThatAreThere) {
   EXPECT_EQ(threads.size(), 3U);
 }
 
-TEST(WorkerPool, AThreadTakesOnTheThreadCountOfItsNewPlace) {
-  WorkerPool pool(places(1));
+TEST(WorkerPool, AThreadTakesOnTheThreadCountOfItsNewSlot) {
+  WorkerPool pool(slots(1));
   for (const int count : {1, 2, 1}) {
-    std::vector<Place> one = places(1);
+    std::vector<Slot> one = slots(1);
     one.front().cpu_threads = count;
     pool.assign(one);
     int found = 0;
@@ -72,12 +72,12 @@ TEST(WorkerPool, AThreadTakesOnTheThreadCountOfItsNewPlace) {
 }
 
 TEST(WorkerPool, TheFirstFailureWinsAndAllAreBackBeforeItIsThrown) {
-  WorkerPool pool(places(3));
+  WorkerPool pool(slots(3));
   std::atomic<int> running = 0;
   std::atomic<bool> woken = false;
-  const auto job = [&](int place) {
+  const auto job = [&](int slot) {
     ++running;
-    if (place == 1) {
+    if (slot == 1) {
       --running;
       throw DataError("first");
     }
@@ -97,9 +97,9 @@ TEST(WorkerPool, TheFirstFailureWinsAndAllAreBackBeforeItIsThrown) {
 TEST(WorkerPool, AThreadThatNeverReturnsIsAbandonedAfterTheGracePeriod) {
   static std::atomic<bool> release = false;  // outlives the pool, as what an abandoned job uses must
   {
-    WorkerPool pool(places(2));
-    const auto job = [](int place) {
-      while (place == 1 && !release) std::this_thread::sleep_for(1ms);
+    WorkerPool pool(slots(2));
+    const auto job = [](int slot) {
+      while (slot == 1 && !release) std::this_thread::sleep_for(1ms);
     };
     EXPECT_FALSE(pool.has_abandoned_threads());
     EXPECT_THROW(pool.run(job, {.timeout = 50ms, .grace = 50ms}), PeerError);

@@ -12,26 +12,26 @@ namespace {
 
 constexpr MicroBatchId kFirst{0};
 
-Nanoseconds sum_of(const PlaceBreakdown& stage) {
+Nanoseconds sum_of(const SlotBreakdown& stage) {
   return std::accumulate(stage.parts.begin(), stage.parts.end(), Nanoseconds{0});
 }
 
-StepSpans::Place place(int replica, int stage, std::vector<Span> spans) {
+StepSpans::Slot slot(int replica, int stage, std::vector<Span> spans) {
   return {ReplicaId{replica}, DeviceId{stage}, {StageId{stage}}, std::move(spans)};
 }
 
 TEST(BreakDown, ASpanInsideAnotherIsTakenOutOfIt) {
   const StepSpans spans{.begin = 0,
                         .end = 100,
-                        .places = {place(0, 0,
-                                         {{Phase::kForward, kFirst, 10, 40},
-                                          {Phase::kLoss, kFirst, 36, 40},
-                                          {Phase::kAllReduce, kFirst, 50, 55},
-                                          {Phase::kAllReduce, kFirst, 60, 63},
-                                          {Phase::kBackward, kFirst, 45, 70},
-                                          {Phase::kOptimizer, kNoMicroBatch, 80, 84}})},
+                        .slots = {slot(0, 0,
+                                       {{Phase::kForward, kFirst, 10, 40},
+                                        {Phase::kLoss, kFirst, 36, 40},
+                                        {Phase::kAllReduce, kFirst, 50, 55},
+                                        {Phase::kAllReduce, kFirst, 60, 63},
+                                        {Phase::kBackward, kFirst, 45, 70},
+                                        {Phase::kOptimizer, kNoMicroBatch, 80, 84}})},
                         .process = {{Phase::kLoadWait, kNoMicroBatch, 0, 8}}};
-  const PlaceBreakdown stage = break_down(spans).places.at(0);
+  const SlotBreakdown stage = break_down(spans).slots.at(0);
   EXPECT_EQ(stage[Part::kLoad], 8);
   EXPECT_EQ(stage[Part::kForward], 26);
   EXPECT_EQ(stage[Part::kLoss], 4);
@@ -47,9 +47,9 @@ TEST(BreakDown, AnAllReduceIsHiddenBehindBackwardAndItsRestIsSkewThenTransfer) {
   const StepSpans spans{
       .begin = 0,
       .end = 100,
-      .places = {place(0, 0, {{Phase::kBackward, kFirst, 0, 50}, {Phase::kOptimizer, kNoMicroBatch, 90, 100}})},
+      .slots = {slot(0, 0, {{Phase::kBackward, kFirst, 0, 50}, {Phase::kOptimizer, kNoMicroBatch, 90, 100}})},
       .buckets = {{StageId{0}, 0, 20, 30, 45}, {StageId{0}, 1, 48, 60, 85}}};
-  const PlaceBreakdown stage = break_down(spans).places.at(0);
+  const SlotBreakdown stage = break_down(spans).slots.at(0);
   EXPECT_EQ(stage[Part::kBackward], 50);
   EXPECT_EQ(stage[Part::kSkew], 10);       // 50 .. 60
   EXPECT_EQ(stage[Part::kAllReduce], 25);  // 60 .. 85
@@ -57,8 +57,8 @@ TEST(BreakDown, AnAllReduceIsHiddenBehindBackwardAndItsRestIsSkewThenTransfer) {
   EXPECT_EQ(stage[Part::kOther], 5);
 }
 
-// Copies and sums over replicas on queues of their own: exposed while the place does nothing else, nor waits.
-TEST(BreakDown, WhatGoesOnBesideCountsWhereThePlaceDoesNothingElse) {
+// Copies and sums over replicas on queues of their own: exposed while the slot does nothing else, nor waits.
+TEST(BreakDown, WhatGoesOnBesideCountsWhereTheSlotDoesNothingElse) {
   const auto beside = [](Phase phase, Nanoseconds begin, Nanoseconds end) {
     Span span{phase, kFirst, begin, end};
     span.is_beside = true;
@@ -66,16 +66,16 @@ TEST(BreakDown, WhatGoesOnBesideCountsWhereThePlaceDoesNothingElse) {
   };
   const StepSpans spans{.begin = 0,
                         .end = 100,
-                        .places = {place(0, 0,
-                                         {beside(Phase::kHostToDevice, 5, 15),
-                                          {Phase::kForward, kFirst, 10, 40},
-                                          beside(Phase::kReceive, 35, 50),
-                                          {Phase::kReceiveWait, kFirst, 50, 60},
-                                          beside(Phase::kReceive, 55, 65),
-                                          {Phase::kBackward, kFirst, 65, 80},
-                                          beside(Phase::kAllReduce, 75, 90),
-                                          {Phase::kOptimizer, kNoMicroBatch, 90, 100}})}};
-  const PlaceBreakdown stage = break_down(spans).places.at(0);
+                        .slots = {slot(0, 0,
+                                       {beside(Phase::kHostToDevice, 5, 15),
+                                        {Phase::kForward, kFirst, 10, 40},
+                                        beside(Phase::kReceive, 35, 50),
+                                        {Phase::kReceiveWait, kFirst, 50, 60},
+                                        beside(Phase::kReceive, 55, 65),
+                                        {Phase::kBackward, kFirst, 65, 80},
+                                        beside(Phase::kAllReduce, 75, 90),
+                                        {Phase::kOptimizer, kNoMicroBatch, 90, 100}})}};
+  const SlotBreakdown stage = break_down(spans).slots.at(0);
   EXPECT_EQ(stage[Part::kHostToDevice], 5);
   EXPECT_EQ(stage[Part::kForward], 30);
   EXPECT_EQ(stage[Part::kStageCopy], 10 + 5);
@@ -93,42 +93,42 @@ TEST(BreakDown, BubblesAreFillSteadyAndDrain) {
   // for the end of stage 0.
   const StepSpans spans{.begin = 0,
                         .end = 100,
-                        .places = {place(0, 0,
-                                         {{Phase::kForward, MicroBatchId{0}, 0, 10},
-                                          {Phase::kReceiveWait, MicroBatchId{0}, 10, 30},
-                                          {Phase::kBackward, MicroBatchId{0}, 30, 50},
-                                          {Phase::kReceiveWait, MicroBatchId{1}, 50, 54},
-                                          {Phase::kForward, MicroBatchId{1}, 54, 60},
-                                          {Phase::kReceiveWait, MicroBatchId{1}, 60, 70},
-                                          {Phase::kBackward, MicroBatchId{1}, 70, 90}}),
-                                   place(0, 1,
-                                         {{Phase::kReceiveWait, MicroBatchId{0}, 0, 10},
-                                          {Phase::kForward, MicroBatchId{0}, 10, 20},
-                                          {Phase::kBackward, MicroBatchId{0}, 20, 30}})}};
+                        .slots = {slot(0, 0,
+                                       {{Phase::kForward, MicroBatchId{0}, 0, 10},
+                                        {Phase::kReceiveWait, MicroBatchId{0}, 10, 30},
+                                        {Phase::kBackward, MicroBatchId{0}, 30, 50},
+                                        {Phase::kReceiveWait, MicroBatchId{1}, 50, 54},
+                                        {Phase::kForward, MicroBatchId{1}, 54, 60},
+                                        {Phase::kReceiveWait, MicroBatchId{1}, 60, 70},
+                                        {Phase::kBackward, MicroBatchId{1}, 70, 90}}),
+                                  slot(0, 1,
+                                       {{Phase::kReceiveWait, MicroBatchId{0}, 0, 10},
+                                        {Phase::kForward, MicroBatchId{0}, 10, 20},
+                                        {Phase::kBackward, MicroBatchId{0}, 20, 30}})}};
   const StepBreakdown breakdown = break_down(spans);
-  EXPECT_EQ(breakdown.places[0][Part::kFill], 20);
-  EXPECT_EQ(breakdown.places[0][Part::kSteady], 4);
-  EXPECT_EQ(breakdown.places[0][Part::kDrain], 10);
-  EXPECT_EQ(breakdown.places[1][Part::kFill], 10);
-  EXPECT_EQ(breakdown.places[1][Part::kDrain], 60);
-  EXPECT_EQ(breakdown.places[1][Part::kOther], 10);
+  EXPECT_EQ(breakdown.slots[0][Part::kFill], 20);
+  EXPECT_EQ(breakdown.slots[0][Part::kSteady], 4);
+  EXPECT_EQ(breakdown.slots[0][Part::kDrain], 10);
+  EXPECT_EQ(breakdown.slots[1][Part::kFill], 10);
+  EXPECT_EQ(breakdown.slots[1][Part::kDrain], 60);
+  EXPECT_EQ(breakdown.slots[1][Part::kOther], 10);
 }
 
 TEST(BreakDown, AReplicaThatIsDoneEarlyWaitsForTheSlowest) {
   const StepSpans spans{
       .begin = 0,
       .end = 50,
-      .places = {place(0, 0, {{Phase::kBackward, kFirst, 0, 10}}), place(1, 0, {{Phase::kBackward, kFirst, 0, 45}})}};
+      .slots = {slot(0, 0, {{Phase::kBackward, kFirst, 0, 10}}), slot(1, 0, {{Phase::kBackward, kFirst, 0, 45}})}};
   const StepBreakdown breakdown = break_down(spans);
-  EXPECT_EQ(breakdown.places[0][Part::kSkew], 35);
-  EXPECT_EQ(breakdown.places[1][Part::kSkew], 0);
+  EXPECT_EQ(breakdown.slots[0][Part::kSkew], 35);
+  EXPECT_EQ(breakdown.slots[1][Part::kSkew], 0);
 }
 
 TEST(BreakDown, MeanOverStagesStillAddsUpAndTheSlowestIsNamed) {
   const StepSpans spans{
       .begin = 0,
       .end = 101,
-      .places = {place(0, 0, {{Phase::kForward, kFirst, 0, 10}}), place(0, 1, {{Phase::kBackward, kFirst, 0, 31}})}};
+      .slots = {slot(0, 0, {{Phase::kForward, kFirst, 0, 10}}), slot(0, 1, {{Phase::kBackward, kFirst, 0, 31}})}};
   const StepBreakdown breakdown = break_down(spans);
   EXPECT_EQ(sum_of(breakdown.mean()), 101);
   EXPECT_EQ(breakdown.slowest_device(), DeviceId{1});
@@ -137,11 +137,11 @@ TEST(BreakDown, MeanOverStagesStillAddsUpAndTheSlowestIsNamed) {
 
 TEST(BreakDown, TheSlowestDeviceIsSoOverAllReplicas) {
   const auto busy_for = [](int replica, int device, Nanoseconds time) {
-    return place(replica, device, {{Phase::kForward, kFirst, 0, time}});
+    return slot(replica, device, {{Phase::kForward, kFirst, 0, time}});
   };
   const StepSpans spans{.begin = 0,
                         .end = 100,
-                        .places = {busy_for(0, 0, 60), busy_for(0, 1, 20), busy_for(1, 0, 30), busy_for(1, 1, 40)}};
+                        .slots = {busy_for(0, 0, 60), busy_for(0, 1, 20), busy_for(1, 0, 30), busy_for(1, 1, 40)}};
   EXPECT_EQ(break_down(spans).slowest_device(), DeviceId{0}) << "90 of device 0, 60 of device 1";
 }
 
@@ -149,28 +149,28 @@ TEST(BreakDown, TheMeanOfTheAllReduceIsOverStagesToo) {
   const StepSpans spans{
       .begin = 0,
       .end = 100,
-      .places = {place(0, 0, {{Phase::kBackward, kFirst, 0, 50}}), place(0, 1, {{Phase::kBackward, kFirst, 0, 50}})},
+      .slots = {slot(0, 0, {{Phase::kBackward, kFirst, 0, 50}}), slot(0, 1, {{Phase::kBackward, kFirst, 0, 50}})},
       .buckets = {{StageId{0}, 0, 40, 40, 70}, {StageId{1}, 0, 50, 50, 60}}};
   const StepBreakdown breakdown = break_down(spans);
-  EXPECT_EQ(breakdown.places[0].all_reduce, 30);
-  EXPECT_EQ(breakdown.places[1].all_reduce, 20) << "its own bucket, and it waits for the other stage's until 70";
-  const PlaceBreakdown mean = breakdown.mean();
+  EXPECT_EQ(breakdown.slots[0].all_reduce, 30);
+  EXPECT_EQ(breakdown.slots[1].all_reduce, 20) << "its own bucket, and it waits for the other stage's until 70";
+  const SlotBreakdown mean = breakdown.mean();
   EXPECT_EQ(mean.all_reduce, 25);
   EXPECT_EQ(mean.all_reduce_exposed(), 20);
   EXPECT_EQ(mean.all_reduce_hidden(), 5);
 }
 
-TEST(BreakDown, WithoutPlacesTheStepIsOther) {
+TEST(BreakDown, WithoutSlotsTheStepIsOther) {
   EXPECT_EQ(break_down({.begin = 10, .end = 60}).mean()[Part::kOther], 50);
 }
 
-// The moments of a place's pass, found one by one.
+// The moments of a slot's pass, found one by one.
 struct Moments {
   Nanoseconds end = 0, end_of_replica = 0, end_of_pass = 0;
   Nanoseconds first_backward = std::numeric_limits<Nanoseconds>::max(), last_forward = 0;
 };
 
-Nanoseconds end_of(const StepSpans::Place& p, Nanoseconds begin) {
+Nanoseconds end_of(const StepSpans::Slot& p, Nanoseconds begin) {
   Nanoseconds end = begin, optimizer = std::numeric_limits<Nanoseconds>::max();
   for (const Span& s : p.spans) {
     if (s.phase == Phase::kOptimizer) optimizer = std::min(optimizer, s.begin);
@@ -181,9 +181,9 @@ Nanoseconds end_of(const StepSpans::Place& p, Nanoseconds begin) {
   return end;
 }
 
-Moments moments_of(const StepSpans& all, const StepSpans::Place& own) {
+Moments moments_of(const StepSpans& all, const StepSpans::Slot& own) {
   Moments moments{.end = end_of(own, all.begin)};
-  for (const auto& p : all.places) {
+  for (const auto& p : all.slots) {
     moments.end_of_pass = std::max(moments.end_of_pass, end_of(p, all.begin));
     if (p.replica == own.replica) moments.end_of_replica = std::max(moments.end_of_replica, end_of(p, all.begin));
   }
@@ -209,15 +209,15 @@ Part part_of(const Span& span, const Moments& moments) {
 }
 
 // What a thread that does nothing waits for at `t`.
-bool owns(const StepSpans::Place& place, StageId stage) {
-  return std::ranges::find(place.stages, stage) != place.stages.end();
+bool owns(const StepSpans::Slot& slot, StageId stage) {
+  return std::ranges::find(slot.stages, stage) != slot.stages.end();
 }
 
-Part waiting_part(const StepSpans& all, const StepSpans::Place& place, Nanoseconds t, const Moments& moments) {
+Part waiting_part(const StepSpans& all, const StepSpans::Slot& slot, Nanoseconds t, const Moments& moments) {
   const auto now = [t](Nanoseconds begin, Nanoseconds end) { return begin <= t && t < end; };
   const auto in_bucket = [&](bool own, auto begin, auto end) {
     return std::ranges::any_of(
-        all.buckets, [&](const BucketSpan& b) { return owns(place, b.stage) == own && now(b.*begin, b.*end); });
+        all.buckets, [&](const BucketSpan& b) { return owns(slot, b.stage) == own && now(b.*begin, b.*end); });
   };
   const auto in_process = [&](Phase phase) {
     return std::ranges::any_of(all.process, [&](const Span& s) { return s.phase == phase && now(s.begin, s.end); });
@@ -243,9 +243,9 @@ const Span* innermost(const std::vector<Span>& spans, Nanoseconds t) {
 
 // Nanosecond by nanosecond, by the rules in the header: what the thread does, innermost span first; else what it waits
 // for.
-PlaceBreakdown brute_force(const StepSpans& all, const StepSpans::Place& own) {
+SlotBreakdown brute_force(const StepSpans& all, const StepSpans::Slot& own) {
   const Moments moments = moments_of(all, own);
-  PlaceBreakdown result{own.replica, own.device};
+  SlotBreakdown result{own.replica, own.device};
   for (Nanoseconds t = all.begin; t < all.end; ++t) {
     const Span* inner = innermost(own.spans, t);
     const Part part = inner != nullptr ? part_of(*inner, moments) : waiting_part(all, own, t, moments);
@@ -257,13 +257,13 @@ PlaceBreakdown brute_force(const StepSpans& all, const StepSpans::Place& own) {
   return result;
 }
 
-// A step of random places: actions one after the other with gaps, now and then a span inside another.
+// A step of random slots: actions one after the other with gaps, now and then a span inside another.
 StepSpans random_step(std::mt19937& random) {
   const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
   StepSpans step{.begin = 100, .end = 100 + pick(60, 200)};
   const int replicas = pick(1, 2), stages = pick(1, 3), virtual_stages = pick(1, 2);
   for (int i = 0; i < replicas * stages; ++i) {
-    StepSpans::Place p = place(i / stages, i % stages, {});
+    StepSpans::Slot p = slot(i / stages, i % stages, {});
     if (virtual_stages == 2) p.stages.push_back(StageId{stages + i % stages});
     Nanoseconds at = step.begin + pick(0, 20);
     for (int action = pick(1, 6); action > 0; --action) {
@@ -277,7 +277,7 @@ StepSpans random_step(std::mt19937& random) {
       at = span.end + pick(0, 6);
     }
     if (pick(0, 1) == 1) p.spans.push_back({Phase::kOptimizer, kNoMicroBatch, at + 1, at + 9});
-    step.places.push_back(std::move(p));
+    step.slots.push_back(std::move(p));
   }
   for (int i = pick(0, 4); i > 0; --i) {
     const Nanoseconds begin = step.begin + pick(0, 150), there = begin + pick(0, 20);
@@ -293,12 +293,12 @@ TEST(BreakDown, EqualsBruteForceOnRandomSteps) {
   for (int round = 0; round < 500; ++round) {
     StepSpans step = random_step(random);
     const StepBreakdown breakdown = break_down(step);
-    for (std::size_t i = 0; i < step.places.size(); ++i) {
-      const PlaceBreakdown expected = brute_force(step, step.places[i]);
-      EXPECT_EQ(sum_of(breakdown.places[i]), step.end - step.begin);
-      ASSERT_EQ(breakdown.places[i].parts, expected.parts) << "round " << round << " place " << i;
-      ASSERT_GE(breakdown.places[i].all_reduce_hidden(), 0);
-      ASSERT_EQ(breakdown.places[i].all_reduce, expected.all_reduce) << "round " << round << " place " << i;
+    for (std::size_t i = 0; i < step.slots.size(); ++i) {
+      const SlotBreakdown expected = brute_force(step, step.slots[i]);
+      EXPECT_EQ(sum_of(breakdown.slots[i]), step.end - step.begin);
+      ASSERT_EQ(breakdown.slots[i].parts, expected.parts) << "round " << round << " place " << i;
+      ASSERT_GE(breakdown.slots[i].all_reduce_hidden(), 0);
+      ASSERT_EQ(breakdown.slots[i].all_reduce, expected.all_reduce) << "round " << round << " place " << i;
     }
   }
 }

@@ -25,34 +25,34 @@ constexpr int kSteps = 4;
 StepSpans make_step(std::mt19937& random, std::int64_t number, Nanoseconds begin) {
   const auto some = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random) * kUs; };
   StepSpans spans{.step = number, .begin = begin};
-  StepSpans::Place& place = spans.places.emplace_back(StepSpans::Place{ReplicaId{0}, DeviceId{0}, {StageId{0}}, {}});
+  StepSpans::Slot& slot = spans.slots.emplace_back(StepSpans::Slot{ReplicaId{0}, DeviceId{0}, {StageId{0}}, {}});
   Nanoseconds at = begin + some(5, 20);
   const auto work = [&](Phase phase, int micro_batch) {
     const Nanoseconds end = at + some(20, 80);
-    place.spans.push_back({phase, MicroBatchId{micro_batch}, at, end, StageId{0}});
+    slot.spans.push_back({phase, MicroBatchId{micro_batch}, at, end, StageId{0}});
     at = end + some(0, 4);
   };
   for (int i = 0; i < 3; ++i) work(Phase::kForward, i);
   for (int i = 0; i < 3; ++i) work(Phase::kBackward, i);
-  Nanoseconds sum = place.spans.back().begin + some(1, 5);
+  Nanoseconds sum = slot.spans.back().begin + some(1, 5);
   for (int bucket = 0; bucket < 3; ++bucket) {
     const Nanoseconds end = sum + some(10, 40);
     spans.buckets.push_back({StageId{0}, bucket, sum, sum + some(0, 5), end});
     sum = end + some(0, 9);
   }
   at = std::max(at, sum) + some(1, 3);
-  place.spans.push_back({Phase::kOptimizer, kNoMicroBatch, at, at + some(5, 9), StageId{0}});
-  spans.end = place.spans.back().end + some(1, 6);
+  slot.spans.push_back({Phase::kOptimizer, kNoMicroBatch, at, at + some(5, 9), StageId{0}});
+  spans.end = slot.spans.back().end + some(1, 6);
   return spans;
 }
 
 nlohmann::json expected(const std::vector<TracedStep>& steps) {
   Nanoseconds computing = 0, sums = 0, hidden = 0;
   for (const TracedStep& step : steps) {
-    const PlaceBreakdown place = break_down(step.spans).places.at(0);
-    computing += place.forward() + place.backward() + place[Part::kOptimizer];
-    sums += place.all_reduce;
-    hidden += place.all_reduce - place[Part::kAllReduce] - place[Part::kSkew];
+    const SlotBreakdown slot = break_down(step.spans).slots.at(0);
+    computing += slot.forward() + slot.backward() + slot[Part::kOptimizer];
+    sums += slot.all_reduce;
+    hidden += slot.all_reduce - slot[Part::kAllReduce] - slot[Part::kSkew];
   }
   return {{"computing_us", computing / kUs}, {"sums_us", sums / kUs}, {"hidden_us", hidden / kUs}};
 }

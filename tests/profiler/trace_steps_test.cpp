@@ -20,7 +20,7 @@ Span timed(Phase phase, int stage, int micro_batch, Nanoseconds begin, Nanosecon
 // Odd nanoseconds, of a clock that is 500 ahead of rank 0's.
 TracedStep recorded(std::int64_t number, Nanoseconds at) {
   StepSpans spans{.step = number, .begin = at, .end = at + 90'000'001};
-  spans.places = {
+  spans.slots = {
       {ReplicaId{0},
        DeviceId{0},
        {StageId{0}, StageId{2}},
@@ -35,7 +35,7 @@ TracedStep recorded(std::int64_t number, Nanoseconds at) {
         timed(Phase::kOptimizer, 0, -1, at + 80'000'000, at + 85'000'007)}},
       {ReplicaId{1}, DeviceId{0}, {StageId{1}}, {timed(Phase::kForward, 1, 0, at + 1, at + 4'000'002)}},
       {ReplicaId{1}, DeviceId{1}, {}, {timed(Phase::kForward, -1, 0, at + 1, at + 4'000'002)}}};
-  spans.places[0].spans[4].is_beside = true;
+  spans.slots[0].spans[4].is_beside = true;
   spans.process = {timed(Phase::kLoadWait, -1, -1, at, at + 2),
                    timed(Phase::kAllReduce, -1, -1, at + 9'000'000, at + 9'500'000)};
   spans.buckets = {{StageId{2}, 0, at + 8'000'005, at + 8'000'105, at + 9'000'001, 4096},
@@ -87,14 +87,14 @@ TEST(TraceSteps, ComeBackAsTheyWereRecorded) {
     EXPECT_EQ(found.end, wanted.end - kEarlier);
     EXPECT_EQ(found.dropped, 0);
     EXPECT_EQ(trace.steps[i].devices, steps[i].devices);
-    ASSERT_EQ(found.places.size(), wanted.places.size());
-    for (std::size_t p = 0; p < wanted.places.size(); ++p) {
-      EXPECT_EQ(found.places[p].replica, wanted.places[p].replica);
-      EXPECT_EQ(found.places[p].device, wanted.places[p].device);
-      EXPECT_EQ(found.places[p].stages, wanted.places[p].stages);
-      ASSERT_EQ(found.places[p].spans.size(), wanted.places[p].spans.size());
-      for (std::size_t s = 0; s < wanted.places[p].spans.size(); ++s)
-        expect_same(found.places[p].spans[s], wanted.places[p].spans[s], kEarlier);
+    ASSERT_EQ(found.slots.size(), wanted.slots.size());
+    for (std::size_t p = 0; p < wanted.slots.size(); ++p) {
+      EXPECT_EQ(found.slots[p].replica, wanted.slots[p].replica);
+      EXPECT_EQ(found.slots[p].device, wanted.slots[p].device);
+      EXPECT_EQ(found.slots[p].stages, wanted.slots[p].stages);
+      ASSERT_EQ(found.slots[p].spans.size(), wanted.slots[p].spans.size());
+      for (std::size_t s = 0; s < wanted.slots[p].spans.size(); ++s)
+        expect_same(found.slots[p].spans[s], wanted.slots[p].spans[s], kEarlier);
     }
     ASSERT_EQ(found.process.size(), wanted.process.size());
     for (std::size_t s = 0; s < wanted.process.size(); ++s) expect_same(found.process[s], wanted.process[s], kEarlier);

@@ -29,7 +29,7 @@ Span span(Phase phase, int stage, int micro_batch, Nanoseconds begin, Nanosecond
 // Two stages, two micro-batches, 1F1B; times in microseconds from `at`.
 TracedStep two_stages(std::int64_t number, Nanoseconds at) {
   StepSpans spans{.step = number, .begin = at * kUs, .end = (at + 200) * kUs};
-  spans.places = {
+  spans.slots = {
       {ReplicaId{0},
        DeviceId{0},
        {StageId{0}},
@@ -128,9 +128,9 @@ TEST(Trace, ArrowsOfReplicasAndStepsAreTheirOwn) {
   std::vector<TracedStep> steps{two_stages(7, 1000), two_stages(8, 1300)};
   for (TracedStep& step : steps) {
     for (int device = 0; device < 2; ++device) {
-      StepSpans::Place other = step.spans.places[device];
+      StepSpans::Slot other = step.spans.slots[device];
       other.replica = ReplicaId{1};
-      step.spans.places.push_back(std::move(other));
+      step.spans.slots.push_back(std::move(other));
     }
   }
   const json trace = parsed({.pid = 4711}, steps);
@@ -170,7 +170,7 @@ TEST(Trace, NamesTellComputingFromSumsAndTimesAddUpToTheBreakdown) {
   const TracedStep step = two_stages(7, 1000);
   const json trace = parsed({.pid = 4711, .backend = "gloo"}, {step});
   const std::regex is_sum("^nccl.*Kernel"), is_copy("^(Memcpy|Memset)");
-  std::map<int, std::set<int>> computing, summing;  // by device, in the order of places: microseconds
+  std::map<int, std::set<int>> computing, summing;  // by device, in the order of slots: microseconds
   for (const json& bar : events_of(trace, "X")) {
     if (!bar.at("args").contains("stream")) continue;
     const std::string name = bar.at("name");
@@ -180,9 +180,9 @@ TEST(Trace, NamesTellComputingFromSumsAndTimesAddUpToTheBreakdown) {
       into[bar.at("args").at("device")].insert(us);
   }
   const StepBreakdown breakdown = break_down(step.spans);
-  for (const PlaceBreakdown& place : breakdown.places) {
-    const Nanoseconds busy = place.forward() + place.backward() + place[Part::kOptimizer];
-    EXPECT_EQ(static_cast<Nanoseconds>(computing[index(place.device)].size()) * kUs, busy) << index(place.device);
+  for (const SlotBreakdown& slot : breakdown.slots) {
+    const Nanoseconds busy = slot.forward() + slot.backward() + slot[Part::kOptimizer];
+    EXPECT_EQ(static_cast<Nanoseconds>(computing[index(slot.device)].size()) * kUs, busy) << index(slot.device);
   }
   EXPECT_EQ(summing[1].size(), 50);  // 125 .. 175
   EXPECT_EQ(summing[0].size(), 13);  // 165 .. 178
@@ -239,11 +239,11 @@ std::set<std::pair<std::string, std::string>> rows_of_work(const json& trace) {
 
 TracedStep one_stage(std::int64_t number, Nanoseconds at, int stage, const std::string& device) {
   StepSpans spans{.step = number, .begin = at * kUs, .end = (at + 100) * kUs};
-  spans.places = {{ReplicaId{0}, DeviceId{0}, {StageId{stage}}, {span(Phase::kForward, stage, 0, at + 10, at + 30)}}};
+  spans.slots = {{ReplicaId{0}, DeviceId{0}, {StageId{stage}}, {span(Phase::kForward, stage, 0, at + 10, at + 30)}}};
   return {std::move(spans), {{{ReplicaId{0}, DeviceId{0}}, device}}};
 }
 
-// Freezing cuts the model anew: another stage may come to a place, and another device.
+// Freezing cuts the model anew: another stage may come to a slot, and another device.
 TEST(Trace, AnotherPlanHasItsOwnNames) {
   const json trace = parsed(
       {.pid = 4711}, {one_stage(7, 1000, 0, "cpu:0"), one_stage(8, 1100, 1, "cpu:0"), one_stage(9, 1200, 0, "cpu:3")});
@@ -253,7 +253,7 @@ TEST(Trace, AnotherPlanHasItsOwnNames) {
 }
 
 // The first process of a container is process 1, and a small number is no rarity there.
-TEST(Trace, NoNumberOfAProcessIsThatOfAPlace) {
+TEST(Trace, NoNumberOfAProcessIsThatOfASlot) {
   for (const int pid : {1, 2, 3, 10, 3010, 4'194'304}) {
     const json trace = parsed({.host = "a", .pid = pid, .backend = "gloo"}, {two_stages(7, 1000)});
     expect_bars_nest(trace);
@@ -272,13 +272,12 @@ TEST(Trace, NoNumberOfAProcessIsThatOfAPlace) {
 
 TEST(Trace, WorkersThatTakeTurnsHaveRowsOfTheirOwn) {
   TracedStep step{{.step = 7, .begin = 0, .end = 500 * kUs}, {{{ReplicaId{0}, DeviceId{0}}, "cpu:0"}}};
-  auto& place =
-      step.spans.places.emplace_back(StepSpans::Place{ReplicaId{0}, DeviceId{0}, {StageId{0}, StageId{1}}, {}});
+  auto& slot = step.spans.slots.emplace_back(StepSpans::Slot{ReplicaId{0}, DeviceId{0}, {StageId{0}, StageId{1}}, {}});
   for (const int begin : {0, 100, 200}) {
     const int worker = begin == 100 ? 1 : 0;
     step.spans.turns.push_back({worker, begin * kUs, (begin + 90) * kUs});
     for (const int stage : {0, 1})
-      place.spans.push_back(span(Phase::kForward, stage, 0, begin + 10 + 20 * stage, begin + 20 + 20 * stage));
+      slot.spans.push_back(span(Phase::kForward, stage, 0, begin + 10 + 20 * stage, begin + 20 + 20 * stage));
   }
   const json trace = parsed({.pid = 4711}, {step});
   EXPECT_THAT(rows_of_work(trace),
@@ -341,22 +340,21 @@ TEST(Trace, BarsNestWhateverRan) {
     TracedStep step{{.step = round, .begin = 0, .end = 1'000'000}, {}};
     const int stages = between(1, 4), devices = between(1, stages);
     for (int device = 0; device < devices; ++device) {
-      StepSpans::Place& place =
-          step.spans.places.emplace_back(StepSpans::Place{ReplicaId{0}, DeviceId{device}, {}, {}});
-      for (int stage = device; stage < stages; stage += devices) place.stages.push_back(StageId{stage});
+      StepSpans::Slot& slot = step.spans.slots.emplace_back(StepSpans::Slot{ReplicaId{0}, DeviceId{device}, {}, {}});
+      for (int stage = device; stage < stages; stage += devices) slot.stages.push_back(StageId{stage});
       Nanoseconds at = 0;
       for (int i = 0; i < 30; ++i) {
         const Nanoseconds begin = at + between(0, 500), end = begin + between(0, 9000);
-        const StageId stage = place.stages[between(0, static_cast<int>(place.stages.size()) - 1)];
-        place.spans.push_back({static_cast<Phase>(between(1, 10)), MicroBatchId{between(0, 7)}, begin, end, stage});
+        const StageId stage = slot.stages[between(0, static_cast<int>(slot.stages.size()) - 1)];
+        slot.spans.push_back({static_cast<Phase>(between(1, 10)), MicroBatchId{between(0, 7)}, begin, end, stage});
         at = end;
       }
       for (int i = between(0, 8); i > 0; --i) {
         Span span{between(0, 1) == 0 ? Phase::kReceive : Phase::kAllReduce, MicroBatchId{i}, between(0, 200'000), 0,
-                  place.stages.front()};
+                  slot.stages.front()};
         span.end = span.begin + between(0, 40'000);
         span.is_beside = true;
-        place.spans.push_back(span);
+        slot.spans.push_back(span);
       }
     }
     for (int i = between(0, 40); i > 0; --i) {

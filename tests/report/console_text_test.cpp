@@ -10,7 +10,7 @@ namespace sluice::report {
 namespace {
 
 using profiler::Part;
-using profiler::PlaceBreakdown;
+using profiler::SlotBreakdown;
 using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
@@ -27,21 +27,21 @@ RunFacts facts() {
 
 // A step of 100 ms: load 2, forward 30, backward 50, optimizer 4, all-reduce 6 and waiting for it 3, other 5.
 StepRecord record_of_step() {
-  PlaceBreakdown place;
-  place[Part::kLoad] = 2'000'000;
-  place[Part::kForward] = 28'000'000;
-  place[Part::kLoss] = 2'000'000;
-  place[Part::kBackward] = 50'000'000;
-  place[Part::kOptimizer] = 4'000'000;
-  place[Part::kAllReduce] = 6'000'000;
-  place[Part::kSkew] = 3'000'000;
-  place[Part::kOther] = 5'000'000;
-  place.all_reduce = 21'123'456;
+  SlotBreakdown slot;
+  slot[Part::kLoad] = 2'000'000;
+  slot[Part::kForward] = 28'000'000;
+  slot[Part::kLoss] = 2'000'000;
+  slot[Part::kBackward] = 50'000'000;
+  slot[Part::kOptimizer] = 4'000'000;
+  slot[Part::kAllReduce] = 6'000'000;
+  slot[Part::kSkew] = 3'000'000;
+  slot[Part::kOther] = 5'000'000;
+  slot.all_reduce = 21'123'456;
   StepRecord record{.step = 120, .epoch = 0, .batch = 8, .batches = 391};
   record.stats = {.loss = 0.43214, .samples = 64, .targets = 64};
   record.lr = 0.05;
   record.breakdown.step = 100'000'000;
-  record.breakdown.places = {place};
+  record.breakdown.slots = {slot};
   return record;
 }
 
@@ -89,7 +89,7 @@ TEST(FullLines, CountWholeImagesAndSyncsBetweenMachinesOnly) {
 
 TEST(FullLines, SayWhatIsNotKnownAndLeaveOutTimesThatNobodyTook) {
   StepRecord record = record_of_step();
-  record.breakdown.places.clear();
+  record.breakdown.slots.clear();
   EXPECT_EQ(full_lines(record, facts(), std::nullopt),
             "sample_num_throughput (images/second): 640\n"
             "communication frequency (cross machine sync/second): 10.000000\n"
@@ -117,7 +117,7 @@ TEST(IntervalLine, IsTheMeanSinceTheLastLine) {
   first.stats = {.loss = 1.0, .samples = 10, .targets = 10};
   second.stats = {.loss = 2.0, .samples = 30, .targets = 30};
   second.breakdown.step = 300'000'000;
-  second.breakdown.places[0] = {};
+  second.breakdown.slots[0] = {};
   const std::string line = interval_line(sums_of({first, second}), second, facts(), {0});
   EXPECT_THAT(line, HasSubstr("  loss 1.7500  ")) << "(10 * 1 + 30 * 2) / 40";
   EXPECT_THAT(line, HasSubstr("  100 samples/s  ")) << "40 in 0.4 s";
@@ -130,7 +130,7 @@ TEST(IntervalLine, CountsTokensOfTextsAndTellsNoTimesWhereNoneWereTaken) {
   text.is_text = true;
   StepRecord record = record_of_step();
   record.stats.targets = 64 * 128;
-  record.breakdown.places.clear();
+  record.breakdown.slots.clear();
   EXPECT_EQ(interval_line(sums_of({record}), record, text, {3723}),
             "step 120/2814  loss 0.4321  lr 0.05  81920 tokens/s  ETA 1:02:03");
 }

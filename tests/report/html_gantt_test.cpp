@@ -112,24 +112,24 @@ TEST(SimulatedGanttTest, OneForwardOneBackward) {
   EXPECT_EQ(gantt["rows"][0]["boxes"].size(), 8U);
 }
 
-// The times of an earlier plan's places are none of the last one's.
+// The times of an earlier plan's slots are none of the last one's.
 TEST(SimulatedGanttTest, AfterAChangeWithTheTimesOfTheLastPlan) {
   RunLog log = log_of(R"({"stages":2,"virtual":1,"chunks":4,"schedule":"1f1b","partition":[2,1]})");
-  const auto place = [](int replica, int stage, int steps, double forward) {
+  const auto slot = [](int replica, int stage, int steps, double forward) {
     return Json{{"replica", replica},
                 {"stage", stage},
                 {"steps", steps},
                 {"forward_ms", forward},
                 {"backward_ms", 2 * forward}};
   };
-  log.summary["breakdown"] = {place(0, 0, 100, 40), place(0, 1, 10, 4)};
+  log.summary["breakdown"] = {slot(0, 0, 100, 40), slot(0, 1, 10, 4)};
   log.plan_since = 90;
   EXPECT_TRUE(simulated_gantt(log).is_null()) << "older records do not tell the last plan's times";
-  log.summary["breakdown_of_last_plan"] = {place(0, 0, 10, 4), place(0, 1, 10, 4)};
+  log.summary["breakdown_of_last_plan"] = {slot(0, 0, 10, 4), slot(0, 1, 10, 4)};
   EXPECT_EQ(simulated_gantt(log)["length_ms"], 15.0);
   log.plan_since = 0;
   log.summary.erase("breakdown_of_last_plan");
-  log.summary["breakdown"] = {place(0, 0, 9, 4), place(1, 0, 1, 14), place(0, 1, 10, 5)};
+  log.summary["breakdown"] = {slot(0, 0, 9, 4), slot(1, 0, 1, 14), slot(0, 1, 10, 5)};
   EXPECT_EQ(simulated_gantt(log)["length_ms"], 5 * 3 * 5 / 4.0) << "each place as often as it ran";
 }
 

@@ -48,11 +48,11 @@ std::vector<Point> brute_force(const std::vector<Point>& points, std::size_t wid
     const auto first = points.begin() + static_cast<std::ptrdiff_t>(begin);
     const auto last = points.begin() + static_cast<std::ptrdiff_t>(std::min(points.size(), begin + width));
     const auto less = [](const Point& one, const Point& other) { return one.value < other.value; };
-    std::vector<std::ptrdiff_t> places{0, std::min_element(first, last, less) - first,
-                                       std::max_element(first, last, less) - first, last - first - 1};
-    std::ranges::sort(places);
-    places.erase(std::ranges::unique(places).begin(), places.end());
-    for (const std::ptrdiff_t place : places) kept.push_back(first[place]);
+    std::vector<std::ptrdiff_t> slots{0, std::min_element(first, last, less) - first,
+                                      std::max_element(first, last, less) - first, last - first - 1};
+    std::ranges::sort(slots);
+    slots.erase(std::ranges::unique(slots).begin(), slots.end());
+    for (const std::ptrdiff_t slot : slots) kept.push_back(first[slot]);
   }
   return kept;
 }
@@ -177,14 +177,14 @@ TEST(HistoryTest, AnInterfaceThatIsNotNamedCarriedNothing) {
   EXPECT_EQ(history.json()["network"]["eth0 sent"]["value"], Json({7.0, 0.0, 7.0}));
 }
 
-TEST(ProcessTimesTest, APlaceOfEachProcess) {
-  const auto place = [](double forward) {
+TEST(ProcessTimesTest, ASlotOfEachProcess) {
+  const auto slot = [](double forward) {
     return Json{{"replica", 0},          {"stage", 0}, {"steps", 4}, {"step_ms", 5}, {"forward_ms", forward},
                 {"idle_ms", 5 - forward}};
   };
   RunLog log;
-  log.ranks = {{{"rank", 0}, {"host", "a"}, {"places", {place(2)}}},
-               {{"rank", 1}, {"host", "b"}, {"places", {place(4)}}},
+  log.ranks = {{{"rank", 0}, {"host", "a"}, {"places", {slot(2)}}},
+               {{"rank", 1}, {"host", "b"}, {"places", {slot(4)}}},
                "no rank",
                {{"rank", 2}, {"places", "none"}}};
   const Json times = process_times(log);

@@ -147,14 +147,14 @@ TEST_F(ReporterTest, PerplexityIsBesideTheLossInEveryRecord) {
   EXPECT_DOUBLE_EQ(events("epoch").at(0).at("perplexity"), std::exp(0.5));
 }
 
-TEST_F(ReporterTest, APlanThatChangesInTheRunBringsOtherFactsAndPlaces) {
+TEST_F(ReporterTest, APlanThatChangesInTheRunBringsOtherFactsAndSlots) {
   const auto on_devices = [&](std::int64_t number, int devices, Nanoseconds forward) {
     StepRecord record = step(number, 1.0, 8, 1, false);
     record.breakdown.step = number * 1'000'000'000;
     for (int device = 0; device < devices; ++device) {
-      profiler::PlaceBreakdown place{.replica = ReplicaId{0}, .device = DeviceId{device}};
-      place.parts[static_cast<std::size_t>(profiler::Part::kForward)] = forward;
-      record.breakdown.places.push_back(place);
+      profiler::SlotBreakdown slot{.replica = ReplicaId{0}, .device = DeviceId{device}};
+      slot.parts[static_cast<std::size_t>(profiler::Part::kForward)] = forward;
+      record.breakdown.slots.push_back(slot);
     }
     return record;
   };
@@ -187,11 +187,11 @@ StepSpans spans_of_stages(int longer) {
   StepSpans spans;
   for (int stage = 0; stage < 2; ++stage) {
     const Nanoseconds forward = longer * 10'000'000;
-    spans.places.push_back({.replica = ReplicaId{0},
-                            .device = DeviceId{stage},
-                            .stages = {StageId{stage}},
-                            .spans = {{Phase::kForward, MicroBatchId{0}, 0, forward, StageId{stage}},
-                                      {Phase::kBackward, MicroBatchId{0}, forward, 3 * forward, StageId{stage}}}});
+    spans.slots.push_back({.replica = ReplicaId{0},
+                           .device = DeviceId{stage},
+                           .stages = {StageId{stage}},
+                           .spans = {{Phase::kForward, MicroBatchId{0}, 0, forward, StageId{stage}},
+                                     {Phase::kBackward, MicroBatchId{0}, forward, 3 * forward, StageId{stage}}}});
   }
   return spans;
 }
@@ -203,8 +203,8 @@ TEST_F(ReporterTest, WhatWasPredictedStandsBesideTheStepsOfTheLastPlanWithoutIts
     for (int i = 0; i < steps; ++i) {
       StepRecord record = step(1, 1.0, 8, 1, false);
       record.breakdown.step = (i < slow ? 5 : 1) * 100'000'000;
-      record.breakdown.places.resize(2, profiler::PlaceBreakdown{.replica = ReplicaId{0}, .device = DeviceId{0}});
-      record.breakdown.places[1].device = DeviceId{1};
+      record.breakdown.slots.resize(2, profiler::SlotBreakdown{.replica = ReplicaId{0}, .device = DeviceId{0}});
+      record.breakdown.slots[1].device = DeviceId{1};
       reporter.step(record, spans_of_stages(i < slow ? 5 : 1), false);
     }
   };
@@ -243,8 +243,8 @@ TEST_F(ReporterTest, AdviceAndTableSayOfWhichStepsTheySpeak) {
     return told([&](Reporter& reporter) {
       for (int i = 0; i < steps; ++i) {
         StepRecord record = step(1, 1.0, 8, 1, false);
-        record.breakdown.places.push_back({.replica = ReplicaId{0}, .device = DeviceId{0}});
-        record.breakdown.places[0][profiler::Part::kLoad] = i < 5 ? 0 : record.breakdown.step / 2;
+        record.breakdown.slots.push_back({.replica = ReplicaId{0}, .device = DeviceId{0}});
+        record.breakdown.slots[0][profiler::Part::kLoad] = i < 5 ? 0 : record.breakdown.step / 2;
         reporter.step(record, {}, false);
       }
       EXPECT_EQ(reporter.summary("interrupted", is_resumed ? steps + 9 : steps).at("advice_steps"), steps - 5);
@@ -306,7 +306,7 @@ TEST_F(ReporterTest, WhatPushesAreMadeOfNoStageOfThisProcessSays) {
   facts_.by_pushes = true;
   (void)told([&](Reporter& reporter) {
     StepRecord record = step(1, 1.0, 8, 1, false);
-    record.breakdown.places.push_back({.replica = ReplicaId{0}, .device = DeviceId{0}});
+    record.breakdown.slots.push_back({.replica = ReplicaId{0}, .device = DeviceId{0}});
     reporter.step(record, spans_of_stages(1), false);
     EXPECT_TRUE(reporter.summary("interrupted", 1).at("predicted").is_null());
   });

@@ -181,11 +181,11 @@ TEST(RunLog, FieldsOfAWrongKindAreAbsent) {
   EXPECT_EQ(log.means, (Numbers{{"step_ms", 4.0}}));
   EXPECT_THAT(log.device_busy, ElementsAre(0, 1));
   EXPECT_EQ(log.outcome(), "unfinished");
-  const auto places = place_times(log.summary.at("breakdown"));
-  ASSERT_EQ(places.size(), 1U);
-  EXPECT_EQ(places[0].device, 1);
-  EXPECT_EQ(places[0].ms, (Numbers{{"load_ms", 2.0}}));
-  EXPECT_THAT(place_times(nullptr), IsEmpty());
+  const auto slots = slot_times(log.summary.at("breakdown"));
+  ASSERT_EQ(slots.size(), 1U);
+  EXPECT_EQ(slots[0].device, 1);
+  EXPECT_EQ(slots[0].ms, (Numbers{{"load_ms", 2.0}}));
+  EXPECT_THAT(slot_times(nullptr), IsEmpty());
 }
 
 TEST(RunLog, TheOutcomeIsWhatTheRecordsEndWith) {

@@ -31,7 +31,7 @@ TEST(TimeTable, ColumnsAreDisjointAndAddUpToTheStep) {
   other["forward_ms"] = 12;
   other["idle_ms"] = 8;
   EXPECT_EQ(
-      time_table(std::vector{PlaceTimes{0, 0, ms}, PlaceTimes{0, 1, other}}, {}, 7),
+      time_table(std::vector{SlotTimes{0, 0, ms}, SlotTimes{0, 1, other}}, {}, 7),
       R"(where the time went, mean of all 7 steps (ms; allreduce: exposed; skew: waiting for the slowest to get there):
                    load  forward  backward  transfer  allreduce  skew  optimizer  bubble  other   step    busy
 replica 0 stage 0  1.00    10.00     20.00      2.00       5.00  4.00       3.00    6.00   4.00  55.00  60.0 %
@@ -39,11 +39,11 @@ replica 0 stage 1  1.00    12.00     20.00      2.00       5.00  4.00       3.00
 mean               1.00    11.00     20.00      2.00       5.00  4.00       3.00    6.00   3.00  55.00  61.8 %)");
 }
 
-// Of 12 steps, 4 ran on two places: the mean is that of 16 rows of a step.
-TEST(TimeTable, SaysInHowManyStepsAPlaceHasRunAndWeighsItByThem) {
-  const std::vector<PlaceTimes> places{{0, 0, {{"forward_ms", 4.0}, {"step_ms", 8.0}}, 12},
-                                       {0, 1, {{"forward_ms", 8.0}, {"step_ms", 16.0}}, 4}};
-  const std::string table = time_table(places, {}, 12);
+// Of 12 steps, 4 ran on two slots: the mean is that of 16 rows of a step.
+TEST(TimeTable, SaysInHowManyStepsASlotHasRunAndWeighsItByThem) {
+  const std::vector<SlotTimes> slots{{0, 0, {{"forward_ms", 4.0}, {"step_ms", 8.0}}, 12},
+                                     {0, 1, {{"forward_ms", 8.0}, {"step_ms", 16.0}}, 4}};
+  const std::string table = time_table(slots, {}, 12);
   EXPECT_THAT(table, testing::HasSubstr("replica 0 stage 0     "));
   EXPECT_THAT(table, testing::HasSubstr("replica 0 stage 1 (4 steps)"));
   EXPECT_THAT(table, testing::ContainsRegex("mean +- +5\\.00 .* 10\\.00 "));

@@ -17,16 +17,16 @@ using Json = nlohmann::ordered_json;
 using testing::HasSubstr;
 using testing::Not;
 
-Json place(int stage, double forward, int replica = 0) {
+Json slot(int stage, double forward, int replica = 0) {
   return {{"replica", replica}, {"stage", stage},      {"load_ms", 0.5}, {"forward_ms", forward},
           {"backward_ms", 1.0}, {"optimizer_ms", 0.5}, {"idle_ms", 7.0}};
 }
 
 TEST(RankSpread, ComparesTheWorkOfEachStageOverTheProcesses) {
-  const Json ranks = {{{"rank", 0}, {"host", "a"}, {"places", {place(0, 2), place(1, 8)}}},
+  const Json ranks = {{{"rank", 0}, {"host", "a"}, {"places", {slot(0, 2), slot(1, 8)}}},
                       "no rank",
                       {{"rank", 2}, {"places", "none"}},
-                      {{"rank", 1}, {"host", "b"}, {"places", {place(0, 3), place(0, 7, 1), place(1, 8)}}}};
+                      {{"rank", 1}, {"host", "b"}, {"places", {slot(0, 3), slot(0, 7, 1), slot(1, 8)}}}};
   const Json spread = rank_spread(ranks);
   ASSERT_EQ(spread.size(), 2U);
   EXPECT_EQ(spread[0], Json({{"stage", 0},
@@ -42,21 +42,21 @@ TEST(RankSpread, ComparesTheWorkOfEachStageOverTheProcesses) {
 }
 
 // A replica of a process that ran 1 step in 100 counts as one in a hundred.
-TEST(RankSpread, APlaceCountsAsOftenAsItRan) {
-  Json often = place(0, 2), seldom = place(0, 102, 1);
+TEST(RankSpread, ASlotCountsAsOftenAsItRan) {
+  Json often = slot(0, 2), seldom = slot(0, 102, 1);
   often["steps"] = 99;
   seldom["steps"] = 1;
-  const Json ranks = {{{"rank", 0}, {"places", {often, seldom}}}, {{"rank", 1}, {"places", {place(0, 4)}}}};
+  const Json ranks = {{{"rank", 0}, {"places", {often, seldom}}}, {{"rank", 1}, {"places", {slot(0, 4)}}}};
   EXPECT_EQ(rank_spread(ranks)[0]["slowest_rank"], 1);
   EXPECT_NEAR(rank_spread(ranks)[0]["spread_ms"], 1, 1e-9);
 }
 
 TEST(RankSpread, WhatIsUnknownIsLeftOut) {
-  Json unknown = place(0, 2);
+  Json unknown = slot(0, 2);
   unknown["backward_ms"] = nullptr;
-  Json infinite = place(0, 2);
+  Json infinite = slot(0, 2);
   infinite["load_ms"] = "Infinity";
-  const Json ranks = {{{"rank", 0}, {"places", {place(0, 2)}}}, {{"rank", 1}, {"places", {unknown, infinite}}}};
+  const Json ranks = {{{"rank", 0}, {"places", {slot(0, 2)}}}, {{"rank", 1}, {"places", {unknown, infinite}}}};
   EXPECT_TRUE(rank_spread(ranks).is_null()) << "one process alone has no spread";
   for (const Json& none : {Json(nullptr), Json(3), Json::array(), Json::object()})
     EXPECT_TRUE(rank_spread(none).is_null());
@@ -146,7 +146,7 @@ TEST(RunTables, AreOfTheLastStart) {
   const std::string told =
       concat(R"({"event":"plan","time_s":0})", "\n", R"({"event":"step","step":1,"time_s":1,"loss":1.0})", "\n",
              Json({{"event", "ranks"},
-                   {"ranks", {{{"rank", 0}, {"places", {place(0, 1)}}}, {{"rank", 1}, {"places", {place(0, 2)}}}}}})
+                   {"ranks", {{{"rank", 0}, {"places", {slot(0, 1)}}}, {{"rank", 1}, {"places", {slot(0, 2)}}}}}})
                  .dump(),
              "\n", R"({"event":"kernels","steps":1,"rows":[{"phase":"forward","kernel":"k","calls":1,"time_ms":1.0}]})",
              "\n", R"({"event":"summary","outcome":"done"})", "\n");

@@ -21,30 +21,30 @@ constexpr Nanoseconds kMillisecond = 1'000'000;
 StepSpans step_of(int chunks, Nanoseconds more = 0) {
   StepSpans spans;
   for (int stage = 0; stage < 2; ++stage) {
-    StepSpans::Place place{.replica = ReplicaId{0}, .device = DeviceId{stage}, .stages = {StageId{stage}}, .spans = {}};
+    StepSpans::Slot slot{.replica = ReplicaId{0}, .device = DeviceId{stage}, .stages = {StageId{stage}}, .spans = {}};
     Nanoseconds time = 0;
     for (int m = 0; m < chunks; ++m) {
       const Nanoseconds first = m == 0 ? more : 0, usual = (stage + 1) * 10 * kMillisecond, length = usual + first;
       // The loss lies within the forward, a sum within the backward; what ends first comes first.
       if (stage == 1)
-        place.spans.push_back(
+        slot.spans.push_back(
             {Phase::kLoss, MicroBatchId{m}, time + length - kMillisecond, time + length, StageId{stage}});
-      place.spans.push_back({Phase::kForward, MicroBatchId{m}, time, time + length, StageId{stage}});
+      slot.spans.push_back({Phase::kForward, MicroBatchId{m}, time, time + length, StageId{stage}});
       time += length;
-      place.spans.push_back({Phase::kAllReduce, kNoMicroBatch, time + kMillisecond, time + 4 * kMillisecond, kNoStage});
-      place.spans.push_back(
+      slot.spans.push_back({Phase::kAllReduce, kNoMicroBatch, time + kMillisecond, time + 4 * kMillisecond, kNoStage});
+      slot.spans.push_back(
           {Phase::kBackward, MicroBatchId{m}, time, time + 2 * usual + first + 3 * kMillisecond, StageId{stage}});
       time += 2 * usual + first + 3 * kMillisecond;
     }
-    spans.places.push_back(place);
+    spans.slots.push_back(slot);
   }
   return spans;
 }
 
-PlaceTotals totals_of(Nanoseconds sums, Nanoseconds update, std::int64_t steps) {
-  PlaceTotals totals(2);
+SlotTotals totals_of(Nanoseconds sums, Nanoseconds update, std::int64_t steps) {
+  SlotTotals totals(2);
   for (int device = 0; device < 2; ++device) {
-    PlaceTotal& total = totals[device];
+    SlotTotal& total = totals[device];
     total.sum.replica = ReplicaId{0}, total.sum.device = DeviceId{device};
     total.sum[profiler::Part::kAllReduce] = steps * sums;
     total.sum[profiler::Part::kOptimizer] = steps * update;
@@ -81,11 +81,11 @@ TEST(StageTimes, TheFirstMicroBatchOfAStepIsNotLikeTheOthers) {
 // The same step of two replicas, and what the process did itself.
 TEST(StageTimes, AreMeansOfTheReplicas) {
   StepSpans spans = step_of(4);
-  for (const StepSpans::Place& place : step_of(4).places) {
-    spans.places.push_back(place);
-    spans.places.back().replica = ReplicaId{1};
+  for (const StepSpans::Slot& slot : step_of(4).slots) {
+    spans.slots.push_back(slot);
+    spans.slots.back().replica = ReplicaId{1};
   }
-  spans.places.push_back({.replica = ReplicaId{-1}, .spans = {{Phase::kLoadWait, kNoMicroBatch, 0, 1, kNoStage}}});
+  spans.slots.push_back({.replica = ReplicaId{-1}, .spans = {{Phase::kLoadWait, kNoMicroBatch, 0, 1, kNoStage}}});
   StageTimes times;
   times.add(spans);
   const Plan plan{.partition = {{1, 1}}, .replicas = 2, .chunks = 4, .schedule = "gpipe"};
@@ -96,9 +96,9 @@ TEST(StageTimes, AStepWaitsForItsBatch) {
   StageTimes times;
   times.add(step_of(4));
   const Plan plan{.partition = {{1, 1}}, .chunks = 4, .schedule = "gpipe"};
-  PlaceTotals totals = totals_of(0, 0, 1);
+  SlotTotals totals = totals_of(0, 0, 1);
   const double without = times.step_s(plan, totals).value();
-  for (PlaceTotal& place : totals) place.sum[profiler::Part::kLoad] = 30 * kMillisecond;
+  for (SlotTotal& slot : totals) slot.sum[profiler::Part::kLoad] = 30 * kMillisecond;
   EXPECT_NEAR(times.step_s(plan, totals).value(), without + 0.030, 1e-9);
 }
 
@@ -107,12 +107,12 @@ TEST(StageTimes, HalvesOfABackwardAreToldApart) {
   constexpr Nanoseconds kF = 10 * kMillisecond, kI = 20 * kMillisecond, kW = 5 * kMillisecond;
   StepSpans spans;
   for (int stage = 0; stage < 2; ++stage) {
-    auto& place = spans.places.emplace_back(
-        StepSpans::Place{.replica = ReplicaId{0}, .device = DeviceId{stage}, .stages = {StageId{stage}}, .spans = {}});
+    auto& slot = spans.slots.emplace_back(
+        StepSpans::Slot{.replica = ReplicaId{0}, .device = DeviceId{stage}, .stages = {StageId{stage}}, .spans = {}});
     for (int m = 0; m < 4; ++m) {
-      place.spans.push_back({Phase::kForward, MicroBatchId{m}, 0, kF, StageId{stage}});
-      place.spans.push_back({Phase::kBackward, MicroBatchId{m}, 0, kI, StageId{stage}});
-      place.spans.push_back({Phase::kWeightGradient, MicroBatchId{m}, 0, kW, StageId{stage}});
+      slot.spans.push_back({Phase::kForward, MicroBatchId{m}, 0, kF, StageId{stage}});
+      slot.spans.push_back({Phase::kBackward, MicroBatchId{m}, 0, kI, StageId{stage}});
+      slot.spans.push_back({Phase::kWeightGradient, MicroBatchId{m}, 0, kW, StageId{stage}});
     }
   }
   StageTimes times;
@@ -140,14 +140,14 @@ TEST(StageTimes, AreThoseThatArePlantedInAnySchedule) {
     const pipeline::Schedule schedule = pipeline::make_train_schedule(plan, plan.chunks);
     StepSpans spans;
     for (const auto& actions : schedule.devices) {
-      auto& place = spans.places.emplace_back(
-          StepSpans::Place{.replica = ReplicaId{0}, .device = DeviceId{0}, .stages = {StageId{0}}, .spans = {}});
+      auto& slot = spans.slots.emplace_back(
+          StepSpans::Slot{.replica = ReplicaId{0}, .device = DeviceId{0}, .stages = {StageId{0}}, .spans = {}});
       for (const pipeline::Action& action : actions) {
         if (action.op == pipeline::Op::kReduceGradient) continue;
         const Phase phase = action.op == pipeline::Op::kForward          ? Phase::kForward
                             : action.op == pipeline::Op::kWeightGradient ? Phase::kWeightGradient
                                                                          : Phase::kBackward;
-        place.spans.push_back({phase, action.micro_batch, 0, from_s(seconds_of(action.op)), action.stage});
+        slot.spans.push_back({phase, action.micro_batch, 0, from_s(seconds_of(action.op)), action.stage});
       }
     }
     StageTimes times;

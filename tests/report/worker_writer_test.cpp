@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 using profiler::Part;
-using profiler::PlaceBreakdown;
+using profiler::SlotBreakdown;
 using testing::ElementsAre;
 
 constexpr Nanoseconds kMs = 1'000'000;
@@ -21,13 +21,13 @@ RunFacts facts() {
   return facts;
 }
 
-// Of two places of a pipeline: `forward` ms on the first, twice that on the second, the rest of the step idle.
+// Of two slots of a pipeline: `forward` ms on the first, twice that on the second, the rest of the step idle.
 profiler::StepBreakdown breakdown(Nanoseconds step, Nanoseconds forward) {
   profiler::StepBreakdown breakdown{.step = step * kMs};
   for (const int stage : {0, 1}) {
-    PlaceBreakdown& place = breakdown.places.emplace_back(PlaceBreakdown{ReplicaId{0}, DeviceId{stage}});
-    place[Part::kForward] = (stage + 1) * forward * kMs;
-    place[Part::kOther] = breakdown.step - place[Part::kForward];
+    SlotBreakdown& slot = breakdown.slots.emplace_back(SlotBreakdown{ReplicaId{0}, DeviceId{stage}});
+    slot[Part::kForward] = (stage + 1) * forward * kMs;
+    slot[Part::kOther] = breakdown.step - slot[Part::kForward];
   }
   return breakdown;
 }

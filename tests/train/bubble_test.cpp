@@ -92,8 +92,8 @@ engine::Composition compose_sleeping(const std::string& schedule, const Sleeps& 
 // From the first forward to the last backward of any device, what the devices did not sleep.
 double measured_bubble(const StepSpans& spans) {
   Nanoseconds begin = std::numeric_limits<Nanoseconds>::max(), end = 0, busy = 0;
-  for (const auto& place : spans.places) {
-    for (const Span& span : place.spans) {
+  for (const auto& slot : spans.slots) {
+    for (const Span& span : slot.spans) {
       if (span.phase != Phase::kForward && span.phase != Phase::kBackward && span.phase != Phase::kWeightGradient)
         continue;
       begin = std::min(begin, span.begin);
@@ -134,12 +134,12 @@ TEST(Bubble, MeasuredIsNearSimulatedForEverySchedule) {
       const Nanoseconds begin = now_ns();
       (void)step.run(batch, number, 0.0);
       const StepSpans spans = recorder.collect(number, begin, now_ns());
-      Nanoseconds unexplained = 0;  // neither work nor waiting, at most of a place
-      for (const auto& place : profiler::break_down(spans).places) {
+      Nanoseconds unexplained = 0;  // neither work nor waiting, at most of a slot
+      for (const auto& slot : profiler::break_down(spans).slots) {
         Nanoseconds sum = 0;
-        for (const Nanoseconds part : place.parts) sum += part;
+        for (const Nanoseconds part : slot.parts) sum += part;
         EXPECT_EQ(sum, spans.end - spans.begin);
-        unexplained = std::max(unexplained, place[profiler::Part::kOther]);
+        unexplained = std::max(unexplained, slot[profiler::Part::kOther]);
       }
       least_unexplained =
           std::min(least_unexplained, static_cast<double>(unexplained) / static_cast<double>(spans.end - spans.begin));

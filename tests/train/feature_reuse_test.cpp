@@ -54,7 +54,7 @@ std::unique_ptr<FrozenPrefix> first_layers(const Setup& setup, int count) {
   return std::make_unique<FrozenPrefix>(pipeline::take_first(layers, count), at::kCPU);
 }
 
-// What a place of a pass does with its share.
+// What a slot of a pass does with its share.
 at::Tensor features_of(FeatureReuse& reuse, const FrozenPrefix& prefix, const MicroBatch& share) {
   const auto found = reuse.find(share);
   if (found.missing.empty()) return found.rows;

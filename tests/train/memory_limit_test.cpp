@@ -142,7 +142,7 @@ TEST_F(MemoryLimit, StagesAreAdvisedAsTheListsAllow) {
   EXPECT_THAT(what_would_fit(model, make_setup(config), plan), Not(HasSubstr("pipeline.stages")));
 }
 
-TEST_F(MemoryLimit, PlacesOnOneDeviceShareItsLimit) {
+TEST_F(MemoryLimit, SlotsOnOneDeviceShareItsLimit) {
   const tune::MemoryModel model = model_of({.saved_bytes = {.per_sample = 1000}, .parameter_bytes = 8});
   config::Config config = small_config(2, 1);
   config.device.list = {.choice = "", .names = {"cpu:0", "cpu:0"}};

@@ -21,7 +21,7 @@ namespace sluice::train {
 namespace {
 
 using profiler::Part;
-using profiler::PlaceBreakdown;
+using profiler::SlotBreakdown;
 using profiler::StepBreakdown;
 using std::chrono::milliseconds;
 
@@ -52,7 +52,7 @@ class Comparison {
 
 void expect_parts_add_up(const StepBreakdown& breakdown) {
   EXPECT_EQ(breakdown.dropped, 0U);
-  for (const PlaceBreakdown& stage : breakdown.places) {
+  for (const SlotBreakdown& stage : breakdown.slots) {
     EXPECT_EQ(std::accumulate(stage.parts.begin(), stage.parts.end(), Nanoseconds{0}), breakdown.step);
     for (const Nanoseconds part : stage.parts) EXPECT_GE(part, 0);
   }
@@ -68,7 +68,7 @@ void expect_forward_and_backward_are_found(Plantation planted) {
     }
     const StepBreakdown breakdown = run_step(grid, step, batch_of(12), number);
     expect_parts_add_up(breakdown);
-    for (const PlaceBreakdown& stage : breakdown.places) {
+    for (const SlotBreakdown& stage : breakdown.slots) {
       const Planted& p = planted[index(stage.replica)][index(stage.device)];
       const std::string where = concat("replica ", index(stage.replica), " stage ", index(stage.device));
       comparison.expect(where + " forward", stage.forward(), p.slept_forward);
@@ -98,7 +98,7 @@ TEST(PlantedSleeps, AnUnevenPartitionIsBubbleOfTheQuickStageAndTheSlowOneIsNamed
     const StepBreakdown breakdown = run_step(grid, step, batch_of(8), number);
     expect_parts_add_up(breakdown);
     const Planted& slow = planted[0][1];
-    comparison.expect("bubble of stage 0", breakdown.places[0].bubble(), slow.slept_forward + slow.slept_backward);
+    comparison.expect("bubble of stage 0", breakdown.slots[0].bubble(), slow.slept_forward + slow.slept_backward);
     EXPECT_EQ(breakdown.slowest_device(), DeviceId{1});
   }
   comparison.check_all();
@@ -126,8 +126,8 @@ TEST(PlantedSleeps, TheQuickReplicaWaitsForTheSlowOne) {
     const auto slept = [&](int replica) {
       return planted[replica][0].slept_forward + planted[replica][0].slept_backward;
     };
-    comparison.expect("skew of replica 0", breakdown.places[0][Part::kSkew], slept(1) - slept(0));
-    EXPECT_LE(breakdown.places[1][Part::kSkew], breakdown.step / 20);
+    comparison.expect("skew of replica 0", breakdown.slots[0][Part::kSkew], slept(1) - slept(0));
+    EXPECT_LE(breakdown.slots[1][Part::kSkew], breakdown.step / 20);
   }
   comparison.check_all();
 }
@@ -155,7 +155,7 @@ TEST(PlantedSleeps, TheQuickProcessWaitsForTheSlowOneAndKnowsThatItIsNotTransfer
   Comparison comparison;
   Nanoseconds least_skew = std::numeric_limits<Nanoseconds>::max(), least_exchange = least_skew;
   for (int number = 3; number < kSteps + 3; ++number) {  // the first steps find out how the clocks differ
-    const PlaceBreakdown &quick = breakdowns[0][number].places[0], &slow = breakdowns[1][number].places[0];
+    const SlotBreakdown &quick = breakdowns[0][number].slots[0], &slow = breakdowns[1][number].slots[0];
     expect_parts_add_up(breakdowns[0][number]);
     comparison.expect("skew of the quick process", quick[Part::kSkew], slept[1][number] - slept[0][number]);
     least_skew = std::min(least_skew, slow[Part::kSkew]);

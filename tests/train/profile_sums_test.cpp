@@ -16,11 +16,11 @@ TrialStep step_of(int first, int second, std::int64_t samples = 8) {
   step.stats.samples = samples;
   step.breakdown.step = Nanoseconds{first + 1} * 1'000'000;
   for (const int computes : {first, second}) {
-    profiler::PlaceBreakdown& place = step.breakdown.places.emplace_back();
-    place[Part::kForward] = Nanoseconds{computes} * 400'000;
-    place[Part::kBackward] = Nanoseconds{computes} * 500'000;
-    place[Part::kWeightGradient] = Nanoseconds{computes} * 100'000;
-    place[Part::kLoad] = 1'000'000;
+    profiler::SlotBreakdown& slot = step.breakdown.slots.emplace_back();
+    slot[Part::kForward] = Nanoseconds{computes} * 400'000;
+    slot[Part::kBackward] = Nanoseconds{computes} * 500'000;
+    slot[Part::kWeightGradient] = Nanoseconds{computes} * 100'000;
+    slot[Part::kLoad] = 1'000'000;
   }
   return step;
 }
@@ -43,8 +43,8 @@ TEST(ProfileSums, TheDeviationOfComputingIsAShareOfIt) {
   EXPECT_NEAR(summary_of(trial).compute_deviation, (of_first + of_second) / 2, kRounding);
   // Twice as slow a machine is as steady.
   for (TrialStep& step : trial)
-    for (profiler::PlaceBreakdown& place : step.breakdown.places)
-      for (Nanoseconds& part : place.parts) part *= 2;
+    for (profiler::SlotBreakdown& slot : step.breakdown.slots)
+      for (Nanoseconds& part : slot.parts) part *= 2;
   EXPECT_NEAR(summary_of(trial).compute_deviation, of_first / 2, kRounding);
 }
 

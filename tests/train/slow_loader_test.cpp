@@ -89,7 +89,7 @@ TEST(SlowLoader, ShowsAsLoadWait) {
     for (const Nanoseconds time : dataset.slept()) slept += time;
     ASSERT_EQ(dataset.slept().size(), static_cast<std::size_t>(kBatch));
     best =
-        std::min(best, std::abs(static_cast<double>(breakdown.places[0].load() - slept)) / static_cast<double>(slept));
+        std::min(best, std::abs(static_cast<double>(breakdown.slots[0].load() - slept)) / static_cast<double>(slept));
   }
   EXPECT_LE(best, 0.02);
 }

@@ -18,11 +18,11 @@ class PlayedProfiles {
  public:
   explicit PlayedProfiles(double seconds) : seconds_(seconds) {}
 
-  std::vector<int> measure(const std::vector<int>& places, double budget_s) {
+  std::vector<int> measure(const std::vector<int>& slots, double budget_s) {
     const tune::Budget budget(budget_s, /*may_change_batch=*/false, [this] { return now; });
     std::vector<int> threads;
     for (const profiler::LayerProfile& profile :
-         profiles_within(budget, places, [this](int used, const ProfileTime&time) {
+         profiles_within(budget, slots, [this](int used, const ProfileTime&time) {
            begun.push_back(used);
            shares.push_back(time.share_s);
            now += std::min(seconds_, time.limit_s);
@@ -68,15 +68,15 @@ TEST(TuneProfiles, APlanIsPredictedByTheThreadsThatItsDevicesHave) {
     made.fingerprint.threads_per_device = threads;
   }
   const profiler::Profiles profiles(measured);
-  const auto threads_of = [&](int places) { return profiles.threads_of(places); };
+  const auto threads_of = [&](int slots) { return profiles.threads_of(slots); };
   EXPECT_THAT((std::vector{threads_of(1), threads_of(2), threads_of(3), threads_of(4)}), ElementsAre(12, 6, 4, 3));
   EXPECT_EQ(threads_of(12), 3);
 }
 
 // Stages, replicas and micro-batches.
 TEST(TuneProfiles, HaveAShapeThatTheModelCanHave) {
-  const auto shape = [](int places, int layers, std::int64_t batch) {
-    const ProfileShape made = profile_shape(places, layers, batch);
+  const auto shape = [](int slots, int layers, std::int64_t batch) {
+    const ProfileShape made = profile_shape(slots, layers, batch);
     return std::vector{made.stages, made.replicas, made.chunks};
   };
   EXPECT_THAT(shape(2, 10, 48), ElementsAre(2, 1, 4));

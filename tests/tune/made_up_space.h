@@ -66,10 +66,10 @@ inline StepOverheads made_up_overheads(RngStream& rng, bool slow_down) {
   return overheads;
 }
 
-// Costs that depend on the plan as measured ones do: more places at once are slower.
-inline std::function<PlaceCosts(const Plan&)> costs_by_places(std::vector<LayerCost> layers, StepOverheads overheads) {
+// Costs that depend on the plan as measured ones do: more slots at once are slower.
+inline std::function<SlotCosts(const Plan&)> costs_by_slots(std::vector<LayerCost> layers, StepOverheads overheads) {
   return [layers = std::move(layers), overheads = std::move(overheads)](const Plan& uncut) {
-    PlaceCosts costs{layers, overheads};
+    SlotCosts costs{layers, overheads};
     const double slower = 1 + 0.1 * (uncut.devices() * uncut.replicas - 1);
     for (LayerCost& layer : costs.layers) layer.forward.b_s *= slower, layer.input_gradient.b_s *= slower;
     costs.overheads.replicas_on_machine = uncut.replicas;
@@ -91,8 +91,8 @@ inline SearchSpace made_up_space(RngStream& rng) {
     some.resize(1 + rng.below(most));
     return some;
   };
-  space.costs_of = costs_by_places(made_up_layers(rng, layers, slow_down), made_up_overheads(rng, slow_down));
-  space.most_places = 2 + static_cast<int>(rng.below(7));
+  space.costs_of = costs_by_slots(made_up_layers(rng, layers, slow_down), made_up_overheads(rng, slow_down));
+  space.most_slots = 2 + static_cast<int>(rng.below(7));
   space.processes = 1 + static_cast<int>(rng.below(2));
   space.devices = some_of(std::vector{1, 2, 3, 4}, 3);
   space.replicas = some_of(std::vector{1, 2, 3}, 2);
@@ -153,7 +153,7 @@ class EveryPlan {
               .virtual_stages = schedule.virtual_stages,
               .frozen_layers = space_.frozen_layers};
     plan.partition.layers_per_stage.assign(devices * schedule.virtual_stages, 1);
-    if (devices * replicas > space_.most_places || (!in_all_orders_ && is_1f1b_alone(plan))) return;
+    if (devices * replicas > space_.most_slots || (!in_all_orders_ && is_1f1b_alone(plan))) return;
     costs_ = space_.costs_of(plan);
     const int layers = static_cast<int>(costs_.layers.size()) - plan.frozen_layers;
     const std::int64_t all = std::int64_t{replicas} * space_.processes * chunks;
@@ -234,7 +234,7 @@ class EveryPlan {
 
   const SearchSpace& space_;
   bool in_all_orders_;
-  PlaceCosts costs_;
+  SlotCosts costs_;
   pipeline::Schedule schedule_;
   std::map<std::tuple<std::string, int, int, int, std::int64_t>, Tried> best_;
   std::size_t count_ = 0;

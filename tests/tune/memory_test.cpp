@@ -184,7 +184,7 @@ TEST(DeviceBytes, ARecomputedLayerIsRunForwardFirst) {
 }
 
 // Each of two layers has a device; the second replica takes its weights and their state from the first one's.
-TEST(PlaceBytes, ReplicasInOneMemoryShareWeightsAndTheirState) {
+TEST(SlotBytes, ReplicasInOneMemoryShareWeightsAndTheirState) {
   std::vector<LayerCost> layers(2, {.saved_bytes = {.per_sample = 7},
                                     .parameter_bytes = 10,
                                     .buffer_bytes = 3,
@@ -192,22 +192,22 @@ TEST(PlaceBytes, ReplicasInOneMemoryShareWeightsAndTheirState) {
                                     .optimizer_bytes = 20});
   layers[1].parameter_bytes = 100;
   const Plan plan{.partition = {{1, 1}}, .replicas = 2, .chunks = 2, .global_batch = 8, .schedule = "gpipe"};
-  const auto shared = estimate_place_bytes({layers, /*shares_memory=*/true}, plan).value();
+  const auto shared = estimate_slot_bytes({layers, /*shares_memory=*/true}, plan).value();
   ASSERT_EQ(shared.size(), 4U);
   EXPECT_EQ(shared[0], 10U + 3 + 10 + 20 + 4 * 7) << "of four samples";
   EXPECT_EQ(shared[1], 100U + 3 + 10 + 20 + 4 * 7);
   EXPECT_EQ(shared[2], 3U + 10 + 4 * 7);
   EXPECT_EQ(shared[3], shared[2]);
-  const auto own = estimate_place_bytes({layers, /*shares_memory=*/false}, plan).value();
+  const auto own = estimate_slot_bytes({layers, /*shares_memory=*/false}, plan).value();
   EXPECT_EQ(own, (std::vector<std::uint64_t>{own[0], own[1], own[0], own[1]}));
   EXPECT_EQ(own[1] - own[0], 90U);
 }
 
-TEST(PlaceBytes, FrozenLayersLieOnTheFirstDevice) {
+TEST(SlotBytes, FrozenLayersLieOnTheFirstDevice) {
   const std::vector<LayerCost> layers(3, {.parameter_bytes = 10, .optimizer_bytes = 20});
   const Plan plan{
       .partition = {{1, 1}}, .replicas = 2, .chunks = 1, .global_batch = 2, .schedule = "gpipe", .frozen_layers = 1};
-  EXPECT_EQ(estimate_place_bytes({layers}, plan).value(), (std::vector<std::uint64_t>{40, 30, 0, 0}));
+  EXPECT_EQ(estimate_slot_bytes({layers}, plan).value(), (std::vector<std::uint64_t>{40, 30, 0, 0}));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ SearchSpace equal_layers(int layers) {
   SearchSpace space;
   const LayerCost layer{
       .forward = {.b_s = 1}, .input_gradient = {.b_s = 1}, .weight_gradient = {.b_s = 1}, .parameter_bytes = 1};
-  space.costs_of = [=](const Plan&) { return PlaceCosts{std::vector(layers, layer), {}}; };
+  space.costs_of = [=](const Plan&) { return SlotCosts{std::vector(layers, layer), {}}; };
   space.batches = {64};
   return space;
 }
@@ -74,7 +74,7 @@ TEST(PlanSearchLimits, TheOrderOfListsDoesNotMatter) {
 
 TEST(PlanSearchLimits, WhatIsPinnedStays) {
   SearchSpace space = equal_layers(6);
-  space.most_places = 8;
+  space.most_slots = 8;
   space.devices = {2}, space.replicas = {2}, space.chunks = {4}, space.schedules = {{"zb-h1", 1, ""}};
   space.partition = Partition{{1, 5}};
   const SearchResult found = search_plans(space);
@@ -94,7 +94,7 @@ TEST(PlanSearchLimits, WhatIsPinnedStays) {
 
 TEST(PlanSearchLimits, AnOrderThatSomebodyWrote) {
   SearchSpace space = equal_layers(4);
-  space.most_places = 2;
+  space.most_slots = 2;
   space.devices = {1, 2}, space.chunks = {2};
   space.schedules = {{"mine", 1, "0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n"}};
   const SearchResult found = search_plans(space);
@@ -103,10 +103,10 @@ TEST(PlanSearchLimits, AnOrderThatSomebodyWrote) {
   EXPECT_EQ(found.best[0].plan.partition, (Partition{{2, 2}}));
 }
 
-// Equal layers, no overheads: the most even cut, and of equally fast plans the one with fewer chunks, then places.
+// Equal layers, no overheads: the most even cut, and of equally fast plans the one with fewer chunks, then slots.
 TEST(PlanSearchLimits, OfEquallyFastPlansTheOneWithFewerChunks) {
   SearchSpace space = equal_layers(8);
-  space.most_places = 4;
+  space.most_slots = 4;
   space.replicas = {1, 2, 4}, space.chunks = {1, 2, 4, 8};
   const SearchResult found = search_plans(space);
   ASSERT_EQ(found.best.size(), 10U);
@@ -119,7 +119,7 @@ TEST(PlanSearchLimits, OfEquallyFastPlansTheOneWithFewerChunks) {
 
 TEST(PlanSearchLimits, RefusalsSayWhatIsMissing) {
   SearchSpace space = equal_layers(3);
-  space.most_places = 4;
+  space.most_slots = 4;
   space.devices = {2, 4}, space.replicas = {1, 4}, space.chunks = {2, 8};
   space.schedules = {{"1f1b", 1, ""}, {"zb-v", 2, ""}, {"dualpipe-v", 2, ""}, {"1f1b", 2, ""}};
   space.least_micro_batch = 16;
@@ -143,11 +143,11 @@ TEST(PlanSearchLimits, TheStageThatHasNoRoomIsNamed) {
   for (const int heavy : {0, 2, 3}) {
     SearchSpace space = equal_layers(4);
     space.costs_of = [=, costs = space.costs_of](const Plan& uncut) {
-      PlaceCosts heavier = costs(uncut);
+      SlotCosts heavier = costs(uncut);
       heavier.layers[heavy].parameter_bytes = std::uint64_t{31} << 30U;
       return heavier;
     };
-    space.most_places = 4, space.devices = {4}, space.chunks = {2, 4};
+    space.most_slots = 4, space.devices = {4}, space.chunks = {2, 4};
     space.memory_limit = std::uint64_t{24} << 30U;
     const SearchResult found = search_plans(space);
     EXPECT_TRUE(found.best.empty());
@@ -162,7 +162,7 @@ TEST(PlanSearchLimits, TheStageThatHasNoRoomIsNamed) {
 
 TEST(PlanSearchLimits, TheDeviceOfSeveralStagesIsNamed) {
   SearchSpace space = equal_layers(4);
-  space.most_places = 2, space.devices = {2}, space.chunks = {4}, space.memory_limit = 1;
+  space.most_slots = 2, space.devices = {2}, space.chunks = {4}, space.memory_limit = 1;
   space.schedules = {{"zb-v", 2, ""}};
   const SearchResult found = search_plans(space);
   ASSERT_EQ(found.refusals.size(), 1U);
@@ -171,8 +171,8 @@ TEST(PlanSearchLimits, TheDeviceOfSeveralStagesIsNamed) {
 
 SearchSpace large_space(RngStream& rng) {
   SearchSpace space;
-  space.costs_of = test::costs_by_places(test::made_up_layers(rng, 40, false), {});
-  space.most_places = 8;
+  space.costs_of = test::costs_by_slots(test::made_up_layers(rng, 40, false), {});
+  space.most_slots = 8;
   space.devices = {1, 2, 4, 8}, space.replicas = {1, 2, 4, 8}, space.chunks = {4, 8, 16, 32, 64};
   space.schedules = {{"gpipe", 1, ""}, {"1f1b", 1, ""}, {"zb-h1", 1, ""}, {"interleaved", 2, ""}, {"zb-v", 2, ""}};
   space.batches = {512};
@@ -183,7 +183,7 @@ SearchSpace large_space(RngStream& rng) {
 TEST(PlanSearchLimits, WhatIsTooSlowIsNotSaidToHaveNoRoom) {
   RngStream rng(15);
   SearchSpace space = large_space(rng);
-  space.costs_of = test::costs_by_places(test::made_up_layers(rng, 8, false), {});
+  space.costs_of = test::costs_by_slots(test::made_up_layers(rng, 8, false), {});
   space.memory_limit = std::uint64_t{1} << 40U;
   space.recompute = {Recompute::kOpen};
   const SearchResult found = search_plans(space);

@@ -34,7 +34,7 @@ void expect_best_of(const SearchSpace& space, const EveryPlan& all, const std::s
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const Candidate& candidate = found.best[i];
     EXPECT_NEAR(candidate.samples_per_s / wanted[i], 1, kSearchRounding) << which << " place " << i;
-    const PlaceCosts costs = space.costs_of(candidate.plan);
+    const SlotCosts costs = space.costs_of(candidate.plan);
     const double samples =
         static_cast<double>(candidate.plan.global_batch) / (candidate.plan.replicas * space.processes);
     EXPECT_DOUBLE_EQ(candidate.step.seconds,
@@ -113,9 +113,9 @@ TEST(PlanSearch, FindsTheBestOfManyCuts) {
     const bool slow_down = rng.below(3) == 0;
     const std::vector<std::string> names{"gpipe", "1f1b", "zb-h1"};
     SearchSpace space;
-    space.costs_of = test::costs_by_places(test::made_up_layers(rng, 14 + static_cast<int>(rng.below(4)), slow_down),
-                                           test::made_up_overheads(rng, slow_down));
-    space.most_places = 8, space.devices = {4}, space.replicas = {1 + static_cast<int>(rng.below(2))};
+    space.costs_of = test::costs_by_slots(test::made_up_layers(rng, 14 + static_cast<int>(rng.below(4)), slow_down),
+                                          test::made_up_overheads(rng, slow_down));
+    space.most_slots = 8, space.devices = {4}, space.replicas = {1 + static_cast<int>(rng.below(2))};
     space.chunks = {8}, space.batches = {32}, space.schedules = {{names[rng.below(3)], 1, ""}};
     if (rng.below(2) == 0) space.memory_limit = 500 + rng.below(2000);
     expect_best_of(space, EveryPlan(space), concat("case ", i));

@@ -17,10 +17,10 @@ inline Span span_of(Phase phase, Nanoseconds begin, Nanoseconds end, int stage =
   return {phase, MicroBatchId{micro_batch}, begin, end, StageId{stage}, begin, end};
 }
 
-inline StepSpans::Place place_of(int replica, int device, std::vector<int> stages, std::vector<Span> spans) {
-  StepSpans::Place place{ReplicaId{replica}, DeviceId{device}, {}, std::move(spans)};
-  for (const int stage : stages) place.stages.push_back(StageId{stage});
-  return place;
+inline StepSpans::Slot slot_of(int replica, int device, std::vector<int> stages, std::vector<Span> spans) {
+  StepSpans::Slot slot{ReplicaId{replica}, DeviceId{device}, {}, std::move(spans)};
+  for (const int stage : stages) slot.stages.push_back(StageId{stage});
+  return slot;
 }
 
 inline Phase phase_of_op(pipeline::Op op) {
@@ -42,13 +42,13 @@ struct AroundPass {
 };
 
 // An action's spans: its wait since the device was free, its work, what it sends. Messages take no time.
-inline void add_action(StepSpans::Place& place, const pipeline::Action& action, int stages, Nanoseconds free,
+inline void add_action(StepSpans::Slot& slot, const pipeline::Action& action, int stages, Nanoseconds free,
                        Nanoseconds begin, Nanoseconds end) {
   const int stage = index(action.stage), micro_batch = index(action.micro_batch);
-  if (std::ranges::find(place.stages, action.stage) == place.stages.end()) place.stages.push_back(action.stage);
+  if (std::ranges::find(slot.stages, action.stage) == slot.stages.end()) slot.stages.push_back(action.stage);
   const auto add = [&](Phase phase, Nanoseconds from, Nanoseconds to) {
     const bool is_sum = phase == Phase::kAllReduce;
-    place.spans.push_back(span_of(phase, from, to, stage, is_sum ? -1 : micro_batch));
+    slot.spans.push_back(span_of(phase, from, to, stage, is_sum ? -1 : micro_batch));
   };
   const bool is_forward = action.op == pipeline::Op::kForward, is_backward = makes_input_gradient(action.op);
   const bool has_next = stage + 1 < stages, has_previous = stage > 0;
@@ -65,29 +65,29 @@ inline StepSpans recorded_step(const pipeline::Schedule& schedule, const pipelin
   const Nanoseconds pass_end = around.before + static_cast<Nanoseconds>(simulation.makespan);
   step.end = pass_end + around.after;
   for (std::size_t d = 0; d < schedule.devices.size(); ++d) {
-    StepSpans::Place place = place_of(0, static_cast<int>(d), {}, {});
+    StepSpans::Slot slot = slot_of(0, static_cast<int>(d), {}, {});
     Nanoseconds free = around.before;
     for (std::size_t i = 0; i < schedule.devices[d].size(); ++i) {
       const Nanoseconds begin = around.before + static_cast<Nanoseconds>(simulation.spans[d][i].start);
       const Nanoseconds end = around.before + static_cast<Nanoseconds>(simulation.spans[d][i].end);
-      add_action(place, schedule.devices[d][i], schedule.stages, free, begin, end);
+      add_action(slot, schedule.devices[d][i], schedule.stages, free, begin, end);
       free = end;
     }
     Nanoseconds at = pass_end + around.after;
-    for (const StageId stage : place.stages) {
-      place.spans.push_back(span_of(Phase::kOptimizer, at, at + around.optimizer, index(stage)));
+    for (const StageId stage : slot.stages) {
+      slot.spans.push_back(span_of(Phase::kOptimizer, at, at + around.optimizer, index(stage)));
       at += around.optimizer;
     }
     step.end = std::max(step.end, at + around.after);
-    step.places.push_back(std::move(place));
+    step.slots.push_back(std::move(slot));
   }
   return step;
 }
 
 inline RecordedProcess recorded_process(StepSpans spans) {
   RecordedProcess process{.spans = std::move(spans), .devices = {}};
-  for (std::size_t place = 0; place < process.spans.places.size(); ++place)
-    process.devices.push_back("cpu:" + std::to_string(place));
+  for (std::size_t slot = 0; slot < process.spans.slots.size(); ++slot)
+    process.devices.push_back("cpu:" + std::to_string(slot));
   return process;
 }
 

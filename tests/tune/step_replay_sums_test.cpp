@@ -74,15 +74,15 @@ std::vector<RecordedProcess> recorded_processes(const SumsOfStep& step) {
     const OfProcess& of = step.processes[rank];
     const Nanoseconds forward = ns(of.begin + of.forward), backward = ns(of.begin + of.forward + of.backward);
     StepSpans spans{.step = 1, .begin = ns(of.begin), .end = ns(times.done[rank])};
-    StepSpans::Place place = test::place_of(0, 0, {0}, {span_of(Phase::kForward, ns(of.begin), forward, 0, 0)});
+    StepSpans::Slot slot = test::slot_of(0, 0, {0}, {span_of(Phase::kForward, ns(of.begin), forward, 0, 0)});
     for (std::size_t b = 0; b < step.ready_at.size(); ++b) {
       const Nanoseconds ready = ns(times.ready[rank][b]);
-      place.spans.push_back(span_of(Phase::kAllReduce, ready, ready, 0));
+      slot.spans.push_back(span_of(Phase::kAllReduce, ready, ready, 0));
       spans.buckets.push_back({StageId{0}, static_cast<int>(b), ready, ready, ns(times.end[rank][b]), step.bytes[b]});
     }
-    place.spans.push_back(span_of(Phase::kBackward, forward, backward, 0, 0));
-    place.spans.push_back(span_of(Phase::kOptimizer, ns(times.summed[rank]), ns(times.done[rank]), 0));
-    spans.places = {place};
+    slot.spans.push_back(span_of(Phase::kBackward, forward, backward, 0, 0));
+    slot.spans.push_back(span_of(Phase::kOptimizer, ns(times.summed[rank]), ns(times.done[rank]), 0));
+    spans.slots = {slot};
     spans.process = {span_of(Phase::kAllReduce, backward, ns(times.summed[rank]))};
     processes.push_back(test::recorded_process(std::move(spans)));
   }
@@ -134,13 +134,13 @@ TEST(StepReplaySums, ASumThatRanBesideAnotherDoesNotWaitForIt) {
 // Two stages' sums share a network that is given, in the order in which they were ready.
 TEST(StepReplaySums, AGivenNetworkIsSharedByAllStages) {
   StepSpans spans{.step = 1, .end = 300};
-  const auto place = [](int device, Nanoseconds forward) {
-    return test::place_of(
+  const auto slot = [](int device, Nanoseconds forward) {
+    return test::slot_of(
         0, device, {device},
         {span_of(Phase::kForward, 0, forward, device, 0), span_of(Phase::kBackward, forward, 100, device, 0),
          span_of(Phase::kAllReduce, 100, 101 + device, device), span_of(Phase::kOptimizer, 280, 290, device)});
   };
-  spans.places = {place(0, 40), place(1, 30)};
+  spans.slots = {slot(0, 40), slot(1, 30)};
   spans.buckets = {{StageId{0}, 0, 100, 100, 250, 1000}, {StageId{1}, 0, 101, 101, 270, 3000}};
   spans.process = {span_of(Phase::kAllReduce, 102, 275)};
   const std::vector<RecordedProcess> recorded{test::recorded_process(spans), test::recorded_process(spans)};
@@ -153,12 +153,12 @@ TEST(StepReplaySums, AGivenNetworkIsSharedByAllStages) {
 
 TEST(StepReplaySums, AReplicaThatIsLateHoldsTheBucketBack) {
   StepSpans spans{.step = 1, .end = 150};
-  const auto place = [](int replica, Nanoseconds forward) {
-    return test::place_of(replica, 0, {0},
-                          {span_of(Phase::kForward, 0, forward, 0, 0), span_of(Phase::kAllReduce, 60, 60, 0),
-                           span_of(Phase::kBackward, forward, 80, 0, 0), span_of(Phase::kOptimizer, 140, 150, 0)});
+  const auto slot = [](int replica, Nanoseconds forward) {
+    return test::slot_of(replica, 0, {0},
+                         {span_of(Phase::kForward, 0, forward, 0, 0), span_of(Phase::kAllReduce, 60, 60, 0),
+                          span_of(Phase::kBackward, forward, 80, 0, 0), span_of(Phase::kOptimizer, 140, 150, 0)});
   };
-  spans.places = {place(0, 40), place(1, 30)};
+  spans.slots = {slot(0, 40), slot(1, 30)};
   spans.buckets = {{StageId{0}, 0, 60, 60, 130, 8}};
   spans.process = {span_of(Phase::kAllReduce, 80, 130)};
   std::vector<RecordedProcess> recorded{test::recorded_process(spans), test::recorded_process(spans)};

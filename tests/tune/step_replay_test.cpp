@@ -105,10 +105,10 @@ TEST_P(EverySchedule, UneditedIsWhatWasRecorded) {
     const StepReplay replay = replay_one(recorded);
     EXPECT_EQ(replay.step, recorded.end - recorded.begin);
     EXPECT_NEAR(sum_of_path(replay), static_cast<double>(replay.step), 1e-3);
-    for (std::size_t p = 0; p < recorded.places.size(); ++p) {
-      for (std::size_t s = 0; s < recorded.places[p].spans.size(); ++s) {
-        EXPECT_EQ(replay.processes[0].places[p].spans[s].begin, recorded.places[p].spans[s].begin);
-        EXPECT_EQ(replay.processes[0].places[p].spans[s].end, recorded.places[p].spans[s].end);
+    for (std::size_t p = 0; p < recorded.slots.size(); ++p) {
+      for (std::size_t s = 0; s < recorded.slots[p].spans.size(); ++s) {
+        EXPECT_EQ(replay.processes[0].slots[p].spans[s].begin, recorded.slots[p].spans[s].begin);
+        EXPECT_EQ(replay.processes[0].slots[p].spans[s].end, recorded.slots[p].spans[s].end);
       }
     }
   }
@@ -148,11 +148,11 @@ INSTANTIATE_TEST_SUITE_P(Schedules, EverySchedule,
 StepSpans one_device() {
   StepSpans step{.step = 9, .begin = 100};
   step.process = {span_of(Phase::kLoadWait, 100, 110)};
-  step.places = {test::place_of(0, 0, {0},
-                                {span_of(Phase::kHostToDevice, 115, 116, 0, 0), span_of(Phase::kLoss, 130, 136, 0, 0),
-                                 span_of(Phase::kForward, 116, 136, 0, 0), span_of(Phase::kAllReduce, 150, 152, 0),
-                                 span_of(Phase::kBackward, 137, 167, 0, 0), span_of(Phase::kAllReduce, 169, 169, 0),
-                                 span_of(Phase::kOptimizer, 172, 176, 0), span_of(Phase::kOptimizer, 179, 187, 0)})};
+  step.slots = {test::slot_of(0, 0, {0},
+                              {span_of(Phase::kHostToDevice, 115, 116, 0, 0), span_of(Phase::kLoss, 130, 136, 0, 0),
+                               span_of(Phase::kForward, 116, 136, 0, 0), span_of(Phase::kAllReduce, 150, 152, 0),
+                               span_of(Phase::kBackward, 137, 167, 0, 0), span_of(Phase::kAllReduce, 169, 169, 0),
+                               span_of(Phase::kOptimizer, 172, 176, 0), span_of(Phase::kOptimizer, 179, 187, 0)})};
   step.end = 193;
   return step;
 }
@@ -173,11 +173,11 @@ TEST(StepReplay, WorkIsScaledAndWhatLiesBetweenIsKept) {
 }
 
 // On queues of their own: a copy, and a sum that ends after the backward.
-TEST(StepReplay, WhatGoesOnBesideTakesNoTimeOfItsPlace) {
+TEST(StepReplay, WhatGoesOnBesideTakesNoTimeOfItsSlot) {
   StepSpans step = one_device();
   for (Span span : {span_of(Phase::kReceive, 120, 130, 0, 1), span_of(Phase::kAllReduce, 160, 168, 0)}) {
     span.is_beside = true;
-    step.places[0].spans.push_back(span);
+    step.slots[0].spans.push_back(span);
   }
   const auto length = [&](const WorkEdit& edit) { return replay_one(step, {.work = {edit}}).step; };
   EXPECT_EQ(replay_one(step).step, 93);
@@ -212,14 +212,14 @@ TEST(StepReplay, ThePathOfOneDeviceIsTheStep) {
 // Forward 10 on each of two stages; the second wakes up 3 late for its activation, the first one 2 for its gradient.
 StepSpans two_stages() {
   StepSpans step{.step = 1};
-  step.places = {test::place_of(0, 0, {0},
-                                {span_of(Phase::kForward, 0, 10, 0, 0), span_of(Phase::kSend, 10, 10, 0, 0),
-                                 span_of(Phase::kReceiveWait, 11, 45, 0, 0), span_of(Phase::kBackward, 45, 65, 0, 0),
-                                 span_of(Phase::kAllReduce, 65, 65, 0), span_of(Phase::kOptimizer, 70, 75, 0)}),
-                 test::place_of(0, 1, {1},
-                                {span_of(Phase::kReceiveWait, 1, 13, 1, 0), span_of(Phase::kForward, 13, 23, 1, 0),
-                                 span_of(Phase::kBackward, 23, 43, 1, 0), span_of(Phase::kSend, 43, 43, 1, 0),
-                                 span_of(Phase::kAllReduce, 43, 43, 1), span_of(Phase::kOptimizer, 70, 71, 1)})};
+  step.slots = {test::slot_of(0, 0, {0},
+                              {span_of(Phase::kForward, 0, 10, 0, 0), span_of(Phase::kSend, 10, 10, 0, 0),
+                               span_of(Phase::kReceiveWait, 11, 45, 0, 0), span_of(Phase::kBackward, 45, 65, 0, 0),
+                               span_of(Phase::kAllReduce, 65, 65, 0), span_of(Phase::kOptimizer, 70, 75, 0)}),
+                test::slot_of(0, 1, {1},
+                              {span_of(Phase::kReceiveWait, 1, 13, 1, 0), span_of(Phase::kForward, 13, 23, 1, 0),
+                               span_of(Phase::kBackward, 23, 43, 1, 0), span_of(Phase::kSend, 43, 43, 1, 0),
+                               span_of(Phase::kAllReduce, 43, 43, 1), span_of(Phase::kOptimizer, 70, 71, 1)})};
   step.end = 77;
   return step;
 }
@@ -235,7 +235,7 @@ TEST(StepReplay, AWaitEndsWhenTheMessageIsThereAndTheThreadAwake) {
   EXPECT_EQ(edited(0, 2).step, 77 + 10);
   EXPECT_EQ(edited(1, 0.5).step, 77 - 5);
   const StepReplay replay = edited(0, 2);
-  const auto& second = replay.processes[0].places[1].spans;
+  const auto& second = replay.processes[0].slots[1].spans;
   EXPECT_EQ(second[0].begin, 1);
   EXPECT_EQ(second[0].end, 23);
   EXPECT_EQ(second[1].end, 33);
@@ -243,8 +243,8 @@ TEST(StepReplay, AWaitEndsWhenTheMessageIsThereAndTheThreadAwake) {
   EXPECT_EQ(second[5].begin, 80);
 }
 
-// Nobody waits before work that has no neighbour: an optimizer that is slower in one place alone delays the end.
-TEST(StepReplay, RoundsEndWithTheSlowestPlace) {
+// Nobody waits before work that has no neighbour: an optimizer that is slower in one slot alone delays the end.
+TEST(StepReplay, RoundsEndWithTheSlowestSlot) {
   const auto length = [](int stage, double factor) {
     return replay_one(two_stages(), {.work = {edit_of({.kind = WorkKind::kOptimizer, .stage = stage}, factor)}}).step;
   };
@@ -254,14 +254,14 @@ TEST(StepReplay, RoundsEndWithTheSlowestPlace) {
 }
 
 // A norm of 10 and 4, then an optimizer of 3 and 6: who was slow in the first round keeps the other from the second.
-TEST(StepReplay, EachRoundWaitsForAllPlacesOfTheOneBefore) {
+TEST(StepReplay, EachRoundWaitsForAllSlotsOfTheOneBefore) {
   StepSpans step{.step = 1, .end = 26};
-  const auto place = [](int replica, Nanoseconds norm, Nanoseconds optimizer) {
-    return test::place_of(replica, 0, {0},
-                          {span_of(Phase::kForward, 0, 10, 0, 0), span_of(Phase::kOptimizer, 10, 10 + norm, 0),
-                           span_of(Phase::kOptimizer, 20, 20 + optimizer, 0)});
+  const auto slot = [](int replica, Nanoseconds norm, Nanoseconds optimizer) {
+    return test::slot_of(replica, 0, {0},
+                         {span_of(Phase::kForward, 0, 10, 0, 0), span_of(Phase::kOptimizer, 10, 10 + norm, 0),
+                          span_of(Phase::kOptimizer, 20, 20 + optimizer, 0)});
   };
-  step.places = {place(0, 10, 3), place(1, 4, 6)};
+  step.slots = {slot(0, 10, 3), slot(1, 4, 6)};
   const auto length = [&](int replica, double factor) {
     return replay_one(step, {.work = {edit_of({.kind = WorkKind::kOptimizer, .replica = replica}, factor)}}).step;
   };
@@ -274,15 +274,15 @@ TEST(StepReplay, EachRoundWaitsForAllPlacesOfTheOneBefore) {
 // Two devices run the frozen layers of half the samples each; the first stage waits for both halves.
 TEST(StepReplay, FeaturesOfFrozenLayersComeFromAllDevices) {
   StepSpans step{.step = 1, .end = 60};
-  step.places = {test::place_of(0, 0, {0},
-                                {span_of(Phase::kForward, 0, 10, -1, 0), span_of(Phase::kSend, 10, 10, -1, 0),
-                                 span_of(Phase::kReceiveWait, 10, 10, 0, 0), span_of(Phase::kReceiveWait, 10, 20, 0, 0),
-                                 span_of(Phase::kForward, 20, 30, 0, 0), span_of(Phase::kSend, 30, 30, 0, 0),
-                                 span_of(Phase::kReceiveWait, 30, 50, 0, 0), span_of(Phase::kBackward, 50, 60, 0, 0)}),
-                 test::place_of(0, 1, {1},
-                                {span_of(Phase::kForward, 0, 20, -1, 0), span_of(Phase::kSend, 20, 20, -1, 0),
-                                 span_of(Phase::kReceiveWait, 20, 30, 1, 0), span_of(Phase::kForward, 30, 40, 1, 0),
-                                 span_of(Phase::kBackward, 40, 50, 1, 0), span_of(Phase::kSend, 50, 50, 1, 0)})};
+  step.slots = {test::slot_of(0, 0, {0},
+                              {span_of(Phase::kForward, 0, 10, -1, 0), span_of(Phase::kSend, 10, 10, -1, 0),
+                               span_of(Phase::kReceiveWait, 10, 10, 0, 0), span_of(Phase::kReceiveWait, 10, 20, 0, 0),
+                               span_of(Phase::kForward, 20, 30, 0, 0), span_of(Phase::kSend, 30, 30, 0, 0),
+                               span_of(Phase::kReceiveWait, 30, 50, 0, 0), span_of(Phase::kBackward, 50, 60, 0, 0)}),
+                test::slot_of(0, 1, {1},
+                              {span_of(Phase::kForward, 0, 20, -1, 0), span_of(Phase::kSend, 20, 20, -1, 0),
+                               span_of(Phase::kReceiveWait, 20, 30, 1, 0), span_of(Phase::kForward, 30, 40, 1, 0),
+                               span_of(Phase::kBackward, 40, 50, 1, 0), span_of(Phase::kSend, 50, 50, 1, 0)})};
   const auto length = [&](const std::string& device, double factor) {
     return replay_one(step, {.work = {edit_of({.kind = WorkKind::kForward, .stage = -1, .device = device}, factor)}})
         .step;
@@ -313,11 +313,11 @@ TEST(StepReplay, RefusesWhatIsNoWholeStepOrNoWorkOfIt) {
   turns.turns = {{.worker = 0, .begin = 0, .end = 5}};
   EXPECT_THAT(refusal(turns), HasSubstr("take turns"));
   StepSpans unsent = two_stages();
-  std::erase_if(unsent.places[0].spans, [](const Span& span) { return span.phase == Phase::kSend; });
+  std::erase_if(unsent.slots[0].spans, [](const Span& span) { return span.phase == Phase::kSend; });
   EXPECT_THAT(refusal(unsent), HasSubstr("stage 1 waits for micro-batch 0, which no stage has sent"));
   StepSpans ring = two_stages();
-  std::swap(ring.places[0].spans[0], ring.places[0].spans[2]);
-  ring.places[0].spans[0] = span_of(Phase::kReceiveWait, -3, -2, 0, 0);  // the gradient before the activation is sent
+  std::swap(ring.slots[0].spans[0], ring.slots[0].spans[2]);
+  ring.slots[0].spans[0] = span_of(Phase::kReceiveWait, -3, -2, 0, 0);  // the gradient before the activation is sent
   EXPECT_THAT(refusal(ring), HasSubstr("wait for each other in a ring"));
   EXPECT_THAT(refusal(two_stages(), {.work = {edit_of({.stage = 2}, 2)}}), HasSubstr("has no such work"));
   EXPECT_THAT(refusal(two_stages(), {.work = {edit_of({.kind = WorkKind::kWeightGradient}, 2)}}),

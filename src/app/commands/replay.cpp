@@ -120,8 +120,8 @@ std::int64_t chosen_step(const std::vector<std::int64_t>& steps, std::optional<s
 
 tune::RecordedProcess recorded_process(const TracedStep& step) {
   tune::RecordedProcess process{.spans = step.spans, .devices = {}};
-  for (const StepSpans::Place& place : step.spans.places) {
-    const auto name = step.devices.find({place.replica, place.device});
+  for (const StepSpans::Slot& slot : step.spans.slots) {
+    const auto name = step.devices.find({slot.replica, slot.device});
     process.devices.push_back(name != step.devices.end() ? name->second : "");
   }
   return process;

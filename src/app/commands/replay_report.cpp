@@ -13,27 +13,27 @@ namespace sluice::app {
 namespace {
 
 using nlohmann::ordered_json;
-using profiler::PlaceBreakdown;
+using profiler::SlotBreakdown;
 
 // The parts of a device's step, in JSON and as a heading. They add up to the step.
 struct PartOfStep {
   const char* key;
   const char* heading;
-  Nanoseconds (*of)(const PlaceBreakdown&);
+  Nanoseconds (*of)(const SlotBreakdown&);
 };
 constexpr std::array<PartOfStep, 7> kPartsOfStep{{
-    {"compute_ms", "compute", [](const PlaceBreakdown& place) { return place.forward() + place.backward(); }},
-    {"waiting_ms", "waiting", [](const PlaceBreakdown& place) { return place.bubble(); }},
-    {"allreduce_exposed_ms", "all-reduce", [](const PlaceBreakdown& place) { return place.all_reduce_exposed(); }},
-    {"optimizer_ms", "optimizer", [](const PlaceBreakdown& place) { return place.optimizer(); }},
-    {"transfer_ms", "transfer", [](const PlaceBreakdown& place) { return place.transfer(); }},
-    {"load_ms", "load", [](const PlaceBreakdown& place) { return place.load(); }},
-    {"other_ms", "other", [](const PlaceBreakdown& place) { return place[profiler::Part::kOther]; }},
+    {"compute_ms", "compute", [](const SlotBreakdown& slot) { return slot.forward() + slot.backward(); }},
+    {"waiting_ms", "waiting", [](const SlotBreakdown& slot) { return slot.bubble(); }},
+    {"allreduce_exposed_ms", "all-reduce", [](const SlotBreakdown& slot) { return slot.all_reduce_exposed(); }},
+    {"optimizer_ms", "optimizer", [](const SlotBreakdown& slot) { return slot.optimizer(); }},
+    {"transfer_ms", "transfer", [](const SlotBreakdown& slot) { return slot.transfer(); }},
+    {"load_ms", "load", [](const SlotBreakdown& slot) { return slot.load(); }},
+    {"other_ms", "other", [](const SlotBreakdown& slot) { return slot[profiler::Part::kOther]; }},
 }};
 
-ordered_json json_of_parts(const PlaceBreakdown& place) {
+ordered_json json_of_parts(const SlotBreakdown& slot) {
   ordered_json parts;
-  for (const PartOfStep& part : kPartsOfStep) parts[part.key] = to_ms(part.of(place));
+  for (const PartOfStep& part : kPartsOfStep) parts[part.key] = to_ms(part.of(slot));
   return parts;
 }
 
@@ -43,15 +43,15 @@ std::string what_of(const tune::WorkLabel& label) {
 
 double share_of(double time, Nanoseconds step) { return step > 0 ? time / static_cast<double>(step) : 0; }
 
-// Calls visit(rank, place, name of its device, its recorded step, its replayed one).
+// Calls visit(rank, slot, name of its device, its recorded step, its replayed one).
 template <typename Visit>
-void for_each_place(const ReplayFindings& findings, Visit visit) {
+void for_each_slot(const ReplayFindings& findings, Visit visit) {
   for (std::size_t rank = 0; rank < findings.recorded.size(); ++rank) {
     const tune::RecordedProcess& process = findings.recorded[rank];
     const profiler::StepBreakdown before = profiler::break_down(process.spans);
     const profiler::StepBreakdown after = profiler::break_down(findings.edited.processes[rank]);
-    for (std::size_t place = 0; place < before.places.size(); ++place)
-      visit(rank, process.devices[place], before.places[place], after.places[place]);
+    for (std::size_t slot = 0; slot < before.slots.size(); ++slot)
+      visit(rank, process.devices[slot], before.slots[slot], after.slots[slot]);
   }
 }
 
@@ -59,18 +59,18 @@ std::string devices_text(const ReplayFindings& findings) {
   TextRow head{"device", "", "step"};
   for (const PartOfStep& part : kPartsOfStep) head.emplace_back(part.heading);
   std::vector<TextRow> rows{head};
-  const auto add = [&](const std::string& name, const char* which, const PlaceBreakdown& place) {
+  const auto add = [&](const std::string& name, const char* which, const SlotBreakdown& slot) {
     TextRow row{name, which, ""};
     Nanoseconds step = 0;
     for (const PartOfStep& part : kPartsOfStep) {
-      row.push_back(fixed(to_ms(part.of(place)), 2));
-      step += part.of(place);
+      row.push_back(fixed(to_ms(part.of(slot)), 2));
+      step += part.of(slot);
     }
     row[2] = fixed(to_ms(step), 2);
     rows.push_back(std::move(row));
   };
-  for_each_place(findings, [&](std::size_t rank, const std::string& device, const PlaceBreakdown& before,
-                               const PlaceBreakdown& after) {
+  for_each_slot(findings, [&](std::size_t rank, const std::string& device, const SlotBreakdown& before,
+                              const SlotBreakdown& after) {
     add(concat("rank ", rank, " replica ", index(before.replica), ": ", device), "recorded", before);
     if (!findings.edits.empty()) add("", "replayed", after);
   });
@@ -94,14 +94,14 @@ std::string path_text(const ReplayFindings& findings) {
 
 ordered_json json_of_replay(const ReplayFindings& findings) {
   const StepSpans& first = findings.recorded.front().spans;
-  ordered_json places = ordered_json::array(), path = ordered_json::array();
-  for_each_place(findings, [&](std::size_t rank, const std::string& device, const PlaceBreakdown& before,
-                               const PlaceBreakdown& after) {
-    places.push_back({{"rank", rank},
-                      {"replica", index(before.replica)},
-                      {"device", device},
-                      {"recorded", json_of_parts(before)},
-                      {"replayed", json_of_parts(after)}});
+  ordered_json slots = ordered_json::array(), path = ordered_json::array();
+  for_each_slot(findings, [&](std::size_t rank, const std::string& device, const SlotBreakdown& before,
+                              const SlotBreakdown& after) {
+    slots.push_back({{"rank", rank},
+                     {"replica", index(before.replica)},
+                     {"device", device},
+                     {"recorded", json_of_parts(before)},
+                     {"replayed", json_of_parts(after)}});
   });
   for (const auto& [label, time] : findings.edited.path) {
     path.push_back({{"what", what_of(label)},
@@ -117,7 +117,7 @@ ordered_json json_of_replay(const ReplayFindings& findings) {
           {"replayed_ms", to_ms(findings.edited.step)},
           {"waited_ms", to_ms(findings.unedited.waited)},
           {"waited_after_sending_ms", to_ms(findings.unedited.waited_after_sending)},
-          {"places", places},
+          {"places", slots},
           {"path", path}};
 }
 

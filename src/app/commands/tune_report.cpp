@@ -194,7 +194,7 @@ ordered_json json_of_tuning(const TuneResult& result, const TuneFiles& files) {
 
 std::string text_of_tuning(const TuneResult& result, const TuneFiles& files) {
   std::string text = result.batch ? text_of_batch(*result.batch, files.out) : std::string();
-  text += concat("the best plans on ", counted(result.places, "device"), " by prediction, ", result.verified.size(),
+  text += concat("the best plans on ", counted(result.slots, "device"), " by prediction, ", result.verified.size(),
                  " of them run for some steps:\n\n", candidates_table(result), "\n", terms_text(result),
                  configured_text(result.configured));
   if (result.first_guess)

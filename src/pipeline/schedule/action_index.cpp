@@ -18,7 +18,7 @@ ActionIndex::ActionIndex(const Schedule& schedule)
     for (std::size_t position = 0; position < actions.size(); ++position) {
       const Action& action = actions[position];
       if (action.op == Op::kReduceGradient) continue;
-      Entry& entry = entries_[slot(action.stage, action.micro_batch)];
+      Entry& entry = entries_[entry_index(action.stage, action.micro_batch)];
       const ActionPosition place{static_cast<int>(device), static_cast<int>(position)};
       if (action.op == Op::kForward) entry.forward = place;
       if (makes_input_gradient(action.op)) entry.gradient = place;
@@ -27,7 +27,7 @@ ActionIndex::ActionIndex(const Schedule& schedule)
   }
 }
 
-std::size_t ActionIndex::slot(StageId stage, MicroBatchId micro_batch) const {
+std::size_t ActionIndex::entry_index(StageId stage, MicroBatchId micro_batch) const {
   return static_cast<std::size_t>(index(stage)) * static_cast<std::size_t>(schedule_.micro_batches) +
          static_cast<std::size_t>(index(micro_batch));
 }

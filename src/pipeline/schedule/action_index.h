@@ -49,9 +49,9 @@ class ActionIndex {
     ActionPosition last;      // B or W
   };
 
-  [[nodiscard]] std::size_t slot(StageId stage, MicroBatchId micro_batch) const;
+  [[nodiscard]] std::size_t entry_index(StageId stage, MicroBatchId micro_batch) const;
   [[nodiscard]] const Entry& entry(StageId stage, MicroBatchId micro_batch) const {
-    return entries_[slot(stage, micro_batch)];
+    return entries_[entry_index(stage, micro_batch)];
   }
 
   const Schedule& schedule_;

@@ -55,20 +55,20 @@ bool agree(const Span& span, ReplicaId replica, const ActionTag& tag) {
 class Attributor {
  public:
   Attributor(StepSpans host, const std::vector<StreamKey>& streams, const Records& records)
-      : streams_(streams), host_places_(host.places) {
+      : streams_(streams), host_slots_(host.slots) {
     result_.spans = std::move(host);
     for (std::size_t i = 0; i < streams.size(); ++i) {
-      if (streams[i].device >= 0) place_of_[streams[i]] = i;
+      if (streams[i].device >= 0) slot_of_[streams[i]] = i;
     }
     for (const Launch& launch : records.launches) launches_[launch.correlation] = launch.begin;
     for (const External& external : records.externals) tags_[external.correlation] = external.tag;
-    on_place_.resize(host_places_.size());
+    on_slot_.resize(host_slots_.size());
   }
 
   Attribution run(const Records& records) {
     keep_what_the_host_knows();
     for (const Work& work : records.work) sort_in(work);
-    for (std::size_t place = 0; place < on_place_.size(); ++place) attribute_to(place);
+    for (std::size_t slot = 0; slot < on_slot_.size(); ++slot) attribute_to(slot);
     time_buckets();
     Counts& counts = result_.counts;
     counts.dropped = records.dropped;
@@ -81,9 +81,9 @@ class Attributor {
 
  private:
   void keep_what_the_host_knows() {
-    for (std::size_t i = 0; i < host_places_.size(); ++i) {
+    for (std::size_t i = 0; i < host_slots_.size(); ++i) {
       if (streams_[i].device < 0) continue;
-      std::erase_if(result_.spans.places[i].spans, [](const Span& span) { return !is_kept(span.phase); });
+      std::erase_if(result_.spans.slots[i].spans, [](const Span& span) { return !is_kept(span.phase); });
     }
   }
 
@@ -99,20 +99,20 @@ class Attributor {
     }
     const auto tag = tags_.find(work.correlation);
     const Tag known_tag = tag == tags_.end() ? kNoTag : tag->second;
-    const auto place = place_of_.find(work.where);
-    if (place == place_of_.end()) return take_by_tag(work, known_tag);
+    const auto slot = slot_of_.find(work.where);
+    if (slot == slot_of_.end()) return take_by_tag(work, known_tag);
     const auto launch = launches_.find(work.correlation);
     if (launch == launches_.end()) {
       ++result_.counts.without_launch;
       return;
     }
-    on_place_[place->second].push_back({&work, launch->second, known_tag});
+    on_slot_[slot->second].push_back({&work, launch->second, known_tag});
   }
 
-  void attribute_to(std::size_t place) {
-    std::vector<Placed>& list = on_place_[place];
+  void attribute_to(std::size_t slot) {
+    std::vector<Placed>& list = on_slot_[slot];
     std::ranges::stable_sort(list, {}, &Placed::launch);
-    InnermostSpan innermost(host_places_[place].spans);
+    InnermostSpan innermost(host_slots_[slot].spans);
     for (const Placed& placed : list) {
       const Span* action = innermost.at(placed.launch);
       if (action == nullptr) {
@@ -122,32 +122,32 @@ class Attributor {
       int layer = kNoLayer;
       if (placed.tag != kNoTag) {
         const TagFields tag = decode(placed.tag);
-        const bool same = agree(*action, host_places_[place].replica, tag.action);
+        const bool same = agree(*action, host_slots_[slot].replica, tag.action);
         if (same) layer = tag.layer;
         result_.counts.disagreements += same ? 0 : 1;
       }
-      give(place, {*action, layer, /*is_beside=*/false}, *placed.work);
+      give(slot, {*action, layer, /*is_beside=*/false}, *placed.work);
     }
   }
 
   void take_by_tag(const Work& work, Tag tag) {
     const TagFields fields = tag == kNoTag ? TagFields{} : decode(tag);
-    const std::optional<std::size_t> place = tag == kNoTag ? std::nullopt : place_of(fields.action, work.where.device);
-    if (!place) {
+    const std::optional<std::size_t> slot = tag == kNoTag ? std::nullopt : slot_of(fields.action, work.where.device);
+    if (!slot) {
       ++result_.counts.elsewhere;
       return;
     }
     const ActionTag& action = fields.action;
-    give(*place, {{action.phase, action.micro_batch, 0, 0, action.stage}, fields.layer, /*is_beside=*/true}, work);
+    give(*slot, {{action.phase, action.micro_batch, 0, 0, action.stage}, fields.layer, /*is_beside=*/true}, work);
   }
 
   // The GPU of the replica that has the stage. Statistics, which have none, belong to the one that they ran on.
-  [[nodiscard]] std::optional<std::size_t> place_of(const ActionTag& action, int device) const {
+  [[nodiscard]] std::optional<std::size_t> slot_of(const ActionTag& action, int device) const {
     std::vector<std::size_t> found;
-    for (std::size_t i = 0; i < host_places_.size(); ++i) {
-      const StepSpans::Place& place = host_places_[i];
-      if (place.replica != action.replica || streams_[i].device < 0) continue;
-      if (action.stage != kNoStage && std::ranges::find(place.stages, action.stage) == place.stages.end()) continue;
+    for (std::size_t i = 0; i < host_slots_.size(); ++i) {
+      const StepSpans::Slot& slot = host_slots_[i];
+      if (slot.replica != action.replica || streams_[i].device < 0) continue;
+      if (action.stage != kNoStage && std::ranges::find(slot.stages, action.stage) == slot.stages.end()) continue;
       found.push_back(i);
     }
     if (found.size() > 1) std::erase_if(found, [&](std::size_t i) { return streams_[i].device != device; });
@@ -160,19 +160,19 @@ class Attributor {
     bool is_beside;
   };
 
-  void give(std::size_t place, const Whose& whose, const Work& work) {
+  void give(std::size_t slot, const Whose& whose, const Work& work) {
     const Span& action = whose.action;
     KernelTime& row = result_.kernels[{action.phase, whose.layer, work.name}];
     ++row.calls;
     row.time += work.end - work.begin;
-    if (work.is_communication && action.stage != kNoStage) {  // else statistics, which the place waits for
+    if (work.is_communication && action.stage != kNoStage) {  // else statistics, which the slot waits for
       sums_[index(action.stage)].push_back({work.begin, work.end});
       return;
     }
     if (is_kept(action.phase)) return;                                 // its span covers it
-    const bool is_beside = whose.is_beside && !work.is_communication;  // for statistics the place waits
-    result_.spans.places[place].spans.push_back({action.phase, action.micro_batch, work.begin, work.end, action.stage,
-                                                 action.host_begin, action.host_end, is_beside});
+    const bool is_beside = whose.is_beside && !work.is_communication;  // for statistics the slot waits
+    result_.spans.slots[slot].spans.push_back({action.phase, action.micro_batch, work.begin, work.end, action.stage,
+                                               action.host_begin, action.host_end, is_beside});
   }
 
   // NCCL's kernels tell when a stage's sums ran; the buckets know when the last process was there. The sums of a stage
@@ -208,11 +208,11 @@ class Attributor {
   }
 
   const std::vector<StreamKey>& streams_;
-  const std::vector<StepSpans::Place> host_places_;
-  std::map<StreamKey, std::size_t> place_of_;
+  const std::vector<StepSpans::Slot> host_slots_;
+  std::map<StreamKey, std::size_t> slot_of_;
   std::unordered_map<std::uint32_t, Nanoseconds> launches_;
   std::unordered_map<std::uint32_t, Tag> tags_;
-  std::vector<std::vector<Placed>> on_place_;
+  std::vector<std::vector<Placed>> on_slot_;
   std::map<int, std::vector<std::pair<Nanoseconds, Nanoseconds>>> sums_;  // [stage]
   Attribution result_;
 };

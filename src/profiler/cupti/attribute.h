@@ -1,7 +1,7 @@
 // attribute: whose work each record is, and with that the spans of a step as the GPU ran them.
-// Work on a place's own stream belongs to the innermost action of the place whose host interval contains its launch.
+// Work on a slot's own stream belongs to the innermost action of the slot whose host interval contains its launch.
 // Work on any other stream (NCCL's; those for copies and for sums over replicas) belongs to the action that its launch
-// is tagged with, beside what the place's own stream does. On a place's own stream the tag is the cross-check. What
+// is tagged with, beside what the slot's own stream does. On a slot's own stream the tag is the cross-check. What
 // lies between the kernels of an action is nobody's: it counts as other in the breakdown, where events would count it
 // as the action's. Not here: reading CUPTI (session.h). Pure.
 #pragma once
@@ -19,10 +19,10 @@ namespace sluice::cupti {
 struct Counts {
   std::uint64_t work = 0;            // records of device work, the next five included
   std::uint64_t without_times = 0;   // the breakdown lacks them
-  std::uint64_t without_launch = 0;  // on a place's stream, and no record of their launch: the breakdown lacks them
+  std::uint64_t without_launch = 0;  // on a slot's stream, and no record of their launch: the breakdown lacks them
   std::uint64_t late = 0;            // of a step before, whose breakdown lacks them
   std::uint64_t outside = 0;         // launched outside of any action
-  std::uint64_t elsewhere = 0;       // on streams of no place, and not tagged
+  std::uint64_t elsewhere = 0;       // on streams of no slot, and not tagged
   std::uint64_t disagreements = 0;   // the tag says another action than the intervals, which count
   std::uint64_t dropped = 0;         // by CUPTI: the breakdown lacks them
   std::uint64_t unknown = 0;
@@ -57,7 +57,7 @@ struct Attribution {
 };
 
 // Requires: what ran before the step has been collected, so records of it are late.
-// streams: of each place of `host`; device -1: it is no GPU, and its spans stay as they are.
+// streams: of each slot of `host`; device -1: it is no GPU, and its spans stay as they are.
 [[nodiscard]] Attribution attribute(StepSpans host, const std::vector<StreamKey>& streams, const Records& records);
 
 }  // namespace sluice::cupti

@@ -42,7 +42,7 @@ class Session {
   // What the calling thread launches from now on is tagged with this, until pop().
   virtual void push(Tag tag) noexcept = 0;
   virtual void pop() noexcept = 0;
-  // Device -1 for a CPU device's place, or a stream that CUPTI does not know.
+  // Device -1 for a CPU device's slot, or a stream that CUPTI does not know.
   [[nodiscard]] virtual StreamKey key_of(const StreamName& stream) const = 0;
   [[nodiscard]] virtual Names& names() = 0;
 };

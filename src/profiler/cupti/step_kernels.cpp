@@ -10,11 +10,11 @@ namespace sluice::cupti {
 
 StepSpans StepKernels::attributed(StepSpans host) {
   std::vector<StreamKey> streams;
-  for (const StepSpans::Place& place : host.places) {
-    streams.push_back(session_->key_of(place.stream));
-    const bool is_unknown = place.stream.gpu >= 0 && streams.back().device < 0;
+  for (const StepSpans::Slot& slot : host.slots) {
+    streams.push_back(session_->key_of(slot.stream));
+    const bool is_unknown = slot.stream.gpu >= 0 && streams.back().device < 0;
     if (is_unknown && !std::exchange(has_warned_, true))
-      log_warning(concat("CUPTI does not know a stream of cuda:", place.stream.gpu, ": its times are those of events"));
+      log_warning(concat("CUPTI does not know a stream of cuda:", slot.stream.gpu, ": its times are those of events"));
   }
   const Records records = session_->collect();
   if (!std::exchange(is_warm_, true)) return host;

@@ -115,25 +115,25 @@ std::optional<Plan> plan_in(const Json& line) {
   return is_whole && *devices * *chunks > 1 ? std::optional(plan) : std::nullopt;
 }
 
-// The times of the last plan's places; those of the whole run where it is the only one; else nothing.
-std::vector<PlaceTimes> places_of_last_plan(const RunLog& log) {
+// The times of the last plan's slots; those of the whole run where it is the only one; else nothing.
+std::vector<SlotTimes> slots_of_last_plan(const RunLog& log) {
   const char* const name = log.summary.contains("breakdown_of_last_plan") ? "breakdown_of_last_plan" : "breakdown";
   if (log.plan_since > 0 && name == std::string_view("breakdown")) return {};
-  return place_times(log.summary.value(name, Json(nullptr)));
+  return slot_times(log.summary.value(name, Json(nullptr)));
 }
 
 // Of one micro-batch on each device; empty where a device's times are not known.
 std::vector<pipeline::StepCost> device_costs(const RunLog& log, const Plan& plan) {
-  const auto places = places_of_last_plan(log);
-  if (places.empty() && log.plan_since > 0) return {};
+  const auto slots = slots_of_last_plan(log);
+  if (slots.empty() && log.plan_since > 0) return {};
   std::vector<pipeline::StepCost> costs;
   for (int device = 0; device < plan.devices(); ++device) {
     double forward = 0, backward = 0, count = 0;
-    for (const PlaceTimes& place : places) {
-      if (place.device != device) continue;
-      const auto steps = static_cast<double>(std::max<std::int64_t>(place.steps, 1));
-      forward += number_in(place.ms, "forward_ms").value_or(0) * steps;
-      backward += number_in(place.ms, "backward_ms").value_or(0) * steps;
+    for (const SlotTimes& slot : slots) {
+      if (slot.device != device) continue;
+      const auto steps = static_cast<double>(std::max<std::int64_t>(slot.steps, 1));
+      forward += number_in(slot.ms, "forward_ms").value_or(0) * steps;
+      backward += number_in(slot.ms, "backward_ms").value_or(0) * steps;
       count += steps;
     }
     if (count == 0) {

@@ -13,7 +13,7 @@
 namespace sluice::report {
 
 // The parts of a step that a page stacks, disjoint, in milliseconds by their names; they add up to step_ms. Of a step
-// line, or of a place of a breakdown; empty where no time is recorded.
+// line, or of a slot of a breakdown; empty where no time is recorded.
 [[nodiscard]] std::map<std::string, double> parts_of(const nlohmann::ordered_json& line);
 
 class History {

@@ -11,33 +11,32 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostRows = 256;
 
-Json stacked_row(const std::string& name, const Json& place) {
-  const auto parts = parts_of(place);
+Json stacked_row(const std::string& name, const Json& slot) {
+  const auto parts = parts_of(slot);
   if (parts.empty()) return nullptr;
-  Json row{{"name", name}, {"steps", integer_at(place, "steps").value_or(0)}, {"parts", Json::object()}};
+  Json row{{"name", name}, {"steps", integer_at(slot, "steps").value_or(0)}, {"parts", Json::object()}};
   double sum = 0;
   for (const auto& [part, ms] : parts) {
     row["parts"][part] = brief(ms);
     sum += ms;
   }
-  row["step_ms"] = number_at(place, "step_ms").value_or(sum);
+  row["step_ms"] = number_at(slot, "step_ms").value_or(sum);
   return row;
 }
 
-std::string place_name(const Json& place, std::int64_t of_steps) {
-  const std::int64_t steps = integer_at(place, "steps").value_or(0);
-  return concat("replica ", integer_at(place, "replica").value_or(0), ", stage ",
-                integer_at(place, "stage").value_or(0),
+std::string slot_name(const Json& slot, std::int64_t of_steps) {
+  const std::int64_t steps = integer_at(slot, "steps").value_or(0);
+  return concat("replica ", integer_at(slot, "replica").value_or(0), ", stage ", integer_at(slot, "stage").value_or(0),
                 steps > 0 && steps < of_steps ? concat(" (", counted(steps, "step"), ")") : "");
 }
 
 // Beyond what a page can show they are counted.
-void add_rows(Json& times, const Json& places, const std::string& before) {
-  if (!places.is_array()) return;
+void add_rows(Json& times, const Json& slots, const std::string& before) {
+  if (!slots.is_array()) return;
   std::int64_t steps = 0;
-  for (const Json& place : places) steps = std::max(steps, integer_at(place, "steps").value_or(0));
-  for (const Json& place : places) {
-    Json row = stacked_row(before + place_name(place, steps), place);
+  for (const Json& slot : slots) steps = std::max(steps, integer_at(slot, "steps").value_or(0));
+  for (const Json& slot : slots) {
+    Json row = stacked_row(before + slot_name(slot, steps), slot);
     if (row.is_null()) continue;
     if (times["rows"].size() < kMostRows) {
       times["rows"].push_back(std::move(row));

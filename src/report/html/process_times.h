@@ -1,4 +1,4 @@
-// process_times: where the time of a step went, for each place of a run, as rows that a page stacks: the places of all
+// process_times: where the time of a step went, for each slot of a run, as rows that a page stacks: the slots of all
 // processes where the records tell of them (event `ranks`), else those of rank 0, else the mean over the run.
 // Not here: mean, slowest and spread over the processes (rank_spread.h). Pure.
 #pragma once

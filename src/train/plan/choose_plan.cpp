@@ -53,7 +53,7 @@ std::uint64_t planned_memory(const Setup& setup) {
     const auto own = std::ranges::find(all, device, &device::DeviceDescription::device);
     if (own != all.end()) bytes = bytes == 0 ? own->memory_bytes : std::min(bytes, own->memory_bytes);
   }
-  return pipeline::limit_of_place(bytes, setup.devices) / 10 * 9;
+  return pipeline::limit_of_slot(bytes, setup.devices) / 10 * 9;
 }
 
 tune::StepOverheads step_overheads(const Setup& setup, const profiler::LayerProfile& profile) {

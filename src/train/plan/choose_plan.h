@@ -17,7 +17,7 @@ namespace sluice::train {
 [[nodiscard]] tune::PlanRequest plan_request(const Setup& setup);
 
 // Bytes that plans are made for: nine tenths of device.memory_limit, or of what a GPU has, since they are estimates,
-// and shared by the places on one device; 0: no limit.
+// and shared by the slots on one device; 0: no limit.
 [[nodiscard]] std::uint64_t planned_memory(const Setup& setup);
 [[nodiscard]] bool shares_memory(const Setup& setup);  // tune::device_bytes()
 

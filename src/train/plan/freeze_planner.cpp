@@ -25,8 +25,8 @@ double seconds_of_one_change(const Setup& setup) {
     for (const nn::Parameter* parameter : layer->parameters()) (void)parameter->value.detach().clone();
   }
   const Nanoseconds copied = now_ns();
-  const int places = setup.config.pipeline.stages * setup.config.replicas.local;
-  return to_s(made - begin) * places + to_s(copied - made) * 6;
+  const int slots = setup.config.pipeline.stages * setup.config.replicas.local;
+  return to_s(made - begin) * slots + to_s(copied - made) * 6;
 }
 
 // About what a change of shape takes: the model is made once more for each replica, and its state, which is up to three

@@ -156,7 +156,7 @@ tune::MemoryModel measure_memory_model(const Setup& setup) {
 
 std::string what_would_fit(const tune::MemoryModel& model, const Setup& setup, const Plan& plan) {
   const auto of_device = static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes);
-  const bool is_shared = pipeline::limit_of_place(of_device, setup.devices) < of_device;
+  const bool is_shared = pipeline::limit_of_slot(of_device, setup.devices) < of_device;
   const std::uint64_t limit = planned_memory(setup);
   const auto about = [&](const Candidate& candidate) {
     return concat("about ", human_bytes(candidate.bytes), is_shared ? " a place" : " a device");

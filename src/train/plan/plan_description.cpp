@@ -116,13 +116,13 @@ PlanDescription describe_plan(const Setup& setup, const engine::Composition& com
   std::vector<TextRow> rows{{"stage", "layers", "parameters", "bytes", "devices"}};
   if (plan.frozen_layers > 0) rows.push_back(frozen_row(*composition.executor->prefixes().front()));
   const std::vector<int> owners = pipeline::stage_owners(plan);
-  const auto [places, cpu_threads] = devices_for(setup, plan.devices() * plan.replicas);
+  const auto [slot_devices, cpu_threads] = devices_for(setup, plan.devices() * plan.replicas);
   for (int s = 0; s < plan.stages(); ++s) {
     const pipeline::Stage& stage = composition.executor->stage(ReplicaId{0}, StageId{s});
     std::vector<std::string> layers, devices;
     for (const auto& layer : stage.layers()) layers.push_back(layer->name());
     for (int r = 0; r < plan.replicas; ++r)
-      devices.push_back(device::to_string(places[r * plan.devices() + owners[s]]));
+      devices.push_back(device::to_string(slot_devices[r * plan.devices() + owners[s]]));
     const std::int64_t parameters = parameters_in(stage.parameters());
     const std::uint64_t bytes = value_bytes(stage.parameters());
     stages.push_back({{"stage", s},

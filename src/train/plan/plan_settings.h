@@ -16,7 +16,7 @@ struct PlanFacts {
   Plan plan;                       // replicas, chunks, batch, schedule, order and virtual stages; decided beforehand
   int replicas = 1;                // over all processes
   int layers = 1;                  // of the model
-  std::uint64_t memory_limit = 0;  // bytes of a place that a plan may be made for; 0: none
+  std::uint64_t memory_limit = 0;  // bytes of a slot that a plan may be made for; 0: none
   bool shares_memory = true;       // tune::device_bytes()
 };
 

@@ -33,8 +33,8 @@ bool has_perplexity(const Setup& setup) { return is_text(setup) && setup.config.
 
 report::RunFacts facts_of(const Setup& setup, const engine::Composition& composition) {
   const Plan& plan = composition.plan;
-  const engine::DeviceChoice places = devices_for(setup, plan.devices() * plan.replicas);
-  const std::set<device::Device> devices(places.devices.begin(), places.devices.end());
+  const engine::DeviceChoice choice = devices_for(setup, plan.devices() * plan.replicas);
+  const std::set<device::Device> devices(choice.devices.begin(), choice.devices.end());
   const int replicas = plan.replicas * setup.process.processes;
   return {.plan = plan,
           .replicas = replicas,

@@ -18,11 +18,11 @@ namespace {
 std::map<std::string, std::uint64_t> bytes_by_device(const Setup& setup, const Plan& plan,
                                                      const std::vector<LayerCost>& costs) {
   const tune::MemoryModel model{costs, shares_memory(setup), setup.process.processes};
-  const auto bytes = tune::estimate_place_bytes(model, plan);
+  const auto bytes = tune::estimate_slot_bytes(model, plan);
   std::map<std::string, std::uint64_t> by_device;
   if (!bytes || bytes->size() != setup.devices.size()) return by_device;
-  for (std::size_t place = 0; place < bytes->size(); ++place)
-    by_device[device::to_string(setup.devices[place])] += bytes->at(place);
+  for (std::size_t slot = 0; slot < bytes->size(); ++slot)
+    by_device[device::to_string(setup.devices[slot])] += bytes->at(slot);
   return by_device;
 }
 

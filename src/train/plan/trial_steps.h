@@ -15,7 +15,7 @@
 namespace sluice::train {
 
 struct TrialStep {
-  profiler::StepBreakdown breakdown;  // without places with profile.level = "off"
+  profiler::StepBreakdown breakdown;  // without slots with profile.level = "off"
   StepStats stats;
 };
 

@@ -23,10 +23,10 @@ namespace {
 using profiler::LayerProfile;
 
 // Where a run has the first replica: as device.list says, or one device after the other.
-std::string device_at(const config::Config& config, const LayerProfile& profile, int place) {
+std::string device_at(const config::Config& config, const LayerProfile& profile, int slot) {
   const std::vector<std::string>& names = config.device.list.names;
-  if (place < std::ssize(names)) return device::to_string(device::parse_device(names[static_cast<std::size_t>(place)]));
-  return concat(is_of_cpu(profile) ? "cpu:" : "cuda:", place);
+  if (slot < std::ssize(names)) return device::to_string(device::parse_device(names[static_cast<std::size_t>(slot)]));
+  return concat(is_of_cpu(profile) ? "cpu:" : "cuda:", slot);
 }
 
 // The link timed between these two devices; else the first one timed between devices of the same kinds (CPU, GPU);

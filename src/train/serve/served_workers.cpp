@@ -290,7 +290,7 @@ class ServedWorkers final : public UpdateSource {
     const Events news = events_of(told.news, version);
     step.events.insert(step.events.begin(), news.begin(), news.end());
     step.spans = engine.recorder().collect(version, begin, end);
-    step.spans.places.clear();  // nobody trains here
+    step.spans.slots.clear();  // nobody trains here
     last_ = end;
     return step;
   }

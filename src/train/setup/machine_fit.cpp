@@ -18,20 +18,20 @@ namespace {
 
 // Of the CPU devices of all processes of this machine.
 struct Threads {
-  int places = 0;
+  int slots = 0;
   std::int64_t threads = 0;
   int cores = 1;
 
   [[nodiscard]] std::string describe(int of_device) const {
-    return concat("device.threads = ", of_device, " makes ", threads, " threads on ", counted(places, "CPU device"),
+    return concat("device.threads = ", of_device, " makes ", threads, " threads on ", counted(slots, "CPU device"),
                   ", but there are ", counted(cores, "core"));
   }
 };
 
 Threads count_threads(const Setup& setup) {
   const auto processes = static_cast<int>(std::lround(1 / share_of_cores(setup.process)));
-  const int places = cpu_places(setup.devices) * processes;
-  return {places, std::int64_t{setup.cpu_threads} * places, device::available_cores()};
+  const int slots = cpu_slots(setup.devices) * processes;
+  return {slots, std::int64_t{setup.cpu_threads} * slots, device::available_cores()};
 }
 
 constexpr const char* kShareEvenly = "device.threads = 0 shares the cores evenly";
@@ -84,9 +84,9 @@ void warn_of_oddities(const Setup& setup) {
 
 void say_own_cores(const Setup& setup) {
   const int all = device::available_cores();
-  const bool takes_share = cpu_places(setup.devices) > 0 && setup.config.device.threads == 0;
+  const bool takes_share = cpu_slots(setup.devices) > 0 && setup.config.device.threads == 0;
   if (!takes_share || own_cores(setup.process) >= all) return;
-  const int threads = setup.cpu_threads * cpu_places(setup.devices);
+  const int threads = setup.cpu_threads * cpu_slots(setup.devices);
   log_info(concat("this process computes with ", counted(threads, "thread"), " on ", counted(all, "core"),
                   ", which it shares with other processes of this machine"));
 }

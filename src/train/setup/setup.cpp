@@ -174,7 +174,7 @@ pipeline::ListedSettings listed_settings(const config::Config& config) {
   return {.devices = !config.device.list.names.empty(), .partition = config.pipeline.partition.has_value()};
 }
 
-int cpu_places(const std::vector<device::Device>& devices) {
+int cpu_slots(const std::vector<device::Device>& devices) {
   return static_cast<int>(std::ranges::count(devices, device::DeviceKind::kCpu, &device::Device::kind));
 }
 
@@ -249,13 +249,12 @@ double own_cores(const ProcessRank& process) {
 
 double share_of_cores(const ProcessRank& process) { return own_cores(process) / device::available_cores(); }
 
-engine::DeviceChoice devices_for(const Setup& setup, int places) {
+engine::DeviceChoice devices_for(const Setup& setup, int slots) {
   const config::Config& config = setup.config;
   const ProcessRank& process = setup.process;
   engine::DeviceChoice choice{
-      device::choose_devices(device_names(config.device.list), places, process.local_rank, process.local_size)};
-  choice.cpu_threads =
-      device::threads_per_device(config.device.threads, cpu_places(choice.devices), own_cores(process));
+      device::choose_devices(device_names(config.device.list), slots, process.local_rank, process.local_size)};
+  choice.cpu_threads = device::threads_per_device(config.device.threads, cpu_slots(choice.devices), own_cores(process));
   return choice;
 }
 
@@ -287,8 +286,8 @@ std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> open_s
 
 void identify_data(Setup& setup) { setup.data = identity_of(*setup.train_set, *setup.test_set); }
 
-std::vector<std::string> unused_devices(const Setup& setup, int places) {
-  return device::unused_names(setup.config.device.list.names, places, setup.process.local_size);
+std::vector<std::string> unused_devices(const Setup& setup, int slots) {
+  return device::unused_names(setup.config.device.list.names, slots, setup.process.local_size);
 }
 
 nn::BatchNormMode batch_norm_mode(const config::Config& config) {
@@ -337,7 +336,7 @@ std::int64_t epochs_of(const Setup& setup) {
 }
 
 // On one at least. A CPU device beside it normalises for itself, as each GPU does.
-bool runs_on_gpus(const Setup& setup) { return cpu_places(setup.devices) < std::ssize(setup.devices); }
+bool runs_on_gpus(const Setup& setup) { return cpu_slots(setup.devices) < std::ssize(setup.devices); }
 
 data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
   const config::Config& config = setup.config;

@@ -79,9 +79,9 @@ void identify_data(Setup& setup);
 
 // So many of this process's devices, as device.list has them, and the threads of each CPU device among them.
 // ConfigError where there are fewer.
-[[nodiscard]] engine::DeviceChoice devices_for(const Setup& setup, int places);
+[[nodiscard]] engine::DeviceChoice devices_for(const Setup& setup, int slots);
 
-// The place is known better now: which processes share this machine's devices and cores.
+// The process's position is known better now: which processes share this machine's devices and cores.
 void settle_process(Setup& setup, const ProcessRank& process);
 
 // The same run under other settings of [pipeline] and replicas.local. ConfigError where they do not suit it.
@@ -95,10 +95,10 @@ void settle_process(Setup& setup, const ProcessRank& process);
 // own_cores() as a fraction of the cores that this process may run on.
 [[nodiscard]] double share_of_cores(const ProcessRank& process);
 
-[[nodiscard]] int cpu_places(const std::vector<device::Device>& devices);
+[[nodiscard]] int cpu_slots(const std::vector<device::Device>& devices);
 
-// Names in device.list that are more than a plan of so many places in each process needs.
-[[nodiscard]] std::vector<std::string> unused_devices(const Setup& setup, int places);
+// Names in device.list that are more than a plan of so many slots in each process needs.
+[[nodiscard]] std::vector<std::string> unused_devices(const Setup& setup, int slots);
 
 // Of the plan.
 [[nodiscard]] std::string schedule_name(const Setup& setup);

@@ -18,7 +18,7 @@ ConfiguredPlan without_prediction(std::string why) { return {.predicted = {}, .n
 
 ConfiguredPlan predict_configured(const config::Config& config, const profiler::Profiles& profiles) {
   if (chunks_are_open(config)) return without_prediction("pipeline.chunks = \"auto\" is decided when it runs");
-  const profiler::LayerProfile& profile = profiles.of_places(config.pipeline.stages * config.replicas.local);
+  const profiler::LayerProfile& profile = profiles.of_slots(config.pipeline.stages * config.replicas.local);
   const int threads = threads_of_device(config, profile);
   if (is_of_cpu(profile) && profile.fingerprint.threads_per_device != threads)
     return without_prediction(concat("no profile is of ", counted(threads, "thread"), " a device"));

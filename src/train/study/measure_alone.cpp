@@ -33,9 +33,9 @@ std::int64_t most_samples_for_bytes(const Setup& setup) {
 // on this machine, but no more than have cores of their own. Waiting for a core is computed (tune/contention.h).
 int measured_at_once(const Setup& setup, const profiler::Fingerprint& print) {
   if (!shares_memory(setup)) return 1;
-  int places = std::max(1, cpu_places(setup.devices));
-  if (is_on_one_machine(setup.config)) places *= setup.config.ps.workers;
-  return std::clamp(print.cores / std::max(1, print.threads_per_device), 1, places);
+  int slots = std::max(1, cpu_slots(setup.devices));
+  if (is_on_one_machine(setup.config)) slots *= setup.config.ps.workers;
+  return std::clamp(print.cores / std::max(1, print.threads_per_device), 1, slots);
 }
 
 // Nothing: the configuration has no parameter server, or its workers push something else than gradients.
@@ -92,7 +92,7 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version, const
   profile.stage_links = measure_borders(setup);
   const std::uint64_t weights = trained_bytes_of_stage(profile.layers, plan_request(setup).stages());
   profile.update = measure::measure_update(workload_of(setup), weights);
-  const bool shares_update = cpu_places(setup.devices) > 1 || at_once > 1;
+  const bool shares_update = cpu_slots(setup.devices) > 1 || at_once > 1;
   if (shares_update) profile.update_together = measure::measure_update(workload_of(setup), weights, at_once);
   profile.server = server_of(setup, trained_bytes_of_stage(profile.layers, 1));
   if (setup.train_set) {

@@ -43,10 +43,10 @@ config::Config proof_config(config::Config config, const MemoryQuestion& questio
 std::string no_room(const MemoryQuestion& question, const MemoryCell& cell) {
   constexpr std::uint64_t kBatchesLoaded = 4;
   if (!question.request.shares_memory) return {};
-  const auto places = static_cast<std::uint64_t>(cell.plan.devices()) * cell.plan.replicas;
+  const auto slots = static_cast<std::uint64_t>(cell.plan.devices()) * cell.plan.replicas;
   const std::uint64_t batch = static_cast<std::uint64_t>(cell.global_batch) *
                               question.costs_at(question.measured.front()).expected.front().input_bytes;
-  const std::uint64_t needed = places * std::min(cell.bound, question.limit) + kBatchesLoaded * batch;
+  const std::uint64_t needed = slots * std::min(cell.bound, question.limit) + kBatchesLoaded * batch;
   const std::uint64_t there = available_memory();
   if (needed <= there / 10 * 9) return {};
   return concat("it may need ", human_bytes(needed), ", and this machine has ", human_bytes(there), " available");

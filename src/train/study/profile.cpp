@@ -124,7 +124,7 @@ void add_prediction(const Setup& setup, const Plan& plan, double replica_samples
     profile.step->predicted_compute_s += tune::load_times(*loading, predicted.seconds).slows;
   // Devices that outnumber the cores are at work together less than predicted where they also wait for other things.
   // That makes no layer faster.
-  if (cpu_places(setup.devices) > step_overheads(setup, profile).runnable)
+  if (cpu_slots(setup.devices) > step_overheads(setup, profile).runnable)
     profile.step->predicted_compute_s = std::min(profile.step->predicted_compute_s, profile.step->compute_s);
   profile.step->predicted_s = predicted.seconds;
   profile.step->predicted_allreduce_s = predicted.all_reduce;
@@ -153,10 +153,10 @@ void measure_memory(const Setup& setup, engine::Engine& engine, bool counts, std
   for (int s = 0; s < plan.stages(); ++s) {
     profile.stage_memory.push_back({s, device::to_string(setup.devices[owners[s]]), counted[s]->peak(), live[s]});
   }
-  const auto peaks = tune::estimate_place_bytes({costs, shares_memory(setup), setup.process.processes}, plan);
-  std::map<device::Device, std::uint64_t> predicted;  // a device may have several places
-  for (std::size_t place = 0; peaks && place < setup.devices.size(); ++place)
-    predicted[setup.devices[place]] += peaks->at(place);
+  const auto peaks = tune::estimate_slot_bytes({costs, shares_memory(setup), setup.process.processes}, plan);
+  std::map<device::Device, std::uint64_t> predicted;  // a device may have several slots
+  for (std::size_t slot = 0; peaks && slot < setup.devices.size(); ++slot)
+    predicted[setup.devices[slot]] += peaks->at(slot);
   for (const auto& [device, bytes] : predicted) {
     if (const auto peak = device::peak_bytes(device))
       profile.device_memory.push_back({device::to_string(device), *peak, bytes});
@@ -279,8 +279,8 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
     add_prediction(setup, composition.plan, replica_samples, profile);
     const report::RunFacts facts = facts_of(setup, composition);
     const report::RunTotals totals = totals_of(trial, facts);
-    if (totals.places.empty()) return;
-    outcome.step_table = report::time_table(report::mean_times(totals.places), {}, totals.steps, facts.processes);
+    if (totals.slots.empty()) return;
+    outcome.step_table = report::time_table(report::mean_times(totals.slots), {}, totals.steps, facts.processes);
     outcome.advice = advice_of(setup, totals, facts, profile);
   });
 }

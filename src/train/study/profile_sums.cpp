@@ -8,18 +8,18 @@
 namespace sluice::train {
 namespace {
 
-double compute_of(const profiler::PlaceBreakdown& place) { return to_s(place.forward() + place.backward()); }
+double compute_of(const profiler::SlotBreakdown& slot) { return to_s(slot.forward() + slot.backward()); }
 
 // From step to step, of each device around its own median, as a share of it; mean of the devices.
 double compute_deviation(const std::vector<TrialStep>& trial) {
-  const std::size_t places = trial.front().breakdown.places.size();
+  const std::size_t slots = trial.front().breakdown.slots.size();
   double sum = 0;
-  for (std::size_t place = 0; place < places; ++place) {
+  for (std::size_t slot = 0; slot < slots; ++slot) {
     std::vector<double> seconds;
-    for (const TrialStep& step : trial) seconds.push_back(compute_of(step.breakdown.places[place]));
+    for (const TrialStep& step : trial) seconds.push_back(compute_of(step.breakdown.slots[slot]));
     if (median(seconds) > 0) sum += median_deviation(seconds) / median(seconds);
   }
-  return places > 0 ? sum / static_cast<double>(places) : 0;
+  return slots > 0 ? sum / static_cast<double>(slots) : 0;
 }
 
 }  // namespace

@@ -27,11 +27,11 @@ namespace fs = std::filesystem;
 using profiler::LayerProfile;
 
 // One for each number of threads that devices of a plan can have.
-std::vector<int> places_to_profile(const config::Config& config, int places) {
-  if (!on_cpu(config) || config.device.threads > 0) return {places};
+std::vector<int> slots_to_profile(const config::Config& config, int slots) {
+  if (!on_cpu(config) || config.device.threads > 0) return {slots};
   std::set<int> threads;
   std::vector<int> chosen;
-  for (int used = places; used >= 1; --used)
+  for (int used = slots; used >= 1; --used)
     if (threads.insert(std::max(1, device::available_cores() / used)).second) chosen.push_back(used);
   return chosen;
 }
@@ -49,11 +49,11 @@ config::Config with_shape(config::Config config, const profiler::ProfileShape& s
   return short_run(std::move(config), {});
 }
 
-// Devices have as many threads as if all places were used.
-config::Config to_profile(const config::Config& config, int places, int layers) {
-  config::Config shaped = with_shape(config, profiler::profile_shape(places, layers, config.train.global_batch));
+// Devices have as many threads as if all slots were used.
+config::Config to_profile(const config::Config& config, int slots, int layers) {
+  config::Config shaped = with_shape(config, profiler::profile_shape(slots, layers, config.train.global_batch));
   if (on_cpu(config) && config.device.threads == 0)
-    shaped.device.threads = std::max(1, device::available_cores() / places);
+    shaped.device.threads = std::max(1, device::available_cores() / slots);
   return shaped;
 }
 
@@ -61,12 +61,11 @@ config::Config to_profile(const config::Config& config, int places, int layers) 
 constexpr double kChildShare = 0.8;
 
 // Nothing: it was ended by its limit before it had measured the layers.
-std::optional<LayerProfile> profile_in_child(const config::Config& config, const fs::path& folder, int places,
+std::optional<LayerProfile> profile_in_child(const config::Config& config, const fs::path& folder, int slots,
                                              const ProfileTime& time) {
-  const fs::path file = folder / concat("profile-", places, ".toml"),
-                 out = folder / concat("profile-", places, ".json");
+  const fs::path file = folder / concat("profile-", slots, ".toml"), out = folder / concat("profile-", slots, ".json");
   storage::write_text_atomically(file, config::to_toml(config));
-  log_info(concat("measuring the layers for plans of up to ", counted(places, "device")));
+  log_info(concat("measuring the layers for plans of up to ", counted(slots, "device")));
   const ChildEnd end = run_child({"--quiet", "profile", file.string(), "--out", out.string(), "--budget",
                                   concat(std::max(1.0, kChildShare * time.share_s))},
                                  time.limit_s);
@@ -75,7 +74,7 @@ std::optional<LayerProfile> profile_in_child(const config::Config& config, const
   if (!fs::exists(out)) return std::nullopt;
   LayerProfile profile = profiler::read_profile(out);
   if (!profile.step) {
-    log_warning(concat("there was no time to measure training steps for plans of up to ", counted(places, "device"),
+    log_warning(concat("there was no time to measure training steps for plans of up to ", counted(slots, "device"),
                        ": they are predicted from the layers alone; a larger --budget measures them"));
   }
   if (const std::string why = profile.disturbance(); !why.empty())
@@ -96,12 +95,12 @@ TunedRun look_at_run(const config::Config& config) {
   return {.layers = setup.layers, .samples = samples};
 }
 
-TuneProfiles measure_profiles(const config::Config& config, int layers, const tune::Budget& budget, int places) {
+TuneProfiles measure_profiles(const config::Config& config, int layers, const tune::Budget& budget, int slots) {
   const storage::ScratchFolder scratch("sluice-profiles");
   const auto measure = [&](int used, const ProfileTime& time) {
     return profile_in_child(to_profile(config, used, layers), scratch.path(), used, time);
   };
-  return {Profiles(profiles_within(budget, places_to_profile(config, places), measure)), {}};
+  return {Profiles(profiles_within(budget, slots_to_profile(config, slots), measure)), {}};
 }
 
 TuneProfiles read_profiles(const config::Config& config, const std::vector<fs::path>& files) {
@@ -118,14 +117,14 @@ TuneProfiles read_profiles(const config::Config& config, const std::vector<fs::p
   return {Profiles(std::move(all)), std::move(by_threads)};
 }
 
-std::vector<LayerProfile> profiles_within(const tune::Budget& budget, const std::vector<int>& places,
+std::vector<LayerProfile> profiles_within(const tune::Budget& budget, const std::vector<int>& slots,
                                           const ProfileRun& run) {
   std::vector<LayerProfile> all;
   double longest = 0;
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    const int used = places[i];
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const int used = slots[i];
     const double begin = budget.used(), left = budget.left();
-    const double share = left / static_cast<double>(places.size() - i);
+    const double share = left / static_cast<double>(slots.size() - i);
     std::optional<LayerProfile> profile = left > longest ? run(used, {share, left}) : std::nullopt;
     if (profile) {
       all.push_back(*std::move(profile));

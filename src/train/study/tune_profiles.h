@@ -34,9 +34,9 @@ struct TuneProfiles {
   std::map<int, std::filesystem::path> files;
 };
 
-// Measures. layers: of the model. places: devices that plans may use. budget: measuring has begun.
+// Measures. layers: of the model. slots: devices that plans may use. budget: measuring has begun.
 [[nodiscard]] TuneProfiles measure_profiles(const config::Config& config, int layers, const tune::Budget& budget,
-                                            int places);
+                                            int slots);
 // files: of different numbers of threads a device; where the configuration names a number, of that one.
 [[nodiscard]] TuneProfiles read_profiles(const config::Config& config, const std::vector<std::filesystem::path>& files);
 
@@ -45,14 +45,13 @@ struct ProfileTime {
   double share_s = 0;
   double limit_s = 0;
 };
-// One for so many places; nothing: it had nothing to show at its limit.
-using ProfileRun = std::function<std::optional<profiler::LayerProfile>(int places, const ProfileTime& time)>;
+// One for so many slots; nothing: it had nothing to show at its limit.
+using ProfileRun = std::function<std::optional<profiler::LayerProfile>(int slots, const ProfileTime& time)>;
 // One after the other, as long as what is left is likely to be enough for the next one; each has an even share of what
-// is left. Requires: most places first,
+// is left. Requires: most slots first,
 // since plans for fewer can do with a profile for more. Errors: ConfigError where none was done.
 [[nodiscard]] std::vector<profiler::LayerProfile> profiles_within(const tune::Budget& budget,
-                                                                  const std::vector<int>& places,
-                                                                  const ProfileRun& run);
+                                                                  const std::vector<int>& slots, const ProfileRun& run);
 
 // Whether a run of this configuration is on CPU devices.
 [[nodiscard]] bool on_cpu(const config::Config& config);

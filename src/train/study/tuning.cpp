@@ -31,7 +31,7 @@ constexpr int kMostPlaces = 8;                 // of CPU devices, which share th
 constexpr std::int64_t kLeastNormalised = 16;  // samples of a micro-batch that batch-norm normalises
 
 // How many devices plans may use.
-int count_places(const config::Config& config) {
+int count_slots(const config::Config& config) {
   const auto named = static_cast<int>(config.device.list.names.size());
   if (named > 0) return named;
   const int configured = config.pipeline.stages * config.replicas.local;
@@ -62,12 +62,12 @@ bool normalises_micro_batches(const config::Config& config, const profiler::Fing
 }
 
 // As many as the profiles say something of: where devices share the cores, of more of them each has fewer threads.
-int places_of(const config::Config& config, const Profiles& profiles, int places) {
-  if (!on_cpu(config) || config.device.threads > 0) return places;
+int slots_of(const config::Config& config, const Profiles& profiles, int slots) {
+  if (!on_cpu(config) || config.device.threads > 0) return slots;
   const int cores = profiles.any().fingerprint.cores, threads = profiles.fewest_threads();
-  int most = places;
+  int most = slots;
   while (most > 1 && std::max(1, cores / most) < threads) --most;
-  if (most < places)
+  if (most < slots)
     log_warning(concat("no profile is of fewer than ", counted(threads, "thread"), " a device: plans of more than ",
                        counted(most, "device"), " are left out; leave --profile out to have them measured"));
   return most;
@@ -95,7 +95,7 @@ std::vector<tune::Recompute> recompute_rules(const config::Config& config, const
 }
 
 tune::SearchSpace space_of(const config::Config& config, const TuneOptions& options, const Profiles& profiles,
-                           int places) {
+                           int slots) {
   const bool has_one_batch_norm = normalises_micro_batches(config, profiles.any().fingerprint);
   const std::int64_t batch = config::step_batch(config);
   const std::int64_t present = batch / config.replicas.local / configured_chunks(config, /*processes=*/1, batch);
@@ -103,13 +103,13 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
       .costs_of =
           [&config, &profiles, batch](Plan plan) {
             plan.global_batch = batch;
-            const LayerProfile& profile = profiles.of_places(plan.devices() * plan.replicas);
-            return tune::PlaceCosts{profile.costs_at(tune::largest_micro_batch(plan)),
-                                    overheads_by_profile(config, profile, plan, /*processes=*/1)};
+            const LayerProfile& profile = profiles.of_slots(plan.devices() * plan.replicas);
+            return tune::SlotCosts{profile.costs_at(tune::largest_micro_batch(plan)),
+                                   overheads_by_profile(config, profile, plan, /*processes=*/1)};
           },
-      .most_places = places,
-      .devices = keeps(options, "pipeline.stages") ? std::vector{config.pipeline.stages} : up_to(places),
-      .replicas = keeps(options, "replicas.local") ? std::vector{config.replicas.local} : up_to(places),
+      .most_slots = slots,
+      .devices = keeps(options, "pipeline.stages") ? std::vector{config.pipeline.stages} : up_to(slots),
+      .replicas = keeps(options, "replicas.local") ? std::vector{config.replicas.local} : up_to(slots),
       .chunks =
           keeps(options, "pipeline.chunks") ? std::vector{configured_chunks(config, 1, batch)} : chunk_numbers(batch),
       .batches = {batch},
@@ -240,17 +240,16 @@ config::Config with_largest_batch(config::Config config, const TuneOptions& opti
 
 // Requires: the references outlive it.
 BatchSearch batch_search(const config::Config& config, const TuneOptions& options, const Profiles& profiles,
-                         tune::Budget& budget, int places) {
+                         tune::Budget& budget, int slots) {
   const double batches = static_cast<double>(batches_to_try(config, options.batch).size());
-  const auto best_plan = [&, places,
-                          seconds = budget.left() / batches](std::int64_t batch) -> std::optional<BatchPlan> {
+  const auto best_plan = [&, slots, seconds = budget.left() / batches](std::int64_t batch) -> std::optional<BatchPlan> {
     config::Config other = config;
     other.train.global_batch = batch;
-    const tune::SearchResult found = tune::search_plans(space_of(other, options, profiles, places),
+    const tune::SearchResult found = tune::search_plans(space_of(other, options, profiles, slots),
                                                         {.seconds = seconds, .clock = [] { return to_s(now_ns()); }});
     if (found.best.empty()) return std::nullopt;
     const Plan& plan = found.best.front().plan;
-    const auto& times = profiles.of_places(plan.devices() * plan.replicas).layers.front().times;
+    const auto& times = profiles.of_slots(plan.devices() * plan.replicas).layers.front().times;
     const std::int64_t measured =
         times.empty() ? 0 : std::ranges::max(times, {}, &profiler::LayerTimes::samples).samples;
     return BatchPlan{found.best.front(), tune::largest_micro_batch(plan) > measured};
@@ -261,8 +260,8 @@ BatchSearch batch_search(const config::Config& config, const TuneOptions& option
           }};
 }
 
-void name_profiles(const TuneProfiles& found, int places, TuneResult& result) {
-  const LayerProfile& own = found.profiles.of_places(places);
+void name_profiles(const TuneProfiles& found, int slots, TuneResult& result) {
+  const LayerProfile& own = found.profiles.of_slots(slots);
   if (!found.files.empty()) {
     result.profile_file = found.files.at(own.fingerprint.threads_per_device);
     return;
@@ -310,23 +309,23 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   const bool looks_at_run = !is_given || options.verify > 0 || options.batch.is_allowed;
   const TunedRun run = looks_at_run ? look_at_run(configured) : TunedRun{};
   options.batch.samples = run.samples;
-  TuneResult result{.places = count_places(configured)};
+  TuneResult result{.slots = count_slots(configured)};
   const config::Config largest = with_largest_batch(configured, options);
-  const TuneProfiles found = is_given ? read_profiles(largest, options.profiles)
-                                      : measure_profiles(largest, run.layers, budget, result.places);
+  const TuneProfiles found =
+      is_given ? read_profiles(largest, options.profiles) : measure_profiles(largest, run.layers, budget, result.slots);
   const Profiles& profiles = found.profiles;
-  result.places = places_of(configured, profiles, result.places);
+  result.slots = slots_of(configured, profiles, result.slots);
   config::Config config = configured;
   if (options.batch.is_allowed) {
     budget.begin(Part::kBatches);
     result.batch =
-        tune_batch(configured, options.batch, batch_search(configured, options, profiles, budget, result.places));
+        tune_batch(configured, options.batch, batch_search(configured, options, profiles, budget, result.slots));
     config = with_batch(configured, *result.batch);
   }
   result.configured = predict_configured(configured, profiles);
-  log_info(concat("searching for the best plan on ", counted(result.places, "device")));
+  log_info(concat("searching for the best plan on ", counted(result.slots, "device")));
   budget.begin(Part::kSearching);
-  const tune::SearchSpace space = space_of(config, options, profiles, result.places);
+  const tune::SearchSpace space = space_of(config, options, profiles, result.slots);
   result.search = find_plans(space, budget);
   if (result.search.best.empty()) throw_no_plan(result.search.refusals, space);
   budget.begin(Part::kRunning);
@@ -340,12 +339,12 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   result.chosen = choose(result);
   result.speedup = speedup_of(result);
   const Plan& plan = result.chosen.plan;
-  const int places = plan.devices() * plan.replicas;
-  if (on_cpu(config)) result.threads = profiles.threads_of(places);
-  name_profiles(found, places, result);
+  const int slots = plan.devices() * plan.replicas;
+  if (on_cpu(config)) result.threads = profiles.threads_of(slots);
+  name_profiles(found, slots, result);
   if (plan.devices() > 1) {
     const double samples = static_cast<double>(plan.global_batch) / plan.replicas;
-    const auto line = slowest_stage(profiles.of_places(places).costs(), plan, samples / plan.chunks);
+    const auto line = slowest_stage(profiles.of_slots(slots).costs(), plan, samples / plan.chunks);
     result.first_guess = tune::first_guess_chunks(plan.devices(), samples, line);
   }
   result.tuned = tuned_config(config, options, plan, on_cpu(config) ? result.threads : 0);

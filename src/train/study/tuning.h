@@ -40,7 +40,7 @@ struct Speedup {
 };
 
 struct TuneResult {
-  int places = 1;                    // devices of this machine that plans may use
+  int slots = 1;                     // devices of this machine that plans may use
   std::optional<BatchTuning> batch;  // where it was allowed; what follows is of the batch that it proposes
   tune::SearchResult search;
   std::optional<int> first_guess;      // of the number of chunks, where the best plan has several stages

@@ -111,8 +111,8 @@ MeasuredSteps PlanRuns::again(const config::Config& config, const tune::Candidat
 }
 
 MeasuredSteps PlanRuns::measure(const config::Config& config, const tune::Candidate& candidate, double limit_s) {
-  const int places = candidate.plan.devices() * candidate.plan.replicas;
-  const int threads = on_cpu(config) ? profiles_.threads_of(places) : 0;
+  const int slots = candidate.plan.devices() * candidate.plan.replicas;
+  const int threads = on_cpu(config) ? profiles_.threads_of(slots) : 0;
   Measuring how = kHow;
   how.limit_s = limit_s;
   const double begin = budget_.used();

@@ -16,7 +16,7 @@ namespace {
 // Requires: nothing is recorded that anybody waits for.
 bool has_gpu(engine::Engine& engine) {
   const StepSpans spans = engine.recorder().collect(0, 0, 0);
-  return std::ranges::any_of(spans.places, [](const auto& place) { return place.stream.gpu >= 0; });
+  return std::ranges::any_of(spans.slots, [](const auto& slot) { return slot.stream.gpu >= 0; });
 }
 
 }  // namespace

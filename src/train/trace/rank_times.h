@@ -6,7 +6,7 @@
 
 #include "comm/communicator.h"
 #include "profiler/breakdown.h"
-#include "report/place_totals.h"
+#include "report/slot_totals.h"
 #include "train/setup/setup.h"
 
 namespace sluice::train {
@@ -19,7 +19,7 @@ class RankTimes {
   [[nodiscard]] nlohmann::ordered_json of_all(const comm::Communicator& all) const;
 
  private:
-  report::PlaceTotals totals_;
+  report::SlotTotals totals_;
 };
 
 }  // namespace sluice::train

@@ -73,7 +73,7 @@ std::vector<const OperatorRow*> longest_first(const profiler::OperatorSums& sums
   return rows;
 }
 
-// Of the event `operators`: sums over the steps, of all places of this process.
+// Of the event `operators`: sums over the steps, of all slots of this process.
 nlohmann::ordered_json operator_fields(const OperatorRow& row, const std::vector<std::string>& layers) {
   const auto& [key, sum] = row;
   const bool is_known = key.layer >= 0;

@@ -40,14 +40,14 @@ Span action(Phase phase, int stage, int micro_batch, Nanoseconds host_begin, Nan
   return {phase, MicroBatchId{micro_batch}, 0, 1000, StageId{stage}, host_begin, host_end};
 }
 
-StepSpans::Place place(int replica, int stage, std::vector<Span> spans) {
+StepSpans::Slot slot(int replica, int stage, std::vector<Span> spans) {
   return {ReplicaId{replica}, DeviceId{stage}, {StageId{stage}}, std::move(spans)};
 }
 
-StepSpans step_of(StepSpans::Place place) {
+StepSpans step_of(StepSpans::Slot slot) {
   StepSpans step;
   step.end = 100;
-  step.places = {std::move(place)};
+  step.slots = {std::move(slot)};
   return step;
 }
 
@@ -75,15 +75,14 @@ class Recording {
 
 constexpr std::array kStreams{StreamKey{0, 7}, StreamKey{1, 7}, StreamKey{2, 9}, StreamKey{3, 9}};
 
-// Two stages, two replicas: each place's forward and backward with times of its own, an optimizer, the peer copy that
+// Two stages, two replicas: each slot's forward and backward with times of its own, an optimizer, the peer copy that
 // runs on the source's side, what the autograd thread launches, records that lack something.
-void record_place(int replica, int stage, StepSpans& host, Recording& recorded) {
+void record_slot(int replica, int stage, StepSpans& host, Recording& recorded) {
   const Nanoseconds late = 10 * replica;
-  host.places.push_back(
-      place(replica, stage,
-            {action(Phase::kReceive, stage, 0, 5, 9), action(Phase::kForward, stage, 0, 10, 50),
-             action(Phase::kAllReduce, stage, -1, 80, 85), action(Phase::kBackward, stage, 0, 60, 100),
-             action(Phase::kOptimizer, stage, -1, 110, 120)}));
+  host.slots.push_back(slot(replica, stage,
+                            {action(Phase::kReceive, stage, 0, 5, 9), action(Phase::kForward, stage, 0, 10, 50),
+                             action(Phase::kAllReduce, stage, -1, 80, 85), action(Phase::kBackward, stage, 0, 60, 100),
+                             action(Phase::kOptimizer, stage, -1, 110, 120)}));
   const StreamKey own = kStreams[2 * replica + stage];
   recorded
       .work({9, 1}, 6, 20, 40 + late, tag_of(Phase::kReceive, replica, stage, 0), kCopy)  // another stream
@@ -95,7 +94,7 @@ void record_place(int replica, int stage, StepSpans& host, Recording& recorded) 
       .work(own, 110, 600, 640)
       .work(own, 130, 700, 720)           // outside of any action
       .work(own, 20, 0, 0)                // without times
-      .work({9, 2}, 20, 10, 990)          // a stream of no place, without a tag
+      .work({9, 2}, 20, 10, 990)          // a stream of no slot, without a tag
       .work(own, 20, host.begin - 50, 0)  // came late: of the step before
       .records.work.push_back({.correlation = 9999, .where = own, .begin = 800, .end = 900});  // no launch
 }
@@ -104,7 +103,7 @@ TEST(Attribute, ATwoStageTwoReplicaStepGivesThePlantedBreakdown) {
   StepSpans host;
   host.end = 1000;
   Recording recorded;
-  for (int at = 0; at < 4; ++at) record_place(at / 2, at % 2, host, recorded);
+  for (int at = 0; at < 4; ++at) record_slot(at / 2, at % 2, host, recorded);
   // A graph: its kernels share the launch's correlation.
   Work replay = recorded.records.work[1];
   replay.kind = WorkKind::kGraph;
@@ -126,10 +125,10 @@ TEST(Attribute, ATwoStageTwoReplicaStepGivesThePlantedBreakdown) {
   EXPECT_EQ(result.counts.waits, 3);
   EXPECT_EQ(result.spans.dropped, 5U + 4 + 4 + 4);  // the breakdown is incomplete, and says so
   const profiler::StepBreakdown breakdown = profiler::break_down(result.spans);
-  ASSERT_EQ(breakdown.places.size(), 4U);
+  ASSERT_EQ(breakdown.slots.size(), 4U);
   for (int at = 0; at < 4; ++at) {
     const Nanoseconds late = 10 * (at / 2);
-    const profiler::PlaceBreakdown& one = breakdown.places[at];
+    const profiler::SlotBreakdown& one = breakdown.slots[at];
     EXPECT_EQ(one[Part::kStageCopy], 20 + late);
     EXPECT_EQ(one[Part::kForward], 150 + (at == 0 ? 10 : 0));
     EXPECT_EQ(one[Part::kBackward], 100 + late + 60);
@@ -142,20 +141,19 @@ TEST(Attribute, ATwoStageTwoReplicaStepGivesThePlantedBreakdown) {
   EXPECT_EQ(result.kernels.at({Phase::kReceive, kNoLayer, kCopy}).calls, 4U);
 }
 
-// A copy and a sum on queues of their own, both hidden in part by what the place's own stream runs.
-TEST(Attribute, WhatOtherStreamsRunIsBesideThePlacesOwn) {
-  const StepSpans host =
-      step_of(place(0, 0,
-                    {action(Phase::kHostToDevice, 0, 1, 5, 9), action(Phase::kBackward, 0, 0, 10, 20),
-                     action(Phase::kAllReduce, 0, -1, 15, 18)}));
+// A copy and a sum on queues of their own, both hidden in part by what the slot's own stream runs.
+TEST(Attribute, WhatOtherStreamsRunIsBesideTheSlotsOwn) {
+  const StepSpans host = step_of(slot(0, 0,
+                                      {action(Phase::kHostToDevice, 0, 1, 5, 9), action(Phase::kBackward, 0, 0, 10, 20),
+                                       action(Phase::kAllReduce, 0, -1, 15, 18)}));
   Recording recorded;
   recorded.work({0, 8}, 6, 20, 35, tag_of(Phase::kHostToDevice, 0, 0, 1), kCopy)
       .work({0, 7}, 10, 30, 60, tag_of(Phase::kBackward, 0, 0, 0))
       .work({0, 9}, 16, 50, 80, tag_of(Phase::kAllReduce, 0, 0, -1));
   const Attribution result = attribute(host, {{0, 7}}, recorded.records);
   EXPECT_EQ(result.counts.elsewhere, 0U);
-  for (const Span& span : result.spans.places.at(0).spans) EXPECT_EQ(span.is_beside, span.phase != Phase::kBackward);
-  const profiler::PlaceBreakdown one = profiler::break_down(result.spans).places.at(0);
+  for (const Span& span : result.spans.slots.at(0).spans) EXPECT_EQ(span.is_beside, span.phase != Phase::kBackward);
+  const profiler::SlotBreakdown one = profiler::break_down(result.spans).slots.at(0);
   EXPECT_EQ(one[Part::kHostToDevice], 10);
   EXPECT_EQ(one[Part::kBackward], 30);
   EXPECT_EQ(one[Part::kAllReduce], 20);
@@ -163,18 +161,18 @@ TEST(Attribute, WhatOtherStreamsRunIsBesideThePlacesOwn) {
 }
 
 TEST(Attribute, WhereTagAndIntervalDisagreeTheIntervalCountsAndItIsSaid) {
-  const StepSpans host = step_of(place(0, 0, {action(Phase::kForward, 0, 0, 10, 50)}));
+  const StepSpans host = step_of(slot(0, 0, {action(Phase::kForward, 0, 0, 10, 50)}));
   Recording recorded;
   recorded.work({0, 7}, 20, 30, 40, tag_of(Phase::kBackward, 0, 0, 0, 2));
   const Attribution result = attribute(host, {{0, 7}}, recorded.records);
   EXPECT_EQ(result.counts.disagreements, 1U);
-  ASSERT_EQ(result.spans.places[0].spans.size(), 1U);
-  EXPECT_EQ(result.spans.places[0].spans[0].phase, Phase::kForward);
+  ASSERT_EQ(result.spans.slots[0].spans.size(), 1U);
+  EXPECT_EQ(result.spans.slots[0].spans[0].phase, Phase::kForward);
   EXPECT_EQ(result.kernels.count({Phase::kForward, kNoLayer, kGemm}), 1U);
 }
 
 TEST(Attribute, KernelsOfNcclTellWhenABucketRan) {
-  StepSpans host = step_of(place(0, 0, {action(Phase::kBackward, 0, 0, 10, 50)}));
+  StepSpans host = step_of(slot(0, 0, {action(Phase::kBackward, 0, 0, 10, 50)}));
   host.buckets = {{StageId{0}, 4, 20, 45, 99}, {StageId{1}, 5, 1, 1, 1}};
   Recording recorded;
   recorded.work({0, 7}, 20, 20, 50).work({0, 30}, 21, 40, 60, tag_of(Phase::kAllReduce, 0, 0, -1), kNccl);
@@ -185,41 +183,41 @@ TEST(Attribute, KernelsOfNcclTellWhenABucketRan) {
   EXPECT_EQ(bucket.begin, 40);
   EXPECT_EQ(bucket.all_there, 45);
   EXPECT_EQ(bucket.end, 60);
-  const profiler::PlaceBreakdown one = profiler::break_down(result.spans).places.at(0);
+  const profiler::SlotBreakdown one = profiler::break_down(result.spans).slots.at(0);
   EXPECT_EQ(one[Part::kBackward], 30);
   EXPECT_EQ(one.all_reduce_exposed(), 10);
   EXPECT_EQ(one.all_reduce_hidden(), 10);
 }
 
-// Batch-norm's statistics: the place waits for them, so they are exposed.
-TEST(Attribute, CommunicationOfNoStageIsThePlacesOwnAllReduce) {
-  const StepSpans host = step_of(place(0, 0, {action(Phase::kForward, 0, 0, 10, 50)}));
+// Batch-norm's statistics: the slot waits for them, so they are exposed.
+TEST(Attribute, CommunicationOfNoStageIsTheSlotsOwnAllReduce) {
+  const StepSpans host = step_of(slot(0, 0, {action(Phase::kForward, 0, 0, 10, 50)}));
   Recording recorded;
   recorded.work({0, 30}, 21, 40, 60, tag_of(Phase::kAllReduce, 0, -1, -1), kNccl);
   const Attribution result = attribute(host, {{0, 7}}, recorded.records);
   EXPECT_TRUE(result.spans.buckets.empty());
-  EXPECT_EQ(profiler::break_down(result.spans).places.at(0)[Part::kAllReduce], 20);
+  EXPECT_EQ(profiler::break_down(result.spans).slots.at(0)[Part::kAllReduce], 20);
 }
 
 // Both stages' GPUs belong to the replica, and the tag names no stage.
 TEST(Attribute, StatisticsOfAReplicaOfSeveralGpusAreOfTheOneThatTheyRanOn) {
-  StepSpans host = step_of(place(0, 0, {action(Phase::kForward, 0, 0, 10, 50)}));
-  host.places.push_back(place(0, 1, {action(Phase::kForward, 1, 0, 10, 50)}));
+  StepSpans host = step_of(slot(0, 0, {action(Phase::kForward, 0, 0, 10, 50)}));
+  host.slots.push_back(slot(0, 1, {action(Phase::kForward, 1, 0, 10, 50)}));
   const Tag tag = tag_of(Phase::kAllReduce, 0, -1, -1);
   Recording recorded;
   recorded.work({0, 30}, 21, 40, 60, tag, kNccl).work({1, 30}, 22, 40, 70, tag, kNccl);
   recorded.work({2, 30}, 23, 40, 90, tag, kNccl);  // a GPU that is none of theirs
   const Attribution result = attribute(host, {{0, 7}, {1, 7}}, recorded.records);
   const profiler::StepBreakdown breakdown = profiler::break_down(result.spans);
-  EXPECT_EQ(breakdown.places.at(0)[Part::kAllReduce], 20);
-  EXPECT_EQ(breakdown.places.at(1)[Part::kAllReduce], 30);
+  EXPECT_EQ(breakdown.slots.at(0)[Part::kAllReduce], 20);
+  EXPECT_EQ(breakdown.slots.at(1)[Part::kAllReduce], 30);
   EXPECT_EQ(result.counts.elsewhere, 1U);
 }
 
 // What NCCL's kernels of one stage, [begin, end), are told by its buckets: when the last process was there.
 std::vector<Nanoseconds> all_there(std::vector<BucketSpan> buckets,
                                    const std::vector<std::pair<Nanoseconds, Nanoseconds>>& kernels) {
-  StepSpans host = step_of(place(0, 0, {action(Phase::kBackward, 0, 0, 10, 50)}));
+  StepSpans host = step_of(slot(0, 0, {action(Phase::kBackward, 0, 0, 10, 50)}));
   host.end = 1000;
   host.buckets = std::move(buckets);
   Recording recorded;
@@ -244,10 +242,10 @@ TEST(Attribute, WhereNcclsKernelsAreNotAsManyAsTheBucketsTheSkewIsStillTold) {
   EXPECT_EQ(all_there({}, {{100, 390}}), (Moments{100}));
 }
 
-TEST(Attribute, APlaceOnACpuKeepsItsSpans) {
-  const StepSpans host = step_of(place(0, 0, {action(Phase::kForward, 0, 0, 10, 50)}));
+TEST(Attribute, ASlotOnACpuKeepsItsSpans) {
+  const StepSpans host = step_of(slot(0, 0, {action(Phase::kForward, 0, 0, 10, 50)}));
   const Attribution result = attribute(host, {{}}, {});
-  EXPECT_EQ(result.spans.places[0].spans.size(), 1U);
+  EXPECT_EQ(result.spans.slots[0].spans.size(), 1U);
   EXPECT_EQ(result.spans.dropped, 0U);
 }
 
@@ -293,8 +291,8 @@ TEST(Attribute, RandomRecordsGiveWhatLookingAtEachNanosecondGives) {
   for (int round = 0; round < 300; ++round) {
     StepSpans host;
     host.end = kLength;
-    host.places = {place(0, 0, {})};
-    std::vector<Span>& spans = host.places[0].spans;
+    host.slots = {slot(0, 0, {})};
+    std::vector<Span>& spans = host.slots[0].spans;
     for (int i = below(12); i-- > 0;) {
       const int begin = below(kLength);
       spans.push_back(action(kPhases[below(3)], 0, below(4), begin, begin + below(60)));
@@ -306,7 +304,7 @@ TEST(Attribute, RandomRecordsGiveWhatLookingAtEachNanosecondGives) {
     }
     const auto [parts, outside] = looked_at(spans, recorded.records);
     const Attribution result = attribute(host, {{0, 7}}, recorded.records);
-    const profiler::PlaceBreakdown one = profiler::break_down(result.spans).places.at(0);
+    const profiler::SlotBreakdown one = profiler::break_down(result.spans).slots.at(0);
     ASSERT_EQ(result.counts.outside, outside) << round;
     ASSERT_EQ(one[Part::kForward], parts[0]) << round;
     ASSERT_EQ(one[Part::kBackward], parts[1]) << round;

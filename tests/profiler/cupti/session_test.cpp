@@ -68,15 +68,15 @@ void play_kernel(std::uint32_t correlation, Nanoseconds begin, Nanoseconds end, 
   play(kernel);
 }
 
-// One place whose forward's calls ran in [10, 50).
+// One slot whose forward's calls ran in [10, 50).
 StepSpans host_step() {
   return {.begin = 0,
           .end = 1000,
-          .places = {{ReplicaId{0},
-                      DeviceId{0},
-                      {StageId{0}},
-                      {{Phase::kForward, MicroBatchId{0}, 0, 900, StageId{0}, 10, 50}},
-                      {.gpu = 0, .handle = kStream}}}};
+          .slots = {{ReplicaId{0},
+                     DeviceId{0},
+                     {StageId{0}},
+                     {{Phase::kForward, MicroBatchId{0}, 0, 900, StageId{0}, 10, 50}},
+                     {.gpu = 0, .handle = kStream}}}};
 }
 
 TEST_F(CuptiSession, PlayedRecordsBecomeTheBreakdownAfterTheFirstStep) {
@@ -84,7 +84,7 @@ TEST_F(CuptiSession, PlayedRecordsBecomeTheBreakdownAfterTheFirstStep) {
   play_launch(1, 20, kNoTag);
   play_kernel(1, 100, 900);
   const StepSpans first = steps.attributed(host_step());
-  EXPECT_EQ(profiler::break_down(first).places.at(0)[Part::kForward], 900);  // the events'
+  EXPECT_EQ(profiler::break_down(first).slots.at(0)[Part::kForward], 900);  // the events'
 
   const int layer = steps.session().names().index_of("conv1");
   const Tag tag = encode({{Phase::kForward, ReplicaId{0}, StageId{0}, MicroBatchId{0}}, layer});
@@ -116,7 +116,7 @@ TEST_F(CuptiSession, PlayedRecordsBecomeTheBreakdownAfterTheFirstStep) {
   play(unknown);
 
   const StepSpans second = steps.attributed(host_step());
-  EXPECT_EQ(profiler::break_down(second).places.at(0)[Part::kForward], 200 + 20 + 50);
+  EXPECT_EQ(profiler::break_down(second).slots.at(0)[Part::kForward], 200 + 20 + 50);
   EXPECT_EQ(second.dropped, 1U);  // the one without times
   EXPECT_EQ(steps.counts().without_times, 1U);
   EXPECT_EQ(steps.counts().overhead, 4);
@@ -172,7 +172,7 @@ TEST_F(CuptiSession, SequencesOfWhichRecordsAreDroppedAreNotKnown) {
 StepSpans host_step_at(Nanoseconds begin) {
   StepSpans step = host_step();
   step.begin += begin, step.end += begin;
-  Span& forward = step.places[0].spans[0];
+  Span& forward = step.slots[0].spans[0];
   forward.begin += begin, forward.end += begin, forward.host_begin += begin, forward.host_end += begin;
   return step;
 }
@@ -194,7 +194,7 @@ TEST_F(CuptiSession, AStepWaitsForRecordsThatAreBeingReadInAnotherThread) {
   });
   const StepSpans step = steps.attributed(host_step_at(1000));
   later.join();
-  EXPECT_EQ(profiler::break_down(step).places.at(0)[Part::kForward], 200);
+  EXPECT_EQ(profiler::break_down(step).slots.at(0)[Part::kForward], 200);
   EXPECT_EQ(step.dropped, 0U);
   steps.forget();
   EXPECT_EQ(steps.counts().late, 0U);
@@ -210,7 +210,7 @@ TEST_F(CuptiSession, RecordsThatAreNotReadInTimeAreMissedAndLate) {
   played_worker_goes_on();
   play_step(2000);
   const StepSpans next = steps.attributed(host_step_at(2000));  // without forget(): they are found here
-  EXPECT_EQ(profiler::break_down(next).places.at(0)[Part::kForward], 200);
+  EXPECT_EQ(profiler::break_down(next).slots.at(0)[Part::kForward], 200);
   EXPECT_EQ(next.dropped, 1U);
   EXPECT_EQ(steps.counts().late, 1U);
 }
@@ -239,11 +239,11 @@ TEST_F(CuptiSession, RecordsOfAStepThatComeAfterItCountAsDroppedAndThoseOfAnEval
 TEST_F(CuptiSession, AStreamThatIsNotKnownKeepsTheTimesOfItsEvents) {
   StepKernels steps(start());
   StepSpans host = host_step();
-  host.places[0].stream.handle = 0;
+  host.slots[0].stream.handle = 0;
   static_cast<void>(steps.attributed(host));
   play_launch(1, 20, kNoTag);
   play_kernel(1, 100, 200);
-  EXPECT_EQ(profiler::break_down(steps.attributed(host)).places.at(0)[Part::kForward], 900);
+  EXPECT_EQ(profiler::break_down(steps.attributed(host)).slots.at(0)[Part::kForward], 900);
   EXPECT_EQ(steps.counts().elsewhere, 1U);
 }
 

@@ -1,4 +1,4 @@
-// place_streams: the queues of one place's device: one computes; the others copy beside it, so that a copy waits for
+// slot_streams: the queues of one slot's device: one computes; the others copy beside it, so that a copy waits for
 // what it copies alone, and computing for what it needs alone. What comes from the host has one, and each direction of
 // a border between stages one on either device: activations and gradients do not queue behind each other. Sums over
 // replicas have queues of their own (ddp/local_sum.h). On a CPU device all are empty. Made once with the thread.
@@ -14,9 +14,9 @@ namespace sluice::pipeline {
 
 enum class Border { kActivations, kGradients };  // what crosses it; features cross as activations
 
-class PlaceStreams {
+class SlotStreams {
  public:
-  explicit PlaceStreams(device::Device device)
+  explicit SlotStreams(device::Device device)
       : compute_(device::Stream::make(device)),
         load_(device::Stream::make_beside(device)),
         in_{device::Stream::make_beside(device), device::Stream::make_beside(device)},

@@ -1,4 +1,4 @@
-#include "tune/place_pieces.h"
+#include "tune/slot_pieces.h"
 
 #include <algorithm>
 #include <limits>
@@ -30,7 +30,7 @@ class Cutter {
     cut_.section.resize(spans.size());
   }
 
-  PlacePieces run() {
+  SlotPieces run() {
     for (const int i : in_order_of_time(spans_)) open(i);
     while (!open_.empty()) close();
     return std::move(cut_);
@@ -47,7 +47,7 @@ class Cutter {
     while (!open_.empty() && open_.back().end <= begin) close();
     if (!open_.empty() && begin > now_) add(open_.back().span, begin);
     now_ = begin;
-    // What goes on beside takes none of the place's time.
+    // What goes on beside takes none of the slot's time.
     Nanoseconds end = spans_[span].is_beside ? begin : std::max(spans_[span].end, begin);
     if (!open_.empty()) end = std::min(end, open_.back().end);
     cut_.first[span] = static_cast<int>(cut_.pieces.size());
@@ -68,12 +68,12 @@ class Cutter {
   }
 
   const std::vector<Span>& spans_;
-  PlacePieces cut_;
+  SlotPieces cut_;
   std::vector<Open> open_;
   Nanoseconds now_ = std::numeric_limits<Nanoseconds>::min();
 };
 
-// What every stage of a place does once in each round after the pass. A stage's first sum of its own is of the pass.
+// What every stage of a slot does once in each round after the pass. A stage's first sum of its own is of the pass.
 bool is_of_a_round(const Span& span, std::set<StageId>& reduced) {
   if (index(span.micro_batch) >= 0 || index(span.stage) < 0 || span.is_beside) return false;
   if (span.phase == Phase::kAllReduce) return !reduced.insert(span.stage).second;
@@ -82,30 +82,30 @@ bool is_of_a_round(const Span& span, std::set<StageId>& reduced) {
 
 }  // namespace
 
-int PlacePieces::piece_at(Nanoseconds time) const {
+int SlotPieces::piece_at(Nanoseconds time) const {
   const auto next = std::ranges::upper_bound(pieces, time, {}, &Piece::begin);
   return static_cast<int>(next - pieces.begin()) - 1;
 }
 
-PlacePieces pieces_of(const StepSpans::Place& place) {
-  PlacePieces cut = Cutter(place.spans).run();
-  const int stages = std::max<int>(1, static_cast<int>(place.stages.size()));
+SlotPieces pieces_of(const StepSpans::Slot& slot) {
+  SlotPieces cut = Cutter(slot.spans).run();
+  const int stages = std::max<int>(1, static_cast<int>(slot.stages.size()));
   std::set<StageId> reduced;
   int rounds = 0;  // spans of them
   for (std::size_t i = 0; i < cut.pieces.size(); ++i) {
     const int outer = cut.outermost[cut.pieces[i].span];
     if (cut.first[outer] != static_cast<int>(i)) continue;
-    if (rounds > 0 || is_of_a_round(place.spans[outer], reduced)) cut.section[outer] = 1 + rounds++ / stages;
+    if (rounds > 0 || is_of_a_round(slot.spans[outer], reduced)) cut.section[outer] = 1 + rounds++ / stages;
   }
   cut.sections = 1 + (rounds + stages - 1) / stages;
   for (std::size_t i = 0; i < cut.section.size(); ++i) cut.section[i] = cut.section[cut.outermost[i]];
   return cut;
 }
 
-void agree_on_sections(std::vector<PlacePieces>& places) {
-  const auto differs = [&](const PlacePieces& cut) { return cut.sections != places.front().sections; };
-  if (std::ranges::none_of(places, differs)) return;
-  for (PlacePieces& cut : places) {
+void agree_on_sections(std::vector<SlotPieces>& slots) {
+  const auto differs = [&](const SlotPieces& cut) { return cut.sections != slots.front().sections; };
+  if (std::ranges::none_of(slots, differs)) return;
+  for (SlotPieces& cut : slots) {
     for (int& section : cut.section) section = std::min(section, 1);
     cut.sections = 2;
   }
