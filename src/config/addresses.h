@@ -1,4 +1,4 @@
-// addresses: the list in ps.address, as words. Not here: whether each is HOST:PORT (train/serve/server_place.h). Pure.
+// addresses: the list in ps.address, as words. Not here: whether each is HOST:PORT (train/serve/server_role.h). Pure.
 #pragma once
 
 #include <string>

@@ -38,13 +38,13 @@ class InPlaceOfRank0 : public testing::Test {
                                                 "\n"
                                                 R"({"event":"step","time_s":2,"step":8})"
                                                 "\n");
-    place_ = place_of(*rank_0);
+    id_ = id_of(*rank_0);
   }
 
   // What is said.
   std::string save(std::int64_t step) {
     testing::internal::CaptureStderr();
-    save_for_rank_0(place_, step, [&](const report::MetricsPosition& metrics) {
+    save_for_rank_0(id_, step, [&](const report::MetricsPosition& metrics) {
       metrics_ = metrics;
       return contents_of(step);
     });
@@ -56,7 +56,7 @@ class InPlaceOfRank0 : public testing::Test {
   std::vector<std::int64_t> steps() { return storage::CheckpointStore(dir_ / "run" / "checkpoints", 2).steps(); }
 
   sluice::test::TempDir dir_;
-  RunPlace place_;
+  RunDirId id_;
   report::MetricsPosition metrics_;
 };
 
@@ -68,7 +68,7 @@ TEST_F(InPlaceOfRank0, SavesOnceAndWithoutTheRecordsOfLaterSteps) {
 }
 
 TEST_F(InPlaceOfRank0, SavesNothingWhereTheDirectoryIsNotRank0s) {
-  place_.inode += 1;
+  id_.inode += 1;
   EXPECT_THAT(save(7), HasSubstr("is not on a disk of this machine: the steps after its newest checkpoint are lost"));
   EXPECT_TRUE(steps().empty());
 }
@@ -94,10 +94,10 @@ TEST_F(InPlaceOfRank0, SavesNothingWhereTheDirectoryCannotBeLocked) {
 }
 
 TEST_F(InPlaceOfRank0, APathOfAnyBytesReachesTheOthersAsItIs) {
-  place_.path = "/runs/caf\xe9 \xff";
-  const RunPlace told = RunPlace::from_json(nlohmann::json::parse(place_.to_json().dump()));
-  EXPECT_EQ(told.path, place_.path);
-  EXPECT_EQ(told.inode, place_.inode);
+  id_.path = "/runs/caf\xe9 \xff";
+  const RunDirId told = RunDirId::from_json(nlohmann::json::parse(id_.to_json().dump()));
+  EXPECT_EQ(told.path, id_.path);
+  EXPECT_EQ(told.inode, id_.inode);
 }
 
 TEST_F(InPlaceOfRank0, SavesNothingWhileRank0StillRuns) {

@@ -17,7 +17,7 @@ struct UnsentTest : testing::Test {
   sluice::test::TempDir dir;
   ps::PushCompressor::Named residuals{{"weight", at::arange(4, at::kDouble)}};
 
-  [[nodiscard]] UnsentPlace of_run(const std::string& run) const { return {dir.path(), 3, run}; }
+  [[nodiscard]] UnsentOwner of_run(const std::string& run) const { return {dir.path(), 3, run}; }
   [[nodiscard]] bool is_there(const std::string& suffix = "") const {
     return std::filesystem::exists(dir.path() / ("workers/3.unsent.safetensors" + suffix));
   }

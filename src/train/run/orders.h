@@ -19,7 +19,7 @@ struct Orders {
   RunState state;  // plan, changes, progress, and of rank 0 its configuration and data
   TracedSteps traced = {};
   Constants constants = {};
-  RunPlace place = {};
+  RunDirId run_dir_id = {};
 
   [[nodiscard]] std::string to_text() const {
     return nlohmann::json{{"trains", trains},
@@ -28,7 +28,7 @@ struct Orders {
                           {"traced", traced.own.to_json()},
                           {"traced_by_torch", traced.torch.to_json()},
                           {"constants", constants.to_json()},
-                          {"place", place.to_json()}}
+                          {"place", run_dir_id.to_json()}}
         .dump();
   }
   [[nodiscard]] static Orders from_text(const std::string& text) {
@@ -38,7 +38,7 @@ struct Orders {
             RunState::from_json(json.at("state"), "rank 0's orders"),
             TracedSteps{StepRange::from_json(json.at("traced")), StepRange::from_json(json.at("traced_by_torch"))},
             Constants::from_json(json.at("constants"), "rank 0's orders"),
-            RunPlace::from_json(json.at("place"))};
+            RunDirId::from_json(json.at("place"))};
   }
 };
 

@@ -123,7 +123,7 @@ std::int64_t run_loop(const Training& training, const LoopOptions& options, Reco
   TorchSteps torch(setup, all, engine, training.traced.torch, training.run_dir);
   RankTimes times;
   const auto others = loop_peers(peers, [&](const Progress& progress) {
-    save_for_rank_0(training.orders->place, progress.steps_done,
+    save_for_rank_0(training.orders->run_dir_id, progress.steps_done,
                     [&](const auto& metrics) { return contents_at(training, progress, metrics); });
   });
   Loop loop({.engine = engine,
@@ -155,7 +155,7 @@ struct RunFiles {
   storage::CheckpointStore& checkpoints;
   std::string config;      // text of config.toml
   bool continues = false;  // the directory's own records
-  ServerPlace server = {};
+  ServerRole server = {};
   std::string version = {};   // of Sluice
   bool takes_pushes = false;  // that its server had taken after the checkpoint
   StepRange traced = {};
@@ -164,7 +164,7 @@ struct RunFiles {
 // null: there is no parameter server.
 std::unique_ptr<UpdateSource> make_update_source(const Setup& setup, const RunFiles& files, const RunState* saved) {
   if (!setup.config.replicas.has_server()) return nullptr;
-  if (files.server.part == ServerPlace::Part::kServer)
+  if (files.server.part == ServerRole::Part::kServer)
     return make_served_workers(setup, files.server, files.version, {files.dir.pushes_dir(), files.takes_pushes}, saved);
   return make_virtual_workers(setup);
 }
@@ -233,7 +233,7 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
   if (resume) orders.state.progress = resume->state.progress;
   orders.constants = setup.constants;
   orders.traced = {files.traced, torch_steps(setup, files.traced, orders.state.progress.steps_done + 1)};
-  orders.place = place_of(files.dir);
+  orders.run_dir_id = id_of(files.dir);
   orders.state.config_toml = config::to_toml(setup.config);
   orders.state.data = setup.data;
   give(peers, orders);
@@ -331,16 +331,16 @@ comm::World alone(const comm::World& world) { return {.local_rank = world.local_
 
 nlohmann::ordered_json run_training(const config::Config& wanted, const SessionOptions& wishes) {
   say_how_started(wishes.launch.world);
-  const auto [place, config] = place_run(wanted, wishes.launch.world, wishes.serving);
-  if (place.part == ServerPlace::Part::kWorker)
-    return run_worker(config, place, wishes.launch, {wishes.run_dir, wishes.traced});
-  if (place.part == ServerPlace::Part::kShards)
-    return run_shard_server(config, place, {wishes.launch, wishes.run_dir, wishes.resume});
+  const auto [role, config] = assign_role(wanted, wishes.launch.world, wishes.serving);
+  if (role.part == ServerRole::Part::kWorker)
+    return run_worker(config, role, wishes.launch, {wishes.run_dir, wishes.traced});
+  if (role.part == ServerRole::Part::kShards)
+    return run_shard_server(config, role, {wishes.launch, wishes.run_dir, wishes.resume});
   SessionOptions options = wishes;
-  options.server = place;
-  if (place.part == ServerPlace::Part::kServer) {
+  options.server = role;
+  if (role.part == ServerRole::Part::kServer) {
     options.launch.world = alone(wishes.launch.world);
-    check_can_listen(place);
+    check_can_listen(role);
   }
   Setup setup;
   ResumeChoice choice;
@@ -363,12 +363,12 @@ nlohmann::ordered_json run_training(const config::Config& wanted, const SessionO
 }
 
 PlanDescription describe_training(const config::Config& wanted, const SessionOptions& wishes) {
-  const auto [place, config] = place_run(wanted, wishes.launch.world, wishes.serving);
+  const auto [role, config] = assign_role(wanted, wishes.launch.world, wishes.serving);
   SessionOptions options = wishes;
-  if (place.part != ServerPlace::Part::kNone) options.launch.world = alone(wishes.launch.world);
+  if (role.part != ServerRole::Part::kNone) options.launch.world = alone(wishes.launch.world);
   const ResumeChoice choice = choose_start(config, options);
   Setup setup = make_run_setup(config, options, choice);
-  setup.servers = addresses_of(place);
+  setup.servers = addresses_of(role);
   warn_of_oddities(setup);
   check_changes(setup);
   check_freezing(setup);

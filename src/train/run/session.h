@@ -9,7 +9,7 @@
 
 #include "config/config.h"
 #include "train/plan/plan_description.h"
-#include "train/serve/server_place.h"
+#include "train/serve/server_role.h"
 #include "train/setup/peers.h"
 #include "train/trace/step_trace.h"
 
@@ -26,10 +26,10 @@ struct SessionOptions {
   bool accept_new_data = false;  // go on with other training data than the checkpoint was made with
   StepRange traced = {};         // their traces are written into the run directory; rank 0's count
   Launch launch;
-  ServerPlace server = {};  // the session's own: where it serves
+  ServerRole server = {};  // the session's own: where it serves
 };
 
-// Trains, or does this process's part in a run on a parameter server (server_place.h). Returns when all steps are done:
+// Trains, or does this process's part in a run on a parameter server (server_role.h). Returns when all steps are done:
 // in rank 0 and in a server the run directory and the fields of the summary in metrics.jsonl.
 nlohmann::ordered_json run_training(const config::Config& config, const SessionOptions& options);
 

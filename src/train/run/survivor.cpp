@@ -45,7 +45,7 @@ storage::RunDir take_over(const fs::path& path) {
 
 }  // namespace
 
-RunPlace place_of(const storage::RunDir& run_dir) { return {fs::absolute(run_dir.path()), inode_of(run_dir.path())}; }
+RunDirId id_of(const storage::RunDir& run_dir) { return {fs::absolute(run_dir.path()), inode_of(run_dir.path())}; }
 
 bool saves_after(const comm::LostProcess& lost, int rank) {
   using How = comm::LostProcess::How;
@@ -73,15 +73,15 @@ Peers::BeforeEnd rescue_before_end(Loop& loop, int rank) {
   };
 }
 
-void save_for_rank_0(const RunPlace& place, std::int64_t step,
+void save_for_rank_0(const RunDirId& run_dir_id, std::int64_t step,
                      const std::function<storage::CheckpointContents(const report::MetricsPosition&)>& capture) {
-  if (place.inode == 0 || inode_of(place.path) != place.inode) {
+  if (run_dir_id.inode == 0 || inode_of(run_dir_id.path) != run_dir_id.inode) {
     return log_warning(
-        concat("rank 0 is lost, and its run directory ", place.path.string(),
+        concat("rank 0 is lost, and its run directory ", run_dir_id.path.string(),
                " is not on a disk of this machine: the steps after its newest checkpoint are lost; put the run "
                "directory on a shared disk, or set checkpoint.every_steps"));
   }
-  const storage::RunDir run_dir = take_over(place.path);
+  const storage::RunDir run_dir = take_over(run_dir_id.path);
   const auto is_replaced = [&] { return run_dir.presence() == storage::RunDir::Presence::kReplaced; };
   storage::CheckpointStore checkpoints(run_dir.checkpoints_dir(), kAll, is_replaced);
   if (const auto steps = checkpoints.steps(); !steps.empty() && steps.front() >= step) return;

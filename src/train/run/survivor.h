@@ -24,7 +24,7 @@
 namespace sluice::train {
 
 // Rank 0's run directory, by which the other processes know whether they see the same one.
-struct RunPlace {
+struct RunDirId {
   std::filesystem::path path;  // absolute
   std::uint64_t inode = 0;     // of the directory, on every machine that shares the disk
 
@@ -32,12 +32,12 @@ struct RunPlace {
   [[nodiscard]] nlohmann::json to_json() const {
     return {{"path", std::vector<std::uint8_t>(path.native().begin(), path.native().end())}, {"inode", inode}};
   }
-  [[nodiscard]] static RunPlace from_json(const nlohmann::json& json) {
+  [[nodiscard]] static RunDirId from_json(const nlohmann::json& json) {
     const std::vector<std::uint8_t> bytes = json.at("path");
     return {std::string(bytes.begin(), bytes.end()), json.at("inode")};
   }
 };
-[[nodiscard]] RunPlace place_of(const storage::RunDir& run_dir);
+[[nodiscard]] RunDirId id_of(const storage::RunDir& run_dir);
 
 // Whether process `rank` saves after this loss.
 [[nodiscard]] bool saves_after(const comm::LostProcess& lost, int rank);
@@ -50,7 +50,7 @@ struct RunPlace {
 // Saves the state after `step` in the place of rank 0, which is lost, unless a checkpoint of that step or a later one
 // is there. Removes no checkpoint: only rank 0 knows which of them must stay. Records of later steps are left out when
 // the run goes on. Where nothing can be saved, a warning or a StorageError says why.
-void save_for_rank_0(const RunPlace& place, std::int64_t step,
+void save_for_rank_0(const RunDirId& run_dir_id, std::int64_t step,
                      const std::function<storage::CheckpointContents(const report::MetricsPosition&)>& capture);
 
 }  // namespace sluice::train

@@ -40,12 +40,12 @@ void OtherServers::connect(const Run& run, const ps::Layout& layout) {
   const config::Config& config = run.setup.config;
   const int servers = config.ps.servers;
   for (int i = 1; i < servers; ++i) {
-    const ps::ServerAddress& at = run.place.others[static_cast<std::size_t>(i - 1)];
+    const ps::ServerAddress& at = run.role.others[static_cast<std::size_t>(i - 1)];
     ranges_.push_back(ps::shards_of_server(layout, i, servers));
     all_.push_back(std::make_unique<ps::ShardLink>(
         ps::ShardLinkOptions{.host = at.host,
                              .port = at.port,
-                             .keys = run.place.keys,
+                             .keys = run.role.keys,
                              .number = i,
                              .where = process_name(),
                              .agreement = agreement_of_servers(config, run.version),
@@ -58,7 +58,7 @@ void OtherServers::connect(const Run& run, const ps::Layout& layout) {
                              .silence = from_s(config.replicas.hang_timeout_s),
                              .patience = from_s(config.replicas.connect_timeout_s),
                              // Later their weights are wanted, to be saved.
-                             .is_stopped = [this] { return !are_placed_ && is_stopped(); }}));
+                             .is_stopped = [this] { return !have_started_ && is_stopped(); }}));
   }
   std::vector<std::string> names;
   for (const auto& other : all_) names.push_back(other->named());
@@ -81,12 +81,12 @@ void OtherServers::load(const std::vector<at::Tensor>& shards, const ps::NamedSt
       state.optimizer.emplace_back(name, ps::part_of(of_shards, ranges_[i]));
     all_[i]->load(state, version);
   }
-  are_placed_ = true;
+  have_started_ = true;
 }
 
 void OtherServers::go_on(std::int64_t version) {
   for (const auto& other : all_) other->go_on(version);
-  are_placed_ = true;
+  have_started_ = true;
 }
 
 std::vector<ps::ShardLink*> OtherServers::links() const {

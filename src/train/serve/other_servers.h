@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "ps/net/shard_link.h"
-#include "train/serve/server_place.h"
+#include "train/serve/server_role.h"
 #include "train/setup/setup.h"
 
 namespace sluice::train {
@@ -18,7 +18,7 @@ class OtherServers {
  public:
   struct Run {
     const Setup& setup;
-    const ServerPlace& place;
+    const ServerRole& role;
     std::string version;  // of Sluice
     std::string run;      // ps::ShardLinkOptions::run
     bool has_checkpoint = false;
@@ -44,7 +44,7 @@ class OtherServers {
 
   std::vector<std::unique_ptr<ps::ShardLink>> all_;
   std::vector<ps::ShardRange> ranges_;
-  bool are_placed_ = false;
+  bool have_started_ = false;
   bool have_ended_ = false;
 };
 

@@ -40,10 +40,10 @@ bool may_save_after(const std::optional<Error>& failure) {
 
 class ServedWorkers final : public UpdateSource {
  public:
-  ServedWorkers(const Setup& setup, ServerPlace place, const std::string& version_of_sluice, const PushFolder& pushes,
+  ServedWorkers(const Setup& setup, ServerRole role, const std::string& version_of_sluice, const PushFolder& pushes,
                 std::int64_t version, const std::optional<SavedServer>& saved)
       : setup_(setup),
-        place_(std::move(place)),
+        role_(std::move(role)),
         version_of_sluice_(version_of_sluice),
         agreement_(served_agreement(setup, version_of_sluice)),
         has_checkpoint_(saved.has_value()),
@@ -112,21 +112,21 @@ class ServedWorkers final : public UpdateSource {
   }
   nlohmann::ordered_json fields() const override {
     nlohmann::ordered_json fields = fields_of(setup_.config.ps, policy_of_server(setup_.config.ps));
-    fields["encrypted"] = place_.keys.encrypts();
+    fields["encrypted"] = role_.keys.encrypts();
     return fields;
   }
 
  private:
   void start(engine::Engine& engine) {
-    // Before anybody is waited for: a second server of this place is refused at once.
-    FileDescriptor listening(listen_at_own_place(place_));
+    // Before anybody is waited for: a second server at this address is refused at once.
+    FileDescriptor listening(listen_at_own_address(role_));
     const config::PsConfig& config = setup_.config.ps;
     const ps::Layout layout = ps::layout_of(stages_, {.shards = config.shards * config.servers});
     const std::vector<at::Tensor> values = ps::values_of(stages_);
     pushes_.run = replay_.run().empty() ? ps::unique_name() : replay_.run();
     if (saved_.run.empty()) saved_.run = pushes_.run;
     others_.connect({.setup = setup_,
-                     .place = place_,
+                     .role = role_,
                      .version = version_of_sluice_,
                      .run = pushes_.run,
                      .has_checkpoint = has_checkpoint_},
@@ -142,7 +142,7 @@ class ServedWorkers final : public UpdateSource {
     }
     std::vector<ps::TakenPush> waiting = replay();
     try {
-      place_others(ps::to_shards(layout, values), before.optimizer, listening.get());
+      start_others(ps::to_shards(layout, values), before.optimizer, listening.get());
     } catch (const Error& error) {
       turn_workers_away(error, listening.release());
       throw;
@@ -154,8 +154,8 @@ class ServedWorkers final : public UpdateSource {
     options.taken_before = std::move(waiting);
     options.others = others_.links();
     network_ = std::make_unique<ps::NetworkServer>(*server_, ledger_, std::move(options));
-    log_info(concat("parameter server for ", counted(setup_.config.ps.workers, "worker"), " at ", place_.host, ":",
-                    network_->port(), place_.keys.encrypts() ? "" : ", without keys: on this machine only"));
+    log_info(concat("parameter server for ", counted(setup_.config.ps.workers, "worker"), " at ", role_.host, ":",
+                    network_->port(), role_.keys.encrypts() ? "" : ", without keys: on this machine only"));
     last_ = now_ns();
     thread_.start(*network_, [this](const std::optional<Error>& failure) { return state_at_the_end(failure); });
   }
@@ -183,9 +183,9 @@ class ServedWorkers final : public UpdateSource {
 
   // With what the checkpoint has of theirs; where the log has more, they have kept it themselves. Workers that come
   // before the other servers do, or are there still, hear meanwhile that this server lives.
-  void place_others(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer, int listening) {
+  void start_others(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer, int listening) {
     if (others_.links().empty()) return;
-    ps::FrameSocket door(ps::FrameSocket::Role::kListening, {}, {}, place_.keys);
+    ps::FrameSocket door(ps::FrameSocket::Role::kListening, {}, {}, role_.keys);
     static_cast<void>(door.take_over(::fcntl(listening, F_DUPFD_CLOEXEC, 0)));
     for (ps::ShardLink* other : others_.links()) other->while_waiting([&door] { show_life(door); });
     const std::int64_t version = server_->progress().version;
@@ -263,9 +263,9 @@ class ServedWorkers final : public UpdateSource {
 
   ps::NetworkOptions network_options() {
     const config::Config& config = setup_.config;
-    return {.host = place_.host,
-            .port = place_.port,
-            .keys = place_.keys,
+    return {.host = role_.host,
+            .port = role_.port,
+            .keys = role_.keys,
             .agreement = agreement_,
             .compression = compression_options(config.ps),
             .run = saved_.run,
@@ -296,7 +296,7 @@ class ServedWorkers final : public UpdateSource {
   }
 
   const Setup& setup_;
-  ServerPlace place_;
+  ServerRole role_;
   std::string version_of_sluice_;
   comm::Agreement agreement_;
   bool has_checkpoint_;
@@ -326,12 +326,12 @@ comm::Agreement served_agreement(const Setup& setup, const std::string& version)
   return agreement;
 }
 
-std::unique_ptr<UpdateSource> make_served_workers(const Setup& setup, const ServerPlace& place,
+std::unique_ptr<UpdateSource> make_served_workers(const Setup& setup, const ServerRole& role,
                                                   const std::string& version, const PushFolder& pushes,
                                                   const RunState* saved) {
   std::optional<SavedServer> server;
   if (saved != nullptr) server = SavedServer::from_json(saved->server, ledger_options(setup), "the checkpoint");
-  return std::make_unique<ServedWorkers>(setup, place, version, pushes,
+  return std::make_unique<ServedWorkers>(setup, role, version, pushes,
                                          saved != nullptr ? saved->progress.steps_done : 0, server);
 }
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "train/serve/server_place.h"
+#include "train/serve/server_role.h"
 #include "train/serve/update_source.h"
 #include "train/setup/run_state.h"
 #include "train/setup/setup.h"
@@ -24,7 +24,7 @@ struct PushFolder {
 };
 
 // saved: of the checkpoint that the run goes on from; null: it begins. `setup` outlives it. CheckpointError.
-[[nodiscard]] std::unique_ptr<UpdateSource> make_served_workers(const Setup& setup, const ServerPlace& place,
+[[nodiscard]] std::unique_ptr<UpdateSource> make_served_workers(const Setup& setup, const ServerRole& role,
                                                                 const std::string& version, const PushFolder& pushes,
                                                                 const RunState* saved);
 

@@ -34,14 +34,14 @@ struct OwnFolder {
   FileDescriptor lock = FileDescriptor();
 };
 
-OwnFolder take_folder(const config::Config& config, const ServerPlace& place, const std::filesystem::path& run_dir) {
+OwnFolder take_folder(const config::Config& config, const ServerRole& role, const std::filesystem::path& run_dir) {
   const bool must_have = config.ps.log != "off";
   if (run_dir.empty() && must_have)
-    throw ConfigError(concat("ps.log = \"", config.ps.log, "\" needs a place for what server ", place.server,
+    throw ConfigError(concat("ps.log = \"", config.ps.log, "\" needs a place for what server ", role.server,
                              " must not forget; give it with --run-dir"));
   if (run_dir.empty()) return {};
   try {
-    const std::filesystem::path path = run_dir / "servers" / std::to_string(place.server);
+    const std::filesystem::path path = run_dir / "servers" / std::to_string(role.server);
     storage::make_directories(path);
     OwnFolder own{path, storage::lock_folder(path, "folder", "give each server a --server of its own")};
     log_to_file(path / "log.txt");
@@ -54,20 +54,20 @@ OwnFolder take_folder(const config::Config& config, const ServerPlace& place, co
 }
 
 // The same command line may be for all servers.
-void say_who_resumes(const ServerPlace& place, const ShardRunOptions& options, const std::filesystem::path& kept) {
+void say_who_resumes(const ServerRole& role, const ShardRunOptions& options, const std::filesystem::path& kept) {
   if (options.resume.empty()) return;
   log_info(concat("--resume ", options.resume, " is for server 0, which says what the run goes on from; server ",
-                  place.server, " has its shards from it",
+                  role.server, " has its shards from it",
                   kept.empty() ? "" : concat(", or as they are in ", kept.string())));
 }
 
-ps::ShardServerOptions options_of(const config::Config& config, const ServerPlace& place,
-                                  const ShardRunOptions& options, const std::filesystem::path& folder) {
-  const auto [host, port] = place.own();
+ps::ShardServerOptions options_of(const config::Config& config, const ServerRole& role, const ShardRunOptions& options,
+                                  const std::filesystem::path& folder) {
+  const auto [host, port] = role.own();
   return {.host = host,
           .port = port,
-          .number = place.server,
-          .keys = place.keys,
+          .number = role.server,
+          .keys = role.keys,
           .agreement = agreement_of_servers(config, options.launch.version),
           .compression = compression_options(config.ps),
           .optimizer = server_optimizer(config),
@@ -123,22 +123,22 @@ comm::Agreement agreement_of_servers(const config::Config& config, const std::st
   return agreement;
 }
 
-nlohmann::ordered_json run_shard_server(const config::Config& config, const ServerPlace& place,
+nlohmann::ordered_json run_shard_server(const config::Config& config, const ServerRole& role,
                                         const ShardRunOptions& options) {
   const StopSignal stop_signal(options.launch.end_process ? StopSignal::Afterwards::kIgnored
                                                           : StopSignal::Afterwards::kAsBefore);
   device::use_cpu_threads(1);  // its shards are what is done at once
   check_run_dir(options.run_dir);
-  check_can_listen(place);
-  const OwnFolder folder = take_folder(config, place, options.run_dir);
-  const ps::ShardServerOptions server_options = options_of(config, place, options, folder.path);
-  say_who_resumes(place, options, server_options.folder);
+  check_can_listen(role);
+  const OwnFolder folder = take_folder(config, role, options.run_dir);
+  const ps::ShardServerOptions server_options = options_of(config, role, options, folder.path);
+  say_who_resumes(role, options, server_options.folder);
   ps::ShardServer server(server_options);
-  log_info(concat("server ", place.server, " of ", config.ps.servers, ": listening at ", server_options.host, ":",
-                  server.port(), place.keys.encrypts() ? "" : ", without keys: on this machine only"));
+  log_info(concat("server ", role.server, " of ", config.ps.servers, ": listening at ", server_options.host, ":",
+                  server.port(), role.keys.encrypts() ? "" : ", without keys: on this machine only"));
   try {
     const MalformedAtTheEnd says_last(server);
-    const ps::ShardsOver over = serve(server, place.server, !server_options.folder.empty());
+    const ps::ShardsOver over = serve(server, role.server, !server_options.folder.empty());
     const bool needs_no_log = over.code == 0 || over.code == static_cast<std::int64_t>(ExitCode::kDiverged);
     if (needs_no_log && !server_options.folder.empty())
       ps::remove_logs(server_options.folder, 0, std::numeric_limits<std::int64_t>::max());
@@ -154,9 +154,9 @@ nlohmann::ordered_json run_shard_server(const config::Config& config, const Serv
     throw Error(error);
   }
   const std::int64_t updates = server.keeper() != nullptr ? server.keeper()->version() : 0;
-  log_result(concat("server ", place.server, ": the run ",
+  log_result(concat("server ", role.server, ": the run ",
                     server.keeper() != nullptr ? concat("is over, after update ", updates) : "was over before"));
-  return {{"server", place.server}, {"outcome", "done"}, {"updates", updates}};
+  return {{"server", role.server}, {"outcome", "done"}, {"updates", updates}};
 }
 
 }  // namespace sluice::train

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/config.h"
-#include "train/serve/server_place.h"
+#include "train/serve/server_role.h"
 #include "train/setup/peers.h"
 
 namespace sluice::train {
@@ -25,7 +25,7 @@ struct ShardRunOptions {
 [[nodiscard]] comm::Agreement agreement_of_servers(const config::Config& config, const std::string& version);
 
 // Returns when the run is over: what this server has done.
-nlohmann::ordered_json run_shard_server(const config::Config& config, const ServerPlace& place,
+nlohmann::ordered_json run_shard_server(const config::Config& config, const ServerRole& role,
                                         const ShardRunOptions& options);
 
 }  // namespace sluice::train

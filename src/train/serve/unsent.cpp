@@ -14,8 +14,8 @@ namespace {
 
 constexpr auto kRun = "run";  // in the file's metadata
 
-std::filesystem::path unsent_file(const UnsentPlace& place) {
-  return report::workers_dir(place.run_dir) / concat(place.worker, ".unsent.safetensors");
+std::filesystem::path unsent_file(const UnsentOwner& owner) {
+  return report::workers_dir(owner.run_dir) / concat(owner.worker, ".unsent.safetensors");
 }
 
 void set_aside(const std::filesystem::path& file) {
@@ -33,14 +33,14 @@ void set_aside(const std::filesystem::path& file) {
 
 }  // namespace
 
-void save_unsent(const UnsentPlace& place, const ps::PushCompressor::Named& residuals) {
+void save_unsent(const UnsentOwner& owner, const ps::PushCompressor::Named& residuals) {
   if (residuals.empty()) return;
-  if (place.run_dir.empty())
+  if (owner.run_dir.empty())
     return log_warning("what compressed pushes have left out is lost with this worker; --run-dir would keep it");
-  const std::filesystem::path file = unsent_file(place);
+  const std::filesystem::path file = unsent_file(owner);
   try {
     storage::make_directories(file.parent_path());
-    static_cast<void>(storage::write_safetensors(file, residuals, {{"format", "pt"}, {kRun, place.run}}));
+    static_cast<void>(storage::write_safetensors(file, residuals, {{"format", "pt"}, {kRun, owner.run}}));
     log_info(concat("what compressed pushes have left out is in ", file.string(),
                     ", for this worker when it is started again"));
   } catch (const Error& error) {
@@ -48,16 +48,16 @@ void save_unsent(const UnsentPlace& place, const ps::PushCompressor::Named& resi
   }
 }
 
-ps::PushCompressor::Named take_unsent(const UnsentPlace& place, const ps::Compression& pushes) {
-  const std::filesystem::path file = unsent_file(place);
-  if (place.run_dir.empty() || !std::filesystem::exists(file)) return {};
+ps::PushCompressor::Named take_unsent(const UnsentOwner& owner, const ps::Compression& pushes) {
+  const std::filesystem::path file = unsent_file(owner);
+  if (owner.run_dir.empty() || !std::filesystem::exists(file)) return {};
   if (!pushes.loses()) {
     log_warning(concat("what compressed pushes had left out stays in ", file.string(),
                        ": with ps.push_compression = \"none\" nothing of it is sent"));
     return {};
   }
   storage::SafetensorsFile unsent = storage::read_safetensors(file);
-  if (unsent.metadata[kRun] != place.run) {
+  if (unsent.metadata[kRun] != owner.run) {
     set_aside(file);
     return {};
   }

@@ -12,15 +12,15 @@
 
 namespace sluice::train {
 
-struct UnsentPlace {
+struct UnsentOwner {
   std::filesystem::path run_dir;  // of the worker; empty: nothing is kept
   int worker = 0;
   std::string run;  // ps::NetworkLink::run()
 };
 
-void save_unsent(const UnsentPlace& place, const ps::PushCompressor::Named& residuals);
+void save_unsent(const UnsentOwner& owner, const ps::PushCompressor::Named& residuals);
 // Empty: there is none, or it stays where it is: that of another run under another name, and where pushes are not
 // compressed the file itself.
-[[nodiscard]] ps::PushCompressor::Named take_unsent(const UnsentPlace& place, const ps::Compression& pushes);
+[[nodiscard]] ps::PushCompressor::Named take_unsent(const UnsentOwner& owner, const ps::Compression& pushes);
 
 }  // namespace sluice::train

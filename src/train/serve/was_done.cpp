@@ -28,17 +28,17 @@ constexpr std::chrono::milliseconds kNextLook{50};
 
 }  // namespace
 
-void tell_that_it_was_done(const Setup& setup, const ServerPlace& place, const std::string& version_of_sluice) {
-  if (place.part != ServerPlace::Part::kServer) return;
+void tell_that_it_was_done(const Setup& setup, const ServerRole& role, const std::string& version_of_sluice) {
+  if (role.part != ServerRole::Part::kServer) return;
   const config::Config& config = setup.config;
   const auto workers = static_cast<std::size_t>(config.ps.workers);
   const Nanoseconds limit = std::min(from_s(config.replicas.connect_timeout_s), kLongest);
-  ps::FrameSocket socket(ps::FrameSocket::Role::kListening, {}, {}, place.keys);
-  static_cast<void>(socket.take_over(listen_at_own_place(place)));
+  ps::FrameSocket socket(ps::FrameSocket::Role::kListening, {}, {}, role.keys);
+  static_cast<void>(socket.take_over(listen_at_own_address(role)));
   log_info(concat("Run already complete; answering late workers and servers for ", human_duration(to_s(limit)), "."));
   OtherServers others;  // which get shards without elements, so that they listen
   const ps::Layout nothing{.shards = std::vector<ps::Shard>(static_cast<std::size_t>(config.ps.servers))};
-  others.connect({.setup = setup, .place = place, .version = version_of_sluice, .run = ps::unique_name()}, nothing);
+  others.connect({.setup = setup, .role = role, .version = version_of_sluice, .run = ps::unique_name()}, nothing);
   std::map<std::string, ps::WorkerId> greeted;  // by the name of its connection
   std::set<ps::WorkerId> told;                  // workers that have said that they have heard it
   for (const OwnClock clock; clock.now() < limit && !StopSignal::requested();) {
@@ -57,10 +57,10 @@ void tell_that_it_was_done(const Setup& setup, const ServerPlace& place, const s
   }
 }
 
-std::jthread tell_meanwhile(const Setup& setup, const ServerPlace& place, const std::string& version_of_sluice) {
-  return std::jthread([&setup, &place, version_of_sluice] {
+std::jthread tell_meanwhile(const Setup& setup, const ServerRole& role, const std::string& version_of_sluice) {
+  return std::jthread([&setup, &role, version_of_sluice] {
     try {
-      tell_that_it_was_done(setup, place, version_of_sluice);
+      tell_that_it_was_done(setup, role, version_of_sluice);
     } catch (const Error& error) {
       log_warning(error.what());
     }

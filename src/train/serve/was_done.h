@@ -5,17 +5,17 @@
 #include <string>
 #include <thread>
 
-#include "train/serve/server_place.h"
+#include "train/serve/server_role.h"
 #include "train/setup/setup.h"
 
 namespace sluice::train {
 
 // If this process is server 0. Returns when all have said that they have heard it, after 10 s at most
 // (replicas.connect_timeout_s if that is shorter), or when a signal asks to stop.
-void tell_that_it_was_done(const Setup& setup, const ServerPlace& place, const std::string& version_of_sluice);
+void tell_that_it_was_done(const Setup& setup, const ServerRole& role, const std::string& version_of_sluice);
 
-// The same in a thread; an error is a warning. `setup` and `place` outlive it.
-[[nodiscard]] std::jthread tell_meanwhile(const Setup& setup, const ServerPlace& place,
+// The same in a thread; an error is a warning. `setup` and `role` outlive it.
+[[nodiscard]] std::jthread tell_meanwhile(const Setup& setup, const ServerRole& role,
                                           const std::string& version_of_sluice);
 
 }  // namespace sluice::train

@@ -98,15 +98,14 @@ class PacedLink final : public ps::ServerLink {
   Nanoseconds last_push_ = now_ns();
 };
 
-ps::LinkOptions link_options(const Setup& setup, const ServerPlace& place, const Launch& launch,
-                             std::string& constants) {
-  return {.host = place.host,
-          .port = place.port,
-          .others = place.others,
-          .keys = place.keys,
-          .worker = ps::WorkerId{place.worker},
+ps::LinkOptions link_options(const Setup& setup, const ServerRole& role, const Launch& launch, std::string& constants) {
+  return {.host = role.host,
+          .port = role.port,
+          .others = role.others,
+          .keys = role.keys,
+          .worker = ps::WorkerId{role.worker},
           .where = process_name(),
-          .batch = share_of(setup, place.worker).samples,
+          .batch = share_of(setup, role.worker).samples,
           .slack = ledger_options(setup).slack,
           .agreement = served_agreement(setup, launch.version),
           .compression = compression_options(setup.config.ps),
@@ -117,15 +116,15 @@ ps::LinkOptions link_options(const Setup& setup, const ServerPlace& place, const
 }
 
 // By which a worker's own records say who it is; "where" and "session" are what the server's records call it.
-nlohmann::ordered_json identity_of(const Setup& setup, const ServerPlace& place, const std::string& session) {
-  const WorkerShare share = share_of(setup, place.worker);
+nlohmann::ordered_json identity_of(const Setup& setup, const ServerRole& role, const std::string& session) {
+  const WorkerShare share = share_of(setup, role.worker);
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
-  return {{"worker", place.worker},
+  return {{"worker", role.worker},
           {"host", host_name()},
           {"pid", ::getpid()},
           {"where", process_name()},
           {"session", session},
-          {"server", concat(place.host, ":", place.port)},
+          {"server", concat(role.host, ":", role.port)},
           {"unix_s", std::chrono::duration<double>(since_1970).count()},
           {"batch", share.batch},
           {"samples_of_push", share.samples}};
@@ -156,15 +155,15 @@ class Stopwatch {
 class Worker {
  public:
   // records: null where none are kept.
-  Worker(const Setup& setup, const ServerPlace& place, std::shared_ptr<ps::NetworkLink> link,
+  Worker(const Setup& setup, const ServerRole& role, std::shared_ptr<ps::NetworkLink> link,
          report::WorkerWriter* records, StepTrace& trace)
       : setup_(setup),
         trace_(trace),
         records_(records),
-        number_(place.worker),
-        share_(share_of(setup, place.worker)),
+        number_(role.worker),
+        share_(share_of(setup, role.worker)),
         link_(std::move(link)),
-        paced_(std::make_shared<PacedLink>(link_, setup.config, ps::WorkerId{place.worker})),
+        paced_(std::make_shared<PacedLink>(link_, setup.config, ps::WorkerId{role.worker})),
         reader_(*setup.train_set, train_loader_options(setup).reading()),
         plans_(plan_run(setup, nullptr)),
         engine_(plans_.now, engine_options(setup, nullptr, nullptr, sync_factory())) {
@@ -287,39 +286,38 @@ Error with_batch(const Error& error, const WorkerShare& share) {
 }
 
 // Everything that the server hears of when it goes wrong, and the worker's own records tell.
-nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place, const std::shared_ptr<ps::NetworkLink>& link,
+nlohmann::ordered_json work(const Setup& setup, const ServerRole& role, const std::shared_ptr<ps::NetworkLink>& link,
                             const WorkerFiles& files) {
   const auto& [run_dir, traced] = files;
   std::unique_ptr<report::WorkerWriter> records;
-  const auto unsent_place = [&] { return UnsentPlace{run_dir, place.worker, link->run()}; };
+  const auto unsent_owner = [&] { return UnsentOwner{run_dir, role.worker, link->run()}; };
   bool has_taken = false;  // before that a file that is there is another process's
   const auto save = [&] {
-    if (has_taken) save_unsent(unsent_place(), link->residuals());
+    if (has_taken) save_unsent(unsent_owner(), link->residuals());
   };
   const auto end = [&](const char* outcome) {
     link->leave();
     if (records) records->end(outcome);
   };
   const auto tell_all = [&](const Error& error) {
-    Error told = with_batch(error, share_of(setup, place.worker));
+    Error told = with_batch(error, share_of(setup, role.worker));
     link->fail(told);
     if (records) records->fail(told);
     return told;
   };
   try {
     if (!run_dir.empty())
-      records =
-          std::make_unique<report::WorkerWriter>(run_dir, place.worker, identity_of(setup, place, link->session()));
-    const auto unsent = take_unsent(unsent_place(), compression_options(setup.config.ps).push);
+      records = std::make_unique<report::WorkerWriter>(run_dir, role.worker, identity_of(setup, role, link->session()));
+    const auto unsent = take_unsent(unsent_owner(), compression_options(setup.config.ps).push);
     if (!unsent.empty()) link->load_residuals(unsent);
     has_taken = true;
-    const auto trace_file = [&](int) { return run_dir / storage::RunDir::worker_trace_name(place.worker); };
-    StepTrace trace(setup, nullptr, {.steps = traced, .part = part_of_worker(setup, place.worker), .file = trace_file});
-    Worker worker(setup, place, link, records.get(), trace);
+    const auto trace_file = [&](int) { return run_dir / storage::RunDir::worker_trace_name(role.worker); };
+    StepTrace trace(setup, nullptr, {.steps = traced, .part = part_of_worker(setup, role.worker), .file = trace_file});
+    Worker worker(setup, role, link, records.get(), trace);
     run_traced(trace, [&] { worker.run(); });
     trace.finish();
     end("done");
-    log_result(concat("worker ", place.worker, ": the run is over, after ", worker.pushes(), " pushes of this worker"));
+    log_result(concat("worker ", role.worker, ": the run is over, after ", worker.pushes(), " pushes of this worker"));
     return worker.summary();
   } catch (const InterruptedError&) {
     end("interrupted");
@@ -336,12 +334,12 @@ nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place, const 
 
 }  // namespace
 
-nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlace& place, const Launch& launch,
+nlohmann::ordered_json run_worker(const config::Config& config, const ServerRole& role, const Launch& launch,
                                   const WorkerFiles& wanted) {
   WorkerFiles files = wanted;
   check_trace(!files.traced.is_empty(), config);
   if (!files.traced.is_empty() && files.run_dir.empty()) {
-    log_warning(concat("worker ", place.worker, " keeps no files without a --run-dir of its own: it is not traced"));
+    log_warning(concat("worker ", role.worker, " keeps no files without a --run-dir of its own: it is not traced"));
     files.traced = {};
   }
   const StopSignal stop_signal(launch.end_process ? StopSignal::Afterwards::kIgnored
@@ -350,24 +348,24 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlac
   const ProcessRank of_launch = process_rank(launch.world);
   ProcessRank process{.local_rank = of_launch.local_rank, .local_size = of_launch.local_size};
   // Without a launcher, workers of a loopback server share one machine.
-  if (launch.world.local_size == 0 && (place.host == "localhost" || comm::is_loopback(place.host)))
+  if (launch.world.local_size == 0 && (role.host == "localhost" || comm::is_loopback(role.host)))
     process.cores = static_cast<double>(device::available_cores()) / config.ps.workers;
   Setup setup = make_setup(config, process);
-  setup.servers = addresses_of(place);
+  setup.servers = addresses_of(role);
   check_policy(setup);
   refuse_too_many_threads(setup);
   say_own_cores(setup);
   identify_data(setup);
-  log_info(concat("worker ", place.worker, ": looking for the parameter server at ", place.host, ":", place.port));
+  log_info(concat("worker ", role.worker, ": looking for the parameter server at ", role.host, ":", role.port));
   std::string constants;
-  const auto link = std::make_shared<ps::NetworkLink>(link_options(setup, place, launch, constants));
+  const auto link = std::make_shared<ps::NetworkLink>(link_options(setup, role, launch, constants));
   if (link->was_over()) {
-    log_result(concat("worker ", place.worker, ": the run was over before this worker came"));
-    return {{"worker", place.worker}, {"outcome", "done"}, {"pushes", 0}, {"examples", 0}};
+    log_result(concat("worker ", role.worker, ": the run was over before this worker came"));
+    return {{"worker", role.worker}, {"outcome", "done"}, {"pushes", 0}, {"examples", 0}};
   }
-  log_info(concat("worker ", place.worker, " has joined the parameter server at ", place.host, ":", place.port));
+  log_info(concat("worker ", role.worker, " has joined the parameter server at ", role.host, ":", role.port));
   setup.take(Constants::from_json(nlohmann::json::parse(constants, nullptr, false), "the server"));
-  return work(setup, place, link, files);
+  return work(setup, role, link, files);
 }
 
 }  // namespace sluice::train

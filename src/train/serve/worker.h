@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/config.h"
-#include "train/serve/server_place.h"
+#include "train/serve/server_role.h"
 #include "train/setup/peers.h"
 #include "train/trace/step_trace.h"
 
@@ -22,7 +22,7 @@ struct WorkerFiles {
 };
 
 // Returns when the run is over: what this worker has done.
-nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlace& place, const Launch& launch,
+nlohmann::ordered_json run_worker(const config::Config& config, const ServerRole& role, const Launch& launch,
                                   const WorkerFiles& wanted);
 
 }  // namespace sluice::train

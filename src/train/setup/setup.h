@@ -50,7 +50,7 @@ struct Setup {
   std::int64_t total_steps = 0;  // optimizer steps of the whole run
   DataIdentity data;             // filled by identify_data()
   std::vector<std::string>
-      servers;  // of parameters: HOST:PORT (server_place.h), filled by who knows; none: there are none
+      servers;  // of parameters: HOST:PORT (server_role.h), filled by who knows; none: there are none
 
   // Before the model is made; without it the model has the constants of fresh weights.
   void take(const Constants& chosen) {

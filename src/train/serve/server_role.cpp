@@ -1,4 +1,4 @@
-#include "train/serve/server_place.h"
+#include "train/serve/server_role.h"
 
 #include <unistd.h>
 
@@ -40,7 +40,7 @@ std::vector<ps::ServerAddress> addresses_given(const config::Config& config, con
   return {{world.address, world.is_hosted ? world.port + 1 : world.port}};
 }
 
-void find_servers(ServerPlace& place, const config::Config& config, const comm::World& world) {
+void find_servers(ServerRole& role, const config::Config& config, const comm::World& world) {
   std::vector<ps::ServerAddress> servers = addresses_given(config, world);
   const auto count = static_cast<std::size_t>(config.ps.servers);
   if (servers.size() != 1 && servers.size() != count)
@@ -53,10 +53,10 @@ void find_servers(ServerPlace& place, const config::Config& config, const comm::
                                "; give all addresses in ps.address"));
     servers.push_back({servers.front().host, port});
   }
-  place.is_by_address = !config.ps.address.empty();
-  place.host = servers.front().host;
-  place.port = servers.front().port;
-  place.others.assign(servers.begin() + 1, servers.end());
+  role.is_by_address = !config.ps.address.empty();
+  role.host = servers.front().host;
+  role.port = servers.front().port;
+  role.others.assign(servers.begin() + 1, servers.end());
 }
 
 std::string read_key(const std::filesystem::path& file) {
@@ -73,25 +73,25 @@ std::string read_key(const std::filesystem::path& file) {
 }
 
 // What errors of a server's address say to check.
-comm::AddressSettings address_settings(const ServerPlace& place) {
-  comm::AddressSettings settings{.who = concat("server ", place.server)};
-  if (place.is_by_address) settings = {settings.who, "ps.address", "port in ps.address", "which server this is"};
+comm::AddressSettings address_settings(const ServerRole& role) {
+  comm::AddressSettings settings{.who = concat("server ", role.server)};
+  if (role.is_by_address) settings = {settings.who, "ps.address", "port in ps.address", "which server this is"};
   return settings;
 }
 
 // own_addresses: of a server, those of the host where it listens.
-void find_keys(ServerPlace& place, const config::Config& config, const std::vector<std::string>& own_addresses) {
+void find_keys(ServerRole& role, const config::Config& config, const std::vector<std::string>& own_addresses) {
   if (!config.ps.keys.empty()) {
     const std::filesystem::path folder(config.ps.keys);
-    place.keys.server_public = read_key(folder / "server.pub");
-    if (place.part == ServerPlace::Part::kWorker) return;
+    role.keys.server_public = read_key(folder / "server.pub");
+    if (role.part == ServerRole::Part::kWorker) return;
     const std::filesystem::path secret = folder / "server.key";
     std::error_code ignored;
     if (!std::filesystem::exists(secret, ignored))
       throw ConfigError(concat("there is no server.key in ", folder.string(),
                                ", only server.pub; copy server.key from where the keys were made"));
-    place.keys.server_secret = read_key(secret);
-    if (ps::public_key_of(place.keys.server_secret) != place.keys.server_public)
+    role.keys.server_secret = read_key(secret);
+    if (ps::public_key_of(role.keys.server_secret) != role.keys.server_public)
       throw ConfigError(concat("server.key and server.pub in ", folder.string(), " are not of one pair"));
     using std::filesystem::perms;
     const perms others = perms::group_all | perms::others_all;
@@ -99,8 +99,8 @@ void find_keys(ServerPlace& place, const config::Config& config, const std::vect
       log_warning(concat("others may read ", secret.string(), "; take that from them: chmod 600 ", secret.string()));
     return;
   }
-  if (place.part == ServerPlace::Part::kWorker) return;
-  const auto [host, port] = place.own();
+  if (role.part == ServerRole::Part::kWorker) return;
+  const auto [host, port] = role.own();
   if (!std::ranges::all_of(own_addresses, comm::is_loopback)) {
     throw ConfigError(concat("without keys anybody who reaches ", host, ":", port,
                              " could change the weights, so a parameter server without keys listens on 127.0.0.1 only; "
@@ -139,7 +139,7 @@ config::Config without_server(config::Config config) {
 
 }  // namespace
 
-ps::ServerAddress ServerPlace::own() const {
+ps::ServerAddress ServerRole::own() const {
   return server == 0 ? ps::ServerAddress{host, port} : others.at(static_cast<std::size_t>(server - 1));
 }
 
@@ -149,43 +149,43 @@ void check_run_dir(const std::filesystem::path& run_dir) {
     throw ConfigError(concat("run directory ", run_dir.string(), " is a file; choose another --run-dir"));
 }
 
-void check_can_listen(const ServerPlace& place) { ::close(listen_at_own_place(place)); }
+void check_can_listen(const ServerRole& role) { ::close(listen_at_own_address(role)); }
 
-int listen_at_own_place(const ServerPlace& place) {
-  const auto [host, port] = place.own();
+int listen_at_own_address(const ServerRole& role) {
+  const auto [host, port] = role.own();
   try {
-    return comm::listen_on(host, port, address_settings(place));
+    return comm::listen_on(host, port, address_settings(role));
   } catch (const ConfigError& error) {
     throw ConfigError(concat("a parameter server cannot listen at ", host, ":", port, ": ", error.what()));
   }
 }
 
-std::vector<std::string> addresses_of(const ServerPlace& place) {
-  if (place.part == ServerPlace::Part::kNone) return {};
-  std::vector<std::string> addresses{concat(place.host, ":", place.port)};
-  for (const auto& [host, port] : place.others) addresses.push_back(concat(host, ":", port));
+std::vector<std::string> addresses_of(const ServerRole& role) {
+  if (role.part == ServerRole::Part::kNone) return {};
+  std::vector<std::string> addresses{concat(role.host, ":", role.port)};
+  for (const auto& [host, port] : role.others) addresses.push_back(concat(host, ":", port));
   return addresses;
 }
 
 namespace {
 
 // Which part, and its number. by_rank: the first processes of the launch are the servers.
-void find_part(ServerPlace& place, const Serving& serving, const comm::World& world, int servers, bool by_rank) {
-  using Part = ServerPlace::Part;
+void find_part(ServerRole& role, const Serving& serving, const comm::World& world, int servers, bool by_rank) {
+  using Part = ServerRole::Part;
   const bool is_server = serving.serves || (by_rank && world.rank < servers);
   if (!is_server) {
-    place.part = Part::kWorker;
-    place.worker = by_rank ? world.rank - servers : world.rank;
+    role.part = Part::kWorker;
+    role.worker = by_rank ? world.rank - servers : world.rank;
     return;
   }
-  place.server = serving.serves ? serving.server : world.rank;
-  place.part = place.server == 0 ? Part::kServer : Part::kShards;
+  role.server = serving.serves ? serving.server : world.rank;
+  role.part = role.server == 0 ? Part::kServer : Part::kShards;
 }
 
 }  // namespace
 
-PlacedRun place_run(const config::Config& config, const comm::World& world, const Serving& serving) {
-  PlacedRun run{.config = config};
+RoleAndConfig assign_role(const config::Config& config, const comm::World& world, const Serving& serving) {
+  RoleAndConfig run{.config = config};
   const bool is_real = config.replicas.has_server() && config.ps.clock == "real";
   if (serving.serves) check_serving(config, serving, is_real);
   if (!is_real) return run;
@@ -196,15 +196,15 @@ PlacedRun place_run(const config::Config& config, const comm::World& world, cons
     throw ConfigError(concat("a launch of ", world.size, " processes has no worker beside ps.servers = ", servers,
                              "; start more processes"));
   if (by_rank) run.config.ps.workers = world.size - servers;
-  find_part(run.place, serving, world, servers, by_rank);
-  find_servers(run.place, config, world);
+  find_part(run.role, serving, world, servers, by_rank);
+  find_servers(run.role, config, world);
   std::vector<std::string> own_addresses;
-  if (run.place.part != ServerPlace::Part::kWorker) {
+  if (run.role.part != ServerRole::Part::kWorker) {
     const auto limit = std::chrono::duration<double>(config.replicas.connect_timeout_s);
-    own_addresses = comm::addresses_of(run.place.own().host, std::chrono::ceil<std::chrono::milliseconds>(limit),
-                                       address_settings(run.place).host);
+    own_addresses = comm::addresses_of(run.role.own().host, std::chrono::ceil<std::chrono::milliseconds>(limit),
+                                       address_settings(run.role).host);
   }
-  find_keys(run.place, config, own_addresses);
+  find_keys(run.role, config, own_addresses);
   return run;
 }
 
