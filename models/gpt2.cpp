@@ -76,8 +76,8 @@ class Gpt2AttentionHalf : public nn::RegisteredLayer {
   Gpt2AttentionHalf(const std::string& block, const Gpt2Options& options)
       : RegisteredLayer(block + ".attn", options.layer),
         dropout_(options.dropout),
-        place_(block + "/attn"),
-        output_place_(block + "/attn.c_proj"),
+        site_(block + "/attn"),
+        output_site_(block + "/attn.c_proj"),
         heads_(options.size.heads),
         norm_(registry_, block + ".ln_1", options.size.width, options.constants.norm_epsilon),
         packed_(registry_, name() + ".c_attn", options.size.width, 3 * options.size.width,
@@ -86,14 +86,14 @@ class Gpt2AttentionHalf : public nn::RegisteredLayer {
                 nn::WeightLayout::kInOut) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
-    const nn::AttentionOptions options{.heads = heads_, .dropout = dropout_, .place = place_, .causal = true};
+    const nn::AttentionOptions options{.heads = heads_, .dropout = dropout_, .site = site_, .causal = true};
     const at::Tensor attended = nn::self_attention(packed_(norm_(x), context), options, context);
-    return x + nn::dropout(output_(attended, context), dropout_, output_place_, context);
+    return x + nn::dropout(output_(attended, context), dropout_, output_site_, context);
   }
 
  private:
   double dropout_;
-  std::string place_, output_place_;
+  std::string site_, output_site_;
   std::int64_t heads_;
   nn::LayerNorm norm_;
   nn::Linear packed_, output_;
@@ -105,7 +105,7 @@ class Gpt2MlpHalf : public nn::RegisteredLayer {
   Gpt2MlpHalf(const std::string& block, const Gpt2Options& options)
       : RegisteredLayer(block + ".mlp", options.layer),
         dropout_(options.dropout),
-        place_(block + "/mlp.c_proj"),
+        site_(block + "/mlp.c_proj"),
         norm_(registry_, block + ".ln_2", options.size.width, options.constants.norm_epsilon),
         hidden_(registry_, name() + ".c_fc", options.size.width, 4 * options.size.width,
                 nn::LinearInit::transformer(kDeviation), nn::WeightLayout::kInOut),
@@ -115,12 +115,12 @@ class Gpt2MlpHalf : public nn::RegisteredLayer {
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
     const at::Tensor hidden = nn::linear_gelu(norm_(x), hidden_, context, gelu_);
-    return x + nn::dropout(output_(hidden, context), dropout_, place_, context);
+    return x + nn::dropout(output_(hidden, context), dropout_, site_, context);
   }
 
  private:
   double dropout_;
-  std::string place_;
+  std::string site_;
   nn::LayerNorm norm_;
   nn::Linear hidden_, output_;
   nn::GeluForm gelu_;

@@ -31,10 +31,10 @@ void check_word(const char* key, const std::string& word, const Family& family, 
       concat("model.", key, "=\"", word, "\" is not a ", key, " of ", family.name, "; use one of ", join(known, ", ")));
 }
 
-void check_probability(const char* key, double value, bool has_place, const Family& family) {
+void check_probability(const char* key, double value, bool is_supported, const Family& family) {
   if (!(value >= 0 && value < 1))
     throw ConfigError(concat("model.", key, "=", value, " must be at least 0 and below 1"));
-  if (value == 0 || has_place) return;
+  if (value == 0 || is_supported) return;
   throw ConfigError(concat("model.", key, "=", value, " has no place in ", family.name, "; set model.", key, "=0"));
 }
 

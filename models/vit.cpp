@@ -86,8 +86,8 @@ class VitAttentionHalf : public nn::RegisteredLayer {
       : RegisteredLayer(block + ".attention", options.layer),
         tokens_(tokens),
         dropout_(options.dropout),
-        place_(block + "/attention"),
-        output_place_(block + "/attention.output"),
+        site_(block + "/attention"),
+        output_site_(block + "/attention.output"),
         heads_(options.size.heads),
         query_(vit_linear(registry_, name() + ".attention.query", options.size.width, options.size.width)),
         key_(vit_linear(registry_, name() + ".attention.key", options.size.width, options.size.width)),
@@ -97,13 +97,13 @@ class VitAttentionHalf : public nn::RegisteredLayer {
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
     const at::Tensor attended =
-        nn::dropout(output_(attend(norm_(x), context), context), dropout_, output_place_, context);
+        nn::dropout(output_(attend(norm_(x), context), context), dropout_, output_site_, context);
     return attended + (tokens_ == Tokens::kAll ? x : x.narrow(1, 0, 1));
   }
 
  private:
   at::Tensor attend(const at::Tensor& x, const nn::ForwardContext& context) const {
-    const nn::AttentionOptions options{.heads = heads_, .dropout = dropout_, .place = place_};
+    const nn::AttentionOptions options{.heads = heads_, .dropout = dropout_, .site = site_};
     if (tokens_ == Tokens::kAll) {
       const std::array parts{&query_, &key_, &value_};
       return nn::self_attention(nn::linear_packed(x, parts, context), options, context);
@@ -115,7 +115,7 @@ class VitAttentionHalf : public nn::RegisteredLayer {
 
   Tokens tokens_;
   double dropout_;
-  std::string place_, output_place_;
+  std::string site_, output_site_;
   std::int64_t heads_;
   nn::Linear query_, key_, value_, output_;
   nn::LayerNorm norm_;
@@ -127,7 +127,7 @@ class VitMlpHalf : public nn::RegisteredLayer {
   VitMlpHalf(const std::string& block, const VitOptions& options)
       : RegisteredLayer(block + ".mlp", options.layer),
         dropout_(options.dropout),
-        place_(block + "/output"),
+        site_(block + "/output"),
         intermediate_(vit_linear(registry_, block + ".intermediate.dense", options.size.width, options.size.hidden)),
         output_(vit_linear(registry_, block + ".output.dense", options.size.hidden, options.size.width)),
         norm_(registry_, block + ".layernorm_after", options.size.width, options.constants.norm_epsilon),
@@ -135,12 +135,12 @@ class VitMlpHalf : public nn::RegisteredLayer {
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
     const at::Tensor hidden = nn::linear_gelu(norm_(x), intermediate_, context, gelu_);
-    return x + nn::dropout(output_(hidden, context), dropout_, place_, context);
+    return x + nn::dropout(output_(hidden, context), dropout_, site_, context);
   }
 
  private:
   double dropout_;
-  std::string place_;
+  std::string site_;
   nn::Linear intermediate_, output_;
   nn::LayerNorm norm_;
   nn::GeluForm gelu_;

@@ -25,7 +25,7 @@ constexpr int kFirstJobPort = 15000;
 constexpr int kJobPorts = 10000;
 constexpr int kPortsBetweenSteps = 101;  // so that the steps of a job keep away from the jobs that come after it
 
-// The names by which a launcher tells a process its place.
+// The names by which a launcher tells a process its rank.
 struct Names {
   const char* launcher;
   const char* rank;
@@ -68,31 +68,31 @@ bool is_in_interactive_step(const Environment& environment, bool on_terminal) {
   return is_step_of_slurm(environment) && environment("SLURM_PTY_PORT").has_value() && on_terminal && !is_the_task;
 }
 
-LaunchedPlace place_of(const Names& names, const std::string& rank, const std::string& size) {
-  LaunchedPlace place{.launcher = names.launcher, .rank_name = names.rank, .size_name = names.size};
-  place.size = parse_number(names.size, size, 1, kLargestWorld);
-  place.rank = parse_number(names.rank, rank, 0, place.size - 1);
-  return place;
+RankAssignment assignment_of(const Names& names, const std::string& rank, const std::string& size) {
+  RankAssignment assignment{.launcher = names.launcher, .rank_name = names.rank, .size_name = names.size};
+  assignment.size = parse_number(names.size, size, 1, kLargestWorld);
+  assignment.rank = parse_number(names.rank, rank, 0, assignment.size - 1);
+  return assignment;
 }
 
-void read_local_rank(LaunchedPlace& place, const char* name, const Environment& environment) {
+void read_local_rank(RankAssignment& assignment, const char* name, const Environment& environment) {
   const auto rank = environment(name);
-  const int last = (place.local_size > 0 ? place.local_size : place.size) - 1;
-  if (rank) place.local_rank = parse_number(name, *rank, 0, last);
+  const int last = (assignment.local_size > 0 ? assignment.local_size : assignment.size) - 1;
+  if (rank) assignment.local_rank = parse_number(name, *rank, 0, last);
 }
 
-void read_local_place(LaunchedPlace& place, const Names& names, const Environment& environment) {
+void read_local_part(RankAssignment& assignment, const Names& names, const Environment& environment) {
   if (const auto size = environment(names.local_size))
-    place.local_size = parse_number(names.local_size, *size, 1, place.size);
-  read_local_rank(place, names.local_rank, environment);
+    assignment.local_size = parse_number(names.local_size, *size, 1, assignment.size);
+  read_local_rank(assignment, names.local_rank, environment);
 }
 
-std::optional<LaunchedPlace> place_by_variables(const Names& names, const Environment& environment) {
+std::optional<RankAssignment> assignment_by_variables(const Names& names, const Environment& environment) {
   const auto rank = environment(names.rank), size = environment(names.size);
   if (!rank || !size) return std::nullopt;
-  LaunchedPlace place = place_of(names, *rank, *size);
-  read_local_place(place, names, environment);
-  return place;
+  RankAssignment assignment = assignment_of(names, *rank, *size);
+  read_local_part(assignment, names, environment);
+  return assignment;
 }
 
 void refuse_half(const Names& names, const Environment& environment) {
@@ -118,31 +118,31 @@ std::optional<int> tasks_of_node(std::string_view list, int node) {
   return std::nullopt;
 }
 
-std::optional<LaunchedPlace> place_by_slurm(const Environment& environment) {
+std::optional<RankAssignment> assignment_by_slurm(const Environment& environment) {
   if (!is_step_of_slurm(environment)) return std::nullopt;
   auto size = environment(kSlurm.size);
   if (!size) size = environment("SLURM_NTASKS");
   if (!size) return std::nullopt;
-  LaunchedPlace place = place_of(kSlurm, *environment(kSlurm.rank), *size);
+  RankAssignment assignment = assignment_of(kSlurm, *environment(kSlurm.rank), *size);
   const auto tasks = environment("SLURM_STEP_TASKS_PER_NODE"), node = environment("SLURM_NODEID");
   if (tasks && node) {
     const auto here = tasks_of_node(*tasks, parse_number("SLURM_NODEID", *node, 0, kLargestWorld));
-    if (here) place.local_size = std::min(*here, place.size);
+    if (here) assignment.local_size = std::min(*here, assignment.size);
   }
-  read_local_rank(place, kSlurm.local_rank, environment);
-  return place;
+  read_local_rank(assignment, kSlurm.local_rank, environment);
+  return assignment;
 }
 
 // srun tells the ranks of its own tasks to the PMI library as well (--mpi=pmi2). An mpiexec inside a task of srun
 // counts its own processes, and says how many of them are on this machine.
-bool is_slurms_own(const LaunchedPlace& mpi, const LaunchedPlace& task, const Environment& environment) {
+bool is_slurms_own(const RankAssignment& mpi, const RankAssignment& task, const Environment& environment) {
   return mpi.rank == task.rank && mpi.size == task.size && !environment(kOpenMpi.rank) &&
          !environment("MPI_LOCALNRANKS");
 }
 
-std::optional<LaunchedPlace> place_by_mpi(const Environment& environment) {
+std::optional<RankAssignment> assignment_by_mpi(const Environment& environment) {
   for (const Names& names : kMpi) {
-    if (auto place = place_by_variables(names, environment)) return place;
+    if (auto assignment = assignment_by_variables(names, environment)) return assignment;
   }
   return std::nullopt;
 }
@@ -150,17 +150,17 @@ std::optional<LaunchedPlace> place_by_mpi(const Environment& environment) {
 // What the launchers say who stand beside each other, the innermost first. Whoever stands outside of another is left
 // out: torchrun is started by others, and mpirun's daemons are tasks of Slurm, so that what they start has their
 // number, too.
-std::vector<LaunchedPlace> places_in(const Environment& environment, bool on_terminal) {
-  std::vector<LaunchedPlace> found;
+std::vector<RankAssignment> assignments_in(const Environment& environment, bool on_terminal) {
+  std::vector<RankAssignment> found;
   const bool by_torchrun = is_torchrun(environment);
   const Names& variables = by_torchrun ? kTorchrun : kVariables;
   refuse_half(variables, environment);
-  if (const auto place = place_by_variables(variables, environment)) {
-    found.push_back(*place);
+  if (const auto assignment = assignment_by_variables(variables, environment)) {
+    found.push_back(*assignment);
     if (by_torchrun) return found;
   }
-  const auto task = place_by_slurm(environment);
-  auto mpi = place_by_mpi(environment);
+  const auto task = assignment_by_slurm(environment);
+  auto mpi = assignment_by_mpi(environment);
   if (mpi && task && is_slurms_own(*mpi, *task, environment)) mpi.reset();
   if (mpi) {
     found.push_back(*mpi);
@@ -185,13 +185,13 @@ void refuse_rank_without_size(const Environment& environment) {
   }
 }
 
-std::string describe(const LaunchedPlace& place) {
-  return concat(place.launcher, " says rank ", place.rank, " of ", place.size, " (", place.rank_name, ", ",
-                place.size_name, ")");
+std::string describe(const RankAssignment& assignment) {
+  return concat(assignment.launcher, " says rank ", assignment.rank, " of ", assignment.size, " (",
+                assignment.rank_name, ", ", assignment.size_name, ")");
 }
 
 // Two who say something else, and none of whom stands inside the other: one of them was not meant.
-void refuse_contradiction(const LaunchedPlace& inner, const LaunchedPlace& outer) {
+void refuse_contradiction(const RankAssignment& inner, const RankAssignment& outer) {
   const bool is_shell = outer.size == 1;  // one task of srun, in which the others were started by hand
   if (is_shell || (inner.rank == outer.rank && inner.size == outer.size)) return;
   throw ConfigError(concat("two launchers contradict each other: ", describe(inner), ", but ", describe(outer),
@@ -249,25 +249,25 @@ int parse_number(const std::string& what, const std::string& text, int low, int 
   return value;
 }
 
-LaunchedPlace launched_place(const Environment& environment, bool on_terminal,
-                             const std::optional<LaunchedPlace>& of_options) {
-  std::vector<LaunchedPlace> found = places_in(environment, on_terminal);
+RankAssignment rank_assignment(const Environment& environment, bool on_terminal,
+                               const std::optional<RankAssignment>& of_options) {
+  std::vector<RankAssignment> found = assignments_in(environment, on_terminal);
   if (of_options) {
     found.insert(found.begin(), *of_options);
-    read_local_place(found[0], kVariables, environment);
+    read_local_part(found[0], kVariables, environment);
   }
   for (std::size_t i = 1; i < found.size(); ++i) refuse_contradiction(found[0], found[i]);
   if (found.empty()) refuse_rank_without_size(environment);
-  return found.empty() ? LaunchedPlace{} : found[0];
+  return found.empty() ? RankAssignment{} : found[0];
 }
 
-std::optional<std::string> launchers_host(const LaunchedPlace& place, const Environment& environment) {
+std::optional<std::string> launchers_host(const RankAssignment& assignment, const Environment& environment) {
   for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
     const auto list = environment(name);
     if (list && !list->empty()) return first_host(*list);
   }
-  const bool is_mpi = std::ranges::find(kMpi, place.launcher, &Names::launcher) != kMpi.end();
-  if (is_mpi && place.local_size == place.size) return "127.0.0.1";
+  const bool is_mpi = std::ranges::find(kMpi, assignment.launcher, &Names::launcher) != kMpi.end();
+  if (is_mpi && assignment.local_size == assignment.size) return "127.0.0.1";
   return std::nullopt;
 }
 
@@ -281,9 +281,9 @@ std::optional<std::string> launchers_port(const Environment& environment) {
   return job_port(static_cast<std::uint64_t>(number) + step * kPortsBetweenSteps);
 }
 
-std::string launch_remark(const LaunchedPlace& place, const Environment& environment) {
+std::string launch_remark(const RankAssignment& assignment, const Environment& environment) {
   const auto tasks = environment("SLURM_NTASKS");
-  if (!place.launcher.empty() || !tasks || *tasks == "1") return {};
+  if (!assignment.launcher.empty() || !tasks || *tasks == "1") return {};
   return concat("Slurm's job has ", *tasks,
                 " tasks, but this process was not started by srun: it trains alone; "
                 "`srun sluice train ...` starts one process a task");

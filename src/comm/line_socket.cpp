@@ -47,12 +47,12 @@ int LineSocket::listen(const std::string& host) {
 }
 
 void LineSocket::connect(const std::string& host, int port) {
-  const std::string address = addresses_of(host).front(), place = tcp_endpoint(address, port);
+  const std::string address = addresses_of(host).front(), endpoint = tcp_endpoint(address, port);
   try {
     zmq_->socket.set(zmq::sockopt::ipv6, is_ipv6(address));
-    zmq_->socket.connect(place);
+    zmq_->socket.connect(endpoint);
   } catch (const zmq::error_t& error) {
-    throw PeerError(concat("cannot connect to ", place, ": ", error.what()));
+    throw PeerError(concat("cannot connect to ", endpoint, ": ", error.what()));
   }
 }
 

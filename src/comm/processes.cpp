@@ -49,7 +49,7 @@ void warn_of_loopback(const std::string& host, const std::string& address) {
              " on this machine: ranks of other machines cannot come; give an address that they reach as MASTER_ADDR"));
 }
 
-std::string place_of_store(const World& world) {
+std::string describe_store(const World& world) {
   if (!world.meeting_file.empty() && world.address.empty())
     return concat("rank 0 by the file ", world.meeting_file.string());
   return concat(world.is_hosted ? "the launcher" : "rank 0", " at ", world.address, ":", world.port);
@@ -148,7 +148,7 @@ void Processes::come() {
   }
   if (const auto tried = reach_store(limits_.connect); !tried.empty()) {
     const bool is_name = tried != std::vector{world_.address};
-    throw PeerError(concat("rank ", world_.rank, " cannot reach ", place_of_store(world_),
+    throw PeerError(concat("rank ", world_.rank, " cannot reach ", describe_store(world_),
                            is_name ? concat(" (", join(tried, ", "), ")") : "", " within ",
                            seconds_text(limits_.connect), "; check that it runs, the address, and firewalls"));
   }
@@ -197,7 +197,7 @@ void Processes::open(int listener, milliseconds limit) {
   if (options.isServer) options.masterListenFd = listener;
   const auto store = open_store(world_.address, options, std::max(limit, kHandshake));
   if (!store) {
-    throw PeerError(concat("rank ", world_.rank, " finds somebody else than ", place_of_store(world_),
+    throw PeerError(concat("rank ", world_.rank, " finds somebody else than ", describe_store(world_),
                            ", who does not speak as it should; choose another MASTER_PORT"));
   }
   // A store that outlives an attempt still holds what the last one said.

@@ -12,16 +12,16 @@ namespace {
 constexpr std::string_view kTcp = "tcp://";
 constexpr std::string_view kFile = "file://";
 
-std::optional<LaunchedPlace> place_by_options(const WorldOptions& options) {
+std::optional<RankAssignment> assignment_by_options(const WorldOptions& options) {
   if (options.rank.has_value() != options.world_size.has_value()) {
     throw ConfigError(
         concat(options.rank ? "--rank" : "--world-size", " needs ", options.rank ? "--world-size" : "--rank", " too"));
   }
   if (!options.rank) return std::nullopt;
-  LaunchedPlace place{.launcher = "the command line", .rank_name = "--rank", .size_name = "--world-size"};
-  place.size = parse_number(place.size_name, std::to_string(*options.world_size), 1, kLargestWorld);
-  place.rank = parse_number(place.rank_name, std::to_string(*options.rank), 0, place.size - 1);
-  return place;
+  RankAssignment assignment{.launcher = "the command line", .rank_name = "--rank", .size_name = "--world-size"};
+  assignment.size = parse_number(assignment.size_name, std::to_string(*options.world_size), 1, kLargestWorld);
+  assignment.rank = parse_number(assignment.rank_name, std::to_string(*options.rank), 0, assignment.size - 1);
+  return assignment;
 }
 
 void meet_at(World& world, const std::string& host, const std::string& host_name, const std::string& port,
@@ -32,9 +32,9 @@ void meet_at(World& world, const std::string& host, const std::string& host_name
 }
 
 void meet_at_url(World& world, const std::string& init) {
-  const auto place = split_host_and_port(init.substr(kTcp.size()));
-  if (!place) throw ConfigError(concat("--init ", init, " has no port; write tcp://HOST:PORT"));
-  meet_at(world, place->host, "the host of --init", place->port, "the port of --init");
+  const auto assignment = split_host_and_port(init.substr(kTcp.size()));
+  if (!assignment) throw ConfigError(concat("--init ", init, " has no port; write tcp://HOST:PORT"));
+  meet_at(world, assignment->host, "the host of --init", assignment->port, "the port of --init");
 }
 
 // Rank 0 listens on loopback there, unless an interface is named.
@@ -49,9 +49,9 @@ void meet_by_file(World& world, const std::string& init) {
   }
 }
 
-void meet_where_launcher_says(World& world, const LaunchedPlace& place, const Environment& environment) {
+void meet_where_launcher_says(World& world, const RankAssignment& assignment, const Environment& environment) {
   auto host = environment("MASTER_ADDR"), port = environment("MASTER_PORT");
-  if (!host) host = launchers_host(place, environment);
+  if (!host) host = launchers_host(assignment, environment);
   if (!port) port = launchers_port(environment);
   if (!host || !port) {
     throw ConfigError(
@@ -67,13 +67,13 @@ void meet_where_launcher_says(World& world, const LaunchedPlace& place, const En
 }  // namespace
 
 World choose_world(const WorldOptions& options, const Environment& environment, bool on_terminal) {
-  const LaunchedPlace place = launched_place(environment, on_terminal, place_by_options(options));
-  World world{.launcher = place.launcher,
-              .remark = launch_remark(place, environment),
-              .rank = place.rank,
-              .size = place.size,
-              .local_rank = place.local_rank,
-              .local_size = place.local_size,
+  const RankAssignment assignment = rank_assignment(environment, on_terminal, assignment_by_options(options));
+  World world{.launcher = assignment.launcher,
+              .remark = launch_remark(assignment, environment),
+              .rank = assignment.rank,
+              .size = assignment.size,
+              .local_rank = assignment.local_rank,
+              .local_size = assignment.local_size,
               .interface = options.interface};
   if (world.is_single()) return world;
   if (options.init.starts_with(kTcp)) {
@@ -81,7 +81,7 @@ World choose_world(const WorldOptions& options, const Environment& environment, 
   } else if (options.init.starts_with(kFile)) {
     meet_by_file(world, options.init);
   } else if (options.init.empty() || options.init == "env://") {
-    meet_where_launcher_says(world, place, environment);
+    meet_where_launcher_says(world, assignment, environment);
   } else {
     throw ConfigError(concat("--init ", options.init, "; write tcp://HOST:PORT, file:///PATH or env://"));
   }

@@ -100,7 +100,7 @@ std::vector<Change> changes_of(const Config& config, const Sources& sources) {
   std::vector<Change> changes;
   for (const std::string& entry : config.pipeline.changes) {
     const std::string where =
-        concat(sources.place({"pipeline.changes"}), ": pipeline.changes: ", one_line(to_text(Value{entry})));
+        concat(sources.where({"pipeline.changes"}), ": pipeline.changes: ", one_line(to_text(Value{entry})));
     changes.push_back(change_of(entry, changes.empty() ? config : changes.back().config, where));
     if (changes.size() > 1 && changes.back().after <= changes[changes.size() - 2].after) {
       throw ConfigError(concat(where, ": comes after the change of step ", changes[changes.size() - 2].after,

@@ -165,8 +165,8 @@ class Builder {
     for (const auto& [name, of, why] : unread_keys(config_)) {
       if (!set_.contains(of) || set_.contains(name)) continue;
       const Key& key = *find_key(name);
-      log_info(concat(sources_.place({name}), ": ", name, " = ", to_text(key.field.get(config_)),
-                      " is not read beside ", sources_.place({of})));
+      log_info(concat(sources_.where({name}), ": ", name, " = ", to_text(key.field.get(config_)),
+                      " is not read beside ", sources_.where({of})));
       key.field.set(config_, key.field.get(Config{}));
     }
   }

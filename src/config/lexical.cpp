@@ -59,7 +59,7 @@ class Scanner {
   static constexpr char kNewLine = '\n';
   static constexpr char kText = 'x';  // a string or bare text
 
-  // Past the next token. Returns what is wrong with it; then at_ is its place.
+  // Past the next token. Returns what is wrong with it; then at_ is its position.
   std::string step() {
     const char c = text_[at_];
     if (kBlanks.find(c) != std::string_view::npos || c == '\r') {

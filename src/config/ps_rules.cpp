@@ -22,7 +22,7 @@ class PsRules {
     require(config_.train.steps > 0, {"train.steps", "train.epochs"},
             "with a parameter server the length of a run is given in updates; set train.steps");
     check_addresses();
-    check_places_of_workers();
+    check_worker_processes();
     check_local_training();
     check_dual_batch();
     check_delay();
@@ -141,7 +141,7 @@ class PsRules {
   }
 
   // What goes with virtual time, and what with processes.
-  void check_places_of_workers() const {
+  void check_worker_processes() const {
     const PsConfig& ps = config_.ps;
     const PsConfig defaults;
     const bool is_virtual = ps.clock == "virtual";
@@ -154,11 +154,11 @@ class PsRules {
         {"ps.clock", "ps.sample_s", "ps.step_s", "ps.bytes_per_s"},
         "ps.sample_s, ps.step_s and ps.bytes_per_s are charged in virtual time; leave them out with "
         "ps.clock=\"real\"");
-    if (is_virtual) check_virtual_place();
+    if (is_virtual) check_virtual_server();
   }
 
   // All of it is in one process, which does not go on from where it was.
-  void check_virtual_place() const {
+  void check_virtual_server() const {
     const PsConfig& ps = config_.ps;
     const PsConfig defaults;
     require(ps.log == defaults.log, {"ps.clock", "ps.log"},

@@ -38,24 +38,24 @@ Value value_of(const toml::node& node) {
 int line_of(const toml::key& key) { return static_cast<int>(key.source().begin.line); }
 
 // "LINE:COLUMN", both from 1.
-std::string place_of(std::string_view text, std::size_t offset) {
+std::string position_of(std::string_view text, std::size_t offset) {
   const std::string_view before = text.substr(0, offset);
   const auto line_start = before.rfind('\n') + 1;  // npos + 1 = 0
   return concat(1 + std::ranges::count(before, '\n'), ":", 1 + offset - line_start);
 }
 
-// Errors: ConfigError that begins with `where`, and with the line and column where `with_place`.
-toml::table parse_table(std::string_view text, std::string_view where, bool with_place) {
+// Errors: ConfigError that begins with `where`, and with the line and column where `with_position`.
+toml::table parse_table(std::string_view text, std::string_view where, bool with_position) {
   if (const auto complaint = look_over(text)) {
-    const std::string place = with_place ? concat(":", place_of(text, complaint->offset)) : "";
-    throw ConfigError(concat(where, place, ": not valid TOML: ", complaint->what));
+    const std::string position = with_position ? concat(":", position_of(text, complaint->offset)) : "";
+    throw ConfigError(concat(where, position, ": not valid TOML: ", complaint->what));
   }
   try {
     return toml::parse(text, where);
   } catch (const toml::parse_error& error) {
     const auto begin = error.source().begin;
-    const std::string place = with_place ? concat(":", begin.line, ":", begin.column) : "";
-    throw ConfigError(concat(where, place, ": not valid TOML: ", one_line(error.description())));
+    const std::string position = with_position ? concat(":", begin.line, ":", begin.column) : "";
+    throw ConfigError(concat(where, position, ": not valid TOML: ", one_line(error.description())));
   }
 }
 

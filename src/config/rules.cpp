@@ -300,7 +300,7 @@ class Rules {
 
 }  // namespace
 
-std::string Sources::place(std::initializer_list<std::string_view> keys) const {
+std::string Sources::where(std::initializer_list<std::string_view> keys) const {
   for (const auto key : keys) {
     if (const auto found = of_key.find(key); found != of_key.end()) return found->second;
   }
@@ -308,7 +308,7 @@ std::string Sources::place(std::initializer_list<std::string_view> keys) const {
 }
 
 void Sources::require(bool ok, std::initializer_list<std::string_view> keys, const std::string& what) const {
-  if (!ok) throw ConfigError(concat(place(keys), ": ", what));
+  if (!ok) throw ConfigError(concat(where(keys), ": ", what));
 }
 
 std::vector<UnreadKey> unread_keys(const Config& config) {

@@ -16,9 +16,9 @@ struct Sources {
   std::string name;  // of the whole configuration
   std::map<std::string, std::string, std::less<>> of_key;
 
-  // The place of the first of these keys that was given; the name when all are defaults.
-  [[nodiscard]] std::string place(std::initializer_list<std::string_view> keys) const;
-  // ConfigError that says `what`, with that place, unless `ok`.
+  // Where the first of these keys was given; the name when all are defaults.
+  [[nodiscard]] std::string where(std::initializer_list<std::string_view> keys) const;
+  // ConfigError that says `what`, with that source, unless `ok`.
   void require(bool ok, std::initializer_list<std::string_view> keys, const std::string& what) const;
 };
 

@@ -1,4 +1,4 @@
-// check: our own promises, always compiled in. Throws BugError (exit code 70) naming the place.
+// check: our own promises, always compiled in. Throws BugError (exit code 70) naming the file and line.
 // Not for what users or the outside world can cause: those are Errors (core/error.h). `ok` must have no side effects.
 #pragma once
 

@@ -8,7 +8,7 @@ namespace sluice {
 
 enum class SampleKind : std::uint8_t {
   kImage,   // pixels, and a class to be told from them
-  kTokens,  // a sequence of tokens, and at every place the one that follows
+  kTokens,  // a sequence of tokens, and at every position the one that follows
 };
 
 [[nodiscard]] constexpr std::string_view name_of(SampleKind kind) {

@@ -30,7 +30,7 @@ struct DatasetInfo {
   std::vector<double> mean;    // [channels], of pixel / 255 over the training split
   std::vector<double> stddev;  // [channels], likewise
   SampleKind kind = SampleKind::kImage;
-  std::int64_t context = 0;  // tokens of an input; its targets are as many, each one place further on
+  std::int64_t context = 0;  // tokens of an input; its targets are as many, each one position further on
   // Each image is a file of its own format and size: encoded() has its bytes, height and width are 0.
   bool is_encoded = false;
   bool comes_by_class = false;  // all samples of one class, then all of the next

@@ -1,6 +1,6 @@
 // feature_read_ahead: reads rows of a FeatureFile into a bounded buffer before they are asked for, in a given order, in
 // a thread of its own (from the first start() on). Which rows: a list; a row is known by its position in it. Who takes
-// a row frees its place in the buffer; who asks for one that is not there yet reads it by itself, and the thread passes
+// a row frees its cell in the buffer; who asks for one that is not there yet reads it by itself, and the thread passes
 // over it. Rows that nobody takes stay, until somebody asks for one that is more than two buffers further on than the
 // thread is: then the buffer is emptied, and the thread goes on from there. Threads: any; one start() or stop() at a
 // time is served. Errors: none; a row that cannot be read is not there.
@@ -24,8 +24,8 @@ class FeatureReadAhead {
  public:
   struct Row {
     FeatureKey key;
-    std::uint32_t slot = 0;   // of the file
-    std::uint32_t place = 0;  // ours: the row of the buffer, or what has become of it
+    std::uint32_t slot = 0;  // of the file
+    std::uint32_t cell = 0;  // ours: the row of the buffer, or what has become of it
   };
 
   explicit FeatureReadAhead(const FeatureFile& file) : file_(file) {}
@@ -49,8 +49,8 @@ class FeatureReadAhead {
   void read_next(std::unique_lock<std::mutex>& lock);
   void forget(std::unique_lock<std::mutex>& lock);
   void skip_to(std::uint32_t position);
-  void free_place(std::uint32_t place);
-  [[nodiscard]] std::byte* place(std::uint32_t number) const { return buffer_.data() + number * layout_.slot_bytes; }
+  void free_cell(std::uint32_t cell);
+  [[nodiscard]] std::byte* cell(std::uint32_t number) const { return buffer_.data() + number * layout_.slot_bytes; }
 
   const FeatureFile& file_;
   std::mutex control_;  // one start() or stop() at a time
@@ -61,8 +61,8 @@ class FeatureReadAhead {
   MappedMemory buffer_;
   std::vector<Row> rows_;
   std::size_t next_ = 0;              // rows before it were read, taken or passed over
-  std::vector<std::uint32_t> free_;   // places of the buffer
-  std::vector<std::uint32_t> holds_;  // position of the row in each place; kNothing
+  std::vector<std::uint32_t> free_;   // cells of the buffer
+  std::vector<std::uint32_t> holds_;  // position of the row in each cell; kNothing
   bool reading_ = false;
   bool forgetting_ = false;
   int taking_ = 0;  // rows that are being copied out

@@ -16,7 +16,7 @@
 namespace sluice::data {
 
 // What the index takes for a row, wherever the row is. A node of the hash map with its block of malloc(): 48 bytes;
-// buckets: 16 after growing; the row's place in the list of what is read ahead: 24. Rounded up.
+// buckets: 16 after growing; the row's position in the list of what is read ahead: 24. Rounded up.
 inline constexpr std::uint64_t kIndexBytes = 96;
 
 class FeatureSlabs {

@@ -56,30 +56,30 @@ void FeatureStore::warn_if_nothing_fits() {
                      " B of memory); raise them"));
 }
 
-std::vector<FeatureStore::Place> FeatureStore::find(std::span<const FeatureKey> keys) const {
-  std::vector<Place> places;
-  places.reserve(keys.size());
+std::vector<FeatureStore::FoundRow> FeatureStore::find(std::span<const FeatureKey> keys) const {
+  std::vector<FoundRow> found_rows;
+  found_rows.reserve(keys.size());
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto found = index_.find(keys[i]);
     if (found == index_.end() || !found->second.written) continue;
     const Entry& entry = found->second;
-    places.push_back({i, entry, entry.on_disk() ? nullptr : slabs_.row({entry.slab, entry.row})});
+    found_rows.push_back({i, entry, entry.on_disk() ? nullptr : slabs_.row({entry.slab, entry.row})});
   }
-  return places;
+  return found_rows;
 }
 
 std::vector<bool> FeatureStore::has(std::span<const FeatureKey> keys) const {
   std::vector<bool> is_there(keys.size());
-  for (const Place& place : find(keys)) is_there[place.index] = true;
+  for (const FoundRow& found_row : find(keys)) is_there[found_row.index] = true;
   return is_there;
 }
 
 std::vector<bool> FeatureStore::fetch(std::span<const FeatureKey> keys, std::byte* rows) {
   check(row_bytes_ > 0, "a feature store is told the size of its rows first");
   std::vector<bool> is_there(keys.size());
-  for (const Place& place : find(keys))
-    is_there[place.index] = read(place, keys[place.index], rows + place.index * row_bytes_);
+  for (const FoundRow& found_row : find(keys))
+    is_there[found_row.index] = read(found_row, keys[found_row.index], rows + found_row.index * row_bytes_);
   const auto hits = std::ranges::count(is_there, true);
   const std::lock_guard lock(mutex_);
   counts_.hits += hits;
@@ -87,16 +87,16 @@ std::vector<bool> FeatureStore::fetch(std::span<const FeatureKey> keys, std::byt
   return is_there;
 }
 
-bool FeatureStore::read(const Place& place, const FeatureKey& key, std::byte* row) {
-  if (place.memory != nullptr) {
-    std::memcpy(row, place.memory, row_bytes_);
+bool FeatureStore::read(const FoundRow& found_row, const FeatureKey& key, std::byte* row) {
+  if (found_row.memory != nullptr) {
+    std::memcpy(row, found_row.memory, row_bytes_);
     return true;
   }
-  if (read_ahead_.take(place.entry.position, key, row)) return true;
+  if (read_ahead_.take(found_row.entry.position, key, row)) return true;
   // By a buffer, because a row that does not verify must leave the caller's as it is.
   const auto slot = std::make_unique_for_overwrite<std::byte[]>(file_.layout().slot_bytes);
-  if (!file_.read(file_.layout(), place.entry.row, key, slot.get())) {
-    drop_damaged(key, place.entry.row);
+  if (!file_.read(file_.layout(), found_row.entry.row, key, slot.get())) {
+    drop_damaged(key, found_row.entry.row);
     return false;
   }
   std::memcpy(row, slot.get(), row_bytes_);
@@ -147,45 +147,46 @@ std::optional<FeatureStore::Entry> FeatureStore::reserve_one() {
   return Entry{.slab = kOnDisk, .row = *slot};
 }
 
-std::vector<FeatureStore::Place> FeatureStore::reserve(std::span<const FeatureKey> keys) {
-  std::vector<Place> places;
+std::vector<FeatureStore::FoundRow> FeatureStore::reserve(std::span<const FeatureKey> keys) {
+  std::vector<FoundRow> found_rows;
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (index_.contains(keys[i])) continue;
     const auto entry = reserve_one();
     if (!entry) break;
     index_.emplace(keys[i], *entry);
-    places.push_back({i, *entry, entry->on_disk() ? nullptr : slabs_.row({entry->slab, entry->row})});
+    found_rows.push_back({i, *entry, entry->on_disk() ? nullptr : slabs_.row({entry->slab, entry->row})});
   }
-  return places;
+  return found_rows;
 }
 
 void FeatureStore::keep(std::span<const FeatureKey> keys, const std::byte* rows) {
   check(row_bytes_ > 0, "a feature store is told the size of its rows first");
-  const std::vector<Place> places = reserve(keys);
-  for (const Place& place : places) {
-    const std::byte* const row = rows + place.index * row_bytes_;
-    if (place.memory != nullptr) {
-      std::memcpy(place.memory, row, row_bytes_);
+  const std::vector<FoundRow> found_rows = reserve(keys);
+  for (const FoundRow& found_row : found_rows) {
+    const std::byte* const row = rows + found_row.index * row_bytes_;
+    if (found_row.memory != nullptr) {
+      std::memcpy(found_row.memory, row, row_bytes_);
     } else {
-      file_.write(place.entry.row, keys[place.index], row);  // if it fails the disk is off, which publish() sees
+      file_.write(found_row.entry.row, keys[found_row.index],
+                  row);  // if it fails the disk is off, which publish() sees
     }
   }
-  publish(places, keys);
+  publish(found_rows, keys);
 }
 
-void FeatureStore::publish(std::span<const Place> places, std::span<const FeatureKey> keys) {
+void FeatureStore::publish(std::span<const FoundRow> found_rows, std::span<const FeatureKey> keys) {
   const std::lock_guard lock(mutex_);
   const bool disk_is_off = file_.is_off();
-  for (const Place& place : places) {
-    const auto entry = index_.find(keys[place.index]);
-    if (place.memory == nullptr && disk_is_off) {
+  for (const FoundRow& found_row : found_rows) {
+    const auto entry = index_.find(keys[found_row.index]);
+    if (found_row.memory == nullptr && disk_is_off) {
       index_.erase(entry);
       --disk_rows_;
       continue;
     }
     entry->second.written = true;
-    ++(place.memory == nullptr ? counts_.rows_on_disk : counts_.rows_in_memory);
+    ++(found_row.memory == nullptr ? counts_.rows_on_disk : counts_.rows_in_memory);
   }
   if (disk_is_off) forget_disk();
 }

@@ -1,6 +1,6 @@
 // feature_store: rows of bytes of one size by key, in memory first (feature_slabs.h), then on disk (feature_file.h).
 // Not here: tensors, their types, and whose rows they are (feature_cache.h). No LibTorch: its tests run under TSan.
-// Nothing is evicted: all keys of an epoch come again in the next, so that a row that makes place for another would be
+// Nothing is evicted: all keys of an epoch come again in the next, so that a row that makes room for another would be
 // missed just as that one is. The first rows that come are kept until the budgets are full.
 // Budgets: memory_bytes is never exceeded by the slabs, the index (kIndexBytes a row, wherever it is) and the buffer of
 // what is read ahead; disk_bytes never by the file's size. With a disk, at most an eighth of the memory and 256 MiB are
@@ -80,7 +80,7 @@ class FeatureStore {
     [[nodiscard]] bool on_disk() const { return slab == kOnDisk; }
   };
   // A row in the index, found or reserved.
-  struct Place {
+  struct FoundRow {
     std::size_t index = 0;  // of the caller's keys
     Entry entry;
     std::byte* memory = nullptr;  // null: on disk
@@ -93,14 +93,14 @@ class FeatureStore {
 
   [[nodiscard]] std::uint64_t share_memory();
   void warn_if_nothing_fits();
-  [[nodiscard]] std::vector<Place> find(std::span<const FeatureKey> keys) const;
-  bool read(const Place& place, const FeatureKey& key, std::byte* row);
+  [[nodiscard]] std::vector<FoundRow> find(std::span<const FeatureKey> keys) const;
+  bool read(const FoundRow& found_row, const FeatureKey& key, std::byte* row);
   void drop_damaged(const FeatureKey& key, std::uint32_t slot);
   void count_damaged(const FeatureKey& key);
   [[nodiscard]] bool disk_is_full() const;
   std::optional<Entry> reserve_one();
-  std::vector<Place> reserve(std::span<const FeatureKey> keys);
-  void publish(std::span<const Place> places, std::span<const FeatureKey> keys);
+  std::vector<FoundRow> reserve(std::span<const FeatureKey> keys);
+  void publish(std::span<const FoundRow> found_rows, std::span<const FeatureKey> keys);
   void forget_disk();
   std::vector<OldRow> take_index();
   void change_all(std::span<const OldRow> rows, const FeatureFile::Layout& layout, const Transform& transform);

@@ -40,7 +40,7 @@ void FeatureStore::change(std::uint64_t row_bytes, const Transform& transform) {
   warn_if_nothing_fits();
 }
 
-// All rows in the order of their places, those on disk last. From here on they are no hits.
+// All rows in the order of their positions, those on disk last. From here on they are no hits.
 std::vector<FeatureStore::OldRow> FeatureStore::take_index() {
   const std::lock_guard lock(mutex_);
   std::vector<OldRow> rows;

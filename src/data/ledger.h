@@ -96,7 +96,7 @@ class Ledger {
   // have been given out.
   [[nodiscard]] std::optional<std::size_t> epoch_with_work();
   void begin_epoch();
-  // Takes one that waits out of its place; false: it does not wait.
+  // Takes one that waits out of its turn; false: it does not wait.
   [[nodiscard]] static bool take_waiting(Epoch& epoch, std::int64_t sample);
   void forget_what_is_over();
 

@@ -108,7 +108,7 @@ class Loader::BatchMaker {
     return options_.endless ? std::numeric_limits<std::int64_t>::max() : batches_ - start_ % batches_;
   }
 
-  // The batch `number` places after the start. On a requested stop it is unfinished.
+  // The batch `number` positions after the start. On a requested stop it is unfinished.
   Batch make(std::int64_t number, const std::stop_token& stop) {
     const std::int64_t ordinal = start_ + number;
     Batch result;

@@ -37,7 +37,7 @@ struct Position {
 struct Batch {
   // [n, channels, height, width], LoaderOptions::dtype, or uint8 with a pixel_scale; tokens: [n, context] int64.
   at::Tensor inputs;
-  // [n] int64; mixed: [n, classes], LoaderOptions::dtype; tokens: [n, context], the inputs one place further on.
+  // [n] int64; mixed: [n, classes], LoaderOptions::dtype; tokens: [n, context], the inputs one position further on.
   at::Tensor targets;
   at::Tensor sample_ids;         // [n] int64, indices into the dataset
   std::int64_t epoch = 0;        // from 0

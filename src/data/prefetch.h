@@ -81,7 +81,7 @@ struct Prefetcher<T>::Shared {
 
   Slot make_slot(std::int64_t number, const std::stop_token& token) const;
   void work();
-  // The place of a number: no two numbers that are out at once share one.
+  // The slot of a number: no two numbers that are out at once share one.
   Slot& slot(std::int64_t number) { return slots[static_cast<std::size_t>(number % depth())]; }
   [[nodiscard]] std::int64_t depth() const { return std::ssize(slots); }
 

@@ -39,8 +39,8 @@ std::vector<std::int64_t> shard_order(std::uint64_t seed, std::int64_t epoch, st
   for (std::int64_t begin = 0; begin < size; begin += window) {
     const std::int64_t length = std::min(window, size - begin);
     const std::vector<std::int64_t> from(order.begin() + begin, order.begin() + begin + length);
-    const std::vector<std::int64_t> places = epoch_order(key, begin / window, length);
-    for (std::int64_t i = 0; i < length; ++i) order[begin + i] = from[places[i]];
+    const std::vector<std::int64_t> shuffled = epoch_order(key, begin / window, length);
+    for (std::int64_t i = 0; i < length; ++i) order[begin + i] = from[shuffled[i]];
   }
   return order;
 }

@@ -13,7 +13,7 @@ namespace sluice::data {
 [[nodiscard]] std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t size);
 
 // Likewise, but the shards, which begin at `begins`, come one after the other in a permutation of theirs, each from its
-// beginning on; only samples of the same window, so many places in a row, are shuffled among each other.
+// beginning on; only samples of the same window, so many positions in a row, are shuffled among each other.
 [[nodiscard]] std::vector<std::int64_t> shard_order(std::uint64_t seed, std::int64_t epoch, std::int64_t size,
                                                     std::span<const std::int64_t> begins, std::int64_t window);
 

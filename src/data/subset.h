@@ -11,8 +11,8 @@
 
 namespace sluice::data {
 
-// `places`: indices into `whole`, in the order of the new set, which has `info`.
-[[nodiscard]] std::unique_ptr<Dataset> subset(std::shared_ptr<const Dataset> whole, std::vector<std::int64_t> places,
+// `indices`: positions into `whole`, in the order of the new set, which has `info`.
+[[nodiscard]] std::unique_ptr<Dataset> subset(std::shared_ptr<const Dataset> whole, std::vector<std::int64_t> indices,
                                               DatasetInfo info);
 
 // The first samples, or evenly spaced ones of a set that comes class by class; the whole where it has no more.

@@ -83,7 +83,7 @@ class Walk {
       }
       if (!has_right_checksum(block)) damaged("its header is not one of a tar file");
       if (auto member = take(block)) {
-        if (!member->is_symbolic_link) places_[plain(member->name)] = {member->offset, member->size};
+        if (!member->is_symbolic_link) extents_[plain(member->name)] = {member->offset, member->size};
         members.push_back(*std::move(member));
       }
     }
@@ -149,10 +149,10 @@ class Walk {
   }
 
   [[nodiscard]] TarMember linked(std::string name, const std::string& target) const {
-    const auto place = places_.find(plain(target));
-    if (place == places_.end())
+    const auto extent = extents_.find(plain(target));
+    if (extent == extents_.end())
       damaged(concat(name, " is a hard link to ", target, ", which the archive does not have before it"));
-    return {std::move(name), place->second.first, place->second.second};
+    return {std::move(name), extent->second.first, extent->second.second};
   }
 
   [[nodiscard]] std::int64_t data_bytes(const Block& block, char type, bool is_file) const {
@@ -222,10 +222,10 @@ class Walk {
   const ReadAt& read_;
   const std::string& name_;
   std::int64_t at_ = 0;
-  std::string long_name_;                                                          // of the next member
-  std::string long_link_;                                                          // the file that it is a link to
-  Pax pax_;                                                                        // of the next member
-  std::unordered_map<std::string, std::pair<std::int64_t, std::int64_t>> places_;  // offset and size, by plain name
+  std::string long_name_;                                                           // of the next member
+  std::string long_link_;                                                           // the file that it is a link to
+  Pax pax_;                                                                         // of the next member
+  std::unordered_map<std::string, std::pair<std::int64_t, std::int64_t>> extents_;  // offset and size, by plain name
 };
 
 }  // namespace

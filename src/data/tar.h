@@ -1,8 +1,9 @@
 // tar: where the members of a tar archive lie, from its headers alone: POSIX ustar and pax, GNU long names, old v7. Of
-// an archive of many gigabytes only the headers are read, so that any member can be read later by its place; libraries
-// such as libarchive go through an archive once and do not tell places. Not here: what members mean (tar_dataset.h). No
-// LibTorch: the fuzzer builds it. Threads: pure. Errors: DataError for damaged archives, compressed ones, sparse
-// members, hard links to what the archive does not have, and for an archive that follows the end of the first one.
+// an archive of many gigabytes only the headers are read, so that any member can be read later by its position;
+// libraries such as libarchive go through an archive once and do not tell positions. Not here: what members mean
+// (tar_dataset.h). No LibTorch: the fuzzer builds it. Threads: pure. Errors: DataError for damaged archives, compressed
+// ones, sparse members, hard links to what the archive does not have, and for an archive that follows the end of the
+// first one.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,8 @@ struct TarListing {
 // Reads bytes.size() bytes from `offset` on; the archive has them.
 using ReadAt = std::function<void(std::int64_t offset, std::span<std::uint8_t> bytes)>;
 
-// A hard link, which is how tar stores another name of a file that it has stored already, has the place of that file.
-// size: of the archive. name: in messages.
+// A hard link, which is how tar stores another name of a file that it has stored already, has the position of that
+// file. size: of the archive. name: in messages.
 [[nodiscard]] TarListing list_tar(std::int64_t size, const ReadAt& read, const std::string& name);
 
 }  // namespace sluice::data

@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostLabelBytes = std::int64_t{1} << 20;
 
-// A file that is read by place.
+// A file that is read by position.
 class Shard {
  public:
   explicit Shard(const fs::path& path) : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {

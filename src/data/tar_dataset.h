@@ -3,7 +3,7 @@
 // sample: KEY.jpg, .jpeg, .png or .webp, and its class as a decimal number in KEY.cls, or as "label" in KEY.json. Other
 // members are counted and named in the log; those that look like a sample under a name with more dots are refused, and
 // so are symbolic links in the place of these files. Only headers and classes are read on opening; a picture is read by
-// its place. Threads: as Dataset. Errors: DataError.
+// its position. Threads: as Dataset. Errors: DataError.
 #pragma once
 
 #include <filesystem>

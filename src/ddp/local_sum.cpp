@@ -143,11 +143,11 @@ std::vector<double> LocalSum::replica_squares() const {
 }
 
 Nanoseconds LocalSum::squares_time() const {
-  std::map<std::pair<int, device::Device>, Nanoseconds> of_place;
+  std::map<std::pair<int, device::Device>, Nanoseconds> of_slot;
   Nanoseconds most = 0;
   for (const BucketState& state : buckets_) {
     for (int replica = 0; replica < replicas(); ++replica) {
-      Nanoseconds& sum = of_place[{replica, stages_[state.stage].devices[replica]}];
+      Nanoseconds& sum = of_slot[{replica, stages_[state.stage].devices[replica]}];
       most = std::max(most, sum += state.squares_ns[replica]);
     }
   }

@@ -31,7 +31,8 @@ comm::ReplicaNorms norms_of(const std::vector<comm::ReplicaShare>& shares, const
 Reducer::Reducer(std::vector<comm::SyncedStage> stages, ReducerOptions options, Network network)
     : local_(std::move(stages), options.bucket_bytes,
              [this](int stage, int bucket, const device::Event& summed) {
-               if (!places_.empty()) places_[stage].line->ready(places_[stage].first + bucket, summed);
+               if (!buckets_of_stage_.empty())
+                 buckets_of_stage_[stage].line->ready(buckets_of_stage_[stage].first + bucket, summed);
              }),
       small_(network.small) {
   connect(network, options);
@@ -39,19 +40,19 @@ Reducer::Reducer(std::vector<comm::SyncedStage> stages, ReducerOptions options, 
 
 void Reducer::connect(const Network& network, const ReducerOptions& options) {
   if (small_ && options.record_times) timing_.emplace(small_->rank(), small_->size());
-  if (!network.lines.empty()) places_.resize(local_.stages().size());
+  if (!network.lines.empty()) buckets_of_stage_.resize(local_.stages().size());
   for (const Network::Line& line : network.lines) {
     std::vector<at::Tensor> buckets;
     for (const int stage : line.stages) {
       const std::vector<at::Tensor> own = local_.buckets_of(stage);
-      places_[stage] = {nullptr, static_cast<int>(buckets.size()), static_cast<int>(own.size())};
+      buckets_of_stage_[stage] = {nullptr, static_cast<int>(buckets.size()), static_cast<int>(own.size())};
       buckets.insert(buckets.end(), own.begin(), own.end());
     }
     between_processes_.push_back(std::make_unique<OrderedAllReduce>(
         line.communicator, local_.stages()[line.stages.front()].devices.front(), std::move(buckets),
         OrderedAllReduce::Options{.end_time = options.record_times ? comm::EndTime::kNoted : comm::EndTime::kUnknown,
                                   .sends_bf16 = options.sends_bf16}));
-    for (const int stage : line.stages) places_[stage].line = between_processes_.back().get();
+    for (const int stage : line.stages) buckets_of_stage_[stage].line = between_processes_.back().get();
   }
 }
 
@@ -66,9 +67,9 @@ comm::StepOutcome Reducer::finish_step(const comm::Contribution& local) {
   std::map<const OrderedAllReduce*, std::vector<SumTimes>> of_lines;
   for (const auto& line : between_processes_) of_lines[line.get()] = line->wait();
   Times times;
-  for (const StagePlace& place : places_) {
-    const auto first = of_lines.at(place.line).begin() + place.first;
-    times.emplace_back(first, first + place.buckets);
+  for (const StageBuckets& of_stage : buckets_of_stage_) {
+    const auto first = of_lines.at(of_stage.line).begin() + of_stage.first;
+    times.emplace_back(first, first + of_stage.buckets);
   }
   comm::ReplicaNorms norms;
   const bool has_norms = !local.of_replicas.empty();
@@ -87,8 +88,8 @@ void Reducer::take_rank_0s(const at::Tensor& numbers) {
   if (small_) small_->broadcast(numbers, /*root=*/0);
 }
 
-// A vector of the contribution and a place for every process's batch and times, zero but for our own: the sum over the
-// processes is what all have to say.
+// A vector of the contribution and an element for every process's batch and times, zero but for our own: the sum over
+// the processes is what all have to say.
 at::Tensor Reducer::numbers_of(const comm::Contribution& local, const comm::ReplicaNorms& norms,
                                const Times& times) const {
   const auto buckets = static_cast<std::int64_t>(timing_ ? local_.buckets() : 0);
@@ -135,7 +136,7 @@ void Reducer::tell_times(const double* all_times, const Times& times, comm::Step
       const SumTimes& own = times[stage][bucket];
       const Nanoseconds all_there = readiness.all_there[outcome.buckets.size()];
       outcome.buckets.push_back({local_.stages()[stage].stage, bucket, own.begin, all_there, own.end,
-                                 places_[stage].line->sent_bytes(places_[stage].first + bucket)});
+                                 buckets_of_stage_[stage].line->sent_bytes(buckets_of_stage_[stage].first + bucket)});
     }
   }
 }

@@ -64,7 +64,7 @@ class Reducer final : public comm::ReplicaSync {
   void tell_times(const double* all_times, const Times& times, comm::StepOutcome& outcome);
 
   // Where a stage's buckets are in between_processes_.
-  struct StagePlace {
+  struct StageBuckets {
     OrderedAllReduce* line;
     int first;  // of its buckets
     int buckets;
@@ -72,7 +72,7 @@ class Reducer final : public comm::ReplicaSync {
 
   LocalSum local_;
   std::vector<std::unique_ptr<OrderedAllReduce>> between_processes_;  // [line]; empty with one process
-  std::vector<StagePlace> places_;                                    // [stage]; empty with one process
+  std::vector<StageBuckets> buckets_of_stage_;                        // [stage]; empty with one process
   std::shared_ptr<comm::Communicator> small_;                         // null with one process
   std::optional<SyncTiming> timing_;                                  // where there are others and times are recorded
 };

@@ -43,7 +43,7 @@ struct DeviceDescription {
 [[nodiscard]] std::optional<std::uint64_t> peak_bytes(Device device);
 [[nodiscard]] int cuda_device_count();  // 0 without a GPU, a driver, or the CUDA side of the build
 
-// The devices of a grid of `needed` (stages x local replicas) places, in grid order. `list` is {"auto"}, {"cpu"},
+// The devices of a grid of `needed` (stages x local replicas) slots, in grid order. `list` is {"auto"}, {"cpu"},
 // {"cuda"} or explicit names, of which the first are taken; a name may repeat (stages then share the device). "auto"
 // takes GPUs when there are enough, else CPUs. Of `processes` on this machine that need as many each, number `process`
 // takes its slice of the GPUs, and of explicit names where there are enough for all; else these are its own. CPU

@@ -8,7 +8,7 @@ namespace sluice::engine {
 namespace {
 
 // In the memory of the CPU it does not matter which virtual device a tensor is on.
-std::string place_of(device::Device device) {
+std::string gpu_of(device::Device device) {
   return device.kind == device::DeviceKind::kCuda ? device::to_string(device) : std::string{};
 }
 
@@ -16,13 +16,13 @@ std::string place_of(device::Device device) {
 
 bool Communicators::has(const Wanted& wanted) const {
   const auto found = kept_.find(wanted.name);
-  return found != kept_.end() && found->second.place == place_of(wanted.device);
+  return found != kept_.end() && found->second.gpu == gpu_of(wanted.device);
 }
 
 Communicators::Made Communicators::make(const Wanted& wanted, comm::Collectives collectives) {
   check(has_peers(), "a communicator was asked for in a run of one process");
   Made made = processes_.make_communicator(wanted.name, wanted.device, collectives);
-  kept_[wanted.name] = {place_of(wanted.device), made};
+  kept_[wanted.name] = {gpu_of(wanted.device), made};
   return made;
 }
 

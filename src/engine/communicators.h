@@ -38,7 +38,7 @@ class Communicators {
 
  private:
   struct Kept {
-    std::string place;  // the GPU that it was made for; empty: the memory of the CPU
+    std::string gpu;  // the GPU that it was made for; empty: the memory of the CPU
     Made made;
   };
   [[nodiscard]] bool has(const Wanted& wanted) const;

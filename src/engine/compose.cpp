@@ -86,21 +86,21 @@ pipeline::PrefixGrid make_prefixes(pipeline::LayerList first, const ComposeOptio
 }
 
 // The layers of a model as a plan has them.
-struct PlacedLayers {
+struct LayerCopies {
   StageGrid stages;
   pipeline::PrefixGrid prefixes;
 };
 
 // owners: [stage], the index of its device in devices[replica].
-PlacedLayers place_layers(const Plan& plan, const ComposeOptions& options,
-                          const std::vector<std::vector<device::Device>>& devices, const std::vector<int>& owners) {
-  PlacedLayers placed{.stages = StageGrid(plan.replicas), .prefixes = {}};
-  StageGrid& grid = placed.stages;
+LayerCopies make_copies(const Plan& plan, const ComposeOptions& options,
+                        const std::vector<std::vector<device::Device>>& devices, const std::vector<int>& owners) {
+  LayerCopies copies{.stages = StageGrid(plan.replicas), .prefixes = {}};
+  StageGrid& grid = copies.stages;
   for (int r = 0; r < plan.replicas; ++r) {
     auto all_layers = options.make_layers();
     if (r == 0) check_fits(plan, options, pointers_to(all_layers));
     auto frozen = pipeline::take_first(all_layers, plan.frozen_layers);
-    if (r == 0) placed.prefixes = make_prefixes(std::move(frozen), options);
+    if (r == 0) copies.prefixes = make_prefixes(std::move(frozen), options);
     auto layers = pipeline::split(std::move(all_layers), plan.partition, options.model_name);
     int first_param = 0;
     for (int s = 0; s < plan.stages(); ++s) {
@@ -113,7 +113,7 @@ PlacedLayers place_layers(const Plan& plan, const ComposeOptions& options,
       first_param += static_cast<int>(grid[r].back()->parameters().slots().size());
     }
   }
-  return placed;
+  return copies;
 }
 
 // Zeros, until load_optimizer() brings what was kept. An optimizer names its states only where it has parameters.
@@ -249,7 +249,7 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
   if (options.synchronises_batch_norm && (plan.replicas > 1 || has_peers)) refuse_shared_gpus(options.devices);
   const std::vector<int> owners = pipeline::stage_owners(plan);
   for (const device::Device device : options.devices) device::limit_memory(device, options.memory_limit);
-  auto [grid, prefixes] = place_layers(plan, options, devices, owners);
+  auto [grid, prefixes] = make_copies(plan, options, devices, owners);
   Composition composition{.plan = plan};
   if (has_peers && options.synchronises_batch_norm)
     composition.statistics_communicators = connect_statistics(*options.communicators, plan.devices());

@@ -17,11 +17,11 @@ std::vector<at::Tensor> on_cpu(std::vector<at::Tensor> tensors) {
     if (!tensor.is_cpu())
       alike[{static_cast<int>(tensor.get_device()), tensor.scalar_type(), tensor.sizes().vec()}].push_back(i);
   }
-  for (const auto& [key, places] : alike) {
+  for (const auto& [key, positions] : alike) {
     std::vector<at::Tensor> of_device;
-    for (const std::size_t place : places) of_device.push_back(tensors[place]);
+    for (const std::size_t position : positions) of_device.push_back(tensors[position]);
     const std::vector<at::Tensor> copies = at::stack(of_device).cpu().unbind();
-    for (std::size_t i = 0; i < places.size(); ++i) tensors[places[i]] = copies[i];
+    for (std::size_t i = 0; i < positions.size(); ++i) tensors[positions[i]] = copies[i];
   }
   return tensors;
 }

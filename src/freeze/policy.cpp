@@ -93,10 +93,10 @@ double relative_change(double before, double now) {
 // Between two values by a line, as numpy.percentile does by default.
 double percentile_of(std::vector<double> values, double percentile) {
   std::ranges::sort(values);
-  const double place = static_cast<double>(values.size() - 1) * percentile / 100;
-  const auto below = static_cast<std::size_t>(place);
+  const double position = static_cast<double>(values.size() - 1) * percentile / 100;
+  const auto below = static_cast<std::size_t>(position);
   const double low = values[below], high = values[std::min(below + 1, values.size() - 1)];
-  const double part = place - static_cast<double>(below);
+  const double part = position - static_cast<double>(below);
   return part == 0 || low == high ? low : std::lerp(low, high, part);  // 0 * infinity is no number
 }
 

@@ -94,8 +94,8 @@ void measure_times(LayerTimer& timer, const std::vector<std::int64_t>& sizes, co
     if (round >= what.least_rounds && to_s(now_ns() - begin) > what.budget_s) break;
     // Up and down in turn, so that a drift of the machine does not lean on one end.
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      const std::size_t place = round % 2 == 0 ? i : sizes.size() - 1 - i;
-      timer.pass(sizes[place]);
+      const std::size_t position = round % 2 == 0 ? i : sizes.size() - 1 - i;
+      timer.pass(sizes[position]);
     }
   }
 }

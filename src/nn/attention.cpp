@@ -180,7 +180,7 @@ at::Tensor plain_attention(const at::Tensor& query, const at::Tensor& key, const
     at::Tensor scores = at::matmul(q, k.transpose(2, 3)) * scale;
     if (options.causal) scores = scores.masked_fill(later_keys(scores), -std::numeric_limits<double>::infinity());
     const at::Tensor probabilities = at::softmax(scores, -1);
-    out = at::matmul(dropout(probabilities, options.dropout, options.place, context), v);
+    out = at::matmul(dropout(probabilities, options.dropout, options.site, context), v);
   } else if (query.is_cuda()) {
     out = attention_on_gpu(q, k, v, options.causal);
   } else {

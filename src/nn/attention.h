@@ -1,4 +1,4 @@
-// attention: multi-head softmax attention over packed projections; causal: no place looks at those behind it.
+// attention: multi-head softmax attention over packed projections; causal: no position attends to later ones.
 // Fast path: float32, CPU, not causal, no dropout, short sequences, head width a multiple of 16: own kernels that read
 // the packed projection in place and write its gradient packed; they keep the probabilities for backward. Otherwise:
 // ATen; with dropout the plain formula with our keyed mask (scaled_dot_product_attention would draw from the global
@@ -26,8 +26,8 @@ inline constexpr std::array kOrderOnGpus{at::SDPBackend::flash_attention, at::SD
 struct AttentionOptions {
   std::int64_t heads = 1;
   double dropout = 0;
-  std::string_view place;  // key of the dropout mask
-  bool causal = false;     // self_attention() only
+  std::string_view site;  // key of the dropout mask
+  bool causal = false;    // self_attention() only
 };
 
 // packed [N, T, 3 width]: query, key, value side by side. Returns [N, T, width].

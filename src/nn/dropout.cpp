@@ -37,8 +37,8 @@ void fill_sample(std::uint64_t key, std::uint64_t threshold, float kept, std::in
   }
 }
 
-std::uint64_t key_of_place(std::string_view place, const ForwardContext& context) {
-  return derive_key(context.seed, hash_name(place));
+std::uint64_t key_of_site(std::string_view site, const ForwardContext& context) {
+  return derive_key(context.seed, hash_name(site));
 }
 
 gpu::MaskNumbers with_key(std::uint64_t key, double p) {
@@ -52,11 +52,11 @@ const std::int64_t* address_of(const at::Tensor& step) {
 }
 
 // The number of the step stays where it is: nobody waits for it.
-gpu::MaskNumbers numbers_on_gpu(double p, std::string_view place, const ForwardContext& context, c10::Device device) {
+gpu::MaskNumbers numbers_on_gpu(double p, std::string_view site, const ForwardContext& context, c10::Device device) {
   const at::Tensor& step = context.step_in_memory;
-  if (!step.defined()) return mask_numbers(p, place, context);
+  if (!step.defined()) return mask_numbers(p, site, context);
   check(step.device() == device, "the number of the step lies on the device of the input");
-  gpu::MaskNumbers numbers = with_key(key_of_place(place, context), p);
+  gpu::MaskNumbers numbers = with_key(key_of_site(site, context), p);
   numbers.step = address_of(step);
   return numbers;
 }
@@ -91,16 +91,16 @@ class DropoutOnGpu : public torch::autograd::Function<DropoutOnGpu> {
   }
 };
 
-at::Tensor dropout_on_gpu(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context) {
+at::Tensor dropout_on_gpu(const at::Tensor& x, double p, std::string_view site, const ForwardContext& context) {
   const at::Tensor& step = context.step_in_memory;
-  return DropoutOnGpu::apply(x, ids_for(x, context), numbers_on_gpu(p, place, context, x.device()),
+  return DropoutOnGpu::apply(x, ids_for(x, context), numbers_on_gpu(p, site, context, x.device()),
                              step.defined() ? std::optional(step) : std::nullopt);
 }
 
-at::Tensor factors_on_gpu(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context) {
+at::Tensor factors_on_gpu(const at::Tensor& x, double p, std::string_view site, const ForwardContext& context) {
   const at::Tensor ids = ids_for(x, context);
   OwnOperator call("sluice::dropout_mask", {ids});
-  const at::Tensor factors = gpu::dropout_factors(x.sizes(), ids, numbers_on_gpu(p, place, context, x.device()));
+  const at::Tensor factors = gpu::dropout_factors(x.sizes(), ids, numbers_on_gpu(p, site, context, x.device()));
   call.made({factors});
   return factors;
 }
@@ -110,15 +110,15 @@ at::ScalarType factor_type(const at::Tensor& x) { return is_bf16(x) ? at::kFloat
 
 }  // namespace
 
-gpu::MaskNumbers mask_numbers(double p, std::string_view place, const ForwardContext& context) {
+gpu::MaskNumbers mask_numbers(double p, std::string_view site, const ForwardContext& context) {
   const at::Tensor& kept = context.step_in_memory;
   const std::int64_t step = kept.defined() ? kept.item<std::int64_t>() : context.step;
-  return with_key(derive_key(key_of_place(place, context), static_cast<std::uint64_t>(step)), p);
+  return with_key(derive_key(key_of_site(site, context), static_cast<std::uint64_t>(step)), p);
 }
 
-at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context) {
-  if (gpu::run_on_device_of(x)) return factors_on_gpu(x, p, place, context).to(factor_type(x));
-  const gpu::MaskNumbers numbers = mask_numbers(p, place, context);
+at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view site, const ForwardContext& context) {
+  if (gpu::run_on_device_of(x)) return factors_on_gpu(x, p, site, context).to(factor_type(x));
+  const gpu::MaskNumbers numbers = mask_numbers(p, site, context);
   const at::Tensor ids = ids_for(x, context).cpu();
   const auto* id = ids.const_data_ptr<std::int64_t>();
   const std::int64_t samples = x.size(0);
@@ -136,10 +136,10 @@ at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, c
   return mask.to(x.device(), factor_type(x));
 }
 
-at::Tensor dropout(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context) {
+at::Tensor dropout(const at::Tensor& x, double p, std::string_view site, const ForwardContext& context) {
   if (!context.training || p == 0) return x;
-  if (gpu::suits(x)) return dropout_on_gpu(x, p, place, context);
-  return (x * dropout_mask(x, p, place, context)).to(x.scalar_type());
+  if (gpu::suits(x)) return dropout_on_gpu(x, p, site, context);
+  return (x * dropout_mask(x, p, site, context)).to(x.scalar_type());
 }
 
 }  // namespace sluice::nn

@@ -16,14 +16,14 @@ struct MaskNumbers;  // cuda/keyed_bits.h
 
 // x [N, ...] with context.sample_ids [N], which are copied to its device where they are not there. Elements are kept
 // with probability 1 - p and scaled by 1 / (1 - p).
-// `place` names the layer and the place in it. Not training, or p = 0: x itself.
+// `site` names the layer and the call in it. Not training, or p = 0: x itself.
 // Throws BugError when sample_ids does not fit x.
-at::Tensor dropout(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context);
+at::Tensor dropout(const at::Tensor& x, double p, std::string_view site, const ForwardContext& context);
 
 // The factors alone, shaped and typed like x: 0 or 1 / (1 - p). float32 for bfloat16.
-at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context);
+at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view site, const ForwardContext& context);
 
 // What CPUs and GPUs draw those factors by. It reads context.step_in_memory, which GPUs do when they draw.
-gpu::MaskNumbers mask_numbers(double p, std::string_view place, const ForwardContext& context);
+gpu::MaskNumbers mask_numbers(double p, std::string_view site, const ForwardContext& context);
 
 }  // namespace sluice::nn

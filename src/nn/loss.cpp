@@ -76,7 +76,7 @@ at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& targets) {
   const at::Tensor classes = at::arange(rows.size(1), column.options());
   const at::Tensor ahead = rows.gt(own).logical_or(rows.eq(own).logical_and(classes.lt(column)));
   const at::Tensor rank = ahead.sum(1).masked_fill(own.squeeze(1).isnan(), std::max<std::int64_t>(rows.size(1), 5));
-  const auto number_of = [&](const at::Tensor& places) { return places.logical_and(counts).sum(); };
+  const auto number_of = [&](const at::Tensor& mask) { return mask.logical_and(counts).sum(); };
   return at::stack({number_of(rank.eq(0)), number_of(rank.lt(5)), counts.sum()});
 }
 

@@ -1,8 +1,9 @@
 // loss: cross-entropy summed over the targets (so that micro-batches of any size weigh every target equally), and the
-// counts that evaluation reports. A target is the class of a sample, [n], each place's token in a sequence, [n, T], or
-// the shares that the classes have in a sample, [n, classes] of floating point, whose largest is the one that counts.
-// One of kNoTarget (padding, a masked token) counts nowhere: not in the loss, not among the right ones, not in the
-// number that sums are divided by. That number is the global batch's: micro-batches hold different numbers of targets.
+// counts that evaluation reports. A target is the class of a sample, [n], each position's token in a sequence, [n, T],
+// or the shares that the classes have in a sample, [n, classes] of floating point, whose largest is the one that
+// counts. One of kNoTarget (padding, a masked token) counts nowhere: not in the loss, not among the right ones, not in
+// the number that sums are divided by. That number is the global batch's: micro-batches hold different numbers of
+// targets.
 #pragma once
 
 #include <cstdint>

@@ -32,17 +32,17 @@ std::string request_in(const std::string& what) {
   return concat("no room for ", unit == "bytes" && is_whole ? human_bytes(bytes) : concat(number, " ", unit));
 }
 
-std::string place_and_work(const std::string& where, const MemoryWords& words) {
+std::string where_and_what(const std::string& where, const MemoryWords& words) {
   return words.work.empty() ? where : concat(where, ", in ", words.work);
 }
 
 Error out_of_memory(const std::string& where, const std::string& what, const MemoryWords& words) {
   return OutOfMemoryError(
-      concat(place_and_work(where, words), ": out of memory: ", request_in(what), "; ", words.less_memory));
+      concat(where_and_what(where, words), ": out of memory: ", request_in(what), "; ", words.less_memory));
 }
 
 Error at_limit(const std::string& where, const device::MemoryLimitError& error, const MemoryWords& words) {
-  return OutOfMemoryError(concat(place_and_work(where, words), ": out of memory on ", device::to_string(error.device()),
+  return OutOfMemoryError(concat(where_and_what(where, words), ": out of memory on ", device::to_string(error.device()),
                                  ": no room for ", human_bytes(error.asked()), kInLimit, human_bytes(error.use().limit),
                                  ", which holds ", device::describe(error.use().by_kind), "; ", words.less_memory));
 }

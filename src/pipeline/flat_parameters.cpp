@@ -27,8 +27,8 @@ std::vector<nn::Parameter*> parameters_of(const std::vector<std::unique_ptr<nn::
     const auto own = layer->parameters();
     parameters.insert(parameters.end(), own.begin(), own.end());
   }
-  const auto place = [](const nn::Parameter* p) { return !is_trained(*p) ? 2 : p->tied_to.empty() ? 0 : 1; };
-  std::ranges::stable_sort(parameters, {}, place);
+  const auto rank_of_kind = [](const nn::Parameter* p) { return !is_trained(*p) ? 2 : p->tied_to.empty() ? 0 : 1; };
+  std::ranges::stable_sort(parameters, {}, rank_of_kind);
   return parameters;
 }
 
@@ -107,15 +107,15 @@ void FlatParameters::settle_gradient(std::size_t slot) {
   if (is_settled_[slot] != 0) return;
   is_settled_[slot] = 1;
   const at::NoGradGuard no_grad;
-  at::Tensor place = view(gradients_, slots_[slot]);
+  at::Tensor rank_of_kind = view(gradients_, slots_[slot]);
   at::Tensor& gradient = leaves_[slot].mutable_grad();
   if (gradient.defined()) {
     // A copy would keep -0, of which an addition to zero makes 0.
-    at::add_out(place, gradient, at::scalar_tensor(0, gradient.options().device(at::kCPU)));
+    at::add_out(rank_of_kind, gradient, at::scalar_tensor(0, gradient.options().device(at::kCPU)));
   } else {
-    place.zero_();
+    rank_of_kind.zero_();
   }
-  gradient = place;
+  gradient = rank_of_kind;
 }
 
 void FlatParameters::settle_gradients() {

@@ -3,7 +3,7 @@
 // Local replicas in the same memory share one flat value tensor; each has its own gradient.
 // Their order: those that are trained, then trained copies of parameters that they are tied to (nn::Parameter), then
 // those that are not trained. So an optimizer takes a front part, and what is not trained has no gradient.
-// A pass begins with gradients that are not there: what a parameter receives first is written to its place in the flat
+// A pass begins with gradients that are not there: what a parameter receives first is written to its part of the flat
 // tensor (begin_gradients()), instead of added to zeros there, with the same bits.
 // Threads: built by one thread before the run; then the values are written only between steps.
 #pragma once

@@ -21,8 +21,8 @@ double product(const Shape& left, const Shape& right) { return 2 * numel(left) *
 // transposed convolution has as [in, out / groups, ...].
 double taps(const Shape& weight) { return weight.at(0) == 0 ? 0 : numel(weight) / static_cast<double>(weight.at(0)); }
 
-bool flag(const CallShapes& call, std::size_t place) {
-  return place < call.flags.size() && !call.flags[place].empty() && call.flags[place].front();
+bool flag(const CallShapes& call, std::size_t position) {
+  return position < call.flags.size() && !call.flags[position].empty() && call.flags[position].front();
 }
 
 double wanted_gradients(const CallShapes& call, std::size_t mask) {

@@ -14,7 +14,7 @@ namespace sluice::profiler {
 
 using Shape = std::vector<std::int64_t>;
 
-// By the places of a call's arguments; empty where the argument is of another kind.
+// By the positions of a call's arguments; empty where the argument is of another kind.
 struct CallShapes {
   std::vector<Shape> inputs;
   std::vector<std::vector<bool>> flags;  // true or false, and lists of them

@@ -22,9 +22,9 @@ namespace sluice::ps {
 namespace {
 
 using Kind = Compression::Kind;
-using Place = std::uint32_t;
+using ElementIndex = std::uint32_t;
 
-constexpr std::int64_t kMostPlaces = std::int64_t{1} << 31;
+constexpr std::int64_t kMostIndices = std::int64_t{1} << 31;
 constexpr double kLargestBf16 = 0x1.FEp127;
 
 std::int64_t size_of(at::ScalarType dtype) { return static_cast<std::int64_t>(c10::elementSize(dtype)); }
@@ -78,7 +78,7 @@ Threshold<Value> threshold_of(std::span<const Value> values, std::int64_t kept) 
   BitsOf<Value> known = 0;  // which bits of `least` are
   for (int left = std::numeric_limits<BitsOf<Value>>::digits; left > 0; left -= kWidth) {
     const int shift = std::max(left - kWidth, 0);
-    std::array<Place, kDigit + 1> counts{};
+    std::array<ElementIndex, kDigit + 1> counts{};
     for (const Value value : values) {
       const BitsOf<Value> bits = magnitude(value);
       if ((bits & known) == found.least) ++counts[(bits >> shift) & kDigit];
@@ -94,16 +94,16 @@ Threshold<Value> threshold_of(std::span<const Value> values, std::int64_t kept) 
 template <typename Value>
 at::Tensor pack_largest(const at::Tensor& from, std::int64_t kept) {
   const std::span<const Value> values = values_in<Value>(from);
-  at::Tensor bytes = at::empty({kept * static_cast<std::int64_t>(sizeof(Value) + sizeof(Place))}, at::kByte);
+  at::Tensor bytes = at::empty({kept * static_cast<std::int64_t>(sizeof(Value) + sizeof(ElementIndex))}, at::kByte);
   if (kept == 0) return bytes;
   auto* value = static_cast<Value*>(bytes.mutable_data_ptr());
-  auto* place = reinterpret_cast<Place*>(value + kept);
+  auto* next_index = reinterpret_cast<ElementIndex*>(value + kept);
   auto [least, of_it] = threshold_of(values, kept);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const BitsOf<Value> bits = magnitude(values[i]);
     if (bits < least || (bits == least && of_it-- <= 0)) continue;
     *value++ = values[i];
-    *place++ = static_cast<Place>(i);
+    *next_index++ = static_cast<ElementIndex>(i);
   }
   return bytes;
 }
@@ -111,30 +111,30 @@ at::Tensor pack_largest(const at::Tensor& from, std::int64_t kept) {
 template <typename Value>
 struct Kept {
   explicit Kept(const at::Tensor& bytes)
-      : owner(aligned(bytes)), count(static_cast<std::size_t>(bytes.numel()) / (sizeof(Value) + sizeof(Place))) {
+      : owner(aligned(bytes)), count(static_cast<std::size_t>(bytes.numel()) / (sizeof(Value) + sizeof(ElementIndex))) {
     const auto* const first = static_cast<const Value*>(owner.const_data_ptr());
     values = {first, count};
-    places = {reinterpret_cast<const Place*>(first + count), count};
+    indices = {reinterpret_cast<const ElementIndex*>(first + count), count};
   }
 
   at::Tensor owner;
   std::size_t count;
   std::span<const Value> values;
-  std::span<const Place> places;
+  std::span<const ElementIndex> indices;
 };
 
 template <typename Value>
-bool are_places(const at::Tensor& bytes, std::int64_t elements) {
+bool are_indices(const at::Tensor& bytes, std::int64_t elements) {
   const Kept<Value> kept(bytes);
-  return std::ranges::adjacent_find(kept.places, std::greater_equal<>{}) == kept.places.end() &&
-         (kept.count == 0 || kept.places.back() < elements);
+  return std::ranges::adjacent_find(kept.indices, std::greater_equal<>{}) == kept.indices.end() &&
+         (kept.count == 0 || kept.indices.back() < elements);
 }
 
 template <typename Value>
 void add_largest(const at::Tensor& bytes, const at::Tensor& to, double scale) {
   const Kept<Value> kept(bytes);
   auto* const sums = to.mutable_data_ptr<Value>();
-  for (std::size_t i = 0; i < kept.count; ++i) sums[kept.places[i]] += static_cast<Value>(scale) * kept.values[i];
+  for (std::size_t i = 0; i < kept.count; ++i) sums[kept.indices[i]] += static_cast<Value>(scale) * kept.values[i];
 }
 
 // --- kBf16.
@@ -188,9 +188,9 @@ void check_compression(const Compression& compression, const Layout& layout) {
   if (!(compression.ratio > 0 && compression.ratio <= 1))
     throw ConfigError(concat("ps.topk_ratio=", compression.ratio, " is out of range; it must be > 0 and <= 1"));
   for (const Shard& shard : layout.shards) {
-    if (shard.elements > kMostPlaces)
+    if (shard.elements > kMostIndices)
       throw ConfigError(concat("a shard of ", shard.elements,
-                               " elements is too large for \"topk\", which has room for ", kMostPlaces,
+                               " elements is too large for \"topk\", which has room for ", kMostIndices,
                                "; set ps.shards higher"));
   }
 }
@@ -230,9 +230,9 @@ at::Tensor pack(const Compression& compression, const at::Tensor& values) {
 bool is_packed(const Compression& compression, at::ScalarType dtype, std::int64_t elements, const at::Tensor& bytes) {
   if (compression.loses() && !is_number(dtype)) return false;
   const bool is_top = compression.kind == Kind::kTopK;
-  if (elements < 0 || (is_top && elements > kMostPlaces)) return false;
+  if (elements < 0 || (is_top && elements > kMostIndices)) return false;
   if (bytes.numel() != packed_bytes(compression, dtype, elements)) return false;
-  return !is_top || with_type(dtype, [&](auto type) { return are_places<decltype(type)>(bytes, elements); });
+  return !is_top || with_type(dtype, [&](auto type) { return are_indices<decltype(type)>(bytes, elements); });
 }
 
 void add_packed(const Compression& compression, const at::Tensor& bytes, const at::Tensor& to, double scale) {

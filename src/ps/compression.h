@@ -2,7 +2,7 @@
 //   kNone  the values themselves
 //   kBf16  each in 16 bits, rounded to nearest and ties to even, float64 by way of float32. What is finite stays so:
 //          where rounding would make it infinite it is the largest bf16
-//   kTopK  the largest magnitudes, kept_of() of them, of equal ones the first: their values, then their places in the
+//   kTopK  the largest magnitudes, kept_of() of them, of equal ones the first: their values, then their indices in the
 //          shard as 32-bit numbers, ascending
 // What is lost by it is its sender's to remember (push_compressor.h, pull_compressor.h). NaN and infinity are never
 // lost: they count as larger than any number, so whoever gets the shard sees that something is wrong.

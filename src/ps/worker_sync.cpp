@@ -263,11 +263,11 @@ Tensors WorkerSync::gradients() {
   }
   for (const at::Tensor& shard : pulled_.shards) pushed.shards.push_back(at::empty_like(shard));
   for (const Move& move : moves_) {
-    const at::Tensor place = pushed.shards[move.shard].narrow(0, move.offset, move.elements);
+    const at::Tensor part = pushed.shards[move.shard].narrow(0, move.offset, move.elements);
     if (move.is_copy)
-      place.add_(gradient_of(move).to(place.device()));
+      part.add_(gradient_of(move).to(part.device()));
     else
-      place.copy_(gradient_of(move));
+      part.copy_(gradient_of(move));
   }
   for (const at::Tensor& shard : pushed.shards) shard.div_(gradient_scale_);
   return pushed;
@@ -295,10 +295,10 @@ void WorkerSync::send_ahead(const Ahead& ahead, const std::vector<Move>& copies)
   const at::Tensor sent = at::empty({elements}, pulled_.shards[ahead.shard].options());
   std::int64_t begin = 0;
   for (const Move& move : ahead.moves) {
-    const at::Tensor place = sent.narrow(0, begin, move.elements);
-    place.copy_(gradient_of(move));
+    const at::Tensor part = sent.narrow(0, begin, move.elements);
+    part.copy_(gradient_of(move));
     for (const Move& copy : copies) {
-      if (copy.shard == move.shard && copy.offset == move.offset) place.add_(gradient_of(copy).to(place.device()));
+      if (copy.shard == move.shard && copy.offset == move.offset) part.add_(gradient_of(copy).to(part.device()));
     }
     begin += move.elements;
   }

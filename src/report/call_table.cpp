@@ -23,20 +23,20 @@ constexpr std::size_t kMostNameLetters = 60;  // of a call, in text
 // What an event calls its numbers.
 struct Fields {
   const char* name;
-  const char* place;  // in the step
+  const char* part;  // in the step
   const char* time;
 };
-constexpr Fields kKernelFields{.name = "kernel", .place = "phase", .time = "time_ms"};
-constexpr Fields kOperatorFields{.name = "operator", .place = "pass", .time = "self_ms"};
+constexpr Fields kKernelFields{.name = "kernel", .part = "phase", .time = "time_ms"};
+constexpr Fields kOperatorFields{.name = "operator", .part = "pass", .time = "self_ms"};
 
 bool is_amount(std::optional<double> number) { return number && std::isfinite(*number) && *number >= 0; }
 
 // Of all steps together; null for what is none.
 Json call_row(const Json& row, const Fields& fields) {
-  const auto name = text_at(row, fields.name), place = text_at(row, fields.place), layer = text_at(row, "layer");
+  const auto name = text_at(row, fields.name), part = text_at(row, fields.part), layer = text_at(row, "layer");
   const auto calls = number_at(row, "calls"), ms = number_at(row, fields.time);
-  if (!name || !place || !is_amount(ms) || !is_amount(calls)) return nullptr;
-  return {{fields.place, *place},
+  if (!name || !part || !is_amount(ms) || !is_amount(calls)) return nullptr;
+  return {{fields.part, *part},
           {"layer", layer ? Json(*layer) : Json(nullptr)},
           {fields.name, *name},
           {"calls", *calls},

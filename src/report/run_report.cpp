@@ -25,15 +25,15 @@ Json value_at(const Json& object, const char* name) {
   return found == object.end() ? Json(nullptr) : *found;
 }
 
-constexpr std::int64_t kMostPlaces = 1'000'000;  // of any kind; three of them can be multiplied
+constexpr std::int64_t kMostOfOneKind = 1'000'000;  // of any kind; three of them can be multiplied
 
 // What ran: from the plan, and from the configuration what the plan does not say.
 void add_plan(Json& report, const RunReport& run) {
   const Json& plan = run.log.plan;
   for (const char* name : {"model", "data", "parameters", "processes", "stages"}) report[name] = value_at(plan, name);
   // The plan counts local replicas; a report those of all processes, as the step lines do.
-  const auto stages = count_at(plan, "stages", kMostPlaces), local = count_at(plan, "replicas", kMostPlaces);
-  const std::int64_t processes = count_at(plan, "processes", kMostPlaces).value_or(1);
+  const auto stages = count_at(plan, "stages", kMostOfOneKind), local = count_at(plan, "replicas", kMostOfOneKind);
+  const std::int64_t processes = count_at(plan, "processes", kMostOfOneKind).value_or(1);
   const bool is_known = stages && local;
   report["replicas"] = is_known ? Json(*local * processes) : Json(nullptr);
   report["devices"] = is_known ? Json(*local * processes * *stages) : Json(nullptr);

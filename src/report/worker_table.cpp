@@ -107,7 +107,7 @@ std::string troubles_text(const Json& workers) {
 Json or_null_json(std::optional<double> value) { return value ? Json(*value) : Json(nullptr); }
 
 Json own_json(const OwnRecords& own) {
-  return {{"starts", own.starts}, {"pushes", own.pushes}, {"places", own.places}, {"means", own.sums.means()}};
+  return {{"starts", own.starts}, {"pushes", own.pushes}, {"places", own.processes}, {"means", own.sums.means()}};
 }
 
 Json trouble_json(const WorkerTotals::Trouble& trouble) {
@@ -132,7 +132,7 @@ OwnRecordsOfAll own_records_of(const WorkersTotals& workers, std::span<const Wor
     OwnRecords& own = all[start->worker];
     ++own.starts;
     own.pushes += start->pushes;
-    own.places.insert(start->where);
+    own.processes.insert(start->where);
     own.sums.add(start->sums);
   }
   return all;

@@ -18,7 +18,7 @@ namespace sluice::report {
 struct OwnRecords {
   std::int64_t starts = 0;
   std::int64_t pushes = 0;
-  std::set<std::string> places;  // machine and process of each
+  std::set<std::string> processes;  // machine and process of each
   RecordSums sums;
 };
 using OwnRecordsOfAll = std::map<int, OwnRecords>;  // [number]

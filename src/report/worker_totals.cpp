@@ -28,8 +28,8 @@ std::int64_t WorkerTotals::count(std::string_view what) const {
 }
 
 bool WorkerTotals::has_joined(std::string_view where, const std::string& session) const {
-  const auto found = places.find(where);
-  if (found == places.end()) return false;
+  const auto found = processes.find(where);
+  if (found == processes.end()) return false;
   return session.empty() || found->second.contains(session) || found->second.contains("");
 }
 
@@ -62,7 +62,7 @@ void add_news(WorkersTotals& workers, const Json& line) {
   WorkerTotals& worker = workers[*number];
   ++worker.news[what];
   if (what == "joined")
-    worker.places[text_at(line, "where").value_or("")].insert(text_at(line, "session").value_or(""));
+    worker.processes[text_at(line, "where").value_or("")].insert(text_at(line, "session").value_or(""));
   if (what == "failed" || what == "lost")
     worker.trouble = {.step = integer_at(line, "step"), .what = what, .why = text_at(line, "why").value_or("")};
 }

@@ -31,7 +31,7 @@ struct WorkerTotals {
   std::optional<std::int64_t> most_stale;
   std::map<std::string, std::int64_t, std::less<>> news;  // joined, left, failed, lost; how often
   // By where it has joined from, machine and process: what these processes called themselves; empty: not known.
-  std::map<std::string, std::set<std::string>, std::less<>> places;
+  std::map<std::string, std::set<std::string>, std::less<>> processes;
   std::optional<Trouble> trouble;
 
   [[nodiscard]] std::optional<double> mean(std::string_view name) const;

@@ -128,16 +128,16 @@ fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& cont
   const auto checkpoint = dir_ / checkpoint_name(step);
   const auto temporary = temporary_for(checkpoint);
   std::error_code ignored;
-  const bool has_place = fs::exists(dir_.parent_path(), ignored);
+  const bool has_run_dir = fs::exists(dir_.parent_path(), ignored);
   make_directories(dir_);
-  if (!has_place) has_made_place_ = true;  // it is ours
+  if (!has_run_dir) has_made_dir_ = true;  // it is ours
   const auto needed = static_cast<double>(checkpoint_bytes(contents)) * kSpaceMargin;
   require_free_space(dir_, static_cast<std::uint64_t>(needed));
   try {
     make_directories(temporary);
     write_checkpoint(temporary, step, contents);
     sync_directory(temporary);
-    if (!has_made_place_) require_own_place();
+    if (!has_made_dir_) require_own_dir();
     publish(temporary, checkpoint);
   } catch (...) {
     fs::remove_all(temporary, ignored);
@@ -151,7 +151,7 @@ fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& cont
 }
 
 // Writing takes its time, in which the run's directory may be renamed.
-void CheckpointStore::require_own_place() const {
+void CheckpointStore::require_own_dir() const {
   if (is_replaced_ && is_replaced_())
     throw StorageError(concat("another directory has taken the place of ", dir_.parent_path().string(),
                               ", so no checkpoint was put there"));

@@ -42,7 +42,7 @@ class CheckpointStore {
   // is none of that step. A link that cannot be made is a warning.
   void keep_best(std::int64_t step);
   // Whether the run's directory was gone when a checkpoint was saved, which made it anew: what is there is ours.
-  [[nodiscard]] bool has_made_place() const { return has_made_place_; }
+  [[nodiscard]] bool has_made_dir() const { return has_made_dir_; }
   // Steps for which there is a directory, newest first.
   [[nodiscard]] std::vector<std::int64_t> steps() const;
 
@@ -53,7 +53,7 @@ class CheckpointStore {
 
  private:
   void clean_up();
-  void require_own_place() const;
+  void require_own_dir() const;
   void publish(const std::filesystem::path& temporary, const std::filesystem::path& final_dir) const;
   void apply_retention() const;
   void remove_set_aside() const;
@@ -62,7 +62,7 @@ class CheckpointStore {
   std::filesystem::path dir_;
   int keep_;
   std::function<bool()> is_replaced_;
-  bool has_made_place_ = false;
+  bool has_made_dir_ = false;
   std::optional<std::int64_t> saved_, proven_;  // what the last save was told
   std::optional<std::int64_t> best_;
 };

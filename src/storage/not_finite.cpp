@@ -29,7 +29,7 @@ bool exponents_are_finite(std::span<const std::byte> values, Bits exponent) {
   return true;
 }
 
-std::int64_t count_true(const at::Tensor& places) { return places.sum().item<std::int64_t>(); }
+std::int64_t count_true(const at::Tensor& mask) { return mask.sum().item<std::int64_t>(); }
 
 }  // namespace
 

@@ -87,7 +87,7 @@ std::map<int, fs::path> files_by_rank(const fs::path& dir, std::string_view begi
   return files;
 }
 
-void check_place(const fs::path& dir, bool must_be_there) {
+void check_path(const fs::path& dir, bool must_be_there) {
   std::error_code ignored;
   if (fs::is_directory(dir, ignored)) return;
   if (must_be_there) {
@@ -105,7 +105,7 @@ void check_place(const fs::path& dir, bool must_be_there) {
 RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
   std::error_code ignored;
   const bool must_hold_run = mode == RunDirMode::kResume || mode == RunDirMode::kTakeOver;
-  check_place(dir_, must_hold_run);
+  check_path(dir_, must_hold_run);
   is_new_ = !fs::exists(dir_, ignored);
   for (const char* name : {"config.toml", "log.txt", "checkpoints", ".lock"}) {
     if (!fs::exists(dir_ / name, ignored)) own_names_.emplace_back(name);
@@ -129,9 +129,9 @@ RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
 
 RunDir::Presence RunDir::presence() const {
   std::error_code error;
-  const bool has_place = fs::is_directory(dir_, error);
+  const bool is_there = fs::is_directory(dir_, error);
   const bool is_unknown = error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory;
-  if (!has_place && !is_unknown) return Presence::kGone;
+  if (!is_there && !is_unknown) return Presence::kGone;
   struct stat own {};
   struct stat named {};
   if (::fstat(open_dir_.get(), &own) != 0 || ::stat(dir_.c_str(), &named) != 0) return Presence::kThere;  // unknown

@@ -47,9 +47,9 @@ class HeaderSax final : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& name) override {
     key_ = name;
     auto& seen = state_ == State::kTop ? tensor_names_ : inner_keys_;
-    if (!seen.insert(name).second) return fail(concat("duplicate key ", quoted_name(name), place()));
+    if (!seen.insert(name).second) return fail(concat("duplicate key ", quoted_name(name), in_tensor()));
     if (state_ == State::kTensor && name != "dtype" && name != "shape" && name != "data_offsets") {
-      return fail(concat("unknown key ", quoted_name(name), place(), ", expected dtype, shape, data_offsets"));
+      return fail(concat("unknown key ", quoted_name(name), in_tensor(), ", expected dtype, shape, data_offsets"));
     }
     return true;
   }
@@ -69,7 +69,7 @@ class HeaderSax final : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override {
     if (state_ == State::kTensor) {
       for (const auto* needed : {"dtype", "shape", "data_offsets"}) {
-        if (!inner_keys_.contains(needed)) return fail(concat("no ", needed, place()));
+        if (!inner_keys_.contains(needed)) return fail(concat("no ", needed, in_tensor()));
       }
       header_.entries.push_back(std::move(entry_));
     }
@@ -97,7 +97,7 @@ class HeaderSax final : public nlohmann::json_sax<nlohmann::json> {
   // kNumbers: inside the array `shape` or `data_offsets`, as key_ says.
   enum class State { kStart, kTop, kMetadata, kTensor, kNumbers };
 
-  [[nodiscard]] std::string place() const {
+  [[nodiscard]] std::string in_tensor() const {
     if (state_ == State::kMetadata) return " in __metadata__";
     if (state_ == State::kTensor || state_ == State::kNumbers) return concat(" in tensor ", quoted_name(entry_.name));
     return " in the header";
@@ -109,7 +109,7 @@ class HeaderSax final : public nlohmann::json_sax<nlohmann::json> {
                                       : state_ == State::kNumbers                      ? "an unsigned number"
                                       : key_ == "dtype"                                ? "a string"
                                                                                        : "an array";
-    return fail(concat(what, " at key ", quoted_name(key_), place(), ", expected ", expected));
+    return fail(concat(what, " at key ", quoted_name(key_), in_tensor(), ", expected ", expected));
   }
 
   bool fail(std::string problem) {

@@ -19,7 +19,7 @@ constexpr PartShares kOfBatch{0.4, 0.1, 0.2, 0.1, 0};
 constexpr std::array<const char*, Budget::kParts> kPartWords{"measuring", "searching for each batch",
                                                              "the gradient noise", "searching", "running plans"};
 
-constexpr std::size_t place_of(Budget::Part part) { return static_cast<std::size_t>(part); }
+constexpr std::size_t index_of(Budget::Part part) { return static_cast<std::size_t>(part); }
 
 std::string in_seconds(double seconds) { return concat(fixed(seconds, 1), " s"); }
 
@@ -32,18 +32,18 @@ Budget::Budget(double seconds, bool may_change_batch, std::function<double()> cl
       begin_(clock_() - seconds_ago),
       part_begin_(begin_) {}
 
-double Budget::share(Part part) const { return seconds_ * (may_change_batch_ ? kOfBatch : kOfPlan).at(place_of(part)); }
+double Budget::share(Part part) const { return seconds_ * (may_change_batch_ ? kOfBatch : kOfPlan).at(index_of(part)); }
 
 double Budget::end_of(Part part) const {
   double end = 0;
-  for (std::size_t i = 0; i <= place_of(part); ++i) end += share(static_cast<Part>(i));
+  for (std::size_t i = 0; i <= index_of(part); ++i) end += share(static_cast<Part>(i));
   return end;
 }
 
 void Budget::begin(Part part) {
   check(part >= now_, "the parts of a budget come one after the other");
   const double time = clock_();
-  used_.at(place_of(now_)) += time - part_begin_;
+  used_.at(index_of(now_)) += time - part_begin_;
   now_ = part, part_begin_ = time;
 }
 
@@ -55,7 +55,7 @@ double Budget::left() const {
 }
 
 double Budget::used_by(Part part) const {
-  return used_.at(place_of(part)) + (part == now_ ? clock_() - part_begin_ : 0);
+  return used_.at(index_of(part)) + (part == now_ ? clock_() - part_begin_ : 0);
 }
 
 std::string Budget::describe() const {
@@ -64,7 +64,7 @@ std::string Budget::describe() const {
     const double most = share(static_cast<Part>(i));
     if (most > 0) words.push_back(concat(kPartWords.at(i), " at most ", in_seconds(most)));
   }
-  return concat(join(words, ", "), ", ", kPartWords.at(place_of(Part::kRunning)), " with what is left");
+  return concat(join(words, ", "), ", ", kPartWords.at(index_of(Part::kRunning)), " with what is left");
 }
 
 std::string Budget::describe_use() const {

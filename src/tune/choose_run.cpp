@@ -70,9 +70,9 @@ void add_simplest(std::vector<Candidate>& best, std::span<const Candidate> plain
   };
   if (std::ranges::any_of(best, is_as_simple)) return;
   if (best.size() >= kMostCandidates) best.pop_back();
-  const auto place = std::ranges::upper_bound(best, simplest->step.seconds, {},
-                                              [](const Candidate& candidate) { return candidate.step.seconds; });
-  best.insert(place, *simplest);
+  const auto position = std::ranges::upper_bound(best, simplest->step.seconds, {},
+                                                 [](const Candidate& candidate) { return candidate.step.seconds; });
+  best.insert(position, *simplest);
 }
 
 const PlanRun* simplest_of_fastest(std::span<const PlanRun> runs) {

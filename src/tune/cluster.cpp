@@ -139,7 +139,7 @@ class ClusterPredictor {
     return step;
   }
 
-  // Of those that begin at different places of a node.
+  // Of those that begin at different offsets in a node.
   [[nodiscard]] StepPrediction slowest_replica(const pipeline::Schedule& order, StepCosts costs,
                                                const Placement& placement) const {
     costs.overheads.all_reduce = sum_cost(placement, run_.cluster);

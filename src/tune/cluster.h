@@ -1,6 +1,6 @@
 // cluster: the steps of a cluster that nobody here has, from what layers cost on one device and what its links are said
 // to be: samples/s and efficiency by the number of devices, and where the time goes.
-// Each replica takes a predicted step (predict.h) with the borders and sums of its place in the cluster
+// Each replica takes a predicted step (predict.h) with the borders and sums of its position in the cluster
 // (cluster_links.h). All replicas are alike but for which borders leave a node: the slowest of them counts. Their noise
 // makes each step wait for the slowest of all replicas (expected_maximum.h).
 // Not here: loading. Pure. Units: seconds, samples, bytes.

@@ -23,9 +23,9 @@ LinkCost in_turn(const LinkCost& first, const LinkCost& second) {
 int Placement::nodes() const { return divided_up(devices * replicas, devices_per_node); }
 
 std::vector<int> Placement::offsets() const {
-  std::set<int> places;
-  for (int r = 0; r < std::min(replicas, devices_per_node); ++r) places.insert(r * devices % devices_per_node);
-  return {places.begin(), places.end()};
+  std::set<int> firsts;
+  for (int r = 0; r < std::min(replicas, devices_per_node); ++r) firsts.insert(r * devices % devices_per_node);
+  return {firsts.begin(), firsts.end()};
 }
 
 int Placement::local_replicas() const { return std::min(replicas, divided_up(devices_per_node, devices)); }
@@ -57,7 +57,7 @@ std::vector<LinkCost> border_costs(const std::vector<int>& owners, int offset, c
 std::vector<std::vector<int>> shared_networks(const std::vector<int>& owners, const Placement& placement) {
   const auto& [devices, replicas, per_node] = placement;
   if (devices <= per_node) return {};
-  // A node's devices: the first one's place in its replica, and how many they are.
+  // A node's devices: the first one's index in its replica, and how many they are.
   std::set<std::pair<int, int>> sets;
   for (int first = 0; first < devices * replicas; first += per_node)
     sets.insert({first % devices, std::min(per_node, devices * replicas - first)});

@@ -27,7 +27,7 @@ struct Placement {
   int devices_per_node = 1;
 
   [[nodiscard]] int nodes() const;
-  // In the places of a node at which replicas begin; each once.
+  // The offsets in a node at which replicas begin; each once.
   [[nodiscard]] std::vector<int> offsets() const;
   // Of one stage, in a node that has most of them.
   [[nodiscard]] int local_replicas() const;
@@ -41,7 +41,7 @@ struct Placement {
 // Of a bucket over all replicas, where it has the node's link for itself; nothing: there is one replica.
 [[nodiscard]] std::optional<LinkCost> sum_cost(const Placement& placement, const Cluster& cluster);
 
-// [stage]: to the next one, of a replica that begins at this place of a node. owners: [stage], its device in the
+// [stage]: to the next one, of a replica that begins at this offset in a node. owners: [stage], its device in the
 // replica. As StepOverheads::borders.
 [[nodiscard]] std::vector<LinkCost> border_costs(const std::vector<int>& owners, int offset, const Cluster& cluster);
 

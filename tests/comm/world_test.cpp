@@ -80,8 +80,8 @@ TEST(ChooseWorld, ReadsHowManyProcessesAMachineHasAndWhoHostsTheMeeting) {
   EXPECT_THAT(refusal({}, wrong), HasSubstr("LOCAL_RANK = '2' is not a number from 0 to 1"));
 }
 
-TEST(ChooseWorld, SlurmsJobIsAMeetingPlace) {
-  const auto place_of = [](const std::string& hosts, const std::string& job) {
+TEST(ChooseWorld, SlurmsJobIsAMeetingPoint) {
+  const auto meeting_point_of = [](const std::string& hosts, const std::string& job) {
     const Variables task{{"SLURM_STEP_ID", "0"},
                          {"SLURM_PROCID", "0"},
                          {"SLURM_NTASKS", "2"},
@@ -92,13 +92,13 @@ TEST(ChooseWorld, SlurmsJobIsAMeetingPlace) {
     const World world = world_of(task);
     return concat(world.address, ":", world.port);
   };
-  EXPECT_EQ(place_of("node[7-9,12],other", "1234567"), "node7:19567");
-  EXPECT_EQ(place_of("node[012,14]", "3"), "node012:15003");
-  EXPECT_EQ(place_of("alpha,beta", "10000"), "alpha:15000");
-  EXPECT_EQ(place_of("alone", "9999"), "alone:24999");
-  EXPECT_EQ(place_of("rack[0-1]_blade[3-4]", "3"), "rack0_blade3:15003");
-  EXPECT_EQ(place_of("a[1,3]b[07-09]-ib,c[1-2]", "3"), "a1b07-ib:15003");
-  EXPECT_EQ(place_of("n[1-2", "3"), "MASTER_ADDR is not set") << "damaged";
+  EXPECT_EQ(meeting_point_of("node[7-9,12],other", "1234567"), "node7:19567");
+  EXPECT_EQ(meeting_point_of("node[012,14]", "3"), "node012:15003");
+  EXPECT_EQ(meeting_point_of("alpha,beta", "10000"), "alpha:15000");
+  EXPECT_EQ(meeting_point_of("alone", "9999"), "alone:24999");
+  EXPECT_EQ(meeting_point_of("rack[0-1]_blade[3-4]", "3"), "rack0_blade3:15003");
+  EXPECT_EQ(meeting_point_of("a[1,3]b[07-09]-ib,c[1-2]", "3"), "a1b07-ib:15003");
+  EXPECT_EQ(meeting_point_of("n[1-2", "3"), "MASTER_ADDR is not set") << "damaged";
 }
 
 // Of a step on nodes 7 and 9 of three, two tasks on the first and one on the other.
@@ -269,21 +269,22 @@ TEST(ChooseWorld, LaunchersThatContradictEachOtherAreRefused) {
   EXPECT_THAT(refusal({}, with(mpi, {{"RANK", "0"}, {"WORLD_SIZE", "4"}})), HasSubstr("Open MPI (mpirun) says rank 3"));
 
   // Those that agree, and those of which one stands inside the other.
-  const auto place = [&](const WorldOptions& options, const Variables& variables) {
+  const auto assignment = [&](const WorldOptions& options, const Variables& variables) {
     const World world =
         choose_world(options, environment_of(with({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}, variables)));
     return concat(world.launcher, ": ", world.rank, " of ", world.size);
   };
-  EXPECT_EQ(place({.rank = 1, .world_size = 2}, srun), "the command line: 1 of 2");
-  EXPECT_EQ(place({}, with(srun, {{"RANK", "1"}, {"WORLD_SIZE", "2"}})), "RANK and WORLD_SIZE: 1 of 2");
-  EXPECT_EQ(place({}, with(by_hand, {{"TORCHELASTIC_RUN_ID", "x"}})), "torchrun: 0 of 4");
-  EXPECT_EQ(place({}, with(srun, mpi)), "Open MPI (mpirun): 3 of 4");
-  EXPECT_EQ(place({.rank = 1, .world_size = 3}, with(srun, {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})),
-            "the command line: 1 of 3")
+  EXPECT_EQ(assignment({.rank = 1, .world_size = 2}, srun), "the command line: 1 of 2");
+  EXPECT_EQ(assignment({}, with(srun, {{"RANK", "1"}, {"WORLD_SIZE", "2"}})), "RANK and WORLD_SIZE: 1 of 2");
+  EXPECT_EQ(assignment({}, with(by_hand, {{"TORCHELASTIC_RUN_ID", "x"}})), "torchrun: 0 of 4");
+  EXPECT_EQ(assignment({}, with(srun, mpi)), "Open MPI (mpirun): 3 of 4");
+  EXPECT_EQ(
+      assignment({.rank = 1, .world_size = 3}, with(srun, {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})),
+      "the command line: 1 of 3")
       << "a shell by srun";
 }
 
-TEST(ChooseWorld, AFileIsAMeetingPlace) {
+TEST(ChooseWorld, AFileIsAMeetingPoint) {
   const WorldOptions options{.rank = 0, .world_size = 2, .init = "file:///shared/meeting"};
   const World world = choose_world(options, environment_of({}));
   EXPECT_EQ(world.meeting_file, "/shared/meeting");

@@ -1,4 +1,4 @@
-// One case per way to be wrong, each with its message: it names the place, the key, and what to do.
+// One case per way to be wrong, each with its message: it names the source, the key, and what to do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

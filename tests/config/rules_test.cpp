@@ -230,7 +230,7 @@ TEST(RejectRule, WhatIsCompressedIsASum) {
   EXPECT_THAT(error_of(head + "ps.push_compression = \"bf16\"\nps.topk_ratio = 0.5\n"), HasSubstr("leave it out"));
 }
 
-TEST(RejectRule, PlaceIsTheFileWhenOnlyDefaultsClash) {
+TEST(RejectRule, WhereIsTheFileWhenOnlyDefaultsClash) {
   EXPECT_THAT(error_of("", {"train.epochs=0"}), StartsWith("--set train.epochs=0: "));
   Config config;
   config.train.epochs = 0;

@@ -34,7 +34,7 @@ TEST(Error, TooManyOpenFilesCountAsALackOfMemory) {
   }
 }
 
-TEST(Check, NamesThePlaceAndCountsAsOurBug) {
+TEST(Check, NamesTheLineAndCountsAsOurBug) {
   check(true, "fine");
   try {
     check(false, "queue is empty");

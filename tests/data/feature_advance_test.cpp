@@ -15,8 +15,8 @@ using test::hits_of;
 using test::inputs_of;
 using test::keys_between;
 using test::kSizes;
-using test::places;
 using test::same_bits;
+using test::stores;
 
 // Layers that keep the size of the rows, make them smaller, and larger; of double rows, whose last bits alone may
 // depend on the batch that a row is computed in.
@@ -46,7 +46,7 @@ TEST(FeatureCache, AdvanceIsWhatAFreshStoreWouldHold) {
   const test::TempDir dir;
   const auto keys = keys_between(0, 100);
   const at::Tensor rows = inputs_of(keys, at::kDouble);
-  for (const auto& options : places(dir)) {
+  for (const auto& options : stores(dir)) {
     for (const auto& layers : new_layers()) {
       SCOPED_TRACE(layers.name);
       FeatureCache cache(options);

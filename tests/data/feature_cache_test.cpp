@@ -20,15 +20,15 @@ using test::kChannels;
 using test::keys_between;
 using test::kSide;
 using test::kSizes;
-using test::places;
 using test::same_bits;
 using test::sizes_with;
+using test::stores;
 using testing::HasSubstr;
 
 TEST(FeatureCache, AHitIsBitForBitWhatWasStored) {
   const test::TempDir dir;
   const auto keys = keys_between(0, 60);
-  for (const auto& options : places(dir)) {
+  for (const auto& options : stores(dir)) {
     for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
       FeatureCache cache(options);
       cache.use("a", kSizes, type);
@@ -44,7 +44,7 @@ TEST(FeatureCache, AHitIsBitForBitWhatWasStored) {
 TEST(FeatureCache, WithBfloat16AHitIsTheRoundingOfATen) {
   const test::TempDir dir;
   const auto keys = keys_between(0, 60);
-  for (auto options : places(dir)) {
+  for (auto options : stores(dir)) {
     options.as_bfloat16 = true;
     for (const auto type : {at::kFloat, at::kDouble}) {
       FeatureCache cache(options);
@@ -147,7 +147,7 @@ TEST(FeatureCache, EntriesOfAnotherPrefixSizeOrTypeAreDropped) {
   const test::TempDir dir;
   const auto keys = keys_between(0, 60);
   const at::Tensor rows = inputs_of(keys);
-  for (const auto& options : places(dir)) {
+  for (const auto& options : stores(dir)) {
     FeatureCache cache(options);
     cache.use("a", kSizes, at::kFloat);
     cache.store(keys, rows);

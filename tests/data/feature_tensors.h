@@ -58,7 +58,7 @@ inline std::int64_t hits_of(data::FeatureCache& cache, const std::vector<data::F
 }
 
 // In memory, on disk, and the first of them in memory and the others on disk.
-inline std::vector<data::FeatureCacheOptions> places(const TempDir& dir) {
+inline std::vector<data::FeatureCacheOptions> stores(const TempDir& dir) {
   return {{.memory_bytes = 1 << 20},
           {.memory_bytes = 1 << 20, .disk_bytes = 1 << 20, .directory = dir.path(), .rows_in_memory = false},
           {.memory_bytes = 80'000, .disk_bytes = 1 << 20, .directory = dir.path()}};

@@ -35,12 +35,13 @@ TEST(Sampler, TheOrderOfAKnownSeedDoesNotChange) {
   EXPECT_THAT(epoch_order(42, 0, 8), ElementsAre(7, 1, 2, 0, 3, 5, 6, 4));
 }
 
-TEST(Sampler, EveryPlaceIsAsLikelyForEverySample) {
+TEST(Sampler, EveryPositionIsAsLikelyForEverySample) {
   constexpr int kEpochs = 6000;
   std::array<std::array<int, 6>, 6> counts{};
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
     const auto order = epoch_order(1, epoch, 6);
-    for (std::size_t place = 0; place < 6; ++place) ++counts[place][static_cast<std::size_t>(order[place])];
+    for (std::size_t position = 0; position < 6; ++position)
+      ++counts[position][static_cast<std::size_t>(order[position])];
   }
   for (const auto& row : counts) {
     for (const int count : row) EXPECT_NEAR(count, kEpochs / 6.0, 150);
@@ -135,8 +136,8 @@ TEST(Sampler, SamplesAtHomeAreTheBatchOnceInItsOrder) {
         for (std::int64_t process = 0; process < processes; ++process) {
           const auto& mine = shares[process];
           EXPECT_EQ(std::ssize(mine), share_slice(size, {process * replicas, replicas, processes * replicas}).count);
-          const auto place = [&](std::int64_t sample) { return std::ranges::find(batch, sample); };
-          EXPECT_TRUE(std::ranges::is_sorted(mine, {}, place)) << "the order is the batch's";
+          const auto position = [&](std::int64_t sample) { return std::ranges::find(batch, sample); };
+          EXPECT_TRUE(std::ranges::is_sorted(mine, {}, position)) << "the order is the batch's";
           all.insert(all.end(), mine.begin(), mine.end());
         }
         EXPECT_TRUE(processes > 1 || all == batch);

@@ -89,7 +89,7 @@ TEST(Shapes, EveryPrefixIsBalancedAndMixed) {
     const auto [least, most] = std::ranges::minmax(counts);
     ASSERT_LE(most - least, 1) << i;
   }
-  EXPECT_GT(std::ranges::min(first_of_ten), 0);  // no class has a fixed place
+  EXPECT_GT(std::ranges::min(first_of_ten), 0);  // no class has a fixed position
 }
 
 TEST(Shapes, StatesItsOwnMeanAndDeviation) {
@@ -117,7 +117,7 @@ std::vector<double> centred(const Pixels& image, std::size_t plane) {
   return grey;
 }
 
-// The nearest of the ten mean images, which knows nothing of place, size or turn, is right far more often than one
+// The nearest of the ten mean images, which knows nothing of position, size or turn, is right far more often than one
 // time in ten, and far from always.
 TEST(Shapes, IsLearnableButNotTrivial) {
   const auto train = make_shapes({.samples = 3000}, Split::kTrain);

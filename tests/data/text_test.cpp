@@ -100,7 +100,7 @@ TEST(Toy, IsOneMarkovChainOfTheStatedEntropy) {
   EXPECT_NEAR(entropy, kToyEntropy, 0.005);
 }
 
-TEST(TokenLoader, GivesTargetsOnePlaceFurtherOnWhateverTheWorkers) {
+TEST(TokenLoader, GivesTargetsOnePositionFurtherOnWhateverTheWorkers) {
   const auto toy = make_toy({.samples = 10, .context = 6}, Split::kTrain);
   for (const int workers : {0, 2}) {
     Loader loader(*toy, {.batch_size = 4, .workers = workers, .endless = false, .shuffle = true, .dtype = at::kDouble});

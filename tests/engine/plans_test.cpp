@@ -35,7 +35,7 @@ using nn::BatchNormMode;
 // makes 0.85e-5 of a fc2.bias (11 samples, step 1, AVX-512).
 constexpr double kTolerance = 1e-10, kFloat32Tolerance = 2e-5;
 constexpr std::uint64_t kSeed = 7;
-constexpr int kMostPlaces = 12;  // 4 devices of 3 replicas
+constexpr int kMostSlots = 12;  // 4 devices of 3 replicas
 
 struct Case {
   std::string schedule;
@@ -114,7 +114,7 @@ class Plans : public testing::Test {
 // Of all tensors of the process: [slot, and the host at the end].
 std::vector<std::uint64_t> live_bytes() {
   std::vector<std::uint64_t> bytes;
-  for (int i = 0; i < kMostPlaces; ++i) bytes.push_back(device::memory_use({device::DeviceKind::kCpu, i}).current);
+  for (int i = 0; i < kMostSlots; ++i) bytes.push_back(device::memory_use({device::DeviceKind::kCpu, i}).current);
   bytes.push_back(device::host_memory_use().current);
   return bytes;
 }

@@ -248,7 +248,7 @@ TEST(ProcessesWithBatchNorm, ShortSharesCountAsManyBatchesAsTheLongest) {
 
 // A rank that resumed at the beginning of the data used to train on other samples than the rest, until the epoch ended
 // for it at another step and all waited for each other for minutes.
-TEST(ProcessesAtDifferentPlaces, EndWithTheStepAndTheBatchesThatDiffer) {
+TEST(ProcessesAtDifferentSteps, EndWithTheStepAndTheBatchesThatDiffer) {
   const models::ModelOptions model = small_model("toy_cnn");
   const int port = comm::test::free_port();
   const auto failures = comm::test::run_ranks(3, [&](int rank) {

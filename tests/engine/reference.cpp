@@ -53,9 +53,10 @@ pipeline::MicroBatch make_batch(std::int64_t samples, std::int64_t seed) {
 
 pipeline::MicroBatch make_token_batch(std::int64_t samples, std::int64_t seed) {
   const at::Tensor numbers = at::arange(samples * kContext, at::kLong);
-  const at::Tensor places = numbers.view({samples, kContext}) + seed;
-  const at::Tensor inputs = (places * places * 7 + places * 3).remainder(kTokens);
-  at::Tensor targets = (places * 5 + seed).remainder(kTokens).masked_fill(places.remainder(3).eq(0), nn::kNoTarget);
+  const at::Tensor positions = numbers.view({samples, kContext}) + seed;
+  const at::Tensor inputs = (positions * positions * 7 + positions * 3).remainder(kTokens);
+  at::Tensor targets =
+      (positions * 5 + seed).remainder(kTokens).masked_fill(positions.remainder(3).eq(0), nn::kNoTarget);
   targets.narrow(0, samples / 3, std::min<std::int64_t>(2, samples - samples / 3 - 1)).fill_(nn::kNoTarget);
   return {inputs, targets, at::arange(samples, at::kLong) * 17 + 5 + seed};
 }

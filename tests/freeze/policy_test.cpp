@@ -281,10 +281,10 @@ int freeze_by_hand(const Situation& now, double percentile) {
     changes.push_back(std::abs(now.norms_before[i] - now.norms[i]) / now.norms_before[i]);
   sorted = changes;
   std::ranges::sort(sorted);
-  const double place = percentile / 100 * static_cast<double>(sorted.size() - 1);
-  const double below = sorted[static_cast<std::size_t>(std::floor(place))],
-               above = sorted[static_cast<std::size_t>(std::ceil(place))];
-  const double threshold = below + (above - below) * (place - std::floor(place));
+  const double position = percentile / 100 * static_cast<double>(sorted.size() - 1);
+  const double below = sorted[static_cast<std::size_t>(std::floor(position))],
+               above = sorted[static_cast<std::size_t>(std::ceil(position))];
+  const double threshold = below + (above - below) * (position - std::floor(position));
   for (std::size_t i = 0; i < changes.size(); ++i)
     if (changes[i] >= threshold) return now.frozen + static_cast<int>(i);
   return now.units;

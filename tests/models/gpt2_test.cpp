@@ -99,11 +99,11 @@ TEST(Gpt2, StartsFromTheDistributionsOfThePublicCode) {
 TEST(Gpt2, ATokenChangesNothingInFrontOfIt) {
   Model model = make_model(options_of("gpt2"));
   const at::Tensor tokens = random_inputs(model, 2), changed = tokens.clone();
-  constexpr std::int64_t kPlace = 9;
-  changed.select(1, kPlace).add_(1).remainder_(model.classes);
+  constexpr std::int64_t kPosition = 9;
+  changed.select(1, kPosition).add_(1).remainder_(model.classes);
   const at::Tensor difference = (forward(model, tokens, {}) - forward(model, changed, {})).abs().amax({0, 2});
-  EXPECT_EQ(difference.narrow(0, 0, kPlace).max().item<double>(), 0);
-  EXPECT_GT(difference.narrow(0, kPlace, difference.size(0) - kPlace).min().item<double>(), 0);
+  EXPECT_EQ(difference.narrow(0, 0, kPosition).max().item<double>(), 0);
+  EXPECT_GT(difference.narrow(0, kPosition, difference.size(0) - kPosition).min().item<double>(), 0);
 }
 
 // Every weight that has a matrix product or a table behind it is put off, and arrives bit for bit.

@@ -246,7 +246,7 @@ TEST_F(Bf16, AttentionOfEveryPathIsNearTheExactOne) {
   const ForwardContext training{.training = true, .sample_ids = at::arange(2)};
   for (const AttentionOptions& options :
        {AttentionOptions{.heads = 2}, AttentionOptions{.heads = 2, .causal = true}, AttentionOptions{.heads = 4},
-        AttentionOptions{.heads = 2, .dropout = 0.3, .place = "attention"}}) {
+        AttentionOptions{.heads = 2, .dropout = 0.3, .site = "attention"}}) {
     const at::Tensor y = self_attention(packed, options, training);
     EXPECT_EQ(y.scalar_type(), at::kBFloat16);
     EXPECT_LE(relative_error(y, self_attention(packed.to(at::kDouble), options, training)), 2 * kRounding);

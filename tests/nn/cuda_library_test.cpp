@@ -37,7 +37,7 @@ class Attention : public NnOnGpu {
   }
 
   static Outcome attended(const at::Tensor& packed, bool causal) {
-    const AttentionOptions options{.heads = 3, .place = "a", .causal = causal};
+    const AttentionOptions options{.heads = 3, .site = "a", .causal = causal};
     return run_with_gradients([&](const Tensors& t) { return self_attention(t[0], options, {.training = true}); },
                               {packed});
   }

@@ -94,7 +94,7 @@ TEST_F(NnCuda, MasksDoNotDependOnHowSamplesLieInMemory) {
 
 TEST_F(NnCuda, AttentionDropsByTheSameMasks) {
   const at::Tensor packed = random({4, 37, 3 * 32}).to(at::kDouble);
-  const AttentionOptions options{.heads = 2, .dropout = 0.3, .place = "attention", .causal = true};
+  const AttentionOptions options{.heads = 2, .dropout = 0.3, .site = "attention", .causal = true};
   const auto run = [&](const Tensors& t) { return self_attention(t[0], options, context_of(4)); };
   const Outcome here = run_with_gradients(run, {packed});
   expect_equal_outcomes(run_with_gradients(run, {packed.to(kGpu)}), here, 1e-12);

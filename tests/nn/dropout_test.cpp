@@ -21,7 +21,7 @@ TEST(Dropout, MaskDoesNotDependOnTheChunking) {
   EXPECT_TRUE(at::equal(whole, parts));
 }
 
-TEST(Dropout, MaskDependsOnSampleStepSeedAndPlace) {
+TEST(Dropout, MaskDependsOnSampleStepSeedAndSite) {
   const at::Tensor x = at::ones({1, 256});
   const at::Tensor mask = dropout(x, 0.5, "layer", context_of(3, 1));
   ForwardContext other_seed = context_of(3, 1);
@@ -65,12 +65,12 @@ TEST(Dropout, RefusesSampleIdsThatDoNotFit) {
 TEST(Dropout, AttentionUsesTheKeyedMaskOnEveryChunking) {
   at::manual_seed(7);
   const at::Tensor packed = at::randn({4, 9, 3 * 32});
-  const AttentionOptions options{.heads = 2, .dropout = 0.3, .place = "attention"};
+  const AttentionOptions options{.heads = 2, .dropout = 0.3, .site = "attention"};
   const at::Tensor whole = self_attention(packed, options, context_of(20, 4));
   const at::Tensor parts = at::cat({self_attention(packed.narrow(0, 0, 1), options, context_of(20, 1)),
                                     self_attention(packed.narrow(0, 1, 3), options, context_of(21, 3))});
   EXPECT_LE(relative_error(parts, whole), 1e-6);
-  EXPECT_GE(relative_error(self_attention(packed, {.heads = 2, .place = "attention"}, {}), whole), 1e-2);
+  EXPECT_GE(relative_error(self_attention(packed, {.heads = 2, .site = "attention"}, {}), whole), 1e-2);
 }
 
 }  // namespace

@@ -76,9 +76,9 @@ TEST_F(GpuEmulation, DropoutDrawsTheNumbersOfTheCore) {
       for (std::int64_t i = 0; i < shape.rows; ++i) ids.push_back(1000 - 7 * i);
       launch_dropout({x.data(), ids.data(), shape.rows, shape.columns, mask, y.data()}, type, {});
       for (std::int64_t i = 0; i < shape.rows * shape.columns; ++i) {
-        const std::int64_t place = i % shape.columns;
+        const std::int64_t position = i % shape.columns;
         const auto key = derive_key(77, static_cast<std::uint64_t>(ids[i / shape.columns]));
-        const auto word = philox(key, 0, static_cast<std::uint64_t>(place / 4))[place % 4];
+        const auto word = philox(key, 0, static_cast<std::uint64_t>(position / 4))[position % 4];
         const Numbers exact(Floats{word < mask.threshold ? 0.0F : static_cast<float>(x.at(i)) * mask.kept}, type);
         ASSERT_EQ(y.at(i), exact.at(0)) << i;
       }

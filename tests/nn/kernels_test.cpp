@@ -221,13 +221,13 @@ void expect_like(const std::function<Tensors(const Tensors&)>& ours,
                  const std::function<Tensors(const Tensors&)>& reference, const Tensors& inputs) {
   for (std::size_t target = 0; target < inputs.size(); ++target) {
     for (const double value : not_finite_values()) {
-      for (const int place : {0, 1, 2}) {
+      for (const int position : {0, 1, 2}) {
         Tensors changed = inputs;
-        changed[target] = with_value_at(inputs[target], place, value);
+        changed[target] = with_value_at(inputs[target], position, value);
         const Tensors a = ours(changed), b = reference(changed);
         for (std::size_t i = 0; i < a.size(); ++i) {
           expect_same_not_finite(a[i], b[i], MaySpread::kNowhere,
-                                 concat(value, " in input ", target, ", place ", place, ": answer ", i));
+                                 concat(value, " in input ", target, ", place ", position, ": answer ", i));
         }
       }
     }

@@ -36,7 +36,7 @@ TEST(CrossEntropySum, SmoothingSpreadsAShareOfTheTargetOverAllClasses) {
   EXPECT_NEAR(cross_entropy_sum(0.3)(logits, ids({2})).item<double>(), expected, 1e-14);
 }
 
-TEST(CrossEntropySum, OfTokensIsThatOfAllPlacesInARowWithoutTheMaskedOnes) {
+TEST(CrossEntropySum, OfTokensIsThatOfAllPositionsInARowWithoutTheMaskedOnes) {
   const at::Tensor logits = at::arange(24, at::kDouble).reshape({2, 3, 4}).sin().requires_grad_();
   const at::Tensor targets = ids({3, kNoTarget, 0, kNoTarget, kNoTarget, 2}).view({2, 3});
   const auto loss = cross_entropy_sum(0)(logits, targets);
@@ -138,10 +138,10 @@ TEST(CountCorrect, IsTheRankInAStableSortOfTheLogits) {
     logits[4].fill_(-std::numeric_limits<double>::infinity());
     const at::Tensor targets = at::arange(40, at::kLong).mul(3).remainder(10);
     const at::Tensor order = std::get<1>(logits.sort(/*stable=*/true, 1, /*descending=*/true));
-    const at::Tensor place = order.eq(targets.unsqueeze(1)).to(at::kLong).argmax(1);
+    const at::Tensor rank = order.eq(targets.unsqueeze(1)).to(at::kLong).argmax(1);
     const EvalCounts counts = count(logits, targets);
-    EXPECT_EQ(counts.top1, place.eq(0).sum().item<std::int64_t>());
-    EXPECT_EQ(counts.top5, place.lt(5).sum().item<std::int64_t>());
+    EXPECT_EQ(counts.top1, rank.eq(0).sum().item<std::int64_t>());
+    EXPECT_EQ(counts.top5, rank.lt(5).sum().item<std::int64_t>());
     EXPECT_EQ(counts.targets, 40);
     const EvalCounts later = counts_of(logits_to_count(logits, targets));
     EXPECT_EQ(later.top1, counts.top1) << "counted after the step, as on GPUs";

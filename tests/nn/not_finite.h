@@ -17,12 +17,13 @@ inline const std::vector<double>& not_finite_values() {
   return kValues;
 }
 
-// A copy with the value in its first, a middle or its last place (which = 0, 1, 2): the ends of vectors and of tails.
+// A copy with the value in its first, a middle or its last position (which = 0, 1, 2): the ends of vectors and of
+// tails.
 inline at::Tensor with_value_at(const at::Tensor& tensor, int which, double value) {
   at::Tensor copy = tensor.detach().clone();
-  const std::int64_t place = which == 0 ? 0 : which == 1 ? tensor.numel() / 2 : tensor.numel() - 1;
+  const std::int64_t position = which == 0 ? 0 : which == 1 ? tensor.numel() / 2 : tensor.numel() - 1;
   std::vector<std::int64_t> index(static_cast<std::size_t>(tensor.dim()));
-  std::int64_t rest = place;
+  std::int64_t rest = position;
   for (std::int64_t d = tensor.dim() - 1; d >= 0; --d) {
     index[static_cast<std::size_t>(d)] = rest % tensor.size(d);
     rest /= tensor.size(d);

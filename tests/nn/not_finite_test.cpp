@@ -65,14 +65,14 @@ class NotFinite : public testing::TestWithParam<at::ScalarType> {
     const at::Tensor upstream = at::sin(at::arange(y.numel(), at::kDouble) * 0.7 + 0.3).view(y.sizes()).to(GetParam());
     for (std::size_t target = 0; target <= inputs.size(); ++target) {
       for (const double value : not_finite_values()) {
-        for (const int place : {0, 1, 2}) {
+        for (const int site : {0, 1, 2}) {
           Tensors changed = inputs;
           at::Tensor gradient = upstream;
           at::Tensor& at_target = target == inputs.size() ? gradient : changed[target];
-          at_target = with_value_at(at_target, place, value);
+          at_target = with_value_at(at_target, site, value);
           const std::string what =
               concat(name, ", ", value, " in ", target == inputs.size() ? "the gradient" : concat("input ", target),
-                     ", place ", place);
+                     ", place ", site);
           const Outcome a = run(ours, changed, gradient), b = run(reference, changed, gradient);
           expect_same_not_finite(a.y, b.y, spread, what + ", output");
           for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -309,7 +309,7 @@ TEST_P(NotFinite, Attention) {
     expect_like(
         concat("attention over ", s.tokens, s.causal ? ", causal" : ""),
         [&](const Tensors& t) {
-          return self_attention(t[0], {.heads = s.heads, .place = "a", .causal = s.causal}, {.training = true});
+          return self_attention(t[0], {.heads = s.heads, .site = "a", .causal = s.causal}, {.training = true});
         },
         [&](const Tensors& t) {
           const auto parts = t[0].chunk(3, 2);
@@ -322,12 +322,12 @@ TEST_P(NotFinite, Attention) {
   // Every score is beyond float32 and none of the operands is.
   for (const bool causal : {false, true}) {
     const at::Tensor packed = at::full({1, 9, 96}, 1e25, GetParam());
-    const at::Tensor y = self_attention(packed, {.heads = 2, .place = "a", .causal = causal}, {});
+    const at::Tensor y = self_attention(packed, {.heads = 2, .site = "a", .causal = causal}, {});
     EXPECT_EQ(y.isnan().all().item<bool>(), is_float());
   }
   expect_like(
       "attention to others",
-      [](const Tensors& t) { return cross_attention(t[0], t[1], {.heads = 2, .place = "a"}, {.training = true}); },
+      [](const Tensors& t) { return cross_attention(t[0], t[1], {.heads = 2, .site = "a"}, {.training = true}); },
       [](const Tensors& t) {
         const auto parts = t[1].chunk(2, 2);
         return plain_attention(t[0], parts[0], parts[1], 2);
@@ -336,7 +336,7 @@ TEST_P(NotFinite, Attention) {
   const ForwardContext context{.training = true, .seed = 3, .step = 2, .sample_ids = at::arange(2)};
   expect_like(
       "attention with dropout",
-      [&](const Tensors& t) { return self_attention(t[0], {.heads = 2, .dropout = 0.4, .place = "a"}, context); },
+      [&](const Tensors& t) { return self_attention(t[0], {.heads = 2, .dropout = 0.4, .site = "a"}, context); },
       [&](const Tensors& t) {
         const auto parts = t[0].chunk(3, 2);
         return plain_attention(parts[0], parts[1], parts[2], 2, false,

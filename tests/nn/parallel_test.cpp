@@ -70,7 +70,7 @@ TEST_F(Parallel, KernelsGiveTheSameBitsOnOneAndTwoThreads) {
     add(run_with_gradients(
         [](const Tensors& t) { return batch_norm_training(t[0], {}, t[1], t[2], 1e-5, Activation::kRelu).y; },
         {image, at::ones({32}), at::zeros({32})}));
-    add(run_with_gradients([](const Tensors& t) { return self_attention(t[0], {.heads = 2, .place = "a"}, {}); },
+    add(run_with_gradients([](const Tensors& t) { return self_attention(t[0], {.heads = 2, .site = "a"}, {}); },
                            {packed}));
     add(run_with_gradients([](const Tensors& t) { return nn::gelu(t[0]); }, {values}));
     return all;

@@ -40,7 +40,7 @@ TEST_P(TransformerTest, SelfAttentionEqualsTheFormula) {
   for (const auto& [tokens, width, heads] : {std::array{65, 192, 3}, std::array{17, 64, 4}, std::array{4, 15, 3},
                                              std::array{300, 32, 2}, std::array{1, 16, 1}}) {
     expect_equal_gradients(
-        [h = heads](const Tensors& t) { return self_attention(t[0], {.heads = h, .place = "a"}, {.training = true}); },
+        [h = heads](const Tensors& t) { return self_attention(t[0], {.heads = h, .site = "a"}, {.training = true}); },
         [h = heads](const Tensors& t) {
           const auto parts = t[0].chunk(3, 2);
           return plain(parts[0], parts[1], parts[2], h);
@@ -53,7 +53,7 @@ TEST_P(TransformerTest, CrossAttentionEqualsTheFormula) {
   for (const auto& [queries, keys, width, heads] : {std::array{1, 65, 192, 3}, std::array{9, 20, 32, 2}}) {
     expect_equal_gradients(
         [h = heads](const Tensors& t) {
-          return cross_attention(t[0], t[1], {.heads = h, .place = "a"}, {.training = true});
+          return cross_attention(t[0], t[1], {.heads = h, .site = "a"}, {.training = true});
         },
         [h = heads](const Tensors& t) {
           const auto parts = t[1].chunk(2, 2);
@@ -73,7 +73,7 @@ TEST_P(TransformerTest, TanhGeluEqualsTheFormulaOfGpt2) {
                          {x}, tolerance_of(GetParam()));
 }
 
-// Row by row, each over the keys up to its own place.
+// Row by row, each over the keys up to its own position.
 at::Tensor plain_causal(const at::Tensor& packed, std::int64_t heads) {
   const auto parts = packed.chunk(3, 2);
   std::vector<at::Tensor> rows;
@@ -83,13 +83,13 @@ at::Tensor plain_causal(const at::Tensor& packed, std::int64_t heads) {
   return at::cat(rows, 1);
 }
 
-TEST_P(TransformerTest, CausalAttentionLooksAtNoLaterPlace) {
+TEST_P(TransformerTest, CausalAttentionLooksAtNoLaterPosition) {
   // Head widths with and without a fast path when not causal.
   for (const auto& [tokens, width, heads] :
        {std::array{17, 64, 4}, std::array{4, 15, 3}, std::array{40, 32, 2}, std::array{1, 16, 1}}) {
     expect_equal_gradients(
         [h = heads](const Tensors& t) {
-          return self_attention(t[0], {.heads = h, .place = "a", .causal = true}, {.training = true});
+          return self_attention(t[0], {.heads = h, .site = "a", .causal = true}, {.training = true});
         },
         [h = heads](const Tensors& t) { return plain_causal(t[0], h); }, {random({2, tokens, 3 * width})},
         tolerance_of(GetParam()));
@@ -98,7 +98,7 @@ TEST_P(TransformerTest, CausalAttentionLooksAtNoLaterPlace) {
 
 TEST_P(TransformerTest, CausalAttentionDropsByTheKeyedMaskWhateverTheChunking) {
   const at::Tensor packed = random({4, 6, 3 * 8});
-  const AttentionOptions options{.heads = 2, .dropout = 0.3, .place = "a", .causal = true};
+  const AttentionOptions options{.heads = 2, .dropout = 0.3, .site = "a", .causal = true};
   const auto run = [&](const at::Tensor& x, std::int64_t first, std::int64_t count) {
     return self_attention(x.narrow(0, first, count), options,
                           {.training = true, .seed = 3, .step = 2, .sample_ids = at::arange(first, first + count)});
@@ -107,13 +107,13 @@ TEST_P(TransformerTest, CausalAttentionDropsByTheKeyedMaskWhateverTheChunking) {
   EXPECT_LE(relative_error(whole, at::cat({run(packed, 0, 3), run(packed, 3, 1)})), tolerance_of(GetParam()));
   EXPECT_GE(relative_error(whole, plain_causal(packed, 2)), 0.01) << "nothing was dropped";
   at::Tensor other = packed.clone();
-  other.narrow(1, 5, 1).add_(1);  // the last place
+  other.narrow(1, 5, 1).add_(1);  // the last position
   EXPECT_TRUE(at::equal(run(other, 0, 4).narrow(1, 0, 5), whole.narrow(1, 0, 5)));
 }
 
 TEST_P(TransformerTest, AttentionSurvivesLargeScores) {
   const at::Tensor packed = random({2, 20, 3 * 32}) * 40;
-  const at::Tensor y = self_attention(packed, {.heads = 2, .place = "a"}, {});
+  const at::Tensor y = self_attention(packed, {.heads = 2, .site = "a"}, {});
   const auto parts = packed.to(at::kDouble).chunk(3, 2);
   EXPECT_LE(relative_error(y, plain(parts[0], parts[1], parts[2], 2)), 1e-4);
 }

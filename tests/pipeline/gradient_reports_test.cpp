@@ -48,9 +48,9 @@ class Witness final : public comm::ReplicaSync {
   void sum(const at::Tensor&) override {}
   void take_rank_0s(const at::Tensor&) override {}
 
-  using Place = std::pair<ReplicaId, StageId>;
-  std::map<Place, std::vector<std::pair<ParameterSlot, at::Tensor>>> reported;
-  std::map<Place, std::size_t> reported_before_the_end;
+  using StageKey = std::pair<ReplicaId, StageId>;
+  std::map<StageKey, std::vector<std::pair<ParameterSlot, at::Tensor>>> reported;
+  std::map<StageKey, std::size_t> reported_before_the_end;
 
  private:
   const Executor& executor_;
@@ -97,8 +97,8 @@ TEST_P(ReportsOfGradients, ComeWhenTheyAreWholeAndBeforeTheEndOfTheStage) {
     request.sync = witness;
     executor.run(std::move(request));
     ASSERT_EQ(witness->reported_before_the_end.size(), static_cast<std::size_t>(replicas) * schedule.stages);
-    for (const auto& [place, reported] : witness->reported) {
-      const FlatParameters& parameters = executor.stage(place.first, place.second).parameters();
+    for (const auto& [key, reported] : witness->reported) {
+      const FlatParameters& parameters = executor.stage(key.first, key.second).parameters();
       EXPECT_EQ(reported.size(), parameters.slots().size());
       // Backward completes the last layers first, and so are buckets cut; a scale's gradient was not put off.
       std::vector<int> weights;
@@ -106,7 +106,7 @@ TEST_P(ReportsOfGradients, ComeWhenTheyAreWholeAndBeforeTheEndOfTheStage) {
         if (slot.name.ends_with(".weight")) weights.push_back(index(slot.id));
       }
       EXPECT_TRUE(std::ranges::is_sorted(weights, std::greater{}));
-      EXPECT_EQ(witness->reported_before_the_end.at(place), parameters.slots().size());
+      EXPECT_EQ(witness->reported_before_the_end.at(key), parameters.slots().size());
       for (const auto& [slot, then] : reported)
         EXPECT_TRUE(at::equal(then, FlatParameters::view(parameters.gradients(), slot))) << slot.name;
     }
@@ -131,10 +131,10 @@ TEST_P(ReportsOfGradients, OfRecordedWorkComeInEveryPass) {
     EXPECT_EQ(executor.run(std::move(request)).flops, flops);
     for (int r = 0; r < replicas; ++r) {
       for (int s = 0; s < schedule.stages; ++s) {
-        const std::pair place(ReplicaId{r}, StageId{s});
-        const Stage& stage = executor.stage(place.first, place.second);
-        EXPECT_EQ(witness->reported[place].size(), stage.parameters().slots().size());
-        EXPECT_EQ(witness->reported_before_the_end[place], stage.parameters().slots().size());
+        const std::pair key(ReplicaId{r}, StageId{s});
+        const Stage& stage = executor.stage(key.first, key.second);
+        EXPECT_EQ(witness->reported[key].size(), stage.parameters().slots().size());
+        EXPECT_EQ(witness->reported_before_the_end[key], stage.parameters().slots().size());
         EXPECT_EQ(stage.in_flight() + stage.put_off(), 0);
       }
     }

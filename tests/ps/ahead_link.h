@@ -31,9 +31,9 @@ class AheadLink final : public ServerLink {
     const std::scoped_lock lock(mutex_);
     std::int64_t begin = 0;
     for (const ShardSpan& span : spans) {
-      const at::Tensor place = shards_[shard].narrow(0, span.offset, span.elements);
-      EXPECT_TRUE(place.isnan().all().item<bool>()) << "an element has gone ahead twice";
-      place.copy_(elements.narrow(0, begin, span.elements));
+      const at::Tensor part = shards_[shard].narrow(0, span.offset, span.elements);
+      EXPECT_TRUE(part.isnan().all().item<bool>()) << "an element has gone ahead twice";
+      part.copy_(elements.narrow(0, begin, span.elements));
       begin += span.elements;
     }
     EXPECT_EQ(begin, elements.numel());

@@ -84,8 +84,8 @@ TEST(Compression, TopKKeepsWhatPyTorchsDoes) {
     for (const double ratio : {0.001, 0.01, 0.1, 0.5, 1.0}) {
       const at::Tensor values = normal(3001, dtype, 2);
       const std::int64_t kept = kept_of(ratio, 3001);
-      const at::Tensor places = std::get<1>(values.abs().topk(kept));
-      const at::Tensor expected = at::zeros_like(values).index_put_({places}, values.index({places}));
+      const at::Tensor indices = std::get<1>(values.abs().topk(kept));
+      const at::Tensor expected = at::zeros_like(values).index_put_({indices}, values.index({indices}));
       EXPECT_TRUE(at::equal(there_and_back(top(ratio), values), expected)) << dtype << " " << ratio;
       EXPECT_EQ(pack(top(ratio), values).numel(), kept * (dtype == at::kDouble ? 12 : 8));
     }
@@ -114,13 +114,13 @@ TEST(Compression, WhatIsNotFiniteIsNeverHidden) {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
     for (const Compression& compression : {Compression{}, kBf16, top(0.001)}) {
       for (const double bad : {kNan, -kNan, kInfinity, -kInfinity}) {
-        for (const std::int64_t place : {0, 1234, 2999}) {
+        for (const std::int64_t at_index : {0, 1234, 2999}) {
           at::Tensor values = normal(3000, dtype, 4);
           values[100] = dtype == at::kFloat ? 3.4e38 : 1e308;
-          values[place] = bad;
+          values[at_index] = bad;
           const at::Tensor got = there_and_back(compression, values);
-          EXPECT_FALSE(got.isfinite().all().item<bool>()) << bad << " at " << place;
-          EXPECT_EQ(std::isnan(got[place].item<double>()), std::isnan(bad));
+          EXPECT_FALSE(got.isfinite().all().item<bool>()) << bad << " at " << at_index;
+          EXPECT_EQ(std::isnan(got[at_index].item<double>()), std::isnan(bad));
         }
       }
     }
@@ -187,16 +187,16 @@ TEST(Compression, AnotherNumberOfBytesIsNoShard) {
   }
 }
 
-at::Tensor largest_at(const std::vector<std::uint32_t>& places) {
-  const auto kept = static_cast<std::int64_t>(places.size());
+at::Tensor largest_at(const std::vector<std::uint32_t>& indices) {
+  const auto kept = static_cast<std::int64_t>(indices.size());
   at::Tensor bytes = at::zeros({kept * 8}, at::kByte);
-  std::ranges::copy(places, static_cast<std::uint32_t*>(bytes.mutable_data_ptr()) + kept);
+  std::ranges::copy(indices, static_cast<std::uint32_t*>(bytes.mutable_data_ptr()) + kept);
   return bytes;
 }
 
-TEST(Compression, PlacesAscendAndAreInTheShard) {
-  const auto is_taken = [](const std::vector<std::uint32_t>& places) {
-    return unpack(top(0.3), at::kFloat, 10, largest_at(places)).has_value();
+TEST(Compression, IndicesAscendAndAreInTheShard) {
+  const auto is_taken = [](const std::vector<std::uint32_t>& indices) {
+    return unpack(top(0.3), at::kFloat, 10, largest_at(indices)).has_value();
   };
   EXPECT_TRUE(is_taken({0, 1, 2}));
   EXPECT_TRUE(is_taken({0, 5, 9}));

@@ -169,12 +169,12 @@ TEST_F(ShardStateTest, WeightsThatWereGivenOutStayAsTheyAre) {
 
 TEST_F(ShardStateTest, AnUpdateIsMadeInPlaceWhereNobodyHoldsTheWeights) {
   ShardState shard({.kind = "sgd"}, at::zeros({kGiven}));
-  const void* const place = shard.values().const_data_ptr();
+  const void* const address = shard.values().const_data_ptr();
   for (int update = 0; update < 3; ++update) step(shard);
-  EXPECT_EQ(shard.values().const_data_ptr(), place);
+  EXPECT_EQ(shard.values().const_data_ptr(), address);
   const at::Tensor held = shard.values();
   step(shard);
-  EXPECT_NE(shard.values().const_data_ptr(), place);
+  EXPECT_NE(shard.values().const_data_ptr(), address);
 }
 
 // As the thread that sends them does, while updates go on.

@@ -84,7 +84,7 @@ TEST(VirtualCluster, AStepTakesWhatItsWorkerIsCharged) {
 }
 
 TEST(VirtualCluster, WhatTravelsIsWhatIsCharged) {
-  const Compression one_of_four{.kind = Compression::Kind::kTopK, .ratio = 0.25};  // 12 bytes of a double and its place
+  const Compression one_of_four{.kind = Compression::Kind::kTopK, .ratio = 0.25};  // 12 bytes of a double and its index
   Clockwork bsp(preset_policy("bsp", 2),
                 {.workers = {2, {.step_s = 1, .bytes_per_s = 8}},
                  .compression = {.push = {.kind = Compression::Kind::kBf16}, .pull = one_of_four}},

@@ -57,14 +57,14 @@ TEST(CheckpointStore, KeepsTheNewestComplete) {
 TEST(CheckpointStore, ARunsDirectoryThatIsGoneIsMadeAnewAndIsOurs) {
   const test::TempDir dir;
   CheckpointStore store(dir / "run" / "checkpoints", 2, [] { return true; });  // what is not the first one's is another
-  EXPECT_FALSE(store.has_made_place());
+  EXPECT_FALSE(store.has_made_dir());
   EXPECT_THROW(store.save(1, contents_of(1)), StorageError) << "somebody else's";
   std::filesystem::remove_all(dir / "run" / "checkpoints");
   EXPECT_THROW(store.save(1, contents_of(1)), StorageError) << "still somebody else's";
   std::filesystem::remove_all(dir / "run");
   for (const int step : {1, 2}) {
     expect_contents(load_checkpoint(store.save(step, contents_of(step))), step);
-    EXPECT_TRUE(store.has_made_place());
+    EXPECT_TRUE(store.has_made_dir());
   }
 }
 

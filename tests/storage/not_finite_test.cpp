@@ -10,16 +10,16 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
 
-TEST(NotFinite, IsFoundAtEveryPlaceOfEveryTypeOfNumber) {
+TEST(NotFinite, IsFoundAtEveryPositionOfEveryTypeOfNumber) {
   for (const auto type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {
     for (const std::int64_t size : {1, 1023, 1024, 1025, 3000}) {
       const at::Tensor values = at::full({size}, 6e4, type);  // near the largest F16
       EXPECT_TRUE(all_finite(values));
-      for (const std::int64_t place : {std::int64_t{0}, size / 2, size - 1}) {
+      for (const std::int64_t position : {std::int64_t{0}, size / 2, size - 1}) {
         for (const double value : {kNaN, -kNaN, kInfinity, -kInfinity}) {
           const at::Tensor changed = values.clone();
-          changed[place].fill_(value);
-          EXPECT_FALSE(all_finite(changed)) << type << " " << size << " " << place << " " << value;
+          changed[position].fill_(value);
+          EXPECT_FALSE(all_finite(changed)) << type << " " << size << " " << position << " " << value;
         }
       }
     }

@@ -36,9 +36,9 @@ TEST(EvalHistory, TheBestIsTheFirstOfTheLargestOrTheSmallest) {
         const auto best =
             by == "loss" ? std::min_element(series.begin(), end, [](auto& a, auto& b) { return a.loss() < b.loss(); })
                          : std::max_element(series.begin(), end, [](auto& a, auto& b) { return a.top1 < b.top1; });
-        const auto place = best - series.begin();
-        ASSERT_EQ(history.best_step, 10 * (place + 1)) << "seed " << seed << " by " << by << " count " << count;
-        ASSERT_EQ(history.since_best, static_cast<int>(count) - 1 - place);
+        const auto position = best - series.begin();
+        ASSERT_EQ(history.best_step, 10 * (position + 1)) << "seed " << seed << " by " << by << " count " << count;
+        ASSERT_EQ(history.since_best, static_cast<int>(count) - 1 - position);
         ASSERT_EQ(ends_early(history, train), history.since_best >= 5);
       }
       ASSERT_EQ(EvalHistory::from_json(history.to_json()), history);

@@ -97,8 +97,8 @@ std::vector<std::array<int, 3>> operators_of(LayerBench& bench, std::int64_t sam
   bench.run(samples, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
     const std::size_t before = PlayedGpu::records.work.size();
     work();
-    const int place = part == Part::kForward || part == Part::kLoss ? 0 : part == Part::kWeightGradient ? 2 : 1;
-    counts[i].at(place) += static_cast<int>(PlayedGpu::records.work.size() - before);
+    const int position = part == Part::kForward || part == Part::kLoss ? 0 : part == Part::kWeightGradient ? 2 : 1;
+    counts[i].at(position) += static_cast<int>(PlayedGpu::records.work.size() - before);
   });
   return counts;
 }

@@ -34,7 +34,7 @@ TEST(StillToCome, CountsTheEvaluationsAndCheckpointsOfTheStepsThatAreLeft) {
             options.train.eval_every_steps = eval_steps;
             options.train.eval_every_epochs = eval_epochs;
             for (std::int64_t done = 1; done <= total; ++done) {
-              const EpochPlace here{(done - 1) / kBatches, (done - 1) % kBatches, kBatches};
+              const EpochPosition here{(done - 1) / kBatches, (done - 1) % kBatches, kBatches};
               const report::StillToCome expected = counted_from(options, done, kBatches);
               const report::StillToCome counted = still_to_come(options, done, here, /*evaluates=*/true);
               ASSERT_EQ(counted.evaluations, expected.evaluations)

@@ -69,11 +69,11 @@ class Resumed : public testing::Test {
     return options.run_dir;
   }
   // [step, epoch, batch, batches] of each step.
-  static std::vector<std::vector<int>> places(const fs::path& run_dir) {
-    std::vector<std::vector<int>> places;
+  static std::vector<std::vector<int>> positions(const fs::path& run_dir) {
+    std::vector<std::vector<int>> positions;
     for (const nlohmann::json& step : events_of(run_dir, "step"))
-      places.push_back({step.at("step"), step.at("epoch"), step.at("batch"), step.at("batches")});
-    return places;
+      positions.push_back({step.at("step"), step.at("epoch"), step.at("batch"), step.at("batches")});
+    return positions;
   }
 
   sluice::test::TempDir dir_;
@@ -89,7 +89,7 @@ TEST_F(Resumed, WithTheSameDataGoesOnWhereItStopped) {
       "the 5 test samples of data set mnist are not those of the checkpoint: evaluations before";
   const auto said = [&] {
     testing::internal::CaptureStderr();
-    EXPECT_EQ(places(resume()), expected);
+    EXPECT_EQ(positions(resume()), expected);
     return testing::internal::GetCapturedStderr();
   };
   EXPECT_THAT(said(), testing::Not(HasSubstr(other_test)));
@@ -115,33 +115,33 @@ TEST_F(Resumed, WithOtherTrainingDataIsRefusedAndSaysWhatDiffers) {
   EXPECT_FALSE(fs::exists(dir_ / "fork1")) << "a run that was refused has left a directory";
 }
 
-TEST_F(Resumed, WithAcceptedDataGoesOnAtAPlaceThatIsThere) {
+TEST_F(Resumed, WithAcceptedDataGoesOnAtAPositionThatIsThere) {
   const std::vector<std::vector<int>> next_epoch_of_two{{3, 1, 0, 2}, {4, 1, 1, 2}, {5, 2, 0, 2}};
   const std::vector<std::vector<int>> next_epoch_of_four{{3, 1, 0, 4}, {4, 1, 1, 4}, {5, 1, 2, 4}};
   const std::vector<std::vector<int>> as_before{{3, 0, 2, 3}, {4, 1, 0, 3}, {5, 1, 1, 3}};
   Images{.train = 9}.write(dir_ / "data");
   const fs::path shorter = resume(/*accept_new_data=*/true);
-  EXPECT_EQ(places(shorter), next_epoch_of_two);
+  EXPECT_EQ(positions(shorter), next_epoch_of_two);
   EXPECT_THAT(sluice::test::slurp(shorter / "log.txt"), testing::Not(HasSubstr("cannot resume")));
   Images{.train = 30}.write(dir_ / "data");
-  EXPECT_EQ(places(resume(/*accept_new_data=*/true)), next_epoch_of_four);
+  EXPECT_EQ(positions(resume(/*accept_new_data=*/true)), next_epoch_of_four);
   Images{.changed_pixel = 5}.write(dir_ / "data");
-  EXPECT_EQ(places(resume(/*accept_new_data=*/true)), as_before);
+  EXPECT_EQ(positions(resume(/*accept_new_data=*/true)), as_before);
 }
 
 TEST_F(Resumed, WithAcceptedDataTrainsAsManyEpochsAsConfigured) {
   config_.train.steps = 0;
   config_.train.epochs = 3;
   const auto next_two_epochs = [](int batches) {
-    std::vector<std::vector<int>> places;
-    for (int i = 0; i < 2 * batches; ++i) places.push_back({3 + i, 1 + i / batches, i % batches, batches});
-    return places;
+    std::vector<std::vector<int>> positions;
+    for (int i = 0; i < 2 * batches; ++i) positions.push_back({3 + i, 1 + i / batches, i % batches, batches});
+    return positions;
   };
   Images{.train = 9}.write(dir_ / "data");
   const fs::path shorter = resume(/*accept_new_data=*/true);
-  EXPECT_EQ(places(shorter), next_two_epochs(2));
+  EXPECT_EQ(positions(shorter), next_two_epochs(2));
   Images{.train = 30}.write(dir_ / "data");
-  EXPECT_EQ(places(resume(/*accept_new_data=*/true)), next_two_epochs(4));
+  EXPECT_EQ(positions(resume(/*accept_new_data=*/true)), next_two_epochs(4));
 
   config_.train.epochs = 1;
   EXPECT_THAT(sluice::test::error_of<ConfigError>([&] { resume(/*accept_new_data=*/true); }),
@@ -153,7 +153,7 @@ TEST_F(Resumed, WithAcceptedDataTrainsAsManyEpochsAsConfigured) {
   SessionOptions again = into(dir_ / "again", shorter / "checkpoints" / "step-4");
   (void)run_training(config_, again);
   const std::vector<std::vector<int>> last_epoch{{5, 2, 0, 2}, {6, 2, 1, 2}};
-  EXPECT_EQ(places(again.run_dir), last_epoch);
+  EXPECT_EQ(positions(again.run_dir), last_epoch);
 }
 
 // The batch is all there is, and micro-batches stay as small as configured.

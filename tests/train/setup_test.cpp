@@ -272,7 +272,7 @@ TEST(MakeSetup, EvaluationReadsEverySampleOnceInOrderWithoutAugmentation) {
   EXPECT_EQ(train.augment.crop_padding, 2);
 }
 
-TEST(MakeSetup, APlaceThatIsKnownBetterLaterChangesThreadsAndNothingElse) {
+TEST(MakeSetup, APositionThatIsKnownBetterLaterChangesThreadsAndNothingElse) {
   config::Config config = small_config();
   config.device.threads = 0;
   train::Setup setup = make_setup(config, {.rank = 1, .processes = 2, .local_rank = 0, .local_size = 1});

@@ -29,9 +29,9 @@ TEST(Survivor, Rank0SavesAndTheOthersOnlyForRank0) {
   EXPECT_FALSE(saves_after({.rank = 1, .how = How::kStopped}, 0));
 }
 
-class InPlaceOfRank0 : public testing::Test {
+class SaveForRank0 : public testing::Test {
  protected:
-  InPlaceOfRank0() {
+  SaveForRank0() {
     std::optional<storage::RunDir> rank_0(std::in_place, dir_ / "run", storage::RunDirMode::kNew);
     rank_0->write_config("");
     sluice::test::spill(rank_0->metrics_file(), R"({"event":"step","time_s":1,"step":7})"
@@ -60,20 +60,20 @@ class InPlaceOfRank0 : public testing::Test {
   report::MetricsPosition metrics_;
 };
 
-TEST_F(InPlaceOfRank0, SavesOnceAndWithoutTheRecordsOfLaterSteps) {
+TEST_F(SaveForRank0, SavesOnceAndWithoutTheRecordsOfLaterSteps) {
   EXPECT_THAT(save(7), HasSubstr("rank 0 is lost: saved the state after step 7 in its place"));
   EXPECT_EQ(metrics_.time_s, 1);
   EXPECT_EQ(save(7), "") << "another process has saved it";
   EXPECT_EQ(steps(), std::vector<std::int64_t>{7});
 }
 
-TEST_F(InPlaceOfRank0, SavesNothingWhereTheDirectoryIsNotRank0s) {
+TEST_F(SaveForRank0, SavesNothingWhereTheDirectoryIsNotRank0s) {
   id_.inode += 1;
   EXPECT_THAT(save(7), HasSubstr("is not on a disk of this machine: the steps after its newest checkpoint are lost"));
   EXPECT_TRUE(steps().empty());
 }
 
-TEST_F(InPlaceOfRank0, RemovesNoCheckpointThatRank0Kept) {
+TEST_F(SaveForRank0, RemovesNoCheckpointThatRank0Kept) {
   storage::CheckpointStore rank_0s(dir_ / "run" / "checkpoints", 1);
   rank_0s.save(2, contents_of(2));
   rank_0s.keep_best(2);
@@ -84,7 +84,7 @@ TEST_F(InPlaceOfRank0, RemovesNoCheckpointThatRank0Kept) {
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{7, 6, 4, 2})) << "the best one, and the last that is known to be good";
 }
 
-TEST_F(InPlaceOfRank0, SavesNothingWhereTheDirectoryCannotBeLocked) {
+TEST_F(SaveForRank0, SavesNothingWhereTheDirectoryCannotBeLocked) {
   test::refuse_locks(true);
   EXPECT_THAT(sluice::test::error_of<StorageError>([&] { (void)save(7); }),
               HasSubstr("so another process may still write to this run directory"));
@@ -93,14 +93,14 @@ TEST_F(InPlaceOfRank0, SavesNothingWhereTheDirectoryCannotBeLocked) {
   EXPECT_TRUE(steps().empty());
 }
 
-TEST_F(InPlaceOfRank0, APathOfAnyBytesReachesTheOthersAsItIs) {
+TEST_F(SaveForRank0, APathOfAnyBytesReachesTheOthersAsItIs) {
   id_.path = "/runs/caf\xe9 \xff";
   const RunDirId told = RunDirId::from_json(nlohmann::json::parse(id_.to_json().dump()));
   EXPECT_EQ(told.path, id_.path);
   EXPECT_EQ(told.inode, id_.inode);
 }
 
-TEST_F(InPlaceOfRank0, SavesNothingWhileRank0StillRuns) {
+TEST_F(SaveForRank0, SavesNothingWhileRank0StillRuns) {
   if (!sluice::test::runs_long_tests()) GTEST_SKIP() << "long: it waits for the lock for 5 s";
   const storage::RunDir rank_0(dir_ / "run", storage::RunDirMode::kResume);
   EXPECT_THAT(sluice::test::error_of<ConfigError>([&] { (void)save(7); }), HasSubstr("is in use by process"));

@@ -55,7 +55,7 @@ TEST(ClusterLinks, BordersLeaveANodeWhereItEnds) {
   EXPECT_THAT(latencies({0, 1, 2, 0, 1, 2}, 0), ElementsAre(1, 2, 2, 1, 2, 0));
 }
 
-TEST(ClusterLinks, ReplicasBeginAtSomePlacesOfANode) {
+TEST(ClusterLinks, ReplicasBeginAtSomeOffsetsOfANode) {
   EXPECT_THAT((Placement{50, 200, 8}).offsets(), ElementsAre(0, 2, 4, 6));
   EXPECT_THAT((Placement{50, 2, 8}).offsets(), ElementsAre(0, 2));
   EXPECT_THAT((Placement{2, 12, 8}).offsets(), ElementsAre(0, 2, 4, 6));

@@ -36,9 +36,10 @@ tune::WorkKind parse_kind(const std::string& edit, std::string_view text) {
 }
 
 template <typename Value>
-void set_once(const std::string& edit, std::string_view word, std::optional<Value>& place, Value value) {
-  if (place) reject_edit(edit, concat("it names two of ", word, "; give one, and another option for the other"));
-  place = std::move(value);
+void set_once(const std::string& edit, std::string_view word, std::optional<Value>& value_of_word, Value value) {
+  if (value_of_word)
+    reject_edit(edit, concat("it names two of ", word, "; give one, and another option for the other"));
+  value_of_word = std::move(value);
 }
 
 // "stage:1,forward"

@@ -129,9 +129,9 @@ Table equalizing(const Histogram& histogram) {
   if (step == 0) return same;
   std::int64_t count = step / 2;
   return make_table([&](int value) {
-    const std::int64_t place = count / step;
+    const std::int64_t mapped = count / step;
     count += histogram[value];
-    return cut_off(static_cast<int>(place));
+    return cut_off(static_cast<int>(mapped));
   });
 }
 

@@ -39,10 +39,10 @@ double tangent_of_slope(double slope) {
   return std::tan(std::atan(slope) / kDegree * kDegree);
 }
 
-// To 15 places, as Pillow does, so that a right angle is one.
-double to_15_places(double value) {
-  constexpr double kPlaces = 1e15;
-  return std::nearbyint(value * kPlaces) / kPlaces;
+// To 15 decimals, as Pillow does, so that a right angle is one.
+double to_15_decimals(double value) {
+  constexpr double kScale = 1e15;
+  return std::nearbyint(value * kScale) / kScale;
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ Image moved(const Image& image, std::int64_t right, std::int64_t down) {
 
 Image rotated(const Image& image, double degrees) {
   const double angle = -degrees * std::numbers::pi / 180;
-  const double cosine = to_15_places(std::cos(angle)), sine = to_15_places(std::sin(angle));
+  const double cosine = to_15_decimals(std::cos(angle)), sine = to_15_decimals(std::sin(angle));
   const double x = static_cast<double>(image.size.width) / 2, y = static_cast<double>(image.size.height) / 2;
   return transformed(image, {.xx = cosine,
                              .xy = sine,

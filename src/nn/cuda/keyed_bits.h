@@ -42,7 +42,7 @@ SLUICE_DEVICE inline std::uint64_t derived_key(std::uint64_t key, std::uint64_t 
 // What one layer's mask is drawn by: element i of a sample is dropped where word i % 4 of block i / 4 under the
 // sample's key is below the threshold, else multiplied by `kept`.
 struct MaskNumbers {
-  std::uint64_t layer_key;  // of the layer's place in this step; with `step`, of the place alone
+  std::uint64_t layer_key;  // of the call site in this step; with `step`, of the site alone
   std::uint64_t threshold;  // 2^32 times the probability
   float kept;
   const std::int64_t* step = nullptr;  // where its number lies, on the GPU; null: layer_key has it

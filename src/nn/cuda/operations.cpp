@@ -19,9 +19,9 @@ Number number_of(at::ScalarType type) {
 }
 
 // The device of a tensor as the current one, and the stream that kernels go to.
-class Place {
+class DeviceScope {
  public:
-  explicit Place(const at::Tensor& tensor) : guard_(tensor.device()) {}
+  explicit DeviceScope(const at::Tensor& tensor) : guard_(tensor.device()) {}
   [[nodiscard]] static cudaStream_t stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
  private:
@@ -65,7 +65,7 @@ void start_dropout(const at::Tensor& x, at::Tensor& y, const at::Tensor& sample_
                   .count = y.numel() / samples,
                   .mask = mask,
                   .y = y.mutable_data_ptr()},
-                 number_of(y.scalar_type()), Place::stream());
+                 number_of(y.scalar_type()), DeviceScope::stream());
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ bool run_on_device_of(const at::Tensor& x) {
 bool suits(const at::Tensor& x) { return run_on_device_of(x) && (x.scalar_type() == at::kFloat || is_bf16(x)); }
 
 at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids, const MaskNumbers& mask) {
-  const Place place(input);
+  const DeviceScope scope(input);
   const at::Tensor x = input.contiguous();
   at::Tensor y = at::empty_like(x);
   start_dropout(x, y, sample_ids, mask);
@@ -89,14 +89,14 @@ at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids, const 
 }
 
 at::Tensor dropout_factors(at::IntArrayRef sizes, const at::Tensor& sample_ids, const MaskNumbers& mask) {
-  const Place place(sample_ids);
+  const DeviceScope scope(sample_ids);
   at::Tensor factors = floats_like(sample_ids, sizes);
   start_dropout({}, factors, sample_ids, mask);
   return factors;
 }
 
 at::Tensor bias_gelu(const at::Tensor& input, const at::Tensor& bias, GeluForm form) {
-  const Place place(input);
+  const DeviceScope scope(input);
   const at::Tensor x = input.contiguous();
   at::Tensor y = at::empty_like(x);
   if (x.numel() == 0) return y;
@@ -104,13 +104,13 @@ at::Tensor bias_gelu(const at::Tensor& input, const at::Tensor& bias, GeluForm f
                     .bias = floats_of(bias, x, x.size(-1)),
                     .shape = rows_of_last(x),
                     .y = y.mutable_data_ptr()},
-                   number_of(x.scalar_type()), form, Place::stream());
+                   number_of(x.scalar_type()), form, DeviceScope::stream());
   return y;
 }
 
 BiasGeluGradients bias_gelu_backward(const at::Tensor& upper, const at::Tensor& input, const at::Tensor& bias,
                                      GeluForm form, bool wants_bias) {
-  const Place place(input);
+  const DeviceScope scope(input);
   const at::Tensor x = input.contiguous(), grad = upper.contiguous();
   check(grad.sizes() == x.sizes() && grad.scalar_type() == x.scalar_type(), "a gradient is like its value");
   BiasGeluGradients result{.x = at::empty_like(x), .bias = {}};
@@ -119,7 +119,7 @@ BiasGeluGradients bias_gelu_backward(const at::Tensor& upper, const at::Tensor& 
     return result;
   }
   const Matrix shape = rows_of_last(x);
-  const cudaStream_t stream = Place::stream();
+  const cudaStream_t stream = DeviceScope::stream();
   const at::Tensor partial = wants_bias ? pieces_for(x, shape) : at::Tensor();
   launch_bias_gelu_backward({.x = x.const_data_ptr(),
                              .bias = floats_of(bias, x, x.size(-1)),
@@ -134,7 +134,7 @@ BiasGeluGradients bias_gelu_backward(const at::Tensor& upper, const at::Tensor& 
 
 LayerNormResult layer_norm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
                            at::ScalarType type) {
-  const Place place(input);
+  const DeviceScope scope(input);
   const at::Tensor x = input.contiguous();
   const Matrix shape = rows_of_last(x);
   LayerNormResult result{.y = at::empty_like(x, x.options().dtype(type)),
@@ -149,14 +149,14 @@ LayerNormResult layer_norm(const at::Tensor& input, const at::Tensor& weight, co
                      .y = result.y.mutable_data_ptr(),
                      .mean = result.mean.mutable_data_ptr<float>(),
                      .inverse = result.inverse_deviation.mutable_data_ptr<float>()},
-                    number_of(x.scalar_type()), number_of(type), Place::stream());
+                    number_of(x.scalar_type()), number_of(type), DeviceScope::stream());
   return result;
 }
 
 LayerNormGradients layer_norm_backward(const at::Tensor& upper, const at::Tensor& input, const at::Tensor& weight,
                                        const at::Tensor& mean, const at::Tensor& inverse_deviation,
                                        LayerNormWanted wanted) {
-  const Place place(input);
+  const DeviceScope scope(input);
   const at::Tensor x = input.contiguous(), grad = upper.contiguous();
   check(grad.sizes() == x.sizes(), "a gradient is shaped like its value");
   const Matrix shape = rows_of_last(x);
@@ -168,7 +168,7 @@ LayerNormGradients layer_norm_backward(const at::Tensor& upper, const at::Tensor
   }
   const at::Tensor of_weight = wanted.weight_and_bias ? pieces_for(x, shape) : at::Tensor();
   const at::Tensor of_bias = wanted.weight_and_bias ? pieces_for(x, shape) : at::Tensor();
-  const cudaStream_t stream = Place::stream();
+  const cudaStream_t stream = DeviceScope::stream();
   launch_layer_norm_backward({.x = x.const_data_ptr(),
                               .grad = grad.const_data_ptr(),
                               .weight = floats_of(weight, x, shape.columns),
@@ -187,7 +187,7 @@ LayerNormGradients layer_norm_backward(const at::Tensor& upper, const at::Tensor
 }
 
 void finish_batch_norm(at::Tensor& y, const at::Tensor& residual, const at::Tensor& variance, bool relu) {
-  const Place place(y);
+  const DeviceScope scope(y);
   const bool channels_last = y.is_contiguous(at::MemoryFormat::ChannelsLast);
   const auto layout = channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
   check(y.is_contiguous(layout), "a batch normalisation ends in contiguous or channels_last memory");
@@ -204,7 +204,7 @@ void finish_batch_norm(at::Tensor& y, const at::Tensor& residual, const at::Tens
        .channel_is_column = channels_last,
        .relu = relu,
        .y = y.mutable_data_ptr()},
-      number_of(y.scalar_type()), Place::stream());
+      number_of(y.scalar_type()), DeviceScope::stream());
 }
 
 }  // namespace sluice::nn::gpu

@@ -19,10 +19,10 @@ ActionIndex::ActionIndex(const Schedule& schedule)
       const Action& action = actions[position];
       if (action.op == Op::kReduceGradient) continue;
       Entry& entry = entries_[entry_index(action.stage, action.micro_batch)];
-      const ActionPosition place{static_cast<int>(device), static_cast<int>(position)};
-      if (action.op == Op::kForward) entry.forward = place;
-      if (makes_input_gradient(action.op)) entry.gradient = place;
-      if (action.op == Op::kBackward || action.op == Op::kWeightGradient) entry.last = place;
+      const ActionPosition where{static_cast<int>(device), static_cast<int>(position)};
+      if (action.op == Op::kForward) entry.forward = where;
+      if (makes_input_gradient(action.op)) entry.gradient = where;
+      if (action.op == Op::kBackward || action.op == Op::kWeightGradient) entry.last = where;
     }
   }
 }
@@ -32,8 +32,8 @@ std::size_t ActionIndex::entry_index(StageId stage, MicroBatchId micro_batch) co
          static_cast<std::size_t>(index(micro_batch));
 }
 
-const Action& ActionIndex::at(ActionPosition place) const {
-  return schedule_.devices[static_cast<std::size_t>(place.device)][static_cast<std::size_t>(place.position)];
+const Action& ActionIndex::at(ActionPosition where) const {
+  return schedule_.devices[static_cast<std::size_t>(where.device)][static_cast<std::size_t>(where.position)];
 }
 
 ActionPosition ActionIndex::find_gradient(StageId stage, MicroBatchId micro_batch) const {

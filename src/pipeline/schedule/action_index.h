@@ -27,7 +27,7 @@ class ActionIndex {
   [[nodiscard]] ActionPosition find_gradient(StageId stage, MicroBatchId micro_batch) const;
   // Where the last action of the same stage and micro-batch stands: its B or W; nowhere where there is none.
   [[nodiscard]] ActionPosition find_last(const Action& action) const;
-  [[nodiscard]] const Action& at(ActionPosition place) const;
+  [[nodiscard]] const Action& at(ActionPosition where) const;
   // -1: of a stage without actions.
   [[nodiscard]] int owner(StageId stage) const { return owners_[static_cast<std::size_t>(index(stage))]; }
 

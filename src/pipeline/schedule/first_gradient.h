@@ -21,7 +21,7 @@ struct FirstGradient {
 };
 
 // actions: of the device that owns the stage. samples: [micro-batch]; those without add nothing. Nothing where there is
-// no such place: one micro-batch, or every W comes after the last I.
+// no such position: one micro-batch, or every W comes after the last I.
 [[nodiscard]] std::optional<FirstGradient> first_gradient(const std::vector<Action>& actions, StageId stage,
                                                           std::span<const std::int64_t> samples);
 

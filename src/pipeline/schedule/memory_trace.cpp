@@ -59,9 +59,9 @@ class MemoryTrace::Loans {
   };
   using FirstToEnd = std::priority_queue<Loan, std::vector<Loan>, std::greater<>>;
 
-  void note_done(ActionPosition place) {
-    int& done = done_[static_cast<std::size_t>(place.device)];
-    done = std::max(done, place.position);
+  void note_done(ActionPosition where) {
+    int& done = done_[static_cast<std::size_t>(where.device)];
+    done = std::max(done, where.position);
   }
   void lend(Change end, StageId stage, ActionPosition last_use) {
     open_[static_cast<std::size_t>(last_use.device)].push({last_use.position, {end, index(stage)}});

@@ -34,7 +34,7 @@ class Queues {
     }
   }
 
-  // The action that must be reached before the message to `receiver` has one of `buffers` places.
+  // The action that must be reached before the message to `receiver` has one of `buffers` buffers.
   [[nodiscard]] ActionPosition frees_buffer_for(ActionPosition source, ActionPosition receiver, int buffers) const {
     const int number = numbers_[static_cast<std::size_t>(receiver.device)][static_cast<std::size_t>(receiver.position)];
     if (number < buffers) return {};
@@ -119,17 +119,17 @@ class Walk {
     return std::nullopt;
   }
 
-  [[nodiscard]] bool is_computed(ActionPosition place) const {
-    const auto device = static_cast<std::size_t>(place.device);
-    const auto position = static_cast<std::size_t>(place.position);
+  [[nodiscard]] bool is_computed(ActionPosition where) const {
+    const auto device = static_cast<std::size_t>(where.device);
+    const auto position = static_cast<std::size_t>(where.position);
     if (position < at_[device]) return true;
     return is_computed_[device] && position < unit_end(schedule_.devices[device], at_[device]);
   }
 
-  [[nodiscard]] bool is_reached(ActionPosition place) const {
-    const auto device = static_cast<std::size_t>(place.device);
+  [[nodiscard]] bool is_reached(ActionPosition where) const {
+    const auto device = static_cast<std::size_t>(where.device);
     if (at_[device] >= schedule_.devices[device].size()) return true;
-    return static_cast<std::size_t>(place.position) < unit_end(schedule_.devices[device], at_[device]);
+    return static_cast<std::size_t>(where.position) < unit_end(schedule_.devices[device], at_[device]);
   }
 
   [[nodiscard]] std::optional<Blocker> compute_blocker(ActionPosition here) const {
@@ -158,9 +158,9 @@ class Walk {
       const auto& actions = schedule_.devices[static_cast<std::size_t>(owner)];
       const Action wanted{Op::kReduceGradient, stage, MicroBatchId{0}};
       const auto found = std::ranges::find(actions, wanted) - actions.begin();
-      const ActionPosition place{owner, static_cast<int>(found)};
+      const ActionPosition where{owner, static_cast<int>(found)};
       const bool is_own = owner == index_.owner(action.stage);
-      if (!is_own && !is_reached(place)) return Blocker{place};
+      if (!is_own && !is_reached(where)) return Blocker{where};
     }
     return std::nullopt;
   }
@@ -175,7 +175,7 @@ class Walk {
   void wake_neighbours(ActionPosition unit) {
     const auto& actions = schedule_.devices[static_cast<std::size_t>(unit.device)];
     const auto begin = static_cast<std::size_t>(unit.position);
-    // The next unit too: whoever waits for a place in its queue may go on once it is reached.
+    // The next unit too: whoever waits for room in its queue may go on once it is reached.
     const std::size_t end = unit_end(actions, begin);
     for (std::size_t i = begin; i < (end < actions.size() ? unit_end(actions, end) : end); ++i) {
       const int stage = index(actions[i].stage);

@@ -16,7 +16,7 @@ namespace sluice::pipeline {
 // How results travel, as far as it can block.
 struct Transport {
   // Messages that a receiver can hold in each queue (source, target, payload) before it uses them. A sender waits until
-  // its message has a place; 0 is a rendezvous: both sides must be at the message. Nothing: as many as are sent, so
+  // its message has a buffer; 0 is a rendezvous: both sides must be at the message. Nothing: as many as are sent, so
   // that a sender never waits. That is what pipeline/executor.h does.
   std::optional<int> receive_buffers;
   // Stages that share parameters: their REDUCE_GRADs are one reduction, in which all wait for each other. A stage is in
@@ -34,8 +34,8 @@ struct Transport {
 // The least receive buffers with which no sender waits for ever. Requires: a validated schedule.
 [[nodiscard]] int needed_receive_buffers(const Schedule& schedule);
 
-// Calls `visit` for each unit, given by the place of its first action, after the units whose results it needs and those
-// before it on its device. Requires: find_deadlock() finds none with the default transport.
+// Calls `visit` for each unit, given by the position of its first action, after the units whose results it needs and
+// those before it on its device. Requires: find_deadlock() finds none with the default transport.
 void for_each_in_order(const Schedule& schedule, const ActionIndex& index,
                        const std::function<void(ActionPosition)>& visit);
 

@@ -69,7 +69,7 @@ double seconds_of_pair(double first, double second, double overlap) {
   return first + second - overlap * std::min(first, second);
 }
 
-std::vector<double> by_place(const std::vector<std::vector<double>>& by_device) {
+std::vector<double> flattened(const std::vector<std::vector<double>>& by_device) {
   std::vector<double> all;
   for (const auto& of_device : by_device) all.insert(all.end(), of_device.begin(), of_device.end());
   return all;
@@ -99,7 +99,7 @@ Simulator::Simulator(const Schedule& schedule) : schedule_(&schedule) {
     const bool is_backward = makes_input_gradient(action.op);
     return (action.op == Op::kForward || is_backward) && begun.emplace(action.stage, is_backward).second;
   };
-  const auto place = [&](ActionPosition at) { return static_cast<int>(offsets[at.device]) + at.position; };
+  const auto number = [&](ActionPosition at) { return static_cast<int>(offsets[at.device]) + at.position; };
   for_each_in_order(schedule, index, [&](ActionPosition unit) {
     const auto& actions = schedule.devices[unit.device];
     const std::size_t end = unit_end(actions, static_cast<std::size_t>(unit.position));
@@ -110,8 +110,8 @@ Simulator::Simulator(const Schedule& schedule) : schedule_(&schedule) {
                 .is_paired = static_cast<int>(end) > at.position + 1,
                 .device = at.device,
                 .stage = sluice::index(action.stage),
-                .place = place(at)};
-      if (const ActionPosition source = index.source(action)) part.source = place(source);
+                .number = number(at)};
+      if (const ActionPosition source = index.source(action)) part.source = number(source);
       const ActionPosition receiver = index.receiver(action);
       if (receiver && receiver.device != at.device) {
         const Payload payload = ActionIndex::payload(action);
@@ -152,10 +152,10 @@ Simulation Simulator::run(const Costs& costs) const {
   std::vector<double> arrivals(parts_.size());  // of the result where it is used
   std::vector<double> queue_free_at(queues_, 0.0);
   std::vector<double> free_at(schedule_->devices.size(), 0.0);
-  const std::vector<double> stretch = by_place(costs.stretch);
+  const std::vector<double> stretch = flattened(costs.stretch);
   const auto seconds = [&](const Part& part) {
     const double alone = seconds_alone(part, costs);
-    return stretch.empty() ? alone : alone * stretch[part.place];
+    return stretch.empty() ? alone : alone * stretch[part.number];
   };
   for (std::size_t begin = 0; begin < parts_.size();) {
     const Part& first = parts_[begin];
@@ -168,8 +168,8 @@ Simulation Simulator::run(const Costs& costs) const {
     const double over = free_at[first.device] = start + duration;
     for (; begin < end; ++begin) {
       const Part& part = parts_[begin];
-      spans[part.place] = {start, over};
-      arrivals[part.place] = part.queue < 0 ? over : arrival(part, over, costs, queue_free_at[part.queue]);
+      spans[part.number] = {start, over};
+      arrivals[part.number] = part.queue < 0 ? over : arrival(part, over, costs, queue_free_at[part.queue]);
     }
   }
   return measure(*schedule_, by_device(*schedule_, spans));
@@ -254,8 +254,8 @@ class Simulator::ChangingRun {
     const std::size_t begin = device.units[device.done++];
     for (std::size_t i = begin; i < end_of(begin); ++i) {
       const Part& part = parts_[i];
-      spans_[part.place] = {device.start, until};
-      arrivals_[part.place] = part.queue < 0 ? until : arrival(part, until, costs_, queue_free_at_[part.queue]);
+      spans_[part.number] = {device.start, until};
+      arrivals_[part.number] = part.queue < 0 ? until : arrival(part, until, costs_, queue_free_at_[part.queue]);
     }
     working_[d] = kWaits;
   }
@@ -265,8 +265,8 @@ class Simulator::ChangingRun {
   std::vector<Device> devices_;
   std::vector<int> working_;       // [device]: the stage, or kWaits
   std::vector<double> stretches_;  // [device]
-  std::vector<TimeSpan> spans_;    // [place]
-  std::vector<double> arrivals_;   // [place]
+  std::vector<TimeSpan> spans_;    // [number]
+  std::vector<double> arrivals_;   // [number]
   std::vector<double> queue_free_at_;
   double now_ = 0;
 };

@@ -96,8 +96,8 @@ class Simulator {
     bool is_paired = false;  // with the next one
     int device = 0;
     int stage = 0;
-    int place = 0;    // among all actions, device after device
-    int source = -1;  // the place of the action whose result it receives; -1: none
+    int number = 0;   // among all actions, device after device
+    int source = -1;  // the number of the action whose result it receives; -1: none
     int border = -1;  // that its result crosses to another device,
     int queue = -1;   // and the queue that it takes; -1: it stays
   };

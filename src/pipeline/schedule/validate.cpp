@@ -22,7 +22,7 @@ namespace {
 
 struct Placed {
   Action action;
-  ActionPosition place;
+  ActionPosition where;
 };
 
 template <typename... Parts>
@@ -39,7 +39,7 @@ void for_each_action(const Schedule& schedule, Visit visit) {
   }
 }
 
-std::string at(ActionPosition place) { return concat("device ", place.device, ", position ", place.position); }
+std::string at(ActionPosition where) { return concat("device ", where.device, ", position ", where.position); }
 
 void check_shape(const Schedule& schedule) {
   if (!is_schedule_name(schedule.name)) {
@@ -58,28 +58,28 @@ void check_shape(const Schedule& schedule) {
 }
 
 void check_ranges(const Schedule& schedule) {
-  for_each_action(schedule, [&](const Action& action, ActionPosition place) {
+  for_each_action(schedule, [&](const Action& action, ActionPosition where) {
     if (index(action.stage) < 0 || index(action.stage) >= schedule.stages) {
-      reject(schedule, "range", to_text(action), " (", at(place), ") names stage ", index(action.stage),
+      reject(schedule, "range", to_text(action), " (", at(where), ") names stage ", index(action.stage),
              ", expected 0 to ", schedule.stages - 1, " (the header's stages= counts the stages of all devices)");
     }
     const int last = action.op == Op::kReduceGradient ? 0 : schedule.micro_batches - 1;
     if (index(action.micro_batch) < 0 || index(action.micro_batch) > last) {
-      reject(schedule, "range", to_text(action), " (", at(place), ") names micro-batch ", index(action.micro_batch),
+      reject(schedule, "range", to_text(action), " (", at(where), ") names micro-batch ", index(action.micro_batch),
              ", expected 0 to ", last);
     }
   });
 }
 
 void check_pairs(const Schedule& schedule) {
-  for_each_action(schedule, [&](const Action& action, ActionPosition place) {
+  for_each_action(schedule, [&](const Action& action, ActionPosition where) {
     if (!action.overlaps_next) return;
-    const auto& actions = schedule.devices[static_cast<std::size_t>(place.device)];
-    const auto next = static_cast<std::size_t>(place.position) + 1;
+    const auto& actions = schedule.devices[static_cast<std::size_t>(where.device)];
+    const auto next = static_cast<std::size_t>(where.position) + 1;
     const bool is_pair = action.op == Op::kForward && next < actions.size() && makes_input_gradient(actions[next].op) &&
                          !actions[next].overlaps_next;
     if (!is_pair) {
-      reject(schedule, "pair", to_text(action), " (", at(place), ") overlaps ",
+      reject(schedule, "pair", to_text(action), " (", at(where), ") overlaps ",
              next < actions.size() ? to_text(actions[next]) : "nothing", ", expected a forward and then one B or I");
     }
   });
@@ -89,7 +89,7 @@ void check_pairs(const Schedule& schedule) {
 std::string repeated(std::span<const Placed> group) {
   const auto twice = std::ranges::adjacent_find(group, {}, [](const Placed& placed) { return placed.action.op; });
   if (twice == group.end()) return {};
-  return concat(to_text(twice->action), " is there twice (", at(twice->place), " and ", at(std::next(twice)->place),
+  return concat(to_text(twice->action), " is there twice (", at(twice->where), " and ", at(std::next(twice)->where),
                 "), expected once");
 }
 
@@ -118,19 +118,19 @@ std::string home_of(StageId stage, const std::vector<Placed>& sorted) {
   const auto stage_of = [](const Placed& placed) { return placed.action.stage; };
   const auto found = std::ranges::lower_bound(sorted, stage, {}, stage_of);
   if (found == sorted.end() || stage_of(*found) != stage) return concat(", and so is all of stage ", index(stage));
-  return concat(" on device ", found->place.device);
+  return concat(" on device ", found->where.device);
 }
 
 // Counts, not sets: a second copy of an action is an error as much as a missing one. Works on the sorted actions, so
 // that a file which claims a billion stages costs no more than the actions it has.
 void check_complete(const Schedule& schedule) {
   std::vector<Placed> sorted;
-  for_each_action(schedule, [&](const Action& action, ActionPosition place) {
-    if (action.op != Op::kReduceGradient) sorted.push_back({action, place});
+  for_each_action(schedule, [&](const Action& action, ActionPosition where) {
+    if (action.op != Op::kReduceGradient) sorted.push_back({action, where});
   });
   const auto key = [](const Placed& placed) {
-    return std::tuple(placed.action.stage, placed.action.micro_batch, placed.action.op, placed.place.device,
-                      placed.place.position);
+    return std::tuple(placed.action.stage, placed.action.micro_batch, placed.action.op, placed.where.device,
+                      placed.where.position);
   };
   std::ranges::sort(sorted, {}, key);
   const bool trains = !is_forward_only(schedule);
@@ -156,24 +156,24 @@ void check_complete(const Schedule& schedule) {
 
 void check_owners(const Schedule& schedule) {
   std::vector<ActionPosition> owners(static_cast<std::size_t>(schedule.stages));
-  for_each_action(schedule, [&](const Action& action, ActionPosition place) {
+  for_each_action(schedule, [&](const Action& action, ActionPosition where) {
     ActionPosition& first = owners[static_cast<std::size_t>(index(action.stage))];
-    if (!first) first = place;
-    if (first.device != place.device) {
-      reject(schedule, "owner", to_text(action), " is on device ", place.device, ", expected device ", first.device,
+    if (!first) first = where;
+    if (first.device != where.device) {
+      reject(schedule, "owner", to_text(action), " is on device ", where.device, ", expected device ", first.device,
              ", which has the first action of stage ", index(action.stage));
     }
   });
 }
 
-void check_order(const Schedule& schedule, const ActionIndex& places) {
-  for_each_action(schedule, [&](const Action& action, ActionPosition place) {
-    const ActionPosition input = places.own_input(action);
+void check_order(const Schedule& schedule, const ActionIndex& lookup) {
+  for_each_action(schedule, [&](const Action& action, ActionPosition where) {
+    const ActionPosition input = lookup.own_input(action);
     if (!input) return;
-    const bool in_one_pair = input.position + 1 == place.position && places.at(input).overlaps_next;
-    if (input.position > place.position || in_one_pair) {
-      reject(schedule, "order", to_text(action), " (", at(place), ") comes ",
-             in_one_pair ? "together with " : "before ", to_text(places.at(input)), " (", at(input),
+    const bool in_one_pair = input.position + 1 == where.position && lookup.at(input).overlaps_next;
+    if (input.position > where.position || in_one_pair) {
+      reject(schedule, "order", to_text(action), " (", at(where), ") comes ",
+             in_one_pair ? "together with " : "before ", to_text(lookup.at(input)), " (", at(input),
              "), expected after it");
     }
   });
@@ -182,15 +182,15 @@ void check_order(const Schedule& schedule, const ActionIndex& places) {
 // Per stage, its REDUCE_GRAD; empty when there is none at all.
 std::vector<ActionPosition> find_reductions(const Schedule& schedule) {
   std::vector<ActionPosition> reductions;
-  for_each_action(schedule, [&](const Action& action, ActionPosition place) {
+  for_each_action(schedule, [&](const Action& action, ActionPosition where) {
     if (action.op != Op::kReduceGradient) return;
     reductions.resize(static_cast<std::size_t>(schedule.stages));
     ActionPosition& of_stage = reductions[static_cast<std::size_t>(index(action.stage))];
     if (of_stage) {
-      reject(schedule, "reduce", to_text(action), " is there twice (", at(of_stage), " and ", at(place),
+      reject(schedule, "reduce", to_text(action), " is there twice (", at(of_stage), " and ", at(where),
              "), expected once");
     }
-    of_stage = place;
+    of_stage = where;
   });
   for (std::size_t stage = 0; stage < reductions.size(); ++stage) {
     if (!reductions[stage])
@@ -215,12 +215,12 @@ void check_tied(const Schedule& schedule, const std::vector<std::vector<StageId>
 
 void check_reductions(const Schedule& schedule, const std::vector<std::vector<StageId>>& tied) {
   const auto reductions = find_reductions(schedule);
-  for_each_action(schedule, [&](const Action& action, ActionPosition place) {
+  for_each_action(schedule, [&](const Action& action, ActionPosition where) {
     if (reductions.empty() || (action.op != Op::kBackward && action.op != Op::kWeightGradient)) return;
     const ActionPosition reduction = reductions[static_cast<std::size_t>(index(action.stage))];
-    if (place.position > reduction.position) {
+    if (where.position > reduction.position) {
       reject(schedule, "reduce", index(action.stage), letter(Op::kReduceGradient), " (", at(reduction),
-             ") comes before ", to_text(action), " (", at(place), "), expected after the stage's last B or W");
+             ") comes before ", to_text(action), " (", at(where), "), expected after the stage's last B or W");
     }
   });
   check_tied(schedule, tied, !reductions.empty());
@@ -231,13 +231,13 @@ struct Queue {
   std::vector<Action> received;  // in the order of the target
 };
 
-void check_queues(const Schedule& schedule, const ActionIndex& places) {
+void check_queues(const Schedule& schedule, const ActionIndex& lookup) {
   std::map<std::tuple<int, int, Payload>, Queue> queues;
-  for_each_action(schedule, [&](const Action& action, ActionPosition place) {
-    if (const ActionPosition source = places.source(action); source && source.device != place.device)
-      queues[{source.device, place.device, ActionIndex::payload(places.at(source))}].received.push_back(action);
-    if (const ActionPosition receiver = places.receiver(action); receiver && receiver.device != place.device)
-      queues[{place.device, receiver.device, ActionIndex::payload(action)}].sent.push_back(places.at(receiver));
+  for_each_action(schedule, [&](const Action& action, ActionPosition where) {
+    if (const ActionPosition source = lookup.source(action); source && source.device != where.device)
+      queues[{source.device, where.device, ActionIndex::payload(lookup.at(source))}].received.push_back(action);
+    if (const ActionPosition receiver = lookup.receiver(action); receiver && receiver.device != where.device)
+      queues[{where.device, receiver.device, ActionIndex::payload(action)}].sent.push_back(lookup.at(receiver));
   });
   for (const auto& [key, queue] : queues) {
     const auto [sent, received] = std::ranges::mismatch(queue.sent, queue.received);
@@ -248,9 +248,9 @@ void check_queues(const Schedule& schedule, const ActionIndex& places) {
   }
 }
 
-void check_progress(const Schedule& schedule, const ActionIndex& places, std::string_view rule,
+void check_progress(const Schedule& schedule, const ActionIndex& lookup, std::string_view rule,
                     const Transport& transport) {
-  if (const auto cycle = find_deadlock(schedule, places, transport)) {
+  if (const auto cycle = find_deadlock(schedule, lookup, transport)) {
     reject(schedule, rule, "the devices wait for each other for ever: ", *cycle,
            transport.receive_buffers
                ? concat("; expected another order, or more receive buffers than ", *transport.receive_buffers)
@@ -276,12 +276,12 @@ void validate(const Schedule& schedule, const Limits& limits) {
   check_pairs(schedule);
   check_complete(schedule);
   check_owners(schedule);
-  const ActionIndex places(schedule);
-  check_order(schedule, places);
+  const ActionIndex lookup(schedule);
+  check_order(schedule, lookup);
   check_reductions(schedule, limits.transport.tied);
-  check_progress(schedule, places, "progress", {.receive_buffers = std::nullopt, .tied = limits.transport.tied});
-  check_queues(schedule, places);
-  if (limits.transport.receive_buffers) check_progress(schedule, places, "rendezvous", limits.transport);
+  check_progress(schedule, lookup, "progress", {.receive_buffers = std::nullopt, .tied = limits.transport.tied});
+  check_queues(schedule, lookup);
+  if (limits.transport.receive_buffers) check_progress(schedule, lookup, "rendezvous", limits.transport);
   check_memory(schedule, "activations in flight", peak_in_flight(schedule), limits.activations);
   check_memory(schedule, "stashed weight gradients", peak_stash(schedule), limits.stashes);
 }

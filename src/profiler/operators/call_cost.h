@@ -31,7 +31,7 @@ void add_touched(std::span<const c10::IValue> values, std::vector<profiler::Touc
 void add_touched_inputs(const OperatorTraits& traits, std::span<const c10::IValue> inputs,
                         std::vector<profiler::Touched>& all);
 
-// Both by the places of the values. The sizes of a tensor; empty for anything else.
+// Both by the positions of the values. The sizes of a tensor; empty for anything else.
 [[nodiscard]] std::vector<profiler::Shape> shapes_of(std::span<const c10::IValue> values);
 // Of a bool, or of a list of them; empty for anything else.
 [[nodiscard]] std::vector<std::vector<bool>> flags_of(std::span<const c10::IValue> values);

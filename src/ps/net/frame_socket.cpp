@@ -120,22 +120,22 @@ void FrameSocket::connect(const std::string& host, int port) {
 void FrameSocket::try_next_address() {
   if (was_connected_ || time_.now() < next_try_) return;
   next_try_ = time_.now() + kTry;
-  std::string place;
+  std::string endpoint;
   try {
     const std::vector<std::string> addresses = comm::addresses_of(host_, {}, "ps.address, or MASTER_ADDR without one");
-    place = comm::tcp_endpoint(addresses[tries_++ % addresses.size()], port_);
+    endpoint = comm::tcp_endpoint(addresses[tries_++ % addresses.size()], port_);
   } catch (const ConfigError& error) {  // a machine that is starting may get its name late
     if (!std::exchange(has_warned_, true)) log_warning(concat(error.what(), "; asking again"));
     return;
   }
-  if (place == place_) return;
+  if (endpoint == endpoint_) return;
   try {
-    if (!place_.empty()) zmq_->socket.disconnect(place_);
-    zmq_->socket.set(zmq::sockopt::ipv6, place.starts_with("tcp://["));
-    zmq_->socket.connect(place);
-    place_ = place;
+    if (!endpoint_.empty()) zmq_->socket.disconnect(endpoint_);
+    zmq_->socket.set(zmq::sockopt::ipv6, endpoint.starts_with("tcp://["));
+    zmq_->socket.connect(endpoint);
+    endpoint_ = endpoint;
   } catch (const zmq::error_t& error) {
-    throw PeerError(concat("cannot connect to ", place, ": ", error.what()));
+    throw PeerError(concat("cannot connect to ", endpoint, ": ", error.what()));
   }
 }
 

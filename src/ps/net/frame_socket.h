@@ -93,7 +93,7 @@ class FrameSocket {
   // Of a socket that connects.
   std::string host_;
   int port_ = 0;
-  std::string place_;  // the address that is tried, as ZeroMQ writes it
+  std::string endpoint_;  // the address that is tried, as ZeroMQ writes it
   std::size_t tries_ = 0;
   OwnClock time_;
   Nanoseconds next_try_ = 0;

@@ -93,22 +93,22 @@ void PushReplay::read_file(std::int64_t version, std::int64_t& reached, std::vec
   if (visitor.warns) warn_of_torn_end(reader);
 }
 
-std::vector<TakenPush> PushReplay::into(const Place& place) const {
+std::vector<TakenPush> PushReplay::into(const Target& target) const {
   if (files_.empty()) return {};
-  const Visitor visitor{[&](const LogBegin& begin) { check_base(begin, place); },
-                        [&](const auto& update, const auto& records) { redo(update, records, place); },
+  const Visitor visitor{[&](const LogBegin& begin) { check_base(begin, target); },
+                        [&](const auto& update, const auto& records) { redo(update, records, target); },
                         /*warns=*/true};
   std::vector<TakenPush> waiting;
-  for (const Waiting& one : walk(visitor)) waiting.push_back(push_of(one.record, place.server.shape()));
+  for (const Waiting& one : walk(visitor)) waiting.push_back(push_of(one.record, target.server.shape()));
   return waiting;
 }
 
 // The weights that a file goes on from are those there are.
-void PushReplay::check_base(const LogBegin& begin, const Place& place) const {
+void PushReplay::check_base(const LogBegin& begin, const Target& target) const {
   const std::string file = log_file(options_.folder, begin.version).string();
-  if (begin.layout != digest_of(place.server.layout()))
+  if (begin.layout != digest_of(target.server.layout()))
     throw ConfigError(concat(file, " is of another model or number of shards", advice()));
-  if (begin.weights == digest_of(place.server.weights().tensors)) return;
+  if (begin.weights == digest_of(target.server.weights().tensors)) return;
   if (begin.version == version_)
     throw CheckpointError(concat(file, " goes on from other weights than those after update ", version_, advice()));
   log_warning(concat("the weights after update ", begin.version,
@@ -125,18 +125,18 @@ TakenPush PushReplay::push_of(const storage::LogRecord& record, const TensorsSha
 }
 
 void PushReplay::redo(const LogUpdate& logged, const std::vector<storage::LogRecord>& records,
-                      const Place& place) const {
-  Server& server = place.server;
+                      const Target& target) const {
+  Server& server = target.server;
   NetworkUpdate update{.before = server.progress()};
   Update again{.version = logged.version};
   std::vector<Tensors> tensors;
   for (const storage::LogRecord& record : records) {
     TakenPush taken = push_of(record, server.shape());
-    const auto lease = place.ledger.lease_again(taken.epoch, taken.samples);
+    const auto lease = target.ledger.lease_again(taken.epoch, taken.samples);
     if (!lease)
       throw CheckpointError(concat("update ", logged.version, " in ", options_.folder.string(),
                                    " is of samples that were trained on before", advice()));
-    place.ledger.push_all(lease->id);
+    target.ledger.push_all(lease->id);
     const Push& push = taken.push;
     update.pushes.push_back({.record = push.record,
                              .scores = push.scores,
@@ -152,12 +152,12 @@ void PushReplay::redo(const LogUpdate& logged, const std::vector<storage::LogRec
   update.at = now_ns();
   const bool begins_file = std::ranges::binary_search(files_, logged.version);
   // Servers that keep some of the shards are not asked in between.
-  const bool is_last = logged.version == place.last_version && server.others().empty();
-  if (is_last || (begins_file && place.wants_state && place.wants_state(update.before, update.after))) {
+  const bool is_last = logged.version == target.last_version && server.others().empty();
+  if (is_last || (begins_file && target.wants_state && target.wants_state(update.before, update.after))) {
     update.state = server.state();
-    update.ledger = place.ledger.state();
+    update.ledger = target.ledger.state();
   }
-  if (place.tell) place.tell(std::move(update));
+  if (target.tell) target.tell(std::move(update));
 }
 
 }  // namespace sluice::ps

@@ -29,7 +29,7 @@ class PushReplay {
   // What the folder has is older than the version: a server without a log has gone on from there since.
   [[nodiscard]] bool is_outdated() const { return is_outdated_; }
 
-  struct Place {
+  struct Target {
     Server& server;  // at the version; nobody has joined
     data::Ledger& ledger;
     std::int64_t last_version = 0;  // of the run: its state is told
@@ -38,7 +38,7 @@ class PushReplay {
     std::function<void(NetworkUpdate)> tell;
   };
   // Returns the pushes that wait. Only once.
-  [[nodiscard]] std::vector<TakenPush> into(const Place& place) const;
+  [[nodiscard]] std::vector<TakenPush> into(const Target& target) const;
 
  private:
   struct Visitor;
@@ -50,8 +50,8 @@ class PushReplay {
   [[nodiscard]] std::vector<Waiting> walk(const Visitor& visitor) const;
   void read_file(std::int64_t version, std::int64_t& reached, std::vector<Waiting>& waiting,
                  const Visitor& visitor) const;
-  void check_base(const LogBegin& begin, const Place& place) const;
-  void redo(const LogUpdate& update, const std::vector<storage::LogRecord>& records, const Place& place) const;
+  void check_base(const LogBegin& begin, const Target& target) const;
+  void redo(const LogUpdate& update, const std::vector<storage::LogRecord>& records, const Target& target) const;
   [[nodiscard]] TakenPush push_of(const storage::LogRecord& record, const TensorsShape& shape) const;
   [[nodiscard]] std::string advice() const;
 

@@ -7,7 +7,7 @@
 
 namespace sluice::ps {
 
-enum class WorkerId : int {};  // its place among the workers of a run, from 0; kept when it dies and comes back
+enum class WorkerId : int {};  // its index among the workers of a run, from 0; kept when it dies and comes back
 
 enum class Payload {
   kGradients,  // of the summed loss over the targets of its examples

@@ -23,10 +23,10 @@ constexpr Mixture kEc2{{{0, 0, 0.4}, {0, 0.4, 0.3}, {2, 0.3, 0.2}, {5, 0.3, 0.1}
 constexpr Mixture kCedar{{{0, 0, 0.4}, {0.05, 0.04, 0.3}, {0.15, 0.03, 0.2}, {0.25, 0.03, 0.1}}};
 
 double draw(const Mixture& mixture, RngStream& numbers) {
-  double place = numbers.uniform();
+  double point = numbers.uniform();
   for (const Normal& normal : mixture) {
-    place -= normal.weight;
-    if (place < 0) return std::min(std::abs(normal.mean + normal.deviation * numbers.normal()), kLongestStall);
+    point -= normal.weight;
+    if (point < 0) return std::min(std::abs(normal.mean + normal.deviation * numbers.normal()), kLongestStall);
   }
   return 0;  // the weights' sum is a rounding below 1
 }

@@ -28,7 +28,7 @@ std::int64_t multiples(std::int64_t every, std::int64_t first, std::int64_t last
 }
 
 // Evaluations between the first step of these and the last one of the run.
-std::int64_t evaluations_to_come(const LoopOptions& options, std::int64_t steps_done, const EpochPlace& here) {
+std::int64_t evaluations_to_come(const LoopOptions& options, std::int64_t steps_done, const EpochPosition& here) {
   const config::TrainConfig& train = options.train;
   const std::int64_t total = options.total_steps, steps = train.eval_every_steps;
   if (steps > 0) return multiples(steps, steps_done, total) + (total % steps == 0 ? 0 : 1);
@@ -60,7 +60,7 @@ class Loop::Away {
   Loop& loop_;
 };
 
-report::StillToCome still_to_come(const LoopOptions& options, std::int64_t steps_done, const EpochPlace& here,
+report::StillToCome still_to_come(const LoopOptions& options, std::int64_t steps_done, const EpochPosition& here,
                                   bool evaluates) {
   const std::int64_t total = options.total_steps, every = options.checkpoint_every_steps;
   const bool saves_last = options.saves_at_end && (every == 0 || total % every != 0);

@@ -48,8 +48,8 @@ struct LoopOptions {
   std::string profile_level = "events";
 };
 
-// The place of a step in its epoch, from 0.
-struct EpochPlace {
+// The position of a step in its epoch, from 0.
+struct EpochPosition {
   std::int64_t epoch = 0;
   std::int64_t batch = 0;
   std::int64_t batches = 0;  // of the epoch
@@ -58,7 +58,7 @@ struct EpochPlace {
 // What follows the steps that are done, the last of which was here. evaluates: the run has weights to evaluate before
 // its end.
 [[nodiscard]] report::StillToCome still_to_come(const LoopOptions& options, std::int64_t steps_done,
-                                                const EpochPlace& here, bool evaluates);
+                                                const EpochPosition& here, bool evaluates);
 
 // What a run leaves behind, and what keeps it.
 struct Records {

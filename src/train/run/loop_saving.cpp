@@ -158,7 +158,7 @@ std::optional<std::int64_t> Loop::proven_step() const {
 void Loop::end_without_records(const std::filesystem::path& gone) {
   const std::string what = concat(gone.string(), " was removed or renamed while the run wrote to it, and what it had ",
                                   "recorded there is gone");
-  if (parts_.records->reporter.is_replaced() && !parts_.records->checkpoints.has_made_place())
+  if (parts_.records->reporter.is_replaced() && !parts_.records->checkpoints.has_made_dir())
     throw StorageError(concat(what, "; another directory is in its place, so nothing was saved"));
   std::string rescued;
   try {

@@ -56,13 +56,13 @@ void end_later(const EndProcess& end_process, const Error& error) {
 }
 
 void say_whom_we_meet(const comm::World& world, double limit_s) {
-  const std::string place = world.meeting_file.empty() ? concat("at ", world.address, ":", world.port)
-                                                       : concat("by the file ", world.meeting_file.string());
+  const std::string meeting_point = world.meeting_file.empty() ? concat("at ", world.address, ":", world.port)
+                                                               : concat("by the file ", world.meeting_file.string());
   if (world.rank == 0) {
-    log_info(concat("waiting for ", counted(world.size - 1, "other process"), " ", place, ", for at most ",
+    log_info(concat("waiting for ", counted(world.size - 1, "other process"), " ", meeting_point, ", for at most ",
                     human_duration(limit_s)));
   } else {
-    log_info(concat("rank ", world.rank, " of ", world.size, ": meeting rank 0 ", place));
+    log_info(concat("rank ", world.rank, " of ", world.size, ": meeting rank 0 ", meeting_point));
   }
 }
 

@@ -27,7 +27,7 @@ namespace {
 
 using profiler::LayerProfile;
 
-constexpr int kMostPlaces = 8;                 // of CPU devices, which share the cores
+constexpr int kMostSlots = 8;                  // of CPU devices, which share the cores
 constexpr std::int64_t kLeastNormalised = 16;  // samples of a micro-batch that batch-norm normalises
 
 // How many devices plans may use.
@@ -37,7 +37,7 @@ int count_slots(const config::Config& config) {
   const int configured = config.pipeline.stages * config.replicas.local;
   if (!on_cpu(config)) return std::max(configured, device::cuda_device_count());
   const int cores = device::available_cores() / std::max(1, config.device.threads);
-  return std::max(configured, std::min(cores, kMostPlaces));
+  return std::max(configured, std::min(cores, kMostSlots));
 }
 
 std::vector<int> up_to(int most) {

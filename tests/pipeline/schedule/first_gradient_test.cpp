@@ -10,13 +10,13 @@
 namespace sluice::pipeline::test {
 namespace {
 
-// The first place by sets: those that have begun are those that have ended, and not all.
+// The first position by sets: those that have begun are those that have ended, and not all.
 struct Expected {
   std::size_t position = 0;
   std::set<int> micro_batches;
 };
-std::optional<Expected> first_place(const std::vector<Action>& actions, StageId stage,
-                                    const std::vector<std::int64_t>& samples) {
+std::optional<Expected> first_position(const std::vector<Action>& actions, StageId stage,
+                                       const std::vector<std::int64_t>& samples) {
   std::set<int> begun, ended, all;
   for (std::size_t m = 0; m < samples.size(); ++m)
     if (samples[m] > 0) all.insert(static_cast<int>(m));
@@ -39,7 +39,7 @@ TEST(FirstGradient, IsWhereAllThatHasBegunHasEnded) {
       if (has_empty) samples[0] = 0;
       for (const auto& actions : schedule.devices) {
         for (int stage = 0; stage < schedule.stages; ++stage) {
-          const auto expected = first_place(actions, StageId{stage}, samples);
+          const auto expected = first_position(actions, StageId{stage}, samples);
           const auto first = first_gradient(actions, StageId{stage}, samples);
           ASSERT_EQ(first.has_value(), expected.has_value()) << shape.text() << " stage " << stage;
           (first ? found : none) += 1;

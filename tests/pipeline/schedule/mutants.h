@@ -50,7 +50,7 @@ class Mutator {
 
   void drop(std::size_t device, std::size_t i) { erase(add("drop", device), i); }
 
-  // A second copy at every place of every device.
+  // A second copy at every position of every device.
   void duplicate(std::size_t device, std::size_t i) {
     const Action copy = schedule_.devices[device][i];
     for (std::size_t to = 0; to < schedule_.devices.size(); ++to) {
@@ -72,7 +72,7 @@ class Mutator {
       change({op, original.stage, original.micro_batch, original.overlaps_next});
   }
 
-  // To every place of every other device.
+  // To every position of every other device.
   void move(std::size_t device, std::size_t i) {
     const Action moved = schedule_.devices[device][i];
     for (std::size_t to = 0; to < schedule_.devices.size(); ++to) {
@@ -83,7 +83,7 @@ class Mutator {
     }
   }
 
-  // With every later action of the device; which places are pairs stays.
+  // With every later action of the device; which positions are pairs stays.
   void swap(std::size_t device, std::size_t i) {
     const auto& actions = schedule_.devices[device];
     for (std::size_t j = i + 1; j < actions.size(); ++j) {
@@ -93,7 +93,7 @@ class Mutator {
     }
   }
 
-  // With every action of every later device; which places are pairs stays.
+  // With every action of every later device; which positions are pairs stays.
   void swap_with_later_devices(std::size_t device, std::size_t i) {
     for (std::size_t to = device + 1; to < schedule_.devices.size(); ++to) {
       for (std::size_t j = 0; j < schedule_.devices[to].size(); ++j) {

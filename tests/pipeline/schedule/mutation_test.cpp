@@ -159,7 +159,7 @@ TEST(Mutation, EveryOrderOfVerySmallSchedulesAgreesWithTheOracle) {
   expect_agreement_on_every_order(make_looped_bfs({.stages = 2, .micro_batches = 1}), 1);
 }
 
-// Two actions of a device change places.
+// Two actions of a device swap positions.
 void swap_two(test::Draw& draw_of, Schedule& schedule) {
   auto& actions =
       schedule.devices[static_cast<std::size_t>(draw_of.between(0, static_cast<int>(schedule.devices.size()) - 1))];

@@ -79,13 +79,13 @@ class FusedGroups {
  private:
   using Partner = std::pair<int, std::size_t>;  // device, number of its group
 
-  static std::size_t unit_begin(const Schedule& schedule, ActionPosition place) {
-    const auto& actions = schedule.devices[static_cast<std::size_t>(place.device)];
-    const auto at = static_cast<std::size_t>(place.position);
+  static std::size_t unit_begin(const Schedule& schedule, ActionPosition where) {
+    const auto& actions = schedule.devices[static_cast<std::size_t>(where.device)];
+    const auto at = static_cast<std::size_t>(where.position);
     return at > 0 && actions[at - 1].overlaps_next ? at - 1 : at;
   }
-  static std::size_t group_after(const Schedule& schedule, ActionPosition place) {
-    return unit_end(schedule.devices[static_cast<std::size_t>(place.device)], unit_begin(schedule, place));
+  static std::size_t group_after(const Schedule& schedule, ActionPosition where) {
+    return unit_end(schedule.devices[static_cast<std::size_t>(where.device)], unit_begin(schedule, where));
   }
 
   [[nodiscard]] bool is_over(const std::vector<Partner>& group) const {

@@ -19,8 +19,8 @@ constexpr LinkCompression kBoth{.push = {Compression::Kind::kTopK, 0.5}, .pull =
 // The k largest magnitudes, of equal ones the first.
 at::Tensor largest(const at::Tensor& values, double ratio) {
   const auto kept = static_cast<std::int64_t>(std::ceil(ratio * static_cast<double>(values.numel())));
-  const at::Tensor places = values.abs().argsort(/*stable=*/true, 0, /*descending=*/true).narrow(0, 0, kept);
-  return at::zeros_like(values).scatter(0, places, values.index_select(0, places));
+  const at::Tensor indices = values.abs().argsort(/*stable=*/true, 0, /*descending=*/true).narrow(0, 0, kept);
+  return at::zeros_like(values).scatter(0, indices, values.index_select(0, indices));
 }
 
 // A shard, its server and its one worker.
