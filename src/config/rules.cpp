@@ -69,7 +69,7 @@ class Rules {
     check_parameter_server(config_, sources_);
     check_batches();
     check_micro_batch();
-    check_order();
+    check_schedule_file();
     check_freezing();
     check_views();
     check_feature_cache();
@@ -127,7 +127,7 @@ class Rules {
                    "; give only one of the two"));
   }
 
-  void check_order() const {
+  void check_schedule_file() const {
     const auto& pipeline = config_.pipeline;
     const std::string by_default = PipelineConfig{}.schedule;
     require(pipeline.order.empty() || pipeline.schedule == by_default, {"pipeline.order", "pipeline.schedule"},

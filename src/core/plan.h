@@ -17,14 +17,14 @@ struct Partition {
 };
 
 struct Plan {
-  static constexpr const char* kOrder = "order";  // not made by its name: somebody wrote it
+  static constexpr const char* kFromFile = "order";  // not made by its name: the user wrote it
 
   Partition partition;
   int replicas = 1;               // local replicas of the whole pipeline
   int chunks = 1;                 // micro-batches a replica runs per step
   std::int64_t global_batch = 1;  // samples per optimizer step over all replicas
-  std::string schedule = "1f1b";  // its name, or kOrder
-  std::string order;              // with kOrder: the order as text (pipeline/schedule/draw.h)
+  std::string schedule = "1f1b";  // its name, or kFromFile
+  std::string schedule_text;      // with kFromFile: the actions as text (pipeline/schedule/draw.h)
   int virtual_stages = 1;         // stages a device
   // The model's first layers, which are not trained and lie before the stages (pipeline/frozen_prefix.h).
   int frozen_layers = 0;

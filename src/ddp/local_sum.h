@@ -1,12 +1,12 @@
 // local_sum: adds up the gradients of the replicas of this process, bucket by bucket, while backward still runs, and
 // tells when a bucket is complete. The last replica to complete a bucket queues the additions, always in the same order
-// (sum_order.h), so that the sum does not depend on timing: in turn where all replicas are on CPU devices, whose one
-// memory makes no order faster than another; in pairs where GPUs are among them. Of two GPUs the one's share is first
-// copied to the other. All of it runs on queues of its own, one a GPU: backward goes on beside it.
-// Where it is asked for, each replica's share is squared before it is added: the norm of its own gradient.
-// Not here: other processes (reducer.h).
-// Threads: on_grad_ready() and on_backward_done() from any; the rest from one, before and after those of a step.
-// Errors: BugError for a parameter that is unknown or reported twice, and for a step that ends with one missing.
+// (addition_sequence.h), so that the sum does not depend on timing: in turn where all replicas are on CPU devices,
+// whose one memory makes no order faster than another; in pairs where GPUs are among them. Of two GPUs the one's share
+// is first copied to the other. All of it runs on queues of its own, one a GPU: backward goes on beside it. Where it is
+// asked for, each replica's share is squared before it is added: the norm of its own gradient. Not here: other
+// processes (reducer.h). Threads: on_grad_ready() and on_backward_done() from any; the rest from one, before and after
+// those of a step. Errors: BugError for a parameter that is unknown or reported twice, and for a step that ends with
+// one missing.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,8 @@
 
 #include "comm/replica_sync.h"
 #include "core/clock.h"
+#include "ddp/addition_sequence.h"
 #include "ddp/bucket.h"
-#include "ddp/sum_order.h"
 #include "device/stream.h"
 
 namespace sluice::ddp {

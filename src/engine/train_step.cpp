@@ -13,7 +13,7 @@
 #include "core/error.h"
 #include "core/failpoint.h"
 #include "core/text.h"
-#include "ddp/sum_order.h"
+#include "ddp/addition_sequence.h"
 #include "engine/divergence.h"
 #include "engine/noise_norms.h"
 #include "engine/pass_sums.h"

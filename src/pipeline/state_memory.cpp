@@ -40,8 +40,8 @@ std::string stages_that_fit(const std::vector<LayerState>& layers, std::uint64_t
         return "no cut that holds them leaves room for activations; raise the limit or pipeline.stages";
       return concat("another pipeline.partition of ", counted(*fitting, "stage"), " would hold them");
     }
-    return concat(plan.order.empty() ? stages_setting(*fitting, listed.partition)
-                                     : concat("a pipeline.order of ", counted(*fitting, "device")),
+    return concat(plan.schedule_text.empty() ? stages_setting(*fitting, listed.partition)
+                                             : concat("a pipeline.order of ", counted(*fitting, "device")),
                   listed.devices ? ", each on a device of its own in device.list," : "", " would hold them");
   }
   const auto& largest = *std::ranges::max_element(layers, {}, &LayerState::bytes);

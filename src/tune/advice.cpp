@@ -207,8 +207,8 @@ std::optional<Advice> bottleneck_advice(const AdviceInput& input) {
                 move->gain};
 }
 
-// By an order that the user wrote, which is for one number of chunks.
-bool is_ordered(const AdviceInput& input) { return !input.plan.order.empty(); }
+// By a schedule file that the user wrote, which is for one number of chunks.
+bool is_from_file(const AdviceInput& input) { return !input.plan.schedule_text.empty(); }
 
 Plan with_chunks(Plan plan, int chunks) {
   plan.chunks = chunks;
@@ -233,7 +233,7 @@ std::optional<Advice> more_chunks_advice(const AdviceInput& input) {
   const int chunks = input.plan.chunks, twice = 2 * chunks;
   const std::vector<double> compute = work_of(input).both();
   if (compute.size() < 2 || (input.replica_samples > 0 && twice > input.replica_samples)) return std::nullopt;
-  if (input.chunks_are_measured || is_ordered(input)) return std::nullopt;
+  if (input.chunks_are_measured || is_from_file(input)) return std::nullopt;
   // What a micro-batch costs whatever its size is not known: it may eat up the gain where micro-batches are short.
   const bool by_layers = layers_are_known(input);
   if (!by_layers && *std::ranges::min_element(compute) / chunks < kLongMicroBatch) return std::nullopt;
@@ -251,7 +251,7 @@ std::optional<Advice> more_chunks_advice(const AdviceInput& input) {
 }
 
 std::optional<Advice> fewer_chunks_advice(const AdviceInput& input) {
-  if (!layers_are_known(input) || input.replica_samples < 1 || is_ordered(input)) return std::nullopt;
+  if (!layers_are_known(input) || input.replica_samples < 1 || is_from_file(input)) return std::nullopt;
   int best = input.plan.chunks;
   const auto now = seconds_under(input, input.plan);
   double most_saved = 0;
@@ -326,7 +326,7 @@ std::optional<Advice> idle_advice(const AdviceInput& input, bool more_chunks) {
   return Advice{concat("the devices idle ", ms(idle), " of ", ms(input.step), " (", percent(idle / input.step),
                        ") between their work, waiting for none of the above, as many small operations make them do: ",
                        fewer ? concat("half the ", input.plan.chunks,
-                                      is_ordered(input) ? " micro-batches of pipeline.order" : " pipeline.chunks")
+                                      is_from_file(input) ? " micro-batches of pipeline.order" : " pipeline.chunks")
                              : "twice the train.global_batch",
                        " can save up to ", percent(gain), " of the time per sample"),
                 gain};

@@ -31,7 +31,7 @@ std::vector<ScheduleChoice> in_order(std::vector<ScheduleChoice> choices) {
   const auto names = pipeline::schedule_names();
   const auto key = [&](const ScheduleChoice& choice) {
     return std::tuple(std::ranges::find(names, choice.name) - names.begin(), choice.name, choice.virtual_stages,
-                      choice.order);
+                      choice.schedule_text);
   };
   std::ranges::sort(choices, {}, key);
   const auto repeats = [&](const auto& a, const auto& b) { return key(a) == key(b); };
@@ -77,8 +77,8 @@ class Families {
   void add_schedule(int devices, int chunks, const ScheduleChoice& choice) {
     FamilyShape shape{.plan = {.partition = {},
                                .chunks = chunks,
-                               .schedule = choice.order.empty() ? choice.name : Plan::kOrder,
-                               .order = choice.order,
+                               .schedule = choice.schedule_text.empty() ? choice.name : Plan::kFromFile,
+                               .schedule_text = choice.schedule_text,
                                .virtual_stages = choice.virtual_stages,
                                .frozen_layers = space_.frozen_layers}};
     shape.plan.partition.layers_per_stage.assign(std::max(1, devices * choice.virtual_stages), 1);
@@ -121,7 +121,7 @@ class Families {
   [[nodiscard]] std::optional<Reason> why_one_stage(const FamilyShape& shape) const {
     const Plan& plan = shape.plan;
     const auto is_1f1b = [](const ScheduleChoice& choice) {
-      return choice.name == "1f1b" && choice.virtual_stages == 1 && choice.order.empty();
+      return choice.name == "1f1b" && choice.virtual_stages == 1 && choice.schedule_text.empty();
     };
     const bool is_alone = plan.devices() == 1 && plan.replicas * space_.processes == 1;
     const bool may_recompute = std::ranges::find(rules_, Recompute::kOpen) != rules_.end();
@@ -160,7 +160,7 @@ class Families {
     const Plan& plan = shape.plan;
     try {
       const int least = pipeline::least_micro_batches(plan);
-      if (plan.order.empty() && plan.chunks < least) {
+      if (plan.schedule_text.empty() && plan.chunks < least) {
         return Reason{concat("chunks ", plan.schedule),
                       concat("schedule ", plan.schedule, " on ", counted(plan.devices(), "device"), " needs at least ",
                              counted(least, "micro-batch"), ": ", plan.chunks, " are too few")};
@@ -193,7 +193,8 @@ class Families {
   }
 
   std::shared_ptr<const SlotCosts> costs_of(const Plan& plan) {
-    auto& costs = costs_[{plan.stages(), plan.replicas, plan.chunks, plan.schedule, plan.virtual_stages, plan.order}];
+    auto& costs =
+        costs_[{plan.stages(), plan.replicas, plan.chunks, plan.schedule, plan.virtual_stages, plan.schedule_text}];
     if (!costs) costs = std::make_shared<const SlotCosts>(space_.costs_of(plan));
     return costs;
   }

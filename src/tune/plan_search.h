@@ -28,8 +28,8 @@ struct SlotCosts {
 
 struct ScheduleChoice {
   std::string name = "1f1b";
-  int virtual_stages = 1;  // a device
-  std::string order;       // Plan::order: the schedule is this one
+  int virtual_stages = 1;     // a device
+  std::string schedule_text;  // Plan::schedule_text: the schedule is this one
 };
 
 // What a plan may be. A choice that is pinned is a list of one.

@@ -48,7 +48,7 @@ void run_step(LocalSum& sum, int replicas) {
   sum.finish_step();
 }
 
-// As the header of sum_order.h draws it.
+// As the header of addition_sequence.h draws it.
 at::Tensor tree_of(int first, int replicas, int width) {
   if (width == 1) return gradient_of(first, at::kFloat);
   const at::Tensor left = tree_of(first, replicas, width / 2);

@@ -195,8 +195,8 @@ TEST_F(EngineTest, AnOrderIsAPlanLikeAnother) {
   Engine engine(plan(first_), options()), undisturbed(plan(first_), options());
   EXPECT_EQ(train(engine, 0, 2), train(undisturbed, 0, 2));
   Plan ordered = plan(first_);
-  ordered.schedule = Plan::kOrder;
-  ordered.order = "1F0 1B0 1F1 1B1\n0F0 0F1 0B0 0B1\n";
+  ordered.schedule = Plan::kFromFile;
+  ordered.schedule_text = "1F0 1B0 1F1 1B1\n0F0 0F1 0B0 0B1\n";
   engine.apply(ordered);
   EXPECT_EQ(engine.composition().executor->owners(), (std::vector<int>{1, 0}));
   EXPECT_EQ(train(engine, 2, 5), train(undisturbed, 2, 5));

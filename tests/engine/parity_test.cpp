@@ -114,12 +114,12 @@ INSTANTIATE_TEST_SUITE_P(Grid, Parity, testing::ValuesIn(all_cases()), [](const 
 
 // Orders that no generator makes: other micro-batches first, halves of backwards far apart, stages on devices of any
 // number, whole and split backwards beside each other, a pair.
-TEST(ParityOfAnOrder, WhateverRunsFirstTheGradientIsThePlainOne) {
-  struct Order {
+TEST(ParityOfAScheduleFile, WhateverRunsFirstTheGradientIsThePlainOne) {
+  struct File {
     std::string text;
     int devices, virtual_stages, chunks;
   };
-  const std::vector<Order> orders{
+  const std::vector<File> files{
       {"0F1 0F0 0F2 0B1 0B0 0B2\n1F1 1F0 1B1 1F2 1B0 1B2\n", 2, 1, 3},
       {"2F2 2I2 2F0 2I0 2F1 2W2 2B1 2W0\n0F2 0F0 0F1 0I2 0I0 0B1 0W0 0W2\n1F2 1F0 1I2 1F1 1I0 1W2 1W0 1B1\n", 3, 1, 3},
       {"0F0 0F1 3F0 (3F1;3B0) 3I1 0I0 0B1 3W1 0W0 3REDUCE_GRAD 0REDUCE_GRAD\n"
@@ -129,11 +129,11 @@ TEST(ParityOfAnOrder, WhateverRunsFirstTheGradientIsThePlainOne) {
   for (const std::string name : {"vit", "toy_cnn"}) {
     const models::ModelOptions model = small_model(name);
     const ReferenceStep reference = ReferenceModel(model).step({batch}, training_context());
-    for (const auto& [text, devices, virtual_stages, chunks] : orders) {
+    for (const auto& [text, devices, virtual_stages, chunks] : files) {
       for (const int replicas : {1, 2}) {
         SCOPED_TRACE(concat(name, ", ", replicas, " replicas of\n", text));
         const Plan plan{
-            .replicas = replicas, .schedule = Plan::kOrder, .order = text, .virtual_stages = virtual_stages};
+            .replicas = replicas, .schedule = Plan::kFromFile, .schedule_text = text, .virtual_stages = virtual_stages};
         Composition grid = make_grid(model, plan, devices);
         expect_step_equals(grid, batch, chunks, reference);
       }

@@ -56,7 +56,7 @@ TEST(RequireStateMemory, SaysWhatIsTooMuchAndHowManyStagesWouldDo) {
 
 TEST(RequireStateMemory, NamesTheListsThatOtherStagesChange) {
   const Plan one{.partition = {{3}}};
-  EXPECT_THAT(refusal_of({.partition = {{3}}, .schedule = Plan::kOrder, .order = "0F0 0B0\n"}, 1, 179),
+  EXPECT_THAT(refusal_of({.partition = {{3}}, .schedule = Plan::kFromFile, .schedule_text = "0F0 0B0\n"}, 1, 179),
               HasSubstr("; a pipeline.order of 2 devices would hold them"));
   EXPECT_THAT(refusal_of(one, 1, 179, {.partition = true}),
               HasSubstr("; pipeline.stages = 2 with pipeline.partition = \"auto\" would hold them"));

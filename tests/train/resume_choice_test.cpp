@@ -171,7 +171,7 @@ TEST_F(ChooseResume, AutoCountsWhatSizesMicroBatchesIfTheModelHasBatchNorms) {
   }
 }
 
-// An order settles the chunks, which the run's config.toml has.
+// A schedule file settles the chunks, which the run's config.toml has.
 TEST_F(ChooseResume, AutoKnowsTheRunOfAnOrderAgain) {
   config::Config config;
   config.model.name = "resnet18";

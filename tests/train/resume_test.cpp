@@ -59,12 +59,12 @@ TEST(RunState, SurvivesJson) {
 
 TEST(RunState, AnOrderSurvivesJsonAndIsNotInEarlierOnes) {
   RunState state = example_state();
-  state.plan.schedule = Plan::kOrder;
-  state.plan.order = "0F0 0B0\n1F0 1B0\n";
+  state.plan.schedule = Plan::kFromFile;
+  state.plan.schedule_text = "0F0 0B0\n1F0 1B0\n";
   nlohmann::json json = nlohmann::json::parse(state.to_json().dump());
   EXPECT_EQ(RunState::from_json(json, "here").plan, state.plan);
   json["plan"].erase("order");
-  EXPECT_EQ(RunState::from_json(json, "here").plan.order, "");
+  EXPECT_EQ(RunState::from_json(json, "here").plan.schedule_text, "");
 }
 
 TEST(RunState, UpdatesOfWhatWasFrozenSurviveJsonAndAreNotInEarlierOnes) {
@@ -281,14 +281,14 @@ TEST(PlanCanBeKept, WhereAsManyProcessesMakeAsManyMicroBatches) {
 TEST(PlanCanBeKept, WhereTheOrderIsTheSame) {
   config::Config config;
   config.pipeline = {.stages = 2, .chunks = 1, .order = "mine.txt"};
-  const std::string order = "0F0 0B0\n1F0 1B0\n";
+  const std::string schedule_text = "0F0 0B0\n1F0 1B0\n";
   const Plan by_name{.partition = {{2, 3}}};
   Plan saved = by_name;
-  saved.schedule = Plan::kOrder;
-  saved.order = order;
-  EXPECT_TRUE(plan_can_be_kept(config, {}, 1, saved, order));
+  saved.schedule = Plan::kFromFile;
+  saved.schedule_text = schedule_text;
+  EXPECT_TRUE(plan_can_be_kept(config, {}, 1, saved, schedule_text));
   EXPECT_FALSE(plan_can_be_kept(config, {}, 1, saved, "0F0 0I0 0W0\n1F0 1B0\n"));
-  EXPECT_FALSE(plan_can_be_kept(config, {}, 1, by_name, order));
+  EXPECT_FALSE(plan_can_be_kept(config, {}, 1, by_name, schedule_text));
   EXPECT_FALSE(plan_can_be_kept(config, {}, 1, saved));
   EXPECT_TRUE(plan_can_be_kept(config, {}, 1, by_name));
 }

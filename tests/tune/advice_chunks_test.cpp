@@ -82,8 +82,8 @@ TEST(Chunks, PredictWhatTheModelOfAStepSays) {
 
 TEST(Chunks, OfAnOrderAreNoSetting) {
   AdviceInput input = equal_stages(4, 16, 64, {0.001, 0.0001});
-  input.plan.order = pipeline::draw(pipeline::make_train_schedule(input.plan, input.plan.chunks));
-  input.plan.schedule = Plan::kOrder;
+  input.plan.schedule_text = pipeline::draw(pipeline::make_train_schedule(input.plan, input.plan.chunks));
+  input.plan.schedule = Plan::kFromFile;
   EXPECT_THAT(advise(input), IsEmpty());
   for (DeviceSeconds& device : input.devices) device.other = 0.2 * input.step;
   EXPECT_GT(gain_of(advise(input), "half the 16 micro-batches of pipeline.order can save"), 0);

@@ -119,11 +119,11 @@ TEST(Bottleneck, DevicesThatWereSlowedDownAreNotSlowedDownTwice) {
 
 TEST(Bottleneck, IsADeviceWhereAnOrderGivesItAStageOfAnotherNumber) {
   AdviceInput input = pipeline({0.2, 0.6}, 2);
-  input.plan.schedule = Plan::kOrder;
-  input.plan.order = "0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n";
+  input.plan.schedule = Plan::kFromFile;
+  input.plan.schedule_text = "0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n";
   ASSERT_THAT(advise(input), SizeIs(1));
   EXPECT_THAT(advise(input)[0].sentence, HasSubstr("stage 1 is the bottleneck"));
-  input.plan.order = "1F0 1B0 1F1 1B1\n0F0 0F1 0B0 0B1\n";  // each device has the other's stage
+  input.plan.schedule_text = "1F0 1B0 1F1 1B1\n0F0 0F1 0B0 0B1\n";  // each device has the other's stage
   input.devices = pipeline({0.6, 0.2}).devices;
   ASSERT_THAT(advise(input), SizeIs(1));
   EXPECT_THAT(advise(input)[0].sentence, HasSubstr("device 0 is the bottleneck"));
@@ -135,10 +135,10 @@ TEST(Bottleneck, IsADeviceWhereAnOrderGivesItAStageOfAnotherNumber) {
 TEST(Bottleneck, NoLayerMovesFromOneStageOfADeviceToAnotherOfItsStages) {
   AdviceInput input = pipeline({1.0, 0.9}, 2);
   input.step = 2;
-  input.plan.schedule = Plan::kOrder;
+  input.plan.schedule = Plan::kFromFile;
   input.plan.virtual_stages = 2;
   // Device 1 waits for both forwards of stage 0: a shorter stage 0 would let it begin sooner.
-  input.plan.order = "0F0 0F1 1F0 1F1 1B0 1B1 0B0 0B1\n2F0 3F0 2F1 3F1 3B0 2B0 3B1 2B1\n";
+  input.plan.schedule_text = "0F0 0F1 1F0 1F1 1B0 1B1 0B0 0B1\n2F0 3F0 2F1 3F1 3B0 2B0 3B1 2B1\n";
   know_costs(input, layers_of({0.1, 0.3, 0.1, 0.5, 0.2, 0.2, 0.25, 0.25}));  // 0.5 is too much for device 1
   input.plan.partition = {{2, 2, 2, 2}};
   EXPECT_THAT(advise(input), Each(Field(&Advice::sentence, Not(HasSubstr("moving layer")))));

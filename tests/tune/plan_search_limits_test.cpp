@@ -99,7 +99,7 @@ TEST(PlanSearchLimits, AnOrderThatSomebodyWrote) {
   space.schedules = {{"mine", 1, "0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n"}};
   const SearchResult found = search_plans(space);
   ASSERT_EQ(found.best.size(), 1U) << (found.refusals.empty() ? "" : found.refusals.front().why);
-  EXPECT_EQ(found.best[0].plan.schedule, Plan::kOrder);
+  EXPECT_EQ(found.best[0].plan.schedule, Plan::kFromFile);
   EXPECT_EQ(found.best[0].plan.partition, (Partition{{2, 2}}));
 }
 

@@ -14,7 +14,8 @@ namespace sluice::app {
 namespace {
 
 constexpr double kLongestTime = 1e12;  // beside it times of 1 still count, after any number of steps
-// 4 TiB, of a device or of one micro-batch: those of all micro-batches that an order may have can still be added up.
+// 4 TiB, of a device or of one micro-batch: those of all micro-batches that a schedule file may have can still be added
+// up.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 42U;
 
 template <typename Value>

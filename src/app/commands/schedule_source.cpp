@@ -13,7 +13,7 @@
 #include "core/text.h"
 #include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/inspect.h"
-#include "pipeline/schedule/order.h"
+#include "pipeline/schedule/schedule_file.h"
 #include "pipeline/schedule/validate.h"
 
 namespace sluice::app {
@@ -21,7 +21,7 @@ namespace {
 
 // The stream does not keep what went wrong below it.
 std::string read_standard_input(const std::string& source) {
-  std::string text = pipeline::read_order(std::cin, source);
+  std::string text = pipeline::read_schedule_file(std::cin, source);
   if (std::ferror(stdin) != 0)
     throw ConfigError(concat(source, ": reading it failed; give one line of actions per device"));
   return text;
@@ -38,8 +38,8 @@ void require_same(std::optional<int> given, int found, std::string_view noun, st
 pipeline::Schedule read_schedule(const ScheduleArguments& arguments) {
   const bool is_file = arguments.order != kStandardStream;
   const std::string source = is_file ? arguments.order : "standard input";
-  const auto text = is_file ? pipeline::read_order(std::filesystem::path(source)) : read_standard_input(source);
-  pipeline::Schedule schedule = pipeline::prove_order(text, source);
+  const auto text = is_file ? pipeline::read_schedule_file(std::filesystem::path(source)) : read_standard_input(source);
+  pipeline::Schedule schedule = pipeline::prove_schedule(text, source);
   require_same(arguments.stages, static_cast<int>(schedule.devices.size()), "device", "--stages", source);
   require_same(arguments.chunks, schedule.micro_batches, "chunk", "--chunks", source);
   if (arguments.virtual_stages) {

@@ -14,58 +14,58 @@ Schedule one_stage_per_device(std::string_view name, const PipelineShape& shape,
 }
 
 // `warm_up` forwards, then one forward, one backward.
-void alternate(DeviceOrder& order, int stage, int micro_batches, int warm_up) {
+void alternate(DeviceActions& actions, int stage, int micro_batches, int warm_up) {
   warm_up = std::min(micro_batches, warm_up);
-  for (int i = 0; i < warm_up; ++i) order.forward(stage);
+  for (int i = 0; i < warm_up; ++i) actions.forward(stage);
   for (int i = warm_up; i < micro_batches; ++i) {
-    order.forward(stage);
-    order.backward(stage);
+    actions.forward(stage);
+    actions.backward(stage);
   }
-  for (int i = 0; i < warm_up; ++i) order.backward(stage);
+  for (int i = 0; i < warm_up; ++i) actions.backward(stage);
 }
 
 // The same with the backward cut in two; W of a micro-batch comes `lag` backwards after its I, or at the end.
-void alternate_split(DeviceOrder& order, int stage, int micro_batches, int warm_up, int lag) {
+void alternate_split(DeviceActions& actions, int stage, int micro_batches, int warm_up, int lag) {
   warm_up = std::min(micro_batches, warm_up);
-  for (int i = 0; i < warm_up; ++i) order.forward(stage);
+  for (int i = 0; i < warm_up; ++i) actions.forward(stage);
   for (int i = 0; i < micro_batches; ++i) {
-    if (warm_up + i < micro_batches) order.forward(stage);
-    order.input_gradient(stage);
-    if (order.backwards(stage) - order.weights(stage) > lag) order.weight_gradient(stage);
+    if (warm_up + i < micro_batches) actions.forward(stage);
+    actions.input_gradient(stage);
+    if (actions.backwards(stage) - actions.weights(stage) > lag) actions.weight_gradient(stage);
   }
-  while (order.weights(stage) < micro_batches) order.weight_gradient(stage);
+  while (actions.weights(stage) < micro_batches) actions.weight_gradient(stage);
 }
 
 }  // namespace
 
 Schedule make_gpipe(const PipelineShape& shape) {
-  return one_stage_per_device("gpipe", shape, [&](DeviceOrder& order, int stage) {
-    for (int i = 0; i < shape.micro_batches; ++i) order.forward(stage);
-    for (int i = 0; i < shape.micro_batches; ++i) order.backward(stage);
+  return one_stage_per_device("gpipe", shape, [&](DeviceActions& actions, int stage) {
+    for (int i = 0; i < shape.micro_batches; ++i) actions.forward(stage);
+    for (int i = 0; i < shape.micro_batches; ++i) actions.backward(stage);
   });
 }
 
 Schedule make_1f1b(const PipelineShape& shape) {
-  return one_stage_per_device("1f1b", shape, [&](DeviceOrder& order, int stage) {
-    alternate(order, stage, shape.micro_batches, shape.stages - 1 - stage);
+  return one_stage_per_device("1f1b", shape, [&](DeviceActions& actions, int stage) {
+    alternate(actions, stage, shape.micro_batches, shape.stages - 1 - stage);
   });
 }
 
 Schedule make_eager_1f1b(const PipelineShape& shape) {
-  return one_stage_per_device("eager-1f1b", shape, [&](DeviceOrder& order, int stage) {
-    alternate(order, stage, shape.micro_batches, 2 * (shape.stages - 1 - stage));
+  return one_stage_per_device("eager-1f1b", shape, [&](DeviceActions& actions, int stage) {
+    alternate(actions, stage, shape.micro_batches, 2 * (shape.stages - 1 - stage));
   });
 }
 
 Schedule make_zb_h1(const PipelineShape& shape) {
-  return one_stage_per_device("zb-h1", shape, [&](DeviceOrder& order, int stage) {
-    alternate_split(order, stage, shape.micro_batches, shape.stages - 1 - stage, stage);
+  return one_stage_per_device("zb-h1", shape, [&](DeviceActions& actions, int stage) {
+    alternate_split(actions, stage, shape.micro_batches, shape.stages - 1 - stage, stage);
   });
 }
 
 Schedule make_zb_h2(const PipelineShape& shape) {
-  return one_stage_per_device("zb-h2", shape, [&](DeviceOrder& order, int stage) {
-    alternate_split(order, stage, shape.micro_batches, 2 * (shape.stages - 1 - stage), 2 * stage);
+  return one_stage_per_device("zb-h2", shape, [&](DeviceActions& actions, int stage) {
+    alternate_split(actions, stage, shape.micro_batches, 2 * (shape.stages - 1 - stage), 2 * stage);
   });
 }
 

@@ -7,7 +7,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
-#include "pipeline/schedule/device_order.h"
+#include "pipeline/schedule/device_actions.h"
 #include "pipeline/schedule/generators.h"
 
 namespace sluice::pipeline {
@@ -29,14 +29,14 @@ inline void require_virtual_stages(std::string_view name, const PipelineShape& s
   }
 }
 
-// `fill(order, device)` writes the list of each device.
+// `fill(actions, device)` writes the list of each device.
 template <typename Fill>
 Schedule fill_devices(std::string_view name, const PipelineShape& shape, int virtual_stages, Fill fill) {
   Schedule schedule{std::string(name), shape.stages * virtual_stages, shape.micro_batches, {}};
   for (int device = 0; device < shape.stages; ++device) {
-    DeviceOrder order(shape.micro_batches);
-    fill(order, device);
-    schedule.devices.push_back(std::move(order).take());
+    DeviceActions actions(shape.micro_batches);
+    fill(actions, device);
+    schedule.devices.push_back(std::move(actions).take());
   }
   return schedule;
 }

@@ -27,12 +27,12 @@ std::vector<int> group_sizes(const PipelineShape& shape) {
 // The stages of a device in the order in which its forwards run, one entry per micro-batch: group by group, and in a
 // group stage by stage. The backwards take the stages the other way round.
 std::vector<int> forward_stages(const std::vector<int>& groups, int device, int devices, int virtual_stages) {
-  std::vector<int> order;
+  std::vector<int> stages;
   for (const int size : groups) {
     for (int i = 0; i < virtual_stages; ++i)
-      order.insert(order.end(), static_cast<std::size_t>(size), i * devices + device);
+      stages.insert(stages.end(), static_cast<std::size_t>(size), i * devices + device);
   }
-  return order;
+  return stages;
 }
 
 }  // namespace
@@ -40,27 +40,27 @@ std::vector<int> forward_stages(const std::vector<int>& groups, int device, int 
 Schedule make_interleaved(const PipelineShape& shape) {
   const int virtual_stages = virtual_stages_of("interleaved", shape);
   const auto groups = group_sizes(shape);
-  return fill_devices("interleaved", shape, virtual_stages, [&](DeviceOrder& order, int device) {
+  return fill_devices("interleaved", shape, virtual_stages, [&](DeviceActions& actions, int device) {
     const auto stages = forward_stages(groups, device, shape.stages, virtual_stages);
     const auto mirrored = [&](int stage) { return (virtual_stages - 1) * shape.stages + 2 * device - stage; };
     const auto warm_up = std::min(stages.size(), static_cast<std::size_t>((virtual_stages - 1) * groups.front() +
                                                                           2 * (shape.stages - 1 - device)));
-    for (std::size_t i = 0; i < warm_up; ++i) order.forward(stages[i]);
+    for (std::size_t i = 0; i < warm_up; ++i) actions.forward(stages[i]);
     for (std::size_t i = 0; i < stages.size(); ++i) {
-      if (warm_up + i < stages.size()) order.forward(stages[warm_up + i]);
-      order.backward(mirrored(stages[i]));
+      if (warm_up + i < stages.size()) actions.forward(stages[warm_up + i]);
+      actions.backward(mirrored(stages[i]));
     }
   });
 }
 
 Schedule make_looped_bfs(const PipelineShape& shape) {
   const int virtual_stages = virtual_stages_of("looped-bfs", shape);
-  return fill_devices("looped-bfs", shape, virtual_stages, [&](DeviceOrder& order, int device) {
+  return fill_devices("looped-bfs", shape, virtual_stages, [&](DeviceActions& actions, int device) {
     for (int i = 0; i < virtual_stages; ++i) {
-      for (int m = 0; m < shape.micro_batches; ++m) order.add(Op::kForward, i * shape.stages + device, m);
+      for (int m = 0; m < shape.micro_batches; ++m) actions.add(Op::kForward, i * shape.stages + device, m);
     }
     for (int i = virtual_stages - 1; i >= 0; --i) {
-      for (int m = shape.micro_batches - 1; m >= 0; --m) order.add(Op::kBackward, i * shape.stages + device, m);
+      for (int m = shape.micro_batches - 1; m >= 0; --m) actions.add(Op::kBackward, i * shape.stages + device, m);
     }
   });
 }

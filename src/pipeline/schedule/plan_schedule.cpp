@@ -8,13 +8,13 @@
 #include "pipeline/schedule/draw.h"
 #include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/inspect.h"
-#include "pipeline/schedule/order.h"
+#include "pipeline/schedule/schedule_file.h"
 #include "pipeline/schedule/validate.h"
 
 namespace sluice::pipeline {
 namespace {
 
-bool is_ordered(const Plan& plan) { return !plan.order.empty(); }
+bool is_from_file(const Plan& plan) { return !plan.schedule_text.empty(); }
 
 bool has_reductions(const Schedule& schedule) {
   return std::ranges::find(schedule.devices.front(), Op::kReduceGradient, &Action::op) !=
@@ -22,7 +22,7 @@ bool has_reductions(const Schedule& schedule) {
 }
 
 Schedule ordered_schedule(const Plan& plan, int chunks) {
-  Schedule schedule = prove_training_order(plan.order, "the order of the plan");
+  Schedule schedule = prove_training_schedule(plan.schedule_text, "the order of the plan");
   const int devices = static_cast<int>(schedule.devices.size());
   if (schedule.stages != plan.stages() || devices != plan.devices()) {
     throw ConfigError(concat("the order has ", counted(schedule.stages, "stage"), " on ", counted(devices, "device"),
@@ -39,7 +39,7 @@ Schedule ordered_schedule(const Plan& plan, int chunks) {
 }  // namespace
 
 Schedule make_train_schedule(const Plan& plan, int chunks) {
-  if (is_ordered(plan)) return ordered_schedule(plan, chunks);
+  if (is_from_file(plan)) return ordered_schedule(plan, chunks);
   Schedule schedule = with_reductions(make_schedule(
       plan.schedule, {.stages = plan.devices(), .micro_batches = chunks, .virtual_stages = plan.virtual_stages}));
   validate(schedule);
@@ -47,8 +47,8 @@ Schedule make_train_schedule(const Plan& plan, int chunks) {
 }
 
 int least_micro_batches(const Plan& plan) {
-  return is_ordered(plan) ? parse_schedule(plan.order).micro_batches
-                          : least_micro_batches(plan.schedule, plan.devices());
+  return is_from_file(plan) ? parse_schedule(plan.schedule_text).micro_batches
+                            : least_micro_batches(plan.schedule, plan.devices());
 }
 
 std::vector<int> stage_owners(const Plan& plan) {

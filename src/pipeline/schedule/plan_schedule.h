@@ -1,6 +1,6 @@
 // plan_schedule: the schedule of a plan, and which device runs which stage under it.
 // Not here: the generators (pipeline/schedule/generators.h), and orders that somebody wrote
-// (pipeline/schedule/order.h).
+// (pipeline/schedule/schedule_file.h).
 #pragma once
 
 #include <vector>
@@ -10,9 +10,9 @@
 
 namespace sluice::pipeline {
 
-// Made by its name, or the plan's order. Validated; with a REDUCE_GRAD after the last B or W of each stage (an order
-// may have its own). Errors: ConfigError for an unknown name, and for numbers of devices, virtual stages and chunks
-// that the schedule does not have; an order has one of each.
+// Made by its name, or from the plan's text. Validated; with a REDUCE_GRAD after the last B or W of each stage (an
+// order may have its own). Errors: ConfigError for an unknown name, and for numbers of devices, virtual stages and
+// chunks that the schedule does not have; a schedule file has one of each.
 [[nodiscard]] Schedule make_train_schedule(const Plan& plan, int chunks);
 
 // The least number of chunks that its schedule has.

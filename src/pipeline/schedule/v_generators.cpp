@@ -22,43 +22,43 @@ template <typename Fill>
 Schedule in_a_v(std::string_view name, const PipelineShape& shape, Fill fill) {
   require_shape(shape);
   require_virtual_stages(name, shape, 2);
-  return fill_devices(name, shape, 2, [&](DeviceOrder& order, int device) {
-    fill(order, VDevice{device, shape.stages, shape.micro_batches});
+  return fill_devices(name, shape, 2, [&](DeviceActions& actions, int device) {
+    fill(actions, VDevice{device, shape.stages, shape.micro_batches});
   });
 }
 
-void split_backward(DeviceOrder& order, int stage) {
-  order.input_gradient(stage);
-  order.weight_gradient(stage);
+void split_backward(DeviceActions& actions, int stage) {
+  actions.input_gradient(stage);
+  actions.weight_gradient(stage);
 }
 
 // Warm-up of ZB-V: the first micro-batches go down, come back up, and start their backward.
-void zb_v_warm_up(DeviceOrder& order, const VDevice& v) {
-  for (int i = 0; i < 2 * v.behind() + 1; ++i) order.forward(v.down());
+void zb_v_warm_up(DeviceActions& actions, const VDevice& v) {
+  for (int i = 0; i < 2 * v.behind() + 1; ++i) actions.forward(v.down());
   for (int i = 0; i < v.device; ++i) {
-    order.forward(v.up());
-    order.forward(v.down());
+    actions.forward(v.up());
+    actions.forward(v.down());
   }
   for (int i = 0; i < v.behind() + 1; ++i) {
-    order.forward(v.up());
-    split_backward(order, v.up());
+    actions.forward(v.up());
+    split_backward(actions, v.up());
   }
 }
 
-void zb_v_cool_down(DeviceOrder& order, const VDevice& v, int micro_batches) {
+void zb_v_cool_down(DeviceActions& actions, const VDevice& v, int micro_batches) {
   for (int i = 0; i < v.device; ++i) {
-    order.input_gradient(v.down());
-    order.input_gradient(v.up());
+    actions.input_gradient(v.down());
+    actions.input_gradient(v.up());
   }
-  for (int i = 0; i < v.behind() + 1; ++i) split_backward(order, v.down());
-  while (order.weights(v.up()) < micro_batches) order.weight_gradient(v.up());
-  while (order.weights(v.down()) < micro_batches) order.weight_gradient(v.down());
+  for (int i = 0; i < v.behind() + 1; ++i) split_backward(actions, v.down());
+  while (actions.weights(v.up()) < micro_batches) actions.weight_gradient(v.up());
+  while (actions.weights(v.down()) < micro_batches) actions.weight_gradient(v.down());
 }
 
 // B and I of DualPipeV share their order, and W's come in the order of the I's, whatever their stages.
-class DualOrder {
+class DualActions {
  public:
-  DualOrder(DeviceOrder& order, const VDevice& v) : order_(order), v_(v) {}
+  DualActions(DeviceActions& actions, const VDevice& v) : actions_(actions), v_(v) {}
 
   void fill() {
     warm_up();
@@ -68,31 +68,31 @@ class DualOrder {
 
  private:
   void input_gradient(int stage) {
-    waiting_.push_back({stage, order_.backwards(stage)});
-    order_.input_gradient(stage);
+    waiting_.push_back({stage, actions_.backwards(stage)});
+    actions_.input_gradient(stage);
   }
 
   void weight_gradient() {
     if (waiting_.empty()) return;
-    order_.add(Op::kWeightGradient, waiting_.front().stage, waiting_.front().micro_batch);
+    actions_.add(Op::kWeightGradient, waiting_.front().stage, waiting_.front().micro_batch);
     waiting_.pop_front();
   }
 
   void backward(int stage, bool split) {
     if (split) return input_gradient(stage);
-    order_.backward(stage);
+    actions_.backward(stage);
   }
 
   void warm_up() {
-    for (int i = 0; i < 2 * v_.behind(); ++i) order_.forward(v_.down());
+    for (int i = 0; i < 2 * v_.behind(); ++i) actions_.forward(v_.down());
     for (int i = 0; i <= v_.device; ++i) {
-      order_.forward(v_.down());
-      order_.forward(v_.up());
+      actions_.forward(v_.down());
+      actions_.forward(v_.up());
     }
     for (int i = 0; i < v_.behind(); ++i) {
       input_gradient(v_.up());
       weight_gradient();
-      order_.forward(v_.up());
+      actions_.forward(v_.up());
     }
   }
 
@@ -100,19 +100,19 @@ class DualOrder {
     const bool is_last = v_.behind() == 0;
     for (int i = 0; i < v_.micro_batches - 2 * v_.devices + v_.device + 1; ++i) {
       if (i == 0 && is_last) {  // apart, the forward need not wait for the backward's input
-        order_.forward(v_.down());
-        order_.backward(v_.up());
+        actions_.forward(v_.down());
+        actions_.backward(v_.up());
       } else {
-        order_.overlapped(v_.down(), v_.up());
+        actions_.overlapped(v_.down(), v_.up());
       }
-      order_.overlapped(v_.up(), v_.down());
+      actions_.overlapped(v_.up(), v_.down());
     }
   }
 
   void cool_down() {
     for (int i = 0; i < v_.behind(); ++i) {
-      order_.backward(v_.up());
-      order_.overlapped(v_.up(), v_.down());
+      actions_.backward(v_.up());
+      actions_.overlapped(v_.up(), v_.down());
     }
     // The second half of what is left is cut into I and W, so that the W's fill the bubble at the end.
     const int whole = v_.device + 1;
@@ -129,7 +129,7 @@ class DualOrder {
     int micro_batch;
   };
 
-  DeviceOrder& order_;
+  DeviceActions& actions_;
   const VDevice& v_;
   std::deque<Waiting> waiting_;
 };
@@ -137,19 +137,19 @@ class DualOrder {
 }  // namespace
 
 Schedule make_zb_v(const PipelineShape& shape) {
-  return in_a_v("zb-v", shape, [](DeviceOrder& order, const VDevice& v) {
-    // Drawn for at least 2p-1 micro-batches; DeviceOrder leaves out those that a shorter step does not have.
+  return in_a_v("zb-v", shape, [](DeviceActions& actions, const VDevice& v) {
+    // Drawn for at least 2p-1 micro-batches; DeviceActions leaves out those that a shorter step does not have.
     const int micro_batches = std::max(2 * v.devices - 1, v.micro_batches);
-    zb_v_warm_up(order, v);
+    zb_v_warm_up(actions, v);
     const int warm_forwards = 2 * v.behind() + 1 + v.device;
     const int steady = micro_batches - v.device - (v.behind() + 1);
     for (int i = 0; i < steady; ++i) {
-      if (warm_forwards + i < micro_batches) order.forward(v.down());
-      split_backward(order, v.down());
-      order.forward(v.up());
-      split_backward(order, v.up());
+      if (warm_forwards + i < micro_batches) actions.forward(v.down());
+      split_backward(actions, v.down());
+      actions.forward(v.up());
+      split_backward(actions, v.up());
     }
-    zb_v_cool_down(order, v, micro_batches);
+    zb_v_cool_down(actions, v, micro_batches);
   });
 }
 
@@ -159,7 +159,7 @@ Schedule make_dualpipe_v(const PipelineShape& shape) {
     throw ConfigError(concat("schedule 'dualpipe-v' on ", shape.stages, " devices needs at least ", least,
                              " chunks (micro-batches), not ", shape.micro_batches));
   }
-  return in_a_v("dualpipe-v", shape, [](DeviceOrder& order, const VDevice& v) { DualOrder(order, v).fill(); });
+  return in_a_v("dualpipe-v", shape, [](DeviceActions& actions, const VDevice& v) { DualActions(actions, v).fill(); });
 }
 
 }  // namespace sluice::pipeline

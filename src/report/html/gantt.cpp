@@ -106,7 +106,7 @@ std::optional<Plan> plan_in(const Json& line) {
   Plan plan;
   const auto devices = count_at(line, "stages", kMostDevices), chunks = count_at(line, "chunks", kMostChunks);
   const auto name = text_at(line, "schedule");
-  if (!devices || !chunks || !name || *name == Plan::kOrder) return std::nullopt;
+  if (!devices || !chunks || !name || *name == Plan::kFromFile) return std::nullopt;
   plan.partition = partition_in(line);
   plan.virtual_stages = static_cast<int>(count_at(line, "virtual", kMostDevices).value_or(1));
   plan.chunks = static_cast<int>(*chunks);

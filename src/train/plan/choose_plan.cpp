@@ -94,7 +94,7 @@ tune::PlanRequest plan_request(const Setup& setup) {
                                               .chunks = configured_chunks(setup),
                                               .global_batch = setup.global_batch,
                                               .schedule = schedule_name(setup),
-                                              .order = setup.order,
+                                              .schedule_text = setup.schedule_text,
                                               .virtual_stages = virtual_stages(setup.config)},
                                      .replicas = count_replicas(setup),
                                      .layers = setup.layers,

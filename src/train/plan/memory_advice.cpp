@@ -129,7 +129,7 @@ config::Config settings_of(config::Config config, const Plan& plan) {
   config.pipeline.changes.clear();  // they are relative to the beginning
   config.pipeline.stages = plan.devices();
   config.pipeline.virtual_stages = plan.virtual_stages;
-  if (plan.order.empty()) config.pipeline.schedule = plan.schedule;
+  if (plan.schedule_text.empty()) config.pipeline.schedule = plan.schedule;
   if (config.pipeline.chunks && config.train.micro_batch == 0) config.pipeline.chunks = plan.chunks;
   if (config.pipeline.partition) config.pipeline.partition = plan.partition.layers_per_stage;
   if (!config.pipeline.recompute.is_open()) config.pipeline.recompute = recompute_choice(plan);

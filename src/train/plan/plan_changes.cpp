@@ -43,7 +43,7 @@ class SavedPlans {
   // size (that of other data may be capped by their number) was not made for this run.
   [[nodiscard]] bool keeps(const Plan& plan, std::int64_t then, const config::Config& now) const {
     return plan.global_batch == setup_.global_batch &&
-           plan_can_be_kept(now, settings_since(was_, then), setup_.process.processes, plan, setup_.order);
+           plan_can_be_kept(now, settings_since(was_, then), setup_.process.processes, plan, setup_.schedule_text);
   }
 
   [[nodiscard]] PlanChange change(const config::Change& wanted) const {
@@ -100,7 +100,7 @@ RunPlans begin_with(const Setup& setup, std::vector<PlanChange> changes, std::in
 }
 
 void check_changes(const Setup& setup, const std::function<void(const Setup&)>& and_that) {
-  if (!setup.config.pipeline.order.empty() && setup.order.empty()) return;  // until rank 0 has told what it is
+  if (!setup.config.pipeline.order.empty() && setup.schedule_text.empty()) return;  // until rank 0 has told what it is
   for (const config::Change& change : config::changes_of(setup.config)) {
     try {
       const Setup changed = with_settings(setup, change.config);

@@ -17,7 +17,7 @@ using nlohmann::ordered_json;
 namespace {
 
 std::string schedule_text(const Setup& setup, const Plan& plan) {
-  return plan.order.empty() ? plan.schedule : concat("order from ", printable(setup.config.pipeline.order));
+  return plan.schedule_text.empty() ? plan.schedule : concat("order from ", printable(setup.config.pipeline.order));
 }
 
 ordered_json description_json(const Setup& setup, const engine::Composition& composition, int cpu_threads,
@@ -104,7 +104,7 @@ std::string in_words(const Plan& plan) {
   return concat(counted(plan.stages(), "stage"),
                 plan.virtual_stages > 1 ? concat(" on ", counted(plan.devices(), "device")) : "", " x ",
                 counted(plan.replicas, "replica"),
-                plan.order.empty() ? concat(", schedule ", plan.schedule) : ", by pipeline.order", ", ",
+                plan.schedule_text.empty() ? concat(", schedule ", plan.schedule) : ", by pipeline.order", ", ",
                 counted(plan.chunks, "chunk"), ", layers ",
                 plan.frozen_layers > 0 ? concat(plan.frozen_layers, " frozen + ") : "", join(layers, " "),
                 plan.recompute_any() ? ", recomputes" : "");

@@ -65,8 +65,9 @@ bool chunks_agree(const config::Config& config, const config::Config& was, int p
 }  // namespace
 
 bool plan_can_be_kept(const config::Config& config, const config::Config& was, int processes, const Plan& saved,
-                      const std::string& order) {
-  const bool schedule_agrees = saved.order == order && (!order.empty() || saved.schedule == config.pipeline.schedule);
+                      const std::string& schedule_text) {
+  const bool schedule_agrees =
+      saved.schedule_text == schedule_text && (!schedule_text.empty() || saved.schedule == config.pipeline.schedule);
   return saved.frozen_layers == 0 && saved.devices() == config.pipeline.stages &&
          saved.virtual_stages == virtual_stages(config) && saved.replicas == config.replicas.local && schedule_agrees &&
          partition_agrees(config, was, saved) && chunks_agree(config, was, processes, saved) &&

@@ -13,7 +13,7 @@ namespace sluice::train {
 
 // What is not in the configuration.
 struct PlanFacts {
-  Plan plan;                       // replicas, chunks, batch, schedule, order and virtual stages; decided beforehand
+  Plan plan;                       // replicas, chunks, batch, schedule, its text and virtual stages; decided beforehand
   int replicas = 1;                // over all processes
   int layers = 1;                  // of the model
   std::uint64_t memory_limit = 0;  // bytes of a slot that a plan may be made for; 0: none
@@ -28,8 +28,8 @@ struct PlanFacts {
 [[nodiscard]] config::RecomputeChoice recompute_choice(const Plan& plan);
 
 // A plan that was made under the settings `was`: where stages, replicas and schedule are the same, and cut, chunks and
-// recomputation are what the settings of now ask for, or open in both. order: the text of pipeline.order.
+// recomputation are what the settings of now ask for, or open in both. schedule_text: of pipeline.order.
 [[nodiscard]] bool plan_can_be_kept(const config::Config& config, const config::Config& was, int processes,
-                                    const Plan& saved, const std::string& order = {});
+                                    const Plan& saved, const std::string& schedule_text = {});
 
 }  // namespace sluice::train

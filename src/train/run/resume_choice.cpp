@@ -11,7 +11,7 @@
 #include "storage/checkpoint.h"
 #include "storage/files.h"
 #include "storage/run_dir.h"
-#include "train/setup/order.h"
+#include "train/setup/schedule_file.h"
 #include "train/setup/setting_differences.h"
 #include "train/setup/setup.h"
 
@@ -42,12 +42,12 @@ bool has_same_data(const fs::path& run, const config::Config& config) {
   return state.data && state.data->train == identity_of(*open_sets(config).first);
 }
 
-// As make_setup() has it: a worker's batch and the chunks of an order are written down when the run begins, and the
-// order that a run has kept holds whatever its file has become.
+// As make_setup() has it: a worker's batch and the chunks of a schedule file are written down when the run begins, and
+// the schedule that a run has kept holds whatever its file has become.
 config::Config settled_as(const config::Config& saved, config::Config now) {
   settle_worker(now);
   if (now.pipeline.order.empty()) return now;
-  if (now.pipeline.order != saved.pipeline.order) return settled_by_order(read_configured_order(now), now);
+  if (now.pipeline.order != saved.pipeline.order) return settled_by_schedule(read_configured_schedule(now), now);
   now.pipeline.chunks = saved.pipeline.chunks;
   return now;
 }

@@ -12,9 +12,9 @@
 #include "engine/state.h"
 #include "storage/weights_files.h"
 #include "train/run/saved_average.h"
-#include "train/setup/order.h"
 #include "train/setup/peers.h"
 #include "train/setup/run_state.h"
+#include "train/setup/schedule_file.h"
 #include "train/setup/server_settings.h"
 #include "train/setup/starting_weights.h"
 
@@ -89,7 +89,7 @@ ResumeChoice choose_start(const config::Config& config, const SessionOptions& op
 
 Setup make_run_setup(const config::Config& config, const SessionOptions& options, const ResumeChoice& choice) {
   const ProcessRank process = process_rank(options.launch.world);
-  return make_setup(config, process, SetupFor::kRun, kept_order(config, choice.from));
+  return make_setup(config, process, SetupFor::kRun, kept_schedule(config, choice.from));
 }
 
 std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, const SessionOptions& options) {

@@ -29,7 +29,7 @@ struct ResumePoint {
 // choose_resume() with what the user asked for.
 [[nodiscard]] ResumeChoice choose_start(const config::Config& config, const SessionOptions& options);
 
-// An order is that of the checkpoint which the run goes on from.
+// A schedule file is that of the checkpoint which the run goes on from.
 [[nodiscard]] Setup make_run_setup(const config::Config& config, const SessionOptions& options,
                                    const ResumeChoice& choice);
 

@@ -23,11 +23,11 @@
 #include "train/run/feature_reuse.h"
 #include "train/run/finished_run.h"
 #include "train/run/loop.h"
-#include "train/run/orders.h"
 #include "train/run/resume_choice.h"
 #include "train/run/resume_point.h"
 #include "train/run/saved_average.h"
 #include "train/run/sink_choice.h"
+#include "train/run/start_message.h"
 #include "train/run/survivor.h"
 #include "train/serve/served_workers.h"
 #include "train/serve/shard_run.h"
@@ -55,8 +55,8 @@ RunPlans plan_run_from(const Setup& setup, const std::optional<ResumePoint>& res
   return freezes(setup.config) ? plan_freezing_run(setup, saved) : plan_run(setup, saved);
 }
 
-void give(Peers& peers, const Orders& orders) {
-  if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);
+void give(Peers& peers, const StartMessage& message) {
+  if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), message.to_text(), /*root=*/0);
 }
 
 // A model that lies on its devices, and what is to be done with it. In every process.
@@ -69,12 +69,12 @@ struct Training {
   std::shared_ptr<FeatureReuse> features;  // null: nothing is kept
   UpdateSource* updates = nullptr;         // of a parameter server; null: there is none
   TracedSteps traced = {};
-  std::filesystem::path run_dir = {};  // of a process that keeps records
-  const Orders* orders = nullptr;      // of one that keeps none: rank 0's
+  std::filesystem::path run_dir = {};     // of a process that keeps records
+  const StartMessage* message = nullptr;  // of one that keeps none: rank 0's
 };
 
 RunState state_at(const Training& training, const Progress& progress, const report::MetricsPosition& metrics) {
-  const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir, orders] = training;
+  const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir, message] = training;
   return {.progress = progress,
           .optimizer_steps = engine.composition().optimizers.front()->steps(),
           .updates = engine::update_counts(engine.composition()),
@@ -84,8 +84,8 @@ RunState state_at(const Training& training, const Progress& progress, const repo
           .processes = setup.process.processes,
           .server = updates != nullptr ? updates->state() : nlohmann::json(),
           .metrics = metrics,
-          .config_toml = orders == nullptr ? config::to_toml(setup.config) : orders->state.config_toml,
-          .data = orders == nullptr ? setup.data : orders->state.data};
+          .config_toml = message == nullptr ? config::to_toml(setup.config) : message->state.config_toml,
+          .data = message == nullptr ? setup.data : message->state.data};
 }
 
 storage::CheckpointContents contents_at(const Training& training, const Progress& progress,
@@ -123,7 +123,7 @@ std::int64_t run_loop(const Training& training, const LoopOptions& options, Reco
   TorchSteps torch(setup, all, engine, training.traced.torch, training.run_dir);
   RankTimes times;
   const auto others = loop_peers(peers, [&](const Progress& progress) {
-    save_for_rank_0(training.orders->run_dir_id, progress.steps_done,
+    save_for_rank_0(training.message->run_dir_id, progress.steps_done,
                     [&](const auto& metrics) { return contents_at(training, progress, metrics); });
   });
   Loop loop({.engine = engine,
@@ -177,7 +177,7 @@ void begin_alike(const Training& training) {
 
 // What the user reads before the first step.
 void tell_plans(const Training& training) {
-  const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir, orders] = training;
+  const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir, message] = training;
   log_table(describe_plan(setup, engine.composition(), /*chunks_are_open=*/false).text);
   if (const std::string coming = changes_in_words(plans.changes, start.steps_done); !coming.empty()) log_table(coming);
   warn_of_late_changes(plans.changes, setup.total_steps);
@@ -228,23 +228,23 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
 nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& files,
                              std::optional<ResumePoint>& resume) {
   RunPlans plans = plan_run_from(setup, resume);
-  Orders orders{.tries_chunks = plans.tries_chunks,
-                .state = {.plan = plans.now, .changes = plans.changes, .norms = plans.norms}};
-  if (resume) orders.state.progress = resume->state.progress;
-  orders.constants = setup.constants;
-  orders.traced = {files.traced, torch_steps(setup, files.traced, orders.state.progress.steps_done + 1)};
-  orders.run_dir_id = id_of(files.dir);
-  orders.state.config_toml = config::to_toml(setup.config);
-  orders.state.data = setup.data;
-  give(peers, orders);
+  StartMessage message{.tries_chunks = plans.tries_chunks,
+                       .state = {.plan = plans.now, .changes = plans.changes, .norms = plans.norms}};
+  if (resume) message.state.progress = resume->state.progress;
+  message.constants = setup.constants;
+  message.traced = {files.traced, torch_steps(setup, files.traced, message.state.progress.steps_done + 1)};
+  message.run_dir_id = id_of(files.dir);
+  message.state.config_toml = config::to_toml(setup.config);
+  message.state.data = setup.data;
+  give(peers, message);
   const auto features = make_feature_reuse(setup);
   const std::unique_ptr<UpdateSource> updates = make_update_source(setup, files, resume ? &resume->state : nullptr);
   engine::EngineOptions composed =
       engine_options(setup, peers.processes(), features, updates ? updates->sync_factory() : engine::make_sync);
   if (updates) composed.compose.optimizer = updates->optimizer();
   engine::Engine engine(plans.now, std::move(composed));
-  const Training training{peers,    setup,         engine,        plans,           orders.state.progress,
-                          features, updates.get(), orders.traced, files.dir.path()};
+  const Training training{peers,    setup,         engine,         plans,           message.state.progress,
+                          features, updates.get(), message.traced, files.dir.path()};
   nlohmann::ordered_json summary;
   peers.together([&] { summary = train_composed(training, files, resume); });
   return summary;
@@ -286,17 +286,17 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
 
 // The part of a process that keeps no records.
 nlohmann::ordered_json follow(Peers& peers, Setup& setup, const SessionOptions& options) {
-  Orders orders = Orders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
-  warn_of_own_trace(setup, !options.traced.is_empty(), options.traced == orders.traced.own);
-  setup.total_steps = total_steps_after(setup, orders.state.progress);
+  StartMessage message = StartMessage::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
+  warn_of_own_trace(setup, !options.traced.is_empty(), options.traced == message.traced.own);
+  setup.total_steps = total_steps_after(setup, message.state.progress);
   nlohmann::ordered_json summary{{"rank", peers.process().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
-  if (!orders.trains) return summary;
-  setup.take(orders.constants);
+  if (!message.trains) return summary;
+  setup.take(message.constants);
   const auto features = make_feature_reuse(setup);
-  engine::Engine engine(orders.state.plan, engine_options(setup, peers.processes(), features));
-  RunPlans plans{orders.state.plan, orders.tries_chunks, orders.state.changes, orders.state.norms};
-  const Training training{peers,    setup,   engine,        plans, orders.state.progress,
-                          features, nullptr, orders.traced, {},    &orders};
+  engine::Engine engine(message.state.plan, engine_options(setup, peers.processes(), features));
+  RunPlans plans{message.state.plan, message.tries_chunks, message.state.changes, message.state.norms};
+  const Training training{peers,    setup,   engine,         plans, message.state.progress,
+                          features, nullptr, message.traced, {},    &message};
   peers.together([&] {
     check_feasible(engine, training.plans.changes, training.start.steps_done);
     begin_alike(training);

@@ -42,16 +42,11 @@ std::optional<fs::path> find_checkpoint(const fs::path& dir) {
 }
 
 nlohmann::ordered_json plan_json(const Plan& plan) {
-  return {{"stages", plan.devices()},
-          {"virtual", plan.virtual_stages},
-          {"partition", plan.partition.layers_per_stage},
-          {"replicas", plan.replicas},
-          {"chunks", plan.chunks},
-          {"global_batch", plan.global_batch},
-          {"schedule", plan.schedule},
-          {"order", plan.order},
-          {"frozen_layers", plan.frozen_layers},
-          {"recompute", plan.recompute}};
+  return {
+      {"stages", plan.devices()},   {"virtual", plan.virtual_stages}, {"partition", plan.partition.layers_per_stage},
+      {"replicas", plan.replicas},  {"chunks", plan.chunks},          {"global_batch", plan.global_batch},
+      {"schedule", plan.schedule},  {"order", plan.schedule_text},    {"frozen_layers", plan.frozen_layers},
+      {"recompute", plan.recompute}};
 }
 
 namespace {
@@ -62,7 +57,7 @@ Plan plan_from(const nlohmann::json& json) {
           .chunks = json.at("chunks"),
           .global_batch = json.at("global_batch"),
           .schedule = json.at("schedule"),
-          .order = json.value("order", std::string{}),  // this and more are not in those of earlier versions
+          .schedule_text = json.value("order", std::string{}),  // this and more are not in those of earlier versions
           .virtual_stages = json.value("virtual", 1),
           .frozen_layers = json.value("frozen_layers", 0),
           .recompute = json.value("recompute", std::vector<bool>{})};

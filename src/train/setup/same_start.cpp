@@ -39,15 +39,15 @@ void check_same_setup(const comm::Communicator& communicator, const Setup& setup
 }
 
 // The processes may share no disk: the text travels.
-void share_order(const Peers& peers, Setup& setup) {
-  const std::string order = comm::broadcast_text(peers.communicator(), setup.order, /*root=*/0);
-  if (peers.process().rank != 0) settle_order(setup, order);
+void share_schedule(const Peers& peers, Setup& setup) {
+  const std::string schedule_text = comm::broadcast_text(peers.communicator(), setup.schedule_text, /*root=*/0);
+  if (peers.process().rank != 0) settle_schedule(setup, schedule_text);
 }
 
 }  // namespace
 
 void settle_together(const Peers& peers, Setup& setup) {
-  if (!peers.is_alone() && !setup.config.pipeline.order.empty()) share_order(peers, setup);
+  if (!peers.is_alone() && !setup.config.pipeline.order.empty()) share_schedule(peers, setup);
   settle_process(setup, peers.process());
   refuse_too_many_threads(setup);
   say_own_cores(setup);

@@ -19,7 +19,7 @@
 #include "pipeline/state_memory.h"
 #include "train/setup/libtorch_settings.h"
 #include "train/setup/model_options.h"
-#include "train/setup/order.h"
+#include "train/setup/schedule_file.h"
 
 namespace sluice::train {
 namespace {
@@ -48,25 +48,25 @@ void check_processes(const Setup& setup) {
   }
 }
 
-void take_order(Setup& setup, const std::string& order) {
-  setup.config = settled_by_order(order, setup.config);
-  setup.order = order;
+void take_schedule(Setup& setup, const std::string& schedule_text) {
+  setup.config = settled_by_schedule(schedule_text, setup.config);
+  setup.schedule_text = schedule_text;
 }
 
 // Before anything is measured or built: the schedule that the configuration asks for exists.
 void check_schedule(const Setup& setup) {
   const config::Config& config = setup.config;
   const int chunks = configured_chunks(setup);
-  const bool chunks_are_given = !setup.order.empty() || config.pipeline.chunks.value_or(1) > 1;
+  const bool chunks_are_given = !setup.schedule_text.empty() || config.pipeline.chunks.value_or(1) > 1;
   if (chunks_are_given && chunks != config.pipeline.chunks) {
     throw ConfigError(concat("train.micro_batch = ", config.train.micro_batch, " makes ", chunks,
                              " micro-batches a step, but ",
-                             setup.order.empty() ? "pipeline.chunks = " : "pipeline.order has ",
+                             setup.schedule_text.empty() ? "pipeline.chunks = " : "pipeline.order has ",
                              config.pipeline.chunks.value_or(0), "; leave train.micro_batch out"));
   }
   const Plan plan{.partition = {std::vector<int>(config.pipeline.stages * virtual_stages(config), 1)},
                   .schedule = schedule_name(setup),
-                  .order = setup.order,
+                  .schedule_text = setup.schedule_text,
                   .virtual_stages = virtual_stages(config)};
   static_cast<void>(pipeline::make_train_schedule(plan, chunks));
 }
@@ -179,7 +179,7 @@ int cpu_slots(const std::vector<device::Device>& devices) {
 }
 
 std::string schedule_name(const Setup& setup) {
-  return setup.order.empty() ? setup.config.pipeline.schedule : Plan::kOrder;
+  return setup.schedule_text.empty() ? setup.config.pipeline.schedule : Plan::kFromFile;
 }
 
 int virtual_stages(const config::Config& config) {
@@ -214,13 +214,14 @@ comm::Collectives collectives_of(const config::Config& config) {
 }
 
 Setup make_setup(const config::Config& wanted, const ProcessRank& process, SetupFor what,
-                 const std::optional<std::string>& kept_order) {
+                 const std::optional<std::string>& kept_schedule) {
   config::validate(wanted);  // also when it was made in code
   Setup setup{.config = wanted, .process = process};
   settle_worker(setup.config);
-  const bool has_order = !wanted.pipeline.order.empty();
-  if (has_order && process.rank == 0) take_order(setup, kept_order ? *kept_order : read_configured_order(wanted));
-  const bool waits_for_order = has_order && setup.order.empty();
+  const bool has_schedule_file = !wanted.pipeline.order.empty();
+  if (has_schedule_file && process.rank == 0)
+    take_schedule(setup, kept_schedule ? *kept_schedule : read_configured_schedule(wanted));
+  const bool waits_for_schedule = has_schedule_file && setup.schedule_text.empty();
   const config::Config& config = setup.config;
   check_processes(setup);
   apply_libtorch_settings(config);
@@ -229,7 +230,7 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   setup.model =
       model_options(config, of_own_batch ? info_of_batch(config, setup.train_set.get()) : setup.train_set->info());
   setup.layers = models::count_layers(setup.model);
-  if (!waits_for_order) check_pipeline(setup);
+  if (!waits_for_schedule) check_pipeline(setup);
   settle_process(setup, process);
   if (setup.train_set != nullptr)
     setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), setup.global_batch);
@@ -238,8 +239,8 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   return setup;
 }
 
-void settle_order(Setup& setup, const std::string& order) {
-  take_order(setup, order);
+void settle_schedule(Setup& setup, const std::string& schedule_text) {
+  take_schedule(setup, schedule_text);
   check_pipeline(setup);
 }
 

@@ -34,8 +34,8 @@ struct ProcessRank {
 };
 
 struct Setup {
-  config::Config config;  // with what the order settles
-  std::string order;      // of pipeline.order, as text; empty: none, or settle_order() is still to come
+  config::Config config;      // with what the schedule file settles
+  std::string schedule_text;  // of pipeline.order; empty: none, or settle_schedule() is still to come
   ProcessRank process;
   std::shared_ptr<data::Dataset> train_set;  // shared with a read that hangs and is abandoned; null: SetupFor
   std::shared_ptr<data::Dataset> test_set;
@@ -65,12 +65,12 @@ enum class SetupFor {
   // data set has; where it gives all of them no data set is opened, and both are null.
   kOwnBatch,
 };
-// kept_order: what pipeline.order stands for where that is known already (order.h). Else its file is read, but only by
-// rank 0: in the others settle_order() follows.
+// kept_schedule: what pipeline.order stands for where that is known already (schedule_file.h). Otherwise its file is
+// read, but only by rank 0: in the others settle_schedule() follows.
 [[nodiscard]] Setup make_setup(const config::Config& config, const ProcessRank& process = {},
-                               SetupFor what = SetupFor::kRun, const std::optional<std::string>& kept_order = {});
-// Rank 0's order, with all that follows from it. settle_process() has to come after it.
-void settle_order(Setup& setup, const std::string& order);
+                               SetupFor what = SetupFor::kRun, const std::optional<std::string>& kept_schedule = {});
+// Rank 0's schedule file, with all that follows from it. settle_process() has to come after it.
+void settle_schedule(Setup& setup, const std::string& schedule_text);
 // The data that a run of this configuration trains on, and those that it evaluates.
 [[nodiscard]] std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> open_sets(
     const config::Config& config);

@@ -22,8 +22,8 @@
 #include "train/plan/run_facts.h"
 #include "train/setup/machine_fit.h"
 #include "train/setup/noise_watch.h"
-#include "train/setup/order.h"
 #include "train/setup/run_state.h"
+#include "train/setup/schedule_file.h"
 #include "train/setup/setup.h"
 #include "train/setup/starting_weights.h"
 #include "train/setup/step_batch.h"
@@ -40,8 +40,8 @@ struct EvaluatedModel {
   fs::path file;        // of the tensors
   fs::path checkpoint;  // empty: none
   std::int64_t step = 0;
-  std::optional<std::string> order;  // the checkpoint's
-  nlohmann::json state;              // likewise
+  std::optional<std::string> schedule_text;  // the checkpoint's
+  nlohmann::json state;                      // likewise
 };
 
 fs::path checkpoint_in(const fs::path& dir) {
@@ -86,7 +86,7 @@ EvaluatedModel evaluated_model(const EvaluationOptions& options) {
   evaluated.file = evaluated.checkpoint / (options.takes_average ? "ema.safetensors" : "model.safetensors");
   evaluated.tensors = std::move(options.takes_average ? contents.average : contents.model);
   evaluated.step = contents.state.at("step");
-  evaluated.order = kept_order(evaluated.config, contents.state, evaluated.checkpoint.string());
+  evaluated.schedule_text = kept_schedule(evaluated.config, contents.state, evaluated.checkpoint.string());
   evaluated.state = std::move(contents.state);
   return evaluated;
 }
@@ -234,7 +234,7 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
     storage::check_output("--logits", options.logits, {options.config_file, options.weights});
   EvaluatedModel evaluated = evaluated_model(options);
   settle_for_evaluation(evaluated.config, options);
-  Setup setup = make_setup(evaluated.config, {}, SetupFor::kRun, evaluated.order);
+  Setup setup = make_setup(evaluated.config, {}, SetupFor::kRun, evaluated.schedule_text);
   setup.take(constants_of(evaluated, setup));
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   engine::Composition& composition = engine.composition();

@@ -47,7 +47,7 @@ struct ProfiledSteps {
 };
 
 // What rank 0 tells the others: they share neither its measurements nor, for certain, its [profile].
-struct ProfileOrders {
+struct ProfileStartMessage {
   Plan plan;
   ProfiledSteps steps;
   std::string trace = {};       // rank 0's file; empty: none
@@ -64,7 +64,7 @@ struct ProfileOrders {
                           {"torch_folder", torch_folder}}
         .dump();
   }
-  [[nodiscard]] static ProfileOrders from_text(const std::string& text) {
+  [[nodiscard]] static ProfileStartMessage from_text(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
     return {RunState::from_json(json.at("state"), "rank 0's orders").plan,
             {json.at("warm_up"), json.at("timed"), json.at("with_memory")},
@@ -205,21 +205,21 @@ std::vector<profiler::AllReduceLink> all_reduces_of(const Setup& setup, comm::Pr
   return links;
 }
 
-TraceOptions trace_of(const Setup& setup, const ProfileOrders& orders) {
-  const StepRange timed{orders.steps.warm_up + 1, orders.steps.warm_up + orders.steps.timed};
-  return {.steps = orders.trace.empty() ? StepRange{} : timed,
+TraceOptions trace_of(const Setup& setup, const ProfileStartMessage& message) {
+  const StepRange timed{message.steps.warm_up + 1, message.steps.warm_up + message.steps.timed};
+  return {.steps = message.trace.empty() ? StepRange{} : timed,
           .part = part_of_process(setup),
-          .file = [&setup, file = fs::path(orders.trace)](int rank) {
+          .file = [&setup, file = fs::path(message.trace)](int rank) {
             return trace_file_beside(file, rank, setup.process.processes);
           }};
 }
 
 // LibTorch's profiler slows what it sees down: it sees further steps, which are not timed.
-void trace_with_torch(Peers& peers, const Setup& setup, engine::Engine& engine, const ProfileOrders& orders) {
-  if (orders.torch_traced.is_empty()) return;
-  TorchSteps torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, orders.torch_traced,
-                   orders.torch_folder);
-  const auto [first, last] = orders.torch_traced;
+void trace_with_torch(Peers& peers, const Setup& setup, engine::Engine& engine, const ProfileStartMessage& message) {
+  if (message.torch_traced.is_empty()) return;
+  TorchSteps torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, message.torch_traced,
+                   message.torch_folder);
+  const auto [first, last] = message.torch_traced;
   (void)run_trial_steps(setup, engine, /*warm_up=*/static_cast<int>(first - 1), /*steps=*/last - first + 1,
                         /*trace=*/nullptr, &torch);
   if (peers.keeps_records()) torch.report(nullptr);
@@ -244,11 +244,11 @@ ProfiledSteps steps_to_run(const Setup& setup, const LayerProfile& profile, cons
 
 // Runs the ordered steps; returns the timed ones.
 std::vector<TrialStep> run_steps(Peers& peers, const Setup& setup, engine::Engine& engine,
-                                 const ProfileOrders& orders) {
-  const ProfiledSteps& steps = orders.steps;
+                                 const ProfileStartMessage& message) {
+  const ProfiledSteps& steps = message.steps;
   if (steps.timed == 0) return {};
   if (peers.keeps_records()) log_info(concat("running ", steps.warm_up, " + ", steps.timed, " training steps"));
-  StepTrace trace(setup, peers.is_alone() ? nullptr : &peers.communicator(), trace_of(setup, orders));
+  StepTrace trace(setup, peers.is_alone() ? nullptr : &peers.communicator(), trace_of(setup, message));
   std::vector<TrialStep> trial;
   run_traced(peers, trace,
              [&] { trial = whole_steps(run_trial_steps(setup, engine, steps.warm_up, steps.timed, &trace)); });
@@ -256,20 +256,20 @@ std::vector<TrialStep> run_steps(Peers& peers, const Setup& setup, engine::Engin
 }
 
 // What every process does with a model that lies on its devices; `profile` is rank 0's.
-void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& orders, ProfileOutcome& outcome) {
+void measure_composed(Peers& peers, const Setup& setup, const ProfileStartMessage& message, ProfileOutcome& outcome) {
   LayerProfile& profile = outcome.profile;
-  engine::Engine engine(orders.plan, engine_options(setup, peers.processes()));
+  engine::Engine engine(message.plan, engine_options(setup, peers.processes()));
   engine::Composition& composition = engine.composition();
   peers.together([&] {
     if (!peers.is_alone()) engine::hand_out_state(composition);
     if (chunks_are_open(setup.config)) decide_chunks(setup, engine, {});
-    const std::vector<TrialStep> trial = run_steps(peers, setup, engine, orders);
+    const std::vector<TrialStep> trial = run_steps(peers, setup, engine, message);
     if (!trial.empty()) profile.step = summary_of(trial);
-    trace_with_torch(peers, setup, engine, orders);
+    trace_with_torch(peers, setup, engine, message);
     const double replica_samples = static_cast<double>(setup.global_batch) / static_cast<double>(count_replicas(setup));
     profile.micro_batch =
         std::max<std::int64_t>(static_cast<std::int64_t>(replica_samples / composition.plan.chunks), 1);
-    if (orders.steps.with_memory) {
+    if (message.steps.with_memory) {
       measure_memory(setup, engine, peers.keeps_records(),
                      static_cast<std::uint64_t>(std::ceil(replica_samples / composition.plan.chunks)), profile);
     }
@@ -295,11 +295,12 @@ ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& opti
                          })};
   if (options.with_operators) outcome.operators = operators_of(setup);
   const Plan plan = plan_by_costs(setup, outcome.profile.costs(), outcome.profile.stage_links);
-  const ProfileOrders orders{plan, steps_to_run(setup, outcome.profile, plan, left), options.trace.string(),
-                             torch_steps(setup, {}, /*first=*/1), fs::absolute(options.out).parent_path().string()};
-  if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);
+  const ProfileStartMessage message{plan, steps_to_run(setup, outcome.profile, plan, left), options.trace.string(),
+                                    torch_steps(setup, {}, /*first=*/1),
+                                    fs::absolute(options.out).parent_path().string()};
+  if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), message.to_text(), /*root=*/0);
   if (left.is_limited()) write(outcome);
-  measure_composed(peers, setup, orders, outcome);
+  measure_composed(peers, setup, message, outcome);
   write(outcome);
   log_info(concat("profile written to ", options.out.string()));
   if (const std::string why = outcome.profile.disturbance(); !why.empty()) {
@@ -311,10 +312,10 @@ ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& opti
 }
 
 void follow(Peers& peers, const Setup& setup, const ProfileOptions& options) {
-  const auto orders = ProfileOrders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
-  warn_of_own_trace(setup, !options.trace.empty(), !orders.trace.empty());
+  const auto message = ProfileStartMessage::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
+  warn_of_own_trace(setup, !options.trace.empty(), !message.trace.empty());
   ProfileOutcome not_kept;
-  measure_composed(peers, setup, orders, not_kept);
+  measure_composed(peers, setup, message, not_kept);
 }
 
 }  // namespace

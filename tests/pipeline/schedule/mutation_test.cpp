@@ -135,7 +135,7 @@ TEST(Mutation, WithTiedStagesTheOracleAgreesToo) {
 }
 
 // Goes through every order of the lists of all devices.
-void expect_agreement_on_every_order(Schedule schedule, int least_valid) {
+void expect_agreement_on_every_schedule(Schedule schedule, int least_valid) {
   for (auto& actions : schedule.devices) std::ranges::sort(actions);
   int valid = 0;
   const auto next_order = [&] {
@@ -151,12 +151,12 @@ void expect_agreement_on_every_order(Schedule schedule, int least_valid) {
 }
 
 TEST(Mutation, EveryOrderOfVerySmallSchedulesAgreesWithTheOracle) {
-  expect_agreement_on_every_order(make_gpipe({.stages = 2, .micro_batches = 2}), 3);
-  expect_agreement_on_every_order(make_zb_h1({.stages = 1, .micro_batches = 2}), 3);
-  expect_agreement_on_every_order(make_zb_h1({.stages = 3, .micro_batches = 1}), 1);
-  expect_agreement_on_every_order(make_looped_bfs({.stages = 1, .micro_batches = 2}), 3);
-  expect_agreement_on_every_order(make_zb_v({.stages = 1, .micro_batches = 1}), 3);
-  expect_agreement_on_every_order(make_looped_bfs({.stages = 2, .micro_batches = 1}), 1);
+  expect_agreement_on_every_schedule(make_gpipe({.stages = 2, .micro_batches = 2}), 3);
+  expect_agreement_on_every_schedule(make_zb_h1({.stages = 1, .micro_batches = 2}), 3);
+  expect_agreement_on_every_schedule(make_zb_h1({.stages = 3, .micro_batches = 1}), 1);
+  expect_agreement_on_every_schedule(make_looped_bfs({.stages = 1, .micro_batches = 2}), 3);
+  expect_agreement_on_every_schedule(make_zb_v({.stages = 1, .micro_batches = 1}), 3);
+  expect_agreement_on_every_schedule(make_looped_bfs({.stages = 2, .micro_batches = 1}), 1);
 }
 
 // Two actions of a device swap positions.

@@ -1,4 +1,4 @@
-#include "pipeline/schedule/order.h"
+#include "pipeline/schedule/schedule_file.h"
 
 #include <algorithm>
 #include <charconv>
@@ -16,8 +16,8 @@
 namespace sluice::pipeline {
 namespace {
 
-constexpr std::uintmax_t kLargestOrder = 64U << 20U;  // bytes
-constexpr std::string_view kGiveAnOrder = "; give a file with one line of actions per device";
+constexpr std::uintmax_t kLargestFile = 64U << 20U;  // bytes
+constexpr std::string_view kGiveAScheduleFile = "; give a file with one line of actions per device";
 
 void require_few_actions(const Schedule& schedule, std::string_view source) {
   std::int64_t actions = 0;
@@ -40,7 +40,7 @@ std::vector<int> devices_named_in(std::string_view sentence, std::size_t devices
   return named;
 }
 
-// validate() knows devices and positions; whoever wrote the order looks for a line.
+// validate() knows devices and positions; whoever wrote the file looks for a line.
 std::string with_lines(std::string_view sentence, const WrittenSchedule& written, std::string_view source) {
   const auto line_of = [&](int device) { return written.device_lines[static_cast<std::size_t>(device)]; };
   const std::vector<int> named = devices_named_in(sentence, written.device_lines.size());
@@ -65,29 +65,30 @@ WrittenSchedule prove(std::string_view text, std::string_view source) {
 
 }  // namespace
 
-std::string read_order(std::istream& in, const std::string& source) {
+std::string read_schedule_file(std::istream& in, const std::string& source) {
   std::string text;
   for (char block[1 << 16]; in.read(block, sizeof block) || in.gcount() > 0;) {
     text.append(block, static_cast<std::size_t>(in.gcount()));
-    if (text.size() > kLargestOrder)
-      throw ConfigError(concat(source, ": larger than ", human_bytes(kLargestOrder), "; this is no order of actions"));
+    if (text.size() > kLargestFile)
+      throw ConfigError(concat(source, ": larger than ", human_bytes(kLargestFile), "; this is no order of actions"));
   }
-  if (in.bad()) throw ConfigError(concat(source, ": reading it failed", kGiveAnOrder));
+  if (in.bad()) throw ConfigError(concat(source, ": reading it failed", kGiveAScheduleFile));
   return text;
 }
 
-std::string read_order(const std::filesystem::path& file) {
+std::string read_schedule_file(const std::filesystem::path& file) {
   const std::string source = printable(file.string());
   std::error_code failed;
-  if (std::filesystem::is_directory(file, failed)) throw ConfigError(concat(source, ": is a folder", kGiveAnOrder));
+  if (std::filesystem::is_directory(file, failed))
+    throw ConfigError(concat(source, ": is a folder", kGiveAScheduleFile));
   std::ifstream in(file, std::ios::binary);
-  if (!in) throw ConfigError(concat(source, ": cannot be read", kGiveAnOrder));
-  return read_order(in, source);
+  if (!in) throw ConfigError(concat(source, ": cannot be read", kGiveAScheduleFile));
+  return read_schedule_file(in, source);
 }
 
-Schedule prove_order(std::string_view text, std::string_view source) { return prove(text, source).schedule; }
+Schedule prove_schedule(std::string_view text, std::string_view source) { return prove(text, source).schedule; }
 
-Schedule prove_training_order(std::string_view text, std::string_view source) {
+Schedule prove_training_schedule(std::string_view text, std::string_view source) {
   WrittenSchedule written = prove(text, source);
   const Schedule& schedule = written.schedule;
   if (is_forward_only(schedule)) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`pipeline.order`: training runs the order that a file has, and refuses one that cannot be run.
 
-    order_test.py [unittest options]        SLUICE_BINARY names the binary
+    schedule_file_test.py [unittest options]        SLUICE_BINARY names the binary
 """
 
 import json

@@ -1,4 +1,4 @@
-#include "train/setup/order.h"
+#include "train/setup/schedule_file.h"
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -6,7 +6,7 @@
 #include "core/text.h"
 #include "pipeline/schedule/draw.h"
 #include "pipeline/schedule/inspect.h"
-#include "pipeline/schedule/order.h"
+#include "pipeline/schedule/schedule_file.h"
 #include "storage/checkpoint.h"
 #include "train/setup/run_state.h"
 
@@ -19,7 +19,7 @@ std::string setting(const config::Config& config) {
   return concat("pipeline.order = \"", printable(config.pipeline.order), "\"");
 }
 
-// The key at its default, or "auto", is left to the order.
+// The key at its default, or "auto", is left to the schedule file.
 void settle(const config::Config& config, const char* key, std::optional<int> configured, int by_default, int found,
             std::string_view noun) {
   if (!configured || *configured == by_default || *configured == found) return;
@@ -30,7 +30,7 @@ void settle(const config::Config& config, const char* key, std::optional<int> co
 // Empty: it is as it was.
 std::string change_of_file(const config::Config& config, const std::string& kept) {
   try {
-    return read_configured_order(config) == kept ? std::string{} : "the file has another order now";
+    return read_configured_schedule(config) == kept ? std::string{} : "the file has another order now";
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -38,18 +38,19 @@ std::string change_of_file(const config::Config& config, const std::string& kept
 
 }  // namespace
 
-std::string read_configured_order(const config::Config& config) {
+std::string read_configured_schedule(const config::Config& config) {
   const std::string& file = config.pipeline.order;
   if (file.empty()) return {};
   try {
-    return pipeline::draw(pipeline::prove_training_order(pipeline::read_order(fs::path(file)), printable(file)));
+    return pipeline::draw(
+        pipeline::prove_training_schedule(pipeline::read_schedule_file(fs::path(file)), printable(file)));
   } catch (const ConfigError& error) {
     throw ConfigError(concat("pipeline.order: ", error.what()));
   }
 }
 
-config::Config settled_by_order(const std::string& order, config::Config config) {
-  const pipeline::Schedule schedule = pipeline::prove_training_order(order, config.pipeline.order);
+config::Config settled_by_schedule(const std::string& schedule_text, config::Config config) {
+  const pipeline::Schedule schedule = pipeline::prove_training_schedule(schedule_text, config.pipeline.order);
   const config::PipelineConfig defaults;
   const int devices = static_cast<int>(schedule.devices.size());
   config::PipelineConfig& pipeline = config.pipeline;
@@ -69,8 +70,8 @@ config::Config settled_by_order(const std::string& order, config::Config config)
   return config;
 }
 
-std::optional<std::string> kept_order(const config::Config& config, const nlohmann::json& state,
-                                      const std::string& source) {
+std::optional<std::string> kept_schedule(const config::Config& config, const nlohmann::json& state,
+                                         const std::string& source) {
   const nlohmann::json::json_pointer order("/plan/order"), text("/config");
   if (config.pipeline.order.empty() || !state.contains(order) || !state.contains(text)) return std::nullopt;
   const config::Config saved = config::parse(state.at(text).get<std::string>(), concat(source, "/state.json config"));
@@ -84,12 +85,12 @@ std::optional<std::string> kept_order(const config::Config& config, const nlohma
   return kept;
 }
 
-std::optional<std::string> kept_order(const config::Config& config, const fs::path& from) {
+std::optional<std::string> kept_schedule(const config::Config& config, const fs::path& from) {
   if (config.pipeline.order.empty() || from.empty()) return std::nullopt;
   const auto checkpoint = find_checkpoint(from);
   if (!checkpoint) return std::nullopt;
   // One that is damaged is refused where its tensors are read.
-  return kept_order(config, storage::read_state(*checkpoint), checkpoint->string());
+  return kept_schedule(config, storage::read_state(*checkpoint), checkpoint->string());
 }
 
 }  // namespace sluice::train

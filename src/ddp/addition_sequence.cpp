@@ -1,4 +1,4 @@
-#include "ddp/sum_order.h"
+#include "ddp/addition_sequence.h"
 
 #include <algorithm>
 

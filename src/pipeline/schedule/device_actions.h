@@ -1,5 +1,5 @@
-// device_order: writes the actions of one device, for the generators. Each operation of a stage takes its micro-batches
-// in order, so that a generator says only which stage does what next.
+// device_actions: writes the actions of one device, for the generators. Each operation of a stage takes its
+// micro-batches in order, so that a generator says only which stage does what next.
 #pragma once
 
 #include <map>
@@ -10,11 +10,11 @@
 
 namespace sluice::pipeline {
 
-class DeviceOrder {
+class DeviceActions {
  public:
   // Actions of micro-batches from `micro_batches` on are left out: an order that is drawn for a full pipeline fits a
   // shorter step too.
-  explicit DeviceOrder(int micro_batches) : micro_batches_(micro_batches) {}
+  explicit DeviceActions(int micro_batches) : micro_batches_(micro_batches) {}
 
   void forward(int stage);
   void backward(int stage);

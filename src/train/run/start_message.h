@@ -1,5 +1,5 @@
-// orders: what rank 0 tells the other processes of a training run before the first step. A value. Not here: the text of
-// pipeline.order (order.h).
+// start_message: what rank 0 tells the other processes of a training run before the first step. A value. Not here: the
+// text of pipeline.order (schedule_file.h).
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace sluice::train {
 
-struct Orders {
+struct StartMessage {
   bool trains = true;  // false: there is no step to do
   bool tries_chunks = false;
   RunState state;  // plan, changes, progress, and of rank 0 its configuration and data
@@ -31,7 +31,7 @@ struct Orders {
                           {"place", run_dir_id.to_json()}}
         .dump();
   }
-  [[nodiscard]] static Orders from_text(const std::string& text) {
+  [[nodiscard]] static StartMessage from_text(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
     return {json.at("trains"),
             json.at("tries_chunks"),

@@ -1,4 +1,4 @@
-#include "ddp/sum_order.h"
+#include "ddp/addition_sequence.h"
 
 #include <gtest/gtest.h>
 
@@ -9,12 +9,12 @@
 namespace sluice::ddp {
 namespace {
 
-TEST(SumOrder, InTurnIsOneAfterTheOther) {
+TEST(AdditionSequence, InTurnIsOneAfterTheOther) {
   EXPECT_EQ(add_in_turn(1), std::vector<Addition>{});
   EXPECT_EQ(add_in_turn(4), (std::vector<Addition>{{0, 1}, {0, 2}, {0, 3}}));
 }
 
-TEST(SumOrder, InPairsIsPairsThenPairsOfPairs) {
+TEST(AdditionSequence, InPairsIsPairsThenPairsOfPairs) {
   EXPECT_EQ(add_in_pairs(1), std::vector<Addition>{});
   EXPECT_EQ(add_in_pairs(2), (std::vector<Addition>{{0, 1}}));
   EXPECT_EQ(add_in_pairs(5), (std::vector<Addition>{{0, 1}, {2, 3}, {0, 2}, {0, 4}}));
@@ -23,7 +23,7 @@ TEST(SumOrder, InPairsIsPairsThenPairsOfPairs) {
 
 // Every share goes into the sum once: R - 1 copies; and no replica takes part in more than ceil(log2 R) of them, where
 // in turn replica 0 takes part in all.
-TEST(SumOrder, InPairsEachShareIsCopiedOnceAndNoReplicaTakesMoreThanALogarithm) {
+TEST(AdditionSequence, InPairsEachShareIsCopiedOnceAndNoReplicaTakesMoreThanALogarithm) {
   for (int replicas = 1; replicas <= 40; ++replicas) {
     std::map<int, std::set<int>> holds;
     std::map<int, int> copies_of;
@@ -41,7 +41,7 @@ TEST(SumOrder, InPairsEachShareIsCopiedOnceAndNoReplicaTakesMoreThanALogarithm) 
   }
 }
 
-TEST(SumOrder, TheWayBackReachesEveryReplicaFromOneThatHasIt) {
+TEST(AdditionSequence, TheWayBackReachesEveryReplicaFromOneThatHasIt) {
   for (int replicas = 1; replicas <= 40; ++replicas) {
     std::set<int> have{0};
     const auto rounds = spread_in_pairs(replicas);

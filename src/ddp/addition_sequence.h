@@ -1,5 +1,5 @@
-// sum_order: in which order the shares of R replicas are added up. It does not depend on who is there first, so that
-// the sum has the same bits each time.
+// addition_sequence: in which order the shares of R replicas are added up. It does not depend on who is there first, so
+// that the sum has the same bits each time.
 //   in turn   ((0 + 1) + 2) + 3: R - 1 additions, one after the other, all into replica 0's memory
 //   in pairs  (0 + 1) + (2 + 3), then pairs of pairs: as many additions, but those of a round side by side, each by the
 //             two devices of its replicas: ceil(log2 R) rounds, and no device's links carry more than one share a round

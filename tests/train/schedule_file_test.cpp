@@ -1,5 +1,5 @@
 // pipeline.order: what it settles, what it refuses, and which text a resumed run goes on with.
-#include "train/setup/order.h"
+#include "train/setup/schedule_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -55,8 +55,8 @@ TEST_F(OrderFile, SettlesWhatIsLeftAtItsDefault) {
   EXPECT_FALSE(chunks_are_open(setup.config));
   EXPECT_EQ(setup.devices.size(), 2U);
   const Plan plan = tune::make_plan(plan_request(setup), {});
-  EXPECT_EQ(plan.schedule, Plan::kOrder);
-  EXPECT_EQ(plan.order, kTwoDevicesPlain) << "its comment is nobody's business";
+  EXPECT_EQ(plan.schedule, Plan::kFromFile);
+  EXPECT_EQ(plan.schedule_text, kTwoDevicesPlain) << "its comment is nobody's business";
   config_.pipeline.chunks = std::nullopt;
   EXPECT_EQ(make_setup(config_).config.pipeline.chunks, 2) << "there is nothing to measure";
   EXPECT_EQ(make_setup(setup.config).config, setup.config) << "what a run directory keeps";
@@ -88,13 +88,13 @@ TEST_F(OrderFile, RefusesWhatContradictsIt) {
 }
 
 TEST_F(OrderFile, IsTheFirstProcessesAlone) {
-  const std::string order = make_setup(config_).order;
+  const std::string schedule_text = make_setup(config_).schedule_text;
   std::filesystem::remove(file_);
   train::Setup other = make_setup(config_, {.rank = 1, .processes = 2});
-  EXPECT_EQ(other.order, "");
-  settle_order(other, order);
+  EXPECT_EQ(other.schedule_text, "");
+  settle_schedule(other, schedule_text);
   settle_process(other, other.process);
-  EXPECT_EQ(other.order, order);
+  EXPECT_EQ(other.schedule_text, schedule_text);
   EXPECT_EQ(other.devices.size(), 2U);
   EXPECT_THAT(refused([](auto&) {}), AllOf(HasSubstr("pipeline.order: "), HasSubstr("mine.txt: cannot be read")));
 }
@@ -106,17 +106,18 @@ TEST_F(OrderFile, OfACheckpointHoldsWhereTheNameIsTheSame) {
           .to_json();
   const auto warned = [&](const std::optional<std::string>& expected) {
     testing::internal::CaptureStderr();
-    EXPECT_EQ(kept_order(config_, state, "run/step-17"), expected);
+    EXPECT_EQ(kept_schedule(config_, state, "run/step-17"), expected);
     return testing::internal::GetCapturedStderr();
   };
-  EXPECT_EQ(warned(setup.order), "");
+  EXPECT_EQ(warned(setup.schedule_text), "");
   spill(file_, std::string("# another comment\n") + kTwoDevices);
-  EXPECT_EQ(warned(setup.order), "") << "the order is the same";
+  EXPECT_EQ(warned(setup.schedule_text), "") << "the order is the same";
   spill(file_, "0F0 0B0\n1F0 1B0\n");
-  EXPECT_THAT(warned(setup.order), HasSubstr("is not what it was when run/step-17 was made (the file has another order "
-                                             "now); the order that was saved holds"));
+  EXPECT_THAT(warned(setup.schedule_text),
+              HasSubstr("is not what it was when run/step-17 was made (the file has another order "
+                        "now); the order that was saved holds"));
   std::filesystem::remove(file_);
-  EXPECT_THAT(warned(setup.order), HasSubstr("cannot be read"));
+  EXPECT_THAT(warned(setup.schedule_text), HasSubstr("cannot be read"));
   config_.pipeline.order = (folder_ / "other.txt").string();
   EXPECT_EQ(warned(std::nullopt), "");
   config_.pipeline.order.clear();
