@@ -32,10 +32,10 @@ using GraphWork = std::function<std::vector<at::Tensor>(const std::vector<at::Te
 class Graph {
  public:
   virtual ~Graph() = default;
-  // Where the work reads its inputs: the caller writes them there before each replay().
+  // Where the work reads its inputs: the caller writes them there before each launch().
   [[nodiscard]] virtual const std::vector<at::Tensor>& inputs() const = 0;
-  virtual void replay() = 0;
-  // Where it leaves its results: until the next replay of its sequence.
+  virtual void launch() = 0;
+  // Where it leaves its results: until the next launch of its sequence.
   [[nodiscard]] virtual const std::vector<at::Tensor>& outputs() const = 0;
 };
 

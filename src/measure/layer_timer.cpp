@@ -11,7 +11,7 @@
 #include "core/thread_time.h"
 #include "profiler/cupti/attribute.h"
 #include "profiler/cupti/sequence_kernels.h"
-#include "profiler/replay.h"
+#include "profiler/gpu_repeat_timing.h"
 
 namespace sluice::measure {
 namespace {
@@ -89,9 +89,9 @@ class ClockTimer final : public LayerTimer {
   std::map<std::int64_t, std::vector<LayerTimes>> best_;  // by samples
 };
 
-class ReplayTimer final : public LayerTimer {
+class RepeatTimer final : public LayerTimer {
  public:
-  ReplayTimer(LayerBench& bench, std::unique_ptr<cupti::Session> session)
+  RepeatTimer(LayerBench& bench, std::unique_ptr<cupti::Session> session)
       : bench_(bench), session_(std::move(session)) {}
 
   // Once for what is loaded, planned and allocated at this size, once more for how long calls take.
@@ -209,8 +209,8 @@ std::unique_ptr<LayerTimer> make_clock_timer(LayerBench& bench, std::function<Na
   return std::make_unique<ClockTimer>(bench, std::move(clock));
 }
 
-std::unique_ptr<LayerTimer> make_replay_timer(LayerBench& bench, std::unique_ptr<cupti::Session> session) {
-  return std::make_unique<ReplayTimer>(bench, std::move(session));
+std::unique_ptr<LayerTimer> make_repeat_timer(LayerBench& bench, std::unique_ptr<cupti::Session> session) {
+  return std::make_unique<RepeatTimer>(bench, std::move(session));
 }
 
 std::function<Nanoseconds()> clock_of(const Workload& workload) {

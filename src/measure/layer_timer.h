@@ -1,8 +1,8 @@
 // layer_timer: the times of each layer's parts, the shortest of any number of passes through the model: on a CPU device
-// by the clock around each part, on a GPU by sequences of repeated calls (profiler/replay.h), between whose calls
-// nothing waits. In a backward part the host time includes the hand-over to autograd's thread, which a stage pays once
-// for all layers. Only src/measure and its test include this.
-// Not here: which sizes, how often (measure_layers.h). Threads: one. Errors: those of the layers.
+// by the clock around each part, on a GPU by sequences of repeated calls (profiler/gpu_repeat_timing.h), between whose
+// calls nothing waits. In a backward part the host time includes the hand-over to autograd's thread, which a stage pays
+// once for all layers. Only src/measure and its test include this. Not here: which sizes, how often (measure_layers.h).
+// Threads: one. Errors: those of the layers.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ class LayerTimer {
 
 // session: whose records tell the times of kernels; null: none do. On a CPU device, whose work is done when a call
 // returns, events and host tell the same.
-[[nodiscard]] std::unique_ptr<LayerTimer> make_replay_timer(LayerBench& bench, std::unique_ptr<cupti::Session> session);
+[[nodiscard]] std::unique_ptr<LayerTimer> make_repeat_timer(LayerBench& bench, std::unique_ptr<cupti::Session> session);
 
 // Of each layer at the needed size; where it transforms weights at others alone, at the smallest of these: kernels
 // change with the size, what they make of the weights does not. Requires: passes at all sizes, ascending.

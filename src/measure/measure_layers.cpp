@@ -194,7 +194,7 @@ std::unique_ptr<cupti::Session> start_session(const Workload& workload, const La
 
 std::unique_ptr<LayerTimer> make_timer(LayerBench& bench, const Workload& workload, const LayerMeasurement& what) {
   auto session = start_session(workload, what);
-  if (workload.device.kind == device::DeviceKind::kCuda) return make_replay_timer(bench, std::move(session));
+  if (workload.device.kind == device::DeviceKind::kCuda) return make_repeat_timer(bench, std::move(session));
   return make_clock_timer(bench, clock_of(workload));
 }
 

@@ -88,7 +88,7 @@ const Tensors& ActionGraphs::run(const Action& action, ActionPart part, const Te
         concat("action ", to_text(action), " comes in another place than when it was recorded"));
   const Recorded& own = recorded_[next_++];
   copy_in(inputs, own.graph->inputs());
-  own.graph->replay();
+  own.graph->launch();
   nn::add_flops(*own.flops);
   return own.graph->outputs();
 }

@@ -24,7 +24,7 @@ inline constexpr int kProfileVersion = 8;
 
 // How times were obtained.
 inline constexpr auto kTimedByClock = "clock";    // by the host's, after each part
-inline constexpr auto kTimedByEvents = "events";  // by events around repeated calls (replay.h)
+inline constexpr auto kTimedByEvents = "events";  // by events around repeated calls (gpu_repeat_timing.h)
 inline constexpr auto kTimedByCupti = "cupti";    // by the records of the kernels of such calls
 
 // One call of a layer's part on a GPU.
@@ -53,7 +53,7 @@ struct LayerTimes {
   double weight_gradient_s = 0;
   double backward_s = 0;  // of one that puts no weight gradient off
   std::string timed_by = kTimedByClock;
-  std::optional<GpuTimes> gpu;  // where they were replayed
+  std::optional<GpuTimes> gpu;  // if its calls were repeated on a GPU
 
   bool operator==(const LayerTimes&) const = default;
 };

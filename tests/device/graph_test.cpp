@@ -32,7 +32,7 @@ class GraphOnGpu : public testing::Test {
   using Tensors = std::vector<at::Tensor>;
   static at::Tensor run(Graph& graph, const Tensors& inputs) {
     for (std::size_t i = 0; i < inputs.size(); ++i) at::Tensor(graph.inputs()[i]).copy_(inputs[i]);
-    graph.replay();
+    graph.launch();
     return graph.outputs()[0].clone();
   }
 };

@@ -94,7 +94,7 @@ TEST_P(RecordedSteps, GiveTheBitsOfPlainOnes) {
   constexpr int kRecordedPasses = 5;  // without the first one and the short one
   EXPECT_EQ(log.sequences, grid.plan.devices() * c.replicas);
   EXPECT_GE(log.records, grid.plan.stages() * c.replicas * grid.plan.chunks * 2);
-  EXPECT_EQ(log.replays, kRecordedPasses * log.records);
+  EXPECT_EQ(log.launches, kRecordedPasses * log.records);
 }
 
 // Every schedule, with what else there is in turns.
@@ -151,7 +151,7 @@ TEST(StepGraphs, GradientsAreScaledByTheTargetsOfTheirOwnStep) {
     expect_equal_steps(step, grid, plain, plain_grid, batch, number);
   }
   EXPECT_EQ(targets.size(), 4U);
-  EXPECT_EQ(log.replays, 3 * log.records);
+  EXPECT_EQ(log.launches, 3 * log.records);
 }
 
 // Another number of micro-batches is another plan: its second step records anew.
@@ -179,12 +179,12 @@ TEST(StepGraphs, TrialsAndWatchedStepsRunPlainly) {
   const pipeline::MicroBatch batch = make_batch(12);
   for (std::int64_t number = 0; number < 6; ++number) {
     const StepWishes wishes{.take_norms = number == 1 || number == 4, .is_trial = number == 2};
-    const int replays = log.replays;
+    const int launches = log.launches;
     const auto ours = step.compute_gradients(batch, number, 3, wishes);
     const auto theirs = plain.compute_gradients(batch, number, 3, wishes);
     EXPECT_EQ(ours.stats.loss, theirs.stats.loss);
     expect_equal_tensors(gradient_tensors(grid), gradient_tensors(plain_grid));
-    EXPECT_EQ(log.replays > replays, number == 3 || number == 5) << number;  // step 0 was plain and like them
+    EXPECT_EQ(log.launches > launches, number == 3 || number == 5) << number;  // step 0 was plain and like them
   }
 }
 
@@ -196,9 +196,9 @@ TEST(StepGraphs, EvaluationRunsPlainly) {
   const pipeline::MicroBatch batch = make_batch(12);
   for (std::int64_t number = 0; number < 4; ++number) {
     expect_equal_steps(step, grid, plain, plain_grid, batch, number);
-    const int replays = log.replays;
+    const int launches = log.launches;
     EXPECT_EQ(step.evaluate(batch).counts.loss_sum, plain.evaluate(batch).counts.loss_sum);
-    EXPECT_EQ(log.replays, replays);
+    EXPECT_EQ(log.launches, launches);
   }
 }
 

@@ -139,7 +139,7 @@ TEST_P(ReportsOfGradients, OfRecordedWorkComeInEveryPass) {
       }
     }
   }
-  EXPECT_EQ(log.replays, 3 * log.records);
+  EXPECT_EQ(log.launches, 3 * log.records);
 }
 
 INSTANTIATE_TEST_SUITE_P(Grid, ReportsOfGradients, ::testing::ValuesIn(parity_cases()), name_of_case);

@@ -17,7 +17,7 @@ GOOD = {
     "src/profiler/a.cpp": "#ifdef SLUICE_WITH_CUDA\n#endif\n",
     "src/nn/cuda/a.cu": "#include \"nn/cuda/grid.cuh\"\n#include <c10/cuda/CUDAException.h>\n",
     "src/ps/net/a.cpp": "// by now_ns()\nwait_own_time(changed, lock, limit, done);  // not .wait_for()\n",
-    "src/ps/net/push_replay.cpp": "update.at = now_ns();\n",
+    "src/ps/net/log_recovery.cpp": "update.at = now_ns();\n",
     "src/report/a.cpp": "begin = now_ns();\n",
     "models/a.cpp": "#include \"nn/layer.h\"\n",
     "tests/core/a.cpp": "#include \"support/ranks.h\"\n#include \"helper.h\"\n#include \"app/commands.h\"\n",
@@ -79,7 +79,7 @@ class IncludeEdgesTest(unittest.TestCase):
         self.assertEqual(code, 70)
         self.assertIn("error: headers include each other in a ring: core/a.h -> core/b.h -> core/c.h -> core/a.h", lines)
         self.assertIn("error: the table lets 'config' include 'core', but no file does; take the edge out", lines)
-        self.assertIn("error: MAY_READ_CLOCKS names ps/net/push_replay.cpp, but it reads no clock; take it out", lines)
+        self.assertIn("error: MAY_READ_CLOCKS names ps/net/log_recovery.cpp, but it reads no clock; take it out", lines)
         self.assertIn("error: 'core' holds 100% of the lines, more than 10%; it is more than one room", lines)
         self.assertEqual(check({"src/core/a.h": "", "src/config/a.h": "#include \"core/a.h\"\n"})[1], [])
         used = check({"src/core/a.h": "", "src/config/a.h": "#include \"core/a.h\"\n"}, "--whole")[1]

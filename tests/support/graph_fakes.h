@@ -1,8 +1,8 @@
 // graph_fakes: what stands for CUDA graphs on CPU devices (device/graph.h), in two halves of the truth.
-// WorkCalledAgain has the values: recording does nothing, and replay() calls the work again with all that was plain
+// WorkCalledAgain has the values: recording does nothing, and launch() calls the work again with all that was plain
 // when it was recorded, on the same memory. What should reach it through memory and does not is that of another pass.
-// What it leaves is written over by the next replay.
-// WorkDoneOnce has the host's side: the work is called once, when it is recorded, on zeros; replay() does nothing.
+// What it leaves is written over by the next launch.
+// WorkDoneOnce has the host's side: the work is called once, when it is recorded, on zeros; launch() does nothing.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using Tensors = std::vector<at::Tensor>;
 
 // Of all sequences that a factory has made.
 struct GraphLog {
-  std::atomic<int> sequences = 0, records = 0, replays = 0;
+  std::atomic<int> sequences = 0, records = 0, launches = 0;
   std::atomic<int> fails_at = 0;  // the record that fails, from 1; 0: none does
 };
 
@@ -41,7 +41,7 @@ class FakeGraphs : public device::GraphSequence {
 
  protected:
   [[nodiscard]] virtual Tensors when_recorded(const Tensors& inputs, const device::GraphWork& work) const = 0;
-  virtual void replay(const Tensors& inputs, const device::GraphWork& work, Tensors& outputs) = 0;
+  virtual void launch(const Tensors& inputs, const device::GraphWork& work, Tensors& outputs) = 0;
 
  private:
   class Fake final : public device::Graph {
@@ -54,12 +54,12 @@ class FakeGraphs : public device::GraphSequence {
           outputs_(owner.when_recorded(beside_autograd(inputs_), work_)) {}
     [[nodiscard]] const Tensors& inputs() const override { return inputs_; }
     [[nodiscard]] const Tensors& outputs() const override { return outputs_; }
-    void replay() override {
+    void launch() override {
       const bool begins_pass = number_ == 0 && owner_.next_ == owner_.recorded_;
       EXPECT_TRUE(number_ == owner_.next_ || begins_pass) << number_ << " after " << owner_.next_;
       owner_.next_ = number_ + 1;
-      ++owner_.log_.replays;
-      owner_.replay(inputs_, work_, outputs_);
+      ++owner_.log_.launches;
+      owner_.launch(inputs_, work_, outputs_);
     }
 
    private:
@@ -89,7 +89,7 @@ class WorkCalledAgain final : public FakeGraphs {
 
  protected:
   [[nodiscard]] Tensors when_recorded(const Tensors&, const device::GraphWork&) const override { return {}; }
-  void replay(const Tensors& inputs, const device::GraphWork& work, Tensors& outputs) override {
+  void launch(const Tensors& inputs, const device::GraphWork& work, Tensors& outputs) override {
     for (const at::Tensor& output : last_outputs_)
       if (output.defined()) at::Tensor(output).fill_(std::numeric_limits<double>::quiet_NaN());
     outputs = work(inputs);
@@ -110,7 +110,7 @@ class WorkDoneOnce final : public FakeGraphs {
   [[nodiscard]] Tensors when_recorded(const Tensors& inputs, const device::GraphWork& work) const override {
     return work(inputs);
   }
-  void replay(const Tensors&, const device::GraphWork&, Tensors&) override {}
+  void launch(const Tensors&, const device::GraphWork&, Tensors&) override {}
 };
 
 // log: it outlives what is made.

@@ -12,7 +12,7 @@
 
 #include "device/device.h"
 #include "measure/measure_layers.h"
-#include "profiler/replay.h"
+#include "profiler/gpu_repeat_timing.h"
 
 namespace sluice::train {
 namespace {
@@ -103,14 +103,14 @@ std::vector<std::array<int, 3>> operators_of(LayerBench& bench, std::int64_t sam
   return counts;
 }
 
-class ReplayTimer : public testing::TestWithParam<const char*> {};
+class RepeatTimer : public testing::TestWithParam<const char*> {};
 
-TEST_P(ReplayTimer, TimesOfKernelsAreThoseOfTheOperatorsOfOneCall) {
+TEST_P(RepeatTimer, TimesOfKernelsAreThoseOfTheOperatorsOfOneCall) {
   const measure::Workload workload = workload_on({}, GetParam());
   LayerBench bench(workload);
   (void)operators_of(bench, 2);  // transformed weights are made once
   const auto operators = operators_of(bench, 2);
-  const auto timer = measure::make_replay_timer(bench, std::make_unique<PlayedSession>(PlayedSession::Faults{}));
+  const auto timer = measure::make_repeat_timer(bench, std::make_unique<PlayedSession>(PlayedSession::Faults{}));
   PlayedGpu gpu;
   timer->warm_up(2);
   for (int pass = 0; pass < 2; ++pass) timer->pass(2);
@@ -131,11 +131,11 @@ TEST_P(ReplayTimer, TimesOfKernelsAreThoseOfTheOperatorsOfOneCall) {
   EXPECT_GT(all, 20);
 }
 
-TEST_P(ReplayTimer, WhereRecordsAreDroppedTimesAreThoseOfEvents) {
+TEST_P(RepeatTimer, WhereRecordsAreDroppedTimesAreThoseOfEvents) {
   const measure::Workload workload = workload_on({}, GetParam());
   LayerBench bench(workload);
   const auto timer =
-      measure::make_replay_timer(bench, std::make_unique<PlayedSession>(PlayedSession::Faults{.dropped = 1}));
+      measure::make_repeat_timer(bench, std::make_unique<PlayedSession>(PlayedSession::Faults{.dropped = 1}));
   PlayedGpu gpu;
   timer->warm_up(2);
   timer->pass(2);
@@ -146,21 +146,21 @@ TEST_P(ReplayTimer, WhereRecordsAreDroppedTimesAreThoseOfEvents) {
   }
 }
 
-TEST_P(ReplayTimer, WhereRecordsComeLateTimesAreThoseOfEvents) {
+TEST_P(RepeatTimer, WhereRecordsComeLateTimesAreThoseOfEvents) {
   const measure::Workload workload = workload_on({}, GetParam());
   LayerBench bench(workload);
   const auto timer =
-      measure::make_replay_timer(bench, std::make_unique<PlayedSession>(PlayedSession::Faults{.late = 1}));
+      measure::make_repeat_timer(bench, std::make_unique<PlayedSession>(PlayedSession::Faults{.late = 1}));
   PlayedGpu gpu;
   timer->warm_up(2);
   for (int pass = 0; pass < 3; ++pass) timer->pass(2);
   for (const LayerTimes& times : timer->times(2)) EXPECT_EQ(times.timed_by, "events");
 }
 
-TEST_P(ReplayTimer, WhatTheWarmUpDropsIsNotMissed) {
+TEST_P(RepeatTimer, WhatTheWarmUpDropsIsNotMissed) {
   const measure::Workload workload = workload_on({}, GetParam());
   LayerBench bench(workload);
-  const auto timer = measure::make_replay_timer(
+  const auto timer = measure::make_repeat_timer(
       bench, std::make_unique<PlayedSession>(PlayedSession::Faults{.dropped = 1, .only_in_warm_up = true}));
   PlayedGpu gpu;
   timer->warm_up(2);
@@ -168,7 +168,7 @@ TEST_P(ReplayTimer, WhatTheWarmUpDropsIsNotMissed) {
   for (const LayerTimes& times : timer->times(2)) EXPECT_EQ(times.timed_by, "cupti");
 }
 
-TEST_P(ReplayTimer, ACallThatIsRepeatedGivesWhatThePlainOneGives) {
+TEST_P(RepeatTimer, ACallThatIsRepeatedGivesWhatThePlainOneGives) {
   const measure::Workload workload = workload_on({}, GetParam());
   LayerBench bench(workload);
   bench.run(3, /*puts_off_weights=*/true, [](Part, std::size_t, const auto& work) { work(); });  // draws the input
@@ -255,7 +255,7 @@ TEST(FirstUses, AreThoseOfTheNeededSizeOrOfOneThatTransforms) {
   EXPECT_GT(nowhere, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ReplayTimer, testing::Values("mlp", "toy_cnn", "resnet8", "vit"),
+INSTANTIATE_TEST_SUITE_P(Models, RepeatTimer, testing::Values("mlp", "toy_cnn", "resnet8", "vit"),
                          [](const auto& parameter) { return std::string(parameter.param); });
 
 // Devices that share a core wait for it: that is no slow-down of theirs (measure_slowdowns.h).

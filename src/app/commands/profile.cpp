@@ -8,8 +8,8 @@
 #include "core/concat.h"
 #include "core/text.h"
 #include "core/text_table.h"
+#include "profiler/gpu_repeat_timing.h"
 #include "profiler/layer_profile.h"
-#include "profiler/replay.h"
 #include "report/operator_table.h"
 #include "train/study/profile.h"
 

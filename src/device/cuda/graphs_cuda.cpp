@@ -55,7 +55,7 @@ class CudaGraph final : public Graph {
   }
 
   [[nodiscard]] const Tensors& inputs() const override { return inputs_; }
-  void replay() override { graph_.replay(); }
+  void launch() override { graph_.replay(); }
   [[nodiscard]] const Tensors& outputs() const override { return outputs_; }
 
  private:

@@ -19,10 +19,10 @@ struct StreamKey {
 
 enum class WorkKind : std::uint8_t { kKernel, kCopy, kPeerCopy, kSet, kGraph };
 
-// A kernel, a copy, a setting of memory, or the replay of a CUDA graph as a whole.
+// A kernel, a copy, a setting of memory, or the launch of a CUDA graph as a whole.
 struct Work {
   WorkKind kind = WorkKind::kKernel;
-  std::uint32_t correlation = 0;  // of the call that launched it; the kernels of one replay share it
+  std::uint32_t correlation = 0;  // of the call that launched it; the kernels of one graph launch share it
   StreamKey where;
   Nanoseconds begin = 0, end = 0;  // both 0: the device had no memory to keep them
   int name = 0;                    // index of a name

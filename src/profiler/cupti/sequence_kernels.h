@@ -1,6 +1,6 @@
 // sequence_kernels: how long the GPU worked on each of several sequences of calls that were enqueued one after another,
 // by its records: the sum of its kernels, copies and settings of memory, without the gaps between them.
-// Not here: reading CUPTI (session.h), what is made of the times (profiler/replay.h). Pure.
+// Not here: reading CUPTI (session.h), what is made of the times (profiler/gpu_repeat_timing.h). Pure.
 #pragma once
 
 #include <optional>

@@ -1,7 +1,7 @@
 // push_log: the pushes that a server has taken, in files of the run directory, so that they outlive it (ps.log).
 // Each file (log_files.h) is of one time between two copies of the server's state: it begins with what the state after
 // update V is known by, and with the pushes that waited then; pushes and updates follow in their order. So a checkpoint
-// of V and this file, and those that follow, are all that a server has to know (push_replay.h).
+// of V and this file, and those that follow, are all that a server has to know (log_recovery.h).
 // Records: kBegin {JSON}; kPush {as PushMade travels, epoch and samples, shards, statistics}; kUpdate {JSON}.
 // Threads: one. Errors: StorageError; CheckpointError for files that are damaged.
 #pragma once

@@ -12,9 +12,9 @@
 #include "core/text.h"
 #include "device/cpu_threads.h"
 #include "ps/net/log_files.h"
+#include "ps/net/log_recovery.h"
 #include "ps/net/network_server.h"
 #include "ps/net/push_log.h"
-#include "ps/net/push_replay.h"
 #include "ps/worker_sync.h"
 #include "storage/files.h"
 #include "train/serve/ending.h"
@@ -53,7 +53,7 @@ class ServedWorkers final : public UpdateSource {
         pushes_({.folder = pushes.path,
                  .outlives = outlives_of(setup.config.ps),
                  .agreement = agreement_with_log(agreement_)}),
-        replay_({.folder = pushes.takes_pushes ? pushes.path : "", .agreement = pushes_.agreement}, version),
+        recovery_({.folder = pushes.takes_pushes ? pushes.path : "", .agreement = pushes_.agreement}, version),
         ledger_(ledger_options(setup), saved_.ledger),
         thread_(setup) {}
   ~ServedWorkers() override {
@@ -123,7 +123,7 @@ class ServedWorkers final : public UpdateSource {
     const config::PsConfig& config = setup_.config.ps;
     const ps::Layout layout = ps::layout_of(stages_, {.shards = config.shards * config.servers});
     const std::vector<at::Tensor> values = ps::values_of(stages_);
-    pushes_.run = replay_.run().empty() ? ps::unique_name() : replay_.run();
+    pushes_.run = recovery_.run().empty() ? ps::unique_name() : recovery_.run();
     if (saved_.run.empty()) saved_.run = pushes_.run;
     others_.connect({.setup = setup_,
                      .role = role_,
@@ -140,7 +140,7 @@ class ServedWorkers final : public UpdateSource {
       before.optimizer = optimizer_in(engine, layout);
       server_->go_on_from(before);
     }
-    std::vector<ps::TakenPush> waiting = replay();
+    std::vector<ps::TakenPush> waiting = recover();
     try {
       start_others(ps::to_shards(layout, values), before.optimizer, listening.get());
     } catch (const Error& error) {
@@ -189,7 +189,7 @@ class ServedWorkers final : public UpdateSource {
     static_cast<void>(door.take_over(::fcntl(listening, F_DUPFD_CLOEXEC, 0)));
     for (ps::ShardLink* other : others_.links()) other->while_waiting([&door] { show_life(door); });
     const std::int64_t version = server_->progress().version;
-    const bool go_on = replay_.updates() + replay_.waiting() > 0;
+    const bool go_on = recovery_.updates() + recovery_.waiting() > 0;
     if (!go_on) return others_.load(shards, optimizer, version);
     others_.go_on(version);
     for (const ps::ShardLink* other : others_.links()) {
@@ -223,25 +223,25 @@ class ServedWorkers final : public UpdateSource {
   }
 
   // What an earlier server of this run had taken after the checkpoint. Returns what is in no update yet.
-  std::vector<ps::TakenPush> replay() {
-    if (replay_.updates() + replay_.waiting() > 0)
-      log_info(concat("the log in ", pushes_.folder.string(), " has ", counted(replay_.updates(), "update"),
-                      " after update ", begin_.version, ", and ", counted(replay_.waiting(), "push"),
+  std::vector<ps::TakenPush> recover() {
+    if (recovery_.updates() + recovery_.waiting() > 0)
+      log_info(concat("the log in ", pushes_.folder.string(), " has ", counted(recovery_.updates(), "update"),
+                      " after update ", begin_.version, ", and ", counted(recovery_.waiting(), "push"),
                       " that no update has: they are taken again"));
-    return replay_.into({.server = *server_,
-                         .ledger = ledger_,
-                         .last_version = setup_.total_steps,
-                         .wants_state =
-                             [this](const auto& before, const auto& after) {
-                               return others_.links().empty() && thread_.wants_state(before, after);
-                             },
-                         .tell = [this](ps::NetworkUpdate update) { thread_.hand_over(std::move(update)); }});
+    return recovery_.into({.server = *server_,
+                           .ledger = ledger_,
+                           .last_version = setup_.total_steps,
+                           .wants_state =
+                               [this](const auto& before, const auto& after) {
+                                 return others_.links().empty() && thread_.wants_state(before, after);
+                               },
+                           .tell = [this](ps::NetworkUpdate update) { thread_.hand_over(std::move(update)); }});
   }
 
   // From where the server is now; files of another course are in the way.
   void begin_log(const std::vector<ps::TakenPush>& waiting) {
     const std::vector<std::int64_t> there = ps::logged_versions(pushes_.folder);
-    if (replay_.is_outdated()) {
+    if (recovery_.is_outdated()) {
       log_info(concat("the log in ", pushes_.folder.string(), " is older than the checkpoint, and is removed"));
       ps::remove_logs(pushes_.folder, 0, kEndOfLogs);
     } else if (!takes_pushes_ && !there.empty() && there.back() >= begin_.version) {
@@ -308,7 +308,7 @@ class ServedWorkers final : public UpdateSource {
   std::unique_ptr<ps::Server> server_;
   bool takes_pushes_;
   ps::PushLogOptions pushes_;
-  ps::PushReplay replay_;
+  ps::LogRecovery recovery_;
   data::Ledger ledger_;
   std::unique_ptr<ps::PushLog> log_;  // null: ps.log = "off"
   std::unique_ptr<ps::NetworkServer> network_;

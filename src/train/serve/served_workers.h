@@ -1,7 +1,7 @@
 // served_workers: a run on a parameter server whose workers are other processes (ps/net): how the server
 // begins, goes on and ends. It runs in a thread of its own (server_thread.h); the loop takes the updates that it has
 // made, one by one, and has the engine hold their weights where it needs them. Threads: one, besides the server's.
-// Errors: those of ps/net/network_server.h, push_log.h and push_replay.h.
+// Errors: those of ps/net/network_server.h, push_log.h and log_recovery.h.
 #pragma once
 
 #include <filesystem>

@@ -105,10 +105,10 @@ TEST(Attribute, ATwoStageTwoReplicaStepGivesThePlantedBreakdown) {
   Recording recorded;
   for (int at = 0; at < 4; ++at) record_slot(at / 2, at % 2, host, recorded);
   // A graph: its kernels share the launch's correlation.
-  Work replay = recorded.records.work[1];
-  replay.kind = WorkKind::kGraph;
-  replay.begin = 250, replay.end = 260;
-  recorded.records.work.push_back(replay);
+  Work launch = recorded.records.work[1];
+  launch.kind = WorkKind::kGraph;
+  launch.begin = 250, launch.end = 260;
+  recorded.records.work.push_back(launch);
   recorded.records.dropped = 5;
   recorded.records.overheads = {{1, 10, 17}};
   recorded.records.waits = {{1, 10, 13}};

@@ -14,7 +14,7 @@
 #include "profiler/cupti/played_cupti.h"
 #include "profiler/cupti/sequence_kernels.h"
 #include "profiler/cupti/step_kernels.h"
-#include "profiler/replay.h"
+#include "profiler/gpu_repeat_timing.h"
 
 namespace sluice::cupti {
 namespace {

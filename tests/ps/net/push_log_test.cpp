@@ -8,7 +8,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "ps/net/push_replay.h"
+#include "ps/net/log_recovery.h"
 #include "ps/net/toy.h"
 #include "support/files.h"
 #include "support/long_tests.h"
@@ -25,9 +25,9 @@ struct Logged {
   void prepare(Server& server, data::Ledger& ledger, NetworkOptions& options) {
     const PushLogOptions how{.folder = folder, .outlives = outlives};
     options.taken_before =
-        PushReplay(how, 0).into({.server = server, .ledger = ledger, .tell = [this](NetworkUpdate update) {
-                                   again.push_back(std::move(update));
-                                 }});
+        LogRecovery(how, 0).into({.server = server, .ledger = ledger, .tell = [this](NetworkUpdate update) {
+                                    again.push_back(std::move(update));
+                                  }});
     log = std::make_unique<PushLog>(how, server.layout());
     log->begin(server.weights(), options.taken_before);
     options.journal = log.get();

@@ -188,7 +188,7 @@ class Storm {
 
 // The weights after these updates, in the order of the parameters: momentum steps on the mean over an update's samples,
 // each gradient at the weights that its worker had.
-inline std::vector<double> replayed(const Storm& storm) {
+inline std::vector<double> recomputed(const Storm& storm) {
   std::vector<std::vector<double>> weights{{0, 1, 2, 3, 4, 5, 1, 1, 1, 1, 1}};  // [version]
   std::vector<double> momentum(weights[0].size(), 0.0);
   for (const auto& [version, pushes] : storm.updates()) {
@@ -239,7 +239,7 @@ inline void weather(const StormOptions& options) {
   ASSERT_EQ(static_cast<std::int64_t>(storm.updates().size()), version) << "none is missing";
   EXPECT_EQ(storm.updates().rbegin()->first, version);
   const at::Tensor weights = storm.weights();
-  EXPECT_TRUE(at::equal(weights, at::tensor(replayed(storm), at::kDouble))) << "bit for bit";
+  EXPECT_TRUE(at::equal(weights, at::tensor(recomputed(storm), at::kDouble))) << "bit for bit";
   expect_each_sample_once(storm);
   std::set<std::tuple<WorkerId, int, std::int64_t, double>> all;
   for (const auto& [number, pushes] : storm.updates()) {

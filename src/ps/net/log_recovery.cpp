@@ -1,4 +1,4 @@
-#include "ps/net/push_replay.h"
+#include "ps/net/log_recovery.h"
 
 #include <algorithm>
 #include <utility>
@@ -20,13 +20,13 @@ void check_agreement(const comm::Agreement& now, const comm::Agreement& then, co
 
 }  // namespace
 
-struct PushReplay::Visitor {
+struct LogRecovery::Visitor {
   std::function<void(const LogBegin&)> begin;
   std::function<void(const LogUpdate&, const std::vector<storage::LogRecord>&)> update;
   bool warns = false;  // of what is left out
 };
 
-PushReplay::PushReplay(PushLogOptions log, std::int64_t version) : options_(std::move(log)), version_(version) {
+LogRecovery::LogRecovery(PushLogOptions log, std::int64_t version) : options_(std::move(log)), version_(version) {
   files_ = logged_versions(options_.folder);
   if (files_.empty()) return;
   is_outdated_ = files_.back() < version_;
@@ -48,20 +48,20 @@ PushReplay::PushReplay(PushLogOptions log, std::int64_t version) : options_(std:
   if (waiting_ > 0) check_agreement(options_.agreement, agreement, options_.folder.string());
 }
 
-std::string PushReplay::advice() const {
+std::string LogRecovery::advice() const {
   return concat("; to go on from a checkpoint without the updates after it, name it with --resume, or remove ",
                 options_.folder.string());
 }
 
-std::vector<PushReplay::Waiting> PushReplay::walk(const Visitor& visitor) const {
+std::vector<LogRecovery::Waiting> LogRecovery::walk(const Visitor& visitor) const {
   std::vector<Waiting> waiting;
   std::int64_t reached = version_;
   for (const std::int64_t file : files_) read_file(file, reached, waiting, visitor);
   return waiting;
 }
 
-void PushReplay::read_file(std::int64_t version, std::int64_t& reached, std::vector<Waiting>& waiting,
-                           const Visitor& visitor) const {
+void LogRecovery::read_file(std::int64_t version, std::int64_t& reached, std::vector<Waiting>& waiting,
+                            const Visitor& visitor) const {
   const auto file = log_file(options_.folder, version);
   const auto require = [&](bool is_good, const char* what) {
     if (!is_good) throw CheckpointError(concat(file.string(), " ", what, advice()));
@@ -93,7 +93,7 @@ void PushReplay::read_file(std::int64_t version, std::int64_t& reached, std::vec
   if (visitor.warns) warn_of_torn_end(reader);
 }
 
-std::vector<TakenPush> PushReplay::into(const Target& target) const {
+std::vector<TakenPush> LogRecovery::into(const Target& target) const {
   if (files_.empty()) return {};
   const Visitor visitor{[&](const LogBegin& begin) { check_base(begin, target); },
                         [&](const auto& update, const auto& records) { redo(update, records, target); },
@@ -104,7 +104,7 @@ std::vector<TakenPush> PushReplay::into(const Target& target) const {
 }
 
 // The weights that a file goes on from are those there are.
-void PushReplay::check_base(const LogBegin& begin, const Target& target) const {
+void LogRecovery::check_base(const LogBegin& begin, const Target& target) const {
   const std::string file = log_file(options_.folder, begin.version).string();
   if (begin.layout != digest_of(target.server.layout()))
     throw ConfigError(concat(file, " is of another model or number of shards", advice()));
@@ -116,7 +116,7 @@ void PushReplay::check_base(const LogBegin& begin, const Target& target) const {
                      "processor"));
 }
 
-TakenPush PushReplay::push_of(const storage::LogRecord& record, const TensorsShape& shape) const {
+TakenPush LogRecovery::push_of(const storage::LogRecord& record, const TensorsShape& shape) const {
   auto push = push_in(record, shape);
   if (!push)
     throw CheckpointError(
@@ -124,8 +124,8 @@ TakenPush PushReplay::push_of(const storage::LogRecord& record, const TensorsSha
   return std::move(*push);
 }
 
-void PushReplay::redo(const LogUpdate& logged, const std::vector<storage::LogRecord>& records,
-                      const Target& target) const {
+void LogRecovery::redo(const LogUpdate& logged, const std::vector<storage::LogRecord>& records,
+                       const Target& target) const {
   Server& server = target.server;
   NetworkUpdate update{.before = server.progress()};
   Update again{.version = logged.version};

@@ -1,6 +1,6 @@
 // A server that is killed and begun again from a copy of its state and its log: beside one that was never killed, bit
 // for bit, for every policy.
-#include "ps/net/push_replay.h"
+#include "ps/net/log_recovery.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -65,9 +65,9 @@ void push_of_a_last_worker(Server& server) {
   ASSERT_EQ(server.advance(2 * kLate).size(), 1U);
 }
 
-class PushReplayTest : public testing::TestWithParam<Case> {};
+class LogRecoveryTest : public testing::TestWithParam<Case> {};
 
-TEST_P(PushReplayTest, AServerThatIsBegunAgainIsTheOneThatWasNeverKilled) {
+TEST_P(LogRecoveryTest, AServerThatIsBegunAgainIsTheOneThatWasNeverKilled) {
   for (const unsigned seed : {1U, 2U}) {
     const TempDir dir;
     LoggedRun run(GetParam(), dir.path(), seed);
@@ -79,17 +79,17 @@ TEST_P(PushReplayTest, AServerThatIsBegunAgainIsTheOneThatWasNeverKilled) {
       const LoggedRun::Kept& kept = run.kept.at(version);
       Server server = server_of(GetParam(), version > 0 ? &kept.state : nullptr);
       data::Ledger ledger(kLoggedData, kept.ledger);
-      const PushReplay replay({.folder = dir.path(), .agreement = {{"key", "value"}}}, version);
-      EXPECT_EQ(replay.updates(), run.server().progress().version - version);
+      const LogRecovery recovery({.folder = dir.path(), .agreement = {{"key", "value"}}}, version);
+      EXPECT_EQ(recovery.updates(), run.server().progress().version - version);
       std::vector<NetworkUpdate> told;
       const std::vector<TakenPush> waiting =
-          replay.into({.server = server, .ledger = ledger, .tell = [&](NetworkUpdate update) {
-                         told.push_back(std::move(update));
-                       }});
+          recovery.into({.server = server, .ledger = ledger, .tell = [&](NetworkUpdate update) {
+                           told.push_back(std::move(update));
+                         }});
       expect_same_state(server.state(), run.server().state());
       expect_same_pushes(waiting, run.waiting());
-      EXPECT_EQ(std::ssize(told), replay.updates());
-      EXPECT_EQ(std::ssize(waiting), replay.waiting());
+      EXPECT_EQ(std::ssize(told), recovery.updates());
+      EXPECT_EQ(std::ssize(waiting), recovery.waiting());
       for (const TakenPush& push : waiting) {
         ASSERT_TRUE(ledger.lease_again(push.epoch, push.samples));
         server.take_again(push.push.record, push.push.tensors.clone(), 0);
@@ -110,7 +110,7 @@ TEST_P(PushReplayTest, AServerThatIsBegunAgainIsTheOneThatWasNeverKilled) {
   }
 }
 
-TEST_P(PushReplayTest, AnEndThatIsCutOffAnywhereLeavesTheWeightsOfThatUpdate) {
+TEST_P(LogRecoveryTest, AnEndThatIsCutOffAnywhereLeavesTheWeightsOfThatUpdate) {
   const TempDir dir;
   LoggedRun run(GetParam(), dir.path(), 4);
   run.run(150);
@@ -125,7 +125,7 @@ TEST_P(PushReplayTest, AnEndThatIsCutOffAnywhereLeavesTheWeightsOfThatUpdate) {
     const LoggedRun::Kept& kept = run.kept.begin()->second;
     Server server = server_of(GetParam());
     data::Ledger ledger(kLoggedData, kept.ledger);
-    (void)PushReplay({.folder = dir.path(), .agreement = {{"key", "value"}}}, 0)
+    (void)LogRecovery({.folder = dir.path(), .agreement = {{"key", "value"}}}, 0)
         .into({.server = server, .ledger = ledger});
     ASSERT_GE(server.progress().version, last);
     EXPECT_EQ(digest_of(server.weights().tensors), run.digests.at(server.progress().version));
@@ -134,7 +134,7 @@ TEST_P(PushReplayTest, AnEndThatIsCutOffAnywhereLeavesTheWeightsOfThatUpdate) {
   EXPECT_GT(reached.size(), 1U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, PushReplayTest,
+INSTANTIATE_TEST_SUITE_P(Policies, LogRecoveryTest,
                          testing::Values(Case{"bsp", 1, at::kDouble}, Case{"bsp", 3, at::kFloat},
                                          Case{"asp", 2, at::kFloat}, Case{"asp", 1, at::kDouble},
                                          Case{"ssp", 3, at::kDouble}, Case{"quorum", 2, at::kDouble},
@@ -150,10 +150,10 @@ INSTANTIATE_TEST_SUITE_P(Policies, PushReplayTest,
 class PushLogRefusals : public testing::Test {
  protected:
   void SetUp() override { run_.run(150); }
-  std::vector<TakenPush> replay(std::int64_t version, const Case& with, const comm::Agreement& agreement) {
+  std::vector<TakenPush> recovery(std::int64_t version, const Case& with, const comm::Agreement& agreement) {
     Server server = server_of(with);
     data::Ledger ledger(kLoggedData);
-    return PushReplay({.folder = dir_.path(), .agreement = agreement}, version)
+    return LogRecovery({.folder = dir_.path(), .agreement = agreement}, version)
         .into({.server = server, .ledger = ledger});
   }
 
@@ -164,33 +164,33 @@ class PushLogRefusals : public testing::Test {
 };
 
 TEST_F(PushLogRefusals, AnotherConfigurationIsRefusedBeforeAnythingIsDone) {
-  const auto text = error_of<ConfigError>([&] { return replay(0, case_, {{"key", "other"}}); });
+  const auto text = error_of<ConfigError>([&] { return recovery(0, case_, {{"key", "other"}}); });
   EXPECT_THAT(text, HasSubstr("key is other now, but was value"));
   EXPECT_THAT(text, HasSubstr("name a checkpoint with --resume"));
-  EXPECT_THAT(error_of<ConfigError>([&] { return replay(0, case_, {}); }), HasSubstr("key is not set now"));
+  EXPECT_THAT(error_of<ConfigError>([&] { return recovery(0, case_, {}); }), HasSubstr("key is not set now"));
 }
 
 TEST_F(PushLogRefusals, AnotherModelOrOtherWeightsAreRefused) {
   EXPECT_THAT(error_of<ConfigError>([&] {
-                return replay(0, {"asp", 3, at::kDouble}, agreement_);
+                return recovery(0, {"asp", 3, at::kDouble}, agreement_);
               }),
               HasSubstr("is of another model or number of shards"));
   ServerState other = server_of(case_).state();
   other.weights.shards[0] = other.weights.shards[0] + 1e-12;
   Server server = server_of(case_, &other);
   data::Ledger ledger(kLoggedData);
-  const PushReplay replay({.folder = dir_.path(), .agreement = agreement_}, 0);
-  EXPECT_THAT(error_of<CheckpointError>([&] { return replay.into({.server = server, .ledger = ledger}); }),
+  const LogRecovery recovery({.folder = dir_.path(), .agreement = agreement_}, 0);
+  EXPECT_THAT(error_of<CheckpointError>([&] { return recovery.into({.server = server, .ledger = ledger}); }),
               HasSubstr("goes on from other weights"));
 }
 
 TEST_F(PushLogRefusals, AGapIsRefusedAndWhatIsOlderIsToldApart) {
-  EXPECT_THAT(error_of<CheckpointError>([&] { return replay(3, case_, agreement_); }),
+  EXPECT_THAT(error_of<CheckpointError>([&] { return recovery(3, case_, agreement_); }),
               HasSubstr("begins after update 7, and does not go on from update 3"));
-  EXPECT_TRUE(PushReplay({.folder = dir_.path(), .agreement = agreement_}, 100'000).is_outdated());
-  EXPECT_FALSE(PushReplay({.folder = dir_.path() / "none", .agreement = agreement_}, 0).is_outdated());
+  EXPECT_TRUE(LogRecovery({.folder = dir_.path(), .agreement = agreement_}, 100'000).is_outdated());
+  EXPECT_FALSE(LogRecovery({.folder = dir_.path() / "none", .agreement = agreement_}, 0).is_outdated());
   std::filesystem::remove(log_file(dir_.path(), kKeptEvery));
-  EXPECT_THAT(error_of<CheckpointError>([&] { return replay(0, case_, agreement_); }),
+  EXPECT_THAT(error_of<CheckpointError>([&] { return recovery(0, case_, agreement_); }),
               HasSubstr("does not go on where the file before it ends"));
 }
 
@@ -200,7 +200,7 @@ TEST_F(PushLogRefusals, ADamagedFileIsRefusedBeforeAnythingIsDone) {
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
   sluice::test::spill(file, bytes);
   const auto text = error_of<CheckpointError>(
-      [&] { return PushReplay({.folder = dir_.path(), .agreement = agreement_}, 0).updates(); });
+      [&] { return LogRecovery({.folder = dir_.path(), .agreement = agreement_}, 0).updates(); });
   EXPECT_THAT(text, HasSubstr("is damaged at byte"));
   EXPECT_THAT(text, HasSubstr("remove " + dir_.path().string()));
 }

@@ -1,4 +1,4 @@
-#include "profiler/replay.h"
+#include "profiler/gpu_repeat_timing.h"
 
 #include <algorithm>
 #include <array>

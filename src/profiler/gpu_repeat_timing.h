@@ -1,6 +1,6 @@
-// replay: what is made of the times of a layer's part on a GPU, where a call is repeated in a sequence between two
-// events and nothing waits in between. The queue is kept busy before (`delay`) until all calls are enqueued, so the
-// events show what the GPU takes for them, and the host's clock what it takes to enqueue them. Pure.
+// gpu_repeat_timing: what is made of the times of a layer's part on a GPU, where a call is repeated in a sequence
+// between two events and nothing waits in between. The queue is kept busy before (`delay`) until all calls are
+// enqueued, so the events show what the GPU takes for them, and the host's clock what it takes to enqueue them. Pure.
 // Not here: running sequences (measure/layer_timer.h), the records of kernels (cupti/sequence_kernels.h).
 // Units: nanoseconds of a sequence, seconds of a call.
 #pragma once

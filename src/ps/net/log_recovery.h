@@ -1,4 +1,4 @@
-// push_replay: brings a server that has begun again at a checkpoint to where its predecessor was killed: the updates
+// log_recovery: brings a server that has begun again at a checkpoint to where its predecessor was killed: the updates
 // that the log has after it (push_log.h) are made once more, by the same code, of the same pushes, in the same order,
 // at the same rates, so that weights, optimizer and running statistics are those of a server that was never killed, bit
 // for bit. Their samples count as trained on. Pushes that had been taken and are in no update yet wait again. Threads:
@@ -17,11 +17,11 @@
 
 namespace sluice::ps {
 
-class PushReplay {
+class LogRecovery {
  public:
   // Reads all that the folder has from this version on, and checks it, before anything is changed. Where there is
   // something to go on with, the agreement must be that of the log.
-  PushReplay(PushLogOptions log, std::int64_t version);
+  LogRecovery(PushLogOptions log, std::int64_t version);
 
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   [[nodiscard]] std::int64_t waiting() const { return waiting_; }  // pushes, after those

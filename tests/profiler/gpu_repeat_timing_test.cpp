@@ -1,5 +1,5 @@
 // From what was seen of repeated calls on a GPU to the times of a layer, by made-up numbers.
-#include "profiler/replay.h"
+#include "profiler/gpu_repeat_timing.h"
 
 #include <gtest/gtest.h>
 
