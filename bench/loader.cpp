@@ -39,7 +39,7 @@ int run(const std::vector<std::string>& words) {
   const std::shared_ptr<data::Dataset> set = data::open_dataset({.name = name, .path = words[1]}, data::Split::kTrain);
   data::LoaderOptions options = options_of(words[0], number(2, 224));
   options.batch_size = number(3, 64);
-  options.workers = number(5, 1);
+  options.threads = number(5, 1);
   const int batches = number(4, 10);
   data::Loader loader(*set, options);
   for (std::string line; std::getline(std::cin, line);) {

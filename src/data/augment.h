@@ -1,8 +1,8 @@
 // augment: one image of bytes -> normalised floating point, with a random crop and flip in training.
 // In the pixel domain, after image_sizer.h, and in this order: zero padding, crop to the old size, horizontal flip,
 // then (pixel / 255 - mean) / stddev, computed in T (as torchvision's ToTensor and Normalize round). A sample's view
-// depends only on (seed, epoch, index): not on batches, workers or replicas. Threads: const and shared freely. Cost:
-// one table look-up per pixel.
+// depends only on (seed, epoch, index): not on batches, loader threads or replicas. Threads: const and shared freely.
+// Cost: one table look-up per pixel.
 #pragma once
 
 #include <array>

@@ -19,8 +19,8 @@ namespace {
 
 using Order = std::shared_ptr<const std::vector<std::int64_t>>;
 
-// The order of each epoch, shared by the workers. Keeps the latest two, since batches at the turn of an epoch are made
-// side by side; another one is drawn again.
+// The order of each epoch, shared by the loader threads. Keeps the latest two, since batches at the turn of an epoch
+// are made side by side; another one is drawn again.
 class EpochOrders {
  public:
   EpochOrders(const Dataset& dataset, const LoaderOptions& options)
@@ -58,7 +58,7 @@ class EpochOrders {
 
 void check_numbers(const LoaderOptions& options) {
   if (options.batch_size < 1) throw ConfigError(concat("a batch size of ", options.batch_size, "; set at least 1"));
-  if (options.workers < 0) throw ConfigError(concat("data.workers = ", options.workers, "; set 0 or more"));
+  if (options.threads < 0) throw ConfigError(concat("data.workers = ", options.threads, "; set 0 or more"));
   if (options.prefetch < 1) throw ConfigError(concat("a prefetch of ", options.prefetch, " batches; set at least 1"));
   if (options.augment.crop_padding < 0) {
     throw ConfigError(concat("a crop padding of ", options.augment.crop_padding, " pixels; set 0 or more"));
@@ -99,7 +99,7 @@ class Loader::BatchMaker {
         batches_(batches_per_epoch(dataset.size(), options.batch_size)),
         start_(start.epoch * batches_ + start.batch),
         orders_(dataset, options),
-        team_(options.workers > 1 ? std::make_shared<Team>() : nullptr) {}
+        team_(options.threads > 1 ? std::make_shared<Team>() : nullptr) {}
 
   [[nodiscard]] std::int64_t batches() const { return batches_; }
   [[nodiscard]] const std::shared_ptr<Team>& team() const { return team_; }
@@ -174,7 +174,7 @@ class Loader::BatchMaker {
   const std::int64_t batches_;
   const std::int64_t start_;  // counted in batches from the beginning of epoch 0
   EpochOrders orders_;
-  const std::shared_ptr<Team> team_;  // null: there is one worker at most
+  const std::shared_ptr<Team> team_;  // null: there is one loader thread at most
 };
 
 Loader::Loader(const Dataset& dataset, const LoaderOptions& options, Position start)
@@ -182,7 +182,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, Position st
       prefetcher_(
           maker_->count(),
           [maker = maker_](std::int64_t number, const std::stop_token& stop) { return maker->make(number, stop); },
-          {.workers = options.workers,
+          {.threads = options.threads,
            .depth = options.prefetch,
            .wait_limit = options.wait_limit,
            .team = maker_->team()}) {}

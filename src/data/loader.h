@@ -1,12 +1,11 @@
-// loader: whole batches in the order of the sampler, made ahead of time by worker threads, which decode the pictures of
+// loader: whole batches in the order of the sampler, made ahead of time by loader threads, which decode the pictures of
 // the earliest unfinished batch together.
-// Batches are bit-equal for any number of workers, and a loader that starts at a position continues exactly what one
-// from the beginning would have given there. Workers run no parallel region of ATen (OpenMP) and touch no device,
-// but for memory that they have pinned.
-// Threads: next() and the destructor from one thread. The destructor waits for at most one read() per worker, and no
-// longer than wait_limit; a read() that hangs is abandoned.
-// Errors: what Dataset::read throws leaves next() once, when its batch is due, with the sample named and its exit code
-// kept; the loader is then at its end and next() must not be called again. DataError when no batch comes in time.
+// Batches are bit-equal for any number of threads, and a loader that starts at a position continues exactly what one
+// from the beginning would have given there. Loader threads run no parallel region of ATen (OpenMP) and touch no
+// device, but for memory that they have pinned. Threads: next() and the destructor from one thread. The destructor
+// waits for at most one read() per thread, and no longer than wait_limit; a read() that hangs is abandoned. Errors:
+// what Dataset::read throws leaves next() once, when its batch is due, with the sample named and its exit code kept;
+// the loader is then at its end and next() must not be called again. DataError when no batch comes in time.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -58,8 +57,8 @@ struct Batch {
 struct LoaderOptions {
   std::int64_t batch_size = 32;       // global: over all replicas of all processes
   Share share;                        // the replicas this process loads for
-  int workers = 1;                    // 0: load in the calling thread
-  int prefetch = 4;                   // batches ahead of the consumer; below `workers` some of them idle
+  int threads = 1;                    // 0: load in the calling thread
+  int prefetch = 4;                   // batches ahead of the consumer; below `threads` some of them idle
   bool endless = true;                // training: epoch after epoch; false: to the end of the first epoch
   bool shuffle = true;                // false: 0 .. size-1
   std::int64_t shard_window = 0;      // of shard_order(), which comes in the place of epoch_order(); 0: it does not

@@ -2,8 +2,9 @@
 // torchvision's transforms each sample is mixed with the one before it in the batch, the first with the last, and one
 // draw holds for the whole batch: a share from Beta(a, a), of CutMix also the middle of the rectangle, which is cut off
 // at the edges. With both set each batch has one of them, drawn evenly. The targets become shares of the classes.
-// A draw depends on its key alone: not on workers, replicas or processes, which mix their part of the batch alike.
-// Not here: which sample is before which (loader.h). Threads: pure functions; no parallel region of ATen (OpenMP).
+// A draw depends on its key alone: not on loader threads, replicas or processes, which mix their part of the batch
+// alike. Not here: which sample is before which (loader.h). Threads: pure functions; no parallel region of ATen
+// (OpenMP).
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// prefetch: makes numbered things ahead of time on worker threads and hands them out in order.
-// Not here: what is made (loader.h makes batches). The results do not depend on the number of workers, as long as
+// prefetch: makes numbered things ahead of time on threads of its own and hands them out in order.
+// Not here: what is made (loader.h makes batches). The results do not depend on the number of threads, as long as
 // make(number) does not depend on what was made before.
-// Threads: next() and the destructor from one thread; make() runs on the workers, several at once (0 workers: in
+// Threads: next() and the destructor from one thread; make() runs on these threads, several at once (0 threads: in
 // next()). Errors: an exception of make(n) leaves next() when number n is due, after all earlier things; DataError when
 // nothing comes within wait_limit. Either ends the sequence: next() must not be called again.
 #pragma once
@@ -28,11 +28,11 @@
 namespace sluice::data {
 
 struct PrefetchOptions {
-  int workers = 1;  // threads; 0: everything is made inside next()
+  int threads = 1;  // threads; 0: everything is made inside next()
   int depth = 4;    // things made or in the making ahead of the consumer, at least 1
   // Longest wait of one next(), and of the destructor, without the time in which the whole process was stopped.
   std::chrono::milliseconds wait_limit{300'000};
-  // Through which make() lets the other workers help: they do so before they begin something further on. null: nobody
+  // Through which make() lets the other threads help: they do so before they begin something further on. null: nobody
   // helps.
   std::shared_ptr<Team> team = nullptr;
 };
@@ -64,11 +64,11 @@ class Prefetcher {
   struct Shared;
 
   static PrefetchOptions checked(const PrefetchOptions& options);
-  void end_workers();
+  void end_threads();
   Slot wait_for_slot();
 
   const PrefetchOptions options_;
-  const std::shared_ptr<Shared> shared_;  // with the workers; outlives the prefetcher when one of them hangs
+  const std::shared_ptr<Shared> shared_;  // with the threads; outlives the prefetcher when one of them hangs
   std::vector<std::thread> threads_;
   bool failed_ = false;
   bool hangs_ = false;
@@ -112,26 +112,26 @@ Prefetcher<T>::Prefetcher(std::int64_t count, Make make, const PrefetchOptions& 
     });
   }
   try {
-    for (int i = 0; i < options.workers; ++i) threads_.emplace_back([shared = shared_] { shared->work(); });
+    for (int i = 0; i < options.threads; ++i) threads_.emplace_back([shared = shared_] { shared->work(); });
   } catch (...) {  // no more threads to be had
-    end_workers();
+    end_threads();
     throw;
   }
 }
 
 template <typename T>
 Prefetcher<T>::~Prefetcher() {
-  end_workers();
+  end_threads();
 }
 
 template <typename T>
 PrefetchOptions Prefetcher<T>::checked(const PrefetchOptions& options) {
-  check(options.workers >= 0 && options.depth >= 1, "prefetching needs workers >= 0 and a depth >= 1");
+  check(options.threads >= 0 && options.depth >= 1, "prefetching needs workers >= 0 and a depth >= 1");
   return options;
 }
 
 template <typename T>
-void Prefetcher<T>::end_workers() {
+void Prefetcher<T>::end_threads() {
   shared_->stop.request_stop();
   bool all_ended = false;
   {

@@ -1,5 +1,5 @@
 // team: threads that take part in each other's work. One that has much to do in pieces offers them; those that have
-// nothing else to do help. So a batch of pictures is decoded by all workers of a loader, not by the one that makes it.
+// nothing else to do help. So a batch of pictures is decoded by all threads of a loader, not by the one that makes it.
 // Not here: the threads (prefetch.h). Threads: any, any number at once. Errors: run() throws what the first piece in
 // order has thrown; pieces behind one that failed may be left out.
 #pragma once

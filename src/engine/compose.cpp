@@ -269,7 +269,7 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
                                            pipeline::ExecutorOptions{.cpu_threads = options.cpu_threads,
                                                                      .step_timeout = options.step_timeout,
                                                                      .record_spans = options.record_spans,
-                                                                     .workers = options.workers,
+                                                                     .threads = options.threads,
                                                                      .recorder = options.recorder,
                                                                      .limits = options.limits},
                                            std::move(prefixes));

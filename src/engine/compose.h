@@ -42,7 +42,7 @@ struct ComposeOptions {
   std::uint64_t memory_limit = 0;                          // bytes of tensors that a device may hold; 0: no limit
   pipeline::ListedSettings listed = {};                    // for what is said where the limit is too small
   // What outlives a composition (pipeline/executor.h); null: its own.
-  std::shared_ptr<pipeline::WorkerPool> workers = nullptr;
+  std::shared_ptr<pipeline::DeviceThreads> threads = nullptr;
   std::shared_ptr<Recorder> recorder = nullptr;
   std::shared_ptr<pipeline::PassLimits> limits = nullptr;
   SyncFactory make_sync = engine::make_sync;

@@ -52,7 +52,7 @@ void require_finite(const State& state) {
 }  // namespace
 
 Engine::Engine(const Plan& plan, EngineOptions options) : options_(std::move(options)) {
-  options_.compose.workers = std::make_shared<pipeline::WorkerPool>();
+  options_.compose.threads = std::make_shared<pipeline::DeviceThreads>();
   options_.compose.recorder = std::make_shared<Recorder>(options_.compose.record_spans);
   options_.compose.limits = std::make_shared<pipeline::PassLimits>(options_.compose.step_timeout);
   const DeviceChoice where = options_.devices_of(plan);

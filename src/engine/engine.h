@@ -2,7 +2,7 @@
 // Plan in the running process: another cut, other numbers of stages, replicas and chunks, another schedule, other
 // recomputation. Parameters, optimizer state, running statistics and the number of optimizer steps carry over; what
 // depends on numbers alone (data order, dropout, learning rate) is the caller's and does not notice.
-// The recorder, the worker threads, the communicators and the devices' memory pools outlive a composition.
+// The recorder, the device threads, the communicators and the devices' memory pools outlive a composition.
 // Not here: which plan (tune/), the data (data/), files (storage/).
 // Threads: one. Every process of a run makes the same calls in the same order.
 // Errors: those of compose() and of TrainStep. apply(): see there.
@@ -25,7 +25,8 @@
 namespace sluice::engine {
 
 struct EngineOptions {
-  // All but the devices and threads, which devices_of() says, and the workers and the recorder, which are the engine's.
+  // All but the devices and threads, which devices_of() says, and the device threads and the recorder, which are the
+  // engine's.
   ComposeOptions compose;
   TrainStepOptions step;
   // For plans of any shape; ConfigError where there are too few devices.

@@ -11,7 +11,7 @@ namespace sluice::measure {
 LoadCost measure_loading(const data::Dataset& set, data::LoaderOptions options) {
   constexpr int kMostBatches = 20;
   constexpr double kSeconds = 1;
-  options.workers = 0;
+  options.threads = 0;
   data::Loader loader(set, options);
   (void)loader.next();
   std::vector<double> of_clock, of_cpu;

@@ -24,7 +24,7 @@ std::vector<Slot> make_slots(const std::vector<std::vector<device::Device>>& dev
   return slots;
 }
 
-std::shared_ptr<Grid> make_grid(StageGrid stages, PrefixGrid prefixes, const WorkerPool& pool,
+std::shared_ptr<Grid> make_grid(StageGrid stages, PrefixGrid prefixes, const DeviceThreads& pool,
                                 const std::vector<int>& owners, std::shared_ptr<Recorder> recorder) {
   auto grid = std::make_shared<Grid>();
   const std::vector<Slot>& slots = pool.slots();
@@ -54,7 +54,7 @@ std::shared_ptr<Grid> make_grid(StageGrid stages, PrefixGrid prefixes, const Wor
 Executor::Executor(StageGrid grid, const std::vector<std::vector<device::Device>>& devices,
                    const std::vector<int>& owners, ExecutorOptions options, PrefixGrid prefixes)
     : limits_(options.limits ? std::move(options.limits) : std::make_shared<PassLimits>(options.step_timeout)),
-      pool_(options.workers ? std::move(options.workers) : std::make_shared<WorkerPool>()) {
+      pool_(options.threads ? std::move(options.threads) : std::make_shared<DeviceThreads>()) {
   pool_->assign(make_slots(devices, options.cpu_threads));
   auto recorder = options.recorder ? std::move(options.recorder) : std::make_shared<Recorder>(options.record_spans);
   grid_ = make_grid(std::move(grid), std::move(prefixes), *pool_, owners, std::move(recorder));

@@ -1,12 +1,12 @@
 // executor: runs a schedule on the stages of all local replicas, one thread per (replica, device).
 // Not here: which schedule (schedule/), the sum over replicas (comm/replica_sync.h), the optimizer (train/).
-// Threads: a worker for each slot; run() and for_each_stage() from one thread. Activations and gradients pass between
-// the stages of a replica by pointer on CPU devices and by peer copy on GPUs. The parts of an overlapped pair run one
-// after the other. Errors: the first failure of any stage ends the step; it names replica, stage and action, the
-// drawing of the schedule with the failing action marked goes to the log, and all workers are back before run() throws,
-// or abandoned. A step that takes longer than the timeout: PeerError. The time in which all of it waits for other
-// processes (synchronised batch-norm) does not count: another may save a checkpoint or wait for its data, and has a
-// limit of its own where it hangs.
+// Threads: a device thread for each slot; run() and for_each_stage() from one thread. Activations and gradients pass
+// between the stages of a replica by pointer on CPU devices and by peer copy on GPUs. The parts of an overlapped pair
+// run one after the other. Errors: the first failure of any stage ends the step; it names replica, stage and action,
+// the drawing of the schedule with the failing action marked goes to the log, and all device threads are back before
+// run() throws, or abandoned. A step that takes longer than the timeout: PeerError. The time in which all of it waits
+// for other processes (synchronised batch-norm) does not count: another may save a checkpoint or wait for its data, and
+// has a limit of its own where it hangs.
 #pragma once
 
 #include <chrono>
@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "core/recorder.h"
+#include "pipeline/device_threads.h"
 #include "pipeline/grid.h"
 #include "pipeline/pass_request.h"
 #include "pipeline/time_limit.h"
-#include "pipeline/worker_pool.h"
 
 namespace sluice::pipeline {
 
@@ -27,7 +27,7 @@ struct ExecutorOptions {
   std::chrono::milliseconds step_timeout{0};  // of a pass; 0: by the passes before it (time_limit.h)
   bool record_spans = true;
   // What outlives this executor, for others that follow it; null: its own. One executor uses them at a time.
-  std::shared_ptr<WorkerPool> workers = nullptr;
+  std::shared_ptr<DeviceThreads> threads = nullptr;
   std::shared_ptr<Recorder> recorder = nullptr;
   std::shared_ptr<PassLimits> limits = nullptr;  // its own are those of step_timeout
 };
@@ -59,8 +59,8 @@ class Executor {
   // How long the next training pass may take before it counts as hung.
   [[nodiscard]] std::chrono::milliseconds training_limit() const { return limits_->training.current(); }
 
-  // Work that the calling thread has queued on the devices by itself is over when it returns: workers have streams of
-  // their own, which do not wait for the caller's.
+  // Work that the calling thread has queued on the devices by itself is over when it returns: device threads have
+  // streams of their own, which do not wait for the caller's.
   void wait_for_caller() const;
 
   // Runs `job` once for every stage, in the thread and on the device that run it. Spans recorded as `phase`.
@@ -73,7 +73,7 @@ class Executor {
  private:
   std::shared_ptr<Grid> grid_;
   std::shared_ptr<PassLimits> limits_;
-  std::shared_ptr<WorkerPool> pool_;
+  std::shared_ptr<DeviceThreads> pool_;
 };
 
 }  // namespace sluice::pipeline

@@ -1,5 +1,5 @@
 // grid: the stages of all local replicas, the devices that run them and the recorder of their threads. Internal to the
-// executor; it lives as long as any worker thread may touch it, even one that had to be abandoned.
+// executor; it lives as long as any device thread may touch it, even one that had to be abandoned.
 #pragma once
 
 #include <memory>

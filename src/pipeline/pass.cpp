@@ -13,7 +13,7 @@
 #include "nn/bfloat16.h"
 #include "nn/flops.h"
 #include "pipeline/failure.h"
-#include "pipeline/pass_worker.h"
+#include "pipeline/pass_thread.h"
 #include "pipeline/schedule/inspect.h"
 
 namespace sluice::pipeline {
@@ -99,12 +99,12 @@ std::vector<std::optional<MicroBatchId>> Pass::last_gradients(const Slot& slot) 
 }
 
 // Tells the sync of each gradient that the action completes; empty where another action adds to them later.
-GradientReady Pass::reports_of(Worker& worker, const Action& action) {
+GradientReady Pass::reports_of(DeviceThread& thread, const Action& action) {
   if (!request_.sync || !ends_gradient(action.op)) return {};
-  if (worker.last_gradients[index(action.stage)] != action.micro_batch) return {};
-  return [this, &worker, stage = action.stage](ParamId param) {
-    const StreamSpanScope reducing(worker.spans, Phase::kAllReduce, stage);
-    request_.sync->on_grad_ready(worker.replica(), param);
+  if (thread.last_gradients[index(action.stage)] != action.micro_batch) return {};
+  return [this, &thread, stage = action.stage](ParamId param) {
+    const StreamSpanScope reducing(thread.spans, Phase::kAllReduce, stage);
+    request_.sync->on_grad_ready(thread.replica(), param);
   };
 }
 
@@ -119,17 +119,17 @@ bool Pass::admit(ReplicaId replica, MicroBatchId micro_batch) {
 void Pass::work(const Slot& slot, const SlotStreams& streams) {
   const int at = grid_->slot(slot.replica, slot.device);
   const device::Stream& compute = streams.compute();
-  Worker worker{.slot = slot,
-                .streams = streams,
-                .spans = grid_->open_spans(at, compute),
-                .index = at,
-                .last_gradients = last_gradients(slot),
-                .sample_ids = std::vector<at::Tensor>(request_.schedule.micro_batches),
-                .replicas = nullptr,
-                .graphs = request_.graphs ? (*request_.graphs)[at].get() : nullptr};
+  DeviceThread thread{.slot = slot,
+                      .streams = streams,
+                      .spans = grid_->open_spans(at, compute),
+                      .index = at,
+                      .last_gradients = last_gradients(slot),
+                      .sample_ids = std::vector<at::Tensor>(request_.schedule.micro_batches),
+                      .replicas = nullptr,
+                      .graphs = request_.graphs ? (*request_.graphs)[at].get() : nullptr};
   if (!exchanges_.empty()) {
-    worker.replicas =
-        std::make_unique<OwnSum>(*exchanges_[index(slot.device)], slot.replica, worker.spans, standings_[at]);
+    thread.replicas =
+        std::make_unique<OwnSum>(*exchanges_[index(slot.device)], slot.replica, thread.spans, standings_[at]);
   }
   const auto for_own_stages = [&](const auto& action) {
     for (const StageId stage : grid_->stages_of[index(slot.device)]) action(grid_->stage(slot.replica, stage));
@@ -138,26 +138,26 @@ void Pass::work(const Slot& slot, const SlotStreams& streams) {
   static_cast<void>(nn::take_flops());  // of a pass that failed
   for_own_stages(forget);               // of one that failed in another replica, when all was done here
   try {
-    if (worker.graphs != nullptr)
-      worker.graphs->begin(request_.context.step, request_.gradient_scale, request_.schedule.micro_batches);
-    if (request_.context.training) for_own_stages([&](Stage& stage) { begin(worker, stage); });
-    run_prefix(worker);
-    run_actions(worker);
+    if (thread.graphs != nullptr)
+      thread.graphs->begin(request_.context.step, request_.gradient_scale, request_.schedule.micro_batches);
+    if (request_.context.training) for_own_stages([&](Stage& stage) { begin(thread, stage); });
+    run_prefix(thread);
+    run_actions(thread);
     for_own_stages([&](Stage& stage) {
       if (request_.context.training) stage.settle_gradients();  // of a stage that has run nothing
       stage.end_pass();
     });
     compute.synchronize();
-    worker.spans.settle();
+    thread.spans.settle();
     flops_[at] = nn::take_flops();
   } catch (const StoppedByNeighbour&) {
     for_own_stages(forget);
   } catch (...) {
     const PassReport now = report();
-    const std::string work = worker.runs_prefix ? "" : work_at(slot, now.action_at(at));
+    const std::string work = thread.runs_prefix ? "" : work_at(slot, now.action_at(at));
     for_own_stages(forget);
     if (request_.draws_failures) log_lines(now.draw_failed(at), LogLevel::kWarning);
-    const std::string where = worker.runs_prefix ? concat("replica ", index(slot.replica), " device ",
+    const std::string where = thread.runs_prefix ? concat("replica ", index(slot.replica), " device ",
                                                           index(slot.device), " in the frozen layers")
                                                  : now.describe_action(at);
     throw describe_failure(std::current_exception(), where, {.less_memory = request_.less_memory, .work = work});
@@ -169,182 +169,182 @@ std::string Pass::work_at(const Slot& slot, const Action* action) const {
   return grid_->stage(slot.replica, action->stage).work_on(micro_batch_of(slot.replica, action->micro_batch));
 }
 
-void Pass::begin(Worker& worker, Stage& stage) {
-  if (worker.graphs == nullptr) {
+void Pass::begin(DeviceThread& thread, Stage& stage) {
+  if (thread.graphs == nullptr) {
     stage.begin_gradients();
   } else {
     stage.begin_gradients_in_place();
   }
 }
 
-void Pass::run_actions(Worker& worker) {
-  const auto& list = actions_of(worker.slot.device);
+void Pass::run_actions(DeviceThread& thread) {
+  const auto& list = actions_of(thread.slot.device);
   for (std::size_t i = 0; i < list.size(); ++i) {
-    standings_[worker.index].store({static_cast<std::uint32_t>(i)}, std::memory_order_relaxed);
+    standings_[thread.index].store({static_cast<std::uint32_t>(i)}, std::memory_order_relaxed);
     switch (list[i].op) {
-      case Op::kForward: forward(worker, list[i]); break;
+      case Op::kForward: forward(thread, list[i]); break;
       case Op::kBackward:
-      case Op::kInputGradient: backward(worker, list[i]); break;
-      case Op::kWeightGradient: weight_gradient(worker, list[i]); break;
-      case Op::kReduceGradient: reduce_gradient(worker, list[i]); break;
+      case Op::kInputGradient: backward(thread, list[i]); break;
+      case Op::kWeightGradient: weight_gradient(thread, list[i]); break;
+      case Op::kReduceGradient: reduce_gradient(thread, list[i]); break;
     }
   }
-  standings_[worker.index].store({static_cast<std::uint32_t>(list.size())}, std::memory_order_relaxed);
+  standings_[thread.index].store({static_cast<std::uint32_t>(list.size())}, std::memory_order_relaxed);
 }
 
-at::Tensor Pass::receive(Worker& worker, Way way, const Action& action) {
+at::Tensor Pass::receive(DeviceThread& thread, Way way, const Action& action) {
   std::optional<Message> message;
   {
-    const StreamSpanScope span(worker.spans, Phase::kReceiveWait, action.stage, action.micro_batch);
-    const WaitScope waiting(standings_[worker.index], Wait::kMessage);
+    const StreamSpanScope span(thread.spans, Phase::kReceiveWait, action.stage, action.micro_batch);
+    const WaitScope waiting(standings_[thread.index], Wait::kMessage);
     message = way.mailbox.take(action.micro_batch);
     if (!message) throw StoppedByNeighbour{};
-    worker.streams.compute().wait(message->ready);
+    thread.streams.compute().wait(message->ready);
   }
-  const StreamSpanScope span(worker.spans, Phase::kReceive, action.stage, action.micro_batch);
-  const at::Tensor own = device::transfer(message->tensor, message->ready, worker.streams.compute(),
-                                          {.from = message->out, .into = worker.streams.in(way.border)});
-  worker.keep(message->tensor);
-  worker.keep(own);
+  const StreamSpanScope span(thread.spans, Phase::kReceive, action.stage, action.micro_batch);
+  const at::Tensor own = device::transfer(message->tensor, message->ready, thread.streams.compute(),
+                                          {.from = message->out, .into = thread.streams.in(way.border)});
+  thread.keep(message->tensor);
+  thread.keep(own);
   return own;
 }
 
-void Pass::send(Worker& worker, Way way, const Action& action, const at::Tensor& tensor) {
+void Pass::send(DeviceThread& thread, Way way, const Action& action, const at::Tensor& tensor) {
   device::Event ready;
   {
-    const StreamSpanScope span(worker.spans, Phase::kSend, action.stage, action.micro_batch);
-    ready = worker.streams.compute().record();
+    const StreamSpanScope span(thread.spans, Phase::kSend, action.stage, action.micro_batch);
+    ready = thread.streams.compute().record();
   }
   way.mailbox.put(action.micro_batch,
-                  {tensor, ready, worker.streams.out(way.border)});  // may cost the processor: the receiver wakes
+                  {tensor, ready, thread.streams.out(way.border)});  // may cost the processor: the receiver wakes
 }
 
-StagePass Pass::pass_of(Worker& worker, const Action& action) {
+StagePass Pass::pass_of(DeviceThread& thread, const Action& action) {
   StagePass pass{.context = request_.context,
                  .needs_input_gradient = index(action.stage) > first_trained_,
                  .has_loss = is_last(action.stage),
                  .splits_backward = splits(action),
                  .keeps_transformed = request_.schedule.micro_batches > 1,
-                 .marks = worker.graphs != nullptr ? nullptr : worker.spans.marks()};
-  pass.context.sample_ids = sample_ids_of(worker, action.micro_batch);
-  pass.context.replicas = worker.replicas.get();
-  if (worker.graphs != nullptr) pass.context.step_in_memory = worker.graphs->step();
+                 .marks = thread.graphs != nullptr ? nullptr : thread.spans.marks()};
+  pass.context.sample_ids = sample_ids_of(thread, action.micro_batch);
+  pass.context.replicas = thread.replicas.get();
+  if (thread.graphs != nullptr) pass.context.step_in_memory = thread.graphs->step();
   return pass;
 }
 
-Tensors Pass::run(Worker& worker, const Action& action, ActionPart part, Tensors inputs, const device::GraphWork& work,
-                  Answer answer) {
-  if (worker.graphs == nullptr) return work(inputs);
-  Tensors outputs = worker.graphs->run(action, part, inputs, work);
+Tensors Pass::run(DeviceThread& thread, const Action& action, ActionPart part, Tensors inputs,
+                  const device::GraphWork& work, Answer answer) {
+  if (thread.graphs == nullptr) return work(inputs);
+  Tensors outputs = thread.graphs->run(action, part, inputs, work);
   for (at::Tensor& output : outputs) {
     if (answer == Answer::kCopied && output.defined()) output = output.clone();
   }
   return outputs;
 }
 
-void Pass::forward(Worker& worker, const Action& action) {
-  const int at = grid_->stage_index(worker.replica(), action.stage);
+void Pass::forward(DeviceThread& thread, const Action& action) {
+  const int at = grid_->stage_index(thread.replica(), action.stage);
   at::Tensor input;
   if (index(action.stage) > 0) {
-    input = receive(worker, {activations_[at], Border::kActivations}, action);
-  } else if (admit(worker.replica(), action.micro_batch)) {
-    input = prefix_shares_.empty() ? load_inputs(worker, action, micro_batch_of(worker.replica(), action.micro_batch))
-                                   : frozen_features(worker, action);
+    input = receive(thread, {activations_[at], Border::kActivations}, action);
+  } else if (admit(thread.replica(), action.micro_batch)) {
+    input = prefix_shares_.empty() ? load_inputs(thread, action, micro_batch_of(thread.replica(), action.micro_batch))
+                                   : frozen_features(thread, action);
   }
-  Stage& stage = grid_->stage(worker.replica(), action.stage);
+  Stage& stage = grid_->stage(thread.replica(), action.stage);
   at::Tensor output;
-  if (runs(worker.replica(), action.micro_batch)) {
-    const StreamSpanScope span(worker.spans, Phase::kForward, action.stage, action.micro_batch);
-    const auto work = [&stage, id = action.micro_batch, pass = pass_of(worker, action)](const Tensors& in) {
+  if (runs(thread.replica(), action.micro_batch)) {
+    const StreamSpanScope span(thread.spans, Phase::kForward, action.stage, action.micro_batch);
+    const auto work = [&stage, id = action.micro_batch, pass = pass_of(thread, action)](const Tensors& in) {
       return Tensors{stage.forward(id, in[0], pass)};
     };
-    output = run(worker, action, ActionPart::kForward, {std::move(input)}, work,
+    output = run(thread, action, ActionPart::kForward, {std::move(input)}, work,
                  is_last(action.stage) ? Answer::kInPlace : Answer::kCopied)[0];
-    if (is_last(action.stage)) finish(worker, action, output);
+    if (is_last(action.stage)) finish(thread, action, output);
   } else if (request_.context.training) {
-    stage.take_part_in_forward(pass_of(worker, action));
+    stage.take_part_in_forward(pass_of(thread, action));
   }
-  if (!is_last(action.stage)) send(worker, {activations_[at + 1], Border::kActivations}, action, output);
+  if (!is_last(action.stage)) send(thread, {activations_[at + 1], Border::kActivations}, action, output);
 }
 
-void Pass::finish(Worker& worker, const Action& action, const at::Tensor& logits) {
-  const at::Tensor targets = load(worker, action, micro_batch_of(worker.replica(), action.micro_batch).targets);
-  const StreamSpanScope span(worker.spans, Phase::kLoss, action.stage, action.micro_batch);
-  MicroBatchResult& result = result_.micro_batches[index(worker.replica())][index(action.micro_batch)];
+void Pass::finish(DeviceThread& thread, const Action& action, const at::Tensor& logits) {
+  const at::Tensor targets = load(thread, action, micro_batch_of(thread.replica(), action.micro_batch).targets);
+  const StreamSpanScope span(thread.spans, Phase::kLoss, action.stage, action.micro_batch);
+  MicroBatchResult& result = result_.micro_batches[index(thread.replica())][index(action.micro_batch)];
   {
     const at::NoGradGuard no_grad;
     if (request_.score) result.score = request_.score(logits, targets);
-    if (request_.keep_logits) result.logits = nn::in_float(worker.graphs != nullptr ? logits.clone() : logits);
+    if (request_.keep_logits) result.logits = nn::in_float(thread.graphs != nullptr ? logits.clone() : logits);
     if (!request_.context.training) result.loss = request_.loss(logits, targets);
   }
   // The last one: recorded work may write where the logits are.
-  if (request_.context.training) result.loss = run_loss(worker, action, targets);
+  if (request_.context.training) result.loss = run_loss(thread, action, targets);
 }
 
-at::Tensor Pass::run_loss(Worker& worker, const Action& action, const at::Tensor& targets) {
-  Stage& stage = grid_->stage(worker.replica(), action.stage);
+at::Tensor Pass::run_loss(DeviceThread& thread, const Action& action, const at::Tensor& targets) {
+  Stage& stage = grid_->stage(thread.replica(), action.stage);
   GradientScale scale{.number = request_.gradient_scale};
-  if (worker.graphs != nullptr) scale.in_memory = worker.graphs->gradient_scale();
+  if (thread.graphs != nullptr) scale.in_memory = thread.graphs->gradient_scale();
   const auto work = [&stage, id = action.micro_batch, loss = request_.loss, scale](const Tensors& in) {
     return Tensors{stage.apply_loss(id, in[0], loss, scale)};
   };
-  return run(worker, action, ActionPart::kLoss, {targets}, work)[0];
+  return run(thread, action, ActionPart::kLoss, {targets}, work)[0];
 }
 
-void Pass::backward(Worker& worker, const Action& action) {
-  const int at = grid_->stage_index(worker.replica(), action.stage);
+void Pass::backward(DeviceThread& thread, const Action& action) {
+  const int at = grid_->stage_index(thread.replica(), action.stage);
   at::Tensor output_gradient;
-  if (!is_last(action.stage)) output_gradient = receive(worker, {gradients_[at], Border::kGradients}, action);
-  Stage& stage = grid_->stage(worker.replica(), action.stage);
+  if (!is_last(action.stage)) output_gradient = receive(thread, {gradients_[at], Border::kGradients}, action);
+  Stage& stage = grid_->stage(thread.replica(), action.stage);
   at::Tensor input_gradient;
-  if (runs(worker.replica(), action.micro_batch)) {
-    const StreamSpanScope span(worker.spans, Phase::kBackward, action.stage, action.micro_batch);
-    input_gradient = run_backward(worker, action, std::move(output_gradient));
-    if (request_.after_gradient) request_.after_gradient(worker.replica(), stage, action);
+  if (runs(thread.replica(), action.micro_batch)) {
+    const StreamSpanScope span(thread.spans, Phase::kBackward, action.stage, action.micro_batch);
+    input_gradient = run_backward(thread, action, std::move(output_gradient));
+    if (request_.after_gradient) request_.after_gradient(thread.replica(), stage, action);
   } else {
-    stage.take_part_in_backward(pass_of(worker, action));
+    stage.take_part_in_backward(pass_of(thread, action));
   }
-  if (index(action.stage) > 0) send(worker, {gradients_[at - 1], Border::kGradients}, action, input_gradient);
+  if (index(action.stage) > 0) send(thread, {gradients_[at - 1], Border::kGradients}, action, input_gradient);
 }
 
 // Recorded work tells nobody anything: what it completes is told behind it.
-at::Tensor Pass::run_backward(Worker& worker, const Action& action, at::Tensor output_gradient) {
-  Stage& stage = grid_->stage(worker.replica(), action.stage);
-  const GradientReady reports = reports_of(worker, action);
-  const bool reports_within = worker.graphs == nullptr;
+at::Tensor Pass::run_backward(DeviceThread& thread, const Action& action, at::Tensor output_gradient) {
+  Stage& stage = grid_->stage(thread.replica(), action.stage);
+  const GradientReady reports = reports_of(thread, action);
+  const bool reports_within = thread.graphs == nullptr;
   const auto work = [&stage, id = action.micro_batch, within = reports_within ? reports : GradientReady{}](
                         const Tensors& in) { return Tensors{stage.backward(id, in[0], within)}; };
-  at::Tensor input_gradient = run(worker, action, ActionPart::kBackward, {std::move(output_gradient)}, work)[0];
+  at::Tensor input_gradient = run(thread, action, ActionPart::kBackward, {std::move(output_gradient)}, work)[0];
   if (reports && !reports_within) stage.report_gradients(reports);
   return input_gradient;
 }
 
-void Pass::weight_gradient(Worker& worker, const Action& action) {
-  if (!runs(worker.replica(), action.micro_batch)) return;
-  const StreamSpanScope span(worker.spans, Phase::kWeightGradient, action.stage, action.micro_batch);
-  run_weight_gradient(worker, action);
+void Pass::weight_gradient(DeviceThread& thread, const Action& action) {
+  if (!runs(thread.replica(), action.micro_batch)) return;
+  const StreamSpanScope span(thread.spans, Phase::kWeightGradient, action.stage, action.micro_batch);
+  run_weight_gradient(thread, action);
   if (request_.after_gradient)
-    request_.after_gradient(worker.replica(), grid_->stage(worker.replica(), action.stage), action);
+    request_.after_gradient(thread.replica(), grid_->stage(thread.replica(), action.stage), action);
 }
 
-void Pass::run_weight_gradient(Worker& worker, const Action& action) {
-  Stage& stage = grid_->stage(worker.replica(), action.stage);
-  const GradientReady reports = reports_of(worker, action);
-  const bool reports_within = worker.graphs == nullptr;
+void Pass::run_weight_gradient(DeviceThread& thread, const Action& action) {
+  Stage& stage = grid_->stage(thread.replica(), action.stage);
+  const GradientReady reports = reports_of(thread, action);
+  const bool reports_within = thread.graphs == nullptr;
   const auto work = [&stage, id = action.micro_batch,
                      within = reports_within ? reports : GradientReady{}](const Tensors&) {
     stage.weight_gradient(id, within);
     return Tensors{};
   };
-  static_cast<void>(run(worker, action, ActionPart::kWeightGradient, {}, work));
+  static_cast<void>(run(thread, action, ActionPart::kWeightGradient, {}, work));
   if (reports && !reports_within) stage.report_gradients(reports);
 }
 
-void Pass::reduce_gradient(Worker& worker, const Action& action) {
+void Pass::reduce_gradient(DeviceThread& thread, const Action& action) {
   if (!request_.sync) return;
-  grid_->stage(worker.replica(), action.stage).settle_gradients();  // it may have run nothing
-  const StreamSpanScope reducing(worker.spans, Phase::kAllReduce, action.stage);
-  request_.sync->on_backward_done(worker.replica(), action.stage);
+  grid_->stage(thread.replica(), action.stage).settle_gradients();  // it may have run nothing
+  const StreamSpanScope reducing(thread.spans, Phase::kAllReduce, action.stage);
+  request_.sync->on_backward_done(thread.replica(), action.stage);
 }
 
 PassReport Pass::report() const {

@@ -1,4 +1,4 @@
-// pass: one run of a schedule by the worker threads of the executor: each walks the actions of its device, hands
+// pass: one run of a schedule by the device threads of the executor: each walks the actions of its device, hands
 // results to other stages through mailboxes. Not here: what is said when something goes wrong (pass_report.h). Internal
 // to the executor.
 // Threads: work() once per slot, each from its own thread; the rest from any thread.
@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "device/stream.h"
+#include "pipeline/device_threads.h"
 #include "pipeline/grid.h"
 #include "pipeline/mailbox.h"
 #include "pipeline/pass_report.h"
 #include "pipeline/pass_request.h"
 #include "pipeline/statistics_exchange.h"
-#include "pipeline/worker_pool.h"
 
 namespace sluice::pipeline {
 
@@ -41,46 +41,46 @@ class Pass {
     device::Event ready;
     device::Stream out;  // of the slot that sends it
   };
-  struct Worker;
+  struct DeviceThread;
   class OwnSum;
 
   // The slot's share of the frozen layers' work, for the first stage.
-  void run_prefix(Worker& worker);
+  void run_prefix(DeviceThread& thread);
   // inputs: of all or of some of `samples`, as the loader gives them.
-  [[nodiscard]] at::Tensor run_frozen(Worker& worker, const Action& action, const MicroBatch& samples,
+  [[nodiscard]] at::Tensor run_frozen(DeviceThread& thread, const Action& action, const MicroBatch& samples,
                                       const at::Tensor& inputs);
   // As run_frozen(), of the inputs whose rows the feature source does not have.
-  [[nodiscard]] at::Tensor run_what_is_new(Worker& worker, const Action& action, const MicroBatch& samples);
-  [[nodiscard]] at::Tensor frozen_features(Worker& worker, const Action& action);
-  static void begin(Worker& worker, Stage& stage);  // of training
-  void run_actions(Worker& worker);
-  void forward(Worker& worker, const Action& action);
-  void backward(Worker& worker, const Action& action);  // B or I
-  void weight_gradient(Worker& worker, const Action& action);
-  void reduce_gradient(Worker& worker, const Action& action);
-  void finish(Worker& worker, const Action& action, const at::Tensor& logits);
-  [[nodiscard]] at::Tensor run_loss(Worker& worker, const Action& action, const at::Tensor& targets);
+  [[nodiscard]] at::Tensor run_what_is_new(DeviceThread& thread, const Action& action, const MicroBatch& samples);
+  [[nodiscard]] at::Tensor frozen_features(DeviceThread& thread, const Action& action);
+  static void begin(DeviceThread& thread, Stage& stage);  // of training
+  void run_actions(DeviceThread& thread);
+  void forward(DeviceThread& thread, const Action& action);
+  void backward(DeviceThread& thread, const Action& action);  // B or I
+  void weight_gradient(DeviceThread& thread, const Action& action);
+  void reduce_gradient(DeviceThread& thread, const Action& action);
+  void finish(DeviceThread& thread, const Action& action, const at::Tensor& logits);
+  [[nodiscard]] at::Tensor run_loss(DeviceThread& thread, const Action& action, const at::Tensor& targets);
   // Adds to the gradients, and tells the sync of those that the action completes.
-  [[nodiscard]] at::Tensor run_backward(Worker& worker, const Action& action, at::Tensor output_gradient);
-  void run_weight_gradient(Worker& worker, const Action& action);
+  [[nodiscard]] at::Tensor run_backward(DeviceThread& thread, const Action& action, at::Tensor output_gradient);
+  void run_weight_gradient(DeviceThread& thread, const Action& action);
   // What an action does on its device, from tensors to tensors: done now, recorded, or run as it was recorded. `work`
   // must not refer to the pass.
   enum class Answer { kCopied, kInPlace };  // in memory of its own, or where the next recorded action may write
-  [[nodiscard]] Tensors run(Worker& worker, const Action& action, ActionPart part, Tensors inputs,
+  [[nodiscard]] Tensors run(DeviceThread& thread, const Action& action, ActionPart part, Tensors inputs,
                             const device::GraphWork& work, Answer answer = Answer::kCopied);
   // What lies in a mailbox, and what crosses the border by it.
   struct Way {
     Mailbox<Message>& mailbox;
     Border border;
   };
-  [[nodiscard]] at::Tensor receive(Worker& worker, Way way, const Action& action);
-  void send(Worker& worker, Way way, const Action& action, const at::Tensor& tensor);
+  [[nodiscard]] at::Tensor receive(DeviceThread& thread, Way way, const Action& action);
+  void send(DeviceThread& thread, Way way, const Action& action, const at::Tensor& tensor);
   // From the host: as it is; inputs as what layers take.
-  [[nodiscard]] at::Tensor load(Worker& worker, const Action& action, const at::Tensor& samples);
+  [[nodiscard]] at::Tensor load(DeviceThread& thread, const Action& action, const at::Tensor& samples);
   // As dropout reads them: in training on the slot's device, where they come once a micro-batch.
-  [[nodiscard]] at::Tensor sample_ids_of(Worker& worker, MicroBatchId micro_batch);
-  [[nodiscard]] at::Tensor load_inputs(Worker& worker, const Action& action, const MicroBatch& samples);
-  [[nodiscard]] at::Tensor load_numbers(Worker& worker, const Action& action, const at::Tensor& inputs,
+  [[nodiscard]] at::Tensor sample_ids_of(DeviceThread& thread, MicroBatchId micro_batch);
+  [[nodiscard]] at::Tensor load_inputs(DeviceThread& thread, const Action& action, const MicroBatch& samples);
+  [[nodiscard]] at::Tensor load_numbers(DeviceThread& thread, const Action& action, const at::Tensor& inputs,
                                         const at::Tensor& pixel_scale);
 
   [[nodiscard]] const MicroBatch& micro_batch_of(ReplicaId replica, MicroBatchId micro_batch) const {
@@ -98,9 +98,9 @@ class Pass {
   }
   [[nodiscard]] bool is_last(StageId stage) const { return index(stage) + 1 == request_.schedule.stages; }
   [[nodiscard]] bool splits(const Action& action) const;
-  [[nodiscard]] StagePass pass_of(Worker& worker, const Action& action);
+  [[nodiscard]] StagePass pass_of(DeviceThread& thread, const Action& action);
   [[nodiscard]] std::vector<std::optional<MicroBatchId>> last_gradients(const Slot& slot) const;
-  [[nodiscard]] GradientReady reports_of(Worker& worker, const Action& action);
+  [[nodiscard]] GradientReady reports_of(DeviceThread& thread, const Action& action);
 
   std::shared_ptr<Grid> grid_;
   PassRequest request_;

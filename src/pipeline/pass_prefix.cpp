@@ -5,7 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "core/check.h"
-#include "pipeline/pass_worker.h"
+#include "pipeline/pass_thread.h"
 
 namespace sluice::pipeline {
 namespace {
@@ -24,85 +24,86 @@ at::Tensor from_host(const at::Tensor& tensor, const SlotStreams& streams) {
 
 }  // namespace
 
-at::Tensor Pass::load(Worker& worker, const Action& action, const at::Tensor& samples) {
-  const StreamSpanScope span(worker.spans, Phase::kHostToDevice, action.stage, action.micro_batch);
-  const at::Tensor own = from_host(samples, worker.streams);
-  worker.keep(own);
+at::Tensor Pass::load(DeviceThread& thread, const Action& action, const at::Tensor& samples) {
+  const StreamSpanScope span(thread.spans, Phase::kHostToDevice, action.stage, action.micro_batch);
+  const at::Tensor own = from_host(samples, thread.streams);
+  thread.keep(own);
   return own;
 }
 
-at::Tensor Pass::sample_ids_of(Worker& worker, MicroBatchId micro_batch) {
-  const at::Tensor& ids = micro_batch_of(worker.replica(), micro_batch).sample_ids;
+at::Tensor Pass::sample_ids_of(DeviceThread& thread, MicroBatchId micro_batch) {
+  const at::Tensor& ids = micro_batch_of(thread.replica(), micro_batch).sample_ids;
   if (!request_.context.training) return ids;
-  at::Tensor& own = worker.sample_ids[index(micro_batch)];
+  at::Tensor& own = thread.sample_ids[index(micro_batch)];
   if (!own.defined()) {
-    own = from_host(ids, worker.streams);
-    worker.keep(own);
-    if (worker.graphs != nullptr) own = worker.graphs->keep_sample_ids(micro_batch, own);
+    own = from_host(ids, thread.streams);
+    thread.keep(own);
+    if (thread.graphs != nullptr) own = thread.graphs->keep_sample_ids(micro_batch, own);
   }
   return own;
 }
 
-at::Tensor Pass::load_inputs(Worker& worker, const Action& action, const MicroBatch& samples) {
-  return load_numbers(worker, action, inputs_of(samples), samples.pixel_scale);
+at::Tensor Pass::load_inputs(DeviceThread& thread, const Action& action, const MicroBatch& samples) {
+  return load_numbers(thread, action, inputs_of(samples), samples.pixel_scale);
 }
 
-at::Tensor Pass::load_numbers(Worker& worker, const Action& action, const at::Tensor& inputs,
+at::Tensor Pass::load_numbers(DeviceThread& thread, const Action& action, const at::Tensor& inputs,
                               const at::Tensor& pixel_scale) {
-  const at::Tensor own = load(worker, action, inputs);
+  const at::Tensor own = load(thread, action, inputs);
   if (!pixel_scale.defined()) return own;
-  const at::Tensor own_scale = load(worker, action, pixel_scale);
-  const StreamSpanScope span(worker.spans, Phase::kHostToDevice, action.stage, action.micro_batch);
+  const at::Tensor own_scale = load(thread, action, pixel_scale);
+  const StreamSpanScope span(thread.spans, Phase::kHostToDevice, action.stage, action.micro_batch);
   return numbers_of_pixels(own, own_scale);
 }
 
-void Pass::run_prefix(Worker& worker) {
+void Pass::run_prefix(DeviceThread& thread) {
   if (prefix_shares_.empty()) return;
-  worker.runs_prefix = true;
-  for (const PrefixShare& share : prefix_shares_[index(worker.replica())]) {
-    if (share.device != worker.slot.device) continue;
+  thread.runs_prefix = true;
+  for (const PrefixShare& share : prefix_shares_[index(thread.replica())]) {
+    if (share.device != thread.slot.device) continue;
     const Action action{.op = Op::kForward, .stage = kNoStage, .micro_batch = share.micro_batch};
-    const MicroBatch samples = part_of(micro_batch_of(worker.replica(), share.micro_batch), share.begin, share.end);
-    const at::Tensor features = request_.features ? run_what_is_new(worker, action, samples)
-                                                  : run_frozen(worker, action, samples, inputs_of(samples));
-    send(worker, {features_[worker.index], Border::kActivations}, action, features);
+    const MicroBatch samples = part_of(micro_batch_of(thread.replica(), share.micro_batch), share.begin, share.end);
+    const at::Tensor features = request_.features ? run_what_is_new(thread, action, samples)
+                                                  : run_frozen(thread, action, samples, inputs_of(samples));
+    send(thread, {features_[thread.index], Border::kActivations}, action, features);
   }
-  worker.of_prefix.clear();
-  worker.runs_prefix = false;
+  thread.of_prefix.clear();
+  thread.runs_prefix = false;
 }
 
-at::Tensor Pass::run_frozen(Worker& worker, const Action& action, const MicroBatch& samples, const at::Tensor& inputs) {
-  const at::Tensor own = load_numbers(worker, action, inputs, samples.pixel_scale);
-  const StreamSpanScope span(worker.spans, Phase::kForward, kNoStage, action.micro_batch);
-  return grid_->prefixes[worker.index]->forward(own, &worker.of_prefix);
+at::Tensor Pass::run_frozen(DeviceThread& thread, const Action& action, const MicroBatch& samples,
+                            const at::Tensor& inputs) {
+  const at::Tensor own = load_numbers(thread, action, inputs, samples.pixel_scale);
+  const StreamSpanScope span(thread.spans, Phase::kForward, kNoStage, action.micro_batch);
+  return grid_->prefixes[thread.index]->forward(own, &thread.of_prefix);
 }
 
-at::Tensor Pass::run_what_is_new(Worker& worker, const Action& action, const MicroBatch& samples) {
+at::Tensor Pass::run_what_is_new(DeviceThread& thread, const Action& action, const MicroBatch& samples) {
   FeatureSource::Found found;
   {
-    const StreamSpanScope span(worker.spans, Phase::kHostToDevice, kNoStage, action.micro_batch);
+    const StreamSpanScope span(thread.spans, Phase::kHostToDevice, kNoStage, action.micro_batch);
     found = request_.features->find(samples);
   }
-  if (found.missing.empty()) return load(worker, action, found.rows);
-  const at::Tensor made = run_frozen(worker, action, samples, found.inputs);
+  if (found.missing.empty()) return load(thread, action, found.rows);
+  const at::Tensor made = run_frozen(thread, action, samples, found.inputs);
   at::Tensor all;
   {
-    const StreamSpanScope span(worker.spans, Phase::kHostToDevice, kNoStage, action.micro_batch);
+    const StreamSpanScope span(thread.spans, Phase::kHostToDevice, kNoStage, action.micro_batch);
     all = request_.features->complete(samples, found, made);
   }
-  return load(worker, action, all);
+  return load(thread, action, all);
 }
 
 // Of a micro-batch, in the order of its samples.
-at::Tensor Pass::frozen_features(Worker& worker, const Action& action) {
+at::Tensor Pass::frozen_features(DeviceThread& thread, const Action& action) {
   std::vector<at::Tensor> parts;
-  for (const PrefixShare& share : prefix_shares_[index(worker.replica())]) {
+  for (const PrefixShare& share : prefix_shares_[index(thread.replica())]) {
     if (share.micro_batch != action.micro_batch) continue;
-    auto& of_share = features_[grid_->slot(worker.replica(), share.device)];
-    parts.push_back(receive(worker, {of_share, Border::kActivations}, action));
+    auto& of_share = features_[grid_->slot(thread.replica(), share.device)];
+    parts.push_back(receive(thread, {of_share, Border::kActivations}, action));
   }
   if (parts.size() == 1) return parts.front();
-  const StreamSpanScope span(worker.spans, Phase::kReceive, action.stage, action.micro_batch);
+  const StreamSpanScope span(thread.spans, Phase::kReceive, action.stage, action.micro_batch);
   return at::cat(parts);
 }
 

@@ -102,14 +102,14 @@ TEST(Loader, TrainingGoesThroughTheOrderOfEpochAfterEpoch) {
   }
 }
 
-TEST(Loader, BatchesAreBitEqualForAnyNumberOfWorkers) {
+TEST(Loader, BatchesAreBitEqualForAnyNumberOfThreads) {
   const auto dataset = make_shapes({.samples = 50, .image_size = 16}, Split::kTrain);
-  LoaderOptions options{.batch_size = 8, .workers = 0, .augment = kAugment, .seed = 3};
+  LoaderOptions options{.batch_size = 8, .threads = 0, .augment = kAugment, .seed = 3};
   Loader plain(*dataset, options);
   const auto expected = take(plain, 20);  // nearly three epochs
-  for (const int workers : {1, 2, 3, 7}) {
+  for (const int threads : {1, 2, 3, 7}) {
     for (const int prefetch : {1, 4, 17}) {
-      options.workers = workers;
+      options.threads = threads;
       options.prefetch = prefetch;
       Loader loader(*dataset, options);
       expect_same(take(loader, 20), expected);
@@ -126,7 +126,7 @@ TEST(Loader, AugmentationChangesWithTheEpoch) {
 
 TEST(Loader, ResumingInTheMiddleContinuesExactly) {
   const NumberedDataset dataset(30);
-  const LoaderOptions options{.batch_size = 4, .workers = 2, .augment = kAugment, .seed = 8};
+  const LoaderOptions options{.batch_size = 4, .threads = 2, .augment = kAugment, .seed = 8};
   Loader whole(dataset, options);
   const auto expected = take(whole, 20);
   for (std::size_t done = 1; done < 17; ++done) {  // also after the last batch of an epoch
@@ -156,8 +156,8 @@ TEST(Loader, SharesOfProcessesMakeUpTheGlobalBatch) {
 
 TEST(Loader, AFailingSampleIsNamedOnceAfterTheBatchesBeforeIt) {
   const NumberedDataset dataset(40, 21);
-  for (const int workers : {0, 1, 3}) {
-    Loader loader(dataset, {.batch_size = 4, .workers = workers, .shuffle = false});
+  for (const int threads : {0, 1, 3}) {
+    Loader loader(dataset, {.batch_size = 4, .threads = threads, .shuffle = false});
     EXPECT_EQ(ids_of(take(loader, 5)), sequential_order(20));
     EXPECT_THAT([&] { loader.next(); },
                 ThrowsMessage<Error>(AllOf(HasSubstr("sample 21 of numbered (train): the file is damaged"))));
@@ -165,12 +165,12 @@ TEST(Loader, AFailingSampleIsNamedOnceAfterTheBatchesBeforeIt) {
   }
 }
 
-// A loader that is dropped early leaves workers that wait, read or have failed.
+// A loader that is dropped early leaves threads that wait, read or have failed.
 TEST(Loader, FailingOrUnreadLoadersDoNotHang) {
   const NumberedDataset dataset(40, 0);
-  for (const int workers : {1, 2, 7}) {
+  for (const int threads : {1, 2, 7}) {
     for (int round = 0; round < 20; ++round) {
-      const Loader loader(dataset, {.batch_size = 2, .workers = workers, .prefetch = 3, .shuffle = round % 2 == 0});
+      const Loader loader(dataset, {.batch_size = 2, .threads = threads, .prefetch = 3, .shuffle = round % 2 == 0});
     }
   }
 }
@@ -195,7 +195,7 @@ TEST(Loader, AReadThatHangsIsAbandonedWithItsDataset) {
   auto dataset = std::make_shared<const GatedDataset>(gate);
   const std::weak_ptr<const Dataset> watched = dataset;
   {
-    Loader loader(*dataset, {.batch_size = 2, .workers = 1, .wait_limit = std::chrono::seconds{0}});
+    Loader loader(*dataset, {.batch_size = 2, .threads = 1, .wait_limit = std::chrono::seconds{0}});
     EXPECT_THROW(loader.next(), DataError);
   }
   dataset.reset();
@@ -212,7 +212,7 @@ TEST(Loader, RefusesOptionsThatCannotWork) {
   const NumberedDataset dataset(4);
   const auto loading = [&](const LoaderOptions& options) { return [&, options] { Loader(dataset, options); }; };
   EXPECT_THAT(loading({.batch_size = 0}), ThrowsMessage<ConfigError>(HasSubstr("a batch size of 0")));
-  EXPECT_THAT(loading({.workers = -1}), ThrowsMessage<ConfigError>(HasSubstr("data.workers = -1")));
+  EXPECT_THAT(loading({.threads = -1}), ThrowsMessage<ConfigError>(HasSubstr("data.workers = -1")));
   EXPECT_THAT(loading({.prefetch = 0}), ThrowsMessage<ConfigError>(HasSubstr("a prefetch of 0")));
   EXPECT_THROW(Loader(NumberedDataset(0), {}), DataError);
   EXPECT_THROW(Loader(dataset, {.batch_size = 2}, {.epoch = 0, .batch = 3}), BugError);
@@ -222,15 +222,15 @@ std::ptrdiff_t threads_of_this_process() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
 }
 
-// at::empty fills new memory under deterministic algorithms, with an OpenMP region when it is large: each worker then
-// brought a team of threads of its own that fought with the devices' threads for the cores.
-TEST(Loader, WorkersStartNoThreadsOfTheirOwn) {
+// at::empty fills new memory under deterministic algorithms, with an OpenMP region when it is large: each loader thread
+// then brought a team of threads of its own that fought with the devices' threads for the cores.
+TEST(Loader, ThreadsStartNoThreadsOfTheirOwn) {
   if (!std::filesystem::exists("/proc/self/task")) GTEST_SKIP() << "needs /proc to count threads";
   at::globalContext().setDeterministicAlgorithms(true, false);
   const NumberedDataset dataset(4000, -1, 64);
   {
     const auto before = threads_of_this_process();
-    Loader loader(dataset, {.batch_size = 64, .workers = 2});
+    Loader loader(dataset, {.batch_size = 64, .threads = 2});
     take(loader, 8);
     EXPECT_LE(threads_of_this_process(), before + 2);
   }
@@ -240,7 +240,7 @@ TEST(Loader, WorkersStartNoThreadsOfTheirOwn) {
 TEST(Loader, PreparesAFashionMnistEpochWellUnderASecondOfOneCore) {
   const NumberedDataset dataset(60000, -1, 28);
   const std::clock_t begin = std::clock();  // CPU time of all threads
-  Loader loader(dataset, {.batch_size = 128, .workers = 1, .endless = false, .augment = kAugment});
+  Loader loader(dataset, {.batch_size = 128, .threads = 1, .endless = false, .augment = kAugment});
   EXPECT_EQ(take(loader, 999).size(), 469U);
   const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   RecordProperty("cpu_seconds", std::to_string(seconds));
@@ -264,7 +264,7 @@ TEST(Loader, SamplesTakeTheirViewsInTurn) {
   const NumberedDataset dataset(30, -1, 12);
   for (const std::int64_t views : {1, 3, 0}) {
     const LoaderOptions options{
-        .batch_size = 8, .workers = 0, .augment = kAugment, .views = views, .seed = 3, .epochs = 7};
+        .batch_size = 8, .threads = 0, .augment = kAugment, .views = views, .seed = 3, .epochs = 7};
     std::vector<std::vector<at::Tensor>> epochs;
     for (std::int64_t epoch = 0; epoch < 7; ++epoch) epochs.push_back(inputs_of_epoch(dataset, options, epoch));
     for (std::int64_t epoch = 1; epoch < 7; ++epoch) {
@@ -288,7 +288,7 @@ TEST(Loader, SamplesTakeTheirViewsInTurn) {
 
 TEST(Loader, AViewIsOneOfAsManyAsThereWouldBeWithoutALimit) {
   const NumberedDataset dataset(10, -1, 12);
-  LoaderOptions options{.batch_size = 4, .workers = 0, .augment = kAugment, .seed = 3};
+  LoaderOptions options{.batch_size = 4, .threads = 0, .augment = kAugment, .seed = 3};
   const auto unlimited = inputs_of_epoch(dataset, options, 1);
   options.views = 2;
   const auto limited = inputs_of_epoch(dataset, options, 5);
@@ -297,7 +297,7 @@ TEST(Loader, AViewIsOneOfAsManyAsThereWouldBeWithoutALimit) {
 
 TEST(Loader, WithoutCropsAndFlipsThereIsOneView) {
   const NumberedDataset dataset(10);
-  Loader loader(dataset, {.batch_size = 4, .workers = 0, .epochs = 2});
+  Loader loader(dataset, {.batch_size = 4, .threads = 0, .epochs = 2});
   const auto batches = take(loader, 6);
   EXPECT_EQ(batches[0].view, 0);
   EXPECT_TRUE(batches[0].view_comes_again);
@@ -309,7 +309,7 @@ TEST(Loader, PixelsOfWhatIsKeptAreNotRead) {
   constexpr std::int64_t kBroken = 5;
   const NumberedDataset dataset(12, kBroken);
   const auto cache = std::make_shared<FeatureCache>(FeatureCacheOptions{.memory_bytes = 1 << 20});
-  const LoaderOptions options{.batch_size = 6, .workers = 2, .shuffle = false, .epochs = 9, .features = cache};
+  const LoaderOptions options{.batch_size = 6, .threads = 2, .shuffle = false, .epochs = 9, .features = cache};
   {
     Loader before(dataset, options);
     EXPECT_THROW(take(before, 1), Error) << "nothing is kept yet";

@@ -118,7 +118,7 @@ TEST(LoaderThatMixes, SharesOfProcessesMakeUpTheWholeBatch) {
     for (std::int64_t part = 0; part < parts; ++part) {
       LoaderOptions options = mixing(7);
       options.share = {.first = part, .count = 1, .parts = parts};
-      options.workers = static_cast<int>(part % 3);
+      options.threads = static_cast<int>(part % 3);
       loaders.push_back(std::make_unique<Loader>(*dataset, options));
     }
     for (int i = 0; i < 8; ++i) {

@@ -30,7 +30,7 @@ TEST(Prefetch, APauseOfTheProcessIsNoHangOfTheData) {
       return 7;
     };
     try {
-      Prefetcher<int> prefetcher(1, slow, {.workers = 1, .depth = 1, .wait_limit = 1500ms});
+      Prefetcher<int> prefetcher(1, slow, {.threads = 1, .depth = 1, .wait_limit = 1500ms});
       return prefetcher.next() == 7 ? 0 : 1;
     } catch (const DataError&) {
       return 3;
@@ -39,8 +39,8 @@ TEST(Prefetch, APauseOfTheProcessIsNoHangOfTheData) {
   EXPECT_EQ(code, 0);
 }
 
-TEST(Prefetch, HandsThingsOutInOrderForAnyNumberOfWorkers) {
-  for (const int workers : {0, 1, 2, 3, 7}) {
+TEST(Prefetch, HandsThingsOutInOrderForAnyNumberOfThreads) {
+  for (const int threads : {0, 1, 2, 3, 7}) {
     for (const int depth : {1, 2, 5}) {
       Prefetcher<std::string> prefetcher(
           40,
@@ -48,7 +48,7 @@ TEST(Prefetch, HandsThingsOutInOrderForAnyNumberOfWorkers) {
             std::this_thread::sleep_for(std::chrono::microseconds(number * 37 % 11 * 20));
             return thing(number);
           },
-          {.workers = workers, .depth = depth});
+          {.threads = threads, .depth = depth});
       for (std::int64_t i = 0; i < 40; ++i) ASSERT_EQ(prefetcher.next(), thing(i));
       EXPECT_EQ(prefetcher.next(), std::nullopt);
       EXPECT_EQ(prefetcher.next(), std::nullopt);
@@ -56,8 +56,8 @@ TEST(Prefetch, HandsThingsOutInOrderForAnyNumberOfWorkers) {
   }
 }
 
-// Four workers, of which one may make something: the others do pieces of it.
-TEST(Prefetch, WorkersWithNothingToMakeHelpWithThePiecesOfWhatIsMade) {
+// Four threads, of which one may make something: the others do pieces of it.
+TEST(Prefetch, ThreadsWithNothingToMakeHelpWithThePiecesOfWhatIsMade) {
   constexpr std::int64_t kPieces = 200;
   const auto team = std::make_shared<Team>();
   std::mutex mutex;
@@ -73,7 +73,7 @@ TEST(Prefetch, WorkersWithNothingToMakeHelpWithThePiecesOfWhatIsMade) {
                                             });
                                             return made;
                                           },
-                                          {.workers = 4, .depth = 1, .team = team});
+                                          {.threads = 4, .depth = 1, .team = team});
   for (int number = 0; number < 6; ++number) {
     const auto made = prefetcher.next();
     for (int i = 0; i < kPieces; ++i) ASSERT_EQ(made.value()[static_cast<std::size_t>(i)], 1000 * number + i);
@@ -113,27 +113,27 @@ TEST(Prefetch, MakesNoMoreThanDepthAhead) {
                                most = std::max(most.load(), number);
                                return 0;
                              },
-                             {.workers = 1, .depth = 3});
+                             {.threads = 1, .depth = 3});
   prefetcher.next();
   std::this_thread::sleep_for(50ms);
   EXPECT_LE(most.load(), 3);
 }
 
 TEST(Prefetch, AFailureComesOnceInItsTurnAndEndsTheSequence) {
-  for (const int workers : {0, 1, 3}) {
+  for (const int threads : {0, 1, 3}) {
     Prefetcher<std::string> prefetcher(20,
                                        [](std::int64_t number, const std::stop_token&) {
                                          if (number >= 5) throw DataError(thing(number));
                                          return thing(number);
                                        },
-                                       {.workers = workers, .depth = 8});
+                                       {.threads = threads, .depth = 8});
     for (std::int64_t i = 0; i < 5; ++i) ASSERT_EQ(prefetcher.next(), thing(i));
     EXPECT_THAT([&] { prefetcher.next(); }, ThrowsMessage<DataError>(HasSubstr("thing 5")));
     EXPECT_THAT([&] { prefetcher.next(); }, ThrowsMessage<BugError>(HasSubstr("has failed")));
   }
 }
 
-// What a make() that hangs uses: it belongs to the workers, because one of them may outlive the prefetcher.
+// What a make() that hangs uses: it belongs to the threads, because one of them may outlive the prefetcher.
 struct Gate {
   std::atomic<bool> open{false};
   std::atomic<bool> waited_at{false};
@@ -154,25 +154,25 @@ Prefetcher<int>::Make hanging(const std::shared_ptr<Gate>& gate) {
   };
 }
 
-// The caller and nobody else holds the gate: no worker is left.
-bool workers_end(const std::shared_ptr<Gate>& gate) {
+// The caller and nobody else holds the gate: no thread is left.
+bool threads_end(const std::shared_ptr<Gate>& gate) {
   for (int tries = 0; tries < 5000 && gate.use_count() > 1; ++tries) std::this_thread::sleep_for(1ms);
   return gate.use_count() == 1;
 }
 
 // The run used to report the hang and then never exit: the destructor joined the reader that hung.
 TEST(Prefetch, AHangingMakerIsReportedAndAbandoned) {
-  for (const int workers : {1, 3}) {
+  for (const int threads : {1, 3}) {
     const auto gate = std::make_shared<Gate>();
     {
-      Prefetcher<int> prefetcher(5, hanging(gate), {.workers = workers, .depth = 2, .wait_limit = 50ms});
+      Prefetcher<int> prefetcher(5, hanging(gate), {.threads = threads, .depth = 2, .wait_limit = 50ms});
       EXPECT_EQ(prefetcher.next(), 7);
       EXPECT_THAT([&] { prefetcher.next(); }, ThrowsMessage<DataError>(HasSubstr("no batch came within 50 ms")));
       EXPECT_THAT([&] { prefetcher.next(); }, ThrowsMessage<BugError>(HasSubstr("has failed")));
     }
     EXPECT_GT(gate.use_count(), 1) << "the destructor came back although the maker hangs";
     gate->release();
-    EXPECT_TRUE(workers_end(gate));
+    EXPECT_TRUE(threads_end(gate));
   }
 }
 
@@ -180,17 +180,17 @@ TEST(Prefetch, TheDestructorWaitsNoLongerThanTheLimit) {
   const auto gate = std::make_shared<Gate>();
   const auto begin = std::chrono::steady_clock::now();
   {
-    Prefetcher<int> prefetcher(5, hanging(gate), {.workers = 1, .depth = 2, .wait_limit = 200ms});
+    Prefetcher<int> prefetcher(5, hanging(gate), {.threads = 1, .depth = 2, .wait_limit = 200ms});
     EXPECT_EQ(prefetcher.next(), 7);
     while (!gate->waited_at) std::this_thread::sleep_for(1ms);
   }
   EXPECT_GE(std::chrono::steady_clock::now() - begin, 200ms);
   gate->release();
-  EXPECT_TRUE(workers_end(gate));
+  EXPECT_TRUE(threads_end(gate));
 }
 
 TEST(Prefetch, TheDestructorStopsWaitingAndWorkingThreads) {
-  for (const int workers : {1, 2, 7}) {
+  for (const int threads : {1, 2, 7}) {
     const auto begin = std::chrono::steady_clock::now();
     {
       Prefetcher<int> prefetcher(1000,
@@ -199,7 +199,7 @@ TEST(Prefetch, TheDestructorStopsWaitingAndWorkingThreads) {
                                      std::this_thread::sleep_for(1ms);
                                    return 0;
                                  },
-                                 {.workers = workers, .depth = 4});
+                                 {.threads = threads, .depth = 4});
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
   }

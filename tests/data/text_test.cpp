@@ -100,10 +100,10 @@ TEST(Toy, IsOneMarkovChainOfTheStatedEntropy) {
   EXPECT_NEAR(entropy, kToyEntropy, 0.005);
 }
 
-TEST(TokenLoader, GivesTargetsOnePositionFurtherOnWhateverTheWorkers) {
+TEST(TokenLoader, GivesTargetsOnePositionFurtherOnWhateverTheThreads) {
   const auto toy = make_toy({.samples = 10, .context = 6}, Split::kTrain);
-  for (const int workers : {0, 2}) {
-    Loader loader(*toy, {.batch_size = 4, .workers = workers, .endless = false, .shuffle = true, .dtype = at::kDouble});
+  for (const int threads : {0, 2}) {
+    Loader loader(*toy, {.batch_size = 4, .threads = threads, .endless = false, .shuffle = true, .dtype = at::kDouble});
     std::set<std::int64_t> seen;
     while (const auto batch = loader.next()) {
       ASSERT_EQ(batch->inputs.sizes(), batch->targets.sizes());

@@ -47,8 +47,8 @@ TEST(PixelBatches, AreTheNumbersOfTheLoaderBitForBit) {
   const std::vector<data::AugmentOptions> views{{}, {.crop_padding = 4, .horizontal_flip = true}, all_views()};
   for (const auto& augment : views) {
     for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
-      for (const int workers : {0, 2}) {
-        data::LoaderOptions options{.batch_size = 7, .workers = workers, .augment = augment, .seed = 3, .dtype = type};
+      for (const int threads : {0, 2}) {
+        data::LoaderOptions options{.batch_size = 7, .threads = threads, .augment = augment, .seed = 3, .dtype = type};
         data::Loader numbers(set, options);
         options.gives_bytes = true;
         data::Loader bytes(set, options);

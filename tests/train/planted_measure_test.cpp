@@ -156,7 +156,7 @@ class SleepyDataset final : public data::Dataset {
                           .classes = kClasses,
                           .mean = {0, 0, 0},
                           .stddev = {1, 1, 1}};
-  mutable int reads_ = 0;  // workers = 0: by the thread that calls next()
+  mutable int reads_ = 0;  // threads = 0: by the thread that calls next()
 };
 
 TEST(PlantedMeasure, LoadingIsOfOneSample) {

@@ -34,7 +34,7 @@ class SlowDataset final : public data::Dataset {
     const Nanoseconds begin = now_ns();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     std::ranges::fill(pixels, std::uint8_t{0});
-    slept_.push_back(now_ns() - begin);  // workers = 0: the thread that calls next()
+    slept_.push_back(now_ns() - begin);  // threads = 0: the thread that calls next()
   }
   [[nodiscard]] std::int64_t target(std::int64_t index) const override { return index % 4; }
 
@@ -60,7 +60,7 @@ class Flat final : public nn::RegisteredLayer {
 
 TEST(SlowLoader, ShowsAsLoadWait) {
   SlowDataset dataset;
-  data::Loader loader(dataset, {.batch_size = kBatch, .workers = 0});
+  data::Loader loader(dataset, {.batch_size = kBatch, .threads = 0});
   engine::ComposeOptions options{.model_name = "flat",
                                  .make_layers =
                                      [] {

@@ -14,14 +14,14 @@ namespace {
 
 // When each of `devices` threads has done `step` seconds of work, while `workers` threads do `load` seconds between
 // them: all that have something to do get an equal share of the cores.
-double end_of_devices(int devices, double step, int workers, double load, int cores) {
+double end_of_devices(int devices, double step, int threads, double load, int cores) {
   const double slice = step / 200'000;
   double time = 0, done = 0, loaded = 0;
   while (done < step) {
-    const int ready = devices + (loaded < load ? workers : 0);
+    const int ready = devices + (loaded < load ? threads : 0);
     const double share = std::min(1.0, static_cast<double>(cores) / ready);
     done += slice * share;
-    if (loaded < load) loaded += slice * share * workers;
+    if (loaded < load) loaded += slice * share * threads;
     time += slice;
   }
   return time;
@@ -29,27 +29,27 @@ double end_of_devices(int devices, double step, int workers, double load, int co
 
 TEST(LoadTimes, DevicesLoseWhatSharingTheCoresTakes) {
   for (const int cores : {1, 2, 4})
-    for (const int workers : {1, 2, 3})
+    for (const int threads : {1, 2, 3})
       for (const int devices : {1, 2, 4}) {
         const double load = 0.08;
         const LoadTimes times = load_times({.cost = {.sample_s = load / 8, .cpu_s = load / 8},
-                                            .workers = workers,
+                                            .threads = threads,
                                             .samples = 8,
                                             .cores = cores,
                                             .busy_threads = devices},
                                            1.0);
         const double alone = std::max(1.0, static_cast<double>(devices) / cores);
-        EXPECT_NEAR(alone + times.slows, end_of_devices(devices, 1.0, workers, load, cores), 1e-4)
-            << cores << " cores, " << workers << " workers, " << devices << " devices";
+        EXPECT_NEAR(alone + times.slows, end_of_devices(devices, 1.0, threads, load, cores), 1e-4)
+            << cores << " cores, " << threads << " workers, " << devices << " devices";
         EXPECT_EQ(times.waits, 0);
       }
 }
 
 TEST(LoadTimes, AStepIsNoShorterThanItsBatchTakes) {
-  Loading loading{.cost = {.sample_s = 0.01, .cpu_s = 0}, .workers = 1, .samples = 32, .cores = 2, .busy_threads = 2};
+  Loading loading{.cost = {.sample_s = 0.01, .cpu_s = 0}, .threads = 1, .samples = 32, .cores = 2, .busy_threads = 2};
   EXPECT_DOUBLE_EQ(load_times(loading, 0.1).waits, 0.22);
   EXPECT_DOUBLE_EQ(load_times(loading, 0.5).waits, 0);
-  loading.workers = 4;  // four samples wait for the disk at once
+  loading.threads = 4;  // four samples wait for the disk at once
   EXPECT_DOUBLE_EQ(load_times(loading, 0.05).waits, 0.03);
   loading.cost.cpu_s = 0.01;  // at work: two cores do 0.32 s of it and 0.1 s of the devices' own
   EXPECT_NEAR(load_times(loading, 0.05).waits + load_times(loading, 0.05).slows, (0.32 + 0.1) / 2 - 0.05, 1e-12);
@@ -59,7 +59,7 @@ TEST(LoadTimes, AStepIsNoShorterThanItsBatchTakes) {
 }
 
 TEST(LoadTimes, WithoutWorkersNothingGoesOnMeanwhile) {
-  const Loading loading{.cost = {.sample_s = 0.01, .cpu_s = 0.01}, .workers = 0, .samples = 4, .cores = 2};
+  const Loading loading{.cost = {.sample_s = 0.01, .cpu_s = 0.01}, .threads = 0, .samples = 4, .cores = 2};
   EXPECT_DOUBLE_EQ(load_times(loading, 1).waits, 0.04);
   EXPECT_DOUBLE_EQ(load_times(loading, 1).slows, 0);
 }
@@ -70,7 +70,7 @@ TEST(LoadTimes, AreInThePredictedStep) {
   costs.overheads.other_s = 0.25;
   const double without = predict_step(schedule, costs).seconds;
   costs.overheads.loading =
-      Loading{.cost = {.sample_s = 3, .cpu_s = 0.5}, .workers = 1, .samples = 4, .cores = 2, .busy_threads = 2};
+      Loading{.cost = {.sample_s = 3, .cpu_s = 0.5}, .threads = 1, .samples = 4, .cores = 2, .busy_threads = 2};
   const StepPrediction step = predict_step(schedule, costs);
   EXPECT_DOUBLE_EQ(step.seconds, 12) << "a batch takes so long";
   EXPECT_DOUBLE_EQ(step.load, 12 - without - 1) << "and two seconds of work take one from two devices on two cores";

@@ -53,7 +53,7 @@ std::optional<tune::Loading> loading_of(const config::Config& config, const prof
   const profiler::Fingerprint& print = profile.fingerprint;
   return tune::Loading{
       .cost = *profile.load,
-      .workers = config.data.workers,
+      .threads = config.data.workers,
       .samples = static_cast<double>(plan.global_batch) / processes,
       .cores = print.cores,
       .busy_threads = is_of_cpu(profile) ? plan.devices() * plan.replicas * print.threads_per_device : 0};

@@ -345,7 +345,7 @@ data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
           .share = {.first = std::int64_t{setup.process.rank} * replicas,
                     .count = replicas,
                     .parts = std::int64_t{setup.process.processes} * replicas},
-          .workers = config.data.workers,
+          .threads = config.data.workers,
           .prefetch = config.data.prefetch,
           .shard_window = config.data.order == "shards" ? config.data.shuffle_window : 0,
           .sizes = {.image_size = setup.model.image_size,

@@ -173,7 +173,7 @@ pipeline::MicroBatch first_training_batch(const Setup& setup) {
   data::LoaderOptions options = train_loader_options(setup);
   options.augment = {};
   options.mix = {};
-  options.workers = 0;
+  options.threads = 0;
   data::Loader loader(*setup.train_set, options);
   return as_micro_batch(*loader.next());
 }

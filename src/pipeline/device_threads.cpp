@@ -1,4 +1,4 @@
-#include "pipeline/worker_pool.h"
+#include "pipeline/device_threads.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -19,7 +19,7 @@
 namespace sluice::pipeline {
 
 // Outlives the pool when a thread had to be abandoned.
-struct WorkerPool::Shared {
+struct DeviceThreads::Shared {
   // What a thread is bound to.
   struct Seat {
     Slot where;
@@ -51,7 +51,7 @@ struct WorkerPool::Shared {
   }
 };
 
-void WorkerPool::Shared::fail(std::exception_ptr failure) {
+void DeviceThreads::Shared::fail(std::exception_ptr failure) {
   std::function<void()> wake;
   {
     const std::scoped_lock lock(mutex);
@@ -62,7 +62,7 @@ void WorkerPool::Shared::fail(std::exception_ptr failure) {
   if (wake) wake();
 }
 
-void WorkerPool::Shared::work(int thread) {
+void DeviceThreads::Shared::work(int thread) {
   for (;;) {
     const Seat seat = [&] {
       const std::scoped_lock lock(mutex);
@@ -72,7 +72,7 @@ void WorkerPool::Shared::work(int thread) {
   }
 }
 
-bool WorkerPool::Shared::work_at(int thread, const Seat& seat) {
+bool DeviceThreads::Shared::work_at(int thread, const Seat& seat) {
   device::use_cpu_threads(seat.where.cpu_threads);
   const device::MemoryScope charge(seat.where.hardware, device::MemoryKind::kActivations);
   const device::StreamGuard guard(seat.streams->compute());
@@ -101,9 +101,11 @@ bool WorkerPool::Shared::work_at(int thread, const Seat& seat) {
   }
 }
 
-WorkerPool::WorkerPool(std::vector<Slot> slots) : shared_(std::make_shared<Shared>()) { assign(std::move(slots)); }
+DeviceThreads::DeviceThreads(std::vector<Slot> slots) : shared_(std::make_shared<Shared>()) {
+  assign(std::move(slots));
+}
 
-void WorkerPool::assign(std::vector<Slot> slots) {
+void DeviceThreads::assign(std::vector<Slot> slots) {
   const std::scoped_lock lock(shared_->mutex);
   check(!shared_->abandoned, "a worker pool with an abandoned thread takes no other places");
   slots_ = std::move(slots);
@@ -125,7 +127,7 @@ void WorkerPool::assign(std::vector<Slot> slots) {
   shared_->job_given.notify_all();
 }
 
-WorkerPool::~WorkerPool() {
+DeviceThreads::~DeviceThreads() {
   {
     const std::scoped_lock lock(shared_->mutex);
     shared_->stopping = true;
@@ -140,7 +142,7 @@ WorkerPool::~WorkerPool() {
   }
 }
 
-std::chrono::nanoseconds WorkerPool::run(std::function<void(int)> job, const JobControl& control) {
+std::chrono::nanoseconds DeviceThreads::run(std::function<void(int)> job, const JobControl& control) {
   std::unique_lock lock(shared_->mutex);
   check(!shared_->abandoned, "a worker pool with an abandoned thread cannot run another job");
   shared_->job = std::make_shared<const std::function<void(int)>>(std::move(job));
@@ -171,12 +173,12 @@ std::chrono::nanoseconds WorkerPool::run(std::function<void(int)> job, const Job
   return time.pass();
 }
 
-bool WorkerPool::has_abandoned_threads() const {
+bool DeviceThreads::has_abandoned_threads() const {
   const std::scoped_lock lock(shared_->mutex);
   return shared_->abandoned;
 }
 
-std::string WorkerPool::describe_hang(const JobControl& control) const {
+std::string DeviceThreads::describe_hang(const JobControl& control) const {
   std::vector<std::string> stuck;
   for (int i = 0; i < static_cast<int>(slots_.size()); ++i) {
     if (shared_->seats[i].done == shared_->generation) continue;

@@ -1,4 +1,4 @@
-// pass_worker: what one worker thread carries through its actions in a pass, and how it tells what it waits for.
+// pass_thread: what one worker thread carries through its actions in a pass, and how it tells what it waits for.
 // Internal to the pass: pass.cpp and pass_prefix.cpp.
 #pragma once
 
@@ -56,8 +56,8 @@ class Pass::OwnSum final : public nn::ReplicaSum {
   std::atomic<Standing>& standing_;
 };
 
-// What a worker carries through its actions.
-struct Pass::Worker {
+// What a device thread carries through its actions.
+struct Pass::DeviceThread {
   const Slot& slot;
   const SlotStreams& streams;
   StreamSpans spans;

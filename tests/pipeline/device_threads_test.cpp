@@ -1,4 +1,4 @@
-#include "pipeline/worker_pool.h"
+#include "pipeline/device_threads.h"
 
 #include <gtest/gtest.h>
 
@@ -22,8 +22,8 @@ std::vector<Slot> slots(int count) {
   return result;
 }
 
-TEST(WorkerPool, EverySlotHasAThreadOfItsOwnThatItKeeps) {
-  WorkerPool pool(slots(3));
+TEST(DeviceThreads, EverySlotHasAThreadOfItsOwnThatItKeeps) {
+  DeviceThreads pool(slots(3));
   std::mutex mutex;
   std::set<std::thread::id> threads;
   for (int round = 0; round < 5; ++round) {
@@ -37,8 +37,8 @@ TEST(WorkerPool, EverySlotHasAThreadOfItsOwnThatItKeeps) {
   EXPECT_EQ(threads.size(), 3U);
 }
 
-TEST(WorkerPool, OtherSlotsKeepTheThreadsThatAreThere) {
-  WorkerPool pool(slots(2));
+TEST(DeviceThreads, OtherSlotsKeepTheThreadsThatAreThere) {
+  DeviceThreads pool(slots(2));
   std::mutex mutex;
   std::set<std::thread::id> threads;
   for (const int count : {2, 3, 1, 3, 2, 1, 3}) {
@@ -59,8 +59,8 @@ TEST(WorkerPool, OtherSlotsKeepTheThreadsThatAreThere) {
   EXPECT_EQ(threads.size(), 3U);
 }
 
-TEST(WorkerPool, AThreadTakesOnTheThreadCountOfItsNewSlot) {
-  WorkerPool pool(slots(1));
+TEST(DeviceThreads, AThreadTakesOnTheThreadCountOfItsNewSlot) {
+  DeviceThreads pool(slots(1));
   for (const int count : {1, 2, 1}) {
     std::vector<Slot> one = slots(1);
     one.front().cpu_threads = count;
@@ -71,8 +71,8 @@ TEST(WorkerPool, AThreadTakesOnTheThreadCountOfItsNewSlot) {
   }
 }
 
-TEST(WorkerPool, TheFirstFailureWinsAndAllAreBackBeforeItIsThrown) {
-  WorkerPool pool(slots(3));
+TEST(DeviceThreads, TheFirstFailureWinsAndAllAreBackBeforeItIsThrown) {
+  DeviceThreads pool(slots(3));
   std::atomic<int> running = 0;
   std::atomic<bool> woken = false;
   const auto job = [&](int slot) {
@@ -94,10 +94,10 @@ TEST(WorkerPool, TheFirstFailureWinsAndAllAreBackBeforeItIsThrown) {
 }
 
 // Symptom: a kernel that never returns kept the whole program from ending.
-TEST(WorkerPool, AThreadThatNeverReturnsIsAbandonedAfterTheGracePeriod) {
+TEST(DeviceThreads, AThreadThatNeverReturnsIsAbandonedAfterTheGracePeriod) {
   static std::atomic<bool> release = false;  // outlives the pool, as what an abandoned job uses must
   {
-    WorkerPool pool(slots(2));
+    DeviceThreads pool(slots(2));
     const auto job = [](int slot) {
       while (slot == 1 && !release) std::this_thread::sleep_for(1ms);
     };

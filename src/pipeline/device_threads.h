@@ -1,4 +1,4 @@
-// worker_pool: one thread per (replica, device), bound to its device, that runs the same job on every slot. What it
+// device_threads: one thread per (replica, device), bound to its device, that runs the same job on every slot. What it
 // allocates is charged to the device (device/memory.h). Other slots may be assigned between jobs: the threads stay.
 // Not here: what the job does (pipeline/executor.h).
 // Threads: run() from one thread at a time. A job that waits must end when its `on_failure` has been called.
@@ -36,13 +36,13 @@ struct JobControl {
   std::function<std::string()> conclude = [] { return std::string{}; };
 };
 
-class WorkerPool {
+class DeviceThreads {
  public:
-  explicit WorkerPool(std::vector<Slot> slots = {});
+  explicit DeviceThreads(std::vector<Slot> slots = {});
   // Joins the threads, except those that a run() had to abandon.
-  ~WorkerPool();
-  WorkerPool(const WorkerPool&) = delete;
-  WorkerPool& operator=(const WorkerPool&) = delete;
+  ~DeviceThreads();
+  DeviceThreads(const DeviceThreads&) = delete;
+  DeviceThreads& operator=(const DeviceThreads&) = delete;
 
   // The slots of the jobs that follow. Threads that are there are kept and bound anew; where there are too few, others
   // are started; where there are more, the rest waits for a later call. Requires: no job runs, no thread was abandoned.
