@@ -162,7 +162,7 @@ double frames_bytes_per_s(const Loopback& what) {
     const Frames given = frames_of(what);
     while (!count.is_over()) {
       server.wait(std::chrono::milliseconds(20));
-      while (const auto received = server.next()) server.send(received->peer, given);
+      while (const auto received = server.next()) server.send(received->routing_id, given);
     }
   });
   const double rate = count.measure();

@@ -121,8 +121,8 @@ OwnRecordsOfAll own_records_of(const WorkersTotals& workers, std::span<const Wor
   for (const WorkerFiles& of_dir : files) {
     for (const WorkerStart& start : of_dir.starts) {
       const auto worker = workers.find(start.worker);
-      const std::string session = text_at(start.line, "session").value_or("");
-      if (worker == workers.end() || !worker->second.has_joined(start.where, session)) continue;
+      const std::string process_id = text_at(start.line, "session").value_or("");
+      if (worker == workers.end() || !worker->second.has_joined(start.where, process_id)) continue;
       const WorkerStart*& best = fullest[start.line.dump(-1, ' ', false, Json::error_handler_t::replace)];
       if (best == nullptr || best->pushes < start.pushes) best = &start;
     }

@@ -27,10 +27,10 @@ std::int64_t WorkerTotals::count(std::string_view what) const {
   return found == news.end() ? 0 : found->second;
 }
 
-bool WorkerTotals::has_joined(std::string_view where, const std::string& session) const {
+bool WorkerTotals::has_joined(std::string_view where, const std::string& process_id) const {
   const auto found = processes.find(where);
   if (found == processes.end()) return false;
-  return session.empty() || found->second.contains(session) || found->second.contains("");
+  return process_id.empty() || found->second.contains(process_id) || found->second.contains("");
 }
 
 std::optional<int> worker_in(const Json& line) {

@@ -37,7 +37,7 @@ struct WorkerTotals {
   [[nodiscard]] std::optional<double> mean(std::string_view name) const;
   [[nodiscard]] std::int64_t count(std::string_view what) const;
   // Whether that process has. In containers machine and process may be those of others before it.
-  [[nodiscard]] bool has_joined(std::string_view where, const std::string& session) const;
+  [[nodiscard]] bool has_joined(std::string_view where, const std::string& process_id) const;
 };
 
 // [number]. A line that names no worker is left out.

@@ -106,7 +106,7 @@ FromWorker word_of(FuzzedDataProvider& input, const Known& known, WorkerId worke
     default:
       return Hello{.protocol = kProtocol + (input.ConsumeIntegralInRange(0, 20) == 0 ? 1 : 0),
                    .worker = worker,
-                   .session = input.ConsumeBool() ? peer : "same",
+                   .process_id = input.ConsumeBool() ? peer : "same",
                    .where = input.ConsumeRandomLengthString(5),
                    .batch = input.ConsumeBool() ? 4 : number(),
                    .gives_up = input.ConsumeBool() ? WorkerLife{known.life, known.reign} : WorkerLife{number(), 0}};
@@ -124,7 +124,7 @@ void hear(FuzzedDataProvider& input) {
     case 0: frames.push_back(frame_of(input.ConsumeRandomLengthString(200))); break;
     case 1:
     case 2: frames.push_back(header_of(word_of(input, wire->known[peer], worker, name))); break;
-    case 3: frames.push_back(header_of(Hello{.worker = worker, .session = name, .where = name, .batch = 4})); break;
+    case 3: frames.push_back(header_of(Hello{.worker = worker, .process_id = name, .where = name, .batch = 4})); break;
     default: {
       std::vector<Frames> messages = push_of(input, wire->known[peer], worker);
       frames = std::move(messages.back());

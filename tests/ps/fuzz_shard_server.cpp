@@ -88,7 +88,7 @@ Frames of_lead(FuzzedDataProvider& input, std::int64_t version) {
     case 0:
       return header(LeadHello{.protocol = nearly(input, kProtocol),
                               .greeting = ++wire->greeting,
-                              .session = "lead",
+                              .process_id = "lead",
                               .where = input.ConsumeRandomLengthString(5),
                               .assignment = fuzz_assignment()});
     case 1: return loaded(input, nearly(input, version));
@@ -97,7 +97,7 @@ Frames of_lead(FuzzedDataProvider& input, std::int64_t version) {
       ++wire->told;
       return header(WorkerThere{.worker = WorkerId{static_cast<int>(worker)},
                                 .life = nearly(input, 1),
-                                .peer = input.ConsumeIntegralInRange(0, 9) == 0 ? "" : std::to_string(worker),
+                                .routing_id = input.ConsumeIntegralInRange(0, 9) == 0 ? "" : std::to_string(worker),
                                 .version = nearly(input, version),
                                 .is_again = input.ConsumeBool(),
                                 .reign = nearly(input, 0)});
@@ -157,7 +157,7 @@ void hear(FuzzedDataProvider& input, std::int64_t version) {
 
 // What a run begins with: without it nothing is heard.
 void begin(ShardServer& server, FuzzedDataProvider& input) {
-  const LeadHello hello{.session = "lead", .assignment = fuzz_assignment()};
+  const LeadHello hello{.process_id = "lead", .assignment = fuzz_assignment()};
   for (int times = 0; times < 2; ++times) {  // the first makes the server listen anew
     fuzz::incoming.push_back({"lead", {header_of(FromLead{hello})}});
     server.next(1);

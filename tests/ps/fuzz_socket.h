@@ -20,7 +20,7 @@ inline void require(bool holds) {
 }
 
 // The fuzzer's: a message of the server, and a wait for as long while nothing comes.
-void look_at(const std::string& peer, const Frames& frames);
+void look_at(const std::string& routing_id, const Frames& frames);
 void let_pass(std::chrono::nanoseconds limit);
 
 }  // namespace fuzz
@@ -34,9 +34,9 @@ int FrameSocket::take_over(int) { return 1; }
 std::string unique_name() { return "fuzzer"; }
 void FrameSocket::connect(const std::string&, int) {}
 
-bool FrameSocket::send(const std::string& peer, const Frames& frames) {
+bool FrameSocket::send(const std::string& routing_id, const Frames& frames) {
   fuzz::require(role_ == Role::kListening);
-  fuzz::look_at(peer, frames);
+  fuzz::look_at(routing_id, frames);
   return true;
 }
 

@@ -22,18 +22,18 @@ std::string push_line(int worker, int examples, int staleness, double compute_s,
 }
 
 // session: null where none is told, as in records of earlier versions.
-std::string session_field(const char* session) {
-  return session == nullptr ? "" : concat(R"(,"session":")", session, '"');
+std::string process_field(const char* process_id) {
+  return process_id == nullptr ? "" : concat(R"(,"session":")", process_id, '"');
 }
 
 std::string news_line(int worker, const char* what, const char* where, const char* why = "",
-                      const char* session = nullptr) {
+                      const char* process_id = nullptr) {
   return concat(R"({"event":"worker","step":7,"worker":)", worker, R"(,"what":")", what, R"(","where":")", where,
-                R"(","why":")", why, '"', session_field(session), "}\n");
+                R"(","why":")", why, '"', process_field(process_id), "}\n");
 }
 
-std::string start_line(int worker, const char* where, const char* session = nullptr) {
-  return concat(R"({"event":"start","worker":)", worker, R"(,"where":")", where, '"', session_field(session), "}\n");
+std::string start_line(int worker, const char* where, const char* process_id = nullptr) {
+  return concat(R"({"event":"start","worker":)", worker, R"(,"where":")", where, '"', process_field(process_id), "}\n");
 }
 
 std::string own_step(double step_ms, double forward_ms, double wait_ms) {

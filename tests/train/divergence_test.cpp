@@ -17,7 +17,7 @@
 #include "engine/state.h"
 #include "engine/train_step.h"
 #include "support/files.h"
-#include "train/run/session.h"
+#include "train/run/train_run.h"
 
 namespace sluice::train::divergence {
 namespace {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "session_support.h"
 #include "train/setup/run_state.h"
+#include "train_run_support.h"
 
 namespace sluice::train::test {
 namespace {

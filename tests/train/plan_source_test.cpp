@@ -18,11 +18,11 @@
 #include "engine/same_state.h"
 #include "engine/state.h"
 #include "memory_runs.h"
-#include "session_support.h"
 #include "train/plan/choose_plan.h"
 #include "train/plan/composition.h"
 #include "train/run/loop.h"
 #include "train/setup/run_state.h"
+#include "train_run_support.h"
 
 namespace sluice::train::test {
 namespace {
@@ -75,7 +75,7 @@ struct Shape {
   int chunks = 1;
 };
 
-// A run as the session makes it, but for its files: those are there in rank 0 only.
+// A run as run_training() makes it, but for its files: those are there in rank 0 only.
 class TestRun {
  public:
   explicit TestRun(const config::Config& config, const ProcessRank& process = {}, comm::Processes* processes = nullptr)

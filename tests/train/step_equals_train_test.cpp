@@ -7,10 +7,10 @@
 #include <functional>
 
 #include "core/concat.h"
-#include "session_support.h"
 #include "storage/safetensors.h"
 #include "train/setup/setup.h"
 #include "train/study/one_shot.h"
+#include "train_run_support.h"
 
 namespace sluice::train::test {
 namespace {

@@ -6,7 +6,7 @@
 #include "app/version.h"
 #include "comm/world.h"
 #include "core/concat.h"
-#include "train/run/session.h"
+#include "train/run/train_run.h"
 #include "train/setup/machine_fit.h"
 
 namespace sluice::app {
@@ -15,7 +15,7 @@ namespace {
 struct TrainArguments {
   ConfigArguments config;
   OutputArguments output;
-  train::SessionOptions session;
+  train::TrainRunOptions run;
   comm::WorldOptions world;
   std::string traced;
   bool dry_run = false;
@@ -23,42 +23,42 @@ struct TrainArguments {
 
 void run_train_command(TrainArguments& arguments) {
   const config::Config config = arguments.config.load(arguments.world);
-  arguments.session.config_file = arguments.config.file;
+  arguments.run.config_file = arguments.config.file;
   // Who is told where the server is need not be told again where to meet.
   if (config.replicas.has_server() && !config.ps.address.empty() && arguments.world.init.empty())
     arguments.world.init = concat("tcp://", config.ps.address.substr(0, config.ps.address.find(',')));
-  arguments.session.launch = {comm::choose_world(arguments.world), kVersion, end_with};
-  arguments.session.traced = train::parse_step_range(arguments.traced, "--trace");
+  arguments.run.launch = {comm::choose_world(arguments.world), kVersion, end_with};
+  arguments.run.traced = train::parse_step_range(arguments.traced, "--trace");
   if (arguments.dry_run) {
-    const train::PlanDescription plan = train::describe_training(config, arguments.session);
+    const train::PlanDescription plan = train::describe_training(config, arguments.run);
     arguments.output.print(plan.json, plan.text);
     return;
   }
   turn_fatal_writes_into_errors();
-  train::refuse_too_few_open_files(arguments.session.launch.world.size);
-  const nlohmann::ordered_json summary = train::run_training(config, arguments.session);
+  train::refuse_too_few_open_files(arguments.run.launch.world.size);
+  const nlohmann::ordered_json summary = train::run_training(config, arguments.run);
   if (arguments.output.json) arguments.output.print(summary, "");  // for people, the log has said it all
 }
 
 // What train and serve have in common.
-void add_session(CLI::App& command, const std::shared_ptr<TrainArguments>& arguments, const std::string& run_dir) {
+void add_run_options(CLI::App& command, const std::shared_ptr<TrainArguments>& arguments, const std::string& run_dir) {
   arguments->config.add_to(command);
   command
-      .add_option("--run-dir", arguments->session.run_dir,
+      .add_option("--run-dir", arguments->run.run_dir,
                   "Directory of the run; default: runs/<config>-<date>-<time>. " + run_dir)
       ->type_name("DIR")
       ->check(not_empty);
   CLI::Option* resume =
       command
           .add_option(
-              "--resume", arguments->session.resume,
+              "--resume", arguments->run.resume,
               "Go on from a run or checkpoint directory; \"auto\": from the newest checkpoint of --run-dir, or "
               "without it of the newest runs/<config>-* that CONFIG made with the same model, data and training "
               "settings, and from the beginning if there is none")
           ->type_name("DIR|auto")
           ->check(not_empty);
   command
-      .add_flag("--accept-new-data", arguments->session.accept_new_data,
+      .add_flag("--accept-new-data", arguments->run.accept_new_data,
                 "Resume with other training data than the checkpoint was made with, which is refused otherwise; an "
                 "epoch that had begun ends when their number has changed")
       ->needs(resume);
@@ -73,8 +73,8 @@ void add_session(CLI::App& command, const std::shared_ptr<TrainArguments>& argum
 void add_train(CLI::App& app) {
   const auto arguments = std::make_shared<TrainArguments>();
   CLI::App& command = *app.add_subcommand("train", "Train a model as the configuration says");
-  add_session(command, arguments,
-              "A worker of a parameter server writes workers/N.jsonl into it, and without it nothing");
+  add_run_options(command, arguments,
+                  "A worker of a parameter server writes workers/N.jsonl into it, and without it nothing");
   command
       .add_option(
           "--trace", arguments->traced,
@@ -88,14 +88,14 @@ void add_train(CLI::App& app) {
 
 void add_serve(CLI::App& app) {
   const auto arguments = std::make_shared<TrainArguments>();
-  arguments->session.serving.serves = true;
+  arguments->run.serving.serves = true;
   CLI::App& command =
       *app.add_subcommand("serve",
                           "Be the parameter server of workers that are started apart with sluice train (ps.placement = "
                           "\"servers\"), and keep the run's records and checkpoints");
-  add_session(command, arguments, "A server other than 0 writes into its servers/N, and without it nothing");
+  add_run_options(command, arguments, "A server other than 0 writes into its servers/N, and without it nothing");
   command
-      .add_option("--server", arguments->session.serving.server,
+      .add_option("--server", arguments->run.serving.server,
                   "Which of ps.servers this one is: 0 decides and keeps the records, the others keep a part of the "
                   "weights; with ps.log they need --run-dir, for what outlives them")
       ->type_name("N");

@@ -139,11 +139,11 @@ void FrameSocket::try_next_address() {
   }
 }
 
-bool FrameSocket::send(const std::string& peer, const Frames& frames) {
+bool FrameSocket::send(const std::string& routing_id, const Frames& frames) {
   using zmq::send_flags;
   try {
     zmq::socket_t& socket = zmq_->socket;
-    if (role_ == Role::kListening && !socket.send(zmq::buffer(peer), send_flags::sndmore | send_flags::dontwait))
+    if (role_ == Role::kListening && !socket.send(zmq::buffer(routing_id), send_flags::sndmore | send_flags::dontwait))
       return false;
     for (std::size_t i = 0; i < frames.size(); ++i) {
       zmq::message_t message = message_of(frames[i]);
@@ -194,7 +194,7 @@ std::optional<FrameSocket::Received> FrameSocket::next() {
   while (auto frames = receive()) {
     Received received;
     if (role_ == Role::kListening) {
-      received.peer = frames->front().bytes;
+      received.routing_id = frames->front().bytes;
       frames->erase(frames->begin());
     }
     received.frames = std::move(*frames);
@@ -206,7 +206,7 @@ std::optional<FrameSocket::Received> FrameSocket::next() {
   return std::nullopt;
 }
 
-void FrameSocket::trust(const std::string& peer) { zmq_->guard->trust(peer); }
+void FrameSocket::trust(const std::string& routing_id) { zmq_->guard->trust(routing_id); }
 
 // All frames of a message; of those beyond the limit only as many as show that they were there.
 std::optional<Frames> FrameSocket::receive() {

@@ -51,8 +51,8 @@ class FrameSocket {
     int unsent = 1000;  // messages that wait in memory to leave, of each connection
   };
   struct Received {
-    std::string peer;  // the connecting side's name for itself; empty on that side
-    Frames frames;     // at least one
+    std::string routing_id;  // the connecting side's name for itself; empty on that side
+    Frames frames;           // at least one
   };
 
   // name: of a socket that connects, for the other side; unused in one that listens.
@@ -70,7 +70,7 @@ class FrameSocket {
   void connect(const std::string& host, int port);
 
   // Never blocks. False: there is no such peer, or too much waits for it; nothing was sent.
-  bool send(const std::string& peer, const Frames& frames);
+  bool send(const std::string& routing_id, const Frames& frames);
   // Returns when next() may have something, here or at one of the others, `wake` (a file descriptor; -1: none) can be
   // read, or the time is over; after OwnClock::kReadEvery at the latest, so that who waits in a loop reads its clock.
   void wait(std::chrono::nanoseconds limit, int wake = -1, const std::vector<FrameSocket*>& others = {});
@@ -78,7 +78,7 @@ class FrameSocket {
   void wait_to_send(std::chrono::nanoseconds limit, int wake);
   [[nodiscard]] std::optional<Received> next();
   // From here on this peer's messages may be as long as the limits say. Requires: this socket listens.
-  void trust(const std::string& peer);
+  void trust(const std::string& routing_id);
   [[nodiscard]] std::int64_t dropped() const { return dropped_; }
 
  private:

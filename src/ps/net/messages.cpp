@@ -19,7 +19,7 @@ SLUICE_FIELDS(PushTimes, "times", field("compute_s", self.compute_s), field("sta
               field("send_s", self.send_s), field("idle_s", self.idle_s));
 SLUICE_FIELDS(WorkerLife, "life", field("life", self.life), field("reign", self.reign));
 SLUICE_FIELDS(Hello, "hello", field("protocol", self.protocol), field("worker", self.worker),
-              field("session", self.session), field("where", self.where), field("batch", self.batch),
+              field("session", self.process_id), field("where", self.where), field("batch", self.batch),
               field("gives_up", self.gives_up), field("agreement", self.agreement));
 SLUICE_FIELDS(PushMade, "push", field("record", self.record), field("scores", self.scores), field("times", self.times),
               field("lease", self.lease), field("is_ahead", self.is_ahead));
@@ -58,7 +58,7 @@ static bool is_sound(const WorkerLife& life) {
 static bool is_sound(const Hello& hello) {  // what is kept of it is short
   constexpr std::size_t kLongest = 1024;
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' '; };  // would begin a line in the log
-  return !hello.session.empty() && hello.session.size() <= kLongest && hello.where.size() <= kLongest &&
+  return !hello.process_id.empty() && hello.process_id.size() <= kLongest && hello.where.size() <= kLongest &&
          is_sound(hello.gives_up) && std::ranges::none_of(hello.where, is_control);
 }
 bool is_sound(const PushAhead& ahead) {

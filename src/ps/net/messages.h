@@ -59,7 +59,7 @@ struct WorkerLife {
 struct Hello {
   std::int64_t protocol = kProtocol;
   WorkerId worker{};
-  std::string session;     // of this process; another one of the same worker has another
+  std::string process_id;  // of this process; another one of the same worker has another
   std::string where;       // for messages: its machine and number of process
   std::int64_t batch = 1;  // samples that it wants for a step
   WorkerLife gives_up;     // which the server may know still

@@ -29,8 +29,8 @@ void NetworkServer::write_down(const UpdateRecord& decided) {
   failpoint("update-decided");
 }
 
-void NetworkServer::acknowledge(const Session& session, std::int64_t sequence) {
-  say(session.peer, PushAnswered{sequence, PushAnswer::kTaken});
+void NetworkServer::acknowledge(const Peer& peer, std::int64_t sequence) {
+  say(peer.routing_id, PushAnswered{sequence, PushAnswer::kTaken});
   failpoint("push-acknowledged");
 }
 
@@ -41,16 +41,16 @@ void NetworkServer::settle() {
   options_.journal->settle();
   failpoint("push-settled");
   for (const PushKey& push : pushes) {
-    const auto found = sessions_.find(push.worker);
-    if (found == sessions_.end() || found->second.life != push.life) continue;
+    const auto found = peers_.find(push.worker);
+    if (found == peers_.end() || found->second.life != push.life) continue;
     acknowledge(found->second, push.sequence);
     if (!is_over_) give_next_lease(*found);
   }
 }
 
-bool NetworkServer::is_unsettled(WorkerId worker, const Session& session) const {
+bool NetworkServer::is_unsettled(WorkerId worker, const Peer& peer) const {
   return std::ranges::any_of(unsettled_,
-                             [&](const PushKey& push) { return push.worker == worker && push.life == session.life; });
+                             [&](const PushKey& push) { return push.worker == worker && push.life == peer.life; });
 }
 
 void NetworkServer::take_again(TakenPush taken) {

@@ -34,7 +34,7 @@ class NetworkLink::Connection {
   explicit Connection(LinkOptions options)
       : options_(std::move(options)),
         rival_(options_.worker, options_.rivalry),
-        socket_(FrameSocket::Role::kConnecting, options_.session, with_few_unsent(kFromServers), options_.keys),
+        socket_(FrameSocket::Role::kConnecting, options_.process_id, with_few_unsent(kFromServers), options_.keys),
         thread_(socket_, {.take = [this](const Frames& message) { hear(message); },
                           .turn = [this] { return turn(); },
                           .fail = [this](std::exception_ptr failure) { fail(std::move(failure)); }}),
@@ -186,7 +186,7 @@ class NetworkLink::Connection {
     next_beat_ = thread_.now() + (life_ == 0 ? std::min(options_.beat, kHello) : options_.beat);
     if (is_over_ || has_said_last_) return;
     if (life_ == 0) {
-      say(Hello{kProtocol, options_.worker, options_.session, options_.where, options_.batch, gives_up_,
+      say(Hello{kProtocol, options_.worker, options_.process_id, options_.where, options_.batch, gives_up_,
                 options_.agreement});
     } else {
       say(WorkerBeat{push_.sequence()});
@@ -300,7 +300,7 @@ class NetworkLink::Connection {
   WorkerPartsOptions parts_options() {
     return {.servers = options_.others,
             .keys = options_.keys,
-            .session = options_.session,
+            .process_id = options_.process_id,
             .beat = options_.beat,
             .pull = options_.compression.pull,
             .on_change = [this] { thread_.change([this] { changed_.notify_all(); }); }};
@@ -370,7 +370,7 @@ class NetworkLink::Connection {
 };
 
 NetworkLink::NetworkLink(LinkOptions options)
-    : session_(options.session), connection_(std::make_unique<Connection>(std::move(options))) {
+    : process_id_(options.process_id), connection_(std::make_unique<Connection>(std::move(options))) {
   connection_->wait_until_welcome();
 }
 NetworkLink::~NetworkLink() = default;

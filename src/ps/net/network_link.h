@@ -30,10 +30,10 @@ struct LinkOptions {
   std::vector<ServerAddress> others = {};  // of the later shards, in their order
   Keys keys;
   WorkerId worker{};
-  std::string session = unique_name();  // Hello::session
-  std::string where;                    // of this process, for messages
-  std::int64_t batch = 1;               // samples that it wants for a step
-  std::int64_t slack = 0;               // that a lease may have besides (data/ledger.h)
+  std::string process_id = unique_name();  // Hello::process_id
+  std::string where;                       // of this process, for messages
+  std::int64_t batch = 1;                  // samples that it wants for a step
+  std::int64_t slack = 0;                  // that a lease may have besides (data/ledger.h)
   comm::Agreement agreement;
   LinkCompression compression = {};
   Nanoseconds beat = 500'000'000;                           // between two signs of life
@@ -64,8 +64,8 @@ class NetworkLink final : public ServerLink {
   [[nodiscard]] std::int64_t wait_for_weights();
   // Within a step that takes long: throws StepIsVoid where it counts for nothing any more.
   void check_step();
-  // What this process calls itself (Hello::session).
-  [[nodiscard]] const std::string& session() const { return session_; }
+  // What this process calls itself (Hello::process_id).
+  [[nodiscard]] const std::string& process_id() const { return process_id_; }
   // Which run the server has (Welcome::run).
   [[nodiscard]] std::string run() const;
   [[nodiscard]] const Layout& layout() const override;
@@ -89,7 +89,7 @@ class NetworkLink final : public ServerLink {
 
  private:
   class Connection;
-  std::string session_;
+  std::string process_id_;
   std::unique_ptr<Connection> connection_;
 };
 

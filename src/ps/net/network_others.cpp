@@ -46,14 +46,14 @@ void NetworkServer::tell_others(const WorkerThere& there) {
 }
 
 // Whether each of them holds its part. The run ends where that has numbers that are not finite.
-bool NetworkServer::others_hold(const Sessions::value_type& worker, const PushKey& push) const {
+bool NetworkServer::others_hold(const Peers::value_type& worker, const PushKey& push) const {
   const PartState state = partial_.part_state(push);
   if (state == PartState::kNotFinite) throw_not_finite(worker, push.sequence);
   return state == PartState::kFinite;
 }
 
 void NetworkServer::complete_partial_pushes() {
-  for (auto& worker : sessions_) {
+  for (auto& worker : peers_) {
     const PartialPush* const waits = partial_.find(worker.first);
     if (waits == nullptr || !others_hold(worker, waits->made.record.key())) continue;
     const PartialPush push = partial_.take(worker.first);
@@ -62,7 +62,7 @@ void NetworkServer::complete_partial_pushes() {
   }
 }
 
-void NetworkServer::throw_not_finite(const Sessions::value_type& worker, std::int64_t sequence) {
+void NetworkServer::throw_not_finite(const Peers::value_type& worker, std::int64_t sequence) {
   throw DivergedError(concat("push ", sequence, " of worker ", static_cast<int>(worker.first), " (",
                              worker.second.where, ") has numbers that are not finite; lower the learning rate"));
 }

@@ -64,7 +64,7 @@ void NetworkServer::step(Nanoseconds until) {
   wait(wake - now());
   const Nanoseconds woken = now();
   bool is_empty = false;
-  for (std::size_t most = sessions_.size() + kMoreConnections; most > 0 && !is_empty; --most) {
+  for (std::size_t most = peers_.size() + kMoreConnections; most > 0 && !is_empty; --most) {
     auto received = socket_.next();
     is_empty = !received;
     if (received) handle(std::move(*received));
@@ -88,13 +88,13 @@ void NetworkServer::handle(FrameSocket::Received received) {
       log_warning("a message that is none of a worker's was dropped; more of them are only counted");
     return;
   }
-  if (const auto* const hello = std::get_if<Hello>(&*message)) return greet(received.peer, *hello);
+  if (const auto* const hello = std::get_if<Hello>(&*message)) return greet(received.routing_id, *hello);
   const auto found =
-      std::ranges::find_if(sessions_, [&](const auto& worker) { return worker.second.peer == received.peer; });
-  if (found == sessions_.end()) {
-    if (std::holds_alternative<Leaving>(*message)) return static_cast<void>(rivals_.erase(received.peer));
-    if (is_over_) return say(received.peer, why_over_);
-    return say(received.peer, Who{});
+      std::ranges::find_if(peers_, [&](const auto& worker) { return worker.second.routing_id == received.routing_id; });
+  if (found == peers_.end()) {
+    if (std::holds_alternative<Leaving>(*message)) return static_cast<void>(rivals_.erase(received.routing_id));
+    if (is_over_) return say(received.routing_id, why_over_);
+    return say(received.routing_id, Who{});
   }
   found->second.heard = now();
   std::visit([&](const auto& of_kind) { take(*found, of_kind, received.frames); }, *message);
@@ -106,36 +106,37 @@ void NetworkServer::tell_of_part() {
                      "; check the order of ps.address at the workers"));
 }
 
-void NetworkServer::greet(const std::string& peer, const Hello& hello) {
-  if (is_over_) return say(peer, why_over_);
-  if (const std::string refusal = refusal_of(peer, hello); !refusal.empty()) return refuse(peer, hello, refusal);
-  const auto found = sessions_.find(hello.worker);
-  if (found != sessions_.end()) {
-    Session& session = found->second;
-    if (session.leaves_at) {
+void NetworkServer::greet(const std::string& routing_id, const Hello& hello) {
+  if (is_over_) return say(routing_id, why_over_);
+  if (const std::string refusal = refusal_of(routing_id, hello); !refusal.empty())
+    return refuse(routing_id, hello, refusal);
+  const auto found = peers_.find(hello.worker);
+  if (found != peers_.end()) {
+    Peer& peer = found->second;
+    if (peer.leaves_at) {
       remove_worker(hello.worker, WorkerNews::What::kLeft, {});
-      return admit(peer, hello);
+      return admit(routing_id, hello);
     }
-    if (session.id == hello.session && hello.gives_up != WorkerLife{session.life, reign_}) {  // said before
-      session.peer = peer;
-      socket_.trust(peer);
-      session.heard = now();
-      return say(peer, welcome_of(hello, session));
+    if (peer.process_id == hello.process_id && hello.gives_up != WorkerLife{peer.life, reign_}) {  // said before
+      peer.routing_id = routing_id;
+      socket_.trust(routing_id);
+      peer.heard = now();
+      return say(routing_id, welcome_of(hello, peer));
     }
-    const bool lives = drained_at_ - session.heard <= kBeatsOfOneWhoLives * options_.beat;
-    if (session.id != hello.session && lives) {
-      if (rivals_.size() < kMoreConnections) rivals_.insert(peer);
-      return say(peer, Busy{session.where});
+    const bool lives = drained_at_ - peer.heard <= kBeatsOfOneWhoLives * options_.beat;
+    if (peer.process_id != hello.process_id && lives) {
+      if (rivals_.size() < kMoreConnections) rivals_.insert(routing_id);
+      return say(routing_id, Busy{peer.where});
     }
-    remove_worker(
-        hello.worker, WorkerNews::What::kLost,
-        session.id == hello.session ? "it begins anew" : concat("another process has come for it from ", hello.where));
+    remove_worker(hello.worker, WorkerNews::What::kLost,
+                  peer.process_id == hello.process_id ? "it begins anew"
+                                                      : concat("another process has come for it from ", hello.where));
   }
-  admit(peer, hello);
+  admit(routing_id, hello);
 }
 
 // Why a worker cannot take part; empty: it can.
-std::string NetworkServer::refusal_of(const std::string& peer, const Hello& hello) const {
+std::string NetworkServer::refusal_of(const std::string& routing_id, const Hello& hello) const {
   if (hello.protocol != kProtocol) {
     return concat("it speaks version ", hello.protocol, " of the protocol, the server version ", kProtocol,
                   "; install the same Sluice on all machines");
@@ -143,23 +144,24 @@ std::string NetworkServer::refusal_of(const std::string& peer, const Hello& hell
   if (static_cast<int>(hello.worker) >= options_.most_workers)
     return concat("there is no worker ", static_cast<int>(hello.worker), ": the server takes ", options_.most_workers,
                   ", numbered from 0");
-  const bool has_number = std::ranges::any_of(
-      sessions_, [&](const auto& worker) { return worker.second.peer == peer && worker.first != hello.worker; });
+  const bool has_number = std::ranges::any_of(peers_, [&](const auto& worker) {
+    return worker.second.routing_id == routing_id && worker.first != hello.worker;
+  });
   if (has_number) return "this connection is another worker's already";
   if (hello.batch < 1) return concat("a batch of ", hello.batch, " samples is none");
   return difference_between({named(hello.worker, hello.where), hello.agreement},
                             {server_named(0, options_.host, port_), options_.agreement});
 }
 
-void NetworkServer::refuse(const std::string& peer, const Hello& hello, const std::string& why) {
+void NetworkServer::refuse(const std::string& routing_id, const Hello& hello, const std::string& why) {
   refusals_.tell(named(hello.worker, hello.where), why, now());
-  say(peer, Refusal{why});
+  say(routing_id, Refusal{why});
 }
 
 // Of the pushes of an earlier reign this one knows those of lives that it has not given out again.
-Welcome NetworkServer::welcome_of(const Hello& hello, const Session& session) const {
+Welcome NetworkServer::welcome_of(const Hello& hello, const Peer& peer) const {
   const bool is_known = hello.gives_up.reign == reign_ || hello.gives_up.life < first_lives_.at(hello.worker);
-  return {.life = session.life,
+  return {.life = peer.life,
           .version = server_.progress().version,
           .layout = server_.layout(),
           .taken = is_known ? server_.taken(hello.worker, static_cast<int>(hello.gives_up.life)) : 0,
@@ -169,67 +171,66 @@ Welcome NetworkServer::welcome_of(const Hello& hello, const Session& session) co
           .constants = options_.constants};
 }
 
-void NetworkServer::admit(const std::string& peer, const Hello& hello) {
-  socket_.trust(peer);
+void NetworkServer::admit(const std::string& routing_id, const Hello& hello) {
+  socket_.trust(routing_id);
   const int life = server_.join(hello.worker, now());
   first_lives_.emplace(hello.worker, life);
-  const auto [at, is_new] =
-      sessions_.emplace(hello.worker, Session{.peer = peer,
-                                              .id = hello.session,
-                                              .where = hello.where,
-                                              .batch = hello.batch,
-                                              .life = life,
-                                              .heard = now(),
-                                              .pull = {options_.compression.pull, server_.layout()}});
+  const auto [at, is_new] = peers_.emplace(hello.worker, Peer{.routing_id = routing_id,
+                                                              .process_id = hello.process_id,
+                                                              .where = hello.where,
+                                                              .batch = hello.batch,
+                                                              .life = life,
+                                                              .heard = now(),
+                                                              .pull = {options_.compression.pull, server_.layout()}});
   check(is_new, "a worker that is admitted is not there");
-  rivals_.erase(peer);
-  say(peer, welcome_of(hello, at->second));
-  tell_others({.worker = hello.worker, .life = life, .peer = peer, .reign = reign_});
+  rivals_.erase(routing_id);
+  say(routing_id, welcome_of(hello, at->second));
+  tell_others({.worker = hello.worker, .life = life, .routing_id = routing_id, .reign = reign_});
   if (!waiting_.contains(hello.worker)) give_lease(at->second);  // else with the weights
-  if (options_.tell) options_.tell({hello.worker, WorkerNews::What::kJoined, hello.where, {}, hello.session});
+  if (options_.tell) options_.tell({hello.worker, WorkerNews::What::kJoined, hello.where, {}, hello.process_id});
   begin_all_that_may();
 }
 
 // Whether a push is of the samples that its worker was given, and of the kind that the policy has.
-bool NetworkServer::fits(const Session& session, const PushMade& push) const {
-  return session.lease && push.lease == static_cast<std::int64_t>(session.lease->id) &&
-         push.record.examples <= static_cast<std::int64_t>(session.lease->samples.size()) &&
+bool NetworkServer::fits(const Peer& peer, const PushMade& push) const {
+  return peer.lease && push.lease == static_cast<std::int64_t>(peer.lease->id) &&
+         push.record.examples <= static_cast<std::int64_t>(peer.lease->samples.size()) &&
          push.record.payload == server_.policy().payload;
 }
 
 // What is said of a push that is of another life, or came before; nothing: it may count.
-std::optional<PushAnswer> NetworkServer::turned_away(const Sessions::value_type& worker, const PushRecord& push) {
-  const auto& [id, session] = worker;
-  if (push.worker != id || push.life != session.life) return PushAnswer::kUnknown;
-  return push.sequence <= session.pushed ? std::optional(PushAnswer::kDuplicate) : std::nullopt;
+std::optional<PushAnswer> NetworkServer::turned_away(const Peers::value_type& worker, const PushRecord& push) {
+  const auto& [id, peer] = worker;
+  if (push.worker != id || push.life != peer.life) return PushAnswer::kUnknown;
+  return push.sequence <= peer.pushed ? std::optional(PushAnswer::kDuplicate) : std::nullopt;
 }
 
-void NetworkServer::take(Sessions::value_type& worker, const PushAhead& ahead, const Frames& frames) {
-  auto& [id, session] = worker;
-  const bool is_of_its_step = session.lease && ahead.lease == static_cast<std::int64_t>(session.lease->id);
-  if (ahead.push != PushKey{id, session.life, session.pushed + 1} || !is_of_its_step) return;
+void NetworkServer::take(Peers::value_type& worker, const PushAhead& ahead, const Frames& frames) {
+  auto& [id, peer] = worker;
+  const bool is_of_its_step = peer.lease && ahead.lease == static_cast<std::int64_t>(peer.lease->id);
+  if (ahead.push != PushKey{id, peer.life, peer.pushed + 1} || !is_of_its_step) return;
   if (partial_.find(id) != nullptr) return;  // all of it has come
-  if (!session.ahead.take(ahead, frames, server_.shape())) ++malformed_;
+  if (!peer.ahead.take(ahead, frames, server_.shape())) ++malformed_;
 }
 
-void NetworkServer::take(Sessions::value_type& worker, const PushMade& push, const Frames& frames) {
-  auto& [id, session] = worker;
+void NetworkServer::take(Peers::value_type& worker, const PushMade& push, const Frames& frames) {
+  auto& [id, peer] = worker;
   const PushRecord& record = push.record;
-  if (is_over_) return say(session.peer, why_over_);
+  if (is_over_) return say(peer.routing_id, why_over_);
   if (const auto answer = turned_away(worker, record)) {
-    if (answer == PushAnswer::kDuplicate && is_unsettled(id, session)) return;  // the answer to the first follows
-    return say(session.peer, PushAnswered{record.sequence, *answer});
+    if (answer == PushAnswer::kDuplicate && is_unsettled(id, peer)) return;  // the answer to the first follows
+    return say(peer.routing_id, PushAnswered{record.sequence, *answer});
   }
   auto tensors = tensors_of(push, frames);
-  if (!tensors || !fits(session, push)) {
+  if (!tensors || !fits(peer, push)) {
     ++malformed_;
-    return say(session.peer, PushAnswered{record.sequence, PushAnswer::kOutOfTurn});
+    return say(peer.routing_id, PushAnswered{record.sequence, PushAnswer::kOutOfTurn});
   }
   if (const PartialPush* const first = partial_.find(id); first != nullptr && first->made.record.key() == record.key())
     return;  // the others are asked for theirs
   if (push.is_ahead) {
-    auto shards = session.ahead.finish(record.key(), server_.shape());
-    if (!shards) return say(session.peer, ServerAgain{});  // some were lost
+    auto shards = peer.ahead.finish(record.key(), server_.shape());
+    if (!shards) return say(peer.routing_id, ServerAgain{});  // some were lost
     tensors->shards = std::move(*shards);
   }
   if (!others_hold(worker, record.key())) return partial_.add({push, *tensors});
@@ -247,52 +248,52 @@ std::optional<Tensors> NetworkServer::tensors_of(const PushMade& push, const Fra
   return packed ? unpack(options_.compression.push, shape, *packed) : std::nullopt;
 }
 
-void NetworkServer::count(Sessions::value_type& worker, const PushMade& push, const Tensors& tensors) {
-  auto& [id, session] = worker;
+void NetworkServer::count(Peers::value_type& worker, const PushMade& push, const Tensors& tensors) {
+  auto& [id, peer] = worker;
   const PushRecord& record = push.record;
   partial_.erase(id);
   const PushAnswer answer = server_.push(record, tensors, now());
   if (answer == PushAnswer::kRefused) throw_not_finite(worker, record.sequence);
-  if (answer != PushAnswer::kTaken) return say(session.peer, PushAnswered{record.sequence, answer});
-  session.pushed = record.sequence;
-  session.version = kNone;
-  waiting_[id] = {record, *std::exchange(session.lease, std::nullopt), push.scores, push.times};
+  if (answer != PushAnswer::kTaken) return say(peer.routing_id, PushAnswered{record.sequence, answer});
+  peer.pushed = record.sequence;
+  peer.version = kNone;
+  waiting_[id] = {record, *std::exchange(peer.lease, std::nullopt), push.scores, push.times};
   write_down(waiting_[id], tensors);
-  if (!is_unsettled(id, session)) acknowledge(session, record.sequence);
+  if (!is_unsettled(id, peer)) acknowledge(peer, record.sequence);
   make_updates();
   if (!is_over_) give_next_lease(worker);
 }
 
-void NetworkServer::take(Sessions::value_type& worker, const PushSent& sent, const Frames&) {
-  const auto& [id, session] = worker;
-  if (sent.sequence != session.pushed) return;
+void NetworkServer::take(Peers::value_type& worker, const PushSent& sent, const Frames&) {
+  const auto& [id, peer] = worker;
+  if (sent.sequence != peer.pushed) return;
   if (const auto found = waiting_.find(id); found != waiting_.end()) {
     found->second.times.send_s = sent.send_s;
     found->second.is_timed = true;
   }
-  made_.set_send_time({id, session.life, sent.sequence}, sent.send_s);
+  made_.set_send_time({id, peer.life, sent.sequence}, sent.send_s);
 }
 
-void NetworkServer::take(Sessions::value_type& worker, const WorkerBeat& beat, const Frames&) {
-  if (has_said_over_) return say(worker.second.peer, why_over_);  // it has not heard it
+void NetworkServer::take(Peers::value_type& worker, const WorkerBeat& beat, const Frames&) {
+  if (has_said_over_) return say(worker.second.routing_id, why_over_);  // it has not heard it
   const PartialPush* const partial = partial_.find(worker.first);
   const bool is_here = partial != nullptr && partial->made.record.sequence == beat.pushed;
-  if (beat.pushed > worker.second.pushed && !is_here) say(worker.second.peer, ServerAgain{});
+  if (beat.pushed > worker.second.pushed && !is_here) say(worker.second.routing_id, ServerAgain{});
 }
 
-void NetworkServer::take(Sessions::value_type& worker, const WorkerAgain& again, const Frames&) {
-  auto& [id, session] = worker;
-  if (session.lease && again.lease < static_cast<std::int64_t>(session.lease->id)) send_lease(session);
-  if (session.version != kNone && again.version < session.version)
+void NetworkServer::take(Peers::value_type& worker, const WorkerAgain& again, const Frames&) {
+  auto& [id, peer] = worker;
+  if (peer.lease && again.lease < static_cast<std::int64_t>(peer.lease->id)) send_lease(peer);
+  if (peer.version != kNone && again.version < peer.version)
     give_weights(worker, server_.begin_again(id), /*is_again=*/true);
 }
 
-void NetworkServer::take(Sessions::value_type& worker, const Leaving&, const Frames&) {
+void NetworkServer::take(Peers::value_type& worker, const Leaving&, const Frames&) {
   if (is_over_) return remove_worker(worker.first, WorkerNews::What::kLeft, {});
   worker.second.leaves_at = now() + options_.leaving;
 }
 
-void NetworkServer::take(Sessions::value_type& worker, const Failed& failed, const Frames&) {
+void NetworkServer::take(Peers::value_type& worker, const Failed& failed, const Frames&) {
   if (is_over_) return remove_worker(worker.first, WorkerNews::What::kLeft, {});  // because of that
   const std::string what = concat(named(worker.first, worker.second.where), " has failed: ", failed.what);
   remove_worker(worker.first, WorkerNews::What::kFailed, failed.what);
@@ -300,11 +301,11 @@ void NetworkServer::take(Sessions::value_type& worker, const Failed& failed, con
 }
 
 void NetworkServer::remove_worker(WorkerId worker, WorkerNews::What what, const std::string& why) {
-  const auto found = sessions_.find(worker);
+  const auto found = peers_.find(worker);
   const std::string where = found->second.where;
   if (found->second.lease) ledger_.give_back(found->second.lease->id);
   tell_others({.worker = worker, .life = found->second.life, .reign = reign_});
-  sessions_.erase(found);
+  peers_.erase(found);
   partial_.erase(worker);
   made_.forget(worker);
   if (const auto pushed = waiting_.find(worker); pushed != waiting_.end()) pushed->second.is_timed = true;
@@ -356,45 +357,46 @@ void NetworkServer::tell(UpdateRecord done, const ServerProgress& before) {
 }
 
 void NetworkServer::begin_all_that_may() {
-  for (auto& worker : sessions_) {
-    auto& [id, session] = worker;
-    if (session.version != kNone || session.leaves_at || !server_.may_begin(id)) continue;
+  for (auto& worker : peers_) {
+    auto& [id, peer] = worker;
+    if (peer.version != kNone || peer.leaves_at || !server_.may_begin(id)) continue;
     give_next_lease(worker);
     give_weights(worker, server_.begin(id));
   }
 }
 
 // A lease also tells the worker that its last push was taken.
-void NetworkServer::give_next_lease(Sessions::value_type& worker) {
+void NetworkServer::give_next_lease(Peers::value_type& worker) {
   if (!worker.second.lease && !is_unsettled(worker.first, worker.second)) give_lease(worker.second);
 }
 
-void NetworkServer::give_lease(Session& session) {
-  session.lease = *ledger_.lease(session.batch);  // it is endless
-  send_lease(session);
+void NetworkServer::give_lease(Peer& peer) {
+  peer.lease = *ledger_.lease(peer.batch);  // it is endless
+  send_lease(peer);
 }
 
-void NetworkServer::send_lease(const Session& session) {
-  if (!session.lease) return;
-  const LeaseGiven given{static_cast<std::int64_t>(session.lease->id), session.lease->epoch};
-  socket_.send(session.peer, with_samples(header_of(given), session.lease->samples));
+void NetworkServer::send_lease(const Peer& peer) {
+  if (!peer.lease) return;
+  const LeaseGiven given{static_cast<std::int64_t>(peer.lease->id), peer.lease->epoch};
+  socket_.send(peer.routing_id, with_samples(header_of(given), peer.lease->samples));
 }
 
-void NetworkServer::give_weights(Sessions::value_type& to, std::int64_t version, bool is_again) {
-  auto& [worker, session] = to;
+void NetworkServer::give_weights(Peers::value_type& to, std::int64_t version, bool is_again) {
+  auto& [worker, peer] = to;
   const Weights weights = server_.weights();
   check(weights.version == version, "a worker begins with the newest weights");
-  session.version = version;
+  peer.version = version;
   if (!open_since_) open_since_ = now_ns();
   tell_others({.worker = worker,
-               .life = session.life,
-               .peer = session.peer,
+               .life = peer.life,
+               .routing_id = peer.routing_id,
                .version = version,
                .is_again = is_again,
                .reign = reign_});
-  if (is_again) session.pull.restart();
-  const PackedWeights sent = session.pull.compress(weights.tensors);
-  socket_.send(session.peer, with_packed(header_of(WeightsGiven{version, sent.sequence, sent.is_whole}), sent.packed));
+  if (is_again) peer.pull.restart();
+  const PackedWeights sent = peer.pull.compress(weights.tensors);
+  socket_.send(peer.routing_id,
+               with_packed(header_of(WeightsGiven{version, sent.sequence, sent.is_whole}), sent.packed));
 }
 
 }  // namespace sluice::ps

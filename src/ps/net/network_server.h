@@ -46,9 +46,9 @@ struct WorkerNews {
   enum class What { kJoined, kLeft, kFailed, kLost };
   WorkerId worker{};
   What what = What::kJoined;
-  std::string where;         // its machine and process
-  std::string why;           // empty where there is nothing to say
-  std::string session = {};  // of one that has joined: its own name of its process (Hello)
+  std::string where;            // its machine and process
+  std::string why;              // empty where there is nothing to say
+  std::string process_id = {};  // of one that has joined: its own name of its process (Hello)
 };
 
 // All workers left before the run was over. Also happens if a signal stops all processes of the run.
@@ -107,9 +107,9 @@ class NetworkServer {
   [[nodiscard]] std::int64_t malformed() const { return malformed_ + socket_.dropped(); }
 
  private:
-  struct Session {
-    std::string peer;  // its name at the socket
-    std::string id;
+  struct Peer {
+    std::string routing_id;  // its name at the socket
+    std::string process_id;
     std::string where;
     std::int64_t batch = 1;  // samples of a lease
     int life = 0;
@@ -130,57 +130,56 @@ class NetworkServer {
     PushTimes times;
     bool is_timed = false;  // its worker has said how long it took to send
   };
-  using Sessions = std::map<WorkerId, Session>;
+  using Peers = std::map<WorkerId, Peer>;
 
   void step(Nanoseconds until);
   void handle(FrameSocket::Received received);
   void tell_of_part();
-  void greet(const std::string& peer, const Hello& hello);
-  [[nodiscard]] std::string refusal_of(const std::string& peer, const Hello& hello) const;
-  void refuse(const std::string& peer, const Hello& hello, const std::string& why);
-  void admit(const std::string& peer, const Hello& hello);
-  void take(Sessions::value_type& worker, const PushAhead& ahead, const Frames& frames);
-  void take(Sessions::value_type& worker, const PushMade& push, const Frames& frames);
+  void greet(const std::string& routing_id, const Hello& hello);
+  [[nodiscard]] std::string refusal_of(const std::string& routing_id, const Hello& hello) const;
+  void refuse(const std::string& routing_id, const Hello& hello, const std::string& why);
+  void admit(const std::string& routing_id, const Hello& hello);
+  void take(Peers::value_type& worker, const PushAhead& ahead, const Frames& frames);
+  void take(Peers::value_type& worker, const PushMade& push, const Frames& frames);
   [[nodiscard]] std::optional<Tensors> tensors_of(const PushMade& push, const Frames& frames) const;
-  [[nodiscard]] static std::optional<PushAnswer> turned_away(const Sessions::value_type& worker,
-                                                             const PushRecord& push);
-  void count(Sessions::value_type& worker, const PushMade& push, const Tensors& tensors);
-  [[nodiscard]] bool others_hold(const Sessions::value_type& worker, const PushKey& push) const;
+  [[nodiscard]] static std::optional<PushAnswer> turned_away(const Peers::value_type& worker, const PushRecord& push);
+  void count(Peers::value_type& worker, const PushMade& push, const Tensors& tensors);
+  [[nodiscard]] bool others_hold(const Peers::value_type& worker, const PushKey& push) const;
   void complete_partial_pushes();
-  [[noreturn]] static void throw_not_finite(const Sessions::value_type& worker, std::int64_t sequence);
+  [[noreturn]] static void throw_not_finite(const Peers::value_type& worker, std::int64_t sequence);
   void tell_others(const WorkerThere& there);
-  [[nodiscard]] Welcome welcome_of(const Hello& hello, const Session& session) const;
+  [[nodiscard]] Welcome welcome_of(const Hello& hello, const Peer& peer) const;
   [[nodiscard]] std::vector<FrameSocket*> other_sockets() const;
   void wait(Nanoseconds limit);
-  [[nodiscard]] bool fits(const Session& session, const PushMade& push) const;
+  [[nodiscard]] bool fits(const Peer& peer, const PushMade& push) const;
   void take_again(TakenPush push);
   [[nodiscard]] static TakenPush as_taken(const Waiting& push, const Tensors& tensors);
   void write_down(const Waiting& push, const Tensors& tensors);
   void write_down(const UpdateRecord& decided);
-  void acknowledge(const Session& session, std::int64_t sequence);
+  void acknowledge(const Peer& peer, std::int64_t sequence);
   void settle();
-  [[nodiscard]] bool is_unsettled(WorkerId worker, const Session& session) const;
-  void take(Sessions::value_type& worker, const PushSent& sent, const Frames& frames);
-  void take(Sessions::value_type& worker, const WorkerBeat& beat, const Frames& frames);
-  void take(Sessions::value_type& worker, const WorkerAgain& again, const Frames& frames);
-  void take(Sessions::value_type& worker, const Leaving& leaving, const Frames& frames);
-  void take(Sessions::value_type& worker, const Failed& failed, const Frames& frames);
-  void take(Sessions::value_type&, const Hello&, const Frames&) {}  // greet()
+  [[nodiscard]] bool is_unsettled(WorkerId worker, const Peer& peer) const;
+  void take(Peers::value_type& worker, const PushSent& sent, const Frames& frames);
+  void take(Peers::value_type& worker, const WorkerBeat& beat, const Frames& frames);
+  void take(Peers::value_type& worker, const WorkerAgain& again, const Frames& frames);
+  void take(Peers::value_type& worker, const Leaving& leaving, const Frames& frames);
+  void take(Peers::value_type& worker, const Failed& failed, const Frames& frames);
+  void take(Peers::value_type&, const Hello&, const Frames&) {}  // greet()
   void remove_worker(WorkerId worker, WorkerNews::What what, const std::string& why);
 
   void make_updates();
   void tell(UpdateRecord done, const ServerProgress& before);
   void begin_all_that_may();
-  void give_next_lease(Sessions::value_type& worker);
-  void give_lease(Session& session);
-  void send_lease(const Session& session);
-  void give_weights(Sessions::value_type& to, std::int64_t version, bool is_again = false);
+  void give_next_lease(Peers::value_type& worker);
+  void give_lease(Peer& peer);
+  void send_lease(const Peer& peer);
+  void give_weights(Peers::value_type& to, std::int64_t version, bool is_again = false);
   void beat();
   void show_life();
   void look_for_lost();
   void look_for_those_who_leave();
   void look_for_the_end();
-  void say(const std::string& peer, const FromServer& message) { socket_.send(peer, {header_of(message)}); }
+  void say(const std::string& routing_id, const FromServer& message) { socket_.send(routing_id, {header_of(message)}); }
   [[nodiscard]] Nanoseconds now() const { return options_.clock(); }
 
   Server& server_;
@@ -189,7 +188,7 @@ class NetworkServer {
   std::int64_t reign_;  // tells what is said of workers to other servers from what an earlier one has said
   FrameSocket socket_;
   int port_ = 0;
-  Sessions sessions_;                    // of the workers that are there
+  Peers peers_;                          // of the workers that are there
   std::map<WorkerId, int> first_lives_;  // of each worker, since this server began
   PartialPushes partial_;
   std::map<WorkerId, Waiting> waiting_;

@@ -13,25 +13,25 @@ namespace sluice::ps {
 void NetworkServer::beat() {
   if (now() < next_beat_) return;
   next_beat_ = now() + options_.beat;
-  for (const auto& [worker, session] : sessions_) {
-    const std::int64_t lease = session.lease ? static_cast<std::int64_t>(session.lease->id) : kNone;
-    say(session.peer, ServerBeat{lease, session.version, {session.life, reign_}});
+  for (const auto& [worker, peer] : peers_) {
+    const std::int64_t lease = peer.lease ? static_cast<std::int64_t>(peer.lease->id) : kNone;
+    say(peer.routing_id, ServerBeat{lease, peer.version, {peer.life, reign_}});
   }
   partial_.ask_again();
 }
 
 void NetworkServer::look_for_those_who_leave() {
   std::vector<WorkerId> gone;
-  for (const auto& [worker, session] : sessions_) {
-    if (session.leaves_at && (is_over_ || now() >= *session.leaves_at)) gone.push_back(worker);
+  for (const auto& [worker, peer] : peers_) {
+    if (peer.leaves_at && (is_over_ || now() >= *peer.leaves_at)) gone.push_back(worker);
   }
   for (const WorkerId worker : gone) remove_worker(worker, WorkerNews::What::kLeft, {});
 }
 
 void NetworkServer::look_for_lost() {
   std::vector<WorkerId> silent;
-  for (const auto& [worker, session] : sessions_) {
-    if (drained_at_ - session.heard > options_.silence) silent.push_back(worker);
+  for (const auto& [worker, peer] : peers_) {
+    if (drained_at_ - peer.heard > options_.silence) silent.push_back(worker);
   }
   for (const WorkerId worker : silent) {
     if (is_over_) return;
@@ -42,7 +42,7 @@ void NetworkServer::look_for_lost() {
 
 void NetworkServer::look_for_the_end() {
   const std::string waited = human_duration(to_s(options_.patience));
-  if (sessions_.empty()) {
+  if (peers_.empty()) {
     if (open_since_ && last_one_left_) throw AllWorkersLeft("all workers have left before the run was over");
     if (now() - empty_since_ < options_.patience) return;
     throw PeerError(open_since_
@@ -54,7 +54,7 @@ void NetworkServer::look_for_the_end() {
                                  "; start them with the same configuration and, with keys, the same keys"));
   }
   if (open_since_ || now() - begin_ < options_.patience) return;
-  log_warning(concat("after ", waited, " only ", counted(sessions_.size(), "worker"), " of the policy's ",
+  log_warning(concat("after ", waited, " only ", counted(peers_.size(), "worker"), " of the policy's ",
                      server_.policy().workers, " have come: training begins without the others"));
   server_.open(now());
   make_updates();
@@ -67,10 +67,10 @@ void NetworkServer::turn_away(const Over& over, Nanoseconds limit) {
     socket_.wait(std::chrono::milliseconds(50));
     while (const auto received = socket_.next()) {
       const auto message = from_worker(received->frames.front());
-      if (message && std::holds_alternative<Leaving>(*message)) rivals_.erase(received->peer);
+      if (message && std::holds_alternative<Leaving>(*message)) rivals_.erase(received->routing_id);
       const auto* const hello = message ? std::get_if<Hello>(&*message) : nullptr;
       if (hello == nullptr || hello->gives_up.life != 0) continue;
-      if (socket_.send(received->peer, {header_of(FromServer(over))})) rivals_.insert(received->peer);
+      if (socket_.send(received->routing_id, {header_of(FromServer(over))})) rivals_.insert(received->routing_id);
     }
   }
 }
@@ -79,12 +79,13 @@ void NetworkServer::end(const Over& over) {
   is_over_ = has_said_over_ = true;
   why_over_ = over;
   look_for_those_who_leave();
-  for (const auto& [worker, session] : sessions_) say(session.peer, over);
-  std::erase_if(rivals_, [&](const std::string& peer) { return !socket_.send(peer, {header_of(FromServer(over))}); });
+  for (const auto& [worker, peer] : peers_) say(peer.routing_id, over);
+  std::erase_if(
+      rivals_, [&](const std::string& routing_id) { return !socket_.send(routing_id, {header_of(FromServer(over))}); });
   if (over.code == 0 && options_.journal == nullptr)
     for (ShardLink* other : options_.others) other->end({});
   const Nanoseconds until = now() + options_.farewell;
-  while ((!sessions_.empty() || !rivals_.empty() || was_over_) && now() < until) {
+  while ((!peers_.empty() || !rivals_.empty() || was_over_) && now() < until) {
     socket_.wait(std::chrono::nanoseconds(until - now()));
     auto received = socket_.next();
     if (!received) continue;

@@ -28,7 +28,7 @@ class PartLink::Connection {
  public:
   explicit Connection(PartLinkOptions options)
       : options_(std::move(options)),
-        socket_(FrameSocket::Role::kConnecting, options_.session, with_few_unsent(kFromServers), options_.keys),
+        socket_(FrameSocket::Role::kConnecting, options_.process_id, with_few_unsent(kFromServers), options_.keys),
         thread_(socket_, {.take = [this](Frames message) { handle(std::move(message)); },
                           .turn = [this] { return turn(); },
                           .fail = warn_of}),

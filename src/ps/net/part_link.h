@@ -31,7 +31,7 @@ struct PartLinkOptions {
   std::string host;
   int port = 0;
   Keys keys;
-  std::string session;  // of the worker: also its name at the socket
+  std::string process_id;  // of the worker: also its name at the socket
   Nanoseconds beat = 500'000'000;
   // Both are called from the link's thread. on_weights: a part, as it came. on_beat: the version that the server sent
   // last, whether or not it has come.

@@ -21,8 +21,8 @@ constexpr std::int64_t kBeatsOfALoss = 2;
 
 ShardLink::ShardLink(ShardLinkOptions options)
     : options_(std::move(options)),
-      session_(unique_name()),
-      socket_(FrameSocket::Role::kConnecting, session_, kFromServers, options_.keys) {
+      process_id_(unique_name()),
+      socket_(FrameSocket::Role::kConnecting, process_id_, kFromServers, options_.keys) {
   socket_.connect(options_.host, options_.port);
 }
 
@@ -44,7 +44,7 @@ void ShardLink::load(const ShardsState& state, std::int64_t version) {
   };
   send();
   wait_for([&] { return here_ && here_->run == options_.run && here_->version == version; }, send);
-  session_of_shards_ = here_->session;
+  process_of_shards_ = here_->process_id;
   version_ = version;
   last_steps_.clear();
 }
@@ -55,7 +55,7 @@ void ShardLink::go_on(std::int64_t version) {
   wait_until_here();
   version_ = version;
   check_came_back(*here_);
-  session_of_shards_ = here_->session;
+  process_of_shards_ = here_->process_id;
   const std::vector<StepAsked> steps = last_steps_;  // which committed() writes anew
   for (const StepAsked& step : steps) {
     commit(step.step, step.update);
@@ -165,14 +165,14 @@ void ShardLink::look() {
   if (clock_.now() < next_beat_) return;
   next_beat_ = clock_.now() + (is_greeting_ ? std::min(options_.beat, kGreeting) : options_.beat);
   if (is_greeting_)
-    say(LeadHello{kProtocol, greeting_, session_, options_.where, options_.agreement, options_.assignment});
+    say(LeadHello{kProtocol, greeting_, process_id_, options_.where, options_.agreement, options_.assignment});
   else
     say(LeadBeat{greeting_, told_});
 }
 
 void ShardLink::take_what_has_come() {
   while (const auto received = socket_.next()) handle(received->frames);
-  const bool is_new = session_of_shards_.empty() && !here_;
+  const bool is_new = process_of_shards_.empty() && !here_;
   const Nanoseconds limit = is_new ? options_.patience : options_.silence;
   if (clock_.now() - heard_ <= limit) return;
   const std::string time = human_duration(to_s(limit));
@@ -192,13 +192,13 @@ void ShardLink::take(const ShardsHere& here, const Frames&) {
   if (here.greeting != greeting_) return;  // of an earlier one: what was told since is not in it
   const bool was_greeting = std::exchange(is_greeting_, false);
   here_ = here;
-  if (session_of_shards_.empty()) return;
-  if (here.session != session_of_shards_) {
+  if (process_of_shards_.empty()) return;
+  if (here.process_id != process_of_shards_) {
     if (!options_.may_come_back)
       throw PeerError(concat(named(), " was started again and has lost its shards; ", options_.start_anew,
                              "; with ps.log they would have outlived it"));
     check_came_back(here);
-    session_of_shards_ = here.session;
+    process_of_shards_ = here.process_id;
     log_info(concat(named(), " has come back, with its shards after update ", here.version));
     for (const StepAsked& step : last_steps_) say(step);  // done once, whatever it has done
     if (asked_) say(*asked_);
@@ -237,7 +237,7 @@ void ShardLink::take(const StateGiven& given, const Frames& frames) {
 
 void ShardLink::take(const ShardBeat& beat, const Frames&) {
   ++beats_;
-  const bool is_another = !session_of_shards_.empty() && beat.session != session_of_shards_;
+  const bool is_another = !process_of_shards_.empty() && beat.process_id != process_of_shards_;
   if (is_another || !beat.has_heard) greet_again();
 }
 

@@ -102,7 +102,7 @@ class ShardLink final : public OtherShards, public PartHolder {
   void say(const FromLead& message) { socket_.send({}, {header_of(message)}); }
 
   ShardLinkOptions options_;
-  std::string session_;
+  std::string process_id_;
   FrameSocket socket_;
   OwnClock clock_;
   std::function<void()> while_waiting_;
@@ -112,7 +112,7 @@ class ShardLink final : public OtherShards, public PartHolder {
   std::int64_t greeting_ = 1;
   std::int64_t beats_ = 0;          // that have come
   std::optional<ShardsHere> here_;  // what it has said last
-  std::string session_of_shards_;   // the session of its process that has this run's shards; empty: not yet
+  std::string process_of_shards_;   // the process that has this run's shards; empty: not yet
   std::int64_t version_ = 0;        // after the last update that was committed
   std::optional<StepAsked> asked_;
   std::optional<Prepared> prepared_;

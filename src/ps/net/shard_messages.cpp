@@ -21,12 +21,13 @@ SLUICE_FIELDS(ShardStep, "step", field("version", self.version), field("index", 
 SLUICE_FIELDS(ShardUpdate, "update", field("lr", self.lr), field("divisor", self.divisor));
 
 SLUICE_FIELDS(LeadHello, "lead_hello", field("protocol", self.protocol), field("greeting", self.greeting),
-              field("session", self.session), field("where", self.where), field("agreement", self.agreement),
+              field("session", self.process_id), field("where", self.where), field("agreement", self.agreement),
               field("assignment", self.assignment));
 SLUICE_FIELDS(ShardsLoaded, "load", field("run", self.run), field("version", self.version),
               field("assignment", self.assignment), field("states", self.states), field("steps_done", self.steps_done));
-SLUICE_FIELDS(WorkerThere, "worker", field("worker", self.worker), field("life", self.life), field("peer", self.peer),
-              field("version", self.version), field("is_again", self.is_again), field("reign", self.reign));
+SLUICE_FIELDS(WorkerThere, "worker", field("worker", self.worker), field("life", self.life),
+              field("peer", self.routing_id), field("version", self.version), field("is_again", self.is_again),
+              field("reign", self.reign));
 SLUICE_FIELDS(StepAsked, "step", field("commits", self.commits), field("step", self.step),
               field("update", self.update));
 SLUICE_FIELDS(PartAsked, "part_asked", field("push", self.push));
@@ -38,7 +39,7 @@ SLUICE_FIELDS(PartMade, "part", field("push", self.push), field("first_shard", s
 SLUICE_FIELDS(PartBeat, "part_beat", field("push", self.push), field("reign", self.reign));
 SLUICE_FIELDS(PartKept, "part", field("push", self.push));
 
-SLUICE_FIELDS(ShardsHere, "here", field("session", self.session), field("run", self.run),
+SLUICE_FIELDS(ShardsHere, "here", field("session", self.process_id), field("run", self.run),
               field("version", self.version), field("parts", self.parts), field("greeting", self.greeting));
 SLUICE_FIELDS(ShardsRefuse, "refuse", field("what", self.what));
 SLUICE_FIELDS(StepPrepared, "prepared", field("version", self.version), field("index", self.index),
@@ -47,7 +48,7 @@ SLUICE_FIELDS(StepCommitted, "committed", field("version", self.version), field(
 SLUICE_FIELDS(StepLacking, "lacking", field("version", self.version));
 SLUICE_FIELDS(PartHeld, "held", field("push", self.push), field("is_finite", self.is_finite));
 SLUICE_FIELDS(StateGiven, "state", field("version", self.version), field("states", self.states));
-SLUICE_FIELDS(ShardBeat, "shard_beat", field("session", self.session), field("has_heard", self.has_heard));
+SLUICE_FIELDS(ShardBeat, "shard_beat", field("session", self.process_id), field("has_heard", self.has_heard));
 SLUICE_FIELDS(WhoLeads, "who_leads", (void)0);
 SLUICE_FIELDS(ShardsFailed, "failed", field("code", self.code), field("what", self.what));
 SLUICE_FIELDS(WeightsPart, "weights", field("life", self.life), field("version", self.version),
@@ -69,7 +70,7 @@ static bool is_sound(const Assignment& assignment) {
   const auto& [layout, range] = assignment;
   return is_sound(layout) && range.begin < range.end && range.end <= layout.shards.size();
 }
-static bool is_sound(const LeadHello& hello) { return !hello.session.empty() && is_sound(hello.assignment); }
+static bool is_sound(const LeadHello& hello) { return !hello.process_id.empty() && is_sound(hello.assignment); }
 static bool is_sound(const ShardsLoaded& loaded) {
   return !loaded.run.empty() && loaded.version >= 0 && loaded.steps_done >= 0 && is_sound(loaded.assignment);
 }
@@ -88,7 +89,7 @@ static bool is_sound(const PartMade& made) { return is_sound(made.push); }
 static bool is_sound(const PartKept& kept) { return is_sound(kept.push); }
 
 static bool is_sound(const ShardsHere& here) {
-  return !here.session.empty() && here.version >= kNone &&
+  return !here.process_id.empty() && here.version >= kNone &&
          std::ranges::all_of(here.parts, [](const PushKey& push) { return is_sound(push); });
 }
 static bool is_sound(const StepPrepared& prepared) { return prepared.squares >= 0; }

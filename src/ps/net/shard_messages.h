@@ -49,7 +49,7 @@ struct Assignment {
 struct LeadHello {
   std::int64_t protocol = kProtocol;
   std::int64_t greeting = 1;  // counts them; the same one may come again
-  std::string session;        // of this process
+  std::string process_id;     // of this process
   std::string where;
   comm::Agreement agreement;
   Assignment assignment;
@@ -66,7 +66,7 @@ struct ShardsLoaded {
 struct WorkerThere {
   WorkerId worker{};
   std::int64_t life = 0;
-  std::string peer;  // its name at the socket; empty: it has gone
+  std::string routing_id;  // its name at the socket; empty: it has gone
   std::int64_t version = kNone;
   bool is_again = false;   // it may not have got those that were sent last
   std::int64_t reign = 0;  // in which that life was counted (messages.h); so below
@@ -114,7 +114,7 @@ using PartFromWorker = std::variant<PushAhead, PartMade, PartBeat>;
 // --- From a shard server to the lead server.
 
 struct ShardsHere {
-  std::string session;              // of this process
+  std::string process_id;           // of this process
   std::string run;                  // whose shards it has; empty: it has none
   std::int64_t version = kNone;     // of them
   std::vector<PushKey> parts = {};  // of pushes, that it holds
@@ -146,7 +146,7 @@ struct StateGiven {
   // Tensors: as ShardsLoaded.
 };
 struct ShardBeat {  // the answer to LeadBeat
-  std::string session;
+  std::string process_id;
   bool has_heard = true;  // all that it was told
 };
 struct WhoLeads {};  // it does not know who asks

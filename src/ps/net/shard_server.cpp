@@ -24,7 +24,7 @@ constexpr Nanoseconds kLongFarewell = 1'000'000'000;  // a longer wait is told
 
 }  // namespace
 
-ShardServer::ShardServer(ShardServerOptions options) : options_(std::move(options)), session_(unique_name()) {
+ShardServer::ShardServer(ShardServerOptions options) : options_(std::move(options)), process_id_(unique_name()) {
   if (!options_.folder.empty()) {
     log_.emplace(options_.folder, options_.outlives);
     if (auto kept = read_shard_log(options_.folder, options_.optimizer)) {
@@ -65,10 +65,10 @@ void ShardServer::next(Nanoseconds limit) {
 }
 
 void ShardServer::handle(const FrameSocket::Received& received) {
-  const std::string& peer = received.peer;
+  const std::string& routing_id = received.routing_id;
   const Frames& frames = received.frames;
-  const auto take_it = [&](const auto& of_kind) { take(peer, of_kind, frames); };
-  if (peer == lead_) {
+  const auto take_it = [&](const auto& of_kind) { take(routing_id, of_kind, frames); };
+  if (routing_id == lead_) {
     const auto message = from_lead(frames.front());
     if (!message) return drop();
     heard_ = clock_.now();
@@ -81,8 +81,8 @@ void ShardServer::handle(const FrameSocket::Received& received) {
     if (of_worker && std::holds_alternative<Hello>(*of_worker)) tell_of_greeting(std::get<Hello>(*of_worker));
     return drop();
   }
-  if (const auto* const hello = std::get_if<LeadHello>(&*message)) return take(peer, *hello, frames);
-  say(peer, WhoLeads{});
+  if (const auto* const hello = std::get_if<LeadHello>(&*message)) return take(routing_id, *hello, frames);
+  say(routing_id, WhoLeads{});
 }
 
 void ShardServer::drop() {
@@ -98,19 +98,19 @@ void ShardServer::tell_of_greeting(const Hello& hello) {
 
 // --- From the lead server.
 
-void ShardServer::take(const std::string& peer, const LeadHello& hello, const Frames&) {
+void ShardServer::take(const std::string& routing_id, const LeadHello& hello, const Frames&) {
   if (const std::string refusal = refusal_of(hello); !refusal.empty()) {
     refusals_.tell(concat("server 0 (", hello.where, ")"), refusal, clock_.now());
-    return say(peer, ShardsRefuse{refusal});
+    return say(routing_id, ShardsRefuse{refusal});
   }
   const bool lives = clock_.now() - heard_ <= kBeatsOfALead * options_.beat;
-  if (peer != lead_ && !lead_.empty() && lives) return;  // it will ask again, and the other one may have died
-  if (peer != lead_) {
+  if (routing_id != lead_ && !lead_.empty() && lives) return;  // it will ask again, and the other one may have died
+  if (routing_id != lead_) {
     log_info(concat("the lead server is ", hello.where));
-    sessions_.clear();
+    peers_.clear();
   }
-  lead_ = peer;
-  socket_->trust(peer);
+  lead_ = routing_id;
+  socket_->trust(routing_id);
   lead_where_ = hello.where;
   heard_ = clock_.now();
   greeting_ = hello.greeting;
@@ -120,7 +120,7 @@ void ShardServer::take(const std::string& peer, const LeadHello& hello, const Fr
     // Who asks comes again, at a socket that takes messages as large as these shards.
     return listen(limits_of(*assigned_));
   }
-  say(peer, here());
+  say(routing_id, here());
 }
 
 std::string ShardServer::refusal_of(const LeadHello& hello) const {
@@ -133,7 +133,7 @@ std::string ShardServer::refusal_of(const LeadHello& hello) const {
 
 ShardsHere ShardServer::here() const {
   const bool has_them = keeper_ && assigned_ == loaded_.assignment;
-  ShardsHere here{.session = session_, .greeting = greeting_};
+  ShardsHere here{.process_id = process_id_, .greeting = greeting_};
   if (!has_them) return here;
   here.run = loaded_.run;
   here.version = keeper_->version();
@@ -141,7 +141,7 @@ ShardsHere ShardServer::here() const {
   return here;
 }
 
-void ShardServer::take(const std::string& peer, const ShardsLoaded& loaded, const Frames& frames) {
+void ShardServer::take(const std::string& routing_id, const ShardsLoaded& loaded, const Frames& frames) {
   const auto state = state_after_header(frames, loaded.assignment.shape(), loaded.states);
   if (!state || loaded.assignment != assigned_) {
     ++malformed_;
@@ -156,71 +156,71 @@ void ShardServer::take(const std::string& peer, const ShardsLoaded& loaded, cons
                                           options_.threads);
   unsettled_.clear();
   if (log_) log_->begin(loaded_, *keeper_);
-  sessions_.clear();
+  peers_.clear();
   told_ = 0;
-  say(peer, here());
+  say(routing_id, here());
 }
 
 void ShardServer::take(const std::string&, const WorkerThere& there, const Frames&) {
   ++told_;
-  if (there.peer.empty()) {
-    sessions_.erase(there.worker);
+  if (there.routing_id.empty()) {
+    peers_.erase(there.worker);
     return;
   }
   if (!assigned_) return;
-  socket_->trust(there.peer);
-  const auto found = sessions_.find(there.worker);
-  const bool goes_on = found != sessions_.end() && found->second.peer == there.peer &&
+  socket_->trust(there.routing_id);
+  const auto found = peers_.find(there.worker);
+  const bool goes_on = found != peers_.end() && found->second.routing_id == there.routing_id &&
                        found->second.life == there.life && found->second.reign == there.reign;
   if (!goes_on)
-    sessions_.insert_or_assign(there.worker, Session{.peer = there.peer,
-                                                     .life = there.life,
-                                                     .reign = there.reign,
-                                                     .pull = {options_.compression.pull, assigned_->layout}});
-  Session& session = sessions_.at(there.worker);
-  session.version = there.version;
-  if (there.is_again) session.pull.restart();
+    peers_.insert_or_assign(there.worker, Peer{.routing_id = there.routing_id,
+                                               .life = there.life,
+                                               .reign = there.reign,
+                                               .pull = {options_.compression.pull, assigned_->layout}});
+  Peer& peer = peers_.at(there.worker);
+  peer.version = there.version;
+  if (there.is_again) peer.pull.restart();
   if (!keeper_ || there.version != keeper_->version()) return;  // it has those already, or begins again
-  const PackedWeights sent = session.pull.compress(keeper_->weights());
+  const PackedWeights sent = peer.pull.compress(keeper_->weights());
   const WeightsPart part{.life = there.life,
                          .version = there.version,
                          .sequence = sent.sequence,
                          .is_whole = sent.is_whole,
                          .first_shard = first_shard(),
                          .reign = there.reign};
-  socket_->send(there.peer, with_packed(header_of(part), sent.packed));
+  socket_->send(there.routing_id, with_packed(header_of(part), sent.packed));
 }
 
-void ShardServer::take(const std::string& peer, const StepAsked& asked, const Frames&) {
+void ShardServer::take(const std::string& routing_id, const StepAsked& asked, const Frames&) {
   const ShardStep& step = asked.step;
-  if (!keeper_) return say(peer, here());
+  if (!keeper_) return say(routing_id, here());
   if (!asked.commits) {
     const auto prepared = keeper_->prepare(step);
-    if (!prepared) return say(peer, StepLacking{step.version});
-    return say(peer, StepPrepared{step.version, step.index, prepared->squares, prepared->is_finite});
+    if (!prepared) return say(routing_id, StepLacking{step.version});
+    return say(routing_id, StepPrepared{step.version, step.index, prepared->squares, prepared->is_finite});
   }
   const bool is_new = !keeper_->has_committed(step);
-  if (is_new && !keeper_->prepare(step)) return say(peer, StepLacking{step.version});
+  if (is_new && !keeper_->prepare(step)) return say(routing_id, StepLacking{step.version});
   if (is_new && log_) {
     log_->committed(asked);
     log_->settle();
   }
-  if (!keeper_->commit(step, asked.update)) return say(peer, StepLacking{step.version});
+  if (!keeper_->commit(step, asked.update)) return say(routing_id, StepLacking{step.version});
   failpoint("step-committed");
-  say(peer, StepCommitted{step.version, step.index});
+  say(routing_id, StepCommitted{step.version, step.index});
 }
 
 void ShardServer::take(const std::string&, const PartAsked& asked, const Frames&) { say_held(asked.push); }
 
-void ShardServer::take(const std::string& peer, const StateAsked& asked, const Frames&) {
-  if (!keeper_ || keeper_->version() != asked.version) return say(peer, StepLacking{asked.version});
+void ShardServer::take(const std::string& routing_id, const StateAsked& asked, const Frames&) {
+  if (!keeper_ || keeper_->version() != asked.version) return say(routing_id, StepLacking{asked.version});
   if (log_ && asked.begins_log) log_->begin(loaded_, *keeper_);
   const ShardsState state = keeper_->state();
-  socket_->send(peer, with_state(header_of(StateGiven{asked.version, names_of(state.optimizer)}), state));
+  socket_->send(routing_id, with_state(header_of(StateGiven{asked.version, names_of(state.optimizer)}), state));
 }
 
-void ShardServer::take(const std::string& peer, const LeadBeat& beat, const Frames&) {
-  say(peer, ShardBeat{session_, beat.greeting == greeting_ && beat.told == told_});
+void ShardServer::take(const std::string& routing_id, const LeadBeat& beat, const Frames&) {
+  say(routing_id, ShardBeat{process_id_, beat.greeting == greeting_ && beat.told == told_});
 }
 
 void ShardServer::take(const std::string&, const ShardsOver& over, const Frames&) { over_ = over; }
@@ -228,22 +228,22 @@ void ShardServer::take(const std::string&, const ShardsOver& over, const Frames&
 // --- From workers.
 
 // Nobody's: what comes late of an earlier life, or of an earlier lead server's time.
-ShardServer::Session* ShardServer::session_of(const std::string& peer, const PushKey& push, std::int64_t reign) {
-  const auto found = sessions_.find(push.worker);
-  const bool is_it = found != sessions_.end() && found->second.peer == peer && found->second.life == push.life &&
-                     found->second.reign == reign;
+ShardServer::Peer* ShardServer::peer_of(const std::string& routing_id, const PushKey& push, std::int64_t reign) {
+  const auto found = peers_.find(push.worker);
+  const bool is_it = found != peers_.end() && found->second.routing_id == routing_id &&
+                     found->second.life == push.life && found->second.reign == reign;
   return is_it && keeper_ ? &found->second : nullptr;
 }
 
-void ShardServer::take(const std::string& peer, const PushAhead& ahead, const Frames& frames) {
-  Session* const session = session_of(peer, ahead.push, ahead.reign);
-  if (session == nullptr || keeper_->has_seen(ahead.push)) return;
-  if (!session->ahead.take(ahead, frames, keeper_->shape())) ++malformed_;
+void ShardServer::take(const std::string& routing_id, const PushAhead& ahead, const Frames& frames) {
+  Peer* const peer = peer_of(routing_id, ahead.push, ahead.reign);
+  if (peer == nullptr || keeper_->has_seen(ahead.push)) return;
+  if (!peer->ahead.take(ahead, frames, keeper_->shape())) ++malformed_;
 }
 
-void ShardServer::take(const std::string& peer, const PartMade& part, const Frames& frames) {
-  Session* const session = session_of(peer, part.push, part.reign);
-  if (session == nullptr) return;
+void ShardServer::take(const std::string& routing_id, const PartMade& part, const Frames& frames) {
+  Peer* const peer = peer_of(routing_id, part.push, part.reign);
+  if (peer == nullptr) return;
   if (part.first_shard != first_shard()) {
     ++malformed_;
     return;
@@ -251,8 +251,8 @@ void ShardServer::take(const std::string& peer, const PartMade& part, const Fram
   if (keeper_->has_seen(part.push)) return say_held(part.push);
   Tensors tensors{.statistics = at::empty({0}, keeper_->shape().dtype)};
   if (part.is_ahead) {
-    auto shards = session->ahead.finish(part.push, keeper_->shape());
-    if (!shards) return say(peer, PartWanted{part.push});  // some were lost
+    auto shards = peer->ahead.finish(part.push, keeper_->shape());
+    if (!shards) return say(routing_id, PartWanted{part.push});  // some were lost
     tensors.shards = std::move(*shards);
   } else {
     const auto packed = packed_after_header(frames, keeper_->shape());
@@ -271,10 +271,10 @@ void ShardServer::take(const std::string& peer, const PartMade& part, const Fram
     say_held(part.push);
 }
 
-void ShardServer::take(const std::string& peer, const PartBeat& beat, const Frames&) {
-  if (beat.push.sequence < 1 || session_of(peer, beat.push, beat.reign) == nullptr || keeper_->has_seen(beat.push))
+void ShardServer::take(const std::string& routing_id, const PartBeat& beat, const Frames&) {
+  if (beat.push.sequence < 1 || peer_of(routing_id, beat.push, beat.reign) == nullptr || keeper_->has_seen(beat.push))
     return;
-  say(peer, PartWanted{beat.push});
+  say(routing_id, PartWanted{beat.push});
 }
 
 // Tells the lead that this part is held, once it is and the log has settled it.
@@ -295,9 +295,9 @@ void ShardServer::settle() {
 void ShardServer::beat() {
   if (clock_.now() < next_beat_) return;
   next_beat_ = clock_.now() + options_.beat;
-  for (const auto& [worker, session] : sessions_) {
-    if (session.version != kNone)
-      say(session.peer, WeightsBeat{.life = session.life, .version = session.version, .reign = session.reign});
+  for (const auto& [worker, peer] : peers_) {
+    if (peer.version != kNone)
+      say(peer.routing_id, WeightsBeat{.life = peer.life, .version = peer.version, .reign = peer.reign});
   }
 }
 
@@ -344,7 +344,7 @@ void ShardServer::take_only_over() {
   for (std::size_t left = kMostAtOnce; left > 0 && !over_; --left) {
     const auto received = socket_->next();
     if (!received) return;
-    const auto message = received->peer == lead_ ? from_lead(received->frames.front()) : std::nullopt;
+    const auto message = received->routing_id == lead_ ? from_lead(received->frames.front()) : std::nullopt;
     if (const auto* const over = message ? std::get_if<ShardsOver>(&*message) : nullptr) over_ = *over;
   }
 }

@@ -68,8 +68,8 @@ class ShardServer {
   [[nodiscard]] std::int64_t malformed() const { return malformed_ + (socket_ ? socket_->dropped() : 0); }
 
  private:
-  struct Session {
-    std::string peer;
+  struct Peer {
+    std::string routing_id;
     std::int64_t life = 0;
     std::int64_t reign = 0;        // in which that life was counted
     std::int64_t version = kNone;  // of the weights that it began with last
@@ -82,20 +82,20 @@ class ShardServer {
   void handle(const FrameSocket::Received& received);
   void drop();
   void tell_of_greeting(const Hello& hello);
-  void take(const std::string& peer, const LeadHello& hello, const Frames& frames);
+  void take(const std::string& routing_id, const LeadHello& hello, const Frames& frames);
   [[nodiscard]] std::string refusal_of(const LeadHello& hello) const;
-  void take(const std::string& peer, const ShardsLoaded& loaded, const Frames& frames);
-  void take(const std::string& peer, const WorkerThere& there, const Frames& frames);
-  void take(const std::string& peer, const StepAsked& asked, const Frames& frames);
-  void take(const std::string& peer, const PartAsked& asked, const Frames& frames);
-  void take(const std::string& peer, const StateAsked& asked, const Frames& frames);
-  void take(const std::string& peer, const LeadBeat& beat, const Frames& frames);
-  void take(const std::string& peer, const ShardsOver& over, const Frames& frames);
-  void take(const std::string& peer, const PushAhead& ahead, const Frames& frames);
-  void take(const std::string& peer, const PartMade& part, const Frames& frames);
-  void take(const std::string& peer, const PartBeat& beat, const Frames& frames);
+  void take(const std::string& routing_id, const ShardsLoaded& loaded, const Frames& frames);
+  void take(const std::string& routing_id, const WorkerThere& there, const Frames& frames);
+  void take(const std::string& routing_id, const StepAsked& asked, const Frames& frames);
+  void take(const std::string& routing_id, const PartAsked& asked, const Frames& frames);
+  void take(const std::string& routing_id, const StateAsked& asked, const Frames& frames);
+  void take(const std::string& routing_id, const LeadBeat& beat, const Frames& frames);
+  void take(const std::string& routing_id, const ShardsOver& over, const Frames& frames);
+  void take(const std::string& routing_id, const PushAhead& ahead, const Frames& frames);
+  void take(const std::string& routing_id, const PartMade& part, const Frames& frames);
+  void take(const std::string& routing_id, const PartBeat& beat, const Frames& frames);
 
-  [[nodiscard]] Session* session_of(const std::string& peer, const PushKey& push, std::int64_t reign);
+  [[nodiscard]] Peer* peer_of(const std::string& routing_id, const PushKey& push, std::int64_t reign);
   void say_held(const PushKey& push);
   void settle();
   void beat();
@@ -104,11 +104,15 @@ class ShardServer {
   [[nodiscard]] std::int64_t first_shard() const { return static_cast<std::int64_t>(loaded_.assignment.range.begin); }
   void tell_until_heard(const ShardsFailed& failed);
   void take_only_over();
-  void say(const std::string& peer, const ShardsToLead& message) { socket_->send(peer, {header_of(message)}); }
-  void say(const std::string& peer, const ShardsToWorker& message) { socket_->send(peer, {header_of(message)}); }
+  void say(const std::string& routing_id, const ShardsToLead& message) {
+    socket_->send(routing_id, {header_of(message)});
+  }
+  void say(const std::string& routing_id, const ShardsToWorker& message) {
+    socket_->send(routing_id, {header_of(message)});
+  }
 
   ShardServerOptions options_;
-  std::string session_;
+  std::string process_id_;
   std::optional<FrameSocket> socket_;
   int port_ = 0;
   std::optional<ShardLog> log_;
@@ -117,7 +121,7 @@ class ShardServer {
   std::optional<Assignment> assigned_;  // by the lead server that is there
   std::string lead_;                    // its name at the socket; empty: there is none
   std::string lead_where_;
-  std::map<WorkerId, Session> sessions_;
+  std::map<WorkerId, Peer> peers_;
   std::int64_t greeting_ = 0;       // of the lead server
   std::int64_t told_ = 0;           // WorkerThere taken since LeadHello or ShardsLoaded
   std::vector<PushKey> unsettled_;  // parts that are held once the log has settled

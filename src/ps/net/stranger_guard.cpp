@@ -57,17 +57,17 @@ StrangerGuard::~StrangerGuard() {
   ::zmq_socket_monitor(listening_.handle(), nullptr, 0);
 }
 
-void StrangerGuard::trust(const std::string& peer) {
+void StrangerGuard::trust(const std::string& routing_id) {
   const std::scoped_lock lock(mutex_);
-  trusted_.insert(peer);
-  for (auto& [fd, connection] : connections_) connection.is_trusted |= connection.peer == peer;
+  trusted_.insert(routing_id);
+  for (auto& [fd, connection] : connections_) connection.is_trusted |= connection.routing_id == routing_id;
 }
 
-void StrangerGuard::heard(int fd, const std::string& peer) {
+void StrangerGuard::heard(int fd, const std::string& routing_id) {
   const std::scoped_lock lock(mutex_);
   Connection& connection = connection_at(fd);
-  connection.peer = peer;
-  connection.is_trusted = trusted_.contains(peer);
+  connection.routing_id = routing_id;
+  connection.is_trusted = trusted_.contains(routing_id);
   if (connection.is_trusted) return;
   connection.whole = bytes_received(fd);
   connection.heard = clock_.now();
@@ -107,7 +107,7 @@ void StrangerGuard::take_events() {
 StrangerGuard::Connection& StrangerGuard::connection_at(int fd) {
   Connection& connection = connections_[fd];
   if (auto remote = comm::remote_address(fd); remote != connection.remote)
-    connection = {.remote = std::move(remote), .peer = {}, .heard = clock_.now()};
+    connection = {.remote = std::move(remote), .routing_id = {}, .heard = clock_.now()};
   return connection;
 }
 

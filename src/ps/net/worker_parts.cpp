@@ -24,7 +24,7 @@ WorkerParts::WorkerParts(WorkerPartsOptions options) : options_(std::move(option
         .host = at.host,
         .port = at.port,
         .keys = options_.keys,
-        .session = options_.session,
+        .process_id = options_.process_id,
         .beat = options_.beat,
         .on_weights = [this, i](const WeightsPart& header, Frames frames) { hear(i, header, std::move(frames)); },
         .on_beat = [this, i](const PartVersion& sent) { note_beat(i, sent); }}));

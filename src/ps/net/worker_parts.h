@@ -21,7 +21,7 @@ namespace sluice::ps {
 struct WorkerPartsOptions {
   std::vector<ServerAddress> servers;  // of the later shards, in their order
   Keys keys;
-  std::string session;  // of the worker
+  std::string process_id;  // of the worker
   Nanoseconds beat = 500'000'000;
   Compression pull;
   std::function<void()> on_change;  // something has come; from the connections' threads

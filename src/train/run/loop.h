@@ -81,7 +81,7 @@ struct LoopPeers {
   std::string name;  // of this process, for the log
 };
 
-// What the loop calls; made by the session.
+// What the loop calls; made by run_training().
 struct LoopParts {
   engine::Engine& engine;
   // This process's share of the batches, under the engine's plan.

@@ -82,17 +82,17 @@ void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule
                    : std::string{}));
 }
 
-ResumeChoice choose_start(const config::Config& config, const SessionOptions& options) {
+ResumeChoice choose_start(const config::Config& config, const TrainRunOptions& options) {
   return choose_resume(options.resume, options.run_dir, options.config_file, config,
                        options.accept_new_data ? NewData::kAccepted : NewData::kRefused);
 }
 
-Setup make_run_setup(const config::Config& config, const SessionOptions& options, const ResumeChoice& choice) {
+Setup make_run_setup(const config::Config& config, const TrainRunOptions& options, const ResumeChoice& choice) {
   const ProcessRank process = process_rank(options.launch.world);
   return make_setup(config, process, SetupFor::kRun, kept_schedule(config, choice.from));
 }
 
-std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, const SessionOptions& options) {
+std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, const TrainRunOptions& options) {
   const auto found = choice.from.empty() ? std::nullopt : find_checkpoint(choice.from);
   if (!found && !options.resume.empty() && options.resume != "auto") {
     throw ConfigError(concat("--resume ", options.resume,
@@ -105,7 +105,7 @@ std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, cons
 namespace {
 
 // Settles how many steps the run has, too.
-std::optional<ResumePoint> read_checkpoint(const ResumeChoice& choice, const SessionOptions& options, Setup& setup) {
+std::optional<ResumePoint> read_checkpoint(const ResumeChoice& choice, const TrainRunOptions& options, Setup& setup) {
   if (options.resume.empty()) return std::nullopt;
   const auto found = find_start(choice, options);
   if (!found) {
@@ -145,7 +145,7 @@ std::optional<ResumePoint> read_checkpoint(const ResumeChoice& choice, const Ses
 
 }  // namespace
 
-std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options, Setup& setup) {
+std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const TrainRunOptions& options, Setup& setup) {
   std::optional<ResumePoint> point = read_checkpoint(choice, options, setup);
   setup.take(point ? saved_constants(point->contents.state, setup.model, point->source) : starting_constants(setup));
   return point;
@@ -161,7 +161,7 @@ bool goes_on_with_pushes(const ResumeChoice& choice, const std::optional<ResumeP
   return false;
 }
 
-void refuse_to_go_on(const config::Config& config, const SessionOptions& options) {
+void refuse_to_go_on(const config::Config& config, const TrainRunOptions& options) {
   if (!config.replicas.has_server() || config.ps.clock != "virtual" || options.resume.empty()) return;
   throw ConfigError(concat("--resume ", options.resume,
                            ": a run in virtual time cannot go on from a checkpoint; begin a new one, with "

@@ -14,7 +14,7 @@
 #include "storage/checkpoint.h"
 #include "storage/run_dir.h"
 #include "train/run/resume_choice.h"
-#include "train/run/session.h"
+#include "train/run/train_run.h"
 #include "train/setup/run_state.h"
 #include "train/setup/setup.h"
 
@@ -27,15 +27,15 @@ struct ResumePoint {
 };
 
 // choose_resume() with what the user asked for.
-[[nodiscard]] ResumeChoice choose_start(const config::Config& config, const SessionOptions& options);
+[[nodiscard]] ResumeChoice choose_start(const config::Config& config, const TrainRunOptions& options);
 
 // A schedule file is that of the checkpoint which the run goes on from.
-[[nodiscard]] Setup make_run_setup(const config::Config& config, const SessionOptions& options,
+[[nodiscard]] Setup make_run_setup(const config::Config& config, const TrainRunOptions& options,
                                    const ResumeChoice& choice);
 
 // The checkpoint to continue from, not read yet.
 [[nodiscard]] std::optional<std::filesystem::path> find_start(const ResumeChoice& choice,
-                                                              const SessionOptions& options);
+                                                              const TrainRunOptions& options);
 
 // The learning-rate schedule that a run had when it was saved. Requires: the state as it was read.
 [[nodiscard]] optim::LrSchedule saved_lr_schedule(const Setup& setup, const RunState& state, const std::string& source);
@@ -47,7 +47,7 @@ void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule
 
 // Settles how many steps the run has, and its constants: those of the checkpoint, of the configured weights, or of
 // fresh ones.
-[[nodiscard]] std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options,
+[[nodiscard]] std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const TrainRunOptions& options,
                                                            Setup& setup);
 
 // Whether it goes on with what its parameter server had taken after the checkpoint, too: not where it goes back to a
@@ -63,7 +63,7 @@ void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule
 [[nodiscard]] LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& resume, bool continues);
 
 // Where a run of this kind can never go on.
-void refuse_to_go_on(const config::Config& config, const SessionOptions& options);
+void refuse_to_go_on(const config::Config& config, const TrainRunOptions& options);
 
 // Parameters to begin with: the checkpoint's, or the configured weights, or those the model was made with. What was
 // read of the checkpoint's tensors is given up.

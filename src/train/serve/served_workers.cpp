@@ -209,7 +209,7 @@ class ServedWorkers final : public UpdateSource {
       if (!received) return;
       const ps::ServerBeat of_nobody{ps::kNone, ps::kNone, {}};
       if (ps::from_worker(received->frames.front()))
-        door.send(received->peer, {ps::header_of(ps::FromServer(of_nobody))});
+        door.send(received->routing_id, {ps::header_of(ps::FromServer(of_nobody))});
     }
   }
 

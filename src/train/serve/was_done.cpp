@@ -46,12 +46,12 @@ void tell_that_it_was_done(const Setup& setup, const ServerRole& role, const std
     while (const auto received = socket.next()) {
       const auto message = ps::from_worker(received->frames.front());
       if (!message) continue;
-      if (const auto* const hello = std::get_if<ps::Hello>(&*message)) greeted[received->peer] = hello->worker;
-      const auto found = greeted.find(received->peer);
+      if (const auto* const hello = std::get_if<ps::Hello>(&*message)) greeted[received->routing_id] = hello->worker;
+      const auto found = greeted.find(received->routing_id);
       if (std::holds_alternative<ps::Leaving>(*message) && found != greeted.end())
         told.insert(found->second);
       else
-        socket.send(received->peer, {ps::header_of(ps::FromServer(ps::Over{}))});
+        socket.send(received->routing_id, {ps::header_of(ps::FromServer(ps::Over{}))});
     }
     if (others.tell_those_who_have_come() && told.size() >= workers) return;
   }

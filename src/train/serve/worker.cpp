@@ -116,14 +116,14 @@ ps::LinkOptions link_options(const Setup& setup, const ServerRole& role, const L
 }
 
 // By which a worker's own records say who it is; "where" and "session" are what the server's records call it.
-nlohmann::ordered_json identity_of(const Setup& setup, const ServerRole& role, const std::string& session) {
+nlohmann::ordered_json identity_of(const Setup& setup, const ServerRole& role, const std::string& process_id) {
   const WorkerShare share = share_of(setup, role.worker);
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
   return {{"worker", role.worker},
           {"host", host_name()},
           {"pid", ::getpid()},
           {"where", process_name()},
-          {"session", session},
+          {"session", process_id},
           {"server", concat(role.host, ":", role.port)},
           {"unix_s", std::chrono::duration<double>(since_1970).count()},
           {"batch", share.batch},
@@ -307,7 +307,8 @@ nlohmann::ordered_json work(const Setup& setup, const ServerRole& role, const st
   };
   try {
     if (!run_dir.empty())
-      records = std::make_unique<report::WorkerWriter>(run_dir, role.worker, identity_of(setup, role, link->session()));
+      records =
+          std::make_unique<report::WorkerWriter>(run_dir, role.worker, identity_of(setup, role, link->process_id()));
     const auto unsent = take_unsent(unsent_owner(), compression_options(setup.config.ps).push);
     if (!unsent.empty()) link->load_residuals(unsent);
     has_taken = true;

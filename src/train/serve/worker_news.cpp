@@ -36,7 +36,7 @@ Events events_of(const std::vector<ps::WorkerNews>& all, std::int64_t version) {
                                                          {"what", name_of(news.what)},
                                                          {"where", news.where},
                                                          {"why", news.why}});
-    if (news.what == ps::WorkerNews::What::kJoined) events.back().second["session"] = news.session;
+    if (news.what == ps::WorkerNews::What::kJoined) events.back().second["session"] = news.process_id;
   }
   return events;
 }

@@ -123,7 +123,7 @@ TEST(AheadTest, APushThatWaitsForAnotherServerAndComesAgainIsNotAskedFor) {
     return asked;
   };
   for (int i = 0; i < 50 && !has_begun; ++i) {
-    socket.send({}, {header_of(Hello{.worker = WorkerId{0}, .session = "s", .where = "here", .batch = kLease})});
+    socket.send({}, {header_of(Hello{.worker = WorkerId{0}, .process_id = "s", .where = "here", .batch = kLease})});
     listen();
   }
   ASSERT_TRUE(has_begun);

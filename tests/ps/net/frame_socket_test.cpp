@@ -19,7 +19,7 @@ TEST(FrameSocket, ConnectsToTheAddressOfAHostThatAnswers) {
     server.wait(std::chrono::milliseconds(20));
   }
   ASSERT_TRUE(received);
-  EXPECT_EQ(received->peer, "worker");
+  EXPECT_EQ(received->routing_id, "worker");
   EXPECT_EQ(received->frames.front().bytes, "hello");
 }
 

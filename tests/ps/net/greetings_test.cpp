@@ -32,7 +32,7 @@ TEST(NetworkTest, WhatAProcessHasPushedIsNotToldToAnotherOne) {
     const WorkerLife first{.life = 1, .reign = is_another ? begun.reign + 1 : begun.reign};
     for (int times = 0; times < 2; ++times)
       next.say({header_of(Hello{.worker = WorkerId{0},
-                                .session = is_another ? "other" : "s",
+                                .process_id = is_another ? "other" : "s",
                                 .where = "here",
                                 .batch = kLease,
                                 .gives_up = first})});
@@ -67,7 +67,7 @@ TEST(NetworkTest, AGreetingThatComesTwiceMakesNoUpdateWithoutItsWorker) {
   for (const int worker : {0, 1}) {
     Stranger& says = worker == 0 ? first : second;
     const Hello hello{.worker = WorkerId{worker},
-                      .session = std::to_string(worker),
+                      .process_id = std::to_string(worker),
                       .where = "here",
                       .batch = kLease,
                       .gives_up = {.life = 1, .reign = 1}};

@@ -25,7 +25,7 @@ class FakeServer {
  public:
   [[nodiscard]] int port() const { return port_; }
 
-  void say(const Frames& frames) { socket_.send(peer_, frames); }
+  void say(const Frames& frames) { socket_.send(routing_id_, frames); }
   void say(const FromServer& message) { say(Frames{header_of(message)}); }
   void give(std::int64_t id, const std::vector<std::int64_t>& samples) {
     say(with_samples(header_of(LeaseGiven{id, 0}), samples));
@@ -48,7 +48,7 @@ class FakeServer {
     while (now_ns() < until) {
       socket_.wait(std::chrono::milliseconds(10));
       while (auto received = socket_.next()) {
-        peer_ = received->peer;
+        routing_id_ = received->routing_id;
         const auto message = from_worker(received->frames.front());
         if (const auto* hello = message ? std::get_if<Hello>(&*message) : nullptr) gives_up_ = hello->gives_up;
         if (message && std::holds_alternative<T>(*message) && wanted(std::get<T>(*message)))
@@ -73,7 +73,7 @@ class FakeServer {
  private:
   FrameSocket socket_{FrameSocket::Role::kListening, {}, {}};
   int port_ = socket_.listen("127.0.0.1", 0);
-  std::string peer_;
+  std::string routing_id_;
   WorkerLife gives_up_;
 };
 
@@ -113,7 +113,7 @@ TEST_P(NotTaken, AWorkerWhosePushIsNotKnownBeginsAnew) {
             std::tuple(1, 1, 7, 0));
   server.say(GetParam());
   const Hello second = server.hear<Hello>([](const Hello& hello) { return hello.gives_up.life == 1; });
-  EXPECT_EQ(second.session, first.session);
+  EXPECT_EQ(second.process_id, first.process_id);
   server.welcome(2, 9);
   server.begin_step(1, 9);
   const PushMade again = server.hear<PushMade>();

@@ -46,18 +46,19 @@ class LossyWire {
     while (!must_stop_) {
       front_.wait(std::chrono::milliseconds(1));
       while (auto received = front_.next()) {
-        auto& socket = back[received->peer];
+        auto& socket = back[received->routing_id];
         if (!socket) {
-          socket = std::make_unique<FrameSocket>(FrameSocket::Role::kConnecting, received->peer, FrameSocket::Limits{});
+          socket = std::make_unique<FrameSocket>(FrameSocket::Role::kConnecting, received->routing_id,
+                                                 FrameSocket::Limits{});
           socket->connect("127.0.0.1", server_port);
         }
         if (!is_lost()) under_way.emplace_back(socket.get(), std::move(received->frames));
       }
       for (; !holds_ && !under_way.empty(); under_way.pop_front())
         under_way.front().first->send({}, under_way.front().second);
-      for (auto& [peer, socket] : back) {
+      for (auto& [routing_id, socket] : back) {
         while (auto received = socket->next()) {
-          if (!is_lost()) front_.send(peer, received->frames);
+          if (!is_lost()) front_.send(routing_id, received->frames);
         }
       }
     }

@@ -17,7 +17,7 @@ class PlayedServer : public testing::Test {
       link_.look();
       socket_.wait(kBeat / 2 * std::chrono::nanoseconds(1));
       while (auto received = socket_.next()) {
-        lead_ = received->peer;
+        lead_ = received->routing_id;
         const auto message = from_lead(received->frames.front());
         if (!message) continue;
         if (const auto* there = std::get_if<WorkerThere>(&*message)) told_.push_back(*there);
@@ -30,7 +30,7 @@ class PlayedServer : public testing::Test {
   void say(const ShardsToLead& message) { socket_.send(lead_, {header_of(message)}); }
   void answer(const LeadHello& hello) { say(here(hello.greeting)); }
   static ShardsHere here(std::int64_t greeting) {
-    return {.session = "played", .run = "toy", .version = 0, .greeting = greeting};
+    return {.process_id = "played", .run = "toy", .version = 0, .greeting = greeting};
   }
   // Whether a beat says so; those that left before the last tell() say another number.
   bool has_told(std::int64_t count) {
@@ -66,13 +66,13 @@ class PlayedServer : public testing::Test {
 // again with all the others, would stand for it: its worker would wait for its weights in vain.
 TEST_F(PlayedServer, IsToldOfEachWorkerOnceAfterAGreeting) {
   meet();
-  link_.tell({.worker = WorkerId{0}, .life = 1, .peer = "a", .version = 1});
-  link_.tell({.worker = WorkerId{1}, .life = 1, .peer = "b", .version = 2});
+  link_.tell({.worker = WorkerId{0}, .life = 1, .routing_id = "a", .version = 1});
+  link_.tell({.worker = WorkerId{1}, .life = 1, .routing_id = "b", .version = 2});
   EXPECT_TRUE(has_told(2));
-  say(ShardBeat{.session = "played", .has_heard = false});  // one of them was lost
+  say(ShardBeat{.process_id = "played", .has_heard = false});  // one of them was lost
   LeadHello hello = hear<LeadHello>();
   told_.clear();
-  link_.tell({.worker = WorkerId{1}, .life = 1, .peer = "b", .version = 3});
+  link_.tell({.worker = WorkerId{1}, .life = 1, .routing_id = "b", .version = 3});
   hello = hear<LeadHello>();
   EXPECT_TRUE(told_.empty()) << "while it is greeted";
   answer(hello);
@@ -83,16 +83,16 @@ TEST_F(PlayedServer, IsToldOfEachWorkerOnceAfterAGreeting) {
 // It may have a connection of it still.
 TEST_F(PlayedServer, IsToldAgainOfAWorkerThatHasGone) {
   meet();
-  link_.tell({.worker = WorkerId{0}, .life = 1, .peer = "a", .version = 1});
+  link_.tell({.worker = WorkerId{0}, .life = 1, .routing_id = "a", .version = 1});
   link_.tell({.worker = WorkerId{0}, .life = 1});
   EXPECT_TRUE(has_told(2));
-  say(ShardBeat{.session = "played", .has_heard = false});
+  say(ShardBeat{.process_id = "played", .has_heard = false});
   const LeadHello hello = hear<LeadHello>();
   told_.clear();
   answer(hello);
   EXPECT_TRUE(has_told(1));
   ASSERT_EQ(told_.size(), 1U);
-  EXPECT_EQ(told_.front().peer, "");
+  EXPECT_EQ(told_.front().routing_id, "");
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ TEST(ShardServerTest, TheLeadShowsThatItLivesUntilAllIsSaved) {
 // Of the lives of parts the lead keeps a list, which is as long as they are many.
 TEST(ShardServerTest, PartsThatCannotBeAreNoMessage) {
   const auto is_read = [](const PushKey& push) {
-    return shards_to_lead(header_of(ShardsHere{.session = "s", .parts = {{WorkerId{0}, 1, 1}, push}})).has_value();
+    return shards_to_lead(header_of(ShardsHere{.process_id = "s", .parts = {{WorkerId{0}, 1, 1}, push}})).has_value();
   };
   EXPECT_TRUE(is_read({WorkerId{3}, 1000, 1'000'000}));
   for (const PushKey& push : {PushKey{WorkerId{3}, 0, 1}, PushKey{WorkerId{3}, -1, 1}, PushKey{WorkerId{3}, 1 << 30, 1},
@@ -284,7 +284,7 @@ TEST(ShardServerTest, APartIsItsWorkersOwn) {
   thief.connect("127.0.0.1", other.address().port);
   std::int64_t reign = 0;
   for (int i = 0; i < 500 && reign == 0; ++i) {
-    to_lead.send({}, {header_of(Hello{.worker = WorkerId{0}, .session = "s", .where = "here", .batch = kLease})});
+    to_lead.send({}, {header_of(Hello{.worker = WorkerId{0}, .process_id = "s", .where = "here", .batch = kLease})});
     to_lead.send({}, {header_of(WorkerAgain{})});  // the weights, which may have come before the connection was there
     own.wait(std::chrono::milliseconds(20));
     while (auto received = own.next()) {

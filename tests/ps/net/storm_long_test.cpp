@@ -48,7 +48,7 @@ TEST(GrowthTest, AServerDoesNotGrowWithItsPushes) {
               static_cast<long long>(kPushes));
 }
 
-// A session, its connection and its lease are gone when its worker is. Of one that leaves the server keeps 8 bytes:
+// A peer, its connection and its lease are gone when its worker is. Of one that leaves the server keeps 8 bytes:
 // that it has lived.
 TEST(GrowthTest, AServerDoesNotGrowWithWorkersThatComeAndGo) {
   constexpr int kLives = 1000;

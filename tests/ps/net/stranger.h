@@ -52,7 +52,7 @@ class Stranger {
   }
   void join(int worker) {
     for (int i = 0; i < 100; ++i) {
-      say({header_of(Hello{.worker = WorkerId{worker}, .session = "s", .where = "here", .batch = kLease})});
+      say({header_of(Hello{.worker = WorkerId{worker}, .process_id = "s", .where = "here", .batch = kLease})});
       if (hear(0.05)) return;
     }
     FAIL();

@@ -163,9 +163,9 @@ TEST(NetworkTest, NumbersThatCannotBeAreNoMessage) {
   EXPECT_FALSE(is_read([](PushMade& push) { push.record.life = 0; }));
   EXPECT_FALSE(is_read([](PushMade& push) { push.lease = kNone; }));
   EXPECT_FALSE(from_worker(header_of(WorkerAgain{.version = -5})));
-  EXPECT_FALSE(from_worker(header_of(Hello{.session = "s", .where = std::string(2000, 'x')})));
-  EXPECT_FALSE(from_worker(header_of(Hello{.session = ""})));
-  EXPECT_FALSE(from_worker(header_of(Hello{.session = "s", .where = "here\nerror: a line of its own"})));
+  EXPECT_FALSE(from_worker(header_of(Hello{.process_id = "s", .where = std::string(2000, 'x')})));
+  EXPECT_FALSE(from_worker(header_of(Hello{.process_id = ""})));
+  EXPECT_FALSE(from_worker(header_of(Hello{.process_id = "s", .where = "here\nerror: a line of its own"})));
   EXPECT_FALSE(from_worker(frame_of("{\"say\": \"leaving\", \"more\": \"" + std::string(2 << 20, 'x') + "\"}")));
 }
 
@@ -192,7 +192,7 @@ TEST(NetworkTest, AConnectionIsOneWorker) {
   server.start();
   Stranger worker(server.port());
   static_cast<void>(worker.begin(0, toy_layout(1)));
-  worker.say({header_of(Hello{.worker = WorkerId{1}, .session = "t", .where = "here", .batch = kLease})});
+  worker.say({header_of(Hello{.worker = WorkerId{1}, .process_id = "t", .where = "here", .batch = kLease})});
   const auto refusal = worker.hear_of<Refusal>();
   ASSERT_TRUE(refusal);
   EXPECT_EQ(refusal->first.what, "this connection is another worker's already");
@@ -316,7 +316,7 @@ TEST(NetworkTest, WhoComesBackAtOnceNeedNotWaitForTheOneThatLeft) {
   const PushRecord of_no_life{.worker = WorkerId{1}, .life = 9, .sequence = 1, .examples = 2, .targets = 2};
   leaves.say({header_of(PushMade{of_no_life, {}, {}, 1})});
   ASSERT_TRUE(leaves.hear_of<PushAnswered>()) << "the server has heard what came before";
-  comes.say({header_of(Hello{.worker = WorkerId{1}, .session = "t", .where = "there", .batch = kLease})});
+  comes.say({header_of(Hello{.worker = WorkerId{1}, .process_id = "t", .where = "there", .batch = kLease})});
   const auto welcome = comes.hear_of<Welcome>();
   ASSERT_TRUE(welcome);
   EXPECT_EQ(welcome->first.life, 2);

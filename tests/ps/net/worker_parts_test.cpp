@@ -16,7 +16,7 @@ class LostParts : public testing::Test {
     parts_.begin(layout_);
     for (int i = 0; i < 500 && worker_.empty(); ++i) {
       socket_.wait(std::chrono::milliseconds(10));
-      if (const auto received = socket_.next()) worker_ = received->peer;
+      if (const auto received = socket_.next()) worker_ = received->routing_id;
     }
     ASSERT_FALSE(worker_.empty());
   }
@@ -49,7 +49,7 @@ class LostParts : public testing::Test {
   Layout layout_ = toy_layout(2);
   FrameSocket socket_{FrameSocket::Role::kListening, {}, kFromServers};
   WorkerParts parts_{{.servers = {{"127.0.0.1", socket_.listen("127.0.0.1", 0)}},
-                      .session = "worker",
+                      .process_id = "worker",
                       .beat = kBeat,
                       .pull = kChanges,
                       .on_change = [] {}}};

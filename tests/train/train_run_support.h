@@ -1,4 +1,5 @@
-// session_support: short runs in this process: a small configuration, training as `sluice train` does it, its records.
+// train_run_support: short runs in this process: a small configuration, training as `sluice train` does it, its
+// records.
 #pragma once
 
 #include <string>
@@ -7,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/files.h"
-#include "train/run/session.h"
+#include "train/run/train_run.h"
 
 namespace sluice::train::test {
 
@@ -32,7 +33,7 @@ inline config::Config small_run() {
   return config;
 }
 
-inline SessionOptions into(const std::filesystem::path& run_dir, const std::string& resume = {}) {
+inline TrainRunOptions into(const std::filesystem::path& run_dir, const std::string& resume = {}) {
   return {.run_dir = run_dir, .config_file = "test", .resume = resume, .launch = {.world = {}, .version = "test"}};
 }
 

@@ -1,5 +1,5 @@
 // Whole runs, seen by what they leave: resumed with other data, and with a run directory that goes away.
-#include "train/run/session.h"
+#include "train/run/train_run.h"
 #include "train/setup/run_state.h"
 
 #include <gmock/gmock.h>
@@ -12,8 +12,8 @@
 #include "core/concat.h"
 #include "data/idx_files.h"
 #include "device/memory.h"
-#include "session_support.h"
 #include "train/run/resume.h"
+#include "train_run_support.h"
 
 namespace sluice::train::test {
 namespace {
@@ -63,7 +63,7 @@ class Resumed : public testing::Test {
 
   // Where it wrote.
   fs::path resume(bool accept_new_data = false) {
-    SessionOptions options = into(dir_ / concat("fork", ++forks_), dir_ / "run");
+    TrainRunOptions options = into(dir_ / concat("fork", ++forks_), dir_ / "run");
     options.accept_new_data = accept_new_data;
     (void)run_training(config_, options);
     return options.run_dir;
@@ -150,7 +150,7 @@ TEST_F(Resumed, WithAcceptedDataTrainsAsManyEpochsAsConfigured) {
 
   // From a checkpoint of its own, where the data are no longer other ones.
   Images{.train = 9}.write(dir_ / "data");
-  SessionOptions again = into(dir_ / "again", shorter / "checkpoints" / "step-4");
+  TrainRunOptions again = into(dir_ / "again", shorter / "checkpoints" / "step-4");
   (void)run_training(config_, again);
   const std::vector<std::vector<int>> last_epoch{{5, 2, 0, 2}, {6, 2, 1, 2}};
   EXPECT_EQ(positions(again.run_dir), last_epoch);
@@ -164,7 +164,7 @@ TEST_F(Resumed, WithAcceptedDataMakesNoLargerMicroBatches) {
   EXPECT_EQ(events_of(dir_ / "capped", "plan").at(0).at("chunks"), 4);
   Images{.train = 30}.write(dir_ / "data");
   config_.train.steps = 7;
-  SessionOptions options = into(dir_ / "more", dir_ / "capped");
+  TrainRunOptions options = into(dir_ / "more", dir_ / "capped");
   options.accept_new_data = true;
   (void)run_training(config_, options);
   EXPECT_EQ(events_of(options.run_dir, "plan").at(0).at("chunks"), 6);

@@ -1,4 +1,4 @@
-#include "train/run/session.h"
+#include "train/run/train_run.h"
 
 #include <optional>
 
@@ -44,7 +44,7 @@
 namespace sluice::train {
 namespace {
 
-storage::RunDir open_run_dir(const ResumeChoice& choice, const SessionOptions& options) {
+storage::RunDir open_run_dir(const ResumeChoice& choice, const TrainRunOptions& options) {
   if (choice.run_dir.empty()) return storage::RunDir::create_named("runs", options.config_file.stem().string());
   if (options.resume == "auto") return {choice.run_dir, storage::RunDirMode::kResumeOrNew};
   return {choice.run_dir, choice.continues_run_dir ? storage::RunDirMode::kResume : storage::RunDirMode::kNew};
@@ -250,7 +250,7 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
   return summary;
 }
 
-nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& options, const ResumeChoice& choice) {
+nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& options, const ResumeChoice& choice) {
   // A checkpoint of another run is read before a directory is made for nothing; our own once the directory is ours,
   // because its former owner may have saved or removed checkpoints until then.
   std::optional<ResumePoint> resume;
@@ -285,7 +285,7 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
 }
 
 // The part of a process that keeps no records.
-nlohmann::ordered_json follow(Peers& peers, Setup& setup, const SessionOptions& options) {
+nlohmann::ordered_json follow(Peers& peers, Setup& setup, const TrainRunOptions& options) {
   StartMessage message = StartMessage::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
   warn_of_own_trace(setup, !options.traced.is_empty(), options.traced == message.traced.own);
   setup.total_steps = total_steps_after(setup, message.state.progress);
@@ -307,7 +307,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const SessionOptions& 
 }
 
 // What is wrong in this process alone, as far as that can be seen before the others are there.
-Setup prepare(const config::Config& config, const SessionOptions& options, const ResumeChoice& choice) {
+Setup prepare(const config::Config& config, const TrainRunOptions& options, const ResumeChoice& choice) {
   const comm::World& world = options.launch.world;
   Setup setup = make_run_setup(config, options, choice);
   setup.servers = addresses_of(options.server);
@@ -329,14 +329,14 @@ comm::World alone(const comm::World& world) { return {.local_rank = world.local_
 
 }  // namespace
 
-nlohmann::ordered_json run_training(const config::Config& wanted, const SessionOptions& wishes) {
+nlohmann::ordered_json run_training(const config::Config& wanted, const TrainRunOptions& wishes) {
   say_how_started(wishes.launch.world);
   const auto [role, config] = assign_role(wanted, wishes.launch.world, wishes.serving);
   if (role.part == ServerRole::Part::kWorker)
     return run_worker(config, role, wishes.launch, {wishes.run_dir, wishes.traced});
   if (role.part == ServerRole::Part::kShards)
     return run_shard_server(config, role, {wishes.launch, wishes.run_dir, wishes.resume});
-  SessionOptions options = wishes;
+  TrainRunOptions options = wishes;
   options.server = role;
   if (role.part == ServerRole::Part::kServer) {
     options.launch.world = alone(wishes.launch.world);
@@ -362,9 +362,9 @@ nlohmann::ordered_json run_training(const config::Config& wanted, const SessionO
   });
 }
 
-PlanDescription describe_training(const config::Config& wanted, const SessionOptions& wishes) {
+PlanDescription describe_training(const config::Config& wanted, const TrainRunOptions& wishes) {
   const auto [role, config] = assign_role(wanted, wishes.launch.world, wishes.serving);
-  SessionOptions options = wishes;
+  TrainRunOptions options = wishes;
   if (role.part != ServerRole::Part::kNone) options.launch.world = alone(wishes.launch.world);
   const ResumeChoice choice = choose_start(config, options);
   Setup setup = make_run_setup(config, options, choice);
