@@ -184,14 +184,14 @@ double time_server_update(const ServerSetup& setup, const comm::SyncedStage& sta
   const ps::Layout layout = measured_layout(setup, stage);
   ps::Server server(layout, ps::values_of({stage}), ps::statistics_of({stage}),
                     options_of_server(setup, ps::preset_policy("bsp", workers)));
-  std::vector<int> lives;
-  for (int w = 0; w < workers; ++w) lives.push_back(server.join(ps::WorkerId{w}, /*now=*/0));
+  std::vector<int> incarnations;
+  for (int w = 0; w < workers; ++w) incarnations.push_back(server.join(ps::WorkerId{w}, /*now=*/0));
   std::vector<double> seconds;
   for (int update = 1; update <= kWarmUpSteps + kTimedSteps; ++update) {
     for (int w = 0; w < workers; ++w) {
       const std::int64_t version = server.begin(ps::WorkerId{w});
       const ps::PushRecord record{.worker = ps::WorkerId{w},
-                                  .life = lives[static_cast<std::size_t>(w)],
+                                  .incarnation = incarnations[static_cast<std::size_t>(w)],
                                   .sequence = update,
                                   .base_version = version,
                                   .examples = 1,

@@ -1,7 +1,7 @@
 // pull_compressor: weights for a worker, of which only what they have changed by is sent. The server remembers what the
 // worker has, its shadow, and sends the difference, packed; both add to what they have what was sent, by the same
 // function, so shadow and worker agree bit for bit, and what packing has lost is in the next difference. The first
-// message of a worker's life is the weights themselves, as is each one after a message that may be lost.
+// message of a worker's incarnation is the weights themselves, as is each one after a message that may be lost.
 // Sound only where workers push gradients or deltas: weights would bring back what they had not been sent.
 // Memory: the server has a copy of the weights for each worker, a worker one.
 // Not here: who is told when a message is lost (net/network_server.h). Threads: one at a time. Errors: ConfigError as
@@ -25,8 +25,9 @@ struct PackedWeights {
   Packed packed;              // views of the weights where it is whole
 };
 
-// On the server, one for each life of a worker. It counts its messages from a random number: a server that was started
-// again has another one for the same life, and the worker must not take its changes for those of the first.
+// On the server, one for each incarnation of a worker. It counts its messages from a random number: a server that was
+// started again has another one for the same incarnation, and the worker must not take its changes for those of the
+// first.
 class PullCompressor {
  public:
   PullCompressor(const Compression& compression, const Layout& layout);
@@ -53,7 +54,7 @@ class PullDecoder {
   [[nodiscard]] bool follows(const PackedWeights& message) const;
   // The weights; not to be written. Nothing, and nothing changes: it is no message for this layout. Requires: follows.
   [[nodiscard]] std::optional<Tensors> take(const PackedWeights& message);
-  // Another life begins: with a whole message.
+  // Another incarnation begins: with a whole message.
   void forget() { weights_.clear(); }
 
  private:

@@ -171,7 +171,8 @@ void Server::go_on_from(const ServerState& state) {
   NamedStates own;
   for (const auto& [name, of_shards] : state.optimizer) own.emplace_back(name, part_of(of_shards, own_));
   shards_.go_on_from(own, progress_.version);
-  for (const auto& [worker, lives] : state.lives) coordinator_.remember_lives(worker, lives);
+  for (const auto& [worker, incarnations] : state.incarnations)
+    coordinator_.remember_incarnations(worker, incarnations);
 }
 
 ServerState Server::state() const {
@@ -179,7 +180,7 @@ ServerState Server::state() const {
   ServerState state{.progress = progress_,
                     .weights = weights().tensors,
                     .optimizer = shards_.optimizer_states(),
-                    .lives = coordinator_.lives()};
+                    .incarnations = coordinator_.incarnations()};
   for (OtherShards* other : options_.others) {
     const ShardsState theirs = other->state();
     std::ranges::copy(theirs.values, std::back_inserter(state.weights.shards));

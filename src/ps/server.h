@@ -68,7 +68,7 @@ struct ServerState {
   ServerProgress progress;
   Tensors weights;
   NamedStates optimizer;
-  std::map<WorkerId, int> lives;  // how often each has joined
+  std::map<WorkerId, int> incarnations;  // how often each has joined
 };
 
 class Server {
@@ -94,9 +94,11 @@ class Server {
   void open(Nanoseconds now) { coordinator_.open(now); }
   std::int64_t begin(WorkerId worker) { return coordinator_.begin(worker); }
   std::int64_t begin_again(WorkerId worker) { return coordinator_.begin_again(worker); }
-  // A life of that worker was begun by an earlier server. Requires: it has not joined this one.
-  void remember_life(const PushKey& push) { coordinator_.remember_lives(push.worker, push.life); }
-  [[nodiscard]] std::int64_t taken(WorkerId worker, int life) const { return coordinator_.taken(worker, life); }
+  // An incarnation of that worker was begun by an earlier server. Requires: it has not joined this one.
+  void remember_incarnation(const PushKey& push) { coordinator_.remember_incarnations(push.worker, push.incarnation); }
+  [[nodiscard]] std::int64_t taken(WorkerId worker, int incarnation) const {
+    return coordinator_.taken(worker, incarnation);
+  }
   [[nodiscard]] bool may_begin(WorkerId worker) const { return coordinator_.may_begin(worker); }
   [[nodiscard]] std::optional<Nanoseconds> due_at() const { return coordinator_.due_at(); }
 

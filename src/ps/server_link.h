@@ -26,7 +26,8 @@ class ServerLink {
   // Some elements of the push that comes next, those of the spans one after the other: 1-d, on the CPU, the link's from
   // now on. Each element of the push once, from any thread; what was sent before the last pull is forgotten.
   virtual void push_ahead(std::size_t /*shard*/, std::vector<ShardSpan> /*spans*/, const at::Tensor& /*elements*/) {}
-  // Worker, life and sequence of the record are the link's to fill in. May return before the push is acknowledged.
+  // Worker, incarnation and sequence of the record are the link's to fill in. May return before the push is
+  // acknowledged.
   virtual void push(Push push) = 0;
 };
 

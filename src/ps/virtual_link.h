@@ -23,7 +23,7 @@ class VirtualLink final : public ServerLink {
   VirtualLink(Server& server, WorkerId worker, const LinkCompression& compression = {})
       : server_(server),
         worker_(worker),
-        life_(server.join(worker, /*now=*/0)),
+        incarnation_(server.join(worker, /*now=*/0)),
         compression_(compression),
         push_(compression.push, server.layout()),
         pull_(compression.pull, server.layout()),
@@ -43,7 +43,7 @@ class VirtualLink final : public ServerLink {
   void push(Push push) override {
     check(!outgoing_, "a worker in virtual time pushes before its last push was delivered");
     push.record.worker = worker_;
-    push.record.life = life_;
+    push.record.incarnation = incarnation_;
     push.record.sequence = ++pushes_;
     const Packed packed = push_.compress(push.record, std::move(push.tensors));
     push_.keep();  // it is taken, or the run ends
@@ -62,7 +62,7 @@ class VirtualLink final : public ServerLink {
  private:
   Server& server_;
   WorkerId worker_;
-  int life_;
+  int incarnation_;
   LinkCompression compression_;
   PushCompressor push_;
   PullCompressor pull_;

@@ -28,7 +28,7 @@ constexpr std::int64_t kSamples = 12;
 
 // What a stranger knows from what it was told.
 struct Known {
-  std::int64_t life = 1, reign = 0, version = 0, lease = 0, sequence = 0, samples = 0;
+  std::int64_t incarnation = 1, server_epoch = 0, version = 0, lease = 0, sequence = 0, samples = 0;
 };
 
 struct Wire {
@@ -42,7 +42,7 @@ Layout fuzz_layout() { return make_layout({{"a", {3}, {1}}, {"b", {2}, {1}}}, {{
 
 void learn(Known& known, const FromServer& message, const Frames& frames) {
   if (const auto* const welcome = std::get_if<Welcome>(&message))
-    known = {.life = welcome->life, .reign = welcome->reign};
+    known = {.incarnation = welcome->incarnation, .server_epoch = welcome->server_epoch};
   if (const auto* const weights = std::get_if<WeightsGiven>(&message)) {
     known.version = weights->version;
     require(tensors_after_header(frames, shape_of(fuzz_layout(), {0, fuzz_layout().shards.size()})).has_value());
@@ -64,7 +64,7 @@ std::vector<Frames> push_of(FuzzedDataProvider& input, const Known& known, Worke
     return draw == 0 ? input.ConsumeIntegral<std::int64_t>() : draw == 1 ? right + 1 : right;
   };
   PushMade push{.record = {.worker = worker,
-                           .life = static_cast<int>(nearly(known.life)),
+                           .incarnation = static_cast<int>(nearly(known.incarnation)),
                            .sequence = nearly(known.sequence + 1),
                            .base_version = nearly(known.version),
                            .examples = nearly(known.samples),
@@ -109,7 +109,8 @@ FromWorker word_of(FuzzedDataProvider& input, const Known& known, WorkerId worke
                    .process_id = input.ConsumeBool() ? peer : "same",
                    .where = input.ConsumeRandomLengthString(5),
                    .batch = input.ConsumeBool() ? 4 : number(),
-                   .gives_up = input.ConsumeBool() ? WorkerLife{known.life, known.reign} : WorkerLife{number(), 0}};
+                   .abandons = input.ConsumeBool() ? WorkerIncarnation{known.incarnation, known.server_epoch}
+                                                   : WorkerIncarnation{number(), 0}};
   }
 }
 
@@ -147,7 +148,7 @@ void check_ledger(const data::Ledger& ledger, const std::vector<NetworkUpdate>& 
   std::set<std::tuple<WorkerId, int, std::int64_t>> all;
   for (const NetworkUpdate& update : updates) {
     for (const PushDone& push : update.pushes) {
-      require(all.emplace(push.record.worker, push.record.life, push.record.sequence).second);
+      require(all.emplace(push.record.worker, push.record.incarnation, push.record.sequence).second);
       counted += push.record.examples;
       ++pushes;
     }

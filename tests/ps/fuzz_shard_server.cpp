@@ -96,11 +96,11 @@ Frames of_lead(FuzzedDataProvider& input, std::int64_t version) {
     case 3:
       ++wire->told;
       return header(WorkerThere{.worker = WorkerId{static_cast<int>(worker)},
-                                .life = nearly(input, 1),
+                                .incarnation = nearly(input, 1),
                                 .routing_id = input.ConsumeIntegralInRange(0, 9) == 0 ? "" : std::to_string(worker),
                                 .version = nearly(input, version),
                                 .is_again = input.ConsumeBool(),
-                                .reign = nearly(input, 0)});
+                                .server_epoch = nearly(input, 0)});
     case 4: return header(PartAsked{key_of(input, worker, wire->pushed[worker])});
     case 5: return header(StateAsked{nearly(input, version), input.ConsumeBool()});
     case 6: return header(LeadBeat{nearly(input, wire->greeting), nearly(input, wire->told)});
@@ -123,7 +123,7 @@ Frames of_worker(FuzzedDataProvider& input, std::int64_t worker) {
                             .lease = nearly(input, next),
                             .shard = nearly(input, shard),
                             .spans = {{nearly(input, 0), nearly(input, elements)}},
-                            .reign = nearly(input, 0)};
+                            .server_epoch = nearly(input, 0)};
       return {header_of(PartFromWorker{ahead}), frame_of(numbers(input, elements))};
     }
     default: {

@@ -106,11 +106,11 @@ TEST_P(PullCompressorTest, ChangesAreSmall) {
   EXPECT_EQ(compressor_.compress(weights_).packed.bytes(), expected + 3 * size);
 }
 
-TEST_P(PullCompressorTest, AnotherLifeBeginsWithAWholeMessage) {
+TEST_P(PullCompressorTest, AnotherIncarnationBeginsWithAWholeMessage) {
   (void)decoder_.take(sent(compressor_.compress(weights_)));
-  const PackedWeights of_this_life = sent(compressor_.compress(weights_));
+  const PackedWeights of_this_incarnation = sent(compressor_.compress(weights_));
   decoder_.forget();
-  EXPECT_FALSE(decoder_.follows(of_this_life));
+  EXPECT_FALSE(decoder_.follows(of_this_incarnation));
   compressor_ = PullCompressor(GetParam().compression, layout_);
   EXPECT_TRUE(decoder_.follows(compressor_.compress(weights_)));
   decoder_ = PullDecoder(GetParam().compression, shape_of(layout_));

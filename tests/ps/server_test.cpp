@@ -48,7 +48,7 @@ class ServerTest : public testing::TestWithParam<int> {  // shards
   }
   Pushed make_push(int worker, std::int64_t sequence, Payload payload, std::int64_t examples) {
     return {{.worker = WorkerId{worker},
-             .life = 1,
+             .incarnation = 1,
              .sequence = sequence,
              .base_version = sequence - 1,
              .examples = examples,
@@ -296,7 +296,7 @@ TEST(ServerOfSeveral, ClipsByTheNormOverAllServers) {
   (void)server.begin(WorkerId{0});
   ASSERT_EQ(server.shape().shards.size(), 1U);
   const at::Tensor own = at::full({server.shape().shards[0]}, 4.0, kDouble);
-  const PushRecord record{.life = 1, .sequence = 1, .examples = 2, .targets = 2};
+  const PushRecord record{.incarnation = 1, .sequence = 1, .examples = 2, .targets = 2};
   ASSERT_EQ(server.push(record, {{own.clone()}, at::empty({0}, kDouble)}, 0), PushAnswer::kTaken);
   const auto done = server.advance(0);
   ASSERT_EQ(done.size(), 1U);

@@ -56,7 +56,7 @@ Outcome train(const ServerOptions& options) {
     const std::int64_t examples = 1 + static_cast<std::int64_t>(random() % 9);
     const bool has_steps = options.policy.payload != Payload::kGradients;
     const PushRecord record{.worker = WorkerId{w},
-                            .life = 1,
+                            .incarnation = 1,
                             .sequence = ++pushed[w],
                             .base_version = server.begin(WorkerId{w}),
                             .examples = examples,
@@ -123,7 +123,7 @@ TEST_F(ServerThreads, LeaveEverythingAsItWasWhereOneShardIsNotFinite) {
       Tensors tensors = tensors_of(of, random);
       tensors.shards[shard][17] = value;
       const PushRecord record{.worker = WorkerId{worker},
-                              .life = 1,
+                              .incarnation = 1,
                               .sequence = 1,
                               .examples = 4,
                               .targets = 4,

@@ -54,14 +54,15 @@ struct Fields;
     }                                                                                     \
   }
 
-SLUICE_FIELDS(PushRecord, "record", field("worker", self.worker), field("life", self.life),
+SLUICE_FIELDS(PushRecord, "record", field("worker", self.worker), field("life", self.incarnation),
               field("sequence", self.sequence), field("base_version", self.base_version),
               field("examples", self.examples), field("targets", self.targets), field("local_steps", self.local_steps),
               field("factor", self.factor), field("payload", self.payload));
-SLUICE_FIELDS(PushKey, "key", field("worker", self.worker), field("life", self.life), field("sequence", self.sequence));
+SLUICE_FIELDS(PushKey, "key", field("worker", self.worker), field("life", self.incarnation),
+              field("sequence", self.sequence));
 SLUICE_FIELDS(ShardSpan, "span", field("offset", self.offset), field("elements", self.elements));
 SLUICE_FIELDS(PushAhead, "ahead", field("push", self.push), field("lease", self.lease), field("shard", self.shard),
-              field("spans", self.spans), field("reign", self.reign));
+              field("spans", self.spans), field("reign", self.server_epoch));
 SLUICE_FIELDS(Piece, "piece", field("parameter", self.parameter), field("begin", self.begin), field("end", self.end),
               field("offset", self.offset));
 SLUICE_FIELDS(Shard, "shard", field("pieces", self.pieces), field("elements", self.elements));

@@ -17,10 +17,10 @@ SLUICE_FIELDS(PushScores, "scores", field("loss_sum", self.loss_sum), field("top
               field("top5", self.top5));
 SLUICE_FIELDS(PushTimes, "times", field("compute_s", self.compute_s), field("stall_s", self.stall_s),
               field("send_s", self.send_s), field("idle_s", self.idle_s));
-SLUICE_FIELDS(WorkerLife, "life", field("life", self.life), field("reign", self.reign));
+SLUICE_FIELDS(WorkerIncarnation, "life", field("life", self.incarnation), field("reign", self.server_epoch));
 SLUICE_FIELDS(Hello, "hello", field("protocol", self.protocol), field("worker", self.worker),
               field("session", self.process_id), field("where", self.where), field("batch", self.batch),
-              field("gives_up", self.gives_up), field("agreement", self.agreement));
+              field("gives_up", self.abandons), field("agreement", self.agreement));
 SLUICE_FIELDS(PushMade, "push", field("record", self.record), field("scores", self.scores), field("times", self.times),
               field("lease", self.lease), field("is_ahead", self.is_ahead));
 SLUICE_FIELDS(PushSent, "sent", field("sequence", self.sequence), field("send_s", self.send_s));
@@ -29,9 +29,9 @@ SLUICE_FIELDS(WorkerAgain, "again", field("lease", self.lease), field("version",
 SLUICE_FIELDS(Leaving, "leaving", (void)0);
 SLUICE_FIELDS(Failed, "failed", field("code", self.code), field("what", self.what));
 
-SLUICE_FIELDS(Welcome, "welcome", field("life", self.life), field("version", self.version), field("taken", self.taken),
-              field("run", self.run), field("layout", self.layout), field("reign", self.reign),
-              field("gave_up", self.gave_up), field("constants", self.constants));
+SLUICE_FIELDS(Welcome, "welcome", field("life", self.incarnation), field("version", self.version),
+              field("taken", self.taken), field("run", self.run), field("layout", self.layout),
+              field("reign", self.server_epoch), field("gave_up", self.abandoned), field("constants", self.constants));
 SLUICE_FIELDS(Refusal, "refusal", field("what", self.what));
 SLUICE_FIELDS(Busy, "busy", field("where", self.where));
 SLUICE_FIELDS(Who, "who", (void)0);
@@ -52,18 +52,18 @@ static constexpr std::int64_t kMostCounted = std::int64_t{1} << 48;
 static bool is_count(std::int64_t number) { return number >= 0 && number <= kMostCounted; }
 static bool is_time(double seconds) { return seconds >= 0 && std::isfinite(seconds); }
 
-static bool is_sound(const WorkerLife& life) {
-  return life.life >= 0 && std::in_range<int>(life.life) && life.reign >= 0;
+static bool is_sound(const WorkerIncarnation& incarnation) {
+  return incarnation.incarnation >= 0 && std::in_range<int>(incarnation.incarnation) && incarnation.server_epoch >= 0;
 }
 static bool is_sound(const Hello& hello) {  // what is kept of it is short
   constexpr std::size_t kLongest = 1024;
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' '; };  // would begin a line in the log
   return !hello.process_id.empty() && hello.process_id.size() <= kLongest && hello.where.size() <= kLongest &&
-         is_sound(hello.gives_up) && std::ranges::none_of(hello.where, is_control);
+         is_sound(hello.abandons) && std::ranges::none_of(hello.where, is_control);
 }
 bool is_sound(const PushAhead& ahead) {
   const auto is_span = [](const ShardSpan& span) { return is_count(span.offset) && span.elements > 0; };
-  return ahead.push.life >= 1 && ahead.push.sequence >= 1 && ahead.lease >= 0 && ahead.shard >= 0 &&
+  return ahead.push.incarnation >= 1 && ahead.push.sequence >= 1 && ahead.lease >= 0 && ahead.shard >= 0 &&
          std::ranges::all_of(ahead.spans, is_span);
 }
 static bool is_sound(const PushTimes& times) {
@@ -71,7 +71,7 @@ static bool is_sound(const PushTimes& times) {
 }
 static bool is_sound(const PushMade& push) {
   const PushRecord& record = push.record;
-  return record.life >= 1 && record.sequence >= 1 && record.base_version >= 0 && is_count(record.examples) &&
+  return record.incarnation >= 1 && record.sequence >= 1 && record.base_version >= 0 && is_count(record.examples) &&
          is_count(record.targets) && is_count(record.local_steps) && record.factor > 0 && push.lease >= 0 &&
          is_count(push.scores.top1) && is_count(push.scores.top5) && is_sound(push.times);
 }
@@ -80,8 +80,8 @@ static bool is_sound(const WorkerBeat& beat) { return beat.pushed >= 0; }
 static bool is_sound(const WorkerAgain& again) { return again.lease >= kNone && again.version >= kNone; }
 
 static bool is_sound(const Welcome& welcome) {
-  return welcome.life >= 1 && std::in_range<int>(welcome.life) && welcome.version >= 0 && welcome.taken >= 0 &&
-         welcome.reign >= 0 && is_sound(welcome.gave_up) && is_sound(welcome.layout);
+  return welcome.incarnation >= 1 && std::in_range<int>(welcome.incarnation) && welcome.version >= 0 &&
+         welcome.taken >= 0 && welcome.server_epoch >= 0 && is_sound(welcome.abandoned) && is_sound(welcome.layout);
 }
 static bool is_sound(const LeaseGiven& given) { return given.id >= 0 && given.epoch >= 0; }
 static bool is_sound(const WeightsGiven& given) { return given.version >= 0 && given.sequence >= 1; }

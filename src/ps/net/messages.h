@@ -15,12 +15,13 @@
 // a Beat, what they have sent last; whoever misses it asks for it by Again, and what comes twice counts once. A server
 // that does not know a worker answers Who, and the worker says Hello.
 //
-// A server 0 that was started again may count lives, pushes and leases as its predecessor did. On a worker's connection
-// to it that does no harm: what was under way there comes before the Hello. On those to other servers it may come after
-// that worker was let in. So what is said there has the reign, too: a number of each process that is server 0.
+// A server 0 that was started again may count incarnations, pushes and leases as its predecessor did. On a worker's
+// connection to it that does no harm: what was under way there comes before the Hello. On those to other servers it may
+// come after that worker was let in. So what is said there has the server epoch, too: a number of each process that is
+// server 0.
 //
-// A Hello that comes twice is one request: it names the life that it gives up, and where the server has the worker in
-// another one already it says the same Welcome again. Which life that is, is in each of its beats.
+// A Hello that comes twice is one request: it names the incarnation that it abandons, and if the server has the worker
+// in another one already it says the same Welcome again. Which incarnation that is, is in each of its beats.
 //
 // Every header is checked: a message with a field that is missing, of another kind or out of range is none. Whoever
 // reads one need not fear that a number is negative, or that sums of a few of them overflow.
@@ -47,11 +48,11 @@ inline constexpr std::int64_t kProtocol = 5;  // of these messages
 inline constexpr std::int64_t kNone = -1;
 
 // From when a server lets a worker in until it gives it up. 0: none.
-struct WorkerLife {
-  std::int64_t life = 0;
-  std::int64_t reign = 0;  // in which that was counted
+struct WorkerIncarnation {
+  std::int64_t incarnation = 0;
+  std::int64_t server_epoch = 0;  // in which that was counted
 
-  friend bool operator==(const WorkerLife&, const WorkerLife&) = default;
+  friend bool operator==(const WorkerIncarnation&, const WorkerIncarnation&) = default;
 };
 
 // --- From a worker.
@@ -59,10 +60,10 @@ struct WorkerLife {
 struct Hello {
   std::int64_t protocol = kProtocol;
   WorkerId worker{};
-  std::string process_id;  // of this process; another one of the same worker has another
-  std::string where;       // for messages: its machine and number of process
-  std::int64_t batch = 1;  // samples that it wants for a step
-  WorkerLife gives_up;     // which the server may know still
+  std::string process_id;      // of this process; another one of the same worker has another
+  std::string where;           // for messages: its machine and number of process
+  std::int64_t batch = 1;      // samples that it wants for a step
+  WorkerIncarnation abandons;  // which the server may know still
   comm::Agreement agreement;
 };
 // Elements of the push that its worker will make next.
@@ -71,7 +72,7 @@ struct PushAhead {
   std::int64_t lease = kNone;  // of the step that it is of
   std::int64_t shard = 0;      // among those of the server that it is sent to
   std::vector<ShardSpan> spans;
-  std::int64_t reign = 0;  // in which that life was counted; servers of shards look at it
+  std::int64_t server_epoch = 0;  // in which that incarnation was counted; servers of shards look at it
   // Tensor: the elements of the spans, one after the other.
 };
 struct PushMade {
@@ -87,9 +88,9 @@ struct PushSent {
   double send_s = 0;
 };
 struct WorkerBeat {
-  std::int64_t pushed = 0;  // sequence of the last push of this life
+  std::int64_t pushed = 0;  // sequence of the last push of this incarnation
 };
-struct WorkerAgain {  // what it has of this life; the rest is to come again
+struct WorkerAgain {  // what it has of this incarnation; the rest is to come again
   std::int64_t lease = kNone;
   std::int64_t version = kNone;
 };
@@ -103,15 +104,15 @@ using FromWorker = std::variant<Hello, PushAhead, PushMade, PushSent, WorkerBeat
 // --- From a server.
 
 struct Welcome {
-  std::int64_t life = 0;
+  std::int64_t incarnation = 0;
   std::int64_t version = 0;  // of the weights there are
   Layout layout;
-  // Sequence of the last push that counts of the life that its Hello gives up; 0: none is known.
+  // Sequence of the last push that counts of the incarnation that its Hello abandons; 0: none is known.
   std::int64_t taken = 0;
-  std::string run;         // which run this is, also where it goes on later; empty: not known
-  std::int64_t reign = 0;  // of this server; as a life it is nobody else's
-  WorkerLife gave_up;      // as its Hello has it
-  std::string constants;   // what a worker needs to know of the model besides; a text of whoever runs both
+  std::string run;                // which run this is, also where it goes on later; empty: not known
+  std::int64_t server_epoch = 0;  // of this server; as an incarnation it is nobody else's
+  WorkerIncarnation abandoned;    // as its Hello has it
+  std::string constants;          // what a worker needs to know of the model besides; a text of whoever runs both
 };
 struct Refusal {
   std::string what;
@@ -138,7 +139,7 @@ struct PushAnswered {
 struct ServerBeat {
   std::int64_t lease = kNone;    // that the worker should have
   std::int64_t version = kNone;  // of the weights with which it should have begun
-  WorkerLife of;                 // in which the server has it
+  WorkerIncarnation of;          // in which the server has it
 };
 struct ServerAgain {};  // the push that this worker has made
 struct Over {

@@ -42,15 +42,15 @@ void NetworkServer::settle() {
   failpoint("push-settled");
   for (const PushKey& push : pushes) {
     const auto found = peers_.find(push.worker);
-    if (found == peers_.end() || found->second.life != push.life) continue;
+    if (found == peers_.end() || found->second.incarnation != push.incarnation) continue;
     acknowledge(found->second, push.sequence);
     if (!is_over_) give_next_lease(*found);
   }
 }
 
 bool NetworkServer::is_unsettled(WorkerId worker, const Peer& peer) const {
-  return std::ranges::any_of(unsettled_,
-                             [&](const PushKey& push) { return push.worker == worker && push.life == peer.life; });
+  return std::ranges::any_of(
+      unsettled_, [&](const PushKey& push) { return push.worker == worker && push.incarnation == peer.incarnation; });
 }
 
 void NetworkServer::take_again(TakenPush taken) {

@@ -61,8 +61,8 @@ class NetworkLink::Connection {
   }
 
   void wait_until_welcome() {
-    const auto lock = wait_for([this] { return life_ > 0 || is_over_; });
-    if (life_ > 0) return;
+    const auto lock = wait_for([this] { return incarnation_ > 0 || is_over_; });
+    if (incarnation_ > 0) return;
     throw_where_it_failed(why_over_);
     rival_.throw_if_there(concat("the run of ", server(), " is over"));
     was_over_ = true;
@@ -107,11 +107,11 @@ class NetworkLink::Connection {
   void push_ahead(std::size_t shard, std::vector<ShardSpan> spans, const at::Tensor& elements) {
     thread_.change([&] {
       if (is_step_void()) return;
-      const PushAhead ahead{.push = {options_.worker, life_, push_.sequence() + 1},
+      const PushAhead ahead{.push = {options_.worker, incarnation_, push_.sequence() + 1},
                             .lease = lease_of_step_,
                             .shard = static_cast<std::int64_t>(shard),
                             .spans = std::move(spans),
-                            .reign = reign_};
+                            .server_epoch = server_epoch_};
       if (!parts_->push_ahead(ahead, elements)) thread_.send(push_.add_ahead(ahead, elements));
     });
   }
@@ -119,10 +119,10 @@ class NetworkLink::Connection {
     thread_.change([&] {
       if (is_step_void()) return log_info("a step counts for nothing: the server has not known it any more");
       push.record.worker = options_.worker;
-      push.record.life = life_;
+      push.record.incarnation = incarnation_;
       const Packed packed = push_.pack(push.record, std::move(push.tensors));
       const PushMade made{push.record, push.scores, push.times, lease_of_step_, packed.shards.empty()};
-      const Packed of_lead = parts_->push({.push = push.record.key(), .reign = reign_}, packed);
+      const Packed of_lead = parts_->push({.push = push.record.key(), .server_epoch = server_epoch_}, packed);
       thread_.send(push_.make(made, of_lead, thread_.now()));
     });
   }
@@ -183,10 +183,10 @@ class NetworkLink::Connection {
 
   void beat() {
     if (thread_.now() < next_beat_) return;
-    next_beat_ = thread_.now() + (life_ == 0 ? std::min(options_.beat, kHello) : options_.beat);
+    next_beat_ = thread_.now() + (incarnation_ == 0 ? std::min(options_.beat, kHello) : options_.beat);
     if (is_over_ || has_said_last_) return;
-    if (life_ == 0) {
-      say(Hello{kProtocol, options_.worker, options_.process_id, options_.where, options_.batch, gives_up_,
+    if (incarnation_ == 0) {
+      say(Hello{kProtocol, options_.worker, options_.process_id, options_.where, options_.batch, abandons_,
                 options_.agreement});
     } else {
       say(WorkerBeat{push_.sequence()});
@@ -197,7 +197,7 @@ class NetworkLink::Connection {
   void look_at_the_time() {
     const Nanoseconds now = thread_.now();
     if (is_over_ || has_said_last_) return;
-    const Nanoseconds limit = life_ == 0 && !was_welcome_ ? options_.patience : options_.silence;
+    const Nanoseconds limit = incarnation_ == 0 && !was_welcome_ ? options_.patience : options_.silence;
     if (push_.is_open() && now - push_.made_at() > options_.patience)
       throw PeerError(concat(server(), " lives, but has not taken a push for ", human_duration(to_s(options_.patience)),
                              "; see what it says"));
@@ -221,8 +221,8 @@ class NetworkLink::Connection {
   void take(const Welcome& welcome, const Frames&) {
     if (was_welcome_ && welcome.layout != layout_)
       throw PeerError("the server has come back with another model; start this worker again");
-    if (life_ > 0) return check_life({welcome.life, welcome.reign});
-    if (welcome.gave_up != gives_up_) return;  // it answers an earlier greeting
+    if (incarnation_ > 0) return check_incarnation({welcome.incarnation, welcome.server_epoch});
+    if (welcome.abandoned != abandons_) return;  // it answers an earlier greeting
     if (was_welcome_) {
       log_info(
           concat("the server did not know this worker any more; it has joined anew, after update ", welcome.version));
@@ -235,14 +235,14 @@ class NetworkLink::Connection {
       decoder_.emplace(options_.compression.pull, parts_->first_shape());
     }
     rival_.is_gone();
-    life_ = static_cast<int>(welcome.life);
-    reign_ = welcome.reign;
+    incarnation_ = static_cast<int>(welcome.incarnation);
+    server_epoch_ = welcome.server_epoch;
     ++joinings_;
     version_ = last_lease_ = kNone;
     lease_.reset();
     weights_.reset();
     decoder_->forget();
-    push_.begin_life(welcome);
+    push_.begin_incarnation(welcome);
     parts_->forget();
     parts_->forget_ahead();
   }
@@ -251,11 +251,11 @@ class NetworkLink::Connection {
   }
   void take(const Busy& busy, const Frames&) { rival_.is_there(busy.where, server(), thread_.now()); }
   void take(const Who&, const Frames&) {
-    if (life_ > 0) begin_anew();
+    if (incarnation_ > 0) begin_anew();
   }
   void take(const LeaseGiven& given, const Frames& frames) {
     auto samples = samples_after_header(frames);
-    if (life_ == 0 || given.id <= last_lease_) return;
+    if (incarnation_ == 0 || given.id <= last_lease_) return;
     const bool is_one = samples && !samples->empty() && std::ssize(*samples) <= options_.batch + options_.slack &&
                         std::ranges::all_of(*samples, [](std::int64_t sample) { return sample >= 0; });
     if (!is_one) throw PeerError(concat(server(), " has sent samples that cannot be"));
@@ -265,7 +265,7 @@ class NetworkLink::Connection {
     lease_ = data::Lease{data::LeaseId{given.id}, given.epoch, std::move(*samples)};
   }
   void take(const WeightsGiven& given, const Frames& frames) {
-    if (life_ == 0) return;
+    if (incarnation_ == 0) return;
     const PackedWeights message = weights_after_header(frames, parts_->first_shape(), given.sequence, given.is_whole);
     if (!decoder_->follows(message)) return;  // one was lost: it will be asked for
     auto tensors = decoder_->take(message);
@@ -284,8 +284,9 @@ class NetworkLink::Connection {
     say(PushSent{answered.sequence, last_send_s_});
   }
   void take(const ServerBeat& beat, const Frames&) {
-    if (life_ > 0) check_life(beat.of);
-    if (life_ > 0 && (beat.lease > last_lease_ || beat.version > version_)) say(WorkerAgain{last_lease_, version_});
+    if (incarnation_ > 0) check_incarnation(beat.of);
+    if (incarnation_ > 0 && (beat.lease > last_lease_ || beat.version > version_))
+      say(WorkerAgain{last_lease_, version_});
   }
   void take(const ServerAgain&, const Frames&) {
     if (!thread_.has_sent_all()) return;  // the rest of it is still to come
@@ -293,7 +294,7 @@ class NetworkLink::Connection {
   }
   // A worker that was never admitted sends Leaving now, so that the server can close the connection.
   void take(const Over& over, const Frames&) {
-    if (!std::exchange(is_over_, true) && life_ == 0) say(Leaving{});
+    if (!std::exchange(is_over_, true) && incarnation_ == 0) say(Leaving{});
     why_over_ = over;
   }
 
@@ -307,9 +308,11 @@ class NetworkLink::Connection {
   }
 
   // Under the lock: the server has taken this worker out, or in anew, since the step began.
-  [[nodiscard]] bool is_step_void() const { return life_ == 0 || joinings_ != joining_of_step_; }
+  [[nodiscard]] bool is_step_void() const { return incarnation_ == 0 || joinings_ != joining_of_step_; }
   [[nodiscard]] bool is_void_or_over() const { return joinings_ != joining_of_step_ || is_over_; }
-  [[nodiscard]] PartVersion newest() const { return {.reign = reign_, .life = life_, .version = version_}; }
+  [[nodiscard]] PartVersion newest() const {
+    return {.server_epoch = server_epoch_, .incarnation = incarnation_, .version = version_};
+  }
   [[nodiscard]] bool has_weights() const { return weights_ && parts_->has(newest()); }  // all of one version
 
   void forget_push(bool was_taken) {
@@ -318,13 +321,13 @@ class NetworkLink::Connection {
   }
 
   // In which the server has this worker.
-  void check_life(const WorkerLife& life) {
-    if (life != WorkerLife{life_, reign_}) begin_anew();
+  void check_incarnation(const WorkerIncarnation& incarnation) {
+    if (incarnation != WorkerIncarnation{incarnation_, server_epoch_}) begin_anew();
   }
   // Server and worker no longer agree on what this one does.
   void begin_anew() {
-    if (life_ > 0) gives_up_ = {std::exchange(life_, 0), reign_};
-    thread_.drop_unsent();  // of a life that is over; a greeting need not wait for it
+    if (incarnation_ > 0) abandons_ = {std::exchange(incarnation_, 0), server_epoch_};
+    thread_.drop_unsent();  // of an incarnation that is over; a greeting need not wait for it
     lease_.reset();
     weights_.reset();
     next_beat_ = 0;  // hello
@@ -342,7 +345,7 @@ class NetworkLink::Connection {
   Nanoseconds heard_ = 0;
   Nanoseconds weights_at_ = 0;  // when they came, of the lead server
   Nanoseconds next_beat_ = 0;
-  WorkerLife gives_up_;  // its last one
+  WorkerIncarnation abandons_;  // its last one
 
   SocketThread thread_;
   std::mutex& mutex_;  // the thread's
@@ -351,12 +354,12 @@ class NetworkLink::Connection {
   PushUnderWay push_;
   std::optional<PullDecoder> decoder_;  // since the layout is known
   double last_send_s_ = 0;
-  int life_ = 0;                      // 0: not let in
-  std::int64_t reign_ = 0;            // in which that was counted
+  int incarnation_ = 0;               // 0: not let in
+  std::int64_t server_epoch_ = 0;     // in which that was counted
   std::int64_t joinings_ = 0;         // how often the server has let this worker in
   std::int64_t joining_of_step_ = 0;  // with which the step began that runs
   std::int64_t lease_of_step_ = kNone;
-  std::int64_t last_lease_ = kNone;   // that has come in this life
+  std::int64_t last_lease_ = kNone;   // that has come in this incarnation
   std::int64_t version_ = kNone;      // of the weights that have come last
   std::optional<data::Lease> lease_;  // of the next step
   std::optional<Tensors> weights_;    // of the step that runs or comes next

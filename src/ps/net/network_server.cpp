@@ -14,7 +14,7 @@
 namespace sluice::ps {
 namespace {
 
-constexpr int kBeatsOfOneWhoLives = 4;        // so many without a sign make room for another process
+constexpr int kBeatsOfALivePeer = 4;          // so many without a sign make room for another process
 constexpr std::size_t kMoreConnections = 16;  // than workers that are there, each heard at every look
 
 std::string named(WorkerId worker, const std::string& where) {
@@ -27,7 +27,7 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
     : server_(server),
       ledger_(ledger),
       options_(std::move(options)),
-      reign_(random_number()),
+      server_epoch_(random_number()),
       socket_(FrameSocket::Role::kListening, {}, limits_for(server.shape(), options_.compression.push), options_.keys),
       port_(options_.listening >= 0 ? socket_.take_over(options_.listening)
                                     : socket_.listen(options_.host, options_.port)),
@@ -117,14 +117,15 @@ void NetworkServer::greet(const std::string& routing_id, const Hello& hello) {
       remove_worker(hello.worker, WorkerNews::What::kLeft, {});
       return admit(routing_id, hello);
     }
-    if (peer.process_id == hello.process_id && hello.gives_up != WorkerLife{peer.life, reign_}) {  // said before
+    if (peer.process_id == hello.process_id &&
+        hello.abandons != WorkerIncarnation{peer.incarnation, server_epoch_}) {  // said before
       peer.routing_id = routing_id;
       socket_.trust(routing_id);
       peer.heard = now();
       return say(routing_id, welcome_of(hello, peer));
     }
-    const bool lives = drained_at_ - peer.heard <= kBeatsOfOneWhoLives * options_.beat;
-    if (peer.process_id != hello.process_id && lives) {
+    const bool is_alive = drained_at_ - peer.heard <= kBeatsOfALivePeer * options_.beat;
+    if (peer.process_id != hello.process_id && is_alive) {
       if (rivals_.size() < kMoreConnections) rivals_.insert(routing_id);
       return say(routing_id, Busy{peer.where});
     }
@@ -158,34 +159,36 @@ void NetworkServer::refuse(const std::string& routing_id, const Hello& hello, co
   say(routing_id, Refusal{why});
 }
 
-// Of the pushes of an earlier reign this one knows those of lives that it has not given out again.
+// Of the pushes of an earlier server epoch this one knows those of incarnations that it has not given out again.
 Welcome NetworkServer::welcome_of(const Hello& hello, const Peer& peer) const {
-  const bool is_known = hello.gives_up.reign == reign_ || hello.gives_up.life < first_lives_.at(hello.worker);
-  return {.life = peer.life,
+  const bool is_known =
+      hello.abandons.server_epoch == server_epoch_ || hello.abandons.incarnation < first_incarnations_.at(hello.worker);
+  return {.incarnation = peer.incarnation,
           .version = server_.progress().version,
           .layout = server_.layout(),
-          .taken = is_known ? server_.taken(hello.worker, static_cast<int>(hello.gives_up.life)) : 0,
+          .taken = is_known ? server_.taken(hello.worker, static_cast<int>(hello.abandons.incarnation)) : 0,
           .run = options_.run,
-          .reign = reign_,
-          .gave_up = hello.gives_up,
+          .server_epoch = server_epoch_,
+          .abandoned = hello.abandons,
           .constants = options_.constants};
 }
 
 void NetworkServer::admit(const std::string& routing_id, const Hello& hello) {
   socket_.trust(routing_id);
-  const int life = server_.join(hello.worker, now());
-  first_lives_.emplace(hello.worker, life);
+  const int incarnation = server_.join(hello.worker, now());
+  first_incarnations_.emplace(hello.worker, incarnation);
   const auto [at, is_new] = peers_.emplace(hello.worker, Peer{.routing_id = routing_id,
                                                               .process_id = hello.process_id,
                                                               .where = hello.where,
                                                               .batch = hello.batch,
-                                                              .life = life,
+                                                              .incarnation = incarnation,
                                                               .heard = now(),
                                                               .pull = {options_.compression.pull, server_.layout()}});
   check(is_new, "a worker that is admitted is not there");
   rivals_.erase(routing_id);
   say(routing_id, welcome_of(hello, at->second));
-  tell_others({.worker = hello.worker, .life = life, .routing_id = routing_id, .reign = reign_});
+  tell_others(
+      {.worker = hello.worker, .incarnation = incarnation, .routing_id = routing_id, .server_epoch = server_epoch_});
   if (!waiting_.contains(hello.worker)) give_lease(at->second);  // else with the weights
   if (options_.tell) options_.tell({hello.worker, WorkerNews::What::kJoined, hello.where, {}, hello.process_id});
   begin_all_that_may();
@@ -198,17 +201,17 @@ bool NetworkServer::fits(const Peer& peer, const PushMade& push) const {
          push.record.payload == server_.policy().payload;
 }
 
-// What is said of a push that is of another life, or came before; nothing: it may count.
+// What is said of a push that is of another incarnation, or came before; nothing: it may count.
 std::optional<PushAnswer> NetworkServer::turned_away(const Peers::value_type& worker, const PushRecord& push) {
   const auto& [id, peer] = worker;
-  if (push.worker != id || push.life != peer.life) return PushAnswer::kUnknown;
+  if (push.worker != id || push.incarnation != peer.incarnation) return PushAnswer::kUnknown;
   return push.sequence <= peer.pushed ? std::optional(PushAnswer::kDuplicate) : std::nullopt;
 }
 
 void NetworkServer::take(Peers::value_type& worker, const PushAhead& ahead, const Frames& frames) {
   auto& [id, peer] = worker;
   const bool is_of_its_step = peer.lease && ahead.lease == static_cast<std::int64_t>(peer.lease->id);
-  if (ahead.push != PushKey{id, peer.life, peer.pushed + 1} || !is_of_its_step) return;
+  if (ahead.push != PushKey{id, peer.incarnation, peer.pushed + 1} || !is_of_its_step) return;
   if (partial_.find(id) != nullptr) return;  // all of it has come
   if (!peer.ahead.take(ahead, frames, server_.shape())) ++malformed_;
 }
@@ -271,7 +274,7 @@ void NetworkServer::take(Peers::value_type& worker, const PushSent& sent, const 
     found->second.times.send_s = sent.send_s;
     found->second.is_timed = true;
   }
-  made_.set_send_time({id, peer.life, sent.sequence}, sent.send_s);
+  made_.set_send_time({id, peer.incarnation, sent.sequence}, sent.send_s);
 }
 
 void NetworkServer::take(Peers::value_type& worker, const WorkerBeat& beat, const Frames&) {
@@ -304,7 +307,7 @@ void NetworkServer::remove_worker(WorkerId worker, WorkerNews::What what, const 
   const auto found = peers_.find(worker);
   const std::string where = found->second.where;
   if (found->second.lease) ledger_.give_back(found->second.lease->id);
-  tell_others({.worker = worker, .life = found->second.life, .reign = reign_});
+  tell_others({.worker = worker, .incarnation = found->second.incarnation, .server_epoch = server_epoch_});
   peers_.erase(found);
   partial_.erase(worker);
   made_.forget(worker);
@@ -388,11 +391,11 @@ void NetworkServer::give_weights(Peers::value_type& to, std::int64_t version, bo
   peer.version = version;
   if (!open_since_) open_since_ = now_ns();
   tell_others({.worker = worker,
-               .life = peer.life,
+               .incarnation = peer.incarnation,
                .routing_id = peer.routing_id,
                .version = version,
                .is_again = is_again,
-               .reign = reign_});
+               .server_epoch = server_epoch_});
   if (is_again) peer.pull.restart();
   const PackedWeights sent = peer.pull.compress(weights.tensors);
   socket_.send(peer.routing_id,

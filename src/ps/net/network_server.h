@@ -112,7 +112,7 @@ class NetworkServer {
     std::string process_id;
     std::string where;
     std::int64_t batch = 1;  // samples of a lease
-    int life = 0;
+    int incarnation = 0;
     Nanoseconds heard = 0;
     std::optional<data::Lease> lease;  // of the step that it runs or will run next
     std::int64_t version = kNone;      // of the weights that it has been given for it
@@ -185,11 +185,11 @@ class NetworkServer {
   Server& server_;
   data::Ledger& ledger_;
   NetworkOptions options_;
-  std::int64_t reign_;  // tells what is said of workers to other servers from what an earlier one has said
+  std::int64_t server_epoch_;  // tells what is said of workers to other servers from what an earlier one has said
   FrameSocket socket_;
   int port_ = 0;
-  Peers peers_;                          // of the workers that are there
-  std::map<WorkerId, int> first_lives_;  // of each worker, since this server began
+  Peers peers_;                                 // of the workers that are there
+  std::map<WorkerId, int> first_incarnations_;  // of each worker, since this server began
   PartialPushes partial_;
   std::map<WorkerId, Waiting> waiting_;
   std::vector<PushKey> unsettled_;  // pushes that count once the journal has settled

@@ -15,7 +15,7 @@ void NetworkServer::beat() {
   next_beat_ = now() + options_.beat;
   for (const auto& [worker, peer] : peers_) {
     const std::int64_t lease = peer.lease ? static_cast<std::int64_t>(peer.lease->id) : kNone;
-    say(peer.routing_id, ServerBeat{lease, peer.version, {peer.life, reign_}});
+    say(peer.routing_id, ServerBeat{lease, peer.version, {peer.incarnation, server_epoch_}});
   }
   partial_.ask_again();
 }
@@ -69,7 +69,7 @@ void NetworkServer::turn_away(const Over& over, Nanoseconds limit) {
       const auto message = from_worker(received->frames.front());
       if (message && std::holds_alternative<Leaving>(*message)) rivals_.erase(received->routing_id);
       const auto* const hello = message ? std::get_if<Hello>(&*message) : nullptr;
-      if (hello == nullptr || hello->gives_up.life != 0) continue;
+      if (hello == nullptr || hello->abandons.incarnation != 0) continue;
       if (socket_.send(received->routing_id, {header_of(FromServer(over))})) rivals_.insert(received->routing_id);
     }
   }

@@ -71,7 +71,7 @@ class PartLink::Connection {
   void beat() {
     if (thread_.now() < next_beat_) return;
     next_beat_ = thread_.now() + options_.beat;
-    say(part_.empty() ? PartBeat{} : PartBeat{.push = made_.push, .reign = made_.reign});
+    say(part_.empty() ? PartBeat{} : PartBeat{.push = made_.push, .server_epoch = made_.server_epoch});
   }
 
   void handle(Frames frames) {
@@ -80,7 +80,8 @@ class PartLink::Connection {
     if (const auto* const weights = std::get_if<WeightsPart>(&*message)) {
       options_.on_weights(*weights, std::move(frames));
     } else if (const auto* const beat = std::get_if<WeightsBeat>(&*message)) {
-      options_.on_beat({.reign = beat->reign, .life = beat->life, .version = beat->version});
+      options_.on_beat(
+          {.server_epoch = beat->server_epoch, .incarnation = beat->incarnation, .version = beat->version});
     } else {  // PartWanted
       const std::scoped_lock lock(mutex_);
       if (!thread_.has_sent_all()) return;  // the rest of it is still to come

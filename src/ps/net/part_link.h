@@ -15,14 +15,14 @@
 
 namespace sluice::ps {
 
-// Weights, and the worker's life that they are for, which only within a reign (messages.h) is one.
+// Weights, and the worker's incarnation that they are for, which only within a server epoch (messages.h) is one.
 struct PartVersion {
-  std::int64_t reign = 0;
-  std::int64_t life = 0;
+  std::int64_t server_epoch = 0;
+  std::int64_t incarnation = 0;
   std::int64_t version = kNone;
 
-  [[nodiscard]] bool is_of_life_of(const PartVersion& other) const {
-    return reign == other.reign && life == other.life;
+  [[nodiscard]] bool is_same_incarnation_as(const PartVersion& other) const {
+    return server_epoch == other.server_epoch && incarnation == other.incarnation;
   }
   friend bool operator==(const PartVersion&, const PartVersion&) = default;
 };

@@ -38,7 +38,7 @@ std::optional<PushMade> push_made_in(const storage::LogRecord& record) {
   if (!is_of(record, LogKind::kPush, 2)) return std::nullopt;
   const auto message = from_worker({record.parts[0], record.bytes});
   const auto* const push = message ? std::get_if<PushMade>(&*message) : nullptr;
-  return push != nullptr && push->record.life > 0 ? std::optional(*push) : std::nullopt;
+  return push != nullptr && push->record.incarnation > 0 ? std::optional(*push) : std::nullopt;
 }
 
 template <typename Read>
@@ -64,7 +64,7 @@ void PushLog::taken(const TakenPush& push) {
 void PushLog::updated(const UpdateRecord& done) {
   nlohmann::json pushes = nlohmann::json::array();
   for (const PushRecord& record : done.update.pushes)
-    pushes.push_back({static_cast<int>(record.worker), record.life, record.sequence});
+    pushes.push_back({static_cast<int>(record.worker), record.incarnation, record.sequence});
   append_text(
       *log_, LogKind::kUpdate,
       nlohmann::json{

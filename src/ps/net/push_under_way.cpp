@@ -9,7 +9,7 @@ void PushUnderWay::begin(const Compression& compression, const Layout& layout) {
   compressor_.emplace(compression, layout);
 }
 
-void PushUnderWay::begin_life(const Welcome& welcome) {
+void PushUnderWay::begin_incarnation(const Welcome& welcome) {
   sequence_ = 0;
   forget(welcome.taken >= key_.sequence);
   forget_ahead();

@@ -21,12 +21,13 @@ class PushUnderWay {
  public:
   // Once, with the layout; before any push.
   void begin(const Compression& compression, const Layout& layout);
-  // Counts from 1 in each life of a worker. The push that is open may have been taken, with the answer lost. What has
-  // not been sent is forgotten where it is of another run. Requires: that push is of the life that welcome.gave_up.
-  void begin_life(const Welcome& welcome);
+  // Counts from 1 in each incarnation of a worker. The push that is open may have been taken, with the answer lost.
+  // What has not been sent is forgotten where it is of another run. Requires: that push is of the incarnation that
+  // welcome.abandoned.
+  void begin_incarnation(const Welcome& welcome);
 
-  [[nodiscard]] const std::string& run() const { return run_; }  // of this life
-  // Of the last push of this life; 0: none.
+  [[nodiscard]] const std::string& run() const { return run_; }  // of this incarnation
+  // Of the last push of this incarnation; 0: none.
   [[nodiscard]] std::int64_t sequence() const { return sequence_; }
   // Some of the next push; the message to send.
   [[nodiscard]] const Frames& add_ahead(const PushAhead& ahead, const at::Tensor& elements);

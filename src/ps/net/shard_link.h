@@ -48,7 +48,7 @@ class ShardLink final : public OtherShards, public PartHolder {
   // before, whose steps were remembered.
   void load(const ShardsState& state, std::int64_t version);
   void go_on(std::int64_t version);
-  // Pushes whose parts it held when it was met: the lives that these are of must not be given out again.
+  // Pushes whose parts it held when it was met: the incarnations that these are of must not be given out again.
   [[nodiscard]] std::vector<PushKey> parts() const;
 
   void prepare(const ShardStep& step) override;

@@ -25,9 +25,9 @@ SLUICE_FIELDS(LeadHello, "lead_hello", field("protocol", self.protocol), field("
               field("assignment", self.assignment));
 SLUICE_FIELDS(ShardsLoaded, "load", field("run", self.run), field("version", self.version),
               field("assignment", self.assignment), field("states", self.states), field("steps_done", self.steps_done));
-SLUICE_FIELDS(WorkerThere, "worker", field("worker", self.worker), field("life", self.life),
+SLUICE_FIELDS(WorkerThere, "worker", field("worker", self.worker), field("life", self.incarnation),
               field("peer", self.routing_id), field("version", self.version), field("is_again", self.is_again),
-              field("reign", self.reign));
+              field("reign", self.server_epoch));
 SLUICE_FIELDS(StepAsked, "step", field("commits", self.commits), field("step", self.step),
               field("update", self.update));
 SLUICE_FIELDS(PartAsked, "part_asked", field("push", self.push));
@@ -35,8 +35,8 @@ SLUICE_FIELDS(StateAsked, "state_asked", field("version", self.version), field("
 SLUICE_FIELDS(LeadBeat, "lead_beat", field("greeting", self.greeting), field("told", self.told));
 SLUICE_FIELDS(ShardsOver, "over", field("code", self.code), field("what", self.what));
 SLUICE_FIELDS(PartMade, "part", field("push", self.push), field("first_shard", self.first_shard),
-              field("is_ahead", self.is_ahead), field("reign", self.reign));
-SLUICE_FIELDS(PartBeat, "part_beat", field("push", self.push), field("reign", self.reign));
+              field("is_ahead", self.is_ahead), field("reign", self.server_epoch));
+SLUICE_FIELDS(PartBeat, "part_beat", field("push", self.push), field("reign", self.server_epoch));
 SLUICE_FIELDS(PartKept, "part", field("push", self.push));
 
 SLUICE_FIELDS(ShardsHere, "here", field("session", self.process_id), field("run", self.run),
@@ -51,21 +51,23 @@ SLUICE_FIELDS(StateGiven, "state", field("version", self.version), field("states
 SLUICE_FIELDS(ShardBeat, "shard_beat", field("session", self.process_id), field("has_heard", self.has_heard));
 SLUICE_FIELDS(WhoLeads, "who_leads", (void)0);
 SLUICE_FIELDS(ShardsFailed, "failed", field("code", self.code), field("what", self.what));
-SLUICE_FIELDS(WeightsPart, "weights", field("life", self.life), field("version", self.version),
+SLUICE_FIELDS(WeightsPart, "weights", field("life", self.incarnation), field("version", self.version),
               field("sequence", self.sequence), field("is_whole", self.is_whole),
-              field("first_shard", self.first_shard), field("reign", self.reign));
-SLUICE_FIELDS(WeightsBeat, "weights_beat", field("life", self.life), field("version", self.version),
-              field("reign", self.reign));
+              field("first_shard", self.first_shard), field("reign", self.server_epoch));
+SLUICE_FIELDS(WeightsBeat, "weights_beat", field("life", self.incarnation), field("version", self.version),
+              field("reign", self.server_epoch));
 SLUICE_FIELDS(PartWanted, "part_wanted", field("push", self.push));
 
 }  // namespace wire
 
 // --- What no field shows by its kind.
 
-// The lead counts the lives of each worker of which a part is held, and has a number for each.
-static constexpr int kMostLives = 1 << 20;
+// The lead counts the incarnations of each worker of which a part is held, and has a number for each.
+static constexpr int kMostIncarnations = 1 << 20;
 
-static bool is_sound(const PushKey& push) { return push.life >= 1 && push.life <= kMostLives && push.sequence >= 1; }
+static bool is_sound(const PushKey& push) {
+  return push.incarnation >= 1 && push.incarnation <= kMostIncarnations && push.sequence >= 1;
+}
 static bool is_sound(const Assignment& assignment) {
   const auto& [layout, range] = assignment;
   return is_sound(layout) && range.begin < range.end && range.end <= layout.shards.size();
@@ -74,7 +76,7 @@ static bool is_sound(const LeadHello& hello) { return !hello.process_id.empty() 
 static bool is_sound(const ShardsLoaded& loaded) {
   return !loaded.run.empty() && loaded.version >= 0 && loaded.steps_done >= 0 && is_sound(loaded.assignment);
 }
-static bool is_sound(const WorkerThere& there) { return there.life >= 1 && there.version >= kNone; }
+static bool is_sound(const WorkerThere& there) { return there.incarnation >= 1 && there.version >= kNone; }
 static bool is_sound(const StepAsked& asked) {
   const ShardStep& step = asked.step;
   const auto is_of_a_push = [&](const MixPart& part) { return part.push < step.pushes.size(); };

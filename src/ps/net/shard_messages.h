@@ -65,11 +65,11 @@ struct ShardsLoaded {
 // Where a worker stands. With a version it begins with those weights.
 struct WorkerThere {
   WorkerId worker{};
-  std::int64_t life = 0;
+  std::int64_t incarnation = 0;
   std::string routing_id;  // its name at the socket; empty: it has gone
   std::int64_t version = kNone;
-  bool is_again = false;   // it may not have got those that were sent last
-  std::int64_t reign = 0;  // in which that life was counted (messages.h); so below
+  bool is_again = false;          // it may not have got those that were sent last
+  std::int64_t server_epoch = 0;  // in which that incarnation was counted (messages.h); so below
 };
 struct StepAsked {
   bool commits = false;  // the second half
@@ -101,12 +101,12 @@ struct PartMade {
   PushKey push;
   std::int64_t first_shard = 0;  // of the layout
   bool is_ahead = false;         // its shards are
-  std::int64_t reign = 0;
+  std::int64_t server_epoch = 0;
   // Tensors: the shards, unless they are ahead.
 };
 struct PartBeat {
   PushKey push;  // its last one; sequence 0: none yet
-  std::int64_t reign = 0;
+  std::int64_t server_epoch = 0;
 };
 
 using PartFromWorker = std::variant<PushAhead, PartMade, PartBeat>;
@@ -161,18 +161,18 @@ using ShardsToLead = std::variant<ShardsHere, ShardsRefuse, StepPrepared, StepCo
 // --- From a shard server to a worker.
 
 struct WeightsPart {
-  std::int64_t life = 0;  // of the worker
+  std::int64_t incarnation = 0;  // of the worker
   std::int64_t version = 0;
   std::int64_t sequence = 1;  // these two as PackedWeights has them
   bool is_whole = true;
   std::int64_t first_shard = 0;  // of the layout
-  std::int64_t reign = 0;
+  std::int64_t server_epoch = 0;
   // Tensors: the shards.
 };
 struct WeightsBeat {
-  std::int64_t life = 0;  // of the last WeightsPart
+  std::int64_t incarnation = 0;  // of the last WeightsPart
   std::int64_t version = kNone;
-  std::int64_t reign = 0;
+  std::int64_t server_epoch = 0;
 };
 struct PartWanted {
   PushKey push;
@@ -181,7 +181,7 @@ struct PartWanted {
 using ShardsToWorker = std::variant<WeightsPart, WeightsBeat, PartWanted>;
 
 // --- In a shard server's log (shard_log.h); the lead server that comes next learns of it (ShardsHere::parts), and
-// counts no such life again. Earlier logs have a PartMade there, which is read as one of these.
+// counts no such incarnation again. Earlier logs have a PartMade there, which is read as one of these.
 
 struct PartKept {
   PushKey push;

@@ -103,8 +103,8 @@ void ShardServer::take(const std::string& routing_id, const LeadHello& hello, co
     refusals_.tell(concat("server 0 (", hello.where, ")"), refusal, clock_.now());
     return say(routing_id, ShardsRefuse{refusal});
   }
-  const bool lives = clock_.now() - heard_ <= kBeatsOfALead * options_.beat;
-  if (routing_id != lead_ && !lead_.empty() && lives) return;  // it will ask again, and the other one may have died
+  const bool is_alive = clock_.now() - heard_ <= kBeatsOfALead * options_.beat;
+  if (routing_id != lead_ && !lead_.empty() && is_alive) return;  // it will ask again, and the other one may have died
   if (routing_id != lead_) {
     log_info(concat("the lead server is ", hello.where));
     peers_.clear();
@@ -171,23 +171,24 @@ void ShardServer::take(const std::string&, const WorkerThere& there, const Frame
   socket_->trust(there.routing_id);
   const auto found = peers_.find(there.worker);
   const bool goes_on = found != peers_.end() && found->second.routing_id == there.routing_id &&
-                       found->second.life == there.life && found->second.reign == there.reign;
+                       found->second.incarnation == there.incarnation &&
+                       found->second.server_epoch == there.server_epoch;
   if (!goes_on)
     peers_.insert_or_assign(there.worker, Peer{.routing_id = there.routing_id,
-                                               .life = there.life,
-                                               .reign = there.reign,
+                                               .incarnation = there.incarnation,
+                                               .server_epoch = there.server_epoch,
                                                .pull = {options_.compression.pull, assigned_->layout}});
   Peer& peer = peers_.at(there.worker);
   peer.version = there.version;
   if (there.is_again) peer.pull.restart();
   if (!keeper_ || there.version != keeper_->version()) return;  // it has those already, or begins again
   const PackedWeights sent = peer.pull.compress(keeper_->weights());
-  const WeightsPart part{.life = there.life,
+  const WeightsPart part{.incarnation = there.incarnation,
                          .version = there.version,
                          .sequence = sent.sequence,
                          .is_whole = sent.is_whole,
                          .first_shard = first_shard(),
-                         .reign = there.reign};
+                         .server_epoch = there.server_epoch};
   socket_->send(there.routing_id, with_packed(header_of(part), sent.packed));
 }
 
@@ -227,22 +228,22 @@ void ShardServer::take(const std::string&, const ShardsOver& over, const Frames&
 
 // --- From workers.
 
-// Nobody's: what comes late of an earlier life, or of an earlier lead server's time.
-ShardServer::Peer* ShardServer::peer_of(const std::string& routing_id, const PushKey& push, std::int64_t reign) {
+// Nobody's: what comes late of an earlier incarnation, or of an earlier lead server's time.
+ShardServer::Peer* ShardServer::peer_of(const std::string& routing_id, const PushKey& push, std::int64_t server_epoch) {
   const auto found = peers_.find(push.worker);
   const bool is_it = found != peers_.end() && found->second.routing_id == routing_id &&
-                     found->second.life == push.life && found->second.reign == reign;
+                     found->second.incarnation == push.incarnation && found->second.server_epoch == server_epoch;
   return is_it && keeper_ ? &found->second : nullptr;
 }
 
 void ShardServer::take(const std::string& routing_id, const PushAhead& ahead, const Frames& frames) {
-  Peer* const peer = peer_of(routing_id, ahead.push, ahead.reign);
+  Peer* const peer = peer_of(routing_id, ahead.push, ahead.server_epoch);
   if (peer == nullptr || keeper_->has_seen(ahead.push)) return;
   if (!peer->ahead.take(ahead, frames, keeper_->shape())) ++malformed_;
 }
 
 void ShardServer::take(const std::string& routing_id, const PartMade& part, const Frames& frames) {
-  Peer* const peer = peer_of(routing_id, part.push, part.reign);
+  Peer* const peer = peer_of(routing_id, part.push, part.server_epoch);
   if (peer == nullptr) return;
   if (part.first_shard != first_shard()) {
     ++malformed_;
@@ -272,7 +273,8 @@ void ShardServer::take(const std::string& routing_id, const PartMade& part, cons
 }
 
 void ShardServer::take(const std::string& routing_id, const PartBeat& beat, const Frames&) {
-  if (beat.push.sequence < 1 || peer_of(routing_id, beat.push, beat.reign) == nullptr || keeper_->has_seen(beat.push))
+  if (beat.push.sequence < 1 || peer_of(routing_id, beat.push, beat.server_epoch) == nullptr ||
+      keeper_->has_seen(beat.push))
     return;
   say(routing_id, PartWanted{beat.push});
 }
@@ -297,7 +299,8 @@ void ShardServer::beat() {
   next_beat_ = clock_.now() + options_.beat;
   for (const auto& [worker, peer] : peers_) {
     if (peer.version != kNone)
-      say(peer.routing_id, WeightsBeat{.life = peer.life, .version = peer.version, .reign = peer.reign});
+      say(peer.routing_id,
+          WeightsBeat{.incarnation = peer.incarnation, .version = peer.version, .server_epoch = peer.server_epoch});
   }
 }
 

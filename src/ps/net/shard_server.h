@@ -70,9 +70,9 @@ class ShardServer {
  private:
   struct Peer {
     std::string routing_id;
-    std::int64_t life = 0;
-    std::int64_t reign = 0;        // in which that life was counted
-    std::int64_t version = kNone;  // of the weights that it began with last
+    std::int64_t incarnation = 0;
+    std::int64_t server_epoch = 0;  // in which that incarnation was counted
+    std::int64_t version = kNone;   // of the weights that it began with last
     PullCompressor pull;
     PushAssembly ahead;  // of its next push
   };
@@ -95,7 +95,7 @@ class ShardServer {
   void take(const std::string& routing_id, const PartMade& part, const Frames& frames);
   void take(const std::string& routing_id, const PartBeat& beat, const Frames& frames);
 
-  [[nodiscard]] Peer* peer_of(const std::string& routing_id, const PushKey& push, std::int64_t reign);
+  [[nodiscard]] Peer* peer_of(const std::string& routing_id, const PushKey& push, std::int64_t server_epoch);
   void say_held(const PushKey& push);
   void settle();
   void beat();

@@ -10,27 +10,27 @@ Coordinator::Coordinator(const SyncPolicy& policy, std::int64_t version) : polic
   check_policy(policy, "a parameter server's policy");
 }
 
-void Coordinator::remember_lives(WorkerId worker, int lives) {
+void Coordinator::remember_incarnations(WorkerId worker, int incarnations) {
   std::vector<std::int64_t>& taken = workers_[worker].taken;
-  if (std::ssize(taken) < lives) taken.resize(static_cast<std::size_t>(lives));
+  if (std::ssize(taken) < incarnations) taken.resize(static_cast<std::size_t>(incarnations));
 }
 
-std::map<WorkerId, int> Coordinator::lives() const {
-  std::map<WorkerId, int> lives;
-  for (const auto& [worker, known] : workers_) lives[worker] = static_cast<int>(known.taken.size());
-  return lives;
+std::map<WorkerId, int> Coordinator::incarnations() const {
+  std::map<WorkerId, int> incarnations;
+  for (const auto& [worker, known] : workers_) incarnations[worker] = static_cast<int>(known.taken.size());
+  return incarnations;
 }
 
 void Coordinator::remember(const PushRecord& record) {
-  remember_lives(record.worker, record.life);
+  remember_incarnations(record.worker, record.incarnation);
   std::vector<std::int64_t>& taken = workers_[record.worker].taken;
-  taken[record.life - 1] = std::max(taken[record.life - 1], record.sequence);
+  taken[record.incarnation - 1] = std::max(taken[record.incarnation - 1], record.sequence);
 }
 
-std::int64_t Coordinator::taken(WorkerId worker, int life) const {
+std::int64_t Coordinator::taken(WorkerId worker, int incarnation) const {
   const auto found = workers_.find(worker);
-  const bool is_known = found != workers_.end() && life >= 1 && life <= std::ssize(found->second.taken);
-  return is_known ? found->second.taken[static_cast<std::size_t>(life - 1)] : 0;
+  const bool is_known = found != workers_.end() && incarnation >= 1 && incarnation <= std::ssize(found->second.taken);
+  return is_known ? found->second.taken[static_cast<std::size_t>(incarnation - 1)] : 0;
 }
 
 void Coordinator::redo(const Update& update) {
@@ -105,11 +105,11 @@ PushAnswer Coordinator::push(const PushRecord& record, Nanoseconds now) {
   const auto found = workers_.find(record.worker);
   if (found == workers_.end()) return PushAnswer::kUnknown;
   Worker& worker = found->second;
-  const auto lives = static_cast<int>(worker.taken.size());
-  if (record.life < 1 || record.life > lives) return PushAnswer::kUnknown;
-  std::int64_t& taken = worker.taken[record.life - 1];
+  const auto incarnations = static_cast<int>(worker.taken.size());
+  if (record.incarnation < 1 || record.incarnation > incarnations) return PushAnswer::kUnknown;
+  std::int64_t& taken = worker.taken[record.incarnation - 1];
   if (record.sequence <= taken) return PushAnswer::kDuplicate;
-  if (record.life < lives || !worker.is_here) return PushAnswer::kUnknown;
+  if (record.incarnation < incarnations || !worker.is_here) return PushAnswer::kUnknown;
   if (record.sequence != taken + 1 || worker.begun != record.base_version) return PushAnswer::kOutOfTurn;
   taken = record.sequence;
   worker.begun.reset();

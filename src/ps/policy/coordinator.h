@@ -35,19 +35,20 @@ class Coordinator {
   // version: of the weights there are.
   explicit Coordinator(const SyncPolicy& policy, std::int64_t version = 0);
 
-  // That worker has had at least this many lives: the next one is a later one. What it pushed in them is unknown.
-  void remember_lives(WorkerId worker, int lives);
-  [[nodiscard]] std::map<WorkerId, int> lives() const;  // how often each has joined
+  // That worker has had at least this many incarnations: the next one is a later one. What it pushed in them is
+  // unknown.
+  void remember_incarnations(WorkerId worker, int incarnations);
+  [[nodiscard]] std::map<WorkerId, int> incarnations() const;  // how often each has joined
 
-  // Sequence of the last push of a life that was taken; 0: none is known.
-  [[nodiscard]] std::int64_t taken(WorkerId worker, int life) const;
+  // Sequence of the last push of an incarnation that was taken; 0: none is known.
+  [[nodiscard]] std::int64_t taken(WorkerId worker, int incarnation) const;
 
   // Of an earlier coordinator's pushes, before anybody joins: the update that it made of them; one that waits for its
   // update, which is due at once where each push makes one.
   void redo(const Update& update);
   void take_again(const PushRecord& record, Nanoseconds now);
 
-  // Returns which life of the worker begins; its pushes count from 1 again.
+  // Returns which incarnation of the worker begins; its pushes count from 1 again.
   int join(WorkerId worker, Nanoseconds now);
   void leave(WorkerId worker, Nanoseconds now);
   void open(Nanoseconds now);
@@ -71,7 +72,7 @@ class Coordinator {
     bool is_here = false;
     std::int64_t clock = 0;
     std::optional<std::int64_t> begun;  // on weights of this version, and not pushed yet
-    std::vector<std::int64_t> taken;    // [life - 1]: sequence of its last push that was taken
+    std::vector<std::int64_t> taken;    // [incarnation - 1]: sequence of its last push that was taken
   };
 
   void remember(const PushRecord& record);

@@ -27,7 +27,7 @@ enum class PushAnswer {
 // Which push it is.
 struct PushKey {
   WorkerId worker{};
-  int life = 0;
+  int incarnation = 0;
   std::int64_t sequence = 0;
 
   friend auto operator<=>(const PushKey&, const PushKey&) = default;
@@ -35,8 +35,8 @@ struct PushKey {
 
 struct PushRecord {
   WorkerId worker{};
-  int life = 0;                   // of the worker: counts how often it has joined, from 1
-  std::int64_t sequence = 0;      // number of the push in this life, from 1
+  int incarnation = 0;            // of the worker: counts how often it has joined, from 1
+  std::int64_t sequence = 0;      // number of the push in this incarnation, from 1
   std::int64_t base_version = 0;  // of the weights that it began with
   std::int64_t examples = 0;      // samples that have run
   std::int64_t targets = 0;       // of them that the loss counts: one a sample, or of texts the tokens
@@ -44,7 +44,7 @@ struct PushRecord {
   double factor = 1;              // with dual batch sizes: its share of an epoch by a large worker's (batch_plan.h)
   Payload payload = Payload::kGradients;
 
-  [[nodiscard]] PushKey key() const { return {worker, life, sequence}; }
+  [[nodiscard]] PushKey key() const { return {worker, incarnation, sequence}; }
   friend bool operator==(const PushRecord&, const PushRecord&) = default;
 };
 

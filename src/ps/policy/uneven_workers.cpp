@@ -183,7 +183,7 @@ class UnevenCluster {
     std::int64_t examples = 0;
     for (std::int64_t s = 0; s < slices && clock.admits(slice); ++s) examples += slice;
     worker.push = {.worker = id,
-                   .life = 1,
+                   .incarnation = 1,
                    .sequence = ++worker.steps,
                    .base_version = coordinator_.begin(id),
                    .examples = examples,

@@ -10,7 +10,7 @@ nlohmann::json SavedServer::to_json() const {
                       {"examples", examples},
                       {"lives", nlohmann::json::array()},
                       {"data", {{"first_epoch", ledger.first}, {"epochs", nlohmann::json::array()}}}};
-  for (const auto& [worker, joined] : lives) json["lives"].push_back({static_cast<int>(worker), joined});
+  for (const auto& [worker, joined] : incarnations) json["lives"].push_back({static_cast<int>(worker), joined});
   for (const data::LedgerState::Epoch& epoch : ledger.open) {
     json["data"]["epochs"].push_back(
         {{"next", epoch.next}, {"returned", epoch.returned}, {"pushed", epoch.pushed}, {"lost", epoch.lost}});
@@ -24,7 +24,7 @@ SavedServer SavedServer::from_json(const nlohmann::json& json, const data::Ledge
   try {
     saved.run = json.value("run", "");
     saved.examples = json.at("examples");
-    for (const auto& entry : json.at("lives")) saved.lives[ps::WorkerId{entry.at(0).get<int>()}] = entry.at(1);
+    for (const auto& entry : json.at("lives")) saved.incarnations[ps::WorkerId{entry.at(0).get<int>()}] = entry.at(1);
     saved.ledger.first = json.at("data").at("first_epoch");
     for (const auto& epoch : json.at("data").at("epochs"))
       saved.ledger.open.push_back({epoch.at("next"), epoch.at("returned"), epoch.at("pushed"), epoch.at("lost")});

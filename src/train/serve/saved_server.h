@@ -15,7 +15,7 @@ namespace sluice::train {
 struct SavedServer {
   std::string run;  // which it is of, also where it goes on; empty: not known
   std::int64_t examples = 0;
-  std::map<ps::WorkerId, int> lives;
+  std::map<ps::WorkerId, int> incarnations;
   data::LedgerState ledger;
 
   [[nodiscard]] nlohmann::json to_json() const;

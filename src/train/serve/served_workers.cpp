@@ -135,7 +135,7 @@ class ServedWorkers final : public UpdateSource {
     with.threads = device::available_cores();
     with.others = others_.as_shards();
     server_ = std::make_unique<ps::Server>(layout, values, ps::statistics_of(stages_), std::move(with), begin_);
-    ps::ServerState before{.lives = saved_.lives};
+    ps::ServerState before{.incarnations = saved_.incarnations};
     if (has_checkpoint_) {
       before.optimizer = optimizer_in(engine, layout);
       server_->go_on_from(before);
@@ -193,7 +193,7 @@ class ServedWorkers final : public UpdateSource {
     if (!go_on) return others_.load(shards, optimizer, version);
     others_.go_on(version);
     for (const ps::ShardLink* other : others_.links()) {
-      for (const ps::PushKey& push : other->parts()) server_->remember_life(push);
+      for (const ps::PushKey& push : other->parts()) server_->remember_incarnation(push);
     }
     if (version < setup_.total_steps) return;
     thread_.complete_newest([this](ps::NetworkUpdate& update) {
@@ -257,7 +257,7 @@ class ServedWorkers final : public UpdateSource {
   void take_weights(engine::Engine& engine, const ps::ServerState& state, data::LedgerState ledger) {
     load_from_server(engine, server_->layout(), state);
     saved_.examples = state.progress.examples;
-    saved_.lives = state.lives;
+    saved_.incarnations = state.incarnations;
     saved_.ledger = std::move(ledger);
   }
 

@@ -78,7 +78,7 @@ double mean_own_rate(const Setup& setup, const std::vector<ps::PushDone>& pushes
 nlohmann::ordered_json fields_of(const ps::PushDone& push, std::int64_t version) {
   return {{"step", version},
           {"worker", static_cast<int>(push.record.worker)},
-          {"life", push.record.life},
+          {"life", push.record.incarnation},
           {"sequence", push.record.sequence},
           {"version", push.record.base_version},
           {"staleness", push.staleness},

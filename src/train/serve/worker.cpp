@@ -183,7 +183,7 @@ class Worker {
     while (const auto lease = next_lease()) {
       try {
         run_round(*lease);
-      } catch (const ps::StepIsVoid&) {  // the next samples are of another life, or the run is over
+      } catch (const ps::StepIsVoid&) {  // the next samples are of another incarnation, or the run is over
         engine_.recorder().clear();
         begin_ = now_ns();
       }

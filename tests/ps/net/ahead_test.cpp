@@ -128,7 +128,7 @@ TEST(AheadTest, APushThatWaitsForAnotherServerAndComesAgainIsNotAskedFor) {
   }
   ASSERT_TRUE(has_begun);
   const TensorsShape shape = shape_of(toy_layout(2), {0, 1});
-  const PushRecord record{.worker = WorkerId{0}, .life = 1, .sequence = 1, .examples = 1, .targets = 1};
+  const PushRecord record{.worker = WorkerId{0}, .incarnation = 1, .sequence = 1, .examples = 1, .targets = 1};
   const PushAhead ahead{.push = record.key(), .lease = lease, .shard = 0, .spans = {{0, shape.shards[0]}}};
   for (int times = 0; times < 3; ++times) {
     socket.send({}, {header_of(FromWorker{ahead}), frame_of(at::ones({shape.shards[0]}, at::kDouble))});

@@ -10,7 +10,7 @@ namespace sluice::ps::test {
 namespace {
 
 // A process that knows pushes of an earlier server's time would take them for its own. A greeting that comes twice is
-// one: for another life of its own it would be told that nothing was taken, and push once more what had been.
+// one: for another incarnation of its own it would be told that nothing was taken, and push once more what had been.
 TEST(NetworkTest, WhatAProcessHasPushedIsNotToldToAnotherOne) {
   for (const bool is_another : {false, true}) {
     ToyServer server(preset_policy("asp", 1), 9, 1, [](NetworkOptions& options) { options.silence = 20'000'000'000; });
@@ -18,32 +18,33 @@ TEST(NetworkTest, WhatAProcessHasPushedIsNotToldToAnotherOne) {
     Stranger worker(server.port()), other(server.port(), "other");
     const Stranger::Begun begun = worker.begin(0, toy_layout(1));
     Push push = toy_push(0, begun.weights, begun.samples);
-    push.record.life = 1;
+    push.record.incarnation = 1;
     push.record.sequence = 1;
     worker.say(with_tensors(header_of(PushMade{push.record, {}, {}, begun.lease}), push.tensors));
     ASSERT_TRUE(worker.hear_of<PushAnswered>().has_value());
     if (is_another) {
       worker.say({header_of(Leaving{})});
-      ++push.record.life;
+      ++push.record.incarnation;
       worker.say(with_tensors(header_of(PushMade{push.record, {}, {}, begun.lease}), push.tensors));
       ASSERT_TRUE(worker.hear_of<PushAnswered>()) << "the server has heard what came before";
     }
     Stranger& next = is_another ? other : worker;
-    const WorkerLife first{.life = 1, .reign = is_another ? begun.reign + 1 : begun.reign};
+    const WorkerIncarnation first{.incarnation = 1,
+                                  .server_epoch = is_another ? begun.server_epoch + 1 : begun.server_epoch};
     for (int times = 0; times < 2; ++times)
       next.say({header_of(Hello{.worker = WorkerId{0},
                                 .process_id = is_another ? "other" : "s",
                                 .where = "here",
                                 .batch = kLease,
-                                .gives_up = first})});
+                                .abandons = first})});
     for (int times = 0; times < 2; ++times) {
       std::optional<Welcome> welcome;
-      while (!welcome || welcome->life == 1) {
+      while (!welcome || welcome->incarnation == 1) {
         const auto heard = next.hear_of<Welcome>();
         ASSERT_TRUE(heard.has_value());
         welcome = heard->first;
       }
-      EXPECT_EQ(std::tuple(welcome->life, welcome->taken, welcome->gave_up == first),
+      EXPECT_EQ(std::tuple(welcome->incarnation, welcome->taken, welcome->abandoned == first),
                 (std::tuple<std::int64_t, std::int64_t, bool>(2, is_another ? 0 : 1, true)));
     }
     server.stop();
@@ -57,7 +58,7 @@ TEST(NetworkTest, AGreetingThatComesTwiceMakesNoUpdateWithoutItsWorker) {
   const auto with_push_of_first = [](Server& server, data::Ledger&, NetworkOptions& options) {
     options.silence = 20'000'000'000;
     Push push = toy_push(0, server.weights().tensors, {1, 2});
-    push.record.life = 1;
+    push.record.incarnation = 1;
     push.record.sequence = 1;
     options.taken_before.push_back({.push = std::move(push), .epoch = 0, .samples = {1, 2}});
   };
@@ -70,19 +71,19 @@ TEST(NetworkTest, AGreetingThatComesTwiceMakesNoUpdateWithoutItsWorker) {
                       .process_id = std::to_string(worker),
                       .where = "here",
                       .batch = kLease,
-                      .gives_up = {.life = 1, .reign = 1}};
+                      .abandons = {.incarnation = 1, .server_epoch = 1}};
     for (int times = 0; times < 2; ++times) says.say({header_of(hello)});
     for (int times = 0; times < 2; ++times) {
       const auto welcome = says.hear_of<Welcome>();
       ASSERT_TRUE(welcome);
       EXPECT_EQ(
-          std::pair(welcome->first.life, welcome->first.taken),
+          std::pair(welcome->first.incarnation, welcome->first.taken),
           worker == 0 ? (std::pair<std::int64_t, std::int64_t>(2, 1)) : (std::pair<std::int64_t, std::int64_t>(1, 0)));
     }
   }
   const auto beat = second.hear_of<ServerBeat>();
   ASSERT_TRUE(beat);
-  EXPECT_EQ(beat->first.of.life, 1);
+  EXPECT_EQ(beat->first.of.incarnation, 1);
   server.stop();
   EXPECT_EQ(server.server().progress().version, 0);
 }

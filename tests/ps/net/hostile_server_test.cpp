@@ -37,8 +37,8 @@ class FakeServer {
     say(with_tensors(header_of(WeightsGiven{version}), weights));
   }
   // Answers the last greeting.
-  void welcome(std::int64_t life, std::int64_t version = 0) {
-    say(Welcome{.life = life, .version = version, .layout = toy_layout(2), .gave_up = gives_up_});
+  void welcome(std::int64_t incarnation, std::int64_t version = 0) {
+    say(Welcome{.incarnation = incarnation, .version = version, .layout = toy_layout(2), .abandoned = abandons_});
   }
 
   // The next message of this kind that is as wanted; a failure when none comes.
@@ -50,7 +50,7 @@ class FakeServer {
       while (auto received = socket_.next()) {
         routing_id_ = received->routing_id;
         const auto message = from_worker(received->frames.front());
-        if (const auto* hello = message ? std::get_if<Hello>(&*message) : nullptr) gives_up_ = hello->gives_up;
+        if (const auto* hello = message ? std::get_if<Hello>(&*message) : nullptr) abandons_ = hello->abandons;
         if (message && std::holds_alternative<T>(*message) && wanted(std::get<T>(*message)))
           return std::get<T>(*message);
       }
@@ -61,9 +61,9 @@ class FakeServer {
   T hear() {
     return hear<T>([](const T&) { return true; });
   }
-  void let_in(std::int64_t life = 1) {
+  void let_in(std::int64_t incarnation = 1) {
     static_cast<void>(hear<Hello>());
-    welcome(life);
+    welcome(incarnation);
   }
   void begin_step(std::int64_t lease, std::int64_t version) {
     give(lease, {1, 2});
@@ -74,7 +74,7 @@ class FakeServer {
   FrameSocket socket_{FrameSocket::Role::kListening, {}, {}};
   int port_ = socket_.listen("127.0.0.1", 0);
   std::string routing_id_;
-  WorkerLife gives_up_;
+  WorkerIncarnation abandons_;
 };
 
 // waits: for its server, at first and later.
@@ -105,19 +105,19 @@ TEST_P(NotTaken, AWorkerWhosePushIsNotKnownBeginsAnew) {
   FakeServer server;
   auto worker = a_worker(server.port());
   const Hello first = server.hear<Hello>();
-  EXPECT_EQ(first.gives_up, WorkerLife{});
+  EXPECT_EQ(first.abandons, WorkerIncarnation{});
   server.welcome(1);
   server.begin_step(0, 7);
   const PushMade push = server.hear<PushMade>();
-  EXPECT_EQ(std::tuple(push.record.life, push.record.sequence, push.record.base_version, push.lease),
+  EXPECT_EQ(std::tuple(push.record.incarnation, push.record.sequence, push.record.base_version, push.lease),
             std::tuple(1, 1, 7, 0));
   server.say(GetParam());
-  const Hello second = server.hear<Hello>([](const Hello& hello) { return hello.gives_up.life == 1; });
+  const Hello second = server.hear<Hello>([](const Hello& hello) { return hello.abandons.incarnation == 1; });
   EXPECT_EQ(second.process_id, first.process_id);
   server.welcome(2, 9);
   server.begin_step(1, 9);
   const PushMade again = server.hear<PushMade>();
-  EXPECT_EQ(std::tuple(again.record.life, again.record.sequence, again.record.base_version, again.lease),
+  EXPECT_EQ(std::tuple(again.record.incarnation, again.record.sequence, again.record.base_version, again.lease),
             std::tuple(2, 1, 9, 1));
   server.say(PushAnswered{1, PushAnswer::kTaken});
   EXPECT_EQ(server.hear<PushSent>().sequence, 1);
@@ -129,34 +129,34 @@ INSTANTIATE_TEST_SUITE_P(Answers, NotTaken,
                          testing::Values(FromServer{PushAnswered{1, PushAnswer::kOutOfTurn}},
                                          FromServer{PushAnswered{1, PushAnswer::kUnknown}}, FromServer{Who{}}));
 
-TEST(HostileServerTest, ALifeMayBeLessThanTheLast) {
+TEST(HostileServerTest, AnIncarnationMayBeLessThanTheLast) {
   FakeServer server;
   auto worker = a_worker(server.port());
-  server.let_in(/*life=*/5);
+  server.let_in(/*incarnation=*/5);
   server.say(Who{});
-  server.hear<Hello>([](const Hello& hello) { return hello.gives_up.life == 5; });
+  server.hear<Hello>([](const Hello& hello) { return hello.abandons.incarnation == 5; });
   server.welcome(3);
   server.begin_step(0, 0);
-  EXPECT_EQ(server.hear<PushMade>().record.life, 3);
+  EXPECT_EQ(server.hear<PushMade>().record.incarnation, 3);
   server.say(Over{});
   EXPECT_EQ(error_of(worker), "none");
 }
 
-// It would wait for weights that servers of shards send to another life. What a welcome tells of pushes is of the life
-// that its greeting gives up: another one's is no answer.
-TEST(HostileServerTest, AWorkerThatTheServerHasInAnotherLifeGreetsAnew) {
+// It would wait for weights that servers of shards send to another incarnation. What a welcome tells of pushes is of
+// the incarnation that its greeting abandons: another one's is no answer.
+TEST(HostileServerTest, AWorkerThatTheServerHasInAnotherIncarnationGreetsAnew) {
   for (const FromServer& of_another : {FromServer{ServerBeat{.of = {2, 0}}}, FromServer{ServerBeat{.of = {1, 9}}},
-                                       FromServer{Welcome{.life = 2, .layout = toy_layout(2)}}}) {
+                                       FromServer{Welcome{.incarnation = 2, .layout = toy_layout(2)}}}) {
     FakeServer server;
     auto worker = a_worker(server.port());
     server.let_in(1);
     server.say(of_another);
-    server.hear<Hello>([](const Hello& hello) { return hello.gives_up == WorkerLife{1, 0}; });
-    server.say(Welcome{.life = 3, .layout = toy_layout(2)});  // to one that gives up none
+    server.hear<Hello>([](const Hello& hello) { return hello.abandons == WorkerIncarnation{1, 0}; });
+    server.say(Welcome{.incarnation = 3, .layout = toy_layout(2)});  // to one that abandons none
     server.welcome(2);
     server.say(ServerBeat{.of = {2, 0}});
     server.begin_step(0, 0);
-    EXPECT_EQ(server.hear<PushMade>().record.life, 2);
+    EXPECT_EQ(server.hear<PushMade>().record.incarnation, 2);
     server.say(Over{});
     EXPECT_EQ(error_of(worker), "none");
   }

@@ -53,7 +53,7 @@ void push_of_a_last_worker(Server& server) {
   constexpr Nanoseconds kLate = 1'000'000'000;
   server.open(kLate);
   PushRecord record{.worker = last,
-                    .life = server.join(last, kLate),
+                    .incarnation = server.join(last, kLate),
                     .sequence = 1,
                     .examples = 2,
                     .targets = 2,

@@ -93,7 +93,7 @@ class LoggedRun {
 
   void leave() {
     for (auto& [number, worker] : workers_) {
-      if (worker.life > 0) server_.leave(worker.id, ++now_);
+      if (worker.incarnation > 0) server_.leave(worker.id, ++now_);
     }
   }
   [[nodiscard]] std::vector<TakenPush> waiting() const {
@@ -109,21 +109,21 @@ class LoggedRun {
  private:
   struct Worker {
     WorkerId id{};
-    int life = 0;  // 0: not there
-    int lives = 0;
+    int incarnation = 0;  // 0: not there
+    int incarnations = 0;
     std::int64_t pushed = 0;
     std::optional<data::Lease> lease;
     std::int64_t version = 0;
   };
 
   void happen(Worker& worker) {
-    if (worker.life == 0) {
-      worker.life = server_.join(worker.id, ++now_);
+    if (worker.incarnation == 0) {
+      worker.incarnation = server_.join(worker.id, ++now_);
       worker.pushed = 0;
     } else if (random_() % 12 == 0) {
       if (worker.lease) ledger_.give_back(std::exchange(worker.lease, std::nullopt)->id);
       server_.leave(worker.id, ++now_);
-      worker.life = 0;
+      worker.incarnation = 0;
     } else if (worker.lease) {
       push(worker);
     } else if (server_.may_begin(worker.id)) {
@@ -136,7 +136,7 @@ class LoggedRun {
     const std::int64_t examples = 1 + static_cast<std::int64_t>(random_() % worker.lease->samples.size());
     const Tensors tensors = random_tensors(server_.layout(), random_);
     const PushRecord record{.worker = worker.id,
-                            .life = worker.life,
+                            .incarnation = worker.incarnation,
                             .sequence = ++worker.pushed,
                             .base_version = worker.version,
                             .examples = examples,

@@ -34,7 +34,7 @@ TEST(NetworkTest, WhatIsLostOnTheWayIsAskedForAndCountsOnce) {
   ASSERT_EQ(server.updates.size(), kUpdates);
   for (const NetworkUpdate& update : server.updates) {
     ASSERT_EQ(update.pushes.size(), 3U);
-    for (const PushDone& push : update.pushes) EXPECT_EQ(push.record.life, 1);
+    for (const PushDone& push : update.pushes) EXPECT_EQ(push.record.incarnation, 1);
   }
   EXPECT_LE((in_order(server) - bulk_synchronous_by_hand(3, kUpdates)).abs().max().item<double>(), 1e-12);
 }
@@ -61,7 +61,7 @@ TEST(NetworkTest, WhatIsLostKeepsNobodyFromGoingOn) {
     std::set<std::tuple<WorkerId, int, std::int64_t>> pushes;
     for (const NetworkUpdate& update : server.updates) {
       for (const PushDone& push : update.pushes)
-        EXPECT_TRUE(pushes.emplace(push.record.worker, push.record.life, push.record.sequence).second);
+        EXPECT_TRUE(pushes.emplace(push.record.worker, push.record.incarnation, push.record.sequence).second);
     }
     expect_whole_epochs(server);
   }

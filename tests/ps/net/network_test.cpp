@@ -182,11 +182,11 @@ TEST(NetworkTest, AWorkerThatComesBackTakesItsPlaceAndCountsAnew) {
       << "its number is free as soon as the old one is silent for four beats";
   other.join();
   server.join();
-  std::set<int> lives;
+  std::set<int> incarnations;
   for (const NetworkUpdate& update : server.updates) {
-    if (update.pushes[0].record.worker == WorkerId{1}) lives.insert(update.pushes[0].record.life);
+    if (update.pushes[0].record.worker == WorkerId{1}) incarnations.insert(update.pushes[0].record.incarnation);
   }
-  EXPECT_EQ(lives, std::set{2});
+  EXPECT_EQ(incarnations, std::set{2});
   expect_whole_epochs(server);
 }
 

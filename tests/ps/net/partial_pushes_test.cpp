@@ -26,7 +26,7 @@ class Holder final : public PartHolder {
 };
 
 PartialPush push_of(int worker, std::int64_t sequence) {
-  return {.made = {.record = {.worker = WorkerId{worker}, .life = 1, .sequence = sequence}},
+  return {.made = {.record = {.worker = WorkerId{worker}, .incarnation = 1, .sequence = sequence}},
           .tensors = {.shards = {at::full({2}, static_cast<double>(sequence))}, .statistics = at::empty({0})}};
 }
 PushKey key_of(int worker, std::int64_t sequence) { return {WorkerId{worker}, 1, sequence}; }

@@ -87,7 +87,7 @@ TEST(PushAssembly, IsOfOneStepOnly) {
   EXPECT_TRUE(take(assembly, shards, 1, {{0, 1}}));
   EXPECT_FALSE(assembly.finish(kPush, kShape).has_value());
   for (const std::int64_t s : {0, 1, 3}) EXPECT_TRUE(take(assembly, shards, s, {{0, kShape.shards[s]}}));
-  EXPECT_FALSE(assembly.finish({kPush.worker, kPush.life, kPush.sequence + 1}, kShape).has_value());
+  EXPECT_FALSE(assembly.finish({kPush.worker, kPush.incarnation, kPush.sequence + 1}, kShape).has_value());
   for (const std::int64_t s : {0, 1, 3}) EXPECT_TRUE(take(assembly, shards, s, {{0, kShape.shards[s]}}));
   expect_equal(assembly.finish(kPush, kShape), shards);
 }

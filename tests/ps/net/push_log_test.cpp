@@ -59,19 +59,19 @@ void expect_a_server_that_dies_loses_nothing(const SyncPolicy& policy, storage::
   std::vector<std::thread> threads;
   int port = 0;
   std::vector<PushRecord> told;  // by servers that died, in their order
-  for (int life = 0; life < 4; ++life) {
+  for (int incarnation = 0; incarnation < 4; ++incarnation) {
     Logged logged{.folder = dir.path(), .outlives = outlives};
     ToyServer server(
         policy, kUpdates, 2, [&](NetworkOptions& options) { options.port = port; }, std::nullopt,
         [&](Server& s, data::Ledger& l, NetworkOptions& options) { logged.prepare(s, l, options); });
     port = server.port();
     server.start();
-    if (life == 0) {
+    if (incarnation == 0) {
       for (int w = 0; w < policy.workers; ++w)
         threads.emplace_back([&, w] { work(toy_link(port, w), 1 << 30, a_while); });
     }
-    if (life < 3) {
-      while (steps < 30 * (life + 1)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (incarnation < 3) {
+      while (steps < 30 * (incarnation + 1)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       server.kill();
     } else {
       for (std::thread& thread : threads) thread.join();
@@ -81,14 +81,14 @@ void expect_a_server_that_dies_loses_nothing(const SyncPolicy& policy, storage::
     ASSERT_LE(told.size(), now.size());
     EXPECT_TRUE(std::equal(told.begin(), told.end(), now.begin())) << "what was told once is told again";
     told = now;
-    if (life < 3) continue;
+    if (incarnation < 3) continue;
     expect_whole_epochs(server);
     EXPECT_EQ(server.server().progress().version, kUpdates);
   }
   std::set<PushKey> seen;
   for (const PushRecord& record : told)
-    EXPECT_TRUE(seen.insert({record.worker, record.life, record.sequence}).second) << "a push counts once";
-  EXPECT_TRUE(std::ranges::any_of(told, [](const PushRecord& record) { return record.life > 1; })) << "it died";
+    EXPECT_TRUE(seen.insert({record.worker, record.incarnation, record.sequence}).second) << "a push counts once";
+  EXPECT_TRUE(std::ranges::any_of(told, [](const PushRecord& record) { return record.incarnation > 1; })) << "it died";
 }
 
 TEST(PushLogNetwork, AServerThatDiesLosesNoPushAndCountsNoneTwice) {
@@ -108,16 +108,16 @@ TEST(PushLogNetwork, BulkSynchronousTrainingGoesOnAsIfNothingHadHappened) {
   const auto a_while = [] { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
   std::vector<std::thread> threads;
   int port = 0;
-  for (int life = 0; life < 3; ++life) {
+  for (int incarnation = 0; incarnation < 3; ++incarnation) {
     Logged logged{.folder = dir.path()};
     ToyServer server(
         preset_policy("bsp", 3), kUpdates, 2, [&](NetworkOptions& options) { options.port = port; }, std::nullopt,
         [&](Server& s, data::Ledger& l, NetworkOptions& options) { logged.prepare(s, l, options); });
     port = server.port();
     server.start();
-    for (int w = 0; w < 3 && life == 0; ++w)
+    for (int w = 0; w < 3 && incarnation == 0; ++w)
       threads.emplace_back([&, w] { work(toy_link(port, w), 1 << 30, a_while); });
-    if (life < 2) {
+    if (incarnation < 2) {
       std::this_thread::sleep_for(std::chrono::milliseconds(150));
       server.kill();
       continue;

@@ -12,8 +12,8 @@ namespace {
 
 const WorkerId kWorker{2};
 
-PushMade next_push(PushUnderWay& push, int life, bool is_ahead) {
-  PushRecord record{.worker = kWorker, .life = life, .targets = 1};
+PushMade next_push(PushUnderWay& push, int incarnation, bool is_ahead) {
+  PushRecord record{.worker = kWorker, .incarnation = incarnation, .targets = 1};
   Tensors tensors = room_for(toy_layout(2));
   if (is_ahead) tensors.shards.clear();
   const Packed packed = push.pack(record, std::move(tensors));
@@ -22,14 +22,14 @@ PushMade next_push(PushUnderWay& push, int life, bool is_ahead) {
   return made;
 }
 
-TEST(PushUnderWay, CountsAnewInEachLife) {
+TEST(PushUnderWay, CountsAnewInEachIncarnation) {
   PushUnderWay push;
   push.begin({}, toy_layout(2));
   EXPECT_EQ(next_push(push, 1, false).record.sequence, 1);
   push.forget(/*was_taken=*/true);
   EXPECT_EQ(next_push(push, 1, false).record.sequence, 2);
   EXPECT_TRUE(push.is_open());
-  push.begin_life({.life = 2});
+  push.begin_incarnation({.incarnation = 2});
   EXPECT_FALSE(push.is_open());
   EXPECT_EQ(push.sequence(), 0);
   EXPECT_EQ(next_push(push, 2, false).record.sequence, 1);
@@ -62,16 +62,18 @@ TEST(PushUnderWay, WhatWentAheadIsSentAgainWithIt) {
   EXPECT_EQ(push.messages().size(), 1U);
 }
 
-// Between the life of the push and the one that begins the server may have given up another, whose welcome was lost.
+// Between the incarnation of the push and the one that begins the server may have abandoned another, whose welcome was
+// lost.
 TEST(PushUnderWay, WhatAPushLeavesOutIsKeptWhereItWasTaken) {
   for (const bool was_taken : {true, false}) {
     PushUnderWay push;
     push.begin({.kind = Compression::Kind::kTopK, .ratio = 0.01}, toy_layout(1));  // one element of each shard
-    PushRecord record{.worker = kWorker, .life = 3, .targets = 1};
+    PushRecord record{.worker = kWorker, .incarnation = 3, .targets = 1};
     const Packed packed =
         push.pack(record, {.shards = {at::arange(1, 12, at::kDouble)}, .statistics = at::zeros({2}, at::kDouble)});
     static_cast<void>(push.make({.record = record, .lease = 0}, packed, /*at=*/0));
-    push.begin_life({.life = 5, .layout = toy_layout(1), .taken = was_taken ? 1 : 0, .gave_up = {.life = 3}});
+    push.begin_incarnation(
+        {.incarnation = 5, .layout = toy_layout(1), .taken = was_taken ? 1 : 0, .abandoned = {.incarnation = 3}});
     std::vector<double> left;
     for (const auto& [name, residual] : push.residuals()) {
       const at::Tensor flat = residual.flatten();

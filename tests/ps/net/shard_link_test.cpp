@@ -66,13 +66,13 @@ class PlayedServer : public testing::Test {
 // again with all the others, would stand for it: its worker would wait for its weights in vain.
 TEST_F(PlayedServer, IsToldOfEachWorkerOnceAfterAGreeting) {
   meet();
-  link_.tell({.worker = WorkerId{0}, .life = 1, .routing_id = "a", .version = 1});
-  link_.tell({.worker = WorkerId{1}, .life = 1, .routing_id = "b", .version = 2});
+  link_.tell({.worker = WorkerId{0}, .incarnation = 1, .routing_id = "a", .version = 1});
+  link_.tell({.worker = WorkerId{1}, .incarnation = 1, .routing_id = "b", .version = 2});
   EXPECT_TRUE(has_told(2));
   say(ShardBeat{.process_id = "played", .has_heard = false});  // one of them was lost
   LeadHello hello = hear<LeadHello>();
   told_.clear();
-  link_.tell({.worker = WorkerId{1}, .life = 1, .routing_id = "b", .version = 3});
+  link_.tell({.worker = WorkerId{1}, .incarnation = 1, .routing_id = "b", .version = 3});
   hello = hear<LeadHello>();
   EXPECT_TRUE(told_.empty()) << "while it is greeted";
   answer(hello);
@@ -83,8 +83,8 @@ TEST_F(PlayedServer, IsToldOfEachWorkerOnceAfterAGreeting) {
 // It may have a connection of it still.
 TEST_F(PlayedServer, IsToldAgainOfAWorkerThatHasGone) {
   meet();
-  link_.tell({.worker = WorkerId{0}, .life = 1, .routing_id = "a", .version = 1});
-  link_.tell({.worker = WorkerId{0}, .life = 1});
+  link_.tell({.worker = WorkerId{0}, .incarnation = 1, .routing_id = "a", .version = 1});
+  link_.tell({.worker = WorkerId{0}, .incarnation = 1});
   EXPECT_TRUE(has_told(2));
   say(ShardBeat{.process_id = "played", .has_heard = false});
   const LeadHello hello = hear<LeadHello>();

@@ -143,7 +143,7 @@ TEST(ShardServerTest, TheLeadShowsThatItLivesUntilAllIsSaved) {
   EXPECT_TRUE(other.server().over());
 }
 
-// Of the lives of parts the lead keeps a list, which is as long as they are many.
+// Of the incarnations of parts the lead keeps a list, which is as long as they are many.
 TEST(ShardServerTest, PartsThatCannotBeAreNoMessage) {
   const auto is_read = [](const PushKey& push) {
     return shards_to_lead(header_of(ShardsHere{.process_id = "s", .parts = {{WorkerId{0}, 1, 1}, push}})).has_value();
@@ -151,7 +151,7 @@ TEST(ShardServerTest, PartsThatCannotBeAreNoMessage) {
   EXPECT_TRUE(is_read({WorkerId{3}, 1000, 1'000'000}));
   for (const PushKey& push : {PushKey{WorkerId{3}, 0, 1}, PushKey{WorkerId{3}, -1, 1}, PushKey{WorkerId{3}, 1 << 30, 1},
                               PushKey{WorkerId{3}, 1, 0}, PushKey{WorkerId{-1}, 1, 1}})
-    EXPECT_FALSE(is_read(push)) << push.life;
+    EXPECT_FALSE(is_read(push)) << push.incarnation;
 }
 
 // Between all pairs of them.
@@ -271,7 +271,7 @@ TEST_F(Failing, WaitsForNoLeadThatHasGone) {
   EXPECT_LT(to_s(now_ns() - begun), 15) << "of the 20 for one that is there";
 }
 
-// Only the connection, the life and the reign that the lead server has told it of.
+// Only the connection, the incarnation and the server epoch that the lead server has told it of.
 TEST(ShardServerTest, APartIsItsWorkersOwn) {
   ToyShardServer other;
   ToyServer lead(preset_policy("bsp", 1), 3, 2, {}, std::nullopt, nullptr, {other.address()});
@@ -282,29 +282,30 @@ TEST(ShardServerTest, APartIsItsWorkersOwn) {
   to_lead.connect("127.0.0.1", lead.port());
   own.connect("127.0.0.1", other.address().port);
   thief.connect("127.0.0.1", other.address().port);
-  std::int64_t reign = 0;
-  for (int i = 0; i < 500 && reign == 0; ++i) {
+  std::int64_t server_epoch = 0;
+  for (int i = 0; i < 500 && server_epoch == 0; ++i) {
     to_lead.send({}, {header_of(Hello{.worker = WorkerId{0}, .process_id = "s", .where = "here", .batch = kLease})});
     to_lead.send({}, {header_of(WorkerAgain{})});  // the weights, which may have come before the connection was there
     own.wait(std::chrono::milliseconds(20));
     while (auto received = own.next()) {
       const auto message = shards_to_worker(received->frames.front());
-      if (message && std::holds_alternative<WeightsPart>(*message)) reign = std::get<WeightsPart>(*message).reign;
+      if (message && std::holds_alternative<WeightsPart>(*message))
+        server_epoch = std::get<WeightsPart>(*message).server_epoch;
     }
   }
-  ASSERT_GE(reign, 1);
+  ASSERT_GE(server_epoch, 1);
   const Layout layout = toy_layout(2);
-  const auto send = [&](FrameSocket& from, const PushKey& push, std::int64_t of_reign) {
+  const auto send = [&](FrameSocket& from, const PushKey& push, std::int64_t of_server_epoch) {
     const Tensors part{.shards = {at::ones({layout.shards[1].elements}, at::kDouble)},
                        .statistics = at::empty({0}, at::kDouble)};
-    const PartMade made{.push = push, .first_shard = 1, .reign = of_reign};
+    const PartMade made{.push = push, .first_shard = 1, .server_epoch = of_server_epoch};
     while (!from.send({}, with_tensors(header_of(made), part))) from.wait_to_send(std::chrono::seconds(1), -1);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   };
-  send(thief, {WorkerId{0}, 1, 7}, reign);
-  send(own, {WorkerId{0}, 2, 1}, reign);
-  send(own, {WorkerId{0}, 1, 6}, reign + 1);
-  send(own, {WorkerId{0}, 1, 1}, reign);
+  send(thief, {WorkerId{0}, 1, 7}, server_epoch);
+  send(own, {WorkerId{0}, 2, 1}, server_epoch);
+  send(own, {WorkerId{0}, 1, 6}, server_epoch + 1);
+  send(own, {WorkerId{0}, 1, 1}, server_epoch);
   lead.kill();
   other.halt();
   const auto parts = other.server().keeper()->parts();
@@ -313,7 +314,7 @@ TEST(ShardServerTest, APartIsItsWorkersOwn) {
 }
 
 // A worker's messages to a shard server may take longer than server 0 needs to die and begin again. That one counts
-// lives, pushes and leases as its predecessor did, and the worker has not run as much of the same lease
+// incarnations, pushes and leases as its predecessor did, and the worker has not run as much of the same lease
 // (ps.time_limit_s).
 class LateMessages : public testing::TestWithParam<bool> {
  protected:

@@ -244,7 +244,8 @@ inline void weather(const StormOptions& options) {
   std::set<std::tuple<WorkerId, int, std::int64_t, double>> all;
   for (const auto& [number, pushes] : storm.updates()) {
     for (const PushDone& push : pushes)
-      EXPECT_TRUE(all.emplace(push.record.worker, push.record.life, push.record.sequence, push.scores.loss_sum).second);
+      EXPECT_TRUE(
+          all.emplace(push.record.worker, push.record.incarnation, push.record.sequence, push.scores.loss_sum).second);
   }
   EXPECT_GE(storm.deaths(), options.events / (options.servers == 1 ? 4 : 8));
   EXPECT_GE(storm.deaths_of_others(), options.servers == 1 ? 0 : options.events / 4);

@@ -51,15 +51,15 @@ TEST(GrowthTest, AServerDoesNotGrowWithItsPushes) {
 // A peer, its connection and its lease are gone when its worker is. Of one that leaves the server keeps 8 bytes:
 // that it has lived.
 TEST(GrowthTest, AServerDoesNotGrowWithWorkersThatComeAndGo) {
-  constexpr int kLives = 1000;
+  constexpr int kIncarnations = 1000;
   ToyServer server(preset_policy("asp", 1), 1'000'000, 2, [](NetworkOptions& options) { options.tell = {}; });
   server.on_update = [](NetworkUpdate) {};
   server.start();
   NetworkLink stays(toy_link(server.port(), 1));
   std::int64_t bytes = 0, files = 0;
-  for (int life = 0; life < kLives; ++life) {
+  for (int incarnation = 0; incarnation < kIncarnations; ++incarnation) {
     EXPECT_EQ(work(toy_link(server.port(), 0), /*most=*/3), 3);
-    if (life != kLives / 4) continue;
+    if (incarnation != kIncarnations / 4) continue;
     bytes = memory_use().resident;
     files = descriptors();
   }
@@ -68,7 +68,7 @@ TEST(GrowthTest, AServerDoesNotGrowWithWorkersThatComeAndGo) {
   EXPECT_LE(descriptors(), files);
   const std::int64_t grown = memory_use().resident - bytes;
   EXPECT_LT(grown, kMayGrow);
-  std::printf("[ growth ] %lld bytes in %d lives of a worker\n", static_cast<long long>(grown), kLives * 3 / 4);
+  std::printf("[ growth ] %lld bytes in %d lives of a worker\n", static_cast<long long>(grown), kIncarnations * 3 / 4);
   stays.leave();
   server.stop();
 }

@@ -62,7 +62,7 @@ class Stranger {
     std::int64_t lease = kNone;
     std::vector<std::int64_t> samples;
     Tensors weights;
-    std::int64_t reign = 0;
+    std::int64_t server_epoch = 0;
   };
   Begun begin(int worker, const Layout& layout) {
     join(worker);
@@ -71,7 +71,8 @@ class Stranger {
     const auto beat = hear_of<ServerBeat>();
     if (!lease || !weights || !beat) throw std::runtime_error("the server gave no samples, no weights or no beat");
     return {lease->first.id, *samples_after_header(lease->second),
-            *tensors_after_header(weights->second, shape_of(layout, {0, layout.shards.size()})), beat->first.of.reign};
+            *tensors_after_header(weights->second, shape_of(layout, {0, layout.shards.size()})),
+            beat->first.of.server_epoch};
   }
 
  private:

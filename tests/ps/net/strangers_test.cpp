@@ -19,7 +19,7 @@ TEST(NetworkTest, APushThatIsSentAgainCountsOnce) {
   Stranger worker(server.port());
   const Stranger::Begun begun = worker.begin(0, toy_layout(1));
   Push push = toy_push(0, begun.weights, begun.samples);
-  push.record.life = 1;
+  push.record.incarnation = 1;
   push.record.sequence = 1;
   const Frames frames = with_tensors(header_of(PushMade{push.record, {}, {}, begun.lease}), push.tensors);
   for (int i = 0; i < 4; ++i) worker.say(frames);
@@ -76,7 +76,7 @@ TEST(NetworkTest, FramesThatAreTooLongAreNotRead) {
 }
 
 // The server took all that had come before it did anything else: with busy workers it told no update, sent no sign of
-// life and looked at no signal for as long as they kept it busy.
+// incarnation and looked at no signal for as long as they kept it busy.
 TEST(NetworkTest, WhoNeverStopsTalkingKeepsTheServerFromNothing) {
   ToyServer server(preset_policy("asp", 1), 5, 1);
   server.start();
@@ -135,7 +135,7 @@ TEST(NetworkTest, OnlyFramesAsLongAsAPushMayBeAreRead) {
 }
 
 TEST(NetworkTest, NumbersThatCannotBeAreNoMessage) {
-  const PushMade good{.record = {.life = 1, .sequence = 1, .examples = 2, .targets = 2}, .lease = 0};
+  const PushMade good{.record = {.incarnation = 1, .sequence = 1, .examples = 2, .targets = 2}, .lease = 0};
   ASSERT_TRUE(from_worker(header_of(good)));
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const auto is_read = [&](const auto& change) {
@@ -160,7 +160,7 @@ TEST(NetworkTest, NumbersThatCannotBeAreNoMessage) {
   for (const double seconds : {-1e-9, std::nan(""), HUGE_VAL})
     EXPECT_FALSE(from_worker(header_of(PushSent{1, seconds}))) << seconds;
   EXPECT_FALSE(is_read([](PushMade& push) { push.scores.top1 = -1; }));
-  EXPECT_FALSE(is_read([](PushMade& push) { push.record.life = 0; }));
+  EXPECT_FALSE(is_read([](PushMade& push) { push.record.incarnation = 0; }));
   EXPECT_FALSE(is_read([](PushMade& push) { push.lease = kNone; }));
   EXPECT_FALSE(from_worker(header_of(WorkerAgain{.version = -5})));
   EXPECT_FALSE(from_worker(header_of(Hello{.process_id = "s", .where = std::string(2000, 'x')})));
@@ -207,7 +207,7 @@ TEST(NetworkTest, APushOfAnotherShapeOrLeaseIsNotTaken) {
   Stranger worker(server.port());
   const Stranger::Begun begun = worker.begin(0, toy_layout(2));
   const Tensors good = toy_push(0, begun.weights, {1, 2}).tensors;
-  const PushRecord record{.life = 1, .sequence = 1, .examples = 2, .targets = 2};
+  const PushRecord record{.incarnation = 1, .sequence = 1, .examples = 2, .targets = 2};
   const auto answer_to = [&](PushRecord of, std::int64_t id, const Tensors& tensors) {
     worker.say(with_tensors(header_of(PushMade{of, {}, {}, id}), tensors));
     return worker.hear_of<PushAnswered>()->first.answer;
@@ -220,7 +220,7 @@ TEST(NetworkTest, APushOfAnotherShapeOrLeaseIsNotTaken) {
   of.payload = Payload::kWeights;
   EXPECT_EQ(answer_to(of, begun.lease, good), PushAnswer::kOutOfTurn) << "of another kind";
   of = record;
-  of.life = 2;
+  of.incarnation = 2;
   EXPECT_EQ(answer_to(of, begun.lease, good), PushAnswer::kUnknown);
   of = record;
   of.sequence = 2;
@@ -240,7 +240,7 @@ TEST(NetworkTest, WhatGoesAheadOfAPushIsOfItsLease) {
   server.start();
   Stranger worker(server.port());
   const Stranger::Begun begun = worker.begin(0, toy_layout(1));
-  const PushRecord record{.life = 1, .sequence = 1, .examples = 2, .targets = 2};
+  const PushRecord record{.incarnation = 1, .sequence = 1, .examples = 2, .targets = 2};
   const std::int64_t elements = begun.weights.shards[0].numel();
   for (const std::int64_t lease : {begun.lease + 1, begun.lease - 1}) {
     const PushAhead ahead{.push = record.key(), .lease = lease, .shard = 0, .spans = {{0, elements}}};
@@ -270,7 +270,7 @@ TEST(NetworkTest, APushThatComesAgainBeforeItIsSettledIsAnsweredOnce) {
   server.start();
   Stranger worker(server.port());
   const Stranger::Begun begun = worker.begin(0, toy_layout(1));
-  const PushRecord record{.life = 1, .sequence = 1, .examples = 2, .targets = 2};
+  const PushRecord record{.incarnation = 1, .sequence = 1, .examples = 2, .targets = 2};
   const Tensors tensors = toy_push(0, begun.weights, {1, 2}).tensors;
   for (int times = 0; times < 2; ++times)
     worker.say(with_tensors(header_of(PushMade{record, {}, {}, begun.lease}), tensors));
@@ -288,9 +288,9 @@ TEST(NetworkTest, WhoLeavesGetsNoMoreWeights) {
   Stranger worker(server.port());
   const Stranger::Begun begun = worker.begin(0, toy_layout(1));
   worker.say({header_of(Leaving{})});
-  worker.say(
-      with_tensors(header_of(PushMade{{.life = 1, .sequence = 1, .examples = 2, .targets = 2}, {}, {}, begun.lease}),
-                   toy_push(0, begun.weights, {1, 2}).tensors));
+  worker.say(with_tensors(
+      header_of(PushMade{{.incarnation = 1, .sequence = 1, .examples = 2, .targets = 2}, {}, {}, begun.lease}),
+      toy_push(0, begun.weights, {1, 2}).tensors));
   EXPECT_TRUE(worker.hear_of<PushAnswered>()) << "its last push counts";
   for (int beats = 0; beats < 5;) {
     const auto received = worker.hear();
@@ -313,13 +313,14 @@ TEST(NetworkTest, WhoComesBackAtOnceNeedNotWaitForTheOneThatLeft) {
   stays.join(0);
   leaves.join(1);
   leaves.say({header_of(Leaving{})});
-  const PushRecord of_no_life{.worker = WorkerId{1}, .life = 9, .sequence = 1, .examples = 2, .targets = 2};
-  leaves.say({header_of(PushMade{of_no_life, {}, {}, 1})});
+  const PushRecord of_no_incarnation{
+      .worker = WorkerId{1}, .incarnation = 9, .sequence = 1, .examples = 2, .targets = 2};
+  leaves.say({header_of(PushMade{of_no_incarnation, {}, {}, 1})});
   ASSERT_TRUE(leaves.hear_of<PushAnswered>()) << "the server has heard what came before";
   comes.say({header_of(Hello{.worker = WorkerId{1}, .process_id = "t", .where = "there", .batch = kLease})});
   const auto welcome = comes.hear_of<Welcome>();
   ASSERT_TRUE(welcome);
-  EXPECT_EQ(welcome->first.life, 2);
+  EXPECT_EQ(welcome->first.incarnation, 2);
   server.stop();
   const auto of_kind = [&](WorkerNews::What what) { return std::ranges::count(server.news, what, &WorkerNews::what); };
   EXPECT_EQ(of_kind(WorkerNews::What::kLeft), 1);

@@ -8,7 +8,7 @@ namespace {
 constexpr Nanoseconds kSecond = 1'000'000'000;
 
 PushRecord push_of(int worker, std::int64_t sequence) {
-  return {.worker = WorkerId{worker}, .life = 1, .sequence = sequence};
+  return {.worker = WorkerId{worker}, .incarnation = 1, .sequence = sequence};
 }
 
 NetworkUpdate update_of(std::int64_t version, const std::vector<PushRecord>& pushes) {
@@ -47,9 +47,9 @@ TEST(UpdateQueue, ATimeIsThatOfItsPushAlone) {
   UpdateQueue queue;
   queue.add(update_of(1, {push_of(0, 1)}), {push_of(0, 1).key()}, 5);
   queue.add(update_of(2, {push_of(0, 2)}), {push_of(0, 2).key()}, 5);
-  PushKey of_another_life = push_of(0, 1).key();
-  ++of_another_life.life;
-  queue.set_send_time(of_another_life, 4);
+  PushKey of_another_incarnation = push_of(0, 1).key();
+  ++of_another_incarnation.incarnation;
+  queue.set_send_time(of_another_incarnation, 4);
   queue.set_send_time(push_of(1, 1).key(), 4);
   EXPECT_FALSE(queue.take(6));
   queue.set_send_time(push_of(0, 1).key(), 0.5);

@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 TEST(WaitsTest, TheLeadShowsThatItLivesWhileItWaitsForAnotherServer) {
   constexpr Nanoseconds kSilence = 2'000'000'000;
   constexpr milliseconds kSleep{3000};
-  ToyShardServer sleeps, lives({}, [](ShardServerOptions&options) { options.silence = kSilence; });
+  ToyShardServer sleeps, awake({}, [](ShardServerOptions&options) { options.silence = kSilence; });
   std::jthread waker;
   ToyServer lead(preset_policy("asp", 1), 4, 3,
                  [&](NetworkOptions& options) {
@@ -27,16 +27,16 @@ TEST(WaitsTest, TheLeadShowsThatItLivesWhileItWaitsForAnotherServer) {
                      return true;  // the state of that server is asked for next
                    };
                  },
-                 std::nullopt, nullptr, {sleeps.address(), lives.address()});
+                 std::nullopt, nullptr, {sleeps.address(), awake.address()});
   lead.start();
   LinkOptions link = toy_link(lead.port(), 0);
-  link.others = {sleeps.address(), lives.address()};
+  link.others = {sleeps.address(), awake.address()};
   link.silence = kSilence;
   EXPECT_EQ(work_to_the_end(link), 4);
   lead.join();
   EXPECT_FALSE(lead.failure);
   EXPECT_EQ(lead.updates.size(), 4U);
-  for (ToyShardServer* other : {&sleeps, &lives}) {
+  for (ToyShardServer* other : {&sleeps, &awake}) {
     other->join();
     EXPECT_EQ(other->failure, "");
   }

@@ -20,22 +20,23 @@ class LostParts : public testing::Test {
     }
     ASSERT_FALSE(worker_.empty());
   }
-  static PartVersion version(std::int64_t number) { return {.reign = 7, .life = 1, .version = number}; }
+  static PartVersion version(std::int64_t number) { return {.server_epoch = 7, .incarnation = 1, .version = number}; }
   // As the server would after the update of that number; or does not, but believes so.
   void send(std::int64_t number, bool arrives = true) {
     const Tensors weights{.shards = {at::full({layout_.shards[1].elements}, static_cast<double>(number), at::kDouble)},
                           .statistics = at::empty({0}, at::kDouble)};
     const PackedWeights packed = pull_.compress(weights);
-    const WeightsPart part{.life = 1,
+    const WeightsPart part{.incarnation = 1,
                            .version = number,
                            .sequence = packed.sequence,
                            .is_whole = packed.is_whole,
                            .first_shard = 1,
-                           .reign = 7};
+                           .server_epoch = 7};
     if (arrives) socket_.send(worker_, with_packed(header_of(ShardsToWorker{part}), packed.packed));
   }
   void beat(std::int64_t number) {
-    socket_.send(worker_, {header_of(ShardsToWorker{WeightsBeat{.life = 1, .version = number, .reign = 7}})});
+    socket_.send(worker_,
+                 {header_of(ShardsToWorker{WeightsBeat{.incarnation = 1, .version = number, .server_epoch = 7}})});
   }
   template <typename Condition>
   [[nodiscard]] static bool comes(const Condition& condition) {
@@ -74,7 +75,7 @@ TEST_F(LostParts, AreMissedUntilTheyAreHere) {
   EXPECT_FALSE(parts_.has_lost(version(3)));
 }
 
-// Their server was started again within the same life of the worker: it knows nothing of what the worker has.
+// Their server was started again within the same incarnation of the worker: it knows nothing of what the worker has.
 TEST_F(LostParts, ChangesOfAnotherProcessAreNotTakenForThoseOfTheFirst) {
   send(1);
   ASSERT_TRUE(comes([&] { return parts_.has(version(1)); }));

@@ -14,10 +14,10 @@ namespace {
 
 constexpr Nanoseconds kSecond = 1'000'000'000;
 
-// life: which of its lives the worker is in.
-PushRecord push_of(int worker, std::int64_t sequence, std::int64_t base_version = 0, int life = 1) {
+// incarnation: which of its incarnations the worker is in.
+PushRecord push_of(int worker, std::int64_t sequence, std::int64_t base_version = 0, int incarnation = 1) {
   return {.worker = WorkerId{worker},
-          .life = life,
+          .incarnation = incarnation,
           .sequence = sequence,
           .base_version = base_version,
           .examples = 1,
@@ -25,9 +25,9 @@ PushRecord push_of(int worker, std::int64_t sequence, std::int64_t base_version 
 }
 
 // A whole step of a worker: the push that comes of it is taken.
-void step(Coordinator& coordinator, int worker, std::int64_t sequence, Nanoseconds now, int life = 1) {
+void step(Coordinator& coordinator, int worker, std::int64_t sequence, Nanoseconds now, int incarnation = 1) {
   const std::int64_t version = coordinator.begin(WorkerId{worker});
-  EXPECT_EQ(coordinator.push(push_of(worker, sequence, version, life), now), PushAnswer::kTaken);
+  EXPECT_EQ(coordinator.push(push_of(worker, sequence, version, incarnation), now), PushAnswer::kTaken);
 }
 
 std::vector<int> workers_of(const Update& update) {
@@ -97,7 +97,7 @@ TEST(Coordinator, WhatCameOfAPushIsKnownWhenItsWorkerHasGoneAndComeBack) {
   EXPECT_EQ(asp.join(WorkerId{0}, 0), 2);
   EXPECT_EQ(asp.push(push_of(0, 1), 0), PushAnswer::kDuplicate);
   EXPECT_EQ(asp.push(push_of(0, 2, 1), 0), PushAnswer::kUnknown) << "of its first life, on the way for long";
-  step(asp, 0, 1, 0, /*life=*/2);
+  step(asp, 0, 1, 0, /*incarnation=*/2);
   EXPECT_EQ(asp.push(push_of(0, 2, 1), 0), PushAnswer::kUnknown);
   EXPECT_EQ(asp.push(push_of(0, 1, 1, 3), 0), PushAnswer::kUnknown) << "of a life to come";
 }
@@ -124,7 +124,7 @@ TEST(Coordinator, WhoComesBackWhileItsPushWaitsStaysInStep) {
   ASSERT_TRUE(bsp.take_update(0));
   for (int round = 1; round <= 3; ++round) {
     ASSERT_TRUE(bsp.may_begin(WorkerId{0}) && bsp.may_begin(WorkerId{1})) << "side by side, not in turns";
-    step(bsp, 0, round, 0, /*life=*/2);
+    step(bsp, 0, round, 0, /*incarnation=*/2);
     step(bsp, 1, 1 + round, 0);
     ASSERT_TRUE(bsp.take_update(0));
   }
@@ -135,16 +135,16 @@ TEST(Coordinator, AWorkerThatComesAndGoesDoesNotGetAroundTheBound) {
   policy.staleness = 2;
   Coordinator ssp = with_workers(policy);
   (void)ssp.begin(WorkerId{1});
-  int pushes = 0, life = 1, of_life = 0;
+  int pushes = 0, incarnation = 1, of_incarnation = 0;
   for (int trial = 0; trial < 20; ++trial) {
     if (ssp.may_begin(WorkerId{0})) {
-      step(ssp, 0, ++of_life, 0, life);
+      step(ssp, 0, ++of_incarnation, 0, incarnation);
       (void)ssp.take_update(0);
       ++pushes;
     } else {
       ssp.leave(WorkerId{0}, 0);
-      life = ssp.join(WorkerId{0}, 0);
-      of_life = 0;
+      incarnation = ssp.join(WorkerId{0}, 0);
+      of_incarnation = 0;
     }
   }
   EXPECT_EQ(pushes, 3) << "two ahead when it begins the third";
@@ -180,8 +180,8 @@ TEST(Coordinator, WhoComesLateBeginsAtTheClockOfTheSlowest) {
   EXPECT_TRUE(ssp.may_begin(WorkerId{0}));
 }
 
-// Random speeds, deaths in the middle of a step, returns, and pushes of an earlier life that arrive late. What is
-// checked is counted here, by pushes since everybody who is there has been there.
+// Random speeds, deaths in the middle of a step, returns, and pushes of an earlier incarnation that arrive late. What
+// is checked is counted here, by pushes since everybody who is there has been there.
 class Storm {
  public:
   Storm(const SyncPolicy& policy, unsigned seed) : policy_(policy), coordinator_(policy), random_(seed) {
@@ -210,7 +210,7 @@ class Storm {
  private:
   struct Worker {
     bool is_here = false;
-    int life = 0;
+    int incarnation = 0;
     std::int64_t next = 1, all = 0, since = 0;  // since anybody joined or left
     std::optional<std::int64_t> begun;
   };
@@ -220,20 +220,20 @@ class Storm {
   }
   void join(int w) {
     Worker& worker = workers_[w];
-    ASSERT_EQ(coordinator_.join(WorkerId{w}, now_), ++worker.life);
-    worker = {.is_here = true, .life = worker.life, .all = worker.all};
+    ASSERT_EQ(coordinator_.join(WorkerId{w}, now_), ++worker.incarnation);
+    worker = {.is_here = true, .incarnation = worker.incarnation, .all = worker.all};
     members_have_changed();
   }
   void leave(int w) {
     Worker& worker = workers_[w];
     coordinator_.leave(WorkerId{w}, now_);
-    if (worker.begun) on_the_way_.push_back(push_of(w, worker.next, *worker.begun, worker.life));
+    if (worker.begun) on_the_way_.push_back(push_of(w, worker.next, *worker.begun, worker.incarnation));
     worker.is_here = false;
     worker.begun.reset();
     members_have_changed();
   }
   void begin(int w) {
-    ASSERT_FALSE(waiting_.contains({w, workers_[w].life}));
+    ASSERT_FALSE(waiting_.contains({w, workers_[w].incarnation}));
     // Nobody here can have been more than bound + 1 ahead when the members changed.
     if (policy_.staleness != kUnbounded) {
       for (const auto& [other, worker] : workers_) {
@@ -247,8 +247,8 @@ class Storm {
   }
   void push(int w) {
     Worker& worker = workers_[w];
-    ASSERT_EQ(coordinator_.push(push_of(w, worker.next, *worker.begun, worker.life), now_), PushAnswer::kTaken);
-    waiting_[{w, worker.life}] = worker.next++;
+    ASSERT_EQ(coordinator_.push(push_of(w, worker.next, *worker.begun, worker.incarnation), now_), PushAnswer::kTaken);
+    waiting_[{w, worker.incarnation}] = worker.next++;
     ++worker.all;
     ++worker.since;
     worker.begun.reset();
@@ -263,7 +263,7 @@ class Storm {
       ASSERT_EQ(made->version, ++version_);
       std::map<std::pair<int, int>, std::int64_t> pushes;
       for (const PushRecord& record : made->pushes)
-        pushes[{static_cast<int>(record.worker), record.life}] = record.sequence;
+        pushes[{static_cast<int>(record.worker), record.incarnation}] = record.sequence;
       ASSERT_EQ(pushes, waiting_) << "what was pushed since the last update, each once";
       waiting_.clear();
     }
@@ -275,8 +275,8 @@ class Storm {
   Nanoseconds now_ = 0;
   std::int64_t version_ = 0, late_ = 0;
   std::map<int, Worker> workers_;
-  std::map<std::pair<int, int>, std::int64_t> waiting_;  // by worker and life
-  std::vector<PushRecord> on_the_way_;                   // of earlier lives
+  std::map<std::pair<int, int>, std::int64_t> waiting_;  // by worker and incarnation
+  std::vector<PushRecord> on_the_way_;                   // of earlier incarnations
 };
 
 TEST(Coordinator, RandomDeathsAndReturnsLoseNothingAndHoldTheBound) {
@@ -309,11 +309,11 @@ TEST(SyncPolicy, PresetsAreSoundAndNamed) {
   EXPECT_THROW((void)preset_policy("nothing", 3), ConfigError);
 }
 
-TEST(Coordinator, NoLifeThatIsRememberedBeginsAgain) {
+TEST(Coordinator, NoIncarnationThatIsRememberedBeginsAgain) {
   Coordinator asp(preset_policy("asp", 2));
-  asp.remember_lives(WorkerId{0}, 3);
-  asp.remember_lives(WorkerId{0}, 2);
-  EXPECT_EQ(asp.lives(), (std::map<WorkerId, int>{{WorkerId{0}, 3}}));
+  asp.remember_incarnations(WorkerId{0}, 3);
+  asp.remember_incarnations(WorkerId{0}, 2);
+  EXPECT_EQ(asp.incarnations(), (std::map<WorkerId, int>{{WorkerId{0}, 3}}));
   EXPECT_EQ(asp.taken(WorkerId{0}, 3), 0) << "what was pushed in it is unknown";
   EXPECT_EQ(asp.join(WorkerId{0}, 0), 4);
   EXPECT_EQ(asp.join(WorkerId{1}, 0), 1);
@@ -321,7 +321,7 @@ TEST(Coordinator, NoLifeThatIsRememberedBeginsAgain) {
 
 TEST(Coordinator, OneThatGoesOnFromALogHasItsUpdatesAndKnowsItsPushes) {
   Coordinator bsp(preset_policy("bsp", 2), 5);
-  bsp.remember_lives(WorkerId{0}, 1);
+  bsp.remember_incarnations(WorkerId{0}, 1);
   bsp.redo({.version = 6, .pushes = {push_of(0, 3, 5, 2), push_of(1, 1, 5)}});
   EXPECT_THROW(bsp.redo({.version = 6}), BugError) << "it is done";
   EXPECT_THROW(bsp.redo({.version = 8}), BugError) << "a gap";
