@@ -198,7 +198,7 @@ double time_server_update(const ServerSetup& setup, const comm::SyncedStage& sta
                                   .targets = 1};
       ps::Tensors pushed{.shards = ps::to_shards(layout, {stage.gradients.front().to(at::kCPU, false, /*copy=*/true)}),
                          .statistics = at::empty({0}, layout.dtype)};
-      check(server.push(record, std::move(pushed), /*now=*/0) == ps::PushAnswer::kTaken, "a push is taken");
+      check(server.push(record, std::move(pushed), /*now=*/0) == ps::PushAnswer::kCommitted, "a push is taken");
     }
     const Nanoseconds begin = now_ns();
     (void)server.advance(/*now=*/0);

@@ -4,9 +4,9 @@
 // up to one rounding an element and push, of residual + gradient. What is left of that sum after packing is exact, but
 // for float64 beyond the largest bf16, where it is rounded once more.
 // A push may turn out to count for nothing, its samples having gone to others: then undo() makes the residual what it
-// was before, which is kept until the push is known to be taken. Only sums may be compressed so: gradients and deltas.
-// A push of no targets is in no update, so nothing of the residual goes with it. Memory: the residual, and while a push
-// is under way the tensors that it was made of. Not here: when a push is taken (network_link.h), files
+// was before, which is kept until the push is known to be committed. Only sums may be compressed so: gradients and
+// deltas. A push of no targets is in no update, so nothing of the residual goes with it. Memory: the residual, and
+// while a push is under way the tensors that it was made of. Not here: when a push is committed (network_link.h), files
 // (storage/safetensors.h). Threads: one at a time. Errors: ConfigError as check_compression(); CheckpointError for
 // residuals of another model.
 #pragma once
@@ -30,7 +30,7 @@ class PushCompressor {
 
   // What travels. tensors: the compressor's from now on. Requires: the push before was kept or undone.
   [[nodiscard]] Packed compress(const PushRecord& record, Tensors tensors);
-  // The push was taken, or counts for nothing. Requires: is_open().
+  // The push was committed, or counts for nothing. Requires: is_open().
   void keep();
   void undo();
   // Whether it is not known yet which.

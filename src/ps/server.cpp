@@ -54,7 +54,7 @@ PushAnswer Server::push(const PushRecord& record, Tensors pushed, Nanoseconds no
   check(record.payload == options_.policy.payload, "a push of another kind than the policy has");
   if (!can_be(record) || !shards_.are_finite(pushed)) return PushAnswer::kRefused;
   const PushAnswer answer = coordinator_.push(record, now);
-  if (answer == PushAnswer::kTaken) waiting_.emplace(record.worker, std::move(pushed));
+  if (answer == PushAnswer::kCommitted) waiting_.emplace(record.worker, std::move(pushed));
   return answer;
 }
 
@@ -75,9 +75,9 @@ UpdateRecord Server::redo(Update update, std::vector<Tensors> pushed, double lr,
   return make(std::move(update), lr, Others::kRemember, other_squares, {});
 }
 
-void Server::take_again(const PushRecord& record, Tensors pushed, Nanoseconds now) {
+void Server::restore_push(const PushRecord& record, Tensors pushed, Nanoseconds now) {
   check(shape_.fits(pushed), kOtherLayout);
-  coordinator_.take_again(record, now);
+  coordinator_.restore_push(record, now);
   waiting_.emplace(record.worker, std::move(pushed));
 }
 

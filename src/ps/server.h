@@ -4,7 +4,7 @@
 //   then an optimizer step. Deltas likewise, with the outer optimizer. Weights are mixed in without an optimizer.
 // - Gradients and deltas come with what has changed in the worker's running statistics since it pulled them: their mean
 //   by examples is added to the server's. Weights come with the statistics, which are mixed by the same numbers.
-// - A push counts once: what was taken before is a duplicate, and changes nothing.
+// - A push counts once: what was committed before is a duplicate, and changes nothing.
 // - A push with numbers that cannot be (not finite, fewer than no examples) is refused, and changes nothing.
 // - Other servers may keep some of the shards. This one, the lead, keeps the first ones and the statistics. It decides
 //   when an update is made, before any shard changes (OnDecision); the others do what it tells them.
@@ -86,7 +86,7 @@ class Server {
   // of these pushes at this rate, and a push that waited for its update. pushed: the server's from now on, and as
   // push() took them. The other servers are only to remember it.
   [[nodiscard]] UpdateRecord redo(Update update, std::vector<Tensors> pushed, double lr, double other_squares = 0);
-  void take_again(const PushRecord& record, Tensors pushed, Nanoseconds now);
+  void restore_push(const PushRecord& record, Tensors pushed, Nanoseconds now);
 
   // As Coordinator has them.
   int join(WorkerId worker, Nanoseconds now) { return coordinator_.join(worker, now); }
@@ -96,8 +96,8 @@ class Server {
   std::int64_t begin_again(WorkerId worker) { return coordinator_.begin_again(worker); }
   // An incarnation of that worker was begun by an earlier server. Requires: it has not joined this one.
   void remember_incarnation(const PushKey& push) { coordinator_.remember_incarnations(push.worker, push.incarnation); }
-  [[nodiscard]] std::int64_t taken(WorkerId worker, int incarnation) const {
-    return coordinator_.taken(worker, incarnation);
+  [[nodiscard]] std::int64_t last_committed(WorkerId worker, int incarnation) const {
+    return coordinator_.last_committed(worker, incarnation);
   }
   [[nodiscard]] bool may_begin(WorkerId worker) const { return coordinator_.may_begin(worker); }
   [[nodiscard]] std::optional<Nanoseconds> due_at() const { return coordinator_.due_at(); }

@@ -84,7 +84,7 @@ void VirtualCluster::deliver(Worker& worker) {
   if (answer == PushAnswer::kRefused)
     throw DivergedError(concat("push ", record.sequence, " of worker ", index_of(record.worker),
                                " has numbers that are not finite; lower the learning rate"));
-  check(answer == PushAnswer::kTaken, "a push in virtual time was not taken");
+  check(answer == PushAnswer::kCommitted, "a push in virtual time was not taken");
   worker.arrives = -1;
   worker.idle_since = now_;
 }

@@ -46,7 +46,7 @@ class VirtualLink final : public ServerLink {
     push.record.incarnation = incarnation_;
     push.record.sequence = ++pushes_;
     const Packed packed = push_.compress(push.record, std::move(push.tensors));
-    push_.keep();  // it is taken, or the run ends
+    push_.keep();  // it is committed, or the run ends
     auto arrived = unpack(compression_.push, server_.shape(), packed);
     check(arrived.has_value(), "a push in virtual time cannot be read");
     push.tensors = std::move(*arrived);

@@ -51,7 +51,8 @@ void learn(Known& known, const FromServer& message, const Frames& frames) {
     known.lease = lease->id;
     known.samples = std::ssize(samples_after_header(frames).value());
   }
-  if (const auto* const answer = std::get_if<PushAnswered>(&message); answer && answer->answer == PushAnswer::kTaken) {
+  if (const auto* const answer = std::get_if<PushAnswered>(&message);
+      answer && answer->answer == PushAnswer::kCommitted) {
     known.sequence = answer->sequence;
     ++wire->taken;
   }

@@ -62,7 +62,7 @@ class ServerTest : public testing::TestWithParam<int> {  // shards
   static void push(Server& server, const Pushed& pushed) {
     (void)server.begin(pushed.record.worker);
     EXPECT_EQ(server.push(pushed.record, {to_shards(server.layout(), pushed.values), pushed.statistics.clone()}, 0),
-              PushAnswer::kTaken);
+              PushAnswer::kCommitted);
   }
   void expect_values(const Server& server, const std::vector<at::Tensor>& expected, const char* what) {
     const auto values = from_shards(server.layout(), server.weights().tensors.shards);
@@ -208,7 +208,7 @@ TEST_P(ServerTest, WhatIsNotFiniteOrCameBeforeChangesNothing) {
     EXPECT_EQ(answer(changed), PushAnswer::kRefused);
   }
   expect_values(server, start_, "untouched");
-  EXPECT_EQ(answer(good), PushAnswer::kTaken) << "its number is still free";
+  EXPECT_EQ(answer(good), PushAnswer::kCommitted) << "its number is still free";
   const auto after = from_shards(server.layout(), server.weights().tensors.shards);
   EXPECT_EQ(answer(good), PushAnswer::kDuplicate);
   expect_values(server, after, "once");
@@ -251,7 +251,7 @@ TEST_P(ServerTest, WhatOthersHaveAddedToTheStatisticsStays) {
     expected = expected + fast.statistics;
   }
   EXPECT_EQ(server.push(slow.record, {to_shards(server.layout(), slow.values), slow.statistics}, 0),
-            PushAnswer::kTaken);
+            PushAnswer::kCommitted);
   ASSERT_EQ(server.advance(0).size(), 1U);
   expected = expected + slow.statistics;
   EXPECT_LE((server.weights().tensors.statistics - expected).abs().max().item<double>(), 1e-13);
@@ -297,7 +297,7 @@ TEST(ServerOfSeveral, ClipsByTheNormOverAllServers) {
   ASSERT_EQ(server.shape().shards.size(), 1U);
   const at::Tensor own = at::full({server.shape().shards[0]}, 4.0, kDouble);
   const PushRecord record{.incarnation = 1, .sequence = 1, .examples = 2, .targets = 2};
-  ASSERT_EQ(server.push(record, {{own.clone()}, at::empty({0}, kDouble)}, 0), PushAnswer::kTaken);
+  ASSERT_EQ(server.push(record, {{own.clone()}, at::empty({0}, kDouble)}, 0), PushAnswer::kCommitted);
   const auto done = server.advance(0);
   ASSERT_EQ(done.size(), 1U);
   const double norm = std::sqrt(own.square().sum().item<double>() + 36) / 2;

@@ -64,7 +64,7 @@ Outcome train(const ServerOptions& options) {
                             .local_steps = has_steps ? 2 + w : 0,
                             .factor = 1.0 / (1 + w),
                             .payload = options.policy.payload};
-    EXPECT_EQ(server.push(record, tensors_of(of, random), turn), PushAnswer::kTaken);
+    EXPECT_EQ(server.push(record, tensors_of(of, random), turn), PushAnswer::kCommitted);
     for (const UpdateRecord& done : server.advance(turn)) {
       EXPECT_FALSE(done.is_dropped);
       outcome.norms.push_back(done.gradient_norm);
@@ -135,7 +135,7 @@ TEST_F(ServerThreads, LeaveEverythingAsItWasWhereOneShardIsNotFinite) {
     for (const int worker : {0, 1}) {
       (void)server.begin(WorkerId{worker});
       EXPECT_EQ(push(worker, 3, std::numeric_limits<float>::quiet_NaN()), PushAnswer::kRefused);
-      EXPECT_EQ(push(worker, 2, 3e38F), PushAnswer::kTaken);
+      EXPECT_EQ(push(worker, 2, 3e38F), PushAnswer::kCommitted);
     }
     const auto done = server.advance(0);
     ASSERT_EQ(done.size(), 1U);

@@ -44,7 +44,7 @@ class Workers {
   PushRecord deliver(int worker) {
     auto push = links[worker]->take();
     EXPECT_TRUE(push.has_value());
-    EXPECT_EQ(server->push(push->record, std::move(push->tensors), /*now=*/0), PushAnswer::kTaken);
+    EXPECT_EQ(server->push(push->record, std::move(push->tensors), /*now=*/0), PushAnswer::kCommitted);
     return push->record;
   }
 

@@ -93,12 +93,12 @@ void LogRecovery::read_file(std::int64_t version, std::int64_t& reached, std::ve
   if (visitor.warns) warn_of_torn_end(reader);
 }
 
-std::vector<TakenPush> LogRecovery::into(const Target& target) const {
+std::vector<CommittedPush> LogRecovery::into(const Target& target) const {
   if (files_.empty()) return {};
   const Visitor visitor{[&](const LogBegin& begin) { check_base(begin, target); },
                         [&](const auto& update, const auto& records) { redo(update, records, target); },
                         /*warns=*/true};
-  std::vector<TakenPush> waiting;
+  std::vector<CommittedPush> waiting;
   for (const Waiting& one : walk(visitor)) waiting.push_back(push_of(one.record, target.server.shape()));
   return waiting;
 }
@@ -116,7 +116,7 @@ void LogRecovery::check_base(const LogBegin& begin, const Target& target) const 
                      "processor"));
 }
 
-TakenPush LogRecovery::push_of(const storage::LogRecord& record, const TensorsShape& shape) const {
+CommittedPush LogRecovery::push_of(const storage::LogRecord& record, const TensorsShape& shape) const {
   auto push = push_in(record, shape);
   if (!push)
     throw CheckpointError(
@@ -131,19 +131,19 @@ void LogRecovery::redo(const LogUpdate& logged, const std::vector<storage::LogRe
   Update again{.version = logged.version};
   std::vector<Tensors> tensors;
   for (const storage::LogRecord& record : records) {
-    TakenPush taken = push_of(record, server.shape());
-    const auto lease = target.ledger.lease_again(taken.epoch, taken.samples);
+    CommittedPush committed = push_of(record, server.shape());
+    const auto lease = target.ledger.lease_again(committed.epoch, committed.samples);
     if (!lease)
       throw CheckpointError(concat("update ", logged.version, " in ", options_.folder.string(),
                                    " is of samples that were trained on before", advice()));
     target.ledger.push_all(lease->id);
-    const Push& push = taken.push;
+    const Push& push = committed.push;
     update.pushes.push_back({.record = push.record,
                              .scores = push.scores,
                              .times = push.times,
                              .staleness = staleness_of(push.record, logged.version)});
     again.pushes.push_back(push.record);
-    tensors.push_back(std::move(taken.push.tensors));
+    tensors.push_back(std::move(committed.push.tensors));
   }
   update.done = server.redo(std::move(again), std::move(tensors), logged.lr, logged.other_squares);
   if (update.done.is_dropped)

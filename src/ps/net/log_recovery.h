@@ -1,9 +1,9 @@
 // log_recovery: brings a server that has begun again at a checkpoint to where its predecessor was killed: the updates
 // that the log has after it (push_log.h) are made once more, by the same code, of the same pushes, in the same order,
 // at the same rates, so that weights, optimizer and running statistics are those of a server that was never killed, bit
-// for bit. Their samples count as trained on. Pushes that had been taken and are in no update yet wait again. Threads:
-// one. Errors: CheckpointError for a log that is damaged, has a gap or does not fit the weights; ConfigError where it
-// is of another configuration; DivergedError where what was pushed makes an update that is not finite.
+// for bit. Their samples count as trained on. Pushes that had been committed and are in no update yet wait again.
+// Threads: one. Errors: CheckpointError for a log that is damaged, has a gap or does not fit the weights; ConfigError
+// where it is of another configuration; DivergedError where what was pushed makes an update that is not finite.
 #pragma once
 
 #include <functional>
@@ -38,7 +38,7 @@ class LogRecovery {
     std::function<void(NetworkUpdate)> tell;
   };
   // Returns the pushes that wait. Only once.
-  [[nodiscard]] std::vector<TakenPush> into(const Target& target) const;
+  [[nodiscard]] std::vector<CommittedPush> into(const Target& target) const;
 
  private:
   struct Visitor;
@@ -46,13 +46,14 @@ class LogRecovery {
     PushKey key;
     storage::LogRecord record;
   };
-  // Calls the visitor for each file and each update. Returns what waits at the end, in the order in which it was taken.
+  // Calls the visitor for each file and each update. Returns what waits at the end, in the order in which it was
+  // committed.
   [[nodiscard]] std::vector<Waiting> walk(const Visitor& visitor) const;
   void read_file(std::int64_t version, std::int64_t& reached, std::vector<Waiting>& waiting,
                  const Visitor& visitor) const;
   void check_base(const LogBegin& begin, const Target& target) const;
   void redo(const LogUpdate& update, const std::vector<storage::LogRecord>& records, const Target& target) const;
-  [[nodiscard]] TakenPush push_of(const storage::LogRecord& record, const TensorsShape& shape) const;
+  [[nodiscard]] CommittedPush push_of(const storage::LogRecord& record, const TensorsShape& shape) const;
   [[nodiscard]] std::string advice() const;
 
   PushLogOptions options_;

@@ -30,7 +30,7 @@ SLUICE_FIELDS(Leaving, "leaving", (void)0);
 SLUICE_FIELDS(Failed, "failed", field("code", self.code), field("what", self.what));
 
 SLUICE_FIELDS(Welcome, "welcome", field("life", self.incarnation), field("version", self.version),
-              field("taken", self.taken), field("run", self.run), field("layout", self.layout),
+              field("taken", self.last_committed), field("run", self.run), field("layout", self.layout),
               field("reign", self.server_epoch), field("gave_up", self.abandoned), field("constants", self.constants));
 SLUICE_FIELDS(Refusal, "refusal", field("what", self.what));
 SLUICE_FIELDS(Busy, "busy", field("where", self.where));
@@ -81,7 +81,8 @@ static bool is_sound(const WorkerAgain& again) { return again.lease >= kNone && 
 
 static bool is_sound(const Welcome& welcome) {
   return welcome.incarnation >= 1 && std::in_range<int>(welcome.incarnation) && welcome.version >= 0 &&
-         welcome.taken >= 0 && welcome.server_epoch >= 0 && is_sound(welcome.abandoned) && is_sound(welcome.layout);
+         welcome.last_committed >= 0 && welcome.server_epoch >= 0 && is_sound(welcome.abandoned) &&
+         is_sound(welcome.layout);
 }
 static bool is_sound(const LeaseGiven& given) { return given.id >= 0 && given.epoch >= 0; }
 static bool is_sound(const WeightsGiven& given) { return given.version >= 0 && given.sequence >= 1; }

@@ -108,7 +108,7 @@ struct Welcome {
   std::int64_t version = 0;  // of the weights there are
   Layout layout;
   // Sequence of the last push that counts of the incarnation that its Hello abandons; 0: none is known.
-  std::int64_t taken = 0;
+  std::int64_t last_committed = 0;
   std::string run;                // which run this is, also where it goes on later; empty: not known
   std::int64_t server_epoch = 0;  // of this server; as an incarnation it is nobody else's
   WorkerIncarnation abandoned;    // as its Hello has it
@@ -134,7 +134,7 @@ struct WeightsGiven {
 };
 struct PushAnswered {
   std::int64_t sequence = 0;
-  PushAnswer answer = PushAnswer::kTaken;
+  PushAnswer answer = PushAnswer::kCommitted;
 };
 struct ServerBeat {
   std::int64_t lease = kNone;    // that the worker should have

@@ -8,7 +8,7 @@
 
 namespace sluice::ps {
 
-TakenPush NetworkServer::as_taken(const Waiting& push, const Tensors& tensors) {
+CommittedPush NetworkServer::as_committed(const Waiting& push, const Tensors& tensors) {
   const std::vector<std::int64_t>& leased = push.lease.samples;
   return {.push = {push.record, push.scores, push.times, tensors},
           .epoch = push.lease.epoch,
@@ -17,28 +17,28 @@ TakenPush NetworkServer::as_taken(const Waiting& push, const Tensors& tensors) {
 
 void NetworkServer::write_down(const Waiting& push, const Tensors& tensors) {
   if (options_.journal == nullptr) return;
-  options_.journal->taken(as_taken(push, tensors));
-  if (options_.journal->must_settle()) unsettled_.push_back(push.record.key());
+  options_.journal->write_push(as_committed(push, tensors));
+  if (options_.journal->must_make_durable()) pending_.push_back(push.record.key());
 }
 
 // Other servers may write what they do to disks of their own: none may know of an update that is not written here.
 void NetworkServer::write_down(const UpdateRecord& decided) {
   if (options_.journal == nullptr) return;
-  options_.journal->updated(decided);
-  if (!options_.others.empty()) options_.journal->settle();
+  options_.journal->write_update(decided);
+  if (!options_.others.empty()) options_.journal->make_durable();
   failpoint("update-decided");
 }
 
 void NetworkServer::acknowledge(const Peer& peer, std::int64_t sequence) {
-  say(peer.routing_id, PushAnswered{sequence, PushAnswer::kTaken});
+  say(peer.routing_id, PushAnswered{sequence, PushAnswer::kCommitted});
   failpoint("push-acknowledged");
 }
 
 // The pushes that have come together are made to last together; only then do their workers hear of it.
-void NetworkServer::settle() {
-  if (unsettled_.empty()) return;
-  const std::vector<PushKey> pushes = std::exchange(unsettled_, {});
-  options_.journal->settle();
+void NetworkServer::make_durable() {
+  if (pending_.empty()) return;
+  const std::vector<PushKey> pushes = std::exchange(pending_, {});
+  options_.journal->make_durable();
   failpoint("push-settled");
   for (const PushKey& push : pushes) {
     const auto found = peers_.find(push.worker);
@@ -48,22 +48,22 @@ void NetworkServer::settle() {
   }
 }
 
-bool NetworkServer::is_unsettled(WorkerId worker, const Peer& peer) const {
+bool NetworkServer::is_pending(WorkerId worker, const Peer& peer) const {
   return std::ranges::any_of(
-      unsettled_, [&](const PushKey& push) { return push.worker == worker && push.incarnation == peer.incarnation; });
+      pending_, [&](const PushKey& push) { return push.worker == worker && push.incarnation == peer.incarnation; });
 }
 
-void NetworkServer::take_again(TakenPush taken) {
-  const PushRecord& record = taken.push.record;
-  auto lease = ledger_.lease_again(taken.epoch, taken.samples);
+void NetworkServer::restore_push(CommittedPush committed) {
+  const PushRecord& record = committed.push.record;
+  auto lease = ledger_.lease_again(committed.epoch, committed.samples);
   check(lease.has_value(), "a push that waits is of samples that wait");
-  waiting_[record.worker] = {record, std::move(*lease), taken.push.scores, taken.push.times, /*is_timed=*/true};
-  server_.take_again(record, std::move(taken.push.tensors), now());
+  waiting_[record.worker] = {record, std::move(*lease), committed.push.scores, committed.push.times, /*is_timed=*/true};
+  server_.restore_push(record, std::move(committed.push.tensors), now());
 }
 
 void NetworkServer::begin_journal() {
-  std::vector<TakenPush> waiting;
-  for (const auto& [worker, push] : waiting_) waiting.push_back(as_taken(push, server_.waiting().at(worker)));
+  std::vector<CommittedPush> waiting;
+  for (const auto& [worker, push] : waiting_) waiting.push_back(as_committed(push, server_.waiting().at(worker)));
   options_.journal->begin(server_.weights(), waiting);
 }
 

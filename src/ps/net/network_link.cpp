@@ -261,7 +261,7 @@ class NetworkLink::Connection {
     if (!is_one) throw PeerError(concat(server(), " has sent samples that cannot be"));
     last_lease_ = given.id;
     if (given.id > lease_of_step_ && push_.is_open())
-      forget_push(/*was_taken=*/true);  // it was, and the answer was lost
+      forget_push(/*was_committed=*/true);  // it was, and the answer was lost
     lease_ = data::Lease{data::LeaseId{given.id}, given.epoch, std::move(*samples)};
   }
   void take(const WeightsGiven& given, const Frames& frames) {
@@ -275,9 +275,9 @@ class NetworkLink::Connection {
   }
   void take(const PushAnswered& answered, const Frames&) {
     if (!push_.is_open() || answered.sequence != push_.sequence()) return;
-    const bool was_taken = answered.answer == PushAnswer::kTaken || answered.answer == PushAnswer::kDuplicate;
-    if (!was_taken && answered.answer != PushAnswer::kRefused) return begin_anew();  // what it was is told then
-    forget_push(was_taken);
+    const bool was_committed = answered.answer == PushAnswer::kCommitted || answered.answer == PushAnswer::kDuplicate;
+    if (!was_committed && answered.answer != PushAnswer::kRefused) return begin_anew();  // what it was is told then
+    forget_push(was_committed);
     if (answered.answer == PushAnswer::kRefused)
       throw DivergedError("the server has refused a push: it has numbers that are not finite");
     last_send_s_ = to_s(thread_.now() - push_.made_at());
@@ -315,8 +315,8 @@ class NetworkLink::Connection {
   }
   [[nodiscard]] bool has_weights() const { return weights_ && parts_->has(newest()); }  // all of one version
 
-  void forget_push(bool was_taken) {
-    push_.forget(was_taken);
+  void forget_push(bool was_committed) {
+    push_.forget(was_committed);
     parts_->forget();
   }
 

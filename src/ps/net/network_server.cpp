@@ -38,8 +38,8 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
   for (ShardLink* other : options_.others) other->while_waiting([this] { show_life(); });
   was_over_ = is_over_ = server_.progress().version > 0 && server_.progress().version >= options_.last_version;
   if (is_over_) return;
-  for (TakenPush& push : std::exchange(options_.taken_before, {})) {
-    take_again(std::move(push));
+  for (CommittedPush& push : std::exchange(options_.committed_before, {})) {
+    restore_push(std::move(push));
     make_updates();  // where each push makes one
   }
 }
@@ -70,7 +70,7 @@ void NetworkServer::step(Nanoseconds until) {
     if (received) handle(std::move(*received));
   }
   if (!is_over_) complete_partial_pushes();
-  settle();
+  make_durable();
   drained_at_ = is_empty ? now() : woken;
   if (is_over_) return;
   look_for_those_who_leave();
@@ -166,7 +166,8 @@ Welcome NetworkServer::welcome_of(const Hello& hello, const Peer& peer) const {
   return {.incarnation = peer.incarnation,
           .version = server_.progress().version,
           .layout = server_.layout(),
-          .taken = is_known ? server_.taken(hello.worker, static_cast<int>(hello.abandons.incarnation)) : 0,
+          .last_committed =
+              is_known ? server_.last_committed(hello.worker, static_cast<int>(hello.abandons.incarnation)) : 0,
           .run = options_.run,
           .server_epoch = server_epoch_,
           .abandoned = hello.abandons,
@@ -221,7 +222,7 @@ void NetworkServer::take(Peers::value_type& worker, const PushMade& push, const 
   const PushRecord& record = push.record;
   if (is_over_) return say(peer.routing_id, why_over_);
   if (const auto answer = turned_away(worker, record)) {
-    if (answer == PushAnswer::kDuplicate && is_unsettled(id, peer)) return;  // the answer to the first follows
+    if (answer == PushAnswer::kDuplicate && is_pending(id, peer)) return;  // the answer to the first follows
     return say(peer.routing_id, PushAnswered{record.sequence, *answer});
   }
   auto tensors = tensors_of(push, frames);
@@ -257,12 +258,12 @@ void NetworkServer::count(Peers::value_type& worker, const PushMade& push, const
   partial_.erase(id);
   const PushAnswer answer = server_.push(record, tensors, now());
   if (answer == PushAnswer::kRefused) throw_not_finite(worker, record.sequence);
-  if (answer != PushAnswer::kTaken) return say(peer.routing_id, PushAnswered{record.sequence, answer});
+  if (answer != PushAnswer::kCommitted) return say(peer.routing_id, PushAnswered{record.sequence, answer});
   peer.pushed = record.sequence;
   peer.version = kNone;
   waiting_[id] = {record, *std::exchange(peer.lease, std::nullopt), push.scores, push.times};
   write_down(waiting_[id], tensors);
-  if (!is_unsettled(id, peer)) acknowledge(peer, record.sequence);
+  if (!is_pending(id, peer)) acknowledge(peer, record.sequence);
   make_updates();
   if (!is_over_) give_next_lease(worker);
 }
@@ -368,9 +369,9 @@ void NetworkServer::begin_all_that_may() {
   }
 }
 
-// A lease also tells the worker that its last push was taken.
+// A lease also tells the worker that its last push was committed.
 void NetworkServer::give_next_lease(Peers::value_type& worker) {
-  if (!worker.second.lease && !is_unsettled(worker.first, worker.second)) give_lease(worker.second);
+  if (!worker.second.lease && !is_pending(worker.first, worker.second)) give_lease(worker.second);
 }
 
 void NetworkServer::give_lease(Peer& peer) {

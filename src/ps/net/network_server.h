@@ -1,13 +1,14 @@
 // network_server: a parameter server and its workers as processes of their own: who is there, what each has been given,
 // what came of its pushes.
 // - Workers come, go, die and come back at any time. One that is silent for too long is given up: its lease goes back
-//   to the ledger, the others go on. A push that was taken counts, whatever becomes of its worker.
+//   to the ledger, the others go on. A push that was committed counts, whatever becomes of its worker.
 // - A worker's samples are leased one step ahead, so that it reads the next ones while it waits for weights. The
 //   weights are sent, unasked, as soon as it may begin.
 // - A push counts once. One with numbers that are not finite ends the run.
 // - Other servers may keep some of the shards (shard_server.h): workers send these their parts of a push, which counts
 //   when this server has its own part and all others have said that they hold theirs.
-// - With a journal a worker hears that its push was taken when the journal has it: by the answer, or by its next lease.
+// - With a journal a worker hears that its push was committed when the journal has it: by the answer, or by its next
+// lease.
 //   What commits a push, then, is this server's journal, and what commits an update is too: it is written after all
 //   have prepared it and before any of them takes it.
 // - While it waits for another server its workers, and the other servers, still get signs of life.
@@ -77,7 +78,7 @@ struct NetworkOptions {
   std::function<void(const WorkerNews&)> tell = {};
   PushJournal* journal = nullptr;       // is told of a push before its worker is; null: nothing outlives this server
   std::vector<ShardLink*> others = {};  // as ServerOptions::others; each has its shards
-  std::vector<TakenPush> taken_before = {};  // by an earlier server, and in no update yet
+  std::vector<CommittedPush> committed_before = {};  // by an earlier server, and in no update yet
 };
 
 class NetworkServer {
@@ -116,7 +117,7 @@ class NetworkServer {
     Nanoseconds heard = 0;
     std::optional<data::Lease> lease;  // of the step that it runs or will run next
     std::int64_t version = kNone;      // of the weights that it has been given for it
-    std::int64_t pushed = 0;           // sequence of the last push that was taken
+    std::int64_t pushed = 0;           // sequence of the last push that was committed
     PullCompressor pull;               // of the shards here
     PushAssembly ahead;                // of its next push
     // It has said that it leaves. Who stops a whole run stops its server, too, and then no update is made without it.
@@ -152,13 +153,13 @@ class NetworkServer {
   [[nodiscard]] std::vector<FrameSocket*> other_sockets() const;
   void wait(Nanoseconds limit);
   [[nodiscard]] bool fits(const Peer& peer, const PushMade& push) const;
-  void take_again(TakenPush push);
-  [[nodiscard]] static TakenPush as_taken(const Waiting& push, const Tensors& tensors);
+  void restore_push(CommittedPush push);
+  [[nodiscard]] static CommittedPush as_committed(const Waiting& push, const Tensors& tensors);
   void write_down(const Waiting& push, const Tensors& tensors);
   void write_down(const UpdateRecord& decided);
   void acknowledge(const Peer& peer, std::int64_t sequence);
-  void settle();
-  [[nodiscard]] bool is_unsettled(WorkerId worker, const Peer& peer) const;
+  void make_durable();
+  [[nodiscard]] bool is_pending(WorkerId worker, const Peer& peer) const;
   void take(Peers::value_type& worker, const PushSent& sent, const Frames& frames);
   void take(Peers::value_type& worker, const WorkerBeat& beat, const Frames& frames);
   void take(Peers::value_type& worker, const WorkerAgain& again, const Frames& frames);
@@ -192,7 +193,7 @@ class NetworkServer {
   std::map<WorkerId, int> first_incarnations_;  // of each worker, since this server began
   PartialPushes partial_;
   std::map<WorkerId, Waiting> waiting_;
-  std::vector<PushKey> unsettled_;  // pushes that count once the journal has settled
+  std::vector<PushKey> pending_;  // pushes that count once the journal is durable
   UpdateQueue made_;
   Nanoseconds begin_;
   Nanoseconds next_beat_ = 0;

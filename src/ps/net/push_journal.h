@@ -10,8 +10,8 @@
 
 namespace sluice::ps {
 
-// A push that was taken, and the samples that it is of.
-struct TakenPush {
+// A committed push, and the samples that it is of.
+struct CommittedPush {
   Push push;
   std::int64_t epoch = 0;
   std::vector<std::int64_t> samples;  // those that have run
@@ -24,16 +24,16 @@ class PushJournal {
   PushJournal(const PushJournal&) = delete;
   PushJournal& operator=(const PushJournal&) = delete;
 
-  // Written when it returns, but for what settle() is there for.
-  virtual void taken(const TakenPush& push) = 0;
+  // Written when it returns, but durable only after make_durable().
+  virtual void write_push(const CommittedPush& push) = 0;
   // An update was made of pushes that were told.
-  virtual void updated(const UpdateRecord& done) = 0;
+  virtual void write_update(const UpdateRecord& done) = 0;
   // A copy of the server's state is taken after that update, for a checkpoint: from here on the journal is of what
   // follows, and of the pushes that wait for their update.
-  virtual void begin(const Weights& weights, const std::vector<TakenPush>& waiting) = 0;
-  // Where a push counts only after settle(), workers are told after that; pushes that came together share one.
-  [[nodiscard]] virtual bool must_settle() const = 0;
-  virtual void settle() = 0;
+  virtual void begin(const Weights& weights, const std::vector<CommittedPush>& waiting) = 0;
+  // Where a push counts only after make_durable(), workers are told after that; pushes that came together share one.
+  [[nodiscard]] virtual bool must_make_durable() const = 0;
+  virtual void make_durable() = 0;
 };
 
 }  // namespace sluice::ps

@@ -20,10 +20,10 @@ void append_text(storage::RecordLog& log, LogKind kind, const std::string& text)
   log.append(static_cast<std::uint64_t>(kind), {&part, 1});
 }
 
-void append_push(storage::RecordLog& log, const TakenPush& taken) {
-  std::vector<std::int64_t> samples{taken.epoch};
-  samples.insert(samples.end(), taken.samples.begin(), taken.samples.end());
-  const Push& push = taken.push;
+void append_push(storage::RecordLog& log, const CommittedPush& committed) {
+  std::vector<std::int64_t> samples{committed.epoch};
+  samples.insert(samples.end(), committed.samples.begin(), committed.samples.end());
+  const Push& push = committed.push;
   constexpr std::int64_t kAnyLease = 0;  // its samples are here instead
   Frames frames = with_tensors(header_of(PushMade{push.record, push.scores, push.times, kAnyLease}), push.tensors);
   frames.insert(frames.begin() + 1, frame_of(at::tensor(samples, at::kLong)));
@@ -56,12 +56,12 @@ auto read_json(const storage::LogRecord& record, LogKind kind, const Read& read)
 
 PushLog::PushLog(PushLogOptions options, const Layout& layout) : options_(std::move(options)), layout_(layout) {}
 
-void PushLog::taken(const TakenPush& push) {
+void PushLog::write_push(const CommittedPush& push) {
   append_push(*log_, push);
   failpoint("push-written");
 }
 
-void PushLog::updated(const UpdateRecord& done) {
+void PushLog::write_update(const UpdateRecord& done) {
   nlohmann::json pushes = nlohmann::json::array();
   for (const PushRecord& record : done.update.pushes)
     pushes.push_back({static_cast<int>(record.worker), record.incarnation, record.sequence});
@@ -73,7 +73,7 @@ void PushLog::updated(const UpdateRecord& done) {
   failpoint("update-written");
 }
 
-void PushLog::begin(const Weights& weights, const std::vector<TakenPush>& waiting) {
+void PushLog::begin(const Weights& weights, const std::vector<CommittedPush>& waiting) {
   const auto write = [&](storage::RecordLog& log) {
     append_text(log, LogKind::kBegin,
                 nlohmann::json{{"format", kFormat},
@@ -83,7 +83,7 @@ void PushLog::begin(const Weights& weights, const std::vector<TakenPush>& waitin
                                {"run", options_.run},
                                {"agreement", options_.agreement}}
                     .dump());
-    for (const TakenPush& push : waiting) append_push(log, push);
+    for (const CommittedPush& push : waiting) append_push(log, push);
     failpoint("log-begun");
   };
   log_ = begin_log(options_.folder, weights.version, options_.outlives, log_.get(), write);
@@ -112,7 +112,7 @@ std::optional<PushKey> push_key_in(const storage::LogRecord& record) {
   return push ? std::optional(push->record.key()) : std::nullopt;
 }
 
-std::optional<TakenPush> push_in(const storage::LogRecord& record, const TensorsShape& shape) {
+std::optional<CommittedPush> push_in(const storage::LogRecord& record, const TensorsShape& shape) {
   const auto push = push_made_in(record);
   if (!push) return std::nullopt;
   Frames frames = frames_of(record);
@@ -120,9 +120,9 @@ std::optional<TakenPush> push_in(const storage::LogRecord& record, const Tensors
   frames.erase(frames.begin() + 1);
   auto tensors = tensors_after_header(frames, shape);
   if (!tensors || !samples || samples->empty()) return std::nullopt;
-  return TakenPush{.push = {push->record, push->scores, push->times, std::move(*tensors)},
-                   .epoch = samples->front(),
-                   .samples = {samples->begin() + 1, samples->end()}};
+  return CommittedPush{.push = {push->record, push->scores, push->times, std::move(*tensors)},
+                       .epoch = samples->front(),
+                       .samples = {samples->begin() + 1, samples->end()}};
 }
 
 std::string digest_of(const Tensors& tensors) {

@@ -1,4 +1,4 @@
-// push_log: the pushes that a server has taken, in files of the run directory, so that they outlive it (ps.log).
+// push_log: the pushes that a server has committed, in files of the run directory, so that they outlive it (ps.log).
 // Each file (log_files.h) is of one time between two copies of the server's state: it begins with what the state after
 // update V is known by, and with the pushes that waited then; pushes and updates follow in their order. So a checkpoint
 // of V and this file, and those that follow, are all that a server has to know (log_recovery.h).
@@ -30,11 +30,11 @@ class PushLog final : public PushJournal {
   // Writes nothing before begin().
   PushLog(PushLogOptions options, const Layout& layout);
 
-  void taken(const TakenPush& push) override;
-  void updated(const UpdateRecord& done) override;
-  void begin(const Weights& weights, const std::vector<TakenPush>& waiting) override;
-  [[nodiscard]] bool must_settle() const override { return options_.outlives == storage::Outlives::kMachine; }
-  void settle() override { log_->sync(); }
+  void write_push(const CommittedPush& push) override;
+  void write_update(const UpdateRecord& done) override;
+  void begin(const Weights& weights, const std::vector<CommittedPush>& waiting) override;
+  [[nodiscard]] bool must_make_durable() const override { return options_.outlives == storage::Outlives::kMachine; }
+  void make_durable() override { log_->sync(); }
 
  private:
   PushLogOptions options_;
@@ -65,7 +65,7 @@ enum class LogKind : std::uint64_t { kBegin = 1, kPush = 2, kUpdate = 3 };
 [[nodiscard]] std::optional<LogUpdate> update_in(const storage::LogRecord& record);
 [[nodiscard]] std::optional<PushKey> push_key_in(const storage::LogRecord& record);
 // Tensors are views of the record.
-[[nodiscard]] std::optional<TakenPush> push_in(const storage::LogRecord& record, const TensorsShape& shape);
+[[nodiscard]] std::optional<CommittedPush> push_in(const storage::LogRecord& record, const TensorsShape& shape);
 
 [[nodiscard]] std::string digest_of(const Tensors& tensors);
 [[nodiscard]] std::string digest_of(const Layout& layout);

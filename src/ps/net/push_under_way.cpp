@@ -11,7 +11,7 @@ void PushUnderWay::begin(const Compression& compression, const Layout& layout) {
 
 void PushUnderWay::begin_incarnation(const Welcome& welcome) {
   sequence_ = 0;
-  forget(welcome.taken >= key_.sequence);
+  forget(welcome.last_committed >= key_.sequence);
   forget_ahead();
   if (!run_.empty() && run_ != welcome.run) compressor_.emplace(compression_, welcome.layout);
   run_ = welcome.run;
@@ -34,8 +34,8 @@ const Frames& PushUnderWay::make(const PushMade& made, const Packed& packed, Nan
   return messages_.emplace_back(with_packed(header_of(made), packed));
 }
 
-void PushUnderWay::forget(bool was_taken) {
-  if (compressor_ && compressor_->is_open()) was_taken ? compressor_->keep() : compressor_->undo();
+void PushUnderWay::forget(bool was_committed) {
+  if (compressor_ && compressor_->is_open()) was_committed ? compressor_->keep() : compressor_->undo();
   messages_.clear();
 }
 

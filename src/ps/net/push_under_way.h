@@ -21,7 +21,7 @@ class PushUnderWay {
  public:
   // Once, with the layout; before any push.
   void begin(const Compression& compression, const Layout& layout);
-  // Counts from 1 in each incarnation of a worker. The push that is open may have been taken, with the answer lost.
+  // Counts from 1 in each incarnation of a worker. The push that is open may have been committed, with the answer lost.
   // What has not been sent is forgotten where it is of another run. Requires: that push is of the incarnation that
   // welcome.abandoned.
   void begin_incarnation(const Welcome& welcome);
@@ -43,7 +43,7 @@ class PushUnderWay {
   [[nodiscard]] const std::vector<Frames>& messages() const { return messages_; }
   [[nodiscard]] Nanoseconds made_at() const { return made_at_; }
   // It was answered, or counts for nothing.
-  void forget(bool was_taken);
+  void forget(bool was_committed);
 
   [[nodiscard]] PushCompressor::Named residuals() const {
     return compressor_ ? compressor_->residuals() : PushCompressor::Named{};

@@ -22,10 +22,10 @@ class ShardLog {
 
   // A new file, of what the keeper has now, after which the older ones go. loaded: whose shards these are.
   void begin(ShardsLoaded loaded, const ShardKeeper& keeper);
-  // Written when they return; on the disk, where it is to outlive the machine, after settle().
+  // Written when they return; on the disk, where it is to outlive the machine, after make_durable().
   void held(const PushKey& push, const Tensors& part);
   void committed(const StepAsked& step);
-  void settle() { log_->sync(); }
+  void make_durable() { log_->sync(); }
 
  private:
   std::filesystem::path folder_;

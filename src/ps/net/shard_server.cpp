@@ -58,7 +58,7 @@ void ShardServer::next(Nanoseconds limit) {
       if (!received) break;
       handle(*received);
     }
-    settle();
+    make_durable();
     beat();
     look_for_the_lead();
   }
@@ -154,7 +154,7 @@ void ShardServer::take(const std::string& routing_id, const ShardsLoaded& loaded
   loaded_ = loaded;
   keeper_ = std::make_unique<ShardKeeper>(options_.optimizer, loaded.assignment.shape(), *state, loaded.version,
                                           options_.threads);
-  unsettled_.clear();
+  pending_.clear();
   if (log_) log_->begin(loaded_, *keeper_);
   peers_.clear();
   told_ = 0;
@@ -204,7 +204,7 @@ void ShardServer::take(const std::string& routing_id, const StepAsked& asked, co
   if (is_new && !keeper_->prepare(step)) return say(routing_id, StepLacking{step.version});
   if (is_new && log_) {
     log_->committed(asked);
-    log_->settle();
+    log_->make_durable();
   }
   if (!keeper_->commit(step, asked.update)) return say(routing_id, StepLacking{step.version});
   failpoint("step-committed");
@@ -267,7 +267,7 @@ void ShardServer::take(const std::string& routing_id, const PartMade& part, cons
   static_cast<void>(keeper_->hold(part.push, tensors));
   if (log_) log_->held(part.push, tensors);
   if (log_ && options_.outlives == storage::Outlives::kMachine)
-    unsettled_.push_back(part.push);
+    pending_.push_back(part.push);
   else
     say_held(part.push);
 }
@@ -279,17 +279,17 @@ void ShardServer::take(const std::string& routing_id, const PartBeat& beat, cons
   say(routing_id, PartWanted{beat.push});
 }
 
-// Tells the lead that this part is held, once it is and the log has settled it.
+// Tells the lead that this part is held, once it is and the log is durable.
 void ShardServer::say_held(const PushKey& push) {
-  if (lead_.empty() || !keeper_ || std::ranges::find(unsettled_, push) != unsettled_.end()) return;
+  if (lead_.empty() || !keeper_ || std::ranges::find(pending_, push) != pending_.end()) return;
   const PartState state = keeper_->part_state(push);
   if (state != PartState::kMissing) say(lead_, PartHeld{push, state == PartState::kFinite});
 }
 
-void ShardServer::settle() {
-  if (unsettled_.empty()) return;
-  log_->settle();
-  for (const PushKey& push : std::exchange(unsettled_, {})) say_held(push);
+void ShardServer::make_durable() {
+  if (pending_.empty()) return;
+  log_->make_durable();
+  for (const PushKey& push : std::exchange(pending_, {})) say_held(push);
 }
 
 // --- In the course of time.

@@ -97,7 +97,7 @@ class ShardServer {
 
   [[nodiscard]] Peer* peer_of(const std::string& routing_id, const PushKey& push, std::int64_t server_epoch);
   void say_held(const PushKey& push);
-  void settle();
+  void make_durable();
   void beat();
   void look_for_the_lead();
   [[nodiscard]] ShardsHere here() const;
@@ -122,9 +122,9 @@ class ShardServer {
   std::string lead_;                    // its name at the socket; empty: there is none
   std::string lead_where_;
   std::map<WorkerId, Peer> peers_;
-  std::int64_t greeting_ = 0;       // of the lead server
-  std::int64_t told_ = 0;           // WorkerThere taken since LeadHello or ShardsLoaded
-  std::vector<PushKey> unsettled_;  // parts that are held once the log has settled
+  std::int64_t greeting_ = 0;     // of the lead server
+  std::int64_t told_ = 0;         // WorkerThere taken since LeadHello or ShardsLoaded
+  std::vector<PushKey> pending_;  // parts that are held once the log is durable
   Refusals refusals_;
   OwnClock clock_;
   Nanoseconds heard_ = 0;  // of the lead

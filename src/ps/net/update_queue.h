@@ -21,7 +21,7 @@ struct NetworkUpdate {
   ServerProgress after;
   Nanoseconds at = 0;  // this and the next one are for records: by now_ns()
   // When this server first gave a worker weights to begin with: before that it waited for workers. Nothing: it has not
-  // yet, as where an earlier server had taken the pushes.
+  // yet, as where an earlier server had committed the pushes.
   std::optional<Nanoseconds> open_since = {};
   std::optional<data::LedgerState> ledger;  // right after it; there where state is
   std::optional<ServerState> state;         // likewise, where NetworkOptions::wants_state said so

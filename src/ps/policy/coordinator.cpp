@@ -11,26 +11,27 @@ Coordinator::Coordinator(const SyncPolicy& policy, std::int64_t version) : polic
 }
 
 void Coordinator::remember_incarnations(WorkerId worker, int incarnations) {
-  std::vector<std::int64_t>& taken = workers_[worker].taken;
-  if (std::ssize(taken) < incarnations) taken.resize(static_cast<std::size_t>(incarnations));
+  std::vector<std::int64_t>& last_committed = workers_[worker].last_committed;
+  if (std::ssize(last_committed) < incarnations) last_committed.resize(static_cast<std::size_t>(incarnations));
 }
 
 std::map<WorkerId, int> Coordinator::incarnations() const {
   std::map<WorkerId, int> incarnations;
-  for (const auto& [worker, known] : workers_) incarnations[worker] = static_cast<int>(known.taken.size());
+  for (const auto& [worker, known] : workers_) incarnations[worker] = static_cast<int>(known.last_committed.size());
   return incarnations;
 }
 
 void Coordinator::remember(const PushRecord& record) {
   remember_incarnations(record.worker, record.incarnation);
-  std::vector<std::int64_t>& taken = workers_[record.worker].taken;
-  taken[record.incarnation - 1] = std::max(taken[record.incarnation - 1], record.sequence);
+  std::vector<std::int64_t>& last_committed = workers_[record.worker].last_committed;
+  last_committed[record.incarnation - 1] = std::max(last_committed[record.incarnation - 1], record.sequence);
 }
 
-std::int64_t Coordinator::taken(WorkerId worker, int incarnation) const {
+std::int64_t Coordinator::last_committed(WorkerId worker, int incarnation) const {
   const auto found = workers_.find(worker);
-  const bool is_known = found != workers_.end() && incarnation >= 1 && incarnation <= std::ssize(found->second.taken);
-  return is_known ? found->second.taken[static_cast<std::size_t>(incarnation - 1)] : 0;
+  const bool is_known =
+      found != workers_.end() && incarnation >= 1 && incarnation <= std::ssize(found->second.last_committed);
+  return is_known ? found->second.last_committed[static_cast<std::size_t>(incarnation - 1)] : 0;
 }
 
 void Coordinator::redo(const Update& update) {
@@ -39,7 +40,7 @@ void Coordinator::redo(const Update& update) {
   for (const PushRecord& record : update.pushes) remember(record);
 }
 
-void Coordinator::take_again(const PushRecord& record, Nanoseconds now) {
+void Coordinator::restore_push(const PushRecord& record, Nanoseconds now) {
   check(!is_waiting(record.worker) && workers() == 0, "a push is taken again beside others");
   remember(record);
   waiting_.emplace(record.worker, record);
@@ -52,13 +53,13 @@ int Coordinator::join(WorkerId worker, Nanoseconds now) {
   check(!it.is_here, "a worker joins that is there");
   it.is_here = true;
   it.clock = clock;
-  it.taken.push_back(0);
+  it.last_committed.push_back(0);
   ++clocks_here_[clock];
   ++here_;
   waiting_here_ += is_waiting(worker) ? 1 : 0;
   if (workers() >= policy_.workers) is_open_ = true;
   look_for_quorum(now);
-  return static_cast<int>(it.taken.size());
+  return static_cast<int>(it.last_committed.size());
 }
 
 // Never behind the slowest, for whom nobody has to wait then; never further ahead than a push can take it.
@@ -105,20 +106,20 @@ PushAnswer Coordinator::push(const PushRecord& record, Nanoseconds now) {
   const auto found = workers_.find(record.worker);
   if (found == workers_.end()) return PushAnswer::kUnknown;
   Worker& worker = found->second;
-  const auto incarnations = static_cast<int>(worker.taken.size());
+  const auto incarnations = static_cast<int>(worker.last_committed.size());
   if (record.incarnation < 1 || record.incarnation > incarnations) return PushAnswer::kUnknown;
-  std::int64_t& taken = worker.taken[record.incarnation - 1];
-  if (record.sequence <= taken) return PushAnswer::kDuplicate;
+  std::int64_t& last_committed = worker.last_committed[record.incarnation - 1];
+  if (record.sequence <= last_committed) return PushAnswer::kDuplicate;
   if (record.incarnation < incarnations || !worker.is_here) return PushAnswer::kUnknown;
-  if (record.sequence != taken + 1 || worker.begun != record.base_version) return PushAnswer::kOutOfTurn;
-  taken = record.sequence;
+  if (record.sequence != last_committed + 1 || worker.begun != record.base_version) return PushAnswer::kOutOfTurn;
+  last_committed = record.sequence;
   worker.begun.reset();
   forget_clock(worker.clock);
   ++clocks_here_[++worker.clock];
   waiting_.emplace(record.worker, record);
   ++waiting_here_;
   look_for_quorum(now);
-  return PushAnswer::kTaken;
+  return PushAnswer::kCommitted;
 }
 
 std::optional<Update> Coordinator::take_update(Nanoseconds now) {

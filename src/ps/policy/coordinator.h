@@ -40,13 +40,13 @@ class Coordinator {
   void remember_incarnations(WorkerId worker, int incarnations);
   [[nodiscard]] std::map<WorkerId, int> incarnations() const;  // how often each has joined
 
-  // Sequence of the last push of an incarnation that was taken; 0: none is known.
-  [[nodiscard]] std::int64_t taken(WorkerId worker, int incarnation) const;
+  // Sequence of the last push of an incarnation that was committed; 0: none is known.
+  [[nodiscard]] std::int64_t last_committed(WorkerId worker, int incarnation) const;
 
   // Of an earlier coordinator's pushes, before anybody joins: the update that it made of them; one that waits for its
   // update, which is due at once where each push makes one.
   void redo(const Update& update);
-  void take_again(const PushRecord& record, Nanoseconds now);
+  void restore_push(const PushRecord& record, Nanoseconds now);
 
   // Returns which incarnation of the worker begins; its pushes count from 1 again.
   int join(WorkerId worker, Nanoseconds now);
@@ -71,8 +71,8 @@ class Coordinator {
   struct Worker {
     bool is_here = false;
     std::int64_t clock = 0;
-    std::optional<std::int64_t> begun;  // on weights of this version, and not pushed yet
-    std::vector<std::int64_t> taken;    // [incarnation - 1]: sequence of its last push that was taken
+    std::optional<std::int64_t> begun;         // on weights of this version, and not pushed yet
+    std::vector<std::int64_t> last_committed;  // [incarnation - 1]: sequence of its last push that was committed
   };
 
   void remember(const PushRecord& record);

@@ -17,8 +17,8 @@ enum class Payload {
 
 // What becomes of a push.
 enum class PushAnswer {
-  kTaken,      // it is in an update to come
-  kDuplicate,  // it was taken before: nothing happens
+  kCommitted,  // it is in an update to come
+  kDuplicate,  // it was committed before: nothing happens
   kUnknown,    // it was not, and never will be: its worker is not there, or has come back since
   kOutOfTurn,  // its worker has not begun a step on those weights, or another push of it comes first
   kRefused,    // it has numbers that cannot be, such as infinity

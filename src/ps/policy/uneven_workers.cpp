@@ -194,7 +194,7 @@ class UnevenCluster {
 
   void deliver(WorkerId id, Nanoseconds at_time) {
     now_ = at_time;
-    check(coordinator_.push(at(id).push, now_) == PushAnswer::kTaken, "a push in virtual time was not taken");
+    check(coordinator_.push(at(id).push, now_) == PushAnswer::kCommitted, "a push in virtual time was not taken");
     idle_.push_back(id);
   }
 

@@ -140,7 +140,7 @@ class ServedWorkers final : public UpdateSource {
       before.optimizer = optimizer_in(engine, layout);
       server_->go_on_from(before);
     }
-    std::vector<ps::TakenPush> waiting = recover();
+    std::vector<ps::CommittedPush> waiting = recover();
     try {
       start_others(ps::to_shards(layout, values), before.optimizer, listening.get());
     } catch (const Error& error) {
@@ -151,7 +151,7 @@ class ServedWorkers final : public UpdateSource {
     ps::NetworkOptions options = network_options();
     options.listening = listening.release();
     options.journal = log_.get();
-    options.taken_before = std::move(waiting);
+    options.committed_before = std::move(waiting);
     options.others = others_.links();
     network_ = std::make_unique<ps::NetworkServer>(*server_, ledger_, std::move(options));
     log_info(concat("parameter server for ", counted(setup_.config.ps.workers, "worker"), " at ", role_.host, ":",
@@ -222,8 +222,8 @@ class ServedWorkers final : public UpdateSource {
     ps::NetworkServer(*server_, ledger_, std::move(options)).turn_away(ending_of(error), kTurnAwayFor);
   }
 
-  // What an earlier server of this run had taken after the checkpoint. Returns what is in no update yet.
-  std::vector<ps::TakenPush> recover() {
+  // What an earlier server of this run had committed after the checkpoint. Returns what is in no update yet.
+  std::vector<ps::CommittedPush> recover() {
     if (recovery_.updates() + recovery_.waiting() > 0)
       log_info(concat("the log in ", pushes_.folder.string(), " has ", counted(recovery_.updates(), "update"),
                       " after update ", begin_.version, ", and ", counted(recovery_.waiting(), "push"),
@@ -239,7 +239,7 @@ class ServedWorkers final : public UpdateSource {
   }
 
   // From where the server is now; files of another course are in the way.
-  void begin_log(const std::vector<ps::TakenPush>& waiting) {
+  void begin_log(const std::vector<ps::CommittedPush>& waiting) {
     const std::vector<std::int64_t> there = ps::logged_versions(pushes_.folder);
     if (recovery_.is_outdated()) {
       log_info(concat("the log in ", pushes_.folder.string(), " is older than the checkpoint, and is removed"));

@@ -17,7 +17,7 @@ namespace sluice::train {
 // What every process of such a run must have the same: configuration, version and training data.
 [[nodiscard]] comm::Agreement served_agreement(const Setup& setup, const std::string& version);
 
-// Where the pushes are kept that a server has taken (ps.log).
+// Where the pushes are kept that a server has committed (ps.log).
 struct PushFolder {
   std::filesystem::path path;
   bool takes_pushes = false;  // that are there; else they are another run's, or left by going back to a checkpoint

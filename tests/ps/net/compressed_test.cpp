@@ -168,7 +168,7 @@ TEST(PushUnderWay, WhatIsLeftOutOfOneRunIsNotAddedToAnother) {
   push.begin_incarnation({.incarnation = 1, .layout = layout, .run = "one"});
   PushRecord record{.incarnation = 1, .targets = 1};
   static_cast<void>(push.pack(record, pushed()));
-  push.forget(/*was_taken=*/true);
+  push.forget(/*was_committed=*/true);
   EXPECT_GT(left_out(push), 0);
   push.begin_incarnation({.incarnation = 2, .layout = layout, .run = "one"});
   EXPECT_GT(left_out(push), 0) << "its server has come back";

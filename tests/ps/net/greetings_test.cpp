@@ -10,7 +10,8 @@ namespace sluice::ps::test {
 namespace {
 
 // A process that knows pushes of an earlier server's time would take them for its own. A greeting that comes twice is
-// one: for another incarnation of its own it would be told that nothing was taken, and push once more what had been.
+// one: for another incarnation of its own it would be told that nothing was committed, and push once more what had
+// been.
 TEST(NetworkTest, WhatAProcessHasPushedIsNotToldToAnotherOne) {
   for (const bool is_another : {false, true}) {
     ToyServer server(preset_policy("asp", 1), 9, 1, [](NetworkOptions& options) { options.silence = 20'000'000'000; });
@@ -44,7 +45,7 @@ TEST(NetworkTest, WhatAProcessHasPushedIsNotToldToAnotherOne) {
         ASSERT_TRUE(heard.has_value());
         welcome = heard->first;
       }
-      EXPECT_EQ(std::tuple(welcome->incarnation, welcome->taken, welcome->abandoned == first),
+      EXPECT_EQ(std::tuple(welcome->incarnation, welcome->last_committed, welcome->abandoned == first),
                 (std::tuple<std::int64_t, std::int64_t, bool>(2, is_another ? 0 : 1, true)));
     }
     server.stop();
@@ -52,7 +53,7 @@ TEST(NetworkTest, WhatAProcessHasPushedIsNotToldToAnotherOne) {
   }
 }
 
-// The server that dies has taken one worker's push and not the other's. A greeting of that one that came twice was
+// The server that dies has committed one worker's push and not the other's. A greeting of that one that came twice was
 // given up in between, and for that moment the next server did not wait for it.
 TEST(NetworkTest, AGreetingThatComesTwiceMakesNoUpdateWithoutItsWorker) {
   const auto with_push_of_first = [](Server& server, data::Ledger&, NetworkOptions& options) {
@@ -60,7 +61,7 @@ TEST(NetworkTest, AGreetingThatComesTwiceMakesNoUpdateWithoutItsWorker) {
     Push push = toy_push(0, server.weights().tensors, {1, 2});
     push.record.incarnation = 1;
     push.record.sequence = 1;
-    options.taken_before.push_back({.push = std::move(push), .epoch = 0, .samples = {1, 2}});
+    options.committed_before.push_back({.push = std::move(push), .epoch = 0, .samples = {1, 2}});
   };
   ToyServer server(preset_policy("bsp", 2), 5, 1, {}, std::nullopt, with_push_of_first);
   server.start();
@@ -77,7 +78,7 @@ TEST(NetworkTest, AGreetingThatComesTwiceMakesNoUpdateWithoutItsWorker) {
       const auto welcome = says.hear_of<Welcome>();
       ASSERT_TRUE(welcome);
       EXPECT_EQ(
-          std::pair(welcome->first.incarnation, welcome->first.taken),
+          std::pair(welcome->first.incarnation, welcome->first.last_committed),
           worker == 0 ? (std::pair<std::int64_t, std::int64_t>(2, 1)) : (std::pair<std::int64_t, std::int64_t>(1, 0)));
     }
   }

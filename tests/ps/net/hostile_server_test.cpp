@@ -99,9 +99,9 @@ std::string error_of(std::future<int>& worker) {
   return "none";
 }
 
-class NotTaken : public testing::TestWithParam<FromServer> {};
+class NotCommitted : public testing::TestWithParam<FromServer> {};
 
-TEST_P(NotTaken, AWorkerWhosePushIsNotKnownBeginsAnew) {
+TEST_P(NotCommitted, AWorkerWhosePushIsNotKnownBeginsAnew) {
   FakeServer server;
   auto worker = a_worker(server.port());
   const Hello first = server.hear<Hello>();
@@ -119,13 +119,13 @@ TEST_P(NotTaken, AWorkerWhosePushIsNotKnownBeginsAnew) {
   const PushMade again = server.hear<PushMade>();
   EXPECT_EQ(std::tuple(again.record.incarnation, again.record.sequence, again.record.base_version, again.lease),
             std::tuple(2, 1, 9, 1));
-  server.say(PushAnswered{1, PushAnswer::kTaken});
+  server.say(PushAnswered{1, PushAnswer::kCommitted});
   EXPECT_EQ(server.hear<PushSent>().sequence, 1);
   server.say(Over{});
   server.hear<Leaving>();
   EXPECT_EQ(error_of(worker), "none");
 }
-INSTANTIATE_TEST_SUITE_P(Answers, NotTaken,
+INSTANTIATE_TEST_SUITE_P(Answers, NotCommitted,
                          testing::Values(FromServer{PushAnswered{1, PushAnswer::kOutOfTurn}},
                                          FromServer{PushAnswered{1, PushAnswer::kUnknown}}, FromServer{Who{}}));
 
@@ -169,7 +169,7 @@ TEST(HostileServerTest, OfLeasesThatWereNotAskedForTheLastCounts) {
   server.begin_step(0, 0);
   EXPECT_EQ(server.hear<PushMade>().lease, 0);
   for (const std::int64_t lease : {9, 4, 1000}) server.give(lease, {3});  // 4 has been overtaken
-  server.say(PushAnswered{1, PushAnswer::kTaken});
+  server.say(PushAnswered{1, PushAnswer::kCommitted});
   server.give_weights(1);
   const std::int64_t next = server.hear<PushMade>([](const PushMade& push) { return push.lease != 0; }).lease;
   EXPECT_THAT(next, testing::AnyOf(9, 1000));

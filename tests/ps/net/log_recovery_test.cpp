@@ -33,11 +33,11 @@ void expect_same_state(const ServerState& ours, const ServerState& theirs) {
     expect_same_bits({ours.optimizer[i].second, at::empty({0})}, {theirs.optimizer[i].second, at::empty({0})});
 }
 
-void expect_same_pushes(const std::vector<TakenPush>& ours, std::vector<TakenPush> theirs) {
+void expect_same_pushes(const std::vector<CommittedPush>& ours, std::vector<CommittedPush> theirs) {
   ASSERT_EQ(ours.size(), theirs.size());
-  for (const TakenPush& push : ours) {
+  for (const CommittedPush& push : ours) {
     const auto found =
-        std::ranges::find(theirs, push.push.record, [](const TakenPush& other) { return other.push.record; });
+        std::ranges::find(theirs, push.push.record, [](const CommittedPush& other) { return other.push.record; });
     ASSERT_NE(found, theirs.end());
     EXPECT_EQ(push.push.scores, found->push.scores);
     EXPECT_EQ(push.push.times, found->push.times);
@@ -61,7 +61,7 @@ void push_of_a_last_worker(Server& server) {
                     .payload = server.policy().payload};
   record.base_version = server.begin(last);
   std::mt19937 random(77);
-  ASSERT_EQ(server.push(record, random_tensors(server.layout(), random), kLate), PushAnswer::kTaken);
+  ASSERT_EQ(server.push(record, random_tensors(server.layout(), random), kLate), PushAnswer::kCommitted);
   ASSERT_EQ(server.advance(2 * kLate).size(), 1U);
 }
 
@@ -82,7 +82,7 @@ TEST_P(LogRecoveryTest, AServerThatIsBegunAgainIsTheOneThatWasNeverKilled) {
       const LogRecovery recovery({.folder = dir.path(), .agreement = {{"key", "value"}}}, version);
       EXPECT_EQ(recovery.updates(), run.server().progress().version - version);
       std::vector<NetworkUpdate> told;
-      const std::vector<TakenPush> waiting =
+      const std::vector<CommittedPush> waiting =
           recovery.into({.server = server, .ledger = ledger, .tell = [&](NetworkUpdate update) {
                            told.push_back(std::move(update));
                          }});
@@ -90,9 +90,9 @@ TEST_P(LogRecoveryTest, AServerThatIsBegunAgainIsTheOneThatWasNeverKilled) {
       expect_same_pushes(waiting, run.waiting());
       EXPECT_EQ(std::ssize(told), recovery.updates());
       EXPECT_EQ(std::ssize(waiting), recovery.waiting());
-      for (const TakenPush& push : waiting) {
+      for (const CommittedPush& push : waiting) {
         ASSERT_TRUE(ledger.lease_again(push.epoch, push.samples));
-        server.take_again(push.push.record, push.push.tensors.clone(), 0);
+        server.restore_push(push.push.record, push.push.tensors.clone(), 0);
       }
       for (std::int64_t epoch = 0; epoch <= run.ledger().epochs_over() + 2; ++epoch) {
         EXPECT_EQ(ledger.counts(epoch).pushed, run.ledger().counts(epoch).pushed) << epoch;
@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, LogRecoveryTest,
 class PushLogRefusals : public testing::Test {
  protected:
   void SetUp() override { run_.run(150); }
-  std::vector<TakenPush> recovery(std::int64_t version, const Case& with, const comm::Agreement& agreement) {
+  std::vector<CommittedPush> recovery(std::int64_t version, const Case& with, const comm::Agreement& agreement) {
     Server server = server_of(with);
     data::Ledger ledger(kLoggedData);
     return LogRecovery({.folder = dir_.path(), .agreement = agreement}, version)

@@ -96,8 +96,8 @@ class LoggedRun {
       if (worker.incarnation > 0) server_.leave(worker.id, ++now_);
     }
   }
-  [[nodiscard]] std::vector<TakenPush> waiting() const {
-    std::vector<TakenPush> pushes;
+  [[nodiscard]] std::vector<CommittedPush> waiting() const {
+    std::vector<CommittedPush> pushes;
     for (const auto& [worker, entry] : waiting_) pushes.push_back(entry.second);
     return pushes;
   }
@@ -145,18 +145,18 @@ class LoggedRun {
                             .factor = 1.0 / 3,
                             .payload = server_.policy().payload};
     const std::vector<std::int64_t>& leased = worker.lease->samples;
-    const TakenPush taken{
+    const CommittedPush committed{
         .push = {record, {.loss_sum = 0.1 * static_cast<double>(examples)}, {.compute_s = 0.25}, tensors},
         .epoch = worker.lease->epoch,
         .samples = {leased.begin(), leased.begin() + examples}};
-    log_.taken(taken);
-    ASSERT_EQ(server_.push(record, tensors.clone(), ++now_), PushAnswer::kTaken);
-    waiting_[worker.id] = {std::exchange(worker.lease, std::nullopt)->id, taken};
+    log_.write_push(committed);
+    ASSERT_EQ(server_.push(record, tensors.clone(), ++now_), PushAnswer::kCommitted);
+    waiting_[worker.id] = {std::exchange(worker.lease, std::nullopt)->id, committed};
   }
 
   void tell(const UpdateRecord& done) {
     ASSERT_FALSE(done.is_dropped);
-    log_.updated(done);
+    log_.write_update(done);
     for (const PushRecord& record : done.update.pushes) {
       ledger_.push_first(waiting_.at(record.worker).first, record.examples);
       waiting_.erase(record.worker);
@@ -180,7 +180,7 @@ class LoggedRun {
     for (int w = 0; w < kWorkers; ++w) all[w].id = WorkerId{w};
     return all;
   }();
-  std::map<WorkerId, std::pair<data::LeaseId, TakenPush>> waiting_;
+  std::map<WorkerId, std::pair<data::LeaseId, CommittedPush>> waiting_;
   Nanoseconds now_ = 0;
 };
 

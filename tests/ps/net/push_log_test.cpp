@@ -24,12 +24,12 @@ struct Logged {
 
   void prepare(Server& server, data::Ledger& ledger, NetworkOptions& options) {
     const PushLogOptions how{.folder = folder, .outlives = outlives};
-    options.taken_before =
+    options.committed_before =
         LogRecovery(how, 0).into({.server = server, .ledger = ledger, .tell = [this](NetworkUpdate update) {
                                     again.push_back(std::move(update));
                                   }});
     log = std::make_unique<PushLog>(how, server.layout());
-    log->begin(server.weights(), options.taken_before);
+    log->begin(server.weights(), options.committed_before);
     options.journal = log.get();
   }
 };
@@ -131,16 +131,16 @@ TEST(PushLogNetwork, BulkSynchronousTrainingGoesOnAsIfNothingHadHappened) {
 // What a journal sees of the first push's acknowledgement.
 class WatchfulJournal : public PushJournal {
  public:
-  void taken(const TakenPush&) override {
+  void write_push(const CommittedPush&) override {
     ++pushes;
     if (pushes > fails_after) throw StorageError("the disk is full");
     look();
   }
-  void updated(const UpdateRecord&) override {}
-  void begin(const Weights&, const std::vector<TakenPush>&) override {}
-  [[nodiscard]] bool must_settle() const override { return settles; }
-  void settle() override {
-    if (pushes > settle_fails_after) throw StorageError("the disk is full");
+  void write_update(const UpdateRecord&) override {}
+  void begin(const Weights&, const std::vector<CommittedPush>&) override {}
+  [[nodiscard]] bool must_make_durable() const override { return must_be_durable; }
+  void make_durable() override {
+    if (pushes > sync_fails_after) throw StorageError("the disk is full");
     look();
   }
   void look() {
@@ -148,17 +148,17 @@ class WatchfulJournal : public PushJournal {
     if (pushes == 1 && link != nullptr && link.load()->last_send_s() > 0) was_early = true;
   }
 
-  bool settles = false;
-  int fails_after = 1 << 30, settle_fails_after = 1 << 30;
+  bool must_be_durable = false;
+  int fails_after = 1 << 30, sync_fails_after = 1 << 30;
   int pushes = 0;
   std::atomic<NetworkLink*> link = nullptr;
   std::atomic<bool> was_early = false;
 };
 
-TEST(PushLogNetwork, AWorkerHearsOfItsPushWhenItIsWrittenAndSettled) {
-  for (const bool settles : {false, true}) {
+TEST(PushLogNetwork, AWorkerHearsOfItsPushWhenItIsWrittenAndDurable) {
+  for (const bool must_be_durable : {false, true}) {
     WatchfulJournal journal;
-    journal.settles = settles;
+    journal.must_be_durable = must_be_durable;
     ToyServer server(preset_policy("asp", 1), 100, 2, [&](NetworkOptions& options) { options.journal = &journal; });
     server.start();
     NetworkLink link(toy_link(server.port(), 0));
@@ -178,10 +178,10 @@ TEST(PushLogNetwork, AWorkerHearsOfItsPushWhenItIsWrittenAndSettled) {
 }
 
 TEST(PushLogNetwork, APushThatCannotBeWrittenIsNotAcknowledgedAndEndsTheRun) {
-  for (const bool settles : {false, true}) {
+  for (const bool must_be_durable : {false, true}) {
     WatchfulJournal journal;
-    journal.settles = settles;
-    (settles ? journal.settle_fails_after : journal.fails_after) = 0;
+    journal.must_be_durable = must_be_durable;
+    (must_be_durable ? journal.sync_fails_after : journal.fails_after) = 0;
     ToyServer server(preset_policy("asp", 1), 100, 2, [&](NetworkOptions& options) { options.journal = &journal; });
     server.start();
     NetworkLink link(toy_link(server.port(), 0));

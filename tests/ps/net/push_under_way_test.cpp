@@ -26,7 +26,7 @@ TEST(PushUnderWay, CountsAnewInEachIncarnation) {
   PushUnderWay push;
   push.begin({}, toy_layout(2));
   EXPECT_EQ(next_push(push, 1, false).record.sequence, 1);
-  push.forget(/*was_taken=*/true);
+  push.forget(/*was_committed=*/true);
   EXPECT_EQ(next_push(push, 1, false).record.sequence, 2);
   EXPECT_TRUE(push.is_open());
   push.begin_incarnation({.incarnation = 2});
@@ -56,7 +56,7 @@ TEST(PushUnderWay, WhatWentAheadIsSentAgainWithIt) {
     else
       EXPECT_TRUE(std::get<PushMade>(*message).is_ahead);
   }
-  push.forget(/*was_taken=*/true);
+  push.forget(/*was_committed=*/true);
   EXPECT_TRUE(push.messages().empty());
   static_cast<void>(next_push(push, 1, false));
   EXPECT_EQ(push.messages().size(), 1U);
@@ -64,16 +64,18 @@ TEST(PushUnderWay, WhatWentAheadIsSentAgainWithIt) {
 
 // Between the incarnation of the push and the one that begins the server may have abandoned another, whose welcome was
 // lost.
-TEST(PushUnderWay, WhatAPushLeavesOutIsKeptWhereItWasTaken) {
-  for (const bool was_taken : {true, false}) {
+TEST(PushUnderWay, WhatAPushLeavesOutIsKeptWhereItWasCommitted) {
+  for (const bool was_committed : {true, false}) {
     PushUnderWay push;
     push.begin({.kind = Compression::Kind::kTopK, .ratio = 0.01}, toy_layout(1));  // one element of each shard
     PushRecord record{.worker = kWorker, .incarnation = 3, .targets = 1};
     const Packed packed =
         push.pack(record, {.shards = {at::arange(1, 12, at::kDouble)}, .statistics = at::zeros({2}, at::kDouble)});
     static_cast<void>(push.make({.record = record, .lease = 0}, packed, /*at=*/0));
-    push.begin_incarnation(
-        {.incarnation = 5, .layout = toy_layout(1), .taken = was_taken ? 1 : 0, .abandoned = {.incarnation = 3}});
+    push.begin_incarnation({.incarnation = 5,
+                            .layout = toy_layout(1),
+                            .last_committed = was_committed ? 1 : 0,
+                            .abandoned = {.incarnation = 3}});
     std::vector<double> left;
     for (const auto& [name, residual] : push.residuals()) {
       const at::Tensor flat = residual.flatten();
@@ -81,7 +83,7 @@ TEST(PushUnderWay, WhatAPushLeavesOutIsKeptWhereItWasTaken) {
     }
     std::ranges::sort(left);
     std::vector<double> expected(11, 0.0);
-    if (was_taken) expected = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};  // all but the largest
+    if (was_committed) expected = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};  // all but the largest
     EXPECT_EQ(left, expected);
   }
 }

@@ -13,12 +13,12 @@
 #include "support/long_tests.h"
 
 namespace {
-std::atomic<std::int64_t> shard_logs_settled = 0;  // how often something was
+std::atomic<std::int64_t> shard_log_syncs = 0;  // how often something was
 }
 
 // Instead of the C library's, to count.
 extern "C" int fdatasync(int fd) {
-  ++shard_logs_settled;
+  ++shard_log_syncs;
   return static_cast<int>(::syscall(SYS_fdatasync, fd));
 }
 
@@ -115,11 +115,11 @@ TEST(ShardServerTest, TheStateOfACheckpointHasAllShards) {
 
 class NoJournal : public PushJournal {
  public:
-  void taken(const TakenPush&) override {}
-  void updated(const UpdateRecord&) override {}
-  void begin(const Weights&, const std::vector<TakenPush>&) override {}
-  [[nodiscard]] bool must_settle() const override { return false; }
-  void settle() override {}
+  void write_push(const CommittedPush&) override {}
+  void write_update(const UpdateRecord&) override {}
+  void begin(const Weights&, const std::vector<CommittedPush>&) override {}
+  [[nodiscard]] bool must_make_durable() const override { return false; }
+  void make_durable() override {}
 };
 
 // With logs they hear of the end once all is saved. Evaluations before that may take long: without a sign of life they
@@ -377,14 +377,15 @@ TEST_P(LateMessages, OfAnEarlierServersTimeAreInNoPush) {
 
 INSTANTIATE_TEST_SUITE_P(IsAhead, LateMessages, testing::Bool());
 
-// Each part before its server says that it holds it, and each step: a lead server without a log settles nothing itself.
-TEST(ShardServerTest, WhatOutlivesTheMachineIsSettledPartByPart) {
+// Each part before its server says that it holds it, and each step: a lead server without a log makes nothing durable
+// itself.
+TEST(ShardServerTest, WhatOutlivesTheMachineIsMadeDurablePartByPart) {
   constexpr std::int64_t kUpdates = 10;
   const TempDir dir;
   ToyShardServer other(dir.path() / "servers-1",
                        [](ShardServerOptions& options) { options.outlives = storage::Outlives::kMachine; });
   ToyServer lead(preset_policy("asp", 1), kUpdates, 2, {}, std::nullopt, nullptr, {other.address()});
-  const std::int64_t before = shard_logs_settled;
+  const std::int64_t before = shard_log_syncs;
   lead.start();
   LinkOptions options = toy_link(lead.port(), 0);
   options.others = {other.address()};
@@ -392,7 +393,7 @@ TEST(ShardServerTest, WhatOutlivesTheMachineIsSettledPartByPart) {
   lead.join();
   other.join();
   EXPECT_FALSE(lead.failure);
-  EXPECT_GE(shard_logs_settled - before, 2 * kUpdates);
+  EXPECT_GE(shard_log_syncs - before, 2 * kUpdates);
 }
 
 }  // namespace

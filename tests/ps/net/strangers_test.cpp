@@ -25,8 +25,8 @@ TEST(NetworkTest, APushThatIsSentAgainCountsOnce) {
   for (int i = 0; i < 4; ++i) worker.say(frames);
   std::vector<PushAnswer> answers;
   for (int i = 0; i < 4; ++i) answers.push_back(worker.hear_of<PushAnswered>()->first.answer);
-  EXPECT_EQ(answers,
-            (std::vector{PushAnswer::kTaken, PushAnswer::kDuplicate, PushAnswer::kDuplicate, PushAnswer::kDuplicate}));
+  EXPECT_EQ(answers, (std::vector{PushAnswer::kCommitted, PushAnswer::kDuplicate, PushAnswer::kDuplicate,
+                                  PushAnswer::kDuplicate}));
   server.stop();
   EXPECT_EQ(server.server().progress().version, 1);
 }
@@ -201,7 +201,7 @@ TEST(NetworkTest, AConnectionIsOneWorker) {
   server.stop();
 }
 
-TEST(NetworkTest, APushOfAnotherShapeOrLeaseIsNotTaken) {
+TEST(NetworkTest, APushOfAnotherShapeOrLeaseIsNotCommitted) {
   ToyServer server(preset_policy("asp", 1), 5, 2);
   server.start();
   Stranger worker(server.port());
@@ -229,7 +229,7 @@ TEST(NetworkTest, APushOfAnotherShapeOrLeaseIsNotTaken) {
   std::swap(other.shards[0], other.shards[1]);
   ASSERT_NE(other.shards[0].numel(), good.shards[0].numel());
   EXPECT_EQ(answer_to(record, begun.lease, other), PushAnswer::kOutOfTurn) << "of another shape";
-  EXPECT_EQ(answer_to(record, begun.lease, good), PushAnswer::kTaken);
+  EXPECT_EQ(answer_to(record, begun.lease, good), PushAnswer::kCommitted);
   server.stop();
   EXPECT_EQ(server.server().progress().version, 1);
 }
@@ -252,19 +252,19 @@ TEST(NetworkTest, WhatGoesAheadOfAPushIsOfItsLease) {
   EXPECT_EQ(server.server().progress().version, 0);
 }
 
-// Writes slowly, so that what is sent meanwhile is read before it settles.
+// Writes slowly, so that what is sent meanwhile is read before it is durable.
 class SlowJournal : public PushJournal {
  public:
-  void taken(const TakenPush&) override { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }
-  void updated(const UpdateRecord&) override {}
-  void begin(const Weights&, const std::vector<TakenPush>&) override {}
-  [[nodiscard]] bool must_settle() const override { return true; }
-  void settle() override { is_settled = true; }
+  void write_push(const CommittedPush&) override { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }
+  void write_update(const UpdateRecord&) override {}
+  void begin(const Weights&, const std::vector<CommittedPush>&) override {}
+  [[nodiscard]] bool must_make_durable() const override { return true; }
+  void make_durable() override { is_durable = true; }
 
-  std::atomic<bool> is_settled = false;
+  std::atomic<bool> is_durable = false;
 };
 
-TEST(NetworkTest, APushThatComesAgainBeforeItIsSettledIsAnsweredOnce) {
+TEST(NetworkTest, APushThatComesAgainBeforeItIsDurableIsAnsweredOnce) {
   SlowJournal journal;
   ToyServer server(preset_policy("asp", 1), 5, 1, [&](NetworkOptions& options) { options.journal = &journal; });
   server.start();
@@ -276,8 +276,8 @@ TEST(NetworkTest, APushThatComesAgainBeforeItIsSettledIsAnsweredOnce) {
     worker.say(with_tensors(header_of(PushMade{record, {}, {}, begun.lease}), tensors));
   const auto answered = worker.hear_of<PushAnswered>();
   ASSERT_TRUE(answered);
-  EXPECT_EQ(answered->first.answer, PushAnswer::kTaken);
-  EXPECT_TRUE(journal.is_settled);
+  EXPECT_EQ(answered->first.answer, PushAnswer::kCommitted);
+  EXPECT_TRUE(journal.is_durable);
   server.stop();
 }
 

@@ -24,10 +24,10 @@ PushRecord push_of(int worker, std::int64_t sequence, std::int64_t base_version 
           .targets = 1};
 }
 
-// A whole step of a worker: the push that comes of it is taken.
+// A whole step of a worker: the push that comes of it is committed.
 void step(Coordinator& coordinator, int worker, std::int64_t sequence, Nanoseconds now, int incarnation = 1) {
   const std::int64_t version = coordinator.begin(WorkerId{worker});
-  EXPECT_EQ(coordinator.push(push_of(worker, sequence, version, incarnation), now), PushAnswer::kTaken);
+  EXPECT_EQ(coordinator.push(push_of(worker, sequence, version, incarnation), now), PushAnswer::kCommitted);
 }
 
 std::vector<int> workers_of(const Update& update) {
@@ -78,7 +78,7 @@ TEST(Coordinator, APushCountsOnceAndInItsTurn) {
   (void)bsp.begin(WorkerId{0});
   EXPECT_EQ(bsp.push(push_of(0, 2), 0), PushAnswer::kOutOfTurn) << "the first is missing";
   EXPECT_EQ(bsp.push(push_of(0, 1, 1), 0), PushAnswer::kOutOfTurn) << "it began on other weights";
-  EXPECT_EQ(bsp.push(push_of(0, 1), 0), PushAnswer::kTaken);
+  EXPECT_EQ(bsp.push(push_of(0, 1), 0), PushAnswer::kCommitted);
   EXPECT_EQ(bsp.push(push_of(0, 1), 0), PushAnswer::kDuplicate);
   EXPECT_EQ(bsp.push(push_of(0, 2), 0), PushAnswer::kOutOfTurn) << "the first waits for its update";
   step(bsp, 1, 1, 0);
@@ -247,7 +247,8 @@ class Storm {
   }
   void push(int w) {
     Worker& worker = workers_[w];
-    ASSERT_EQ(coordinator_.push(push_of(w, worker.next, *worker.begun, worker.incarnation), now_), PushAnswer::kTaken);
+    ASSERT_EQ(coordinator_.push(push_of(w, worker.next, *worker.begun, worker.incarnation), now_),
+              PushAnswer::kCommitted);
     waiting_[{w, worker.incarnation}] = worker.next++;
     ++worker.all;
     ++worker.since;
@@ -314,7 +315,7 @@ TEST(Coordinator, NoIncarnationThatIsRememberedBeginsAgain) {
   asp.remember_incarnations(WorkerId{0}, 3);
   asp.remember_incarnations(WorkerId{0}, 2);
   EXPECT_EQ(asp.incarnations(), (std::map<WorkerId, int>{{WorkerId{0}, 3}}));
-  EXPECT_EQ(asp.taken(WorkerId{0}, 3), 0) << "what was pushed in it is unknown";
+  EXPECT_EQ(asp.last_committed(WorkerId{0}, 3), 0) << "what was pushed in it is unknown";
   EXPECT_EQ(asp.join(WorkerId{0}, 0), 4);
   EXPECT_EQ(asp.join(WorkerId{1}, 0), 1);
 }
@@ -325,7 +326,7 @@ TEST(Coordinator, OneThatGoesOnFromALogHasItsUpdatesAndKnowsItsPushes) {
   bsp.redo({.version = 6, .pushes = {push_of(0, 3, 5, 2), push_of(1, 1, 5)}});
   EXPECT_THROW(bsp.redo({.version = 6}), BugError) << "it is done";
   EXPECT_THROW(bsp.redo({.version = 8}), BugError) << "a gap";
-  bsp.take_again(push_of(0, 4, 6, 2), 0);
+  bsp.restore_push(push_of(0, 4, 6, 2), 0);
   EXPECT_FALSE(bsp.due_at()) << "the other has not pushed";
   EXPECT_EQ(bsp.push(push_of(0, 3, 5, 2), 0), PushAnswer::kDuplicate);
   EXPECT_EQ(bsp.push(push_of(0, 4, 6, 2), 0), PushAnswer::kDuplicate);
@@ -346,7 +347,7 @@ TEST(Coordinator, OneThatGoesOnFromALogHasItsUpdatesAndKnowsItsPushes) {
 TEST(Coordinator, WhereEachPushMakesAnUpdateOneThatWaitedMakesItAtOnce) {
   for (const char* policy : {"asp", "ssp"}) {
     Coordinator coordinator(preset_policy(policy, 3), 5);
-    coordinator.take_again(push_of(1, 2, 5), 10);
+    coordinator.restore_push(push_of(1, 2, 5), 10);
     const auto update = coordinator.take_update(10);
     ASSERT_TRUE(update) << policy;
     EXPECT_THAT(workers_of(*update), testing::ElementsAre(1));
