@@ -79,11 +79,11 @@ struct WorkingBytes {
 // The loss is part of the last layer's forward and input gradient.
 struct LayerCost {
   SizedCost forward;
-  // What backward does before it returns when weight gradients are put off (nn/weight_queue.h): the gradient of the
-  // input, which the first layer of a model does not need, and weight gradients that are not put off (normalisations,
+  // What backward does before it returns when weight gradients are deferred (nn/weight_queue.h): the gradient of the
+  // input, which the first layer of a model does not need, and weight gradients that are not deferred (normalisations,
   // position embeddings).
   SizedCost input_gradient;
-  SizedCost weight_gradient;  // those that were put off: of convolutions, linear maps and token tables
+  SizedCost weight_gradient;  // those that were deferred: of convolutions, linear maps and token tables
   SizedCost backward;         // one that puts nothing off; not known: the sum of its halves
   // More, of the first micro-batch of a step, or its only one: weights are transformed, once for all of them.
   double first_forward_s = 0;
@@ -99,7 +99,7 @@ struct LayerCost {
   bool saves_output = false;   // saved_bytes include the output
   AffineBytes loss_bytes;      // of the model's last layer: what the loss after it keeps; 0 for the others
   AffineBytes loss_working;    // and the most that the loss and its gradient take at once
-  AffineBytes stash_bytes;     // what weight gradients that are put off wait with: inputs and output gradients
+  AffineBytes stash_bytes;     // what weight gradients that are deferred wait with: inputs and output gradients
   bool stashes_input = false;  // stash_bytes include the layer's own input
   bool stashes_output_gradient = false;  // and the gradient that its backward was given, itself
   WorkingBytes working;  // without the loss's; 0 where memory is not counted (device/memory.h), as loss_working

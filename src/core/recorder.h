@@ -25,8 +25,8 @@ enum class Phase : std::uint8_t {
   kHostToDevice,    // samples and targets onto the device
   kForward,         // without the loss
   kLoss,            // and its gradient's start
-  kBackward,        // of a whole micro-batch, or of its inputs where the weight gradients are put off
-  kWeightGradient,  // those that were put off
+  kBackward,        // of a whole micro-batch, or of its inputs where the weight gradients are deferred
+  kWeightGradient,  // those that were deferred
   kSend,            // hands a tensor to a neighbouring stage
   kReceiveWait,     // for a neighbouring stage to send
   kReceive,         // copies a tensor from another device

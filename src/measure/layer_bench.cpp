@@ -91,9 +91,9 @@ LayerBench::Around LayerBench::watched(const Around& around) const {
   };
 }
 
-void LayerBench::run(std::int64_t samples, bool puts_off_weights, const Around& around, Backward how) {
+void LayerBench::run(std::int64_t samples, bool defers_weights, const Around& around, Backward how) {
   runs_.clear();
-  forward(samples, puts_off_weights, watched(around), how);
+  forward(samples, defers_weights, watched(around), how);
   at::Tensor gradient = output_gradient(watched(around), /*repeatable=*/false);
   if (how == Backward::kInGraph) return backward_in_graph(std::move(gradient), watched(around));
   backward(std::move(gradient), watched(around), /*repeatable=*/false);
@@ -101,7 +101,7 @@ void LayerBench::run(std::int64_t samples, bool puts_off_weights, const Around& 
 
 void LayerBench::run_repeatably(std::int64_t samples, const Around& around) {
   runs_.clear();
-  forward(samples, /*puts_off_weights=*/true, watched(around), Backward::kHeld);
+  forward(samples, /*defers_weights=*/true, watched(around), Backward::kHeld);
   backward(output_gradient(watched(around), /*repeatable=*/true), watched(around), /*repeatable=*/true);
 }
 
@@ -118,7 +118,7 @@ const at::Tensor& LayerBench::input_of(std::int64_t samples) {
   return entry->second;
 }
 
-void LayerBench::forward(std::int64_t samples, bool puts_off_weights, const Around& around, Backward how) {
+void LayerBench::forward(std::int64_t samples, bool defers_weights, const Around& around, Backward how) {
   context_.sample_ids = at::arange(samples, at::device(device::torch_device(workload_.device)));
   at::Tensor input = input_of(samples);
   targets_ = model_.kind == SampleKind::kTokens
@@ -134,7 +134,7 @@ void LayerBench::forward(std::int64_t samples, bool puts_off_weights, const Arou
       run.input.requires_grad_(i > 0);
     }
     context_.transformed_weights = keeps_transformed_ ? &transformed_[i] : nullptr;
-    context_.weight_queue = puts_off_weights ? &run.put_off : nullptr;
+    context_.weight_queue = defers_weights ? &run.deferred : nullptr;
     around(Part::kForward, i, [&] { run.output = layers()[i]->forward(run.input, context_); });
     input = run.output;
   }
@@ -161,14 +161,14 @@ void LayerBench::backward(at::Tensor gradient, const Around& around, bool repeat
     around(Part::kBackward, i, [&] {
       if (!repeatable) return torch::autograd::backward({std::exchange(run.output, {})}, {gradient});
       forget_gradient(run.input);
-      run.put_off = {};
+      run.deferred = {};
       torch::autograd::backward({run.output}, {gradient}, /*retain_graph=*/true);
     });
     run.output = at::Tensor();  // and its graph
-    if (!run.put_off.empty())
+    if (!run.deferred.empty())
       around(Part::kWeightGradient, i, [&] {
-        if (!repeatable) return run.put_off.run();
-        nn::WeightGradQueue copy = run.put_off;
+        if (!repeatable) return run.deferred.run();
+        nn::WeightGradQueue copy = run.deferred;
         copy.run();
       });
     gradient = run.input.grad();
@@ -189,7 +189,7 @@ void LayerBench::backward_in_graph(at::Tensor gradient, const Around& around) {
       torch::autograd::Engine::get_default_engine().execute({std::exchange(root, {})}, {seed}, /*keep_graph=*/false,
                                                             /*create_graph=*/false, /*accumulate_grad=*/true);
     });
-    if (!run.put_off.empty()) around(Part::kWeightGradient, i, [&] { run.put_off.run(); });
+    if (!run.deferred.empty()) around(Part::kWeightGradient, i, [&] { run.deferred.run(); });
     gradient = std::exchange(run.input_gradient, {});
     run = {};
   }

@@ -28,7 +28,8 @@ namespace sluice::measure {
 
 class LayerBench {
  public:
-  // The loss belongs to the last layer. kBackward computes the input gradient alone where weight gradients are put off.
+  // The loss belongs to the last layer. kBackward computes the input gradient alone where weight gradients are
+  // deferred.
   enum class Part { kForward, kLoss, kLossBackward, kBackward, kWeightGradient };
   // Runs `work`, a part of that layer's: once, or where it can be repeated, as often as wanted.
   using Around = std::function<void(Part part, std::size_t layer, const std::function<void()>& work)>;
@@ -42,7 +43,7 @@ class LayerBench {
     at::Tensor input_gradient;  // as it comes there
     at::Tensor output;
     at::Tensor output_gradient;  // what its backward is given, where that is held
-    nn::WeightGradQueue put_off;
+    nn::WeightGradQueue deferred;
   };
 
   explicit LayerBench(const Workload& workload);
@@ -50,9 +51,9 @@ class LayerBench {
   // Is told of each part of run() when it is over.
   void watch(std::function<void(Part part, std::size_t layer)> after) { after_ = std::move(after); }
   // A forward pass through all layers, the loss, and a backward pass.
-  void run(std::int64_t samples, bool puts_off_weights, const Around& around, Backward how = Backward::kHeld);
+  void run(std::int64_t samples, bool defers_weights, const Around& around, Backward how = Backward::kHeld);
   // The same with work that can be repeated: each call does what the first one did. What a part needs is kept until it
-  // is over, and weight gradients are put off.
+  // is over, and weight gradients are deferred.
   void run_repeatably(std::int64_t samples, const Around& around);
   [[nodiscard]] const Run& running(std::size_t layer) const { return runs_[layer]; }  // while run() runs
 
@@ -68,7 +69,7 @@ class LayerBench {
  private:
   [[nodiscard]] const at::Tensor& input_of(std::int64_t samples);
   [[nodiscard]] Around watched(const Around& around) const;
-  void forward(std::int64_t samples, bool puts_off_weights, const Around& around, Backward how);
+  void forward(std::int64_t samples, bool defers_weights, const Around& around, Backward how);
   [[nodiscard]] at::Tensor output_gradient(const Around& around, bool repeatable) const;
   void backward(at::Tensor gradient, const Around& around, bool repeatable);
   void backward_in_graph(at::Tensor gradient, const Around& around);

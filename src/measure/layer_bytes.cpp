@@ -59,12 +59,12 @@ struct BytesAtSize {
 using LayersAtSize = std::vector<BytesAtSize>;
 
 void find_saved(LayerBench& bench, std::int64_t samples, LayersAtSize& layers) {
-  bench.run(samples, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
+  bench.run(samples, /*defers_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
     BytesAtSize& layer = layers[i];
     if (part == Part::kBackward || part == Part::kLossBackward) return work();
     if (part == Part::kWeightGradient) {
       Storages waiting;
-      for (const at::Tensor& tensor : bench.running(i).put_off.kept()) waiting.add(tensor);
+      for (const at::Tensor& tensor : bench.running(i).deferred.kept()) waiting.add(tensor);
       layer.stash = waiting.bytes();
       layer.stashes_input = waiting.contains(bench.running(i).input);
       layer.stashes_output_gradient = waiting.contains(bench.running(i).output_gradient);
@@ -102,16 +102,16 @@ class Rise {
   std::uint64_t before_ = 0;
 };
 
-std::uint64_t& backward_of(Working& working, bool puts_off_weights, Backward how) {
-  if (how == Backward::kHeld) return puts_off_weights ? working.held_input_gradient : working.held_backward;
-  return puts_off_weights ? working.input_gradient : working.backward;
+std::uint64_t& backward_of(Working& working, bool defers_weights, Backward how) {
+  if (how == Backward::kHeld) return defers_weights ? working.held_input_gradient : working.held_backward;
+  return defers_weights ? working.input_gradient : working.backward;
 }
 
 void find_working(LayerBench& bench, device::Device device, std::int64_t samples, Working BytesAtSize::*which,
                   LayersAtSize& layers) {
   Rise rise(device);
   for (const Backward how : {Backward::kInGraph, Backward::kHeld}) {
-    for (const bool puts_off_weights : {false, true}) {
+    for (const bool defers_weights : {false, true}) {
       const auto watch = [&](Part part, std::size_t i, const std::function<void()>& work) {
         if (part != Part::kLossBackward) rise.begin();  // one moment with the loss
         work();
@@ -120,11 +120,11 @@ void find_working(LayerBench& bench, device::Device device, std::int64_t samples
           case Part::kForward: working.forward = rise.bytes(); break;
           case Part::kLoss: break;
           case Part::kLossBackward: layers[i].loss_working = rise.bytes(); break;
-          case Part::kBackward: backward_of(working, puts_off_weights, how) = rise.bytes(); break;
+          case Part::kBackward: backward_of(working, defers_weights, how) = rise.bytes(); break;
           case Part::kWeightGradient: working.weight_gradient = rise.bytes(); break;
         }
       };
-      bench.run(samples, puts_off_weights, watch, how);
+      bench.run(samples, defers_weights, watch, how);
     }
   }
 }

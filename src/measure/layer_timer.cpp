@@ -24,12 +24,12 @@ class ClockTimer final : public LayerTimer {
  public:
   ClockTimer(LayerBench& bench, std::function<Nanoseconds()> clock) : bench_(bench), clock_(std::move(clock)) {}
 
-  void warm_up(std::int64_t samples) override { (void)times_of_pass(samples, /*puts_off_weights=*/true); }
+  void warm_up(std::int64_t samples) override { (void)times_of_pass(samples, /*defers_weights=*/true); }
   [[nodiscard]] int warm_up_passes() const override { return 1; }
   // Backward in halves, and then whole.
   void pass(std::int64_t samples) override {
-    std::vector<LayerTimes> times = times_of_pass(samples, /*puts_off_weights=*/true);
-    const std::vector<LayerTimes> whole = times_of_pass(samples, /*puts_off_weights=*/false);
+    std::vector<LayerTimes> times = times_of_pass(samples, /*defers_weights=*/true);
+    const std::vector<LayerTimes> whole = times_of_pass(samples, /*defers_weights=*/false);
     for (std::size_t i = 0; i < times.size(); ++i) {
       times[i].forward_s = std::min(times[i].forward_s, whole[i].forward_s);
       times[i].backward_s = whole[i].input_gradient_s;
@@ -41,7 +41,7 @@ class ClockTimer final : public LayerTimer {
     std::vector<LayerTimes> first;
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
       bench_.forget_transformed();
-      std::vector<LayerTimes> times = times_of_pass(samples, /*puts_off_weights=*/false);
+      std::vector<LayerTimes> times = times_of_pass(samples, /*defers_weights=*/false);
       for (LayerTimes& layer : times) layer.backward_s = layer.input_gradient_s;
       keep_shortest(first, times);
     }
@@ -56,9 +56,9 @@ class ClockTimer final : public LayerTimer {
   [[nodiscard]] std::vector<LayerTimes> times(std::int64_t samples) override { return best_.at(samples); }
 
  private:
-  std::vector<LayerTimes> times_of_pass(std::int64_t samples, bool puts_off_weights) {
+  std::vector<LayerTimes> times_of_pass(std::int64_t samples, bool defers_weights) {
     std::vector<LayerTimes> layers(bench_.layers().size(), LayerTimes{.samples = samples});
-    bench_.run(samples, puts_off_weights, [&](Part part, std::size_t i, const std::function<void()>& work) {
+    bench_.run(samples, defers_weights, [&](Part part, std::size_t i, const std::function<void()>& work) {
       const Nanoseconds begin = clock_();
       work();
       bench_.synchronize();

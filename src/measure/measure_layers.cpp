@@ -39,10 +39,10 @@ constexpr std::int64_t kFewSamples = 16;
 std::vector<MeasuredLayer> describe(LayerBench& bench, const Workload& workload, std::int64_t micro_batch) {
   const int optimizer_states = optim::count_states(workload.optimizer);
   std::vector<MeasuredLayer> measured(bench.layers().size());
-  bench.run(micro_batch, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
+  bench.run(micro_batch, /*defers_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
     work();
     MeasuredLayer& layer = measured[i];
-    if (part == Part::kWeightGradient) layer.puts_off_weights = true;
+    if (part == Part::kWeightGradient) layer.defers_weights = true;
     if (part != Part::kForward) return;
     const pipeline::LayerState state = pipeline::layer_state(*bench.layers()[i], optimizer_states);
     layer.name = state.name;

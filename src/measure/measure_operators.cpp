@@ -61,7 +61,7 @@ void run_once(LayerBench& bench, OperatorWatch::Clock clock, OperatorWatch* watc
     sum.watched_s += to_s(clock() - begin - watch->take_cost());
     watch->leave();
   };
-  bench.run(profile.micro_batch, /*puts_off_weights=*/false, around);
+  bench.run(profile.micro_batch, /*defers_weights=*/false, around);
 }
 
 void run_rounds(LayerBench& bench, OperatorWatch::Clock clock, OperatorProfile& profile) {

@@ -27,7 +27,7 @@ using PassTimes = std::vector<std::vector<double>>;
 
 void add_pass(LayerBench& bench, std::int64_t samples, const std::function<Nanoseconds()>& clock, PassTimes& times) {
   for (std::vector<double>& layer : times) layer.push_back(0);
-  bench.run(samples, /*puts_off_weights=*/false, [&](Part, std::size_t layer, const std::function<void()>& work) {
+  bench.run(samples, /*defers_weights=*/false, [&](Part, std::size_t layer, const std::function<void()>& work) {
     const Nanoseconds begin = clock();
     work();
     times[layer].back() += to_s(clock() - begin);

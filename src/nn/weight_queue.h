@@ -1,4 +1,4 @@
-// weight_queue: weight gradients put off by a backward pass that computes only input gradients (split backward of the
+// weight_queue: weight gradients deferred by a backward pass that computes only input gradients (split backward of the
 // zero-bubble schedules, Qi et al. 2024). The executor gives one queue to the forward pass of each micro-batch, runs
 // backward (action I), later run() (action W).
 // Life: the queue must outlive the backward pass. Memory: until run(), it holds the inputs and output gradients.

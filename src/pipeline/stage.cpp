@@ -222,13 +222,13 @@ at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gr
     throw;
   }
   *on_ready_ = nullptr;
-  parameters_->settle_gradients();  // those that were put off are added to zeros
+  parameters_->settle_gradients();  // those that were deferred are added to zeros
   if (state.queue) {
-    PutOff put_off{.queue = std::move(state.queue)};
+    Deferred deferred{.queue = std::move(state.queue)};
     if (state.live) {
-      for (const at::Tensor& tensor : put_off.queue->kept()) put_off.holds.push_back(state.live->hold(tensor));
+      for (const at::Tensor& tensor : deferred.queue->kept()) deferred.holds.push_back(state.live->hold(tensor));
     }
-    put_off_.emplace(index(micro_batch), std::move(put_off));
+    deferred_.emplace(index(micro_batch), std::move(deferred));
   }
   state = {};
   if (live_bytes_) live_bytes_->end_action();
@@ -275,8 +275,8 @@ void Stage::take_part_in_backward(const StagePass& pass) const {
 }
 
 void Stage::weight_gradient(MicroBatchId micro_batch, const GradientReady& on_ready) {
-  const auto found = put_off_.find(index(micro_batch));
-  check(found != put_off_.end(),
+  const auto found = deferred_.find(index(micro_batch));
+  check(found != deferred_.end(),
         concat("weight gradient of micro-batch ", index(micro_batch), ", whose backward did not put any off"));
   nn::WeightGradQueue& queue = *found->second.queue;
   work_ = {.what = "weight gradients"};
@@ -288,7 +288,7 @@ void Stage::weight_gradient(MicroBatchId micro_batch, const GradientReady& on_re
   } else {
     queue.run();
   }
-  put_off_.erase(found);
+  deferred_.erase(found);
   work_ = {};
 }
 
@@ -301,7 +301,7 @@ void Stage::report_gradients(const GradientReady& on_ready) const {
 void Stage::drop_in_flight() {
   work_ = {};
   in_flight_.clear();
-  put_off_.clear();
+  deferred_.clear();
   end_pass();
   for (nn::BatchNorm2d* norm : batch_norms()) static_cast<void>(norm->collect());  // deferred statistics
 }

@@ -1,5 +1,5 @@
 // stage: consecutive layers of one replica on one device; runs the parts of one micro-batch's work: forward, the loss,
-// backward, and a weight gradient that was put off.
+// backward, and a weight gradient that was deferred.
 // Not here: when to run what (schedule), how tensors travel (pipeline/executor.h).
 // Recompute: forward keeps the input of every layer only; backward runs each layer forward again, under the same
 // context, and then backward, last layer first (Chen et al. 2016, arXiv:1604.06174, with a layer as the segment). The
@@ -88,8 +88,8 @@ class Stage {
   // mode kSync), in the order of forward() and of backward().
   void take_part_in_forward(const StagePass& pass) const;
   void take_part_in_backward(const StagePass& pass) const;
-  // After the backward() of a pass that splits it: adds the weight gradients that were put off. `on_ready`, when set,
-  // is called for each trained parameter that backward() put off, as soon as it has its share, and at once for the
+  // After the backward() of a pass that splits it: adds the weight gradients that were deferred. `on_ready`, when set,
+  // is called for each trained parameter that backward() deferred, as soon as it has its share, and at once for the
   // others: pass it with the last weight gradient of a step, where no backward follows it.
   void weight_gradient(MicroBatchId micro_batch, const GradientReady& on_ready);
 
@@ -103,7 +103,8 @@ class Stage {
   [[nodiscard]] bool is_trained() const;
   // Of all its layers.
   [[nodiscard]] std::vector<nn::BatchNorm2d*> batch_norms() const;
-  // Forgets micro-batches that are between forward and backward, or whose weight gradients are put off (a failed step).
+  // Forgets micro-batches that are between forward and backward, or whose weight gradients are deferred (a failed
+  // step).
   void drop_in_flight();
   // Frees what is kept for the micro-batches of one pass. Requires: nothing in flight; called before weights change.
   void end_pass() { transformed_weights_.clear(); }
@@ -111,7 +112,7 @@ class Stage {
   // What it does at this moment, or did when it failed and until its next call, on a micro-batch: "forward of layer1.0
   // with samples [16, 3, 32, 32]". Of a whole backward its layers are named together. Empty: nothing.
   [[nodiscard]] std::string work_on(const MicroBatch& samples) const;
-  [[nodiscard]] int put_off() const { return static_cast<int>(put_off_.size()); }
+  [[nodiscard]] int deferred() const { return static_cast<int>(deferred_.size()); }
   // From now on, of passes that begin now; it costs a little time. Requires: nothing in flight.
   LiveBytes& count_live_bytes();
 
@@ -129,7 +130,7 @@ class Stage {
     std::vector<LiveBytes::Hold> holds;         // of the tensors above
   };
   // Between I and W.
-  struct PutOff {
+  struct Deferred {
     std::unique_ptr<nn::WeightGradQueue> queue;
     std::vector<LiveBytes::Hold> holds;
   };
@@ -157,7 +158,7 @@ class Stage {
   std::unique_ptr<LiveBytes> live_bytes_;
   nn::TransformedWeights transformed_weights_{charge_transformed_weights};
   std::unordered_map<int, InFlight> in_flight_;  // by micro-batch
-  std::unordered_map<int, PutOff> put_off_;      // by micro-batch
+  std::unordered_map<int, Deferred> deferred_;   // by micro-batch
   Work work_;
   // What the hooks on the parameters call; set only during the last backward of a step.
   std::shared_ptr<GradientReady> on_ready_ = std::make_shared<GradientReady>();

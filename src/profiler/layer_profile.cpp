@@ -165,7 +165,7 @@ void fields(Io& io, MeasuredLayer& value) {
   io("first_forward_s", value.cost.first_forward_s);
   io("first_backward_s", value.cost.first_backward_s);
   io("slowdown", value.cost.slowdown);
-  io("puts_off_weights", value.puts_off_weights);
+  io("puts_off_weights", value.defers_weights);
   io("input_bytes", value.cost.input_bytes);
   io("output_bytes", value.cost.output_bytes);
   io("saved_bytes", value.cost.saved_bytes);

@@ -74,7 +74,7 @@ struct LayerBytes {
 
 struct MeasuredLayer {
   std::string name;
-  bool puts_off_weights = false;  // some of its weight gradients can be computed apart from those of the input
+  bool defers_weights = false;    // some of its weight gradients can be computed apart from those of the input
   LayerCost cost;                 // with the points of `times`, and the bytes of the configured micro-batch
   std::vector<LayerTimes> times;  // what cost's lines were fitted to
   std::vector<LayerBytes> bytes;  // samples ascending; empty: those of `cost` are all that is known

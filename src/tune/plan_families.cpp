@@ -47,7 +47,7 @@ std::vector<Recompute> rules_in_order(const SearchSpace& space) {
   return in_order(std::move(rules));
 }
 
-bool puts_off_weights(const pipeline::Schedule& schedule) {
+bool defers_weights(const pipeline::Schedule& schedule) {
   const auto is_weight = [](const pipeline::Action& action) { return action.op == pipeline::Op::kWeightGradient; };
   return std::ranges::any_of(schedule.devices,
                              [&](const auto& actions) { return std::ranges::any_of(actions, is_weight); });
@@ -126,7 +126,7 @@ class Families {
     const bool is_alone = plan.devices() == 1 && plan.replicas * space_.processes == 1;
     const bool may_recompute = std::ranges::find(rules_, Recompute::kOpen) != rules_.end();
     if (!is_alone || plan.stages() == 1 || may_recompute || space_.partition ||
-        std::ranges::none_of(schedules_, is_1f1b) || puts_off_weights(*shape.schedule))
+        std::ranges::none_of(schedules_, is_1f1b) || defers_weights(*shape.schedule))
       return std::nullopt;
     return Reason{"alone", concat("on one device alone the ", plan.stages(), " stages of schedule ", plan.schedule,
                                   " do what 1f1b does with one")};

@@ -18,8 +18,8 @@ namespace sluice::tune {
 enum class WorkKind : std::uint8_t {
   kLoad,            // waiting for the loader
   kForward,         // and the loss
-  kBackward,        // of a micro-batch, or of its inputs where the weight gradients are put off
-  kWeightGradient,  // those that were put off
+  kBackward,        // of a micro-batch, or of its inputs where the weight gradients are deferred
+  kWeightGradient,  // those that were deferred
   kTransfer,        // samples onto the device, tensors between stages
   kAllReduce,       // over local replicas and over processes
   kOptimizer,

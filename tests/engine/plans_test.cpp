@@ -123,7 +123,7 @@ void expect_nothing_is_left(const Composition& grid) {
   for (int r = 0; r < grid.executor->replicas(); ++r) {
     for (int s = 0; s < grid.executor->stages(); ++s) {
       const pipeline::Stage& stage = grid.executor->stage(ReplicaId{r}, StageId{s});
-      EXPECT_EQ(stage.in_flight() + stage.put_off(), 0) << "replica " << r << " stage " << s;
+      EXPECT_EQ(stage.in_flight() + stage.deferred(), 0) << "replica " << r << " stage " << s;
     }
   }
 }

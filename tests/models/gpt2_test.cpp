@@ -106,7 +106,7 @@ TEST(Gpt2, ATokenChangesNothingInFrontOfIt) {
   EXPECT_GT(difference.narrow(0, kPosition, difference.size(0) - kPosition).min().item<double>(), 0);
 }
 
-// Every weight that has a matrix product or a table behind it is put off, and arrives bit for bit.
+// Every weight that has a matrix product or a table behind it is deferred, and arrives bit for bit.
 TEST(Gpt2, SplitBackwardGivesTheSameGradients) {
   const Model model = make_model(options_of("gpt2"));
   const auto parameters = by_name(model);
@@ -125,8 +125,8 @@ TEST(Gpt2, SplitBackwardGivesTheSameGradients) {
   nn::WeightGradQueue queue;
   backward(&queue);
   for (const auto& [name, p] : parameters) {
-    const bool is_put_off = name.find(".ln_") == std::string::npos && name.find(".wpe.") == std::string::npos;
-    EXPECT_EQ(p->value.grad().count_nonzero().item<std::int64_t>() == 0, is_put_off) << name;
+    const bool is_deferred = name.find(".ln_") == std::string::npos && name.find(".wpe.") == std::string::npos;
+    EXPECT_EQ(p->value.grad().count_nonzero().item<std::int64_t>() == 0, is_deferred) << name;
   }
   queue.run();
   for (const auto& [name, p] : parameters) EXPECT_TRUE(at::equal(p->value.grad(), expected.at(name))) << name;

@@ -1,5 +1,5 @@
 // Layers that compute in bfloat16 beside parameters of float32 (nn/bfloat16.h): near the same in float64, with
-// gradients of parameters in float32, the same whether weight gradients are put off and whether copies of weights are
+// gradients of parameters in float32, the same whether weight gradients are deferred and whether copies of weights are
 // kept.
 #include "nn/bfloat16.h"
 
@@ -221,13 +221,13 @@ TEST_F(Bf16, LayerNormAddsGradientsUpInFloat) {
   EXPECT_LE(relative_error(registry.parameters()[0]->value.grad(), (normalised * grad.to(at::kDouble)).sum(0)), 1e-4);
 }
 
-// At once and put off.
+// At once and deferred.
 TEST_F(Bf16, TheBiasGradientOfALinearMapIsNotRounded) {
   const at::Tensor x = random({1 << 10, 48}), grad = random({1 << 10, 32}) + 0.5, exact = grad.to(at::kDouble).sum(0);
   WeightGradQueue queue;
-  for (WeightGradQueue* const put_off : {static_cast<WeightGradQueue*>(nullptr), &queue}) {
+  for (WeightGradQueue* const deferred : {static_cast<WeightGradQueue*>(nullptr), &queue}) {
     const at::Tensor weight = at::randn({32, 48}).requires_grad_(), bias = at::randn({32}).requires_grad_();
-    linear(x, {weight}, {bias}, {.weight_queue = put_off}).backward(grad);
+    linear(x, {weight}, {bias}, {.weight_queue = deferred}).backward(grad);
     queue.run();
     EXPECT_LE(relative_error(bias.grad(), exact), 1e-5);
   }

@@ -233,7 +233,7 @@ TEST_F(WinogradTest, IsLeftOutWhereItMayNotBeUsed) {
 }
 
 // Split backward: what is queued is what is computed at once.
-TEST_F(WinogradTest, PutsOffItsWeightGradient) {
+TEST_F(WinogradTest, DefersItsWeightGradient) {
   Case example({8, 32, 8, 8}, 16, kLast);
   example.make_random();
   at::Tensor x = example.x.clone().requires_grad_(), weight = example.weight.clone().requires_grad_();

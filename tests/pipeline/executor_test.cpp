@@ -78,7 +78,7 @@ class ExecutorParity : public ::testing::TestWithParam<Case> {
     std::size_t next = 0;
     for (int s = 0; s < schedule.stages; ++s) {
       const Stage& stage = executor.stage(ReplicaId{0}, StageId{s});
-      EXPECT_EQ(stage.in_flight() + stage.put_off(), 0);
+      EXPECT_EQ(stage.in_flight() + stage.deferred(), 0);
       for (const ParameterSlot& slot : stage.parameters().slots()) {
         const auto& reference = expected[next++];
         const at::Tensor ours = FlatParameters::view(stage.parameters().gradients(), slot);
@@ -283,7 +283,7 @@ TEST(Executor, KeepsAsManyMicroBatchesAliveAsTheScheduleSays) {
         int live = 1;  // the micro-batch of this forward
         for (const StageId own : stages_of[device]) {
           const Stage& s = running->stage(ReplicaId{0}, own);
-          live += s.in_flight() + s.put_off();
+          live += s.in_flight() + s.deferred();
         }
         peaks[device] = std::max(peaks[device].load(), live);
       });

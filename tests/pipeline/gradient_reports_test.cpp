@@ -57,7 +57,7 @@ class Witness final : public comm::ReplicaSync {
   std::mutex mutex_;
 };
 
-// tanh of a linear map, whose weight gradients a split backward puts off; and a scale, whose gradient it does not.
+// tanh of a linear map, whose weight gradients a split backward defers; and a scale, whose gradient it does not.
 class LinearLayer final : public nn::RegisteredLayer {
  public:
   LinearLayer(const std::string& name, std::uint64_t seed)
@@ -100,7 +100,7 @@ TEST_P(ReportsOfGradients, ComeWhenTheyAreWholeAndBeforeTheEndOfTheStage) {
     for (const auto& [key, reported] : witness->reported) {
       const FlatParameters& parameters = executor.stage(key.first, key.second).parameters();
       EXPECT_EQ(reported.size(), parameters.slots().size());
-      // Backward completes the last layers first, and so are buckets cut; a scale's gradient was not put off.
+      // Backward completes the last layers first, and so are buckets cut; a scale's gradient was not deferred.
       std::vector<int> weights;
       for (const auto& [slot, then] : reported) {
         if (slot.name.ends_with(".weight")) weights.push_back(index(slot.id));
@@ -135,7 +135,7 @@ TEST_P(ReportsOfGradients, OfRecordedWorkComeInEveryPass) {
         const Stage& stage = executor.stage(key.first, key.second);
         EXPECT_EQ(witness->reported[key].size(), stage.parameters().slots().size());
         EXPECT_EQ(witness->reported_before_the_end[key], stage.parameters().slots().size());
-        EXPECT_EQ(stage.in_flight() + stage.put_off(), 0);
+        EXPECT_EQ(stage.in_flight() + stage.deferred(), 0);
       }
     }
   }

@@ -33,7 +33,7 @@ class ConvLayer final : public nn::RegisteredLayer {
   nn::Conv2d conv_;
 };
 
-// Two layers, whose input gradient is wanted and whose weight gradients are put off.
+// Two layers, whose input gradient is wanted and whose weight gradients are deferred.
 struct SplitStage {
   explicit SplitStage(bool recomputes) : stage(StageId{1}, make_layers(), ParamId{0}, kDevice, nullptr, {recomputes}) {
     stage.begin_gradients();
@@ -60,7 +60,7 @@ TEST(Stage, KeepsNothingOfTheGradientThatItPassesOn) {
   for (const bool recomputes : {false, true}) {
     SplitStage split(recomputes);
     EXPECT_EQ(split.forward_and_backward().use_count(), 1U) << recomputes;
-    EXPECT_EQ(split.stage.put_off(), 1);
+    EXPECT_EQ(split.stage.deferred(), 1);
     split.stage.weight_gradient(MicroBatchId{0}, {});
     EXPECT_GT(split.stage.parameters().gradients().abs().sum().item<float>(), 0.0F);
   }

@@ -25,7 +25,7 @@ inline LayerBytes bytes_line(std::int64_t samples, std::uint64_t fixed, std::uin
 inline MeasuredLayer example_layer() {
   MeasuredLayer layer;
   layer.name = "layer1.0";
-  layer.puts_off_weights = true;
+  layer.defers_weights = true;
   layer.cost = {.forward = {1e-5, 0.1 + 0.2, 0.01},
                 .input_gradient = {2e-5, 3e-7, 0.02},
                 .weight_gradient = {0, 1.0 / 3, 0},

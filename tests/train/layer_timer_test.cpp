@@ -94,7 +94,7 @@ class PlayedSession final : public cupti::Session {
 std::vector<std::array<int, 3>> operators_of(LayerBench& bench, std::int64_t samples) {
   std::vector<std::array<int, 3>> counts(bench.layers().size());
   PlayedGpu gpu;
-  bench.run(samples, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
+  bench.run(samples, /*defers_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
     const std::size_t before = PlayedGpu::records.work.size();
     work();
     const int position = part == Part::kForward || part == Part::kLoss ? 0 : part == Part::kWeightGradient ? 2 : 1;
@@ -171,10 +171,10 @@ TEST_P(RepeatTimer, WhatTheWarmUpDropsIsNotMissed) {
 TEST_P(RepeatTimer, ACallThatIsRepeatedGivesWhatThePlainOneGives) {
   const measure::Workload workload = workload_on({}, GetParam());
   LayerBench bench(workload);
-  bench.run(3, /*puts_off_weights=*/true, [](Part, std::size_t, const auto& work) { work(); });  // draws the input
+  bench.run(3, /*defers_weights=*/true, [](Part, std::size_t, const auto& work) { work(); });  // draws the input
   std::vector<at::Tensor> outputs, gradients;
   at::manual_seed(1);  // of the targets, which each run draws
-  bench.run(3, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
+  bench.run(3, /*defers_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
     work();
     if (part == Part::kForward) outputs.push_back(bench.running(i).output.detach());
     if (part == Part::kBackward) gradients.push_back(bench.running(i).input.grad());
@@ -195,7 +195,7 @@ TEST_P(RepeatTimer, ACallThatIsRepeatedGivesWhatThePlainOneGives) {
     }
     if (part == Part::kWeightGradient) {
       ++weights;
-      EXPECT_FALSE(bench.running(i).put_off.empty()) << "a copy has run";
+      EXPECT_FALSE(bench.running(i).deferred.empty()) << "a copy has run";
     }
   });
   EXPECT_EQ(output, outputs.size());
@@ -210,7 +210,7 @@ class PlayedTimer final : public measure::LayerTimer {
   void warm_up(std::int64_t samples) override { pass(samples); }
   [[nodiscard]] int warm_up_passes() const override { return 1; }
   void pass(std::int64_t samples) override {
-    bench_.run(samples, /*puts_off_weights=*/false, [](Part, std::size_t, const auto& work) { work(); });
+    bench_.run(samples, /*defers_weights=*/false, [](Part, std::size_t, const auto& work) { work(); });
   }
   [[nodiscard]] std::vector<measure::FirstUse> first_use(std::int64_t samples) override {
     asked.push_back(samples);

@@ -130,7 +130,7 @@ storage::TensorMap gradients_of_a_step(const Setup& setup, const Plan& plan, boo
   return gradients;
 }
 
-// Also those of weights that are put off, with uneven micro-batches, two replicas and stages that differ.
+// Also those of weights that are deferred, with uneven micro-batches, two replicas and stages that differ.
 TEST_P(LiveBytesOfSteps, CountingChangesNoGradient) {
   device::use_cpu_threads(1);
   config::Config config = config_of(GetParam());

@@ -144,7 +144,7 @@ TEST_P(MeasureLayers, GivesEveryLayerItsTimesAndBytes) {
     EXPECT_EQ(cost.buffer_bytes, buffer_bytes) << measured[i].name;
     EXPECT_EQ(cost.gradient_bytes, parameter_bytes);
     EXPECT_EQ(cost.optimizer_bytes, 2 * parameter_bytes) << "adamw keeps two moments";
-    EXPECT_EQ(measured[i].puts_off_weights, has_maps) << measured[i].name;
+    EXPECT_EQ(measured[i].defers_weights, has_maps) << measured[i].name;
     EXPECT_GT(cost.forward.at(3), 0);
     EXPECT_EQ(cost.weight_gradient.at(3) > 0, has_maps) << measured[i].name;
     if (i > 0) {

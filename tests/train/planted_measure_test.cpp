@@ -34,7 +34,7 @@ constexpr std::array<Sleeps, 2> kSleeps{
 
 double seconds_of(milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
-// A product with a weight, whose gradient is put off where there is a queue for it.
+// A product with a weight, whose gradient is deferred where there is a queue for it.
 class SleepyHalves : public torch::autograd::Function<SleepyHalves> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
