@@ -39,7 +39,7 @@ config::Config ConfigArguments::load(const comm::WorldOptions& world) const {
   try {
     return load();
   } catch (const Error& why) {
-    train::tell_peers(comm::choose_world(world), why);
+    train::send_failure_to_peers(comm::choose_world(world), why);
     throw;
   }
 }

@@ -30,7 +30,7 @@ namespace sluice::app {
 namespace {
 
 // torchrun shows the text of the earliest of its workers' files as the cause. It cannot read half a file.
-void tell_torchrun(const std::string& message) {
+void report_to_torchrun(const std::string& message) {
   const char* file = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (file == nullptr || *file == '\0') return;
   const std::string beside = concat(file, ".part");
@@ -182,7 +182,7 @@ void end_with(const Error& error) {
   first_only.lock();
   show_progress("");
   log_error(error.what());
-  tell_torchrun(error.what());
+  report_to_torchrun(error.what());
   std::fflush(nullptr);
   std::_Exit(static_cast<int>(error.exit_code()));
 }

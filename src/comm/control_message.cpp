@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::json;
 using How = LostProcess::How;
-using Say = ControlMessage::Say;
+using Kind = ControlMessage::Kind;
 
 // An escaped byte takes six, so that a line with both stays below kLongestControlLine.
 constexpr std::size_t kLongestReason = 1000;
@@ -20,12 +20,12 @@ struct Word {
   Enum value;
   const char* text;
 };
-constexpr std::array<Word<Say>, 6> kSayings{{{Say::kHello, "hello"},
-                                             {Say::kWelcome, "welcome"},
-                                             {Say::kBeat, "beat"},
-                                             {Say::kLeave, "leave"},
-                                             {Say::kLost, "lost"},
-                                             {Say::kHeard, "heard"}}};
+constexpr std::array<Word<Kind>, 6> kKinds{{{Kind::kHello, "hello"},
+                                            {Kind::kWelcome, "welcome"},
+                                            {Kind::kBeat, "beat"},
+                                            {Kind::kLeave, "leave"},
+                                            {Kind::kLost, "lost"},
+                                            {Kind::kAcknowledged, "heard"}}};
 // Not kGivenUp: nobody but the process itself calls it that.
 constexpr std::array<Word<How>, 4> kHows{
     {{How::kDead, "dead"}, {How::kHung, "hung"}, {How::kFailed, "failed"}, {How::kStopped, "stopped"}}};
@@ -46,13 +46,13 @@ bool read_word(const Words& words, const std::string& text, Enum& value) {
 }  // namespace
 
 std::string ControlMessage::to_line() const {
-  Json line{{"say", word_of(kSayings, say)}};
-  if (say == Say::kHello) line["token"] = token;
-  if (say == Say::kHello || say == Say::kLost) {
+  Json line{{"say", word_of(kKinds, kind)}};
+  if (kind == Kind::kHello) line["token"] = token;
+  if (kind == Kind::kHello || kind == Kind::kLost) {
     line["rank"] = lost.rank;
     line["host"] = lost.host.substr(0, kLongestHost);
   }
-  if (say == Say::kLost) {
+  if (kind == Kind::kLost) {
     line["how"] = word_of(kHows, lost.how);
     line["reason"] = lost.reason.substr(0, kLongestReason);
   }
@@ -64,13 +64,13 @@ std::optional<ControlMessage> ControlMessage::from_line(std::string_view line) {
   if (!read.is_object()) return std::nullopt;
   ControlMessage message;
   try {
-    if (!read_word(kSayings, read.at("say").get<std::string>(), message.say)) return std::nullopt;
-    if (message.say == Say::kHello) message.token = read.at("token").get<std::string>();
-    if (message.say == Say::kHello || message.say == Say::kLost) {
+    if (!read_word(kKinds, read.at("say").get<std::string>(), message.kind)) return std::nullopt;
+    if (message.kind == Kind::kHello) message.token = read.at("token").get<std::string>();
+    if (message.kind == Kind::kHello || message.kind == Kind::kLost) {
       message.lost.rank = read.at("rank").get<int>();
       message.lost.host = read.at("host").get<std::string>();
     }
-    if (message.say == Say::kLost) {
+    if (message.kind == Kind::kLost) {
       message.lost.reason = read.at("reason").get<std::string>();
       if (!read_word(kHows, read.at("how").get<std::string>(), message.lost.how)) return std::nullopt;
     }

@@ -13,16 +13,16 @@ namespace sluice::comm {
 inline constexpr std::size_t kLongestControlLine = 8192;
 
 struct ControlMessage {
-  enum class Say {
-    kHello,    // to rank 0: lost.rank on lost.host begins; `token` proves that it belongs to the run
-    kWelcome,  // to the others: everybody is here
-    kBeat,     // I am alive
-    kLeave,    // I end as planned
-    kLost,     // `lost` is no longer part of the run
-    kHeard,    // the last kLeave or kLost has come
+  enum class Kind {
+    kHello,         // to rank 0: lost.rank on lost.host begins; `token` proves that it belongs to the run
+    kWelcome,       // to the others: everybody is here
+    kBeat,          // I am alive
+    kLeave,         // I end as planned
+    kLost,          // `lost` is no longer part of the run
+    kAcknowledged,  // the last kLeave or kLost has come
   };
 
-  Say say = Say::kBeat;
+  Kind kind = Kind::kBeat;
   std::string token;
   LostProcess lost;
 

@@ -107,11 +107,11 @@ class Liveness::ControlThread {
         if (wishes.stop) return;
         if (wishes.failure) watch_.fail(wishes.failure->second, wishes.failure->first);
         if (wishes.leave) watch_.leave();
-        if (watch_.has_left()) tell_left();
-        if (const LostProcess* lost = watch_.lost()) tell_lost(*lost);
+        if (watch_.has_left()) report_left();
+        if (const LostProcess* lost = watch_.lost()) report_lost(*lost);
       }
     } catch (const std::exception& error) {
-      tell_lost(
+      report_lost(
           {world_.rank, "this one", LostProcess::How::kFailed, concat("its control connection broke: ", error.what())});
     }
   }
@@ -121,17 +121,17 @@ class Liveness::ControlThread {
     return std::exchange(wishes_, {});
   }
 
-  void tell_left() {
+  void report_left() {
     const std::scoped_lock lock(mutex_);
     left_ = true;
     changed_.notify_all();
   }
 
-  void tell_lost(const LostProcess& lost) {
-    if (has_told_loss_) return;
-    has_told_loss_ = true;
-    const bool was_said = lost.how == LostProcess::How::kFailed || lost.how == LostProcess::How::kStopped;
-    if (!was_said || lost.rank != world_.rank) on_lost_(lost);
+  void report_lost(const LostProcess& lost) {
+    if (has_reported_loss_) return;
+    has_reported_loss_ = true;
+    const bool was_reported = lost.how == LostProcess::How::kFailed || lost.how == LostProcess::How::kStopped;
+    if (!was_reported || lost.rank != world_.rank) on_lost_(lost);
     const std::scoped_lock lock(mutex_);
     lost_ = lost;
     changed_.notify_all();
@@ -141,8 +141,8 @@ class Liveness::ControlThread {
   LivenessOptions options_;
   std::function<void(const LostProcess&)> on_lost_;
   WakeUp wake_up_;
-  LivenessWatch watch_;         // the control thread's, once there is one
-  bool has_told_loss_ = false;  // the control thread's
+  LivenessWatch watch_;             // the control thread's, once there is one
+  bool has_reported_loss_ = false;  // the control thread's
 
   std::mutex mutex_;
   std::condition_variable changed_;

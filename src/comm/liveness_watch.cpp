@@ -17,9 +17,9 @@ namespace {
 
 using std::chrono::milliseconds;
 using How = LostProcess::How;
-using Say = ControlMessage::Say;
+using Kind = ControlMessage::Kind;
 
-constexpr milliseconds kTelling{1000};  // how long a neighbour may take to say that it has heard
+constexpr milliseconds kAcknowledgeTimeout{1000};  // how long a neighbour may take to say that it has heard
 constexpr int kMostEvents = 1000;       // in one step: strangers who connect without end must not keep us from beating
 constexpr milliseconds kSettling{200};  // after a pause: for what has come meanwhile to be read
 
@@ -85,7 +85,7 @@ void LivenessWatch::step() {
   judge_ended();
   judge_silent();
   drop_strangers();
-  say_leave_when_due();
+  send_leave_when_due();
   beat_when_due();
 }
 
@@ -107,7 +107,7 @@ void LivenessWatch::handle(const LineSocket::Event& event) {
   const auto message = ControlMessage::from_line(event.line);
   const auto peer = peers_.find(event.connection);
   if (peer == peers_.end()) return admit(event.connection, message);
-  peer->second.heard_at = now_;
+  peer->second.last_message_at = now_;
   if (message) on_message(peer->first, peer->second, *message);
 }
 
@@ -119,8 +119,8 @@ void LivenessWatch::on_opened(const Connection& connection) {
   }
   if (is_connected())
     return socket_.close(connection);  // rank 0 was lost; that it can be reached again changes nothing
-  peers_[connection] = {.rank = 0, .host = leader_, .heard_at = now_};
-  say(connection, {.say = Say::kHello, .token = token_, .lost = {.rank = world_.rank, .host = host_}});
+  peers_[connection] = {.rank = 0, .host = leader_, .last_message_at = now_};
+  send(connection, {.kind = Kind::kHello, .token = token_, .lost = {.rank = world_.rank, .host = host_}});
 }
 
 void LivenessWatch::on_ended(const Connection& connection) {
@@ -135,10 +135,10 @@ void LivenessWatch::on_ended(const Connection& connection) {
 void LivenessWatch::admit(const Connection& connection, const std::optional<ControlMessage>& hello) {
   strangers_.erase(connection);
   const std::vector<int> awaited = missing();
-  const bool belongs = leads() && !lost_ && hello && hello->say == Say::kHello && are_equal(hello->token, token_) &&
+  const bool belongs = leads() && !lost_ && hello && hello->kind == Kind::kHello && are_equal(hello->token, token_) &&
                        std::ranges::find(awaited, hello->lost.rank) != awaited.end();
   if (!belongs) return socket_.close(connection);
-  peers_[connection] = {.rank = hello->lost.rank, .host = hello->lost.host, .heard_at = now_};
+  peers_[connection] = {.rank = hello->lost.rank, .host = hello->lost.host, .last_message_at = now_};
   if (awaited.size() == 1) welcome_all();
 }
 
@@ -146,17 +146,17 @@ void LivenessWatch::welcome_all() {
   complete_ = true;
   for (const auto& [stranger, since] : strangers_) socket_.close(stranger);
   strangers_.clear();
-  say_to_all({.say = Say::kWelcome}, nullptr);
+  send_to_all({.kind = Kind::kWelcome}, nullptr);
 }
 
 void LivenessWatch::on_message(const Connection& connection, Peer& peer, const ControlMessage& message) {
-  switch (message.say) {
-    case Say::kHello:
-    case Say::kBeat: return;
-    case Say::kWelcome: complete_ = true; return;
-    case Say::kLeave: peer.left = true; return say(connection, {.say = Say::kHeard});
-    case Say::kHeard: peer.told = true; return;
-    case Say::kLost: say(connection, {.say = Say::kHeard}); return take_report(message.lost, peer);
+  switch (message.kind) {
+    case Kind::kHello:
+    case Kind::kBeat: return;
+    case Kind::kWelcome: complete_ = true; return;
+    case Kind::kLeave: peer.left = true; return send(connection, {.kind = Kind::kAcknowledged});
+    case Kind::kAcknowledged: peer.acknowledged = true; return;
+    case Kind::kLost: send(connection, {.kind = Kind::kAcknowledged}); return take_report(message.lost, peer);
   }
 }
 
@@ -169,10 +169,10 @@ void LivenessWatch::take_report(const LostProcess& lost, Peer& from) {
 
 // The first lost counts: all neighbours but the one that told us are told.
 void LivenessWatch::report(LostProcess lost, const Peer* from) {
-  if (lost_ || said_leave_) return;
-  patience_with_told_ = now_ + kTelling;
-  say_to_all({.say = Say::kLost, .lost = lost}, from);
-  for (auto& [connection, peer] : peers_) peer.told = &peer == from || peer.left || peer.rank == lost.rank;
+  if (lost_ || has_sent_leave_) return;
+  acknowledge_deadline_ = now_ + kAcknowledgeTimeout;
+  send_to_all({.kind = Kind::kLost, .lost = lost}, from);
+  for (auto& [connection, peer] : peers_) peer.acknowledged = &peer == from || peer.left || peer.rank == lost.rank;
   if (lost.rank == world_.rank && lost.how == How::kHung) lost.how = How::kGivenUp;
   lost_ = std::move(lost);
 }
@@ -181,11 +181,11 @@ void LivenessWatch::fail(const std::string& why, How how) {
   report({.rank = world_.rank, .host = host_, .how = how, .reason = why}, nullptr);
 }
 
-const LostProcess* LivenessWatch::lost() const { return lost_ && is_told() ? &*lost_ : nullptr; }
+const LostProcess* LivenessWatch::lost() const { return lost_ && is_acknowledged() ? &*lost_ : nullptr; }
 
-bool LivenessWatch::is_told() const {
-  return now_ >= patience_with_told_ ||
-         std::ranges::all_of(peers_, [](const auto& entry) { return entry.second.told || entry.second.ended; });
+bool LivenessWatch::is_acknowledged() const {
+  return now_ >= acknowledge_deadline_ ||
+         std::ranges::all_of(peers_, [](const auto& entry) { return entry.second.acknowledged || entry.second.ended; });
 }
 
 void LivenessWatch::judge_ended() {
@@ -199,12 +199,12 @@ void LivenessWatch::judge_ended() {
 
 // The last beat may have come nearly a heartbeat before the silence began.
 LivenessWatch::Nanoseconds LivenessWatch::silence_ends(const Peer& peer) const {
-  return peer.heard_at + options_.heartbeat + options_.silence;
+  return peer.last_message_at + options_.heartbeat + options_.silence;
 }
 
 LivenessWatch::Nanoseconds LivenessWatch::next_due() const {
   Nanoseconds due = next_beat_;
-  if (lost_ || said_leave_) return due;  // nobody is judged any more
+  if (lost_ || has_sent_leave_) return due;  // nobody is judged any more
   for (const auto& [connection, peer] : peers_) {
     if (!peer.left && !peer.ended) due = std::min(due, silence_ends(peer));
   }
@@ -231,36 +231,36 @@ void LivenessWatch::leave() {
   if (leaving_) return;
   leaving_ = true;
   patience_with_others_ = now_ + options_.farewell;
-  say_leave_when_due();
+  send_leave_when_due();
 }
 
 bool LivenessWatch::all_left() const {
   return std::ranges::all_of(peers_, [](const auto& entry) { return entry.second.left; });
 }
 
-void LivenessWatch::say_leave_when_due() {
-  if (!leaving_ || said_leave_ || lost_) return;
+void LivenessWatch::send_leave_when_due() {
+  if (!leaving_ || has_sent_leave_ || lost_) return;
   if (leads() && !all_left() && now_ < patience_with_others_) return;
-  said_leave_ = true;
-  patience_with_told_ = now_ + kTelling;
-  for (auto& [connection, peer] : peers_) peer.told = peer.left;
-  say_to_all({.say = Say::kLeave}, nullptr);
+  has_sent_leave_ = true;
+  acknowledge_deadline_ = now_ + kAcknowledgeTimeout;
+  for (auto& [connection, peer] : peers_) peer.acknowledged = peer.left;
+  send_to_all({.kind = Kind::kLeave}, nullptr);
 }
 
 void LivenessWatch::beat_when_due() {
   if (now_ < next_beat_) return;
   next_beat_ = now_ + options_.heartbeat;
-  if (!lost_ && !said_leave_) say_to_all({.say = Say::kBeat}, nullptr);
+  if (!lost_ && !has_sent_leave_) send_to_all({.kind = Kind::kBeat}, nullptr);
 }
 
-void LivenessWatch::say_to_all(const ControlMessage& message, const Peer* except) {
+void LivenessWatch::send_to_all(const ControlMessage& message, const Peer* except) {
   const std::string line = message.to_line();
   for (const auto& [connection, peer] : peers_) {
     if (&peer != except && !peer.ended && !peer.left) socket_.send(connection, line);
   }
 }
 
-void LivenessWatch::say(const Connection& connection, const ControlMessage& message) {
+void LivenessWatch::send(const Connection& connection, const ControlMessage& message) {
   socket_.send(connection, message.to_line());
 }
 

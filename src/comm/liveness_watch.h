@@ -50,7 +50,7 @@ class LivenessWatch {
   // The first loss, once the neighbours have heard of it, or had time to. Null: none.
   [[nodiscard]] const LostProcess* lost() const;
   // The neighbours have heard that this process leaves, or had time to.
-  [[nodiscard]] bool has_left() const { return said_leave_ && is_told(); }
+  [[nodiscard]] bool has_left() const { return has_sent_leave_ && is_acknowledged(); }
 
  private:
   using Nanoseconds = std::chrono::nanoseconds;
@@ -60,14 +60,14 @@ class LivenessWatch {
   struct Peer {
     int rank = 0;
     std::string host;
-    Nanoseconds heard_at{0};
-    bool ended = false;  // its connection
-    bool left = false;   // as planned
-    bool told = true;    // it has heard our last loss or leave
+    Nanoseconds last_message_at{0};
+    bool ended = false;        // its connection
+    bool left = false;         // as planned
+    bool acknowledged = true;  // it has heard our last loss or leave
   };
 
   [[nodiscard]] bool leads() const { return world_.rank == 0; }
-  [[nodiscard]] bool is_told() const;
+  [[nodiscard]] bool is_acknowledged() const;
   [[nodiscard]] bool all_left() const;
   void look_at_clock();
   void handle(const LineSocket::Event& event);
@@ -83,10 +83,10 @@ class LivenessWatch {
   [[nodiscard]] Nanoseconds next_due() const;                      // a beat, or the end of a silence
   void judge_silent();
   void drop_strangers();
-  void say_leave_when_due();
+  void send_leave_when_due();
   void beat_when_due();
-  void say_to_all(const ControlMessage& message, const Peer* except);
-  void say(const Connection& connection, const ControlMessage& message);
+  void send_to_all(const ControlMessage& message, const Peer* except);
+  void send(const Connection& connection, const ControlMessage& message);
 
   World world_;
   LivenessOptions options_;
@@ -99,7 +99,7 @@ class LivenessWatch {
   Nanoseconds now_{0};
   Nanoseconds next_beat_{0};
   Nanoseconds patience_with_ended_{0};   // after a pause: when ended connections are looked at
-  Nanoseconds patience_with_told_{0};    // when it no longer matters that a neighbour has not heard
+  Nanoseconds acknowledge_deadline_{0};  // when it no longer matters that a neighbour has not heard
   Nanoseconds patience_with_others_{0};  // rank 0 leaves: when it no longer waits
   std::map<Connection, Peer> peers_;
   std::map<Connection, Nanoseconds> strangers_;  // rank 0: when they came
@@ -107,7 +107,7 @@ class LivenessWatch {
   std::optional<LostProcess> lost_;
   bool complete_ = false;
   bool leaving_ = false;
-  bool said_leave_ = false;
+  bool has_sent_leave_ = false;
 };
 
 }  // namespace sluice::comm

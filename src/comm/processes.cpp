@@ -31,10 +31,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kHandshake{5000};    // the least time for the store to answer once somebody listens
-constexpr milliseconds kTelling{2000};      // how long one that fails by itself looks for somebody to tell
-constexpr milliseconds kLongestLook{2000};  // longer than the wait between two looks: this process was stopped
-constexpr int kNoListener = -1;             // of one who connects
+constexpr milliseconds kHandshake{5000};      // the least time for the store to answer once somebody listens
+constexpr milliseconds kReportTimeout{2000};  // how long one that fails by itself looks for somebody to tell
+constexpr milliseconds kLongestLook{2000};    // longer than the wait between two looks: this process was stopped
+constexpr int kNoListener = -1;               // of one who connects
 constexpr int kAnyPort = 0;
 constexpr milliseconds kMeshing{20000};  // besides the time to connect: all have come, and make the same communicators
 
@@ -104,7 +104,7 @@ Processes::Processes(World world, const Agreement& agreement, TimeLimits limits,
   try {
     prepare();
   } catch (const std::exception& failure) {
-    tell_failure(first_line(failure.what()));
+    report_failure(first_line(failure.what()));
     throw;
   }
   if (!hosts) come();
@@ -205,10 +205,10 @@ void Processes::open(int listener, milliseconds limit) {
 }
 
 // Nobody has to be there, and what went wrong is on its way: whatever fails here changes nothing.
-void Processes::tell_failure(const std::string& why) {
+void Processes::report_failure(const std::string& why) {
   try {
-    if (!store_ && !world_.meeting_file.empty()) (void)come_by_file(kTelling);
-    if (!store_ && !world_.address.empty()) (void)reach_store(kTelling);
+    if (!store_ && !world_.meeting_file.empty()) (void)come_by_file(kReportTimeout);
+    if (!store_ && !world_.address.empty()) (void)reach_store(kReportTimeout);
     if (store_) fail_start(*store_, world_, why);
   } catch (const std::exception& error) {
     log_debug(concat("the other processes did not hear of the failure: ", first_line(error.what())));

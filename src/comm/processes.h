@@ -71,7 +71,7 @@ class Processes {
   [[nodiscard]] bool come_to(const MeetingNote& meeting);
   [[nodiscard]] std::vector<std::string> reach_store(std::chrono::milliseconds limit);
   void open(int listener, std::chrono::milliseconds limit);
-  void tell_failure(const std::string& why);
+  void report_failure(const std::string& why);
   [[nodiscard]] c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store);
   void agree(const Agreement& agreement);
   void count_neighbours();

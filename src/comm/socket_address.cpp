@@ -123,9 +123,9 @@ std::vector<std::string> ask_for_addresses(const std::string& host, std::string&
 }
 
 // Says once that `what` is, unless the limit is over.
-void say_once_what_is_awaited(bool& is_said, OwnLimit& limit, const std::string& what) {
+void log_wait_once(bool& is_logged, OwnLimit& limit, const std::string& what) {
   const auto left = limit.left();
-  if (left.count() > 0 && !std::exchange(is_said, true))
+  if (left.count() > 0 && !std::exchange(is_logged, true))
     log_info(concat(what, ": asking again for ", seconds_text(std::chrono::ceil<std::chrono::seconds>(left))));
 }
 
@@ -142,11 +142,11 @@ std::optional<HostAndPort> split_host_and_port(const std::string& text) {
 std::vector<std::string> addresses_of(const std::string& host, OwnLimit& limit, const std::string& setting) {
   std::vector<std::string> addresses;
   std::string why;
-  bool is_said = false;
+  bool is_logged = false;
   const bool are_known = limit.retry(kBetweenTries, [&] {
     addresses = ask_for_addresses(host, why);
     if (addresses.empty())
-      say_once_what_is_awaited(is_said, limit, concat("the host '", host, "' is not known yet (", why, ")"));
+      log_wait_once(is_logged, limit, concat("the host '", host, "' is not known yet (", why, ")"));
     return !addresses.empty();
   });
   if (!are_known) throw ConfigError(concat("the host '", host, "' is not known (", why, "); check ", setting));
@@ -163,13 +163,13 @@ int listen_on(const std::string& host, int port, const AddressSettings& settings
   OwnLimit own_limit(is_name(host) ? limit : std::chrono::milliseconds(0), kLongestTry);
   std::vector<std::string> addresses;
   std::optional<int> listener;
-  bool is_said = false;
+  bool is_logged = false;
   const bool listens = own_limit.retry(kBetweenTries, [&] {
     addresses = addresses_of(host, own_limit, settings.host);
     listener = listen_on_one_of(addresses, host, port, settings);
     if (!listener)
-      say_once_what_is_awaited(is_said, own_limit,
-                               concat(with_addresses(host, addresses), " is no address of this machine yet"));
+      log_wait_once(is_logged, own_limit,
+                    concat(with_addresses(host, addresses), " is no address of this machine yet"));
     return listener.has_value();
   });
   if (!listens) cannot_listen(with_addresses(host, addresses), port, EADDRNOTAVAIL, settings);

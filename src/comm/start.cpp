@@ -97,7 +97,7 @@ class Start {
 
   void follow(const Agreement& agreement) {
     wait_for({kWorldKey, kRefusalKey});
-    if (store_.check({kRefusalKey})) heed_refusal();
+    if (store_.check({kRefusalKey})) throw_refusal();
     const auto of_rank_0 = nlohmann::json::parse(to_text(store_.get(kWorldKey)));
     std::string refusal = difference(of_rank_0, world_, agreement);
     if (refusal.empty() && store_.add(arrival_key(world_.rank), 1) > 1)
@@ -110,7 +110,7 @@ class Start {
     store_.set(cores_key(world_.rank), to_bytes(cores_of_this_process().to_text()));
     deadline_ += limit_;  // rank 0 may have begun to wait later than we did
     wait_for({kGoKey, kRefusalKey});
-    if (!store_.check({kGoKey})) heed_refusal();
+    if (!store_.check({kGoKey})) throw_refusal();
   }
 
   void fail(const std::string& why) {
@@ -124,7 +124,7 @@ class Start {
     if (world_.rank != 0) store_.set(seen_key(world_.rank), to_bytes("seen"));
     store_.set(kRefusalKey, to_bytes(concat(static_cast<int>(code), " ", why)));
   }
-  [[noreturn]] void heed_refusal() {
+  [[noreturn]] void throw_refusal() {
     const Error theirs = read_refusal();
     store_.set(seen_key(world_.rank), to_bytes("seen"));
     throw theirs;
@@ -150,9 +150,9 @@ class Start {
     for (int rank = 1; rank < world_.size; ++rank) {
       if (std::ranges::find(missing, rank) != missing.end()) continue;
       const std::int64_t beats = store_.add(beat_key(rank), 0);
-      const auto [heard, is_new] = heard_.try_emplace(rank, beats, now);
-      if (heard->second.first != beats) heard->second = {beats, now};
-      if (now - heard->second.second > kSilence) return rank;
+      const auto [last, is_new] = last_beats_.try_emplace(rank, beats, now);
+      if (last->second.first != beats) last->second = {beats, now};
+      if (now - last->second.second > kSilence) return rank;
     }
     return std::nullopt;
   }
@@ -194,7 +194,7 @@ class Start {
   OwnTime time_{kPause};
   nanoseconds deadline_;  // this and the next two by time_
   nanoseconds next_look_{0};
-  std::map<int, std::pair<std::int64_t, nanoseconds>> heard_;  // of each rank: its beats, and when they grew
+  std::map<int, std::pair<std::int64_t, nanoseconds>> last_beats_;  // of each rank: its beats, and when they grew
 };
 
 }  // namespace

@@ -49,7 +49,7 @@ void meet_by_file(World& world, const std::string& init) {
   }
 }
 
-void meet_where_launcher_says(World& world, const RankAssignment& assignment, const Environment& environment) {
+void meet_at_launchers_address(World& world, const RankAssignment& assignment, const Environment& environment) {
   auto host = environment("MASTER_ADDR"), port = environment("MASTER_PORT");
   if (!host) host = launchers_host(assignment, environment);
   if (!port) port = launchers_port(environment);
@@ -81,7 +81,7 @@ World choose_world(const WorldOptions& options, const Environment& environment, 
   } else if (options.init.starts_with(kFile)) {
     meet_by_file(world, options.init);
   } else if (options.init.empty() || options.init == "env://") {
-    meet_where_launcher_says(world, assignment, environment);
+    meet_at_launchers_address(world, assignment, environment);
   } else {
     throw ConfigError(concat("--init ", options.init, "; write tcp://HOST:PORT, file:///PATH or env://"));
   }

@@ -19,7 +19,7 @@ ProgressLine::~ProgressLine() {
   if (is_on_terminal_) show_progress("");
 }
 
-void ProgressLine::tell(const std::function<std::string()>& text) {
+void ProgressLine::show(const std::function<std::string()>& text) {
   const Nanoseconds now = clock_();
   if (now - shown_at_ < (is_on_terminal_ ? kRedraw : kLogAgain)) return;
   shown_at_ = now;

@@ -19,7 +19,7 @@ class ProgressLine {
   ProgressLine& operator=(const ProgressLine&) = delete;
 
   // As often as one likes; `text` is asked for only when it is shown.
-  void tell(const std::function<std::string()>& text);
+  void show(const std::function<std::string()>& text);
 
  private:
   Clock clock_;

@@ -166,7 +166,7 @@ class Recorder {
   [[nodiscard]] Track& add_track(ReplicaId replica, DeviceId device, std::vector<StageId> stages,
                                  StreamName stream = {});
   // Who is told of each action while it runs; null: nobody. They outlive the steps.
-  void tell(ActionMarks* marks) { marks_ = marks; }
+  void set_marks(ActionMarks* marks) { marks_ = marks; }
   [[nodiscard]] ActionMarks* marks() const { return marks_; }
 
   // What a thread is to write into; null while nothing is recorded.

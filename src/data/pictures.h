@@ -45,7 +45,7 @@ class PassedOver {
   }
 
   // One line of the log; nothing if there were none.
-  void tell(const DatasetInfo& info) const {
+  void log(const DatasetInfo& info) const {
     std::int64_t count = 0;
     std::vector<std::string> kinds;
     for (const auto& [ending, files] : by_ending_) {

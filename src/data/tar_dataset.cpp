@@ -295,7 +295,7 @@ std::unique_ptr<Dataset> open_tar_dataset(const fs::path& path, Split split) {
                                                   ", and those of train only 0 to ", info.classes - 1));
     }
   }
-  passed_over.tell(info);
+  passed_over.log(info);
   return std::make_unique<TarDataset>(std::move(info), std::move(shards), std::move(pictures));
 }
 

@@ -123,7 +123,7 @@ at::Tensor Reducer::numbers_of(const comm::Contribution& local, const comm::Repl
   return numbers;
 }
 
-void Reducer::tell_times(const double* all_times, const Times& times, comm::StepOutcome& outcome) {
+void Reducer::report_times(const double* all_times, const Times& times, comm::StepOutcome& outcome) {
   std::vector<std::vector<SumTimes>> of_process(processes());
   for (auto& of_one : of_process) {
     for (int i = 0; i < local_.buckets(); ++i, all_times += 2)
@@ -156,7 +156,7 @@ comm::StepOutcome Reducer::total_of(const comm::Contribution& local, const comm:
   const auto* batches = data + kCounts;
   for (int process = 0; process < processes(); ++process)
     outcome.batches.push_back(static_cast<std::int64_t>(batches[process]));
-  if (timing_) tell_times(batches + processes(), times, outcome);
+  if (timing_) report_times(batches + processes(), times, outcome);
   if (!local.of_replicas.empty()) {
     const double* all = data + numbers.numel() - kNorms;
     outcome.norms = {

@@ -61,7 +61,7 @@ class Reducer final : public comm::ReplicaSync {
                                            const Times& times);
   [[nodiscard]] at::Tensor numbers_of(const comm::Contribution& local, const comm::ReplicaNorms& norms,
                                       const Times& times) const;
-  void tell_times(const double* all_times, const Times& times, comm::StepOutcome& outcome);
+  void report_times(const double* all_times, const Times& times, comm::StepOutcome& outcome);
 
   // Where a stage's buckets are in between_processes_.
   struct StageBuckets {

@@ -110,7 +110,7 @@ void show_passes(LayerBench& bench, ProgressLine& progress, std::size_t most) {
   bench.watch([&bench, &progress, most, pass = 0](Part part, std::size_t layer) mutable {
     if (part == Part::kForward && layer == 0) ++pass;
     const std::size_t layers = bench.layers().size();
-    progress.tell([&] {
+    progress.show([&] {
       const bool goes_back = part != Part::kForward;
       return concat("measuring the layers: pass ", pass, " of at most ", most,
                     goes_back ? ", back at layer " : ", at layer ", layer + 1, " of ", layers);

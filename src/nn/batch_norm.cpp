@@ -25,8 +25,8 @@ at::Tensor finish(at::Tensor y, const at::Tensor& residual, Activation activatio
 
 // Once in a process.
 void warn_of_one_value(const std::string& weight, const at::Tensor& x) {
-  static std::atomic<bool> is_said = false;
-  if (is_said.exchange(true)) return;
+  static std::atomic<bool> is_logged = false;
+  if (is_logged.exchange(true)) return;
   log_warning(concat("batch-norm ", weight.substr(0, weight.rfind('.')), " normalises one value per channel (",
                      counted(x.size(0), "sample"), " of ", x.size(2), "x", x.size(3),
                      " in a micro-batch), so its output is the bias and the running variance decays to 0. Use larger "

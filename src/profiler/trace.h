@@ -34,7 +34,7 @@ struct TraceProcess {
   std::string part = {};     // where ranks are no name: "parameter server", "worker 0"
   std::string backend = {};  // of the sums over the processes: "gloo", "nccl"; empty with one process
   std::optional<TraceClock> clock = TraceClock{};  // nothing: not known, times are by its own
-  bool tells_waits = true;                         // false: nobody knows when all were there for a sum
+  bool knows_waits = true;                         // false: nobody knows when all were there for a sum
   Nanoseconds base = 0;        // by rank 0's clock: the moment that is 0 in the files of all processes
   Nanoseconds base_epoch = 0;  // the same, since 1970
 };

@@ -218,7 +218,7 @@ void TraceEvents::add_buckets(const StepSpans& spans) {
     TraceEvent args{
         {"phase", "all_reduce"}, {"step", spans.step}, {"stage", index(bucket.stage)}, {"bucket", bucket.bucket}};
     if (bucket.bytes > 0) args["bytes"] = bucket.bytes;
-    if (process_.tells_waits) args["waited_us"] = static_cast<double>(bucket.all_there - bucket.begin) / 1000.0;
+    if (process_.knows_waits) args["waited_us"] = static_cast<double>(bucket.all_there - bucket.begin) / 1000.0;
     add_work(
         "kernel",
         concat("ncclKernel AllReduce (", process_.backend, ") stage ", index(bucket.stage), " bucket ", bucket.bucket),

@@ -33,7 +33,7 @@ VirtualUpdate VirtualCluster::next_update() {
                                ": the pushes are finite, but not what comes of them; lower the learning rate"));
   }
   ready_.erase(ready_.begin());
-  return told(std::move(done));
+  return as_virtual_update(std::move(done));
 }
 
 void VirtualCluster::begin_all_that_may() {
@@ -89,7 +89,7 @@ void VirtualCluster::deliver(Worker& worker) {
   worker.idle_since = now_;
 }
 
-VirtualUpdate VirtualCluster::told(UpdateRecord done) {
+VirtualUpdate VirtualCluster::as_virtual_update(UpdateRecord done) {
   VirtualUpdate update{.at = now_};
   for (const PushRecord& record : done.update.pushes)
     update.pushes.push_back({.record = record,

@@ -63,7 +63,7 @@ class VirtualCluster {
   void begin(WorkerId id);
   void go_on_to_the_next_event();
   void deliver(Worker& worker);
-  [[nodiscard]] VirtualUpdate told(UpdateRecord done);
+  [[nodiscard]] VirtualUpdate as_virtual_update(UpdateRecord done);
 
   Server& server_;
   VirtualOptions options_;

@@ -52,8 +52,8 @@ Json call_table(const Json& line, const Fields& fields, const char* sum_name,
   const auto rest = number_at(line, "rest_ms");
   double all = is_amount(rest) ? *rest : 0, shown = 0;
   Json rows = Json::array();
-  for (const Json& told : list) {  // the longest come first
-    Json row = call_row(told, fields);
+  for (const Json& recorded : list) {  // the longest come first
+    Json row = call_row(recorded, fields);
     if (row.is_null()) continue;
     const double ms = row.at(fields.time).get<double>();
     all += ms;
@@ -61,7 +61,7 @@ Json call_table(const Json& line, const Fields& fields, const char* sum_name,
     shown += ms;
     for (const char* sum : {"calls", fields.time}) row[sum] = row.at(sum).get<double>() / steps;
     row["share"] = ms;
-    more(told, row);
+    more(recorded, row);
     rows.push_back(std::move(row));
   }
   if (rows.empty() || all <= 0) return nullptr;
@@ -99,10 +99,10 @@ Json kernel_table(const Json& line) {
 }
 
 Json run_operators(const Json& line) {
-  return call_table(line, kOperatorFields, "operator_ms", [](const Json& told, Json& row) {
-    const double self_s = number_at(told, "self_ms").value_or(0) * 1e-3;
+  return call_table(line, kOperatorFields, "operator_ms", [](const Json& recorded, Json& row) {
+    const double self_s = number_at(recorded, "self_ms").value_or(0) * 1e-3;
     for (const auto& [amount, rate] : {std::pair("flops", "flops_per_s"), std::pair("bytes", "bytes_per_s")}) {
-      const auto number = number_at(told, amount);
+      const auto number = number_at(recorded, amount);
       row[rate] = is_amount(number) && *number > 0 && self_s > 0 ? Json(*number / self_s) : Json(nullptr);
     }
   });

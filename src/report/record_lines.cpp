@@ -101,7 +101,7 @@ nlohmann::ordered_json whole_record(const std::string& line) {
 }
 
 // memmem() alone is fast where the word's first letter is everywhere.
-bool tells_of_drops(const std::string& line) {
+bool reports_drops(const std::string& line) {
   return ::memmem(line.data(), line.size(), kDropped.data(), kDropped.size()) != nullptr;
 }
 
@@ -142,7 +142,7 @@ LineDamage read_records(const fs::path& file, const TakeRecord& take, std::int64
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     nlohmann::ordered_json record = nlohmann::ordered_json::value_t::discarded;
     const bool may_be_short = every > 1 && line.starts_with(kStepLine) && steps++ % every != 0;
-    if (may_be_short && !tells_of_drops(line)) record = head_of_step(line);
+    if (may_be_short && !reports_drops(line)) record = head_of_step(line);
     if (record.is_discarded()) record = whole_record(line);
     if (const auto event = text_at(record, "event")) {
       take(record, *event);

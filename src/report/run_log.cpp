@@ -65,7 +65,7 @@ class Reader {
     if (event == "transition") log_.plan_since = integer_at(line, "step").value_or(log_.plan_since);
     if (event == "ps") log_.server = line;
     if (event == "push") add_push(log_.workers, line);
-    if (event == "worker") add_news(log_.workers, line);
+    if (event == "worker") add_worker_event(log_.workers, line);
   }
 
   void add_step(const Json& line) {

@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array kMeansOfServer{"compute_s", "idle_s", "send_s", "sleep_s"};
-constexpr std::array kNewsOfServer{"joined", "left", "failed", "lost"};
+constexpr std::array kWorkerEvents{"joined", "left", "failed", "lost"};
 
 std::string count_cell(const Json& object, const char* name) { return cell(number_at(object, name), 0); }
 
@@ -46,15 +46,15 @@ Json sum_of_workers(const Json& workers) {
   return sum;
 }
 
-TextRow row_of_server(const std::string& name, const Json& worker, bool has_news) {
+TextRow row_of_server(const std::string& name, const Json& worker, bool has_events) {
   const auto share = number_at(worker, "share");
   TextRow row{name, count_cell(worker, "pushes"), count_cell(worker, "examples"),
               cell(share ? std::optional(100 * *share) : share, 1)};
   for (const char* mean : kMeansOfServer) row.push_back(cell(number_at(worker, mean), 3));
   row.push_back(cell(number_at(worker, "staleness"), 2));
   row.push_back(count_cell(worker, "staleness_max"));
-  for (const char* news : kNewsOfServer) {
-    if (has_news) row.push_back(count_cell(worker, news));
+  for (const char* event : kWorkerEvents) {
+    if (has_events) row.push_back(count_cell(worker, event));
   }
   return row;
 }
@@ -63,12 +63,13 @@ std::string number_of_worker(const Json& worker) { return count_cell(worker, "wo
 
 std::string server_table(const Json& workers, bool is_virtual) {
   const Json all = sum_of_workers(workers);
-  const bool has_news = std::ranges::any_of(kNewsOfServer, [&](const char* news) { return count_or_0(all, news) > 0; });
+  const bool has_events =
+      std::ranges::any_of(kWorkerEvents, [&](const char* event) { return count_or_0(all, event) > 0; });
   std::vector<TextRow> rows{
       {"worker", "pushes", "examples", "% of all", "compute", "idle", "send", "stall", "staleness", "most"}};
-  if (has_news) rows.front().insert(rows.front().end(), kNewsOfServer.begin(), kNewsOfServer.end());
-  for (const Json& worker : workers) rows.push_back(row_of_server(number_of_worker(worker), worker, has_news));
-  if (workers.size() > 1) rows.push_back(row_of_server("all", all, has_news));
+  if (has_events) rows.front().insert(rows.front().end(), kWorkerEvents.begin(), kWorkerEvents.end());
+  for (const Json& worker : workers) rows.push_back(row_of_server(number_of_worker(worker), worker, has_events));
+  if (workers.size() > 1) rows.push_back(row_of_server("all", all, has_events));
   return concat("workers, as the server has it (means of a push in ", is_virtual ? "virtual " : "",
                 "seconds; compute: with stalls; staleness: in updates):\n",
                 text_table(rows, std::array{Align::kLeft, Align::kRight}));
@@ -149,10 +150,10 @@ Json workers_json(const WorkersTotals& workers, const OwnRecordsOfAll& own) {
     for (const char* name : kMeansOfServer) one[name] = or_null_json(worker.mean(name));
     one["staleness"] = or_null_json(worker.mean("staleness"));
     one["staleness_max"] = worker.most_stale ? Json(*worker.most_stale) : Json(nullptr);
-    for (const char* news : kNewsOfServer) one[news] = worker.count(news);
+    for (const char* event : kWorkerEvents) one[event] = worker.count(event);
     one["trouble"] = worker.trouble ? trouble_json(*worker.trouble) : Json(nullptr);
-    const auto told = own.find(number);
-    one["own_records"] = told == own.end() ? Json(nullptr) : own_json(told->second);
+    const auto records = own.find(number);
+    one["own_records"] = records == own.end() ? Json(nullptr) : own_json(records->second);
   }
   return list;
 }

@@ -23,8 +23,8 @@ std::optional<double> WorkerTotals::mean(std::string_view name) const {
 }
 
 std::int64_t WorkerTotals::count(std::string_view what) const {
-  const auto found = news.find(what);
-  return found == news.end() ? 0 : found->second;
+  const auto found = events.find(what);
+  return found == events.end() ? 0 : found->second;
 }
 
 bool WorkerTotals::has_joined(std::string_view where, const std::string& process_id) const {
@@ -55,12 +55,12 @@ void add_push(WorkersTotals& workers, const Json& line) {
     worker.most_stale = std::max(worker.most_stale.value_or(0), *staleness);
 }
 
-void add_news(WorkersTotals& workers, const Json& line) {
+void add_worker_event(WorkersTotals& workers, const Json& line) {
   const auto number = worker_in(line);
   const std::string what = text_at(line, "what").value_or("");
   if (!number || std::ranges::find(kNews, what) == kNews.end()) return;
   WorkerTotals& worker = workers[*number];
-  ++worker.news[what];
+  ++worker.events[what];
   if (what == "joined")
     worker.processes[text_at(line, "where").value_or("")].insert(text_at(line, "session").value_or(""));
   if (what == "failed" || what == "lost")

@@ -29,7 +29,7 @@ struct WorkerTotals {
   std::int64_t examples = 0;
   std::map<std::string, Mean, std::less<>> means;  // compute_s, idle_s, send_s, sleep_s, staleness
   std::optional<std::int64_t> most_stale;
-  std::map<std::string, std::int64_t, std::less<>> news;  // joined, left, failed, lost; how often
+  std::map<std::string, std::int64_t, std::less<>> events;  // joined, left, failed, lost; how often
   // By where it has joined from, machine and process: what these processes called themselves; empty: not known.
   std::map<std::string, std::set<std::string>, std::less<>> processes;
   std::optional<Trouble> trouble;
@@ -43,7 +43,7 @@ struct WorkerTotals {
 // [number]. A line that names no worker is left out.
 using WorkersTotals = std::map<int, WorkerTotals>;
 void add_push(WorkersTotals& workers, const nlohmann::ordered_json& line);
-void add_news(WorkersTotals& workers, const nlohmann::ordered_json& line);
+void add_worker_event(WorkersTotals& workers, const nlohmann::ordered_json& line);
 
 // As a line names it; nothing where there can be no such worker.
 [[nodiscard]] std::optional<int> worker_in(const nlohmann::ordered_json& line);

@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPoll{5};
 
-void say(const std::string& line) { std::cout << line << '\n' << std::flush; }
+void print_line(const std::string& line) { std::cout << line << '\n' << std::flush; }
 
 MeetingPoint meet_in(const std::filesystem::path& file) {
   return {.publish =
@@ -58,23 +58,23 @@ std::optional<std::string> next_command(int loss_event) {
 int run(const World& world, const std::filesystem::path& file, const LivenessOptions& options) {
   const int loss_event = ::eventfd(0, EFD_CLOEXEC);
   const auto on_lost = [&](const LostProcess& lost) {
-    say(concat("lost ", lost.rank, ": ", lost.describe()));
+    print_line(concat("lost ", lost.rank, ": ", lost.describe()));
     const std::uint64_t one = 1;
     if (::write(loss_event, &one, sizeof one) != sizeof one) std::abort();
   };
   Liveness liveness(world, meet_in(file), options, on_lost);
-  say("joined");
+  print_line("joined");
   const auto command = next_command(loss_event);
   if (!command) return static_cast<int>(ExitCode::kPeer);
   if (*command == "exit") ::_exit(1);
   if (command->starts_with("fail ")) {
     liveness.fail(command->substr(5));
-    say("failed");
+    print_line("failed");
     return static_cast<int>(ExitCode::kDiverged);
   }
   liveness.leave();
   if (liveness.wait_for_lost(milliseconds(0))) return static_cast<int>(ExitCode::kPeer);
-  say("left");
+  print_line("left");
   return 0;
 }
 

@@ -32,8 +32,8 @@ std::string here(int rank) {
 void expect_all_say(PeerProcesses& peers, const std::string& what, int without) {
   for (int rank = 0; rank < peers.size(); ++rank) {
     if (rank == without) continue;
-    EXPECT_EQ(peers[rank].hear(), what) << "rank " << rank;
-    EXPECT_EQ(peers[rank].hear(), "") << "rank " << rank;
+    EXPECT_EQ(peers[rank].read_line(), what) << "rank " << rank;
+    EXPECT_EQ(peers[rank].read_line(), "") << "rank " << rank;
     EXPECT_EQ(peers[rank].wait(), 5) << "rank " << rank;
   }
 }
@@ -48,7 +48,7 @@ TEST(LivenessOfProcesses, TheOneThatIsKilledIsNamedByAllOthers) {
 
 TEST(LivenessOfProcesses, TheOneThatCrashesIsNamedByAllOthers) {
   PeerProcesses peers(3, kPatience);
-  peers[2].tell("exit");
+  peers[2].send_command("exit");
   expect_all_say(peers, concat("lost 2: ", here(2), " died"), 2);
 }
 
@@ -79,9 +79,10 @@ TEST(LivenessOfProcesses, TheOneThatIsStoppedIsNamedAndLearnsItWhenItGoesOn) {
     EXPECT_GE(std::chrono::steady_clock::now() - stopped, kSilence) << "it was given up before its time";
     std::this_thread::sleep_for(milliseconds(200));
     peers[victim].signal(SIGCONT);
-    EXPECT_EQ(peers[victim].hear(), concat("lost ", victim, ": this process, ", here(victim),
-                                           ", was given up by the others: they had not heard of it for 2.5 s, because "
-                                           "it was stopped or cut off"));
+    EXPECT_EQ(peers[victim].read_line(),
+              concat("lost ", victim, ": this process, ", here(victim),
+                     ", was given up by the others: they had not heard of it for 2.5 s, because "
+                     "it was stopped or cut off"));
     EXPECT_EQ(peers[victim].wait(), 5);
   }
 }
@@ -95,7 +96,7 @@ TEST(LivenessOfProcesses, NobodyIsGivenUpBeforeItsTimeHoweverOldItsLastBeat) {
     std::this_thread::sleep_for(moment);
     const auto stopped = std::chrono::steady_clock::now();
     peers[1].signal(SIGSTOP);
-    EXPECT_THAT(peers[0].hear(), testing::HasSubstr("has not answered for 2.5 s"));
+    EXPECT_THAT(peers[0].read_line(), testing::HasSubstr("has not answered for 2.5 s"));
     EXPECT_GE(std::chrono::steady_clock::now() - stopped, kSilence) << "after " << moment.count() << " ms";
   }
 }
@@ -107,8 +108,8 @@ TEST(LivenessOfProcesses, AShortStopIsNoLoss) {
     std::this_thread::sleep_for(milliseconds(1000));
     peers[paused].signal(SIGCONT);
   }
-  for (int rank = 0; rank < 3; ++rank) peers[rank].tell("leave");
-  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(peers[rank].hear(), "left") << rank;
+  for (int rank = 0; rank < 3; ++rank) peers[rank].send_command("leave");
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(peers[rank].read_line(), "left") << rank;
 }
 
 // Like a suspended machine: nobody has run, so nobody has been silent. They wake one after the other, some time apart.
@@ -120,18 +121,18 @@ TEST(LivenessOfProcesses, AStopOfAllProcessesIsNoLoss) {
     peers[rank].signal(SIGCONT);
     std::this_thread::sleep_for(milliseconds(300));
   }
-  for (int rank = 0; rank < 3; ++rank) peers[rank].tell("leave");
-  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(peers[rank].hear(), "left") << rank;
+  for (int rank = 0; rank < 3; ++rank) peers[rank].send_command("leave");
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(peers[rank].read_line(), "left") << rank;
 }
 
 TEST(LivenessOfProcesses, WhyOneFailsReachesAllOthers) {
   for (const int failing : {0, 2}) {
     PeerProcesses peers(4, kPatience);
-    peers[failing].tell("fail the lost is NaN at step 7; lower train.lr");
+    peers[failing].send_command("fail the lost is NaN at step 7; lower train.lr");
     expect_all_say(peers,
                    concat("lost ", failing, ": ", here(failing), " failed: the lost is NaN at step 7; lower train.lr"),
                    failing);
-    EXPECT_EQ(peers[failing].hear(), "failed");
+    EXPECT_EQ(peers[failing].read_line(), "failed");
     EXPECT_EQ(peers[failing].wait(), 6);
   }
 }
@@ -140,11 +141,11 @@ TEST(LivenessOfProcesses, TheyLeaveInAnyOrderWithoutALoss) {
   for (const std::vector<int>& order : {std::vector{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 0, 3, 2}}) {
     PeerProcesses peers(4, kPatience);
     for (const int rank : order) {
-      peers[rank].tell("leave");
+      peers[rank].send_command("leave");
       std::this_thread::sleep_for(milliseconds(60));
     }
     for (int rank = 0; rank < 4; ++rank) {
-      EXPECT_EQ(peers[rank].hear(), "left") << rank;
+      EXPECT_EQ(peers[rank].read_line(), "left") << rank;
       EXPECT_EQ(peers[rank].wait(), 0) << rank;
     }
   }
@@ -152,11 +153,11 @@ TEST(LivenessOfProcesses, TheyLeaveInAnyOrderWithoutALoss) {
 
 TEST(LivenessOfProcesses, WhoeverIsKilledWhileRank0WaitsForTheLastIsNamed) {
   PeerProcesses peers(3, kPatience);
-  peers[0].tell("leave");
-  peers[1].tell("leave");
-  EXPECT_EQ(peers[1].hear(), "left");
+  peers[0].send_command("leave");
+  peers[1].send_command("leave");
+  EXPECT_EQ(peers[1].read_line(), "left");
   peers[2].signal(SIGKILL);
-  EXPECT_EQ(peers[0].hear(), concat("lost 2: ", here(2), " died"));
+  EXPECT_EQ(peers[0].read_line(), concat("lost 2: ", here(2), " died"));
 }
 
 }  // namespace

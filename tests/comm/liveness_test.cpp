@@ -206,7 +206,7 @@ TEST(Liveness, ARankThatDiesWhileTheRunStartsIsNamed) {
     std::string port, token;
     words >> port >> token;
     const Stranger half(meeting.port());
-    half.send(ControlMessage{.say = ControlMessage::Say::kHello, .token = token, .lost = {.rank = 1, .host = "there"}}
+    half.send(ControlMessage{.kind = ControlMessage::Kind::kHello, .token = token, .lost = {.rank = 1, .host = "there"}}
                   .to_line() +
               "\n");
     std::this_thread::sleep_for(milliseconds(500));  // time to be let in
@@ -336,7 +336,7 @@ TEST(ControlMessage, WhatCannotBeReadIsNoMessage) {
                                  "{\"say\":\"lost\",\"rank\":1,\"host\":\"\",\"how\":\"given up\",\"reason\":\"\"}"}) {
     EXPECT_FALSE(ControlMessage::from_line(line)) << line;
   }
-  const ControlMessage lost{.say = ControlMessage::Say::kLost,
+  const ControlMessage lost{.kind = ControlMessage::Kind::kLost,
                             .lost = {.rank = 3, .host = "a", .how = LostProcess::How::kHung, .reason = "10 s"}};
   EXPECT_EQ(ControlMessage::from_line(lost.to_line())->lost, lost.lost);
 }

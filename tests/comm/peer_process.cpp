@@ -63,14 +63,14 @@ PeerProcess::~PeerProcess() {
   ::close(output_);
 }
 
-void PeerProcess::tell(const std::string& command) const {
+void PeerProcess::send_command(const std::string& command) const {
   const std::string line = command + '\n';
   (void)!::write(input_, line.data(), line.size());
 }
 
 void PeerProcess::signal(int number) const { ::kill(pid_, number); }
 
-std::string PeerProcess::hear() {
+std::string PeerProcess::read_line() {
   const auto end = end_of_patience();
   for (std::size_t length = 0; (length = begun_.find('\n')) == std::string::npos;) {
     const auto left = std::max(std::chrono::ceil<milliseconds>(end - steady_clock::now()), milliseconds(0));
@@ -115,7 +115,7 @@ PeerProcesses::PeerProcesses(int size, std::chrono::milliseconds silence, std::c
         std::vector<std::string>{std::to_string(rank), std::to_string(size), folder_ / "rank_0",
                                  std::to_string(silence.count()), std::to_string(heartbeat.count())}));
   }
-  for (const auto& peer : peers_) EXPECT_EQ(peer->hear(), "joined");
+  for (const auto& peer : peers_) EXPECT_EQ(peer->read_line(), "joined");
 }
 
 PeerProcesses::~PeerProcesses() {

@@ -20,10 +20,10 @@ class PeerProcess {
   PeerProcess(const PeerProcess&) = delete;
   PeerProcess& operator=(const PeerProcess&) = delete;
 
-  void tell(const std::string& command) const;
+  void send_command(const std::string& command) const;
   void signal(int number) const;
   // The next line it says; "" when it has ended, or says nothing in time.
-  [[nodiscard]] std::string hear();
+  [[nodiscard]] std::string read_line();
   // Its exit code, or minus the signal that ended it. One that does not end in time is killed, and the test fails.
   [[nodiscard]] int wait();
 

@@ -149,9 +149,9 @@ TEST(BatchNormOfOneValue, IsWarnedOfOnceWithTheLayerAndTheBatch) {
   EXPECT_EQ(said_of({1, channels, 1, 2}, {.training = true}), "");
   EXPECT_EQ(said_of({1, channels, 1, 1}, {.training = false}), "");
   EXPECT_EQ(said_of({1, channels, 1, 1}, {.training = true, .is_measurement = true}), "");
-  const std::string said = said_of({1, channels, 1, 1}, {.training = true});
+  const std::string text = said_of({1, channels, 1, 1}, {.training = true});
   for (const char* part : {"batch-norm bn normalises one value per channel", "1 sample of 1x1", "pipeline.chunks"})
-    EXPECT_NE(said.find(part), std::string::npos) << said;
+    EXPECT_NE(text.find(part), std::string::npos) << text;
   EXPECT_EQ(said_of({1, channels, 1, 1}, {.training = true}), "");
 }
 

@@ -19,13 +19,13 @@ using testing::ElementsAre;
 
 struct TwoParameters {
   void push(const std::string& name, std::vector<at::Tensor> parameters) {
-    queue.push(std::move(parameters), {}, [this, name] { told.push_back("runs " + name); });
+    queue.push(std::move(parameters), {}, [this, name] { ready.push_back("runs " + name); });
   }
   std::string name_of(const at::Tensor& parameter) const { return parameter.is_same(often) ? "often" : "once"; }
 
   WeightGradQueue queue;
   at::Tensor often = at::ones({2}), once = at::ones({2});
-  std::vector<std::string> told;
+  std::vector<std::string> ready;
 };
 
 TEST(WeightGradQueue, AParameterOfSeveralWorksIsDoneOnceAndAfterTheLast) {
@@ -33,8 +33,8 @@ TEST(WeightGradQueue, AParameterOfSeveralWorksIsDoneOnceAndAfterTheLast) {
   two.push("a", {two.often});
   two.push("b", {two.once, two.often});
   two.push("c", {two.often});
-  two.queue.run([&](const at::Tensor& parameter) { two.told.push_back(two.name_of(parameter)); });
-  EXPECT_THAT(two.told, ElementsAre("runs a", "runs b", "once", "runs c", "often"));
+  two.queue.run([&](const at::Tensor& parameter) { two.ready.push_back(two.name_of(parameter)); });
+  EXPECT_THAT(two.ready, ElementsAre("runs a", "runs b", "once", "runs c", "often"));
   EXPECT_TRUE(two.queue.empty());
 }
 

@@ -19,7 +19,7 @@ struct Made {
   Nanoseconds called, begins, ended, done;
   CallCost cost;
   std::vector<int> within;  // all calls in it, of any depth
-  SelfCost told;
+  SelfCost result;
 };
 
 // Random calls within each other, told to NestedCalls as they begin and end.
@@ -54,7 +54,7 @@ class RandomCalls {
     made.cost.flops = below(3) == 0 ? 1 + below(100) : 0;
     for (int i = below(4); i > 0; --i)
       made.cost.touched.push_back({&kMemory[below(kMemory.size())], 1 + static_cast<std::uint64_t>(below(9))});
-    made.told = nested_.end_call(time_, made.cost);
+    made.result = nested_.end_call(time_, made.cost);
     time_ += below(4);
     made.done = time_;
     nested_.end_watch(time_);
@@ -108,9 +108,9 @@ TEST(NestedCalls, SelfTimeOperationsAndBytesAreThoseOfBruteForce) {
       }
       std::uint64_t sum = 0;
       for (const auto& [begin, size] : bytes) sum += size;
-      ASSERT_EQ(calls[i].told.self, times[i]) << "seed " << seed << " call " << i;
-      ASSERT_EQ(calls[i].told.flops, inner_counts ? 0 : calls[i].cost.flops) << "seed " << seed << " call " << i;
-      ASSERT_EQ(calls[i].told.bytes, sum) << "seed " << seed << " call " << i;
+      ASSERT_EQ(calls[i].result.self, times[i]) << "seed " << seed << " call " << i;
+      ASSERT_EQ(calls[i].result.flops, inner_counts ? 0 : calls[i].cost.flops) << "seed " << seed << " call " << i;
+      ASSERT_EQ(calls[i].result.bytes, sum) << "seed " << seed << " call " << i;
     }
   }
 }

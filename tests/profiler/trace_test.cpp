@@ -315,7 +315,7 @@ TEST(Trace, WhatTheLoopDoesBetweenStepsStandsInItsRow) {
 TEST(Trace, WhatIsMissingIsSaid) {
   TracedStep step = two_stages(7, 1000);
   step.spans.dropped = 5;
-  const json trace = parsed({.pid = 4711, .clock = std::nullopt, .tells_waits = false}, {step, two_stages(8, 1300)});
+  const json trace = parsed({.pid = 4711, .clock = std::nullopt, .knows_waits = false}, {step, two_stages(8, 1300)});
   EXPECT_EQ(trace.at("sluice").at("spans_dropped"), 5);
   EXPECT_TRUE(trace.at("sluice").at("clock").is_null());
   for (const json& bar : events_of(trace, "X")) {

@@ -115,7 +115,7 @@ FromWorker word_of(FuzzedDataProvider& input, const Known& known, WorkerId worke
   }
 }
 
-void hear(FuzzedDataProvider& input) {
+void receive(FuzzedDataProvider& input) {
   const std::size_t peer = input.ConsumeIntegralInRange<std::size_t>(0, kPeers - 1);
   const std::string name(1, static_cast<char>('a' + peer));
   // Mostly its own number.
@@ -171,7 +171,7 @@ void serve(FuzzedDataProvider& input) {
   std::vector<NetworkUpdate> updates;
   try {
     while (input.remaining_bytes() > 0 && !network.is_over()) {
-      for (auto count = input.ConsumeIntegralInRange(1, 4); count > 0; --count) hear(input);
+      for (auto count = input.ConsumeIntegralInRange(1, 4); count > 0; --count) receive(input);
       constexpr std::array<Nanoseconds, 6> kPauses{0, 0, 1'000'000, 600'000'000, 3'000'000'000, 70'000'000'000};
       wire->time += input.PickValueInArray(kPauses);
       while (auto update = network.next(1)) updates.push_back(std::move(*update));

@@ -25,7 +25,7 @@ constexpr std::int64_t kWorkers = 3;
 const std::vector<std::string> kPeers{"lead", "0", "1", "2", "stranger"};
 
 struct Wire {
-  std::int64_t greeting = 0, told = 0;
+  std::int64_t greeting = 0, workers_sent = 0;
   std::vector<std::int64_t> pushed = std::vector<std::int64_t>(kWorkers);
 };
 Wire* wire = nullptr;
@@ -94,7 +94,7 @@ Frames of_lead(FuzzedDataProvider& input, std::int64_t version) {
     case 1: return loaded(input, nearly(input, version));
     case 2:
     case 3:
-      ++wire->told;
+      ++wire->workers_sent;
       return header(WorkerThere{.worker = WorkerId{static_cast<int>(worker)},
                                 .incarnation = nearly(input, 1),
                                 .routing_id = input.ConsumeIntegralInRange(0, 9) == 0 ? "" : std::to_string(worker),
@@ -103,7 +103,7 @@ Frames of_lead(FuzzedDataProvider& input, std::int64_t version) {
                                 .server_epoch = nearly(input, 0)});
     case 4: return header(PartAsked{key_of(input, worker, wire->pushed[worker])});
     case 5: return header(StateAsked{nearly(input, version), input.ConsumeBool()});
-    case 6: return header(LeadBeat{nearly(input, wire->greeting), nearly(input, wire->told)});
+    case 6: return header(LeadBeat{nearly(input, wire->greeting), nearly(input, wire->workers_sent)});
     case 7:
       if (input.ConsumeIntegralInRange(0, 30) == 0) return header(ShardsOver{nearly(input, 0), "over"});
       [[fallthrough]];
@@ -139,7 +139,7 @@ Frames of_worker(FuzzedDataProvider& input, std::int64_t worker) {
   }
 }
 
-void hear(FuzzedDataProvider& input, std::int64_t version) {
+void receive(FuzzedDataProvider& input, std::int64_t version) {
   // Now and then somebody else says it.
   const auto any = [&](const std::string& peer) {
     return input.ConsumeIntegralInRange(0, 15) == 0 ? input.PickValueInArray({"lead", "0", "1", "2", "stranger"})
@@ -176,7 +176,7 @@ void serve(FuzzedDataProvider& input) {
     if (input.ConsumeIntegralInRange(0, 9) > 0) begin(server, input);
     while (input.remaining_bytes() > 0 && !server.over()) {
       const std::int64_t version = server.keeper() != nullptr ? server.keeper()->version() : 0;
-      for (auto count = input.ConsumeIntegralInRange(1, 4); count > 0; --count) hear(input, version);
+      for (auto count = input.ConsumeIntegralInRange(1, 4); count > 0; --count) receive(input, version);
       server.next(1);
     }
   } catch (const PeerError&) {

@@ -182,10 +182,10 @@ TEST_P(ServerTest, WhatIsNotFiniteOrCameBeforeChangesNothing) {
   Server server = make_server(
       {.policy = preset_policy("asp", 1), .optimizer = {.kind = "sgd"}, .lr = [](const auto&) { return 0.1; }});
   const auto answer = [&](const Pushed& pushed) {
-    const PushAnswer said =
+    const PushAnswer answer =
         server.push(pushed.record, {to_shards(server.layout(), pushed.values), pushed.statistics}, 0);
     (void)server.advance(0);
-    return said;
+    return answer;
   };
   (void)server.begin(WorkerId{0});
   const Pushed good = make_push(0, 1, Payload::kGradients, 4);

@@ -40,7 +40,7 @@ class ReporterTest : public testing::Test {
     return record;
   }
 
-  std::string told(const auto& action) {
+  std::string log_of(const auto& action) {
     const storage::RunDir run_dir(dir_ / "run", storage::RunDirMode::kResumeOrNew);
     testing::internal::CaptureStderr();
     {
@@ -65,7 +65,7 @@ class ReporterTest : public testing::Test {
 };
 
 TEST_F(ReporterTest, AnEpochEndsWithOneSummaryOfAllItsStepsWithTheEvaluationThatFollows) {
-  const std::string text = told([&](Reporter& reporter) {
+  const std::string text = log_of([&](Reporter& reporter) {
     reporter.step(step(1, 2.0, 8, 1, false), {}, false);
     reporter.step(step(2, 1.0, 8, 2, false), {}, true);
     reporter.step(step(3, 0.5, 4, 3, true), {}, false);
@@ -99,7 +99,7 @@ TEST_F(ReporterTest, AnEpochEndsWithOneSummaryOfAllItsStepsWithTheEvaluationThat
 }
 
 TEST_F(ReporterTest, ARunThatIsStoppedBeforeItsEvaluationStillTellsTheEpoch) {
-  const std::string text = told([&](Reporter& reporter) {
+  const std::string text = log_of([&](Reporter& reporter) {
     reporter.step(step(3, 0.5, 4, 3, true), {}, false);
     reporter.summary("interrupted", 3);
   });
@@ -111,7 +111,7 @@ TEST_F(ReporterTest, ARunThatIsStoppedBeforeItsEvaluationStillTellsTheEpoch) {
 TEST_F(ReporterTest, AStepThatWasSkippedHasNoPartInAMeanLoss) {
   StepRecord skipped = step(2, std::numeric_limits<double>::quiet_NaN(), 8, 0, false);
   skipped.stats.skipped = true;
-  const std::string text = told([&](Reporter& reporter) {
+  const std::string text = log_of([&](Reporter& reporter) {
     reporter.step(step(1, 2.0, 8, 1, false), {}, false);
     reporter.step(skipped, {}, false);
     reporter.step(step(3, 1.0, 8, 3, true), {}, true);
@@ -127,14 +127,14 @@ TEST_F(ReporterTest, AStepThatWasSkippedHasNoPartInAMeanLoss) {
 
 TEST_F(ReporterTest, TheNineLinesComeWhereTheyAreAskedFor) {
   facts_.logs_full_lines = true;
-  const std::string text = told([&](Reporter& reporter) { reporter.step(step(1, 2.0, 8, 1, false), {}, true); });
+  const std::string text = log_of([&](Reporter& reporter) { reporter.step(step(1, 2.0, 8, 1, false), {}, true); });
   EXPECT_THAT(text, AllOf(HasSubstr(" sample_num_throughput (images/second): 8\n"),
                           HasSubstr(" epoch = 0, batch index = 0/3\n"), HasSubstr(" step 1/6  loss 2.0000")));
 }
 
 TEST_F(ReporterTest, PerplexityIsBesideTheLossInEveryRecord) {
   facts_.is_text = facts_.has_perplexity = true;
-  told([&](Reporter& reporter) {
+  log_of([&](Reporter& reporter) {
     reporter.step(step(3, 0.5, 4, 3, true), {}, false);
     reporter.eval(
         {.step = 3, .epoch = 0, .counts = {.loss_sum = 10, .top1 = 5, .top5 = 9, .targets = 10}, .seconds = 1});
@@ -159,7 +159,7 @@ TEST_F(ReporterTest, APlanThatChangesInTheRunBringsOtherFactsAndSlots) {
     return record;
   };
   nlohmann::json summary;
-  told([&](Reporter& reporter) {
+  log_of([&](Reporter& reporter) {
     reporter.step(on_devices(1, 1, 4'000'000), {}, false);
     RunFacts more = facts_;
     more.plan.partition = {{1, 1, 1}};
@@ -208,7 +208,7 @@ TEST_F(ReporterTest, WhatWasPredictedStandsBesideTheStepsOfTheLastPlanWithoutIts
       reporter.step(record, spans_of_stages(i < slow ? 5 : 1), false);
     }
   };
-  (void)told([&](Reporter& reporter) {
+  (void)log_of([&](Reporter& reporter) {
     reporter.prediction({.step_s = 0.09, .by = kByProfile, .device_bytes = {{"cpu:0", 110}}});
     run(reporter, 3, 3);
     const auto first = reporter.summary("interrupted", 3).at("predicted");
@@ -240,7 +240,7 @@ TEST_F(ReporterTest, WhatWasPredictedStandsBesideTheStepsOfTheLastPlanWithoutIts
 // Advice is of the last steps, the table is of all: both say so.
 TEST_F(ReporterTest, AdviceAndTableSayOfWhichStepsTheySpeak) {
   const auto run = [&](int steps, bool is_resumed) {
-    return told([&](Reporter& reporter) {
+    return log_of([&](Reporter& reporter) {
       for (int i = 0; i < steps; ++i) {
         StepRecord record = step(1, 1.0, 8, 1, false);
         record.breakdown.slots.push_back({.replica = ReplicaId{0}, .device = DeviceId{0}});
@@ -268,7 +268,7 @@ TEST_F(ReporterTest, TheTimeLeftIsOfThePresentPlanWithEvaluationsAndCheckpoints)
       reporter.step(record, {}, true);
     };
   };
-  const std::string text = told([&](Reporter& reporter) {
+  const std::string text = log_of([&](Reporter& reporter) {
     for (int i = 1; i <= 10; ++i) eta_of(i, 10 * kSecond, {})(reporter);
     reporter.outside_of_steps(
         {{Phase::kEvaluation, MicroBatchId{0}, 0, 5 * kSecond}, {Phase::kCheckpoint, MicroBatchId{0}, 0, 2 * kSecond}});
@@ -287,7 +287,7 @@ TEST_F(ReporterTest, TheTimeLeftIsOfThePresentPlanWithEvaluationsAndCheckpoints)
 
 // A resumed run knows no time of an evaluation until it has made one.
 TEST_F(ReporterTest, TheTimeLeftSaysThatItLacksEvaluationsUntilOneIsMade) {
-  const std::string text = told([&](Reporter& reporter) {
+  const std::string text = log_of([&](Reporter& reporter) {
     const auto step_with = [&](std::int64_t number, std::int64_t evaluations) {
       StepRecord record = step(number, 1.0, 8, 1, false);
       record.to_come = {.evaluations = evaluations};
@@ -304,7 +304,7 @@ TEST_F(ReporterTest, TheTimeLeftSaysThatItLacksEvaluationsUntilOneIsMade) {
 TEST_F(ReporterTest, WhatPushesAreMadeOfNoStageOfThisProcessSays) {
   facts_.plan = {.partition = {{1, 1}}, .schedule = "gpipe"};
   facts_.by_pushes = true;
-  (void)told([&](Reporter& reporter) {
+  (void)log_of([&](Reporter& reporter) {
     StepRecord record = step(1, 1.0, 8, 1, false);
     record.breakdown.slots.push_back({.replica = ReplicaId{0}, .device = DeviceId{0}});
     reporter.step(record, spans_of_stages(1), false);
@@ -316,7 +316,7 @@ TEST_F(ReporterTest, WhatPushesAreMadeOfNoStageOfThisProcessSays) {
 TEST_F(ReporterTest, UtilisationAndPeaksAreOfAllPlansOfTheRun) {
   nlohmann::json summary;
   facts_.peak_flops = 1e6;
-  const std::string text = told([&](Reporter& reporter) {
+  const std::string text = log_of([&](Reporter& reporter) {
     const auto run = [&](std::int64_t number, RunFacts facts, int devices, std::uint64_t parameters) {
       facts.devices.resize(static_cast<std::size_t>(devices));
       facts.memory = {{"parameters", parameters}, {"gradients", 1000 / parameters}};
@@ -344,7 +344,7 @@ TEST_F(ReporterTest, UtilisationIsOfTheDevicesOfAllProcesses) {
   facts_.processes = 2;
   facts_.peak_flops = 1e6;
   nlohmann::json summary;
-  (void)told([&](Reporter& reporter) {
+  (void)log_of([&](Reporter& reporter) {
     StepRecord record = step(1, 1.0, 8, 1, false);  // of a second
     record.stats.flops[0] = 600'000;
     reporter.step(record, {}, false);
@@ -356,7 +356,7 @@ TEST_F(ReporterTest, UtilisationIsOfTheDevicesOfAllProcesses) {
 
 TEST_F(ReporterTest, APeakStaysThoughALaterPlanHasNothingOfItsKind) {
   facts_.memory = {{"parameters", 10}, {"gradients", 20}};
-  (void)told([&](Reporter& reporter) {
+  (void)log_of([&](Reporter& reporter) {
     RunFacts facts = facts_;
     facts.memory = {{"parameters", 15}};
     reporter.plan(facts, {});

@@ -143,19 +143,19 @@ TEST(KernelTable, NothingWhereThereIsNone) {
 // A run that went on after its end has other ranks and kernels than the ones that it told of.
 TEST(RunTables, AreOfTheLastStart) {
   const test::TempDir folder;
-  const std::string told =
+  const std::string lines =
       concat(R"({"event":"plan","time_s":0})", "\n", R"({"event":"step","step":1,"time_s":1,"loss":1.0})", "\n",
              Json({{"event", "ranks"},
                    {"ranks", {{{"rank", 0}, {"places", {slot(0, 1)}}}, {{"rank", 1}, {"places", {slot(0, 2)}}}}}})
                  .dump(),
              "\n", R"({"event":"kernels","steps":1,"rows":[{"phase":"forward","kernel":"k","calls":1,"time_ms":1.0}]})",
              "\n", R"({"event":"summary","outcome":"done"})", "\n");
-  test::spill(folder.path() / "metrics.jsonl", told);
+  test::spill(folder.path() / "metrics.jsonl", lines);
   const RunReport run = read_report(folder.path());
   EXPECT_EQ(run.json()["rank_spread"][0]["slowest_rank"], 1);
   EXPECT_THAT(run.text(), HasSubstr("over the processes, ms a step"));
   EXPECT_THAT(run.text(), HasSubstr("kernels of the GPUs, 1.00 ms a step"));
-  test::spill(folder.path() / "metrics.jsonl", told + R"({"event":"resume","step":1})" + "\n");
+  test::spill(folder.path() / "metrics.jsonl", lines + R"({"event":"resume","step":1})" + "\n");
   const RunReport later = read_report(folder.path());
   EXPECT_TRUE(later.json()["rank_spread"].is_null());
   EXPECT_TRUE(later.json()["kernels"].is_null());

@@ -26,8 +26,8 @@ std::string process_field(const char* process_id) {
   return process_id == nullptr ? "" : concat(R"(,"session":")", process_id, '"');
 }
 
-std::string news_line(int worker, const char* what, const char* where, const char* why = "",
-                      const char* process_id = nullptr) {
+std::string event_line(int worker, const char* what, const char* where, const char* why = "",
+                       const char* process_id = nullptr) {
   return concat(R"({"event":"worker","step":7,"worker":)", worker, R"(,"what":")", what, R"(","where":")", where,
                 R"(","why":")", why, '"', process_field(process_id), "}\n");
 }
@@ -52,7 +52,7 @@ class WorkerReport : public testing::Test {
     test::spill(dir_ / name / "metrics.jsonl", metrics);
     return dir_ / name;
   }
-  std::filesystem::path told(const std::string& name, int worker, const std::string& lines) {
+  std::filesystem::path write_records(const std::string& name, int worker, const std::string& lines) {
     std::filesystem::create_directories(dir_ / name / "workers");
     test::spill(dir_ / name / "workers" / concat(worker, ".jsonl"), lines);
     return dir_ / name;
@@ -72,10 +72,10 @@ class WorkerReport : public testing::Test {
 
 TEST_F(WorkerReport, AWorkerIsTheSumOfItsPushesAndTheMeanOfTheirTimes) {
   const RunReport report = read_report(
-      run_of("run", concat(kServer, news_line(0, "joined", "a, process 1"), news_line(1, "joined", "b, process 1"),
+      run_of("run", concat(kServer, event_line(0, "joined", "a, process 1"), event_line(1, "joined", "b, process 1"),
                            push_line(0, 8, 0, 1), push_line(0, 8, 3, 2), push_line(1, 4, 1, 4), push_line(0, 4, 0, 3),
-                           news_line(1, "lost", "b, process 1", "no sign of life"),
-                           news_line(1, "joined", "b, process 2"), push_line(1, 16, 2, 2, R"(,"life":2)"))));
+                           event_line(1, "lost", "b, process 1", "no sign of life"),
+                           event_line(1, "joined", "b, process 2"), push_line(1, 16, 2, 2, R"(,"life":2)"))));
   const auto workers = report.json().at("workers");
   ASSERT_EQ(workers.size(), 2);
   const nlohmann::ordered_json expected{
@@ -116,14 +116,14 @@ TEST_F(WorkerReport, WithoutAParameterServerThereIsNothingOfIt) {
 
 // Of two runs with a worker 0 each, in three directories: a start is the run's whose records name its process.
 TEST_F(WorkerReport, WhatAWorkerHasToldIsFoundByItsProcessWhereverItLies) {
-  const auto run = run_of("run", concat(kServer, news_line(0, "joined", "a, process 1"), push_line(0, 8, 0, 1),
-                                        news_line(0, "joined", "a, process 2"), push_line(0, 8, 0, 1),
-                                        news_line(1, "joined", "b, process 1"), push_line(1, 8, 0, 1)));
-  told("run", 0,
-       concat(start_line(0, "a, process 1"), own_step(10, 4, 2), start_line(0, "a, process 9"), own_step(1000, 1, 1),
-              start_line(0, "a, process 2"), own_step(20, 6, 4), own_step(30, 8, 6)));
-  const auto elsewhere = told("elsewhere", 1, concat(start_line(1, "b, process 1"), own_step(40, 10, 5)));
-  const auto other = told("other", 1, concat(start_line(1, "c, process 1"), own_step(500, 1, 1)));
+  const auto run = run_of("run", concat(kServer, event_line(0, "joined", "a, process 1"), push_line(0, 8, 0, 1),
+                                        event_line(0, "joined", "a, process 2"), push_line(0, 8, 0, 1),
+                                        event_line(1, "joined", "b, process 1"), push_line(1, 8, 0, 1)));
+  write_records("run", 0,
+                concat(start_line(0, "a, process 1"), own_step(10, 4, 2), start_line(0, "a, process 9"),
+                       own_step(1000, 1, 1), start_line(0, "a, process 2"), own_step(20, 6, 4), own_step(30, 8, 6)));
+  const auto elsewhere = write_records("elsewhere", 1, concat(start_line(1, "b, process 1"), own_step(40, 10, 5)));
+  const auto other = write_records("other", 1, concat(start_line(1, "c, process 1"), own_step(500, 1, 1)));
   const RunReport report = report_of(run, {run, elsewhere, other, elsewhere});
   EXPECT_THAT(of_nobody_, ElementsAre(other));
   const auto first = report.json().at("workers").at(0).at("own_records");
@@ -147,36 +147,36 @@ std::string own_steps(int count) {
 }
 
 TEST_F(WorkerReport, OfAStartThatWasCopiedWhileItRanTheFullestCountsInAnyOrder) {
-  const auto run = run_of("run", concat(kServer, news_line(0, "joined", "a, process 1"), push_line(0, 8, 0, 1)));
-  told("run", 0, concat(start_line(0, "a, process 1"), own_steps(2)));
-  const auto own = told("own", 0, concat(start_line(0, "a, process 1"), own_steps(10)));
+  const auto run = run_of("run", concat(kServer, event_line(0, "joined", "a, process 1"), push_line(0, 8, 0, 1)));
+  write_records("run", 0, concat(start_line(0, "a, process 1"), own_steps(2)));
+  const auto own = write_records("own", 0, concat(start_line(0, "a, process 1"), own_steps(10)));
   for (const auto& dirs : {std::vector{run, own}, std::vector{own, run}}) {
-    const auto told = report_of(run, dirs).json().at("workers").at(0).at("own_records");
-    EXPECT_EQ(told.at("pushes"), 10);
-    EXPECT_EQ(told.at("starts"), 1);
+    const auto records = report_of(run, dirs).json().at("workers").at(0).at("own_records");
+    EXPECT_EQ(records.at("pushes"), 10);
+    EXPECT_EQ(records.at("starts"), 1);
   }
 }
 
 // Containers: their host and process are the same each time, and a worker goes on in its file.
 TEST_F(WorkerReport, AStartOfAnEarlierRunWithTheSameHostAndProcessIsNotTaken) {
-  const auto run = run_of("run", concat(kServer, news_line(0, "joined", "a, process 1", "", "second"),
-                                        news_line(0, "joined", "a, process 1", "", "third"), push_line(0, 8, 0, 1)));
-  told("run", 0,
-       concat(start_line(0, "a, process 1", "first"), own_steps(20), start_line(0, "a, process 1", "second"),
-              own_steps(3), start_line(0, "a, process 1", "third"), own_steps(4)));
+  const auto run = run_of("run", concat(kServer, event_line(0, "joined", "a, process 1", "", "second"),
+                                        event_line(0, "joined", "a, process 1", "", "third"), push_line(0, 8, 0, 1)));
+  write_records("run", 0,
+                concat(start_line(0, "a, process 1", "first"), own_steps(20), start_line(0, "a, process 1", "second"),
+                       own_steps(3), start_line(0, "a, process 1", "third"), own_steps(4)));
   const auto told_own = report_of(run, {run}).json().at("workers").at(0).at("own_records");
   EXPECT_EQ(told_own.at("pushes"), 7);
   EXPECT_EQ(told_own.at("starts"), 2);
   // Where one side does not tell it, host and process decide.
-  const auto older = run_of("older", concat(kServer, news_line(0, "joined", "a, process 1"), push_line(0, 8, 0, 1)));
+  const auto older = run_of("older", concat(kServer, event_line(0, "joined", "a, process 1"), push_line(0, 8, 0, 1)));
   EXPECT_EQ(report_of(older, {run}).json().at("workers").at(0).at("own_records").at("starts"), 3);
 }
 
 TEST_F(WorkerReport, DamageIsLeftOutAndSaid) {
-  const auto run = run_of("run", concat(kServer, news_line(0, "joined", "a, process 1"), push_line(0, 8, 0, 1)));
-  told("run", 0,
-       concat(own_step(1, 1, 1), start_line(0, "a, process 1"), "garbage\n[1]\n", own_step(10, 4, 2),
-              R"({"event":"st)"));
+  const auto run = run_of("run", concat(kServer, event_line(0, "joined", "a, process 1"), push_line(0, 8, 0, 1)));
+  write_records("run", 0,
+                concat(own_step(1, 1, 1), start_line(0, "a, process 1"), "garbage\n[1]\n", own_step(10, 4, 2),
+                       R"({"event":"st)"));
   std::filesystem::create_directory(run / "workers" / "1.jsonl");
   const RunReport report = report_of(run, {run});
   EXPECT_EQ(report.json().at("workers").at(0).at("own_records").at("means").at("step_ms"), 10.0);
@@ -205,7 +205,7 @@ TEST_F(WorkerReport, NumbersThatCannotBeAreNotCounted) {
 
 TEST_F(WorkerReport, NoControlCharacterReachesTheTerminal) {
   const auto run = run_of("run", concat(R"({"event":"ps","policy":"a\u001bp","clock":"\u0007"})", "\n",
-                                        news_line(0, "failed", "x", "out\\u001b[2J of"), push_line(0, 8, 0, 1)));
+                                        event_line(0, "failed", "x", "out\\u001b[2J of"), push_line(0, 8, 0, 1)));
   std::string text = report_of(run, {}).text();
   EXPECT_THAT(text, HasSubstr("out?[2J of"));
   std::erase(text, '\n');

@@ -110,7 +110,7 @@ class TestRun {
     Records records{.reporter = reporter,
                     .checkpoints = checkpoints,
                     .capture = [](const Progress&) { return storage::CheckpointContents{}; },
-                    .tell_plan = [&](std::int64_t) { after_change(); }};
+                    .report_plan = [&](std::int64_t) { after_change(); }};
     const auto next = [&](std::int64_t steps_done) -> std::optional<Plan> {
       seen.push_back(set_->taken());
       if (steps_done == 0 || steps_done > std::ssize(plans)) return std::nullopt;

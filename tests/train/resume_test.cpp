@@ -179,9 +179,9 @@ TEST(CheckResumable, WarnsOfOtherMicroBatchesIfTheModelHasBatchNorms) {
     config.pipeline.chunks = 4;
     testing::internal::CaptureStderr();
     EXPECT_NO_THROW(check_resumable(config, state, "run/step-17"));
-    const std::string said = testing::internal::GetCapturedStderr();
+    const std::string text = testing::internal::GetCapturedStderr();
     const char* const differences = "from here on pipeline.chunks = 4 (was 1), replicas.local = 3 (was 1)";
-    EXPECT_EQ(said.find(differences) != std::string::npos, std::string(model) == "resnet8") << said;
+    EXPECT_EQ(text.find(differences) != std::string::npos, std::string(model) == "resnet8") << text;
   }
 }
 

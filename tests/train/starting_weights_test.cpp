@@ -114,7 +114,7 @@ TEST_F(StartingWeightsFile, OfOtherClassesGivesTheBodyAndLeavesTheHeadFreshInEve
     for (const auto& [stages, replicas] : {std::pair{1, 1}, std::pair{2, 2}, std::pair{3, 1}}) {
       SCOPED_TRACE(concat(name, " in ", stages, " stages, ", replicas, " replicas"));
       engine::Composition grid = engine::test::make_grid(model, "1f1b", stages, replicas);
-      const std::string said = load(grid, model, file);
+      const std::string text = load(grid, model, file);
       storage::TensorMap expected = file;
       for (const std::string& tensor : head) expected[tensor] = fresh.at(tensor);
       expect_equal(engine::model_tensors(grid), expected);
@@ -122,7 +122,7 @@ TEST_F(StartingWeightsFile, OfOtherClassesGivesTheBodyAndLeavesTheHeadFreshInEve
         const auto& last = grid.executor->stage(ReplicaId{replicas - 1}, StageId{s}).parameters();
         EXPECT_TRUE(at::equal(last.values(), grid.executor->stage(ReplicaId{0}, StageId{s}).parameters().values()));
       }
-      EXPECT_THAT(said, HasSubstr(concat((dir_ / "weights").string(), ": ", file.size() - 2, " tensors taken; fresh: ",
+      EXPECT_THAT(text, HasSubstr(concat((dir_ / "weights").string(), ": ", file.size() - 2, " tensors taken; fresh: ",
                                          *head.rbegin(), ", ", *head.begin(), " (the file has 9 classes, the model 5)",
                                          "; unused: ", *head.begin(), " [9], ", *head.rbegin(), " [9, ")));
     }
@@ -136,9 +136,9 @@ TEST_F(StartingWeightsFile, OfAsManyClassesGivesAllTensors) {
     other.seed = 99;
     const storage::TensorMap file = trained(other);
     engine::Composition grid = engine::test::make_grid(model, "1f1b", 2, 1);
-    const std::string said = load(grid, model, file);
+    const std::string text = load(grid, model, file);
     expect_equal(engine::model_tensors(grid), file);
-    EXPECT_THAT(said, HasSubstr(concat(": ", file.size(), " tensors taken\n")));
+    EXPECT_THAT(text, HasSubstr(concat(": ", file.size(), " tensors taken\n")));
   }
 }
 

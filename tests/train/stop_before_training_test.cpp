@@ -71,7 +71,7 @@ TEST(ProgressLine, WithoutATerminalALineOfTheLogEveryFewSeconds) {
   testing::internal::CaptureStderr();
   for (int second = 0; second <= 12; ++second) {
     now = second * Nanoseconds{1'000'000'000};
-    progress.tell([&] { return "at " + std::to_string(second); });
+    progress.show([&] { return "at " + std::to_string(second); });
   }
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, HasSubstr(" at 5\n"));

@@ -95,9 +95,9 @@ TEST_F(SaveForRank0, SavesNothingWhereTheDirectoryCannotBeLocked) {
 
 TEST_F(SaveForRank0, APathOfAnyBytesReachesTheOthersAsItIs) {
   id_.path = "/runs/caf\xe9 \xff";
-  const RunDirId told = RunDirId::from_json(nlohmann::json::parse(id_.to_json().dump()));
-  EXPECT_EQ(told.path, id_.path);
-  EXPECT_EQ(told.inode, id_.inode);
+  const RunDirId read = RunDirId::from_json(nlohmann::json::parse(id_.to_json().dump()));
+  EXPECT_EQ(read.path, id_.path);
+  EXPECT_EQ(read.inode, id_.inode);
 }
 
 TEST_F(SaveForRank0, SavesNothingWhileRank0StillRuns) {

@@ -87,14 +87,14 @@ TEST_F(Resumed, WithTheSameDataGoesOnWhereItStopped) {
   const std::vector<std::vector<int>> expected{{3, 0, 2, 3}, {4, 1, 0, 3}, {5, 1, 1, 3}};
   const std::string other_test =
       "the 5 test samples of data set mnist are not those of the checkpoint: evaluations before";
-  const auto said = [&] {
+  const auto text = [&] {
     testing::internal::CaptureStderr();
     EXPECT_EQ(positions(resume()), expected);
     return testing::internal::GetCapturedStderr();
   };
-  EXPECT_THAT(said(), testing::Not(HasSubstr(other_test)));
+  EXPECT_THAT(text(), testing::Not(HasSubstr(other_test)));
   Images{.other_test = true}.write(dir_ / "data");  // changes no training
-  EXPECT_THAT(said(), HasSubstr(other_test));
+  EXPECT_THAT(text(), HasSubstr(other_test));
 }
 
 TEST_F(Resumed, WithOtherTrainingDataIsRefusedAndSaysWhatDiffers) {

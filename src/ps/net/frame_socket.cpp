@@ -222,7 +222,7 @@ std::optional<Frames> FrameSocket::receive() {
     has_more = message.more();
     const bool is_header = zmq_->guard && frames.size() == 1;  // it follows the name
     if (const int fd = is_header ? ::zmq_msg_get(message.handle(), ZMQ_SRCFD) : -1; fd >= 0)
-      zmq_->guard->heard(fd, std::string(frames.front().bytes));
+      zmq_->guard->on_message(fd, std::string(frames.front().bytes));
     if (frames.size() <= limits_.frames + 1) frames.push_back(frame_of_message(std::move(message)));
   }
   return frames;

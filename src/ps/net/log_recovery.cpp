@@ -157,7 +157,7 @@ void LogRecovery::redo(const LogUpdate& logged, const std::vector<storage::LogRe
     update.state = server.state();
     update.ledger = target.ledger.state();
   }
-  if (target.tell) target.tell(std::move(update));
+  if (target.on_update) target.on_update(std::move(update));
 }
 
 }  // namespace sluice::ps

@@ -35,7 +35,7 @@ class LogRecovery {
     std::int64_t last_version = 0;  // of the run: its state is told
     // As NetworkOptions has it; asked where the log has a file that begins there, as a checkpoint needs.
     std::function<bool(const ServerProgress& before, const ServerProgress& after)> wants_state;
-    std::function<void(NetworkUpdate)> tell;
+    std::function<void(NetworkUpdate)> on_update;
   };
   // Returns the pushes that wait. Only once.
   [[nodiscard]] std::vector<CommittedPush> into(const Target& target) const;

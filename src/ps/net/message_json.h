@@ -196,12 +196,12 @@ Frame write_header(const Variant& message) {
 }
 
 template <typename Variant, std::size_t kind = 0>
-std::optional<Variant> read_kind(const std::string& say, const Json& json) {
+std::optional<Variant> read_kind(const std::string& name, const Json& json) {
   if constexpr (kind == std::variant_size_v<Variant>) {
     return std::nullopt;
   } else {
     using T = std::variant_alternative_t<kind, Variant>;
-    return say == Fields<T>::kName ? Variant{read_message<T>(json)} : read_kind<Variant, kind + 1>(say, json);
+    return name == Fields<T>::kName ? Variant{read_message<T>(json)} : read_kind<Variant, kind + 1>(name, json);
   }
 }
 

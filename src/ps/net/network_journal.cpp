@@ -30,7 +30,7 @@ void NetworkServer::write_down(const UpdateRecord& decided) {
 }
 
 void NetworkServer::acknowledge(const Peer& peer, std::int64_t sequence) {
-  say(peer.routing_id, PushAnswered{sequence, PushAnswer::kCommitted});
+  send(peer.routing_id, PushAnswered{sequence, PushAnswer::kCommitted});
   failpoint("push-acknowledged");
 }
 

@@ -35,7 +35,7 @@ class NetworkLink::Connection {
       : options_(std::move(options)),
         rival_(options_.worker, options_.rivalry),
         socket_(FrameSocket::Role::kConnecting, options_.process_id, with_few_unsent(kFromServers), options_.keys),
-        thread_(socket_, {.take = [this](const Frames& message) { hear(message); },
+        thread_(socket_, {.take = [this](const Frames& message) { on_message(message); },
                           .turn = [this] { return turn(); },
                           .fail = [this](std::exception_ptr failure) { fail(std::move(failure)); }}),
         mutex_(thread_.mutex()) {
@@ -127,11 +127,11 @@ class NetworkLink::Connection {
     });
   }
 
-  void say_last(const FromWorker& last_words) {
+  void send_last(const FromWorker& last_words) {
     thread_.change([&] {
       if (!push_.is_open()) thread_.drop_unsent();  // of a step that counts for nothing any more
       thread_.send({header_of(last_words)});
-      has_said_last_ = true;
+      has_sent_last_ = true;
     });
     std::unique_lock lock(mutex_);
     wait_own_time(changed_, lock, kLastWords, [this] { return thread_.has_sent_all() || failure_ != nullptr; });
@@ -163,9 +163,9 @@ class NetworkLink::Connection {
 
   // --- The connection's own thread.
 
-  void hear(const Frames& message) {
+  void on_message(const Frames& message) {
     const std::scoped_lock lock(mutex_);
-    if (!has_said_last_) handle(message);
+    if (!has_sent_last_) handle(message);
   }
 
   Nanoseconds turn() {
@@ -184,25 +184,25 @@ class NetworkLink::Connection {
   void beat() {
     if (thread_.now() < next_beat_) return;
     next_beat_ = thread_.now() + (incarnation_ == 0 ? std::min(options_.beat, kHello) : options_.beat);
-    if (is_over_ || has_said_last_) return;
+    if (is_over_ || has_sent_last_) return;
     if (incarnation_ == 0) {
-      say(Hello{kProtocol, options_.worker, options_.process_id, options_.where, options_.batch, abandons_,
-                options_.agreement});
+      send(Hello{kProtocol, options_.worker, options_.process_id, options_.where, options_.batch, abandons_,
+                 options_.agreement});
     } else {
-      say(WorkerBeat{push_.sequence()});
-      if (weights_ && parts_->has_lost(newest())) say(WorkerAgain{last_lease_, version_ - 1});
+      send(WorkerBeat{push_.sequence()});
+      if (weights_ && parts_->has_lost(newest())) send(WorkerAgain{last_lease_, version_ - 1});
     }
   }
 
   void look_at_the_time() {
     const Nanoseconds now = thread_.now();
-    if (is_over_ || has_said_last_) return;
+    if (is_over_ || has_sent_last_) return;
     const Nanoseconds limit = incarnation_ == 0 && !was_welcome_ ? options_.patience : options_.silence;
     if (push_.is_open() && now - push_.made_at() > options_.patience)
       throw PeerError(concat(server(), " lives, but has not taken a push for ", human_duration(to_s(options_.patience)),
                              "; see what it says"));
     if (weights_) parts_->check_wait(newest(), now - weights_at_, options_.silence);
-    if (now - heard_ <= limit) return;
+    if (now - last_message_at_ <= limit) return;
     rival_.throw_if_there(concat(server(), " has been silent for ", human_duration(to_s(limit))));
     throw PeerError(was_welcome_
                         ? concat(server(), " has been silent for ", human_duration(to_s(limit)), "; see what it says")
@@ -214,7 +214,7 @@ class NetworkLink::Connection {
   void handle(const Frames& frames) {
     const auto message = from_server(frames.front());
     if (!message) return;
-    heard_ = thread_.now();
+    last_message_at_ = thread_.now();
     std::visit([&](const auto& of_kind) { take(of_kind, frames); }, *message);
   }
 
@@ -271,7 +271,7 @@ class NetworkLink::Connection {
     auto tensors = decoder_->take(message);
     if (!tensors) throw PeerError(concat(server(), " has sent weights of another layout"));
     if (given.version > std::exchange(version_, std::max(version_, given.version)))
-      weights_ = std::move(*tensors), weights_at_ = heard_;
+      weights_ = std::move(*tensors), weights_at_ = last_message_at_;
   }
   void take(const PushAnswered& answered, const Frames&) {
     if (!push_.is_open() || answered.sequence != push_.sequence()) return;
@@ -281,12 +281,12 @@ class NetworkLink::Connection {
     if (answered.answer == PushAnswer::kRefused)
       throw DivergedError("the server has refused a push: it has numbers that are not finite");
     last_send_s_ = to_s(thread_.now() - push_.made_at());
-    say(PushSent{answered.sequence, last_send_s_});
+    send(PushSent{answered.sequence, last_send_s_});
   }
   void take(const ServerBeat& beat, const Frames&) {
     if (incarnation_ > 0) check_incarnation(beat.of);
     if (incarnation_ > 0 && (beat.lease > last_lease_ || beat.version > version_))
-      say(WorkerAgain{last_lease_, version_});
+      send(WorkerAgain{last_lease_, version_});
   }
   void take(const ServerAgain&, const Frames&) {
     if (!thread_.has_sent_all()) return;  // the rest of it is still to come
@@ -294,7 +294,7 @@ class NetworkLink::Connection {
   }
   // A worker that was never admitted sends Leaving now, so that the server can close the connection.
   void take(const Over& over, const Frames&) {
-    if (!std::exchange(is_over_, true) && incarnation_ == 0) say(Leaving{});
+    if (!std::exchange(is_over_, true) && incarnation_ == 0) send(Leaving{});
     why_over_ = over;
   }
 
@@ -333,7 +333,7 @@ class NetworkLink::Connection {
     next_beat_ = 0;  // hello
   }
 
-  void say(const FromWorker& message) { thread_.send_now({header_of(message)}); }
+  void send(const FromWorker& message) { thread_.send_now({header_of(message)}); }
 
   LinkOptions options_;
   Layout layout_;  // written once, before anybody else reads it
@@ -342,7 +342,7 @@ class NetworkLink::Connection {
 
   // Of the connection's thread alone.
   FrameSocket socket_;
-  Nanoseconds heard_ = 0;
+  Nanoseconds last_message_at_ = 0;
   Nanoseconds weights_at_ = 0;  // when they came, of the lead server
   Nanoseconds next_beat_ = 0;
   WorkerIncarnation abandons_;  // its last one
@@ -368,7 +368,7 @@ class NetworkLink::Connection {
   bool is_over_ = false;
   Over why_over_;
   bool was_over_ = false;       // before this worker was let in; written once, before anybody else reads it
-  bool has_said_last_ = false;  // nothing is said after the last words
+  bool has_sent_last_ = false;  // nothing is said after the last words
   std::exception_ptr failure_;
 };
 
@@ -393,9 +393,9 @@ void NetworkLink::push(Push push) { connection_->push(std::move(push)); }
 double NetworkLink::last_send_s() const { return connection_->last_send_s(); }
 PushCompressor::Named NetworkLink::residuals() const { return connection_->residuals(); }
 void NetworkLink::load_residuals(const PushCompressor::Named& residuals) { connection_->load_residuals(residuals); }
-void NetworkLink::leave() { connection_->say_last(Leaving{}); }
+void NetworkLink::leave() { connection_->send_last(Leaving{}); }
 void NetworkLink::fail(const Error& error) {
-  connection_->say_last(Failed{static_cast<std::int64_t>(error.exit_code()), error.what()});
+  connection_->send_last(Failed{static_cast<std::int64_t>(error.exit_code()), error.what()});
 }
 
 }  // namespace sluice::ps

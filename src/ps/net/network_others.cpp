@@ -41,8 +41,8 @@ bool NetworkServer::stay_for_others(Nanoseconds limit) {
   return true;
 }
 
-void NetworkServer::tell_others(const WorkerThere& there) {
-  for (ShardLink* other : options_.others) other->tell(there);
+void NetworkServer::send_to_others(const WorkerThere& there) {
+  for (ShardLink* other : options_.others) other->send_worker(there);
 }
 
 // Whether each of them holds its part. The run ends where that has numbers that are not finite.

@@ -83,7 +83,7 @@ void NetworkServer::step(Nanoseconds until) {
 void NetworkServer::handle(FrameSocket::Received received) {
   const auto message = from_worker(received.frames.front());
   if (!message) {
-    if (part_from_worker(received.frames.front())) tell_of_part();
+    if (part_from_worker(received.frames.front())) warn_of_part();
     if (malformed_++ == 0)
       log_warning("a message that is none of a worker's was dropped; more of them are only counted");
     return;
@@ -93,43 +93,43 @@ void NetworkServer::handle(FrameSocket::Received received) {
       std::ranges::find_if(peers_, [&](const auto& worker) { return worker.second.routing_id == received.routing_id; });
   if (found == peers_.end()) {
     if (std::holds_alternative<Leaving>(*message)) return static_cast<void>(rivals_.erase(received.routing_id));
-    if (is_over_) return say(received.routing_id, why_over_);
-    return say(received.routing_id, Who{});
+    if (is_over_) return send(received.routing_id, why_over_);
+    return send(received.routing_id, Who{});
   }
-  found->second.heard = now();
+  found->second.last_message_at = now();
   std::visit([&](const auto& of_kind) { take(*found, of_kind, received.frames); }, *message);
 }
 
-void NetworkServer::tell_of_part() {
-  if (std::exchange(has_told_of_part_, true)) return;
+void NetworkServer::warn_of_part() {
+  if (std::exchange(has_warned_of_part_, true)) return;
   log_warning(concat("what a worker sends to servers of shards came to ", server_named(0, options_.host, port_),
                      "; check the order of ps.address at the workers"));
 }
 
 void NetworkServer::greet(const std::string& routing_id, const Hello& hello) {
-  if (is_over_) return say(routing_id, why_over_);
+  if (is_over_) return send(routing_id, why_over_);
   if (const std::string refusal = refusal_of(routing_id, hello); !refusal.empty())
     return refuse(routing_id, hello, refusal);
   const auto found = peers_.find(hello.worker);
   if (found != peers_.end()) {
     Peer& peer = found->second;
     if (peer.leaves_at) {
-      remove_worker(hello.worker, WorkerNews::What::kLeft, {});
+      remove_worker(hello.worker, WorkerEvent::What::kLeft, {});
       return admit(routing_id, hello);
     }
     if (peer.process_id == hello.process_id &&
         hello.abandons != WorkerIncarnation{peer.incarnation, server_epoch_}) {  // said before
       peer.routing_id = routing_id;
       socket_.trust(routing_id);
-      peer.heard = now();
-      return say(routing_id, welcome_of(hello, peer));
+      peer.last_message_at = now();
+      return send(routing_id, welcome_of(hello, peer));
     }
-    const bool is_alive = drained_at_ - peer.heard <= kBeatsOfALivePeer * options_.beat;
+    const bool is_alive = drained_at_ - peer.last_message_at <= kBeatsOfALivePeer * options_.beat;
     if (peer.process_id != hello.process_id && is_alive) {
       if (rivals_.size() < kMoreConnections) rivals_.insert(routing_id);
-      return say(routing_id, Busy{peer.where});
+      return send(routing_id, Busy{peer.where});
     }
-    remove_worker(hello.worker, WorkerNews::What::kLost,
+    remove_worker(hello.worker, WorkerEvent::What::kLost,
                   peer.process_id == hello.process_id ? "it begins anew"
                                                       : concat("another process has come for it from ", hello.where));
   }
@@ -155,8 +155,8 @@ std::string NetworkServer::refusal_of(const std::string& routing_id, const Hello
 }
 
 void NetworkServer::refuse(const std::string& routing_id, const Hello& hello, const std::string& why) {
-  refusals_.tell(named(hello.worker, hello.where), why, now());
-  say(routing_id, Refusal{why});
+  refusals_.log(named(hello.worker, hello.where), why, now());
+  send(routing_id, Refusal{why});
 }
 
 // Of the pushes of an earlier server epoch this one knows those of incarnations that it has not given out again.
@@ -183,15 +183,16 @@ void NetworkServer::admit(const std::string& routing_id, const Hello& hello) {
                                                               .where = hello.where,
                                                               .batch = hello.batch,
                                                               .incarnation = incarnation,
-                                                              .heard = now(),
+                                                              .last_message_at = now(),
                                                               .pull = {options_.compression.pull, server_.layout()}});
   check(is_new, "a worker that is admitted is not there");
   rivals_.erase(routing_id);
-  say(routing_id, welcome_of(hello, at->second));
-  tell_others(
+  send(routing_id, welcome_of(hello, at->second));
+  send_to_others(
       {.worker = hello.worker, .incarnation = incarnation, .routing_id = routing_id, .server_epoch = server_epoch_});
   if (!waiting_.contains(hello.worker)) give_lease(at->second);  // else with the weights
-  if (options_.tell) options_.tell({hello.worker, WorkerNews::What::kJoined, hello.where, {}, hello.process_id});
+  if (options_.on_event)
+    options_.on_event({hello.worker, WorkerEvent::What::kJoined, hello.where, {}, hello.process_id});
   begin_all_that_may();
 }
 
@@ -220,21 +221,21 @@ void NetworkServer::take(Peers::value_type& worker, const PushAhead& ahead, cons
 void NetworkServer::take(Peers::value_type& worker, const PushMade& push, const Frames& frames) {
   auto& [id, peer] = worker;
   const PushRecord& record = push.record;
-  if (is_over_) return say(peer.routing_id, why_over_);
+  if (is_over_) return send(peer.routing_id, why_over_);
   if (const auto answer = turned_away(worker, record)) {
     if (answer == PushAnswer::kDuplicate && is_pending(id, peer)) return;  // the answer to the first follows
-    return say(peer.routing_id, PushAnswered{record.sequence, *answer});
+    return send(peer.routing_id, PushAnswered{record.sequence, *answer});
   }
   auto tensors = tensors_of(push, frames);
   if (!tensors || !fits(peer, push)) {
     ++malformed_;
-    return say(peer.routing_id, PushAnswered{record.sequence, PushAnswer::kOutOfTurn});
+    return send(peer.routing_id, PushAnswered{record.sequence, PushAnswer::kOutOfTurn});
   }
   if (const PartialPush* const first = partial_.find(id); first != nullptr && first->made.record.key() == record.key())
     return;  // the others are asked for theirs
   if (push.is_ahead) {
     auto shards = peer.ahead.finish(record.key(), server_.shape());
-    if (!shards) return say(peer.routing_id, ServerAgain{});  // some were lost
+    if (!shards) return send(peer.routing_id, ServerAgain{});  // some were lost
     tensors->shards = std::move(*shards);
   }
   if (!others_hold(worker, record.key())) return partial_.add({push, *tensors});
@@ -258,7 +259,7 @@ void NetworkServer::count(Peers::value_type& worker, const PushMade& push, const
   partial_.erase(id);
   const PushAnswer answer = server_.push(record, tensors, now());
   if (answer == PushAnswer::kRefused) throw_not_finite(worker, record.sequence);
-  if (answer != PushAnswer::kCommitted) return say(peer.routing_id, PushAnswered{record.sequence, answer});
+  if (answer != PushAnswer::kCommitted) return send(peer.routing_id, PushAnswered{record.sequence, answer});
   peer.pushed = record.sequence;
   peer.version = kNone;
   waiting_[id] = {record, *std::exchange(peer.lease, std::nullopt), push.scores, push.times};
@@ -279,10 +280,10 @@ void NetworkServer::take(Peers::value_type& worker, const PushSent& sent, const 
 }
 
 void NetworkServer::take(Peers::value_type& worker, const WorkerBeat& beat, const Frames&) {
-  if (has_said_over_) return say(worker.second.routing_id, why_over_);  // it has not heard it
+  if (has_sent_over_) return send(worker.second.routing_id, why_over_);  // it has not heard it
   const PartialPush* const partial = partial_.find(worker.first);
   const bool is_here = partial != nullptr && partial->made.record.sequence == beat.pushed;
-  if (beat.pushed > worker.second.pushed && !is_here) say(worker.second.routing_id, ServerAgain{});
+  if (beat.pushed > worker.second.pushed && !is_here) send(worker.second.routing_id, ServerAgain{});
 }
 
 void NetworkServer::take(Peers::value_type& worker, const WorkerAgain& again, const Frames&) {
@@ -293,30 +294,30 @@ void NetworkServer::take(Peers::value_type& worker, const WorkerAgain& again, co
 }
 
 void NetworkServer::take(Peers::value_type& worker, const Leaving&, const Frames&) {
-  if (is_over_) return remove_worker(worker.first, WorkerNews::What::kLeft, {});
+  if (is_over_) return remove_worker(worker.first, WorkerEvent::What::kLeft, {});
   worker.second.leaves_at = now() + options_.leaving;
 }
 
 void NetworkServer::take(Peers::value_type& worker, const Failed& failed, const Frames&) {
-  if (is_over_) return remove_worker(worker.first, WorkerNews::What::kLeft, {});  // because of that
+  if (is_over_) return remove_worker(worker.first, WorkerEvent::What::kLeft, {});  // because of that
   const std::string what = concat(named(worker.first, worker.second.where), " has failed: ", failed.what);
-  remove_worker(worker.first, WorkerNews::What::kFailed, failed.what);
+  remove_worker(worker.first, WorkerEvent::What::kFailed, failed.what);
   if (failed.code == static_cast<std::int64_t>(ExitCode::kDiverged)) throw DivergedError(what);
 }
 
-void NetworkServer::remove_worker(WorkerId worker, WorkerNews::What what, const std::string& why) {
+void NetworkServer::remove_worker(WorkerId worker, WorkerEvent::What what, const std::string& why) {
   const auto found = peers_.find(worker);
   const std::string where = found->second.where;
   if (found->second.lease) ledger_.give_back(found->second.lease->id);
-  tell_others({.worker = worker, .incarnation = found->second.incarnation, .server_epoch = server_epoch_});
+  send_to_others({.worker = worker, .incarnation = found->second.incarnation, .server_epoch = server_epoch_});
   peers_.erase(found);
   partial_.erase(worker);
   made_.forget(worker);
   if (const auto pushed = waiting_.find(worker); pushed != waiting_.end()) pushed->second.is_timed = true;
   empty_since_ = now();
-  last_one_left_ = what == WorkerNews::What::kLeft;
+  last_one_left_ = what == WorkerEvent::What::kLeft;
   if (!is_over_) server_.leave(worker, now());
-  if (options_.tell) options_.tell({worker, what, where, why});
+  if (options_.on_event) options_.on_event({worker, what, where, why});
   if (!is_over_) make_updates();
 }
 
@@ -326,12 +327,12 @@ void NetworkServer::make_updates() {
     std::vector<UpdateRecord> done = server_.advance(now(), [this](const UpdateRecord& update) { write_down(update); });
     if (done.empty()) break;
     check(done.size() == 1, "each push is followed by at most one update");
-    tell(std::move(done.front()), before);
+    report_update(std::move(done.front()), before);
   }
   if (!is_over_) begin_all_that_may();
 }
 
-void NetworkServer::tell(UpdateRecord done, const ServerProgress& before) {
+void NetworkServer::report_update(UpdateRecord done, const ServerProgress& before) {
   if (done.is_dropped) {
     throw DivergedError(concat("update ", done.update.version,
                                ": the pushes are finite, but not what comes of them; lower the learning rate"));
@@ -391,12 +392,12 @@ void NetworkServer::give_weights(Peers::value_type& to, std::int64_t version, bo
   check(weights.version == version, "a worker begins with the newest weights");
   peer.version = version;
   if (!open_since_) open_since_ = now_ns();
-  tell_others({.worker = worker,
-               .incarnation = peer.incarnation,
-               .routing_id = peer.routing_id,
-               .version = version,
-               .is_again = is_again,
-               .server_epoch = server_epoch_});
+  send_to_others({.worker = worker,
+                  .incarnation = peer.incarnation,
+                  .routing_id = peer.routing_id,
+                  .version = version,
+                  .is_again = is_again,
+                  .server_epoch = server_epoch_});
   if (is_again) peer.pull.restart();
   const PackedWeights sent = peer.pull.compress(weights.tensors);
   socket_.send(peer.routing_id,

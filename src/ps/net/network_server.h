@@ -43,7 +43,7 @@
 namespace sluice::ps {
 
 // What became of a worker.
-struct WorkerNews {
+struct WorkerEvent {
   enum class What { kJoined, kLeft, kFailed, kLost };
   WorkerId worker{};
   What what = What::kJoined;
@@ -75,7 +75,7 @@ struct NetworkOptions {
   Nanoseconds farewell = 5'000'000'000;    // at the end, until all workers have left
   std::function<Nanoseconds()> clock = [own = std::make_shared<OwnClock>()] { return own->now(); };  // of all limits
   std::function<bool(const ServerProgress& before, const ServerProgress& after)> wants_state = {};
-  std::function<void(const WorkerNews&)> tell = {};
+  std::function<void(const WorkerEvent&)> on_event = {};
   PushJournal* journal = nullptr;       // is told of a push before its worker is; null: nothing outlives this server
   std::vector<ShardLink*> others = {};  // as ServerOptions::others; each has its shards
   std::vector<CommittedPush> committed_before = {};  // by an earlier server, and in no update yet
@@ -114,7 +114,7 @@ class NetworkServer {
     std::string where;
     std::int64_t batch = 1;  // samples of a lease
     int incarnation = 0;
-    Nanoseconds heard = 0;
+    Nanoseconds last_message_at = 0;
     std::optional<data::Lease> lease;  // of the step that it runs or will run next
     std::int64_t version = kNone;      // of the weights that it has been given for it
     std::int64_t pushed = 0;           // sequence of the last push that was committed
@@ -135,7 +135,7 @@ class NetworkServer {
 
   void step(Nanoseconds until);
   void handle(FrameSocket::Received received);
-  void tell_of_part();
+  void warn_of_part();
   void greet(const std::string& routing_id, const Hello& hello);
   [[nodiscard]] std::string refusal_of(const std::string& routing_id, const Hello& hello) const;
   void refuse(const std::string& routing_id, const Hello& hello, const std::string& why);
@@ -148,7 +148,7 @@ class NetworkServer {
   [[nodiscard]] bool others_hold(const Peers::value_type& worker, const PushKey& push) const;
   void complete_partial_pushes();
   [[noreturn]] static void throw_not_finite(const Peers::value_type& worker, std::int64_t sequence);
-  void tell_others(const WorkerThere& there);
+  void send_to_others(const WorkerThere& there);
   [[nodiscard]] Welcome welcome_of(const Hello& hello, const Peer& peer) const;
   [[nodiscard]] std::vector<FrameSocket*> other_sockets() const;
   void wait(Nanoseconds limit);
@@ -166,10 +166,10 @@ class NetworkServer {
   void take(Peers::value_type& worker, const Leaving& leaving, const Frames& frames);
   void take(Peers::value_type& worker, const Failed& failed, const Frames& frames);
   void take(Peers::value_type&, const Hello&, const Frames&) {}  // greet()
-  void remove_worker(WorkerId worker, WorkerNews::What what, const std::string& why);
+  void remove_worker(WorkerId worker, WorkerEvent::What what, const std::string& why);
 
   void make_updates();
-  void tell(UpdateRecord done, const ServerProgress& before);
+  void report_update(UpdateRecord done, const ServerProgress& before);
   void begin_all_that_may();
   void give_next_lease(Peers::value_type& worker);
   void give_lease(Peer& peer);
@@ -180,7 +180,9 @@ class NetworkServer {
   void look_for_lost();
   void look_for_those_who_leave();
   void look_for_the_end();
-  void say(const std::string& routing_id, const FromServer& message) { socket_.send(routing_id, {header_of(message)}); }
+  void send(const std::string& routing_id, const FromServer& message) {
+    socket_.send(routing_id, {header_of(message)});
+  }
   [[nodiscard]] Nanoseconds now() const { return options_.clock(); }
 
   Server& server_;
@@ -203,12 +205,12 @@ class NetworkServer {
   bool is_over_ = false;
   bool was_over_ = false;  // from the beginning
   Over why_over_;
-  bool has_said_over_ = false;
+  bool has_sent_over_ = false;
   // Peers that wait until a worker's number is free, or that were turned away. Once told of the end they say Leaving.
   std::set<std::string> rivals_;
   bool last_one_left_ = false;  // by itself
   Refusals refusals_;
-  bool has_told_of_part_ = false;
+  bool has_warned_of_part_ = false;
   std::int64_t malformed_ = 0;
 };
 

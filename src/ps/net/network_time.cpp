@@ -15,7 +15,7 @@ void NetworkServer::beat() {
   next_beat_ = now() + options_.beat;
   for (const auto& [worker, peer] : peers_) {
     const std::int64_t lease = peer.lease ? static_cast<std::int64_t>(peer.lease->id) : kNone;
-    say(peer.routing_id, ServerBeat{lease, peer.version, {peer.incarnation, server_epoch_}});
+    send(peer.routing_id, ServerBeat{lease, peer.version, {peer.incarnation, server_epoch_}});
   }
   partial_.ask_again();
 }
@@ -25,17 +25,17 @@ void NetworkServer::look_for_those_who_leave() {
   for (const auto& [worker, peer] : peers_) {
     if (peer.leaves_at && (is_over_ || now() >= *peer.leaves_at)) gone.push_back(worker);
   }
-  for (const WorkerId worker : gone) remove_worker(worker, WorkerNews::What::kLeft, {});
+  for (const WorkerId worker : gone) remove_worker(worker, WorkerEvent::What::kLeft, {});
 }
 
 void NetworkServer::look_for_lost() {
   std::vector<WorkerId> silent;
   for (const auto& [worker, peer] : peers_) {
-    if (drained_at_ - peer.heard > options_.silence) silent.push_back(worker);
+    if (drained_at_ - peer.last_message_at > options_.silence) silent.push_back(worker);
   }
   for (const WorkerId worker : silent) {
     if (is_over_) return;
-    remove_worker(worker, WorkerNews::What::kLost,
+    remove_worker(worker, WorkerEvent::What::kLost,
                   concat("no sign of life for ", human_duration(to_s(options_.silence))));
   }
 }
@@ -76,10 +76,10 @@ void NetworkServer::turn_away(const Over& over, Nanoseconds limit) {
 }
 
 void NetworkServer::end(const Over& over) {
-  is_over_ = has_said_over_ = true;
+  is_over_ = has_sent_over_ = true;
   why_over_ = over;
   look_for_those_who_leave();
-  for (const auto& [worker, peer] : peers_) say(peer.routing_id, over);
+  for (const auto& [worker, peer] : peers_) send(peer.routing_id, over);
   std::erase_if(
       rivals_, [&](const std::string& routing_id) { return !socket_.send(routing_id, {header_of(FromServer(over))}); });
   if (over.code == 0 && options_.journal == nullptr)

@@ -71,7 +71,7 @@ class PartLink::Connection {
   void beat() {
     if (thread_.now() < next_beat_) return;
     next_beat_ = thread_.now() + options_.beat;
-    say(part_.empty() ? PartBeat{} : PartBeat{.push = made_.push, .server_epoch = made_.server_epoch});
+    send(part_.empty() ? PartBeat{} : PartBeat{.push = made_.push, .server_epoch = made_.server_epoch});
   }
 
   void handle(Frames frames) {
@@ -89,7 +89,7 @@ class PartLink::Connection {
     }
   }
 
-  void say(const PartFromWorker& message) { thread_.send_now({header_of(message)}); }
+  void send(const PartFromWorker& message) { thread_.send_now({header_of(message)}); }
 
   PartLinkOptions options_;
 

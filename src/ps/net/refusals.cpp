@@ -20,18 +20,18 @@ std::string about_keys(const Keys& keys) {
   return keys.encrypts() ? ", and that its ps.keys are the same as here" : ", and that it has no ps.keys either";
 }
 
-void Refusals::tell(const std::string& who, const std::string& why, Nanoseconds now) {
+void Refusals::log(const std::string& who, const std::string& why, Nanoseconds now) {
   std::string line = concat(who, " was refused: ", why);
   if (line.size() > kLongest) line = concat(line.substr(0, kLongest), " ...");
   const bool is_new_minute = minute_ == 0 || now - minute_ > kMinute;
   if (line == last_ && !is_new_minute) return;
   if (is_new_minute) {
     minute_ = now;
-    told_ = 0;
+    logged_ = 0;
   }
   last_ = line;
-  if (++told_ <= kMostAMinute) log_warning(line);
-  if (told_ == kMostAMinute) log_warning("more who are refused within this minute are not named");
+  if (++logged_ <= kMostAMinute) log_warning(line);
+  if (logged_ == kMostAMinute) log_warning("more who are refused within this minute are not named");
 }
 
 }  // namespace sluice::ps

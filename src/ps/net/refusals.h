@@ -18,14 +18,14 @@ namespace sluice::ps {
 class Refusals {
  public:
   // A warning, but for one that repeats the last one, or follows too many within a minute.
-  void tell(const std::string& who, const std::string& why, Nanoseconds now);
+  void log(const std::string& who, const std::string& why, Nanoseconds now);
   // ", but " and the last one, to be said of somebody who has not come; empty: there was none.
   [[nodiscard]] std::string but_last() const { return last_.empty() ? std::string{} : ", but " + last_; }
 
  private:
   std::string last_;
   Nanoseconds minute_ = 0;  // when it began
-  int told_ = 0;            // in it
+  int logged_ = 0;          // in it
 };
 
 }  // namespace sluice::ps

@@ -79,11 +79,11 @@ void ShardLink::check_came_back(const ShardsHere& here) const {
 void ShardLink::prepare(const ShardStep& step) {
   asked_ = {.step = step};
   prepared_.reset();
-  say(*asked_);
+  send(*asked_);
 }
 
 Prepared ShardLink::prepared() {
-  wait_for([this] { return prepared_.has_value(); }, [this] { say(*asked_); });
+  wait_for([this] { return prepared_.has_value(); }, [this] { send(*asked_); });
   return *prepared_;
 }
 
@@ -95,11 +95,11 @@ void ShardLink::remember(const ShardStep& step, const ShardUpdate& update) {
 void ShardLink::commit(const ShardStep& step, const ShardUpdate& update) {
   asked_ = {.commits = true, .step = step, .update = update};
   is_committed_ = false;
-  say(*asked_);
+  send(*asked_);
 }
 
 void ShardLink::committed() {
-  wait_for([this] { return is_committed_; }, [this] { say(*asked_); });
+  wait_for([this] { return is_committed_; }, [this] { send(*asked_); });
   const StepAsked done = *std::exchange(asked_, std::nullopt);
   remember(done.step, done.update);
   if (done.step.is_last()) version_ = done.step.version;
@@ -108,28 +108,28 @@ void ShardLink::committed() {
 void ShardLink::ask_for_state() {
   state_.reset();
   state_asked_ = {version_, std::exchange(begins_log_, false)};
-  say(state_asked_);
+  send(state_asked_);
 }
 
 ShardsState ShardLink::state() {
-  wait_for([this] { return state_.has_value(); }, [this] { say(state_asked_); });
+  wait_for([this] { return state_.has_value(); }, [this] { send(state_asked_); });
   return *std::exchange(state_, std::nullopt);
 }
 
 // --- Workers.
 
-void ShardLink::tell(const WorkerThere& there) {
+void ShardLink::send_worker(const WorkerThere& there) {
   workers_[there.worker] = there;
   // The answer to the greeting has all workers told again, counted from 0. One told now would be counted there, too,
   // and hide that another was lost.
   if (is_greeting_) return;
-  ++told_;
-  say(there);
+  ++sent_workers_;
+  send(there);
 }
 
-void ShardLink::tell_all_again() {
-  told_ = 0;
-  for (const auto& [worker, there] : std::exchange(workers_, {})) tell(there);
+void ShardLink::send_workers_again() {
+  sent_workers_ = 0;
+  for (const auto& [worker, there] : std::exchange(workers_, {})) send_worker(there);
 }
 
 PartState ShardLink::part_state(const PushKey& push) const {
@@ -165,16 +165,16 @@ void ShardLink::look() {
   if (clock_.now() < next_beat_) return;
   next_beat_ = clock_.now() + (is_greeting_ ? std::min(options_.beat, kGreeting) : options_.beat);
   if (is_greeting_)
-    say(LeadHello{kProtocol, greeting_, process_id_, options_.where, options_.agreement, options_.assignment});
+    send(LeadHello{kProtocol, greeting_, process_id_, options_.where, options_.agreement, options_.assignment});
   else
-    say(LeadBeat{greeting_, told_});
+    send(LeadBeat{greeting_, sent_workers_});
 }
 
 void ShardLink::take_what_has_come() {
   while (const auto received = socket_.next()) handle(received->frames);
   const bool is_new = process_of_shards_.empty() && !here_;
   const Nanoseconds limit = is_new ? options_.patience : options_.silence;
-  if (clock_.now() - heard_ <= limit) return;
+  if (clock_.now() - last_message_at_ <= limit) return;
   const std::string time = human_duration(to_s(limit));
   throw PeerError(is_new ? concat(named(), " has not answered within ", time, "; ", options_.start,
                                   ", or check its address", about_keys(options_.keys))
@@ -184,7 +184,7 @@ void ShardLink::take_what_has_come() {
 void ShardLink::handle(const Frames& frames) {
   const auto message = shards_to_lead(frames.front());
   if (!message) return;
-  heard_ = clock_.now();
+  last_message_at_ = clock_.now();
   std::visit([&](const auto& of_kind) { take(of_kind, frames); }, *message);
 }
 
@@ -200,10 +200,10 @@ void ShardLink::take(const ShardsHere& here, const Frames&) {
     check_came_back(here);
     process_of_shards_ = here.process_id;
     log_info(concat(named(), " has come back, with its shards after update ", here.version));
-    for (const StepAsked& step : last_steps_) say(step);  // done once, whatever it has done
-    if (asked_) say(*asked_);
+    for (const StepAsked& step : last_steps_) send(step);  // done once, whatever it has done
+    if (asked_) send(*asked_);
   }
-  if (was_greeting) tell_all_again();
+  if (was_greeting) send_workers_again();
 }
 
 void ShardLink::take(const ShardsRefuse& refuse, const Frames&) {
@@ -238,7 +238,7 @@ void ShardLink::take(const StateGiven& given, const Frames& frames) {
 void ShardLink::take(const ShardBeat& beat, const Frames&) {
   ++beats_;
   const bool is_another = !process_of_shards_.empty() && beat.process_id != process_of_shards_;
-  if (is_another || !beat.has_heard) greet_again();
+  if (is_another || !beat.is_up_to_date) greet_again();
 }
 
 void ShardLink::take(const WhoLeads&, const Frames&) { greet_again(); }
@@ -253,6 +253,6 @@ void ShardLink::take(const ShardsFailed& failed, const Frames&) {
   why_to_stop_ = concat(named(), " was ", failed.what);
 }
 
-void ShardLink::end(const ShardsOver& over) { say(over); }
+void ShardLink::end(const ShardsOver& over) { send(over); }
 
 }  // namespace sluice::ps

@@ -62,9 +62,9 @@ class ShardLink final : public OtherShards, public PartHolder {
   void begin_log_at_next_state() { begins_log_ = true; }
 
   // A worker and the weights that it begins with. Sent at once, or with all the others when a greeting is answered.
-  void tell(const WorkerThere& there);
+  void send_worker(const WorkerThere& there);
   [[nodiscard]] PartState part_state(const PushKey& push) const override;
-  void ask_for(const PushKey& push) override { say(PartAsked{push}); }
+  void ask_for(const PushKey& push) override { send(PartAsked{push}); }
 
   // Whether it has answered.
   [[nodiscard]] bool is_here() const { return here_.has_value(); }
@@ -98,15 +98,15 @@ class ShardLink final : public OtherShards, public PartHolder {
   void wait_until_here();
   void greet_again();
   void check_came_back(const ShardsHere& here) const;
-  void tell_all_again();
-  void say(const FromLead& message) { socket_.send({}, {header_of(message)}); }
+  void send_workers_again();
+  void send(const FromLead& message) { socket_.send({}, {header_of(message)}); }
 
   ShardLinkOptions options_;
   std::string process_id_;
   FrameSocket socket_;
   OwnClock clock_;
   std::function<void()> while_waiting_;
-  Nanoseconds heard_ = 0;
+  Nanoseconds last_message_at_ = 0;
   Nanoseconds next_beat_ = 0;
   bool is_greeting_ = true;  // until ShardsHere answers greeting_
   std::int64_t greeting_ = 1;
@@ -122,7 +122,7 @@ class ShardLink final : public OtherShards, public PartHolder {
   StateAsked state_asked_;
   std::optional<ShardsState> state_;
   std::map<WorkerId, WorkerThere> workers_;  // the last one of each, of those who have gone too
-  std::int64_t told_ = 0;                    // since greeting_ was answered; compared in beats
+  std::int64_t sent_workers_ = 0;            // since greeting_ was answered; compared in beats
   std::map<WorkerId, PartHeld> held_;
   bool is_lost_ = false;
   std::string why_to_stop_;

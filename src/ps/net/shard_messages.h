@@ -85,7 +85,7 @@ struct StateAsked {
 };
 struct LeadBeat {
   std::int64_t greeting = 1;
-  std::int64_t told = 0;  // how many WorkerThere since that greeting was answered
+  std::int64_t workers_sent = 0;  // how many WorkerThere since that greeting was answered
 };
 struct ShardsOver {
   std::int64_t code = 0;
@@ -147,7 +147,7 @@ struct StateGiven {
 };
 struct ShardBeat {  // the answer to LeadBeat
   std::string process_id;
-  bool has_heard = true;  // all that it was told
+  bool is_up_to_date = true;  // all that it was told
 };
 struct WhoLeads {};  // it does not know who asks
 struct ShardsFailed {

@@ -71,26 +71,26 @@ void ShardServer::handle(const FrameSocket::Received& received) {
   if (routing_id == lead_) {
     const auto message = from_lead(frames.front());
     if (!message) return drop();
-    heard_ = clock_.now();
+    last_message_at_ = clock_.now();
     return std::visit(take_it, *message);
   }
   if (const auto part = part_from_worker(frames.front())) return std::visit(take_it, *part);
   const auto message = from_lead(frames.front());
   if (!message) {
     const auto of_worker = from_worker(frames.front());
-    if (of_worker && std::holds_alternative<Hello>(*of_worker)) tell_of_greeting(std::get<Hello>(*of_worker));
+    if (of_worker && std::holds_alternative<Hello>(*of_worker)) warn_of_greeting(std::get<Hello>(*of_worker));
     return drop();
   }
   if (const auto* const hello = std::get_if<LeadHello>(&*message)) return take(routing_id, *hello, frames);
-  say(routing_id, WhoLeads{});
+  send(routing_id, WhoLeads{});
 }
 
 void ShardServer::drop() {
   if (malformed_++ == 0) log_warning("a message that is none of ours was dropped; more of them are only counted");
 }
 
-void ShardServer::tell_of_greeting(const Hello& hello) {
-  if (std::exchange(has_told_of_greeting_, true)) return;
+void ShardServer::warn_of_greeting(const Hello& hello) {
+  if (std::exchange(has_warned_of_greeting_, true)) return;
   log_warning(concat("a greeting of worker ", static_cast<int>(hello.worker), " (", hello.where, ") came to ",
                      server_named(options_.number, options_.host, port_),
                      ", which keeps shards only; check the order of ps.address at that worker"));
@@ -100,10 +100,10 @@ void ShardServer::tell_of_greeting(const Hello& hello) {
 
 void ShardServer::take(const std::string& routing_id, const LeadHello& hello, const Frames&) {
   if (const std::string refusal = refusal_of(hello); !refusal.empty()) {
-    refusals_.tell(concat("server 0 (", hello.where, ")"), refusal, clock_.now());
-    return say(routing_id, ShardsRefuse{refusal});
+    refusals_.log(concat("server 0 (", hello.where, ")"), refusal, clock_.now());
+    return send(routing_id, ShardsRefuse{refusal});
   }
-  const bool is_alive = clock_.now() - heard_ <= kBeatsOfALead * options_.beat;
+  const bool is_alive = clock_.now() - last_message_at_ <= kBeatsOfALead * options_.beat;
   if (routing_id != lead_ && !lead_.empty() && is_alive) return;  // it will ask again, and the other one may have died
   if (routing_id != lead_) {
     log_info(concat("the lead server is ", hello.where));
@@ -112,15 +112,15 @@ void ShardServer::take(const std::string& routing_id, const LeadHello& hello, co
   lead_ = routing_id;
   socket_->trust(routing_id);
   lead_where_ = hello.where;
-  heard_ = clock_.now();
+  last_message_at_ = clock_.now();
   greeting_ = hello.greeting;
-  told_ = 0;  // it tells them all again
+  received_workers_ = 0;  // it tells them all again
   if (assigned_ != hello.assignment) {
     assigned_ = hello.assignment;
     // Who asks comes again, at a socket that takes messages as large as these shards.
     return listen(limits_of(*assigned_));
   }
-  say(routing_id, here());
+  send(routing_id, here());
 }
 
 std::string ShardServer::refusal_of(const LeadHello& hello) const {
@@ -157,12 +157,12 @@ void ShardServer::take(const std::string& routing_id, const ShardsLoaded& loaded
   pending_.clear();
   if (log_) log_->begin(loaded_, *keeper_);
   peers_.clear();
-  told_ = 0;
-  say(routing_id, here());
+  received_workers_ = 0;
+  send(routing_id, here());
 }
 
 void ShardServer::take(const std::string&, const WorkerThere& there, const Frames&) {
-  ++told_;
+  ++received_workers_;
   if (there.routing_id.empty()) {
     peers_.erase(there.worker);
     return;
@@ -194,34 +194,34 @@ void ShardServer::take(const std::string&, const WorkerThere& there, const Frame
 
 void ShardServer::take(const std::string& routing_id, const StepAsked& asked, const Frames&) {
   const ShardStep& step = asked.step;
-  if (!keeper_) return say(routing_id, here());
+  if (!keeper_) return send(routing_id, here());
   if (!asked.commits) {
     const auto prepared = keeper_->prepare(step);
-    if (!prepared) return say(routing_id, StepLacking{step.version});
-    return say(routing_id, StepPrepared{step.version, step.index, prepared->squares, prepared->is_finite});
+    if (!prepared) return send(routing_id, StepLacking{step.version});
+    return send(routing_id, StepPrepared{step.version, step.index, prepared->squares, prepared->is_finite});
   }
   const bool is_new = !keeper_->has_committed(step);
-  if (is_new && !keeper_->prepare(step)) return say(routing_id, StepLacking{step.version});
+  if (is_new && !keeper_->prepare(step)) return send(routing_id, StepLacking{step.version});
   if (is_new && log_) {
     log_->committed(asked);
     log_->make_durable();
   }
-  if (!keeper_->commit(step, asked.update)) return say(routing_id, StepLacking{step.version});
+  if (!keeper_->commit(step, asked.update)) return send(routing_id, StepLacking{step.version});
   failpoint("step-committed");
-  say(routing_id, StepCommitted{step.version, step.index});
+  send(routing_id, StepCommitted{step.version, step.index});
 }
 
-void ShardServer::take(const std::string&, const PartAsked& asked, const Frames&) { say_held(asked.push); }
+void ShardServer::take(const std::string&, const PartAsked& asked, const Frames&) { send_held(asked.push); }
 
 void ShardServer::take(const std::string& routing_id, const StateAsked& asked, const Frames&) {
-  if (!keeper_ || keeper_->version() != asked.version) return say(routing_id, StepLacking{asked.version});
+  if (!keeper_ || keeper_->version() != asked.version) return send(routing_id, StepLacking{asked.version});
   if (log_ && asked.begins_log) log_->begin(loaded_, *keeper_);
   const ShardsState state = keeper_->state();
   socket_->send(routing_id, with_state(header_of(StateGiven{asked.version, names_of(state.optimizer)}), state));
 }
 
 void ShardServer::take(const std::string& routing_id, const LeadBeat& beat, const Frames&) {
-  say(routing_id, ShardBeat{process_id_, beat.greeting == greeting_ && beat.told == told_});
+  send(routing_id, ShardBeat{process_id_, beat.greeting == greeting_ && beat.workers_sent == received_workers_});
 }
 
 void ShardServer::take(const std::string&, const ShardsOver& over, const Frames&) { over_ = over; }
@@ -249,11 +249,11 @@ void ShardServer::take(const std::string& routing_id, const PartMade& part, cons
     ++malformed_;
     return;
   }
-  if (keeper_->has_seen(part.push)) return say_held(part.push);
+  if (keeper_->has_seen(part.push)) return send_held(part.push);
   Tensors tensors{.statistics = at::empty({0}, keeper_->shape().dtype)};
   if (part.is_ahead) {
     auto shards = peer->ahead.finish(part.push, keeper_->shape());
-    if (!shards) return say(routing_id, PartWanted{part.push});  // some were lost
+    if (!shards) return send(routing_id, PartWanted{part.push});  // some were lost
     tensors.shards = std::move(*shards);
   } else {
     const auto packed = packed_after_header(frames, keeper_->shape());
@@ -269,27 +269,27 @@ void ShardServer::take(const std::string& routing_id, const PartMade& part, cons
   if (log_ && options_.outlives == storage::Outlives::kMachine)
     pending_.push_back(part.push);
   else
-    say_held(part.push);
+    send_held(part.push);
 }
 
 void ShardServer::take(const std::string& routing_id, const PartBeat& beat, const Frames&) {
   if (beat.push.sequence < 1 || peer_of(routing_id, beat.push, beat.server_epoch) == nullptr ||
       keeper_->has_seen(beat.push))
     return;
-  say(routing_id, PartWanted{beat.push});
+  send(routing_id, PartWanted{beat.push});
 }
 
 // Tells the lead that this part is held, once it is and the log is durable.
-void ShardServer::say_held(const PushKey& push) {
+void ShardServer::send_held(const PushKey& push) {
   if (lead_.empty() || !keeper_ || std::ranges::find(pending_, push) != pending_.end()) return;
   const PartState state = keeper_->part_state(push);
-  if (state != PartState::kMissing) say(lead_, PartHeld{push, state == PartState::kFinite});
+  if (state != PartState::kMissing) send(lead_, PartHeld{push, state == PartState::kFinite});
 }
 
 void ShardServer::make_durable() {
   if (pending_.empty()) return;
   log_->make_durable();
-  for (const PushKey& push : std::exchange(pending_, {})) say_held(push);
+  for (const PushKey& push : std::exchange(pending_, {})) send_held(push);
 }
 
 // --- In the course of time.
@@ -299,13 +299,13 @@ void ShardServer::beat() {
   next_beat_ = clock_.now() + options_.beat;
   for (const auto& [worker, peer] : peers_) {
     if (peer.version != kNone)
-      say(peer.routing_id,
-          WeightsBeat{.incarnation = peer.incarnation, .version = peer.version, .server_epoch = peer.server_epoch});
+      send(peer.routing_id,
+           WeightsBeat{.incarnation = peer.incarnation, .version = peer.version, .server_epoch = peer.server_epoch});
   }
 }
 
 void ShardServer::look_for_the_lead() {
-  const Nanoseconds silent = clock_.now() - heard_;
+  const Nanoseconds silent = clock_.now() - last_message_at_;
   const bool may_come = lead_.empty() || log_.has_value();
   const Nanoseconds limit = may_come ? std::max(options_.patience, options_.silence) : options_.silence;
   if (over_ || silent <= limit) return;
@@ -318,24 +318,24 @@ void ShardServer::look_for_the_lead() {
 }
 
 void ShardServer::ask_to_stop(const InterruptedError& why) {
-  if (!lead_.empty()) say(lead_, ShardsFailed{static_cast<std::int64_t>(why.exit_code()), why.what()});
+  if (!lead_.empty()) send(lead_, ShardsFailed{static_cast<std::int64_t>(why.exit_code()), why.what()});
 }
 
 void ShardServer::fail(const Error& error) {
   // A socket that could not be made again as large as the shards are is none.
-  if (!lead_.empty() && socket_) tell_until_heard({static_cast<std::int64_t>(error.exit_code()), error.what()});
+  if (!lead_.empty() && socket_) send_until_acknowledged({static_cast<std::int64_t>(error.exit_code()), error.what()});
   socket_.reset();
 }
 
 // What a connecting socket has not read is gone once its connection has ended: this one stays until it is answered.
-void ShardServer::tell_until_heard(const ShardsFailed& failed) {
+void ShardServer::send_until_acknowledged(const ShardsFailed& failed) {
   const Nanoseconds begun = clock_.now();
   Nanoseconds reached = begun;  // the lead has, or had, a connection
-  bool has_told = false;
+  bool has_logged = false;
   for (Nanoseconds now = begun; !over_ && now < begun + options_.farewell; now = clock_.now()) {
     if (socket_->send(lead_, {header_of(ShardsToLead{failed})})) reached = now;
     if (now - reached > kUntilGone) return;
-    if (now - begun > kLongFarewell && !std::exchange(has_told, true))
+    if (now - begun > kLongFarewell && !std::exchange(has_logged, true))
       log_info(
           concat("waiting for the lead server (", lead_where_, ") to hear that this one has failed: ", failed.what));
     socket_->wait(std::chrono::nanoseconds(std::min(options_.beat, begun + options_.farewell - now)));

@@ -81,7 +81,7 @@ class ShardServer {
   [[nodiscard]] FrameSocket::Limits limits_of(const Assignment& assignment) const;
   void handle(const FrameSocket::Received& received);
   void drop();
-  void tell_of_greeting(const Hello& hello);
+  void warn_of_greeting(const Hello& hello);
   void take(const std::string& routing_id, const LeadHello& hello, const Frames& frames);
   [[nodiscard]] std::string refusal_of(const LeadHello& hello) const;
   void take(const std::string& routing_id, const ShardsLoaded& loaded, const Frames& frames);
@@ -96,18 +96,18 @@ class ShardServer {
   void take(const std::string& routing_id, const PartBeat& beat, const Frames& frames);
 
   [[nodiscard]] Peer* peer_of(const std::string& routing_id, const PushKey& push, std::int64_t server_epoch);
-  void say_held(const PushKey& push);
+  void send_held(const PushKey& push);
   void make_durable();
   void beat();
   void look_for_the_lead();
   [[nodiscard]] ShardsHere here() const;
   [[nodiscard]] std::int64_t first_shard() const { return static_cast<std::int64_t>(loaded_.assignment.range.begin); }
-  void tell_until_heard(const ShardsFailed& failed);
+  void send_until_acknowledged(const ShardsFailed& failed);
   void take_only_over();
-  void say(const std::string& routing_id, const ShardsToLead& message) {
+  void send(const std::string& routing_id, const ShardsToLead& message) {
     socket_->send(routing_id, {header_of(message)});
   }
-  void say(const std::string& routing_id, const ShardsToWorker& message) {
+  void send(const std::string& routing_id, const ShardsToWorker& message) {
     socket_->send(routing_id, {header_of(message)});
   }
 
@@ -122,15 +122,15 @@ class ShardServer {
   std::string lead_;                    // its name at the socket; empty: there is none
   std::string lead_where_;
   std::map<WorkerId, Peer> peers_;
-  std::int64_t greeting_ = 0;     // of the lead server
-  std::int64_t told_ = 0;         // WorkerThere taken since LeadHello or ShardsLoaded
-  std::vector<PushKey> pending_;  // parts that are held once the log is durable
+  std::int64_t greeting_ = 0;          // of the lead server
+  std::int64_t received_workers_ = 0;  // WorkerThere taken since LeadHello or ShardsLoaded
+  std::vector<PushKey> pending_;       // parts that are held once the log is durable
   Refusals refusals_;
   OwnClock clock_;
-  Nanoseconds heard_ = 0;  // of the lead
+  Nanoseconds last_message_at_ = 0;  // of the lead
   Nanoseconds next_beat_ = 0;
   std::optional<ShardsOver> over_;
-  bool has_told_of_greeting_ = false;
+  bool has_warned_of_greeting_ = false;
   std::int64_t malformed_ = 0;
 };
 

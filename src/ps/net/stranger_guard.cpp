@@ -63,14 +63,14 @@ void StrangerGuard::trust(const std::string& routing_id) {
   for (auto& [fd, connection] : connections_) connection.is_trusted |= connection.routing_id == routing_id;
 }
 
-void StrangerGuard::heard(int fd, const std::string& routing_id) {
+void StrangerGuard::on_message(int fd, const std::string& routing_id) {
   const std::scoped_lock lock(mutex_);
   Connection& connection = connection_at(fd);
   connection.routing_id = routing_id;
   connection.is_trusted = trusted_.contains(routing_id);
   if (connection.is_trusted) return;
   connection.whole = bytes_received(fd);
-  connection.heard = clock_.now();
+  connection.last_message_at = clock_.now();
 }
 
 void StrangerGuard::run() {
@@ -107,7 +107,7 @@ void StrangerGuard::take_events() {
 StrangerGuard::Connection& StrangerGuard::connection_at(int fd) {
   Connection& connection = connections_[fd];
   if (auto remote = comm::remote_address(fd); remote != connection.remote)
-    connection = {.remote = std::move(remote), .routing_id = {}, .heard = clock_.now()};
+    connection = {.remote = std::move(remote), .routing_id = {}, .last_message_at = clock_.now()};
   return connection;
 }
 
@@ -120,7 +120,7 @@ void StrangerGuard::look_at_strangers() {
   struct Stranger {
     int fd = -1;
     std::int64_t bytes = 0;
-    Nanoseconds heard = 0;
+    Nanoseconds last_message_at = 0;
   };
   const std::scoped_lock lock(mutex_);
   std::vector<Stranger> strangers;
@@ -129,7 +129,7 @@ void StrangerGuard::look_at_strangers() {
     const auto& [fd, connection] = entry;
     if (connection.is_trusted) return false;
     if (!connection.remote || comm::remote_address(fd) != connection.remote) return true;
-    strangers.push_back({fd, bytes_received(fd) - connection.whole, connection.heard});
+    strangers.push_back({fd, bytes_received(fd) - connection.whole, connection.last_message_at});
     sum += strangers.back().bytes;
     return false;
   });
@@ -140,7 +140,7 @@ void StrangerGuard::look_at_strangers() {
     sum -= strangers.back().bytes;
     close(strangers.back().fd, strangers.back().bytes);
   }
-  std::ranges::sort(strangers, std::ranges::greater{}, &Stranger::heard);
+  std::ranges::sort(strangers, std::ranges::greater{}, &Stranger::last_message_at);
   for (; strangers.size() > kMostStrangers; strangers.pop_back()) close(strangers.back().fd, strangers.back().bytes);
 }
 

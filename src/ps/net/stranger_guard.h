@@ -48,15 +48,15 @@ class StrangerGuard {
   // All connections of the peer of this name, now and later, are no strangers.
   void trust(const std::string& routing_id);
   // A whole message of the peer has come over the connection with this descriptor.
-  void heard(int fd, const std::string& routing_id);
+  void on_message(int fd, const std::string& routing_id);
 
  private:
   struct Connection {
     // Its other end, which tells it from an earlier connection with the same descriptor.
     std::optional<comm::SocketAddress> remote;
-    std::string routing_id;  // empty: nothing has come
-    std::int64_t whole = 0;  // bytes that had come when its last whole message was read
-    Nanoseconds heard = 0;   // when that was; before: when it opened
+    std::string routing_id;           // empty: nothing has come
+    std::int64_t whole = 0;           // bytes that had come when its last whole message was read
+    Nanoseconds last_message_at = 0;  // when that was; before: when it opened
     bool is_trusted = false;
   };
   struct Events;

@@ -26,7 +26,7 @@ WorkerParts::WorkerParts(WorkerPartsOptions options) : options_(std::move(option
         .keys = options_.keys,
         .process_id = options_.process_id,
         .beat = options_.beat,
-        .on_weights = [this, i](const WeightsPart& header, Frames frames) { hear(i, header, std::move(frames)); },
+        .on_weights = [this, i](const WeightsPart& header, Frames frames) { on_weights(i, header, std::move(frames)); },
         .on_beat = [this, i](const PartVersion& sent) { note_beat(i, sent); }}));
   }
 }
@@ -43,7 +43,7 @@ void WorkerParts::begin(const Layout& layout) {
   decode();
 }
 
-void WorkerParts::hear(std::size_t part, const WeightsPart& header, Frames frames) {
+void WorkerParts::on_weights(std::size_t part, const WeightsPart& header, Frames frames) {
   {
     const std::scoped_lock lock(mutex_);
     parts_[part].arrived.emplace_back(header, std::move(frames));

@@ -76,7 +76,7 @@ class WorkerParts {
   }
   [[nodiscard]] std::string lacking(const PartVersion& weights) const;
   [[nodiscard]] bool has_all(const PartVersion& weights) const;
-  void hear(std::size_t part, const WeightsPart& header, Frames frames);
+  void on_weights(std::size_t part, const WeightsPart& header, Frames frames);
   void note_beat(std::size_t part, const PartVersion& sent);
   void decode();
 

@@ -67,8 +67,8 @@ void History::add_step(const Json& line) {
   const auto step = number_at(line, "step");
   if (!step) return;
   const double time = number_at(line, "time_s").value_or(0);
-  for (const auto& [name, told] : line.items()) {  // in one pass: there are millions of lines
-    const auto value = kCurves.contains(name) ? number_of(told) : std::nullopt;
+  for (const auto& [name, recorded] : line.items()) {  // in one pass: there are millions of lines
+    const auto value = kCurves.contains(name) ? number_of(recorded) : std::nullopt;
     if (value) curves_[name].add({*step, time, *value});
   }
   if (!std::isfinite(*step)) return;
@@ -83,9 +83,9 @@ void History::add_network(const Json& line) {
   std::map<std::string, double> rates;  // an interface that is not named carried nothing
   for (const auto& [name, series] : network_) rates[name] = 0;
   const Json net = line.value("net", Json::object());
-  for (const auto& [interface, told] : net.items()) {
+  for (const auto& [interface, recorded] : net.items()) {
     for (const char* way : {"sent", "received"}) {
-      const auto rate = told.is_object() ? number_at(told, way) : std::nullopt;
+      const auto rate = recorded.is_object() ? number_at(recorded, way) : std::nullopt;
       const std::string name = concat(interface, " ", way);
       if (rate && (network_.contains(name) || network_.size() < kMostInterfaces)) rates[name] = *rate;
     }

@@ -154,8 +154,10 @@ void run_trials(const Setup& setup, engine::Engine& engine, const engine::StepBa
   ProgressLine progress;
   std::optional<std::pair<Error, Plan>> failure;
   while (const std::optional<int> chunks = trials.next()) {
-    const auto say = [&] { return concat("trying ", counted(*chunks, "chunk"), " a step; so far ", trials.timings()); };
-    if (setup.process.rank == 0) progress.tell(say);
+    const auto text = [&] {
+      return concat("trying ", counted(*chunks, "chunk"), " a step; so far ", trials.timings());
+    };
+    if (setup.process.rank == 0) progress.show(text);
     Plan plan = composition.plan;
     plan.chunks = *chunks;
     try {
@@ -191,15 +193,15 @@ ChunkChoice choose_chunks(const Setup& setup, engine::Engine& engine, const engi
 }
 
 void decide_chunks(const Setup& setup, engine::Engine& engine, data::Position start) {
-  const auto tell = [&](const std::string& what) {
+  const auto log_on_rank_0 = [&](const std::string& what) {
     if (setup.process.rank == 0) log_info(concat("pipeline.chunks = \"auto\"", what));
   };
   if (setup.config.train.deterministic) {
-    tell(concat(" with train.deterministic: ", engine.plan().chunks, ", unmeasured"));
+    log_on_rank_0(concat(" with train.deterministic: ", engine.plan().chunks, ", unmeasured"));
     return;
   }
-  tell(concat(": timing steps without update, for about ", human_duration(chunks_budget(setup)),
-              " (pipeline.planning_budget_s)"));
+  log_on_rank_0(concat(": timing steps without update, for about ", human_duration(chunks_budget(setup)),
+                       " (pipeline.planning_budget_s)"));
   const engine::StepBatch batch = [&] {
     data::LoaderOptions options = train_loader_options(setup);
     options.prefetch = 1;  // no others are made meanwhile
@@ -208,9 +210,10 @@ void decide_chunks(const Setup& setup, engine::Engine& engine, data::Position st
   const ChunkChoice choice = choose_chunks(setup, engine, batch);
   const bool was_compared = choice.why.find(',') != std::string::npos;
   const char* const untimed = chunks_budget(setup) > 0 ? ", the only number to try" : ", with no time to try others";
-  tell(concat(": ", choice.chunks,
-              choice.why.empty() ? untimed : concat(was_compared ? " is fastest (" : " is taken (", choice.why, ")"),
-              choice.left_out));
+  log_on_rank_0(
+      concat(": ", choice.chunks,
+             choice.why.empty() ? untimed : concat(was_compared ? " is fastest (" : " is taken (", choice.why, ")"),
+             choice.left_out));
   Plan plan = engine.plan();
   plan.chunks = choice.chunks;
   engine.apply(plan);

@@ -51,9 +51,9 @@ std::optional<Plan> FreezeWatch::next(std::int64_t steps_done) {
   }
   if (!peers_.is_alone()) {
     const std::string text = comm::broadcast_text(peers_.communicator(), state.to_json().dump(), /*root=*/0);
-    const RunState told = RunState::from_json(nlohmann::json::parse(text), "rank 0's decision");
-    if (!told.changes.empty()) change = told.changes.front();
-    plans_.norms = told.norms;
+    const RunState received = RunState::from_json(nlohmann::json::parse(text), "rank 0's decision");
+    if (!received.changes.empty()) change = received.changes.front();
+    plans_.norms = received.norms;
   }
   if (!change) return std::nullopt;
   plans_.changes.push_back(*change);

@@ -122,7 +122,7 @@ void check_feasible(const engine::Engine& engine, const std::vector<PlanChange>&
   }
 }
 
-void say_changes_are_left_out(const config::Config& config) {
+void log_changes_left_out(const config::Config& config) {
   if (config.freeze.policy != "none")
     log_info("freeze.policy is for sluice train; this is for the model with all its layers trained");
   if (config.pipeline.changes.empty()) return;

@@ -47,7 +47,7 @@ void check_changes(const Setup& setup, const std::function<void(const Setup&)>& 
 void check_feasible(const engine::Engine& engine, const std::vector<PlanChange>& changes, std::int64_t steps_done);
 
 // Says, for a command that takes no steps of a run, that it looks at the settings before the first change.
-void say_changes_are_left_out(const config::Config& config);
+void log_changes_left_out(const config::Config& config);
 
 // Warns of changes that the run ends before.
 void warn_of_late_changes(const std::vector<PlanChange>& changes, std::int64_t total_steps);

@@ -68,7 +68,7 @@ std::int64_t StepPredictor::samples(const Plan& plan) const {
   return plan.global_batch * (server_ ? server_->pushes_of_update() : 1);
 }
 
-void tell_prediction(const std::optional<StepPredictor>& predictor, const Plan& plan, report::Reporter& reporter) {
+void report_prediction(const std::optional<StepPredictor>& predictor, const Plan& plan, report::Reporter& reporter) {
   if (!predictor) return;
   const report::Prediction prediction = predictor->of(plan);
   std::uint64_t most = 0;

@@ -53,6 +53,6 @@ class StepPredictor {
 };
 
 // The log and the records of a run, of the plan that follows; nothing where nothing is known.
-void tell_prediction(const std::optional<StepPredictor>& predictor, const Plan& plan, report::Reporter& reporter);
+void report_prediction(const std::optional<StepPredictor>& predictor, const Plan& plan, report::Reporter& reporter);
 
 }  // namespace sluice::train

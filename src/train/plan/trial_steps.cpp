@@ -15,7 +15,7 @@ std::vector<TrialStep> run_trial_steps(const Setup& setup, engine::Engine& engin
   std::vector<TrialStep> trial;
   ProgressLine progress;
   for (std::int64_t number = 0; number < warm_up + steps; ++number) {
-    if (setup.process.rank == 0) progress.tell([&] { return concat("step ", number + 1, " of ", warm_up + steps); });
+    if (setup.process.rank == 0) progress.show([&] { return concat("step ", number + 1, " of ", warm_up + steps); });
     engine.recorder().clear();
     // A run may be shorter than its trial.
     const double rate = lr.at(std::min(number, setup.total_steps - 1));

@@ -110,13 +110,13 @@ void Loop::run_to_the_end() {
   check_records();
   if (wants_last_save()) save();  // again, where the disk could not take it
   if (parts_.updates != nullptr) parts_.updates->finish();
-  tell_best();
+  log_best();
   report_outside_of_steps();
   if (parts_.records == nullptr && parts_.peers != nullptr)
     log_info(concat(parts_.peers->name, ": done after step ", progress_.steps_done, " of ", options_.total_steps));
 }
 
-void Loop::tell_best() const {
+void Loop::log_best() const {
   const EvalHistory& history = progress_.evaluations;
   if (parts_.records == nullptr || !history.best || history.since_best == 0) return;
   const bool is_loss = options_.train.best_by == "loss";
@@ -212,7 +212,7 @@ void Loop::go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::or
     for (const char* predicted : {"predicted_before_ms", "predicted_ms"}) transition[predicted] = freeze.at(predicted);
   }
   reporter.event("transition", transition);
-  parts_.records->tell_plan(progress_.steps_done);
+  parts_.records->report_plan(progress_.steps_done);
 }
 
 void Loop::stay_after(const engine::PlanRefused& refusal) {
@@ -231,10 +231,10 @@ void Loop::evaluate_and_report() {
     throw DivergedError(concat("after step ", progress_.steps_done, ": the loss on the test set is ",
                                fixed(record->counts.loss(), 4), "; ", engine::smaller_updates_advice()));
   }
-  heed(*record);
+  apply_evaluation(*record);
 }
 
-void Loop::heed(const report::EvalRecord& record) {
+void Loop::apply_evaluation(const report::EvalRecord& record) {
   EvalHistory& history = progress_.evaluations;
   const int falls = history.plateau.falls;
   add(history, record.averaged.value_or(record.counts), progress_.steps_done, options_.train);
@@ -290,7 +290,7 @@ void Loop::train_one_step() {
   record_step(*step, step->lr.value_or(lr));
   parts_.engine.forget_buffers();
   is_changing_ = false;  // all of the step is in the state and in the records
-  tell_traces(step->spans, step->stats);
+  record_traces(step->spans, step->stats);
 }
 
 void Loop::record_step(const RecordedStep& step, double lr) {
@@ -323,7 +323,7 @@ void Loop::log_epoch(const report::StepRecord& record) {
   epoch_ = {};
 }
 
-void Loop::tell_traces(const StepSpans& spans, const StepStats& stats) {
+void Loop::record_traces(const StepSpans& spans, const StepStats& stats) {
   const Away away(*this);
   if (parts_.trace != nullptr) parts_.trace->add(spans, stats, parts_.engine.plan());
   if (parts_.torch != nullptr) parts_.torch->after_step(progress_.steps_done, progress_.evaluation_due);

@@ -65,7 +65,7 @@ struct Records {
   report::Reporter& reporter;
   storage::CheckpointStore& checkpoints;
   std::function<storage::CheckpointContents(const Progress&)> capture;  // everything a resume needs
-  std::function<void(std::int64_t steps_done)> tell_plan;               // the engine's, to the reporter
+  std::function<void(std::int64_t steps_done)> report_plan;             // the engine's, to the reporter
   std::function<Error(const Error&)> explain = {};                      // what is behind a failure of communication
 };
 
@@ -146,9 +146,9 @@ class Loop {
   [[nodiscard]] bool evaluation_is_due_after(const data::Batch& batch) const;
   void evaluate_and_report();
   // What follows from an evaluation: the best checkpoint, an early end, a lower rate.
-  void heed(const report::EvalRecord& record);
+  void apply_evaluation(const report::EvalRecord& record);
   void keep_best();
-  void tell_best() const;
+  void log_best() const;
   // All test samples, each once; nothing when a signal has cut it off.
   [[nodiscard]] std::optional<EvalCounts> count_right(bool of_average = false);
   // The weights, and their average where there is one.
@@ -159,7 +159,7 @@ class Loop {
   void report_outside_of_steps();
   // What the feature cache holds, into the records.
   void report_features();
-  void tell_traces(const StepSpans& spans, const StepStats& stats);
+  void record_traces(const StepSpans& spans, const StepStats& stats);
   void report_fault(const Error& error);
   void record_fault(const std::string& what);
   void check_records();

@@ -12,7 +12,7 @@ namespace sluice::train {
 namespace {
 
 // Keys of [data] that a resume may change.
-bool may_change(const std::string& key) { return says_which_data(key) || !is_learned_from(key); }
+bool may_change(const std::string& key) { return selects_data(key) || !is_learned_from(key); }
 
 // A resume does not read model.weights, and compares the data by themselves.
 void warn_of_changes(std::vector<Difference> differences, const std::string& source) {

@@ -67,7 +67,7 @@ std::string why_another(const fs::path& run, const fs::path& config_file, const 
   }
   std::vector<Difference> differences = find_learned_differences(now, saved);
   if (new_data == NewData::kAccepted)
-    std::erase_if(differences, [](const Difference& difference) { return says_which_data(difference.key); });
+    std::erase_if(differences, [](const Difference& difference) { return selects_data(difference.key); });
   if (differences.empty()) return {};
   try {
     if (differences.size() == 1 && differences.front().key == "data.path" && has_same_data(run, now)) return {};

@@ -29,10 +29,10 @@
 #include "train/run/sink_choice.h"
 #include "train/run/start_message.h"
 #include "train/run/survivor.h"
+#include "train/serve/finished_notice.h"
 #include "train/serve/served_workers.h"
 #include "train/serve/shard_run.h"
 #include "train/serve/virtual_workers.h"
-#include "train/serve/was_done.h"
 #include "train/serve/worker.h"
 #include "train/setup/machine_fit.h"
 #include "train/setup/noise_watch.h"
@@ -176,7 +176,7 @@ void begin_alike(const Training& training) {
 }
 
 // What the user reads before the first step.
-void tell_plans(const Training& training) {
+void report_plans(const Training& training) {
   const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir, message] = training;
   log_table(describe_plan(setup, engine.composition(), /*chunks_are_open=*/false).text);
   if (const std::string coming = changes_in_words(plans.changes, start.steps_done); !coming.empty()) log_table(coming);
@@ -197,7 +197,7 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   begin_alike(training);
   // Trials do not count.
   for (const device::Device device : facts_of(setup, composition).devices) device::reset_peak_memory(device);
-  tell_plans(training);
+  report_plans(training);
   peers.before_training().training_begins();
   // Not before: a run that is stopped while it plans, or lacks a server, leaves its directory as it was.
   const bool has_records = files.dir.resumes() && start.steps_done < setup.total_steps;
@@ -205,20 +205,20 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   files.dir.write_config(files.config);
   if (files.continues) files.checkpoints.set_aside_newer_than(start.steps_done);
   report::Reporter reporter(files.dir, sinks_of(setup.config), start_of_records(files.dir, files.continues, resume));
-  const auto tell_plan = [&, predictor = StepPredictor::known(setup)](std::int64_t steps_done) {
+  const auto report_plan = [&, predictor = StepPredictor::known(setup)](std::int64_t steps_done) {
     report::RunFacts facts = facts_of(setup, composition);
     facts.by_pushes = training.updates != nullptr;
     reporter.plan(std::move(facts), describe_plan(setup, composition, /*chunks_are_open=*/false).json, steps_done);
-    tell_prediction(predictor, composition.plan, reporter);
+    report_prediction(predictor, composition.plan, reporter);
   };
-  tell_plan(start.steps_done);
+  report_plan(start.steps_done);
   if (training.updates != nullptr) reporter.event("ps", training.updates->fields());
   if (resume) {
     reporter.event("resume", {{"step", start.steps_done}, {"checkpoint", resume->source}});
     log_info(concat("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps));
   }
   const auto capture = [&](const Progress& progress) { return contents_at(training, progress, reporter.sync()); };
-  Records records{reporter, files.checkpoints, capture, tell_plan};
+  Records records{reporter, files.checkpoints, capture, report_plan};
   if (!peers.is_alone()) records.explain = [&](const Error& error) { return peers.explain(error); };
   const std::int64_t done = run_loop(training, loop_options(setup, resume, files.continues), &records);
   return with_run_dir(files.dir, reporter.summary("done", done));
@@ -270,12 +270,13 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& o
     if (auto summary = summary_of_finished_run(run_dir, setup.total_steps, has_ended_early)) {
       give(peers, {.trains = false, .state = {.progress = resume->state.progress}});
       warn_of_no_steps(options.traced, setup.total_steps);
-      tell_that_it_was_done(setup, options.server, options.launch.version);
+      notify_late_workers(setup, options.server, options.launch.version);
       return *summary;
     }
   }
   // An evaluation that was cut off may be left to do, in which nobody else takes part.
-  const auto notice = is_done ? tell_meanwhile(setup, options.server, options.launch.version) : std::jthread();
+  const auto notice =
+      is_done ? notify_late_workers_meanwhile(setup, options.server, options.launch.version) : std::jthread();
   const std::string config = concat(origin_line(options.config_file), "\n\n", config::to_toml(setup.config));
   const bool takes_pushes = goes_on_with_pushes(choice, resume);
   return train(
@@ -330,7 +331,7 @@ comm::World alone(const comm::World& world) { return {.local_rank = world.local_
 }  // namespace
 
 nlohmann::ordered_json run_training(const config::Config& wanted, const TrainRunOptions& wishes) {
-  say_how_started(wishes.launch.world);
+  log_how_started(wishes.launch.world);
   const auto [role, config] = assign_role(wanted, wishes.launch.world, wishes.serving);
   if (role.part == ServerRole::Part::kWorker)
     return run_worker(config, role, wishes.launch, {wishes.run_dir, wishes.traced});

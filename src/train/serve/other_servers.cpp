@@ -105,7 +105,7 @@ bool OtherServers::is_any_lost() const {
   return std::ranges::any_of(all_, [](const auto& other) { return other->is_lost(); });
 }
 
-bool OtherServers::tell_those_who_have_come() {
+bool OtherServers::notify_connected() {
   std::erase_if(all_, [](const auto& other) {
     try {
       other->look();

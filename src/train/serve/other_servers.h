@@ -35,7 +35,7 @@ class OtherServers {
   [[nodiscard]] std::vector<ps::OtherShards*> as_shards() const;
   [[nodiscard]] bool is_any_lost() const;
   // Instead of all that, where the run was done before: tells those who have come, each once. True: it has told all.
-  [[nodiscard]] bool tell_those_who_have_come();
+  [[nodiscard]] bool notify_connected();
   // The last thing, once: tells them that the run is over, and why; without a failure it is done.
   void end(const std::optional<Error>& failure);
 

@@ -22,7 +22,7 @@
 #include "train/serve/saved_server.h"
 #include "train/serve/server_run.h"
 #include "train/serve/server_thread.h"
-#include "train/serve/worker_news.h"
+#include "train/serve/worker_events.h"
 #include "train/setup/agreement.h"
 #include "train/setup/run_state.h"
 #include "train/setup/server_settings.h"
@@ -77,22 +77,22 @@ class ServedWorkers final : public UpdateSource {
 
   std::optional<RecordedStep> next_update(engine::Engine& engine, const engine::StepWishes&) override {
     begin(engine);
-    const std::optional<ServerThread::Told> told = thread_.wait_for_update();
-    if (!told) {
+    const std::optional<ServerThread::MadeUpdate> made = thread_.wait_for_update();
+    if (!made) {
       take_last_weights(engine);
       return std::nullopt;
     }
-    const ps::NetworkUpdate& update = told->update;
+    const ps::NetworkUpdate& update = made->update;
     holds_weights_ = update.state.has_value();
     if (update.state) take_weights(engine, *update.state, *update.ledger);
-    return as_step(engine, *told);
+    return as_step(engine, *made);
   }
 
   bool holds_weights() const override { return holds_weights_; }
   void want_weights() override { thread_.want_state(); }
   std::optional<Error> why_over() const override { return thread_.failure(); }
   Events last_events() override {
-    return events_of(thread_.take_news(), server_ ? server_->progress().version : begin_.version);
+    return events_of(thread_.take_events(), server_ ? server_->progress().version : begin_.version);
   }
   nlohmann::json state() const override { return saved_.to_json(); }
   void saved(const std::vector<std::int64_t>& steps) override {
@@ -235,7 +235,7 @@ class ServedWorkers final : public UpdateSource {
                                [this](const auto& before, const auto& after) {
                                  return others_.links().empty() && thread_.wants_state(before, after);
                                },
-                           .tell = [this](ps::NetworkUpdate update) { thread_.hand_over(std::move(update)); }});
+                           .on_update = [this](ps::NetworkUpdate update) { thread_.hand_over(std::move(update)); }});
   }
 
   // From where the server is now; files of another course are in the way.
@@ -274,11 +274,11 @@ class ServedWorkers final : public UpdateSource {
             .silence = from_s(config.replicas.hang_timeout_s),
             .patience = from_s(config.replicas.connect_timeout_s),
             .wants_state = [this](const auto& before, const auto& after) { return thread_.wants_state(before, after); },
-            .tell = [this](const ps::WorkerNews& news) { thread_.hear(news); }};
+            .on_event = [this](const ps::WorkerEvent& event) { thread_.on_event(event); }};
   }
 
-  RecordedStep as_step(engine::Engine& engine, const ServerThread::Told& told) {
-    const ps::NetworkUpdate& update = told.update;
+  RecordedStep as_step(engine::Engine& engine, const ServerThread::MadeUpdate& made) {
+    const ps::NetworkUpdate& update = made.update;
     const std::int64_t version = update.done.update.version;
     // What it waits for the first workers is no part of a step.
     const Nanoseconds begin = std::max(last_, update.open_since.value_or(last_)), end = std::max(update.at, begin);
@@ -287,8 +287,8 @@ class ServedWorkers final : public UpdateSource {
                                          .before = update.before,
                                          .after = update.after,
                                          .seconds = to_s(end - begin)});
-    const Events news = events_of(told.news, version);
-    step.events.insert(step.events.begin(), news.begin(), news.end());
+    const Events events = events_of(made.events, version);
+    step.events.insert(step.events.begin(), events.begin(), events.end());
     step.spans = engine.recorder().collect(version, begin, end);
     step.spans.slots.clear();  // nobody trains here
     last_ = end;

@@ -128,8 +128,8 @@ RecordedStep step_of(const Setup& setup, const UpdateMade& update) {
   }
   step.lr = is_local ? mean_own_rate(setup, update.pushes) : done.lr;
   if (!is_local && setup.config.train.clip_norm > 0) step.stats.gradient_norm = done.gradient_norm;
-  const std::string said = describe_update(setup, done, step.stats, update.seconds);
-  if (!said.empty()) log_info(said);
+  const std::string text = describe_update(setup, done, step.stats, update.seconds);
+  if (!text.empty()) log_info(text);
   return step;
 }
 

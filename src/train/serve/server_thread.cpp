@@ -5,7 +5,7 @@
 #include "device/cpu_threads.h"
 #include "pipeline/failure.h"
 #include "train/serve/ending.h"
-#include "train/serve/worker_news.h"
+#include "train/serve/worker_events.h"
 #include "train/setup/server_settings.h"
 #include "train/setup/stop_signal.h"
 
@@ -94,14 +94,14 @@ void ServerThread::hand_over(std::optional<ps::NetworkUpdate> update) {
   if (!update) return;
   const std::scoped_lock lock(mutex_);
   if (update->state) ++states_;
-  made_.push_back({std::move(*update), std::exchange(news_, {})});
+  made_.push_back({std::move(*update), std::exchange(events_, {})});
   changed_.notify_all();
 }
 
-void ServerThread::hear(const ps::WorkerNews& news) {
-  log_news(news);
+void ServerThread::on_event(const ps::WorkerEvent& event) {
+  log_event(event);
   const std::scoped_lock lock(mutex_);
-  news_.push_back(news);
+  events_.push_back(event);
 }
 
 // Not where the loop is far behind: copies would fill the memory.
@@ -117,14 +117,14 @@ bool ServerThread::wants_state(const ps::ServerProgress& before, const ps::Serve
   return evaluates || is_multiple(config.checkpoint.every_steps) || wants_state_.exchange(false);
 }
 
-std::optional<ServerThread::Told> ServerThread::wait_for_update() {
+std::optional<ServerThread::MadeUpdate> ServerThread::wait_for_update() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !made_.empty() || has_ended_; });
   if (made_.empty()) return std::nullopt;
-  Told told = std::move(made_.front());
+  MadeUpdate made = std::move(made_.front());
   made_.pop_front();
-  if (told.update.state) --states_;
-  return told;
+  if (made.update.state) --states_;
+  return made;
 }
 
 void ServerThread::complete_newest(const std::function<void(ps::NetworkUpdate&)>& complete) {
@@ -136,9 +136,9 @@ void ServerThread::complete_newest(const std::function<void(ps::NetworkUpdate&)>
   if (update.state) ++states_;
 }
 
-std::vector<ps::WorkerNews> ServerThread::take_news() {
+std::vector<ps::WorkerEvent> ServerThread::take_events() {
   const std::scoped_lock lock(mutex_);
-  return std::exchange(news_, {});
+  return std::exchange(events_, {});
 }
 
 std::optional<Error> ServerThread::failure() const {

@@ -24,9 +24,9 @@ namespace sluice::train {
 
 class ServerThread {
  public:
-  struct Told {
+  struct MadeUpdate {
     ps::NetworkUpdate update;
-    std::vector<ps::WorkerNews> news;  // since the one before
+    std::vector<ps::WorkerEvent> events;  // since the one before
   };
   // Of the servers where the run has ended early; nothing: it is not to be saved. Called in the thread.
   using TakeState = std::function<std::optional<ps::ServerState>(const std::optional<Error>& failure)>;
@@ -43,17 +43,17 @@ class ServerThread {
   void stop();
 
   void hand_over(std::optional<ps::NetworkUpdate> update);
-  void hear(const ps::WorkerNews& news);
+  void on_event(const ps::WorkerEvent& event);
   // The loop will evaluate or save after this update.
   [[nodiscard]] bool wants_state(const ps::ServerProgress& before, const ps::ServerProgress& after);
 
   // In order; nothing: there is none left, and the thread has ended.
-  [[nodiscard]] std::optional<Told> wait_for_update();
+  [[nodiscard]] std::optional<MadeUpdate> wait_for_update();
   // With the next update that can have it.
   void want_state() { wants_state_ = true; }
   // Of the newest update that waits for the loop, if any does: what it could not be handed over with.
   void complete_newest(const std::function<void(ps::NetworkUpdate&)>& complete);
-  [[nodiscard]] std::vector<ps::WorkerNews> take_news();
+  [[nodiscard]] std::vector<ps::WorkerEvent> take_events();
   // Nothing: it has not ended, it was asked to stop, or the run is done.
   [[nodiscard]] std::optional<Error> failure() const;
   // What TakeState gave, once the thread has ended; only once.
@@ -72,9 +72,9 @@ class ServerThread {
   std::optional<ps::ServerState> last_state_;  // the thread's until it has ended
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Told> made_;  // guarded by mutex_, as what follows
-  int states_ = 0;         // among them
-  std::vector<ps::WorkerNews> news_;
+  std::deque<MadeUpdate> made_;  // guarded by mutex_, as what follows
+  int states_ = 0;               // among them
+  std::vector<ps::WorkerEvent> events_;
   bool has_ended_ = false;
   std::optional<Error> failure_;
   std::thread thread_;

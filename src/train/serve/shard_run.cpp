@@ -54,7 +54,7 @@ OwnFolder take_folder(const config::Config& config, const ServerRole& role, cons
 }
 
 // The same command line may be for all servers.
-void say_who_resumes(const ServerRole& role, const ShardRunOptions& options, const std::filesystem::path& kept) {
+void log_who_resumes(const ServerRole& role, const ShardRunOptions& options, const std::filesystem::path& kept) {
   if (options.resume.empty()) return;
   log_info(concat("--resume ", options.resume, " is for server 0, which says what the run goes on from; server ",
                   role.server, " has its shards from it",
@@ -93,12 +93,12 @@ class MalformedAtTheEnd {
 ps::ShardsOver serve(ps::ShardServer& server, int number, bool has_log) {
   const OwnClock clock;
   std::optional<Nanoseconds> stop_at;
-  Nanoseconds said_at = clock.now();
+  Nanoseconds logged_at = clock.now();
   while (!server.over()) {
     server.next(kLookAtSignals);
-    if (server.keeper() != nullptr && clock.now() - said_at >= kBetweenLines) {
+    if (server.keeper() != nullptr && clock.now() - logged_at >= kBetweenLines) {
       log_info(concat("server ", number, ": serving, ", counted(server.keeper()->version(), "update"), " so far"));
-      said_at = clock.now();
+      logged_at = clock.now();
     }
     if (!StopSignal::requested()) continue;
     const InterruptedError stopped(concat("stopped by ", StopSignal::name()));
@@ -132,12 +132,12 @@ nlohmann::ordered_json run_shard_server(const config::Config& config, const Serv
   check_can_listen(role);
   const OwnFolder folder = take_folder(config, role, options.run_dir);
   const ps::ShardServerOptions server_options = options_of(config, role, options, folder.path);
-  say_who_resumes(role, options, server_options.folder);
+  log_who_resumes(role, options, server_options.folder);
   ps::ShardServer server(server_options);
   log_info(concat("server ", role.server, " of ", config.ps.servers, ": listening at ", server_options.host, ":",
                   server.port(), role.keys.encrypts() ? "" : ", without keys: on this machine only"));
   try {
-    const MalformedAtTheEnd says_last(server);
+    const MalformedAtTheEnd log_at_end(server);
     const ps::ShardsOver over = serve(server, role.server, !server_options.folder.empty());
     const bool needs_no_log = over.code == 0 || over.code == static_cast<std::int64_t>(ExitCode::kDiverged);
     if (needs_no_log && !server_options.folder.empty())

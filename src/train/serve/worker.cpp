@@ -243,7 +243,7 @@ class Worker {
     push.stalled = from_s(paced_->times.stall_s);
     if (workers_update(setup_.config)) push.lr = lr_.at(push.version);
     if (records_ != nullptr) records_->push(push);
-    if (pushes_ % setup_.config.log.every == 0) tell(last_send_s);
+    if (pushes_ % setup_.config.log.every == 0) log_progress(last_send_s);
   }
 
   pipeline::MicroBatch read(const data::Lease& lease) {
@@ -252,7 +252,7 @@ class Worker {
   }
 
   // In the words of the anytime project's workers.
-  void tell(double last_send_s) const {
+  void log_progress(double last_send_s) const {
     const ps::PushTimes& times = paced_->times;
     std::string line = concat("Sending [", paced_->examples, "] examples, compute_time [", fixed(times.compute_s, 6),
                               "], last_idle [", fixed(times.idle_s, 6), "], last_send [", fixed(last_send_s, 6), "]");
@@ -299,11 +299,11 @@ nlohmann::ordered_json work(const Setup& setup, const ServerRole& role, const st
     link->leave();
     if (records) records->end(outcome);
   };
-  const auto tell_all = [&](const Error& error) {
-    Error told = with_batch(error, share_of(setup, role.worker));
-    link->fail(told);
-    if (records) records->fail(told);
-    return told;
+  const auto report_failure = [&](const Error& error) {
+    Error reported = with_batch(error, share_of(setup, role.worker));
+    link->fail(reported);
+    if (records) records->fail(reported);
+    return reported;
   };
   try {
     if (!run_dir.empty())
@@ -326,10 +326,11 @@ nlohmann::ordered_json work(const Setup& setup, const ServerRole& role, const st
     throw;
   } catch (const Error& error) {
     if (error.exit_code() != ExitCode::kDiverged) save();
-    throw Error(tell_all(error));
+    throw Error(report_failure(error));
   } catch (...) {
     const std::string advice = less_memory(setup.config);
-    throw Error(tell_all(pipeline::describe_failure(std::current_exception(), "training", {.less_memory = advice})));
+    throw Error(
+        report_failure(pipeline::describe_failure(std::current_exception(), "training", {.less_memory = advice})));
   }
 }
 
@@ -355,7 +356,7 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerRole
   setup.servers = addresses_of(role);
   check_policy(setup);
   refuse_too_many_threads(setup);
-  say_own_cores(setup);
+  log_own_cores(setup);
   identify_data(setup);
   log_info(concat("worker ", role.worker, ": looking for the parameter server at ", role.host, ":", role.port));
   std::string constants;

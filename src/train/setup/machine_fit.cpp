@@ -82,7 +82,7 @@ void warn_of_oddities(const Setup& setup) {
   }
 }
 
-void say_own_cores(const Setup& setup) {
+void log_own_cores(const Setup& setup) {
   const int all = device::available_cores();
   const bool takes_share = cpu_slots(setup.devices) > 0 && setup.config.device.threads == 0;
   if (!takes_share || own_cores(setup.process) >= all) return;

@@ -10,7 +10,7 @@ namespace sluice::train {
 void warn_of_oddities(const Setup& setup);
 
 // Says with how many threads this process computes if it shares its cores.
-void say_own_cores(const Setup& setup);
+void log_own_cores(const Setup& setup);
 
 // ConfigError for so many threads that no step would end in time. Not for plans: they may be another machine's.
 void refuse_too_many_threads(const Setup& setup);

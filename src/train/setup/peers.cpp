@@ -55,7 +55,7 @@ void end_later(const EndProcess& end_process, const Error& error) {
   }
 }
 
-void say_whom_we_meet(const comm::World& world, double limit_s) {
+void log_meeting_point(const comm::World& world, double limit_s) {
   const std::string meeting_point = world.meeting_file.empty() ? concat("at ", world.address, ":", world.port)
                                                                : concat("by the file ", world.meeting_file.string());
   if (world.rank == 0) {
@@ -68,7 +68,7 @@ void say_whom_we_meet(const comm::World& world, double limit_s) {
 
 }  // namespace
 
-void say_how_started(const comm::World& world) {
+void log_how_started(const comm::World& world) {
   if (!world.remark.empty()) log_warning(world.remark);
   if (world.rank == 0 && !world.launcher.empty())
     log_info(concat("started by ", world.launcher, ": ", counted(world.size, "process")));
@@ -88,7 +88,7 @@ comm::LivenessOptions liveness_options(const config::Config& config) {
           .connect = std::min(in_ms(config.replicas.connect_timeout_s), kConnect)};
 }
 
-void tell_peers(const comm::World& world, const Error& why) {
+void send_failure_to_peers(const comm::World& world, const Error& why) {
   if (world.is_single()) return;
   try {
     const comm::Processes processes(world, {}, {.connect = kConnect, .operation = kConnect}, [&] { throw Error(why); });
@@ -106,7 +106,7 @@ Peers::Peers(Launch launch, const config::Config& config, const std::function<vo
   const comm::TimeLimits limits{.connect = in_ms(config.replicas.connect_timeout_s), .operation = kPatience};
   processes_.emplace(world, agreement_of(config, launch_.version), limits, [&] {
     prepare();
-    say_whom_we_meet(world, config.replicas.connect_timeout_s);
+    log_meeting_point(world, config.replicas.connect_timeout_s);
   });
   process_ = process_rank(processes_->world());
   const comm::MeetingPoint meeting{.publish = [this](const std::string& text) { processes_->publish("control", text); },

@@ -34,7 +34,7 @@ struct Launch {
 };
 
 // Rank 0 says who started the run; and each what looks like a mistake in that.
-void say_how_started(const comm::World& world);
+void log_how_started(const comm::World& world);
 
 [[nodiscard]] ProcessRank process_rank(const comm::World& world);
 
@@ -42,7 +42,7 @@ void say_how_started(const comm::World& world);
 [[nodiscard]] comm::LivenessOptions liveness_options(const config::Config& config);
 
 // Of a process that cannot even read its configuration: those that wait for it hear why.
-void tell_peers(const comm::World& world, const Error& why);
+void send_failure_to_peers(const comm::World& world, const Error& why);
 
 class Peers {
  public:

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr int kStateFormat = 2;
 
-bool tells_of_checkpoints(const fs::path& metrics_file) {
+bool has_checkpoint_records(const fs::path& metrics_file) {
   return report::last_event(metrics_file, "checkpoint") || report::last_event(metrics_file, "resume");
 }
 
@@ -36,7 +36,7 @@ std::optional<fs::path> find_checkpoint(const fs::path& dir) {
   const char* const advice = "; nothing was changed: put one back from a copy, or begin anew in another --run-dir";
   if (!scan.damaged.empty())
     throw CheckpointError(concat("no checkpoint in ", (dir / "checkpoints").string(), " is whole", advice));
-  if (tells_of_checkpoints(dir / "metrics.jsonl"))
+  if (has_checkpoint_records(dir / "metrics.jsonl"))
     throw CheckpointError(concat("the checkpoints of the run in ", dir.string(), " are gone", advice));
   return std::nullopt;
 }

@@ -50,7 +50,7 @@ void settle_together(const Peers& peers, Setup& setup) {
   if (!peers.is_alone() && !setup.config.pipeline.order.empty()) share_schedule(peers, setup);
   settle_process(setup, peers.process());
   refuse_too_many_threads(setup);
-  say_own_cores(setup);
+  log_own_cores(setup);
   if (setup.config.device.cuda_graphs) device::require_graphs(setup.devices);
   refuse_too_large_batch(setup);
   warn_of_oddities(setup);

@@ -113,7 +113,7 @@ std::string in_words(const std::vector<Difference>& differences) {
   return concat(join(words, ", "), more > 0 ? concat(" and ", counted(more, "more difference")) : std::string{});
 }
 
-bool says_which_data(const std::string& key) {
+bool selects_data(const std::string& key) {
   constexpr std::array<std::string_view, 4> keys{"data.name", "data.path", "data.limit", "data.samples"};
   return is_one_of(keys, key);
 }

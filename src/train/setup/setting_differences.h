@@ -28,6 +28,6 @@ struct Difference {
 [[nodiscard]] bool is_learned_from(const std::string& key);
 
 // The keys that say which data a run is trained on, and where they lie.
-[[nodiscard]] bool says_which_data(const std::string& key);
+[[nodiscard]] bool selects_data(const std::string& key);
 
 }  // namespace sluice::train

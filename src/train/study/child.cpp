@@ -46,19 +46,19 @@ std::vector<char*> environment_of_one() {
 }
 
 // What the new process does between fork and exec, where only async-signal-safe calls are allowed.
-[[noreturn]] void become(char* const* arguments, char* const* environment, int said, pid_t parent) {
+[[noreturn]] void become(char* const* arguments, char* const* environment, int output, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(EXIT_FAILURE);  // it was gone before
   const int none = ::open("/dev/null", O_RDWR);
   ::dup2(none, STDIN_FILENO);
   ::dup2(none, STDOUT_FILENO);
-  ::dup2(said, STDERR_FILENO);
+  ::dup2(output, STDERR_FILENO);
   if (none > STDERR_FILENO) ::close(none);
   ::execve("/proc/self/exe", arguments, environment);
   ::_exit(EXIT_FAILURE);
 }
 
-pid_t start(const std::vector<std::string>& words, int said) {
+pid_t start(const std::vector<std::string>& words, int output) {
   std::vector<std::string> copies{"sluice"};
   copies.insert(copies.end(), words.begin(), words.end());
   std::vector<char*> arguments;
@@ -66,29 +66,29 @@ pid_t start(const std::vector<std::string>& words, int said) {
   arguments.push_back(nullptr);
   std::vector<char*> environment = environment_of_one();
   const pid_t parent = ::getpid(), child = ::fork();
-  if (child == 0) become(arguments.data(), environment.data(), said, parent);
+  if (child == 0) become(arguments.data(), environment.data(), output, parent);
   if (child < 0)
     throw PeerError(concat("cannot start another process: ", std::generic_category().message(errno),
                            "; raise the limit on processes (ulimit -u) or free memory"));
   return child;
 }
 
-enum class Heard : std::uint8_t { kAll, kTimeIsOver, kStop };
+enum class ListenEnd : std::uint8_t { kAll, kTimeIsOver, kStop };
 
 // Reads until the other end is closed, the time is over, or we are asked to stop.
-Heard listen(int said, double limit_s, std::string& text) {
+ListenEnd listen(int output, double limit_s, std::string& text) {
   std::array<char, 4096> part{};
   for (const OwnClock clock; to_s(clock.now()) < limit_s;) {
-    if (StopSignal::requested()) return Heard::kStop;
-    pollfd ready{.fd = said, .events = POLLIN, .revents = 0};
+    if (StopSignal::requested()) return ListenEnd::kStop;
+    pollfd ready{.fd = output, .events = POLLIN, .revents = 0};
     if (::poll(&ready, 1, kLook_ms) <= 0) continue;
-    const ssize_t count = ::read(said, part.data(), part.size());
+    const ssize_t count = ::read(output, part.data(), part.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return Heard::kAll;
+    if (count <= 0) return ListenEnd::kAll;
     text.append(part.data(), static_cast<std::size_t>(count));
     if (text.size() > 2 * kMostKept) text.erase(0, text.size() - kMostKept);
   }
-  return Heard::kTimeIsOver;
+  return ListenEnd::kTimeIsOver;
 }
 
 // "2026-11-26 15:22:14.389 error   no room" -> "no room"
@@ -107,15 +107,15 @@ std::string last_line(std::string text) {
 }
 
 // What a process that a signal has ended could not say itself.
-void tell_of_signal(int signal, ChildEnd& end) {
+void describe_signal(int signal, ChildEnd& end) {
   const bool asks = signal == SIGINT || signal == SIGTERM || signal == SIGHUP, kills = signal == SIGKILL;
   const ExitCode code = kills ? ExitCode::kOutOfMemory : asks ? ExitCode::kInterrupted : ExitCode::kBug;
   end.exit_code = static_cast<int>(code);
-  const std::string said =
+  const std::string output =
       std::exchange(end.last_words, concat("signal ", signal, " (", ::strsignal(signal), ") ended its process"));
   if (kills)
     end.last_words += ", as the kernel does where memory runs out; free some, or use a smaller train.global_batch";
-  if (code == ExitCode::kBug) end.last_words += concat("; please report it, with what it said last: ", said);
+  if (code == ExitCode::kBug) end.last_words += concat("; please report it, with what it said last: ", output);
 }
 
 int status_of_ended(pid_t child) {
@@ -136,15 +136,15 @@ ChildEnd run_child(const std::vector<std::string>& words, double limit_s) {
   const pid_t child = start(words, theirs.get());
   theirs.reset();
   std::string text;
-  const Heard heard = listen(ours.get(), limit_s, text);
-  if (heard != Heard::kAll) ::kill(child, SIGKILL);
+  const ListenEnd end_of_output = listen(ours.get(), limit_s, text);
+  if (end_of_output != ListenEnd::kAll) ::kill(child, SIGKILL);
   const int status = status_of_ended(child);
   if (StopSignal::requested())
     throw InterruptedError(concat("stopped by ", StopSignal::name(), " before the end; nothing was written"));
   ChildEnd end{.exit_code = WEXITSTATUS(status),
-               .timed_out = heard == Heard::kTimeIsOver,
+               .timed_out = end_of_output == ListenEnd::kTimeIsOver,
                .last_words = last_line(std::move(text))};
-  if (WIFSIGNALED(status) && !end.timed_out) tell_of_signal(WTERMSIG(status), end);
+  if (WIFSIGNALED(status) && !end.timed_out) describe_signal(WTERMSIG(status), end);
   return end;
 }
 

@@ -276,7 +276,7 @@ double run_single_step(const config::Config& wanted, const SingleStepOptions& op
       {options.config_file, options.weights, options.batch, config.model.weights, config.pipeline.order});
   Setup setup = make_setup(config, {}, options.batch.empty() ? SetupFor::kRun : SetupFor::kOwnBatch);
   warn_of_oddities(setup);
-  say_changes_are_left_out(config);
+  log_changes_left_out(config);
   fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
   if (!weights.empty()) {
     weights = storage::resolve_weights(weights);

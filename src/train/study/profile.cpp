@@ -327,7 +327,7 @@ nlohmann::ordered_json ProfileOutcome::to_json() const {
 }
 
 std::optional<ProfileOutcome> run_profile(const config::Config& config, const ProfileOptions& options) {
-  say_how_started(options.launch.world);
+  log_how_started(options.launch.world);
   check_trace_file(options.trace);
   check_trace(!options.trace.empty(), config);
   Setup setup;
@@ -339,7 +339,7 @@ std::optional<ProfileOutcome> run_profile(const config::Config& config, const Pr
   peers.run([&] {
     settle_together(peers, setup);
     if (peers.keeps_records()) {
-      say_changes_are_left_out(config);
+      log_changes_left_out(config);
       outcome = lead(peers, setup, options);
     } else {
       follow(peers, setup, options);

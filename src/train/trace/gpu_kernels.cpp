@@ -35,7 +35,7 @@ std::unique_ptr<GpuKernels> GpuKernels::start(const std::string& level, bool mak
 
 GpuKernels::GpuKernels(std::unique_ptr<cupti::Session> session, Recorder& recorder)
     : running_(recorder, std::make_unique<Running>(std::move(session))) {
-  running_.begin_telling();
+  running_.attach_marks();
 }
 
 void GpuKernels::report(report::Reporter& reporter) const {

@@ -19,24 +19,24 @@ class MarksHolder {
   explicit MarksHolder(Recorder& recorder, std::unique_ptr<Held> held = nullptr)
       : recorder_(recorder), held_(std::move(held)) {}
   ~MarksHolder() {
-    end_telling();
+    detach_marks();
     if (std::uncaught_exceptions() > 0) static_cast<void>(held_.release());
   }
   MarksHolder(const MarksHolder&) = delete;
   MarksHolder& operator=(const MarksHolder&) = delete;
 
-  // Nobody is told before begin_telling().
+  // No marks are set before attach_marks().
   void hold(std::unique_ptr<Held> held) {
-    end_telling();
+    detach_marks();
     held_ = std::move(held);
   }
   [[nodiscard]] std::unique_ptr<Held> take() {
-    end_telling();
+    detach_marks();
     return std::exchange(held_, nullptr);
   }
   // Requires: it holds some.
-  void begin_telling() { recorder_.tell(&held_->marks); }
-  void end_telling() { recorder_.tell(nullptr); }
+  void attach_marks() { recorder_.set_marks(&held_->marks); }
+  void detach_marks() { recorder_.set_marks(nullptr); }
 
   explicit operator bool() const { return held_ != nullptr; }
   [[nodiscard]] Held* operator->() const { return held_.get(); }

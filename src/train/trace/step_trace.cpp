@@ -140,7 +140,7 @@ void StepTrace::agree_with_others(profiler::TraceProcess& process) {
   process.base = of_rank_0[0].item<std::int64_t>();
   process.base_epoch = of_rank_0[1].item<std::int64_t>();
   const auto times = when_all_were_there(*others_, clock.offset, steps_);
-  process.tells_waits = times.has_value();
+  process.knows_waits = times.has_value();
   if (!times) return;
   const std::scoped_lock lock(mutex_);
   auto next = times->begin();
@@ -181,7 +181,7 @@ void StepTrace::rescue() noexcept {
   try {
     if (steps_.empty()) return log_warning(none_was_made());
     profiler::TraceProcess process = own_process();
-    process.tells_waits = others_ == nullptr;
+    process.knows_waits = others_ == nullptr;
     storage::write_text_atomically(options_.file(0), text_of(process));
     remove_stale(/*processes=*/1);
     const int missing = setup_.process.processes - 1;

@@ -137,7 +137,7 @@ void TorchSteps::before_step(std::int64_t number) {
     start();
   }
   if (!running_) return;
-  running_.begin_telling();
+  running_.attach_marks();
   if (running_->profiler) running_->profiler->begin_step(number);
 }
 
@@ -168,7 +168,7 @@ void TorchSteps::after_step(std::int64_t number, bool evaluation_follows) {
 // Of the step before the range only the number of its operators is of use; it stands for those of steps that nobody
 // watches.
 void TorchSteps::take_step() {
-  running_.end_telling();
+  running_.detach_marks();
   const profiler::OperatorSums sums = running_->watch ? running_->watch->take() : profiler::OperatorSums{};
   if (running_->watch) calls_of_step_ = 0;
   for (const auto& [key, sum] : sums) calls_of_step_ += sum.calls;

@@ -21,35 +21,35 @@ TEST(NetworkTest, WhatAProcessHasPushedIsNotToldToAnotherOne) {
     Push push = toy_push(0, begun.weights, begun.samples);
     push.record.incarnation = 1;
     push.record.sequence = 1;
-    worker.say(with_tensors(header_of(PushMade{push.record, {}, {}, begun.lease}), push.tensors));
-    ASSERT_TRUE(worker.hear_of<PushAnswered>().has_value());
+    worker.send(with_tensors(header_of(PushMade{push.record, {}, {}, begun.lease}), push.tensors));
+    ASSERT_TRUE(worker.receive_kind<PushAnswered>().has_value());
     if (is_another) {
-      worker.say({header_of(Leaving{})});
+      worker.send({header_of(Leaving{})});
       ++push.record.incarnation;
-      worker.say(with_tensors(header_of(PushMade{push.record, {}, {}, begun.lease}), push.tensors));
-      ASSERT_TRUE(worker.hear_of<PushAnswered>()) << "the server has heard what came before";
+      worker.send(with_tensors(header_of(PushMade{push.record, {}, {}, begun.lease}), push.tensors));
+      ASSERT_TRUE(worker.receive_kind<PushAnswered>()) << "the server has heard what came before";
     }
     Stranger& next = is_another ? other : worker;
     const WorkerIncarnation first{.incarnation = 1,
                                   .server_epoch = is_another ? begun.server_epoch + 1 : begun.server_epoch};
     for (int times = 0; times < 2; ++times)
-      next.say({header_of(Hello{.worker = WorkerId{0},
-                                .process_id = is_another ? "other" : "s",
-                                .where = "here",
-                                .batch = kLease,
-                                .abandons = first})});
+      next.send({header_of(Hello{.worker = WorkerId{0},
+                                 .process_id = is_another ? "other" : "s",
+                                 .where = "here",
+                                 .batch = kLease,
+                                 .abandons = first})});
     for (int times = 0; times < 2; ++times) {
       std::optional<Welcome> welcome;
       while (!welcome || welcome->incarnation == 1) {
-        const auto heard = next.hear_of<Welcome>();
-        ASSERT_TRUE(heard.has_value());
-        welcome = heard->first;
+        const auto received = next.receive_kind<Welcome>();
+        ASSERT_TRUE(received.has_value());
+        welcome = received->first;
       }
       EXPECT_EQ(std::tuple(welcome->incarnation, welcome->last_committed, welcome->abandoned == first),
                 (std::tuple<std::int64_t, std::int64_t, bool>(2, is_another ? 0 : 1, true)));
     }
     server.stop();
-    EXPECT_EQ(std::ranges::count(server.news, WorkerNews::What::kLost, &WorkerNews::what), is_another ? 0 : 1);
+    EXPECT_EQ(std::ranges::count(server.events, WorkerEvent::What::kLost, &WorkerEvent::what), is_another ? 0 : 1);
   }
 }
 
@@ -67,22 +67,22 @@ TEST(NetworkTest, AGreetingThatComesTwiceMakesNoUpdateWithoutItsWorker) {
   server.start();
   Stranger first(server.port(), "first"), second(server.port(), "second");
   for (const int worker : {0, 1}) {
-    Stranger& says = worker == 0 ? first : second;
+    Stranger& peer = worker == 0 ? first : second;
     const Hello hello{.worker = WorkerId{worker},
                       .process_id = std::to_string(worker),
                       .where = "here",
                       .batch = kLease,
                       .abandons = {.incarnation = 1, .server_epoch = 1}};
-    for (int times = 0; times < 2; ++times) says.say({header_of(hello)});
+    for (int times = 0; times < 2; ++times) peer.send({header_of(hello)});
     for (int times = 0; times < 2; ++times) {
-      const auto welcome = says.hear_of<Welcome>();
+      const auto welcome = peer.receive_kind<Welcome>();
       ASSERT_TRUE(welcome);
       EXPECT_EQ(
           std::pair(welcome->first.incarnation, welcome->first.last_committed),
           worker == 0 ? (std::pair<std::int64_t, std::int64_t>(2, 1)) : (std::pair<std::int64_t, std::int64_t>(1, 0)));
     }
   }
-  const auto beat = second.hear_of<ServerBeat>();
+  const auto beat = second.receive_kind<ServerBeat>();
   ASSERT_TRUE(beat);
   EXPECT_EQ(beat->first.of.incarnation, 1);
   server.stop();

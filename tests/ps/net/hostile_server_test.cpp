@@ -25,25 +25,25 @@ class FakeServer {
  public:
   [[nodiscard]] int port() const { return port_; }
 
-  void say(const Frames& frames) { socket_.send(routing_id_, frames); }
-  void say(const FromServer& message) { say(Frames{header_of(message)}); }
+  void send(const Frames& frames) { socket_.send(routing_id_, frames); }
+  void send(const FromServer& message) { send(Frames{header_of(message)}); }
   void give(std::int64_t id, const std::vector<std::int64_t>& samples) {
-    say(with_samples(header_of(LeaseGiven{id, 0}), samples));
+    send(with_samples(header_of(LeaseGiven{id, 0}), samples));
   }
   void give_weights(std::int64_t version, int shards = 2) {
     const auto ones = [](std::int64_t elements) { return at::ones({elements}, at::kDouble); };
     Tensors weights{.statistics = ones(2)};
     for (const Shard& shard : toy_layout(shards).shards) weights.shards.push_back(ones(shard.elements));
-    say(with_tensors(header_of(WeightsGiven{version}), weights));
+    send(with_tensors(header_of(WeightsGiven{version}), weights));
   }
   // Answers the last greeting.
   void welcome(std::int64_t incarnation, std::int64_t version = 0) {
-    say(Welcome{.incarnation = incarnation, .version = version, .layout = toy_layout(2), .abandoned = abandons_});
+    send(Welcome{.incarnation = incarnation, .version = version, .layout = toy_layout(2), .abandoned = abandons_});
   }
 
   // The next message of this kind that is as wanted; a failure when none comes.
   template <typename T, typename Wanted>
-  T hear(const Wanted& wanted) {
+  T receive(const Wanted& wanted) {
     const Nanoseconds until = now_ns() + 20'000'000'000;
     while (now_ns() < until) {
       socket_.wait(std::chrono::milliseconds(10));
@@ -58,11 +58,11 @@ class FakeServer {
     throw std::runtime_error("the worker did not say what it should");
   }
   template <typename T>
-  T hear() {
-    return hear<T>([](const T&) { return true; });
+  T receive() {
+    return receive<T>([](const T&) { return true; });
   }
   void let_in(std::int64_t incarnation = 1) {
-    static_cast<void>(hear<Hello>());
+    static_cast<void>(receive<Hello>());
     welcome(incarnation);
   }
   void begin_step(std::int64_t lease, std::int64_t version) {
@@ -104,25 +104,25 @@ class NotCommitted : public testing::TestWithParam<FromServer> {};
 TEST_P(NotCommitted, AWorkerWhosePushIsNotKnownBeginsAnew) {
   FakeServer server;
   auto worker = a_worker(server.port());
-  const Hello first = server.hear<Hello>();
+  const Hello first = server.receive<Hello>();
   EXPECT_EQ(first.abandons, WorkerIncarnation{});
   server.welcome(1);
   server.begin_step(0, 7);
-  const PushMade push = server.hear<PushMade>();
+  const PushMade push = server.receive<PushMade>();
   EXPECT_EQ(std::tuple(push.record.incarnation, push.record.sequence, push.record.base_version, push.lease),
             std::tuple(1, 1, 7, 0));
-  server.say(GetParam());
-  const Hello second = server.hear<Hello>([](const Hello& hello) { return hello.abandons.incarnation == 1; });
+  server.send(GetParam());
+  const Hello second = server.receive<Hello>([](const Hello& hello) { return hello.abandons.incarnation == 1; });
   EXPECT_EQ(second.process_id, first.process_id);
   server.welcome(2, 9);
   server.begin_step(1, 9);
-  const PushMade again = server.hear<PushMade>();
+  const PushMade again = server.receive<PushMade>();
   EXPECT_EQ(std::tuple(again.record.incarnation, again.record.sequence, again.record.base_version, again.lease),
             std::tuple(2, 1, 9, 1));
-  server.say(PushAnswered{1, PushAnswer::kCommitted});
-  EXPECT_EQ(server.hear<PushSent>().sequence, 1);
-  server.say(Over{});
-  server.hear<Leaving>();
+  server.send(PushAnswered{1, PushAnswer::kCommitted});
+  EXPECT_EQ(server.receive<PushSent>().sequence, 1);
+  server.send(Over{});
+  server.receive<Leaving>();
   EXPECT_EQ(error_of(worker), "none");
 }
 INSTANTIATE_TEST_SUITE_P(Answers, NotCommitted,
@@ -133,12 +133,12 @@ TEST(HostileServerTest, AnIncarnationMayBeLessThanTheLast) {
   FakeServer server;
   auto worker = a_worker(server.port());
   server.let_in(/*incarnation=*/5);
-  server.say(Who{});
-  server.hear<Hello>([](const Hello& hello) { return hello.abandons.incarnation == 5; });
+  server.send(Who{});
+  server.receive<Hello>([](const Hello& hello) { return hello.abandons.incarnation == 5; });
   server.welcome(3);
   server.begin_step(0, 0);
-  EXPECT_EQ(server.hear<PushMade>().record.incarnation, 3);
-  server.say(Over{});
+  EXPECT_EQ(server.receive<PushMade>().record.incarnation, 3);
+  server.send(Over{});
   EXPECT_EQ(error_of(worker), "none");
 }
 
@@ -150,14 +150,14 @@ TEST(HostileServerTest, AWorkerThatTheServerHasInAnotherIncarnationGreetsAnew) {
     FakeServer server;
     auto worker = a_worker(server.port());
     server.let_in(1);
-    server.say(of_another);
-    server.hear<Hello>([](const Hello& hello) { return hello.abandons == WorkerIncarnation{1, 0}; });
-    server.say(Welcome{.incarnation = 3, .layout = toy_layout(2)});  // to one that abandons none
+    server.send(of_another);
+    server.receive<Hello>([](const Hello& hello) { return hello.abandons == WorkerIncarnation{1, 0}; });
+    server.send(Welcome{.incarnation = 3, .layout = toy_layout(2)});  // to one that abandons none
     server.welcome(2);
-    server.say(ServerBeat{.of = {2, 0}});
+    server.send(ServerBeat{.of = {2, 0}});
     server.begin_step(0, 0);
-    EXPECT_EQ(server.hear<PushMade>().record.incarnation, 2);
-    server.say(Over{});
+    EXPECT_EQ(server.receive<PushMade>().record.incarnation, 2);
+    server.send(Over{});
     EXPECT_EQ(error_of(worker), "none");
   }
 }
@@ -167,13 +167,13 @@ TEST(HostileServerTest, OfLeasesThatWereNotAskedForTheLastCounts) {
   auto worker = a_worker(server.port());
   server.let_in();
   server.begin_step(0, 0);
-  EXPECT_EQ(server.hear<PushMade>().lease, 0);
+  EXPECT_EQ(server.receive<PushMade>().lease, 0);
   for (const std::int64_t lease : {9, 4, 1000}) server.give(lease, {3});  // 4 has been overtaken
-  server.say(PushAnswered{1, PushAnswer::kCommitted});
+  server.send(PushAnswered{1, PushAnswer::kCommitted});
   server.give_weights(1);
-  const std::int64_t next = server.hear<PushMade>([](const PushMade& push) { return push.lease != 0; }).lease;
+  const std::int64_t next = server.receive<PushMade>([](const PushMade& push) { return push.lease != 0; }).lease;
   EXPECT_THAT(next, testing::AnyOf(9, 1000));
-  server.say(Over{});
+  server.send(Over{});
   EXPECT_EQ(error_of(worker), "none");
 }
 
@@ -182,9 +182,9 @@ TEST(HostileServerTest, OfLeasesThatWereNotAskedForTheLastCounts) {
 TEST(HostileServerTest, AWorkerThatComesTooLateSaysThatItHasHeardSo) {
   FakeServer server;
   auto was_over = std::async(std::launch::async, [&] { return NetworkLink(toy_link(server.port(), 0)).was_over(); });
-  server.hear<Hello>();
-  server.say(Over{});
-  server.hear<Leaving>();
+  server.receive<Hello>();
+  server.send(Over{});
+  server.receive<Leaving>();
   EXPECT_TRUE(was_over.get());
 }
 
@@ -201,9 +201,9 @@ TEST(HostileServerTest, APauseIsNoTimeThatThePushHasTaken) {
     });
     server.let_in();
     server.begin_step(0, 0);
-    server.hear<PushMade>();
+    server.receive<PushMade>();
     sluice::test::run_for(std::chrono::milliseconds(600));
-    server.say(Over{});
+    server.send(Over{});
     return error_of(worker) == "none" ? 0 : 1;
   });
   EXPECT_EQ(code, 0);
@@ -213,10 +213,10 @@ TEST(HostileServerTest, TheEndMayComeTwiceAndAtOnce) {
   for (const bool is_in : {false, true}) {
     FakeServer server;
     auto worker = a_worker(server.port());
-    server.hear<Hello>();
+    server.receive<Hello>();
     if (is_in) server.welcome(1);
-    server.say(Over{5, "of this"});
-    server.say(Over{-77, "of that"});
+    server.send(Over{5, "of this"});
+    server.send(Over{-77, "of that"});
     EXPECT_THAT(error_of(worker), HasSubstr("the server has ended the run: of th"));
   }
 }
@@ -227,7 +227,7 @@ constexpr Nanoseconds kShortly = 500'000'000;
 
 struct Nonsense {
   const char* name;
-  std::function<void(FakeServer&)> say;
+  std::function<void(FakeServer&)> send;
   const char* error;
 };
 
@@ -238,8 +238,8 @@ TEST_P(ServerNonsense, EndsAWorkerWithASentence) {
   const std::string_view error = GetParam().error;
   const bool must_wait = error == kNobody || error == kSilent;
   auto worker = must_wait ? a_worker(server.port(), kShortly) : a_worker(server.port());
-  server.hear<Hello>();
-  GetParam().say(server);
+  server.receive<Hello>();
+  GetParam().send(server);
   EXPECT_THAT(error_of(worker), HasSubstr(error));
 }
 
@@ -250,7 +250,7 @@ Layout changed_layout(const std::function<void(Layout&)>& change) {
 }
 
 void welcome_changed(FakeServer& server, const std::function<void(Layout&)>& change) {
-  server.say(Welcome{1, 0, changed_layout(change)});
+  server.send(Welcome{1, 0, changed_layout(change)});
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -284,13 +284,13 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{"bytes_that_are_no_samples",
                  [](FakeServer& server) {
                    server.welcome(1);
-                   server.say(Frames{header_of(LeaseGiven{0, 0}), frame_of(std::string("abc"))});
+                   server.send(Frames{header_of(LeaseGiven{0, 0}), frame_of(std::string("abc"))});
                  },
                  "has sent samples that cannot be"},
         Nonsense{"another_model_later",
                  [](FakeServer& server) {
                    server.welcome(1);
-                   server.say(Welcome{
+                   server.send(Welcome{
                        2, 0, changed_layout([](Layout& layout) { std::swap(layout.shards[0], layout.shards[1]); })});
                  },
                  "has come back with another model"},
@@ -331,7 +331,7 @@ INSTANTIATE_TEST_SUITE_P(
               server.welcome(1);
               const Nanoseconds until = now_ns() + 1'500'000'000;
               while (now_ns() < until) {
-                server.say(Frames{frame_of(std::string("{\"say\": \"beat\"}")), frame_of(std::string(100'000, 'x'))});
+                server.send(Frames{frame_of(std::string("{\"say\": \"beat\"}")), frame_of(std::string(100'000, 'x'))});
                 std::this_thread::sleep_for(std::chrono::milliseconds(20));
               }
             },

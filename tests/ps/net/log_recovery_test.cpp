@@ -81,14 +81,14 @@ TEST_P(LogRecoveryTest, AServerThatIsBegunAgainIsTheOneThatWasNeverKilled) {
       data::Ledger ledger(kLoggedData, kept.ledger);
       const LogRecovery recovery({.folder = dir.path(), .agreement = {{"key", "value"}}}, version);
       EXPECT_EQ(recovery.updates(), run.server().progress().version - version);
-      std::vector<NetworkUpdate> told;
+      std::vector<NetworkUpdate> updates;
       const std::vector<CommittedPush> waiting =
-          recovery.into({.server = server, .ledger = ledger, .tell = [&](NetworkUpdate update) {
-                           told.push_back(std::move(update));
+          recovery.into({.server = server, .ledger = ledger, .on_update = [&](NetworkUpdate update) {
+                           updates.push_back(std::move(update));
                          }});
       expect_same_state(server.state(), run.server().state());
       expect_same_pushes(waiting, run.waiting());
-      EXPECT_EQ(std::ssize(told), recovery.updates());
+      EXPECT_EQ(std::ssize(updates), recovery.updates());
       EXPECT_EQ(std::ssize(waiting), recovery.waiting());
       for (const CommittedPush& push : waiting) {
         ASSERT_TRUE(ledger.lease_again(push.epoch, push.samples));

@@ -87,7 +87,7 @@ class LoggedRun {
   void run(int events) {
     for (int event = 0; event < events; ++event) {
       happen(workers_[static_cast<int>(random_() % kWorkers)]);
-      for (const UpdateRecord& done : server_.advance(++now_)) tell(done);
+      for (const UpdateRecord& done : server_.advance(++now_)) write_update(done);
     }
   }
 
@@ -154,7 +154,7 @@ class LoggedRun {
     waiting_[worker.id] = {std::exchange(worker.lease, std::nullopt)->id, committed};
   }
 
-  void tell(const UpdateRecord& done) {
+  void write_update(const UpdateRecord& done) {
     ASSERT_FALSE(done.is_dropped);
     log_.write_update(done);
     for (const PushRecord& record : done.update.pushes) {

@@ -58,11 +58,11 @@ TEST(NetworkTest, AWorkerIsToldTheConstantsOfTheRunBeforeItsFirstStep) {
   ToyServer server(preset_policy("asp", 1), 2, /*shards=*/1, with_constants);
   server.start();
   LinkOptions options = toy_link(server.port(), 0);
-  std::string told;
-  options.take_constants = [&](const std::string& text) { told = text; };
-  work(std::move(options), 2, [&] { EXPECT_EQ(told, "of the run"); });
+  std::string received;
+  options.take_constants = [&](const std::string& text) { received = text; };
+  work(std::move(options), 2, [&] { EXPECT_EQ(received, "of the run"); });
   server.join();
-  EXPECT_EQ(told, "of the run");
+  EXPECT_EQ(received, "of the run");
 }
 
 TEST(NetworkTest, AsynchronousWorkersEachUpdateAlone) {
@@ -135,8 +135,8 @@ TEST(NetworkTest, AWorkerThatDiesIsGivenUpAndItsSamplesComeBack) {
   ASSERT_EQ(server.updates.size(), 40U);
   EXPECT_EQ(server.updates[4].pushes.size(), 3U);
   EXPECT_EQ(server.updates[5].pushes.size(), 2U);
-  const auto lost = std::ranges::find(server.news, WorkerNews::What::kLost, &WorkerNews::what);
-  ASSERT_NE(lost, server.news.end());
+  const auto lost = std::ranges::find(server.events, WorkerEvent::What::kLost, &WorkerEvent::what);
+  ASSERT_NE(lost, server.events.end());
   EXPECT_EQ(lost->worker, WorkerId{2});
   EXPECT_THAT(lost->why, HasSubstr("no sign of life"));
   EXPECT_GE(server.ledger().epochs_over(), 2);
@@ -220,7 +220,7 @@ TEST(NetworkTest, AStepOfAWorkerThatWasGivenUpCountsForNothing) {
   const data::LedgerCounts counts = server.ledger().counts(0);
   EXPECT_EQ(counts.pushed, examples);
   EXPECT_EQ(counts.waiting + counts.leased + counts.pushed, kSamples);
-  EXPECT_GE(server.news.size(), 3U) << "joined, lost, joined";
+  EXPECT_GE(server.events.size(), 3U) << "joined, lost, joined";
   EXPECT_LT(examples, 3 * kLease);
 }
 

@@ -25,7 +25,7 @@ struct Logged {
   void prepare(Server& server, data::Ledger& ledger, NetworkOptions& options) {
     const PushLogOptions how{.folder = folder, .outlives = outlives};
     options.committed_before =
-        LogRecovery(how, 0).into({.server = server, .ledger = ledger, .tell = [this](NetworkUpdate update) {
+        LogRecovery(how, 0).into({.server = server, .ledger = ledger, .on_update = [this](NetworkUpdate update) {
                                     again.push_back(std::move(update));
                                   }});
     log = std::make_unique<PushLog>(how, server.layout());
@@ -58,7 +58,7 @@ void expect_a_server_that_dies_loses_nothing(const SyncPolicy& policy, storage::
   };
   std::vector<std::thread> threads;
   int port = 0;
-  std::vector<PushRecord> told;  // by servers that died, in their order
+  std::vector<PushRecord> before;  // by servers that died, in their order
   for (int incarnation = 0; incarnation < 4; ++incarnation) {
     Logged logged{.folder = dir.path(), .outlives = outlives};
     ToyServer server(
@@ -78,17 +78,18 @@ void expect_a_server_that_dies_loses_nothing(const SyncPolicy& policy, storage::
       server.join();
     }
     const std::vector<PushRecord> now = all_told(logged, server);
-    ASSERT_LE(told.size(), now.size());
-    EXPECT_TRUE(std::equal(told.begin(), told.end(), now.begin())) << "what was told once is told again";
-    told = now;
+    ASSERT_LE(before.size(), now.size());
+    EXPECT_TRUE(std::equal(before.begin(), before.end(), now.begin())) << "what was told once is told again";
+    before = now;
     if (incarnation < 3) continue;
     expect_whole_epochs(server);
     EXPECT_EQ(server.server().progress().version, kUpdates);
   }
   std::set<PushKey> seen;
-  for (const PushRecord& record : told)
+  for (const PushRecord& record : before)
     EXPECT_TRUE(seen.insert({record.worker, record.incarnation, record.sequence}).second) << "a push counts once";
-  EXPECT_TRUE(std::ranges::any_of(told, [](const PushRecord& record) { return record.incarnation > 1; })) << "it died";
+  EXPECT_TRUE(std::ranges::any_of(before, [](const PushRecord& record) { return record.incarnation > 1; }))
+      << "it died";
 }
 
 TEST(PushLogNetwork, AServerThatDiesLosesNoPushAndCountsNoneTwice) {

@@ -21,13 +21,13 @@ std::string logged(const std::function<void()>& action) {
 
 TEST(RefusalsTest, AnotherOneIsToldAndTheSameOneOnceAMinute) {
   Refusals refusals;
-  const auto tell = [&](const char* who, Nanoseconds now) {
-    return logged([&] { refusals.tell(who, "its key is another", now); });
+  const auto log = [&](const char* who, Nanoseconds now) {
+    return logged([&] { refusals.log(who, "its key is another", now); });
   };
-  EXPECT_THAT(tell("worker 0", kSecond), HasSubstr("worker 0 was refused: its key is another"));
-  EXPECT_EQ(tell("worker 0", 2 * kSecond), "");
-  EXPECT_THAT(tell("worker 1", 3 * kSecond), HasSubstr("worker 1 was refused"));
-  EXPECT_THAT(tell("worker 1", 70 * kSecond), HasSubstr("worker 1 was refused"));
+  EXPECT_THAT(log("worker 0", kSecond), HasSubstr("worker 0 was refused: its key is another"));
+  EXPECT_EQ(log("worker 0", 2 * kSecond), "");
+  EXPECT_THAT(log("worker 1", 3 * kSecond), HasSubstr("worker 1 was refused"));
+  EXPECT_THAT(log("worker 1", 70 * kSecond), HasSubstr("worker 1 was refused"));
   EXPECT_EQ(refusals.but_last(), ", but worker 1 was refused: its key is another");
 }
 
@@ -35,7 +35,7 @@ TEST(RefusalsTest, AnotherOneIsToldAndTheSameOneOnceAMinute) {
 TEST(RefusalsTest, StrangersDoNotFillTheLog) {
   Refusals refusals;
   const std::string log = logged([&] {
-    for (int i = 0; i < 1000; ++i) refusals.tell(std::to_string(i), std::string(100'000, 'x'), kSecond + i);
+    for (int i = 0; i < 1000; ++i) refusals.log(std::to_string(i), std::string(100'000, 'x'), kSecond + i);
   });
   EXPECT_EQ(std::ranges::count(log, '\n'), 21);
   EXPECT_LT(log.size(), 21u * 500);

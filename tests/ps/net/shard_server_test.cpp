@@ -182,11 +182,11 @@ TEST(ShardServerTest, LostMessagesAreSentAgain) {
   lead.join();
   for (std::thread& thread : threads) thread.join();
   EXPECT_FALSE(lead.failure);
-  for (const WorkerNews& news : lead.news) {
-    const bool is_usual = news.what == WorkerNews::What::kJoined || news.what == WorkerNews::What::kLeft;
-    EXPECT_TRUE(is_usual) << static_cast<int>(news.worker) << ": " << news.why;
+  for (const WorkerEvent& events : lead.events) {
+    const bool is_usual = events.what == WorkerEvent::What::kJoined || events.what == WorkerEvent::What::kLeft;
+    EXPECT_TRUE(is_usual) << static_cast<int>(events.worker) << ": " << events.why;
   }
-  const auto joinings = std::ranges::count(lead.news, WorkerNews::What::kJoined, &WorkerNews::what);
+  const auto joinings = std::ranges::count(lead.events, WorkerEvent::What::kJoined, &WorkerEvent::what);
   EXPECT_EQ(joinings, 2) << "once each";
   EXPECT_GT(to_first.lost() + to_second.lost() + lead_to_first.lost() + lead_to_second.lost(), 10);
   first.halt();
@@ -247,16 +247,16 @@ class Failing : public testing::Test {
 TEST_F(Failing, IsHeardByALeadThatIsBusy) {
   std::thread failing([&] { server_.fail(StorageError("the disk is full")); });
   std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // a lead without a connection has gone after 2 s
-  std::string heard;
-  for (int i = 0; i < 500 && heard.empty(); ++i) {
+  std::string failure;
+  for (int i = 0; i < 500 && failure.empty(); ++i) {
     try {
       link_->look();
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     } catch (const PeerError& error) {
-      heard = error.what();
+      failure = error.what();
     }
   }
-  EXPECT_THAT(heard, testing::HasSubstr("has failed: the disk is full"));
+  EXPECT_THAT(failure, testing::HasSubstr("has failed: the disk is full"));
   link_->end({.code = 5});
   failing.join();
   EXPECT_TRUE(server_.over()) << "it has waited to the end, though it was heard";

@@ -52,7 +52,7 @@ TEST(GrowthTest, AServerDoesNotGrowWithItsPushes) {
 // that it has lived.
 TEST(GrowthTest, AServerDoesNotGrowWithWorkersThatComeAndGo) {
   constexpr int kIncarnations = 1000;
-  ToyServer server(preset_policy("asp", 1), 1'000'000, 2, [](NetworkOptions& options) { options.tell = {}; });
+  ToyServer server(preset_policy("asp", 1), 1'000'000, 2, [](NetworkOptions& options) { options.on_event = {}; });
   server.on_update = [](NetworkUpdate) {};
   server.start();
   NetworkLink stays(toy_link(server.port(), 1));

@@ -21,17 +21,17 @@ class Stranger {
     socket_.connect("127.0.0.1", port);
   }
   // Waits for the connection: what is sent before it stands, or while it is made anew, is dropped.
-  void say(const Frames& frames) {
+  void send(const Frames& frames) {
     for (const Nanoseconds until = now_ns() + 10'000'000'000; now_ns() < until;) {
-      if (try_say(frames)) return;
+      if (try_send(frames)) return;
       socket_.wait_to_send(std::chrono::milliseconds(10), -1);
     }
     ADD_FAILURE() << "the server takes nothing";
   }
-  void say(std::string header) { say(Frames{frame_of(std::move(header))}); }
+  void send(std::string header) { send(Frames{frame_of(std::move(header))}); }
   // False: it was not sent.
-  bool try_say(const Frames& frames) { return socket_.send({}, frames); }
-  std::optional<FrameSocket::Received> hear(double seconds = 2) {
+  bool try_send(const Frames& frames) { return socket_.send({}, frames); }
+  std::optional<FrameSocket::Received> receive(double seconds = 2) {
     const Nanoseconds until = now_ns() + static_cast<Nanoseconds>(seconds * 1e9);
     while (now_ns() < until) {
       socket_.wait(std::chrono::milliseconds(10));
@@ -41,9 +41,9 @@ class Stranger {
   }
   // The next message of this kind.
   template <typename T>
-  std::optional<std::pair<T, Frames>> hear_of() {
+  std::optional<std::pair<T, Frames>> receive_kind() {
     for (int i = 0; i < 200; ++i) {
-      auto received = hear();
+      auto received = receive();
       if (!received) break;
       const auto message = from_server(received->frames.front());
       if (message && std::holds_alternative<T>(*message)) return std::pair{std::get<T>(*message), received->frames};
@@ -52,8 +52,8 @@ class Stranger {
   }
   void join(int worker) {
     for (int i = 0; i < 100; ++i) {
-      say({header_of(Hello{.worker = WorkerId{worker}, .process_id = "s", .where = "here", .batch = kLease})});
-      if (hear(0.05)) return;
+      send({header_of(Hello{.worker = WorkerId{worker}, .process_id = "s", .where = "here", .batch = kLease})});
+      if (receive(0.05)) return;
     }
     FAIL();
   }
@@ -66,9 +66,9 @@ class Stranger {
   };
   Begun begin(int worker, const Layout& layout) {
     join(worker);
-    const auto lease = hear_of<LeaseGiven>();
-    const auto weights = hear_of<WeightsGiven>();
-    const auto beat = hear_of<ServerBeat>();
+    const auto lease = receive_kind<LeaseGiven>();
+    const auto weights = receive_kind<WeightsGiven>();
+    const auto beat = receive_kind<ServerBeat>();
     if (!lease || !weights || !beat) throw std::runtime_error("the server gave no samples, no weights or no beat");
     return {lease->first.id, *samples_after_header(lease->second),
             *tensors_after_header(weights->second, shape_of(layout, {0, layout.shards.size()})),

@@ -22,9 +22,9 @@ TEST(NetworkTest, APushThatIsSentAgainCountsOnce) {
   push.record.incarnation = 1;
   push.record.sequence = 1;
   const Frames frames = with_tensors(header_of(PushMade{push.record, {}, {}, begun.lease}), push.tensors);
-  for (int i = 0; i < 4; ++i) worker.say(frames);
+  for (int i = 0; i < 4; ++i) worker.send(frames);
   std::vector<PushAnswer> answers;
-  for (int i = 0; i < 4; ++i) answers.push_back(worker.hear_of<PushAnswered>()->first.answer);
+  for (int i = 0; i < 4; ++i) answers.push_back(worker.receive_kind<PushAnswered>()->first.answer);
   EXPECT_EQ(answers, (std::vector{PushAnswer::kCommitted, PushAnswer::kDuplicate, PushAnswer::kDuplicate,
                                   PushAnswer::kDuplicate}));
   server.stop();
@@ -37,8 +37,8 @@ TEST(NetworkTest, WhatMakesNoSenseIsDroppedAndCounted) {
   Stranger stranger(server.port());
   ASSERT_TRUE([&] {
     for (int i = 0; i < 100; ++i) {
-      stranger.say("{\"say\": \"beat\", \"pushed\": 0}");
-      if (stranger.hear(0.05)) return true;
+      stranger.send("{\"say\": \"beat\", \"pushed\": 0}");
+      if (stranger.receive(0.05)) return true;
     }
     return false;
   }());
@@ -46,15 +46,15 @@ TEST(NetworkTest, WhatMakesNoSenseIsDroppedAndCounted) {
   for (const char* header : {"{", "[]", "{}", "{\"say\": 3}", "{\"say\": \"nothing\"}", "{\"say\": \"hello\"}",
                              "{\"say\": \"beat\", \"pushed\": \"1\"}", "{\"say\": \"beat\", \"pushed\": 1.5}",
                              "{\"say\": \"beat\", \"pushed\": 99999999999999999999}", "\xff\xfe"}) {
-    stranger.say(header);
+    stranger.send(header);
     ++bad;
   }
-  stranger.say(
+  stranger.send(
       "{\"say\": \"hello\", \"protocol\": 1, \"worker\": -1, \"session\": \"\", \"where\": \"\", \"agreement\": {}}");
   ++bad;
-  stranger.say(std::string(100'000, '['));
+  stranger.send(std::string(100'000, '['));
   ++bad;
-  stranger.say(Frames(500, frame_of(std::string("x"))));
+  stranger.send(Frames(500, frame_of(std::string("x"))));
   ++bad;
   EXPECT_EQ(work(toy_link(server.port(), 0)), 5) << "the others are served";
   server.join();
@@ -68,7 +68,7 @@ TEST(NetworkTest, FramesThatAreTooLongAreNotRead) {
   server.start();
   Stranger stranger(server.port());
   stranger.join(0);
-  stranger.say(Frames{frame_of(std::string(64 << 20, 'x'))});
+  stranger.send(Frames{frame_of(std::string(64 << 20, 'x'))});
   EXPECT_EQ(work(toy_link(server.port(), 0)), 5);
   server.join();
   EXPECT_FALSE(server.failure);
@@ -85,7 +85,7 @@ TEST(NetworkTest, WhoNeverStopsTalkingKeepsTheServerFromNothing) {
   std::thread talker([&] {
     Stranger stranger(server.port());
     while (!is_over && now_ns() < end) {
-      stranger.try_say({frame_of(std::string(10'000, '['))});  // takes longer to read than to say
+      stranger.try_send({frame_of(std::string(10'000, '['))});  // takes longer to read than to say
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   });
@@ -175,12 +175,12 @@ TEST(NetworkTest, WhoAsksAgainForWhatItWasNeverGivenGetsNothing) {
   server.start();
   Stranger worker(server.port());
   worker.join(0);  // and waits for another one, without weights
-  worker.say("{\"say\": \"again\", \"lease\": -9, \"version\": -9}");
-  worker.say({header_of(WorkerAgain{})});
-  EXPECT_TRUE(worker.hear_of<LeaseGiven>());
+  worker.send("{\"say\": \"again\", \"lease\": -9, \"version\": -9}");
+  worker.send({header_of(WorkerAgain{})});
+  EXPECT_TRUE(worker.receive_kind<LeaseGiven>());
   std::thread other([&] { work(toy_link(server.port(), 1)); });
-  EXPECT_TRUE(worker.hear_of<WeightsGiven>()) << "it lives, and training has begun";
-  worker.say({header_of(Leaving{})});
+  EXPECT_TRUE(worker.receive_kind<WeightsGiven>()) << "it lives, and training has begun";
+  worker.send({header_of(Leaving{})});
   other.join();
   server.join();
   EXPECT_FALSE(server.failure);
@@ -192,8 +192,8 @@ TEST(NetworkTest, AConnectionIsOneWorker) {
   server.start();
   Stranger worker(server.port());
   static_cast<void>(worker.begin(0, toy_layout(1)));
-  worker.say({header_of(Hello{.worker = WorkerId{1}, .process_id = "t", .where = "here", .batch = kLease})});
-  const auto refusal = worker.hear_of<Refusal>();
+  worker.send({header_of(Hello{.worker = WorkerId{1}, .process_id = "t", .where = "here", .batch = kLease})});
+  const auto refusal = worker.receive_kind<Refusal>();
   ASSERT_TRUE(refusal);
   EXPECT_EQ(refusal->first.what, "this connection is another worker's already");
   Stranger other(server.port(), "other");
@@ -209,8 +209,8 @@ TEST(NetworkTest, APushOfAnotherShapeOrLeaseIsNotCommitted) {
   const Tensors good = toy_push(0, begun.weights, {1, 2}).tensors;
   const PushRecord record{.incarnation = 1, .sequence = 1, .examples = 2, .targets = 2};
   const auto answer_to = [&](PushRecord of, std::int64_t id, const Tensors& tensors) {
-    worker.say(with_tensors(header_of(PushMade{of, {}, {}, id}), tensors));
-    return worker.hear_of<PushAnswered>()->first.answer;
+    worker.send(with_tensors(header_of(PushMade{of, {}, {}, id}), tensors));
+    return worker.receive_kind<PushAnswered>()->first.answer;
   };
   PushRecord of = record;
   EXPECT_EQ(answer_to(of, begun.lease + 1, good), PushAnswer::kOutOfTurn) << "of another lease";
@@ -244,9 +244,9 @@ TEST(NetworkTest, WhatGoesAheadOfAPushIsOfItsLease) {
   const std::int64_t elements = begun.weights.shards[0].numel();
   for (const std::int64_t lease : {begun.lease + 1, begun.lease - 1}) {
     const PushAhead ahead{.push = record.key(), .lease = lease, .shard = 0, .spans = {{0, elements}}};
-    worker.say({header_of(FromWorker{ahead}), frame_of(at::ones({elements}, at::kDouble))});
-    worker.say({header_of(PushMade{record, {}, {}, begun.lease, true}), frame_of(at::zeros({2}, at::kDouble))});
-    EXPECT_TRUE(worker.hear_of<ServerAgain>()) << "nothing of it has come";
+    worker.send({header_of(FromWorker{ahead}), frame_of(at::ones({elements}, at::kDouble))});
+    worker.send({header_of(PushMade{record, {}, {}, begun.lease, true}), frame_of(at::zeros({2}, at::kDouble))});
+    EXPECT_TRUE(worker.receive_kind<ServerAgain>()) << "nothing of it has come";
   }
   server.stop();
   EXPECT_EQ(server.server().progress().version, 0);
@@ -273,8 +273,8 @@ TEST(NetworkTest, APushThatComesAgainBeforeItIsDurableIsAnsweredOnce) {
   const PushRecord record{.incarnation = 1, .sequence = 1, .examples = 2, .targets = 2};
   const Tensors tensors = toy_push(0, begun.weights, {1, 2}).tensors;
   for (int times = 0; times < 2; ++times)
-    worker.say(with_tensors(header_of(PushMade{record, {}, {}, begun.lease}), tensors));
-  const auto answered = worker.hear_of<PushAnswered>();
+    worker.send(with_tensors(header_of(PushMade{record, {}, {}, begun.lease}), tensors));
+  const auto answered = worker.receive_kind<PushAnswered>();
   ASSERT_TRUE(answered);
   EXPECT_EQ(answered->first.answer, PushAnswer::kCommitted);
   EXPECT_TRUE(journal.is_durable);
@@ -287,13 +287,13 @@ TEST(NetworkTest, WhoLeavesGetsNoMoreWeights) {
   server.start();
   Stranger worker(server.port());
   const Stranger::Begun begun = worker.begin(0, toy_layout(1));
-  worker.say({header_of(Leaving{})});
-  worker.say(with_tensors(
+  worker.send({header_of(Leaving{})});
+  worker.send(with_tensors(
       header_of(PushMade{{.incarnation = 1, .sequence = 1, .examples = 2, .targets = 2}, {}, {}, begun.lease}),
       toy_push(0, begun.weights, {1, 2}).tensors));
-  EXPECT_TRUE(worker.hear_of<PushAnswered>()) << "its last push counts";
+  EXPECT_TRUE(worker.receive_kind<PushAnswered>()) << "its last push counts";
   for (int beats = 0; beats < 5;) {
-    const auto received = worker.hear();
+    const auto received = worker.receive();
     ASSERT_TRUE(received);
     const auto message = from_server(received->frames.front());
     ASSERT_TRUE(message);
@@ -312,19 +312,21 @@ TEST(NetworkTest, WhoComesBackAtOnceNeedNotWaitForTheOneThatLeft) {
   Stranger stays(server.port(), "stays"), leaves(server.port(), "leaves"), comes(server.port(), "comes");
   stays.join(0);
   leaves.join(1);
-  leaves.say({header_of(Leaving{})});
+  leaves.send({header_of(Leaving{})});
   const PushRecord of_no_incarnation{
       .worker = WorkerId{1}, .incarnation = 9, .sequence = 1, .examples = 2, .targets = 2};
-  leaves.say({header_of(PushMade{of_no_incarnation, {}, {}, 1})});
-  ASSERT_TRUE(leaves.hear_of<PushAnswered>()) << "the server has heard what came before";
-  comes.say({header_of(Hello{.worker = WorkerId{1}, .process_id = "t", .where = "there", .batch = kLease})});
-  const auto welcome = comes.hear_of<Welcome>();
+  leaves.send({header_of(PushMade{of_no_incarnation, {}, {}, 1})});
+  ASSERT_TRUE(leaves.receive_kind<PushAnswered>()) << "the server has heard what came before";
+  comes.send({header_of(Hello{.worker = WorkerId{1}, .process_id = "t", .where = "there", .batch = kLease})});
+  const auto welcome = comes.receive_kind<Welcome>();
   ASSERT_TRUE(welcome);
   EXPECT_EQ(welcome->first.incarnation, 2);
   server.stop();
-  const auto of_kind = [&](WorkerNews::What what) { return std::ranges::count(server.news, what, &WorkerNews::what); };
-  EXPECT_EQ(of_kind(WorkerNews::What::kLeft), 1);
-  EXPECT_EQ(of_kind(WorkerNews::What::kLost), 0);
+  const auto of_kind = [&](WorkerEvent::What what) {
+    return std::ranges::count(server.events, what, &WorkerEvent::what);
+  };
+  EXPECT_EQ(of_kind(WorkerEvent::What::kLeft), 1);
+  EXPECT_EQ(of_kind(WorkerEvent::What::kLost), 0);
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ class ToyServer {
                            .silence = 20'000'000'000,
                            .patience = 5'000'000'000,
                            .farewell = 500'000'000};
-    options.tell = [this](const WorkerNews& told) { news.push_back(told); };
+    options.on_event = [this](const WorkerEvent& event) { events.push_back(event); };
     if (change) change(options);
     if (prepare) prepare(server_, ledger_, options);
     load_others(saved);
@@ -155,7 +155,7 @@ class ToyServer {
   std::vector<NetworkUpdate> updates;
   std::atomic<std::int64_t> updates_told = 0;
   std::function<void(NetworkUpdate)> on_update;  // in the server's thread; else they are kept in updates
-  std::vector<WorkerNews> news;
+  std::vector<WorkerEvent> events;
   std::exception_ptr failure;
 
  private:

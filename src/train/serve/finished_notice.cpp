@@ -1,4 +1,4 @@
-#include "train/serve/was_done.h"
+#include "train/serve/finished_notice.h"
 
 #include <algorithm>
 #include <chrono>
@@ -28,7 +28,7 @@ constexpr std::chrono::milliseconds kNextLook{50};
 
 }  // namespace
 
-void tell_that_it_was_done(const Setup& setup, const ServerRole& role, const std::string& version_of_sluice) {
+void notify_late_workers(const Setup& setup, const ServerRole& role, const std::string& version_of_sluice) {
   if (role.part != ServerRole::Part::kServer) return;
   const config::Config& config = setup.config;
   const auto workers = static_cast<std::size_t>(config.ps.workers);
@@ -40,7 +40,7 @@ void tell_that_it_was_done(const Setup& setup, const ServerRole& role, const std
   const ps::Layout nothing{.shards = std::vector<ps::Shard>(static_cast<std::size_t>(config.ps.servers))};
   others.connect({.setup = setup, .role = role, .version = version_of_sluice, .run = ps::unique_name()}, nothing);
   std::map<std::string, ps::WorkerId> greeted;  // by the name of its connection
-  std::set<ps::WorkerId> told;                  // workers that have said that they have heard it
+  std::set<ps::WorkerId> notified;              // workers that have said that they have heard it
   for (const OwnClock clock; clock.now() < limit && !StopSignal::requested();) {
     socket.wait(kNextLook);
     while (const auto received = socket.next()) {
@@ -49,18 +49,19 @@ void tell_that_it_was_done(const Setup& setup, const ServerRole& role, const std
       if (const auto* const hello = std::get_if<ps::Hello>(&*message)) greeted[received->routing_id] = hello->worker;
       const auto found = greeted.find(received->routing_id);
       if (std::holds_alternative<ps::Leaving>(*message) && found != greeted.end())
-        told.insert(found->second);
+        notified.insert(found->second);
       else
         socket.send(received->routing_id, {ps::header_of(ps::FromServer(ps::Over{}))});
     }
-    if (others.tell_those_who_have_come() && told.size() >= workers) return;
+    if (others.notify_connected() && notified.size() >= workers) return;
   }
 }
 
-std::jthread tell_meanwhile(const Setup& setup, const ServerRole& role, const std::string& version_of_sluice) {
+std::jthread notify_late_workers_meanwhile(const Setup& setup, const ServerRole& role,
+                                           const std::string& version_of_sluice) {
   return std::jthread([&setup, &role, version_of_sluice] {
     try {
-      tell_that_it_was_done(setup, role, version_of_sluice);
+      notify_late_workers(setup, role, version_of_sluice);
     } catch (const Error& error) {
       log_warning(error.what());
     }
