@@ -79,8 +79,8 @@ void work(const Options& options, int worker, int port) {
                     .port = port,
                     .keys = {keys_in(options.keys).server_public, {}},
                     .worker = WorkerId{worker},
-                    .patience = kForEver,
-                    .silence = kForEver});
+                    .connect_timeout = kForEver,
+                    .peer_timeout = kForEver});
   Tensors weights = tensors_like(link.layout(), 0);
   const Tensors gradients = tensors_like(link.layout(), 1e-6);
   while (link.next_lease()) {
@@ -110,8 +110,8 @@ class Served {
                  {.port = options.port,
                   .keys = keys_in(options.keys),
                   .last_version = std::int64_t{1} << 40,
-                  .silence = kForEver,
-                  .patience = kForEver}) {
+                  .peer_timeout = kForEver,
+                  .connect_timeout = kForEver}) {
     for (int w = 0; w < options.workers && options.port == 0; ++w)
       threads_.emplace_back([this, w, port = network_.port()] { work(options_, w, port); });
   }

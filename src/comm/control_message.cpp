@@ -22,7 +22,7 @@ struct Word {
 };
 constexpr std::array<Word<Kind>, 6> kKinds{{{Kind::kHello, "hello"},
                                             {Kind::kWelcome, "welcome"},
-                                            {Kind::kBeat, "beat"},
+                                            {Kind::kHeartbeat, "beat"},
                                             {Kind::kLeave, "leave"},
                                             {Kind::kLost, "lost"},
                                             {Kind::kAcknowledged, "heard"}}};

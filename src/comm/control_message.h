@@ -16,13 +16,13 @@ struct ControlMessage {
   enum class Kind {
     kHello,         // to rank 0: lost.rank on lost.host begins; `token` proves that it belongs to the run
     kWelcome,       // to the others: everybody is here
-    kBeat,          // I am alive
+    kHeartbeat,     // I am alive
     kLeave,         // I end as planned
     kLost,          // `lost` is no longer part of the run
     kAcknowledged,  // the last kLeave or kLost has come
   };
 
-  Kind kind = Kind::kBeat;
+  Kind kind = Kind::kHeartbeat;
   std::string token;
   LostProcess lost;
 

@@ -76,14 +76,14 @@ class Liveness::ControlThread {
     while (!watch_.is_complete()) {
       watch_.step();
       if (const LostProcess* lost = watch_.lost()) throw PeerError(describe_start(*lost));
-      if (watch_.time() < options_.connect) continue;
+      if (watch_.time() < options_.connect_timeout) continue;
       if (world_.rank == 0) {
         watch_.fail(concat(numbered("rank", watch_.missing()), " of ", world_.size,
-                           " did not open a control connection within ", seconds_text(options_.connect),
+                           " did not open a control connection within ", seconds_text(options_.connect_timeout),
                            "; see what they say"));
       } else if (!watch_.is_connected()) {
         throw PeerError(concat("rank ", world_.rank, " cannot open a control connection to rank 0 at ", world_.address,
-                               " within ", seconds_text(options_.connect),
+                               " within ", seconds_text(options_.connect_timeout),
                                "; rank 0 listens on a free port of its own there: check firewalls"));
       }
     }

@@ -8,8 +8,8 @@
 // and lets in only who knows the token that `publish` carried, once for each rank.
 // Threads: the members from any thread; `on_lost` comes from the control thread, must be brief, and must neither
 // throw nor call members nor destroy this object.
-// Errors: the constructor's, within LivenessOptions::connect: PeerError (ranks that did not connect, by number, in
-// rank 0 and in all that did; rank 0 cannot be reached), ConfigError (as socket_address.h). Later ones are losses.
+// Errors: the constructor's, within LivenessOptions::connect_timeout: PeerError (ranks that did not connect, by number,
+// in rank 0 and in all that did; rank 0 cannot be reached), ConfigError (as socket_address.h). Later ones are losses.
 #pragma once
 
 #include <chrono>
@@ -42,7 +42,7 @@ class Liveness {
   Liveness& operator=(const Liveness&) = delete;
 
   // This process ends as planned: that it goes is no loss. Rank 0 keeps watch until all others have left, for at most
-  // LivenessOptions::farewell; after that nobody is watched any more. Returns early when somebody is lost:
+  // LivenessOptions::drain_timeout; after that nobody is watched any more. Returns early when somebody is lost:
   // wait_for_lost(0) says who.
   void leave();
 

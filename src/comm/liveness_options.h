@@ -1,4 +1,4 @@
-// liveness_options: how patient the processes of a run are with each other.
+// liveness_options: intervals and timeouts between the processes of a run.
 #pragma once
 
 #include <chrono>
@@ -6,11 +6,11 @@
 namespace sluice::comm {
 
 struct LivenessOptions {
-  std::chrono::milliseconds heartbeat{1000};
+  std::chrono::milliseconds heartbeat_interval{1000};
   // After which a process counts as hung: never earlier, and a heartbeat later at most. At least three heartbeats.
-  std::chrono::milliseconds silence{10000};
-  std::chrono::milliseconds connect{60000};   // until every process is connected
-  std::chrono::milliseconds farewell{60000};  // how long rank 0 stays for those who have not left yet
+  std::chrono::milliseconds peer_timeout{10000};
+  std::chrono::milliseconds connect_timeout{60000};  // until every process is connected
+  std::chrono::milliseconds drain_timeout{60000};    // how long rank 0 waits for ranks that have not left yet
 };
 
 }  // namespace sluice::comm

@@ -46,8 +46,8 @@ LivenessWatch::LivenessWatch(World world, const LivenessOptions& options, int wa
       wake_(wake),
       host_(host_name()),
       socket_(kLongestControlLine),
-      clock_(2 * options.heartbeat) {
-  check(options.heartbeat.count() > 0 && options.silence >= 3 * options.heartbeat,
+      clock_(2 * options.heartbeat_interval) {
+  check(options.heartbeat_interval.count() > 0 && options.peer_timeout >= 3 * options.heartbeat_interval,
         "beats come before silence is judged");
 }
 
@@ -68,7 +68,7 @@ void LivenessWatch::approach(const std::string& where) {
 void LivenessWatch::look_at_clock() {
   const Nanoseconds paused = clock_.paused();
   now_ = clock_.pass();
-  if (clock_.paused() != paused) patience_with_ended_ = now_ + kSettling;
+  if (clock_.paused() != paused) ended_deadline_ = now_ + kSettling;
 }
 
 void LivenessWatch::step() {
@@ -86,7 +86,7 @@ void LivenessWatch::step() {
   judge_silent();
   drop_strangers();
   send_leave_when_due();
-  beat_when_due();
+  send_heartbeat_when_due();
 }
 
 std::vector<int> LivenessWatch::missing() const {
@@ -152,7 +152,7 @@ void LivenessWatch::welcome_all() {
 void LivenessWatch::on_message(const Connection& connection, Peer& peer, const ControlMessage& message) {
   switch (message.kind) {
     case Kind::kHello:
-    case Kind::kBeat: return;
+    case Kind::kHeartbeat: return;
     case Kind::kWelcome: complete_ = true; return;
     case Kind::kLeave: peer.left = true; return send(connection, {.kind = Kind::kAcknowledged});
     case Kind::kAcknowledged: peer.acknowledged = true; return;
@@ -190,47 +190,48 @@ bool LivenessWatch::is_acknowledged() const {
 
 void LivenessWatch::judge_ended() {
   // After a pause of this process, ends are seen that others have reasons for which we have yet to read.
-  if (now_ < patience_with_ended_) return;
+  if (now_ < ended_deadline_) return;
   for (const Connection& connection : std::exchange(ended_, {})) {
     const Peer& peer = peers_.at(connection);
     if (!peer.left) report({.rank = peer.rank, .host = peer.host, .how = How::kDead}, nullptr);
   }
 }
 
-// The last beat may have come nearly a heartbeat before the silence began.
-LivenessWatch::Nanoseconds LivenessWatch::silence_ends(const Peer& peer) const {
-  return peer.last_message_at + options_.heartbeat + options_.silence;
+// The last heartbeat may have come nearly a heartbeat before the silence began.
+LivenessWatch::Nanoseconds LivenessWatch::hung_at(const Peer& peer) const {
+  return peer.last_message_at + options_.heartbeat_interval + options_.peer_timeout;
 }
 
 LivenessWatch::Nanoseconds LivenessWatch::next_due() const {
-  Nanoseconds due = next_beat_;
+  Nanoseconds due = next_heartbeat_;
   if (lost_ || has_sent_leave_) return due;  // nobody is judged any more
   for (const auto& [connection, peer] : peers_) {
-    if (!peer.left && !peer.ended) due = std::min(due, silence_ends(peer));
+    if (!peer.left && !peer.ended) due = std::min(due, hung_at(peer));
   }
   return due;
 }
 
 void LivenessWatch::judge_silent() {
   for (const auto& [connection, peer] : peers_) {
-    if (peer.left || peer.ended || now_ < silence_ends(peer)) continue;
-    return report({.rank = peer.rank, .host = peer.host, .how = How::kHung, .reason = seconds_text(options_.silence)},
-                  nullptr);
+    if (peer.left || peer.ended || now_ < hung_at(peer)) continue;
+    return report(
+        {.rank = peer.rank, .host = peer.host, .how = How::kHung, .reason = seconds_text(options_.peer_timeout)},
+        nullptr);
   }
 }
 
 void LivenessWatch::drop_strangers() {
   std::erase_if(strangers_, [&](const auto& stranger) {
-    const bool is_late = now_ - stranger.second >= options_.silence;
+    const bool is_late = now_ - stranger.second >= options_.peer_timeout;
     if (is_late) socket_.close(stranger.first);
     return is_late;
   });
 }
 
 void LivenessWatch::leave() {
-  if (leaving_) return;
-  leaving_ = true;
-  patience_with_others_ = now_ + options_.farewell;
+  if (is_leaving_) return;
+  is_leaving_ = true;
+  drain_deadline_ = now_ + options_.drain_timeout;
   send_leave_when_due();
 }
 
@@ -239,18 +240,18 @@ bool LivenessWatch::all_left() const {
 }
 
 void LivenessWatch::send_leave_when_due() {
-  if (!leaving_ || has_sent_leave_ || lost_) return;
-  if (leads() && !all_left() && now_ < patience_with_others_) return;
+  if (!is_leaving_ || has_sent_leave_ || lost_) return;
+  if (leads() && !all_left() && now_ < drain_deadline_) return;
   has_sent_leave_ = true;
   acknowledge_deadline_ = now_ + kAcknowledgeTimeout;
   for (auto& [connection, peer] : peers_) peer.acknowledged = peer.left;
   send_to_all({.kind = Kind::kLeave}, nullptr);
 }
 
-void LivenessWatch::beat_when_due() {
-  if (now_ < next_beat_) return;
-  next_beat_ = now_ + options_.heartbeat;
-  if (!lost_ && !has_sent_leave_) send_to_all({.kind = Kind::kBeat}, nullptr);
+void LivenessWatch::send_heartbeat_when_due() {
+  if (now_ < next_heartbeat_) return;
+  next_heartbeat_ = now_ + options_.heartbeat_interval;
+  if (!lost_ && !has_sent_leave_) send_to_all({.kind = Kind::kHeartbeat}, nullptr);
 }
 
 void LivenessWatch::send_to_all(const ControlMessage& message, const Peer* except) {

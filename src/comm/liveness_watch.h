@@ -1,10 +1,10 @@
 // liveness_watch: who of a run's processes lives, as one of them sees it: a star of connections with rank 0 in the
-// middle. Every process sends its neighbours (rank 0: all; the others: rank 0) a beat, and takes for lost whose
+// middle. Every process sends its neighbours (rank 0: all; the others: rank 0) a heartbeat, and takes for lost whose
 // connection ends, who is silent for too long, and whom a neighbour reports. Whoever learns of a loss first tells its
 // neighbours; later ones are not looked at: the processes that end because of the first are none.
 // Not here: the thread in which this runs, and the callers that wait (liveness.h).
 // Strangers: what does not begin with the run's token is dropped, and a connection that says nothing within
-// LivenessOptions::silence, too.
+// LivenessOptions::peer_timeout, too.
 // Threads: one at a time.
 // Errors: as LineSocket's, while it starts.
 #pragma once
@@ -44,7 +44,7 @@ class LivenessWatch {
 
   // This process ends with an error, or (kStopped) because it was asked to.
   void fail(const std::string& why, LostProcess::How how = LostProcess::How::kFailed);
-  // This process ends as planned; rank 0 when all others have left or its patience is over.
+  // This process ends as planned; rank 0 when all others have left or its drain timeout has passed.
   void leave();
 
   // The first loss, once the neighbours have heard of it, or had time to. Null: none.
@@ -79,12 +79,12 @@ class LivenessWatch {
   void take_report(const LostProcess& lost, Peer& from);
   void report(LostProcess lost, const Peer* from);
   void judge_ended();
-  [[nodiscard]] Nanoseconds silence_ends(const Peer& peer) const;  // by then it counts as hung
-  [[nodiscard]] Nanoseconds next_due() const;                      // a beat, or the end of a silence
+  [[nodiscard]] Nanoseconds hung_at(const Peer& peer) const;  // by then it counts as hung
+  [[nodiscard]] Nanoseconds next_due() const;                 // a heartbeat, or the end of a silence
   void judge_silent();
   void drop_strangers();
   void send_leave_when_due();
-  void beat_when_due();
+  void send_heartbeat_when_due();
   void send_to_all(const ControlMessage& message, const Peer* except);
   void send(const Connection& connection, const ControlMessage& message);
 
@@ -97,16 +97,16 @@ class LivenessWatch {
   LineSocket socket_;
   OwnTime clock_;
   Nanoseconds now_{0};
-  Nanoseconds next_beat_{0};
-  Nanoseconds patience_with_ended_{0};   // after a pause: when ended connections are looked at
+  Nanoseconds next_heartbeat_{0};
+  Nanoseconds ended_deadline_{0};        // after a pause: when ended connections are looked at
   Nanoseconds acknowledge_deadline_{0};  // when it no longer matters that a neighbour has not heard
-  Nanoseconds patience_with_others_{0};  // rank 0 leaves: when it no longer waits
+  Nanoseconds drain_deadline_{0};        // rank 0 leaves: when it no longer waits
   std::map<Connection, Peer> peers_;
   std::map<Connection, Nanoseconds> strangers_;  // rank 0: when they came
   std::vector<Connection> ended_;                // not judged yet, in order
   std::optional<LostProcess> lost_;
   bool complete_ = false;
-  bool leaving_ = false;
+  bool is_leaving_ = false;
   bool has_sent_leave_ = false;
 };
 

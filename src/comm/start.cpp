@@ -26,9 +26,9 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 constexpr milliseconds kPoll{20};
-constexpr milliseconds kBeat{1000};      // between two signs of life of those who wait for others to come
-constexpr milliseconds kSilence{10000};  // after which such a one counts as lost
-constexpr milliseconds kFarewell{2000};  // how long rank 0 stays, so that the others can read why the start failed
+constexpr milliseconds kHeartbeatInterval{1000};  // between two signs of life of those who wait for others to come
+constexpr milliseconds kPeerTimeout{10000};       // after which such a one counts as lost
+constexpr milliseconds kDrainTimeout{2000};  // how long rank 0 stays, so that the others can read why the start failed
 // Far longer than a look at the store takes: this process was stopped meanwhile.
 constexpr milliseconds kPause{2000};
 
@@ -38,7 +38,7 @@ constexpr auto kRefusalKey = "refusal";  // why the run does not start
 constexpr auto kGoKey = "go";
 std::string arrival_key(int rank) { return concat("arrived/", rank); }
 std::string seen_key(int rank) { return concat("seen/", rank); }
-std::string beat_key(int rank) { return concat("beat/", rank); }  // grows while that process waits
+std::string heartbeat_key(int rank) { return concat("beat/", rank); }  // grows while that process waits
 
 std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string to_text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
@@ -81,13 +81,13 @@ class Start {
       std::erase_if(missing, [&](int rank) { return store_.check({cores_key(rank)}); });
       if (store_.check({kRefusalKey})) {
         const Error refusal = read_refusal();
-        say_farewell();
+        drain();
         throw refusal;
       }
       if (missing.empty()) break;
       if (const auto lost = silent_rank(missing)) {
         give_up(concat("rank ", *lost, " has come to ", world_.address, ":", world_.port,
-                       ", but has not been heard of for ", seconds_text(kSilence), "; start all ranks again"));
+                       ", but has not been heard of for ", seconds_text(kPeerTimeout), "; start all ranks again"));
       }
       if (time_.pass() > deadline_) give_up(describe_missing(missing));
       std::this_thread::sleep_for(kPoll);
@@ -115,7 +115,7 @@ class Start {
 
   void fail(const std::string& why) {
     refuse(ExitCode::kPeer, concat("rank ", world_.rank, " (host ", host_name(), ") failed: ", why));
-    if (world_.rank == 0 && !world_.is_hosted) say_farewell();
+    if (world_.rank == 0 && !world_.is_hosted) drain();
   }
 
  private:
@@ -138,7 +138,7 @@ class Start {
   }
   [[noreturn]] void give_up(const std::string& why) {
     refuse(ExitCode::kPeer, why);
-    say_farewell();
+    drain();
     throw PeerError(why);
   }
 
@@ -146,27 +146,27 @@ class Start {
   [[nodiscard]] std::optional<int> silent_rank(const std::vector<int>& missing) {
     const nanoseconds now = time_.pass();
     if (now < next_look_) return std::nullopt;
-    next_look_ = now + kBeat;
+    next_look_ = now + kHeartbeatInterval;
     for (int rank = 1; rank < world_.size; ++rank) {
       if (std::ranges::find(missing, rank) != missing.end()) continue;
-      const std::int64_t beats = store_.add(beat_key(rank), 0);
-      const auto [last, is_new] = last_beats_.try_emplace(rank, beats, now);
-      if (last->second.first != beats) last->second = {beats, now};
-      if (now - last->second.second > kSilence) return rank;
+      const std::int64_t heartbeats = store_.add(heartbeat_key(rank), 0);
+      const auto [last, is_new] = last_heartbeats_.try_emplace(rank, heartbeats, now);
+      if (last->second.first != heartbeats) last->second = {heartbeats, now};
+      if (now - last->second.second > kPeerTimeout) return rank;
     }
     return std::nullopt;
   }
 
-  void beat() {
+  void send_heartbeat() {
     const nanoseconds now = time_.pass();
     if (now < next_look_) return;
-    next_look_ = now + kBeat;
-    store_.add(beat_key(world_.rank), 1);
+    next_look_ = now + kHeartbeatInterval;
+    store_.add(heartbeat_key(world_.rank), 1);
   }
 
   void wait_for(const std::vector<std::string>& any_of) {
     while (std::ranges::none_of(any_of, [&](const std::string& key) { return store_.check({key}); })) {
-      beat();
+      send_heartbeat();
       if (time_.pass() > deadline_) {
         throw PeerError(concat("rank 0 at ", world_.address, ":", world_.port, " did not let the run start within ",
                                seconds_text(limit_), "; see what it says"));
@@ -181,8 +181,8 @@ class Start {
   }
 
   // Waits a little for the others to read the refusal before the store goes with us.
-  void say_farewell() {
-    const nanoseconds end = time_.pass() + kFarewell;
+  void drain() {
+    const nanoseconds end = time_.pass() + kDrainTimeout;
     for (int rank = 1; rank < world_.size; ++rank) {
       while (!store_.check({seen_key(rank)}) && time_.pass() < end) std::this_thread::sleep_for(kPoll);
     }
@@ -194,7 +194,8 @@ class Start {
   OwnTime time_{kPause};
   nanoseconds deadline_;  // this and the next two by time_
   nanoseconds next_look_{0};
-  std::map<int, std::pair<std::int64_t, nanoseconds>> last_beats_;  // of each rank: its beats, and when they grew
+  std::map<int, std::pair<std::int64_t, nanoseconds>>
+      last_heartbeats_;  // of each rank: its heartbeats, and when they grew
 };
 
 }  // namespace
@@ -207,7 +208,7 @@ void start_together(c10d::Store& store, const World& world, const Agreement& agr
 }
 
 void fail_start(c10d::Store& store, const World& world, const std::string& why) {
-  Start(store, world, kFarewell).fail(why);
+  Start(store, world, kDrainTimeout).fail(why);
 }
 
 }  // namespace sluice::comm

@@ -96,7 +96,7 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
   // dropped until it reads again.
   void write(std::string_view text) {
     pollfd console{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
-    if (::poll(&console, 1, stalled_ ? 0 : kPatienceMs) == 0) {
+    if (::poll(&console, 1, stalled_ ? 0 : kConsoleTimeoutMs) == 0) {
       stalled_ = true;
       return;
     }
@@ -107,7 +107,7 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
     std::fwrite(text.data(), 1, text.size(), stderr);
   }
 
-  static constexpr int kPatienceMs = 2000;
+  static constexpr int kConsoleTimeoutMs = 2000;
   const bool is_terminal_ = ::isatty(STDERR_FILENO) == 1;
   const bool can_redraw_ = can_redraw(STDERR_FILENO), takes_colours_ = takes_colours(STDERR_FILENO);
   spdlog::pattern_formatter short_{kShortPattern}, short_with_level_{kShortPatternWithLevel};

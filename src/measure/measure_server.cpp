@@ -29,7 +29,7 @@ namespace {
 
 constexpr int kWarmUpSteps = 3, kTimedSteps = 15;
 constexpr ps::WorkerId kWorker{0};
-constexpr Nanoseconds kServerPatience = 30'000'000'000;  // where the other end has failed
+constexpr Nanoseconds kServerTimeout = 30'000'000'000;  // where the other end has failed
 
 // A stage of one parameter of so many bytes on the worker's device.
 comm::SyncedStage one_parameter(const ServerSetup& setup, std::uint64_t bytes) {
@@ -78,7 +78,7 @@ class TimedServer {
         network_(server_, ledger_,
                  {.compression = setup.compression,
                   .last_version = kWarmUpSteps + kTimedSteps + 1,
-                  .patience = kServerPatience,
+                  .connect_timeout = kServerTimeout,
                   .wants_state =
                       [this](const ps::ServerProgress&, const ps::ServerProgress&) {
                         end_ = now_ns();
@@ -133,8 +133,8 @@ class IdleWorker {
                                                                 .port = port,
                                                                 .worker = kWorker,
                                                                 .compression = setup.compression,
-                                                                .patience = kServerPatience,
-                                                                .silence = kServerPatience})),
+                                                                .connect_timeout = kServerTimeout,
+                                                                .peer_timeout = kServerTimeout})),
         sync_({stage}, setup.bucket_bytes, link_) {}
 
   void pull(std::int64_t step) {

@@ -85,8 +85,8 @@ int main(int argc, char** argv) {
   using sluice::comm::LivenessOptions;
   if (argc != 6) return 2;
   const sluice::comm::World world{.rank = std::atoi(argv[1]), .size = std::atoi(argv[2]), .address = "127.0.0.1"};
-  const LivenessOptions options{.heartbeat = std::chrono::milliseconds(std::atoi(argv[5])),
-                                .silence = std::chrono::milliseconds(std::atoi(argv[4]))};
+  const LivenessOptions options{.heartbeat_interval = std::chrono::milliseconds(std::atoi(argv[5])),
+                                .peer_timeout = std::chrono::milliseconds(std::atoi(argv[4]))};
   try {
     return sluice::comm::run(world, argv[3], options);
   } catch (const sluice::Error& error) {

@@ -32,8 +32,8 @@ using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 
-constexpr LivenessOptions kOptions{.heartbeat = milliseconds(50), .silence = milliseconds(20000)};
-constexpr milliseconds kPatience{20000};
+constexpr LivenessOptions kOptions{.heartbeat_interval = milliseconds(50), .peer_timeout = milliseconds(20000)};
+constexpr milliseconds kTimeout{20000};
 
 World world_of(int rank, int size) { return test::world_of(rank, size, /*port=*/1); }
 
@@ -105,7 +105,7 @@ TEST(Liveness, TheFirstOfSeveralFailuresIsTheOneThatAllHearOf) {
     Liveness liveness(world_of(rank, kSize), meeting.point(), kOptions, [&](const LostProcess&) { ++losses; });
     all_joined.arrive_and_wait();
     if (rank >= 3) liveness.fail(concat("at ", rank));  // three at once
-    const auto lost = liveness.wait_for_lost(kPatience);
+    const auto lost = liveness.wait_for_lost(kTimeout);
     ASSERT_TRUE(lost.has_value());
     if (rank < 3) {
       const std::scoped_lock lock(mutex);
@@ -127,7 +127,7 @@ TEST(Liveness, GoingWithoutAWordIsADeathAndItsConsequencesAreNone) {
     Liveness liveness(world_of(rank, 4), meeting.point(), kOptions, [](const LostProcess&) {});
     all_joined.arrive_and_wait();
     if (rank == 2) return;
-    const auto lost = liveness.wait_for_lost(kPatience);  // then it goes at once, too
+    const auto lost = liveness.wait_for_lost(kTimeout);  // then it goes at once, too
     ASSERT_TRUE(lost.has_value());
     EXPECT_THAT(lost->describe(), AllOf(HasSubstr("rank 2 (host "), HasSubstr(") died")));
   });
@@ -141,7 +141,7 @@ TEST(Liveness, WhoWasAskedToStopHasNotFailed) {
     Liveness liveness(world_of(rank, 3), meeting.point(), kOptions, [&](const LostProcess&) { EXPECT_NE(rank, 1); });
     all_joined.arrive_and_wait();
     if (rank == 1) liveness.stop("stopped by SIGINT");
-    const auto lost = liveness.wait_for_lost(kPatience);
+    const auto lost = liveness.wait_for_lost(kTimeout);
     ASSERT_TRUE(lost.has_value());
     EXPECT_EQ(lost->how, LostProcess::How::kStopped);
     EXPECT_THAT(lost->describe(), AllOf(HasSubstr("rank 1 (host "), HasSubstr(") was stopped by SIGINT")));
@@ -157,7 +157,7 @@ TEST(Liveness, AReasonOfAnyLengthAndBytesArrivesOnOneLine) {
     Liveness liveness(world_of(rank, 2), meeting.point(), kOptions, [](const LostProcess&) {});
     all_joined.arrive_and_wait();
     if (rank == 1) return liveness.fail(odd);
-    const auto lost = liveness.wait_for_lost(kPatience);
+    const auto lost = liveness.wait_for_lost(kTimeout);
     ASSERT_TRUE(lost.has_value());
     EXPECT_EQ(lost->how, LostProcess::How::kFailed);
     EXPECT_THAT(lost->reason, testing::StartsWith("line\nbreak \"quoted\" "));
@@ -169,7 +169,7 @@ TEST(Liveness, Rank0LeavesAfterItsPatienceAndThatIsNoLossEither) {
   Meeting meeting;
   std::promise<void> rank_0_is_gone;
   LivenessOptions options = kOptions;
-  options.farewell = milliseconds(300);
+  options.drain_timeout = milliseconds(300);
   const auto failures = run_ranks(2, [&](int rank) {
     {
       Liveness liveness(world_of(rank, 2), meeting.point(), options, nothing_is_lost);
@@ -185,7 +185,7 @@ TEST(Liveness, Rank0LeavesAfterItsPatienceAndThatIsNoLossEither) {
 TEST(Liveness, RanksThatDoNotConnectAreNamedToAllThatDid) {
   Meeting meeting;
   LivenessOptions options = kOptions;
-  options.connect = milliseconds(1500);
+  options.connect_timeout = milliseconds(1500);
   const auto failures = run_ranks(5, [&](int rank) {
     if (rank == 1 || rank == 4) return;
     Liveness(world_of(rank, 5), meeting.point(), options, nothing_is_lost);
@@ -218,7 +218,7 @@ TEST(Liveness, ARankThatDiesWhileTheRunStartsIsNamed) {
 TEST(Liveness, Rank0ThatCannotBeReachedIsNamed) {
   const int port = test::free_port();
   LivenessOptions options = kOptions;
-  options.connect = milliseconds(500);
+  options.connect_timeout = milliseconds(500);
   const MeetingPoint nowhere{.publish = {}, .look_up = [&] { return concat(port, " token host"); }};
   const auto failures = run_ranks(2, [&](int rank) {
     if (rank == 1) Liveness(world_of(1, 2), nowhere, options, nothing_is_lost);
@@ -229,7 +229,7 @@ TEST(Liveness, Rank0ThatCannotBeReachedIsNamed) {
 TEST(Liveness, AWrongTokenIsNotLetIn) {
   Meeting meeting;
   LivenessOptions options = kOptions;
-  options.connect = milliseconds(1500);
+  options.connect_timeout = milliseconds(1500);
   const auto failures = run_ranks(2, [&](int rank) {
     MeetingPoint point = meeting.point();
     point.look_up = [&] {
@@ -281,7 +281,7 @@ TEST(Liveness, StrangersAreDroppedBeforeAndAfterTheRunIsComplete) {
 TEST(Liveness, AStrangerThatSaysNothingIsDroppedWhileTheRunWaits) {
   Meeting meeting;
   LivenessOptions options = kOptions;
-  options.silence = milliseconds(2000);
+  options.peer_timeout = milliseconds(2000);
   const auto failures = run_ranks(2, [&](int rank) {
     if (rank == 1) {
       EXPECT_TRUE(Stranger(meeting.port()).is_dropped());

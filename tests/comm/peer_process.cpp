@@ -20,11 +20,11 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 // Of every wait until one was in vain, and of those after it.
-milliseconds patience{30000};
-constexpr milliseconds kLittlePatience{1000};
+milliseconds timeout{30000};
+constexpr milliseconds kShortTimeout{1000};
 
-steady_clock::time_point end_of_patience() { return steady_clock::now() + patience; }
-void lose_patience() { patience = kLittlePatience; }
+steady_clock::time_point deadline() { return steady_clock::now() + timeout; }
+void shorten_timeout() { timeout = kShortTimeout; }
 
 std::filesystem::path new_folder() {
   std::string name = (std::filesystem::temp_directory_path() / "sluice_liveness_XXXXXX").string();
@@ -71,13 +71,13 @@ void PeerProcess::send_command(const std::string& command) const {
 void PeerProcess::signal(int number) const { ::kill(pid_, number); }
 
 std::string PeerProcess::read_line() {
-  const auto end = end_of_patience();
+  const auto end = deadline();
   for (std::size_t length = 0; (length = begun_.find('\n')) == std::string::npos;) {
     const auto left = std::max(std::chrono::ceil<milliseconds>(end - steady_clock::now()), milliseconds(0));
     pollfd item{output_, POLLIN, 0};
     std::array<char, 4096> bytes{};
     if (::poll(&item, 1, static_cast<int>(left.count())) <= 0) {
-      lose_patience();
+      shorten_timeout();
       return {};
     }
     const ssize_t count = ::read(output_, bytes.data(), bytes.size());
@@ -92,14 +92,14 @@ std::string PeerProcess::read_line() {
 
 int PeerProcess::wait() {
   int status = 0;
-  const auto end = end_of_patience();
+  const auto end = deadline();
   while (::waitpid(pid_, &status, WNOHANG) != pid_) {
     if (steady_clock::now() < end) {
       std::this_thread::sleep_for(milliseconds(5));
       continue;
     }
     ADD_FAILURE() << "a process does not end";
-    lose_patience();
+    shorten_timeout();
     signal(SIGKILL);
     ::waitpid(pid_, &status, 0);
     break;
@@ -108,12 +108,13 @@ int PeerProcess::wait() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-PeerProcesses::PeerProcesses(int size, std::chrono::milliseconds silence, std::chrono::milliseconds heartbeat)
+PeerProcesses::PeerProcesses(int size, std::chrono::milliseconds peer_timeout,
+                             std::chrono::milliseconds heartbeat_interval)
     : folder_(new_folder()) {
   for (int rank = 0; rank < size; ++rank) {
     peers_.push_back(std::make_unique<PeerProcess>(
         std::vector<std::string>{std::to_string(rank), std::to_string(size), folder_ / "rank_0",
-                                 std::to_string(silence.count()), std::to_string(heartbeat.count())}));
+                                 std::to_string(peer_timeout.count()), std::to_string(heartbeat_interval.count())}));
   }
   for (const auto& peer : peers_) EXPECT_EQ(peer->read_line(), "joined");
 }

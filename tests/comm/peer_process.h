@@ -37,9 +37,9 @@ class PeerProcess {
 // Processes that know of each other.
 class PeerProcesses {
  public:
-  // silence: after which they call another hung.
-  PeerProcesses(int size, std::chrono::milliseconds silence,
-                std::chrono::milliseconds heartbeat = std::chrono::milliseconds(50));
+  // peer_timeout: after which they call another hung.
+  PeerProcesses(int size, std::chrono::milliseconds peer_timeout,
+                std::chrono::milliseconds heartbeat_interval = std::chrono::milliseconds(50));
   ~PeerProcesses();
   PeerProcesses(const PeerProcesses&) = delete;
   PeerProcesses& operator=(const PeerProcesses&) = delete;

@@ -100,7 +100,7 @@ FromWorker word_of(FuzzedDataProvider& input, const Known& known, WorkerId worke
   };
   switch (input.ConsumeIntegralInRange(0, 6)) {
     case 0: return PushSent{number(), input.ConsumeFloatingPoint<double>()};
-    case 1: return WorkerBeat{number()};
+    case 1: return WorkerHeartbeat{number()};
     case 2: return WorkerAgain{number(), number()};
     case 3: return Leaving{};
     case 4: return Failed{number(), input.ConsumeRandomLengthString(20)};

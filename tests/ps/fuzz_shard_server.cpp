@@ -103,7 +103,7 @@ Frames of_lead(FuzzedDataProvider& input, std::int64_t version) {
                                 .server_epoch = nearly(input, 0)});
     case 4: return header(PartAsked{key_of(input, worker, wire->pushed[worker])});
     case 5: return header(StateAsked{nearly(input, version), input.ConsumeBool()});
-    case 6: return header(LeadBeat{nearly(input, wire->greeting), nearly(input, wire->workers_sent)});
+    case 6: return header(LeadHeartbeat{nearly(input, wire->greeting), nearly(input, wire->workers_sent)});
     case 7:
       if (input.ConsumeIntegralInRange(0, 30) == 0) return header(ShardsOver{nearly(input, 0), "over"});
       [[fallthrough]];
@@ -115,7 +115,8 @@ Frames of_worker(FuzzedDataProvider& input, std::int64_t worker) {
   const TensorsShape shape = fuzz_assignment().shape();
   const auto next = wire->pushed[worker] + 1;
   switch (input.ConsumeIntegralInRange(0, 4)) {
-    case 0: return {header_of(PartFromWorker{PartBeat{key_of(input, worker, wire->pushed[worker]), nearly(input, 0)}})};
+    case 0:
+      return {header_of(PartFromWorker{PartHeartbeat{key_of(input, worker, wire->pushed[worker]), nearly(input, 0)}})};
     case 1: {
       const auto shard = input.ConsumeIntegralInRange<std::int64_t>(0, 1);
       const std::int64_t elements = shape.shards[shard];

@@ -291,7 +291,7 @@ TEST(MakeSetup, APositionThatIsKnownBetterLaterChangesThreadsAndNothingElse) {
 TEST(LivenessOptions, AProcessMayBeSilentForAsLongAsIsConfigured) {
   config::Config config = small_config();
   config.replicas.hang_timeout_s = 8;
-  EXPECT_EQ(liveness_options(config).silence, std::chrono::seconds(8));
+  EXPECT_EQ(liveness_options(config).peer_timeout, std::chrono::seconds(8));
 }
 
 }  // namespace

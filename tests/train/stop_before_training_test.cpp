@@ -20,7 +20,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kTimeout{60};
 
 TEST(StopBeforeTraining, ASignalEndsTheRunAndSaysThatNothingIsKept) {
   const StopSignal signal;
@@ -29,7 +29,7 @@ TEST(StopBeforeTraining, ASignalEndsTheRunAndSaysThatNothingIsKept) {
   const std::jthread watch = before.watch([&](const InterruptedError& why) { said.set_value(why.what()); });
   std::raise(SIGTERM);
   auto what = said.get_future();
-  ASSERT_EQ(what.wait_for(kPatience), std::future_status::ready);
+  ASSERT_EQ(what.wait_for(kTimeout), std::future_status::ready);
   EXPECT_EQ(what.get(), "stopped by SIGTERM before the first step; nothing was trained, and nothing new is kept");
 }
 

@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kStandardOutput = "-";
 constexpr int kRefreshSeconds = 5;
-constexpr std::chrono::minutes kMostSilence{10};  // of a run on another machine, which may have been killed
+constexpr std::chrono::minutes kIdleTimeout{10};  // of a run on another machine, which may have been killed
 
 struct Pages {
   std::vector<report::PageRun> runs;
@@ -116,13 +116,13 @@ class Watch {
     if (unfinished(pages).empty()) return run_dirs_.size() == 1 ? "the run has ended" : "all runs have ended";
     if (train::StopSignal::requested()) return train::StopSignal::name();
     if (is_killed_) return "no process makes the run any more";
-    if (is_silent_) return concat("nothing was recorded for ", kMostSilence.count(), " minutes");
+    if (is_silent_) return concat("nothing was recorded for ", kIdleTimeout.count(), " minutes");
     return "";
   }
 
   // Or until none can come: whoever is gone writes nothing after its end is seen.
   void wait_for_change(const std::vector<fs::path>& running) {
-    const auto end = Clock::now() + kMostSilence;
+    const auto end = Clock::now() + kIdleTimeout;
     is_killed_ = std::ranges::all_of(running, storage::owner_is_gone);
     while (sizes_of(run_dirs_) == sizes_ && !is_killed_ && !train::StopSignal::requested() && Clock::now() < end) {
       wait(std::min(end, Clock::now() + std::chrono::seconds(1)));

@@ -23,8 +23,8 @@ using profiler::Names;
 struct SessionOptions {
   std::string library = "libcupti.so.13";
   std::size_t block_bytes = std::size_t{4} << 20;
-  std::size_t blocks = 64;                   // one a thread that launches work is under way at a time
-  std::chrono::milliseconds patience{1000};  // with CUPTI's thread, where it is handing records back
+  std::size_t blocks = 64;                            // one a thread that launches work is under way at a time
+  std::chrono::milliseconds hand_over_timeout{1000};  // with CUPTI's thread, where it is handing records back
 };
 
 class Session {
@@ -36,8 +36,8 @@ class Session {
   [[nodiscard]] static bool is_taken(const SessionOptions& options, std::string& why);
 
   // Records that are complete, since the last call. Requires, for those of a step: its streams are idle. A block with
-  // one incomplete record comes later as a whole. A block that CUPTI's thread does not hand over within `patience`
-  // counts as one dropped record; its records come with a later call.
+  // one incomplete record comes later as a whole. A block that CUPTI's thread does not hand over within
+  // `hand_over_timeout` counts as one dropped record; its records come with a later call.
   [[nodiscard]] virtual Records collect() = 0;
   // What the calling thread launches from now on is tagged with this, until pop().
   virtual void push(Tag tag) noexcept = 0;

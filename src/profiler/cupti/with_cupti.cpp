@@ -79,9 +79,9 @@ struct Sink {
   }
 
   // A flush promises nothing of what CUPTI's own thread hands back meanwhile. The blocks that are still being read when
-  // `patience` ends: their records come late.
-  std::size_t wait_for_reads(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds patience) {
-    wait_own_time(came_back, lock, patience, [this] { return under_way == 0; });
+  // `hand_over_timeout` ends: their records come late.
+  std::size_t wait_for_reads(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds hand_over_timeout) {
+    wait_own_time(came_back, lock, hand_over_timeout, [this] { return under_way == 0; });
     return under_way;
   }
 };
@@ -133,7 +133,7 @@ class CuptiSession final : public Session {
     if (has_callbacks_) static_cast<void>(api_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED));
     {
       std::unique_lock lock(sink().mutex);
-      static_cast<void>(sink().wait_for_reads(lock, patience_));
+      static_cast<void>(sink().wait_for_reads(lock, hand_over_timeout_));
       sink().is_on = false;
       sink().records = {};
     }
@@ -151,7 +151,7 @@ class CuptiSession final : public Session {
     if (!subscribe(why)) return false;
     static_cast<void>(api_.set_thread_id_type(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM));
     const bool has_our_clock = api_.register_timestamp(&our_time) == CUPTI_SUCCESS;
-    patience_ = options.patience;
+    hand_over_timeout_ = options.hand_over_timeout;
     Sink& to = sink();
     {
       const std::scoped_lock lock(to.mutex);
@@ -176,7 +176,7 @@ class CuptiSession final : public Session {
     Records records;
     {
       std::unique_lock lock(sink().mutex);
-      dropped += sink().wait_for_reads(lock, patience_);
+      dropped += sink().wait_for_reads(lock, hand_over_timeout_);
       records = std::exchange(sink().records, {});
     }
     records.dropped += dropped;
@@ -245,7 +245,7 @@ class CuptiSession final : public Session {
   Api api_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   bool has_callbacks_ = false;
-  std::chrono::milliseconds patience_{0};
+  std::chrono::milliseconds hand_over_timeout_{0};
   std::vector<CUpti_ActivityKind> enabled_;
   std::vector<CUpti_CallbackId> driver_calls_;
 };

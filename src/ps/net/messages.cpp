@@ -24,7 +24,7 @@ SLUICE_FIELDS(Hello, "hello", field("protocol", self.protocol), field("worker", 
 SLUICE_FIELDS(PushMade, "push", field("record", self.record), field("scores", self.scores), field("times", self.times),
               field("lease", self.lease), field("is_ahead", self.is_ahead));
 SLUICE_FIELDS(PushSent, "sent", field("sequence", self.sequence), field("send_s", self.send_s));
-SLUICE_FIELDS(WorkerBeat, "beat", field("pushed", self.pushed));
+SLUICE_FIELDS(WorkerHeartbeat, "beat", field("pushed", self.pushed));
 SLUICE_FIELDS(WorkerAgain, "again", field("lease", self.lease), field("version", self.version));
 SLUICE_FIELDS(Leaving, "leaving", (void)0);
 SLUICE_FIELDS(Failed, "failed", field("code", self.code), field("what", self.what));
@@ -39,7 +39,8 @@ SLUICE_FIELDS(LeaseGiven, "lease", field("id", self.id), field("epoch", self.epo
 SLUICE_FIELDS(WeightsGiven, "weights", field("version", self.version), field("sequence", self.sequence),
               field("is_whole", self.is_whole));
 SLUICE_FIELDS(PushAnswered, "answer", field("sequence", self.sequence), field("answer", self.answer));
-SLUICE_FIELDS(ServerBeat, "beat", field("lease", self.lease), field("version", self.version), field("of", self.of));
+SLUICE_FIELDS(ServerHeartbeat, "beat", field("lease", self.lease), field("version", self.version),
+              field("of", self.of));
 SLUICE_FIELDS(ServerAgain, "again", (void)0);
 SLUICE_FIELDS(Over, "over", field("code", self.code), field("what", self.what));
 
@@ -76,7 +77,7 @@ static bool is_sound(const PushMade& push) {
          is_count(push.scores.top1) && is_count(push.scores.top5) && is_sound(push.times);
 }
 static bool is_sound(const PushSent& sent) { return sent.sequence >= 1 && is_time(sent.send_s); }
-static bool is_sound(const WorkerBeat& beat) { return beat.pushed >= 0; }
+static bool is_sound(const WorkerHeartbeat& heartbeat) { return heartbeat.pushed >= 0; }
 static bool is_sound(const WorkerAgain& again) { return again.lease >= kNone && again.version >= kNone; }
 
 static bool is_sound(const Welcome& welcome) {
@@ -86,8 +87,8 @@ static bool is_sound(const Welcome& welcome) {
 }
 static bool is_sound(const LeaseGiven& given) { return given.id >= 0 && given.epoch >= 0; }
 static bool is_sound(const WeightsGiven& given) { return given.version >= 0 && given.sequence >= 1; }
-static bool is_sound(const ServerBeat& beat) {
-  return beat.lease >= kNone && beat.version >= kNone && is_sound(beat.of);
+static bool is_sound(const ServerHeartbeat& heartbeat) {
+  return heartbeat.lease >= kNone && heartbeat.version >= kNone && is_sound(heartbeat.of);
 }
 
 namespace {

@@ -12,8 +12,8 @@
 //                                      <-    Over: the run is
 //
 // Connections break and servers restart, and then messages are lost without a word. So both sides say now and then, in
-// a Beat, what they have sent last; whoever misses it asks for it by Again, and what comes twice counts once. A server
-// that does not know a worker answers Who, and the worker says Hello.
+// a Heartbeat, what they have sent last; whoever misses it asks for it by Again, and what comes twice counts once. A
+// server that does not know a worker answers Who, and the worker says Hello.
 //
 // A server 0 that was started again may count incarnations, pushes and leases as its predecessor did. On a worker's
 // connection to it that does no harm: what was under way there comes before the Hello. On those to other servers it may
@@ -21,7 +21,7 @@
 // server 0.
 //
 // A Hello that comes twice is one request: it names the incarnation that it abandons, and if the server has the worker
-// in another one already it says the same Welcome again. Which incarnation that is, is in each of its beats.
+// in another one already it says the same Welcome again. Which incarnation that is, is in each of its heartbeats.
 //
 // Every header is checked: a message with a field that is missing, of another kind or out of range is none. Whoever
 // reads one need not fear that a number is negative, or that sums of a few of them overflow.
@@ -87,7 +87,7 @@ struct PushSent {
   std::int64_t sequence = 0;
   double send_s = 0;
 };
-struct WorkerBeat {
+struct WorkerHeartbeat {
   std::int64_t pushed = 0;  // sequence of the last push of this incarnation
 };
 struct WorkerAgain {  // what it has of this incarnation; the rest is to come again
@@ -99,7 +99,7 @@ struct Failed {
   std::int64_t code = 0;  // ExitCode
   std::string what;
 };
-using FromWorker = std::variant<Hello, PushAhead, PushMade, PushSent, WorkerBeat, WorkerAgain, Leaving, Failed>;
+using FromWorker = std::variant<Hello, PushAhead, PushMade, PushSent, WorkerHeartbeat, WorkerAgain, Leaving, Failed>;
 
 // --- From a server.
 
@@ -136,7 +136,7 @@ struct PushAnswered {
   std::int64_t sequence = 0;
   PushAnswer answer = PushAnswer::kCommitted;
 };
-struct ServerBeat {
+struct ServerHeartbeat {
   std::int64_t lease = kNone;    // that the worker should have
   std::int64_t version = kNone;  // of the weights with which it should have begun
   WorkerIncarnation of;          // in which the server has it
@@ -146,8 +146,8 @@ struct Over {
   std::int64_t code = 0;  // ExitCode with which the run ends
   std::string what;       // why it ends early; empty: it is done
 };
-using FromServer =
-    std::variant<Welcome, Refusal, Busy, Who, LeaseGiven, WeightsGiven, PushAnswered, ServerBeat, ServerAgain, Over>;
+using FromServer = std::variant<Welcome, Refusal, Busy, Who, LeaseGiven, WeightsGiven, PushAnswered, ServerHeartbeat,
+                                ServerAgain, Over>;
 
 // Whether one that comes from elsewhere can be, of some push.
 [[nodiscard]] bool is_sound(const PushAhead& ahead);

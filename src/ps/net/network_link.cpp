@@ -33,7 +33,7 @@ class NetworkLink::Connection {
  public:
   explicit Connection(LinkOptions options)
       : options_(std::move(options)),
-        rival_(options_.worker, options_.rivalry),
+        rival_(options_.worker, options_.rival_timeout),
         socket_(FrameSocket::Role::kConnecting, options_.process_id, with_few_unsent(kFromServers), options_.keys),
         thread_(socket_, {.take = [this](const Frames& message) { on_message(message); },
                           .turn = [this] { return turn(); },
@@ -170,9 +170,9 @@ class NetworkLink::Connection {
 
   Nanoseconds turn() {
     look_at_the_time();
-    beat();
+    send_heartbeat();
     changed_.notify_all();
-    return next_beat_;
+    return next_heartbeat_;
   }
 
   void fail(std::exception_ptr failure) {
@@ -181,15 +181,16 @@ class NetworkLink::Connection {
     changed_.notify_all();
   }
 
-  void beat() {
-    if (thread_.now() < next_beat_) return;
-    next_beat_ = thread_.now() + (incarnation_ == 0 ? std::min(options_.beat, kHello) : options_.beat);
+  void send_heartbeat() {
+    if (thread_.now() < next_heartbeat_) return;
+    next_heartbeat_ = thread_.now() +
+                      (incarnation_ == 0 ? std::min(options_.heartbeat_interval, kHello) : options_.heartbeat_interval);
     if (is_over_ || has_sent_last_) return;
     if (incarnation_ == 0) {
       send(Hello{kProtocol, options_.worker, options_.process_id, options_.where, options_.batch, abandons_,
                  options_.agreement});
     } else {
-      send(WorkerBeat{push_.sequence()});
+      send(WorkerHeartbeat{push_.sequence()});
       if (weights_ && parts_->has_lost(newest())) send(WorkerAgain{last_lease_, version_ - 1});
     }
   }
@@ -197,11 +198,11 @@ class NetworkLink::Connection {
   void look_at_the_time() {
     const Nanoseconds now = thread_.now();
     if (is_over_ || has_sent_last_) return;
-    const Nanoseconds limit = incarnation_ == 0 && !was_welcome_ ? options_.patience : options_.silence;
-    if (push_.is_open() && now - push_.made_at() > options_.patience)
-      throw PeerError(concat(server(), " lives, but has not taken a push for ", human_duration(to_s(options_.patience)),
-                             "; see what it says"));
-    if (weights_) parts_->check_wait(newest(), now - weights_at_, options_.silence);
+    const Nanoseconds limit = incarnation_ == 0 && !was_welcome_ ? options_.connect_timeout : options_.peer_timeout;
+    if (push_.is_open() && now - push_.made_at() > options_.connect_timeout)
+      throw PeerError(concat(server(), " lives, but has not taken a push for ",
+                             human_duration(to_s(options_.connect_timeout)), "; see what it says"));
+    if (weights_) parts_->check_wait(newest(), now - weights_at_, options_.peer_timeout);
     if (now - last_message_at_ <= limit) return;
     rival_.throw_if_there(concat(server(), " has been silent for ", human_duration(to_s(limit))));
     throw PeerError(was_welcome_
@@ -283,9 +284,9 @@ class NetworkLink::Connection {
     last_send_s_ = to_s(thread_.now() - push_.made_at());
     send(PushSent{answered.sequence, last_send_s_});
   }
-  void take(const ServerBeat& beat, const Frames&) {
-    if (incarnation_ > 0) check_incarnation(beat.of);
-    if (incarnation_ > 0 && (beat.lease > last_lease_ || beat.version > version_))
+  void take(const ServerHeartbeat& heartbeat, const Frames&) {
+    if (incarnation_ > 0) check_incarnation(heartbeat.of);
+    if (incarnation_ > 0 && (heartbeat.lease > last_lease_ || heartbeat.version > version_))
       send(WorkerAgain{last_lease_, version_});
   }
   void take(const ServerAgain&, const Frames&) {
@@ -302,7 +303,7 @@ class NetworkLink::Connection {
     return {.servers = options_.others,
             .keys = options_.keys,
             .process_id = options_.process_id,
-            .beat = options_.beat,
+            .heartbeat_interval = options_.heartbeat_interval,
             .pull = options_.compression.pull,
             .on_change = [this] { thread_.change([this] { changed_.notify_all(); }); }};
   }
@@ -330,7 +331,7 @@ class NetworkLink::Connection {
     thread_.drop_unsent();  // of an incarnation that is over; a greeting need not wait for it
     lease_.reset();
     weights_.reset();
-    next_beat_ = 0;  // hello
+    next_heartbeat_ = 0;  // hello
   }
 
   void send(const FromWorker& message) { thread_.send_now({header_of(message)}); }
@@ -344,7 +345,7 @@ class NetworkLink::Connection {
   FrameSocket socket_;
   Nanoseconds last_message_at_ = 0;
   Nanoseconds weights_at_ = 0;  // when they came, of the lead server
-  Nanoseconds next_beat_ = 0;
+  Nanoseconds next_heartbeat_ = 0;
   WorkerIncarnation abandons_;  // its last one
 
   SocketThread thread_;

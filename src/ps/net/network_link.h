@@ -36,10 +36,10 @@ struct LinkOptions {
   std::int64_t slack = 0;                  // that a lease may have besides (data/ledger.h)
   comm::Agreement agreement;
   LinkCompression compression = {};
-  Nanoseconds beat = 500'000'000;                           // between two signs of life
-  Nanoseconds patience = 300'000'000'000;                   // until the server has answered for the first time
-  Nanoseconds silence = 60'000'000'000;                     // of the server afterwards
-  Nanoseconds rivalry = 10'000'000'000;                     // with another process that has this worker's number
+  Nanoseconds heartbeat_interval = 500'000'000;             // between two signs of life
+  Nanoseconds connect_timeout = 300'000'000'000;            // until the server has answered for the first time
+  Nanoseconds peer_timeout = 60'000'000'000;                // of the server afterwards
+  Nanoseconds rival_timeout = 10'000'000'000;               // with another process that has this worker's number
   std::function<bool()> is_stopped = [] { return false; };  // asked in every wait
   // Welcome::constants, before the constructor returns; in another thread.
   std::function<void(const std::string&)> take_constants = [](const std::string&) {};

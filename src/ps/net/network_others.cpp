@@ -13,9 +13,9 @@ NetworkServer::~NetworkServer() {
 }
 
 // While another server is waited for. A third one may have failed meanwhile.
-void NetworkServer::show_life() {
+void NetworkServer::keep_alive() {
   for (ShardLink* other : options_.others) other->look();
-  if (!is_over_) beat();
+  if (!is_over_) send_heartbeat();
 }
 
 std::vector<FrameSocket*> NetworkServer::other_sockets() const {

@@ -14,7 +14,7 @@
 namespace sluice::ps {
 namespace {
 
-constexpr int kBeatsOfALivePeer = 4;          // so many without a sign make room for another process
+constexpr int kHeartbeatsOfALivePeer = 4;     // so many without a sign make room for another process
 constexpr std::size_t kMoreConnections = 16;  // than workers that are there, each heard at every look
 
 std::string named(WorkerId worker, const std::string& where) {
@@ -35,7 +35,7 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
       begin_(now()),
       empty_since_(begin_) {
   check(std::ranges::equal(server_.others(), options_.others), "a server and its network have other servers each");
-  for (ShardLink* other : options_.others) other->while_waiting([this] { show_life(); });
+  for (ShardLink* other : options_.others) other->while_waiting([this] { keep_alive(); });
   was_over_ = is_over_ = server_.progress().version > 0 && server_.progress().version >= options_.last_version;
   if (is_over_) return;
   for (CommittedPush& push : std::exchange(options_.committed_before, {})) {
@@ -58,7 +58,7 @@ std::optional<NetworkUpdate> NetworkServer::next(Nanoseconds limit) {
 // keep the server busy must not keep it from all else.
 void NetworkServer::step(Nanoseconds until) {
   Nanoseconds wake = until;
-  if (!is_over_) wake = std::min(wake, next_beat_);
+  if (!is_over_) wake = std::min(wake, next_heartbeat_);
   if (const auto due = server_.due_at(); due && !is_over_) wake = std::min(wake, *due);
   if (const auto due = made_.due_at()) wake = std::min(wake, *due);
   wait(wake - now());
@@ -77,7 +77,7 @@ void NetworkServer::step(Nanoseconds until) {
   make_updates();
   look_for_lost();
   look_for_the_end();
-  beat();
+  send_heartbeat();
 }
 
 void NetworkServer::handle(FrameSocket::Received received) {
@@ -124,7 +124,7 @@ void NetworkServer::greet(const std::string& routing_id, const Hello& hello) {
       peer.last_message_at = now();
       return send(routing_id, welcome_of(hello, peer));
     }
-    const bool is_alive = drained_at_ - peer.last_message_at <= kBeatsOfALivePeer * options_.beat;
+    const bool is_alive = drained_at_ - peer.last_message_at <= kHeartbeatsOfALivePeer * options_.heartbeat_interval;
     if (peer.process_id != hello.process_id && is_alive) {
       if (rivals_.size() < kMoreConnections) rivals_.insert(routing_id);
       return send(routing_id, Busy{peer.where});
@@ -279,11 +279,11 @@ void NetworkServer::take(Peers::value_type& worker, const PushSent& sent, const 
   made_.set_send_time({id, peer.incarnation, sent.sequence}, sent.send_s);
 }
 
-void NetworkServer::take(Peers::value_type& worker, const WorkerBeat& beat, const Frames&) {
+void NetworkServer::take(Peers::value_type& worker, const WorkerHeartbeat& heartbeat, const Frames&) {
   if (has_sent_over_) return send(worker.second.routing_id, why_over_);  // it has not heard it
   const PartialPush* const partial = partial_.find(worker.first);
-  const bool is_here = partial != nullptr && partial->made.record.sequence == beat.pushed;
-  if (beat.pushed > worker.second.pushed && !is_here) send(worker.second.routing_id, ServerAgain{});
+  const bool is_here = partial != nullptr && partial->made.record.sequence == heartbeat.pushed;
+  if (heartbeat.pushed > worker.second.pushed && !is_here) send(worker.second.routing_id, ServerAgain{});
 }
 
 void NetworkServer::take(Peers::value_type& worker, const WorkerAgain& again, const Frames&) {
@@ -295,7 +295,7 @@ void NetworkServer::take(Peers::value_type& worker, const WorkerAgain& again, co
 
 void NetworkServer::take(Peers::value_type& worker, const Leaving&, const Frames&) {
   if (is_over_) return remove_worker(worker.first, WorkerEvent::What::kLeft, {});
-  worker.second.leaves_at = now() + options_.leaving;
+  worker.second.leaves_at = now() + options_.leave_grace;
 }
 
 void NetworkServer::take(Peers::value_type& worker, const Failed& failed, const Frames&) {

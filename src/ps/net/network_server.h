@@ -67,12 +67,12 @@ struct NetworkOptions {
   std::string run = {};              // Welcome::run
   std::string constants = {};        // Welcome::constants
   int most_workers = 4096;
-  std::int64_t last_version = 0;           // after it the run is over
-  Nanoseconds beat = 500'000'000;          // between two signs of life
-  Nanoseconds silence = 60'000'000'000;    // of a worker, before it is given up
-  Nanoseconds patience = 300'000'000'000;  // until all workers have come, and with none at all
-  Nanoseconds leaving = 1'000'000'000;     // from a worker's last word until nobody waits for it any more
-  Nanoseconds farewell = 5'000'000'000;    // at the end, until all workers have left
+  std::int64_t last_version = 0;                  // after it the run is over
+  Nanoseconds heartbeat_interval = 500'000'000;   // between two signs of life
+  Nanoseconds peer_timeout = 60'000'000'000;      // of a worker, before it is given up
+  Nanoseconds connect_timeout = 300'000'000'000;  // until all workers have come, and with none at all
+  Nanoseconds leave_grace = 1'000'000'000;        // from a worker's last word until nobody waits for it any more
+  Nanoseconds drain_timeout = 5'000'000'000;      // at the end, until all workers have left
   std::function<Nanoseconds()> clock = [own = std::make_shared<OwnClock>()] { return own->now(); };  // of all limits
   std::function<bool(const ServerProgress& before, const ServerProgress& after)> wants_state = {};
   std::function<void(const WorkerEvent&)> on_event = {};
@@ -93,8 +93,8 @@ class NetworkServer {
   // Serves until an update is ready to be told, at most for so long. Updates come in order and none is left out.
   [[nodiscard]] std::optional<NetworkUpdate> next(Nanoseconds limit);
   [[nodiscard]] bool is_over() const { return is_over_ && made_.empty(); }
-  // Ends the run, also after an error: tells the workers and waits up to `farewell` until all have heard it and left.
-  // next() still hands out updates that were made. Other servers are told only where the run is done and has no
+  // Ends the run, also after an error: tells the workers and waits up to `drain_timeout` until all have heard it and
+  // left. next() still hands out updates that were made. Other servers are told only where the run is done and has no
   // journal: else their state may be wanted, or their logs until all is saved.
   void end(const Over& over);
   // Where other servers are to be told of that later: shows them that this one lives, for so long. False: there are
@@ -161,9 +161,9 @@ class NetworkServer {
   void make_durable();
   [[nodiscard]] bool is_pending(WorkerId worker, const Peer& peer) const;
   void take(Peers::value_type& worker, const PushSent& sent, const Frames& frames);
-  void take(Peers::value_type& worker, const WorkerBeat& beat, const Frames& frames);
+  void take(Peers::value_type& worker, const WorkerHeartbeat& heartbeat, const Frames& frames);
   void take(Peers::value_type& worker, const WorkerAgain& again, const Frames& frames);
-  void take(Peers::value_type& worker, const Leaving& leaving, const Frames& frames);
+  void take(Peers::value_type& worker, const Leaving& leave_grace, const Frames& frames);
   void take(Peers::value_type& worker, const Failed& failed, const Frames& frames);
   void take(Peers::value_type&, const Hello&, const Frames&) {}  // greet()
   void remove_worker(WorkerId worker, WorkerEvent::What what, const std::string& why);
@@ -175,8 +175,8 @@ class NetworkServer {
   void give_lease(Peer& peer);
   void send_lease(const Peer& peer);
   void give_weights(Peers::value_type& to, std::int64_t version, bool is_again = false);
-  void beat();
-  void show_life();
+  void send_heartbeat();
+  void keep_alive();
   void look_for_lost();
   void look_for_those_who_leave();
   void look_for_the_end();
@@ -198,7 +198,7 @@ class NetworkServer {
   std::vector<PushKey> pending_;  // pushes that count once the journal is durable
   UpdateQueue made_;
   Nanoseconds begin_;
-  Nanoseconds next_beat_ = 0;
+  Nanoseconds next_heartbeat_ = 0;
   Nanoseconds drained_at_ = 0;  // who had said anything by then has been heard
   Nanoseconds empty_since_;
   std::optional<Nanoseconds> open_since_;  // training has begun

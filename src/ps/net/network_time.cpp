@@ -10,12 +10,12 @@
 
 namespace sluice::ps {
 
-void NetworkServer::beat() {
-  if (now() < next_beat_) return;
-  next_beat_ = now() + options_.beat;
+void NetworkServer::send_heartbeat() {
+  if (now() < next_heartbeat_) return;
+  next_heartbeat_ = now() + options_.heartbeat_interval;
   for (const auto& [worker, peer] : peers_) {
     const std::int64_t lease = peer.lease ? static_cast<std::int64_t>(peer.lease->id) : kNone;
-    send(peer.routing_id, ServerBeat{lease, peer.version, {peer.incarnation, server_epoch_}});
+    send(peer.routing_id, ServerHeartbeat{lease, peer.version, {peer.incarnation, server_epoch_}});
   }
   partial_.ask_again();
 }
@@ -31,20 +31,20 @@ void NetworkServer::look_for_those_who_leave() {
 void NetworkServer::look_for_lost() {
   std::vector<WorkerId> silent;
   for (const auto& [worker, peer] : peers_) {
-    if (drained_at_ - peer.last_message_at > options_.silence) silent.push_back(worker);
+    if (drained_at_ - peer.last_message_at > options_.peer_timeout) silent.push_back(worker);
   }
   for (const WorkerId worker : silent) {
     if (is_over_) return;
     remove_worker(worker, WorkerEvent::What::kLost,
-                  concat("no sign of life for ", human_duration(to_s(options_.silence))));
+                  concat("no sign of life for ", human_duration(to_s(options_.peer_timeout))));
   }
 }
 
 void NetworkServer::look_for_the_end() {
-  const std::string waited = human_duration(to_s(options_.patience));
+  const std::string waited = human_duration(to_s(options_.connect_timeout));
   if (peers_.empty()) {
     if (open_since_ && last_one_left_) throw AllWorkersLeft("all workers have left before the run was over");
-    if (now() - empty_since_ < options_.patience) return;
+    if (now() - empty_since_ < options_.connect_timeout) return;
     throw PeerError(open_since_
                         ? concat("no worker has been there for ", waited, "; start them again")
                         : concat(last_one_left_
@@ -53,7 +53,7 @@ void NetworkServer::look_for_the_end() {
                                  waited, refusals_.but_last(),
                                  "; start them with the same configuration and, with keys, the same keys"));
   }
-  if (open_since_ || now() - begin_ < options_.patience) return;
+  if (open_since_ || now() - begin_ < options_.connect_timeout) return;
   log_warning(concat("after ", waited, " only ", counted(peers_.size(), "worker"), " of the policy's ",
                      server_.policy().workers, " have come: training begins without the others"));
   server_.open(now());
@@ -63,7 +63,7 @@ void NetworkServer::look_for_the_end() {
 void NetworkServer::turn_away(const Over& over, Nanoseconds limit) {
   is_over_ = true;
   const Nanoseconds until = now() + limit;
-  while (now() < until || (!rivals_.empty() && now() < until + options_.farewell)) {
+  while (now() < until || (!rivals_.empty() && now() < until + options_.drain_timeout)) {
     socket_.wait(std::chrono::milliseconds(50));
     while (const auto received = socket_.next()) {
       const auto message = from_worker(received->frames.front());
@@ -84,7 +84,7 @@ void NetworkServer::end(const Over& over) {
       rivals_, [&](const std::string& routing_id) { return !socket_.send(routing_id, {header_of(FromServer(over))}); });
   if (over.code == 0 && options_.journal == nullptr)
     for (ShardLink* other : options_.others) other->end({});
-  const Nanoseconds until = now() + options_.farewell;
+  const Nanoseconds until = now() + options_.drain_timeout;
   while ((!peers_.empty() || !rivals_.empty() || was_over_) && now() < until) {
     socket_.wait(std::chrono::nanoseconds(until - now()));
     auto received = socket_.next();

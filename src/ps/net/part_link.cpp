@@ -64,14 +64,14 @@ class PartLink::Connection {
 
  private:
   Nanoseconds turn() {
-    beat();
-    return next_beat_;
+    send_heartbeat();
+    return next_heartbeat_;
   }
 
-  void beat() {
-    if (thread_.now() < next_beat_) return;
-    next_beat_ = thread_.now() + options_.beat;
-    send(part_.empty() ? PartBeat{} : PartBeat{.push = made_.push, .server_epoch = made_.server_epoch});
+  void send_heartbeat() {
+    if (thread_.now() < next_heartbeat_) return;
+    next_heartbeat_ = thread_.now() + options_.heartbeat_interval;
+    send(part_.empty() ? PartHeartbeat{} : PartHeartbeat{.push = made_.push, .server_epoch = made_.server_epoch});
   }
 
   void handle(Frames frames) {
@@ -79,9 +79,10 @@ class PartLink::Connection {
     if (!message) return;
     if (const auto* const weights = std::get_if<WeightsPart>(&*message)) {
       options_.on_weights(*weights, std::move(frames));
-    } else if (const auto* const beat = std::get_if<WeightsBeat>(&*message)) {
-      options_.on_beat(
-          {.server_epoch = beat->server_epoch, .incarnation = beat->incarnation, .version = beat->version});
+    } else if (const auto* const heartbeat = std::get_if<WeightsHeartbeat>(&*message)) {
+      options_.on_heartbeat({.server_epoch = heartbeat->server_epoch,
+                             .incarnation = heartbeat->incarnation,
+                             .version = heartbeat->version});
     } else {  // PartWanted
       const std::scoped_lock lock(mutex_);
       if (!thread_.has_sent_all()) return;  // the rest of it is still to come
@@ -95,7 +96,7 @@ class PartLink::Connection {
 
   // Of the connection's thread alone.
   FrameSocket socket_;
-  Nanoseconds next_beat_ = 0;
+  Nanoseconds next_heartbeat_ = 0;
 
   SocketThread thread_;
   std::mutex& mutex_;  // the thread's

@@ -32,11 +32,11 @@ struct PartLinkOptions {
   int port = 0;
   Keys keys;
   std::string process_id;  // of the worker: also its name at the socket
-  Nanoseconds beat = 500'000'000;
-  // Both are called from the link's thread. on_weights: a part, as it came. on_beat: the version that the server sent
-  // last, whether or not it has come.
+  Nanoseconds heartbeat_interval = 500'000'000;
+  // Both are called from the link's thread. on_weights: a part, as it came. on_heartbeat: the version that the server
+  // sent last, whether or not it has come.
   std::function<void(const WeightsPart&, Frames)> on_weights;
-  std::function<void(const PartVersion&)> on_beat;
+  std::function<void(const PartVersion&)> on_heartbeat;
 };
 
 class PartLink {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr Nanoseconds kGreeting = 50'000'000;  // between two of them
 // Beats come in order with answers, however large: so many without one, and the question or the answer was lost.
-constexpr std::int64_t kBeatsOfALoss = 2;
+constexpr std::int64_t kHeartbeatsOfALoss = 2;
 
 }  // namespace
 
@@ -141,17 +141,17 @@ PartState ShardLink::part_state(const PushKey& push) const {
 // --- The connection.
 
 void ShardLink::wait_for(const std::function<bool()>& condition, const std::function<void()>& ask_again) {
-  std::int64_t asked_at = beats_;
+  std::int64_t asked_at = heartbeats_;
   while (true) {
     look();
     if (condition()) return;
     if (options_.is_stopped()) throw InterruptedError("stopped by a signal");
     if (while_waiting_) while_waiting_();
-    if (beats_ - asked_at >= kBeatsOfALoss) {
+    if (heartbeats_ - asked_at >= kHeartbeatsOfALoss) {
       ask_again();
-      asked_at = beats_;
+      asked_at = heartbeats_;
     }
-    socket_.wait(std::chrono::nanoseconds(std::max<Nanoseconds>(next_beat_ - clock_.now(), 0)));
+    socket_.wait(std::chrono::nanoseconds(std::max<Nanoseconds>(next_heartbeat_ - clock_.now(), 0)));
   }
 }
 
@@ -162,18 +162,19 @@ void ShardLink::look() {
     is_lost_ = true;
     throw;
   }
-  if (clock_.now() < next_beat_) return;
-  next_beat_ = clock_.now() + (is_greeting_ ? std::min(options_.beat, kGreeting) : options_.beat);
+  if (clock_.now() < next_heartbeat_) return;
+  next_heartbeat_ =
+      clock_.now() + (is_greeting_ ? std::min(options_.heartbeat_interval, kGreeting) : options_.heartbeat_interval);
   if (is_greeting_)
     send(LeadHello{kProtocol, greeting_, process_id_, options_.where, options_.agreement, options_.assignment});
   else
-    send(LeadBeat{greeting_, sent_workers_});
+    send(LeadHeartbeat{greeting_, sent_workers_});
 }
 
 void ShardLink::take_what_has_come() {
   while (const auto received = socket_.next()) handle(received->frames);
   const bool is_new = process_of_shards_.empty() && !here_;
-  const Nanoseconds limit = is_new ? options_.patience : options_.silence;
+  const Nanoseconds limit = is_new ? options_.connect_timeout : options_.peer_timeout;
   if (clock_.now() - last_message_at_ <= limit) return;
   const std::string time = human_duration(to_s(limit));
   throw PeerError(is_new ? concat(named(), " has not answered within ", time, "; ", options_.start,
@@ -235,10 +236,10 @@ void ShardLink::take(const StateGiven& given, const Frames& frames) {
   state_ = std::move(*state);
 }
 
-void ShardLink::take(const ShardBeat& beat, const Frames&) {
-  ++beats_;
-  const bool is_another = !process_of_shards_.empty() && beat.process_id != process_of_shards_;
-  if (is_another || !beat.is_up_to_date) greet_again();
+void ShardLink::take(const ShardHeartbeat& heartbeat, const Frames&) {
+  ++heartbeats_;
+  const bool is_another = !process_of_shards_.empty() && heartbeat.process_id != process_of_shards_;
+  if (is_another || !heartbeat.is_up_to_date) greet_again();
 }
 
 void ShardLink::take(const WhoLeads&, const Frames&) { greet_again(); }

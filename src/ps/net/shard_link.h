@@ -34,9 +34,9 @@ struct ShardLinkOptions {
   std::string start_anew = {};  // and how all go on once it is lost
   std::string find_kept = {};   // what to do where it does not have what it should have kept
   bool may_come_back = false;   // it has a log
-  Nanoseconds beat = 500'000'000;
-  Nanoseconds silence = 60'000'000'000;    // of that server
-  Nanoseconds patience = 300'000'000'000;  // until it has answered for the first time
+  Nanoseconds heartbeat_interval = 500'000'000;
+  Nanoseconds peer_timeout = 60'000'000'000;      // of that server
+  Nanoseconds connect_timeout = 300'000'000'000;  // until it has answered for the first time
   std::function<bool()> is_stopped = [] { return false; };
 };
 
@@ -68,7 +68,7 @@ class ShardLink final : public OtherShards, public PartHolder {
 
   // Whether it has answered.
   [[nodiscard]] bool is_here() const { return here_.has_value(); }
-  // Takes what has come, and beats.
+  // Takes what has come, and sends heartbeats.
   void look();
   void end(const ShardsOver& over);
   // Called again and again while an answer is waited for, which may take as long as a server may be silent.
@@ -91,7 +91,7 @@ class ShardLink final : public OtherShards, public PartHolder {
   void take(const StepLacking& lacking, const Frames& frames);
   void take(const PartHeld& held, const Frames& frames);
   void take(const StateGiven& given, const Frames& frames);
-  void take(const ShardBeat& beat, const Frames& frames);
+  void take(const ShardHeartbeat& heartbeat, const Frames& frames);
   void take(const WhoLeads& who, const Frames& frames);
   void take(const ShardsFailed& failed, const Frames& frames);
 
@@ -107,10 +107,10 @@ class ShardLink final : public OtherShards, public PartHolder {
   OwnClock clock_;
   std::function<void()> while_waiting_;
   Nanoseconds last_message_at_ = 0;
-  Nanoseconds next_beat_ = 0;
+  Nanoseconds next_heartbeat_ = 0;
   bool is_greeting_ = true;  // until ShardsHere answers greeting_
   std::int64_t greeting_ = 1;
-  std::int64_t beats_ = 0;          // that have come
+  std::int64_t heartbeats_ = 0;     // that have come
   std::optional<ShardsHere> here_;  // what it has said last
   std::string process_of_shards_;   // the process that has this run's shards; empty: not yet
   std::int64_t version_ = 0;        // after the last update that was committed
@@ -122,7 +122,7 @@ class ShardLink final : public OtherShards, public PartHolder {
   StateAsked state_asked_;
   std::optional<ShardsState> state_;
   std::map<WorkerId, WorkerThere> workers_;  // the last one of each, of those who have gone too
-  std::int64_t sent_workers_ = 0;            // since greeting_ was answered; compared in beats
+  std::int64_t sent_workers_ = 0;            // since greeting_ was answered; compared in heartbeats
   std::map<WorkerId, PartHeld> held_;
   bool is_lost_ = false;
   std::string why_to_stop_;

@@ -32,11 +32,11 @@ SLUICE_FIELDS(StepAsked, "step", field("commits", self.commits), field("step", s
               field("update", self.update));
 SLUICE_FIELDS(PartAsked, "part_asked", field("push", self.push));
 SLUICE_FIELDS(StateAsked, "state_asked", field("version", self.version), field("begins_log", self.begins_log));
-SLUICE_FIELDS(LeadBeat, "lead_beat", field("greeting", self.greeting), field("told", self.workers_sent));
+SLUICE_FIELDS(LeadHeartbeat, "lead_beat", field("greeting", self.greeting), field("told", self.workers_sent));
 SLUICE_FIELDS(ShardsOver, "over", field("code", self.code), field("what", self.what));
 SLUICE_FIELDS(PartMade, "part", field("push", self.push), field("first_shard", self.first_shard),
               field("is_ahead", self.is_ahead), field("reign", self.server_epoch));
-SLUICE_FIELDS(PartBeat, "part_beat", field("push", self.push), field("reign", self.server_epoch));
+SLUICE_FIELDS(PartHeartbeat, "part_beat", field("push", self.push), field("reign", self.server_epoch));
 SLUICE_FIELDS(PartKept, "part", field("push", self.push));
 
 SLUICE_FIELDS(ShardsHere, "here", field("session", self.process_id), field("run", self.run),
@@ -48,13 +48,13 @@ SLUICE_FIELDS(StepCommitted, "committed", field("version", self.version), field(
 SLUICE_FIELDS(StepLacking, "lacking", field("version", self.version));
 SLUICE_FIELDS(PartHeld, "held", field("push", self.push), field("is_finite", self.is_finite));
 SLUICE_FIELDS(StateGiven, "state", field("version", self.version), field("states", self.states));
-SLUICE_FIELDS(ShardBeat, "shard_beat", field("session", self.process_id), field("has_heard", self.is_up_to_date));
+SLUICE_FIELDS(ShardHeartbeat, "shard_beat", field("session", self.process_id), field("has_heard", self.is_up_to_date));
 SLUICE_FIELDS(WhoLeads, "who_leads", (void)0);
 SLUICE_FIELDS(ShardsFailed, "failed", field("code", self.code), field("what", self.what));
 SLUICE_FIELDS(WeightsPart, "weights", field("life", self.incarnation), field("version", self.version),
               field("sequence", self.sequence), field("is_whole", self.is_whole),
               field("first_shard", self.first_shard), field("reign", self.server_epoch));
-SLUICE_FIELDS(WeightsBeat, "weights_beat", field("life", self.incarnation), field("version", self.version),
+SLUICE_FIELDS(WeightsHeartbeat, "weights_beat", field("life", self.incarnation), field("version", self.version),
               field("reign", self.server_epoch));
 SLUICE_FIELDS(PartWanted, "part_wanted", field("push", self.push));
 

@@ -18,8 +18,8 @@
 //   ShardsOver                          ->
 //
 // Messages may be lost, as in messages.h: questions are asked again, and done once; what is told of workers is counted,
-// and told again as a whole where the counts differ; workers and servers beat, and ask for what they miss. From
-// PartHeld to the next WorkerThere a worker waits for six of these: tune/server_step.h counts them. Values; pure.
+// and told again as a whole where the counts differ; workers and servers send heartbeats, and ask for what they miss.
+// From PartHeld to the next WorkerThere a worker waits for six of these: tune/server_step.h counts them. Values; pure.
 #pragma once
 
 #include <cstdint>
@@ -83,7 +83,7 @@ struct StateAsked {
   std::int64_t version = 0;
   bool begins_log = false;
 };
-struct LeadBeat {
+struct LeadHeartbeat {
   std::int64_t greeting = 1;
   std::int64_t workers_sent = 0;  // how many WorkerThere since that greeting was answered
 };
@@ -93,7 +93,7 @@ struct ShardsOver {
 };
 
 using FromLead =
-    std::variant<LeadHello, ShardsLoaded, WorkerThere, StepAsked, PartAsked, StateAsked, LeadBeat, ShardsOver>;
+    std::variant<LeadHello, ShardsLoaded, WorkerThere, StepAsked, PartAsked, StateAsked, LeadHeartbeat, ShardsOver>;
 
 // --- From a worker to a shard server. PushAhead (messages.h) is one of these, too.
 
@@ -104,12 +104,12 @@ struct PartMade {
   std::int64_t server_epoch = 0;
   // Tensors: the shards, unless they are ahead.
 };
-struct PartBeat {
+struct PartHeartbeat {
   PushKey push;  // its last one; sequence 0: none yet
   std::int64_t server_epoch = 0;
 };
 
-using PartFromWorker = std::variant<PushAhead, PartMade, PartBeat>;
+using PartFromWorker = std::variant<PushAhead, PartMade, PartHeartbeat>;
 
 // --- From a shard server to the lead server.
 
@@ -145,7 +145,7 @@ struct StateGiven {
   std::vector<std::string> states;
   // Tensors: as ShardsLoaded.
 };
-struct ShardBeat {  // the answer to LeadBeat
+struct ShardHeartbeat {  // the answer to LeadHeartbeat
   std::string process_id;
   bool is_up_to_date = true;  // all that it was told
 };
@@ -156,7 +156,7 @@ struct ShardsFailed {
 };
 
 using ShardsToLead = std::variant<ShardsHere, ShardsRefuse, StepPrepared, StepCommitted, StepLacking, PartHeld,
-                                  StateGiven, ShardBeat, WhoLeads, ShardsFailed>;
+                                  StateGiven, ShardHeartbeat, WhoLeads, ShardsFailed>;
 
 // --- From a shard server to a worker.
 
@@ -169,7 +169,7 @@ struct WeightsPart {
   std::int64_t server_epoch = 0;
   // Tensors: the shards.
 };
-struct WeightsBeat {
+struct WeightsHeartbeat {
   std::int64_t incarnation = 0;  // of the last WeightsPart
   std::int64_t version = kNone;
   std::int64_t server_epoch = 0;
@@ -178,7 +178,7 @@ struct PartWanted {
   PushKey push;
 };
 
-using ShardsToWorker = std::variant<WeightsPart, WeightsBeat, PartWanted>;
+using ShardsToWorker = std::variant<WeightsPart, WeightsHeartbeat, PartWanted>;
 
 // --- In a shard server's log (shard_log.h); the lead server that comes next learns of it (ShardsHere::parts), and
 // counts no such incarnation again. Earlier logs have a PartMade there, which is read as one of these.

@@ -16,11 +16,11 @@
 namespace sluice::ps {
 namespace {
 
-constexpr int kBeatsOfALead = 4;         // so many without a sign make room for another one
+constexpr int kHeartbeatsOfALead = 4;    // so many without a sign make room for another one
 constexpr std::size_t kMostAtOnce = 64;  // messages between two looks at the time
 // At the end, after a failure:
-constexpr Nanoseconds kUntilGone = 2'000'000'000;     // a lead without a connection for so long has gone
-constexpr Nanoseconds kLongFarewell = 1'000'000'000;  // a longer wait is told
+constexpr Nanoseconds kUntilGone = 2'000'000'000;  // a lead without a connection for so long has gone
+constexpr Nanoseconds kLongDrain = 1'000'000'000;  // a longer wait is told
 
 }  // namespace
 
@@ -52,14 +52,14 @@ void ShardServer::next(Nanoseconds limit) {
   const Nanoseconds until = clock_.now() + limit;
   while (!over_ && clock_.now() < until) {
     socket_->wait(
-        std::chrono::nanoseconds(std::clamp<Nanoseconds>(next_beat_ - clock_.now(), 0, until - clock_.now())));
+        std::chrono::nanoseconds(std::clamp<Nanoseconds>(next_heartbeat_ - clock_.now(), 0, until - clock_.now())));
     for (std::size_t left = kMostAtOnce; left > 0 && !over_; --left) {
       const auto received = socket_->next();
       if (!received) break;
       handle(*received);
     }
     make_durable();
-    beat();
+    send_heartbeat();
     look_for_the_lead();
   }
 }
@@ -103,7 +103,7 @@ void ShardServer::take(const std::string& routing_id, const LeadHello& hello, co
     refusals_.log(concat("server 0 (", hello.where, ")"), refusal, clock_.now());
     return send(routing_id, ShardsRefuse{refusal});
   }
-  const bool is_alive = clock_.now() - last_message_at_ <= kBeatsOfALead * options_.beat;
+  const bool is_alive = clock_.now() - last_message_at_ <= kHeartbeatsOfALead * options_.heartbeat_interval;
   if (routing_id != lead_ && !lead_.empty() && is_alive) return;  // it will ask again, and the other one may have died
   if (routing_id != lead_) {
     log_info(concat("the lead server is ", hello.where));
@@ -220,8 +220,9 @@ void ShardServer::take(const std::string& routing_id, const StateAsked& asked, c
   socket_->send(routing_id, with_state(header_of(StateGiven{asked.version, names_of(state.optimizer)}), state));
 }
 
-void ShardServer::take(const std::string& routing_id, const LeadBeat& beat, const Frames&) {
-  send(routing_id, ShardBeat{process_id_, beat.greeting == greeting_ && beat.workers_sent == received_workers_});
+void ShardServer::take(const std::string& routing_id, const LeadHeartbeat& heartbeat, const Frames&) {
+  send(routing_id,
+       ShardHeartbeat{process_id_, heartbeat.greeting == greeting_ && heartbeat.workers_sent == received_workers_});
 }
 
 void ShardServer::take(const std::string&, const ShardsOver& over, const Frames&) { over_ = over; }
@@ -272,11 +273,11 @@ void ShardServer::take(const std::string& routing_id, const PartMade& part, cons
     send_held(part.push);
 }
 
-void ShardServer::take(const std::string& routing_id, const PartBeat& beat, const Frames&) {
-  if (beat.push.sequence < 1 || peer_of(routing_id, beat.push, beat.server_epoch) == nullptr ||
-      keeper_->has_seen(beat.push))
+void ShardServer::take(const std::string& routing_id, const PartHeartbeat& heartbeat, const Frames&) {
+  if (heartbeat.push.sequence < 1 || peer_of(routing_id, heartbeat.push, heartbeat.server_epoch) == nullptr ||
+      keeper_->has_seen(heartbeat.push))
     return;
-  send(routing_id, PartWanted{beat.push});
+  send(routing_id, PartWanted{heartbeat.push});
 }
 
 // Tells the lead that this part is held, once it is and the log is durable.
@@ -294,20 +295,22 @@ void ShardServer::make_durable() {
 
 // --- In the course of time.
 
-void ShardServer::beat() {
-  if (clock_.now() < next_beat_) return;
-  next_beat_ = clock_.now() + options_.beat;
+void ShardServer::send_heartbeat() {
+  if (clock_.now() < next_heartbeat_) return;
+  next_heartbeat_ = clock_.now() + options_.heartbeat_interval;
   for (const auto& [worker, peer] : peers_) {
     if (peer.version != kNone)
       send(peer.routing_id,
-           WeightsBeat{.incarnation = peer.incarnation, .version = peer.version, .server_epoch = peer.server_epoch});
+           WeightsHeartbeat{
+               .incarnation = peer.incarnation, .version = peer.version, .server_epoch = peer.server_epoch});
   }
 }
 
 void ShardServer::look_for_the_lead() {
   const Nanoseconds silent = clock_.now() - last_message_at_;
   const bool may_come = lead_.empty() || log_.has_value();
-  const Nanoseconds limit = may_come ? std::max(options_.patience, options_.silence) : options_.silence;
+  const Nanoseconds limit =
+      may_come ? std::max(options_.connect_timeout, options_.peer_timeout) : options_.peer_timeout;
   if (over_ || silent <= limit) return;
   if (lead_.empty())
     throw PeerError(concat("no lead server has come within ", human_duration(to_s(limit)), refusals_.but_last(),
@@ -332,13 +335,14 @@ void ShardServer::send_until_acknowledged(const ShardsFailed& failed) {
   const Nanoseconds begun = clock_.now();
   Nanoseconds reached = begun;  // the lead has, or had, a connection
   bool has_logged = false;
-  for (Nanoseconds now = begun; !over_ && now < begun + options_.farewell; now = clock_.now()) {
+  for (Nanoseconds now = begun; !over_ && now < begun + options_.drain_timeout; now = clock_.now()) {
     if (socket_->send(lead_, {header_of(ShardsToLead{failed})})) reached = now;
     if (now - reached > kUntilGone) return;
-    if (now - begun > kLongFarewell && !std::exchange(has_logged, true))
+    if (now - begun > kLongDrain && !std::exchange(has_logged, true))
       log_info(
           concat("waiting for the lead server (", lead_where_, ") to hear that this one has failed: ", failed.what));
-    socket_->wait(std::chrono::nanoseconds(std::min(options_.beat, begun + options_.farewell - now)));
+    socket_->wait(
+        std::chrono::nanoseconds(std::min(options_.heartbeat_interval, begun + options_.drain_timeout - now)));
     take_only_over();
   }
 }

@@ -39,10 +39,10 @@ struct ShardServerOptions {
   int threads = 1;               // that work on its shards at once
   std::filesystem::path folder;  // of its log; empty: none
   storage::Outlives outlives = storage::Outlives::kProcess;
-  Nanoseconds beat = 500'000'000;
-  Nanoseconds silence = 60'000'000'000;    // of the lead server
-  Nanoseconds patience = 300'000'000'000;  // until there is one; with a log also until it comes back
-  Nanoseconds farewell = 30'000'000'000;   // after a failure, until the lead, which may be busy, has heard of it
+  Nanoseconds heartbeat_interval = 500'000'000;
+  Nanoseconds peer_timeout = 60'000'000'000;      // of the lead server
+  Nanoseconds connect_timeout = 300'000'000'000;  // until there is one; with a log also until it comes back
+  Nanoseconds drain_timeout = 30'000'000'000;     // after a failure, until the lead, which may be busy, has heard of it
 };
 
 class ShardServer {
@@ -60,7 +60,7 @@ class ShardServer {
   // asked again, as a message may be lost.
   void ask_to_stop(const InterruptedError& why);
   // Tells the lead server that this one ends, and why; returns when the lead has ended the run, has gone, or has not
-  // answered within `farewell`. Afterwards only over() and keeper() may be called.
+  // answered within `drain_timeout`. Afterwards only over() and keeper() may be called.
   void fail(const Error& error);
 
   [[nodiscard]] bool has_lead() const { return !lead_.empty(); }
@@ -89,16 +89,16 @@ class ShardServer {
   void take(const std::string& routing_id, const StepAsked& asked, const Frames& frames);
   void take(const std::string& routing_id, const PartAsked& asked, const Frames& frames);
   void take(const std::string& routing_id, const StateAsked& asked, const Frames& frames);
-  void take(const std::string& routing_id, const LeadBeat& beat, const Frames& frames);
+  void take(const std::string& routing_id, const LeadHeartbeat& heartbeat, const Frames& frames);
   void take(const std::string& routing_id, const ShardsOver& over, const Frames& frames);
   void take(const std::string& routing_id, const PushAhead& ahead, const Frames& frames);
   void take(const std::string& routing_id, const PartMade& part, const Frames& frames);
-  void take(const std::string& routing_id, const PartBeat& beat, const Frames& frames);
+  void take(const std::string& routing_id, const PartHeartbeat& heartbeat, const Frames& frames);
 
   [[nodiscard]] Peer* peer_of(const std::string& routing_id, const PushKey& push, std::int64_t server_epoch);
   void send_held(const PushKey& push);
   void make_durable();
-  void beat();
+  void send_heartbeat();
   void look_for_the_lead();
   [[nodiscard]] ShardsHere here() const;
   [[nodiscard]] std::int64_t first_shard() const { return static_cast<std::int64_t>(loaded_.assignment.range.begin); }
@@ -128,7 +128,7 @@ class ShardServer {
   Refusals refusals_;
   OwnClock clock_;
   Nanoseconds last_message_at_ = 0;  // of the lead
-  Nanoseconds next_beat_ = 0;
+  Nanoseconds next_heartbeat_ = 0;
   std::optional<ShardsOver> over_;
   bool has_warned_of_greeting_ = false;
   std::int64_t malformed_ = 0;

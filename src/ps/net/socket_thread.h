@@ -1,8 +1,8 @@
-// socket_thread: the thread of a connection that a worker has made: it alone sends and receives, and it beats. What it
-// does is its owner's; what both use is guarded by the mutex here, and change() has the thread look at it at once.
-// Messages leave in their order, as fast as the other side takes them: few wait in the socket itself, so that what is
-// not worth sending any more can be dropped.
-// Threads: change() and mutex() from any. Errors: those of the socket and of the owner's functions, by `fail`.
+// socket_thread: the thread of a connection that a worker has made: it alone sends and receives, and it sends the
+// heartbeats. What it does is its owner's; what both use is guarded by the mutex here, and change() has the thread look
+// at it at once. Messages leave in their order, as fast as the other side takes them: few wait in the socket itself, so
+// that what is not worth sending any more can be dropped. Threads: change() and mutex() from any. Errors: those of the
+// socket and of the owner's functions, by `fail`.
 #pragma once
 
 #include <deque>

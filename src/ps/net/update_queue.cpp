@@ -6,7 +6,7 @@
 namespace sluice::ps {
 namespace {
 
-constexpr Nanoseconds kPatienceForTimes = 1'000'000'000;  // of a push's sending
+constexpr Nanoseconds kSendTimesTimeout = 1'000'000'000;  // of a push's sending
 
 }  // namespace
 
@@ -29,7 +29,7 @@ void UpdateQueue::forget(WorkerId worker) {
 }
 
 std::optional<Nanoseconds> UpdateQueue::due_at() const {
-  return made_.empty() ? std::nullopt : std::optional(made_.front().since + kPatienceForTimes);
+  return made_.empty() ? std::nullopt : std::optional(made_.front().since + kSendTimesTimeout);
 }
 
 std::optional<NetworkUpdate> UpdateQueue::take(Nanoseconds now) {

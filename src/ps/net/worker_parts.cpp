@@ -25,9 +25,9 @@ WorkerParts::WorkerParts(WorkerPartsOptions options) : options_(std::move(option
         .port = at.port,
         .keys = options_.keys,
         .process_id = options_.process_id,
-        .beat = options_.beat,
+        .heartbeat_interval = options_.heartbeat_interval,
         .on_weights = [this, i](const WeightsPart& header, Frames frames) { on_weights(i, header, std::move(frames)); },
-        .on_beat = [this, i](const PartVersion& sent) { note_beat(i, sent); }}));
+        .on_heartbeat = [this, i](const PartVersion& sent) { note_heartbeat(i, sent); }}));
   }
 }
 
@@ -52,7 +52,7 @@ void WorkerParts::on_weights(std::size_t part, const WeightsPart& header, Frames
   options_.on_change();
 }
 
-void WorkerParts::note_beat(std::size_t part, const PartVersion& sent) {
+void WorkerParts::note_heartbeat(std::size_t part, const PartVersion& sent) {
   const std::scoped_lock lock(mutex_);
   parts_[part].sent = sent;
 }

@@ -22,7 +22,7 @@ struct WorkerPartsOptions {
   std::vector<ServerAddress> servers;  // of the later shards, in their order
   Keys keys;
   std::string process_id;  // of the worker
-  Nanoseconds beat = 500'000'000;
+  Nanoseconds heartbeat_interval = 500'000'000;
   Compression pull;
   std::function<void()> on_change;  // something has come; from the connections' threads
 };
@@ -60,7 +60,7 @@ class WorkerParts {
     std::deque<std::pair<WeightsPart, Frames>> arrived;  // and not decoded yet
     std::optional<PullDecoder> decoder;
     PartVersion version;             // of the weights that were decoded last
-    PartVersion sent;                // that the server has sent last, by its beats
+    PartVersion sent;                // that the server has sent last, by its heartbeats
     std::optional<Tensors> weights;  // nothing: none, or they were taken
   };
 
@@ -77,7 +77,7 @@ class WorkerParts {
   [[nodiscard]] std::string lacking(const PartVersion& weights) const;
   [[nodiscard]] bool has_all(const PartVersion& weights) const;
   void on_weights(std::size_t part, const WeightsPart& header, Frames frames);
-  void note_beat(std::size_t part, const PartVersion& sent);
+  void note_heartbeat(std::size_t part, const PartVersion& sent);
   void decode();
 
   WorkerPartsOptions options_;

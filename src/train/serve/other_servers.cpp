@@ -55,8 +55,8 @@ void OtherServers::connect(const Run& run, const ps::Layout& layout) {
                              .start_anew = how_to_go_on(config, i),
                              .find_kept = how_to_find_what_was_kept(i, run.has_checkpoint),
                              .may_come_back = config.ps.log != "off",
-                             .silence = from_s(config.replicas.hang_timeout_s),
-                             .patience = from_s(config.replicas.connect_timeout_s),
+                             .peer_timeout = from_s(config.replicas.hang_timeout_s),
+                             .connect_timeout = from_s(config.replicas.connect_timeout_s),
                              // Later their weights are wanted, to be saved.
                              .is_stopped = [this] { return !have_started_ && is_stopped(); }}));
   }

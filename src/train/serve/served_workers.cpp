@@ -187,7 +187,7 @@ class ServedWorkers final : public UpdateSource {
     if (others_.links().empty()) return;
     ps::FrameSocket door(ps::FrameSocket::Role::kListening, {}, {}, role_.keys);
     static_cast<void>(door.take_over(::fcntl(listening, F_DUPFD_CLOEXEC, 0)));
-    for (ps::ShardLink* other : others_.links()) other->while_waiting([&door] { show_life(door); });
+    for (ps::ShardLink* other : others_.links()) other->while_waiting([&door] { keep_alive(door); });
     const std::int64_t version = server_->progress().version;
     const bool go_on = recovery_.updates() + recovery_.waiting() > 0;
     if (!go_on) return others_.load(shards, optimizer, version);
@@ -202,12 +202,12 @@ class ServedWorkers final : public UpdateSource {
     });
   }
 
-  static void show_life(ps::FrameSocket& door) {
+  static void keep_alive(ps::FrameSocket& door) {
     constexpr int kMostAtOnce = 64;
     for (int left = kMostAtOnce; left > 0; --left) {
       const auto received = door.next();
       if (!received) return;
-      const ps::ServerBeat of_nobody{ps::kNone, ps::kNone, {}};
+      const ps::ServerHeartbeat of_nobody{ps::kNone, ps::kNone, {}};
       if (ps::from_worker(received->frames.front()))
         door.send(received->routing_id, {ps::header_of(ps::FromServer(of_nobody))});
     }
@@ -271,8 +271,8 @@ class ServedWorkers final : public UpdateSource {
             .run = saved_.run,
             .constants = setup_.constants.to_json().dump(),
             .last_version = setup_.total_steps,
-            .silence = from_s(config.replicas.hang_timeout_s),
-            .patience = from_s(config.replicas.connect_timeout_s),
+            .peer_timeout = from_s(config.replicas.hang_timeout_s),
+            .connect_timeout = from_s(config.replicas.connect_timeout_s),
             .wants_state = [this](const auto& before, const auto& after) { return thread_.wants_state(before, after); },
             .on_event = [this](const ps::WorkerEvent& event) { thread_.on_event(event); }};
   }

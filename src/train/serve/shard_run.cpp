@@ -74,8 +74,8 @@ ps::ShardServerOptions options_of(const config::Config& config, const ServerRole
           .threads = device::available_cores(),
           .folder = config.ps.log == "off" ? std::filesystem::path{} : folder,
           .outlives = outlives_of(config.ps),
-          .silence = from_s(config.replicas.hang_timeout_s),
-          .patience = from_s(config.replicas.connect_timeout_s)};
+          .peer_timeout = from_s(config.replicas.hang_timeout_s),
+          .connect_timeout = from_s(config.replicas.connect_timeout_s)};
 }
 
 class MalformedAtTheEnd {

@@ -109,8 +109,8 @@ ps::LinkOptions link_options(const Setup& setup, const ServerRole& role, const L
           .slack = ledger_options(setup).slack,
           .agreement = served_agreement(setup, launch.version),
           .compression = compression_options(setup.config.ps),
-          .patience = from_s(setup.config.replicas.connect_timeout_s),
-          .silence = from_s(setup.config.replicas.hang_timeout_s),
+          .connect_timeout = from_s(setup.config.replicas.connect_timeout_s),
+          .peer_timeout = from_s(setup.config.replicas.hang_timeout_s),
           .is_stopped = StopSignal::requested,
           .take_constants = [&constants](const std::string& text) { constants = text; }};
 }

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 
 // A process may rightly be busy by itself for long (a checkpoint, data that comes slowly): whether it lives is told by
 // its heartbeats, and that its own step hangs by itself. This is only the end of all waiting.
-constexpr std::chrono::minutes kPatience{30};
+constexpr std::chrono::minutes kOperationTimeout{30};
 // Once they agree they have nothing to do but to connect.
 constexpr milliseconds kConnect{20000};
 // After a loss this process may be about to fail by itself. A process that hangs has been waited for long enough.
@@ -84,8 +84,8 @@ ProcessRank process_rank(const comm::World& world) {
 }
 
 comm::LivenessOptions liveness_options(const config::Config& config) {
-  return {.silence = in_ms(config.replicas.hang_timeout_s),
-          .connect = std::min(in_ms(config.replicas.connect_timeout_s), kConnect)};
+  return {.peer_timeout = in_ms(config.replicas.hang_timeout_s),
+          .connect_timeout = std::min(in_ms(config.replicas.connect_timeout_s), kConnect)};
 }
 
 void send_failure_to_peers(const comm::World& world, const Error& why) {
@@ -103,7 +103,7 @@ Peers::Peers(Launch launch, const config::Config& config, const std::function<vo
     prepare();
     return;
   }
-  const comm::TimeLimits limits{.connect = in_ms(config.replicas.connect_timeout_s), .operation = kPatience};
+  const comm::TimeLimits limits{.connect = in_ms(config.replicas.connect_timeout_s), .operation = kOperationTimeout};
   processes_.emplace(world, agreement_of(config, launch_.version), limits, [&] {
     prepare();
     log_meeting_point(world, config.replicas.connect_timeout_s);

@@ -184,7 +184,7 @@ void play_step(Nanoseconds begin) {
 
 // CUPTI's own thread hands records over while a flush returns: nothing is promised of those.
 TEST_F(CuptiSession, AStepWaitsForRecordsThatAreBeingReadInAnotherThread) {
-  StepKernels steps(start({.patience = std::chrono::seconds(60)}));
+  StepKernels steps(start({.hand_over_timeout = std::chrono::seconds(60)}));
   static_cast<void>(steps.attributed(host_step()));
   play_step(1000);
   played_worker_begins();
@@ -201,7 +201,7 @@ TEST_F(CuptiSession, AStepWaitsForRecordsThatAreBeingReadInAnotherThread) {
 }
 
 TEST_F(CuptiSession, RecordsThatAreNotReadInTimeAreMissedAndLate) {
-  StepKernels steps(start({.patience = std::chrono::milliseconds(1)}));
+  StepKernels steps(start({.hand_over_timeout = std::chrono::milliseconds(1)}));
   static_cast<void>(steps.attributed(host_step()));
   play_step(1000);
   played_worker_begins();

@@ -16,7 +16,8 @@ class LongServer {
             at::zeros({0}),
             {.policy = preset_policy("bsp", 1), .optimizer = {.kind = "sgd"}, .lr = [](const auto&) { return 0.5; }}),
         ledger_({.seed = 3, .samples = kSamples}),
-        network_(server_, ledger_, {.last_version = 3, .beat = kBeat, .silence = 20'000'000'000}) {}
+        network_(server_, ledger_,
+                 {.last_version = 3, .heartbeat_interval = kHeartbeatInterval, .peer_timeout = 20'000'000'000}) {}
   ~LongServer() { join(); }
 
   void start() {
@@ -49,7 +50,7 @@ class LongServer {
 
 LinkOptions patient_link(int port) {
   LinkOptions options = toy_link(port, 0);
-  options.patience = options.silence = 20'000'000'000;
+  options.connect_timeout = options.peer_timeout = 20'000'000'000;
   return options;
 }
 

@@ -107,7 +107,7 @@ TEST(CompressedTest, NothingIsLostWithMessagesNorWithAServerThatIsKilled) {
   ToyServer lead(preset_policy("bsp", 1), kUpdates, 2,
                  [&](NetworkOptions& options) {
                    options.compression = kPush;
-                   options.silence = 10'000'000'000;
+                   options.peer_timeout = 10'000'000'000;
                  },
                  std::nullopt, nullptr, {other.address()});
   lead.start();
@@ -116,7 +116,7 @@ TEST(CompressedTest, NothingIsLostWithMessagesNorWithAServerThatIsKilled) {
     LinkOptions options = toy_link(to_lead.port(), 0);
     options.others = {{"127.0.0.1", to_other.port()}};
     options.compression = kPush;
-    options.silence = 10'000'000'000;
+    options.peer_timeout = 10'000'000'000;
     try {
       work(options);
     } catch (const Error&) {  // the last words of the server were lost

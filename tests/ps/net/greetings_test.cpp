@@ -14,7 +14,8 @@ namespace {
 // been.
 TEST(NetworkTest, WhatAProcessHasPushedIsNotToldToAnotherOne) {
   for (const bool is_another : {false, true}) {
-    ToyServer server(preset_policy("asp", 1), 9, 1, [](NetworkOptions& options) { options.silence = 20'000'000'000; });
+    ToyServer server(preset_policy("asp", 1), 9, 1,
+                     [](NetworkOptions& options) { options.peer_timeout = 20'000'000'000; });
     server.start();
     Stranger worker(server.port()), other(server.port(), "other");
     const Stranger::Begun begun = worker.begin(0, toy_layout(1));
@@ -57,7 +58,7 @@ TEST(NetworkTest, WhatAProcessHasPushedIsNotToldToAnotherOne) {
 // given up in between, and for that moment the next server did not wait for it.
 TEST(NetworkTest, AGreetingThatComesTwiceMakesNoUpdateWithoutItsWorker) {
   const auto with_push_of_first = [](Server& server, data::Ledger&, NetworkOptions& options) {
-    options.silence = 20'000'000'000;
+    options.peer_timeout = 20'000'000'000;
     Push push = toy_push(0, server.weights().tensors, {1, 2});
     push.record.incarnation = 1;
     push.record.sequence = 1;
@@ -82,9 +83,9 @@ TEST(NetworkTest, AGreetingThatComesTwiceMakesNoUpdateWithoutItsWorker) {
           worker == 0 ? (std::pair<std::int64_t, std::int64_t>(2, 1)) : (std::pair<std::int64_t, std::int64_t>(1, 0)));
     }
   }
-  const auto beat = second.receive_kind<ServerBeat>();
-  ASSERT_TRUE(beat);
-  EXPECT_EQ(beat->first.of.incarnation, 1);
+  const auto heartbeat = second.receive_kind<ServerHeartbeat>();
+  ASSERT_TRUE(heartbeat);
+  EXPECT_EQ(heartbeat->first.of.incarnation, 1);
   server.stop();
   EXPECT_EQ(server.server().progress().version, 0);
 }

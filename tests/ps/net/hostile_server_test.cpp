@@ -81,7 +81,7 @@ class FakeServer {
 std::future<int> a_worker(int port, Nanoseconds waits = 5'000'000'000) {
   return std::async(std::launch::async, [port, waits] {
     LinkOptions options = toy_link(port, 0);
-    options.patience = options.silence = waits;
+    options.connect_timeout = options.peer_timeout = waits;
     return work(options);
   });
 }
@@ -145,8 +145,9 @@ TEST(HostileServerTest, AnIncarnationMayBeLessThanTheLast) {
 // It would wait for weights that servers of shards send to another incarnation. What a welcome tells of pushes is of
 // the incarnation that its greeting abandons: another one's is no answer.
 TEST(HostileServerTest, AWorkerThatTheServerHasInAnotherIncarnationGreetsAnew) {
-  for (const FromServer& of_another : {FromServer{ServerBeat{.of = {2, 0}}}, FromServer{ServerBeat{.of = {1, 9}}},
-                                       FromServer{Welcome{.incarnation = 2, .layout = toy_layout(2)}}}) {
+  for (const FromServer& of_another :
+       {FromServer{ServerHeartbeat{.of = {2, 0}}}, FromServer{ServerHeartbeat{.of = {1, 9}}},
+        FromServer{Welcome{.incarnation = 2, .layout = toy_layout(2)}}}) {
     FakeServer server;
     auto worker = a_worker(server.port());
     server.let_in(1);
@@ -154,7 +155,7 @@ TEST(HostileServerTest, AWorkerThatTheServerHasInAnotherIncarnationGreetsAnew) {
     server.receive<Hello>([](const Hello& hello) { return hello.abandons == WorkerIncarnation{1, 0}; });
     server.send(Welcome{.incarnation = 3, .layout = toy_layout(2)});  // to one that abandons none
     server.welcome(2);
-    server.send(ServerBeat{.of = {2, 0}});
+    server.send(ServerHeartbeat{.of = {2, 0}});
     server.begin_step(0, 0);
     EXPECT_EQ(server.receive<PushMade>().record.incarnation, 2);
     server.send(Over{});
@@ -195,8 +196,8 @@ TEST(HostileServerTest, APauseIsNoTimeThatThePushHasTaken) {
     FakeServer server;
     auto worker = std::async(std::launch::async, [&] {
       LinkOptions options = toy_link(server.port(), 0);
-      options.patience = 6'000'000'000;
-      options.silence = 20'000'000'000;
+      options.connect_timeout = 6'000'000'000;
+      options.peer_timeout = 20'000'000'000;
       return work(options);
     });
     server.let_in();

@@ -12,10 +12,10 @@
 namespace sluice::ps::test {
 namespace {
 
-// The last word of a worker may be lost: then the farewell lasts as long as this.
+// The last word of a worker may be lost: then the drain lasts as long as this.
 void be_patient(NetworkOptions& options) {
-  options.silence = 20'000'000'000;
-  options.farewell = 3'000'000'000;
+  options.peer_timeout = 20'000'000'000;
+  options.drain_timeout = 3'000'000'000;
 }
 
 TEST(NetworkTest, WhatIsLostOnTheWayIsAskedForAndCountsOnce) {

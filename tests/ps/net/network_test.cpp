@@ -114,7 +114,8 @@ TEST(NetworkTest, StaleSynchronousWorkersStayWithinTheirBound) {
 }
 
 TEST(NetworkTest, AWorkerThatDiesIsGivenUpAndItsSamplesComeBack) {
-  ToyServer server(preset_policy("bsp", 3), 40, 2, [](NetworkOptions& options) { options.silence = kShortSilence; });
+  ToyServer server(preset_policy("bsp", 3), 40, 2,
+                   [](NetworkOptions& options) { options.peer_timeout = kShortPeerTimeout; });
   server.start();
   std::vector<std::thread> threads;
   for (int w = 0; w < 2; ++w) threads.emplace_back([&, w] { work(toy_link(server.port(), w)); });
@@ -191,13 +192,14 @@ TEST(NetworkTest, AWorkerThatComesBackTakesItsPlaceAndCountsAnew) {
 }
 
 TEST(NetworkTest, AStepOfAWorkerThatWasGivenUpCountsForNothing) {
-  ToyServer server(preset_policy("asp", 1), 30, 2, [](NetworkOptions& options) { options.silence = kShortSilence; });
+  ToyServer server(preset_policy("asp", 1), 30, 2,
+                   [](NetworkOptions& options) { options.peer_timeout = kShortPeerTimeout; });
   server.start();
   LinkOptions options = toy_link(server.port(), 0);
   int voids = 0;
   {
-    // A worker that is silent for longer than the server waits, but lives: its beats are too far apart.
-    options.beat = 2'000'000'000;
+    // A worker that is silent for longer than the server waits, but lives: its heartbeats are too far apart.
+    options.heartbeat_interval = 2'000'000'000;
     NetworkLink link(options);
     Tensors weights = room_for(link.layout());
     for (int step = 0; step < 3; ++step) {
@@ -224,11 +226,11 @@ TEST(NetworkTest, AStepOfAWorkerThatWasGivenUpCountsForNothing) {
   EXPECT_LT(examples, 3 * kLease);
 }
 
-// Of these servers' beats four without a sign of the first worker would make room for the second.
-void beat_slowly(NetworkOptions& options) { options.beat = 2'000'000'000; }
+// Of these servers' heartbeats four without a sign of the first worker would make room for the second.
+void send_heartbeats_slowly(NetworkOptions& options) { options.heartbeat_interval = 2'000'000'000; }
 
 TEST(NetworkTest, TwoWorkersOfOneNumberAreRefused) {
-  ToyServer server(preset_policy("asp", 1), 1'000'000, 1, beat_slowly);
+  ToyServer server(preset_policy("asp", 1), 1'000'000, 1, send_heartbeats_slowly);
   server.start();
   NetworkLink first(toy_link(server.port(), 0));
   try {
@@ -240,14 +242,14 @@ TEST(NetworkTest, TwoWorkersOfOneNumberAreRefused) {
 }
 
 TEST(NetworkTest, WhoWaitsForAWorkersNumberHearsThatTheRunIsOver) {
-  ToyServer server(preset_policy("asp", 1), 30, 2, beat_slowly);
+  ToyServer server(preset_policy("asp", 1), 30, 2, send_heartbeats_slowly);
   server.start();
   std::thread first([&] {
     work(toy_link(server.port(), 0), 1 << 30, [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
   });
   while (server.updates_told < 5) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   LinkOptions options = toy_link(server.port(), 0);
-  options.rivalry = options.patience;
+  options.rival_timeout = options.connect_timeout;
   try {
     NetworkLink second(options);
     ADD_FAILURE();
@@ -276,7 +278,7 @@ TEST(NetworkTest, AnotherConfigurationIsRefusedWithItsKey) {
 
 TEST(NetworkTest, WithoutAServerAWorkerGivesUp) {
   LinkOptions options = toy_link(1, 0);
-  options.patience = 300'000'000;
+  options.connect_timeout = 300'000'000;
   try {
     NetworkLink link(options);
     FAIL();
@@ -286,7 +288,8 @@ TEST(NetworkTest, WithoutAServerAWorkerGivesUp) {
 }
 
 TEST(NetworkTest, WithoutWorkersAServerGivesUp) {
-  ToyServer server(preset_policy("bsp", 2), 5, 1, [](NetworkOptions& options) { options.patience = 300'000'000; });
+  ToyServer server(preset_policy("bsp", 2), 5, 1,
+                   [](NetworkOptions& options) { options.connect_timeout = 300'000'000; });
   server.start();
   server.join();
   ASSERT_TRUE(server.failure);
@@ -294,7 +297,8 @@ TEST(NetworkTest, WithoutWorkersAServerGivesUp) {
 }
 
 TEST(NetworkTest, TrainingBeginsWithoutThoseWhoDoNotCome) {
-  ToyServer server(preset_policy("bsp", 3), 5, 1, [](NetworkOptions& options) { options.patience = 300'000'000; });
+  ToyServer server(preset_policy("bsp", 3), 5, 1,
+                   [](NetworkOptions& options) { options.connect_timeout = 300'000'000; });
   server.start();
   EXPECT_EQ(work(toy_link(server.port(), 1)), 5);
   server.join();
@@ -305,7 +309,7 @@ TEST(NetworkTest, TrainingBeginsWithoutThoseWhoDoNotCome) {
 // Who stops all processes of a run stops its workers first, by chance: that must not make an update of half a batch.
 TEST(NetworkTest, AWorkerThatLeavesIsWaitedForAMoment) {
   constexpr Nanoseconds kMoment = 400'000'000;
-  ToyServer server(preset_policy("bsp", 2), 50, 2, [](NetworkOptions& options) { options.leaving = kMoment; });
+  ToyServer server(preset_policy("bsp", 2), 50, 2, [](NetworkOptions& options) { options.leave_grace = kMoment; });
   server.start();
   NetworkLink stays(toy_link(server.port(), 0));
   std::thread goes([&] { EXPECT_EQ(work(toy_link(server.port(), 1), /*most=*/0), 0); });
@@ -354,7 +358,7 @@ TEST(NetworkTest, WithKeysOnlyThoseWhoHaveThemAreHeard) {
   for (const Keys& wrong : {Keys{}, Keys{make_keys().server_public, {}}}) {
     LinkOptions options = toy_link(server.port(), 0);
     options.keys = wrong;
-    options.patience = 600'000'000;
+    options.connect_timeout = 600'000'000;
     EXPECT_THROW(NetworkLink{options}, PeerError);
   }
   EXPECT_TRUE(server.updates.empty());

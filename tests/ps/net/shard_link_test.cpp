@@ -15,7 +15,7 @@ class PlayedServer : public testing::Test {
   Kind receive() {
     for (int i = 0; i < 500; ++i) {
       link_.look();
-      socket_.wait(kBeat / 2 * std::chrono::nanoseconds(1));
+      socket_.wait(kHeartbeatInterval / 2 * std::chrono::nanoseconds(1));
       while (auto received = socket_.next()) {
         lead_ = received->routing_id;
         const auto message = from_lead(received->frames.front());
@@ -32,17 +32,17 @@ class PlayedServer : public testing::Test {
   static ShardsHere here(std::int64_t greeting) {
     return {.process_id = "played", .run = "toy", .version = 0, .greeting = greeting};
   }
-  // Whether a beat says so; those that left before the last tell() say another number.
+  // Whether a heartbeat says so; those that left before the last send_worker() say another number.
   bool has_told(std::int64_t count) {
-    for (int beats = 0; beats < 50; ++beats) {
-      if (receive<LeadBeat>().workers_sent == count) return true;
+    for (int heartbeats = 0; heartbeats < 50; ++heartbeats) {
+      if (receive<LeadHeartbeat>().workers_sent == count) return true;
     }
     return false;
   }
   // As of a run that it has the shards of already.
   void meet() {
     answer(receive<LeadHello>());
-    (void)receive<LeadBeat>();
+    (void)receive<LeadHeartbeat>();
     link_.go_on(/*version=*/0);
   }
   [[nodiscard]] std::vector<std::int64_t> versions_told() const {
@@ -57,7 +57,7 @@ class PlayedServer : public testing::Test {
                    .where = "test",
                    .assignment = {toy_layout(2), shards_of_server(toy_layout(2), 1, 2)},
                    .run = "toy",
-                   .beat = kBeat}};
+                   .heartbeat_interval = kHeartbeatInterval}};
   std::string lead_;
   std::vector<WorkerThere> received_workers_;
 };
@@ -69,7 +69,7 @@ TEST_F(PlayedServer, IsToldOfEachWorkerOnceAfterAGreeting) {
   link_.send_worker({.worker = WorkerId{0}, .incarnation = 1, .routing_id = "a", .version = 1});
   link_.send_worker({.worker = WorkerId{1}, .incarnation = 1, .routing_id = "b", .version = 2});
   EXPECT_TRUE(has_told(2));
-  send(ShardBeat{.process_id = "played", .is_up_to_date = false});  // one of them was lost
+  send(ShardHeartbeat{.process_id = "played", .is_up_to_date = false});  // one of them was lost
   LeadHello hello = receive<LeadHello>();
   received_workers_.clear();
   link_.send_worker({.worker = WorkerId{1}, .incarnation = 1, .routing_id = "b", .version = 3});
@@ -86,7 +86,7 @@ TEST_F(PlayedServer, IsToldAgainOfAWorkerThatHasGone) {
   link_.send_worker({.worker = WorkerId{0}, .incarnation = 1, .routing_id = "a", .version = 1});
   link_.send_worker({.worker = WorkerId{0}, .incarnation = 1});
   EXPECT_TRUE(has_told(2));
-  send(ShardBeat{.process_id = "played", .is_up_to_date = false});
+  send(ShardHeartbeat{.process_id = "played", .is_up_to_date = false});
   const LeadHello hello = receive<LeadHello>();
   received_workers_.clear();
   answer(hello);

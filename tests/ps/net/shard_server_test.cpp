@@ -126,7 +126,7 @@ class NoJournal : public PushJournal {
 // gave the lead server up, though the run was done.
 TEST(ShardServerTest, TheLeadShowsThatItLivesUntilAllIsSaved) {
   NoJournal journal;
-  ToyShardServer other({}, [](ShardServerOptions& options) { options.silence = 2'000'000'000; });
+  ToyShardServer other({}, [](ShardServerOptions& options) { options.peer_timeout = 2'000'000'000; });
   ToyServer lead(preset_policy("asp", 1), 5, 2, [&](NetworkOptions& options) { options.journal = &journal; },
                  std::nullopt, nullptr, {other.address()});
   lead.start();
@@ -163,8 +163,8 @@ TEST(ShardServerTest, LostMessagesAreSentAgain) {
   LossyWire lead_to_first(first.address().port, kLoss), lead_to_second(second.address().port, kLoss);
   const auto at = [](const LossyWire& wire) { return ServerAddress{"127.0.0.1", wire.port()}; };
   const auto be_patient = [](NetworkOptions& options) {
-    options.silence = 5'000'000'000;
-    options.farewell = 3'000'000'000;  // the last word of a worker may be lost
+    options.peer_timeout = 5'000'000'000;
+    options.drain_timeout = 3'000'000'000;  // the last word of a worker may be lost
   };
   ToyServer lead(preset_policy("bsp", 2), kUpdates, 3, be_patient, std::nullopt, nullptr,
                  {at(lead_to_first), at(lead_to_second)});
@@ -175,7 +175,7 @@ TEST(ShardServerTest, LostMessagesAreSentAgain) {
     threads.emplace_back([&, w] {
       LinkOptions options = toy_link(to_lead.port(), w);
       options.others = {at(to_first), at(to_second)};
-      options.silence = 10'000'000'000;
+      options.peer_timeout = 10'000'000'000;
       work_to_the_end(options);
     });
   }
@@ -199,8 +199,9 @@ TEST(ShardServerTest, WithALogOneThatIsKilledGoesOn) {
   constexpr std::int64_t kUpdates = 150;
   const TempDir dir;
   ToyShardServer other(dir.path() / "servers-1");
-  ToyServer lead(preset_policy("bsp", 2), kUpdates, 2, [](NetworkOptions& options) { options.silence = 5'000'000'000; },
-                 std::nullopt, nullptr, {other.address()});
+  ToyServer lead(preset_policy("bsp", 2), kUpdates, 2,
+                 [](NetworkOptions& options) { options.peer_timeout = 5'000'000'000; }, std::nullopt, nullptr,
+                 {other.address()});
   lead.start();
   std::vector<std::thread> threads;
   for (int w = 0; w < 2; ++w) {
@@ -232,7 +233,7 @@ class Failing : public testing::Test {
                                    .where = "test",
                                    .assignment = {toy_layout(2), shards_of_server(toy_layout(2), 1, 2)},
                                    .run = "toy",
-                                   .beat = kBeat});
+                                   .heartbeat_interval = kHeartbeatInterval});
     for (int i = 0; i < 500 && !link_->is_here(); ++i) {
       link_->look();
       server_.next(10'000'000);
@@ -240,7 +241,8 @@ class Failing : public testing::Test {
     ASSERT_TRUE(link_->is_here());
   }
 
-  ShardServer server_{{.optimizer = {.kind = "sgd"}, .beat = kBeat, .farewell = 20'000'000'000}};
+  ShardServer server_{
+      {.optimizer = {.kind = "sgd"}, .heartbeat_interval = kHeartbeatInterval, .drain_timeout = 20'000'000'000}};
   std::optional<ShardLink> link_;
 };
 
@@ -338,7 +340,7 @@ TEST_P(LateMessages, OfAnEarlierServersTimeAreInNoPush) {
         preset_policy("bsp", 1), kUpdates, 2,
         [&](NetworkOptions& options) {
           options.port = port;
-          options.silence = 5'000'000'000;
+          options.peer_timeout = 5'000'000'000;
         },
         std::nullopt, nullptr, std::vector{other.address()});
     port = lead->port();

@@ -72,7 +72,7 @@ class Storm {
     const auto change = [&](NetworkOptions& options) {
       options.port = port_;
       options.last_version = last;
-      options.silence = 300'000'000;
+      options.peer_timeout = 300'000'000;
       options.wants_state = [](const ServerProgress&, const ServerProgress& after) {
         return after.version % kSaveEvery == 0;
       };

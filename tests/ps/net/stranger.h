@@ -68,11 +68,11 @@ class Stranger {
     join(worker);
     const auto lease = receive_kind<LeaseGiven>();
     const auto weights = receive_kind<WeightsGiven>();
-    const auto beat = receive_kind<ServerBeat>();
-    if (!lease || !weights || !beat) throw std::runtime_error("the server gave no samples, no weights or no beat");
+    const auto heartbeat = receive_kind<ServerHeartbeat>();
+    if (!lease || !weights || !heartbeat) throw std::runtime_error("the server gave no samples, no weights or no beat");
     return {lease->first.id, *samples_after_header(lease->second),
             *tensors_after_header(weights->second, shape_of(layout, {0, layout.shards.size()})),
-            beat->first.of.server_epoch};
+            heartbeat->first.of.server_epoch};
   }
 
  private:

@@ -171,7 +171,8 @@ TEST(NetworkTest, NumbersThatCannotBeAreNoMessage) {
 
 // Asking again for weights that it was never given once ended the server.
 TEST(NetworkTest, WhoAsksAgainForWhatItWasNeverGivenGetsNothing) {
-  ToyServer server(preset_policy("bsp", 2), 5, 1, [](NetworkOptions& options) { options.silence = 20'000'000'000; });
+  ToyServer server(preset_policy("bsp", 2), 5, 1,
+                   [](NetworkOptions& options) { options.peer_timeout = 20'000'000'000; });
   server.start();
   Stranger worker(server.port());
   worker.join(0);  // and waits for another one, without weights
@@ -283,7 +284,7 @@ TEST(NetworkTest, APushThatComesAgainBeforeItIsDurableIsAnsweredOnce) {
 
 TEST(NetworkTest, WhoLeavesGetsNoMoreWeights) {
   ToyServer server(preset_policy("asp", 1), 5, 1,
-                   [](NetworkOptions& options) { options.leaving = options.silence = 10'000'000'000; });
+                   [](NetworkOptions& options) { options.leave_grace = options.peer_timeout = 10'000'000'000; });
   server.start();
   Stranger worker(server.port());
   const Stranger::Begun begun = worker.begin(0, toy_layout(1));
@@ -292,13 +293,13 @@ TEST(NetworkTest, WhoLeavesGetsNoMoreWeights) {
       header_of(PushMade{{.incarnation = 1, .sequence = 1, .examples = 2, .targets = 2}, {}, {}, begun.lease}),
       toy_push(0, begun.weights, {1, 2}).tensors));
   EXPECT_TRUE(worker.receive_kind<PushAnswered>()) << "its last push counts";
-  for (int beats = 0; beats < 5;) {
+  for (int heartbeats = 0; heartbeats < 5;) {
     const auto received = worker.receive();
     ASSERT_TRUE(received);
     const auto message = from_server(received->frames.front());
     ASSERT_TRUE(message);
     EXPECT_FALSE(std::holds_alternative<WeightsGiven>(*message));
-    if (std::holds_alternative<ServerBeat>(*message)) ++beats;
+    if (std::holds_alternative<ServerHeartbeat>(*message)) ++heartbeats;
   }
   server.stop();
   EXPECT_EQ(server.server().progress().version, 1);
@@ -307,7 +308,7 @@ TEST(NetworkTest, WhoLeavesGetsNoMoreWeights) {
 // That is another process, of which the server hears within the moment that it waits for the one before.
 TEST(NetworkTest, WhoComesBackAtOnceNeedNotWaitForTheOneThatLeft) {
   ToyServer server(preset_policy("bsp", 2), 5, 1,
-                   [](NetworkOptions& options) { options.leaving = options.silence = 10'000'000'000; });
+                   [](NetworkOptions& options) { options.leave_grace = options.peer_timeout = 10'000'000'000; });
   server.start();
   Stranger stays(server.port(), "stays"), leaves(server.port(), "leaves"), comes(server.port(), "comes");
   stays.join(0);

@@ -19,9 +19,9 @@
 namespace sluice::ps::test {
 
 inline constexpr std::int64_t kSamples = 60, kLease = 4;
-inline constexpr Nanoseconds kBeat = 20'000'000;
-inline constexpr Nanoseconds kShortSilence = 400'000'000;  // for tests in which a worker is given up
-inline constexpr double kRate = 0.125;                     // and a momentum of 0.5: products with them are exact
+inline constexpr Nanoseconds kHeartbeatInterval = 20'000'000;
+inline constexpr Nanoseconds kShortPeerTimeout = 400'000'000;  // for tests in which a worker is given up
+inline constexpr double kRate = 0.125;                         // and a momentum of 0.5: products with them are exact
 
 inline Layout toy_layout(int shards) {
   return make_layout({{"a", {3, 2}, {2, 1}}, {"b", {5}, {1}}}, {{"mean", 2}},
@@ -96,10 +96,10 @@ class ToyServer {
                       : data::Ledger({.seed = 3, .samples = kSamples})) {
     if (saved) server_.go_on_from(saved->server);
     NetworkOptions options{.last_version = updates,
-                           .beat = kBeat,
-                           .silence = 20'000'000'000,
-                           .patience = 5'000'000'000,
-                           .farewell = 500'000'000};
+                           .heartbeat_interval = kHeartbeatInterval,
+                           .peer_timeout = 20'000'000'000,
+                           .connect_timeout = 5'000'000'000,
+                           .drain_timeout = 500'000'000};
     options.on_event = [this](const WorkerEvent& event) { events.push_back(event); };
     if (change) change(options);
     if (prepare) prepare(server_, ledger_, options);
@@ -174,9 +174,9 @@ class ToyServer {
                                                        .assignment = {layout, shards_of_server(layout, i, servers)},
                                                        .run = "toy",
                                                        .may_come_back = true,
-                                                       .beat = kBeat,
-                                                       .silence = 10'000'000'000,
-                                                       .patience = 5'000'000'000}));
+                                                       .heartbeat_interval = kHeartbeatInterval,
+                                                       .peer_timeout = 10'000'000'000,
+                                                       .connect_timeout = 5'000'000'000}));
     }
     return links;
   }
@@ -225,10 +225,10 @@ inline LinkOptions toy_link(int port, int worker) {
           .worker = WorkerId{worker},
           .where = "test",
           .batch = kLease,
-          .beat = kBeat,
-          .patience = 5'000'000'000,
-          .silence = 5'000'000'000,
-          .rivalry = 500'000'000};
+          .heartbeat_interval = kHeartbeatInterval,
+          .connect_timeout = 5'000'000'000,
+          .peer_timeout = 5'000'000'000,
+          .rival_timeout = 500'000'000};
 }
 
 // Steps until the run is over, or so many. Returns how many it has pushed.

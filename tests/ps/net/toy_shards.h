@@ -46,9 +46,9 @@ class ToyShardServer {
     ShardServerOptions options{.port = port_,
                                .optimizer = {.kind = "momentum", .momentum = 0.5},
                                .folder = folder_,
-                               .beat = kBeat,
-                               .silence = 3'000'000'000,
-                               .patience = 5'000'000'000};
+                               .heartbeat_interval = kHeartbeatInterval,
+                               .peer_timeout = 3'000'000'000,
+                               .connect_timeout = 5'000'000'000};
     if (change_) change_(options);
     server_ = std::make_unique<ShardServer>(std::move(options));
     port_ = server_->port();

@@ -11,9 +11,9 @@ using std::chrono::milliseconds;
 
 // Without signs of life it was given up itself, by its workers and by the servers that live.
 TEST(WaitsTest, TheLeadShowsThatItLivesWhileItWaitsForAnotherServer) {
-  constexpr Nanoseconds kSilence = 2'000'000'000;
+  constexpr Nanoseconds kPeerTimeout = 2'000'000'000;
   constexpr milliseconds kSleep{3000};
-  ToyShardServer sleeps, awake({}, [](ShardServerOptions&options) { options.silence = kSilence; });
+  ToyShardServer sleeps, awake({}, [](ShardServerOptions&options) { options.peer_timeout = kPeerTimeout; });
   std::jthread waker;
   ToyServer lead(preset_policy("asp", 1), 4, 3,
                  [&](NetworkOptions& options) {
@@ -31,7 +31,7 @@ TEST(WaitsTest, TheLeadShowsThatItLivesWhileItWaitsForAnotherServer) {
   lead.start();
   LinkOptions link = toy_link(lead.port(), 0);
   link.others = {sleeps.address(), awake.address()};
-  link.silence = kSilence;
+  link.peer_timeout = kPeerTimeout;
   EXPECT_EQ(work_to_the_end(link), 4);
   lead.join();
   EXPECT_FALSE(lead.failure);
@@ -45,7 +45,8 @@ TEST(WaitsTest, TheLeadShowsThatItLivesWhileItWaitsForAnotherServer) {
 // This process was stopped for longer than the server waits for its workers.
 TEST(WaitsTest, APauseIsNoTimeInWhichWorkersDidNotCome) {
   const int code = sluice::test::run_and_pause(milliseconds(500), milliseconds(6500), [] {
-    ToyServer server(preset_policy("bsp", 2), 5, 1, [](NetworkOptions& options) { options.patience = 6'000'000'000; });
+    ToyServer server(preset_policy("bsp", 2), 5, 1,
+                     [](NetworkOptions& options) { options.connect_timeout = 6'000'000'000; });
     server.start();
     sluice::test::run_for(milliseconds(900));
     std::thread other([&] { work(toy_link(server.port(), 1)); });

@@ -34,9 +34,9 @@ class LostParts : public testing::Test {
                            .server_epoch = 7};
     if (arrives) socket_.send(worker_, with_packed(header_of(ShardsToWorker{part}), packed.packed));
   }
-  void beat(std::int64_t number) {
+  void send_heartbeat(std::int64_t number) {
     socket_.send(worker_,
-                 {header_of(ShardsToWorker{WeightsBeat{.incarnation = 1, .version = number, .server_epoch = 7}})});
+                 {header_of(ShardsToWorker{WeightsHeartbeat{.incarnation = 1, .version = number, .server_epoch = 7}})});
   }
   template <typename Condition>
   [[nodiscard]] static bool comes(const Condition& condition) {
@@ -51,7 +51,7 @@ class LostParts : public testing::Test {
   FrameSocket socket_{FrameSocket::Role::kListening, {}, kFromServers};
   WorkerParts parts_{{.servers = {{"127.0.0.1", socket_.listen("127.0.0.1", 0)}},
                       .process_id = "worker",
-                      .beat = kBeat,
+                      .heartbeat_interval = kHeartbeatInterval,
                       .pull = kChanges,
                       .on_change = [] {}}};
   std::string worker_;
@@ -61,11 +61,11 @@ class LostParts : public testing::Test {
 TEST_F(LostParts, AreMissedUntilTheyAreHere) {
   send(1);
   ASSERT_TRUE(comes([&] { return parts_.has(version(1)); }));
-  beat(1);
+  send_heartbeat(1);
   send(2, /*arrives=*/false);
   send(3);  // what has changed since the second: nothing can be made of it
   EXPECT_FALSE(parts_.has_lost(version(3))) << "before the beat that follows it may be under way";
-  beat(3);
+  send_heartbeat(3);
   EXPECT_TRUE(comes([&] { return parts_.has_lost(version(3)); }));
   EXPECT_TRUE(parts_.has_lost(version(3))) << "whoever is asked for it may not hear of it, and is asked again";
   EXPECT_FALSE(parts_.has(version(3)));
@@ -82,7 +82,7 @@ TEST_F(LostParts, ChangesOfAnotherProcessAreNotTakenForThoseOfTheFirst) {
   pull_ = PullCompressor(kChanges, layout_);
   send(2, /*arrives=*/false);
   send(3);
-  beat(3);
+  send_heartbeat(3);
   EXPECT_TRUE(comes([&] { return parts_.has_lost(version(3)); }));
   EXPECT_FALSE(parts_.has(version(3)));
 }
@@ -90,11 +90,11 @@ TEST_F(LostParts, ChangesOfAnotherProcessAreNotTakenForThoseOfTheFirst) {
 // A step that runs is not asked for again: the server would take it for one that begins anew.
 TEST_F(LostParts, AreNotMissedOnceTheyWereTaken) {
   send(1, /*arrives=*/false);
-  beat(1);
+  send_heartbeat(1);
   ASSERT_TRUE(comes([&] { return parts_.has_lost(version(1)); }));
   pull_.restart();
   send(1);
-  beat(1);
+  send_heartbeat(1);
   ASSERT_TRUE(comes([&] { return parts_.has(version(1)); }));
   Tensors weights;
   EXPECT_FALSE(parts_.take(version(2), weights)) << "of another version";
