@@ -32,18 +32,18 @@ class Liveness::ControlThread {
   }
 
   ~ControlThread() {
-    ask([](Wishes& wishes) { wishes.stop = true; });
+    ask([](Requests& requests) { requests.stop = true; });
     thread_.join();
   }
 
   void leave() {
-    ask([](Wishes& wishes) { wishes.leave = true; });
+    ask([](Requests& requests) { requests.leave = true; });
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return left_ || lost_; });
   }
 
   void fail(const std::string& why, LostProcess::How how) {
-    ask([&](Wishes& wishes) { wishes.failure = {how, why}; });
+    ask([&](Requests& requests) { requests.failure = {how, why}; });
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return left_ || lost_; });
   }
@@ -56,7 +56,7 @@ class Liveness::ControlThread {
 
  private:
   // What the other threads want of this one.
-  struct Wishes {
+  struct Requests {
     bool stop = false;
     bool leave = false;
     std::optional<std::pair<LostProcess::How, std::string>> failure;
@@ -66,7 +66,7 @@ class Liveness::ControlThread {
   void ask(const Change& change) {
     {
       const std::scoped_lock lock(mutex_);
-      change(wishes_);
+      change(requests_);
     }
     wake_up_.give();
   }
@@ -103,10 +103,10 @@ class Liveness::ControlThread {
       while (true) {
         watch_.step();
         wake_up_.take();
-        const Wishes wishes = take_wishes();
-        if (wishes.stop) return;
-        if (wishes.failure) watch_.fail(wishes.failure->second, wishes.failure->first);
-        if (wishes.leave) watch_.leave();
+        const Requests requests = take_requests();
+        if (requests.stop) return;
+        if (requests.failure) watch_.fail(requests.failure->second, requests.failure->first);
+        if (requests.leave) watch_.leave();
         if (watch_.has_left()) report_left();
         if (const LostProcess* lost = watch_.lost()) report_lost(*lost);
       }
@@ -116,9 +116,9 @@ class Liveness::ControlThread {
     }
   }
 
-  Wishes take_wishes() {
+  Requests take_requests() {
     const std::scoped_lock lock(mutex_);
-    return std::exchange(wishes_, {});
+    return std::exchange(requests_, {});
   }
 
   void report_left() {
@@ -146,7 +146,7 @@ class Liveness::ControlThread {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  Wishes wishes_;
+  Requests requests_;
   std::optional<LostProcess> lost_;
   bool left_ = false;
 

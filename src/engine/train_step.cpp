@@ -98,20 +98,20 @@ struct TrainStep::Contributed {
 };
 
 TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_t step, int chunks,
-                                             double gradient_scale, const StepWishes& wishes) {
+                                             double gradient_scale, const StepRequest& wanted) {
   auto request = request_for(batch.local, schedule_of(chunks), chunks);
   request.context.training = true;
   request.context.step = step;
   request.gradient_scale = gradient_scale;
   request.sync = composition_.sync;
   request.statistics_communicators = composition_.statistics_communicators;
-  if (wishes.count_correct) request.score = nn::count_correct;
-  request.keep_logits = wishes.keep_logits;
-  request.draws_failures = !wishes.is_trial;
+  if (wanted.count_correct) request.score = nn::count_correct;
+  request.keep_logits = wanted.keep_logits;
+  request.draws_failures = !wanted.is_trial;
   request.less_memory = options_.less_memory;
   const MicroBatches micro_batches = request.micro_batches;
   std::shared_ptr<FirstNorms> first;
-  if (wishes.take_norms && is_alone() && composition_.plan.replicas == 1)
+  if (wanted.take_norms && is_alone() && composition_.plan.replicas == 1)
     first = FirstNorms::of(*composition_.executor, request);
   if (first) {
     request.after_gradient = [first](ReplicaId, const pipeline::Stage& stage, const pipeline::Action& action) {
@@ -120,35 +120,35 @@ TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_
   }
 
   Contributed own{.result = run_training_pass(std::move(request), chunks), .first = first};
-  const EvalCounts counted = wishes.count_correct ? sum_of_counts(own.result) : EvalCounts{};
+  const EvalCounts counted = wanted.count_correct ? sum_of_counts(own.result) : EvalCounts{};
   own.local = {.loss_sum = sum_of_losses(own.result),
                .top1 = counted.top1,
                .top5 = counted.top5,
-               .stop_votes = wishes.stop ? 1 : 0,
+               .stop_votes = wanted.stop ? 1 : 0,
                .batch = batch.number};
   for (const comm::ReplicaShare& share : shares_run(own.result, micro_batches)) {
     own.samples.push_back(share.samples);
     own.local.samples += share.samples;
     own.local.targets += share.targets;
-    if (wishes.take_norms) own.local.of_replicas.push_back(share);
+    if (wanted.take_norms) own.local.of_replicas.push_back(share);
   }
   return own;
 }
 
 TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::int64_t step, int chunks,
-                                                  const StepWishes& wishes) {
+                                                  const StepRequest& wanted) {
   // How many targets other processes have is known when the gradients are summed.
   const std::int64_t targets = is_alone() ? nn::count_targets(batch.local.targets) : batch.global_samples;
   const auto scaled_by = static_cast<double>(std::max<std::int64_t>(targets, 1));
   const comm::StepStart start{.step = step,
-                              .lr = wishes.lr,
-                              .is_trial = wishes.is_trial,
+                              .lr = wanted.lr,
+                              .is_trial = wanted.is_trial,
                               .gradient_scale = 1.0 / scaled_by,
-                              .takes_norms = wishes.take_norms};
+                              .takes_norms = wanted.take_norms};
   if (composition_.sync->begin_step(start)) take_weights();
   std::optional<BufferSnapshot> before;
   if (composition_.sync->may_skip()) before.emplace(composition_);
-  const Contributed own = contribute(batch, step, chunks, start.gradient_scale, wishes);
+  const Contributed own = contribute(batch, step, chunks, start.gradient_scale, wanted);
   Recorder& recorder = composition_.executor->recorder();
   comm::StepOutcome outcome;
   {
@@ -183,17 +183,17 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
                      .skipped = outcome.update == comm::Update::kSkipped,
                      .flops = flops_of_all(own.result.flops, own.local.samples, total.samples),
                      .norms = std::move(norms)};
-  if (wishes.count_correct) {
+  if (wanted.count_correct) {
     gradients.stats.correct =
         EvalCounts{.loss_sum = total.loss_sum, .top1 = total.top1, .top5 = total.top5, .targets = total.targets};
   }
-  if (wishes.keep_logits) gradients.logits = logits_in_order(own.result);
+  if (wanted.keep_logits) gradients.logits = logits_in_order(own.result);
   return gradients;
 }
 
-StepStats TrainStep::run(const StepBatch& batch, std::int64_t step, double lr, StepWishes wishes) {
-  wishes.lr = lr;
-  return apply(compute_gradients(batch, step, composition_.plan.chunks, wishes), batch, step, lr, wishes.before_update);
+StepStats TrainStep::run(const StepBatch& batch, std::int64_t step, double lr, StepRequest wanted) {
+  wanted.lr = lr;
+  return apply(compute_gradients(batch, step, composition_.plan.chunks, wanted), batch, step, lr, wanted.before_update);
 }
 
 StepStats TrainStep::apply(const Gradients& gradients, const StepBatch& batch, std::int64_t step, double lr,

@@ -54,7 +54,7 @@ struct StepBatch {
 };
 
 // What a step is asked for besides its update.
-struct StepWishes {
+struct StepRequest {
   bool count_correct = false;  // the same in every process
   bool keep_logits = false;
   bool stop = false;        // this process wants the run to stop after the step
@@ -83,7 +83,7 @@ class TrainStep {
   [[nodiscard]] bool is_alone() const { return composition_.processes() == 1; }
 
   // `step`: number of the optimizer step, from 0. Every process runs the same steps.
-  StepStats run(const StepBatch& batch, std::int64_t step, double lr, StepWishes wishes = {});
+  StepStats run(const StepBatch& batch, std::int64_t step, double lr, StepRequest wanted = {});
 
   // Its first half alone: forward and backward in `chunks` micro-batches. The gradients are left in replica 0, still to
   // be divided by `divisor`; running statistics take the batch in; weights stay as they are, unless the sync replaces
@@ -96,7 +96,7 @@ class TrainStep {
     bool weights_replaced = false;               // by the sync, in replica 0
     bool same_in_all_processes = true;
   };
-  Gradients compute_gradients(const StepBatch& batch, std::int64_t step, int chunks, const StepWishes& wishes = {});
+  Gradients compute_gradients(const StepBatch& batch, std::int64_t step, int chunks, const StepRequest& wanted = {});
   // Its second half: refuses a loss that is not finite and says what is behind it (divergence.h), scales a long
   // gradient down, updates the weights, and completes the stats. `batch` is that of the gradients.
   StepStats apply(const Gradients& gradients, const StepBatch& batch, std::int64_t step, double lr,
@@ -131,7 +131,7 @@ class TrainStep {
   [[nodiscard]] bool sums_outlast_pass() const;
   // Forward and backward alone.
   Contributed contribute(const StepBatch& batch, std::int64_t step, int chunks, double gradient_scale,
-                         const StepWishes& wishes);
+                         const StepRequest& wanted);
   [[nodiscard]] std::vector<std::vector<optim::BufferPart>> plan_update() const;  // [replica][stage]
   void exchange_average();
   // Replica 0's weights into the copies of tied parameters and the replicas that have weights of their own.

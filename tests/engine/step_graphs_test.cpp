@@ -178,10 +178,10 @@ TEST(StepGraphs, TrialsAndWatchedStepsRunPlainly) {
   TrainStep plain(plain_grid, {.seed = kSeed});
   const pipeline::MicroBatch batch = make_batch(12);
   for (std::int64_t number = 0; number < 6; ++number) {
-    const StepWishes wishes{.take_norms = number == 1 || number == 4, .is_trial = number == 2};
+    const StepRequest request{.take_norms = number == 1 || number == 4, .is_trial = number == 2};
     const int launches = log.launches;
-    const auto ours = step.compute_gradients(batch, number, 3, wishes);
-    const auto theirs = plain.compute_gradients(batch, number, 3, wishes);
+    const auto ours = step.compute_gradients(batch, number, 3, request);
+    const auto theirs = plain.compute_gradients(batch, number, 3, request);
     EXPECT_EQ(ours.stats.loss, theirs.stats.loss);
     expect_equal_tensors(gradient_tensors(grid), gradient_tensors(plain_grid));
     EXPECT_EQ(log.launches > launches, number == 3 || number == 5) << number;  // step 0 was plain and like them

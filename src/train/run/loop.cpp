@@ -254,19 +254,19 @@ void Loop::apply_evaluation(const report::EvalRecord& record) {
 }
 
 std::optional<RecordedStep> Loop::next_step(double lr) {
-  engine::StepWishes wishes{
+  engine::StepRequest request{
       .count_correct = true,
       .stop = StopSignal::requested(),
       .take_norms = noise_is_due(progress_.steps_done + 1, options_.train.noise_scale_every_steps)};
-  if (parts_.updates != nullptr) return parts_.updates->next_update(parts_.engine, wishes);
+  if (parts_.updates != nullptr) return parts_.updates->next_update(parts_.engine, request);
   if (parts_.torch != nullptr) parts_.torch->before_step(progress_.steps_done + 1);
   if (parts_.peers != nullptr) parts_.engine.remember_buffers();
   std::optional<Away> away(std::in_place, *this);
-  wishes.before_update = [&] {
+  request.before_update = [&] {
     away.reset();
     is_changing_ = true;
   };
-  RecordedStep step = run_recorded_step(*train_data_, parts_.engine, progress_.steps_done, lr, wishes);
+  RecordedStep step = run_recorded_step(*train_data_, parts_.engine, progress_.steps_done, lr, request);
   if (kernels_) step.spans = kernels_->attributed(std::move(step.spans));
   return step;
 }

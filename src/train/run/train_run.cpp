@@ -330,17 +330,17 @@ comm::World alone(const comm::World& world) { return {.local_rank = world.local_
 
 }  // namespace
 
-nlohmann::ordered_json run_training(const config::Config& wanted, const TrainRunOptions& wishes) {
-  log_how_started(wishes.launch.world);
-  const auto [role, config] = assign_role(wanted, wishes.launch.world, wishes.serving);
+nlohmann::ordered_json run_training(const config::Config& wanted, const TrainRunOptions& requested) {
+  log_how_started(requested.launch.world);
+  const auto [role, config] = assign_role(wanted, requested.launch.world, requested.serving);
   if (role.part == ServerRole::Part::kWorker)
-    return run_worker(config, role, wishes.launch, {wishes.run_dir, wishes.traced});
+    return run_worker(config, role, requested.launch, {requested.run_dir, requested.traced});
   if (role.part == ServerRole::Part::kShards)
-    return run_shard_server(config, role, {wishes.launch, wishes.run_dir, wishes.resume});
-  TrainRunOptions options = wishes;
+    return run_shard_server(config, role, {requested.launch, requested.run_dir, requested.resume});
+  TrainRunOptions options = requested;
   options.server = role;
   if (role.part == ServerRole::Part::kServer) {
-    options.launch.world = alone(wishes.launch.world);
+    options.launch.world = alone(requested.launch.world);
     check_can_listen(role);
   }
   Setup setup;
@@ -363,10 +363,10 @@ nlohmann::ordered_json run_training(const config::Config& wanted, const TrainRun
   });
 }
 
-PlanDescription describe_training(const config::Config& wanted, const TrainRunOptions& wishes) {
-  const auto [role, config] = assign_role(wanted, wishes.launch.world, wishes.serving);
-  TrainRunOptions options = wishes;
-  if (role.part != ServerRole::Part::kNone) options.launch.world = alone(wishes.launch.world);
+PlanDescription describe_training(const config::Config& wanted, const TrainRunOptions& requested) {
+  const auto [role, config] = assign_role(wanted, requested.launch.world, requested.serving);
+  TrainRunOptions options = requested;
+  if (role.part != ServerRole::Part::kNone) options.launch.world = alone(requested.launch.world);
   const ResumeChoice choice = choose_start(config, options);
   Setup setup = make_run_setup(config, options, choice);
   setup.servers = addresses_of(role);

@@ -75,7 +75,7 @@ class ServedWorkers final : public UpdateSource {
     if (!thread_.has_started()) start(engine);
   }
 
-  std::optional<RecordedStep> next_update(engine::Engine& engine, const engine::StepWishes&) override {
+  std::optional<RecordedStep> next_update(engine::Engine& engine, const engine::StepRequest&) override {
     begin(engine);
     const std::optional<ServerThread::MadeUpdate> made = thread_.wait_for_update();
     if (!made) {

@@ -32,7 +32,7 @@ class UpdateSource {
   // Returns when the server has made an update. Nothing: the run was asked to stop, or cannot go on (why_over()); then
   // the engine holds the weights of the last update.
   [[nodiscard]] virtual std::optional<RecordedStep> next_update(engine::Engine& engine,
-                                                                const engine::StepWishes& wishes) = 0;
+                                                                const engine::StepRequest& request) = 0;
   // Whether the engine holds the weights, running statistics and optimizer state of the last update, for an evaluation
   // or a checkpoint; it does after one for which the configuration has either.
   [[nodiscard]] virtual bool holds_weights() const = 0;

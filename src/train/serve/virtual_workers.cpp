@@ -71,11 +71,11 @@ class VirtualWorkers final : public UpdateSource {
 
   optim::OptimizerOptions optimizer() const override { return optimizer_options(setup_.config); }
 
-  std::optional<RecordedStep> next_update(engine::Engine& engine, const engine::StepWishes& wishes) override {
+  std::optional<RecordedStep> next_update(engine::Engine& engine, const engine::StepRequest& request) override {
     if (server_ == nullptr) start(engine);
-    if (wishes.stop) return std::nullopt;
+    if (request.stop) return std::nullopt;
     engine_ = &engine;
-    wishes_ = wishes;
+    request_ = request;
     const Nanoseconds begin = now_ns();
     const ps::ServerProgress before = server_->progress();
     const ps::VirtualUpdate update = cluster_->next_update();
@@ -84,7 +84,7 @@ class VirtualWorkers final : public UpdateSource {
                                          .before = before,
                                          .after = server_->progress(),
                                          .seconds = to_s(update.at - updated_at_),
-                                         .counts_correct = wishes.count_correct});
+                                         .counts_correct = request.count_correct});
     for (std::size_t p = 0; p < update.pushes.size(); ++p) {
       const ps::PushDone& push = update.pushes[p];
       const Step& made = steps_[of(push.record)];
@@ -181,7 +181,7 @@ class VirtualWorkers final : public UpdateSource {
     if (!has_deadline) (void)clock.admits(batch.samples());
     slices_ = pipeline::split_sizes(batch.samples(), engine_->plan().chunks);
     clock_ = has_deadline ? &clock : nullptr;
-    StepStats stats = engine_->step().run({batch}, step, lr, wishes_);
+    StepStats stats = engine_->step().run({batch}, step, lr, request_);
     clock_ = nullptr;
     return stats;
   }
@@ -205,7 +205,7 @@ class VirtualWorkers final : public UpdateSource {
   std::vector<Step> steps_;             // [worker]
   std::vector<StepSpans::Turn> turns_;  // since the last update
   engine::Engine* engine_ = nullptr;
-  engine::StepWishes wishes_;
+  engine::StepRequest request_;
   ps::SliceClock* clock_ = nullptr;  // of the step that runs; null: it has no deadline
   std::vector<std::int64_t> slices_;
   Nanoseconds updated_at_ = 0;  // virtual

@@ -9,7 +9,7 @@
 namespace sluice::train {
 
 RecordedStep run_recorded_step(data::Loader& loader, engine::Engine& engine, std::int64_t step, double lr,
-                               const engine::StepWishes& wishes) {
+                               const engine::StepRequest& request) {
   Recorder& recorder = engine.recorder();
   const Nanoseconds begin = now_ns();
   std::optional<data::Batch> batch;
@@ -17,7 +17,7 @@ RecordedStep run_recorded_step(data::Loader& loader, engine::Engine& engine, std
     const SpanScope span(recorder.process(), Phase::kLoadWait);
     batch = loader.next();
   }
-  StepStats stats = engine.step().run(as_step_batch(*batch), step, lr, wishes);
+  StepStats stats = engine.step().run(as_step_batch(*batch), step, lr, request);
   return {std::move(*batch), std::move(stats), recorder.collect(step + 1, begin, now_ns())};
 }
 

@@ -30,6 +30,6 @@ struct RecordedStep {
 
 // `step`: number of the optimizer step, from 0. Requires: a loader that is not at its end.
 [[nodiscard]] RecordedStep run_recorded_step(data::Loader& loader, engine::Engine& engine, std::int64_t step, double lr,
-                                             const engine::StepWishes& wishes = {});
+                                             const engine::StepRequest& request = {});
 
 }  // namespace sluice::train
