@@ -28,8 +28,7 @@ NamedTensors tensors_of(const ModelOptions& options) {
   return tensors;
 }
 
-std::optional<std::vector<std::string>> names_of_ours(NamesOf source, const std::string& model,
-                                                      const std::string& name) {
+std::optional<std::vector<std::string>> own_names(NamesOf source, const std::string& model, const std::string& name) {
   if (source == NamesOf::kOurs) return std::vector{name};
   return our_names(source, model, name);
 }
@@ -37,7 +36,7 @@ std::optional<std::vector<std::string>> names_of_ours(NamesOf source, const std:
 // How many of the file's names are tensors of the model under the names of `source`, or known to be none.
 std::int64_t count_known(NamesOf source, const std::string& model, const NamedTensors& file, const NamedTensors& ours) {
   return std::ranges::count_if(file, [&](const auto& entry) {
-    const auto names = names_of_ours(source, model, entry.first);
+    const auto names = own_names(source, model, entry.first);
     return names && std::ranges::all_of(*names, [&](const std::string& name) { return ours.contains(name); });
   });
 }
@@ -165,7 +164,7 @@ ForeignWeights to_our_names(const ModelOptions& model, NamedTensors file, const 
   ForeignWeights result{.names = choose_names(source, model, file, ours)};
   Renaming renaming(source, ours, result);
   for (const auto& [name, tensor] : file) {
-    const auto names = names_of_ours(result.names, model.name, name);
+    const auto names = own_names(result.names, model.name, name);
     renaming.take(name, tensor, names.value_or(std::vector{name}));
   }
   fit_positions(ours, result);

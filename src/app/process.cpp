@@ -74,7 +74,7 @@ void refuse_tiny_stack() {
 }
 
 // Those that are not asked for another size; by default the limit on the stack of the process is the size.
-void give_threads_large_stacks() {
+void set_large_thread_stacks() {
   pthread_attr_t attributes;
   std::size_t size = 0;
   if (::pthread_getattr_default_np(&attributes) != 0) return;
@@ -139,7 +139,7 @@ void prepare_process(int, char** argv, char** environment) {
   raise_limit(RLIMIT_NOFILE, kMostFiles);
   raise_limit(RLIMIT_STACK, kStack);
   refuse_tiny_stack();
-  give_threads_large_stacks();
+  set_large_thread_stacks();
   const std::string_view command = command_of(argv);
   // `schedule` computes nothing with LibTorch, and another start takes longer than its work.
   if (command != "schedule" && !is_set(environment, "GOMP_SPINCOUNT") && !is_set(environment, "OMP_WAIT_POLICY")) {

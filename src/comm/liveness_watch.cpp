@@ -65,20 +65,20 @@ void LivenessWatch::approach(const std::string& where) {
   socket_.connect(world_.address, port);
 }
 
-void LivenessWatch::look_at_clock() {
+void LivenessWatch::check_clock() {
   const Nanoseconds paused = clock_.paused();
   now_ = clock_.pass();
   if (clock_.paused() != paused) ended_deadline_ = now_ + kSettling;
 }
 
 void LivenessWatch::step() {
-  look_at_clock();
+  check_clock();
   socket_.wait(next_due() - now_, wake_);
-  look_at_clock();
+  check_clock();
   for (int events = 0; events < kMostEvents; ++events) {
     const auto event = socket_.next();
     if (!event) break;
-    look_at_clock();
+    check_clock();
     handle(*event);
     judge_ended();
   }

@@ -69,7 +69,7 @@ class LivenessWatch {
   [[nodiscard]] bool leads() const { return world_.rank == 0; }
   [[nodiscard]] bool is_acknowledged() const;
   [[nodiscard]] bool all_left() const;
-  void look_at_clock();
+  void check_clock();
   void handle(const LineSocket::Event& event);
   void on_opened(const Connection& connection);
   void on_ended(const Connection& connection);

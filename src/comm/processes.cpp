@@ -107,7 +107,7 @@ Processes::Processes(World world, const Agreement& agreement, TimeLimits limits,
     report_failure(first_line(failure.what()));
     throw;
   }
-  if (!hosts) come();
+  if (!hosts) connect_to_rank_0();
   agree(agreement);
   count_neighbours();
 }
@@ -132,9 +132,9 @@ void Processes::listen() {
   meeting_file_.emplace(world_.meeting_file, world_.address, world_.port, run);
 }
 
-void Processes::come() {
+void Processes::connect_to_rank_0() {
   if (!world_.meeting_file.empty()) {
-    if (come_by_file(limits_.connect)) return;
+    if (connect_by_file(limits_.connect)) return;
     const auto last = read_meeting(world_.meeting_file);
     if (last && is_out_of_reach(*last)) {
       throw ConfigError(concat("rank 0 listens on ", last->address, " of ", last->host, " alone, and rank ",
@@ -166,14 +166,14 @@ std::vector<std::string> Processes::reach_store(milliseconds limit) {
 }
 
 // The file may be of an earlier run, until rank 0 has replaced it.
-bool Processes::come_by_file(milliseconds limit) {
+bool Processes::connect_by_file(milliseconds limit) {
   return OwnLimit(limit, kHandshake + kLongestLook).retry(kShortWait, [this] {
     const auto meeting = read_meeting(world_.meeting_file);
-    return meeting && come_to(*meeting);
+    return meeting && connect_to(*meeting);
   });
 }
 
-bool Processes::come_to(const MeetingNote& meeting) {
+bool Processes::connect_to(const MeetingNote& meeting) {
   if (is_out_of_reach(meeting)) return false;
   world_.address = meeting.address;
   world_.port = meeting.port;
@@ -207,7 +207,7 @@ void Processes::open(int listener, milliseconds limit) {
 // Nobody has to be there, and what went wrong is on its way: whatever fails here changes nothing.
 void Processes::report_failure(const std::string& why) {
   try {
-    if (!store_ && !world_.meeting_file.empty()) (void)come_by_file(kReportTimeout);
+    if (!store_ && !world_.meeting_file.empty()) (void)connect_by_file(kReportTimeout);
     if (!store_ && !world_.address.empty()) (void)reach_store(kReportTimeout);
     if (store_) fail_start(*store_, world_, why);
   } catch (const std::exception& error) {

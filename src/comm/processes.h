@@ -66,9 +66,9 @@ class Processes {
 
  private:
   void listen();
-  void come();
-  [[nodiscard]] bool come_by_file(std::chrono::milliseconds limit);
-  [[nodiscard]] bool come_to(const MeetingNote& meeting);
+  void connect_to_rank_0();
+  [[nodiscard]] bool connect_by_file(std::chrono::milliseconds limit);
+  [[nodiscard]] bool connect_to(const MeetingNote& meeting);
   [[nodiscard]] std::vector<std::string> reach_store(std::chrono::milliseconds limit);
   void open(int listener, std::chrono::milliseconds limit);
   void report_failure(const std::string& why);

@@ -105,7 +105,7 @@ bool takes_connections(const std::string& address, int port) {
 }
 
 // Asks once. why: if there are none.
-std::vector<std::string> ask_for_addresses(const std::string& host, std::string& why) {
+std::vector<std::string> resolve_addresses(const std::string& host, std::string& why) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -144,7 +144,7 @@ std::vector<std::string> addresses_of(const std::string& host, OwnLimit& limit, 
   std::string why;
   bool is_logged = false;
   const bool are_known = limit.retry(kBetweenTries, [&] {
-    addresses = ask_for_addresses(host, why);
+    addresses = resolve_addresses(host, why);
     if (addresses.empty())
       log_wait_once(is_logged, limit, concat("the host '", host, "' is not known yet (", why, ")"));
     return !addresses.empty();

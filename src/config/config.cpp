@@ -140,7 +140,7 @@ class Builder {
 
   [[nodiscard]] const Config& unchecked() const { return config_; }
   Config finish() && {
-    drop_what_sets_leave_unread();
+    drop_settings_that_sets_disable();
     check_rules(config_, sources_);
     (void)changes_of(config_, sources_);
     return std::move(config_);
@@ -161,7 +161,7 @@ class Builder {
   }
 
   // "--set freeze.policy=none" overrides freeze.schedule of the file, too.
-  void drop_what_sets_leave_unread() {
+  void drop_settings_that_sets_disable() {
     for (const auto& [name, of, why] : unread_keys(config_)) {
       if (!set_.contains(of) || set_.contains(name)) continue;
       const Key& key = *find_key(name);

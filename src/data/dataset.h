@@ -33,7 +33,7 @@ struct DatasetInfo {
   std::int64_t context = 0;  // tokens of an input; its targets are as many, each one position further on
   // Each image is a file of its own format and size: encoded() has its bytes, height and width are 0.
   bool is_encoded = false;
-  bool comes_by_class = false;  // all samples of one class, then all of the next
+  bool is_sorted_by_class = false;  // all samples of one class, then all of the next
 
   [[nodiscard]] std::int64_t pixels() const { return channels * height * width; }
   [[nodiscard]] std::int64_t sample_bytes() const { return kind == SampleKind::kImage ? pixels() : context + 1; }

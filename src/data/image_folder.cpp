@@ -152,7 +152,7 @@ std::unique_ptr<Dataset> open_image_folder(const fs::path& path, Split split) {
                       std::back_inserter(pictures));
   }
   DatasetInfo info = info_of_pictures("image_folder", split, std::ssize(classes));
-  info.comes_by_class = true;
+  info.is_sorted_by_class = true;
   passed_over.log(info);
   return std::make_unique<ImageFolder>(std::move(info), folder, std::move(pictures));
 }

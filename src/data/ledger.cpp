@@ -63,7 +63,7 @@ Ledger::Ledger(const LedgerOptions& options, const LedgerState& state) : Ledger(
                      .returned = std::move(returned),
                      .counts = {.waiting = waiting, .pushed = saved.pushed, .lost = saved.lost}});
   }
-  forget_what_is_over();
+  forget_finished_epochs();
 }
 
 LedgerState Ledger::state() const {
@@ -148,7 +148,7 @@ void Ledger::push(LeaseId lease, const std::vector<std::int64_t>& positions) {
   epoch.counts.leased -= std::ssize(taken.samples);
   epoch.counts.pushed += count;
   epoch.counts.waiting += std::ssize(taken.samples) - count;
-  forget_what_is_over();
+  forget_finished_epochs();
 }
 
 void Ledger::push_first(LeaseId lease, std::int64_t count) {
@@ -170,7 +170,7 @@ void Ledger::lose(LeaseId lease) {
   LedgerCounts& counts = open_[taken.epoch - first_].counts;
   counts.leased -= std::ssize(taken.samples);
   counts.lost += std::ssize(taken.samples);
-  forget_what_is_over();
+  forget_finished_epochs();
 }
 
 LedgerCounts Ledger::counts(std::int64_t epoch) const {
@@ -214,7 +214,7 @@ void Ledger::begin_epoch() {
   open_.push_back({.order = order_of(options_, first_ + std::ssize(open_)), .counts = {.waiting = options_.samples}});
 }
 
-void Ledger::forget_what_is_over() {
+void Ledger::forget_finished_epochs() {
   while (!open_.empty() && open_.front().counts.waiting == 0 && open_.front().counts.leased == 0) {
     if (open_.front().counts.lost > 0) with_losses_.emplace(first_, open_.front().counts);
     open_.pop_front();

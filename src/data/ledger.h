@@ -98,7 +98,7 @@ class Ledger {
   void begin_epoch();
   // Takes one that waits out of its turn; false: it does not wait.
   [[nodiscard]] static bool take_waiting(Epoch& epoch, std::int64_t sample);
-  void forget_what_is_over();
+  void forget_finished_epochs();
 
   LedgerOptions options_;
   std::int64_t next_lease_ = 0;

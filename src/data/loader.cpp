@@ -80,7 +80,7 @@ LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, cons
   check_numbers(options);
   check_kind(dataset.info(), options);
   check(options.shard_window == 0 || !dataset.shard_begins().empty(), "there are no shards to keep together");
-  check(!options.mix.is_any() || (!options.features && !options.keeps_samples_at_home),
+  check(!options.mix.is_any() || (!options.features && !options.keeps_samples_local),
         "samples are mixed, so nothing can be kept of one");
   check(options.dtype == at::kFloat || options.dtype == at::kDouble, "batches are float32 or float64");
   check(start.epoch >= 0 && start.batch >= 0 && start.batch <= batches_per_epoch(dataset.size(), options.batch_size),
@@ -116,7 +116,7 @@ class Loader::BatchMaker {
     result.batch = ordinal % batches_;
     result.batches = batches_;
     result.view = reader_.view_in(result.epoch);
-    result.view_comes_again = reader_.comes_again(result.epoch, options_.epochs);
+    result.view_repeats = reader_.is_repeated(result.epoch, options_.epochs);
     result.global_size = whole(result.batch).count;
     const std::vector<std::int64_t> ids = samples_of(result.epoch, result.batch);
     result.sample_ids = at::detail::empty_cpu({static_cast<std::int64_t>(ids.size())}, at::kLong, options_.pins);
@@ -150,7 +150,7 @@ class Loader::BatchMaker {
     const Order order = orders_.get(epoch);
     const auto [begin, count] = whole(batch);
     const std::span all(order->data() + begin, static_cast<std::size_t>(count));
-    if (options_.keeps_samples_at_home) return samples_at_home(all, options_.share);
+    if (options_.keeps_samples_local) return samples_at_home(all, options_.share);
     const Slice mine = share_slice(count, options_.share);
     return {all.begin() + mine.begin, all.begin() + mine.begin + mine.count};
   }

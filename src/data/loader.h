@@ -44,7 +44,7 @@ struct Batch {
   std::int64_t batches = 0;      // of an epoch
   std::int64_t global_size = 0;  // samples of the batch over all processes; n of them are here
   int view = 0;                  // of its samples, SampleReader::view_in()
-  bool view_comes_again = true;  // in a later epoch of LoaderOptions::epochs
+  bool view_repeats = true;      // in a later epoch of LoaderOptions::epochs
   // [i]: the inputs of sample i are not read and are NaN, because LoaderOptions::features has what frozen layers make
   // of them. Empty: all are read.
   std::vector<bool> without_inputs;
@@ -69,7 +69,7 @@ struct LoaderOptions {
   std::uint64_t seed = 0;             // of the order and of the augmentation
   at::ScalarType dtype = at::kFloat;  // likewise
   bool skips_broken = false;          // likewise
-  std::int64_t epochs = 1;            // of the run, for Batch::view_comes_again
+  std::int64_t epochs = 1;            // of the run, for Batch::view_repeats
   // Images whose features it has are not read. When an epoch begins it is told which training samples come; those of an
   // evaluation, which may come in between, would take the place of that list. null: none.
   std::shared_ptr<FeatureCache> features = nullptr;
@@ -78,7 +78,7 @@ struct LoaderOptions {
   bool pins = false;
   bool gives_bytes = false;
   // Each process takes the same samples in every epoch, as far as its share of each batch allows (samples_at_home()).
-  bool keeps_samples_at_home = false;
+  bool keeps_samples_local = false;
 
   [[nodiscard]] SampleReaderOptions reading() const {
     return {sizes, augment, views, seed, dtype, skips_broken, gives_bytes && !mix.is_any(), pins};

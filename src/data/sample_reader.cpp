@@ -74,7 +74,7 @@ int SampleReader::view_in(std::int64_t epoch) const {
   return static_cast<int>(options_.views > 0 ? epoch % options_.views : epoch);
 }
 
-bool SampleReader::comes_again(std::int64_t epoch, std::int64_t epochs) const {
+bool SampleReader::is_repeated(std::int64_t epoch, std::int64_t epochs) const {
   if (dataset_.info().split == Split::kTest) return true;
   if (!options_.augment.has_views()) return epoch + 1 < epochs;
   return options_.views > 0 && epoch + options_.views < epochs;

@@ -53,7 +53,7 @@ class SampleReader {
   // Which view of its samples an epoch takes: the same number, the same inputs bit for bit. FeatureKey::view.
   [[nodiscard]] int view_in(std::int64_t epoch) const;
   // Whether a later one of `epochs` takes the view of this epoch once more.
-  [[nodiscard]] bool comes_again(std::int64_t epoch, std::int64_t epochs) const;
+  [[nodiscard]] bool is_repeated(std::int64_t epoch, std::int64_t epochs) const;
 
   // without_inputs: [i] true: only the target is needed; the pixels are not read, the inputs are NaN (as bytes 0).
   // Empty: all are read. Tokens are read in any case, since they hold the targets. On a requested stop it is

@@ -51,7 +51,7 @@ std::unique_ptr<Dataset> subset(std::shared_ptr<const Dataset> whole, std::vecto
 std::unique_ptr<Dataset> limited(std::unique_ptr<Dataset> whole, std::int64_t limit) {
   const std::int64_t all = whole->size();
   if (limit >= all) return whole;
-  const bool is_spread = whole->info().comes_by_class;
+  const bool is_spread = whole->info().is_sorted_by_class;
   std::vector<std::int64_t> indices;
   for (std::int64_t i = 0; i < limit; ++i) indices.push_back(is_spread ? i * all / limit : i);
   DatasetInfo info = whole->info();

@@ -32,7 +32,7 @@ bool is_double(const Composition& composition) {
 std::string not_finite_inputs(const pipeline::MicroBatch& batch) {
   for (std::int64_t i = 0; i < batch.samples(); ++i) {
     if (!batch.without_inputs.empty() && batch.without_inputs[i]) continue;  // they were finite when they were read
-    const std::string found = storage::not_finite_in_words(batch.inputs[i]);
+    const std::string found = storage::describe_not_finite(batch.inputs[i]);
     if (!found.empty())
       return concat("sample ", batch.sample_ids[i].item<std::int64_t>(), " has ", found, " among its inputs");
   }
@@ -52,7 +52,7 @@ void throw_divergence(const Composition& composition, const pipeline::MicroBatch
                            "; mend the data or leave that sample out"));
   }
   // Not the running statistics: they have taken in this very step.
-  if (const std::string ruined = storage::not_finite_in_words(parameter_tensors(composition)); !ruined.empty()) {
+  if (const std::string ruined = storage::describe_not_finite(parameter_tensors(composition)); !ruined.empty()) {
     throw DivergedError(
         concat(where, ", because ", ruined, " since the update before; ", smaller_updates_advice(at.lr)));
   }

@@ -32,7 +32,7 @@ std::exception_ptr failure_of(const std::function<void()>& action) {
 // The same in every process. What is ruined would be refused by any plan, the one before too.
 void require_finite(const State& state) {
   for (const storage::TensorMap* tensors : {&state.model, &state.optimizer}) {
-    const std::string found = storage::not_finite_in_words(*tensors);
+    const std::string found = storage::describe_not_finite(*tensors);
     if (!found.empty())
       throw DivergedError(
           concat("before a change of plan: ", found, " since the update before; ", smaller_updates_advice()));

@@ -86,7 +86,7 @@ void refuse_leftovers(const storage::TensorMap& remaining, const std::string& so
 }  // namespace
 
 void refuse_not_finite(const storage::TensorMap& tensors, const std::string& source) {
-  const std::string found = storage::not_finite_in_words(tensors);
+  const std::string found = storage::describe_not_finite(tensors);
   if (found.empty()) return;
   throw CheckpointError(concat(source, ": ", found, "; use an earlier checkpoint or weights that are whole"));
 }

@@ -81,11 +81,11 @@ bool DeviceThreads::Shared::work_at(int thread, const Seat& seat) {
     std::int64_t number = 0;
     {
       std::unique_lock lock(mutex);
-      const auto is_bound_anew = [&] { return seats[thread].version != seat.version; };
+      const auto is_rebound = [&] { return seats[thread].version != seat.version; };
       const auto has_job = [&] { return thread < active && seats[thread].done < generation; };
-      job_given.wait(lock, [&] { return stopping || is_bound_anew() || has_job(); });
+      job_given.wait(lock, [&] { return stopping || is_rebound() || has_job(); });
       if (stopping) return false;
-      if (is_bound_anew()) return true;
+      if (is_rebound()) return true;
       current = job;
       number = generation;
     }

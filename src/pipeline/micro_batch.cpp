@@ -24,7 +24,7 @@ MicroBatch part_of(const MicroBatch& batch, std::int64_t begin, std::int64_t end
                   .targets = batch.targets.narrow(0, begin, end - begin),
                   .sample_ids = batch.sample_ids.narrow(0, begin, end - begin),
                   .view = batch.view,
-                  .view_comes_again = batch.view_comes_again};
+                  .view_repeats = batch.view_repeats};
   if (!batch.without_inputs.empty())
     part.without_inputs = {batch.without_inputs.begin() + begin, batch.without_inputs.begin() + end};
   part.pixel_scale = batch.pixel_scale;

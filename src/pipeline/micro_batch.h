@@ -9,11 +9,11 @@
 namespace sluice::pipeline {
 
 struct MicroBatch {
-  at::Tensor inputs;             // [n, ...]; n = 0 is allowed: the micro-batch is skipped
-  at::Tensor targets;            // [n] int64; of tokens [n, T]
-  at::Tensor sample_ids;         // [n] int64, positions in the data set
-  int view = 0;                  // of all of them: the same one of a sample, the same inputs bit for bit
-  bool view_comes_again = true;  // later in the run
+  at::Tensor inputs;         // [n, ...]; n = 0 is allowed: the micro-batch is skipped
+  at::Tensor targets;        // [n] int64; of tokens [n, T]
+  at::Tensor sample_ids;     // [n] int64, positions in the data set
+  int view = 0;              // of all of them: the same one of a sample, the same inputs bit for bit
+  bool view_repeats = true;  // later in the run
   // [i]: the inputs of sample i are NaN, because what frozen layers make of them is known (feature_source.h). Empty:
   // all inputs are there.
   std::vector<bool> without_inputs = {};

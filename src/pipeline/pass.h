@@ -50,7 +50,7 @@ class Pass {
   [[nodiscard]] at::Tensor run_frozen(DeviceThread& thread, const Action& action, const MicroBatch& samples,
                                       const at::Tensor& inputs);
   // As run_frozen(), of the inputs whose rows the feature source does not have.
-  [[nodiscard]] at::Tensor run_what_is_new(DeviceThread& thread, const Action& action, const MicroBatch& samples);
+  [[nodiscard]] at::Tensor run_missing_features(DeviceThread& thread, const Action& action, const MicroBatch& samples);
   [[nodiscard]] at::Tensor frozen_features(DeviceThread& thread, const Action& action);
   static void begin(DeviceThread& thread, Stage& stage);  // of training
   void run_actions(DeviceThread& thread);

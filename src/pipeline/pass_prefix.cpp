@@ -63,7 +63,7 @@ void Pass::run_prefix(DeviceThread& thread) {
     if (share.device != thread.slot.device) continue;
     const Action action{.op = Op::kForward, .stage = kNoStage, .micro_batch = share.micro_batch};
     const MicroBatch samples = part_of(micro_batch_of(thread.replica(), share.micro_batch), share.begin, share.end);
-    const at::Tensor features = request_.features ? run_what_is_new(thread, action, samples)
+    const at::Tensor features = request_.features ? run_missing_features(thread, action, samples)
                                                   : run_frozen(thread, action, samples, inputs_of(samples));
     send(thread, {features_[thread.index], Border::kActivations}, action, features);
   }
@@ -78,7 +78,7 @@ at::Tensor Pass::run_frozen(DeviceThread& thread, const Action& action, const Mi
   return grid_->prefixes[thread.index]->forward(own, &thread.of_prefix);
 }
 
-at::Tensor Pass::run_what_is_new(DeviceThread& thread, const Action& action, const MicroBatch& samples) {
+at::Tensor Pass::run_missing_features(DeviceThread& thread, const Action& action, const MicroBatch& samples) {
   FeatureSource::Found found;
   {
     const StreamSpanScope span(thread.spans, Phase::kHostToDevice, kNoStage, action.micro_batch);

@@ -32,8 +32,8 @@ std::optional<int> fewest_stages(const std::vector<LayerState>& layers, std::uin
 }
 
 // shares: slots share a device now.
-std::string stages_that_fit(const std::vector<LayerState>& layers, std::uint64_t limit, const Plan& plan, bool shares,
-                            const ListedSettings& listed) {
+std::string fitting_stages(const std::vector<LayerState>& layers, std::uint64_t limit, const Plan& plan, bool shares,
+                           const ListedSettings& listed) {
   if (const auto fitting = fewest_stages(layers, limit)) {
     if (*fitting <= plan.devices() && !shares) {
       if (!listed.partition)
@@ -124,7 +124,7 @@ void require_state_memory(const Plan& plan, const std::vector<device::Device>& d
     throw OutOfMemoryError(concat(join(state.slots, ", "), ": out of memory on ", device::to_string(device), ": ",
                                   device::describe(state.bytes), " are ", human_bytes(all),
                                   " before any micro-batch, over its device.memory_limit of ", human_bytes(limit), "; ",
-                                  stages_that_fit(layers, limit, plan, shares, listed)));
+                                  fitting_stages(layers, limit, plan, shares, listed)));
   }
 }
 

@@ -167,10 +167,10 @@ Weights Server::weights() const {
   return {.version = progress_.version, .tensors = {.shards = shards_.values(), .statistics = statistics_.clone()}};
 }
 
-void Server::go_on_from(const ServerState& state) {
+void Server::resume_from(const ServerState& state) {
   NamedStates own;
   for (const auto& [name, of_shards] : state.optimizer) own.emplace_back(name, part_of(of_shards, own_));
-  shards_.go_on_from(own, progress_.version);
+  shards_.resume_from(own, progress_.version);
   for (const auto& [worker, incarnations] : state.incarnations)
     coordinator_.remember_incarnations(worker, incarnations);
 }

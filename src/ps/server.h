@@ -80,7 +80,7 @@ class Server {
 
   // Goes on from an earlier server's optimizer and workers; values and progress are the constructor's.
   // Requires: nobody has joined.
-  void go_on_from(const ServerState& state);
+  void resume_from(const ServerState& state);
 
   // Goes on where the log of an earlier one says more, in the same order, before anybody joins: an update that it made
   // of these pushes at this rate, and a push that waited for its update. pushed: the server's from now on, and as

@@ -12,7 +12,7 @@ namespace sluice::ps {
 ShardKeeper::ShardKeeper(const optim::OptimizerOptions& optimizer, TensorsShape shape, const ShardsState& state,
                          std::int64_t version, int threads)
     : shape_(std::move(shape)), shards_(optimizer, state.values, threads), version_(version) {
-  shards_.go_on_from(state.optimizer, version);
+  shards_.resume_from(state.optimizer, version);
 }
 
 bool ShardKeeper::hold(const PushKey& push, Tensors part) {

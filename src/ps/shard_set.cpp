@@ -95,7 +95,7 @@ NamedStates ShardSet::optimizer_states() const {
   return states;
 }
 
-void ShardSet::go_on_from(const NamedStates& states, std::int64_t updates) {
+void ShardSet::resume_from(const NamedStates& states, std::int64_t updates) {
   for (const auto& [name, of_shards] : states) {
     for (std::size_t s = 0; s < shards_.size(); ++s) shards_[s].load_optimizer(name, of_shards[s]);
   }

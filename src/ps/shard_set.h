@@ -35,7 +35,7 @@ class ShardSet {
   [[nodiscard]] std::vector<at::Tensor> values() const;  // as ShardState has them
   [[nodiscard]] NamedStates optimizer_states() const;    // copies
   // Goes on from an earlier one's, after so many updates.
-  void go_on_from(const NamedStates& states, std::int64_t updates);
+  void resume_from(const NamedStates& states, std::int64_t updates);
 
  private:
   void for_each(const ShardThreads::Work& work) const;

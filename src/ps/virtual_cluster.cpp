@@ -23,8 +23,8 @@ VirtualCluster::VirtualCluster(Server& server, VirtualOptions options, Compute c
 
 VirtualUpdate VirtualCluster::next_update() {
   while (ready_.empty()) {
-    begin_all_that_may();
-    go_on_to_the_next_event();
+    begin_ready_workers();
+    advance_to_next_event();
     ready_ = server_.advance(now_);
   }
   UpdateRecord done = std::move(ready_.front());
@@ -36,7 +36,7 @@ VirtualUpdate VirtualCluster::next_update() {
   return as_virtual_update(std::move(done));
 }
 
-void VirtualCluster::begin_all_that_may() {
+void VirtualCluster::begin_ready_workers() {
   for (std::size_t w = 0; w < workers_.size(); ++w) {
     const WorkerId worker{static_cast<int>(w)};
     if (workers_[w].arrives < 0 && server_.may_begin(worker)) begin(worker);
@@ -62,7 +62,7 @@ void VirtualCluster::begin(WorkerId id) {
 
 // The next push that arrives, of several at once the first worker's; or the end of a grace window, where that is
 // earlier.
-void VirtualCluster::go_on_to_the_next_event() {
+void VirtualCluster::advance_to_next_event() {
   Worker* next = nullptr;
   for (Worker& worker : workers_) {
     if (worker.arrives >= 0 && (next == nullptr || worker.arrives < next->arrives)) next = &worker;

@@ -59,9 +59,9 @@ class VirtualCluster {
   };
 
   static std::size_t index_of(WorkerId worker) { return static_cast<std::size_t>(worker); }
-  void begin_all_that_may();
+  void begin_ready_workers();
   void begin(WorkerId id);
-  void go_on_to_the_next_event();
+  void advance_to_next_event();
   void deliver(Worker& worker);
   [[nodiscard]] VirtualUpdate as_virtual_update(UpdateRecord done);
 

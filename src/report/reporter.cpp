@@ -109,14 +109,15 @@ void Reporter::end_epoch(const EvalRecord* evaluation) {
 }
 
 TimeLeft Reporter::time_left(const StepRecord& record) const {
-  const StillToCome& to_come = record.to_come;
+  const RemainingWork& remaining = record.remaining;
   const double step_s = (is_settled() ? settled_ : of_plan_).seconds_a_step();
   const double checkpoint_s = totals_.seconds_a_checkpoint();
   double seconds = step_s * static_cast<double>(facts_.total_steps - record.step) +
-                   totals_.seconds_an_evaluation() * static_cast<double>(to_come.evaluations);
-  if (to_come.checkpoint_interval_s > 0) seconds += checkpoint_s * std::floor(seconds / to_come.checkpoint_interval_s);
-  return {.seconds = seconds + checkpoint_s * static_cast<double>(to_come.checkpoints),
-          .lacks_evaluations = to_come.evaluations > 0 && totals_.evaluations_made == 0};
+                   totals_.seconds_an_evaluation() * static_cast<double>(remaining.evaluations);
+  if (remaining.checkpoint_interval_s > 0)
+    seconds += checkpoint_s * std::floor(seconds / remaining.checkpoint_interval_s);
+  return {.seconds = seconds + checkpoint_s * static_cast<double>(remaining.checkpoints),
+          .lacks_evaluations = remaining.evaluations > 0 && totals_.evaluations_made == 0};
 }
 
 void Reporter::outside_of_steps(const std::vector<Span>& spans) { totals_.add_outside(spans); }

@@ -19,7 +19,7 @@ struct NoiseRecord {
 };
 
 // What a run still does besides its steps, the evaluation that follows this one included.
-struct StillToCome {
+struct RemainingWork {
   std::int64_t evaluations = 0;
   std::int64_t checkpoints = 0;
   double checkpoint_interval_s = 0;  // a further checkpoint each time so many seconds have passed; 0: none
@@ -36,7 +36,7 @@ struct StepRecord {
   profiler::StepBreakdown breakdown;
   bool evaluation_follows = false;
   std::optional<NoiseRecord> noise = {};
-  StillToCome to_come = {};
+  RemainingWork remaining = {};
 };
 
 // Until the end of the run.

@@ -49,7 +49,7 @@ bool all_finite(const at::Tensor& tensor) {
   return all_finite({static_cast<const std::byte*>(dense.const_data_ptr()), dense.nbytes()}, dense.scalar_type());
 }
 
-std::string not_finite_in_words(const at::Tensor& tensor) {
+std::string describe_not_finite(const at::Tensor& tensor) {
   if (all_finite(tensor)) return {};
   const std::int64_t nans = count_true(tensor.isnan()), infinities = count_true(tensor.isinf());
   const std::string of_infinities = infinities > 0 ? counted(infinities, "infinite value") : std::string();
@@ -57,13 +57,13 @@ std::string not_finite_in_words(const at::Tensor& tensor) {
   return concat(nans, " NaN", infinities > 0 ? " and " : "", of_infinities);
 }
 
-std::string not_finite_in_words(const TensorMap& tensors) {
+std::string describe_not_finite(const TensorMap& tensors) {
   std::string first;
   std::int64_t others = 0;
   for (const auto& [name, tensor] : tensors) {
     if (!first.empty()) {
       others += all_finite(tensor) ? 0 : 1;
-    } else if (const std::string words = not_finite_in_words(tensor); !words.empty()) {
+    } else if (const std::string words = describe_not_finite(tensor); !words.empty()) {
       first = concat(name, " has ", words);
     }
   }

@@ -20,9 +20,9 @@ namespace sluice::storage {
 [[nodiscard]] bool all_finite(const at::Tensor& tensor);
 
 // "1 NaN", "2 infinite values", "2 NaN and 1 infinite value"; empty where all are finite.
-[[nodiscard]] std::string not_finite_in_words(const at::Tensor& tensor);
+[[nodiscard]] std::string describe_not_finite(const at::Tensor& tensor);
 
 // "conv1.weight has 1 NaN (and 2 more tensors hold NaN or infinite values)"; empty where all are finite.
-[[nodiscard]] std::string not_finite_in_words(const TensorMap& tensors);
+[[nodiscard]] std::string describe_not_finite(const TensorMap& tensors);
 
 }  // namespace sluice::storage

@@ -183,7 +183,7 @@ std::optional<LogRecord> RecordLogReader::next() {
   }
   if (records_ == 0 && !std::string_view(head.magic.data(), head.magic.size()).starts_with(kMagic.substr(0, 6)))
     throw CheckpointError(concat(path_.string(), " is not a log of Sluice's, or has lost its beginning", advice_));
-  if (is_followed_by_what_counts())
+  if (is_followed_by_committed_record())
     throw CheckpointError(concat(path_.string(), " is damaged at byte ", at_, " of ", size_, advice_));
   return std::nullopt;
 }
@@ -211,7 +211,7 @@ std::optional<LogRecord> RecordLogReader::read_record(const Head& head) const {
 
 // Whether a record follows the bad one that was written when the bad one had been promised already. Others may have
 // come to the disk before it did.
-bool RecordLogReader::is_followed_by_what_counts() const {
+bool RecordLogReader::is_followed_by_committed_record() const {
   for (std::uint64_t from = at_ + 1; from < size_; from += kBlock) {
     const std::string block = read(from, std::min<std::uint64_t>(kBlock + sizeof(RecordHead), size_ - from));
     for (std::size_t found = block.find(kMagic); found < kBlock; found = block.find(kMagic, found + 1)) {

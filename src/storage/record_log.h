@@ -80,7 +80,7 @@ class RecordLogReader {
   struct Head;
   [[nodiscard]] std::string read(std::uint64_t from, std::uint64_t bytes) const;
   [[nodiscard]] std::optional<LogRecord> read_record(const Head& head) const;
-  [[nodiscard]] bool is_followed_by_what_counts() const;
+  [[nodiscard]] bool is_followed_by_committed_record() const;
 
   std::filesystem::path path_;
   std::string advice_;

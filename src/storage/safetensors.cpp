@@ -128,7 +128,7 @@ FileDigest write_safetensors(const std::filesystem::path& path, const TensorMap&
     for (; !bytes.empty(); bytes = bytes.subspan(std::min(kWriteBlock, bytes.size()))) {
       const auto block = bytes.first(std::min(kWriteBlock, bytes.size()));
       if (allowed == Values::kFinite && !all_finite(block, dense.scalar_type()))
-        throw DivergedError(concat(name, " has ", not_finite_in_words(dense)));
+        throw DivergedError(concat(name, " has ", describe_not_finite(dense)));
       write(block);
     }
   }

@@ -26,7 +26,7 @@ Choice choose_cut(const PlanRequest& request, const Plan& plan, const std::vecto
 }
 
 // Where no cut fits.
-std::string what_to_raise(const Plan& plan, bool raise_chunks) {
+std::string setting_to_raise(const Plan& plan, bool raise_chunks) {
   if (!plan.order.empty()) return "give a pipeline.order of more devices or micro-batches";
   return raise_chunks ? "raise pipeline.chunks or pipeline.stages" : "raise pipeline.stages";
 }
@@ -43,7 +43,7 @@ void warn_of_doubts(const Plan& plan, const std::vector<LayerCost>& costs, const
                      cut.partition, cut.recompute, rules.most_samples, rules.shares_memory);
     log_warning(concat("no cut into ", counted(plan.stages(), "stage"), " is estimated to fit ",
                        human_bytes(rules.memory_limit), " a place; the one that needs least takes about ",
-                       human_bytes(std::ranges::max(peaks)), " and is tried; ", what_to_raise(plan, raise_chunks),
+                       human_bytes(std::ranges::max(peaks)), " and is tried; ", setting_to_raise(plan, raise_chunks),
                        rules.recompute == Recompute::kNone ? ", or set pipeline.recompute = \"auto\"" : ""));
   }
   if (cut.fits && !cut.is_proven)

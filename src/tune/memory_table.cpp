@@ -13,7 +13,7 @@
 namespace sluice::tune {
 namespace {
 
-std::uint64_t with_what_no_layer_has(std::uint64_t bytes, bool shares_memory) {
+std::uint64_t with_overhead_bytes(std::uint64_t bytes, bool shares_memory) {
   return shares_memory ? bytes + kSmallTensors : divided_up(bytes, std::uint64_t{9}) * 10;
 }
 
@@ -97,8 +97,8 @@ MemoryCell memory_cell(const MemoryQuestion& question, std::int64_t global_batch
     return cell;
   }
   cell.expected = need(question, std::move(costs.expected), cell.plan);
-  cell.bound = with_what_no_layer_has(std::max(cell.expected, need(question, std::move(costs.most), cell.plan)),
-                                      request.shares_memory);
+  cell.bound = with_overhead_bytes(std::max(cell.expected, need(question, std::move(costs.most), cell.plan)),
+                                   request.shares_memory);
   cell.fit = cell.bound <= question.limit ? Fit::kFits : Fit::kOutOfMemory;
   return cell;
 }

@@ -67,13 +67,13 @@ class PlanSearch {
       families_.push_back({std::move(shape), bound, {}, State::kUnseen});
     }
     std::ranges::stable_sort(families_, std::greater{}, &Searched::most_rate);
-    look_at_all(deadline_.share(kFirstLook));
+    search_families(deadline_.share(kFirstLook));
     while (count_open(0) > 0 && !deadline_.is_over()) search_all();
     return result();
   }
 
  private:
-  void look_at_all(const Deadline& deadline) {
+  void search_families(const Deadline& deadline) {
     for (std::size_t i = 0; i < families_.size() && !deadline_.is_over(); ++i)
       if (!rule_out(families_[i]))
         look_at(families_[i], deadline.share(1.0 / static_cast<double>(families_.size() - i)));

@@ -281,7 +281,7 @@ TEST(Loader, SamplesTakeTheirViewsInTurn) {
     for (std::int64_t epoch = 0; epoch < 7; ++epoch) {
       const Batch batch = take(loader, loader.batches()).front();
       EXPECT_EQ(batch.view, views == 0 ? epoch : epoch % views);
-      EXPECT_EQ(batch.view_comes_again, views > 0 && epoch + views < 7) << "epoch " << epoch;
+      EXPECT_EQ(batch.view_repeats, views > 0 && epoch + views < 7) << "epoch " << epoch;
     }
   }
 }
@@ -300,9 +300,9 @@ TEST(Loader, WithoutCropsAndFlipsThereIsOneView) {
   Loader loader(dataset, {.batch_size = 4, .threads = 0, .epochs = 2});
   const auto batches = take(loader, 6);
   EXPECT_EQ(batches[0].view, 0);
-  EXPECT_TRUE(batches[0].view_comes_again);
+  EXPECT_TRUE(batches[0].view_repeats);
   EXPECT_EQ(batches[3].view, 0);
-  EXPECT_FALSE(batches[3].view_comes_again) << "the run ends";
+  EXPECT_FALSE(batches[3].view_repeats) << "the run ends";
 }
 
 TEST(Loader, PixelsOfWhatIsKeptAreNotRead) {

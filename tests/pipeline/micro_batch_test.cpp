@@ -27,11 +27,11 @@ TEST(Split, KeepsWhatIsKnownOfEachSample) {
                          .targets = at::arange(5),
                          .sample_ids = at::arange(5),
                          .view = 3,
-                         .view_comes_again = false,
+                         .view_repeats = false,
                          .without_inputs = {true, false, false, true, false}};
   const MicroBatch part = part_of(batch, 2, 5);
   EXPECT_EQ(part.view, 3);
-  EXPECT_FALSE(part.view_comes_again);
+  EXPECT_FALSE(part.view_repeats);
   EXPECT_EQ(part.without_inputs, (std::vector<bool>{false, true, false}));
   const auto parts = split(batch, 2);
   EXPECT_EQ(parts[0].without_inputs, (std::vector<bool>{true, false, false}));

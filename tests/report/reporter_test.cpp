@@ -260,11 +260,11 @@ TEST_F(ReporterTest, AdviceAndTableSayOfWhichStepsTheySpeak) {
 TEST_F(ReporterTest, TheTimeLeftIsOfThePresentPlanWithEvaluationsAndCheckpoints) {
   constexpr Nanoseconds kSecond = 1'000'000'000;
   facts_.total_steps = 100;
-  const auto eta_of = [&](std::int64_t number, Nanoseconds duration, const StillToCome& to_come) {
+  const auto eta_of = [&](std::int64_t number, Nanoseconds duration, const RemainingWork& remaining) {
     return [=, this](Reporter& reporter) {
       StepRecord record = step(number, 1.0, 8, 1, false);
       record.breakdown.step = duration;
-      record.to_come = to_come;
+      record.remaining = remaining;
       reporter.step(record, {}, true);
     };
   };
@@ -290,7 +290,7 @@ TEST_F(ReporterTest, TheTimeLeftSaysThatItLacksEvaluationsUntilOneIsMade) {
   const std::string text = log_of([&](Reporter& reporter) {
     const auto step_with = [&](std::int64_t number, std::int64_t evaluations) {
       StepRecord record = step(number, 1.0, 8, 1, false);
-      record.to_come = {.evaluations = evaluations};
+      record.remaining = {.evaluations = evaluations};
       reporter.step(record, {}, true);
     };
     step_with(1, 2);

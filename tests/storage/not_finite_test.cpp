@@ -36,14 +36,14 @@ TEST(NotFinite, LargestAndSmallestNumbersIntegersAndNothingAreFinite) {
 
 TEST(NotFinite, IsCountedInWords) {
   const at::Tensor values = at::zeros({3, 4});
-  EXPECT_EQ(not_finite_in_words(values), "");
+  EXPECT_EQ(describe_not_finite(values), "");
   values[1][1].fill_(kInfinity);
-  EXPECT_EQ(not_finite_in_words(values), "1 infinite value");
+  EXPECT_EQ(describe_not_finite(values), "1 infinite value");
   values[2].fill_(kNaN);
-  EXPECT_EQ(not_finite_in_words(values.t()), "4 NaN and 1 infinite value");
-  EXPECT_EQ(not_finite_in_words(values[2]), "4 NaN");
-  EXPECT_EQ(not_finite_in_words(TensorMap{{"a", at::zeros({2})}, {"b", values}}), "b has 4 NaN and 1 infinite value");
-  EXPECT_EQ(not_finite_in_words(TensorMap{{"b", values}, {"c", values[2]}, {"d", values[2]}}),
+  EXPECT_EQ(describe_not_finite(values.t()), "4 NaN and 1 infinite value");
+  EXPECT_EQ(describe_not_finite(values[2]), "4 NaN");
+  EXPECT_EQ(describe_not_finite(TensorMap{{"a", at::zeros({2})}, {"b", values}}), "b has 4 NaN and 1 infinite value");
+  EXPECT_EQ(describe_not_finite(TensorMap{{"b", values}, {"c", values[2]}, {"d", values[2]}}),
             "b has 4 NaN and 1 infinite value (and 2 more tensors hold NaN or infinite values)");
 }
 

@@ -115,7 +115,7 @@ class Process {
     for (std::int64_t i = 0; i < batch.sample_ids.size(0); ++i) {
       const std::pair key{batch.sample_ids[i].item<std::int64_t>(), batch.view};
       hits_ += seen_.contains(key) ? 1 : 0;
-      if (batch.view_comes_again) seen_.insert(key);
+      if (batch.view_repeats) seen_.insert(key);
     }
   }
 
@@ -256,7 +256,7 @@ TEST_F(FeatureReuseOfOne, WhatDoesNotComeAgainIsNotKept) {
   const auto prefix = first_layers(setup_, 3);
   reuse_.follow(prefix.get());
   MicroBatch last = samples(6);
-  last.view_comes_again = false;
+  last.view_repeats = false;
   EXPECT_EQ(hits_of(last, *prefix), 0);
   EXPECT_EQ(hits_of(last, *prefix), 0);
 }

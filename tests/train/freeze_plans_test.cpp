@@ -66,7 +66,7 @@ TEST(FreezePlans, OfADeterministicRunKeepTheShape) {
 TEST(ShareThatRuns, IsThatOfNewViewsAndOfWhatHasNoRoom) {
   constexpr std::uint64_t kRow = 4000;
   const auto share = [](const config::Config& config, std::int64_t epoch, std::int64_t end) {
-    return share_that_runs(make_setup(config), {.epoch = epoch, .end = end}, 1, kRow);
+    return running_share(make_setup(config), {.epoch = epoch, .end = end}, 1, kRow);
   };
   config::Config config = config_of("linear");
   EXPECT_EQ(share(config, 2, 6), 1) << "no cache";

@@ -7,8 +7,8 @@ namespace sluice::train {
 namespace {
 
 // Evaluations and checkpoints as Loop makes them, one step after the other.
-report::StillToCome counted_from(const LoopOptions& options, std::int64_t steps_done, std::int64_t batches) {
-  report::StillToCome count;
+report::RemainingWork counted_from(const LoopOptions& options, std::int64_t steps_done, std::int64_t batches) {
+  report::RemainingWork count;
   const config::TrainConfig& train = options.train;
   for (std::int64_t step = steps_done; step <= options.total_steps; ++step) {
     const bool is_last = step == options.total_steps;
@@ -22,7 +22,7 @@ report::StillToCome counted_from(const LoopOptions& options, std::int64_t steps_
   return count;
 }
 
-TEST(StillToCome, CountsTheEvaluationsAndCheckpointsOfTheStepsThatAreLeft) {
+TEST(RemainingWork, CountsTheEvaluationsAndCheckpointsOfTheStepsThatAreLeft) {
   constexpr std::int64_t kBatches = 5;
   for (const std::int64_t total : {1, 4, 5, 13, 20, 30})
     for (const int eval_steps : {0, 1, 3, 10})
@@ -35,16 +35,16 @@ TEST(StillToCome, CountsTheEvaluationsAndCheckpointsOfTheStepsThatAreLeft) {
             options.train.eval_every_epochs = eval_epochs;
             for (std::int64_t done = 1; done <= total; ++done) {
               const EpochPosition here{(done - 1) / kBatches, (done - 1) % kBatches, kBatches};
-              const report::StillToCome expected = counted_from(options, done, kBatches);
-              const report::StillToCome counted = still_to_come(options, done, here, /*evaluates=*/true);
+              const report::RemainingWork expected = counted_from(options, done, kBatches);
+              const report::RemainingWork counted = remaining_work(options, done, here, /*evaluates=*/true);
               ASSERT_EQ(counted.evaluations, expected.evaluations)
                   << done << " of " << total << ", every " << eval_steps << " steps, " << eval_epochs << " epochs";
               ASSERT_EQ(counted.checkpoints, expected.checkpoints)
                   << done << " of " << total << ", every " << checkpoint_steps << " steps, at the end: " << at_end;
-              EXPECT_EQ(still_to_come(options, done, here, /*evaluates=*/false).evaluations, 1);
+              EXPECT_EQ(remaining_work(options, done, here, /*evaluates=*/false).evaluations, 1);
             }
           }
-  EXPECT_EQ(still_to_come({.total_steps = 5, .checkpoint_every_minutes = 2}, 1, {0, 0, 5}, true).checkpoint_interval_s,
+  EXPECT_EQ(remaining_work({.total_steps = 5, .checkpoint_every_minutes = 2}, 1, {0, 0, 5}, true).checkpoint_interval_s,
             120);
 }
 

@@ -131,7 +131,7 @@ TEST_F(MemoryLimit, StagesAreAdvisedAsTheListsAllow) {
   config::Config config = small_config(2, 4);
   config.device.memory_limit.bytes = 5000;
   const Plan plan = tune::make_plan(plan_request(make_setup(config)), model.layers);
-  EXPECT_EQ(what_would_fit(model, make_setup(config), plan),
+  EXPECT_EQ(fitting_advice(model, make_setup(config), plan),
             "pipeline.stages = 3 with pipeline.partition = \"auto\" would need about 3.9 KiB a device");
   config::Config followed = config;
   followed.pipeline.stages = 3;
@@ -139,7 +139,7 @@ TEST_F(MemoryLimit, StagesAreAdvisedAsTheListsAllow) {
   EXPECT_LE(tune::estimate_bytes(model, tune::make_plan(plan_request(make_setup(followed)), model.layers)), 5000U);
   // Three stages would need another name.
   config.device.list = {.choice = "", .names = {"cpu:0", "cpu:1"}};
-  EXPECT_THAT(what_would_fit(model, make_setup(config), plan), Not(HasSubstr("pipeline.stages")));
+  EXPECT_THAT(fitting_advice(model, make_setup(config), plan), Not(HasSubstr("pipeline.stages")));
 }
 
 TEST_F(MemoryLimit, SlotsOnOneDeviceShareItsLimit) {
@@ -150,7 +150,7 @@ TEST_F(MemoryLimit, SlotsOnOneDeviceShareItsLimit) {
   const std::uint64_t limit = tune::estimate_bytes(model, plan).value();  // but of one of the two
   config.device.memory_limit.bytes = static_cast<std::int64_t>(limit);
   plan.chunks = 1;
-  const std::string advice = what_would_fit(model, make_setup(config), plan);
+  const std::string advice = fitting_advice(model, make_setup(config), plan);
   plan.chunks = advised(advice, "pipeline.chunks");
   EXPECT_LE(tune::estimate_bytes(model, plan).value(), limit / 2) << advice;
   EXPECT_THAT(advice, HasSubstr(" a place"));
@@ -166,7 +166,7 @@ TEST_F(MemoryLimit, AWorkerIsAdvisedToSetItsOwnBatch) {
   config.device.memory_limit.bytes = 50'000;
   const Plan plan{.partition = {{5}}, .chunks = 4, .global_batch = 64, .recompute = {false}};
   EXPECT_EQ(less_memory(config), "use a smaller ps.worker_batch, more pipeline.chunks or more pipeline.stages");
-  std::string advice = what_would_fit(model, make_setup(config), plan);
+  std::string advice = fitting_advice(model, make_setup(config), plan);
   EXPECT_THAT(advice, AllOf(HasSubstr("pipeline.chunks = "), Not(HasSubstr("train.global_batch"))));
   Plan smaller = plan;
   smaller.global_batch = config.ps.worker_batch = advised(advice, "ps.worker_batch");
@@ -179,7 +179,7 @@ TEST_F(MemoryLimit, AWorkerIsAdvisedToSetItsOwnBatch) {
   config.ps.time_limit_s = 1;
   config.ps.partitions = 4;
   EXPECT_THAT(less_memory(config), HasSubstr("more ps.partitions"));
-  EXPECT_THAT(what_would_fit(model, make_setup(config), plan),
+  EXPECT_THAT(fitting_advice(model, make_setup(config), plan),
               AllOf(HasSubstr("ps.partitions = "), Not(HasSubstr("pipeline.chunks = "))));
 
   config.ps.policy = "dual_batch";  // the shares of all workers come from one batch
@@ -194,7 +194,7 @@ std::string advice_in(const config::Config& config, const Plan& plan) {
   const train::Setup setup = make_setup(config);
   testing::internal::CaptureStderr();
   const std::string advice =
-      with_what_would_fit(OutOfMemoryError("no room in its device.memory_limit of 64.0 MiB"), setup, plan).what();
+      with_fitting_advice(OutOfMemoryError("no room in its device.memory_limit of 64.0 MiB"), setup, plan).what();
   testing::internal::GetCapturedStderr();
   return advice;
 }
@@ -246,7 +246,7 @@ TEST_F(MemoryLimit, ARefusalOfTheSystemIsNotMeasured) {
   const train::Setup setup = make_setup(config);
   const OutOfMemoryError refusal("replica 0 stage 0: out of memory: no room for 4.0 GiB");
   testing::internal::CaptureStderr();
-  EXPECT_STREQ(with_what_would_fit(refusal, setup, decide_plan(setup)).what(), refusal.what());
+  EXPECT_STREQ(with_fitting_advice(refusal, setup, decide_plan(setup)).what(), refusal.what());
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 

@@ -110,7 +110,7 @@ TEST(MakeSetup, ABatchIsNoLargerThanTheDataSet) {
   config.train.micro_batch = 9;
   EXPECT_EQ(configured_chunks(make_setup(config)), 4);
   testing::internal::CaptureStderr();
-  warn_of_oddities(setup);
+  warn_of_unusual_settings(setup);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               HasSubstr("train.global_batch = 1000000000 is more than the 72 samples of shapes: each step takes all of "
                         "them"));
@@ -122,7 +122,7 @@ TEST(MakeSetup, ThreadsFarBeyondTheCoresAreWarnedOf) {
     config.device.threads = threads;
     const train::Setup setup = make_setup(config);
     testing::internal::CaptureStderr();
-    warn_of_oddities(setup);
+    warn_of_unusual_settings(setup);
     return testing::internal::GetCapturedStderr();
   };
   const int cores = device::available_cores();

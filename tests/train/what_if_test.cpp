@@ -255,7 +255,7 @@ TEST(WhatIfServed, LessTravelsCompressed) {
   config.ps.push_compression = "topk";
   config.ps.topk_ratio = 0.01;
   config.ps.pull_compression = "bf16";
-  EXPECT_NEAR(bytes_that_travel(config, 400), 400 * 0.01 * 2 + 200, kRounding)
+  EXPECT_NEAR(transferred_bytes(config, 400), 400 * 0.01 * 2 + 200, kRounding)
       << "a place for each number that is sent";
 }
 

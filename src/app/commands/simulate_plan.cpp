@@ -104,7 +104,7 @@ void SimulatePlanArguments::run(const OutputArguments& output) const {
   if (!left_out.empty()) log_warning(left_out);
   if (cluster.are_given()) return cluster.run(loaded, measured, output);
   const WhatIf answer = train::what_if(loaded, measured);
-  const std::string no_room = train::what_does_not_fit(answer);
+  const std::string no_room = train::memory_excess(answer);
   if (!no_room.empty()) log_warning(concat("the plan does not fit: ", no_room, "; `sluice memory` says what would"));
   ordered_json json = json_of_prediction(answer);
   if (!no_room.empty()) json["does_not_fit"] = no_room;

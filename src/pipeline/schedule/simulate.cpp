@@ -197,7 +197,7 @@ class Simulator::ChangingRun {
       stretching(working_, stretches_);
       const double next = next_event();
       if (next == std::numeric_limits<double>::infinity()) return std::move(spans_);
-      for (std::size_t d = 0; d < devices_.size(); ++d) go_on(d, next);
+      for (std::size_t d = 0; d < devices_.size(); ++d) advance(d, next);
       now_ = next;
     }
   }
@@ -244,7 +244,7 @@ class Simulator::ChangingRun {
     return next;
   }
 
-  void go_on(std::size_t d, double until) {
+  void advance(std::size_t d, double until) {
     if (working_[d] == kWaits) return;
     Device& device = devices_[d];
     if (end_at(d) > until) {

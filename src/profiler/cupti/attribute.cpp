@@ -66,7 +66,7 @@ class Attributor {
   }
 
   Attribution run(const Records& records) {
-    keep_what_the_host_knows();
+    keep_host_spans();
     for (const Work& work : records.work) sort_in(work);
     for (std::size_t slot = 0; slot < on_slot_.size(); ++slot) attribute_to(slot);
     time_buckets();
@@ -80,7 +80,7 @@ class Attributor {
   }
 
  private:
-  void keep_what_the_host_knows() {
+  void keep_host_spans() {
     for (std::size_t i = 0; i < host_slots_.size(); ++i) {
       if (streams_[i].device < 0) continue;
       std::erase_if(result_.spans.slots[i].spans, [](const Span& span) { return !is_kept(span.phase); });

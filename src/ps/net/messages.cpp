@@ -111,7 +111,7 @@ std::string difference_between(const Party& theirs, const Party& mine) {
                 "; make them equal");
 }
 
-void throw_where_it_failed(const Over& over) {
+void throw_if_failed(const Over& over) {
   if (over.what.empty()) return;
   const std::string what = concat("the server has ended the run: ", over.what);
   if (over.code == static_cast<std::int64_t>(ExitCode::kInterrupted)) throw InterruptedError(what);

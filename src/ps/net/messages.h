@@ -160,7 +160,7 @@ struct Party {
 [[nodiscard]] std::string difference_between(const Party& theirs, const Party& mine);
 
 // With the server's exit code; nothing where the run is done.
-void throw_where_it_failed(const Over& over);
+void throw_if_failed(const Over& over);
 
 // Layouts that differ have others.
 [[nodiscard]] std::string text_of(const Layout& layout);

@@ -63,7 +63,7 @@ class NetworkLink::Connection {
   void wait_until_welcome() {
     const auto lock = wait_for([this] { return incarnation_ > 0 || is_over_; });
     if (incarnation_ > 0) return;
-    throw_where_it_failed(why_over_);
+    throw_if_failed(why_over_);
     rival_.throw_if_there(concat("the run of ", server(), " is over"));
     was_over_ = true;
   }
@@ -73,7 +73,7 @@ class NetworkLink::Connection {
     if (options_.is_stopped()) throw InterruptedError("stopped by a signal");
     const auto lock = wait_for([this] { return lease_.has_value() || is_over_; });
     if (is_over_) {
-      throw_where_it_failed(why_over_);
+      throw_if_failed(why_over_);
       return std::nullopt;
     }
     joining_of_step_ = joinings_;
@@ -169,7 +169,7 @@ class NetworkLink::Connection {
   }
 
   Nanoseconds turn() {
-    look_at_the_time();
+    check_timeouts();
     send_heartbeat();
     changed_.notify_all();
     return next_heartbeat_;
@@ -195,7 +195,7 @@ class NetworkLink::Connection {
     }
   }
 
-  void look_at_the_time() {
+  void check_timeouts() {
     const Nanoseconds now = thread_.now();
     if (is_over_ || has_sent_last_) return;
     const Nanoseconds limit = incarnation_ == 0 && !was_welcome_ ? options_.connect_timeout : options_.peer_timeout;

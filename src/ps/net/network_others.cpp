@@ -32,7 +32,7 @@ void NetworkServer::wait(Nanoseconds limit) {
   }
 }
 
-bool NetworkServer::stay_for_others(Nanoseconds limit) {
+bool NetworkServer::keep_alive_for_others(Nanoseconds limit) {
   if (options_.others.empty() || options_.journal == nullptr || why_over_.code != 0) return false;
   wait(limit);
   constexpr int kMostAtOnce = 64;

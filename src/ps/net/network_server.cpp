@@ -73,10 +73,10 @@ void NetworkServer::step(Nanoseconds until) {
   make_durable();
   drained_at_ = is_empty ? now() : woken;
   if (is_over_) return;
-  look_for_those_who_leave();
+  remove_leaving_workers();
   make_updates();
-  look_for_lost();
-  look_for_the_end();
+  remove_lost_workers();
+  check_for_end();
   send_heartbeat();
 }
 
@@ -193,7 +193,7 @@ void NetworkServer::admit(const std::string& routing_id, const Hello& hello) {
   if (!waiting_.contains(hello.worker)) give_lease(at->second);  // else with the weights
   if (options_.on_event)
     options_.on_event({hello.worker, WorkerEvent::What::kJoined, hello.where, {}, hello.process_id});
-  begin_all_that_may();
+  begin_ready_workers();
 }
 
 // Whether a push is of the samples that its worker was given, and of the kind that the policy has.
@@ -204,7 +204,7 @@ bool NetworkServer::fits(const Peer& peer, const PushMade& push) const {
 }
 
 // What is said of a push that is of another incarnation, or came before; nothing: it may count.
-std::optional<PushAnswer> NetworkServer::turned_away(const Peers::value_type& worker, const PushRecord& push) {
+std::optional<PushAnswer> NetworkServer::rejection_of(const Peers::value_type& worker, const PushRecord& push) {
   const auto& [id, peer] = worker;
   if (push.worker != id || push.incarnation != peer.incarnation) return PushAnswer::kUnknown;
   return push.sequence <= peer.pushed ? std::optional(PushAnswer::kDuplicate) : std::nullopt;
@@ -222,7 +222,7 @@ void NetworkServer::take(Peers::value_type& worker, const PushMade& push, const 
   auto& [id, peer] = worker;
   const PushRecord& record = push.record;
   if (is_over_) return send(peer.routing_id, why_over_);
-  if (const auto answer = turned_away(worker, record)) {
+  if (const auto answer = rejection_of(worker, record)) {
     if (answer == PushAnswer::kDuplicate && is_pending(id, peer)) return;  // the answer to the first follows
     return send(peer.routing_id, PushAnswered{record.sequence, *answer});
   }
@@ -329,7 +329,7 @@ void NetworkServer::make_updates() {
     check(done.size() == 1, "each push is followed by at most one update");
     report_update(std::move(done.front()), before);
   }
-  if (!is_over_) begin_all_that_may();
+  if (!is_over_) begin_ready_workers();
 }
 
 void NetworkServer::report_update(UpdateRecord done, const ServerProgress& before) {
@@ -361,7 +361,7 @@ void NetworkServer::report_update(UpdateRecord done, const ServerProgress& befor
   if (is_last) is_over_ = true;
 }
 
-void NetworkServer::begin_all_that_may() {
+void NetworkServer::begin_ready_workers() {
   for (auto& worker : peers_) {
     auto& [id, peer] = worker;
     if (peer.version != kNone || peer.leaves_at || !server_.may_begin(id)) continue;

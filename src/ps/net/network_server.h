@@ -99,10 +99,10 @@ class NetworkServer {
   void end(const Over& over);
   // Where other servers are to be told of that later: shows them that this one lives, for so long. False: there are
   // none.
-  [[nodiscard]] bool stay_for_others(Nanoseconds limit);
+  [[nodiscard]] bool keep_alive_for_others(Nanoseconds limit);
   // Instead of serving: for so long who comes is told why the run does not begin. Those who were in it before wait for
   // a better start.
-  void turn_away(const Over& over, Nanoseconds limit);
+  void reject_all(const Over& over, Nanoseconds limit);
   // The journal is from here on of what follows the server's weights of now. Requires: there is one.
   void begin_journal();
   [[nodiscard]] std::int64_t malformed() const { return malformed_ + socket_.dropped(); }
@@ -143,7 +143,7 @@ class NetworkServer {
   void take(Peers::value_type& worker, const PushAhead& ahead, const Frames& frames);
   void take(Peers::value_type& worker, const PushMade& push, const Frames& frames);
   [[nodiscard]] std::optional<Tensors> tensors_of(const PushMade& push, const Frames& frames) const;
-  [[nodiscard]] static std::optional<PushAnswer> turned_away(const Peers::value_type& worker, const PushRecord& push);
+  [[nodiscard]] static std::optional<PushAnswer> rejection_of(const Peers::value_type& worker, const PushRecord& push);
   void count(Peers::value_type& worker, const PushMade& push, const Tensors& tensors);
   [[nodiscard]] bool others_hold(const Peers::value_type& worker, const PushKey& push) const;
   void complete_partial_pushes();
@@ -170,16 +170,16 @@ class NetworkServer {
 
   void make_updates();
   void report_update(UpdateRecord done, const ServerProgress& before);
-  void begin_all_that_may();
+  void begin_ready_workers();
   void give_next_lease(Peers::value_type& worker);
   void give_lease(Peer& peer);
   void send_lease(const Peer& peer);
   void give_weights(Peers::value_type& to, std::int64_t version, bool is_again = false);
   void send_heartbeat();
   void keep_alive();
-  void look_for_lost();
-  void look_for_those_who_leave();
-  void look_for_the_end();
+  void remove_lost_workers();
+  void remove_leaving_workers();
+  void check_for_end();
   void send(const std::string& routing_id, const FromServer& message) {
     socket_.send(routing_id, {header_of(message)});
   }

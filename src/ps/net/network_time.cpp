@@ -20,7 +20,7 @@ void NetworkServer::send_heartbeat() {
   partial_.ask_again();
 }
 
-void NetworkServer::look_for_those_who_leave() {
+void NetworkServer::remove_leaving_workers() {
   std::vector<WorkerId> gone;
   for (const auto& [worker, peer] : peers_) {
     if (peer.leaves_at && (is_over_ || now() >= *peer.leaves_at)) gone.push_back(worker);
@@ -28,7 +28,7 @@ void NetworkServer::look_for_those_who_leave() {
   for (const WorkerId worker : gone) remove_worker(worker, WorkerEvent::What::kLeft, {});
 }
 
-void NetworkServer::look_for_lost() {
+void NetworkServer::remove_lost_workers() {
   std::vector<WorkerId> silent;
   for (const auto& [worker, peer] : peers_) {
     if (drained_at_ - peer.last_message_at > options_.peer_timeout) silent.push_back(worker);
@@ -40,7 +40,7 @@ void NetworkServer::look_for_lost() {
   }
 }
 
-void NetworkServer::look_for_the_end() {
+void NetworkServer::check_for_end() {
   const std::string waited = human_duration(to_s(options_.connect_timeout));
   if (peers_.empty()) {
     if (open_since_ && last_one_left_) throw AllWorkersLeft("all workers have left before the run was over");
@@ -60,7 +60,7 @@ void NetworkServer::look_for_the_end() {
   make_updates();
 }
 
-void NetworkServer::turn_away(const Over& over, Nanoseconds limit) {
+void NetworkServer::reject_all(const Over& over, Nanoseconds limit) {
   is_over_ = true;
   const Nanoseconds until = now() + limit;
   while (now() < until || (!rivals_.empty() && now() < until + options_.drain_timeout)) {
@@ -78,7 +78,7 @@ void NetworkServer::turn_away(const Over& over, Nanoseconds limit) {
 void NetworkServer::end(const Over& over) {
   is_over_ = has_sent_over_ = true;
   why_over_ = over;
-  look_for_those_who_leave();
+  remove_leaving_workers();
   for (const auto& [worker, peer] : peers_) send(peer.routing_id, over);
   std::erase_if(
       rivals_, [&](const std::string& routing_id) { return !socket_.send(routing_id, {header_of(FromServer(over))}); });

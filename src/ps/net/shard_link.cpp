@@ -51,7 +51,7 @@ void ShardLink::load(const ShardsState& state, std::int64_t version) {
 
 std::vector<PushKey> ShardLink::parts() const { return here_ ? here_->parts : std::vector<PushKey>{}; }
 
-void ShardLink::go_on(std::int64_t version) {
+void ShardLink::resume(std::int64_t version) {
   wait_until_here();
   version_ = version;
   check_came_back(*here_);
@@ -157,7 +157,7 @@ void ShardLink::wait_for(const std::function<bool()>& condition, const std::func
 
 void ShardLink::look() {
   try {
-    take_what_has_come();
+    receive_all();
   } catch (const Error&) {
     is_lost_ = true;
     throw;
@@ -171,7 +171,7 @@ void ShardLink::look() {
     send(LeadHeartbeat{greeting_, sent_workers_});
 }
 
-void ShardLink::take_what_has_come() {
+void ShardLink::receive_all() {
   while (const auto received = socket_.next()) handle(received->frames);
   const bool is_new = process_of_shards_.empty() && !here_;
   const Nanoseconds limit = is_new ? options_.connect_timeout : options_.peer_timeout;
@@ -239,12 +239,12 @@ void ShardLink::take(const StateGiven& given, const Frames& frames) {
 void ShardLink::take(const ShardHeartbeat& heartbeat, const Frames&) {
   ++heartbeats_;
   const bool is_another = !process_of_shards_.empty() && heartbeat.process_id != process_of_shards_;
-  if (is_another || !heartbeat.is_up_to_date) greet_again();
+  if (is_another || !heartbeat.is_up_to_date) restart_greeting();
 }
 
-void ShardLink::take(const WhoLeads&, const Frames&) { greet_again(); }
+void ShardLink::take(const WhoLeads&, const Frames&) { restart_greeting(); }
 
-void ShardLink::greet_again() {
+void ShardLink::restart_greeting() {
   if (!std::exchange(is_greeting_, true)) ++greeting_;
 }
 

@@ -47,7 +47,7 @@ class ShardLink final : public OtherShards, public PartHolder {
   // Wait until it is there, and has these shards; or those that it has kept itself, after this update or the one
   // before, whose steps were remembered.
   void load(const ShardsState& state, std::int64_t version);
-  void go_on(std::int64_t version);
+  void resume(std::int64_t version);
   // Pushes whose parts it held when it was met: the incarnations that these are of must not be given out again.
   [[nodiscard]] std::vector<PushKey> parts() const;
 
@@ -81,7 +81,7 @@ class ShardLink final : public OtherShards, public PartHolder {
   [[nodiscard]] std::string named() const;  // for messages
 
  private:
-  void take_what_has_come();
+  void receive_all();
   void wait_for(const std::function<bool()>& condition, const std::function<void()>& ask_again);
   void handle(const Frames& frames);
   void take(const ShardsHere& here, const Frames& frames);
@@ -96,7 +96,7 @@ class ShardLink final : public OtherShards, public PartHolder {
   void take(const ShardsFailed& failed, const Frames& frames);
 
   void wait_until_here();
-  void greet_again();
+  void restart_greeting();
   void check_came_back(const ShardsHere& here) const;
   void send_workers_again();
   void send(const FromLead& message) { socket_.send({}, {header_of(message)}); }

@@ -60,7 +60,7 @@ void ShardServer::next(Nanoseconds limit) {
     }
     make_durable();
     send_heartbeat();
-    look_for_the_lead();
+    check_lead();
   }
 }
 
@@ -306,7 +306,7 @@ void ShardServer::send_heartbeat() {
   }
 }
 
-void ShardServer::look_for_the_lead() {
+void ShardServer::check_lead() {
   const Nanoseconds silent = clock_.now() - last_message_at_;
   const bool may_come = lead_.empty() || log_.has_value();
   const Nanoseconds limit =
@@ -343,11 +343,11 @@ void ShardServer::send_until_acknowledged(const ShardsFailed& failed) {
           concat("waiting for the lead server (", lead_where_, ") to hear that this one has failed: ", failed.what));
     socket_->wait(
         std::chrono::nanoseconds(std::min(options_.heartbeat_interval, begun + options_.drain_timeout - now)));
-    take_only_over();
+    receive_over();
   }
 }
 
-void ShardServer::take_only_over() {
+void ShardServer::receive_over() {
   for (std::size_t left = kMostAtOnce; left > 0 && !over_; --left) {
     const auto received = socket_->next();
     if (!received) return;

@@ -99,11 +99,11 @@ class ShardServer {
   void send_held(const PushKey& push);
   void make_durable();
   void send_heartbeat();
-  void look_for_the_lead();
+  void check_lead();
   [[nodiscard]] ShardsHere here() const;
   [[nodiscard]] std::int64_t first_shard() const { return static_cast<std::int64_t>(loaded_.assignment.range.begin); }
   void send_until_acknowledged(const ShardsFailed& failed);
-  void take_only_over();
+  void receive_over();
   void send(const std::string& routing_id, const ShardsToLead& message) {
     socket_->send(routing_id, {header_of(message)});
   }

@@ -17,7 +17,7 @@ void SocketThread::send_now(const Frames& message) {
   if (waiting_.empty()) socket_.send({}, message);
 }
 
-void SocketThread::send_what_waits() {
+void SocketThread::send_waiting() {
   while (!waiting_.empty() && socket_.send({}, waiting_.front())) waiting_.pop_front();
 }
 
@@ -33,7 +33,7 @@ void SocketThread::run() {
       wake_up_.take();
       while (auto received = socket_.next()) work_.take(std::move(received->frames));
       const std::scoped_lock lock(mutex_);
-      send_what_waits();
+      send_waiting();
       limit = std::chrono::nanoseconds(work_.turn() - now());
       is_full = !waiting_.empty();
       if (must_stop_) return;

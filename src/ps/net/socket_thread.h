@@ -68,7 +68,7 @@ class SocketThread {
 
  private:
   void run();
-  void send_what_waits();
+  void send_waiting();
 
   FrameSocket& socket_;
   Work work_;

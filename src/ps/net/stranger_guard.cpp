@@ -79,7 +79,7 @@ void StrangerGuard::run() {
     while (items[1].revents == 0) {
       zmq::poll(items, has_strangers() ? kLookInterval : std::chrono::milliseconds(-1));
       take_events();
-      look_at_strangers();
+      check_strangers();
     }
   } catch (const std::exception& error) {
     log_warning(concat("connections to this process are no longer watched: ", error.what()));
@@ -116,7 +116,7 @@ bool StrangerGuard::has_strangers() {
   return std::ranges::any_of(connections_, [](const auto& entry) { return !entry.second.is_trusted; });
 }
 
-void StrangerGuard::look_at_strangers() {
+void StrangerGuard::check_strangers() {
   struct Stranger {
     int fd = -1;
     std::int64_t bytes = 0;

@@ -65,7 +65,7 @@ class StrangerGuard {
   void take_events();
   Connection& connection_at(int fd);
   [[nodiscard]] bool has_strangers();
-  void look_at_strangers();
+  void check_strangers();
   void close(int fd, std::int64_t bytes);
 
   zmq::socket_t& listening_;

@@ -48,7 +48,7 @@ void Coordinator::restore_push(const PushRecord& record, Nanoseconds now) {
 }
 
 int Coordinator::join(WorkerId worker, Nanoseconds now) {
-  const std::int64_t clock = clock_of_one_that_joins(workers_[worker]);
+  const std::int64_t clock = clock_of_joining_worker(workers_[worker]);
   Worker& it = workers_[worker];
   check(!it.is_here, "a worker joins that is there");
   it.is_here = true;
@@ -58,12 +58,12 @@ int Coordinator::join(WorkerId worker, Nanoseconds now) {
   ++here_;
   waiting_here_ += is_waiting(worker) ? 1 : 0;
   if (workers() >= policy_.workers) is_open_ = true;
-  look_for_quorum(now);
+  check_quorum(now);
   return static_cast<int>(it.last_committed.size());
 }
 
 // Never behind the slowest, for whom nobody has to wait then; never further ahead than a push can take it.
-std::int64_t Coordinator::clock_of_one_that_joins(const Worker& worker) const {
+std::int64_t Coordinator::clock_of_joining_worker(const Worker& worker) const {
   const std::int64_t least = slowest().value_or(worker.clock);
   const std::int64_t clock = std::max(worker.clock, least);
   return policy_.staleness == kUnbounded ? clock : std::min(clock, least + policy_.staleness + 1);
@@ -77,7 +77,7 @@ void Coordinator::leave(WorkerId worker, Nanoseconds now) {
   forget_clock(found->second.clock);
   --here_;
   waiting_here_ -= is_waiting(worker) ? 1 : 0;
-  look_for_quorum(now);
+  check_quorum(now);
 }
 
 void Coordinator::forget_clock(std::int64_t clock) {
@@ -87,7 +87,7 @@ void Coordinator::forget_clock(std::int64_t clock) {
 
 void Coordinator::open(Nanoseconds now) {
   is_open_ = true;
-  look_for_quorum(now);
+  check_quorum(now);
 }
 
 std::int64_t Coordinator::begin(WorkerId worker) {
@@ -118,7 +118,7 @@ PushAnswer Coordinator::push(const PushRecord& record, Nanoseconds now) {
   ++clocks_here_[++worker.clock];
   waiting_.emplace(record.worker, record);
   ++waiting_here_;
-  look_for_quorum(now);
+  check_quorum(now);
   return PushAnswer::kCommitted;
 }
 
@@ -156,7 +156,7 @@ bool Coordinator::has_quorum() const {
   return waiting_here_ >= (policy_.quorum == 0 ? here_ : std::min(policy_.quorum, here_));
 }
 
-void Coordinator::look_for_quorum(Nanoseconds now) {
+void Coordinator::check_quorum(Nanoseconds now) {
   if (!has_quorum())
     quorum_since_.reset();
   else if (!quorum_since_)

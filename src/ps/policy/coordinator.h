@@ -77,11 +77,11 @@ class Coordinator {
 
   void remember(const PushRecord& record);
   void forget_clock(std::int64_t clock);
-  [[nodiscard]] std::int64_t clock_of_one_that_joins(const Worker& worker) const;
+  [[nodiscard]] std::int64_t clock_of_joining_worker(const Worker& worker) const;
 
   [[nodiscard]] bool is_waiting(WorkerId worker) const { return waiting_.contains(worker); }
   [[nodiscard]] bool has_quorum() const;
-  void look_for_quorum(Nanoseconds now);
+  void check_quorum(Nanoseconds now);
 
   SyncPolicy policy_;
   std::int64_t version_;

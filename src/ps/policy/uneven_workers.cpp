@@ -141,7 +141,7 @@ class UnevenCluster {
   }
 
   UnevenResult run() {
-    begin_all_that_may();
+    begin_ready_workers();
     while (result_.steps < request_.steps) {
       check(!arrivals_.empty(), "in virtual time nobody computes and no update is due");
       const auto [at, id] = arrivals_.top();  // of several at once the first worker's
@@ -151,7 +151,7 @@ class UnevenCluster {
       if (!update) continue;
       add(*update, at);
       // Only now: an idle worker waits for its update, or for a slower one, each of whose pushes is an update.
-      begin_all_that_may();
+      begin_ready_workers();
     }
     return std::move(result_);
   }
@@ -166,7 +166,7 @@ class UnevenCluster {
 
   Worker& at(WorkerId id) { return workers_[static_cast<std::size_t>(id)]; }
 
-  void begin_all_that_may() {
+  void begin_ready_workers() {
     std::erase_if(idle_, [this](WorkerId id) {
       if (!coordinator_.may_begin(id)) return false;
       begin(id);

@@ -128,7 +128,7 @@ void predict(const Setup& setup, const engine::Composition& composition,
   for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i].predicted_s = seconds[i];
 }
 
-std::string what_is_left_out(const TrialNumbers& numbers, const std::vector<tune::ChunkCandidate>& promising,
+std::string describe_untried(const TrialNumbers& numbers, const std::vector<tune::ChunkCandidate>& promising,
                              const tune::ChunkTrials& trials) {
   std::vector<int> too_large, slower;
   for (const tune::ChunkCandidate& candidate : numbers.all) {
@@ -164,13 +164,13 @@ void run_trials(const Setup& setup, engine::Engine& engine, const engine::StepBa
       trials.took(time_step(composition, engine.step(), batch, *chunks));
     } catch (const Error& error) {
       if (error.exit_code() != ExitCode::kOutOfMemory) throw;
-      if (ends_with_a_failure(composition)) throw with_what_would_fit(error, setup, plan);
+      if (ends_with_a_failure(composition)) throw with_fitting_advice(error, setup, plan);
       log_debug(concat(counted(*chunks, "chunk"), ": ", error.what()));
       trials.did_not_fit();
       if (!failure) failure.emplace(error, plan);
     }
   }
-  if (!trials.best()) throw with_what_would_fit(failure->first, setup, failure->second);
+  if (!trials.best()) throw with_fitting_advice(failure->first, setup, failure->second);
 }
 
 }  // namespace
@@ -189,7 +189,7 @@ ChunkChoice choose_chunks(const Setup& setup, engine::Engine& engine, const engi
   composition.executor->recorder().clear();
   return {.chunks = trials.best().value(),
           .why = trials.timings(),
-          .left_out = what_is_left_out(numbers, candidates, trials)};
+          .left_out = describe_untried(numbers, candidates, trials)};
 }
 
 void decide_chunks(const Setup& setup, engine::Engine& engine, data::Position start) {

@@ -18,7 +18,7 @@ namespace sluice::train {
 namespace {
 
 // The whole model on one device, which may have room for a smaller micro-batch only; and the time, too.
-profiler::LayerProfile measure_what_fits(const Setup& setup, std::int64_t size) {
+profiler::LayerProfile measure_fitting_batches(const Setup& setup, std::int64_t size) {
   try {
     auto layers = measure::measure_layers(workload_of(setup), {.sizes = {size},
                                                                .least_rounds = 1,
@@ -31,7 +31,7 @@ profiler::LayerProfile measure_what_fits(const Setup& setup, std::int64_t size) 
     if (error.exit_code() != ExitCode::kOutOfMemory || size == 1) throw;
     log_info(concat("the layers are measured at ", counted(size / 2, "sample"), ": ", error.what()));
   }
-  return measure_what_fits(setup, size / 2);
+  return measure_fitting_batches(setup, size / 2);
 }
 
 std::string recomputing_stages(const Plan& plan) {
@@ -79,7 +79,7 @@ std::vector<LayerCost> layer_costs(const Setup& setup) {
   }
   log_info(concat("measuring ", counted(setup.layers, "layer"), " of ", setup.model.name, ", for about ",
                   human_duration(layers_budget(setup)), " (pipeline.planning_budget_s)"));
-  const profiler::LayerProfile profile = measure_what_fits(setup, size);
+  const profiler::LayerProfile profile = measure_fitting_batches(setup, size);
   if (profile.micro_batch == size)
     measure::keep_costs(setup.config.pipeline.cost_cache, workload_of(setup),
                         profile);  // else another time there may be room

@@ -50,7 +50,7 @@ engine::TrainStepOptions step_options(const Setup& setup) {
           .memory_is_limited = setup.config.device.memory_limit.bytes > 0,
           .less_memory = less_memory(setup.config),
           .explain_memory = [&setup](const Error& error,
-                                     const Plan& plan) { return with_what_would_fit(error, setup, plan); },
+                                     const Plan& plan) { return with_fitting_advice(error, setup, plan); },
           .make_graphs = setup.config.device.cuda_graphs ? device::GraphFactory(device::make_graph_sequence) : nullptr};
 }
 

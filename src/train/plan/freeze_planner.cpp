@@ -55,7 +55,7 @@ freeze::Policy policy_of(const Setup& setup) {
   return policy;
 }
 
-double share_that_runs(const Setup& setup, const FrozenTime& time, std::int64_t kept_since, std::uint64_t row_bytes) {
+double running_share(const Setup& setup, const FrozenTime& time, std::int64_t kept_since, std::uint64_t row_bytes) {
   const config::Config& config = setup.config;
   if (!keeps_features(config) || time.end <= time.epoch) return 1;
   const std::int64_t views = std::max<std::int64_t>(config.data.views, 1);
@@ -106,10 +106,10 @@ PlanChange FreezePlanner::change(const FrozenTime& time, int units_before, const
   note(time.epoch, units_before, decision.frozen);
   tune::StepOverheads overheads = step_overheads(setup_, {});
   if (kept_since_)
-    overheads.frozen_share = share_that_runs(setup_, time, *kept_since_, costs_.at(frozen_layers - 1).output_bytes);
+    overheads.frozen_share = running_share(setup_, time, *kept_since_, costs_.at(frozen_layers - 1).output_bytes);
   const auto found = tune::elastic_plan(plan_request(setup_), frozen_layers, costs_, overheads, rules_);
   if (!found.why_it_stays.empty())
-    log_info(concat(freezing_in_words(time.epoch, decision.frozen, units()), ": ", found.why_it_stays));
+    log_info(concat(describe_freezing(time.epoch, decision.frozen, units()), ": ", found.why_it_stays));
   PlanChange change{.after = time.after,
                     .plan = found.plan,
                     .freeze = FreezeRecord{.epoch = time.epoch,

@@ -28,8 +28,8 @@ struct FrozenTime {
 
 // Of the samples of that time, how many run through the frozen layers: of the others what they make is kept
 // (freeze.cache), as far as there is room. kept_since: the epoch that began with an empty cache; row_bytes: a sample.
-[[nodiscard]] double share_that_runs(const Setup& setup, const FrozenTime& time, std::int64_t kept_since,
-                                     std::uint64_t row_bytes);
+[[nodiscard]] double running_share(const Setup& setup, const FrozenTime& time, std::int64_t kept_since,
+                                   std::uint64_t row_bytes);
 
 class FreezePlanner {
  public:

@@ -40,7 +40,7 @@ struct Candidate {
 // The first that fits of the variations which next(0), next(1), ... give until one is none; else the one that needs
 // least. Those that the rules of the configuration refuse are left out.
 template <typename Next>
-std::optional<Candidate> first_that_fits(const tune::MemoryModel& model, std::uint64_t limit, const Next& next) {
+std::optional<Candidate> first_fitting(const tune::MemoryModel& model, std::uint64_t limit, const Next& next) {
   std::optional<Candidate> best;
   for (int i = 0; const std::optional<Variation> variation = next(i); ++i) {
     if (!is_accepted(variation->config)) continue;
@@ -154,7 +154,7 @@ tune::MemoryModel measure_memory_model(const Setup& setup) {
           .processes = setup.process.processes};
 }
 
-std::string what_would_fit(const tune::MemoryModel& model, const Setup& setup, const Plan& plan) {
+std::string fitting_advice(const tune::MemoryModel& model, const Setup& setup, const Plan& plan) {
   const auto of_device = static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes);
   const bool is_shared = pipeline::limit_of_slot(of_device, setup.devices) < of_device;
   const std::uint64_t limit = planned_memory(setup);
@@ -164,7 +164,7 @@ std::string what_would_fit(const tune::MemoryModel& model, const Setup& setup, c
   std::vector<std::string> fitting;
   std::optional<Candidate> nearest;
   for (const auto& variation : kVariations) {
-    const auto candidate = first_that_fits(model, limit, [&](int i) {
+    const auto candidate = first_fitting(model, limit, [&](int i) {
       return variation(model, {.setting = {}, .config = setup.config, .plan = plan}, i);
     });
     if (!candidate) continue;
@@ -176,7 +176,7 @@ std::string what_would_fit(const tune::MemoryModel& model, const Setup& setup, c
   return concat("none of these alone fits, ", nearest->setting, " comes nearest with ", about(*nearest));
 }
 
-Error with_what_would_fit(const Error& error, const Setup& setup, const Plan& plan) {
+Error with_fitting_advice(const Error& error, const Setup& setup, const Plan& plan) {
   if (!pipeline::is_refused_by_limit(error) || setup.devices.front().kind != device::DeviceKind::kCpu) return error;
   // The measurement may need more than the machine has.
   log_warning(concat(error.what(), "; measuring what would fit"));
@@ -185,7 +185,7 @@ Error with_what_would_fit(const Error& error, const Setup& setup, const Plan& pl
     const char* const where =
         setup.config.pipeline.changes.empty() ? "" : " (pipeline.changes sets it for the plans that it names)";
     return OutOfMemoryError(
-        concat(error.what(), ": ", what_would_fit(measure_memory_model(of_plan), of_plan, plan), where));
+        concat(error.what(), ": ", fitting_advice(measure_memory_model(of_plan), of_plan, plan), where));
   } catch (const std::exception& no_measurement) {
     log_debug(concat("what would fit is not known: ", no_measurement.what()));
     return error;

@@ -28,10 +28,10 @@ struct Setup;
 // "pipeline.chunks = 8 would need about 40.1 MiB a device, ...": what changed alone in the configuration makes a plan
 // that fits nine tenths of device.memory_limit, with the least change of each kind; which comes nearest where none
 // does.
-[[nodiscard]] std::string what_would_fit(const tune::MemoryModel& model, const Setup& setup, const Plan& plan);
+[[nodiscard]] std::string fitting_advice(const tune::MemoryModel& model, const Setup& setup, const Plan& plan);
 
 // `error`, which a pass of `plan` ended with, and what would fit, measured now on this process's memory, outside of the
 // limit, after the error is in the log. Where no limit of a CPU device refused, `error` as it is.
-[[nodiscard]] Error with_what_would_fit(const Error& error, const Setup& setup, const Plan& plan);
+[[nodiscard]] Error with_fitting_advice(const Error& error, const Setup& setup, const Plan& plan);
 
 }  // namespace sluice::train

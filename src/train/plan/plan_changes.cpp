@@ -171,18 +171,18 @@ nlohmann::ordered_json freeze_fields(std::int64_t steps_done, const PlanChange& 
   return fields;
 }
 
-std::string freezing_in_words(std::int64_t epoch, int units, int of_units) {
+std::string describe_freezing(std::int64_t epoch, int units, int of_units) {
   return concat("epoch ", epoch + 1, " (", epoch, " in freeze.schedule and metrics.jsonl), ", units, " of ", of_units,
                 " blocks frozen");
 }
 
-std::string changes_in_words(const std::vector<PlanChange>& changes, std::int64_t steps_done) {
+std::string describe_changes(const std::vector<PlanChange>& changes, std::int64_t steps_done) {
   std::vector<std::string> lines;
   for (const PlanChange& change : changes) {
     if (change.after < steps_done) continue;
     std::string freezing;
     if (const auto& freeze = change.freeze)
-      freezing = concat(freezing_in_words(freeze->epoch, freeze->units, freeze->of_units), ": ");
+      freezing = concat(describe_freezing(freeze->epoch, freeze->units, freeze->of_units), ": ");
     lines.push_back(concat("after step ", change.after, ": ", freezing, in_words(change.plan)));
   }
   return join(lines, "\n");

@@ -60,9 +60,9 @@ void warn_of_late_changes(const std::vector<PlanChange>& changes, std::int64_t t
 
 // "epoch 4 (3 in freeze.schedule and metrics.jsonl), 7 of 12 blocks frozen": what people read counts from 1, what they
 // write and what programs read from 0.
-[[nodiscard]] std::string freezing_in_words(std::int64_t epoch, int units, int of_units);
+[[nodiscard]] std::string describe_freezing(std::int64_t epoch, int units, int of_units);
 
 // A line for each that is to come; empty where there is none.
-[[nodiscard]] std::string changes_in_words(const std::vector<PlanChange>& changes, std::int64_t steps_done);
+[[nodiscard]] std::string describe_changes(const std::vector<PlanChange>& changes, std::int64_t steps_done);
 
 }  // namespace sluice::train

@@ -55,7 +55,7 @@ std::optional<tune::ServerUse> server_use(const config::Config& config, const pr
                          .threads = config.pipeline.stages * config.replicas.local * print.threads_per_device};
 }
 
-double bytes_that_travel(const config::Config& config, double bytes) {
+double transferred_bytes(const config::Config& config, double bytes) {
   const at::ScalarType dtype = config.train.precision == "fp64" ? at::kDouble : at::kFloat;
   const auto elements = static_cast<std::int64_t>(bytes) / static_cast<std::int64_t>(c10::elementSize(dtype));
   const ps::LinkCompression link = compression_options(config.ps);

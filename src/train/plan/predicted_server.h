@@ -20,7 +20,7 @@ namespace sluice::train {
                                                         const profiler::LayerProfile& profile);
 
 // How many bytes a worker pushes and pulls in a step, for so many bytes of weights.
-[[nodiscard]] double bytes_that_travel(const config::Config& config, double bytes);
+[[nodiscard]] double transferred_bytes(const config::Config& config, double bytes);
 
 // What a prediction leaves out of the parameter server's part, as a sentence; empty: nothing.
 [[nodiscard]] std::string server_left_out(const config::Config& config, const profiler::LayerProfile& profile);

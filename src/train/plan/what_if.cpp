@@ -190,14 +190,14 @@ WhatIf what_if(const config::Config& configured, const LayerProfile& profile, in
     answer.samples_per_s *= overheads.server->workers;
     double bytes = 0;
     for (const LayerCost& layer : layers) bytes += static_cast<double>(layer.gradient_bytes);
-    answer.network_bytes = bytes_that_travel(config, bytes);
+    answer.network_bytes = transferred_bytes(config, bytes);
   }
   const tune::MemoryModel memory{costs_of(answer.plan), is_of_cpu(profile), processes};
   answer.device_bytes = tune::estimate_device_bytes(memory, answer.plan).value_or(std::vector<std::uint64_t>());
   return answer;
 }
 
-std::string what_does_not_fit(const WhatIf& answer) {
+std::string memory_excess(const WhatIf& answer) {
   if (answer.memory_limit == 0 || answer.device_bytes.empty()) return "";
   const auto most = std::ranges::max_element(answer.device_bytes);
   if (*most <= answer.memory_limit) return "";

@@ -56,7 +56,7 @@ struct PredictionScope {
                                                     const std::string& file);
 
 // "device 1 needs 31.2 GiB of 24.0 GiB"; empty: all have room, or there is no limit.
-[[nodiscard]] std::string what_does_not_fit(const WhatIf& answer);
+[[nodiscard]] std::string memory_excess(const WhatIf& answer);
 
 [[nodiscard]] WhatIf what_if(const config::Config& config, const profiler::LayerProfile& profile, int processes = 1);
 

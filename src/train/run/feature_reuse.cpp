@@ -92,7 +92,7 @@ void with_all_threads(int threads, const std::function<void()>& work) {
 }
 
 // The nearest folder on the way to one that may not be there yet.
-std::filesystem::path nearest_that_is_there(std::filesystem::path path) {
+std::filesystem::path nearest_existing(std::filesystem::path path) {
   path = std::filesystem::absolute(path);
   std::error_code failure;
   while (!std::filesystem::exists(path, failure) && path.has_relative_path()) path = path.parent_path();
@@ -165,7 +165,7 @@ at::Tensor FeatureReuse::inputs_of(const pipeline::MicroBatch& samples,
 }
 
 at::Tensor FeatureReuse::complete(const pipeline::MicroBatch& samples, const Found& found, const at::Tensor& made) {
-  if (samples.view_comes_again) {
+  if (samples.view_repeats) {
     std::vector<std::int64_t> made_of;
     for (const std::int64_t i : found.missing) made_of.push_back(ids_of(samples)[i]);
     keep(data::keys_of(made_of, samples.view), made, to_s(now_ns() - found.since));
@@ -269,7 +269,7 @@ void check_feature_reuse(const Setup& setup) {
   if (!keeps_features(setup.config)) return;
   const data::FeatureCacheOptions options = cache_options(setup.config.freeze);
   if (options.disk_bytes == 0) return;
-  const std::filesystem::path there = nearest_that_is_there(options.directory);
+  const std::filesystem::path there = nearest_existing(options.directory);
   if (std::filesystem::is_directory(there) && ::access(there.c_str(), W_OK | X_OK) == 0) return;
   throw ConfigError(concat("freeze.cache_dir = ", options.directory.string(), ": ", there.string(),
                            std::filesystem::is_directory(there) ? " may not be written" : " is no folder",

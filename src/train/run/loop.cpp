@@ -28,7 +28,7 @@ std::int64_t multiples(std::int64_t every, std::int64_t first, std::int64_t last
 }
 
 // Evaluations between the first step of these and the last one of the run.
-std::int64_t evaluations_to_come(const LoopOptions& options, std::int64_t steps_done, const EpochPosition& here) {
+std::int64_t remaining_evaluations(const LoopOptions& options, std::int64_t steps_done, const EpochPosition& here) {
   const config::TrainConfig& train = options.train;
   const std::int64_t total = options.total_steps, steps = train.eval_every_steps;
   if (steps > 0) return multiples(steps, steps_done, total) + (total % steps == 0 ? 0 : 1);
@@ -60,11 +60,11 @@ class Loop::Away {
   Loop& loop_;
 };
 
-report::StillToCome still_to_come(const LoopOptions& options, std::int64_t steps_done, const EpochPosition& here,
-                                  bool evaluates) {
+report::RemainingWork remaining_work(const LoopOptions& options, std::int64_t steps_done, const EpochPosition& here,
+                                     bool evaluates) {
   const std::int64_t total = options.total_steps, every = options.checkpoint_every_steps;
   const bool saves_last = options.saves_at_end && (every == 0 || total % every != 0);
-  return {.evaluations = evaluates ? evaluations_to_come(options, steps_done, here) : 1,
+  return {.evaluations = evaluates ? remaining_evaluations(options, steps_done, here) : 1,
           .checkpoints = (every > 0 ? multiples(every, steps_done, total) : 0) + (saves_last ? 1 : 0),
           .checkpoint_interval_s = 60 * options.checkpoint_every_minutes};
 }
@@ -89,11 +89,11 @@ void Loop::run_and_explain() {
     if (parts_.records == nullptr) throw;
     report_fault(error);
     if (parts_.updates != nullptr) parts_.updates->give_up();
-    const auto good = checkpoint_to_go_back_to();
-    const bool goes_on_there = good && *good != last_checkpoint_ && set_aside_what_follows(*good);
-    throw DivergedError(concat(error.what(), "; ", where_to_go_back(good, goes_on_there)));
+    const auto good = rollback_checkpoint();
+    const bool resumes_there = good && *good != last_checkpoint_ && set_aside_later_checkpoints(*good);
+    throw DivergedError(concat(error.what(), "; ", rollback_advice(good, resumes_there)));
   } catch (const Error& error) {
-    if (parts_.peers != nullptr && parts_.peers->is_ours_to_save(error)) rescue();
+    if (parts_.peers != nullptr && parts_.peers->must_save_after(error)) rescue();
     if (parts_.records != nullptr) report_fault(error);
     throw;
   }
@@ -201,7 +201,7 @@ void Loop::go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::or
   if (parts_.records == nullptr) return;
   std::string freezing;
   if (!freeze.is_null())
-    freezing = concat(freezing_in_words(freeze.at("epoch"), freeze.at("units"), freeze.at("of_units")), ": ");
+    freezing = concat(describe_freezing(freeze.at("epoch"), freeze.at("units"), freeze.at("of_units")), ": ");
   log_info(concat("after step ", progress_.steps_done, ": ", freezing, in_words(plan), "; before: ", in_words(before),
                   "; changed in ", fixed(seconds, 3), " s"));
   report::Reporter& reporter = parts_.records->reporter;
@@ -296,17 +296,17 @@ void Loop::train_one_step() {
 void Loop::record_step(const RecordedStep& step, double lr) {
   const auto& [batch, stats, spans, lr_of_server, events] = step;
   const bool evaluates = parts_.updates == nullptr || parts_.updates->holds_weights();
-  const report::StepRecord record{
-      .step = progress_.steps_done,
-      .epoch = batch.epoch,
-      .batch = batch.batch,
-      .batches = batch.batches,
-      .stats = stats,
-      .lr = lr,
-      .breakdown = profiler::break_down(spans),
-      .evaluation_follows = progress_.evaluation_due,
-      .noise = take_in(progress_.noise, stats, options_.train.noise_scale_every_steps),
-      .to_come = still_to_come(options_, progress_.steps_done, {batch.epoch, batch.batch, batch.batches}, evaluates)};
+  const report::StepRecord record{.step = progress_.steps_done,
+                                  .epoch = batch.epoch,
+                                  .batch = batch.batch,
+                                  .batches = batch.batches,
+                                  .stats = stats,
+                                  .lr = lr,
+                                  .breakdown = profiler::break_down(spans),
+                                  .evaluation_follows = progress_.evaluation_due,
+                                  .noise = take_in(progress_.noise, stats, options_.train.noise_scale_every_steps),
+                                  .remaining = remaining_work(options_, progress_.steps_done,
+                                                              {batch.epoch, batch.batch, batch.batches}, evaluates)};
   if (parts_.times != nullptr) parts_.times->add(record.breakdown);
   if (parts_.records == nullptr) return log_epoch(record);
   for (const auto& [name, fields] : events) parts_.records->reporter.event(name, fields);

@@ -57,8 +57,8 @@ struct EpochPosition {
 
 // What follows the steps that are done, the last of which was here. evaluates: the run has weights to evaluate before
 // its end.
-[[nodiscard]] report::StillToCome still_to_come(const LoopOptions& options, std::int64_t steps_done,
-                                                const EpochPosition& here, bool evaluates);
+[[nodiscard]] report::RemainingWork remaining_work(const LoopOptions& options, std::int64_t steps_done,
+                                                   const EpochPosition& here, bool evaluates);
 
 // What a run leaves behind, and what keeps it.
 struct Records {
@@ -75,7 +75,7 @@ struct LoopPeers {
   // The loop holds it except while it waits for other processes. Any thread that holds it may call rescue().
   std::function<Hold()> hold;
   // Whether this failure is the loss of another process after which this one saves.
-  std::function<bool(const Error&)> is_ours_to_save;
+  std::function<bool(const Error&)> must_save_after;
   // Saves in a process that keeps no records.
   std::function<void(const Progress&)> save;
   std::string name;  // of this process, for the log
@@ -138,10 +138,9 @@ class Loop {
   void train_one_step();
   void record_step(const RecordedStep& step, double lr);
   void log_epoch(const report::StepRecord& record);
-  [[nodiscard]] std::optional<std::filesystem::path> checkpoint_to_go_back_to() const;
-  [[nodiscard]] std::string where_to_go_back(const std::optional<std::filesystem::path>& good,
-                                             bool goes_on_there) const;
-  [[nodiscard]] bool set_aside_what_follows(const std::filesystem::path& good);
+  [[nodiscard]] std::optional<std::filesystem::path> rollback_checkpoint() const;
+  [[nodiscard]] std::string rollback_advice(const std::optional<std::filesystem::path>& good, bool resumes_there) const;
+  [[nodiscard]] bool set_aside_later_checkpoints(const std::filesystem::path& good);
   [[nodiscard]] std::optional<std::int64_t> proven_step() const;
   [[nodiscard]] bool evaluation_is_due_after(const data::Batch& batch) const;
   void evaluate_and_report();

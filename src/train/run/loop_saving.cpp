@@ -118,7 +118,7 @@ void Loop::keep_best() {
 
 // A step with a finite loss after a checkpoint shows that its weights are good. The newest one may be of the very
 // weights that gave the bad loss.
-std::optional<fs::path> Loop::checkpoint_to_go_back_to() const {
+std::optional<fs::path> Loop::rollback_checkpoint() const {
   if (!proven_checkpoint_.empty()) return proven_checkpoint_;
   const auto newest = storage::step_of(last_checkpoint_);
   if (!newest) return std::nullopt;
@@ -128,18 +128,18 @@ std::optional<fs::path> Loop::checkpoint_to_go_back_to() const {
   return std::nullopt;
 }
 
-std::string Loop::where_to_go_back(const std::optional<fs::path>& good, bool goes_on_there) const {
+std::string Loop::rollback_advice(const std::optional<fs::path>& good, bool resumes_there) const {
   if (last_checkpoint_.empty()) return "no checkpoint was saved before it";
   const std::string good_one = good ? concat("the last good checkpoint is ", good->string()) : "";
   if (good == last_checkpoint_) return good_one;
   return concat(last_checkpoint_.string(), " holds the weights that gave this loss, ",
                 good ? good_one : "and there is no earlier one",
-                goes_on_there && options_.can_resume ? ", from which --resume auto goes on" : "");
+                resumes_there && options_.can_resume ? ", from which --resume auto goes on" : "");
 }
 
 // --resume auto would take the newest checkpoint, and its weights give the same loss again. False where that may
 // happen.
-bool Loop::set_aside_what_follows(const fs::path& good) {
+bool Loop::set_aside_later_checkpoints(const fs::path& good) {
   const auto step = storage::step_of(good);
   if (!step || good.parent_path() != last_checkpoint_.parent_path()) return false;
   try {

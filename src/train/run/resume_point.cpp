@@ -22,7 +22,7 @@ namespace sluice::train {
 namespace {
 
 // So that the evaluations to come can be compared with those before.
-bool evaluates_alike(const Setup& setup, const RunState& state) {
+bool evaluates_the_same(const Setup& setup, const RunState& state) {
   if (!state.progress.evaluations.best) return true;
   const config::Config saved = config::parse(state.config_toml, "the checkpoint's configuration");
   const bool is_same_data = !state.data || state.data->test == setup.data.test;
@@ -130,7 +130,7 @@ std::optional<ResumePoint> read_checkpoint(const ResumeChoice& choice, const Tra
   check_resumable(setup.config, point.state, point.source, new_data);
   const optim::LrSchedule saved_rates = saved_lr_schedule(setup, point.state, point.source);
   point.state.progress = progress_in(setup, point.state, point.source, new_data);
-  if (!evaluates_alike(setup, point.state)) {
+  if (!evaluates_the_same(setup, point.state)) {
     log_info("evaluations are of other data or compared by something else than before; the best one is found anew");
     // What was decided by those before stands: the rate stays as low as it has fallen.
     const int falls = point.state.progress.evaluations.plateau.falls;
@@ -151,7 +151,7 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const T
   return point;
 }
 
-bool goes_on_with_pushes(const ResumeChoice& choice, const std::optional<ResumePoint>& resume) {
+bool resumes_with_pushes(const ResumeChoice& choice, const std::optional<ResumePoint>& resume) {
   const bool is_named = resume && std::filesystem::path(resume->source) == choice.from;
   if (choice.continues_run_dir) return !is_named;
   const std::filesystem::path theirs = choice.from / "pushes";
@@ -161,7 +161,7 @@ bool goes_on_with_pushes(const ResumeChoice& choice, const std::optional<ResumeP
   return false;
 }
 
-void refuse_to_go_on(const config::Config& config, const TrainRunOptions& options) {
+void refuse_resume(const config::Config& config, const TrainRunOptions& options) {
   if (!config.replicas.has_server() || config.ps.clock != "virtual" || options.resume.empty()) return;
   throw ConfigError(concat("--resume ", options.resume,
                            ": a run in virtual time cannot go on from a checkpoint; begin a new one, with "

@@ -52,7 +52,7 @@ void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule
 
 // Whether it goes on with what its parameter server had taken after the checkpoint, too: not where it goes back to a
 // checkpoint that was named, nor in another directory, which is said.
-[[nodiscard]] bool goes_on_with_pushes(const ResumeChoice& choice, const std::optional<ResumePoint>& resume);
+[[nodiscard]] bool resumes_with_pushes(const ResumeChoice& choice, const std::optional<ResumePoint>& resume);
 
 // A run directory's own records are continued where the checkpoint left them; any other run begins its own, and what an
 // earlier start left in TensorBoard's files before its first checkpoint is made void.
@@ -63,7 +63,7 @@ void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule
 [[nodiscard]] LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& resume, bool continues);
 
 // Where a run of this kind can never go on.
-void refuse_to_go_on(const config::Config& config, const TrainRunOptions& options);
+void refuse_resume(const config::Config& config, const TrainRunOptions& options);
 
 // Parameters to begin with: the checkpoint's, or the configured weights, or those the model was made with. What was
 // read of the checkpoint's tensors is given up.

@@ -56,13 +56,13 @@ bool saves_after(const comm::LostProcess& lost, int rank) {
 
 std::unique_ptr<LoopPeers> loop_peers(Peers& peers, std::function<void(const Progress&)> save) {
   if (peers.is_alone()) return nullptr;
-  const auto is_ours_to_save = [&peers](const Error& failure) {
+  const auto must_save_after = [&peers](const Error& failure) {
     const auto lost = peers.loss_behind(failure);
     return lost && saves_after(*lost, peers.process().rank);
   };
   return std::make_unique<LoopPeers>(
       LoopPeers{.hold = [&peers] { return peers.hold(); },
-                .is_ours_to_save = is_ours_to_save,
+                .must_save_after = must_save_after,
                 .save = std::move(save),
                 .name = concat("rank ", peers.process().rank, " of ", peers.process().processes)});
 }

@@ -55,7 +55,7 @@ RunPlans plan_run_from(const Setup& setup, const std::optional<ResumePoint>& res
   return freezes(setup.config) ? plan_freezing_run(setup, saved) : plan_run(setup, saved);
 }
 
-void give(Peers& peers, const StartMessage& message) {
+void broadcast(Peers& peers, const StartMessage& message) {
   if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), message.to_text(), /*root=*/0);
 }
 
@@ -170,7 +170,7 @@ std::unique_ptr<UpdateSource> make_update_source(const Setup& setup, const RunFi
 }
 
 // All processes get what rank 0 begins with, and try the same numbers of chunks, where that is open.
-void begin_alike(const Training& training) {
+void synchronize_start(const Training& training) {
   if (!training.peers.is_alone()) engine::hand_out_state(training.engine.composition());
   if (training.plans.tries_chunks) decide_chunks(training.setup, training.engine, training.start.position);
 }
@@ -179,7 +179,7 @@ void begin_alike(const Training& training) {
 void report_plans(const Training& training) {
   const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir, message] = training;
   log_table(describe_plan(setup, engine.composition(), /*chunks_are_open=*/false).text);
-  if (const std::string coming = changes_in_words(plans.changes, start.steps_done); !coming.empty()) log_table(coming);
+  if (const std::string coming = describe_changes(plans.changes, start.steps_done); !coming.empty()) log_table(coming);
   warn_of_late_changes(plans.changes, setup.total_steps);
   warn_of_noise(setup, engine.plan());
 }
@@ -194,7 +194,7 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   check_feasible(training.engine, training.plans.changes, start.steps_done);
   load_start(composition, setup, resume);
   log_info(concat("run directory ", files.dir.path().string()));
-  begin_alike(training);
+  synchronize_start(training);
   // Trials do not count.
   for (const device::Device device : facts_of(setup, composition).devices) device::reset_peak_memory(device);
   report_plans(training);
@@ -236,7 +236,7 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
   message.run_dir_id = id_of(files.dir);
   message.state.config_toml = config::to_toml(setup.config);
   message.state.data = setup.data;
-  give(peers, message);
+  broadcast(peers, message);
   const auto features = make_feature_reuse(setup);
   const std::unique_ptr<UpdateSource> updates = make_update_source(setup, files, resume ? &resume->state : nullptr);
   engine::EngineOptions composed =
@@ -268,7 +268,7 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& o
     refuse_to_cut(checkpoints, setup.total_steps, resume->source);
     const bool has_ended_early = ends_early(resume->state.progress.evaluations, setup.config.train);
     if (auto summary = summary_of_finished_run(run_dir, setup.total_steps, has_ended_early)) {
-      give(peers, {.trains = false, .state = {.progress = resume->state.progress}});
+      broadcast(peers, {.trains = false, .state = {.progress = resume->state.progress}});
       warn_of_no_steps(options.traced, setup.total_steps);
       notify_late_workers(setup, options.server, options.launch.version);
       return *summary;
@@ -276,9 +276,9 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& o
   }
   // An evaluation that was cut off may be left to do, in which nobody else takes part.
   const auto notice =
-      is_done ? notify_late_workers_meanwhile(setup, options.server, options.launch.version) : std::jthread();
+      is_done ? notify_late_workers_in_background(setup, options.server, options.launch.version) : std::jthread();
   const std::string config = concat(origin_line(options.config_file), "\n\n", config::to_toml(setup.config));
-  const bool takes_pushes = goes_on_with_pushes(choice, resume);
+  const bool takes_pushes = resumes_with_pushes(choice, resume);
   return train(
       peers, setup,
       {run_dir, checkpoints, config, continues, options.server, options.launch.version, takes_pushes, options.traced},
@@ -300,7 +300,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const TrainRunOptions&
                           features, nullptr, message.traced, {},    &message};
   peers.together([&] {
     check_feasible(engine, training.plans.changes, training.start.steps_done);
-    begin_alike(training);
+    synchronize_start(training);
     peers.before_training().training_begins();
     summary["steps"] = run_loop(training, loop_options(setup, {}, /*continues=*/false), nullptr);
   });
@@ -316,7 +316,7 @@ Setup prepare(const config::Config& config, const TrainRunOptions& options, cons
   check_freezing(setup);
   check_feature_reuse(setup);
   check_policy(setup);
-  refuse_to_go_on(config, options);
+  refuse_resume(config, options);
   check_trace(!options.traced.is_empty(), config);
   if (world.rank != 0 || world.is_single()) return setup;
   if (!choice.continues_run_dir) (void)find_start(choice, options);
@@ -370,7 +370,7 @@ PlanDescription describe_training(const config::Config& wanted, const TrainRunOp
   const ResumeChoice choice = choose_start(config, options);
   Setup setup = make_run_setup(config, options, choice);
   setup.servers = addresses_of(role);
-  warn_of_oddities(setup);
+  warn_of_unusual_settings(setup);
   check_changes(setup);
   check_freezing(setup);
   check_feature_reuse(setup);
@@ -389,7 +389,7 @@ PlanDescription describe_training(const config::Config& wanted, const TrainRunOp
     plan.json["changes"].push_back({{"after", change.after}, {"plan", plan_json(change.plan)}});
     if (change.freeze) plan.json["changes"].back()["freeze"] = freeze_fields(change.after, change);
   }
-  if (const std::string coming = changes_in_words(plans.changes, step); !coming.empty())
+  if (const std::string coming = describe_changes(plans.changes, step); !coming.empty())
     plan.text += concat("\n", coming);
   if (resume) {
     plan.json["resume"] = {{"checkpoint", resume->source}, {"step", step}, {"total_steps", setup.total_steps}};

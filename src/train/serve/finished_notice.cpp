@@ -57,8 +57,8 @@ void notify_late_workers(const Setup& setup, const ServerRole& role, const std::
   }
 }
 
-std::jthread notify_late_workers_meanwhile(const Setup& setup, const ServerRole& role,
-                                           const std::string& version_of_sluice) {
+std::jthread notify_late_workers_in_background(const Setup& setup, const ServerRole& role,
+                                               const std::string& version_of_sluice) {
   return std::jthread([&setup, &role, version_of_sluice] {
     try {
       notify_late_workers(setup, role, version_of_sluice);

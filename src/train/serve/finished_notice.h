@@ -16,7 +16,7 @@ namespace sluice::train {
 void notify_late_workers(const Setup& setup, const ServerRole& role, const std::string& version_of_sluice);
 
 // The same in a thread; an error is a warning. `setup` and `role` outlive it.
-[[nodiscard]] std::jthread notify_late_workers_meanwhile(const Setup& setup, const ServerRole& role,
-                                                         const std::string& version_of_sluice);
+[[nodiscard]] std::jthread notify_late_workers_in_background(const Setup& setup, const ServerRole& role,
+                                                             const std::string& version_of_sluice);
 
 }  // namespace sluice::train

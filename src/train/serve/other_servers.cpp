@@ -16,18 +16,18 @@ namespace {
 
 bool by_launch(const config::Config& config) { return config.ps.placement == "rank0"; }
 
-std::string how_to_start(const config::Config& config, int server) {
+std::string start_advice(const config::Config& config, int server) {
   return by_launch(config) ? concat("start rank ", server, " of the launch, which it is")
                            : concat("start it with: sluice serve CONFIG --server ", server);
 }
 
-std::string how_to_go_on(const config::Config& config, int server) {
+std::string resume_advice(const config::Config& config, int server) {
   if (by_launch(config)) return "start the launch again with --resume auto";
   if (config.ps.log == "off") return "start all servers again, server 0 with --resume auto";
   return concat("start it again with: sluice serve CONFIG --server ", server, ", and server 0 with --resume auto");
 }
 
-std::string how_to_find_what_was_kept(int server, bool has_checkpoint) {
+std::string find_kept_advice(int server, bool has_checkpoint) {
   return concat("give server ", server, " the --run-dir that it had, whose servers/", server, " has them",
                 has_checkpoint ? "; or, to go on from a checkpoint without the updates after it, name it with --resume "
                                  "RUN/checkpoints/step-N"
@@ -51,9 +51,9 @@ void OtherServers::connect(const Run& run, const ps::Layout& layout) {
                              .agreement = agreement_of_servers(config, run.version),
                              .assignment = {layout, ranges_.back()},
                              .run = run.run,
-                             .start = how_to_start(config, i),
-                             .start_anew = how_to_go_on(config, i),
-                             .find_kept = how_to_find_what_was_kept(i, run.has_checkpoint),
+                             .start = start_advice(config, i),
+                             .start_anew = resume_advice(config, i),
+                             .find_kept = find_kept_advice(i, run.has_checkpoint),
                              .may_come_back = config.ps.log != "off",
                              .peer_timeout = from_s(config.replicas.hang_timeout_s),
                              .connect_timeout = from_s(config.replicas.connect_timeout_s),
@@ -84,8 +84,8 @@ void OtherServers::load(const std::vector<at::Tensor>& shards, const ps::NamedSt
   have_started_ = true;
 }
 
-void OtherServers::go_on(std::int64_t version) {
-  for (const auto& other : all_) other->go_on(version);
+void OtherServers::resume(std::int64_t version) {
+  for (const auto& other : all_) other->resume(version);
   have_started_ = true;
 }
 

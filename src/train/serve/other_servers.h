@@ -29,7 +29,7 @@ class OtherServers {
   // Wait until all are there, with what a checkpoint has of theirs, or with what they have kept themselves. Also until
   // a signal asks to stop.
   void load(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer, std::int64_t version);
-  void go_on(std::int64_t version);
+  void resume(std::int64_t version);
 
   [[nodiscard]] std::vector<ps::ShardLink*> links() const;
   [[nodiscard]] std::vector<ps::OtherShards*> as_shards() const;

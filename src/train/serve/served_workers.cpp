@@ -31,7 +31,7 @@ namespace sluice::train {
 namespace {
 
 constexpr std::int64_t kEndOfLogs = std::numeric_limits<std::int64_t>::max();
-constexpr Nanoseconds kTurnAwayFor = 2'000'000'000;  // where the run does not begin
+constexpr Nanoseconds kRejectFor = 2'000'000'000;  // where the run does not begin
 
 // Whether what was learnt until then is worth saving.
 bool may_save_after(const std::optional<Error>& failure) {
@@ -138,7 +138,7 @@ class ServedWorkers final : public UpdateSource {
     ps::ServerState before{.incarnations = saved_.incarnations};
     if (has_checkpoint_) {
       before.optimizer = optimizer_in(engine, layout);
-      server_->go_on_from(before);
+      server_->resume_from(before);
     }
     std::vector<ps::CommittedPush> waiting = recover();
     try {
@@ -185,13 +185,13 @@ class ServedWorkers final : public UpdateSource {
   // before the other servers do, or are there still, hear meanwhile that this server lives.
   void start_others(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer, int listening) {
     if (others_.links().empty()) return;
-    ps::FrameSocket door(ps::FrameSocket::Role::kListening, {}, {}, role_.keys);
-    static_cast<void>(door.take_over(::fcntl(listening, F_DUPFD_CLOEXEC, 0)));
-    for (ps::ShardLink* other : others_.links()) other->while_waiting([&door] { keep_alive(door); });
+    ps::FrameSocket listener(ps::FrameSocket::Role::kListening, {}, {}, role_.keys);
+    static_cast<void>(listener.take_over(::fcntl(listening, F_DUPFD_CLOEXEC, 0)));
+    for (ps::ShardLink* other : others_.links()) other->while_waiting([&listener] { keep_alive(listener); });
     const std::int64_t version = server_->progress().version;
-    const bool go_on = recovery_.updates() + recovery_.waiting() > 0;
-    if (!go_on) return others_.load(shards, optimizer, version);
-    others_.go_on(version);
+    const bool resume = recovery_.updates() + recovery_.waiting() > 0;
+    if (!resume) return others_.load(shards, optimizer, version);
+    others_.resume(version);
     for (const ps::ShardLink* other : others_.links()) {
       for (const ps::PushKey& push : other->parts()) server_->remember_incarnation(push);
     }
@@ -202,14 +202,14 @@ class ServedWorkers final : public UpdateSource {
     });
   }
 
-  static void keep_alive(ps::FrameSocket& door) {
+  static void keep_alive(ps::FrameSocket& listener) {
     constexpr int kMostAtOnce = 64;
     for (int left = kMostAtOnce; left > 0; --left) {
-      const auto received = door.next();
+      const auto received = listener.next();
       if (!received) return;
       const ps::ServerHeartbeat of_nobody{ps::kNone, ps::kNone, {}};
       if (ps::from_worker(received->frames.front()))
-        door.send(received->routing_id, {ps::header_of(ps::FromServer(of_nobody))});
+        listener.send(received->routing_id, {ps::header_of(ps::FromServer(of_nobody))});
     }
   }
 
@@ -219,7 +219,7 @@ class ServedWorkers final : public UpdateSource {
     ps::NetworkOptions options = network_options();
     options.listening = listening;
     options.others = others_.links();
-    ps::NetworkServer(*server_, ledger_, std::move(options)).turn_away(ending_of(error), kTurnAwayFor);
+    ps::NetworkServer(*server_, ledger_, std::move(options)).reject_all(ending_of(error), kRejectFor);
   }
 
   // What an earlier server of this run had committed after the checkpoint. Returns what is in no update yet.

@@ -62,13 +62,13 @@ void ServerThread::serve() {
     has_ended_ = true;
     changed_.notify_all();
   }
-  if (!failure) stay_for_others();
+  if (!failure) keep_alive_for_others();
 }
 
 // The loop may evaluate for longer than another server waits for a sign of life.
-void ServerThread::stay_for_others() {
+void ServerThread::keep_alive_for_others() {
   try {
-    while (!must_stop_ && network_->stay_for_others(kServeFor)) {
+    while (!must_stop_ && network_->keep_alive_for_others(kServeFor)) {
     }
   } catch (const std::exception& error) {
     log_warning(error.what());

@@ -61,7 +61,7 @@ class ServerThread {
 
  private:
   void serve();
-  void stay_for_others();
+  void keep_alive_for_others();
   [[nodiscard]] ps::Over serve_until_over();
 
   const Setup& setup_;

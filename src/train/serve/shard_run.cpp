@@ -142,7 +142,7 @@ nlohmann::ordered_json run_shard_server(const config::Config& config, const Serv
     const bool needs_no_log = over.code == 0 || over.code == static_cast<std::int64_t>(ExitCode::kDiverged);
     if (needs_no_log && !server_options.folder.empty())
       ps::remove_logs(server_options.folder, 0, std::numeric_limits<std::int64_t>::max());
-    ps::throw_where_it_failed({over.code, over.what});
+    ps::throw_if_failed({over.code, over.what});
   } catch (const InterruptedError&) {
     throw;
   } catch (const Error& error) {

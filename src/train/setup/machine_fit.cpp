@@ -67,7 +67,7 @@ void warn_of_slow_bf16(const Setup& setup) {
 
 }  // namespace
 
-void warn_of_oddities(const Setup& setup) {
+void warn_of_unusual_settings(const Setup& setup) {
   if (setup.process.rank > 0) return;
   warn_of_slow_bf16(setup);
   warn_of_useless_cache(setup);

@@ -7,7 +7,7 @@
 namespace sluice::train {
 
 // Warns of what can be done and is hardly meant: a batch larger than the data set, far more threads than cores.
-void warn_of_oddities(const Setup& setup);
+void warn_of_unusual_settings(const Setup& setup);
 
 // Says with how many threads this process computes if it shares its cores.
 void log_own_cores(const Setup& setup);

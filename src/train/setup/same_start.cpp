@@ -53,7 +53,7 @@ void settle_together(const Peers& peers, Setup& setup) {
   log_own_cores(setup);
   if (setup.config.device.cuda_graphs) device::require_graphs(setup.devices);
   refuse_too_large_batch(setup);
-  warn_of_oddities(setup);
+  warn_of_unusual_settings(setup);
   identify_data(setup);
   if (!peers.is_alone()) check_same_setup(peers.communicator(), setup);
 }

@@ -372,7 +372,7 @@ data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
           .epochs = epochs_of(setup),
           .pins = runs_on_gpus(setup),
           .gives_bytes = runs_on_gpus(setup),
-          .keeps_samples_at_home = keeps_features(config) && setup.process.processes > 1};
+          .keeps_samples_local = keeps_features(config) && setup.process.processes > 1};
 }
 
 data::LoaderOptions train_loader_options(const Setup& setup) {
@@ -387,7 +387,7 @@ data::LoaderOptions eval_loader_options(const Setup& setup, int replicas) {
   options.shard_window = 0;
   options.augment = {};
   options.mix = {};
-  options.keeps_samples_at_home = false;  // they come in the same order each time
+  options.keeps_samples_local = false;  // they come in the same order each time
   return options;
 }
 

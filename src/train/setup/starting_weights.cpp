@@ -127,7 +127,7 @@ std::string names_and_sizes(const storage::TensorMap& tensors) {
 }
 
 // Of foreign names, what in_words() says behind "taken".
-std::string how_in_words(const models::ForeignWeights& foreign) {
+std::string describe_how(const models::ForeignWeights& foreign) {
   std::string text;
   if (foreign.names != models::NamesOf::kOurs) text += concat(" under ", models::in_words(foreign.names), " names");
   if (!foreign.interpolated.empty()) text += concat("; interpolated: ", foreign.interpolated);
@@ -174,7 +174,7 @@ void load_starting_weights(engine::Composition& composition, const models::Model
                            const std::filesystem::path& file) {
   models::ForeignWeights foreign = models::to_our_names(model, storage::read_weights(file), file.string());
   StartingWeights weights = choose_starting_weights(model, std::move(foreign.tensors));
-  weights.how = how_in_words(foreign);
+  weights.how = describe_how(foreign);
   weights.new_counters = foreign.new_counters;
   weights.unused.merge(foreign.left_out);
   engine::refuse_not_finite(weights.unused, file.string());

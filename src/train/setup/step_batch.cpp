@@ -3,8 +3,8 @@
 namespace sluice::train {
 
 pipeline::MicroBatch as_micro_batch(const data::Batch& batch) {
-  return {batch.inputs,           batch.targets,        batch.sample_ids, batch.view,
-          batch.view_comes_again, batch.without_inputs, batch.pixel_scale};
+  return {batch.inputs,       batch.targets,        batch.sample_ids, batch.view,
+          batch.view_repeats, batch.without_inputs, batch.pixel_scale};
 }
 
 engine::StepBatch as_step_batch(const data::Batch& batch) {

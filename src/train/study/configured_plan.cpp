@@ -24,7 +24,7 @@ ConfiguredPlan predict_configured(const config::Config& config, const profiler::
     return without_prediction(concat("no profile is of ", counted(threads, "thread"), " a device"));
   try {
     WhatIf answer = what_if(config, profile);
-    if (std::string why = what_does_not_fit(answer); !why.empty()) return without_prediction(std::move(why));
+    if (std::string why = memory_excess(answer); !why.empty()) return without_prediction(std::move(why));
     return {.predicted = tune::Candidate{.plan = std::move(answer.plan),
                                          .step = std::move(answer.step),
                                          .samples_per_s = answer.samples_per_s,

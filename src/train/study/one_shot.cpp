@@ -275,7 +275,7 @@ double run_single_step(const config::Config& wanted, const SingleStepOptions& op
       "--out", options.out,
       {options.config_file, options.weights, options.batch, config.model.weights, config.pipeline.order});
   Setup setup = make_setup(config, {}, options.batch.empty() ? SetupFor::kRun : SetupFor::kOwnBatch);
-  warn_of_oddities(setup);
+  warn_of_unusual_settings(setup);
   log_changes_left_out(config);
   fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
   if (!weights.empty()) {

@@ -84,7 +84,7 @@ std::optional<LayerProfile> profile_in_child(const config::Config& config, const
 
 }  // namespace
 
-TunedRun look_at_run(const config::Config& config) {
+TunedRun inspect_run(const config::Config& config) {
   const Setup setup = make_setup(with_shape(config, {}));
   if (freezes(config)) require_untied(config, setup.model, /*frozen_layers=*/1);
   const std::int64_t samples = setup.train_set->size(), batch = config::step_batch(config);

@@ -26,7 +26,7 @@ struct TunedRun {
 };
 // Opens the data. Warns where a step would have fewer samples than the batch. Errors: ConfigError where the model
 // cannot be frozen and [freeze] asks for it; those of make_setup().
-[[nodiscard]] TunedRun look_at_run(const config::Config& config);
+[[nodiscard]] TunedRun inspect_run(const config::Config& config);
 
 struct TuneProfiles {
   Profiles profiles;

@@ -306,8 +306,8 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
       options.budget_s, options.batch.is_allowed, [] { return to_s(now_ns()); }, process_age_s());
   log_info(concat("of the budget of ", human_duration(options.budget_s), ": ", budget.describe()));
   const bool is_given = !options.profiles.empty();
-  const bool looks_at_run = !is_given || options.verify > 0 || options.batch.is_allowed;
-  const TunedRun run = looks_at_run ? look_at_run(configured) : TunedRun{};
+  const bool inspects_run = !is_given || options.verify > 0 || options.batch.is_allowed;
+  const TunedRun run = inspects_run ? inspect_run(configured) : TunedRun{};
   options.batch.samples = run.samples;
   TuneResult result{.slots = count_slots(configured)};
   const config::Config largest = with_largest_batch(configured, options);

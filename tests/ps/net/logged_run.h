@@ -53,7 +53,7 @@ inline Server server_of(const Case& with, const ServerState* state = nullptr) {
                  .lr = [](const ServerProgress& at) { return 0.1 / static_cast<double>(1 + at.version); },
                  .clip_norm = 0.5},
                 state != nullptr ? state->progress : ServerProgress{});
-  if (state != nullptr) server.go_on_from(*state);
+  if (state != nullptr) server.resume_from(*state);
   return server;
 }
 

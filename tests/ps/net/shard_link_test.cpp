@@ -43,7 +43,7 @@ class PlayedServer : public testing::Test {
   void meet() {
     answer(receive<LeadHello>());
     (void)receive<LeadHeartbeat>();
-    link_.go_on(/*version=*/0);
+    link_.resume(/*version=*/0);
   }
   [[nodiscard]] std::vector<std::int64_t> versions_told() const {
     std::vector<std::int64_t> versions;

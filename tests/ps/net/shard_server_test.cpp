@@ -136,7 +136,7 @@ TEST(ShardServerTest, TheLeadShowsThatItLivesUntilAllIsSaved) {
   lead.join();
   EXPECT_FALSE(lead.failure);
   for (const Nanoseconds until = now_ns() + 3'000'000'000; now_ns() < until;)  // more than the silence
-    ASSERT_TRUE(lead.stay_for_others(50'000'000));
+    ASSERT_TRUE(lead.keep_alive_for_others(50'000'000));
   lead.links().front()->end({});
   other.join();
   EXPECT_EQ(other.failure, "");

@@ -94,7 +94,7 @@ class ToyServer {
                 saved ? saved->server.progress : ServerProgress{}),
         ledger_(saved ? data::Ledger({.seed = 3, .samples = kSamples}, saved->ledger)
                       : data::Ledger({.seed = 3, .samples = kSamples})) {
-    if (saved) server_.go_on_from(saved->server);
+    if (saved) server_.resume_from(saved->server);
     NetworkOptions options{.last_version = updates,
                            .heartbeat_interval = kHeartbeatInterval,
                            .peer_timeout = 20'000'000'000,
@@ -142,7 +142,7 @@ class ToyServer {
   }
 
   // After join().
-  [[nodiscard]] bool stay_for_others(Nanoseconds limit) { return network_->stay_for_others(limit); }
+  [[nodiscard]] bool keep_alive_for_others(Nanoseconds limit) { return network_->keep_alive_for_others(limit); }
   [[nodiscard]] const data::Ledger& ledger() const { return ledger_; }
   [[nodiscard]] const Server& server() const { return server_; }
   [[nodiscard]] const NetworkServer& network() const { return *network_; }
