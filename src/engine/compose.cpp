@@ -110,7 +110,7 @@ LayerCopies make_copies(const Plan& plan, const ComposeOptions& options,
       grid[r].push_back(std::make_unique<Stage>(StageId{s}, std::move(layers[s]), ParamId{first_param}, device,
                                                 shares ? grid[0][s].get() : nullptr,
                                                 Stage::Options{.recompute = plan.recomputes(s)}));
-      first_param += static_cast<int>(grid[r].back()->parameters().slots().size());
+      first_param += static_cast<int>(grid[r].back()->parameters().entries().size());
     }
   }
   return copies;
@@ -121,10 +121,10 @@ std::map<std::string, at::Tensor> frozen_states(const pipeline::PrefixGrid& pref
                                                 const std::vector<std::shared_ptr<optim::Optimizer>>& optimizers) {
   std::map<std::string, at::Tensor> states;
   if (prefixes.empty()) return states;
-  for (const auto& slot : prefixes.front()->parameters().slots()) {
+  for (const auto& entry : prefixes.front()->parameters().entries()) {
     for (const auto& [name, flat] : optimizers.front()->states()) {
-      states[concat(name, "/", slot.name)] =
-          at::empty_strided(slot.sizes, slot.strides, flat.options().device(at::kCPU)).zero_();
+      states[concat(name, "/", entry.name)] =
+          at::empty_strided(entry.sizes, entry.strides, flat.options().device(at::kCPU)).zero_();
     }
   }
   return states;
@@ -151,10 +151,10 @@ std::vector<comm::SyncedStage> synced_stages(const StageGrid& grid,
   for (int s = 0; s < static_cast<int>(grid[0].size()); ++s) {
     comm::SyncedStage& synced = stages.emplace_back();
     synced.stage = StageId{s};
-    for (const pipeline::ParameterSlot& slot : grid[0][s]->parameters().slots()) {
-      if (slot.is_trained)
+    for (const pipeline::ParameterEntry& entry : grid[0][s]->parameters().entries()) {
+      if (entry.is_trained)
         synced.extents.push_back(
-            {slot.id, slot.begin, slot.begin + slot.numel, slot.name, slot.tied_to, slot.sizes, slot.strides});
+            {entry.id, entry.begin, entry.begin + entry.numel, entry.name, entry.tied_to, entry.sizes, entry.strides});
     }
     for (std::size_t r = 0; r < grid.size(); ++r) {
       synced.values.push_back(grid[r][s]->parameters().values());
@@ -262,7 +262,7 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
   composition.optimizers = make_optimizers(options, grid.front(), devices.front(), owners);
   composition.frozen_optimizer = frozen_states(prefixes, composition.optimizers);
   if (!prefixes.empty()) {
-    for (const auto& slot : prefixes.front()->parameters().slots()) composition.frozen_updates[slot.name] = 0;
+    for (const auto& entry : prefixes.front()->parameters().entries()) composition.frozen_updates[entry.name] = 0;
   }
   composition.executor =
       std::make_unique<pipeline::Executor>(std::move(grid), devices, owners,
@@ -289,8 +289,8 @@ void Composition::follow_frozen() {
 std::int64_t Composition::parameter_count() const {
   std::int64_t count = 0;
   const auto add = [&count](const FlatParameters& parameters) {
-    for (const auto& slot : parameters.slots()) {
-      if (slot.tied_to.empty()) count += slot.numel;
+    for (const auto& entry : parameters.entries()) {
+      if (entry.tied_to.empty()) count += entry.numel;
     }
   };
   if (plan.frozen_layers > 0) add(executor->prefixes().front()->parameters());

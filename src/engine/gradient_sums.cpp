@@ -11,7 +11,7 @@
 
 namespace sluice::engine {
 
-using pipeline::ParameterSlot;
+using pipeline::ParameterEntry;
 using pipeline::Stage;
 
 std::vector<GradientSums::Part> GradientSums::parts_of(const Stage& stage, int first_layer) {
@@ -22,8 +22,8 @@ std::vector<GradientSums::Part> GradientSums::parts_of(const Stage& stage, int f
     ++layer;
   }
   std::vector<Part> parts;
-  for (const ParameterSlot& slot : stage.parameters().slots()) {
-    if (slot.is_trained && slot.tied_to.empty()) parts.push_back({layer_of.at(slot.name), slot.begin, slot.numel});
+  for (const ParameterEntry& entry : stage.parameters().entries()) {
+    if (entry.is_trained && entry.tied_to.empty()) parts.push_back({layer_of.at(entry.name), entry.begin, entry.numel});
   }
   return parts;
 }

@@ -17,12 +17,12 @@ bool decays(nn::ParameterRole role, const GroupOptions& options) {
 
 std::vector<optim::UpdateRange> update_ranges(const pipeline::FlatParameters& parameters, const GroupOptions& options) {
   std::vector<optim::UpdateRange> ranges;
-  for (const pipeline::ParameterSlot& slot : parameters.slots()) {
-    if (slot.begin >= parameters.updated_elements()) break;
-    ranges.push_back({.begin = slot.begin,
-                      .end = slot.begin + slot.numel,
-                      .decays = decays(slot.role, options),
-                      .lr_factor = slot.is_classifier ? options.classifier_lr_factor : 1});
+  for (const pipeline::ParameterEntry& entry : parameters.entries()) {
+    if (entry.begin >= parameters.updated_elements()) break;
+    ranges.push_back({.begin = entry.begin,
+                      .end = entry.begin + entry.numel,
+                      .decays = decays(entry.role, options),
+                      .lr_factor = entry.is_classifier ? options.classifier_lr_factor : 1});
   }
   return ranges;
 }

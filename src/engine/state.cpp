@@ -22,24 +22,24 @@ const FlatParameters* frozen_parameters(const Composition& composition) {
   return prefixes.empty() ? nullptr : &prefixes.front()->parameters();  // the executor keeps it
 }
 
-// Calls visit(stage, slot) for every parameter of the stages in their order: copies of tied ones are none of the
+// Calls visit(stage, entry) for every parameter of the stages in their order: copies of tied ones are none of the
 // model's own.
 template <typename Visit>
-void for_each_slot(const Composition& composition, Visit visit) {
+void for_each_entry(const Composition& composition, Visit visit) {
   for (int s = 0; s < composition.plan.stages(); ++s) {
-    for (const auto& slot : parameters_of(composition, 0, s).slots()) {
-      if (slot.tied_to.empty()) visit(s, slot);
+    for (const auto& entry : parameters_of(composition, 0, s).entries()) {
+      if (entry.tied_to.empty()) visit(s, entry);
     }
   }
 }
 
-// Calls visit(stage, range, slot) for every parameter that is updated; range: its number in
+// Calls visit(stage, range, entry) for every parameter that is updated; range: its number in
 // optim::Optimizer::updates().
 template <typename Visit>
 void for_each_update(const Composition& composition, Visit visit) {
   std::vector<std::size_t> ranges(composition.optimizers.size(), 0);
-  for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
-    if (slot.is_trained) visit(stage, ranges[stage]++, slot);  // as update_ranges() has them
+  for_each_entry(composition, [&](int stage, const pipeline::ParameterEntry& entry) {
+    if (entry.is_trained) visit(stage, ranges[stage]++, entry);  // as update_ranges() has them
   });
 }
 
@@ -94,10 +94,11 @@ void refuse_not_finite(const storage::TensorMap& tensors, const std::string& sou
 storage::TensorMap parameter_tensors(const Composition& composition) {
   storage::TensorMap tensors;
   if (const FlatParameters* frozen = frozen_parameters(composition)) {
-    for (const auto& slot : frozen->slots()) tensors[slot.name] = FlatParameters::view(frozen->values(), slot).cpu();
+    for (const auto& entry : frozen->entries())
+      tensors[entry.name] = FlatParameters::view(frozen->values(), entry).cpu();
   }
-  for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
-    tensors[slot.name] = FlatParameters::view(parameters_of(composition, 0, stage).values(), slot).cpu();
+  for_each_entry(composition, [&](int stage, const pipeline::ParameterEntry& entry) {
+    tensors[entry.name] = FlatParameters::view(parameters_of(composition, 0, stage).values(), entry).cpu();
   });
   return tensors;
 }
@@ -122,19 +123,19 @@ storage::TensorMap model_tensors(const Composition& composition) {
 
 storage::TensorMap gradient_tensors(const Composition& composition) {
   storage::TensorMap tensors;
-  for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
-    if (!slot.is_trained) return;
-    tensors[slot.name] = FlatParameters::view(parameters_of(composition, 0, stage).gradients(), slot).cpu();
+  for_each_entry(composition, [&](int stage, const pipeline::ParameterEntry& entry) {
+    if (!entry.is_trained) return;
+    tensors[entry.name] = FlatParameters::view(parameters_of(composition, 0, stage).gradients(), entry).cpu();
   });
   return tensors;
 }
 
 storage::TensorMap optimizer_tensors(const Composition& composition) {
   storage::TensorMap tensors(composition.frozen_optimizer.begin(), composition.frozen_optimizer.end());
-  for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
-    if (!slot.is_trained) return;
+  for_each_entry(composition, [&](int stage, const pipeline::ParameterEntry& entry) {
+    if (!entry.is_trained) return;
     for (const auto& [name, flat] : composition.optimizers[stage]->states()) {
-      tensors[concat(name, "/", slot.name)] = FlatParameters::view(flat, slot).cpu();
+      tensors[concat(name, "/", entry.name)] = FlatParameters::view(flat, entry).cpu();
     }
   });
   return tensors;
@@ -144,8 +145,8 @@ UpdateCounts update_counts(const Composition& composition) {
   UpdateCounts counts = composition.frozen_updates;
   std::vector<std::vector<std::int64_t>> of_stages;
   for (const auto& optimizer : composition.optimizers) of_stages.push_back(optimizer->updates());
-  for_each_update(composition, [&](int stage, std::size_t range, const pipeline::ParameterSlot& slot) {
-    counts[slot.name] = of_stages[stage][range];
+  for_each_update(composition, [&](int stage, std::size_t range, const pipeline::ParameterEntry& entry) {
+    counts[entry.name] = of_stages[stage][range];
   });
   return counts;
 }
@@ -159,8 +160,8 @@ storage::TensorMap load_frozen(const Composition& composition, const storage::Te
   for (const auto& prefix : composition.executor->prefixes()) {
     remaining = tensors;
     const FlatParameters& parameters = prefix->parameters();
-    for (const auto& slot : parameters.slots())
-      copy_in(remaining, slot.name, FlatParameters::view(parameters.values(), slot), source);
+    for (const auto& entry : parameters.entries())
+      copy_in(remaining, entry.name, FlatParameters::view(parameters.values(), entry), source);
     for (const nn::Buffer* buffer : parameters.buffers()) copy_in(remaining, buffer->name, buffer->value, source);
   }
   return remaining;
@@ -179,8 +180,8 @@ void load_update_counts(Composition& composition, std::int64_t steps, const Upda
   };
   for (auto& [parameter, count] : composition.frozen_updates) count = count_of(parameter);
   std::vector<std::vector<std::int64_t>> of_stages(composition.optimizers.size());
-  for_each_update(composition, [&](int stage, std::size_t, const pipeline::ParameterSlot& slot) {
-    of_stages[stage].push_back(count_of(slot.name));
+  for_each_update(composition, [&](int stage, std::size_t, const pipeline::ParameterEntry& entry) {
+    of_stages[stage].push_back(count_of(entry.name));
   });
   for (std::size_t s = 0; s < of_stages.size(); ++s) composition.optimizers[s]->set_steps(steps, of_stages[s]);
 }
@@ -193,8 +194,9 @@ void load_model(Composition& composition, const storage::TensorMap& tensors, con
   for (int r = 0; r < composition.plan.replicas; ++r) {
     storage::TensorMap remaining = of_stages;
     drop_copies(remaining, composition.tied, source);
-    for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
-      copy_in(remaining, slot.name, FlatParameters::view(parameters_of(composition, r, stage).values(), slot), source);
+    for_each_entry(composition, [&](int stage, const pipeline::ParameterEntry& entry) {
+      copy_in(remaining, entry.name, FlatParameters::view(parameters_of(composition, r, stage).values(), entry),
+              source);
     });
     for (int s = 0; s < composition.plan.stages(); ++s) {
       for (const nn::Buffer* buffer : parameters_of(composition, r, s).buffers())
@@ -216,11 +218,11 @@ void load_optimizer(Composition& composition, const storage::TensorMap& tensors,
   refuse_not_finite(tensors, source);
   storage::TensorMap remaining = tensors;
   for (const auto& [name, tensor] : composition.frozen_optimizer) copy_in(remaining, name, tensor, source);
-  for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
+  for_each_entry(composition, [&](int stage, const pipeline::ParameterEntry& entry) {
     for (const auto& [name, flat] : composition.optimizers[stage]->states()) {
-      const std::string tensor = concat(name, "/", slot.name);
-      if (slot.is_trained) copy_in(remaining, tensor, FlatParameters::view(flat, slot), source);
-      if (!slot.is_trained) remaining.erase(tensor);  // of when it was
+      const std::string tensor = concat(name, "/", entry.name);
+      if (entry.is_trained) copy_in(remaining, tensor, FlatParameters::view(flat, entry), source);
+      if (!entry.is_trained) remaining.erase(tensor);  // of when it was
     }
   });
   refuse_leftovers(remaining, source);

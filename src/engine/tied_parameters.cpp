@@ -13,16 +13,16 @@
 namespace sluice::engine {
 
 using pipeline::FlatParameters;
-using pipeline::ParameterSlot;
+using pipeline::ParameterEntry;
 using pipeline::Stage;
 
 std::vector<TiedParameter> find_tied_parameters(const pipeline::Executor& executor) {
-  std::map<std::string, std::pair<StageId, ParameterSlot>> owners;
-  std::vector<std::pair<StageId, ParameterSlot>> copies;
+  std::map<std::string, std::pair<StageId, ParameterEntry>> owners;
+  std::vector<std::pair<StageId, ParameterEntry>> copies;
   for (int s = 0; s < executor.stages(); ++s) {
-    for (const ParameterSlot& slot : executor.stage(ReplicaId{0}, StageId{s}).parameters().slots()) {
-      if (slot.tied_to.empty()) owners.insert({slot.name, {StageId{s}, slot}});
-      if (!slot.tied_to.empty()) copies.emplace_back(StageId{s}, slot);
+    for (const ParameterEntry& entry : executor.stage(ReplicaId{0}, StageId{s}).parameters().entries()) {
+      if (entry.tied_to.empty()) owners.insert({entry.name, {StageId{s}, entry}});
+      if (!entry.tied_to.empty()) copies.emplace_back(StageId{s}, entry);
     }
   }
   std::vector<TiedParameter> tied;
@@ -59,8 +59,8 @@ void run_moves(pipeline::Executor& executor, Phase phase, const std::vector<Move
 
 // A tied parameter's part of one of the flat tensors of its stage in replica 0.
 using Flat = const at::Tensor& (FlatParameters::*)() const;
-at::Tensor part_of(const pipeline::Executor& executor, Flat flat, StageId stage, const ParameterSlot& slot) {
-  return FlatParameters::view((executor.stage(ReplicaId{0}, stage).parameters().*flat)(), slot);
+at::Tensor part_of(const pipeline::Executor& executor, Flat flat, StageId stage, const ParameterEntry& entry) {
+  return FlatParameters::view((executor.stage(ReplicaId{0}, stage).parameters().*flat)(), entry);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace sluice::engine {
 
 struct TiedParameter {
   StageId owner_stage, copy_stage;
-  pipeline::ParameterSlot owner, copy;
+  pipeline::ParameterEntry owner, copy;
 };
 
 // Of the model that the executor holds, in its order. Errors: BugError when an owner is missing or has another shape.

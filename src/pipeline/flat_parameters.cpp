@@ -46,8 +46,8 @@ FlatParameters::FlatParameters(const std::vector<std::unique_ptr<nn::Layer>>& la
   adopt_buffers(device);
 }
 
-at::Tensor FlatParameters::view(const at::Tensor& flat, const ParameterSlot& slot) {
-  return flat.as_strided(slot.sizes, slot.strides, slot.begin);
+at::Tensor FlatParameters::view(const at::Tensor& flat, const ParameterEntry& entry) {
+  return flat.as_strided(entry.sizes, entry.strides, entry.begin);
 }
 
 void FlatParameters::lay_out(const std::vector<nn::Parameter*>& parameters, ParamId first) {
@@ -55,11 +55,11 @@ void FlatParameters::lay_out(const std::vector<nn::Parameter*>& parameters, Para
   for (const nn::Parameter* parameter : parameters) {
     const at::Tensor& value = parameter->value;
     check(value.is_non_overlapping_and_dense(), concat("parameter ", parameter->name, " is not dense"));
-    slots_.push_back({ParamId{index(first) + static_cast<int>(slots_.size())}, parameter->name, value.sizes().vec(),
-                      value.strides().vec(), at, value.numel(), parameter->tied_to, is_trained(*parameter),
-                      parameter->role, parameter->is_classifier});
+    entries_.push_back({ParamId{index(first) + static_cast<int>(entries_.size())}, parameter->name, value.sizes().vec(),
+                        value.strides().vec(), at, value.numel(), parameter->tied_to, is_trained(*parameter),
+                        parameter->role, parameter->is_classifier});
     at = aligned(at + value.numel(), value.element_size());
-    if (!slots_.back().is_trained) continue;
+    if (!entries_.back().is_trained) continue;
     trained_elements_ = at;
     if (parameter->tied_to.empty()) updated_elements_ = at;
   }
@@ -71,18 +71,18 @@ void FlatParameters::adopt_parameters(const std::vector<nn::Parameter*>& paramet
   const auto dtype = parameters.empty() ? at::kFloat : parameters.front()->value.scalar_type();
   const auto options = at::TensorOptions().dtype(dtype).device(device);
   const std::int64_t numel =
-      slots_.empty() ? 0 : aligned(slots_.back().begin + slots_.back().numel, at::elementSize(dtype));
+      entries_.empty() ? 0 : aligned(entries_.back().begin + entries_.back().numel, at::elementSize(dtype));
   values_ = shared != nullptr ? shared->values_ : at::zeros({numel}, options);
   {
     const device::MemoryScope of_gradients(device::MemoryKind::kGradients);
     gradients_ = at::zeros({trained_elements_}, options);
   }
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    const at::Tensor value = view(values_, slots_[i]);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const at::Tensor value = view(values_, entries_[i]);
     if (shared == nullptr) value.copy_(parameters[i]->value);
     // detach() keeps the version counter of the flat tensor: an update under a live graph is caught by autograd.
-    const at::Tensor leaf = value.detach().requires_grad_(slots_[i].is_trained);
-    if (slots_[i].is_trained) leaf.mutable_grad() = view(gradients_, slots_[i]);
+    const at::Tensor leaf = value.detach().requires_grad_(entries_[i].is_trained);
+    if (entries_[i].is_trained) leaf.mutable_grad() = view(gradients_, entries_[i]);
     parameters[i]->value = leaf;
     leaves_.push_back(leaf);
   }
@@ -90,8 +90,8 @@ void FlatParameters::adopt_parameters(const std::vector<nn::Parameter*>& paramet
 }
 
 void FlatParameters::begin_gradients() {
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (!slots_[i].is_trained) continue;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!entries_[i].is_trained) continue;
     leaves_[i].mutable_grad() = at::Tensor();
     is_settled_[i] = 0;
   }
@@ -103,23 +103,23 @@ void FlatParameters::begin_gradients_in_place() {
   gradients_.zero_();
 }
 
-void FlatParameters::settle_gradient(std::size_t slot) {
-  if (is_settled_[slot] != 0) return;
-  is_settled_[slot] = 1;
+void FlatParameters::settle_gradient(std::size_t entry) {
+  if (is_settled_[entry] != 0) return;
+  is_settled_[entry] = 1;
   const at::NoGradGuard no_grad;
-  at::Tensor rank_of_kind = view(gradients_, slots_[slot]);
-  at::Tensor& gradient = leaves_[slot].mutable_grad();
+  at::Tensor part = view(gradients_, entries_[entry]);
+  at::Tensor& gradient = leaves_[entry].mutable_grad();
   if (gradient.defined()) {
     // A copy would keep -0, of which an addition to zero makes 0.
-    at::add_out(rank_of_kind, gradient, at::scalar_tensor(0, gradient.options().device(at::kCPU)));
+    at::add_out(part, gradient, at::scalar_tensor(0, gradient.options().device(at::kCPU)));
   } else {
-    rank_of_kind.zero_();
+    part.zero_();
   }
-  gradient = rank_of_kind;
+  gradient = part;
 }
 
 void FlatParameters::settle_gradients() {
-  for (std::size_t i = 0; i < slots_.size(); ++i) settle_gradient(i);
+  for (std::size_t i = 0; i < entries_.size(); ++i) settle_gradient(i);
 }
 
 void FlatParameters::adopt_buffers(c10::Device device) {

@@ -21,7 +21,7 @@
 namespace sluice::pipeline {
 
 // Where a parameter lies in the flat tensors.
-struct ParameterSlot {
+struct ParameterEntry {
   ParamId id;
   std::string name;
   std::vector<std::int64_t> sizes;
@@ -42,7 +42,7 @@ class FlatParameters {
   FlatParameters(const std::vector<std::unique_ptr<nn::Layer>>& layers, ParamId first, c10::Device device,
                  const FlatParameters* shared);
 
-  [[nodiscard]] const std::vector<ParameterSlot>& slots() const { return slots_; }
+  [[nodiscard]] const std::vector<ParameterEntry>& entries() const { return entries_; }
   [[nodiscard]] const at::Tensor& values() const { return values_; }  // [elements], no gradient
   // [elements of what is trained]: the layout of the values up to there.
   [[nodiscard]] const at::Tensor& gradients() const { return gradients_; }
@@ -51,10 +51,10 @@ class FlatParameters {
   // The same start for work that was recorded (device/graph.h), which has addresses and no choices: every parameter's
   // gradient is zeros in its place, where the first one is added, too. With the same bits.
   void begin_gradients_in_place();
-  // Autograd has given the leaf of this slot a gradient: if it is the first one, it moves to its place, where later
+  // Autograd has given the leaf of this entry a gradient: if it is the first one, it moves to its place, where later
   // ones are added.
-  void settle_gradient(std::size_t slot);
-  // Of all slots: those that have received none have zeros.
+  void settle_gradient(std::size_t entry);
+  // Of all entries: those that have received none have zeros.
   void settle_gradients();
   // [elements]: the buffers of floating-point numbers, of batch-norm; may be empty.
   [[nodiscard]] const at::Tensor& running_statistics() const { return running_statistics_; }
@@ -63,8 +63,8 @@ class FlatParameters {
   [[nodiscard]] std::int64_t updated_elements() const { return updated_elements_; }
 
   // A view of `flat`, a tensor with this layout, in the parameter's shape.
-  [[nodiscard]] static at::Tensor view(const at::Tensor& flat, const ParameterSlot& slot);
-  // The leaf of each slot, as the layers use it.
+  [[nodiscard]] static at::Tensor view(const at::Tensor& flat, const ParameterEntry& entry);
+  // The leaf of each entry, as the layers use it.
   [[nodiscard]] const std::vector<at::Tensor>& leaves() const { return leaves_; }
   // Buffers by name, as the layers use them.
   [[nodiscard]] const std::vector<nn::Buffer*>& buffers() const { return buffers_; }
@@ -75,11 +75,11 @@ class FlatParameters {
                         const FlatParameters* shared);
   void adopt_buffers(c10::Device device);
 
-  std::vector<ParameterSlot> slots_;
+  std::vector<ParameterEntry> entries_;
   std::int64_t updated_elements_ = 0;
   std::int64_t trained_elements_ = 0;
   std::vector<at::Tensor> leaves_;
-  std::vector<char> is_settled_;  // [slot]: its leaf's gradient is a view of gradients_, or it is not trained
+  std::vector<char> is_settled_;  // [entry]: its leaf's gradient is a view of gradients_, or it is not trained
   std::vector<nn::Buffer*> buffers_;
   at::Tensor values_;
   at::Tensor gradients_;

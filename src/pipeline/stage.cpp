@@ -24,17 +24,17 @@ namespace {
 class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
  public:
   // parameters: they outlive the leaf's backward.
-  ReadyHook(FlatParameters& parameters, std::size_t slot, std::shared_ptr<const GradientReady> on_ready)
-      : parameters_(parameters), slot_(slot), on_ready_(std::move(on_ready)) {}
+  ReadyHook(FlatParameters& parameters, std::size_t entry, std::shared_ptr<const GradientReady> on_ready)
+      : parameters_(parameters), entry_(entry), on_ready_(std::move(on_ready)) {}
 
   void operator()(const torch::autograd::Variable&) override {
-    parameters_.settle_gradient(slot_);
-    if (*on_ready_) (*on_ready_)(parameters_.slots()[slot_].id);
+    parameters_.settle_gradient(entry_);
+    if (*on_ready_) (*on_ready_)(parameters_.entries()[entry_].id);
   }
 
  private:
   FlatParameters& parameters_;
-  std::size_t slot_;
+  std::size_t entry_;
   std::shared_ptr<const GradientReady> on_ready_;
 };
 
@@ -49,9 +49,9 @@ at::Tensor take_gradient(const at::Tensor& leaf) { return std::exchange(leaf.mut
 
 // Of the trained parameters whose leaf is picked.
 void report(const FlatParameters& parameters, const GradientReady& on_ready, const auto& picks) {
-  for (std::size_t i = 0; i < parameters.slots().size(); ++i) {
-    const ParameterSlot& slot = parameters.slots()[i];
-    if (slot.is_trained && picks(parameters.leaves()[i])) on_ready(slot.id);
+  for (std::size_t i = 0; i < parameters.entries().size(); ++i) {
+    const ParameterEntry& entry = parameters.entries()[i];
+    if (entry.is_trained && picks(parameters.leaves()[i])) on_ready(entry.id);
   }
 }
 
@@ -88,8 +88,8 @@ LiveBytes& Stage::count_live_bytes() {
 }
 
 void Stage::install_gradient_hooks() {
-  for (std::size_t i = 0; i < parameters_->slots().size(); ++i) {
-    if (!parameters_->slots()[i].is_trained) continue;
+  for (std::size_t i = 0; i < parameters_->entries().size(); ++i) {
+    if (!parameters_->entries()[i].is_trained) continue;
     torch::autograd::impl::set_post_acc_grad_hooks(parameters_->leaves()[i],
                                                    std::make_unique<ReadyHook>(*parameters_, i, on_ready_));
   }
@@ -293,8 +293,8 @@ void Stage::weight_gradient(MicroBatchId micro_batch, const GradientReady& on_re
 }
 
 void Stage::report_gradients(const GradientReady& on_ready) const {
-  for (const ParameterSlot& slot : parameters_->slots() | std::views::reverse) {
-    if (slot.is_trained) on_ready(slot.id);
+  for (const ParameterEntry& entry : parameters_->entries() | std::views::reverse) {
+    if (entry.is_trained) on_ready(entry.id);
   }
 }
 

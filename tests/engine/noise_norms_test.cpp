@@ -185,8 +185,8 @@ Expected of_first(const NoiseGrid& grid, const Composition& composition) {
   Expected sum;
   for (int s = 0; s < composition.executor->stages(); ++s) {
     std::set<std::string> names;
-    for (const auto& slot : composition.executor->stage(ReplicaId{0}, StageId{s}).parameters().slots())
-      if (slot.is_trained) names.insert(slot.name);
+    for (const auto& entry : composition.executor->stage(ReplicaId{0}, StageId{s}).parameters().entries())
+      if (entry.is_trained) names.insert(entry.name);
     const std::set<int> begun = first_done(schedule.devices[composition.executor->owners()[s]], StageId{s});
     EXPECT_LT(begun.size(), all.size());
     std::vector<pipeline::MicroBatch> first;

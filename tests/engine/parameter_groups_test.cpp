@@ -32,13 +32,13 @@ TEST(UpdateRanges, FollowTheRolesOneByOne) {
                                                    .decays_biases = left_out != 2,
                                                    .decays_positions = left_out != 3,
                                                    .classifier_lr_factor = 7});
-    ASSERT_EQ(ranges.size(), parameters.slots().size());
+    ASSERT_EQ(ranges.size(), parameters.entries().size());
     int without_decay = 0, of_head = 0;
     for (std::size_t i = 0; i < ranges.size(); ++i) {
-      const auto& slot = parameters.slots()[i];
-      const std::string& name = slot.name;
-      EXPECT_EQ(ranges[i].begin, slot.begin);
-      EXPECT_EQ(ranges[i].end, slot.begin + slot.numel);
+      const auto& entry = parameters.entries()[i];
+      const std::string& name = entry.name;
+      EXPECT_EQ(ranges[i].begin, entry.begin);
+      EXPECT_EQ(ranges[i].end, entry.begin + entry.numel);
       EXPECT_EQ(ranges[i].decays, left_out == 0 || role_of(name) != left_out) << name;
       EXPECT_EQ(ranges[i].lr_factor, has(name, "classifier") ? 7 : 1) << name;
       without_decay += ranges[i].decays ? 0 : 1;

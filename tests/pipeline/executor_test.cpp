@@ -42,8 +42,8 @@ std::shared_ptr<ddp::Reducer> make_reducer(const Executor& executor) {
   std::vector<comm::SyncedStage> stages;
   for (int s = 0; s < executor.stages(); ++s) {
     comm::SyncedStage& synced = stages.emplace_back(comm::SyncedStage{.stage = StageId{s}});
-    for (const ParameterSlot& slot : executor.stage(ReplicaId{0}, StageId{s}).parameters().slots()) {
-      synced.extents.push_back({slot.id, slot.begin, slot.begin + slot.numel});
+    for (const ParameterEntry& entry : executor.stage(ReplicaId{0}, StageId{s}).parameters().entries()) {
+      synced.extents.push_back({entry.id, entry.begin, entry.begin + entry.numel});
     }
     for (int r = 0; r < executor.replicas(); ++r) {
       synced.gradients.push_back(executor.stage(ReplicaId{r}, StageId{s}).parameters().gradients());
@@ -79,10 +79,10 @@ class ExecutorParity : public ::testing::TestWithParam<Case> {
     for (int s = 0; s < schedule.stages; ++s) {
       const Stage& stage = executor.stage(ReplicaId{0}, StageId{s});
       EXPECT_EQ(stage.in_flight() + stage.deferred(), 0);
-      for (const ParameterSlot& slot : stage.parameters().slots()) {
+      for (const ParameterEntry& entry : stage.parameters().entries()) {
         const auto& reference = expected[next++];
-        const at::Tensor ours = FlatParameters::view(stage.parameters().gradients(), slot);
-        EXPECT_LE((ours - reference).norm().item<double>(), 1e-12 * reference.norm().item<double>()) << slot.name;
+        const at::Tensor ours = FlatParameters::view(stage.parameters().gradients(), entry);
+        EXPECT_LE((ours - reference).norm().item<double>(), 1e-12 * reference.norm().item<double>()) << entry.name;
       }
     }
     EXPECT_EQ(next, expected.size());
@@ -131,11 +131,11 @@ TEST(Executor, APrefixWithoutGradientsKeepsNothing) {
           const int own_layers = kLayers / 3;
           EXPECT_EQ(live[s]->peak() > 0, untrained < (s + 1) * own_layers) << "stage " << s;
           const Stage& stage = executor.stage(ReplicaId{0}, StageId{s});
-          for (const ParameterSlot& slot : stage.parameters().slots()) {
-            if (!slot.is_trained) continue;
-            const at::Tensor own = FlatParameters::view(stage.parameters().gradients(), slot);
+          for (const ParameterEntry& entry : stage.parameters().entries()) {
+            if (!entry.is_trained) continue;
+            const at::Tensor own = FlatParameters::view(stage.parameters().gradients(), entry);
             const at::Tensor& reference = expected[next++];
-            EXPECT_LE((own - reference).norm().item<double>(), 1e-12 * reference.norm().item<double>()) << slot.name;
+            EXPECT_LE((own - reference).norm().item<double>(), 1e-12 * reference.norm().item<double>()) << entry.name;
           }
         }
         EXPECT_EQ(next, expected.size());

@@ -15,9 +15,9 @@ TEST(FlatParameters, ViewsHoldTheOldValuesAndWriteThrough) {
   const auto reference = test::make_toy_layers(2, 3, 1);
   const auto layers = test::make_toy_layers(2, 3, 1);
   const FlatParameters flat(layers, ParamId{10}, at::kCPU, nullptr);
-  ASSERT_EQ(flat.slots().size(), 4U);
-  EXPECT_EQ(flat.slots()[0].id, ParamId{10});
-  EXPECT_EQ(flat.slots()[3].name, "layer1.bias");
+  ASSERT_EQ(flat.entries().size(), 4U);
+  EXPECT_EQ(flat.entries()[0].id, ParamId{10});
+  EXPECT_EQ(flat.entries()[3].name, "layer1.bias");
   EXPECT_TRUE(at::equal(layers[1]->parameters()[0]->value, reference[1]->parameters()[0]->value));
   flat.values().fill_(4.0);
   EXPECT_TRUE(at::equal(layers[0]->parameters()[1]->value.detach(), at::full({3}, 4.0, at::kDouble)));
@@ -26,7 +26,7 @@ TEST(FlatParameters, ViewsHoldTheOldValuesAndWriteThrough) {
 TEST(FlatParameters, EveryParameterStartsOnACacheLine) {
   const auto layers = test::make_toy_layers(3, 5, 1);
   const FlatParameters flat(layers, ParamId{0}, at::kCPU, nullptr);
-  for (const ParameterSlot& slot : flat.slots()) EXPECT_EQ(slot.begin * 8 % 64, 0) << slot.name;
+  for (const ParameterEntry& entry : flat.entries()) EXPECT_EQ(entry.begin * 8 % 64, 0) << entry.name;
 }
 
 TEST(FlatParameters, ReplicasShareValuesButNotGradients) {
@@ -44,13 +44,13 @@ TEST(FlatParameters, WhatIsNotTrainedComesLastAndHasNoGradient) {
   layers[1]->parameters()[0]->value.requires_grad_(false);
   const FlatParameters flat(layers, ParamId{0}, at::kCPU, nullptr);
   std::int64_t trained = 0;
-  for (std::size_t i = 0; i < flat.slots().size(); ++i) {
-    const ParameterSlot& slot = flat.slots()[i];
-    EXPECT_EQ(slot.is_trained, i < 4) << slot.name;
-    EXPECT_EQ(flat.leaves()[i].requires_grad(), slot.is_trained) << slot.name;
-    EXPECT_EQ(flat.leaves()[i].grad().defined(), slot.is_trained) << slot.name;
-    EXPECT_LE(slot.begin + slot.numel, flat.values().numel()) << slot.name;
-    if (slot.is_trained) trained = slot.begin + slot.numel;
+  for (std::size_t i = 0; i < flat.entries().size(); ++i) {
+    const ParameterEntry& entry = flat.entries()[i];
+    EXPECT_EQ(entry.is_trained, i < 4) << entry.name;
+    EXPECT_EQ(flat.leaves()[i].requires_grad(), entry.is_trained) << entry.name;
+    EXPECT_EQ(flat.leaves()[i].grad().defined(), entry.is_trained) << entry.name;
+    EXPECT_LE(entry.begin + entry.numel, flat.values().numel()) << entry.name;
+    if (entry.is_trained) trained = entry.begin + entry.numel;
   }
   EXPECT_EQ(flat.updated_elements(), flat.gradients().numel());
   EXPECT_GE(flat.gradients().numel(), trained);
@@ -64,7 +64,7 @@ TEST(FlatParameters, TheFirstGradientTakesItsPlaceAndLaterOnesAreAdded) {
   for (int pass = 0; pass < 2; ++pass) {
     flat.gradients().fill_(99);  // of the pass before
     flat.begin_gradients();
-    at::Tensor expected;  // of the first slot, by autograd alone
+    at::Tensor expected;  // of the first entry, by autograd alone
     for (int micro_batch = 0; micro_batch < 3; ++micro_batch) {
       const at::Tensor input = at::full({2, 3}, 0.5 + micro_batch + pass, at::kDouble);
       const at::Tensor loss = layers[0]->forward(input, {.training = true}).sum();
@@ -76,7 +76,7 @@ TEST(FlatParameters, TheFirstGradientTakesItsPlaceAndLaterOnesAreAdded) {
       EXPECT_TRUE(at::equal(flat.leaves()[0].grad(), expected));
     }
     flat.settle_gradients();
-    const ParameterSlot& last = flat.slots().back();  // nobody has run its layer
+    const ParameterEntry& last = flat.entries().back();  // nobody has run its layer
     EXPECT_TRUE(at::equal(FlatParameters::view(flat.gradients(), last), at::zeros(last.sizes, at::kDouble)));
     EXPECT_EQ(flat.leaves().back().grad().data_ptr(), FlatParameters::view(flat.gradients(), last).data_ptr());
   }
@@ -87,9 +87,9 @@ TEST(FlatParameters, AFirstGradientOfMinusZeroIsZero) {
   const auto layers = test::make_toy_layers(1, 3, 1);
   FlatParameters flat(layers, ParamId{0}, at::kCPU, nullptr);
   flat.begin_gradients();
-  flat.leaves()[0].mutable_grad() = at::full(flat.slots()[0].sizes, -0.0, at::kDouble);
+  flat.leaves()[0].mutable_grad() = at::full(flat.entries()[0].sizes, -0.0, at::kDouble);
   flat.settle_gradients();
-  EXPECT_FALSE(at::signbit(flat.gradients().narrow(0, 0, flat.slots()[0].numel)).any().item<bool>());
+  EXPECT_FALSE(at::signbit(flat.gradients().narrow(0, 0, flat.entries()[0].numel)).any().item<bool>());
 }
 
 // Symptom: silently wrong gradients. Cause: a view with a version counter of its own hides the update from autograd.

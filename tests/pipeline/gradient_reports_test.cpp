@@ -31,9 +31,9 @@ class Witness final : public comm::ReplicaSync {
     const std::scoped_lock lock(mutex_);
     for (int s = 0; s < executor_.stages(); ++s) {
       const FlatParameters& parameters = executor_.stage(replica, StageId{s}).parameters();
-      for (const ParameterSlot& slot : parameters.slots()) {
-        if (slot.id != param) continue;
-        reported[{replica, StageId{s}}].push_back({slot, FlatParameters::view(parameters.gradients(), slot).clone()});
+      for (const ParameterEntry& entry : parameters.entries()) {
+        if (entry.id != param) continue;
+        reported[{replica, StageId{s}}].push_back({entry, FlatParameters::view(parameters.gradients(), entry).clone()});
       }
     }
   }
@@ -49,7 +49,7 @@ class Witness final : public comm::ReplicaSync {
   void take_rank_0s(const at::Tensor&) override {}
 
   using StageKey = std::pair<ReplicaId, StageId>;
-  std::map<StageKey, std::vector<std::pair<ParameterSlot, at::Tensor>>> reported;
+  std::map<StageKey, std::vector<std::pair<ParameterEntry, at::Tensor>>> reported;
   std::map<StageKey, std::size_t> reported_before_the_end;
 
  private:
@@ -99,16 +99,16 @@ TEST_P(ReportsOfGradients, ComeWhenTheyAreWholeAndBeforeTheEndOfTheStage) {
     ASSERT_EQ(witness->reported_before_the_end.size(), static_cast<std::size_t>(replicas) * schedule.stages);
     for (const auto& [key, reported] : witness->reported) {
       const FlatParameters& parameters = executor.stage(key.first, key.second).parameters();
-      EXPECT_EQ(reported.size(), parameters.slots().size());
+      EXPECT_EQ(reported.size(), parameters.entries().size());
       // Backward completes the last layers first, and so are buckets cut; a scale's gradient was not deferred.
       std::vector<int> weights;
-      for (const auto& [slot, then] : reported) {
-        if (slot.name.ends_with(".weight")) weights.push_back(index(slot.id));
+      for (const auto& [entry, then] : reported) {
+        if (entry.name.ends_with(".weight")) weights.push_back(index(entry.id));
       }
       EXPECT_TRUE(std::ranges::is_sorted(weights, std::greater{}));
-      EXPECT_EQ(witness->reported_before_the_end.at(key), parameters.slots().size());
-      for (const auto& [slot, then] : reported)
-        EXPECT_TRUE(at::equal(then, FlatParameters::view(parameters.gradients(), slot))) << slot.name;
+      EXPECT_EQ(witness->reported_before_the_end.at(key), parameters.entries().size());
+      for (const auto& [entry, then] : reported)
+        EXPECT_TRUE(at::equal(then, FlatParameters::view(parameters.gradients(), entry))) << entry.name;
     }
   }
 }
@@ -133,8 +133,8 @@ TEST_P(ReportsOfGradients, OfRecordedWorkComeInEveryPass) {
       for (int s = 0; s < schedule.stages; ++s) {
         const std::pair key(ReplicaId{r}, StageId{s});
         const Stage& stage = executor.stage(key.first, key.second);
-        EXPECT_EQ(witness->reported[key].size(), stage.parameters().slots().size());
-        EXPECT_EQ(witness->reported_before_the_end[key], stage.parameters().slots().size());
+        EXPECT_EQ(witness->reported[key].size(), stage.parameters().entries().size());
+        EXPECT_EQ(witness->reported_before_the_end[key], stage.parameters().entries().size());
         EXPECT_EQ(stage.in_flight() + stage.deferred(), 0);
       }
     }

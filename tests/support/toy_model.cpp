@@ -68,7 +68,7 @@ pipeline::StageGrid make_toy_grid(const std::function<pipeline::LayerList()>& la
       grid[r].push_back(std::make_unique<pipeline::Stage>(StageId{s}, std::move(stages[s]), ParamId{first},
                                                           device::Device{device::DeviceKind::kCpu, r}, shared,
                                                           options));
-      first += static_cast<int>(grid[r].back()->parameters().slots().size());
+      first += static_cast<int>(grid[r].back()->parameters().entries().size());
     }
   }
   return grid;

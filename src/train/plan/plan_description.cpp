@@ -72,7 +72,7 @@ namespace {
 
 std::int64_t parameters_in(const pipeline::FlatParameters& parameters) {
   std::int64_t count = 0;
-  for (const auto& slot : parameters.slots()) count += slot.tied_to.empty() ? slot.numel : 0;
+  for (const auto& entry : parameters.entries()) count += entry.tied_to.empty() ? entry.numel : 0;
   return count;
 }
 
@@ -80,8 +80,8 @@ std::int64_t parameters_in(const pipeline::FlatParameters& parameters) {
 // of 64.
 std::uint64_t value_bytes(const pipeline::FlatParameters& parameters) {
   std::uint64_t bytes = 0;
-  for (const auto& slot : parameters.slots())
-    bytes += static_cast<std::uint64_t>(slot.numel) * parameters.values().element_size();
+  for (const auto& entry : parameters.entries())
+    bytes += static_cast<std::uint64_t>(entry.numel) * parameters.values().element_size();
   return bytes;
 }
 
