@@ -98,7 +98,7 @@ Partition measured_cut(const Arguments& arguments) {
   const measure::Workload workload{.model = arguments.model,
                                    .device = device::choose_devices({"cpu"}, 1).front(),
                                    .threads = arguments.threads_per_device(),
-                                   .winograd = arguments.winograd};
+                                   .numerics = {.winograd = arguments.winograd}};
   const profiler::LayerProfile profile{
       .layers = measure::measure_layers(workload,
                                         {.sizes = {micro_batch}, .needed_size = micro_batch, .with_memory = false})};
@@ -126,7 +126,8 @@ class Bench {
       : arguments_(arguments),
         processes_(world, {}, {.connect = std::chrono::minutes(1), .operation = std::chrono::minutes(1)}),
         composition_(make_composition(arguments_, processes_)),
-        step_(composition_, {.seed = 1, .winograd = arguments.winograd, .sums_gradients = arguments.sums_gradients}),
+        step_(composition_,
+              {.seed = 1, .numerics = {.winograd = arguments.winograd}, .sums_gradients = arguments.sums_gradients}),
         batch_(make_batch(arguments_, world)),
         passes_(composition_.plan.stages()) {
     for (int i = 0; i < 3; ++i) run();
@@ -173,7 +174,7 @@ class Bench {
     options.make_layers = [&] { return models::make_model(arguments.model).layers; };
     options.devices = device::choose_devices({"cpu"}, arguments.devices());
     options.cpu_threads = arguments.threads_per_device();
-    options.winograd = arguments.winograd;
+    options.numerics.winograd = arguments.winograd;
     options.optimizer.kind = is_vit ? "adamw" : "momentum";
     options.optimizer.weight_decay = is_vit ? 0.01 : 5e-4;
     options.communicators = std::make_shared<engine::Communicators>(processes);

@@ -49,7 +49,7 @@ MAY_INCLUDE = {
                    "models", "ps", "measure", "engine", "report", "train/setup", "train/trace"},
     "train/serve": {"core", "config", "device", "comm", "profiler", "data", "pipeline", "ps/policy", "storage", "ps", "ps/net", "engine",
                     "report", "train/setup", "train/trace", "train/plan"},
-    "train/run": {"core", "config", "device", "comm", "data", "pipeline", "storage", "optim", "engine", "report", "train/setup", "train/trace",
+    "train/run": {"core", "config", "device", "comm", "profiler", "data", "pipeline", "storage", "optim", "engine", "report", "train/setup", "train/trace",
                   "train/plan", "train/serve"},
     "train/study": {"core", "config", "device", "comm", "nn", "profiler", "data", "pipeline/schedule", "freeze", "tune", "storage", "models",
                     "measure", "engine", "report", "train/setup", "train/plan"},

@@ -24,23 +24,28 @@ Keys keys_of_workers() {
        "ps.bytes_per_s, ps.induce)"},
       {"ps.placement", ps<&C::placement>(), words({"rank0", "servers"}), "",
        "which process is the server: rank0: the first of the launch, and the others are its workers; servers: the one "
-       "that sluice serve has started, and all of the launch are workers"},
+       "that sluice serve has started, and all of the launch are workers",
+       kHow | kAfterRecovery},
       {"ps.address", ps<&C::address>(), any(), "",
        "HOST:PORT of the server; of several with a comma between them, and where only the first is given the others "
        "are on the same machine at the ports that follow; empty: where rank 0 of the launch is met (--init, "
-       "MASTER_ADDR and MASTER_PORT)"},
+       "MASTER_ADDR and MASTER_PORT)",
+       kHow | kPerWorker},
       {"ps.keys", ps<&C::keys>(), any(), "",
        "folder with server.pub, and for the server server.key (sluice make-keys): all that travels is encrypted, and "
-       "only those who have the keys are heard; empty: not encrypted, and the server listens on 127.0.0.1 only"},
+       "only those who have the keys are heard; empty: not encrypted, and the server listens on 127.0.0.1 only",
+       kHow | kPerWorker},
       {"ps.workers", ps<&C::workers>(), between(1, 4096), "workers",
        "workers of the server, each a pipeline; with ps.placement = \"rank0\" all processes but the servers"},
       {"ps.worker_batch", ps<&C::worker_batch>(), at_least(0), "samples",
-       "samples of a worker's step; 0 = train.global_batch / ps.workers"},
+       "samples of a worker's step; 0 = train.global_batch / ps.workers", kPerWorker},
       {"ps.servers", ps<&C::servers>(), between(1, 64), "servers",
        "processes that keep the parameters, each its part: the first one decides when updates are made and keeps the "
        "records, the others (sluice serve --server N; with ps.placement = \"rank0\" the next processes of the launch) "
-       "only do what it tells them"},
-      {"ps.shards", ps<&C::shards>(), between(1, 1024), "shards", "parts that each server cuts its parameters into"},
+       "only do what it tells them",
+       kHow},
+      {"ps.shards", ps<&C::shards>(), between(1, 1024), "shards", "parts that each server cuts its parameters into",
+       kHow},
       {"ps.quorum", ps<&C::quorum>(), between(0, 4096), "workers",
        "workers whose pushes make an update; 0: all; auto: as the policy has it, more than half for quorum"},
       {"ps.staleness", ps<&C::staleness>(), between(-1, 1'000'000), "pushes",
@@ -51,13 +56,17 @@ Keys keys_of_workers() {
       {"ps.time_limit_s", ps<&C::time_limit_s>(), real_at_least(0), "s",
        "after so long, stalls included, a worker begins no other slice of its step than the first; 0 = none"},
       {"ps.partitions", ps<&C::partitions>(), between(0, 65'536), "slices",
-       "slices of a worker's step between which it looks at the clock: its micro-batches; 0 = pipeline.chunks"},
+       "slices of a worker's step between which it looks at the clock: its micro-batches; 0 = pipeline.chunks",
+       kPerWorker},
       {"ps.induce", ps<&C::induce>(), words({"none", "ec2", "cedar", "exponential"}), "",
        "how workers are made to stall before each step, drawn with train.seed; ec2, cedar: the mixtures of the anytime "
-       "project; exponential: ps.induce_shift_s plus an exponential of mean ps.induce_mean_s"},
-      {"ps.induce_scale", ps<&C::induce_scale>(), above(0), "", "what these stalls are multiplied by"},
-      {"ps.induce_shift_s", ps<&C::induce_shift_s>(), real_at_least(0), "s", "for ps.induce = \"exponential\""},
-      {"ps.induce_mean_s", ps<&C::induce_mean_s>(), real_at_least(0), "s", "for ps.induce = \"exponential\""},
+       "project; exponential: ps.induce_shift_s plus an exponential of mean ps.induce_mean_s",
+       kAfterRecovery},
+      {"ps.induce_scale", ps<&C::induce_scale>(), above(0), "", "what these stalls are multiplied by", kAfterRecovery},
+      {"ps.induce_shift_s", ps<&C::induce_shift_s>(), real_at_least(0), "s", "for ps.induce = \"exponential\"",
+       kAfterRecovery},
+      {"ps.induce_mean_s", ps<&C::induce_mean_s>(), real_at_least(0), "s", "for ps.induce = \"exponential\"",
+       kAfterRecovery},
       {"ps.sample_s", ps<&C::sample_s>(), real_at_least(0), "s", "virtual time that a sample takes a worker"},
       {"ps.step_s", ps<&C::step_s>(), real_at_least(0), "s",
        "virtual time that a step takes besides, and with ps.time_limit_s each slice of it"},
@@ -95,7 +104,8 @@ Keys keys_of_server() {
        "them brings momentum, by train.nesterov or for diloco by ps.outer_momentum; 0: each does all of it"},
       {"ps.log", ps<&C::log>(), words({"off", "process", "disk"}), "",
        "whether pushes since the newest checkpoint outlive the server; off: no; process: they are written to the run "
-       "directory before they are acknowledged; disk: and outlive the machine"},
+       "directory before they are acknowledged; disk: and outlive the machine",
+       kHow | kPerWorker},
       {"ps.push_compression", ps<&C::push_compression>(), words({"none", "bf16", "topk"}), "",
        "how gradients, or what weights have moved, travel to the server; bf16: two bytes a number, rounded to nearest; "
        "topk: the ps.topk_ratio of largest magnitude of each shard. What is left out is added to the worker's next "

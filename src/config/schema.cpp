@@ -54,12 +54,14 @@ Keys device_keys() {
   return {
       {"device.list", device<&C::list>(), any(), "",
        "auto = every GPU, else the CPU; cpu = virtual devices; of names the first are taken, as many as a run needs, "
-       "and they may repeat"},
+       "and they may repeat",
+       kHow | kPerProcess},
       {"device.threads", device<&C::threads>(), between(0, 1024), "threads",
-       "threads of a CPU device, all together at most 64 a core; 0 = share the cores evenly"},
+       "threads of a CPU device, all together at most 64 a core; 0 = share the cores evenly", kHow | kPerProcess},
       {"device.memory_limit", device<&C::memory_limit>(), between(0, kLargestMemory), "bytes",
        "what the tensors of each device may take, also of a CPU device, as a number or such as \"512MiB\"; a step that "
-       "needs more ends the run with exit code 4; 0 = no limit"},
+       "needs more ends the run with exit code 4; 0 = no limit",
+       kHow | kPerProcess},
       {"device.tf32", device<&C::tf32>(), any(), "",
        "whether GPUs round the factors of fp32 products and convolutions to TF32's 10 bits, which their tensor cores "
        "multiply about eight times as fast; sums stay fp32. An error near 1e-3 of a product is below that of bf16, in "
@@ -68,7 +70,8 @@ Keys device_keys() {
       {"device.cuda_graphs", device<&C::cuda_graphs>(), any(), "",
        "whether GPUs run training steps as CUDA graphs: what an action starts there is recorded in the second of two "
        "steps with batches of one shape, and started as a whole in those that follow, so that short kernels do not "
-       "wait for the processor; the same numbers. Steps of another shape, such as a short last batch, run without"},
+       "wait for the processor; the same numbers. Steps of another shape, such as a short last batch, run without",
+       kHow},
   };
 }
 
@@ -101,25 +104,28 @@ Keys model_keys() {
       {"model.weights", model<&C::weights>(), any(), "",
        "weights to start from, ours or another library's: a safetensors file, a folder or index of several, or a run "
        "directory, of which the newest checkpoint is taken; the head may be for another number of classes; empty = "
-       "fresh weights"},
+       "fresh weights",
+       kPerProcess},
   };
 }
 
 Keys data_keys() {
   using C = DataConfig;
   return {
-      {"data.name", data<&C::name>(), any(), "", "the data set; `sluice datasets` lists them"},
+      {"data.name", data<&C::name>(), any(), "", "the data set; `sluice datasets` lists them", kSource},
       {"data.path", data<&C::path>(), any(), "",
-       "folder of the data set, of text the file; empty = where its package puts it"},
+       "folder of the data set, of text the file; empty = where its package puts it", kSource | kPerProcess},
       {"data.workers", data<&C::workers>(), between(0, 256), "threads",
-       "threads that prepare batches; 0 = the training thread does"},
-      {"data.prefetch", data<&C::prefetch>(), between(1, 1024), "batches", "batches prepared ahead"},
+       "threads that prepare batches; 0 = the training thread does", kHow | kPerProcess},
+      {"data.prefetch", data<&C::prefetch>(), between(1, 1024), "batches", "batches prepared ahead",
+       kHow | kPerProcess},
       {"data.limit", data<&C::limit>(), at_least(0), "samples",
        "use only so many samples of the training set and of the test set: the first, of image_folder evenly spaced "
        "ones; 0 "
-       "= all"},
+       "= all",
+       kSource},
       {"data.samples", data<&C::samples>(), at_least(1), "samples",
-       "training samples of a synthetic data set; a fifth of it more for testing"},
+       "training samples of a synthetic data set; a fifth of it more for testing", kSource},
       {"data.resize", data<&C::resize>(), between(0, 65'536), "pixels",
        "images are resized so that their shorter side has so many and the middle is cut out, model.image_size square, "
        "in training without data.crop_area and in evaluation; 0 = model.image_size"},
@@ -157,7 +163,8 @@ Keys data_keys() {
        "this part of the training set is held out and evaluated in the place of the test set; 0 = none"},
       {"data.broken", data<&C::broken>(), words({"fatal", "skip"}), "",
        "what a picture does that cannot be read: end the run, or be named and counted while the next sample takes its "
-       "place"},
+       "place",
+       kHow},
       {"data.views", data<&C::views>(), between(0, 1'000'000), "views",
        "how many different crops and flips a sample has, which the epochs take in turn; 0 = a new one in each epoch"},
   };
@@ -167,38 +174,43 @@ Keys pipeline_keys() {
   using C = PipelineConfig;
   return {
       {"pipeline.stages", pipeline<&C::stages>(), between(1, 1024), "devices",
-       "devices that a replica spans, one stage each, or pipeline.virtual of them"},
+       "devices that a replica spans, one stage each, or pipeline.virtual of them", kHow | kPerWorker | kTuned},
       {"pipeline.virtual", pipeline<&C::virtual_stages>(), between(1, 1024), "stages",
-       "stages a device; auto = 2 for interleaved, looped-bfs, zb-v and dualpipe-v, else 1"},
+       "stages a device; auto = 2 for interleaved, looped-bfs, zb-v and dualpipe-v, else 1", kHow | kPerWorker},
       {"pipeline.chunks", pipeline<&C::chunks>(), between(1, 65'536), "micro-batches",
-       "micro-batches that a replica runs per step"},
+       "micro-batches that a replica runs per step", kHow | kPerWorker | kTuned},
       {"pipeline.schedule", pipeline<&C::schedule>(),
        words({"gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"}), "",
-       "order of the micro-batches on the stages; `sluice schedule` draws and costs them"},
+       "order of the micro-batches on the stages; `sluice schedule` draws and costs them", kHow | kPerWorker | kTuned},
       {"pipeline.order", pipeline<&C::order>(), any(), "",
        "file with an order of your own, as `sluice schedule NAME --text FILE` writes it, in place of "
        "pipeline.schedule; pipeline.stages, virtual and chunks follow from it where they are left at their defaults; "
-       "empty = none"},
+       "empty = none",
+       kHow | kPerWorker},
       {"pipeline.partition", pipeline<&C::partition>(), at_least(1), "layers",
-       "layers per stage, first stage first; auto = balance the measured costs"},
+       "layers per stage, first stage first; auto = balance the measured costs", kHow | kPerWorker | kTuned},
       {"pipeline.recompute", pipeline<&C::recompute>(), words({"none", "layer", "auto"}), "",
        "layer = backward runs each layer forward again, so that only the layers' inputs are kept until then; auto = in "
        "the stages that would not fit device.memory_limit otherwise; a list has \"none\" or \"layer\" for each stage "
        "of "
-       "pipeline.partition"},
+       "pipeline.partition",
+       kHow | kPerWorker | kTuned},
       {"pipeline.cost_cache", pipeline<&C::cost_cache>(), any(), "",
        "folder where measured layer costs are kept for the next run; auto = sluice/costs in the user's cache folder "
-       "(XDG_CACHE_HOME), off = measure every time"},
+       "(XDG_CACHE_HOME), off = measure every time",
+       kHow | kPerProcess},
       {"pipeline.planning_budget_s", pipeline<&C::planning_budget_s>(), real_between(0, 1e6), "s",
        "how long measuring may take before the first step: a third for the layers, the rest for steps with different "
-       "numbers of chunks; what no plan can do without is measured all the same, and the log says what was left out"},
+       "numbers of chunks; what no plan can do without is measured all the same, and the log says what was left out",
+       kHow | kPerWorker},
       {"pipeline.batch_norm", pipeline<&C::batch_norm>(), words({"micro", "deferred", "sync"}), "",
        "micro, deferred: a micro-batch is normalised by itself, and running statistics take in each of them, or the "
        "whole mini-batch once; sync: a micro-batch is normalised by its statistics over all replicas"},
       {"pipeline.changes", pipeline<&C::changes>(), any(), "",
        "plans that the run changes to on its way: \"20: stages = 2, chunks = 4\" does so after step 20. A change sets "
        "stages, virtual, chunks, schedule, partition, recompute or replicas (replicas.local); what it leaves out stays "
-       "as it was (chunks = auto is not timed then: one a device, or as many as the schedule needs)"},
+       "as it was (chunks = auto is not timed then: one a device, or as many as the schedule needs)",
+       kHow | kPerWorker},
   };
 }
 
@@ -221,20 +233,23 @@ Keys freeze_keys() {
        "what policies count; half: attention and MLP of a transformer's block each for itself"},
       {"freeze.elastic", freeze<&C::elastic>(), any(), "",
        "whether the pipeline may go on on fewer devices once layers are frozen, where a step is predicted to be "
-       "shorter and the change to be won back within the epoch; with train.deterministic it never does"},
+       "shorter and the change to be won back within the epoch; with train.deterministic it never does",
+       kHow},
       {"freeze.replicas", freeze<&C::replicas>(), any(), "",
-       "whether devices that the pipeline gives up become replicas"},
+       "whether devices that the pipeline gives up become replicas", kHow},
       {"freeze.cache", freeze<&C::cache>(), words({"off", "memory", "disk", "auto"}), "",
        "where what frozen layers make of a sample is kept, so that they run once for it and not in every epoch: "
        "memory; disk; auto = in memory and then on disk, if rows in memory are measured to take less time than the "
-       "layers. Crops and flips need data.views; not with train.deterministic"},
+       "layers. Crops and flips need data.views; not with train.deterministic",
+       kHow},
       {"freeze.cache_bytes", freeze<&C::cache_bytes>(), between(0, kLargestMemory), "bytes",
-       "most memory of each process that the cache takes, as a number or such as \"512MiB\""},
+       "most memory of each process that the cache takes, as a number or such as \"512MiB\"", kHow | kPerProcess},
       {"freeze.cache_disk_bytes", freeze<&C::cache_disk_bytes>(), between(0, kLargestMemory), "bytes",
-       "most disk space that the cache of each process takes; 0 = none"},
+       "most disk space that the cache of each process takes; 0 = none", kHow | kPerProcess},
       {"freeze.cache_dir", freeze<&C::cache_dir>(), any(), "",
        "folder of the cache's file, which has no name and is gone with the process; empty = one for each user in the "
-       "folder for temporary files (TMPDIR)"},
+       "folder for temporary files (TMPDIR)",
+       kHow | kPerProcess},
       {"freeze.cache_precision", freeze<&C::cache_precision>(), words({"full", "bf16"}), "",
        "number format of what is kept; bf16: two bytes a number, rounded to nearest"},
   };
@@ -243,48 +258,55 @@ Keys freeze_keys() {
 Keys other_keys() {
   return {
       {"replicas.local", replicas<&ReplicasConfig::local>(), between(1, 1024), "replicas",
-       "replicas of the pipeline in this process"},
+       "replicas of the pipeline in this process", kHow | kPerWorker | kTuned},
       {"replicas.sync", replicas<&ReplicasConfig::sync>(), words({"allreduce", "ps", "none"}), "",
        "how replicas agree: allreduce adds gradients up; ps: through a parameter server, see [ps]"},
       {"replicas.backend", replicas<&ReplicasConfig::backend>(), words({"auto", "nccl", "gloo"}), "",
-       "what carries gradients between processes; auto: NCCL from GPU to GPU, else Gloo"},
+       "what carries gradients between processes; auto: NCCL from GPU to GPU, else Gloo", kHow},
       {"replicas.bucket_mb", replicas<&ReplicasConfig::bucket_mb>(),
        RealRange{.low = 0, .high = 65'536, .low_open = true}, "MiB",
-       "size of the gradient buckets that are reduced together"},
+       "size of the gradient buckets that are reduced together", kHow},
       {"replicas.bucket_type", replicas<&ReplicasConfig::bucket_type>(), words({"full", "bf16"}), "",
        "in what gradients are added up between processes: full, their own type; bf16, half the bytes of float32, "
        "each process's share and each sum of two rounded to 8 bits"},
       {"replicas.connect_timeout_s", replicas<&ReplicasConfig::connect_timeout_s>(), real_between(0.001, 1e6), "s",
-       "how long the processes of a run wait until all have been started"},
+       "how long the processes of a run wait until all have been started", kHow | kPerProcess},
       {"replicas.hang_timeout_s", replicas<&ReplicasConfig::hang_timeout_s>(), real_between(5, 1e6), "s",
-       "a process that shows no sign of life for so long is given up, and the run ends within two seconds"},
+       "a process that shows no sign of life for so long is given up, and the run ends within two seconds",
+       kHow | kPerProcess},
       {"checkpoint.every_steps", checkpoint<&CheckpointConfig::every_steps>(), at_least(0), "steps",
-       "steps between checkpoints; 0 = never by steps"},
+       "steps between checkpoints; 0 = never by steps", kHow | kPerProcess},
       {"checkpoint.every_minutes", checkpoint<&CheckpointConfig::every_minutes>(), real_at_least(0), "minutes",
-       "minutes between checkpoints; 0 = never by time"},
-      {"checkpoint.keep", checkpoint<&CheckpointConfig::keep>(), at_least(1), "checkpoints", "newest checkpoints kept"},
+       "minutes between checkpoints; 0 = never by time", kHow | kPerProcess},
+      {"checkpoint.keep", checkpoint<&CheckpointConfig::keep>(), at_least(1), "checkpoints", "newest checkpoints kept",
+       kHow | kPerProcess},
       {"checkpoint.best", checkpoint<&CheckpointConfig::best>(), any(), "",
        "save whenever an evaluation is the best one so far by train.best_by, and keep that checkpoint beside the "
        "newest "
-       "ones"},
+       "ones",
+       kHow | kPerProcess},
       {"checkpoint.at_end", checkpoint<&CheckpointConfig::at_end>(), any(), "",
-       "save after the last step; false: for runs of which only the records are wanted"},
+       "save after the last step; false: for runs of which only the records are wanted", kHow | kPerProcess},
       {"profile.level", field<&Config::profile, &ProfileConfig::level>(), words({"off", "events", "cupti", "torch"}),
        "",
        "events: spans of load, forward, backward, transfer, all-reduce and optimizer in every step; cupti: on GPUs "
-       "each kernel and copy, else events; torch: events, and LibTorch's own profiler over some steps; off: nothing"},
+       "each kernel and copy, else events; torch: events, and LibTorch's own profiler over some steps; off: nothing",
+       kHow | kPerWorker},
       {"profile.peak_tflops", field<&Config::profile, &ProfileConfig::peak_tflops>(), real_at_least(0), "TFLOP/s",
-       "peak of one device at the run's precision, by which model FLOP/s become a utilisation (MFU); 0 = unknown"},
+       "peak of one device at the run's precision, by which model FLOP/s become a utilisation (MFU); 0 = unknown",
+       kHow | kPerProcess},
       {"profile.steps", field<&Config::profile, &ProfileConfig::steps>(), between(1, 1'000'000), "steps",
-       "training steps that `sluice profile` times, after a few that warm up"},
+       "training steps that `sluice profile` times, after a few that warm up", kHow | kPerWorker},
       {"log.every", field<&Config::log, &LogConfig::every>(), at_least(1), "steps",
-       "steps between two lines in the log (metrics.jsonl has every step)"},
+       "steps between two lines in the log (metrics.jsonl has every step)", kHow | kPerProcess},
       {"log.lines", field<&Config::log, &LogConfig::lines>(), words({"short", "full"}), "",
-       "short = one line every log.every steps; full = before it the nine lines that users of PipeTransformer know"},
+       "short = one line every log.every steps; full = before it the nine lines that users of PipeTransformer know",
+       kHow | kPerProcess},
       {"log.tensorboard", field<&Config::log, &LogConfig::tensorboard>(), any(), "",
-       "write event files for TensorBoard"},
+       "write event files for TensorBoard", kHow | kPerProcess},
       {"log.csv", field<&Config::log, &LogConfig::csv>(), any(), "",
-       "write the numbers of every step into metrics.csv, too, and those of every evaluation into evaluations.csv"},
+       "write the numbers of every step into metrics.csv, too, and those of every evaluation into evaluations.csv",
+       kHow | kPerProcess},
   };
 }
 
@@ -299,6 +321,11 @@ std::span<const Key> schema() {
 const Key* find_key(std::string_view name) {
   const auto found = std::ranges::find(schema(), name, &Key::name);
   return found == schema().end() ? nullptr : &*found;
+}
+
+bool has(std::string_view key, Trait trait) {
+  const Key* const row = find_key(key);
+  return row != nullptr && row->has(trait);
 }
 
 std::vector<std::string> table_names() {

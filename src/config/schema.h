@@ -1,5 +1,5 @@
 // schema: every configuration key, described once. Parsing, range errors, --set, the printed configuration and the
-// documentation all come from this table. Internal to config/ and its tests.
+// documentation all come from this table, and so do the lists of keys that may differ, are learned from or are tuned.
 #pragma once
 
 #include <cstdint>
@@ -51,13 +51,26 @@ struct Field {
   void (*set)(Config&, const Value&);  // Requires: a value that check_value() accepted
 };
 
+// What is true of a key besides its type and limit.
+using Traits = std::uint8_t;
+enum Trait : Traits {
+  kHow = 1,             // another value learns the same: it says how, how long, or what is recorded
+  kSource = 2,          // says which data are trained on, and where they are
+  kPerProcess = 4,      // processes of a run may have different values
+  kPerWorker = 8,       // so may workers of a parameter server
+  kAfterRecovery = 16,  // may have changed when a server reads its log again
+  kTuned = 32,          // `sluice tune` chooses it
+};
+
 struct Key {
   std::string_view name;  // "train.steps"
   Field field;
   Limit limit;
   std::string_view unit;  // empty when it has none
   std::string_view help;
+  Traits traits = 0;
 
+  [[nodiscard]] bool has(Trait trait) const { return (traits & trait) != 0; }
   [[nodiscard]] std::string_view table() const { return name.substr(0, name.find('.')); }
   [[nodiscard]] std::string_view leaf() const { return name.substr(name.find('.') + 1); }
 };
@@ -65,6 +78,8 @@ struct Key {
 // In the order of the documentation; the keys of a table are neighbours.
 [[nodiscard]] std::span<const Key> schema();
 [[nodiscard]] const Key* find_key(std::string_view name);
+// False if there is no such key.
+[[nodiscard]] bool has(std::string_view key, Trait trait);
 [[nodiscard]] std::vector<std::string> table_names();
 
 [[nodiscard]] std::string type_text(const Key& key);   // "an integer"

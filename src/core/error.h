@@ -1,11 +1,14 @@
 // error: what can go wrong outside our code, one class per exit code of the command line (docs/errors.md).
 // Not here: bugs of ours; those are check() in core/check.h.
-// The text of an Error is one line: what, where (file, key, replica, stage, step), and what to do.
+// The text of an Error is one line: what, where (file, key, replica, stage, step), and what to do. It is made of parts,
+// which are written one behind the other: ConfigError(key, " = ", value, " must be positive").
 #pragma once
 
 #include <stdexcept>
 #include <string>
 #include <string_view>
+
+#include "core/concat.h"
 
 namespace sluice {
 
@@ -24,7 +27,8 @@ enum class ExitCode : int {
 
 class Error : public std::runtime_error {
  public:
-  Error(ExitCode code, const std::string& what) : std::runtime_error(what), code_(code) {}
+  template <typename... Parts>
+  Error(ExitCode code, const Parts&... parts) : std::runtime_error(concat(parts...)), code_(code) {}
   [[nodiscard]] ExitCode exit_code() const { return code_; }
 
   // The same kind of error with `context` put before its text; keeps the exit code.
@@ -36,38 +40,47 @@ class Error : public std::runtime_error {
 
 // Bad usage or configuration.
 struct ConfigError : Error {
-  explicit ConfigError(const std::string& what) : Error(ExitCode::kUsage, what) {}
+  template <typename... Parts>
+  explicit ConfigError(const Parts&... parts) : Error(ExitCode::kUsage, parts...) {}
 };
 // A data file that is missing, truncated, oversized or mislabelled.
 struct DataError : Error {
-  explicit DataError(const std::string& what) : Error(ExitCode::kData, what) {}
+  template <typename... Parts>
+  explicit DataError(const Parts&... parts) : Error(ExitCode::kData, parts...) {}
 };
 struct OutOfMemoryError : Error {
-  explicit OutOfMemoryError(const std::string& what) : Error(ExitCode::kOutOfMemory, what) {}
+  template <typename... Parts>
+  explicit OutOfMemoryError(const Parts&... parts) : Error(ExitCode::kOutOfMemory, parts...) {}
 };
 // A lost peer, failed communication, or a step that hangs.
 struct PeerError : Error {
-  explicit PeerError(const std::string& what) : Error(ExitCode::kPeer, what) {}
+  template <typename... Parts>
+  explicit PeerError(const Parts&... parts) : Error(ExitCode::kPeer, parts...) {}
 };
 // The loss is NaN or infinite.
 struct DivergedError : Error {
-  explicit DivergedError(const std::string& what) : Error(ExitCode::kDiverged, what) {}
+  template <typename... Parts>
+  explicit DivergedError(const Parts&... parts) : Error(ExitCode::kDiverged, parts...) {}
 };
 // A checkpoint or weights file that is damaged or does not fit the model.
 struct CheckpointError : Error {
-  explicit CheckpointError(const std::string& what) : Error(ExitCode::kCheckpoint, what) {}
+  template <typename... Parts>
+  explicit CheckpointError(const Parts&... parts) : Error(ExitCode::kCheckpoint, parts...) {}
 };
 // A disk that is full or read-only.
 struct StorageError : Error {
-  explicit StorageError(const std::string& what) : Error(ExitCode::kStorage, what) {}
+  template <typename... Parts>
+  explicit StorageError(const Parts&... parts) : Error(ExitCode::kStorage, parts...) {}
 };
 // Asked to stop (SIGINT, SIGTERM) and did, after saving.
 struct InterruptedError : Error {
-  explicit InterruptedError(const std::string& what) : Error(ExitCode::kInterrupted, what) {}
+  template <typename... Parts>
+  explicit InterruptedError(const Parts&... parts) : Error(ExitCode::kInterrupted, parts...) {}
 };
 // A broken promise inside Sluice.
 struct BugError : Error {
-  explicit BugError(const std::string& what) : Error(ExitCode::kBug, what) {}
+  template <typename... Parts>
+  explicit BugError(const Parts&... parts) : Error(ExitCode::kBug, parts...) {}
 };
 
 // What to do if neither a file nor a socket can be opened any more.

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "core/concat.h"
+
 namespace sluice {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
@@ -16,10 +18,23 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 // Requires: a message of one line; log_lines() and log_table() take several. Control characters in it, of a name in
 // somebody's file, become '?'.
 void log(LogLevel level, std::string_view message);
-inline void log_debug(std::string_view message) { log(LogLevel::kDebug, message); }
-inline void log_info(std::string_view message) { log(LogLevel::kInfo, message); }
-inline void log_warning(std::string_view message) { log(LogLevel::kWarning, message); }
-inline void log_error(std::string_view message) { log(LogLevel::kError, message); }
+// The same of parts, which are written one behind the other.
+template <typename... Parts>
+void log_debug(const Parts&... parts) {
+  log(LogLevel::kDebug, concat(parts...));
+}
+template <typename... Parts>
+void log_info(const Parts&... parts) {
+  log(LogLevel::kInfo, concat(parts...));
+}
+template <typename... Parts>
+void log_warning(const Parts&... parts) {
+  log(LogLevel::kWarning, concat(parts...));
+}
+template <typename... Parts>
+void log_error(const Parts&... parts) {
+  log(LogLevel::kError, concat(parts...));
+}
 // Each line of `text` as a message of its own.
 void log_lines(std::string_view text, LogLevel level = LogLevel::kInfo);
 // The lines of a table as they are, without a time before them.

@@ -80,7 +80,7 @@ pipeline::PrefixGrid make_prefixes(pipeline::LayerList first, const ComposeOptio
     const device::MemoryScope charge(device, device::MemoryKind::kParameters);
     prefixes.push_back(
         std::make_shared<pipeline::FrozenPrefix>(slot == 0 ? std::move(first) : pipeline::take_first(fresh, count),
-                                                 device::torch_device(device), options.winograd));
+                                                 device::torch_device(device), options.numerics));
   }
   return prefixes;
 }
@@ -166,6 +166,10 @@ std::vector<comm::SyncedStage> synced_stages(const StageGrid& grid,
   return stages;
 }
 
+bool synchronises_statistics(const ComposeOptions& options) {
+  return options.numerics.batch_norm == nn::BatchNormMode::kSync;
+}
+
 // An exchange waits inside a backward pass, and LibTorch runs all backward passes of a GPU in one thread.
 void refuse_shared_gpus(const std::vector<device::Device>& devices) {
   std::set<device::Device> seen;
@@ -237,7 +241,7 @@ void check_fits(const Plan& plan, const ComposeOptions& options, const std::vect
 
 void connect(const Plan& plan, const ComposeOptions& options) {
   if (!options.has_peers()) return;
-  if (options.synchronises_batch_norm) (void)connect_statistics(*options.communicators, plan.devices());
+  if (synchronises_statistics(options)) (void)connect_statistics(*options.communicators, plan.devices());
   std::vector<device::Device> of_stages;
   for (const int owner : pipeline::stage_owners(plan)) of_stages.push_back(options.devices[owner]);
   connect_stages(*options.communicators, of_stages);
@@ -246,12 +250,12 @@ void connect(const Plan& plan, const ComposeOptions& options) {
 Composition compose(const Plan& plan, const ComposeOptions& options) {
   const auto devices = by_replica(options.devices, plan);
   const bool has_peers = options.has_peers();
-  if (options.synchronises_batch_norm && (plan.replicas > 1 || has_peers)) refuse_shared_gpus(options.devices);
+  if (synchronises_statistics(options) && (plan.replicas > 1 || has_peers)) refuse_shared_gpus(options.devices);
   const std::vector<int> owners = pipeline::stage_owners(plan);
   for (const device::Device device : options.devices) device::limit_memory(device, options.memory_limit);
   auto [grid, prefixes] = make_copies(plan, options, devices, owners);
   Composition composition{.plan = plan};
-  if (has_peers && options.synchronises_batch_norm)
+  if (has_peers && synchronises_statistics(options))
     composition.statistics_communicators = connect_statistics(*options.communicators, plan.devices());
   composition.sync = options.make_sync({.stages = synced_stages(grid, devices, owners),
                                         .by_last_gradient = by_last_gradient(plan),

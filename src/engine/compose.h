@@ -32,8 +32,7 @@ struct ComposeOptions {
   int cpu_threads = 1;
   std::chrono::milliseconds step_timeout{0};  // as pipeline::ExecutorOptions has it
   bool record_spans = true;
-  bool synchronises_batch_norm = false;
-  nn::Winograd winograd = nn::Winograd::k2x2;  // of frozen layers
+  nn::Numerics numerics = {};  // of frozen layers
   std::size_t bucket_bytes = std::size_t{25} << 20;
   bool sends_bf16 = false;  // gradients between processes: as ddp::ReducerOptions has it
   optim::OptimizerOptions optimizer;

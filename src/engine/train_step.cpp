@@ -51,9 +51,8 @@ void check_same_batch(const std::vector<std::int64_t>& of_processes, std::int64_
 pipeline::PassRequest TrainStep::request_for(const pipeline::MicroBatch& batch, pipeline::Schedule schedule,
                                              int chunks) const {
   pipeline::PassRequest request{.schedule = std::move(schedule),
-                                .loss = nn::cross_entropy_sum(options_.label_smoothing)};
-  request.context.batch_norm = options_.batch_norm;
-  request.context.winograd = options_.winograd;
+                                .loss = nn::cross_entropy_sum(options_.numerics.label_smoothing)};
+  request.context.numerics = options_.numerics;
   request.context.seed = options_.seed;
   composition_.follow_frozen();
   request.features = composition_.features;
@@ -153,7 +152,7 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   comm::StepOutcome outcome;
   {
     const SpanScope span(sums_outlast_pass() ? recorder.process() : nullptr, Phase::kAllReduce);
-    const auto merge = [&] { merge_running_statistics(composition_, options_.batch_norm, own.samples); };
+    const auto merge = [&] { merge_running_statistics(composition_, options_.numerics.batch_norm, own.samples); };
     const bool merges_first = composition_.sync->takes_statistics();
     if (merges_first) merge();
     outcome = composition_.sync->finish_step(own.local);

@@ -24,9 +24,7 @@ namespace sluice::engine {
 
 struct TrainStepOptions {
   std::uint64_t seed = 0;
-  nn::BatchNormMode batch_norm = nn::BatchNormMode::kMicro;
-  nn::Winograd winograd = nn::Winograd::k2x2;
-  double label_smoothing = 0;
+  nn::Numerics numerics = {};
   double clip_norm = 0;         // gradients are scaled to at most this norm over all parameters; 0: as they are
   bool sums_gradients = false;  // for take_gradient_norms(); takes memory
   // Evaluations run in passes of no more than a device has room for in training: a training micro-batch for each

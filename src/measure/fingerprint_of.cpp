@@ -47,12 +47,12 @@ profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string
                                     .sluice = version,
                                     .libtorch = TORCH_VERSION,
                                     .precision = precision_of(workload.model),
-                                    .winograd = name_of(workload.winograd),
+                                    .winograd = name_of(workload.numerics.winograd),
                                     .tf32 = tf32_of(workload),
                                     .optimizer = optim::name_of(workload.optimizer),
-                                    .batch_norm = name_of(workload.batch_norm),
+                                    .batch_norm = name_of(workload.numerics.batch_norm),
                                     .model = workload.model,
-                                    .label_smoothing = workload.label_smoothing,
+                                    .label_smoothing = workload.numerics.label_smoothing,
                                     .deterministic = workload.is_deterministic};
   for (const device::DeviceDescription& device : device::list_devices()) {
     if (device.device.kind == device::DeviceKind::kCpu) {

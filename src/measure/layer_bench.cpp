@@ -68,14 +68,13 @@ LayerBench::LayerBench(const Workload& workload)
       guard_(stream_),
       model_(models::make_model(workload.model)),
       parameters_(model_.layers, ParamId{0}, device::torch_device(workload.device), nullptr),
-      loss_(nn::cross_entropy_sum(workload.label_smoothing)),
+      loss_(nn::cross_entropy_sum(workload.numerics.label_smoothing)),
       transformed_(model_.layers.size()) {
   context_.training = true;
   context_.is_measurement = true;
-  context_.batch_norm = workload.batch_norm;
-  context_.winograd = workload.winograd;
+  context_.numerics = workload.numerics;
   context_.seed = workload.model.seed;
-  if (context_.batch_norm == nn::BatchNormMode::kSync && workload.replicas > 1)
+  if (context_.numerics.batch_norm == nn::BatchNormMode::kSync && workload.replicas > 1)
     replicas_ = std::make_unique<OwnShare>();
   context_.replicas = replicas_.get();
 }

@@ -17,10 +17,8 @@ struct Workload {
   int layers = 0;              // of the model
   device::Device device;       // the first of this process
   int threads = 1;             // of a CPU device
-  nn::BatchNormMode batch_norm = nn::BatchNormMode::kMicro;
-  nn::Winograd winograd = nn::Winograd::k2x2;
+  nn::Numerics numerics = {};
   int replicas = 1;  // over all processes
-  double label_smoothing = 0;
   optim::OptimizerOptions optimizer;
   bool is_deterministic = false;
   bool tf32 = false;               // of a GPU in float32

@@ -108,7 +108,7 @@ at::Tensor BatchNorm2d::operator()(const at::Tensor& x, const ForwardContext& co
   }
   if (result.statistics.count == 1 && !context.is_measurement) warn_of_one_value(weight_->name, x);
   if (context.update_statistics) {
-    if (context.batch_norm == BatchNormMode::kDeferred) {
+    if (context.numerics.batch_norm == BatchNormMode::kDeferred) {
       pending_ = pooled(pending_, result.statistics);
     } else {
       take_in(result.statistics);

@@ -226,7 +226,7 @@ Conv2d::Conv2d(Registry& registry, const std::string& name, const ConvShape& sha
 at::Tensor Conv2d::operator()(const at::Tensor& x, const ForwardContext& context) const {
   const auto bias = bias_ == nullptr ? std::nullopt : std::optional<at::Tensor>(bias_->value);
   return conv2d(x.to(activations_), weight_->value, bias, shape_.stride, shape_.padding, context.weight_queue,
-                context.transformed_weights, context.winograd);
+                context.transformed_weights, context.numerics.winograd);
 }
 
 }  // namespace sluice::nn

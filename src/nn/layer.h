@@ -59,10 +59,17 @@ enum class BatchNormMode {
 // F(4x4, 3x3) too. It changes the rounding, in the backward pass as well.
 enum class Winograd : std::uint8_t { kNone, k2x2, k4x4 };
 
+// The settings of a run that change the numbers of a step, besides those of the model.
+struct Numerics {
+  BatchNormMode batch_norm = BatchNormMode::kMicro;
+  Winograd winograd = Winograd::k2x2;
+  double label_smoothing = 0;  // of the loss
+};
+
 // All that a forward pass may depend on besides its input.
 struct ForwardContext {
   bool training = false;
-  BatchNormMode batch_norm = BatchNormMode::kMicro;
+  Numerics numerics = {};
   std::uint64_t seed = 0;
   std::int64_t step = 0;
   // [1] int64 on the device of the input: stands for `step` where recorded work runs again in other steps
@@ -80,7 +87,6 @@ struct ForwardContext {
   WeightGradQueue* weight_queue = nullptr;
   // Where weights that have been transformed for a kernel are kept for the next micro-batch. Null: they are not kept.
   TransformedWeights* transformed_weights = nullptr;
-  Winograd winograd = Winograd::k2x2;
 };
 
 class Layer {

@@ -21,15 +21,15 @@ LayerList frozen(LayerList layers) {
 
 }  // namespace
 
-FrozenPrefix::FrozenPrefix(LayerList layers, c10::Device device, nn::Winograd winograd)
+FrozenPrefix::FrozenPrefix(LayerList layers, c10::Device device, nn::Numerics numerics)
     : layers_(frozen(std::move(layers))),
-      winograd_(winograd),
+      numerics_(numerics),
       parameters_(std::make_unique<FlatParameters>(layers_, ParamId{0}, device, nullptr)) {}
 
 at::Tensor FrozenPrefix::forward(const at::Tensor& inputs, nn::TransformedWeights* transformed, int from) const {
   const at::NoGradGuard no_grad;
   const nn::ForwardContext context{
-      .update_statistics = false, .transformed_weights = transformed, .winograd = winograd_};
+      .numerics = numerics_, .update_statistics = false, .transformed_weights = transformed};
   at::Tensor features = inputs;
   for (std::size_t i = from; i < layers_.size(); ++i) features = layers_[i]->forward(features, context);
   return features;

@@ -23,7 +23,7 @@ namespace sluice::pipeline {
 class FrozenPrefix {
  public:
   // Its parameters require no gradient from here on.
-  FrozenPrefix(LayerList layers, c10::Device device, nn::Winograd winograd = nn::Winograd::k2x2);
+  FrozenPrefix(LayerList layers, c10::Device device, nn::Numerics numerics = {});
 
   // transformed: of the calling thread, for as long as the weights do not change; null: nothing is kept.
   // from: the first layer that runs; inputs: what those before it make.
@@ -34,7 +34,7 @@ class FrozenPrefix {
 
  private:
   LayerList layers_;
-  nn::Winograd winograd_;
+  nn::Numerics numerics_;
   std::unique_ptr<FlatParameters> parameters_;
 };
 

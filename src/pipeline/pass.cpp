@@ -56,7 +56,8 @@ Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
   for (const auto& of_replica : request_.micro_batches) {
     check(static_cast<int>(of_replica.size()) == schedule.micro_batches, "one micro-batch per slot of the schedule");
   }
-  const bool exchanges = request_.context.training && request_.context.batch_norm == nn::BatchNormMode::kSync &&
+  const bool exchanges = request_.context.training &&
+                         request_.context.numerics.batch_norm == nn::BatchNormMode::kSync &&
                          (grid_->replicas() > 1 || !request_.statistics_communicators.empty());
   for (int device = 0; exchanges && device < grid_->devices(); ++device) {
     exchanges_.push_back(std::make_unique<StatisticsExchange>(

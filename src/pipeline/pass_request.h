@@ -37,7 +37,7 @@ struct PassRequest {
   std::string less_memory{kLessTrainingMemory};  // what to do where there is too little
   bool keep_logits = false;                      // in the result; else they go when their micro-batch has been scored
   double gradient_scale = 1.0;                   // 1 / targets of the global batch
-  // Of synchronised batch-norm (context.batch_norm) with other processes: [device]; empty where there are none.
+  // Of synchronised batch-norm (context.numerics) with other processes: [device]; empty where there are none.
   std::vector<std::shared_ptr<comm::Communicator>> statistics_communicators;
   // Of a training pass: asked which micro-batches may run, told of complete gradients. May be null.
   std::shared_ptr<comm::ReplicaSync> sync;

@@ -60,7 +60,7 @@ struct Reference {
     const auto pieces = batch_norm == BatchNormMode::kSync
                             ? joined_micro_batches(features, shape.replicas, shape.chunks)
                             : pieces_of(features, shape.replicas, shape.chunks);
-    return trained.step(pieces, {.training = true, .batch_norm = batch_norm, .seed = 7, .step = number});
+    return trained.step(pieces, {.training = true, .numerics = {.batch_norm = batch_norm}, .seed = 7, .step = number});
   }
   [[nodiscard]] storage::TensorMap frozen_tensors() const {
     storage::TensorMap tensors;

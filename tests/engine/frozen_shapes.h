@@ -51,10 +51,10 @@ inline EngineOptions options_of(const Shape& shape, std::shared_ptr<Communicator
                                 const optim::OptimizerOptions& optimizer = kAdam) {
   return {.compose = {.model_name = shape.model,
                       .make_layers = [shape] { return layers_of(shape); },
-                      .synchronises_batch_norm = shape.batch_norm == nn::BatchNormMode::kSync,
+                      .numerics = {.batch_norm = shape.batch_norm},
                       .optimizer = optimizer,
                       .communicators = std::move(communicators)},
-          .step = {.seed = 7, .batch_norm = shape.batch_norm, .clip_norm = 0.5},
+          .step = {.seed = 7, .numerics = {.batch_norm = shape.batch_norm}, .clip_norm = 0.5},
           .devices_of = [](const Plan& plan) {
             DeviceChoice choice;
             for (int i = 0; i < plan.replicas * plan.devices(); ++i)

@@ -22,7 +22,7 @@ constexpr std::uint64_t kSeed = 7;
 constexpr std::int64_t kStep = 3;
 
 nn::ForwardContext training_context(nn::BatchNormMode mode = nn::BatchNormMode::kMicro) {
-  return {.training = true, .batch_norm = mode, .seed = kSeed, .step = kStep};
+  return {.training = true, .numerics = {.batch_norm = mode}, .seed = kSeed, .step = kStep};
 }
 
 storage::TensorMap divided(const storage::TensorMap& tensors, double divisor) {
@@ -291,7 +291,7 @@ TEST(ParityWithSynchronisedBatchNorm, AMicroBatchIsNormalisedOverAllReplicas) {
             ReferenceModel one_device(model);
             const auto reference = one_device.step(joined_micro_batches(batch, replicas, chunks), training_context());
             Composition grid = grid_of(model, GridCase{"resnet8", schedule, 2, replicas, recompute});
-            TrainStep step(grid, {.seed = kSeed, .batch_norm = nn::BatchNormMode::kSync});
+            TrainStep step(grid, {.seed = kSeed, .numerics = {.batch_norm = nn::BatchNormMode::kSync}});
             const auto result = step.compute_gradients(batch, kStep, chunks);
             EXPECT_NEAR(result.stats.loss, reference.loss, kTolerance * reference.loss);
             const auto [error, name] =
@@ -333,7 +333,7 @@ TEST(ParityWithBatchNorm, DeferredRunningStatisticsAreThoseOfTheWholeMiniBatch) 
     for (const int chunks : {1, 2, 4, 8}) {
       SCOPED_TRACE(concat(replicas, " replicas, ", chunks, " chunks"));
       Composition grid = make_grid(model, "1f1b", 2, replicas);
-      TrainStep step(grid, {.seed = kSeed, .batch_norm = nn::BatchNormMode::kDeferred});
+      TrainStep step(grid, {.seed = kSeed, .numerics = {.batch_norm = nn::BatchNormMode::kDeferred}});
       (void)step.compute_gradients(batch, kStep, chunks);
       const storage::TensorMap tensors = model_tensors(grid);
       const auto expected = first_batch_norm(batch.inputs, tensors.at("conv1.weight"));

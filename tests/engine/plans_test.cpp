@@ -171,12 +171,13 @@ void expect_steps_of_one_device(const Case& c) {
   std::atomic<bool> fails = false;
   Composition grid = compose_case(c, fails);
   ReferenceModel one_device(make_plan_layers(c.model, at::kDouble));
-  TrainStep step(grid, {.seed = kSeed, .batch_norm = c.batch_norm});
+  TrainStep step(grid, {.seed = kSeed, .numerics = {.batch_norm = c.batch_norm}});
   if (c.failing_layer >= 0) fail_in_a_pass(c, grid, step, fails);
   for (std::int64_t number = 0; number < 3; ++number) {
     const pipeline::MicroBatch batch = batch_of(c, number);
-    const ReferenceStep expected = one_device.step(
-        pieces_for_one_device(c, batch), {.training = true, .batch_norm = c.batch_norm, .seed = kSeed, .step = number});
+    const ReferenceStep expected =
+        one_device.step(pieces_for_one_device(c, batch),
+                        {.training = true, .numerics = {.batch_norm = c.batch_norm}, .seed = kSeed, .step = number});
     storage::TensorMap statistics;
     if (c.has_batch_norm())
       statistics = residual_statistics(copies(model_tensors(grid)), batch, c.replicas, c.chunks, c.batch_norm);
@@ -324,7 +325,7 @@ TEST_F(Plans, AFailureAmongSynchronisedBackwardsStopsThemAll) {
   ComposeOptions options{.model_name = "residual", .make_layers = layers_of, .optimizer = {.kind = "sgd"}};
   for (int i = 0; i < 6; ++i) options.devices.push_back({device::DeviceKind::kCpu, i});
   Composition grid = compose({.partition = {{4, 5}}, .replicas = 3, .chunks = 3}, options);
-  TrainStep step(grid, {.seed = kSeed, .batch_norm = nn::BatchNormMode::kSync});
+  TrainStep step(grid, {.seed = kSeed, .numerics = {.batch_norm = nn::BatchNormMode::kSync}});
   ReferenceModel one_device(layers_of());
   for (std::int64_t number = 0; number < 3; ++number) {
     fails = true;
@@ -358,7 +359,7 @@ TEST_F(Plans, AReplicaThatWasDoneWhenAnotherFailedForgetsItsStatistics) {
   ComposeOptions options{.model_name = "residual", .make_layers = layers_of, .optimizer = {.kind = "sgd"}};
   for (int i = 0; i < 2; ++i) options.devices.push_back({device::DeviceKind::kCpu, i});
   Composition grid = compose({.partition = {{kPlanLayers + 1}}, .replicas = 2, .chunks = 2}, options);
-  TrainStep step(grid, {.seed = kSeed, .batch_norm = BatchNormMode::kDeferred});
+  TrainStep step(grid, {.seed = kSeed, .numerics = {.batch_norm = BatchNormMode::kDeferred}});
   const storage::TensorMap expected =
       residual_statistics(copies(model_tensors(grid)), make_batch(12, 2), 2, 2, BatchNormMode::kDeferred);
   fails = true;

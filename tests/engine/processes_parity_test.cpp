@@ -158,7 +158,7 @@ TEST(ProcessesWithBatchNorm, DeferredStatisticsAreThoseOfTheWholeMiniBatchInEver
   const auto failures = comm::test::run_ranks(c.processes, [&](int rank) {
     comm::Processes processes(comm::test::world_of(rank, c.processes, port), {}, kLimit);
     Composition grid = make_grid(model, "1f1b", c.stages, c.replicas, {.kind = "sgd"}, {}, &processes);
-    TrainStep step(grid, {.seed = kSeed, .batch_norm = nn::BatchNormMode::kDeferred});
+    TrainStep step(grid, {.seed = kSeed, .numerics = {.batch_norm = nn::BatchNormMode::kDeferred}});
     (void)step.compute_gradients(share_of(batch, rank, c), 0, c.chunks);
     tensors[rank] = model_tensors(grid);
     for (auto& [name, tensor] : tensors[rank]) tensor = tensor.clone();
@@ -187,7 +187,7 @@ TEST(ProcessesWithBatchNorm, SynchronisedStatisticsAndGradientsAreThoseOfAllRepl
     const auto failures = comm::test::run_ranks(c.processes, [&](int rank) {
       comm::Processes processes(comm::test::world_of(rank, c.processes, port), {}, kLimit);
       Composition grid = make_grid(small_model(c.model), "1f1b", c.stages, c.replicas, {.kind = "sgd"}, {}, &processes);
-      TrainStep step(grid, {.seed = kSeed, .batch_norm = nn::BatchNormMode::kSync});
+      TrainStep step(grid, {.seed = kSeed, .numerics = {.batch_norm = nn::BatchNormMode::kSync}});
       const auto result = step.compute_gradients(share_of(batch, rank, c), 0, c.chunks);
       storage::TensorMap gradients;
       for (const auto& [name, gradient] : gradient_tensors(grid)) gradients[name] = gradient / result.divisor;
@@ -214,7 +214,7 @@ TEST(EmptyShares, TakePartInSynchronisedBatchNormAlsoWhereStagesRecompute) {
     SCOPED_TRACE(concat("recompute ", recompute[0]));
     Composition grid =
         make_grid(model, Plan{.replicas = kReplicas, .schedule = "1f1b", .recompute = recompute}, kStages);
-    TrainStep step(grid, {.seed = kSeed, .batch_norm = nn::BatchNormMode::kSync});
+    TrainStep step(grid, {.seed = kSeed, .numerics = {.batch_norm = nn::BatchNormMode::kSync}});
     const auto result = step.compute_gradients(batch, 0, kChunks);
     storage::TensorMap gradients;
     for (const auto& [name, gradient] : gradient_tensors(grid)) gradients[name] = gradient / result.divisor;

@@ -68,7 +68,7 @@ Composition compose_model(const models::ModelOptions& model, Plan plan, int stag
   options.model_name = model.name;
   options.make_layers = [model] { return models::make_model(model).layers; };
   options.bucket_bytes = 5000;  // several buckets a stage
-  options.synchronises_batch_norm = options.communicators != nullptr;
+  if (options.communicators != nullptr) options.numerics.batch_norm = nn::BatchNormMode::kSync;
   for (int i = 0; static_cast<int>(options.devices.size()) < plan.devices() * plan.replicas; ++i)
     options.devices.push_back({device::DeviceKind::kCpu, i});
   return compose(plan, options);

@@ -122,7 +122,7 @@ TEST_F(SyncTest, AStepThatIsSkippedLeavesNoTraceWhateverItsNumbers) {
        {nn::BatchNormMode::kMicro, nn::BatchNormMode::kDeferred, nn::BatchNormMode::kSync}) {
     for (const Shape& shape : {Shape{"vit"}, Shape{"resnet8", 2, 2, "1f1b", 2}}) {
       SCOPED_TRACE(concat(shape.model, ", batch-norm mode ", static_cast<int>(mode)));
-      const TrainStepOptions clipped{.seed = 7, .batch_norm = mode, .clip_norm = 0.5};
+      const TrainStepOptions clipped{.seed = 7, .numerics = {.batch_norm = mode}, .clip_norm = 0.5};
       const auto ours = make_engine(shape, making<SkipsOddSteps>(), kAdam, clipped);
       const auto plain = make_engine(shape, make_sync, kAdam, clipped);
       for (int number = 0; number < 6; ++number) {

@@ -104,7 +104,7 @@ TEST_P(RunningStatistics, DeferredTakesTheWholeMiniBatchOnceShortLastMicroBatchI
   Harness layer(GetParam());
   for (int batch = 0; batch < 2; ++batch) {
     for (const auto& micro : micro_batches()) {
-      layer.forward(micro, {.training = true, .batch_norm = BatchNormMode::kDeferred});
+      layer.forward(micro, {.training = true, .numerics = {.batch_norm = BatchNormMode::kDeferred}});
     }
     EXPECT_EQ(layer.buffer(2).item<std::int64_t>(), batch);
     layer.norm.take_in(layer.norm.collect());
@@ -122,8 +122,8 @@ TEST_P(RunningStatistics, BothModesNormaliseAlikeAndARepeatedForwardLeavesThemAl
   Harness layer(GetParam());
   const at::Tensor micro = layer.forward(batch_, {.training = true});
   const at::Tensor mean = layer.buffer(0).clone();
-  const at::Tensor deferred =
-      layer.forward(batch_, {.training = true, .batch_norm = BatchNormMode::kDeferred, .update_statistics = false});
+  const at::Tensor deferred = layer.forward(
+      batch_, {.training = true, .numerics = {.batch_norm = BatchNormMode::kDeferred}, .update_statistics = false});
   layer.norm.take_in(layer.norm.collect());
   EXPECT_TRUE(at::equal(micro, deferred));
   EXPECT_TRUE(at::equal(layer.buffer(0), mean));

@@ -156,7 +156,7 @@ class SummingProcess {
 
   void run() {
     PassRequest request{.schedule = make_1f1b({.stages = 1, .micro_batches = 2}),
-                        .context = {.training = true, .batch_norm = nn::BatchNormMode::kSync},
+                        .context = {.training = true, .numerics = {.batch_norm = nn::BatchNormMode::kSync}},
                         .loss = test::toy_loss,
                         .statistics_communicators = {communicator_}};
     request.micro_batches = {split(test::make_toy_batch(4, kWidth, 3), 2)};

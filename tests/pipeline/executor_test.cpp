@@ -230,8 +230,8 @@ TEST(FrozenPrefix, RoundsAsItIsTold) {
   layers.push_back(std::make_unique<ConvLayer>("a"));
   const FrozenPrefix prefix(std::move(layers), at::kCPU, nn::Winograd::k4x4);
   const at::Tensor x = at::randn({16, 16, 8, 8}), y = prefix.forward(x, nullptr);
-  EXPECT_TRUE(at::equal(y, prefix.layers()[0]->forward(x, {.winograd = nn::Winograd::k4x4})));
-  EXPECT_FALSE(at::equal(y, prefix.layers()[0]->forward(x, {.winograd = nn::Winograd::k2x2})));
+  EXPECT_TRUE(at::equal(y, prefix.layers()[0]->forward(x, {.numerics = {.winograd = nn::Winograd::k4x4}})));
+  EXPECT_FALSE(at::equal(y, prefix.layers()[0]->forward(x, {.numerics = {.winograd = nn::Winograd::k2x2}})));
 }
 
 // Symptom: the first micro-batches of a step are those of the step before. Cause: transformed weights (Winograd) are

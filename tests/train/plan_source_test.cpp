@@ -20,6 +20,7 @@
 #include "memory_runs.h"
 #include "train/plan/choose_plan.h"
 #include "train/plan/composition.h"
+#include "train/run/local_steps.h"
 #include "train/run/loop.h"
 #include "train/setup/run_state.h"
 #include "train_run_support.h"
@@ -107,8 +108,8 @@ class TestRun {
     const storage::RunDir run_dir(dir_ / "run", storage::RunDirMode::kResumeOrNew);
     report::Reporter reporter(run_dir, {}, {});
     storage::CheckpointStore checkpoints(run_dir.checkpoints_dir(), 3);
-    Records records{.reporter = reporter,
-                    .checkpoints = checkpoints,
+    Records records{.reporter = &reporter,
+                    .checkpoints = &checkpoints,
                     .capture = [](const Progress&) { return storage::CheckpointContents{}; },
                     .report_plan = [&](std::int64_t) { after_change(); }};
     const auto next = [&](std::int64_t steps_done) -> std::optional<Plan> {
@@ -117,19 +118,19 @@ class TestRun {
       before_ = engine_->capture();
       return plans[steps_done - 1];
     };
+    const auto open_train_data = [&](data::Position position) {
+      return std::make_unique<data::Loader>(*set_, train_loader_options(setup_, engine_->plan().replicas), position);
+    };
+    LocalSteps own_steps(open_train_data, /*reads_features=*/false, {});
     Loop loop({.engine = *engine_,
-               .open_train_data =
-                   [&](data::Position position) {
-                     return std::make_unique<data::Loader>(
-                         *set_, train_loader_options(setup_, engine_->plan().replicas), position);
-                   },
+               .steps = own_steps,
                .open_eval_data =
                    [&] {
                      return std::make_unique<data::Loader>(*setup_.test_set,
                                                            eval_loader_options(setup_, engine_->plan().replicas));
                    },
                .plans = {.next = next, .refused = [&](std::int64_t step) { refused.push_back(step); }},
-               .records = setup_.process.rank == 0 ? &records : nullptr},
+               .records = setup_.process.rank == 0 ? records : Records{}},
               {.total_steps = steps, .train = {.eval_every_steps = 1'000'000}, .lr = lr_schedule(setup_)}, {});
     loop.run();
     seen.push_back(set_->taken());

@@ -27,8 +27,7 @@ engine::ComposeOptions compose_options(const Setup& setup, comm::Processes* proc
       .make_layers = [&setup] { return models::make_model(setup.model).layers; },
       .step_timeout = std::chrono::milliseconds(std::llround(std::ceil(config.train.step_timeout_s * 1000))),
       .record_spans = config.profile.level != "off",
-      .synchronises_batch_norm = config.pipeline.batch_norm == "sync",
-      .winograd = winograd_of(config),
+      .numerics = numerics_of(config),
       .bucket_bytes = static_cast<std::size_t>(config.replicas.bucket_mb * 1024 * 1024),
       .sends_bf16 = config.replicas.bucket_type == "bf16",
       .optimizer = optimizer_options(config),
@@ -42,9 +41,7 @@ engine::ComposeOptions compose_options(const Setup& setup, comm::Processes* proc
 
 engine::TrainStepOptions step_options(const Setup& setup) {
   return {.seed = setup.config.train.seed,
-          .batch_norm = batch_norm_mode(setup.config),
-          .winograd = winograd_of(setup.config),
-          .label_smoothing = setup.config.train.label_smoothing,
+          .numerics = numerics_of(setup.config),
           .clip_norm = setup.config.train.clip_norm,
           .sums_gradients = freeze::needs_gradients(policy_of(setup)),
           .memory_is_limited = setup.config.device.memory_limit.bytes > 0,

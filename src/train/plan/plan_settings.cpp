@@ -3,6 +3,8 @@
 #include <iterator>
 #include <utility>
 
+#include "train/setup/setup.h"
+
 namespace sluice::train {
 
 tune::PlanRequest plan_request(const config::Config& config, PlanFacts facts) {

@@ -34,11 +34,11 @@ tune::StepOverheads step_overheads(const config::Config& config, const profiler:
 bool is_of_cpu(const profiler::LayerProfile& profile) { return profile.fingerprint.device.starts_with("cpu"); }
 
 std::string hash_of_loading(const config::Config& config) {
-  constexpr std::array kOfNoMatter{"data.path",    "data.workers",    "data.prefetch", "data.limit",
-                                   "data.samples", "data.validation", "data.broken"};
+  constexpr std::array kSameWork{"data.path", "data.limit", "data.samples", "data.validation"};
   std::string text = concat(config.model.image_size, " ", config.model.context);
   for (const config::Key& key : config::schema())
-    if (key.name.starts_with("data.") && std::ranges::find(kOfNoMatter, key.name) == kOfNoMatter.end())
+    if (key.name.starts_with("data.") && !key.has(config::kHow) &&
+        std::ranges::find(kSameWork, key.name) == kSameWork.end())
       text += concat(" ", key.name, "=", config::to_text(key.field.get(config)));
   return storage::digest_text(text).xxh3_128;
 }

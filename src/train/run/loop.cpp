@@ -8,12 +8,12 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "engine/divergence.h"
+#include "train/plan/plan_changes.h"
 #include "train/plan/plan_description.h"
 #include "train/setup/noise_watch.h"
 #include "train/setup/setup.h"
 #include "train/setup/step_batch.h"
 #include "train/setup/stop_signal.h"
-#include "train/trace/recorded_step.h"
 
 namespace sluice::train {
 namespace {
@@ -50,7 +50,7 @@ class Loop::Away {
     if (loop_.held_.owns_lock()) loop_.held_.unlock();
   }
   ~Away() {
-    if (loop_.parts_.peers != nullptr) loop_.held_.lock();
+    if (loop_.parts_.peers.are_there()) loop_.held_.lock();
     loop_.is_changing_ = false;
   }
   Away(const Away&) = delete;
@@ -70,7 +70,7 @@ report::RemainingWork remaining_work(const LoopOptions& options, std::int64_t st
 }
 
 void Loop::run() {
-  if (parts_.peers != nullptr) held_ = parts_.peers->hold();
+  held_ = parts_.peers.hold();
   try {
     run_and_explain();
   } catch (...) {
@@ -86,73 +86,67 @@ void Loop::run_and_explain() {
   } catch (const InterruptedError&) {
     throw;
   } catch (const DivergedError& error) {
-    if (parts_.records == nullptr) throw;
+    if (!parts_.records.are_kept()) throw;
     report_fault(error);
-    if (parts_.updates != nullptr) parts_.updates->give_up();
+    parts_.steps.give_up();
     const auto good = rollback_checkpoint();
     const bool resumes_there = good && *good != last_checkpoint_ && set_aside_later_checkpoints(*good);
     throw DivergedError(concat(error.what(), "; ", rollback_advice(good, resumes_there)));
   } catch (const Error& error) {
-    if (parts_.peers != nullptr && parts_.peers->must_save_after(error)) rescue();
-    if (parts_.records != nullptr) report_fault(error);
+    if (parts_.peers.must_save_after(error)) rescue();
+    report_fault(error);
     throw;
   }
 }
 
 void Loop::run_to_the_end() {
-  if (parts_.records != nullptr && options_.keeps_best && progress_.evaluations.best)
-    parts_.records->checkpoints.keep_best(progress_.evaluations.best_step);
+  const EvalHistory& history = progress_.evaluations;
+  if (parts_.records.are_kept() && options_.keeps_best && history.best)
+    parts_.records.checkpoints->keep_best(history.best_step);
   run_until_done_or_stopped();
   report_outside_of_steps();
-  finish_traces();
-  if (kernels_ && parts_.records != nullptr) kernels_->report(parts_.records->reporter);
+  finish_observers();
   if (!is_finished() || progress_.evaluation_due) stop_early();
   check_records();
   if (wants_last_save()) save();  // again, where the disk could not take it
-  if (parts_.updates != nullptr) parts_.updates->finish();
+  parts_.steps.finish();
   log_best();
   report_outside_of_steps();
-  if (parts_.records == nullptr && parts_.peers != nullptr)
-    log_info(concat(parts_.peers->name, ": done after step ", progress_.steps_done, " of ", options_.total_steps));
+  if (!parts_.records.are_kept() && parts_.peers.are_there())
+    log_info(concat(parts_.peers.name, ": done after step ", progress_.steps_done, " of ", options_.total_steps));
 }
 
 void Loop::log_best() const {
   const EvalHistory& history = progress_.evaluations;
-  if (parts_.records == nullptr || !history.best || history.since_best == 0) return;
+  if (!parts_.records.are_kept() || !history.best || history.since_best == 0) return;
   const bool is_loss = options_.train.best_by == "loss";
   log_info(concat("the best evaluation was after step ", history.best_step, ": ", is_loss ? "loss " : "top-1 ",
                   fixed(std::abs(*history.best), is_loss ? 4 : 2), is_loss ? "" : " %"));
 }
 
-void Loop::finish_traces() {
+void Loop::finish_observers() {
   {
     const Away away(*this);
-    if (parts_.trace != nullptr) parts_.trace->finish();
-    if (parts_.torch != nullptr) parts_.torch->finish();
+    for (StepObserver* observer : parts_.observers) observer->finish();
   }
-  if (parts_.torch != nullptr && parts_.records != nullptr) parts_.torch->report(&parts_.records->reporter);
+  if (!parts_.records.are_kept()) return;
+  for (StepObserver* observer : parts_.observers) observer->report(parts_.records.reporter);
 }
 
 void Loop::report_fault(const Error& error) {
-  Records& records = *parts_.records;
-  const bool has_cause = records.explain && error.exit_code() == ExitCode::kPeer;
-  record_fault(has_cause ? records.explain(error).what() : error.what());
+  const bool has_cause = parts_.records.explain && error.exit_code() == ExitCode::kPeer;
+  record_fault(has_cause ? parts_.records.explain(error).what() : error.what());
 }
 
 void Loop::record_fault(const std::string& what) {
-  parts_.records->reporter.event("fault", {{"step", progress_.steps_done}, {"what", what}});
+  parts_.records.event("fault", {{"step", progress_.steps_done}, {"what", what}});
 }
 
 // Whoever removes a run's directory may do so by mistake; a file that is gone takes every write and keeps none.
 void Loop::check_records() {
-  if (parts_.records == nullptr) return;
+  if (!parts_.records.are_kept()) return;
   last_look_ = now_ns();
-  if (const auto gone = parts_.records->reporter.missing()) end_without_records(*gone);
-}
-
-bool Loop::must_stop() const {
-  if (parts_.updates != nullptr) return has_no_more_updates_;
-  return stop_is_agreed_ || (parts_.engine.step().is_alone() && StopSignal::requested());
+  if (const auto gone = parts_.records.reporter->missing()) end_without_records(*gone);
 }
 
 void Loop::run_until_done_or_stopped() {
@@ -162,7 +156,7 @@ void Loop::run_until_done_or_stopped() {
     // Before the last evaluation, which takes its time: nothing of the training can be lost any more.
     if (is_finished() && wants_last_save()) save_or_warn();
     if (progress_.evaluation_due) evaluate_and_report();
-    if (is_finished() || must_stop()) return;
+    if (is_finished() || parts_.steps.is_over(parts_.engine, stop_is_agreed_)) return;
     if (checkpoint_is_due()) save_or_warn();
     take_next_plan();  // after the checkpoint: a run that goes on from there takes it, too
     train_one_step();
@@ -175,7 +169,7 @@ void Loop::take_next_plan() {
     return parts_.plans.next ? parts_.plans.next(progress_.steps_done) : std::nullopt;
   }();
   const auto freeze = parts_.plans.freeze_record ? parts_.plans.freeze_record(progress_.steps_done) : nullptr;
-  if (parts_.records != nullptr && !freeze.is_null()) parts_.records->reporter.event("freeze", freeze);
+  if (!freeze.is_null()) parts_.records.event("freeze", freeze);
   if (!plan) return;
   report_outside_of_steps();
   const Plan before = parts_.engine.plan();
@@ -191,20 +185,16 @@ void Loop::take_next_plan() {
 
 void Loop::go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::ordered_json& freeze) {
   const Plan& plan = parts_.engine.plan();
-  // Another share of every batch, or samples whose rows in the cache may be gone with a change of layers.
-  if (plan.replicas != before.replicas || (parts_.features && plan.frozen_layers != before.frozen_layers)) {
-    train_data_.reset();  // its threads end first
-    train_data_ = parts_.open_train_data(progress_.position);
-  }
+  parts_.steps.plan_changed(before, plan, progress_.position);
   if (plan.frozen_layers != before.frozen_layers) progress_.noise = {};  // that of other parameters
   const double seconds = to_s(now_ns() - begin);
-  if (parts_.records == nullptr) return;
+  if (!parts_.records.are_kept()) return;
   std::string freezing;
   if (!freeze.is_null())
     freezing = concat(describe_freezing(freeze.at("epoch"), freeze.at("units"), freeze.at("of_units")), ": ");
   log_info(concat("after step ", progress_.steps_done, ": ", freezing, in_words(plan), "; before: ", in_words(before),
                   "; changed in ", fixed(seconds, 3), " s"));
-  report::Reporter& reporter = parts_.records->reporter;
+  report::Reporter& reporter = *parts_.records.reporter;
   nlohmann::ordered_json transition{
       {"step", progress_.steps_done}, {"from", plan_json(before)}, {"to", plan_json(plan)}, {"seconds", seconds}};
   if (const auto measured = reporter.step_ms_of_plan()) transition["measured_before_ms"] = *measured;
@@ -212,13 +202,13 @@ void Loop::go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::or
     for (const char* predicted : {"predicted_before_ms", "predicted_ms"}) transition[predicted] = freeze.at(predicted);
   }
   reporter.event("transition", transition);
-  parts_.records->report_plan(progress_.steps_done);
+  parts_.records.report_plan(progress_.steps_done);
 }
 
 void Loop::stay_after(const engine::PlanRefused& refusal) {
   if (parts_.plans.refused) parts_.plans.refused(progress_.steps_done);
   log_warning(concat("after step ", progress_.steps_done, ": ", refusal.what()));
-  if (parts_.records != nullptr) record_fault(refusal.what());
+  record_fault(refusal.what());
 }
 
 // Batch-norm can keep the training loss finite while the weights are long past use: evaluation shows it.
@@ -226,7 +216,7 @@ void Loop::evaluate_and_report() {
   const std::optional<report::EvalRecord> record = evaluate();
   if (!record) return;
   progress_.evaluation_due = false;
-  if (parts_.records != nullptr) parts_.records->reporter.eval(*record);
+  if (parts_.records.are_kept()) parts_.records.reporter->eval(*record);
   if (!std::isfinite(record->counts.loss())) {
     throw DivergedError(concat("after step ", progress_.steps_done, ": the loss on the test set is ",
                                fixed(record->counts.loss(), 4), "; ", engine::smaller_updates_advice()));
@@ -238,7 +228,7 @@ void Loop::apply_evaluation(const report::EvalRecord& record) {
   EvalHistory& history = progress_.evaluations;
   const int falls = history.plateau.falls;
   add(history, record.averaged.value_or(record.counts), progress_.steps_done, options_.train);
-  if (parts_.records == nullptr) return;
+  if (!parts_.records.are_kept()) return;
   const std::string& best_by = options_.train.best_by;
   if (options_.keeps_best && history.best_step == progress_.steps_done) keep_best();
   if (options_.train.lr_schedule == "plateau" && history.plateau.falls > falls) {
@@ -250,7 +240,7 @@ void Loop::apply_evaluation(const report::EvalRecord& record) {
   log_info(concat("the run ends early after step ", progress_.steps_done, " of ", options_.total_steps, ": no better ",
                   best_by, " than after step ", history.best_step, " in ", counted(history.since_best, "evaluation"),
                   " (train.stop_patience)"));
-  parts_.records->reporter.event("early_stop", {{"step", progress_.steps_done}, {"best_step", history.best_step}});
+  parts_.records.event("early_stop", {{"step", progress_.steps_done}, {"best_step", history.best_step}});
 }
 
 std::optional<RecordedStep> Loop::next_step(double lr) {
@@ -258,16 +248,16 @@ std::optional<RecordedStep> Loop::next_step(double lr) {
       .count_correct = true,
       .stop = StopSignal::requested(),
       .take_norms = noise_is_due(progress_.steps_done + 1, options_.train.noise_scale_every_steps)};
-  if (parts_.updates != nullptr) return parts_.updates->next_update(parts_.engine, request);
-  if (parts_.torch != nullptr) parts_.torch->before_step(progress_.steps_done + 1);
-  if (parts_.peers != nullptr) parts_.engine.remember_buffers();
+  for (StepObserver* observer : parts_.observers) observer->before_step(progress_.steps_done + 1);
+  if (parts_.peers.are_there()) parts_.engine.remember_buffers();
   std::optional<Away> away(std::in_place, *this);
   request.before_update = [&] {
     away.reset();
     is_changing_ = true;
   };
-  RecordedStep step = run_recorded_step(*train_data_, parts_.engine, progress_.steps_done, lr, request);
-  if (kernels_) step.spans = kernels_->attributed(std::move(step.spans));
+  std::optional<RecordedStep> step = parts_.steps.next_step(parts_.engine, progress_.steps_done, lr, request);
+  if (!step) return step;
+  for (StepObserver* observer : parts_.observers) observer->complete(step->spans);
   return step;
 }
 
@@ -275,10 +265,8 @@ void Loop::train_one_step() {
   report_outside_of_steps();
   const double lr = options_.lr.at(progress_.steps_done, progress_.evaluations.plateau.falls);
   const std::optional<RecordedStep> step = next_step(lr);
-  has_no_more_updates_ = !step;
   if (!step) {
-    if (parts_.records == nullptr) return;
-    for (const auto& [name, fields] : parts_.updates->last_events()) parts_.records->reporter.event(name, fields);
+    for (const auto& [name, fields] : parts_.steps.last_events()) parts_.records.event(name, fields);
     return;
   }
   stop_is_agreed_ = step->stats.stop;
@@ -287,58 +275,62 @@ void Loop::train_one_step() {
   ++progress_.steps_done;
   progress_.position = data::position_after(step->batch);
   progress_.evaluation_due = evaluation_is_due_after(step->batch);
-  record_step(*step, step->lr.value_or(lr));
+  const profiler::StepBreakdown breakdown = record_step(*step, step->lr.value_or(lr));
   parts_.engine.forget_buffers();
   is_changing_ = false;  // all of the step is in the state and in the records
-  record_traces(step->spans, step->stats);
+  const SeenStep seen{.number = progress_.steps_done,
+                      .spans = step->spans,
+                      .stats = step->stats,
+                      .breakdown = breakdown,
+                      .plan = parts_.engine.plan(),
+                      .evaluation_follows = progress_.evaluation_due};
+  const Away away(*this);
+  for (StepObserver* observer : parts_.observers) observer->after_step(seen);
 }
 
-void Loop::record_step(const RecordedStep& step, double lr) {
+profiler::StepBreakdown Loop::record_step(const RecordedStep& step, double lr) {
   const auto& [batch, stats, spans, lr_of_server, events] = step;
-  const bool evaluates = parts_.updates == nullptr || parts_.updates->holds_weights();
-  const report::StepRecord record{.step = progress_.steps_done,
-                                  .epoch = batch.epoch,
-                                  .batch = batch.batch,
-                                  .batches = batch.batches,
-                                  .stats = stats,
-                                  .lr = lr,
-                                  .breakdown = profiler::break_down(spans),
-                                  .evaluation_follows = progress_.evaluation_due,
-                                  .noise = take_in(progress_.noise, stats, options_.train.noise_scale_every_steps),
-                                  .remaining = remaining_work(options_, progress_.steps_done,
-                                                              {batch.epoch, batch.batch, batch.batches}, evaluates)};
-  if (parts_.times != nullptr) parts_.times->add(record.breakdown);
-  if (parts_.records == nullptr) return log_epoch(record);
-  for (const auto& [name, fields] : events) parts_.records->reporter.event(name, fields);
-  parts_.records->reporter.step(record, spans, record.step % options_.log_every == 0 || is_finished());
+  const report::StepRecord record{
+      .step = progress_.steps_done,
+      .epoch = batch.epoch,
+      .batch = batch.batch,
+      .batches = batch.batches,
+      .stats = stats,
+      .lr = lr,
+      .breakdown = profiler::break_down(spans),
+      .evaluation_follows = progress_.evaluation_due,
+      .noise = take_in(progress_.noise, stats, options_.train.noise_scale_every_steps),
+      .remaining = remaining_work(options_, progress_.steps_done, {batch.epoch, batch.batch, batch.batches},
+                                  parts_.steps.holds_weights())};
+  if (!parts_.records.are_kept()) {
+    log_epoch(record);
+    return record.breakdown;
+  }
+  for (const auto& [name, fields] : events) parts_.records.event(name, fields);
+  parts_.records.reporter->step(record, spans, record.step % options_.log_every == 0 || is_finished());
   if (batch.batch + 1 == batch.batches || is_finished()) report_features();
+  return record.breakdown;
 }
 
 // A process that keeps no records shows that it trains.
 void Loop::log_epoch(const report::StepRecord& record) {
   epoch_.add(record);
   if (record.batch + 1 < record.batches && !is_finished()) return;
-  log_info(concat(parts_.peers != nullptr ? concat(parts_.peers->name, ": ") : "", "epoch ", record.epoch + 1,
+  log_info(concat(parts_.peers.are_there() ? concat(parts_.peers.name, ": ") : "", "epoch ", record.epoch + 1,
                   " trained, step ", record.step, " of ", options_.total_steps, ", loss ", fixed(epoch_.loss(), 4)));
   epoch_ = {};
-}
-
-void Loop::record_traces(const StepSpans& spans, const StepStats& stats) {
-  const Away away(*this);
-  if (parts_.trace != nullptr) parts_.trace->add(spans, stats, parts_.engine.plan());
-  if (parts_.torch != nullptr) parts_.torch->after_step(progress_.steps_done, progress_.evaluation_due);
 }
 
 void Loop::report_features() {
   if (!parts_.features || parts_.engine.plan().frozen_layers == 0) return;
   nlohmann::ordered_json fields{{"step", progress_.steps_done}};
   fields.update(parts_.features->fields());
-  parts_.records->reporter.event("cache", fields);
+  parts_.records.event("cache", fields);
 }
 
 bool Loop::evaluation_is_due_after(const data::Batch& batch) const {
   if (is_finished()) return true;
-  if (parts_.updates != nullptr && !parts_.updates->holds_weights()) return false;  // it is far behind
+  if (!parts_.steps.holds_weights()) return false;  // it is far behind
   const config::TrainConfig& train = options_.train;
   if (train.eval_every_steps > 0) return progress_.steps_done % train.eval_every_steps == 0;
   return batch.batch + 1 == batch.batches && (batch.epoch + 1) % train.eval_every_epochs == 0;
@@ -376,9 +368,8 @@ std::optional<EvalCounts> Loop::count_right(bool of_average) {
 
 void Loop::report_outside_of_steps() {
   const StepSpans spans = parts_.engine.recorder().collect(progress_.steps_done, 0, 0);
-  if (kernels_) kernels_->forget();
-  if (parts_.trace != nullptr) parts_.trace->add_outside(spans.process);
-  if (parts_.records != nullptr) parts_.records->reporter.outside_of_steps(spans.process);
+  for (StepObserver* observer : parts_.observers) observer->outside_of_steps(spans.process);
+  if (parts_.records.are_kept()) parts_.records.reporter->outside_of_steps(spans.process);
 }
 
 }  // namespace sluice::train

@@ -15,21 +15,20 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "data/loader.h"
 #include "engine/engine.h"
 #include "optim/lr_schedule.h"
+#include "profiler/breakdown.h"
 #include "report/reporter.h"
 #include "storage/checkpoint_store.h"
 #include "train/plan/plan_source.h"
 #include "train/run/feature_reuse.h"
-#include "train/serve/update_source.h"
 #include "train/setup/run_state.h"
-#include "train/trace/gpu_kernels.h"
-#include "train/trace/rank_times.h"
-#include "train/trace/step_trace.h"
-#include "train/trace/torch_steps.h"
+#include "train/trace/step_observer.h"
+#include "train/trace/step_source.h"
 
 namespace sluice::train {
 
@@ -45,7 +44,6 @@ struct LoopOptions {
   std::filesystem::path resumed_from;  // the checkpoint that the run went on from; empty: a new run
   bool is_saved = false;               // that checkpoint is one of this run directory's own
   bool can_resume = true;              // from its own checkpoints, with --resume
-  std::string profile_level = "events";
 };
 
 // The position of a step in its epoch, from 0.
@@ -60,42 +58,45 @@ struct EpochPosition {
 [[nodiscard]] report::RemainingWork remaining_work(const LoopOptions& options, std::int64_t steps_done,
                                                    const EpochPosition& here, bool evaluates);
 
-// What a run leaves behind, and what keeps it.
+// What a run leaves behind, and what keeps it. By default another process of the run does, and the members are empty.
 struct Records {
-  report::Reporter& reporter;
-  storage::CheckpointStore& checkpoints;
-  std::function<storage::CheckpointContents(const Progress&)> capture;  // everything a resume needs
-  std::function<void(std::int64_t steps_done)> report_plan;             // the engine's, to the reporter
-  std::function<Error(const Error&)> explain = {};                      // what is behind a failure of communication
+  report::Reporter* reporter = nullptr;
+  storage::CheckpointStore* checkpoints = nullptr;
+  std::function<storage::CheckpointContents(const Progress&)> capture = {};  // everything a resume needs
+  std::function<void(std::int64_t steps_done)> report_plan = {};             // the engine's, to the reporter
+  std::function<Error(const Error&)> explain = {};  // what is behind a failure of communication
+
+  [[nodiscard]] bool are_kept() const { return reporter != nullptr; }
+  // Nothing where none are kept.
+  void event(const std::string& name, const nlohmann::ordered_json& fields) const {
+    if (are_kept()) reporter->event(name, fields);
+  }
 };
 
-// What a loop needs of a run of several processes.
+// What a loop needs of a run of several processes. By default there are no others.
 struct LoopPeers {
   using Hold = std::unique_lock<std::timed_mutex>;
   // The loop holds it except while it waits for other processes. Any thread that holds it may call rescue().
-  std::function<Hold()> hold;
+  std::function<Hold()> hold = [] { return Hold(); };
   // Whether this failure is the loss of another process after which this one saves.
-  std::function<bool(const Error&)> must_save_after;
+  std::function<bool(const Error&)> must_save_after = [](const Error&) { return false; };
   // Saves in a process that keeps no records.
-  std::function<void(const Progress&)> save;
-  std::string name;  // of this process, for the log
+  std::function<void(const Progress&)> save = {};
+  std::string name = {};  // of this process, for the log; empty: it is alone
+
+  [[nodiscard]] bool are_there() const { return !name.empty(); }
 };
 
 // What the loop calls; made by run_training().
 struct LoopParts {
   engine::Engine& engine;
-  // This process's share of the batches, under the engine's plan.
-  std::function<std::unique_ptr<data::Loader>(data::Position)> open_train_data;
+  StepSource& steps;
   std::function<std::unique_ptr<data::Loader>()> open_eval_data;
   PlanSource plans;
-  Records* records;                                        // null: another process of the run keeps them
+  Records records = {};
   std::shared_ptr<const FeatureReuse> features = nullptr;  // null: nothing is kept of what frozen layers make
-  // Makes the steps; null: run_recorded_step() does, on the batches of open_train_data.
-  UpdateSource* updates = nullptr;
-  StepTrace* trace = nullptr;        // null: no step is traced
-  TorchSteps* torch = nullptr;       // null: LibTorch's profiler is not asked for
-  RankTimes* times = nullptr;        // null: nobody asks where the time of this process went
-  const LoopPeers* peers = nullptr;  // null: there are no other processes
+  std::vector<StepObserver*> observers = {};
+  LoopPeers peers = {};
 };
 
 class Loop {
@@ -104,11 +105,9 @@ class Loop {
       : parts_(std::move(parts)),
         options_(std::move(options)),
         progress_(start),
-        train_data_(parts_.updates != nullptr ? nullptr : parts_.open_train_data(start.position)),
         first_step_(start.steps_done),
         last_checkpoint_(options_.resumed_from) {
     if (options_.is_saved) saved_step_ = start.steps_done;
-    kernels_ = GpuKernels::start(options_.profile_level, parts_.updates == nullptr, parts_.engine);
   }
 
   // Until total_steps are done, or the evaluations end it. At the end it saves, and then evaluates.
@@ -128,15 +127,14 @@ class Loop {
   [[nodiscard]] bool is_finished() const {
     return progress_.steps_done == options_.total_steps || ends_early(progress_.evaluations, options_.train);
   }
-  // Some process has received a signal, and all of them know.
-  [[nodiscard]] bool must_stop() const;
   void take_next_plan();
   // freeze: the fields of PlanSource::freeze_record; null where nothing freezes with it.
   void go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::ordered_json& freeze);
   void stay_after(const engine::PlanRefused& refusal);
   [[nodiscard]] std::optional<RecordedStep> next_step(double lr);
   void train_one_step();
-  void record_step(const RecordedStep& step, double lr);
+  // Gives where its time went.
+  profiler::StepBreakdown record_step(const RecordedStep& step, double lr);
   void log_epoch(const report::StepRecord& record);
   [[nodiscard]] std::optional<std::filesystem::path> rollback_checkpoint() const;
   [[nodiscard]] std::string rollback_advice(const std::optional<std::filesystem::path>& good, bool resumes_there) const;
@@ -153,12 +151,11 @@ class Loop {
   // The weights, and their average where there is one.
   [[nodiscard]] std::optional<report::EvalRecord> evaluate();
   [[nodiscard]] bool checkpoint_is_due() const;
-  [[nodiscard]] bool is_saved() const { return parts_.records == nullptr || saved_step_ == progress_.steps_done; }
+  [[nodiscard]] bool is_saved() const { return !parts_.records.are_kept() || saved_step_ == progress_.steps_done; }
   [[nodiscard]] bool wants_last_save() const { return options_.saves_at_end && !is_saved(); }
   void report_outside_of_steps();
   // What the feature cache holds, into the records.
   void report_features();
-  void record_traces(const StepSpans& spans, const StepStats& stats);
   void report_fault(const Error& error);
   void record_fault(const std::string& what);
   void check_records();
@@ -166,18 +163,15 @@ class Loop {
   void save();
   void write_checkpoint();
   void save_or_warn();
-  void finish_traces();
+  void finish_observers();
   [[noreturn]] void stop_early();
   [[noreturn]] void stop_for_signal();
 
   LoopParts parts_;
   LoopOptions options_;
   Progress progress_;
-  std::unique_ptr<data::Loader> train_data_;  // stands at progress_.position; null with LoopParts::updates
-  std::unique_ptr<GpuKernels> kernels_;       // null: the spans are those of clocks and events
-  std::int64_t first_step_;                   // done when this loop began
+  std::int64_t first_step_;  // done when this loop began
   bool stop_is_agreed_ = false;
-  bool has_no_more_updates_ = false;
   std::optional<std::int64_t> saved_step_;
   std::filesystem::path last_checkpoint_;
   // The newest whose weights gave a finite loss in the step after it. Retention keeps it: a newer one may be of weights

@@ -18,8 +18,8 @@ bool Loop::checkpoint_is_due() const {
   const bool by_time =
       options_.checkpoint_every_minutes > 0 && to_s(now_ns() - last_save_) >= options_.checkpoint_every_minutes * 60.0;
   if (!by_steps && !by_time) return false;
-  const bool has_weights = parts_.updates == nullptr || parts_.updates->holds_weights();
-  if (!has_weights) parts_.updates->want_weights();
+  const bool has_weights = parts_.steps.holds_weights();
+  if (!has_weights) parts_.steps.want_weights();
   return has_weights;
 }
 
@@ -30,18 +30,18 @@ void Loop::save() {
 
 void Loop::write_checkpoint() {
   const Nanoseconds begin = now_ns();
-  Records& records = *parts_.records;
+  const Records& records = parts_.records;
   try {
-    last_checkpoint_ = records.checkpoints.save(progress_.steps_done, records.capture(progress_), proven_step());
+    last_checkpoint_ = records.checkpoints->save(progress_.steps_done, records.capture(progress_), proven_step());
   } catch (const DivergedError& error) {
     throw DivergedError(concat(error.what(), "; ", engine::smaller_updates_advice()));
   }
-  if (parts_.updates != nullptr) parts_.updates->saved(records.checkpoints.steps());
+  parts_.steps.saved(records.checkpoints->steps());
   saved_step_ = progress_.steps_done;
   last_save_ = now_ns();
   const double seconds = to_s(last_save_ - begin);
-  records.reporter.event("checkpoint",
-                         {{"step", progress_.steps_done}, {"path", last_checkpoint_.string()}, {"save_s", seconds}});
+  records.event("checkpoint",
+                {{"step", progress_.steps_done}, {"path", last_checkpoint_.string()}, {"save_s", seconds}});
   log_info(concat("checkpoint ", last_checkpoint_.string(), " saved in ", fixed(seconds, 2), " s"));
 }
 
@@ -63,11 +63,11 @@ void Loop::save_or_warn() {
 void Loop::rescue() noexcept {
   const std::string state = concat("the state after step ", progress_.steps_done);
   try {
-    if (progress_.steps_done == first_step_ || (parts_.records != nullptr && is_saved())) return;
+    if (progress_.steps_done == first_step_ || (parts_.records.are_kept() && is_saved())) return;
     if (is_changing_ || !parts_.engine.holds_state())
       return log_warning(
           concat(state, " was not saved: an update was in progress. Resume from the newest checkpoint."));
-    if (parts_.records == nullptr) return parts_.peers->save(progress_);
+    if (!parts_.records.are_kept()) return parts_.peers.save(progress_);
     log_info(concat("another process is lost: saving ", state));
     write_checkpoint();
   } catch (const std::exception& error) {
@@ -76,7 +76,7 @@ void Loop::rescue() noexcept {
 }
 
 void Loop::stop_early() {
-  const auto why = parts_.updates != nullptr ? parts_.updates->why_over() : std::nullopt;
+  const auto why = parts_.steps.why_over();
   if (!why) stop_for_signal();
   if (progress_.steps_done > first_step_ && !is_saved()) save();
   const std::string what =
@@ -84,7 +84,7 @@ void Loop::stop_early() {
              last_checkpoint_.empty() ? "no checkpoint was saved" : concat("checkpoint ", last_checkpoint_.string()));
   if (why->exit_code() != ExitCode::kInterrupted) throw Error(why->exit_code(), what);
   report_outside_of_steps();
-  parts_.records->reporter.summary("interrupted", progress_.steps_done);
+  parts_.records.reporter->summary("interrupted", progress_.steps_done);
   throw InterruptedError(concat(what, "; go on with --resume auto"));
 }
 
@@ -93,17 +93,17 @@ void Loop::stop_for_signal() {
   const bool has_trained = progress_.steps_done > first_step_;
   const std::string stopped = concat("stopped by ", signal, has_trained ? " after step " : " at step ",
                                      progress_.steps_done, " of ", options_.total_steps);
-  if (parts_.records == nullptr) throw InterruptedError(concat(stopped, "; rank 0 keeps the checkpoint"));
+  if (!parts_.records.are_kept()) throw InterruptedError(concat(stopped, "; rank 0 keeps the checkpoint"));
   if (!has_trained && !is_saved()) {  // another run's checkpoint is no better for being saved again
     report_outside_of_steps();
-    parts_.records->reporter.summary("interrupted", progress_.steps_done);
+    parts_.records.reporter->summary("interrupted", progress_.steps_done);
     throw InterruptedError(concat(stopped, "; nothing was trained, and no checkpoint was saved"));
   }
   check_records();
   log_info(concat("received ", signal, ": saving a checkpoint before stopping (a second signal stops at once)"));
   if (!is_saved()) save();
   report_outside_of_steps();
-  parts_.records->reporter.summary("interrupted", progress_.steps_done);
+  parts_.records.reporter->summary("interrupted", progress_.steps_done);
   throw InterruptedError(concat(stopped, "; checkpoint ", last_checkpoint_.string(),
                                 options_.can_resume ? "; go on with --resume auto"
                                                     : "; a new run can begin with its model.safetensors "
@@ -113,7 +113,7 @@ void Loop::stop_for_signal() {
 // Its weights are those of the step's evaluation, whether it was saved before it or is saved now.
 void Loop::keep_best() {
   if (!is_saved()) save_or_warn();
-  if (is_saved()) parts_.records->checkpoints.keep_best(progress_.steps_done);
+  if (is_saved()) parts_.records.checkpoints->keep_best(progress_.steps_done);
 }
 
 // A step with a finite loss after a checkpoint shows that its weights are good. The newest one may be of the very
@@ -122,7 +122,7 @@ std::optional<fs::path> Loop::rollback_checkpoint() const {
   if (!proven_checkpoint_.empty()) return proven_checkpoint_;
   const auto newest = storage::step_of(last_checkpoint_);
   if (!newest) return std::nullopt;
-  for (const std::int64_t step : parts_.records->checkpoints.steps()) {
+  for (const std::int64_t step : parts_.records.checkpoints->steps()) {
     if (step < *newest) return last_checkpoint_.parent_path() / storage::checkpoint_name(step);
   }
   return std::nullopt;
@@ -143,7 +143,7 @@ bool Loop::set_aside_later_checkpoints(const fs::path& good) {
   const auto step = storage::step_of(good);
   if (!step || good.parent_path() != last_checkpoint_.parent_path()) return false;
   try {
-    parts_.records->checkpoints.set_aside_newer_than(*step);
+    parts_.records.checkpoints->set_aside_newer_than(*step);
   } catch (const Error& error) {
     log_warning(error.what());
     return false;
@@ -158,12 +158,11 @@ std::optional<std::int64_t> Loop::proven_step() const {
 void Loop::end_without_records(const std::filesystem::path& gone) {
   const std::string what = concat(gone.string(), " was removed or renamed while the run wrote to it, and what it had ",
                                   "recorded there is gone");
-  if (parts_.records->reporter.is_replaced() && !parts_.records->checkpoints.has_made_dir())
+  if (parts_.records.reporter->is_replaced() && !parts_.records.checkpoints->has_made_dir())
     throw StorageError(concat(what, "; another directory is in its place, so nothing was saved"));
   std::string rescued;
   try {
-    if (parts_.updates != nullptr && !parts_.updates->holds_weights())
-      throw StorageError("its weights are the server's alone, whose run has ended");
+    if (!parts_.steps.holds_weights()) throw StorageError("its weights are the server's alone, whose run has ended");
     save();
     rescued = concat("the state after step ", progress_.steps_done,
                      " was saved: ", options_.can_resume ? "go on with --resume " : "", last_checkpoint_.string());

@@ -191,8 +191,7 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
           .lr = lr_schedule(setup),
           .resumed_from = resume ? resume->source : std::string{},
           .is_saved = continues && storage::step_of(resume->source),
-          .can_resume = !config.replicas.has_server() || config.ps.clock == "real",
-          .profile_level = config.profile.level};
+          .can_resume = !config.replicas.has_server() || config.ps.clock == "real"};
 }
 
 void load_start(engine::Composition& composition, const Setup& setup, std::optional<ResumePoint>& resume) {

@@ -13,6 +13,7 @@
 #include "report/reporter.h"
 #include "storage/checkpoint.h"
 #include "storage/run_dir.h"
+#include "train/run/loop.h"
 #include "train/run/resume_choice.h"
 #include "train/run/train_run.h"
 #include "train/setup/run_state.h"

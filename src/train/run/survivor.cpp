@@ -54,17 +54,16 @@ bool saves_after(const comm::LostProcess& lost, int rank) {
   return rank == 0 ? lost.rank != 0 : lost.rank == 0;
 }
 
-std::unique_ptr<LoopPeers> loop_peers(Peers& peers, std::function<void(const Progress&)> save) {
-  if (peers.is_alone()) return nullptr;
+LoopPeers loop_peers(Peers& peers, std::function<void(const Progress&)> save) {
+  if (peers.is_alone()) return {};
   const auto must_save_after = [&peers](const Error& failure) {
     const auto lost = peers.loss_behind(failure);
     return lost && saves_after(*lost, peers.process().rank);
   };
-  return std::make_unique<LoopPeers>(
-      LoopPeers{.hold = [&peers] { return peers.hold(); },
-                .must_save_after = must_save_after,
-                .save = std::move(save),
-                .name = concat("rank ", peers.process().rank, " of ", peers.process().processes)});
+  return {.hold = [&peers] { return peers.hold(); },
+          .must_save_after = must_save_after,
+          .save = std::move(save),
+          .name = concat("rank ", peers.process().rank, " of ", peers.process().processes)};
 }
 
 Peers::BeforeEnd rescue_before_end(Loop& loop, int rank) {

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,8 +41,8 @@ struct RunDirId {
 // Whether process `rank` saves after this loss.
 [[nodiscard]] bool saves_after(const comm::LostProcess& lost, int rank);
 
-// What a loop needs, which `peers` outlives; null if there are no other processes. save: as LoopPeers has it.
-[[nodiscard]] std::unique_ptr<LoopPeers> loop_peers(Peers& peers, std::function<void(const Progress&)> save);
+// What a loop needs, which `peers` outlives. save: as LoopPeers has it.
+[[nodiscard]] LoopPeers loop_peers(Peers& peers, std::function<void(const Progress&)> save);
 // Saves what `loop`, of process `rank`, has trained if this process is the one to do so. The loop outlives it.
 [[nodiscard]] Peers::BeforeEnd rescue_before_end(Loop& loop, int rank);
 

@@ -22,6 +22,7 @@
 #include "train/plan/step_predictor.h"
 #include "train/run/feature_reuse.h"
 #include "train/run/finished_run.h"
+#include "train/run/local_steps.h"
 #include "train/run/loop.h"
 #include "train/run/resume_choice.h"
 #include "train/run/resume_point.h"
@@ -40,6 +41,9 @@
 #include "train/setup/same_start.h"
 #include "train/setup/server_settings.h"
 #include "train/setup/stop_signal.h"
+#include "train/trace/gpu_kernels.h"
+#include "train/trace/rank_times.h"
+#include "train/trace/torch_steps.h"
 
 namespace sluice::train {
 namespace {
@@ -98,8 +102,33 @@ storage::CheckpointContents contents_at(const Training& training, const Progress
   return contents;
 }
 
-// Gives the steps that are done then. records: null in a process that keeps none.
-std::int64_t run_loop(const Training& training, const LoopOptions& options, Records* records) {
+// What watches the steps of a run.
+struct Observers {
+  StepTrace trace;
+  TorchSteps torch;
+  std::unique_ptr<GpuKernels> kernels;  // null: the spans are those of clocks and events
+  RankTimes times;
+
+  [[nodiscard]] std::vector<StepObserver*> all() {
+    std::vector<StepObserver*> all{&trace, &torch, &times};
+    if (kernels) all.insert(all.begin(), kernels.get());
+    return all;
+  }
+};
+
+Observers make_observers(const Training& training) {
+  const Setup& setup = training.setup;
+  const comm::Communicator* const others = training.peers.is_alone() ? nullptr : &training.peers.communicator();
+  const bool serves = training.updates != nullptr && !setup.servers.empty();
+  const TracePart part = serves ? part_of_server(setup) : part_of_process(setup);
+  return {.trace = {setup, others, traces_of_run(training.traced.own, part, training.run_dir)},
+          .torch = {setup, others, training.engine, training.traced.torch, training.run_dir},
+          .kernels = GpuKernels::start(setup.config.profile.level, training.updates == nullptr, training.engine),
+          .times = {}};
+}
+
+// Gives the steps that are done then.
+std::int64_t run_loop(const Training& training, const LoopOptions& options, const Records& records) {
   Peers& peers = training.peers;
   const Setup& setup = training.setup;
   engine::Engine& engine = training.engine;
@@ -108,6 +137,9 @@ std::int64_t run_loop(const Training& training, const LoopOptions& options, Reco
         *setup.train_set, with_features(train_loader_options(setup, engine.plan().replicas), training.features),
         position);
   };
+  std::optional<LocalSteps> own_steps;
+  if (training.updates == nullptr)
+    own_steps.emplace(open_train_data, training.features != nullptr, training.start.position);
   const auto open_eval_data = [&] {
     return std::make_unique<data::Loader>(
         *setup.test_set, with_features(eval_loader_options(setup, engine.plan().replicas), training.features));
@@ -115,36 +147,27 @@ std::int64_t run_loop(const Training& training, const LoopOptions& options, Reco
   std::optional<FreezeWatch> watch;
   if (!is_known_beforehand(policy_of(setup))) watch.emplace(peers, setup, engine, training.plans, training.start);
   const PlanSource source = watch ? watch->source() : source_of(training.plans.changes);
-  const bool serves = training.updates != nullptr && !setup.servers.empty();
-  const comm::Communicator* const all = peers.is_alone() ? nullptr : &peers.communicator();
-  StepTrace trace(
-      setup, all,
-      traces_of_run(training.traced.own, serves ? part_of_server(setup) : part_of_process(setup), training.run_dir));
-  TorchSteps torch(setup, all, engine, training.traced.torch, training.run_dir);
-  RankTimes times;
-  const auto others = loop_peers(peers, [&](const Progress& progress) {
+  Observers observers = make_observers(training);
+  LoopPeers others = loop_peers(peers, [&](const Progress& progress) {
     save_for_rank_0(training.message->run_dir_id, progress.steps_done,
                     [&](const auto& metrics) { return contents_at(training, progress, metrics); });
   });
   Loop loop({.engine = engine,
-             .open_train_data = open_train_data,
+             .steps = own_steps ? static_cast<StepSource&>(*own_steps) : *training.updates,
              .open_eval_data = open_eval_data,
              .plans = source,
              .records = records,
              .features = training.features,
-             .updates = training.updates,
-             .trace = &trace,
-             .torch = &torch,
-             .times = peers.is_alone() ? nullptr : &times,
-             .peers = others.get()},
+             .observers = observers.all(),
+             .peers = std::move(others)},
             options, training.start);
   run_traced(
-      peers, trace, [&] { loop.run(); }, rescue_before_end(loop, peers.process().rank));
+      peers, observers.trace, [&] { loop.run(); }, rescue_before_end(loop, peers.process().rank));
   if (peers.is_alone()) return loop.steps_done();
-  const nlohmann::ordered_json of_all = times.of_all(peers.communicator());
-  if (records != nullptr) records->reporter.event("ranks", of_all);
+  const nlohmann::ordered_json of_all = observers.times.of_all(peers.communicator());
+  records.event("ranks", of_all);
   engine::check_same_state(engine.composition(), "at the end");
-  if (records != nullptr)
+  if (records.are_kept())
     log_info(concat("all ", peers.process().processes, " processes ended with the same parameters, bit for bit"));
   return loop.steps_done();
 }
@@ -218,9 +241,9 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
     log_info(concat("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps));
   }
   const auto capture = [&](const Progress& progress) { return contents_at(training, progress, reporter.sync()); };
-  Records records{reporter, files.checkpoints, capture, report_plan};
+  Records records{&reporter, &files.checkpoints, capture, report_plan};
   if (!peers.is_alone()) records.explain = [&](const Error& error) { return peers.explain(error); };
-  const std::int64_t done = run_loop(training, loop_options(setup, resume, files.continues), &records);
+  const std::int64_t done = run_loop(training, loop_options(setup, resume, files.continues), records);
   return with_run_dir(files.dir, reporter.summary("done", done));
 }
 
@@ -302,7 +325,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const TrainRunOptions&
     check_feasible(engine, training.plans.changes, training.start.steps_done);
     synchronize_start(training);
     peers.before_training().training_begins();
-    summary["steps"] = run_loop(training, loop_options(setup, {}, /*continues=*/false), nullptr);
+    summary["steps"] = run_loop(training, loop_options(setup, {}, /*continues=*/false), Records{});
   });
   return summary;
 }

@@ -64,9 +64,13 @@ at::ScalarType dtype_of(const config::Config& config) {
   return config.train.precision == "fp64" ? at::kDouble : at::kFloat;
 }
 
-nn::Winograd winograd_of(const config::Config& config) {
-  if (config.train.winograd == "none") return nn::Winograd::kNone;
-  return config.train.winograd == "4x4" ? nn::Winograd::k4x4 : nn::Winograd::k2x2;
+nn::Numerics numerics_of(const config::Config& config) {
+  nn::Numerics numerics{.label_smoothing = config.train.label_smoothing};
+  if (config.pipeline.batch_norm == "sync") numerics.batch_norm = nn::BatchNormMode::kSync;
+  if (config.pipeline.batch_norm == "deferred") numerics.batch_norm = nn::BatchNormMode::kDeferred;
+  if (config.train.winograd == "none") numerics.winograd = nn::Winograd::kNone;
+  if (config.train.winograd == "4x4") numerics.winograd = nn::Winograd::k4x4;
+  return numerics;
 }
 
 std::string stored_precision(const config::Config& config) {

@@ -16,7 +16,7 @@ namespace sluice::train {
 
 // Of parameters and of the images that are loaded; with train.precision = "bf16" layers compute in another.
 [[nodiscard]] at::ScalarType dtype_of(const config::Config& config);
-[[nodiscard]] nn::Winograd winograd_of(const config::Config& config);
+[[nodiscard]] nn::Numerics numerics_of(const config::Config& config);
 // Of what a checkpoint holds.
 [[nodiscard]] std::string stored_precision(const config::Config& config);
 [[nodiscard]] data::DatasetOptions dataset_options(const config::Config& config);

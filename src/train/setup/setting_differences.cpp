@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 
+#include "config/schema.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -13,35 +14,6 @@
 namespace sluice::train {
 namespace {
 
-constexpr std::array kTablesLearnedFrom{"model.", "data.", "train.", "ps.", "freeze."};
-constexpr std::array<std::string_view, 4> kKeysLearnedFrom{"device.tf32", "pipeline.batch_norm", "replicas.sync",
-                                                           "replicas.bucket_type"};
-// Keys of these tables that say how it is done, how long, or what is recorded of it.
-constexpr std::array<std::string_view, 25> kNotLearnedFrom{"train.steps",
-                                                           "train.epochs",
-                                                           "train.micro_batch",
-                                                           "train.stop_patience",
-                                                           "train.step_timeout_s",
-                                                           "train.noise_scale_every_steps",
-                                                           "train.eval_batch",
-                                                           "train.eval_every_steps",
-                                                           "train.eval_every_epochs",
-                                                           "train.eval_limit",
-                                                           "data.workers",
-                                                           "data.prefetch",
-                                                           "data.broken",
-                                                           "ps.placement",
-                                                           "ps.address",
-                                                           "ps.keys",
-                                                           "ps.servers",
-                                                           "ps.shards",
-                                                           "ps.log",
-                                                           "freeze.elastic",
-                                                           "freeze.replicas",
-                                                           "freeze.cache",
-                                                           "freeze.cache_bytes",
-                                                           "freeze.cache_disk_bytes",
-                                                           "freeze.cache_dir"};
 // The evaluations by which lr_schedule = "plateau" lowers the rate.
 constexpr std::array<std::string_view, 3> kEvaluations{"train.eval_every_steps", "train.eval_every_epochs",
                                                        "train.eval_limit"};
@@ -76,11 +48,7 @@ bool sizes_micro_batches(const config::Config& config, const std::string& key) {
 
 }  // namespace
 
-bool is_learned_from(const std::string& key) {
-  const auto begins = [&](const char* with) { return key.starts_with(with); };
-  const bool may_be = std::ranges::any_of(kTablesLearnedFrom, begins) || is_one_of(kKeysLearnedFrom, key);
-  return may_be && !is_one_of(kNotLearnedFrom, key);
-}
+bool is_learned_from(const std::string& key) { return !config::has(key, config::kHow); }
 
 std::vector<Difference> find_differences(const config::Config& config, const config::Config& saved) {
   std::vector<Difference> all;
@@ -113,9 +81,6 @@ std::string in_words(const std::vector<Difference>& differences) {
   return concat(join(words, ", "), more > 0 ? concat(" and ", counted(more, "more difference")) : std::string{});
 }
 
-bool selects_data(const std::string& key) {
-  constexpr std::array<std::string_view, 4> keys{"data.name", "data.path", "data.limit", "data.samples"};
-  return is_one_of(keys, key);
-}
+bool selects_data(const std::string& key) { return config::has(key, config::kSource); }
 
 }  // namespace sluice::train

@@ -291,20 +291,13 @@ std::vector<std::string> unused_devices(const Setup& setup, int slots) {
   return device::unused_names(setup.config.device.list.names, slots, setup.process.local_size);
 }
 
-nn::BatchNormMode batch_norm_mode(const config::Config& config) {
-  if (config.pipeline.batch_norm == "sync") return nn::BatchNormMode::kSync;
-  return config.pipeline.batch_norm == "deferred" ? nn::BatchNormMode::kDeferred : nn::BatchNormMode::kMicro;
-}
-
 measure::Workload workload_of(const Setup& setup) {
   return {.model = setup.model,
           .layers = setup.layers,
           .device = setup.devices.front(),
           .threads = setup.cpu_threads,
-          .batch_norm = batch_norm_mode(setup.config),
-          .winograd = winograd_of(setup.config),
+          .numerics = numerics_of(setup.config),
           .replicas = count_replicas(setup),
-          .label_smoothing = setup.config.train.label_smoothing,
           .optimizer = optimizer_options(setup.config),
           .is_deterministic = setup.config.train.deterministic,
           .tf32 = setup.config.device.tf32,

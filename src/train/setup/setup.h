@@ -117,7 +117,6 @@ void settle_worker(config::Config& config);
 [[nodiscard]] int configured_chunks(const config::Config& config, int processes, std::int64_t global_batch);
 [[nodiscard]] int configured_chunks(const Setup& setup);
 
-[[nodiscard]] nn::BatchNormMode batch_norm_mode(const config::Config& config);
 [[nodiscard]] measure::Workload workload_of(const Setup& setup);
 
 // Over all processes.

@@ -54,12 +54,11 @@ FoundNoise noise_in(const fs::path& run) {
 
 // All that says which samples and which model, not who reads them.
 void check_same_training(const config::Config& config, const fs::path& run) {
-  constexpr std::array kOfNoMatter{"data.workers", "data.prefetch", "data.broken"};
   const config::Config theirs = config::load(run / "config.toml");
   for (const config::Key& key : config::schema()) {
     const bool counts = key.name.starts_with("model.") || key.name.starts_with("data.") ||
                         key.name == "train.label_smoothing" || key.name == "pipeline.batch_norm";
-    if (!counts || std::ranges::find(kOfNoMatter, key.name) != kOfNoMatter.end()) continue;
+    if (!counts || key.has(config::kHow)) continue;
     const std::string now = config::to_text(key.field.get(config)), then = config::to_text(key.field.get(theirs));
     if (now == then) continue;
     throw ConfigError(concat("--noise-from ", run.string(), ": that run has ", key.name, " = ", then, ", but this is ",

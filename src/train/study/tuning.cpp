@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "config/schema.h"
 #include "core/clock.h"
 #include "core/concat.h"
 #include "core/error.h"
@@ -294,8 +295,12 @@ AffineCost slowest_stage(const std::vector<LayerCost>& layers, const Plan& plan,
 }  // namespace
 
 const std::vector<std::string>& tuned_keys() {
-  static const std::vector<std::string> keys{"pipeline.stages",   "replicas.local",     "pipeline.chunks",
-                                             "pipeline.schedule", "pipeline.partition", "pipeline.recompute"};
+  static const std::vector<std::string> keys = [] {
+    std::vector<std::string> names;
+    for (const config::Key& key : config::schema())
+      if (key.has(config::kTuned)) names.emplace_back(key.name);
+    return names;
+  }();
   return keys;
 }
 

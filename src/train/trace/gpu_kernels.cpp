@@ -38,7 +38,7 @@ GpuKernels::GpuKernels(std::unique_ptr<cupti::Session> session, Recorder& record
   running_.attach_marks();
 }
 
-void GpuKernels::report(report::Reporter& reporter) const {
+void GpuKernels::report(report::Reporter* reporter) {
   const cupti::StepKernels& steps = running_->steps;
   if (steps.steps() == 0) return;
   LongestRows table;
@@ -50,20 +50,20 @@ void GpuKernels::report(report::Reporter& reporter) const {
                {"time_ms", to_ms(row.sum.time)}},
               row.sum.time);
   const cupti::Counts& counts = steps.counts();
-  reporter.event("kernels", {{"steps", steps.steps()},
-                             {"rows", table.rows()},
-                             {"rest_ms", table.rest_ms()},
-                             {"records", counts.work},
-                             {"dropped", counts.dropped},
-                             {"without_times", counts.without_times},
-                             {"without_launch", counts.without_launch},
-                             {"late", counts.late},
-                             {"outside", counts.outside},
-                             {"elsewhere", counts.elsewhere},
-                             {"disagreements", counts.disagreements},
-                             {"unknown", counts.unknown},
-                             {"overhead_ms", to_ms(counts.overhead)},
-                             {"waits_ms", to_ms(counts.waits)}});
+  reporter->event("kernels", {{"steps", steps.steps()},
+                              {"rows", table.rows()},
+                              {"rest_ms", table.rest_ms()},
+                              {"records", counts.work},
+                              {"dropped", counts.dropped},
+                              {"without_times", counts.without_times},
+                              {"without_launch", counts.without_launch},
+                              {"late", counts.late},
+                              {"outside", counts.outside},
+                              {"elsewhere", counts.elsewhere},
+                              {"disagreements", counts.disagreements},
+                              {"unknown", counts.unknown},
+                              {"overhead_ms", to_ms(counts.overhead)},
+                              {"waits_ms", to_ms(counts.waits)}});
   log_info(concat("CUPTI: ", counted(static_cast<std::int64_t>(counts.work), "record"), " in ",
                   counted(steps.steps(), "step"), ", ", counts.dropped, " dropped, ", counts.late, " late, ",
                   counts.disagreements, " whose tag and time disagree; it cost ", fixed(to_ms(counts.overhead), 1),

@@ -13,19 +13,20 @@
 #include "profiler/cupti/step_kernels.h"
 #include "report/reporter.h"
 #include "train/trace/marks_holder.h"
+#include "train/trace/step_observer.h"
 
 namespace sluice::train {
 
-class GpuKernels {
+class GpuKernels final : public StepObserver {
  public:
   // Null at another level, and where it is unavailable. makes_steps: this process's own engine does. Requires: the
   // engine outlives it.
   [[nodiscard]] static std::unique_ptr<GpuKernels> start(const std::string& level, bool makes_steps,
                                                          engine::Engine& engine);
-  [[nodiscard]] StepSpans attributed(StepSpans host) { return running_->steps.attributed(std::move(host)); }
-  void forget() { running_->steps.forget(); }  // what ran outside of steps
+  void complete(StepSpans& spans) override { spans = running_->steps.attributed(std::move(spans)); }
+  void outside_of_steps(const std::vector<Span>& /*spans*/) override { running_->steps.forget(); }
   // The event `kernels`; nothing before the second step.
-  void report(report::Reporter& reporter) const;
+  void report(report::Reporter* reporter) override;
 
  private:
   struct Running {

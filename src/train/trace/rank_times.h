@@ -5,15 +5,14 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/communicator.h"
-#include "profiler/breakdown.h"
 #include "report/slot_totals.h"
-#include "train/setup/setup.h"
+#include "train/trace/step_observer.h"
 
 namespace sluice::train {
 
-class RankTimes {
+class RankTimes final : public StepObserver {
  public:
-  void add(const profiler::StepBreakdown& breakdown) { report::add_step(totals_, breakdown); }
+  void after_step(const SeenStep& step) override { report::add_step(totals_, step.breakdown); }
 
   // The fields of `ranks` (docs/files.md), in rank 0; all processes call it together.
   [[nodiscard]] nlohmann::ordered_json of_all(const comm::Communicator& all) const;

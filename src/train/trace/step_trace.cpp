@@ -93,7 +93,7 @@ void StepTrace::add(const StepSpans& spans, const StepStats& stats, const Plan& 
   if (spans.step == options_.steps.last) write();
 }
 
-void StepTrace::add_outside(const std::vector<Span>& spans) {
+void StepTrace::outside_of_steps(const std::vector<Span>& spans) {
   if (is_done_ || steps_.empty()) return;
   const std::scoped_lock lock(mutex_);
   steps_.back().outside.insert(steps_.back().outside.end(), spans.begin(), spans.end());

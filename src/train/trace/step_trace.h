@@ -22,6 +22,7 @@
 #include "profiler/trace.h"
 #include "train/setup/peers.h"
 #include "train/setup/setup.h"
+#include "train/trace/step_observer.h"
 #include "train/trace/trace_files.h"
 #include "train/trace/traced_steps.h"
 
@@ -47,7 +48,7 @@ struct TraceOptions {
 // Into a run directory. run_dir: empty in processes that keep no records.
 [[nodiscard]] TraceOptions traces_of_run(const StepRange& steps, TracePart part, const std::filesystem::path& run_dir);
 
-class StepTrace {
+class StepTrace final : public StepObserver {
  public:
   // others: of all processes; null: there are none. Requires: it and the setup outlive this.
   StepTrace(const Setup& setup, const comm::Communicator* others, TraceOptions options);
@@ -55,10 +56,10 @@ class StepTrace {
   // After every step, with all its spans. After the first and the last one of the range all processes together measure
   // their clocks; after the last one they make their files.
   void add(const StepSpans& spans, const StepStats& stats, const Plan& plan);
-  // What the loop did since the last step.
-  void add_outside(const std::vector<Span>& spans);
-  // At the end of the run, in all processes: what there is of a range that was not reached.
-  void finish();
+  void after_step(const SeenStep& step) override { add(step.spans, step.stats, step.plan); }
+  void outside_of_steps(const std::vector<Span>& spans) override;
+  // What there is of a range that was not reached.
+  void finish() override;
   // Where the run fails, or another thread is about to end the process: what rank 0, or a worker, has itself, without
   // the others. Waits for nobody but the disk. Nothing where the trace is written.
   void rescue() noexcept;

@@ -218,7 +218,7 @@ void TorchSteps::write() {
     remove_traces_beyond(static_cast<int>(texts.size()), storage::RunDir::torch_traces(folder_));
 }
 
-void TorchSteps::report(report::Reporter* reporter) const {
+void TorchSteps::report(report::Reporter* reporter) {
   if (sums_.empty()) return;
   LongestRows table;
   for (const OperatorRow* row : longest_first(sums_)) table.add(operator_fields(*row, layers_), row->second.self);

@@ -18,6 +18,7 @@
 #include "report/reporter.h"
 #include "train/setup/setup.h"
 #include "train/trace/marks_holder.h"
+#include "train/trace/step_observer.h"
 #include "train/trace/traced_steps.h"
 
 namespace sluice::train {
@@ -26,24 +27,23 @@ namespace sluice::train {
 // another level, and, with a warning, where a parameter server's workers make the steps.
 [[nodiscard]] StepRange torch_steps(const Setup& setup, StepRange traced, std::int64_t first);
 
-class TorchSteps {
+class TorchSteps final : public StepObserver {
  public:
   // steps: the same in all processes; it ends before them where an evaluation follows, or where so many operators have
   // run that they would fill the memory. others: of all processes; null: there are none. folder: rank 0's. Requires:
   // the engine outlives it.
   TorchSteps(const Setup& setup, const comm::Communicator* others, engine::Engine& engine, StepRange steps,
              std::filesystem::path folder);
-  ~TorchSteps();
-  TorchSteps(const TorchSteps&) = delete;
-  TorchSteps& operator=(const TorchSteps&) = delete;
+  ~TorchSteps() override;
 
   // Around every step, in all processes. The last one of the range writes the files.
-  void before_step(std::int64_t number);
+  void before_step(std::int64_t number) override;
+  void after_step(const SeenStep& step) override { after_step(step.number, step.evaluation_follows); }
   void after_step(std::int64_t number, bool evaluation_follows);
-  // At the end of the run, in all processes: what there is of a range that was not reached.
-  void finish();
-  // The operators, into the log and as an event; nothing where none was seen.
-  void report(report::Reporter* reporter) const;
+  // What there is of a range that was not reached.
+  void finish() override;
+  // The operators, into the log and, with a reporter, as an event; nothing where none was seen.
+  void report(report::Reporter* reporter) override;
 
  private:
   struct Running;

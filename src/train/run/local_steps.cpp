@@ -1,0 +1,25 @@
+#include "train/run/local_steps.h"
+
+#include "train/setup/stop_signal.h"
+
+namespace sluice::train {
+
+std::optional<RecordedStep> LocalSteps::next_step(engine::Engine& engine, std::int64_t steps_done, double lr,
+                                                  const engine::StepRequest& request) {
+  return run_recorded_step(*data_, engine, steps_done, lr, request);
+}
+
+bool LocalSteps::is_over(engine::Engine& engine, bool is_agreed) const {
+  return is_agreed || (engine.step().is_alone() && StopSignal::requested());
+}
+
+void LocalSteps::plan_changed(const Plan& before, const Plan& now, data::Position next) {
+  // Another share of every batch, or samples whose rows in the cache may be gone with a change of layers.
+  const bool is_other_data =
+      now.replicas != before.replicas || (reads_features_ && now.frozen_layers != before.frozen_layers);
+  if (!is_other_data) return;
+  data_.reset();  // its threads end first
+  data_ = open_(next);
+}
+
+}  // namespace sluice::train

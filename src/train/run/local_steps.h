@@ -1,0 +1,33 @@
+// local_steps: the steps of a run that this process's engine makes, on its share of the training data.
+// Threads: one. Errors: those of the loader and of TrainStep::run().
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "data/loader.h"
+#include "train/trace/step_source.h"
+
+namespace sluice::train {
+
+class LocalSteps final : public StepSource {
+ public:
+  // The share of the batches from a position on, under the engine's plan of that moment.
+  using Open = std::function<std::unique_ptr<data::Loader>(data::Position)>;
+
+  // reads_features: rows that frozen layers have made may stand in for samples.
+  LocalSteps(Open open, bool reads_features, data::Position start)
+      : open_(std::move(open)), reads_features_(reads_features), data_(open_(start)) {}
+
+  [[nodiscard]] std::optional<RecordedStep> next_step(engine::Engine& engine, std::int64_t steps_done, double lr,
+                                                      const engine::StepRequest& request) override;
+  [[nodiscard]] bool is_over(engine::Engine& engine, bool is_agreed) const override;
+  void plan_changed(const Plan& before, const Plan& now, data::Position next) override;
+
+ private:
+  Open open_;
+  bool reads_features_;
+  std::unique_ptr<data::Loader> data_;
+};
+
+}  // namespace sluice::train
