@@ -311,9 +311,7 @@ class NetworkLink::Connection {
   // Under the lock: the server has taken this worker out, or in anew, since the step began.
   [[nodiscard]] bool is_step_void() const { return incarnation_ == 0 || joinings_ != joining_of_step_; }
   [[nodiscard]] bool is_void_or_over() const { return joinings_ != joining_of_step_ || is_over_; }
-  [[nodiscard]] PartVersion newest() const {
-    return {.server_epoch = server_epoch_, .incarnation = incarnation_, .version = version_};
-  }
+  [[nodiscard]] PartVersion newest() const { return {server_epoch_, incarnation_, version_}; }
   [[nodiscard]] bool has_weights() const { return weights_ && parts_->has(newest()); }  // all of one version
 
   void forget_push(bool was_committed) {

@@ -4,6 +4,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "ps/net/network_server.h"
 
 namespace sluice::ps {
@@ -39,6 +40,12 @@ bool NetworkServer::keep_alive_for_others(Nanoseconds limit) {
   for (int left = kMostAtOnce; left > 0 && socket_.next(); --left) {  // of workers, whom nobody waits for any more
   }
   return true;
+}
+
+void NetworkServer::warn_of_part() {
+  if (std::exchange(has_warned_of_part_, true)) return;
+  log_warning(concat("what a worker sends to servers of shards came to ", server_named(0, options_.host, port_),
+                     "; check the order of ps.address at the workers"));
 }
 
 void NetworkServer::send_to_others(const WorkerThere& there) {

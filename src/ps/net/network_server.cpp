@@ -100,12 +100,6 @@ void NetworkServer::handle(FrameSocket::Received received) {
   std::visit([&](const auto& of_kind) { take(*found, of_kind, received.frames); }, *message);
 }
 
-void NetworkServer::warn_of_part() {
-  if (std::exchange(has_warned_of_part_, true)) return;
-  log_warning(concat("what a worker sends to servers of shards came to ", server_named(0, options_.host, port_),
-                     "; check the order of ps.address at the workers"));
-}
-
 void NetworkServer::greet(const std::string& routing_id, const Hello& hello) {
   if (is_over_) return send(routing_id, why_over_);
   if (const std::string refusal = refusal_of(routing_id, hello); !refusal.empty())
@@ -161,16 +155,15 @@ void NetworkServer::refuse(const std::string& routing_id, const Hello& hello, co
 
 // Of the pushes of an earlier server epoch this one knows those of incarnations that it has not given out again.
 Welcome NetworkServer::welcome_of(const Hello& hello, const Peer& peer) const {
-  const bool is_known =
-      hello.abandons.server_epoch == server_epoch_ || hello.abandons.incarnation < first_incarnations_.at(hello.worker);
+  const WorkerIncarnation& old = hello.abandons;
+  const bool is_known = old.server_epoch == server_epoch_ || old.incarnation < first_incarnations_.at(hello.worker);
   return {.incarnation = peer.incarnation,
           .version = server_.progress().version,
           .layout = server_.layout(),
-          .last_committed =
-              is_known ? server_.last_committed(hello.worker, static_cast<int>(hello.abandons.incarnation)) : 0,
+          .last_committed = is_known ? server_.last_committed(hello.worker, static_cast<int>(old.incarnation)) : 0,
           .run = options_.run,
           .server_epoch = server_epoch_,
-          .abandoned = hello.abandons,
+          .abandoned = old,
           .constants = options_.constants};
 }
 

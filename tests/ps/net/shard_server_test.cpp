@@ -182,9 +182,9 @@ TEST(ShardServerTest, LostMessagesAreSentAgain) {
   lead.join();
   for (std::thread& thread : threads) thread.join();
   EXPECT_FALSE(lead.failure);
-  for (const WorkerEvent& events : lead.events) {
-    const bool is_usual = events.what == WorkerEvent::What::kJoined || events.what == WorkerEvent::What::kLeft;
-    EXPECT_TRUE(is_usual) << static_cast<int>(events.worker) << ": " << events.why;
+  for (const WorkerEvent& event : lead.events) {
+    const bool is_usual = event.what == WorkerEvent::What::kJoined || event.what == WorkerEvent::What::kLeft;
+    EXPECT_TRUE(is_usual) << static_cast<int>(event.worker) << ": " << event.why;
   }
   const auto joinings = std::ranges::count(lead.events, WorkerEvent::What::kJoined, &WorkerEvent::what);
   EXPECT_EQ(joinings, 2) << "once each";
@@ -199,9 +199,8 @@ TEST(ShardServerTest, WithALogOneThatIsKilledGoesOn) {
   constexpr std::int64_t kUpdates = 150;
   const TempDir dir;
   ToyShardServer other(dir.path() / "servers-1");
-  ToyServer lead(preset_policy("bsp", 2), kUpdates, 2,
-                 [](NetworkOptions& options) { options.peer_timeout = 5'000'000'000; }, std::nullopt, nullptr,
-                 {other.address()});
+  ToyServer lead(preset_policy("bsp", 2), kUpdates, 2, [](NetworkOptions& its) { its.peer_timeout = 5'000'000'000; },
+                 std::nullopt, nullptr, {other.address()});
   lead.start();
   std::vector<std::thread> threads;
   for (int w = 0; w < 2; ++w) {
@@ -379,8 +378,7 @@ TEST_P(LateMessages, OfAnEarlierServersTimeAreInNoPush) {
 
 INSTANTIATE_TEST_SUITE_P(IsAhead, LateMessages, testing::Bool());
 
-// Each part before its server says that it holds it, and each step: a lead server without a log makes nothing durable
-// itself.
+// Each part before its server says that it holds it, and each step: a lead without a log makes nothing durable itself.
 TEST(ShardServerTest, WhatOutlivesTheMachineIsMadeDurablePartByPart) {
   constexpr std::int64_t kUpdates = 10;
   const TempDir dir;
