@@ -2,8 +2,8 @@
 // never wait for an evaluation or a checkpoint, and the queue of updates that it has made, for the loop. Where the run
 // ends early it takes the servers' state at once: one that keeps shards only may not wait for the loop. Where it is
 // done the thread stays until stop(), for servers that wait until all is saved. Not here: how the server begins, and
-// what becomes of its updates (served_workers.h). Threads: hand_over(), hear() and wants_state() are the server's, and
-// until start() the loop's; the others are the loop's. Errors: none; failure() is what has ended the thread.
+// what becomes of its updates (served_workers.h). Threads: hand_over(), on_event() and wants_state() are the server's,
+// and until start() the loop's; the others are the loop's. Errors: none; failure() is what has ended the thread.
 #pragma once
 
 #include <atomic>
