@@ -18,7 +18,6 @@
 #include "comm/processes.h"
 #include "core/check.h"
 #include "core/clock.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "device/cpu_threads.h"
 #include "device/memory.h"
@@ -116,7 +115,7 @@ Partition choose_cut(const Arguments& arguments) {
   if (arguments.measured_cut) return measured_cut(arguments);
   if (plan.stages() == 0) return even_cut(models::count_layers(arguments.model) - plan.frozen_layers, stages);
   if (plan.stages() != stages)
-    throw ConfigError(concat("--partition has ", plan.stages(), " stages; --stages and --schedule have ", stages));
+    throw ConfigError("--partition has ", plan.stages(), " stages; --stages and --schedule have ", stages);
   return plan.partition;
 }
 

@@ -135,9 +135,9 @@ class ConvNextHead : public nn::RegisteredLayer {
 
 void check_convnext_image(const ModelOptions& options) {
   if (options.image_size >= kSmallestConvNextImage) return;
-  throw ConfigError(concat("model.image_size=", options.image_size,
-                           " is too small for convnext, which divides it by 32; use images of at least ",
-                           kSmallestConvNextImage, " pixels or another model"));
+  throw ConfigError("model.image_size=", options.image_size,
+                    " is too small for convnext, which divides it by 32; use images of at least ",
+                    kSmallestConvNextImage, " pixels or another model");
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 #include <span>
 #include <string_view>
 
-#include "core/concat.h"
-
 namespace sluice::models {
 namespace {
 

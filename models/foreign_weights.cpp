@@ -46,9 +46,9 @@ std::int64_t count_known(NamesOf source, const std::string& model, const NamedTe
   std::vector<std::string> libraries;
   for (const NamesOf names : foreign_sources(model.name)) libraries.push_back(in_words(names));
   const std::string others = libraries.empty() ? "" : concat(", nor any under ", join(libraries, ", "), " names");
-  throw CheckpointError(concat(source, " has no tensor '", made.layers.front()->parameters().front()->name,
-                               "' or any other of ", model.name, others, "; its first is '", file.begin()->first,
-                               "': it is of another model"));
+  throw CheckpointError(source, " has no tensor '", made.layers.front()->parameters().front()->name,
+                        "' or any other of ", model.name, others, "; its first is '", file.begin()->first,
+                        "': it is of another model");
 }
 
 NamesOf choose_names(const std::string& source, const ModelOptions& model, const NamedTensors& file,
@@ -78,8 +78,8 @@ class Renaming {
   void take_apart(const std::string& foreign, const at::Tensor& tensor, const std::vector<std::string>& names) {
     const auto parts = static_cast<std::int64_t>(names.size());
     if (tensor.dim() == 0 || tensor.size(0) % parts != 0) {
-      throw CheckpointError(concat(source_, ": tensor '", foreign, "' is ", tensor.sizes(), ", which are not ", parts,
-                                   " tensors: '", names[0], "' and so on"));
+      throw CheckpointError(source_, ": tensor '", foreign, "' is ", tensor.sizes(), ", which are not ", parts,
+                            " tensors: '", names[0], "' and so on");
     }
     const std::int64_t rows = tensor.size(0) / parts;
     for (std::int64_t i = 0; i < parts; ++i) add(foreign, names[i], tensor.narrow(0, i * rows, rows));
@@ -87,7 +87,7 @@ class Renaming {
 
   void add(const std::string& foreign, const std::string& name, const at::Tensor& tensor) {
     if (!result_.tensors.emplace(name, in_our_shape(name, tensor)).second)
-      throw CheckpointError(concat(source_, " has '", name, "' twice, once as '", foreign, "'"));
+      throw CheckpointError(source_, " has '", name, "' twice, once as '", foreign, "'");
   }
 
   // A convolution over all pixels is a matrix, a scale of [width] one of [width, 1, 1].

@@ -22,7 +22,7 @@ const Family& find_family(const std::string& name) {
 }
 
 void require_at_least_one(const char* key, int value) {
-  if (value < 1) throw ConfigError(concat("model.", key, "=", value, " must be at least 1"));
+  if (value < 1) throw ConfigError("model.", key, "=", value, " must be at least 1");
 }
 
 void check_word(const char* key, const std::string& word, const Family& family, const std::vector<std::string>& known) {
@@ -32,10 +32,9 @@ void check_word(const char* key, const std::string& word, const Family& family, 
 }
 
 void check_probability(const char* key, double value, bool is_supported, const Family& family) {
-  if (!(value >= 0 && value < 1))
-    throw ConfigError(concat("model.", key, "=", value, " must be at least 0 and below 1"));
+  if (!(value >= 0 && value < 1)) throw ConfigError("model.", key, "=", value, " must be at least 0 and below 1");
   if (value == 0 || is_supported) return;
-  throw ConfigError(concat("model.", key, "=", value, " has no place in ", family.name, "; set model.", key, "=0"));
+  throw ConfigError("model.", key, "=", value, " has no place in ", family.name, "; set model.", key, "=0");
 }
 
 void check_images(const ModelOptions& options, const Family& family) {

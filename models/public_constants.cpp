@@ -16,9 +16,9 @@ using nlohmann::json;
 
 [[noreturn]] void refuse(const std::string& source, const std::string& key, const json& value,
                          const std::string& ours) {
-  throw CheckpointError(concat(source, " has ", key, " = ", value.dump(), ", but ", ours,
-                               "; the logits would differ from the original. Choose the model of these weights, or "
-                               "other weights."));
+  throw CheckpointError(source, " has ", key, " = ", value.dump(), ", but ", ours,
+                        "; the logits would differ from the original. Choose the model of these weights, or "
+                        "other weights.");
 }
 
 [[noreturn]] void refuse_value(const std::string& source, const std::string& key, const json& value,

@@ -1,7 +1,6 @@
 // Small models without batch-norm, for tests of parity and for quick runs.
 // mlp: flatten, fc1, ReLU, fc2, ReLU, fc3. toy_cnn: conv1, conv2, conv3 (3x3, ReLU, the last two of stride 2), pool,
 // fc. Initial weights: torch's defaults. Every fc and conv is a layer.
-#include "core/concat.h"
 #include "models/families.h"
 #include "nn/conv.h"
 #include "nn/dropout.h"

@@ -129,9 +129,8 @@ Layers make_features(const ModelOptions& options, const Vgg& vgg) {
 
 void check_vgg_image(const ModelOptions& options) {
   if (options.image_size >= kSmallestImage) return;
-  throw ConfigError(concat("model.image_size=", options.image_size, " is too small for ", options.name,
-                           ", which halves it ", kWidths.size(), " times; use images of at least ", kSmallestImage,
-                           " pixels or another model"));
+  throw ConfigError("model.image_size=", options.image_size, " is too small for ", options.name, ", which halves it ",
+                    kWidths.size(), " times; use images of at least ", kSmallestImage, " pixels or another model");
 }
 
 }  // namespace

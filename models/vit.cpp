@@ -165,8 +165,8 @@ class VitHead : public nn::RegisteredLayer {
 
 void check_patches(const ModelOptions& options) {
   if (options.patch_size < 1 || options.image_size % options.patch_size != 0) {
-    throw ConfigError(concat("model.patch_size=", options.patch_size,
-                             " does not divide model.image_size=", options.image_size, "; choose a divisor"));
+    throw ConfigError("model.patch_size=", options.patch_size, " does not divide model.image_size=", options.image_size,
+                      "; choose a divisor");
   }
 }
 

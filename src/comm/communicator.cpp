@@ -30,7 +30,7 @@ auto as_peer_error(const std::string& what, const Action& action) {
   } catch (const c10::OutOfMemoryError&) {
     throw;
   } catch (const std::exception& error) {
-    throw PeerError(concat(what, " failed: ", first_line(error.what())));
+    throw PeerError(what, " failed: ", first_line(error.what()));
   }
 }
 

@@ -98,8 +98,8 @@ std::optional<RankAssignment> assignment_by_variables(const Names& names, const 
 void refuse_half(const Names& names, const Environment& environment) {
   const bool has_rank = environment(names.rank).has_value();
   if (has_rank == environment(names.size).has_value()) return;
-  throw ConfigError(concat(has_rank ? names.rank : names.size, " is set, but ", has_rank ? names.size : names.rank,
-                           " is not; set both or neither"));
+  throw ConfigError(has_rank ? names.rank : names.size, " is set, but ", has_rank ? names.size : names.rank,
+                    " is not; set both or neither");
 }
 
 // Tasks of each node of a step: 2, 2, 2, 1 of "2(x3),1". The one of `node`; nothing when the text is not such a list.
@@ -179,9 +179,9 @@ void refuse_rank_without_size(const Environment& environment) {
   for (const char* name : ranks) {
     const auto rank = environment(name);
     if (!rank) continue;
-    throw ConfigError(concat("a launcher has started this process as rank ", *rank, " (", name,
-                             "), but does not say how many processes there are; set RANK and WORLD_SIZE, or give "
-                             "--rank and --world-size"));
+    throw ConfigError("a launcher has started this process as rank ", *rank, " (", name,
+                      "), but does not say how many processes there are; set RANK and WORLD_SIZE, or give "
+                      "--rank and --world-size");
   }
 }
 
@@ -194,8 +194,8 @@ std::string describe(const RankAssignment& assignment) {
 void refuse_contradiction(const RankAssignment& inner, const RankAssignment& outer) {
   const bool is_shell = outer.size == 1;  // one task of srun, in which the others were started by hand
   if (is_shell || (inner.rank == outer.rank && inner.size == outer.size)) return;
-  throw ConfigError(concat("two launchers contradict each other: ", describe(inner), ", but ", describe(outer),
-                           "; leave out or unset the one that is not meant"));
+  throw ConfigError("two launchers contradict each other: ", describe(inner), ", but ", describe(outer),
+                    "; leave out or unset the one that is not meant");
 }
 
 // The first host of a list as Slurm writes them: "node7" of "node[7-9,12],other", "rack0_blade3" of

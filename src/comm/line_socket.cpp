@@ -28,7 +28,7 @@ LineSocket::LineSocket(std::size_t longest_line) : longest_line_(longest_line) {
     zmq_->socket.set(zmq::sockopt::linger, kLinger);
     zmq_->socket.set(zmq::sockopt::rcvhwm, kUnreadMessages);
   } catch (const zmq::error_t& error) {
-    throw PeerError(concat("cannot make a socket: ", error.what()));
+    throw PeerError("cannot make a socket: ", error.what());
   }
 }
 
@@ -41,7 +41,7 @@ int LineSocket::listen(const std::string& host) {
     zmq_->socket.set(zmq::sockopt::use_fd, fd);  // which the socket owns from here on
     zmq_->socket.bind(tcp_endpoint(address, port));
   } catch (const zmq::error_t& error) {
-    throw PeerError(concat("cannot listen on ", address, ": ", error.what()));
+    throw PeerError("cannot listen on ", address, ": ", error.what());
   }
   return port;
 }
@@ -52,7 +52,7 @@ void LineSocket::connect(const std::string& host, int port) {
     zmq_->socket.set(zmq::sockopt::ipv6, is_ipv6(address));
     zmq_->socket.connect(endpoint);
   } catch (const zmq::error_t& error) {
-    throw PeerError(concat("cannot connect to ", endpoint, ": ", error.what()));
+    throw PeerError("cannot connect to ", endpoint, ": ", error.what());
   }
 }
 

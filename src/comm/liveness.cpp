@@ -82,9 +82,9 @@ class Liveness::ControlThread {
                            " did not open a control connection within ", seconds_text(options_.connect_timeout),
                            "; see what they say"));
       } else if (!watch_.is_connected()) {
-        throw PeerError(concat("rank ", world_.rank, " cannot open a control connection to rank 0 at ", world_.address,
-                               " within ", seconds_text(options_.connect_timeout),
-                               "; rank 0 listens on a free port of its own there: check firewalls"));
+        throw PeerError("rank ", world_.rank, " cannot open a control connection to rank 0 at ", world_.address,
+                        " within ", seconds_text(options_.connect_timeout),
+                        "; rank 0 listens on a free port of its own there: check firewalls");
       }
     }
   }

@@ -61,7 +61,7 @@ void LivenessWatch::approach(const std::string& where) {
   std::istringstream words(where);
   int port = 0;
   if (!(words >> port >> token_ >> leader_))
-    throw PeerError(concat("rank 0 does not say where it listens, but '", where, "'; is it of the same version?"));
+    throw PeerError("rank 0 does not say where it listens, but '", where, "'; is it of the same version?");
   socket_.connect(world_.address, port);
 }
 

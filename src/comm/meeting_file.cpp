@@ -59,7 +59,7 @@ MeetingFile::MeetingFile(fs::path file, const std::string& address, int port, st
   if (out && !error) return;
   const std::string why = error ? error.message() : "it cannot be written";
   fs::remove(whole, error);
-  throw StorageError(concat("--init file://", file_.string(), ": ", why, "; choose a file that rank 0 may write"));
+  throw StorageError("--init file://", file_.string(), ": ", why, "; choose a file that rank 0 may write");
 }
 
 MeetingFile::~MeetingFile() {

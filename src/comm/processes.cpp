@@ -82,7 +82,7 @@ c10::intrusive_ptr<c10d::TCPStore> open_store(const std::string& host, const c10
   } catch (const std::system_error&) {
     throw;
   } catch (const std::exception& error) {
-    log_debug(concat("no store at ", host, ": ", first_line(error.what())));
+    log_debug("no store at ", host, ": ", first_line(error.what()));
     return nullptr;
   }
 }
@@ -137,9 +137,8 @@ void Processes::connect_to_rank_0() {
     if (connect_by_file(limits_.connect)) return;
     const auto last = read_meeting(world_.meeting_file);
     if (last && is_out_of_reach(*last)) {
-      throw ConfigError(concat("rank 0 listens on ", last->address, " of ", last->host, " alone, and rank ",
-                               world_.rank,
-                               " is on another machine; give every rank --if-name NAME, the network between them"));
+      throw ConfigError("rank 0 listens on ", last->address, " of ", last->host, " alone, and rank ", world_.rank,
+                        " is on another machine; give every rank --if-name NAME, the network between them");
     }
     throw PeerError(
         concat("rank ", world_.rank, " did not find rank 0 by the file ", world_.meeting_file.string(), " within ",
@@ -148,9 +147,9 @@ void Processes::connect_to_rank_0() {
   }
   if (const auto tried = reach_store(limits_.connect); !tried.empty()) {
     const bool is_name = tried != std::vector{world_.address};
-    throw PeerError(concat("rank ", world_.rank, " cannot reach ", describe_store(world_),
-                           is_name ? concat(" (", join(tried, ", "), ")") : "", " within ",
-                           seconds_text(limits_.connect), "; check that it runs, the address, and firewalls"));
+    throw PeerError("rank ", world_.rank, " cannot reach ", describe_store(world_),
+                    is_name ? concat(" (", join(tried, ", "), ")") : "", " within ", seconds_text(limits_.connect),
+                    "; check that it runs, the address, and firewalls");
   }
 }
 
@@ -181,7 +180,7 @@ bool Processes::connect_to(const MeetingNote& meeting) {
     if (!reach_store(milliseconds(0)).empty()) throw PeerError("no process listens at that address");
     if (store_->check(std::vector<std::string>{meeting_key(meeting.run)})) return true;
   } catch (const std::exception& error) {
-    log_debug(concat("nobody of this run at ", meeting.address, ":", meeting.port, ": ", first_line(error.what())));
+    log_debug("nobody of this run at ", meeting.address, ":", meeting.port, ": ", first_line(error.what()));
   }
   store_.reset();
   world_.address.clear();
@@ -197,8 +196,8 @@ void Processes::open(int listener, milliseconds limit) {
   if (options.isServer) options.masterListenFd = listener;
   const auto store = open_store(world_.address, options, std::max(limit, kHandshake));
   if (!store) {
-    throw PeerError(concat("rank ", world_.rank, " finds somebody else than ", describe_store(world_),
-                           ", who does not speak as it should; choose another MASTER_PORT"));
+    throw PeerError("rank ", world_.rank, " finds somebody else than ", describe_store(world_),
+                    ", who does not speak as it should; choose another MASTER_PORT");
   }
   // A store that outlives an attempt still holds what the last one said.
   store_ = c10::make_intrusive<c10d::PrefixStore>(concat("sluice/", world_.attempt), store);
@@ -211,7 +210,7 @@ void Processes::report_failure(const std::string& why) {
     if (!store_ && !world_.address.empty()) (void)reach_store(kReportTimeout);
     if (store_) fail_start(*store_, world_, why);
   } catch (const std::exception& error) {
-    log_debug(concat("the other processes did not hear of the failure: ", first_line(error.what())));
+    log_debug("the other processes did not hear of the failure: ", first_line(error.what()));
   }
 }
 
@@ -222,8 +221,8 @@ auto Processes::over_store(const Action& action) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw PeerError(concat("rank 0 at ", world_.address, ":", world_.port, " went away while the run started (",
-                           first_line(error.what()), "); see what it says"));
+    throw PeerError("rank 0 at ", world_.address, ":", world_.port, " went away while the run started (",
+                    first_line(error.what()), "); see what it says");
   }
 }
 
@@ -279,8 +278,8 @@ std::shared_ptr<Communicator> Processes::make_communicator(const std::string& na
                                                            Collectives collectives) {
   const bool is_cuda = device.kind == device::DeviceKind::kCuda;
   if (collectives == Collectives::kNccl && !is_cuda) {
-    throw ConfigError(concat("replicas.backend = \"nccl\" cannot carry ", name, " of ", device::to_string(device),
-                             "; set it to \"auto\" or \"gloo\", or device.list to GPUs"));
+    throw ConfigError("replicas.backend = \"nccl\" cannot carry ", name, " of ", device::to_string(device),
+                      "; set it to \"auto\" or \"gloo\", or device.list to GPUs");
   }
   // Of several communicators of one name each has keys of its own: a backend would read what the one before has left.
   const auto store = c10::make_intrusive<c10d::PrefixStore>(concat(name, "/", communicators_++), store_);
@@ -297,8 +296,8 @@ std::shared_ptr<Communicator> Processes::make_communicator(const std::string& na
   } catch (const std::system_error&) {  // no more threads
     throw;
   } catch (const std::exception& error) {
-    throw PeerError(concat("rank ", world_.rank, " cannot connect ", name, " with the other processes (",
-                           first_line(error.what()), ")"));
+    throw PeerError("rank ", world_.rank, " cannot connect ", name, " with the other processes (",
+                    first_line(error.what()), ")");
   }
 }
 

@@ -64,12 +64,12 @@ std::string with_addresses(const std::string& host, const std::vector<std::strin
 
 [[noreturn]] void cannot_listen(const std::string& host, int port, int error, const AddressSettings& settings) {
   if (error == EADDRINUSE) {
-    throw ConfigError(concat("port ", port, " on ", host, " is in use; choose another ", settings.port,
-                             " or end what uses it (scripts/stop.sh)"));
+    throw ConfigError("port ", port, " on ", host, " is in use; choose another ", settings.port,
+                      " or end what uses it (scripts/stop.sh)");
   }
   if (error == EADDRNOTAVAIL)
-    throw ConfigError(concat(host, " is no address of this machine, but ", settings.who, " runs here; check ",
-                             settings.host, " and ", settings.number));
+    throw ConfigError(host, " is no address of this machine, but ", settings.who, " runs here; check ", settings.host,
+                      " and ", settings.number);
   const std::string what = concat(settings.who, " cannot listen on ", host, ":", port, ": ", reason(error));
   if (is_file_limit(error)) too_many_open_files(what);
   throw ConfigError(what);
@@ -126,7 +126,7 @@ std::vector<std::string> resolve_addresses(const std::string& host, std::string&
 void log_wait_once(bool& is_logged, OwnLimit& limit, const std::string& what) {
   const auto left = limit.left();
   if (left.count() > 0 && !std::exchange(is_logged, true))
-    log_info(concat(what, ": asking again for ", seconds_text(std::chrono::ceil<std::chrono::seconds>(left))));
+    log_info(what, ": asking again for ", seconds_text(std::chrono::ceil<std::chrono::seconds>(left)));
 }
 
 }  // namespace
@@ -149,7 +149,7 @@ std::vector<std::string> addresses_of(const std::string& host, OwnLimit& limit, 
       log_wait_once(is_logged, limit, concat("the host '", host, "' is not known yet (", why, ")"));
     return !addresses.empty();
   });
-  if (!are_known) throw ConfigError(concat("the host '", host, "' is not known (", why, "); check ", setting));
+  if (!are_known) throw ConfigError("the host '", host, "' is not known (", why, "); check ", setting);
   return addresses;
 }
 
@@ -218,7 +218,7 @@ std::string address_towards(const std::string& host) {
   if (fd >= 0) ::close(fd);
   if (!found && is_file_limit(error))
     too_many_open_files(concat("cannot look for a route to ", host, ": ", reason(error)));
-  if (!found) throw ConfigError(concat("there is no route to ", host, " (", reason(error), "); check MASTER_ADDR"));
+  if (!found) throw ConfigError("there is no route to ", host, " (", reason(error), "); check MASTER_ADDR");
   return address;
 }
 
@@ -233,8 +233,7 @@ std::string address_of_interface(const std::string& name) {
     if (each->ifa_addr->sa_family == AF_INET6 && found.empty())
       found = in_numbers(each->ifa_addr, sizeof(sockaddr_in6)).address;
   }
-  if (found.empty())
-    throw ConfigError(concat("--if-name ", name, ": this interface has no address; `ip address` lists them"));
+  if (found.empty()) throw ConfigError("--if-name ", name, ": this interface has no address; `ip address` lists them");
   return found;
 }
 

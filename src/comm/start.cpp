@@ -168,8 +168,8 @@ class Start {
     while (std::ranges::none_of(any_of, [&](const std::string& key) { return store_.check({key}); })) {
       send_heartbeat();
       if (time_.pass() > deadline_) {
-        throw PeerError(concat("rank 0 at ", world_.address, ":", world_.port, " did not let the run start within ",
-                               seconds_text(limit_), "; see what it says"));
+        throw PeerError("rank 0 at ", world_.address, ":", world_.port, " did not let the run start within ",
+                        seconds_text(limit_), "; see what it says");
       }
       std::this_thread::sleep_for(kPoll);
     }

@@ -26,14 +26,14 @@ std::optional<RankAssignment> assignment_by_options(const WorldOptions& options)
 
 void meet_at(World& world, const std::string& host, const std::string& host_name, const std::string& port,
              const std::string& port_name) {
-  if (host.empty()) throw ConfigError(concat(host_name, " is empty; give the address of rank 0"));
+  if (host.empty()) throw ConfigError(host_name, " is empty; give the address of rank 0");
   world.address = host;
   world.port = parse_number(port_name, port, 1, kLargestPort);
 }
 
 void meet_at_url(World& world, const std::string& init) {
   const auto assignment = split_host_and_port(init.substr(kTcp.size()));
-  if (!assignment) throw ConfigError(concat("--init ", init, " has no port; write tcp://HOST:PORT"));
+  if (!assignment) throw ConfigError("--init ", init, " has no port; write tcp://HOST:PORT");
   meet_at(world, assignment->host, "the host of --init", assignment->port, "the port of --init");
 }
 
@@ -41,11 +41,11 @@ void meet_at_url(World& world, const std::string& init) {
 void meet_by_file(World& world, const std::string& init) {
   world.meeting_file = init.substr(kFile.size());
   if (!world.meeting_file.is_absolute())
-    throw ConfigError(concat("--init ", init, " is no whole path; write file:///FOLDER/NAME, with three slashes"));
+    throw ConfigError("--init ", init, " is no whole path; write file:///FOLDER/NAME, with three slashes");
   const bool has_other_machines = world.local_size > 0 && world.local_size < world.size;
   if (has_other_machines && world.interface.empty()) {
-    throw ConfigError(concat("--init ", init, " does not say over which network ", world.size,
-                             " processes on several machines meet; give --if-name NAME as well"));
+    throw ConfigError("--init ", init, " does not say over which network ", world.size,
+                      " processes on several machines meet; give --if-name NAME as well");
   }
 }
 
@@ -83,7 +83,7 @@ World choose_world(const WorldOptions& options, const Environment& environment, 
   } else if (options.init.empty() || options.init == "env://") {
     meet_at_launchers_address(world, assignment, environment);
   } else {
-    throw ConfigError(concat("--init ", options.init, "; write tcp://HOST:PORT, file:///PATH or env://"));
+    throw ConfigError("--init ", options.init, "; write tcp://HOST:PORT, file:///PATH or env://");
   }
   return world;
 }

@@ -5,7 +5,6 @@
 #include <cctype>
 
 #include "config/reader.h"
-#include "core/concat.h"
 #include "core/error.h"
 
 namespace sluice::config {
@@ -26,7 +25,7 @@ std::string trimmed(std::string_view text) {
 
 Assignment split_assignment(std::string_view text, std::string_view where) {
   const auto equals = text.find('=');
-  if (equals == std::string_view::npos) throw ConfigError(concat(where, ": expected key=value"));
+  if (equals == std::string_view::npos) throw ConfigError(where, ": expected key=value");
   return {trimmed(text.substr(0, equals)), trimmed(text.substr(equals + 1))};
 }
 
@@ -36,14 +35,14 @@ Value assigned_value(const Key& key, const std::string& text, const std::string&
   if (key.field.kind == Kind::kString && !is_quoted) return checked_string(text, where);
   const bool has_unit = key.field.kind == Kind::kBytes && text.find_first_not_of("+-0123456789_") != std::string::npos;
   if (has_unit && !is_quoted) return checked_string(text, where);
-  if (text.empty()) throw ConfigError(concat(where, ": no value after '='; ", need_text(key)));
+  if (text.empty()) throw ConfigError(where, ": no value after '='; ", need_text(key));
   const bool is_word = std::isalpha(static_cast<unsigned char>(text[0])) != 0;
   const bool is_toml = !is_word || std::ranges::find(kTomlWords, text) != kTomlWords.end();
   if (!is_toml) return checked_string(text, where);
   try {
     return read_value(text, where);
   } catch (const ConfigError& error) {
-    throw ConfigError(concat(error.what(), "; ", need_text(key)));
+    throw ConfigError(error.what(), "; ", need_text(key));
   }
 }
 

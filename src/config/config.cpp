@@ -88,8 +88,8 @@ std::string suggestion(std::string_view word, std::span<const std::string> known
 [[noreturn]] void reject_table(std::string_view where, std::string_view table) {
   const auto tables = table_names();
   const std::string near = suggestion(table, tables);
-  throw ConfigError(concat(where, ": unknown table ", in_quotes(table),
-                           near.empty() ? concat("; the tables are ", join(tables, ", ")) : near));
+  throw ConfigError(where, ": unknown table ", in_quotes(table),
+                    near.empty() ? concat("; the tables are ", join(tables, ", ")) : near);
 }
 
 [[noreturn]] void reject_key(std::string_view where, std::string_view name) {
@@ -103,7 +103,7 @@ std::string suggestion(std::string_view word, std::span<const std::string> known
   std::string hint = suggestion(name, names);
   if (hint.empty() && !siblings.empty()) hint = concat("; the keys of [", table, "] are ", join(siblings, ", "));
   if (hint.empty()) hint = concat("; a key belongs to one of the tables ", join(table_names(), ", "));
-  throw ConfigError(concat(where, ": unknown key ", in_quotes(name), hint));
+  throw ConfigError(where, ": unknown key ", in_quotes(name), hint);
 }
 
 bool is_table(std::string_view name) {
@@ -121,8 +121,8 @@ class Builder {
       return;
     }
     if (entry.table.empty() && is_table(entry.leaf)) {
-      throw ConfigError(concat(where, ": ", in_quotes(entry.leaf), " is a table; write [", entry.leaf,
-                               "] and its keys below; found ", type_of(entry.value)));
+      throw ConfigError(where, ": ", in_quotes(entry.leaf), " is a table; write [", entry.leaf,
+                        "] and its keys below; found ", type_of(entry.value));
     }
     assign(where, entry.table.empty() ? entry.leaf : concat(entry.table, ".", entry.leaf), entry.value,
            /*is_of_file=*/true);
@@ -133,7 +133,7 @@ class Builder {
     const auto [name, text] = split_assignment(set, where);
     const Key* key = find_key(name);
     if (key == nullptr && is_table(name))
-      throw ConfigError(concat(where, ": ", in_quotes(name), " is a table; name a key in it"));
+      throw ConfigError(where, ": ", in_quotes(name), " is a table; name a key in it");
     if (key == nullptr) reject_key(where, name);
     assign(where, name, assigned_value(*key, text, where), /*is_of_file=*/false);
   }
@@ -153,7 +153,7 @@ class Builder {
     try {
       check_value(*key, value);
     } catch (const ConfigError& error) {
-      throw ConfigError(concat(where, ": ", error.what()));
+      throw ConfigError(where, ": ", error.what());
     }
     key->field.set(config_, value);
     sources_.of_key[name] = where;
@@ -165,8 +165,8 @@ class Builder {
     for (const auto& [name, of, why] : unread_keys(config_)) {
       if (!set_.contains(of) || set_.contains(name)) continue;
       const Key& key = *find_key(name);
-      log_info(concat(sources_.where({name}), ": ", name, " = ", to_text(key.field.get(config_)),
-                      " is not read beside ", sources_.where({of})));
+      log_info(sources_.where({name}), ": ", name, " = ", to_text(key.field.get(config_)), " is not read beside ",
+               sources_.where({of}));
       key.field.set(config_, key.field.get(Config{}));
     }
   }
@@ -182,13 +182,13 @@ std::string read_config_text(const std::filesystem::path& path) {
   std::error_code failed;
   const auto status = std::filesystem::status(path, failed);
   if (failed == std::errc::permission_denied)
-    throw ConfigError(concat(path.string(), ": cannot be read; check its permissions and those of its folders"));
+    throw ConfigError(path.string(), ": cannot be read; check its permissions and those of its folders");
   if (!std::filesystem::exists(status)) {
     throw ConfigError(
         concat(path.string(), ": no such file; give the path of a configuration, such as one in configs/"));
   }
   if (std::filesystem::is_directory(status)) {
-    throw ConfigError(concat(path.string(), ": is a folder; give the path of a configuration file in it"));
+    throw ConfigError(path.string(), ": is a folder; give the path of a configuration file in it");
   }
   std::ifstream in(path, std::ios::binary);
   std::string text;
@@ -197,10 +197,9 @@ std::string read_config_text(const std::filesystem::path& path) {
     in.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<std::size_t>(in.gcount()));
   }
-  if (in.bad() || !(in || in.eof()))
-    throw ConfigError(concat(path.string(), ": cannot be read; check its permissions"));
+  if (in.bad() || !(in || in.eof())) throw ConfigError(path.string(), ": cannot be read; check its permissions");
   if (text.size() > kLargestFile) {
-    throw ConfigError(concat(path.string(), ": larger than ", human_bytes(kLargestFile), "; this is no configuration"));
+    throw ConfigError(path.string(), ": larger than ", human_bytes(kLargestFile), "; this is no configuration");
   }
   return text;
 }

@@ -85,7 +85,7 @@ bool in_range(const RealRange& range, double value) {
 }
 
 [[noreturn]] void reject(const Key& key, const Value& value, std::string_view expected) {
-  throw ConfigError(concat(key.name, " = ", one_line(to_text(value)), " is out of range; it must be ", expected));
+  throw ConfigError(key.name, " = ", one_line(to_text(value)), " is out of range; it must be ", expected);
 }
 
 void check_range(const Key& key, const Value& value, const IntegerRange& range) {
@@ -108,8 +108,8 @@ void check_range(const Key& key, const Value& value, const RealRange& range) {
 void check_range(const Key& key, const Value& value, const Words& words) {
   const auto check_one = [&](const std::string& word) {
     if (std::ranges::find(words, word) != words.end()) return;
-    throw ConfigError(concat(key.name, " = ", one_line(to_text(Value{word})), " is unknown; it must be ",
-                             described(words), did_you_mean(word, words)));
+    throw ConfigError(key.name, " = ", one_line(to_text(Value{word})), " is unknown; it must be ", described(words),
+                      did_you_mean(word, words));
   };
   if (const auto* word = std::get_if<std::string>(&value)) check_one(*word);
   if (const auto* list = std::get_if<std::vector<std::string>>(&value)) std::ranges::for_each(*list, check_one);
@@ -148,8 +148,8 @@ void check_devices(const Key& key, const Value& value) {
     const auto wrong = std::ranges::find_if_not(*names, is_device_name);
     if (wrong == names->end() && !names->empty()) return;
     if (names->empty()) reject(key, value, limit_text(key));
-    throw ConfigError(concat(key.name, " holds ", one_line(to_text(Value{*wrong})),
-                             "; a device name is cpu:N or cuda:N with N from 0 to ", kMostDevices - 1));
+    throw ConfigError(key.name, " holds ", one_line(to_text(Value{*wrong})),
+                      "; a device name is cpu:N or cuda:N with N from 0 to ", kMostDevices - 1);
   }
   reject(key, value, limit_text(key));
 }
@@ -211,13 +211,13 @@ std::string need_text(const Key& key) {
 
 void check_value(const Key& key, const Value& value) {
   if (holds_nul(value)) {
-    throw ConfigError(concat(key.name, " = ", one_line(to_text(value)),
-                             " holds a NUL character (\\u0000), which no name or path can; take it out"));
+    throw ConfigError(key.name, " = ", one_line(to_text(value)),
+                      " holds a NUL character (\\u0000), which no name or path can; take it out");
   }
   if (!has_type(key.field.kind, value)) {
     const std::string found =
         holds<std::string>(value) ? concat("the string ", one_line(to_text(value))) : type_of(value);
-    throw ConfigError(concat(need_text(key), "; found ", found));
+    throw ConfigError(need_text(key), "; found ", found);
   }
   if (key.field.kind == Kind::kDevices) return check_devices(key, value);
   if (key.field.kind == Kind::kIntegersOrAuto && is_empty_array(value)) {

@@ -48,14 +48,14 @@ std::string position_of(std::string_view text, std::size_t offset) {
 toml::table parse_table(std::string_view text, std::string_view where, bool with_position) {
   if (const auto complaint = look_over(text)) {
     const std::string position = with_position ? concat(":", position_of(text, complaint->offset)) : "";
-    throw ConfigError(concat(where, position, ": not valid TOML: ", complaint->what));
+    throw ConfigError(where, position, ": not valid TOML: ", complaint->what);
   }
   try {
     return toml::parse(text, where);
   } catch (const toml::parse_error& error) {
     const auto begin = error.source().begin;
     const std::string position = with_position ? concat(":", begin.line, ":", begin.column) : "";
-    throw ConfigError(concat(where, position, ": not valid TOML: ", one_line(error.description())));
+    throw ConfigError(where, position, ": not valid TOML: ", one_line(error.description()));
   }
 }
 
@@ -129,7 +129,7 @@ std::string with_value(std::string_view text, std::string_view name, std::string
 Value read_value(std::string_view text, std::string_view where) {
   const toml::table root = parse_table(concat("value = ", text), where, false);
   if (const auto* node = root.get("value"); node != nullptr && root.size() == 1) return value_of(*node);
-  throw ConfigError(concat(where, ": expected one TOML value"));
+  throw ConfigError(where, ": expected one TOML value");
 }
 
 }  // namespace sluice::config

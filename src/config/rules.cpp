@@ -308,7 +308,7 @@ std::string Sources::where(std::initializer_list<std::string_view> keys) const {
 }
 
 void Sources::require(bool ok, std::initializer_list<std::string_view> keys, const std::string& what) const {
-  if (!ok) throw ConfigError(concat(where(keys), ": ", what));
+  if (!ok) throw ConfigError(where(keys), ": ", what);
 }
 
 std::vector<UnreadKey> unread_keys(const Config& config) {

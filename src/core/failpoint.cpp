@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 
-#include "core/concat.h"
 #include "core/error.h"
 
 namespace sluice {
@@ -27,7 +26,7 @@ std::optional<Moment> chosen_moment() {
   if (colon == std::string_view::npos) return moment;
   const auto [end, error] = std::from_chars(text + colon + 1, text + whole.size(), moment.times);
   if (error != std::errc{} || end != text + whole.size() || moment.times < 1)
-    throw ConfigError(concat(kKillAt, "=", whole, ": expected NAME or NAME:TIMES"));
+    throw ConfigError(kKillAt, "=", whole, ": expected NAME or NAME:TIMES");
   return moment;
 }
 

@@ -215,7 +215,7 @@ void log_to_file(const std::filesystem::path& file) {
     const int reason = errno;
     const std::string what = concat("cannot write the log file ", file.string(), ": ", error.what());
     if (is_file_limit(reason)) too_many_open_files(what);
-    throw StorageError(concat(what, "; free space or choose another --run-dir"));
+    throw StorageError(what, "; free space or choose another --run-dir");
   }
 }
 

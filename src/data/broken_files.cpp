@@ -14,8 +14,8 @@ void BrokenFiles::add(std::int64_t index, const std::string& what) {
     count = std::ssize(samples_);
   }
   if (count > kAllSaid && count % kOneOf != 0) return;
-  log_warning(concat(what, "; the next sample that can be read takes its place (broken files so far: ", count,
-                     count == kAllSaid ? concat("; of the next ones each ", kOneOf, "th is named") : "", ")"));
+  log_warning(what, "; the next sample that can be read takes its place (broken files so far: ", count,
+              count == kAllSaid ? concat("; of the next ones each ", kOneOf, "th is named") : "", ")");
 }
 
 std::int64_t BrokenFiles::count() const {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "data/file.h"
 
@@ -57,9 +56,9 @@ std::filesystem::path find_folder(const CifarFormat& format, const std::filesyst
   for (const auto& candidate : {folder, folder / format.unpacked}) {
     if (is_there(candidate / file)) return candidate;
   }
-  throw DataError(concat("data.name = \"", format.name, "\": ", file, " is neither in ", folder.native(), " nor in ",
-                         (folder / format.unpacked).native(), "; unpack ", format.archive,
-                         " there (the binary version, not Python's) or set data.path"));
+  throw DataError("data.name = \"", format.name, "\": ", file, " is neither in ", folder.native(), " nor in ",
+                  (folder / format.unpacked).native(), "; unpack ", format.archive,
+                  " there (the binary version, not Python's) or set data.path");
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ std::string Dataset::file_of(std::int64_t) const {
 std::string_view name_of(Split split) { return split == Split::kTrain ? "train" : "test"; }
 
 std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split) {
-  if (options.limit < 0) throw ConfigError(concat("data.limit = ", options.limit, " is negative; 0 means all samples"));
+  if (options.limit < 0) throw ConfigError("data.limit = ", options.limit, " is negative; 0 means all samples");
   const auto is_asked_for = [&](const DatasetEntry& entry) { return entry.description.name == options.name; };
   const auto entry = std::ranges::find_if(entries(), is_asked_for);
   if (entry == entries().end()) reject_name(options.name);
@@ -154,8 +154,8 @@ std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split
   DatasetOptions resolved = options;
   if (resolved.path.empty()) resolved.path = entry->description.default_path;
   if (resolved.path.empty() && !entry->description.files.empty()) {
-    throw ConfigError(concat("data.path is empty, but data.name = \"", options.name,
-                             "\" has no default folder; set data.path to the folder of its files"));
+    throw ConfigError("data.path is empty, but data.name = \"", options.name,
+                      "\" has no default folder; set data.path to the folder of its files");
   }
   auto dataset = entry->open(resolved, split);
   return options.limit == 0 ? std::move(dataset) : limited(std::move(dataset), options.limit);
@@ -167,7 +167,7 @@ void add_dataset(DatasetEntry entry) {
   if (name.empty()) throw ConfigError("a data set without a name was added; set DatasetDescription::name");
   for (const auto& known : entries()) {
     if (known.description.name == name)
-      throw ConfigError(concat("a data set \"", name, "\" is there already; give yours another name"));
+      throw ConfigError("a data set \"", name, "\" is there already; give yours another name");
   }
   entries().push_back(std::move(entry));
 }

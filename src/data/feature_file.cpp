@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -170,9 +169,9 @@ void FeatureFile::give_up(int error) {
   off_ = true;
   file_.reset();
   size_ = 0;
-  log_warning(concat("the feature cache keeps nothing on disk any more: ", folder_.string(), ": ",
-                     std::generic_category().message(error), "; what does not fit in memory is computed again: ",
-                     is_file_limit(error) ? kRaiseFileLimit : "make room there or set freeze.cache_dir"));
+  log_warning("the feature cache keeps nothing on disk any more: ", folder_.string(), ": ",
+              std::generic_category().message(error), "; what does not fit in memory is computed again: ",
+              is_file_limit(error) ? kRaiseFileLimit : "make room there or set freeze.cache_dir");
 }
 
 void FeatureFile::begin_change(std::uint64_t row_bytes) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
 
@@ -62,8 +61,8 @@ bool FeatureSlabs::add_slab() {
   full_ = memory.size() == 0;
   if (full_) {
     if (rows > 0 && !std::exchange(warned_, true))
-      log_warning(concat("the system gives the feature cache no more memory than the ", human_bytes(mapped_),
-                         " that it has; what does not fit is computed again: lower freeze.cache_bytes"));
+      log_warning("the system gives the feature cache no more memory than the ", human_bytes(mapped_),
+                  " that it has; what does not fit is computed again: lower freeze.cache_bytes");
     return false;
   }
   mapped_ += memory.size();

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
 
@@ -50,10 +49,9 @@ void FeatureStore::warn_if_nothing_fits() {
   if (options_.memory_bytes == 0 && options_.disk_bytes == 0) return;
   if (options_.disk_bytes > 0 && file_.is_off()) return;  // the disk has failed, which was said
   if (slabs_.could_hold_one() || most_disk_rows_ > 0 || std::exchange(warned_of_size_, true)) return;
-  log_warning(concat("the feature cache keeps nothing: freeze.cache_bytes = ", human_bytes(options_.memory_bytes),
-                     " and freeze.cache_disk_bytes = ", human_bytes(options_.disk_bytes),
-                     " leave no room for a row of ", human_bytes(row_bytes_), " (a row on disk takes ", kIndexBytes,
-                     " B of memory); raise them"));
+  log_warning("the feature cache keeps nothing: freeze.cache_bytes = ", human_bytes(options_.memory_bytes),
+              " and freeze.cache_disk_bytes = ", human_bytes(options_.disk_bytes), " leave no room for a row of ",
+              human_bytes(row_bytes_), " (a row on disk takes ", kIndexBytes, " B of memory); raise them");
 }
 
 std::vector<FeatureStore::FoundRow> FeatureStore::find(std::span<const FeatureKey> keys) const {
@@ -118,9 +116,9 @@ void FeatureStore::drop_damaged(const FeatureKey& key, std::uint32_t slot) {
 
 void FeatureStore::count_damaged(const FeatureKey& key) {
   if (counts_.damaged++ > 0) return;
-  log_warning(concat("the feature cache's row of sample ", key.sample, ", view ", key.view, " in ",
-                     options_.directory.string(),
-                     " is not what was written; it is computed again, as further ones will be: check that disk"));
+  log_warning("the feature cache's row of sample ", key.sample, ", view ", key.view, " in ",
+              options_.directory.string(),
+              " is not what was written; it is computed again, as further ones will be: check that disk");
 }
 
 bool FeatureStore::disk_is_full() const {

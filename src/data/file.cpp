@@ -29,11 +29,11 @@ void reject_file(std::string_view name, const std::string& what) {
 }
 
 void reject_file(std::string_view name, const std::string& what, std::string_view advice) {
-  throw DataError(concat(name, ": ", what, "; ", advice));
+  throw DataError(name, ": ", what, "; ", advice);
 }
 
 void reject_download(std::string_view name, const std::string& what) {
-  throw DataError(concat(name, ": ", what, "; fetch the file again or point data.path at an intact copy"));
+  throw DataError(name, ": ", what, "; fetch the file again or point data.path at an intact copy");
 }
 
 void check_open_files(const std::filesystem::path& file, const std::error_code& error) {
@@ -43,13 +43,13 @@ void check_open_files(const std::filesystem::path& file, const std::error_code& 
 void reject_unreadable(const std::filesystem::path& file, const std::error_code& error) {
   check_open_files(file, error);
   if (error != std::errc::permission_denied) {
-    throw DataError(concat(file.native(), ": the file cannot be read (", error.message(),
-                           "); restore it, or point data.path at an intact copy"));
+    throw DataError(file.native(), ": the file cannot be read (", error.message(),
+                    "); restore it, or point data.path at an intact copy");
   }
   const std::filesystem::path closed = closed_folder(file);
-  throw DataError(concat(file.native(), " cannot be read: ", error.message(), "; change the permissions of ",
-                         closed.empty() ? "the file" : concat("folder ", closed.native()),
-                         " or point data.path at a copy that this user may read"));
+  throw DataError(file.native(), " cannot be read: ", error.message(), "; change the permissions of ",
+                  closed.empty() ? "the file" : concat("folder ", closed.native()),
+                  " or point data.path at a copy that this user may read");
 }
 
 bool is_there(const std::filesystem::path& file) {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "data/file.h"
 #include "data/idx.h"
@@ -45,24 +44,23 @@ std::filesystem::path find_file(const IdxFolder& source, const std::string& file
   std::filesystem::path packed = source.folder / (file + ".gz");
   if (is_there(plain)) return plain;
   if (is_there(packed)) return packed;
-  throw DataError(concat("data.name = \"", source.name, "\": neither ", plain.native(), " nor ", packed.native(),
-                         " exists; ", source.when_missing));
+  throw DataError("data.name = \"", source.name, "\": neither ", plain.native(), " nor ", packed.native(), " exists; ",
+                  source.when_missing);
 }
 
 void check_labels(const IdxArray& images, const IdxArray& labels, const std::filesystem::path& images_file,
                   const std::filesystem::path& labels_file) {
   if (labels.dims[0] != images.dims[0]) {
-    throw DataError(concat(labels_file.native(), ": byte 4: ", images.dims[0],
-                           " labels expected, as there are images in ", images_file.native(), ", ", labels.dims[0],
-                           " found; put the two files of one download together"));
+    throw DataError(labels_file.native(), ": byte 4: ", images.dims[0], " labels expected, as there are images in ",
+                    images_file.native(), ", ", labels.dims[0], " found; put the two files of one download together");
   }
   const auto is_wrong = [](std::uint8_t label) { return label >= kIdxClasses; };
   const auto wrong = std::ranges::find_if(labels.values, is_wrong);
   if (wrong == labels.values.end()) return;
   constexpr std::int64_t kHeaderBytes = 8;
   const std::int64_t sample = wrong - labels.values.begin();
-  throw DataError(concat(labels_file.native(), ": byte ", kHeaderBytes + sample, ": the label of sample ", sample,
-                         " is ", int{*wrong}, ", 0 to ", kIdxClasses - 1, " expected; fetch the file again"));
+  throw DataError(labels_file.native(), ": byte ", kHeaderBytes + sample, ": the label of sample ", sample, " is ",
+                  int{*wrong}, ", 0 to ", kIdxClasses - 1, " expected; fetch the file again");
 }
 
 }  // namespace

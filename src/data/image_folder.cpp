@@ -62,7 +62,7 @@ constexpr std::string_view kFolderAdvice =
 
 [[noreturn]] void reject_folder(const fs::path& folder, const std::string& what,
                                 std::string_view advice = kFolderAdvice) {
-  throw DataError(concat(folder.native(), ": ", what, "; ", advice));
+  throw DataError(folder.native(), ": ", what, "; ", advice);
 }
 
 // The entries of a folder, folders and files apart, each by name.

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "data/image/crop.h"
 #include "data/image/decode.h"
@@ -64,7 +63,7 @@ void ImageSizer::read(std::int64_t index, std::uint64_t key, std::span<std::uint
     write_planes(image.pixels, image.channels, pixels);
   } catch (const DataError& error) {
     if (!dataset_.info().is_encoded) throw;
-    throw DataError(concat(dataset_.file_of(index), ": ", error.what()));
+    throw DataError(dataset_.file_of(index), ": ", error.what());
   }
 }
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/error.h"
 
 namespace sluice::data {
@@ -57,11 +56,11 @@ class EpochOrders {
 };
 
 void check_numbers(const LoaderOptions& options) {
-  if (options.batch_size < 1) throw ConfigError(concat("a batch size of ", options.batch_size, "; set at least 1"));
-  if (options.threads < 0) throw ConfigError(concat("data.workers = ", options.threads, "; set 0 or more"));
-  if (options.prefetch < 1) throw ConfigError(concat("a prefetch of ", options.prefetch, " batches; set at least 1"));
+  if (options.batch_size < 1) throw ConfigError("a batch size of ", options.batch_size, "; set at least 1");
+  if (options.threads < 0) throw ConfigError("data.workers = ", options.threads, "; set 0 or more");
+  if (options.prefetch < 1) throw ConfigError("a prefetch of ", options.prefetch, " batches; set at least 1");
   if (options.augment.crop_padding < 0) {
-    throw ConfigError(concat("a crop padding of ", options.augment.crop_padding, " pixels; set 0 or more"));
+    throw ConfigError("a crop padding of ", options.augment.crop_padding, " pixels; set 0 or more");
   }
 }
 
@@ -72,11 +71,11 @@ void check_kind(const DatasetInfo& info, const LoaderOptions& options) {
                            : options.mix.is_any() ? "data.mixup and data.cutmix"
                                                   : nullptr;
   if (keys != nullptr)
-    throw ConfigError(concat(keys, " are for images, but data set ", info.name, " has tokens; leave them out"));
+    throw ConfigError(keys, " are for images, but data set ", info.name, " has tokens; leave them out");
 }
 
 LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, const Position& start) {
-  if (dataset.size() == 0) throw DataError(concat("dataset ", dataset.info().name, " is empty; check data.path"));
+  if (dataset.size() == 0) throw DataError("dataset ", dataset.info().name, " is empty; check data.path");
   check_numbers(options);
   check_kind(dataset.info(), options);
   check(options.shard_window == 0 || !dataset.shard_begins().empty(), "there are no shards to keep together");

@@ -53,8 +53,8 @@ class PassedOver {
       kinds.push_back(concat(files, " ", ending.empty() ? "without an ending" : concat("*.", ending)));
     }
     if (count > 0) {
-      log_info(concat("data set ", info.name, " (", name_of(info.split), "): ", counted(count, "file"),
-                      count == 1 ? " holds" : " hold", " no sample: ", join(kinds, ", "), "; the first is ", first_));
+      log_info("data set ", info.name, " (", name_of(info.split), "): ", counted(count, "file"),
+               count == 1 ? " holds" : " hold", " no sample: ", join(kinds, ", "), "; the first is ", first_);
     }
   }
 

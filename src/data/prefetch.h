@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/own_time.h"
 #include "data/team.h"
@@ -190,8 +189,8 @@ typename Prefetcher<T>::Slot Prefetcher<T>::wait_for_slot() {
   if (!wait_own_time(shared_->filled, lock, options_.wait_limit, [&] { return due.filled(); })) {
     failed_ = true;
     hangs_ = true;
-    throw DataError(concat("no batch came within ", options_.wait_limit.count(),
-                           " ms: reading the data hangs; check the disk or network behind data.path"));
+    throw DataError("no batch came within ", options_.wait_limit.count(),
+                    " ms: reading the data hangs; check the disk or network behind data.path");
   }
   Slot result = std::exchange(due, Slot{});
   ++shared_->taken;

@@ -22,9 +22,9 @@ namespace {
   } catch (const Error& error) {
     throw error.with_context(where);
   } catch (const std::bad_alloc&) {
-    throw OutOfMemoryError(concat(where, ": no memory left to read it; use fewer data.workers or smaller batches"));
+    throw OutOfMemoryError(where, ": no memory left to read it; use fewer data.workers or smaller batches");
   } catch (const std::exception& error) {
-    throw DataError(concat(where, ": ", error.what()));
+    throw DataError(where, ": ", error.what());
   }
 }
 
@@ -158,17 +158,17 @@ std::int64_t SampleReader::read_picture(std::int64_t index, int view, std::span<
     } catch (const DataError& error) {
       if (!dataset_.info().is_encoded) throw;
       if (!options_.skips_broken) {
-        throw DataError(concat(error.what(),
-                               "; mend or remove the file, or go on without such ones with "
-                               "data.broken = \"skip\""));
+        throw DataError(error.what(),
+                        "; mend or remove the file, or go on without such ones with "
+                        "data.broken = \"skip\"");
       }
       broken_->add(next, error.what());
       const std::int64_t tried = std::min(kMostBroken, dataset_.size());
       if (next == (index + tried - 1) % dataset_.size()) {
-        throw DataError(concat("of ", tried,
-                               " pictures in a row none can be read, so data.broken = \"skip\" finds none to "
-                               "take their place; the last one: ",
-                               error.what()));
+        throw DataError("of ", tried,
+                        " pictures in a row none can be read, so data.broken = \"skip\" finds none to "
+                        "take their place; the last one: ",
+                        error.what());
       }
     }
   }

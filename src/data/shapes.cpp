@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/rng.h"
 
@@ -145,12 +144,12 @@ void ShapesDataset::read(std::int64_t index, std::span<std::uint8_t> pixels) con
 }  // namespace
 
 std::unique_ptr<Dataset> make_shapes(const ShapesOptions& options, Split split) {
-  if (options.samples < 1) throw ConfigError(concat("data.samples = ", options.samples, "; set at least 1"));
+  if (options.samples < 1) throw ConfigError("data.samples = ", options.samples, "; set at least 1");
   if (options.channels != 1 && options.channels != 3) {
-    throw ConfigError(concat("model.channels = ", options.channels, "; shapes are drawn with 1 or 3"));
+    throw ConfigError("model.channels = ", options.channels, "; shapes are drawn with 1 or 3");
   }
   if (options.image_size < 8 || options.image_size > 1024) {
-    throw ConfigError(concat("model.image_size = ", options.image_size, "; shapes are drawn with 8 to 1024 pixels"));
+    throw ConfigError("model.image_size = ", options.image_size, "; shapes are drawn with 8 to 1024 pixels");
   }
   return std::make_unique<ShapesDataset>(options, split);
 }

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "data/sampler.h"
 
@@ -63,8 +62,8 @@ HeldOut hold_out(const std::shared_ptr<const Dataset>& whole, double part) {
   const std::int64_t size = whole->size();
   const std::int64_t held = std::max<std::int64_t>(std::llround(part * static_cast<double>(size)), 1);
   if (held >= size) {
-    throw ConfigError(concat("data.validation = ", part, " holds ", held, " of ", size,
-                             " samples out, and none is left to train with; set it lower or data.limit higher"));
+    throw ConfigError("data.validation = ", part, " holds ", held, " of ", size,
+                      " samples out, and none is left to train with; set it lower or data.limit higher");
   }
   std::vector<std::int64_t> out = epoch_order(kSeed, /*epoch=*/0, size);
   std::vector<std::int64_t> kept(out.begin() + held, out.end());

@@ -113,8 +113,8 @@ class Walk {
       const auto bytes = std::span(buffer).first(static_cast<std::size_t>(std::min(std::ssize(buffer), size_ - at)));
       read_(at, bytes);
       if (!is_zero(bytes)) {
-        throw DataError(concat(name_, ": another archive follows the end of the first one (byte ", at_,
-                               ") and would not be read; join archives with tar --concatenate"));
+        throw DataError(name_, ": another archive follows the end of the first one (byte ", at_,
+                        ") and would not be read; join archives with tar --concatenate");
       }
       at += std::ssize(bytes);
     }

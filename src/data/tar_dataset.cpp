@@ -139,9 +139,9 @@ class ShardReader {
     const ReadAt read = [this](std::int64_t offset, std::span<std::uint8_t> bytes) { shard_.read(offset, bytes); };
     const TarListing listing = list_tar(shard_.size(), read, name_);
     if (!listing.has_end) {
-      log_warning(concat(name_,
-                         " does not end with blocks of zeros as tar files do; if it was cut off, samples are missing: "
-                         "compare its size with the original's"));
+      log_warning(name_,
+                  " does not end with blocks of zeros as tar files do; if it was cut off, samples are missing: "
+                  "compare its size with the original's");
     }
     for (const TarMember& member : listing.members) {
       auto [key, part] = key_and_part(member.name);
@@ -259,9 +259,8 @@ std::vector<fs::path> shards_in(const fs::path& folder, PassedOver& passed_over)
   }
   check_open_files(folder, error);
   if (error || shards.empty()) {
-    throw DataError(concat(folder.native(), ": ",
-                           error ? concat("cannot be listed (", error.message(), ")") : "no tar files",
-                           "; data.path is to hold train/*.tar and val/*.tar, or choose another data.name"));
+    throw DataError(folder.native(), ": ", error ? concat("cannot be listed (", error.message(), ")") : "no tar files",
+                    "; data.path is to hold train/*.tar and val/*.tar, or choose another data.name");
   }
   std::ranges::sort(shards);
   return shards;

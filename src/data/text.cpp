@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/rng.h"
 #include "data/file.h"
@@ -22,7 +21,7 @@ constexpr std::int64_t kTestPart = 10;  // one of so many
 
 void check_context(std::int64_t context) {
   if (context < 1 || context > kLongestContext) {
-    throw ConfigError(concat("model.context = ", context, "; sequences have 1 to ", kLongestContext, " tokens"));
+    throw ConfigError("model.context = ", context, "; sequences have 1 to ", kLongestContext, " tokens");
   }
 }
 
@@ -102,10 +101,9 @@ std::unique_ptr<Dataset> open_text(const std::filesystem::path& file, std::int64
   std::vector<std::uint8_t> text = read_bytes(file, kMaxTextBytes);
   const std::int64_t in_test = std::ssize(text) / kTestPart, in_train = std::ssize(text) - in_test;
   if (in_test < context + 1) {
-    throw DataError(concat(file.native(), ": ", text.size(),
-                           " bytes found, of which the last tenth is the test split; ",
-                           "a sequence of model.context = ", context, " needs ", kTestPart * (context + 1),
-                           "; set a smaller model.context or take a longer text"));
+    throw DataError(file.native(), ": ", text.size(), " bytes found, of which the last tenth is the test split; ",
+                    "a sequence of model.context = ", context, " needs ", kTestPart * (context + 1),
+                    "; set a smaller model.context or take a longer text");
   }
   if (split == Split::kTrain) {
     text.resize(static_cast<std::size_t>(in_train));
@@ -120,7 +118,7 @@ std::unique_ptr<Dataset> open_text(const std::filesystem::path& file, std::int64
 
 std::unique_ptr<Dataset> make_toy(const ToyOptions& options, Split split) {
   check_context(options.context);
-  if (options.samples < 1) throw ConfigError(concat("data.samples = ", options.samples, "; set at least 1"));
+  if (options.samples < 1) throw ConfigError("data.samples = ", options.samples, "; set at least 1");
   return std::make_unique<ToyDataset>(options, split);
 }
 

@@ -62,8 +62,7 @@ void remove_leftovers(const fs::path& folder) {
     const auto maker = maker_of(entry->path().filename().native());
     if (!maker || !has_ended(*maker)) continue;
     std::error_code failed;
-    if (fs::remove(entry->path(), failed))
-      log_info(concat("removed ", entry->path().string(), ", left by process ", *maker));
+    if (fs::remove(entry->path(), failed)) log_info("removed ", entry->path().string(), ", left by process ", *maker);
   }
 }
 

@@ -52,17 +52,16 @@ std::vector<Device> explicit_devices(const std::vector<std::string>& list, int n
   std::vector<Device> devices;
   for (const auto& name : list) devices.push_back(parse_device(name));
   if (static_cast<int>(devices.size()) < needed) {
-    throw ConfigError(concat("device.list names ", devices.size(),
-                             " devices, but pipeline.stages x replicas.local needs ", needed, "; list ", needed,
-                             " devices (a name may repeat) or set device.list = \"auto\""));
+    throw ConfigError("device.list names ", devices.size(), " devices, but pipeline.stages x replicas.local needs ",
+                      needed, "; list ", needed, " devices (a name may repeat) or set device.list = \"auto\"");
   }
   if (names_are_for_all(list, needed, processes))
     devices.erase(devices.begin(), devices.begin() + slice_begin(list.size(), process, processes));
   devices.resize(static_cast<std::size_t>(needed));
   for (const Device device : devices) {
     if (device.kind == DeviceKind::kCuda && device.index >= cuda_device_count()) {
-      throw ConfigError(concat("device.list names ", to_string(device), ", but ", cuda_device_count(),
-                               " CUDA devices are visible; run `sluice devices` to see what there is"));
+      throw ConfigError("device.list names ", to_string(device), ", but ", cuda_device_count(),
+                        " CUDA devices are visible; run `sluice devices` to see what there is");
     }
   }
   return devices;
@@ -82,7 +81,7 @@ Device parse_device(const std::string& text) {
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
   const bool number_ok = error == std::errc{} && end == number.data() + number.size() && index >= 0;
   if (!number_ok || (kind != "cpu" && kind != "cuda")) {
-    throw ConfigError(concat("device.list: '", text, "' is no device; use names such as \"cpu:0\" or \"cuda:1\""));
+    throw ConfigError("device.list: '", text, "' is no device; use names such as \"cpu:0\" or \"cuda:1\"");
   }
   return {kind == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda, index};
 }
@@ -131,10 +130,10 @@ std::vector<Device> choose_devices(const std::vector<std::string>& list, int nee
     return consecutive(DeviceKind::kCuda, slice_begin(static_cast<std::size_t>(all), process, processes), needed);
   if (cuda_device_count() == needed && devices_were_dealt_out()) return consecutive(DeviceKind::kCuda, 0, needed);
   if (list[0] == "auto") return consecutive(DeviceKind::kCpu, 0, needed);
-  throw ConfigError(concat("device.list = \"cuda\" needs ", of_all, " CUDA devices",
-                           processes > 1 ? concat(" for the ", processes, " processes of this machine") : "", ", but ",
-                           cuda_device_count(),
-                           " are visible; set device.list = \"cpu\" or share one GPU by repeating \"cuda:0\""));
+  throw ConfigError("device.list = \"cuda\" needs ", of_all, " CUDA devices",
+                    processes > 1 ? concat(" for the ", processes, " processes of this machine") : "", ", but ",
+                    cuda_device_count(),
+                    " are visible; set device.list = \"cpu\" or share one GPU by repeating \"cuda:0\"");
 }
 
 }  // namespace sluice::device

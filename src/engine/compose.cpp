@@ -40,8 +40,8 @@ void check_trained_whole(nn::Layer& layer) {
 void check_frozen(const Plan& plan, const ComposeOptions& options, const std::vector<nn::Layer*>& layers) {
   const int count = static_cast<int>(layers.size());
   if (plan.frozen_layers < 0 || plan.frozen_layers >= count) {
-    throw ConfigError(concat(plan.frozen_layers, " frozen layers leave none of the ", count, " layers of ",
-                             options.model_name, " to train; freeze fewer"));
+    throw ConfigError(plan.frozen_layers, " frozen layers leave none of the ", count, " layers of ", options.model_name,
+                      " to train; freeze fewer");
   }
   std::set<std::string> frozen;
   for (int i = 0; i < plan.frozen_layers; ++i)
@@ -49,9 +49,9 @@ void check_frozen(const Plan& plan, const ComposeOptions& options, const std::ve
   for (int i = plan.frozen_layers; i < count; ++i) {
     for (const nn::Parameter* parameter : layers[i]->parameters()) {
       if (!frozen.contains(parameter->tied_to)) continue;
-      throw ConfigError(concat("the ", plan.frozen_layers, " frozen layers hold ", parameter->tied_to, ", which layer ",
-                               layers[i]->name(), " trains too: ", options.model_name,
-                               " ties its head to its embeddings, so these cannot be frozen"));
+      throw ConfigError("the ", plan.frozen_layers, " frozen layers hold ", parameter->tied_to, ", which layer ",
+                        layers[i]->name(), " trains too: ", options.model_name,
+                        " ties its head to its embeddings, so these cannot be frozen");
     }
   }
 }
@@ -175,8 +175,8 @@ void refuse_shared_gpus(const std::vector<device::Device>& devices) {
   std::set<device::Device> seen;
   for (const device::Device device : devices) {
     if (device.kind == device::DeviceKind::kCuda && !seen.insert(device).second) {
-      throw ConfigError(concat("pipeline.batch_norm = \"sync\" needs a GPU for each stage and replica, but ",
-                               device::to_string(device), " is taken twice; name others in device.list"));
+      throw ConfigError("pipeline.batch_norm = \"sync\" needs a GPU for each stage and replica, but ",
+                        device::to_string(device), " is taken twice; name others in device.list");
     }
   }
 }

@@ -47,9 +47,9 @@ void throw_divergence(const Composition& composition, const pipeline::MicroBatch
   const std::string where = concat("step ", at.step + 1, ": ", at.what);
   const std::string bad_sample = not_finite_inputs(share);
   if (const int rank = first_bad_rank(composition, !bad_sample.empty()); rank >= 0) {
-    throw DataError(concat(where, ", because ",
-                           bad_sample.empty() ? concat("rank ", rank, " has a sample that is not finite") : bad_sample,
-                           "; mend the data or leave that sample out"));
+    throw DataError(where, ", because ",
+                    bad_sample.empty() ? concat("rank ", rank, " has a sample that is not finite") : bad_sample,
+                    "; mend the data or leave that sample out");
   }
   // Not the running statistics: they have taken in this very step.
   if (const std::string ruined = storage::describe_not_finite(parameter_tensors(composition)); !ruined.empty()) {
@@ -57,12 +57,12 @@ void throw_divergence(const Composition& composition, const pipeline::MicroBatch
         concat(where, ", because ", ruined, " since the update before; ", smaller_updates_advice(at.lr)));
   }
   if (at.step == 0) {
-    throw DivergedError(concat(where,
-                               " before any update, so train.lr has no part in it: a number overflows with these "
-                               "weights and data; check model.weights",
-                               is_double(composition) ? "" : ", or try train.precision = \"fp64\""));
+    throw DivergedError(where,
+                        " before any update, so train.lr has no part in it: a number overflows with these "
+                        "weights and data; check model.weights",
+                        is_double(composition) ? "" : ", or try train.precision = \"fp64\"");
   }
-  throw DivergedError(concat(where, "; ", smaller_updates_advice(at.lr)));
+  throw DivergedError(where, "; ", smaller_updates_advice(at.lr));
 }
 
 }  // namespace sluice::engine

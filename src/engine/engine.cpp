@@ -159,9 +159,8 @@ void Engine::apply(Plan plan) {  // a copy: it may be our own
   }
   connect(old_plan, options_on(old_where));
   if (const std::exception_ptr lost = recompose(old_plan, old_where, state)) {
-    throw BugError(concat("neither the new plan nor the one before can be composed: ",
-                          pipeline::describe_failure(lost, "the plan before").what(),
-                          "; go on from the last checkpoint"));
+    throw BugError("neither the new plan nor the one before can be composed: ",
+                   pipeline::describe_failure(lost, "the plan before").what(), "; go on from the last checkpoint");
   }
   refuse(failure);
 }

@@ -52,11 +52,11 @@ void copy_in(storage::TensorMap& remaining, const std::string& name, const at::T
              const std::string& source) {
   const auto found = remaining.find(name);
   if (found == remaining.end()) {
-    throw CheckpointError(concat(source, " has no tensor '", name, "'; it was made for another model"));
+    throw CheckpointError(source, " has no tensor '", name, "'; it was made for another model");
   }
   if (found->second.sizes() != target.sizes() || found->second.is_floating_point() != target.is_floating_point()) {
-    throw CheckpointError(concat(source, ": tensor '", name, "' is ", shape_of(found->second), ", but the model needs ",
-                                 shape_of(target), "; use the model and options it was made with"));
+    throw CheckpointError(source, ": tensor '", name, "' is ", shape_of(found->second), ", but the model needs ",
+                          shape_of(target), "; use the model and options it was made with");
   }
   const at::NoGradGuard no_grad;
   target.detach().copy_(found->second);
@@ -69,8 +69,8 @@ void drop_copies(storage::TensorMap& remaining, const std::vector<TiedParameter>
     const auto copy = remaining.find(parameter.copy.name), owner = remaining.find(parameter.owner.name);
     if (copy == remaining.end() || owner == remaining.end()) continue;
     if (!at::equal(copy->second, owner->second)) {
-      throw CheckpointError(concat(source, ": '", parameter.copy.name, "' is not equal to '", parameter.owner.name,
-                                   "', to which the model ties it; use a file of a model that ties them"));
+      throw CheckpointError(source, ": '", parameter.copy.name, "' is not equal to '", parameter.owner.name,
+                            "', to which the model ties it; use a file of a model that ties them");
     }
     remaining.erase(copy);
   }
@@ -78,9 +78,9 @@ void drop_copies(storage::TensorMap& remaining, const std::vector<TiedParameter>
 
 void refuse_leftovers(const storage::TensorMap& remaining, const std::string& source) {
   if (remaining.empty()) return;
-  throw CheckpointError(concat(source, ": tensor '", remaining.begin()->first, "' does not belong to the model",
-                               remaining.size() > 1 ? concat(" (and ", remaining.size() - 1, " more)") : std::string{},
-                               "; use the model it was made with"));
+  throw CheckpointError(source, ": tensor '", remaining.begin()->first, "' does not belong to the model",
+                        remaining.size() > 1 ? concat(" (and ", remaining.size() - 1, " more)") : std::string{},
+                        "; use the model it was made with");
 }
 
 }  // namespace
@@ -88,7 +88,7 @@ void refuse_leftovers(const storage::TensorMap& remaining, const std::string& so
 void refuse_not_finite(const storage::TensorMap& tensors, const std::string& source) {
   const std::string found = storage::describe_not_finite(tensors);
   if (found.empty()) return;
-  throw CheckpointError(concat(source, ": ", found, "; use an earlier checkpoint or weights that are whole"));
+  throw CheckpointError(source, ": ", found, "; use an earlier checkpoint or weights that are whole");
 }
 
 storage::TensorMap parameter_tensors(const Composition& composition) {
@@ -173,8 +173,8 @@ void load_update_counts(Composition& composition, std::int64_t steps, const Upda
     const auto found = updates.find(parameter);
     if (found == updates.end()) return steps;
     if (found->second < 0 || found->second > steps) {
-      throw CheckpointError(concat(source, ": parameter '", parameter, "' has had ", found->second, " updates in ",
-                                   steps, " steps; use another checkpoint"));
+      throw CheckpointError(source, ": parameter '", parameter, "' has had ", found->second, " updates in ", steps,
+                            " steps; use another checkpoint");
     }
     return found->second;
   };

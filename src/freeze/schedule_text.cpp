@@ -24,16 +24,15 @@ Number parse_number(std::string_view text, Number least, std::string_view what, 
   Number number = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (error != std::errc{} || end != digits.data() + digits.size() || number < least) {
-    throw ConfigError(concat(where, ": ", quoted(digits), " is no ", what, "; write a whole number from ", least,
-                             " to ", std::numeric_limits<Number>::max(), ", ", kExample));
+    throw ConfigError(where, ": ", quoted(digits), " is no ", what, "; write a whole number from ", least, " to ",
+                      std::numeric_limits<Number>::max(), ", ", kExample);
   }
   return number;
 }
 
 ScheduledFreeze parse_entry(const std::string& entry, const std::string& where) {
   const auto colon = entry.find(':');
-  if (colon == std::string::npos)
-    throw ConfigError(concat(where, ": no ':' after an epoch; write an entry ", kExample));
+  if (colon == std::string::npos) throw ConfigError(where, ": no ':' after an epoch; write an entry ", kExample);
   const std::string_view text = entry;
   const auto epoch =
       parse_number<std::int64_t>(text.substr(0, colon), 1, "epoch that may freeze units (epoch 0 never does)", where);
@@ -43,14 +42,14 @@ ScheduledFreeze parse_entry(const std::string& entry, const std::string& where) 
 }  // namespace
 
 std::vector<ScheduledFreeze> parse_schedule(std::span<const std::string> entries, std::string_view where) {
-  if (entries.empty()) throw ConfigError(concat(where, " is empty; write when to freeze how many units, ", kExample));
+  if (entries.empty()) throw ConfigError(where, " is empty; write when to freeze how many units, ", kExample);
   std::vector<ScheduledFreeze> schedule;
   for (const std::string& entry : entries) {
     const std::string here = concat(where, ": ", quoted(entry));
     schedule.push_back(parse_entry(entry, here));
     if (schedule.size() > 1 && schedule.back().epoch <= schedule[schedule.size() - 2].epoch) {
-      throw ConfigError(concat(here, ": comes after the entry of epoch ", schedule[schedule.size() - 2].epoch,
-                               "; order them by epoch, one for each"));
+      throw ConfigError(here, ": comes after the entry of epoch ", schedule[schedule.size() - 2].epoch,
+                        "; order them by epoch, one for each");
     }
   }
   return schedule;
@@ -59,8 +58,8 @@ std::vector<ScheduledFreeze> parse_schedule(std::span<const std::string> entries
 void require_units(std::span<const ScheduledFreeze> schedule, int units, std::string_view where) {
   for (const ScheduledFreeze& entry : schedule) {
     if (entry.units <= units) continue;
-    throw ConfigError(concat(where, ": \"", entry.epoch, ": ", entry.units, "\": the model has ",
-                             counted(units, "unit"), " that may freeze; freeze at most as many"));
+    throw ConfigError(where, ": \"", entry.epoch, ": ", entry.units, "\": the model has ", counted(units, "unit"),
+                      " that may freeze; freeze at most as many");
   }
 }
 

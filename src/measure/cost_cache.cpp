@@ -69,9 +69,9 @@ std::optional<KeptCosts> find(const std::string& choice, const Workload& workloa
     found.fingerprint.sluice = wanted.fingerprint.sluice;
     if (found.fingerprint == wanted.fingerprint && static_cast<int>(found.layers.size()) == workload.layers)
       return KeptCosts{found, source_of(file, found)};
-    log_warning(concat(file.string(), " is not of this machine and model; measuring again"));
+    log_warning(file.string(), " is not of this machine and model; measuring again");
   } catch (const Error& error) {
-    log_warning(concat(file.string(), " cannot be read and is written anew; measuring again"));
+    log_warning(file.string(), " cannot be read and is written anew; measuring again");
     log_debug(error.what());
   }
   return std::nullopt;
@@ -84,15 +84,15 @@ void keep(const std::string& choice, const Workload& workload, profiler::LayerPr
   const bool has_all = device::peak_bytes(workload.device).has_value();
   if (!folder || !identity || !has_all) return;
   if (const std::string why = profile.disturbance(); !why.empty())
-    return log_warning(concat("measured costs are not kept in ", folder->string(), ": the machine was busy (", why,
-                              "); measure again on a quiet machine"));
+    return log_warning("measured costs are not kept in ", folder->string(), ": the machine was busy (", why,
+                       "); measure again on a quiet machine");
   profile.fingerprint.sluice = *identity;
   try {
     storage::make_directories(*folder);
     storage::write_text_atomically(*folder / name, profiler::to_json_text(profile));
   } catch (const Error& error) {
-    log_warning(concat("the measured layer costs are not kept: ", error.what(),
-                       " (pipeline.cost_cache names another folder, or \"off\")"));
+    log_warning("the measured layer costs are not kept: ", error.what(),
+                " (pipeline.cost_cache names another folder, or \"off\")");
   }
 }
 

@@ -80,7 +80,7 @@ std::vector<std::int64_t> warm_up(LayerTimer& timer, const LayerMeasurement& wha
     } catch (...) {
       const Error error = pipeline::describe_failure(std::current_exception(), concat("a micro-batch of ", size));
       if (error.exit_code() != ExitCode::kOutOfMemory || size <= what.needed_size) throw;
-      log_warning(concat("sizes from ", size, " on are not measured: ", error.what()));
+      log_warning("sizes from ", size, " on are not measured: ", error.what());
       break;
     }
   }
@@ -122,9 +122,9 @@ void show_passes(LayerBench& bench, ProgressLine& progress, std::size_t most) {
 LayerMeasurement within_budget(LayerMeasurement what, double seconds_per_sample) {
   const std::int64_t size = affordable_size(what.needed_size, seconds_per_sample, what.budget_s);
   if (size == what.needed_size) return what;
-  log_info(concat("the layers are measured at ", counted(size, "sample"), ": a pass of ", what.needed_size,
-                  " would take about ", human_duration(seconds_per_sample * static_cast<double>(what.needed_size)),
-                  " (pipeline.planning_budget_s)"));
+  log_info("the layers are measured at ", counted(size, "sample"), ": a pass of ", what.needed_size,
+           " would take about ", human_duration(seconds_per_sample * static_cast<double>(what.needed_size)),
+           " (pipeline.planning_budget_s)");
   what.sizes = {size};
   what.needed_size = size;
   return what;
@@ -161,8 +161,8 @@ std::vector<std::int64_t> keep_to_limit(const LayerTimer& timer, const Workload&
   what.needed_size = std::min(what.needed_size, what.sizes.back());
   what.least_rounds = 1;
   if (what.sizes.size() < asked) {
-    log_info(concat("measuring ", what.sizes.size(), " of ", asked, " sizes, up to ",
-                    counted(what.sizes.back(), "sample"), ", to stay within the time limit"));
+    log_info("measuring ", what.sizes.size(), " of ", asked, " sizes, up to ", counted(what.sizes.back(), "sample"),
+             ", to stay within the time limit");
   }
   return sizes_within(sizes_for_bytes(what.sizes, what.most_samples), seconds_per_sample,
                       passes_for_bytes(workload.device), kShare * left_s);

@@ -7,7 +7,6 @@
 #include <ATen/ATen.h>
 
 #include "core/clock.h"
-#include "core/concat.h"
 #include "ddp/reducer.h"
 #include "device/stream.h"
 #include "measure/time_sizes.h"

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <utility>
 
-#include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "nn/batch_norm_fast.h"
@@ -27,11 +26,11 @@ at::Tensor finish(at::Tensor y, const at::Tensor& residual, Activation activatio
 void warn_of_one_value(const std::string& weight, const at::Tensor& x) {
   static std::atomic<bool> is_logged = false;
   if (is_logged.exchange(true)) return;
-  log_warning(concat("batch-norm ", weight.substr(0, weight.rfind('.')), " normalises one value per channel (",
-                     counted(x.size(0), "sample"), " of ", x.size(2), "x", x.size(3),
-                     " in a micro-batch), so its output is the bias and the running variance decays to 0. Use larger "
-                     "micro-batches (fewer pipeline.chunks or a larger train.global_batch), larger images, or "
-                     "pipeline.batch_norm = \"sync\"."));
+  log_warning("batch-norm ", weight.substr(0, weight.rfind('.')), " normalises one value per channel (",
+              counted(x.size(0), "sample"), " of ", x.size(2), "x", x.size(3),
+              " in a micro-batch), so its output is the bias and the running variance decays to 0. Use larger "
+              "micro-batches (fewer pipeline.chunks or a larger train.global_batch), larger images, or "
+              "pipeline.batch_norm = \"sync\".");
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace {
 [[noreturn]] void refuse_recording() {
   const Error what = describe_failure(std::current_exception(), "its work cannot be recorded as a CUDA graph");
   if (what.exit_code() != ExitCode::kBug) throw;  // as memory that has run out
-  throw ConfigError(concat(what.what(), "; set device.cuda_graphs = false"));
+  throw ConfigError(what.what(), "; set device.cuda_graphs = false");
 }
 
 // What the work counts goes to `flops` alone, whenever it is called.

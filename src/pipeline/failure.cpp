@@ -42,9 +42,9 @@ Error out_of_memory(const std::string& where, const std::string& what, const Mem
 }
 
 Error at_limit(const std::string& where, const device::MemoryLimitError& error, const MemoryWords& words) {
-  return OutOfMemoryError(concat(where_and_what(where, words), ": out of memory on ", device::to_string(error.device()),
-                                 ": no room for ", human_bytes(error.asked()), kInLimit, human_bytes(error.use().limit),
-                                 ", which holds ", device::describe(error.use().by_kind), "; ", words.less_memory));
+  return OutOfMemoryError(where_and_what(where, words), ": out of memory on ", device::to_string(error.device()),
+                          ": no room for ", human_bytes(error.asked()), kInLimit, human_bytes(error.use().limit),
+                          ", which holds ", device::describe(error.use().by_kind), "; ", words.less_memory);
 }
 
 }  // namespace
@@ -63,18 +63,18 @@ Error describe_failure(const std::exception_ptr& failure, const std::string& whe
     for (const char* sign : {"can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED"}) {
       if (what.find(sign) != std::string::npos) return out_of_memory(where, what, words);
     }
-    return BugError(concat(where, ": LibTorch reports: ", what));
+    return BugError(where, ": LibTorch reports: ", what);
   } catch (const std::bad_alloc&) {
     return out_of_memory(where, "the system refused an allocation", words);
   } catch (const std::system_error& error) {
     if (error.code() != std::errc::resource_unavailable_try_again)
-      return BugError(concat(where, ": ", first_line(error.what())));
+      return BugError(where, ": ", first_line(error.what()));
     return OutOfMemoryError(
         concat(where, ": the system gives no more threads (", first_line(error.what()),
                "); use fewer data.workers, pipeline.stages, replicas.local or device.threads, or raise the "
                "limit on processes (ulimit -u, or pids.max of the cgroup)"));
   } catch (const std::exception& error) {
-    return BugError(concat(where, ": ", first_line(error.what())));
+    return BugError(where, ": ", first_line(error.what()));
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <numeric>
 
-#include "core/concat.h"
 #include "core/error.h"
 
 namespace sluice::pipeline {
@@ -11,17 +10,17 @@ void check_partition(const Partition& partition, int layers, const std::string& 
   const auto& counts = partition.layers_per_stage;
   const int stages = static_cast<int>(counts.size());
   if (stages > layers) {
-    throw ConfigError(concat(stages, " stages (pipeline.stages x pipeline.virtual) > the ", layers, " layers of ",
-                             model, "; use at most ", layers, " stages or choose a deeper model"));
+    throw ConfigError(stages, " stages (pipeline.stages x pipeline.virtual) > the ", layers, " layers of ", model,
+                      "; use at most ", layers, " stages or choose a deeper model");
   }
   for (int stage = 0; stage < stages; ++stage) {
     if (counts[stage] < 1)
-      throw ConfigError(concat("pipeline.partition gives stage ", stage, " no layer; give every stage at least 1"));
+      throw ConfigError("pipeline.partition gives stage ", stage, " no layer; give every stage at least 1");
   }
   const int sum = std::accumulate(counts.begin(), counts.end(), 0);
   if (sum != layers) {
-    throw ConfigError(concat("pipeline.partition adds up to ", sum, " layers, but ", model, " has ", layers,
-                             "; make it add up or set pipeline.partition = \"auto\""));
+    throw ConfigError("pipeline.partition adds up to ", sum, " layers, but ", model, " has ", layers,
+                      "; make it add up or set pipeline.partition = \"auto\"");
   }
 }
 

@@ -121,10 +121,10 @@ void require_state_memory(const Plan& plan, const std::vector<device::Device>& d
     for (const std::uint64_t bytes : state.bytes.bytes) all += bytes;
     if (all <= limit) continue;
     const bool shares = limit_of_slot(limit, devices) < limit;
-    throw OutOfMemoryError(concat(join(state.slots, ", "), ": out of memory on ", device::to_string(device), ": ",
-                                  device::describe(state.bytes), " are ", human_bytes(all),
-                                  " before any micro-batch, over its device.memory_limit of ", human_bytes(limit), "; ",
-                                  fitting_stages(layers, limit, plan, shares, listed)));
+    throw OutOfMemoryError(join(state.slots, ", "), ": out of memory on ", device::to_string(device), ": ",
+                           device::describe(state.bytes), " are ", human_bytes(all),
+                           " before any micro-batch, over its device.memory_limit of ", human_bytes(limit), "; ",
+                           fitting_stages(layers, limit, plan, shares, listed));
   }
 }
 

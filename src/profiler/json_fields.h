@@ -96,7 +96,7 @@ class JsonReader {
   }
 
   [[noreturn]] void refuse(const std::string& field, const std::string& what) const {
-    throw ConfigError(concat(file_, ": ", field, " ", what, "; measure again with `sluice profile CONFIG --out FILE`"));
+    throw ConfigError(file_, ": ", field, " ", what, "; measure again with `sluice profile CONFIG --out FILE`");
   }
 
  private:

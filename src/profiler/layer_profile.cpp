@@ -282,7 +282,7 @@ nlohmann::ordered_json parse(std::string_view text, const std::string& file) {
   try {
     return nlohmann::ordered_json::parse(text);
   } catch (const nlohmann::json::exception&) {
-    throw ConfigError(concat(file, " is no JSON; give the file that `sluice profile CONFIG --out FILE` wrote"));
+    throw ConfigError(file, " is no JSON; give the file that `sluice profile CONFIG --out FILE` wrote");
   }
 }
 
@@ -317,7 +317,7 @@ LayerProfile parse_profile(std::string_view text, const std::string& file) {
   const nlohmann::ordered_json json = parse(text, file);
   JsonReader reader(json, file, "");
   constexpr auto kGive = "; give the file that `sluice profile CONFIG --out FILE` wrote";
-  if (!is_of_this_kind(json)) throw ConfigError(concat(file, " is no layer profile", kGive));
+  if (!is_of_this_kind(json)) throw ConfigError(file, " is no layer profile", kGive);
   int version = 0;
   reader("schema_version", version);
   if (version != kProfileVersion)
@@ -337,8 +337,8 @@ LayerProfile read_profile(const std::filesystem::path& file) {
   std::error_code ignored;
   std::ifstream stream(file, std::ios::binary);
   if (!stream || !std::filesystem::is_regular_file(file, ignored)) {
-    throw ConfigError(concat("cannot read the profile ", file.string(),
-                             "; give the file that `sluice profile CONFIG --out FILE` wrote"));
+    throw ConfigError("cannot read the profile ", file.string(),
+                      "; give the file that `sluice profile CONFIG --out FILE` wrote");
   }
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
   return parse_profile(text, file.string());

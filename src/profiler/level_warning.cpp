@@ -1,12 +1,11 @@
 #include "profiler/level_warning.h"
 
-#include "core/concat.h"
 #include "core/log.h"
 
 namespace sluice::profiler {
 
 void warn_of_level(const std::string& level, const std::string& why, const std::string& instead) {
-  log_warning(concat("profile.level = \"", level, "\": unavailable (", why, "); ", instead, " are used"));
+  log_warning("profile.level = \"", level, "\": unavailable (", why, "); ", instead, " are used");
 }
 
 }  // namespace sluice::profiler

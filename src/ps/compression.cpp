@@ -182,16 +182,15 @@ const std::vector<std::string>& compression_names() {
 void check_compression(const Compression& compression, const Layout& layout) {
   if (!compression.loses()) return;
   if (!is_number(layout.dtype))
-    throw ConfigError(concat("numbers of the kind ", c10::toString(layout.dtype),
-                             " cannot be sent compressed; leave ps.push_compression and ps.pull_compression out"));
+    throw ConfigError("numbers of the kind ", c10::toString(layout.dtype),
+                      " cannot be sent compressed; leave ps.push_compression and ps.pull_compression out");
   if (compression.kind != Kind::kTopK) return;
   if (!(compression.ratio > 0 && compression.ratio <= 1))
-    throw ConfigError(concat("ps.topk_ratio=", compression.ratio, " is out of range; it must be > 0 and <= 1"));
+    throw ConfigError("ps.topk_ratio=", compression.ratio, " is out of range; it must be > 0 and <= 1");
   for (const Shard& shard : layout.shards) {
     if (shard.elements > kMostIndices)
-      throw ConfigError(concat("a shard of ", shard.elements,
-                               " elements is too large for \"topk\", which has room for ", kMostIndices,
-                               "; set ps.shards higher"));
+      throw ConfigError("a shard of ", shard.elements, " elements is too large for \"topk\", which has room for ",
+                        kMostIndices, "; set ps.shards higher");
   }
 }
 

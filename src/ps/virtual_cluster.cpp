@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/error.h"
 
 namespace sluice::ps {
@@ -29,8 +28,8 @@ VirtualUpdate VirtualCluster::next_update() {
   }
   UpdateRecord done = std::move(ready_.front());
   if (done.is_dropped) {
-    throw DivergedError(concat("update ", done.update.version,
-                               ": the pushes are finite, but not what comes of them; lower the learning rate"));
+    throw DivergedError("update ", done.update.version,
+                        ": the pushes are finite, but not what comes of them; lower the learning rate");
   }
   ready_.erase(ready_.begin());
   return as_virtual_update(std::move(done));
@@ -82,8 +81,8 @@ void VirtualCluster::deliver(Worker& worker) {
   delivered_[index_of(record.worker)] = {worker.push.scores, worker.push.times, worker.link->bytes()};
   const PushAnswer answer = server_.push(record, std::move(worker.push.tensors), now_);
   if (answer == PushAnswer::kRefused)
-    throw DivergedError(concat("push ", record.sequence, " of worker ", index_of(record.worker),
-                               " has numbers that are not finite; lower the learning rate"));
+    throw DivergedError("push ", record.sequence, " of worker ", index_of(record.worker),
+                        " has numbers that are not finite; lower the learning rate");
   check(answer == PushAnswer::kCommitted, "a push in virtual time was not taken");
   worker.arrives = -1;
   worker.idle_since = now_;

@@ -60,8 +60,8 @@ std::string in_words(const Parameter& parameter) {
 
 void check_same_model(const std::vector<comm::SyncedStage>& stages, const Layout& layout) {
   const auto refuse = [](const auto&... what) {
-    throw ConfigError(concat("this worker's model is not the server's: ", what...,
-                             "; start both with the same [model] and [freeze], on devices of the same kind"));
+    throw ConfigError("this worker's model is not the server's: ", what...,
+                      "; start both with the same [model] and [freeze], on devices of the same kind");
   };
   const std::vector<Parameter> own = parameters_in(stages);
   const auto [mine, servers] = std::ranges::mismatch(own, layout.parameters);

@@ -63,8 +63,8 @@ void ConsoleSink::log_end(const SummaryReport& report) const {
   if (!totals.slots.empty()) log_table(time_table(mean_times(totals.slots), {}, totals.steps, facts_.processes, which));
   if (const std::string line = prediction_line(report.fields.at("predicted")); !line.empty()) log_info(line);
   if (totals.evaluation + totals.checkpoints > 0) {
-    log_info(concat("between the steps: evaluation ", human_duration(to_s(totals.evaluation)), ", checkpoints ",
-                    human_duration(to_s(totals.checkpoints))));
+    log_info("between the steps: evaluation ", human_duration(to_s(totals.evaluation)), ", checkpoints ",
+             human_duration(to_s(totals.checkpoints)));
   }
   const double flops_per_s = per_second(all_flops(totals.flops), totals.duration);
   const auto mfu = utilisation(totals.flops, totals.device_s, facts_);
@@ -74,18 +74,18 @@ void ConsoleSink::log_end(const SummaryReport& report) const {
   // None where other processes compute.
   const std::string of_flops =
       flops_per_s > 0 ? concat("; ", fixed(flops_per_s * 1e-9, 1), " model GFLOP/s, ", of_peak) : "";
-  log_info(concat(totals.samples, " samples in ", human_duration(to_s(totals.duration)),
-                  " of training steps: ", fixed(totals.samples_per_s(), 1), " samples/s", of_flops,
-                  "; peak memory of the process ", human_bytes(peak_process_memory())));
+  log_info(totals.samples, " samples in ", human_duration(to_s(totals.duration)),
+           " of training steps: ", fixed(totals.samples_per_s(), 1), " samples/s", of_flops,
+           "; peak memory of the process ", human_bytes(peak_process_memory()));
   if (totals.noise) {
-    log_info(concat("gradient noise scale ", fixed(totals.noise->samples, 1), " +- ", fixed(totals.noise->error, 1),
-                    " samples after ", counted(totals.noise->estimates, "estimate"), "; its norms took ",
-                    fixed(totals.noise_cost(), 2), " % of the time of the steps"));
+    log_info("gradient noise scale ", fixed(totals.noise->samples, 1), " +- ", fixed(totals.noise->error, 1),
+             " samples after ", counted(totals.noise->estimates, "estimate"), "; its norms took ",
+             fixed(totals.noise_cost(), 2), " % of the time of the steps");
   } else if (totals.norms > 0) {
     log_info("gradient noise scale: not known yet: too few steps, or the mean gradient cannot be told from noise");
   }
   for (const tune::Advice& one : report.advice)
-    log_info(concat("advice, from the last ", counted(report.advice_steps, "step"), ": ", one.sentence));
+    log_info("advice, from the last ", counted(report.advice_steps, "step"), ": ", one.sentence);
 }
 
 }  // namespace sluice::report

@@ -32,8 +32,8 @@ void name_non_finite(Json& value) {
 std::uint64_t length_to_keep(const fs::path& file, const MetricsPosition& start) {
   const auto kept = whole_lines(file, start.bytes);
   if (kept != start.bytes) {
-    log_warning(concat(file.string(), " has ", kept, " bytes of whole lines up to the checkpoint, which was made at ",
-                       start.bytes, ": lines between are lost (power cut or edited file)"));
+    log_warning(file.string(), " has ", kept, " bytes of whole lines up to the checkpoint, which was made at ",
+                start.bytes, ": lines between are lost (power cut or edited file)");
   }
   return kept;
 }

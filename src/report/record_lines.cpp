@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 std::ifstream open_records(const fs::path& file) {
   const std::string name = printable(file.string());
   if (!fs::is_regular_file(status_of(file)))
-    throw DataError(concat(name, " is no file; give the --run-dir of a `sluice train`"));
+    throw DataError(name, " is no file; give the --run-dir of a `sluice train`");
   errno = 0;
   std::ifstream in(file, std::ios::binary);
   if (in.is_open()) return in;
@@ -29,7 +29,7 @@ std::ifstream open_records(const fs::path& file) {
   const std::string reason = error != 0 ? std::generic_category().message(error) : "it cannot be opened";
   const std::string what = concat(name, " cannot be read: ", reason);
   if (is_file_limit(error)) too_many_open_files(what);
-  throw DataError(concat(what, "; check its permissions"));
+  throw DataError(what, "; check its permissions");
 }
 
 // Takes single values of the outer object until "load_ms", and ends the parsing there.
@@ -128,8 +128,8 @@ fs::file_status status_of(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::none)
-    throw DataError(concat(printable(path.string()), " cannot be read: ", error.message(),
-                           "; check the permissions of it and of the folders above"));
+    throw DataError(printable(path.string()), " cannot be read: ", error.message(),
+                    "; check the permissions of it and of the folders above");
   return status;
 }
 
@@ -152,7 +152,7 @@ LineDamage read_records(const fs::path& file, const TakeRecord& take, std::int64
       ++damage.unreadable_lines;
     }
   }
-  if (in.bad()) throw DataError(concat(printable(file.string()), " cannot be read to its end; check the disk"));
+  if (in.bad()) throw DataError(printable(file.string()), " cannot be read to its end; check the disk");
   return damage;
 }
 

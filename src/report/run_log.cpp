@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "report/record_lines.h"
@@ -106,11 +105,11 @@ void require_run_dir(const fs::path& dir) {
   const std::string name = printable(dir.string());
   const fs::file_status status = status_of(dir);
   if (fs::is_regular_file(status))
-    throw ConfigError(concat(name, " is a file; give the run's directory, which holds metrics.jsonl"));
+    throw ConfigError(name, " is a file; give the run's directory, which holds metrics.jsonl");
   if (!fs::is_directory(status))
-    throw ConfigError(concat("there is no run directory ", name, "; give the --run-dir of a `sluice train`"));
+    throw ConfigError("there is no run directory ", name, "; give the --run-dir of a `sluice train`");
   if (!fs::exists(status_of(dir / "metrics.jsonl")))
-    throw ConfigError(concat(name, " holds no metrics.jsonl, so it is no run; give the --run-dir of a `sluice train`"));
+    throw ConfigError(name, " holds no metrics.jsonl, so it is no run; give the --run-dir of a `sluice train`");
 }
 
 }  // namespace
@@ -156,8 +155,8 @@ RunLog read_run_log(const fs::path& run_dir, const TakeRecord& also) {
   const LineDamage damage = read_records(file, take, also ? whole_lines_of(file) : 1);
   RunLog log = reader.finish(damage);
   if (log.counts.empty() && log.unreadable_lines > 0)
-    throw DataError(concat(printable(file.string()), " holds ", log.unreadable_lines,
-                           " lines and none is a record of a run; it is damaged or not Sluice's: copy it again"));
+    throw DataError(printable(file.string()), " holds ", log.unreadable_lines,
+                    " lines and none is a record of a run; it is damaged or not Sluice's: copy it again");
   return log;
 }
 

@@ -9,7 +9,6 @@
 #include <system_error>
 #include <utility>
 
-#include "core/concat.h"
 #include "core/log.h"
 
 namespace sluice::storage {
@@ -28,7 +27,7 @@ AppendFile::AppendFile(std::filesystem::path file, std::uint64_t keep_bytes)
 
 AppendFile::~AppendFile() {
   if (dropped_ == 0) return;
-  log_warning(concat(path_.string(), ": ", dropped_, " records were dropped because the disk could not take them"));
+  log_warning(path_.string(), ": ", dropped_, " records were dropped because the disk could not take them");
 }
 
 bool AppendFile::append(std::string_view record) {
@@ -54,13 +53,13 @@ bool AppendFile::is_linked() const { return has_link(file_.get()) || !had_link_;
 
 void AppendFile::drop(int error) {
   if (dropped_++ > 0) return;
-  log_warning(concat("cannot write ", path_.string(), ": ", std::generic_category().message(error),
-                     "; training goes on and drops such records: free space on that disk"));
+  log_warning("cannot write ", path_.string(), ": ", std::generic_category().message(error),
+              "; training goes on and drops such records: free space on that disk");
 }
 
 void AppendFile::sync() {
   if (::fsync(file_.get()) == 0 || errno == EINVAL || errno == EINTR) return;  // EINVAL: not a file on a disk
-  log_warning(concat("cannot sync ", path_.string(), ": ", std::generic_category().message(errno)));
+  log_warning("cannot sync ", path_.string(), ": ", std::generic_category().message(errno));
 }
 
 }  // namespace sluice::storage

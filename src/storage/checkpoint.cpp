@@ -34,11 +34,11 @@ constexpr std::size_t kHashDigits = 32;
 constexpr std::string_view kAdvice = "; resume from another checkpoint (--resume auto takes the newest intact one)";
 
 [[noreturn]] void damaged(const fs::path& file, std::string_view what) {
-  throw CheckpointError(concat(file.string(), " is damaged: ", what));
+  throw CheckpointError(file.string(), " is damaged: ", what);
 }
 
 [[noreturn]] void missing(const fs::path& dir, std::string_view file) {
-  throw CheckpointError(concat(dir.string(), " is no complete checkpoint: ", file, " is missing"));
+  throw CheckpointError(dir.string(), " is no complete checkpoint: ", file, " is missing");
 }
 
 bool all_finite(const json& value) {
@@ -75,8 +75,8 @@ json intact_state(const fs::path& dir) {
   try {
     auto document = json::parse(concat("{", rest));
     if (const int format = document.at("format").get<int>(); format != kFormat) {
-      throw CheckpointError(concat(file.string(), " has format ", format, ", this version of Sluice reads ", kFormat,
-                                   "; use the version that wrote it"));
+      throw CheckpointError(file.string(), " has format ", format, ", this version of Sluice reads ", kFormat,
+                            "; use the version that wrote it");
     }
     return document;
   } catch (const json::exception& error) {
@@ -144,7 +144,7 @@ json write_tensors(const fs::path& file, std::int64_t step, const TensorMap& ten
   try {
     return digest_json(write_safetensors(file, tensors, metadata, Values::kFinite));
   } catch (const DivergedError& error) {
-    throw DivergedError(concat("after step ", step, ": ", error.what(), ", so no checkpoint is made of it"));
+    throw DivergedError("after step ", step, ": ", error.what(), ", so no checkpoint is made of it");
   }
 }
 
@@ -178,7 +178,7 @@ CheckpointContents load_checkpoint(const fs::path& dir) {
     return {read_safetensors(dir / kModelFile).tensors, read_safetensors(dir / kOptimizerFile).tensors,
             std::move(state), std::move(average)};
   } catch (const CheckpointError& error) {
-    throw CheckpointError(concat(error.what(), kAdvice));
+    throw CheckpointError(error.what(), kAdvice);
   }
 }
 

@@ -86,7 +86,7 @@ CheckpointScan scan_checkpoints(const fs::path& dir) {
       scan.newest = checkpoint;
       return scan;
     } catch (const Error& error) {
-      log_warning(concat("skipping ", checkpoint.string(), ": ", error.what()));
+      log_warning("skipping ", checkpoint.string(), ": ", error.what());
       scan.damaged.insert(step);
     }
   }
@@ -103,10 +103,10 @@ CheckpointStore::CheckpointStore(fs::path dir, int keep, std::function<bool()> i
 void CheckpointStore::clean_up() {
   for (const auto& entry : entries_of(dir_)) {
     if (const auto owner = owner_of(entry); owner && is_gone(*owner)) {
-      log_info(concat("removing ", entry.string(), ", left half-written by process ", *owner));
+      log_info("removing ", entry.string(), ", left half-written by process ", *owner);
       std::error_code error;
       fs::remove_all(entry, error);
-      if (error) log_warning(concat("cannot remove ", entry.string(), ": ", error.message()));
+      if (error) log_warning("cannot remove ", entry.string(), ": ", error.message());
     }
     if (entry.extension() != kReplacedMark) continue;
     auto checkpoint = entry;
@@ -114,7 +114,7 @@ void CheckpointStore::clean_up() {
     if (std::error_code ignored; fs::exists(checkpoint, ignored)) {
       remove(entry);
     } else {
-      log_info(concat("putting back ", checkpoint.string(), ", whose replacement was cut short"));
+      log_info("putting back ", checkpoint.string(), ", whose replacement was cut short");
       rename_or_throw(entry, checkpoint);
     }
   }
@@ -153,8 +153,8 @@ fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& cont
 // Writing takes its time, in which the run's directory may be renamed.
 void CheckpointStore::require_own_dir() const {
   if (is_replaced_ && is_replaced_())
-    throw StorageError(concat("another directory has taken the place of ", dir_.parent_path().string(),
-                              ", so no checkpoint was put there"));
+    throw StorageError("another directory has taken the place of ", dir_.parent_path().string(),
+                       ", so no checkpoint was put there");
 }
 
 void CheckpointStore::publish(const fs::path& temporary, const fs::path& final_dir) const {
@@ -186,7 +186,7 @@ void CheckpointStore::keep_best(std::int64_t step) {
   fs::remove(temporary, error);
   fs::create_directory_symlink(checkpoint_name(step), temporary, error);
   if (!error) fs::rename(temporary, link, error);
-  if (error) log_warning(concat("cannot link ", link.string(), " to the best checkpoint: ", error.message()));
+  if (error) log_warning("cannot link ", link.string(), " to the best checkpoint: ", error.message());
   apply_retention();
 }
 
@@ -209,8 +209,8 @@ void CheckpointStore::set_aside_newer_than(std::int64_t step) {
     if (newer <= step) break;
     const auto checkpoint = dir_ / checkpoint_name(newer);
     const fs::path left = concat(checkpoint.string(), kLeftMark);
-    log_info(concat("the run goes on from step ", step, ": ", checkpoint.string(), " is renamed to ",
-                    left.filename().string(), " and removed at the next checkpoint"));
+    log_info("the run goes on from step ", step, ": ", checkpoint.string(), " is renamed to ", left.filename().string(),
+             " and removed at the next checkpoint");
     if (std::error_code ignored; fs::exists(left, ignored)) remove(left);
     rename_or_throw(checkpoint, left);
   }
@@ -229,7 +229,7 @@ void CheckpointStore::remove(const fs::path& checkpoint) const {
   const auto doomed = owner_of(checkpoint) ? checkpoint : temporary_for(checkpoint);
   if (doomed != checkpoint) fs::rename(checkpoint, doomed, error);
   if (!error) fs::remove_all(doomed, error);
-  if (error) log_warning(concat("cannot remove ", checkpoint.string(), ": ", error.message()));
+  if (error) log_warning("cannot remove ", checkpoint.string(), ": ", error.message());
 }
 
 }  // namespace sluice::storage

@@ -83,7 +83,7 @@ void throw_storage_error(int error, std::string_view action, const fs::path& pat
     if (needed_bytes > 0) sizes = concat("; needs ", human_bytes(needed_bytes));
     if (const auto left = free_bytes(path)) sizes += concat(sizes.empty() ? "; " : ", ", human_bytes(*left), " free");
   }
-  throw StorageError(concat(what, sizes, "; ", advice(error, action)));
+  throw StorageError(what, sizes, "; ", advice(error, action));
 }
 
 AtomicFile::AtomicFile(const fs::path& target, std::uint64_t expected_bytes)
@@ -125,16 +125,16 @@ void check_output(const char* option, const fs::path& out, const std::vector<fs:
   std::error_code ignored;
   for (const fs::path& input : inputs) {
     if (fs::equivalent(input, out, ignored))
-      throw ConfigError(concat(option, " ", out.string(), " is a file to read; give it another name"));
+      throw ConfigError(option, " ", out.string(), " is a file to read; give it another name");
   }
   if (fs::exists(out, ignored) && !fs::is_regular_file(out, ignored))
-    throw StorageError(concat(option, " ", out.string(), " is not a regular file; give the name of a file"));
+    throw StorageError(option, " ", out.string(), " is not a regular file; give the name of a file");
   const fs::path folder = fs::absolute(out).parent_path();
   if (fs::exists(folder / "state.json", ignored))
-    throw ConfigError(concat(option, " ", out.string(), " is inside a checkpoint; write elsewhere"));
+    throw ConfigError(option, " ", out.string(), " is inside a checkpoint; write elsewhere");
   if (::access(folder.c_str(), W_OK) != 0)
-    throw StorageError(concat(option, " ", out.string(), ": ", std::generic_category().message(errno),
-                              "; name a file in a folder that may be written to"));
+    throw StorageError(option, " ", out.string(), ": ", std::generic_category().message(errno),
+                       "; name a file in a folder that may be written to");
 }
 
 void write_text_atomically(const fs::path& target, std::string_view text) {
@@ -162,10 +162,10 @@ FileDescriptor open_for_reading(const fs::path& file) {
   FileDescriptor handle(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO must not block
   struct stat info {};
   if (handle.get() >= 0 && ::fstat(handle.get(), &info) == 0 && S_ISREG(info.st_mode)) return handle;
-  if (handle.get() >= 0) throw CheckpointError(concat("cannot read ", file.string(), ": it is not a regular file"));
+  if (handle.get() >= 0) throw CheckpointError("cannot read ", file.string(), ": it is not a regular file");
   const bool is_fault_of_file = errno != EIO && !is_file_limit(errno);
   if (!is_fault_of_file) throw_storage_error(errno, "read", file);
-  throw CheckpointError(concat("cannot read ", file.string(), ": ", std::generic_category().message(errno)));
+  throw CheckpointError("cannot read ", file.string(), ": ", std::generic_category().message(errno));
 }
 
 std::string read_text(const fs::path& file) {

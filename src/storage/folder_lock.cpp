@@ -40,17 +40,17 @@ FileDescriptor lock_folder(const std::filesystem::path& folder, std::string_view
   if (lock.get() < 0) throw_storage_error(errno, "create", file);
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) {
-      throw ConfigError(concat(name, " ", folder.string(), " is in use by ", read_owner(lock.get()),
-                               "; wait for it to end or ", advice));
+      throw ConfigError(name, " ", folder.string(), " is in use by ", read_owner(lock.get()),
+                        "; wait for it to end or ", advice);
     }
     const std::string what = concat("cannot lock ", file.string(), ": ", std::generic_category().message(errno));
     if (without == WithoutLocks::kError)
-      throw StorageError(concat(what, ", so another process may still write to this ", name));
-    log_warning(concat(what, "; make sure that no other process uses this ", name));
+      throw StorageError(what, ", so another process may still write to this ", name);
+    log_warning(what, "; make sure that no other process uses this ", name);
   }
   const auto owner = owner_line();  // a full disk may leave it empty, which only shortens a message
   if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), owner.data(), owner.size(), 0) < 0) {
-    log_debug(concat("cannot write the owner into ", file.string()));
+    log_debug("cannot write the owner into ", file.string());
   }
   return lock;
 }

@@ -164,7 +164,7 @@ std::string RecordLogReader::read(std::uint64_t from, std::uint64_t bytes) const
                                static_cast<off_t>(from + done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw_storage_error(errno, "read", path_);
-    if (count == 0) throw CheckpointError(concat(path_.string(), " became shorter while it was read", advice_));
+    if (count == 0) throw CheckpointError(path_.string(), " became shorter while it was read", advice_);
     done += static_cast<std::uint64_t>(count);
   }
   return text;
@@ -182,9 +182,9 @@ std::optional<LogRecord> RecordLogReader::next() {
     }
   }
   if (records_ == 0 && !std::string_view(head.magic.data(), head.magic.size()).starts_with(kMagic.substr(0, 6)))
-    throw CheckpointError(concat(path_.string(), " is not a log of Sluice's, or has lost its beginning", advice_));
+    throw CheckpointError(path_.string(), " is not a log of Sluice's, or has lost its beginning", advice_);
   if (is_followed_by_committed_record())
-    throw CheckpointError(concat(path_.string(), " is damaged at byte ", at_, " of ", size_, advice_));
+    throw CheckpointError(path_.string(), " is damaged at byte ", at_, " of ", size_, advice_);
   return std::nullopt;
 }
 

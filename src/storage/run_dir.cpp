@@ -117,9 +117,9 @@ RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
   const auto trace = trace_of_run(dir_);
   resumes_ = !trace.empty();
   if (mode == RunDirMode::kNew && resumes_) {
-    throw ConfigError(concat("run directory ", dir_.string(), " already holds a run (", trace,
-                             "); add --resume auto, which goes on with it, or begins where it has no checkpoint, or "
-                             "choose another --run-dir"));
+    throw ConfigError("run directory ", dir_.string(), " already holds a run (", trace,
+                      "); add --resume auto, which goes on with it, or begins where it has no checkpoint, or "
+                      "choose another --run-dir");
   }
   if (must_hold_run && !resumes_) {
     throw ConfigError(

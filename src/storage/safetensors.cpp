@@ -36,9 +36,9 @@ std::vector<NamedTensor> ordered(const TensorMap& tensors, const std::filesystem
     check(tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided,
           concat("write_safetensors needs dense CPU tensors, but got ", quoted_name(name)));
     if (!safetensors_rank(tensor.scalar_type())) {
-      throw CheckpointError(concat("cannot write ", path.string(), ": tensor ", quoted_name(name), " has dtype ",
-                                   c10::toString(tensor.scalar_type()), ", expected one of ", safetensors_dtypes(),
-                                   "; convert it first"));
+      throw CheckpointError("cannot write ", path.string(), ": tensor ", quoted_name(name), " has dtype ",
+                            c10::toString(tensor.scalar_type()), ", expected one of ", safetensors_dtypes(),
+                            "; convert it first");
     }
   }
   std::stable_sort(list.begin(), list.end(), [](const NamedTensor& a, const NamedTensor& b) {
@@ -57,7 +57,7 @@ class Mapping {
     void* const address =
         ::mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ | PROT_WRITE, MAP_PRIVATE, file.get(), 0);
     if (address == MAP_FAILED) {
-      throw CheckpointError(concat("cannot map ", path.string(), ": ", std::strerror(errno), "; free memory"));
+      throw CheckpointError("cannot map ", path.string(), ": ", std::strerror(errno), "; free memory");
     }
     bytes_ = {static_cast<std::byte*>(address), static_cast<std::size_t>(info.st_size)};
   }
@@ -91,9 +91,9 @@ void check_booleans(std::span<const std::byte> data, const TensorEntry& entry, c
   const auto bytes = data.subspan(entry.begin, entry.end - entry.begin);
   const auto wrong = std::find_if(bytes.begin(), bytes.end(), [](std::byte b) { return b > std::byte{1}; });
   if (wrong == bytes.end()) return;
-  throw CheckpointError(concat(path.string(), " is no valid safetensors file: tensor ", quoted_name(entry.name),
-                               " of dtype BOOL holds ", std::to_integer<int>(*wrong),
-                               ", expected 0 or 1; fetch or save it again"));
+  throw CheckpointError(path.string(), " is no valid safetensors file: tensor ", quoted_name(entry.name),
+                        " of dtype BOOL holds ", std::to_integer<int>(*wrong),
+                        ", expected 0 or 1; fetch or save it again");
 }
 
 }  // namespace
@@ -128,7 +128,7 @@ FileDigest write_safetensors(const std::filesystem::path& path, const TensorMap&
     for (; !bytes.empty(); bytes = bytes.subspan(std::min(kWriteBlock, bytes.size()))) {
       const auto block = bytes.first(std::min(kWriteBlock, bytes.size()));
       if (allowed == Values::kFinite && !all_finite(block, dense.scalar_type()))
-        throw DivergedError(concat(name, " has ", describe_not_finite(dense)));
+        throw DivergedError(name, " has ", describe_not_finite(dense));
       write(block);
     }
   }

@@ -35,7 +35,7 @@ constexpr std::array kDtypes{
 };
 
 [[noreturn]] void fail(std::string_view where, std::string_view what) {
-  throw CheckpointError(concat(where, " is no valid safetensors file: ", what, "; fetch or save it again"));
+  throw CheckpointError(where, " is no valid safetensors file: ", what, "; fetch or save it again");
 }
 
 // What torch.save writes: a ZIP archive, or a pickle of protocol 2 or later.

@@ -25,7 +25,7 @@ bool is_there(const fs::path& path) {
 }
 
 [[noreturn]] void refuse_index(const fs::path& index, const std::string& why) {
-  throw CheckpointError(concat(index.string(), " ", why, "; fetch or save the weights again"));
+  throw CheckpointError(index.string(), " ", why, "; fetch or save the weights again");
 }
 
 // The name of a file beside the index, whatever a stranger wrote there.
@@ -93,8 +93,8 @@ fs::path resolve_weights(const fs::path& path) {
   const bool is_run = fs::is_directory(checkpoints, ignored) && !is_there(path / kOneFile) && !is_there(path / kIndex);
   if (!is_run) return path;
   if (const CheckpointScan scan = scan_checkpoints(checkpoints); scan.newest) return *scan.newest;
-  throw CheckpointError(concat("there is no whole checkpoint in ", checkpoints.string(),
-                               "; name a run that has saved one, or a file of weights"));
+  throw CheckpointError("there is no whole checkpoint in ", checkpoints.string(),
+                        "; name a run that has saved one, or a file of weights");
 }
 
 TensorMap read_weights(const fs::path& path) {
@@ -103,9 +103,9 @@ TensorMap read_weights(const fs::path& path) {
     return path.extension() == ".json" ? read_shards(path) : read_safetensors(path).tensors;
   if (is_there(path / kOneFile)) return read_safetensors(path / kOneFile).tensors;
   if (is_there(path / kIndex)) return read_shards(path / kIndex);
-  throw CheckpointError(concat(path.string(), " has neither ", kOneFile, " nor ", kIndex,
-                               "; name a safetensors file, an index of several, a folder with one of these, or a run "
-                               "directory"));
+  throw CheckpointError(path.string(), " has neither ", kOneFile, " nor ", kIndex,
+                        "; name a safetensors file, an index of several, a folder with one of these, or a run "
+                        "directory");
 }
 
 AboutWeights read_about_weights(const fs::path& path) {

@@ -29,11 +29,11 @@ void check_batch_request(const BatchRequest& request) {
   const NoiseScale& noise = request.noise;
   check(noise.samples >= 0 && noise.error >= 0 && std::isfinite(noise.samples + noise.error),
         "a noise scale and its error are finite, and neither is negative");
-  if (request.batch < 1) throw ConfigError(concat("the present batch ", request.batch, " is below 1"));
+  if (request.batch < 1) throw ConfigError("the present batch ", request.batch, " is below 1");
   if (!(request.rate > 0) || !std::isfinite(request.rate))
-    throw ConfigError(concat("the learning rate ", request.rate, " of the present batch is not above 0"));
+    throw ConfigError("the learning rate ", request.rate, " of the present batch is not above 0");
   for (const std::int64_t batch : request.batches)
-    if (batch < 1) throw ConfigError(concat("batch ", batch, " to choose from is below 1"));
+    if (batch < 1) throw ConfigError("batch ", batch, " to choose from is below 1");
 }
 
 BatchChoice choice_of(const BatchRequest& request, std::int64_t batch, double seconds, double phi) {
@@ -173,8 +173,8 @@ std::span<const std::string> rate_rule_names() { return kRateRuleNames; }
 RateRule rate_rule_of(std::string_view name) {
   const auto found = std::ranges::find(kRateRuleNames, name);
   if (found == kRateRuleNames.end()) {
-    throw ConfigError(concat("unknown rule '", printable(name), "' for the learning rate",
-                             did_you_mean(name, kRateRuleNames), "; there are ", join(kRateRuleNames, ", ")));
+    throw ConfigError("unknown rule '", printable(name), "' for the learning rate", did_you_mean(name, kRateRuleNames),
+                      "; there are ", join(kRateRuleNames, ", "));
   }
   return static_cast<RateRule>(found - kRateRuleNames.begin());
 }
@@ -216,8 +216,8 @@ std::vector<std::int64_t> batches_in(const BatchRange& range) {
   const std::int64_t first = std::max<std::int64_t>(divided_up(range.least, range.multiple), 1);
   const std::int64_t last = range.most / range.multiple;
   if (first > last) {
-    throw ConfigError(concat("there is no batch from ", range.least, " to ", range.most, " that ", range.multiple,
-                             " divides; widen the range"));
+    throw ConfigError("there is no batch from ", range.least, " to ", range.most, " that ", range.multiple,
+                      " divides; widen the range");
   }
   std::vector<std::int64_t> batches;
   if (last - first < range.count) {
@@ -242,8 +242,7 @@ BatchProposal propose_batch(const BatchRequest& request) {
     const double seconds = request.step_seconds(batch);
     check(seconds > 0, "a step takes time");
     if (std::isinf(seconds)) {
-      if (batch == request.batch)
-        throw ConfigError(concat("no time of a step of the present batch ", batch, " is known"));
+      if (batch == request.batch) throw ConfigError("no time of a step of the present batch ", batch, " is known");
       proposal.impossible.push_back(batch);
       continue;
     }

@@ -116,8 +116,8 @@ class ClusterPredictor {
       throw ConfigError(
           concat("a cluster of ", counted(devices, "device"), " is not simulated; give 1 to ", kMostDevices));
     if (devices % request.devices != 0)
-      throw ConfigError(concat("a cluster of ", counted(devices, "device"), " has no whole number of replicas of ",
-                               request.devices, "; give a multiple of that"));
+      throw ConfigError("a cluster of ", counted(devices, "device"), " has no whole number of replicas of ",
+                        request.devices, "; give a multiple of that");
     ClusterStep step{.devices = devices, .replicas = devices / request.devices, .chunks = request.plan.chunks};
     step.samples = static_cast<double>(request.plan.global_batch);
     const double growth = static_cast<double>(step.replicas) / request.replicas;
@@ -127,14 +127,13 @@ class ClusterPredictor {
     }
     const double chunks = std::max(1.0, std::round(step.chunks / growth));
     if (2 * chunks * request.stages() > kMostActions) {
-      throw ConfigError(concat("a replica of a cluster of ", counted(devices, "device"), " has ", fixed(chunks, 0),
-                               " chunks, too many to predict; ask for more devices or larger micro-batches"));
+      throw ConfigError("a replica of a cluster of ", counted(devices, "device"), " has ", fixed(chunks, 0),
+                        " chunks, too many to predict; ask for more devices or larger micro-batches");
     }
     step.chunks = static_cast<int>(chunks);
     if (step.samples < static_cast<double>(step.replicas) * step.chunks) {
-      throw ConfigError(concat("a global batch of ", request.plan.global_batch, " has no sample for each of ",
-                               step.chunks, " chunks of ", step.replicas,
-                               " replicas; raise it or ask for fewer devices"));
+      throw ConfigError("a global batch of ", request.plan.global_batch, " has no sample for each of ", step.chunks,
+                        " chunks of ", step.replicas, " replicas; raise it or ask for fewer devices");
     }
     return step;
   }

@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "tune/memory_model.h"
@@ -37,10 +36,9 @@ class ElasticEpochs {
     const bool fits = best.has_value();
     if (!fits) stay = best = shapes(frozen_layers, /*needs_room=*/false).stay;
     if (!best) {
-      throw ConfigError(concat("with ", frozen_layers, " of ", run_.request.layers,
-                               " layers frozen, no pipeline of up to ", counted(first_.devices, "device"),
-                               " runs by the schedule ", run_.request.plan.schedule,
-                               "; freeze fewer, or choose the schedule 1f1b"));
+      throw ConfigError("with ", frozen_layers, " of ", run_.request.layers, " layers frozen, no pipeline of up to ",
+                        counted(first_.devices, "device"), " runs by the schedule ", run_.request.plan.schedule,
+                        "; freeze fewer, or choose the schedule 1f1b");
     }
     if (!stay) stay = best;
     // What the samples of a step take less.
@@ -122,14 +120,14 @@ void check_elastic_run(const ClusterRun& run, std::span<const int> frozen_layers
   const int local = request.plan.replicas;
   if (local < 1 || request.replicas % local != 0 ||
       std::int64_t{request.devices} * local > run.cluster.devices_per_node) {
-    throw ConfigError(concat("nodes of ", counted(run.cluster.devices_per_node, "device"), " do not hold ",
-                             counted(request.replicas, "replica"), " of ", counted(request.devices, "device"), ", ",
-                             local, " in each"));
+    throw ConfigError("nodes of ", counted(run.cluster.devices_per_node, "device"), " do not hold ",
+                      counted(request.replicas, "replica"), " of ", counted(request.devices, "device"), ", ", local,
+                      " in each");
   }
   for (const int frozen : frozen_layers) {
     if (frozen < 0 || frozen >= request.layers) {
-      throw ConfigError(concat(frozen, " of ", counted(request.layers, "layer"),
-                               " are frozen in an epoch; it must be 0 or more, and at least one must be trained"));
+      throw ConfigError(frozen, " of ", counted(request.layers, "layer"),
+                        " are frozen in an epoch; it must be 0 or more, and at least one must be trained");
     }
   }
 }

@@ -110,8 +110,8 @@ Shapes tried_shapes(const PlanRequest& request, int frozen_layers, const Elastic
 }
 
 void warn_of_room(const PlanRequest& request, int frozen_layers) {
-  log_warning(concat("with ", frozen_layers, " layers frozen, no shape of the pipeline is estimated to fit ",
-                     human_bytes(request.memory_limit), " a place; it is tried as it is"));
+  log_warning("with ", frozen_layers, " layers frozen, no shape of the pipeline is estimated to fit ",
+              human_bytes(request.memory_limit), " a place; it is tried as it is");
 }
 
 }  // namespace
@@ -125,9 +125,9 @@ ElasticPlan elastic_plan(const PlanRequest& request, int frozen_layers, const st
   }
   const std::optional<ElasticPlan> best = shapes.best();
   if (!best) {
-    throw ConfigError(concat("with ", frozen_layers, " of ", request.layers, " layers frozen, no pipeline of up to ",
-                             request.devices, " devices runs by the schedule ", request.plan.schedule,
-                             "; freeze fewer, or choose the schedule 1f1b"));
+    throw ConfigError("with ", frozen_layers, " of ", request.layers, " layers frozen, no pipeline of up to ",
+                      request.devices, " devices runs by the schedule ", request.plan.schedule,
+                      "; freeze fewer, or choose the schedule 1f1b");
   }
   const bool has_choice = rules.may_shrink && shapes.stay &&
                           shapes.stay->plan.devices() == devices_of(request, rules) && request.devices > 1;

@@ -35,20 +35,19 @@ std::string setting_to_raise(const Plan& plan, bool raise_chunks) {
 void warn_of_doubts(const Plan& plan, const std::vector<LayerCost>& costs, const Choice& choice, bool raise_chunks) {
   const auto& [rules, cut] = choice;
   if (!cut.fits && !cut.is_proven) {
-    log_warning(concat("no cut that is estimated to fit was found in ", kMostTries,
-                       " tries; the one that needs least is tried"));
+    log_warning("no cut that is estimated to fit was found in ", kMostTries,
+                " tries; the one that needs least is tried");
   } else if (!cut.fits) {
     const auto peaks =
         device_peaks(std::span(costs).subspan(plan.frozen_layers), pipeline::make_train_schedule(plan, plan.chunks),
                      cut.partition, cut.recompute, rules.most_samples, rules.shares_memory);
-    log_warning(concat("no cut into ", counted(plan.stages(), "stage"), " is estimated to fit ",
-                       human_bytes(rules.memory_limit), " a place; the one that needs least takes about ",
-                       human_bytes(std::ranges::max(peaks)), " and is tried; ", setting_to_raise(plan, raise_chunks),
-                       rules.recompute == Recompute::kNone ? ", or set pipeline.recompute = \"auto\"" : ""));
+    log_warning("no cut into ", counted(plan.stages(), "stage"), " is estimated to fit ",
+                human_bytes(rules.memory_limit), " a place; the one that needs least takes about ",
+                human_bytes(std::ranges::max(peaks)), " and is tried; ", setting_to_raise(plan, raise_chunks),
+                rules.recompute == Recompute::kNone ? ", or set pipeline.recompute = \"auto\"" : "");
   }
   if (cut.fits && !cut.is_proven)
-    log_info(concat("the search for the best cut was given up after ", kMostTries,
-                    " tries; a slightly better one may exist"));
+    log_info("the search for the best cut was given up after ", kMostTries, " tries; a slightly better one may exist");
 }
 
 // With chunks left open under a memory limit: the first number, from the plan's own on, for which some cut fits.

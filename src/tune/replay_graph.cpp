@@ -5,7 +5,6 @@
 #include <functional>
 #include <map>
 
-#include "core/concat.h"
 #include "core/error.h"
 #include "tune/replay_messages.h"
 
@@ -235,12 +234,11 @@ StepReplay replay_step(std::span<const RecordedProcess> processes, const StepEdi
       return std::ranges::any_of(slot.spans, [](const Span& span) { return span.phase == Phase::kForward; });
     };
     if (std::ranges::none_of(process.spans.slots, has_forward))
-      throw DataError(concat("step ", process.spans.step,
-                             " of the trace has no forward pass: nothing to replay; name a training step with --step"));
+      throw DataError("step ", process.spans.step,
+                      " of the trace has no forward pass: nothing to replay; name a training step with --step");
     if (process.spans.dropped > 0)
-      throw DataError(concat("step ", process.spans.step,
-                             " of the trace lacks spans that found no room; record one with ",
-                             "fewer micro-batches (pipeline.chunks)"));
+      throw DataError("step ", process.spans.step, " of the trace lacks spans that found no room; record one with ",
+                      "fewer micro-batches (pipeline.chunks)");
     if (!process.spans.turns.empty())
       throw DataError("the trace is of workers that take turns; replay reads training runs without a parameter server");
   }

@@ -4,7 +4,6 @@
 #include <compare>
 #include <map>
 
-#include "core/concat.h"
 #include "core/error.h"
 
 namespace sluice::tune {
@@ -74,9 +73,9 @@ class Mail {
       const Cargo cargo = i >= count - gradients ? Cargo::kGradient : forward;
       const auto sent = sent_.find({key.replica, cargo, key.stage, key.micro_batch, cargo == Cargo::kFeatures ? i : 0});
       if (sent == sent_.end()) {
-        throw DataError(concat("the trace lacks spans: replica ", index(key.replica), " stage ", key.stage,
-                               " waits for micro-batch ", index(key.micro_batch),
-                               ", which no stage has sent; record the ", "step again"));
+        throw DataError("the trace lacks spans: replica ", index(key.replica), " stage ", key.stage,
+                        " waits for micro-batch ", index(key.micro_batch), ", which no stage has sent; record the ",
+                        "step again");
       }
       messages.push_back({sent->second, waits[i]});
     }

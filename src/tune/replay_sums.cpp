@@ -4,7 +4,6 @@
 #include <limits>
 #include <optional>
 
-#include "core/concat.h"
 #include "core/error.h"
 #include "tune/cluster_links.h"
 #include "tune/replay_graph.h"
@@ -57,8 +56,8 @@ void ReplayGraph::check_sums() const {
     if (std::ranges::equal(first.buckets, other.buckets, is_same) &&
         small_sums_of(first).size() == small_sums_of(other).size())
       continue;
-    throw DataError(concat("the traces of rank 0 and rank ", rank, " tell of different sums in step ", first.step,
-                           "; give files of one run"));
+    throw DataError("the traces of rank 0 and rank ", rank, " tell of different sums in step ", first.step,
+                    "; give files of one run");
   }
   if (!edits_.network) return;
   if (first.buckets.empty())

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "core/concat.h"
 #include "core/error.h"
 
 namespace sluice::tune {
@@ -71,9 +70,8 @@ double EditBook::edited(const Work& work, double recorded, bool is_whole) {
 void EditBook::check_all_met() const {
   for (std::size_t i = 0; i < edits_.work.size(); ++i) {
     if (has_met_[i] == 0)
-      throw ConfigError(concat(edits_.work[i].text,
-                               ": the recorded step has no such work; `sluice replay TRACE` shows ",
-                               "its stages, devices and kinds of work"));
+      throw ConfigError(edits_.work[i].text, ": the recorded step has no such work; `sluice replay TRACE` shows ",
+                        "its stages, devices and kinds of work");
   }
 }
 

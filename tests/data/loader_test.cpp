@@ -9,7 +9,6 @@
 #include <memory>
 #include <thread>
 
-#include "core/concat.h"
 #include "core/error.h"
 #include "data/shapes.h"
 

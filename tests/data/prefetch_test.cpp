@@ -94,7 +94,7 @@ TEST(Team, ThrowsWhatTheFirstPieceInOrderHasThrown) {
     const auto run = [&] {
       team.run(40, [&](std::int64_t i) {
         std::this_thread::sleep_for(std::chrono::microseconds(i * 37 % 11 * 10));
-        if (i == 7 || i == 9 || i == 30) throw DataError(concat("piece ", i));
+        if (i == 7 || i == 9 || i == 30) throw DataError("piece ", i);
       });
     };
     EXPECT_THAT(run, ThrowsMessage<DataError>("piece 7"));

@@ -15,7 +15,6 @@
 
 #include "comm/processes.h"
 #include "comm/ranks.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "device/memory.h"
 #include "engine/engine.h"

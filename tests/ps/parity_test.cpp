@@ -4,7 +4,6 @@
 
 #include <numeric>
 
-#include "core/concat.h"
 #include "core/error.h"
 #include "ps/workers.h"
 

@@ -13,7 +13,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/concat.h"
 #include "data/loader.h"
 #include "models/model.h"
 #include "support/files.h"

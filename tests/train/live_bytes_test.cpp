@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "core/concat.h"
 #include "data/loader.h"
 #include "device/cpu_threads.h"
 #include "engine/state.h"

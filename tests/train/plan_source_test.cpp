@@ -14,7 +14,6 @@
 
 #include "comm/processes.h"
 #include "comm/ranks.h"
-#include "core/concat.h"
 #include "engine/same_state.h"
 #include "engine/state.h"
 #include "memory_runs.h"

@@ -6,7 +6,6 @@
 
 #include <functional>
 
-#include "core/concat.h"
 #include "storage/safetensors.h"
 #include "train/setup/setup.h"
 #include "train/study/one_shot.h"

@@ -11,7 +11,6 @@
 #include <tuple>
 #include <vector>
 
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/rng.h"
 #include "pipeline/schedule/generators.h"

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/concat.h"
 #include "core/divided_up.h"
 #include "core/rng.h"
 #include "tune/made_up_space.h"

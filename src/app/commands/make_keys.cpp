@@ -31,8 +31,8 @@ void run_make_keys_command(const MakeKeysArguments& arguments) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error)
-    throw StorageError(concat("cannot make ", folder.string(), ": ", error.message(),
-                              "; name a folder in which you may write, or one that can be made"));
+    throw StorageError("cannot make ", folder.string(), ": ", error.message(),
+                       "; name a folder in which you may write, or one that can be made");
   write_key(secret, keys.server_secret);
   write_key(own, keys.server_public);
   print_out(

@@ -11,7 +11,6 @@
 #include "app/commands/replay_edits.h"
 #include "app/commands/replay_report.h"
 #include "app/options.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "profiler/trace_steps.h"
@@ -45,8 +44,8 @@ std::vector<fs::path> trace_files(const std::vector<fs::path>& given) {
     }
     const auto traces = storage::RunDir::traces(path);
     if (traces.empty()) {
-      throw ConfigError(concat(printable(path.string()), " holds no ", storage::RunDir::trace_name(0),
-                               "; record some steps with `sluice train CONFIG --run-dir DIR --trace 10..14`"));
+      throw ConfigError(printable(path.string()), " holds no ", storage::RunDir::trace_name(0),
+                        "; record some steps with `sluice train CONFIG --run-dir DIR --trace 10..14`");
     }
     for (const auto& [rank, file] : traces) files.push_back(file);
   }
@@ -56,15 +55,13 @@ std::vector<fs::path> trace_files(const std::vector<fs::path>& given) {
 TraceOfProcess read_trace_file(const fs::path& file) {
   const std::string name = printable(file.string());
   storage::UnpackedFile unpacked(file, kUnpackedLimit);
-  if (!unpacked.is_open())
-    throw ConfigError(concat("the trace ", name, " cannot be opened; check its name and rights"));
+  if (!unpacked.is_open()) throw ConfigError("the trace ", name, " cannot be opened; check its name and rights");
   std::istream in(&unpacked);
   TraceOfProcess trace = profiler::read_trace_steps(in, name);
-  if (unpacked.is_damaged()) throw DataError(concat(name, " is damaged or was cut; copy it again"));
+  if (unpacked.is_damaged()) throw DataError(name, " is damaged or was cut; copy it again");
   if (trace.has_own_clock) {
-    throw ConfigError(concat(name,
-                             " is of a parameter server or its worker, whose steps others do not wait for; replay ",
-                             "reads the traces of other training runs"));
+    throw ConfigError(name, " is of a parameter server or its worker, whose steps others do not wait for; replay ",
+                      "reads the traces of other training runs");
   }
   return trace;
 }
@@ -82,9 +79,9 @@ std::vector<TraceOfProcess> read_trace_files(const std::vector<fs::path>& given)
     throw ConfigError("the traces are of different runs; give the files of one");
   for (int rank = 0; rank < std::max<int>(first.processes, static_cast<int>(traces.size())); ++rank) {
     if (rank < static_cast<int>(traces.size()) && traces[rank].rank == rank) continue;
-    throw ConfigError(concat("the trace of rank ", rank, " of ", counted(first.processes, "process"),
-                             " is missing, or another is there twice; give the file of each process, once, or the run ",
-                             "directory"));
+    throw ConfigError("the trace of rank ", rank, " of ", counted(first.processes, "process"),
+                      " is missing, or another is there twice; give the file of each process, once, or the run ",
+                      "directory");
   }
   return traces;
 }
@@ -114,8 +111,8 @@ std::int64_t chosen_step(const std::vector<std::int64_t>& steps, std::optional<s
   if (!wanted) return steps[(steps.size() - 1) / 2];
   if (std::ranges::find(steps, *wanted) != steps.end()) return *wanted;
   const auto [first, last] = std::ranges::minmax(steps);
-  throw ConfigError(concat("--step ", *wanted, ": the trace has no such step; it has ", steps.size(), ", from ", first,
-                           " to ", last));
+  throw ConfigError("--step ", *wanted, ": the trace has no such step; it has ", steps.size(), ", from ", first, " to ",
+                    last);
 }
 
 tune::RecordedProcess recorded_process(const TracedStep& step) {

@@ -14,9 +14,7 @@
 namespace sluice::app {
 namespace {
 
-[[noreturn]] void reject_edit(const std::string& edit, const std::string& why) {
-  throw ConfigError(concat(edit, ": ", why));
-}
+[[noreturn]] void reject_edit(const std::string& edit, const std::string& why) { throw ConfigError(edit, ": ", why); }
 
 int parse_position(const std::string& edit, std::string_view word, std::string_view text) {
   int number = -1;
@@ -111,12 +109,12 @@ tune::StepEdits ReplayEdits::parse() const {
     throw ConfigError("--latency: what the recorded network carries a second is not known; give --bandwidth, too");
   const auto rate = parse_quantity(bandwidth, kRateUnits);
   if (!rate || *rate <= 0)
-    throw ConfigError(concat("--bandwidth ", bandwidth, ": give a number above 0 and ", kRateWords, ": 10Gbit/s"));
+    throw ConfigError("--bandwidth ", bandwidth, ": give a number above 0 and ", kRateWords, ": 10Gbit/s");
   edits.network = tune::StepEdits::Network{.bytes_per_s = *rate};
   if (latency.empty()) return edits;
   const auto of_message = parse_quantity(latency, kTimeUnits);
   if (!of_message || *of_message < 0)
-    throw ConfigError(concat("--latency ", latency, ": give a number from 0 on and ", kTimeWords, ": 50us"));
+    throw ConfigError("--latency ", latency, ": give a number from 0 on and ", kTimeWords, ": 50us");
   edits.network->latency_s = *of_message;
   return edits;
 }

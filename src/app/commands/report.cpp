@@ -5,7 +5,6 @@
 #include "app/commands/report_html.h"
 #include "app/commands/report_runs.h"
 #include "app/options.h"
-#include "core/concat.h"
 #include "core/log.h"
 #include "report/run_report.h"
 
@@ -21,7 +20,7 @@ struct ReportArguments {
 void print_report(const ReportArguments& arguments) {
   const auto [runs, left_out, is_one] =
       read_runs(arguments.run_dirs, [](const auto& dir) { return report::read_report(dir); });
-  for (const std::string& why : left_out) log_warning(concat("left out: ", why));
+  for (const std::string& why : left_out) log_warning("left out: ", why);
   nlohmann::ordered_json json = report::json_of(runs);
   json["skipped"] = left_out;
   arguments.output.print(json, is_one ? runs.front().text() : report::comparison(runs));

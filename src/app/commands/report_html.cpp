@@ -164,25 +164,25 @@ void check_html_output(const HtmlArguments& arguments, const std::vector<fs::pat
   }
   std::error_code ignored;
   if (fs::is_directory(arguments.file, ignored))
-    throw ConfigError(concat("--html ", arguments.file, " is a directory; name a file in it"));
+    throw ConfigError("--html ", arguments.file, " is a directory; name a file in it");
   storage::check_output("--html", arguments.file, inputs);
   if (is_another_file(arguments.file))
-    throw ConfigError(concat("--html ", arguments.file, " is there already and is no page; name another file"));
+    throw ConfigError("--html ", arguments.file, " is there already and is no page; name another file");
 }
 
 void write_html(const HtmlArguments& arguments, const std::vector<fs::path>& run_dirs) {
   if (!arguments.watch) {
     Pages pages = read_pages(run_dirs);
-    for (const std::string& why : pages.notes.left_out) log_warning(concat("left out: ", why));
+    for (const std::string& why : pages.notes.left_out) log_warning("left out: ", why);
     write_page(arguments.file, pages, 0);
-    if (arguments.file != kStandardOutput) log_info(concat("wrote ", printable(arguments.file)));
+    if (arguments.file != kStandardOutput) log_info("wrote ", printable(arguments.file));
     return;
   }
   const train::StopSignal signal(train::StopSignal::Afterwards::kIgnored);
-  log_info(concat("writing ", printable(arguments.file), " every ", kRefreshSeconds,
-                  " s while the run goes on; it loads itself anew; Ctrl-C ends this"));
+  log_info("writing ", printable(arguments.file), " every ", kRefreshSeconds,
+           " s while the run goes on; it loads itself anew; Ctrl-C ends this");
   const std::string why = Watch(arguments.file, run_dirs).run();
-  log_info(concat("wrote ", printable(arguments.file), " for the last time: ", why));
+  log_info("wrote ", printable(arguments.file), " for the last time: ", why);
 }
 
 }  // namespace sluice::app

@@ -20,9 +20,8 @@ void require_runs(const ReportRuns& all, const std::vector<Error>& refusals) {
 }
 
 ConfigError of_no_run(const std::filesystem::path& dir) {
-  return ConfigError(concat(printable(dir.string()),
-                            " holds records of workers alone, and of none of these runs; give ",
-                            "the run directory of their parameter server, too"));
+  return ConfigError(printable(dir.string()), " holds records of workers alone, and of none of these runs; give ",
+                     "the run directory of their parameter server, too");
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ void check_outputs(const ScheduleArguments& arguments) {
                       (arguments.text == kStandardStream ? 1 : 0);
   if (printed > 1) throw ConfigError("--json, --svg - and --text - all write to standard output; give one of them");
   if (!arguments.svg.empty() && arguments.svg == arguments.text)
-    throw ConfigError(concat("--svg and --text both write ", arguments.svg, "; give one of them another name"));
+    throw ConfigError("--svg and --text both write ", arguments.svg, "; give one of them another name");
   std::vector<std::filesystem::path> inputs;
   if (!arguments.order.empty() && arguments.order != kStandardStream) inputs.emplace_back(arguments.order);
   const auto check = [&](const char* option, const std::string& target) {

@@ -25,8 +25,8 @@ Value of_device(const std::vector<Value>& values, std::size_t device) {
 
 void require_length(std::size_t length, std::string_view option, std::string_view what, std::size_t devices) {
   if (length == 1 || length == devices) return;
-  throw ConfigError(concat(option, " has ", length, " ", what, " for ", devices,
-                           " devices; give one for all, or one for each, parted by commas"));
+  throw ConfigError(option, " has ", length, " ", what, " for ", devices,
+                    " devices; give one for all, or one for each, parted by commas");
 }
 
 void require_times(const std::vector<double>& times, std::string_view option, std::size_t devices) {
@@ -59,15 +59,15 @@ std::vector<std::int64_t> bytes_of(const std::vector<std::uint64_t>& bytes, std:
 std::vector<double> sent_bytes_of(const ScheduleArguments& arguments, const pipeline::Schedule& schedule) {
   if (arguments.sent_bytes.empty()) return {};
   if (!std::isfinite(arguments.bandwidth) || arguments.bandwidth <= 0) {
-    throw ConfigError(concat("--bandwidth is ", arguments.bandwidth, "; it must be a number of more than 0"));
+    throw ConfigError("--bandwidth is ", arguments.bandwidth, "; it must be a number of more than 0");
   }
   const auto of_devices = bytes_of(arguments.sent_bytes, "--sent-bytes", schedule.devices.size());
   std::vector<double> of_stages;
   for (const int owner : pipeline::stage_owners(schedule)) {
     const auto bytes = static_cast<double>(of_devices[static_cast<std::size_t>(owner)]);
     if (bytes / arguments.bandwidth > kLongestTime) {
-      throw ConfigError(concat("--sent-bytes over --bandwidth is a time of ", bytes / arguments.bandwidth,
-                               "; it must be at most ", kLongestTime));
+      throw ConfigError("--sent-bytes over --bandwidth is a time of ", bytes / arguments.bandwidth,
+                        "; it must be at most ", kLongestTime);
     }
     of_stages.push_back(bytes);
   }

@@ -22,8 +22,7 @@ namespace {
 // The stream does not keep what went wrong below it.
 std::string read_standard_input(const std::string& source) {
   std::string text = pipeline::read_schedule_file(std::cin, source);
-  if (std::ferror(stdin) != 0)
-    throw ConfigError(concat(source, ": reading it failed; give one line of actions per device"));
+  if (std::ferror(stdin) != 0) throw ConfigError(source, ": reading it failed; give one line of actions per device");
   return text;
 }
 
@@ -51,15 +50,15 @@ pipeline::Schedule read_schedule(const ScheduleArguments& arguments) {
 
 pipeline::Schedule generate(const ScheduleArguments& arguments) {
   if (arguments.name.empty() || !arguments.stages || !arguments.chunks) {
-    throw ConfigError(concat("schedule needs NAME, --stages and --chunks, or --order FILE; NAME is one of: ",
-                             join(pipeline::schedule_names(), ", "), "; see `sluice schedule --help`"));
+    throw ConfigError("schedule needs NAME, --stages and --chunks, or --order FILE; NAME is one of: ",
+                      join(pipeline::schedule_names(), ", "), "; see `sluice schedule --help`");
   }
   const int virtual_stages = arguments.virtual_stages.value_or(pipeline::default_virtual_stages(arguments.name));
   const std::int64_t most = 3 * std::int64_t{*arguments.stages} * virtual_stages * *arguments.chunks;
   if (most > pipeline::kMostActions) {
-    throw ConfigError(concat("--stages ", *arguments.stages, " --chunks ", *arguments.chunks, " with ",
-                             counted(virtual_stages, "stage"), " a device make up to ", most, " actions, more than ",
-                             pipeline::kMostActions, "; ask for fewer"));
+    throw ConfigError("--stages ", *arguments.stages, " --chunks ", *arguments.chunks, " with ",
+                      counted(virtual_stages, "stage"), " a device make up to ", most, " actions, more than ",
+                      pipeline::kMostActions, "; ask for fewer");
   }
   pipeline::Schedule schedule = pipeline::make_schedule(
       arguments.name,

@@ -105,7 +105,7 @@ void SimulatePlanArguments::run(const OutputArguments& output) const {
   if (cluster.are_given()) return cluster.run(loaded, measured, output);
   const WhatIf answer = train::what_if(loaded, measured);
   const std::string no_room = train::memory_excess(answer);
-  if (!no_room.empty()) log_warning(concat("the plan does not fit: ", no_room, "; `sluice memory` says what would"));
+  if (!no_room.empty()) log_warning("the plan does not fit: ", no_room, "; `sluice memory` says what would");
   ordered_json json = json_of_prediction(answer);
   if (!no_room.empty()) json["does_not_fit"] = no_room;
   if (!left_out.empty()) json["left_out"] = left_out;

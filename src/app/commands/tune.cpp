@@ -41,7 +41,7 @@ void run_tune_command(TuneArguments& arguments) {
   const train::TuneResult result = train::tune_plan(config, arguments.tune);
   const TuneFiles files = write_tune_files(result, arguments.out, written);
   for (const tune::Refusal& refusal : result.search.refusals)
-    log_debug(concat("left out: ", counted(refusal.count, "choice"), ": ", refusal.why));
+    log_debug("left out: ", counted(refusal.count, "choice"), ": ", refusal.why);
   arguments.output.print(json_of_tuning(result, files), text_of_tuning(result, files));
 }
 

@@ -66,8 +66,8 @@ train::BatchTuneOptions BatchArguments::parse() const {
   const auto least = whole_number(std::string_view(range).substr(0, colon));
   const auto most = colon == std::string::npos ? least : whole_number(std::string_view(range).substr(colon + 1));
   if (!least || !most || *least > *most) {
-    throw ConfigError(concat("--batches ", printable(range),
-                             " is no range of batches; give two whole numbers from 1 on, such as 32:512"));
+    throw ConfigError("--batches ", printable(range),
+                      " is no range of batches; give two whole numbers from 1 on, such as 32:512");
   }
   parsed.least = *least;
   parsed.most = *most;

@@ -47,8 +47,8 @@ void write_profiles(const train::TuneResult& result, const fs::path& out, TuneFi
     const bool is_own = &profile == &result.measured_profiles.front();
     const fs::path file = is_own ? profile_file(out) : profile_file(out, profile.fingerprint.threads_per_device);
     if (!is_own && is_taken(file)) {
-      log_warning(concat(file.string(), " is no profile of sluice and stays: the one of ",
-                         profile.fingerprint.threads_per_device, " threads a device is not written"));
+      log_warning(file.string(), " is no profile of sluice and stays: the one of ",
+                  profile.fingerprint.threads_per_device, " threads a device is not written");
       continue;
     }
     std::error_code ignored;
@@ -66,9 +66,9 @@ void check_tune_files(const fs::path& out, const std::vector<fs::path>& inputs, 
   const fs::path profile = profile_file(out);
   storage::check_output("the profile beside --out,", profile, inputs);
   if (is_taken(profile))
-    throw ConfigError(concat(profile.string(),
-                             ", where tune writes the profile that it measures, is no profile of "
-                             "sluice; move it away, give another --out, or give --profile"));
+    throw ConfigError(profile.string(),
+                      ", where tune writes the profile that it measures, is no profile of "
+                      "sluice; move it away, give another --out, or give --profile");
 }
 
 TuneFiles write_tune_files(const train::TuneResult& result, const fs::path& out, const ConfigText& config) {

@@ -10,7 +10,6 @@
 #include <jerror.h>
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "data/image/formats.h"
 

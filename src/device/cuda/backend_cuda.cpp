@@ -13,7 +13,6 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "device/backend.h"
 #include "device/free_list.h"
@@ -140,8 +139,8 @@ CudaProperties cuda_properties(int index) {
   cudaDeviceProp properties{};
   const cudaError_t status = cudaGetDeviceProperties(&properties, index);
   if (status != cudaSuccess) {
-    throw ConfigError(concat("cuda:", index, " cannot be queried: ", cudaGetErrorString(status),
-                             "; check the driver with nvidia-smi"));
+    throw ConfigError("cuda:", index, " cannot be queried: ", cudaGetErrorString(status),
+                      "; check the driver with nvidia-smi");
   }
   return {properties.name, properties.totalGlobalMem};
 }

@@ -1,7 +1,6 @@
 #include "pipeline/schedule/action.h"
 
 #include "core/check.h"
-#include "core/concat.h"
 
 namespace sluice::pipeline {
 

@@ -5,7 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include "core/concat.h"
 #include "core/error.h"
 #include "pipeline/schedule/device_actions.h"
 #include "pipeline/schedule/generators.h"
@@ -13,9 +12,9 @@
 namespace sluice::pipeline {
 
 inline void require_shape(const PipelineShape& shape) {
-  if (shape.stages < 1) throw ConfigError(concat("pipeline.stages=", shape.stages, "; set it to at least 1"));
+  if (shape.stages < 1) throw ConfigError("pipeline.stages=", shape.stages, "; set it to at least 1");
   if (shape.micro_batches < 1) {
-    throw ConfigError(concat("pipeline.chunks=", shape.micro_batches, "; a step needs at least 1 micro-batch"));
+    throw ConfigError("pipeline.chunks=", shape.micro_batches, "; a step needs at least 1 micro-batch");
   }
 }
 
@@ -23,9 +22,8 @@ inline void require_shape(const PipelineShape& shape) {
 inline void require_virtual_stages(std::string_view name, const PipelineShape& shape, int only) {
   const int given = shape.virtual_stages.value_or(only);
   if (given != only) {
-    throw ConfigError(concat("schedule '", name, "' has ", only, " virtual stage", only == 1 ? "" : "s",
-                             " a device, not ", given,
-                             "; leave their number out, or choose interleaved or looped-bfs"));
+    throw ConfigError("schedule '", name, "' has ", only, " virtual stage", only == 1 ? "" : "s", " a device, not ",
+                      given, "; leave their number out, or choose interleaved or looped-bfs");
   }
 }
 

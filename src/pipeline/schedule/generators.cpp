@@ -5,7 +5,6 @@
 #include <map>
 #include <utility>
 
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -34,8 +33,8 @@ const Generator& find_generator(std::string_view name) {
   for (const auto& generator : kGenerators) {
     if (generator.name == name) return generator;
   }
-  throw ConfigError(concat("there is no schedule '", name, "'", did_you_mean(name, schedule_names()),
-                           "; choose one of: ", join(schedule_names(), ", ")));
+  throw ConfigError("there is no schedule '", name, "'", did_you_mean(name, schedule_names()),
+                    "; choose one of: ", join(schedule_names(), ", "));
 }
 
 }  // namespace

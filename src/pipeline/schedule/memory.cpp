@@ -1,7 +1,6 @@
 #include "pipeline/schedule/memory.h"
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "pipeline/schedule/inspect.h"
@@ -23,10 +22,10 @@ void require_bytes(const Schedule& schedule, std::span<const StageBytes> stages,
   const auto peaks = peak_bytes(schedule, stages);
   for (std::size_t device = 0; device < peaks.size(); ++device) {
     if (peaks[device] <= budgets[device]) continue;
-    throw ConfigError(concat("schedule '", schedule.name, "' needs ",
-                             human_bytes(static_cast<std::uint64_t>(peaks[device])), " on device ", device,
-                             ", more than the ", human_bytes(static_cast<std::uint64_t>(budgets[device])),
-                             " there are; choose one with fewer micro-batches in flight, or more stages"));
+    throw ConfigError("schedule '", schedule.name, "' needs ", human_bytes(static_cast<std::uint64_t>(peaks[device])),
+                      " on device ", device, ", more than the ",
+                      human_bytes(static_cast<std::uint64_t>(budgets[device])),
+                      " there are; choose one with fewer micro-batches in flight, or more stages");
   }
 }
 

@@ -62,7 +62,7 @@ class Parser {
   WrittenSchedule run() {
     while (!rest_.empty()) read_line();
     if (schedule_.devices.empty())
-      throw ConfigError(concat(source_, ":", line_, ":1: no devices; write one line of actions per device"));
+      throw ConfigError(source_, ":", line_, ":1: no devices; write one line of actions per device");
     if (!has_header_) {
       schedule_.stages = highest_stage_ + 1;
       schedule_.micro_batches = highest_micro_batch_ + 1;
@@ -191,7 +191,7 @@ class Parser {
   }
 
   [[noreturn]] void fail(const Token& token, std::string_view what) const {
-    throw ConfigError(concat(source_, ":", token.line, ":", token.column, ": ", what));
+    throw ConfigError(source_, ":", token.line, ":", token.column, ": ", what);
   }
 
   std::string_view rest_;

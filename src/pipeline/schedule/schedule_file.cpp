@@ -23,7 +23,7 @@ void require_few_actions(const Schedule& schedule, std::string_view source) {
   std::int64_t actions = 0;
   for (const auto& of_device : schedule.devices) actions += static_cast<std::int64_t>(of_device.size());
   if (actions > kMostActions)
-    throw ConfigError(concat(source, " has ", actions, " actions, more than ", kMostActions, "; give a shorter one"));
+    throw ConfigError(source, " has ", actions, " actions, more than ", kMostActions, "; give a shorter one");
 }
 
 // The devices that a sentence of validate() names, each once, in its order.
@@ -70,19 +70,18 @@ std::string read_schedule_file(std::istream& in, const std::string& source) {
   for (char block[1 << 16]; in.read(block, sizeof block) || in.gcount() > 0;) {
     text.append(block, static_cast<std::size_t>(in.gcount()));
     if (text.size() > kLargestFile)
-      throw ConfigError(concat(source, ": larger than ", human_bytes(kLargestFile), "; this is no order of actions"));
+      throw ConfigError(source, ": larger than ", human_bytes(kLargestFile), "; this is no order of actions");
   }
-  if (in.bad()) throw ConfigError(concat(source, ": reading it failed", kGiveAScheduleFile));
+  if (in.bad()) throw ConfigError(source, ": reading it failed", kGiveAScheduleFile);
   return text;
 }
 
 std::string read_schedule_file(const std::filesystem::path& file) {
   const std::string source = printable(file.string());
   std::error_code failed;
-  if (std::filesystem::is_directory(file, failed))
-    throw ConfigError(concat(source, ": is a folder", kGiveAScheduleFile));
+  if (std::filesystem::is_directory(file, failed)) throw ConfigError(source, ": is a folder", kGiveAScheduleFile);
   std::ifstream in(file, std::ios::binary);
-  if (!in) throw ConfigError(concat(source, ": cannot be read", kGiveAScheduleFile));
+  if (!in) throw ConfigError(source, ": cannot be read", kGiveAScheduleFile);
   return read_schedule_file(in, source);
 }
 
@@ -99,9 +98,8 @@ Schedule prove_training_schedule(std::string_view text, std::string_view source)
   const auto other = std::ranges::find_if(counts, [&](int count) { return count != counts.front(); });
   if (other != counts.end()) {
     const auto device = static_cast<std::size_t>(other - counts.begin());
-    throw ConfigError(concat(source, ":", written.device_lines[device], ": device ", device, " has ",
-                             counted(*other, "stage"), ", but device 0 has ", counts.front(),
-                             "; to train, give every device the same number of stages"));
+    throw ConfigError(source, ":", written.device_lines[device], ": device ", device, " has ", counted(*other, "stage"),
+                      ", but device 0 has ", counts.front(), "; to train, give every device the same number of stages");
   }
   return std::move(written.schedule);
 }

@@ -156,8 +156,8 @@ Schedule make_zb_v(const PipelineShape& shape) {
 Schedule make_dualpipe_v(const PipelineShape& shape) {
   const int least = least_micro_batches("dualpipe-v", shape.stages);
   if (shape.stages >= 1 && shape.micro_batches >= 1 && shape.micro_batches < least) {
-    throw ConfigError(concat("schedule 'dualpipe-v' on ", shape.stages, " devices needs at least ", least,
-                             " chunks (micro-batches), not ", shape.micro_batches));
+    throw ConfigError("schedule 'dualpipe-v' on ", shape.stages, " devices needs at least ", least,
+                      " chunks (micro-batches), not ", shape.micro_batches);
   }
   return in_a_v("dualpipe-v", shape, [](DeviceActions& actions, const VDevice& v) { DualActions(actions, v).fill(); });
 }

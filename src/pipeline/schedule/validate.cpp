@@ -27,7 +27,7 @@ struct Placed {
 
 template <typename... Parts>
 [[noreturn]] void reject(const Schedule& schedule, std::string_view rule, const Parts&... parts) {
-  throw ConfigError(concat("schedule '", schedule.name, "' breaks the rule '", rule, "': ", parts...));
+  throw ConfigError("schedule '", schedule.name, "' breaks the rule '", rule, "': ", parts...);
 }
 
 template <typename Visit>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/concat.h"
 #include "core/log.h"
 
 namespace sluice::cupti {
@@ -14,7 +13,7 @@ StepSpans StepKernels::attributed(StepSpans host) {
     streams.push_back(session_->key_of(slot.stream));
     const bool is_unknown = slot.stream.gpu >= 0 && streams.back().device < 0;
     if (is_unknown && !std::exchange(has_warned_, true))
-      log_warning(concat("CUPTI does not know a stream of cuda:", slot.stream.gpu, ": its times are those of events"));
+      log_warning("CUPTI does not know a stream of cuda:", slot.stream.gpu, ": its times are those of events");
   }
   const Records records = session_->collect();
   if (!std::exchange(is_warm_, true)) return host;

@@ -8,7 +8,6 @@
 #include <zmq.hpp>
 
 #include "comm/socket_address.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "ps/net/stranger_guard.h"
@@ -89,7 +88,7 @@ FrameSocket::FrameSocket(Role role, const std::string& name, Limits limits, cons
   } catch (const zmq::error_t& error) {
     if (error.num() == EINVAL && keys.encrypts())
       throw ConfigError("a key of the parameter server is none; make them with scripts/make_keys.sh");
-    throw PeerError(concat("cannot make a socket: ", error.what()));
+    throw PeerError("cannot make a socket: ", error.what());
   }
 }
 
@@ -105,7 +104,7 @@ int FrameSocket::take_over(int listening) {
     zmq_->socket.set(zmq::sockopt::use_fd, listening);  // which the socket owns from here on
     zmq_->socket.bind(comm::tcp_endpoint(address, bound));
   } catch (const zmq::error_t& error) {
-    throw PeerError(concat("cannot listen on ", address, ": ", error.what()));
+    throw PeerError("cannot listen on ", address, ": ", error.what());
   }
   return bound;
 }
@@ -125,7 +124,7 @@ void FrameSocket::try_next_address() {
     const std::vector<std::string> addresses = comm::addresses_of(host_, {}, "ps.address, or MASTER_ADDR without one");
     endpoint = comm::tcp_endpoint(addresses[tries_++ % addresses.size()], port_);
   } catch (const ConfigError& error) {  // a machine that is starting may get its name late
-    if (!std::exchange(has_warned_, true)) log_warning(concat(error.what(), "; asking again"));
+    if (!std::exchange(has_warned_, true)) log_warning(error.what(), "; asking again");
     return;
   }
   if (endpoint == endpoint_) return;
@@ -135,7 +134,7 @@ void FrameSocket::try_next_address() {
     zmq_->socket.connect(endpoint);
     endpoint_ = endpoint;
   } catch (const zmq::error_t& error) {
-    throw PeerError(concat("cannot connect to ", endpoint, ": ", error.what()));
+    throw PeerError("cannot connect to ", endpoint, ": ", error.what());
   }
 }
 
@@ -158,7 +157,7 @@ bool FrameSocket::send(const std::string& routing_id, const Frames& frames) {
       if (!sent) return true;  // its connection has ended in the middle of it: it is lost
     }
   } catch (const zmq::error_t& error) {
-    if (error.num() != EHOSTUNREACH) throw PeerError(concat("cannot send: ", error.what()));
+    if (error.num() != EHOSTUNREACH) throw PeerError("cannot send: ", error.what());
     return false;
   }
   return true;
@@ -172,7 +171,7 @@ void poll(std::vector<zmq::pollitem_t>& items, std::chrono::nanoseconds limit) {
   try {
     zmq::poll(items.data(), items.size(), rounded_up);
   } catch (const zmq::error_t& error) {
-    if (error.num() != EINTR) throw PeerError(concat("cannot wait for messages: ", error.what()));
+    if (error.num() != EINTR) throw PeerError("cannot wait for messages: ", error.what());
   }
 }
 
@@ -217,7 +216,7 @@ std::optional<Frames> FrameSocket::receive() {
       if (!zmq_->socket.recv(message, zmq::recv_flags::dontwait)) return std::nullopt;
     } catch (const zmq::error_t& error) {
       if (error.num() == EINTR) continue;
-      throw PeerError(concat("cannot receive: ", error.what()));
+      throw PeerError("cannot receive: ", error.what());
     }
     has_more = message.more();
     const bool is_header = zmq_->guard && frames.size() == 1;  // it follows the name

@@ -56,7 +56,7 @@ void remove_logs(const fs::path& folder, std::int64_t begin, std::int64_t end) {
     if (version < begin || version >= end) continue;
     std::error_code error;
     fs::remove(log_file(folder, version), error);
-    if (error) log_warning(concat("cannot remove ", log_file(folder, version).string(), ": ", error.message()));
+    if (error) log_warning("cannot remove ", log_file(folder, version).string(), ": ", error.message());
   }
   std::error_code ignored;
   if (fs::is_empty(folder, ignored) && !ignored) fs::remove(folder, ignored);
@@ -69,10 +69,10 @@ void set_logs_aside(const fs::path& folder, std::int64_t begin, const std::strin
     const fs::path file = log_file(folder, version), aside = free_name_for(file);
     std::error_code error;
     fs::rename(file, aside, error);
-    if (error) throw StorageError(concat("cannot rename ", file.string(), ": ", error.message()));
+    if (error) throw StorageError("cannot rename ", file.string(), ": ", error.message());
     kept.push_back(aside.filename().string());
   }
-  if (!kept.empty()) log_warning(concat(why, "; it is kept in ", folder.string(), " as ", join(kept, ", ")));
+  if (!kept.empty()) log_warning(why, "; it is kept in ", folder.string(), " as ", join(kept, ", "));
 }
 
 std::unique_ptr<storage::RecordLog> begin_log(const fs::path& folder, std::int64_t version, storage::Outlives outlives,
@@ -102,8 +102,8 @@ Frames frames_of(const storage::LogRecord& record) {
 
 void warn_of_torn_end(const storage::RecordLogReader& reader) {
   if (reader.torn_bytes() == 0) return;
-  log_warning(concat(reader.path().string(), ": the last ", human_bytes(reader.torn_bytes()),
-                     " are no whole record, as when a server is killed while it writes, and are left out"));
+  log_warning(reader.path().string(), ": the last ", human_bytes(reader.torn_bytes()),
+              " are no whole record, as when a server is killed while it writes, and are left out");
 }
 
 }  // namespace sluice::ps

@@ -14,8 +14,8 @@ namespace {
 void check_agreement(const comm::Agreement& now, const comm::Agreement& then, const std::string& file) {
   const auto found = comm::first_disagreement(then, now);
   if (!found) return;
-  throw ConfigError(concat(found->key, " is ", found->other, " now, but was ", found->one, " when the pushes in ", file,
-                           " were taken; go on with that, or name a checkpoint with --resume to go on without them"));
+  throw ConfigError(found->key, " is ", found->other, " now, but was ", found->one, " when the pushes in ", file,
+                    " were taken; go on with that, or name a checkpoint with --resume to go on without them");
 }
 
 }  // namespace
@@ -33,8 +33,8 @@ LogRecovery::LogRecovery(PushLogOptions log, std::int64_t version) : options_(st
   std::erase_if(files_, [&](std::int64_t file) { return file < version_; });
   if (files_.empty()) return;
   if (files_.front() != version_) {
-    throw CheckpointError(concat("the log of pushes in ", options_.folder.string(), " begins after update ",
-                                 files_.front(), ", and does not go on from update ", version_, advice()));
+    throw CheckpointError("the log of pushes in ", options_.folder.string(), " begins after update ", files_.front(),
+                          ", and does not go on from update ", version_, advice());
   }
   comm::Agreement agreement;
   const Visitor visitor{[&](const LogBegin& begin) {
@@ -64,7 +64,7 @@ void LogRecovery::read_file(std::int64_t version, std::int64_t& reached, std::ve
                             const Visitor& visitor) const {
   const auto file = log_file(options_.folder, version);
   const auto require = [&](bool is_good, const char* what) {
-    if (!is_good) throw CheckpointError(concat(file.string(), " ", what, advice()));
+    if (!is_good) throw CheckpointError(file.string(), " ", what, advice());
   };
   storage::RecordLogReader reader(file, advice());
   auto record = reader.next();
@@ -107,13 +107,13 @@ std::vector<CommittedPush> LogRecovery::into(const Target& target) const {
 void LogRecovery::check_base(const LogBegin& begin, const Target& target) const {
   const std::string file = log_file(options_.folder, begin.version).string();
   if (begin.layout != digest_of(target.server.layout()))
-    throw ConfigError(concat(file, " is of another model or number of shards", advice()));
+    throw ConfigError(file, " is of another model or number of shards", advice());
   if (begin.weights == digest_of(target.server.weights().tensors)) return;
   if (begin.version == version_)
-    throw CheckpointError(concat(file, " goes on from other weights than those after update ", version_, advice()));
-  log_warning(concat("the weights after update ", begin.version,
-                     " are not what they were to the last bit, as happens with another number of threads or another "
-                     "processor"));
+    throw CheckpointError(file, " goes on from other weights than those after update ", version_, advice());
+  log_warning("the weights after update ", begin.version,
+              " are not what they were to the last bit, as happens with another number of threads or another "
+              "processor");
 }
 
 CommittedPush LogRecovery::push_of(const storage::LogRecord& record, const TensorsShape& shape) const {
@@ -134,8 +134,8 @@ void LogRecovery::redo(const LogUpdate& logged, const std::vector<storage::LogRe
     CommittedPush committed = push_of(record, server.shape());
     const auto lease = target.ledger.lease_again(committed.epoch, committed.samples);
     if (!lease)
-      throw CheckpointError(concat("update ", logged.version, " in ", options_.folder.string(),
-                                   " is of samples that were trained on before", advice()));
+      throw CheckpointError("update ", logged.version, " in ", options_.folder.string(),
+                            " is of samples that were trained on before", advice());
     target.ledger.push_all(lease->id);
     const Push& push = committed.push;
     update.pushes.push_back({.record = push.record,
@@ -147,7 +147,7 @@ void LogRecovery::redo(const LogUpdate& logged, const std::vector<storage::LogRe
   }
   update.done = server.redo(std::move(again), std::move(tensors), logged.lr, logged.other_squares);
   if (update.done.is_dropped)
-    throw DivergedError(concat("update ", logged.version, " of the log is not finite; lower the learning rate"));
+    throw DivergedError("update ", logged.version, " of the log is not finite; lower the learning rate");
   update.after = server.progress();
   update.at = now_ns();
   const bool begins_file = std::ranges::binary_search(files_, logged.version);

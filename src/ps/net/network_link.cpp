@@ -200,8 +200,8 @@ class NetworkLink::Connection {
     if (is_over_ || has_sent_last_) return;
     const Nanoseconds limit = incarnation_ == 0 && !was_welcome_ ? options_.connect_timeout : options_.peer_timeout;
     if (push_.is_open() && now - push_.made_at() > options_.connect_timeout)
-      throw PeerError(concat(server(), " lives, but has not taken a push for ",
-                             human_duration(to_s(options_.connect_timeout)), "; see what it says"));
+      throw PeerError(server(), " lives, but has not taken a push for ", human_duration(to_s(options_.connect_timeout)),
+                      "; see what it says");
     if (weights_) parts_->check_wait(newest(), now - weights_at_, options_.peer_timeout);
     if (now - last_message_at_ <= limit) return;
     rival_.throw_if_there(concat(server(), " has been silent for ", human_duration(to_s(limit))));
@@ -248,7 +248,7 @@ class NetworkLink::Connection {
     parts_->forget_ahead();
   }
   void take(const Refusal& refusal, const Frames&) {
-    throw ConfigError(concat(server(), " refuses this worker: ", refusal.what));
+    throw ConfigError(server(), " refuses this worker: ", refusal.what);
   }
   void take(const Busy& busy, const Frames&) { rival_.is_there(busy.where, server(), thread_.now()); }
   void take(const Who&, const Frames&) {
@@ -259,7 +259,7 @@ class NetworkLink::Connection {
     if (incarnation_ == 0 || given.id <= last_lease_) return;
     const bool is_one = samples && !samples->empty() && std::ssize(*samples) <= options_.batch + options_.slack &&
                         std::ranges::all_of(*samples, [](std::int64_t sample) { return sample >= 0; });
-    if (!is_one) throw PeerError(concat(server(), " has sent samples that cannot be"));
+    if (!is_one) throw PeerError(server(), " has sent samples that cannot be");
     last_lease_ = given.id;
     if (given.id > lease_of_step_ && push_.is_open())
       forget_push(/*was_committed=*/true);  // it was, and the answer was lost
@@ -270,7 +270,7 @@ class NetworkLink::Connection {
     const PackedWeights message = weights_after_header(frames, parts_->first_shape(), given.sequence, given.is_whole);
     if (!decoder_->follows(message)) return;  // one was lost: it will be asked for
     auto tensors = decoder_->take(message);
-    if (!tensors) throw PeerError(concat(server(), " has sent weights of another layout"));
+    if (!tensors) throw PeerError(server(), " has sent weights of another layout");
     if (given.version > std::exchange(version_, std::max(version_, given.version)))
       weights_ = std::move(*tensors), weights_at_ = last_message_at_;
   }

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "ps/net/network_server.h"
@@ -44,8 +43,8 @@ bool NetworkServer::keep_alive_for_others(Nanoseconds limit) {
 
 void NetworkServer::warn_of_part() {
   if (std::exchange(has_warned_of_part_, true)) return;
-  log_warning(concat("what a worker sends to servers of shards came to ", server_named(0, options_.host, port_),
-                     "; check the order of ps.address at the workers"));
+  log_warning("what a worker sends to servers of shards came to ", server_named(0, options_.host, port_),
+              "; check the order of ps.address at the workers");
 }
 
 void NetworkServer::send_to_others(const WorkerThere& there) {
@@ -70,8 +69,8 @@ void NetworkServer::complete_partial_pushes() {
 }
 
 void NetworkServer::throw_not_finite(const Peers::value_type& worker, std::int64_t sequence) {
-  throw DivergedError(concat("push ", sequence, " of worker ", static_cast<int>(worker.first), " (",
-                             worker.second.where, ") has numbers that are not finite; lower the learning rate"));
+  throw DivergedError("push ", sequence, " of worker ", static_cast<int>(worker.first), " (", worker.second.where,
+                      ") has numbers that are not finite; lower the learning rate");
 }
 
 }  // namespace sluice::ps

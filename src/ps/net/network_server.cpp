@@ -327,8 +327,8 @@ void NetworkServer::make_updates() {
 
 void NetworkServer::report_update(UpdateRecord done, const ServerProgress& before) {
   if (done.is_dropped) {
-    throw DivergedError(concat("update ", done.update.version,
-                               ": the pushes are finite, but not what comes of them; lower the learning rate"));
+    throw DivergedError("update ", done.update.version,
+                        ": the pushes are finite, but not what comes of them; lower the learning rate");
   }
   NetworkUpdate update{.before = before, .after = server_.progress(), .at = now_ns(), .open_since = open_since_};
   std::vector<PushKey> untimed;

@@ -54,8 +54,8 @@ void NetworkServer::check_for_end() {
                                  "; start them with the same configuration and, with keys, the same keys"));
   }
   if (open_since_ || now() - begin_ < options_.connect_timeout) return;
-  log_warning(concat("after ", waited, " only ", counted(peers_.size(), "worker"), " of the policy's ",
-                     server_.policy().workers, " have come: training begins without the others"));
+  log_warning("after ", waited, " only ", counted(peers_.size(), "worker"), " of the policy's ",
+              server_.policy().workers, " have come: training begins without the others");
   server_.open(now());
   make_updates();
 }

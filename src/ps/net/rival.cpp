@@ -10,11 +10,11 @@ void Rival::is_there(const std::string& where, const std::string& server, Nanose
   const int worker = static_cast<int>(worker_);
   if (where_.empty()) {
     since_ = now;
-    log_info(concat("the server has a worker ", worker, " already (", where, "); waiting until it is gone"));
+    log_info("the server has a worker ", worker, " already (", where, "); waiting until it is gone");
   }
   where_ = where;
   if (now - since_ < limit_) return;
-  throw ConfigError(concat(server, " has a worker ", worker, " already (", where, "); give each its own number"));
+  throw ConfigError(server, " has a worker ", worker, " already (", where, "); give each its own number");
 }
 
 void Rival::throw_if_there(const std::string& what) const {

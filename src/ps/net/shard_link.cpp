@@ -196,11 +196,11 @@ void ShardLink::take(const ShardsHere& here, const Frames&) {
   if (process_of_shards_.empty()) return;
   if (here.process_id != process_of_shards_) {
     if (!options_.may_come_back)
-      throw PeerError(concat(named(), " was started again and has lost its shards; ", options_.start_anew,
-                             "; with ps.log they would have outlived it"));
+      throw PeerError(named(), " was started again and has lost its shards; ", options_.start_anew,
+                      "; with ps.log they would have outlived it");
     check_came_back(here);
     process_of_shards_ = here.process_id;
-    log_info(concat(named(), " has come back, with its shards after update ", here.version));
+    log_info(named(), " has come back, with its shards after update ", here.version);
     for (const StepAsked& step : last_steps_) send(step);  // done once, whatever it has done
     if (asked_) send(*asked_);
   }
@@ -208,7 +208,7 @@ void ShardLink::take(const ShardsHere& here, const Frames&) {
 }
 
 void ShardLink::take(const ShardsRefuse& refuse, const Frames&) {
-  throw ConfigError(concat(named(), " refuses server 0: ", refuse.what));
+  throw ConfigError(named(), " refuses server 0: ", refuse.what);
 }
 
 void ShardLink::take(const StepPrepared& prepared, const Frames&) {
@@ -223,8 +223,8 @@ void ShardLink::take(const StepCommitted& committed, const Frames&) {
 }
 
 void ShardLink::take(const StepLacking& lacking, const Frames&) {
-  throw PeerError(concat(named(), " cannot make update ", lacking.version, ": it lacks a push, or the update before; ",
-                         options_.start_anew));
+  throw PeerError(named(), " cannot make update ", lacking.version, ": it lacks a push, or the update before; ",
+                  options_.start_anew);
 }
 
 void ShardLink::take(const PartHeld& held, const Frames&) { held_[held.push.worker] = held; }
@@ -232,7 +232,7 @@ void ShardLink::take(const PartHeld& held, const Frames&) { held_[held.push.work
 void ShardLink::take(const StateGiven& given, const Frames& frames) {
   if (given.version != state_asked_.version) return;
   auto state = state_after_header(frames, options_.assignment.shape(), given.states);
-  if (!state) throw PeerError(concat(named(), " has sent shards of another model"));
+  if (!state) throw PeerError(named(), " has sent shards of another model");
   state_ = std::move(*state);
 }
 

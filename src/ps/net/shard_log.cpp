@@ -72,7 +72,7 @@ std::optional<KeptShards> read_shard_log(const std::filesystem::path& folder,
   const std::string advice = concat("; to go on from a checkpoint without it, remove ", folder.string(),
                                     " and start server 0 with --resume RUN/checkpoints/step-N");
   const auto require = [&](bool is_good, const char* what) {
-    if (!is_good) throw CheckpointError(concat(file.string(), " ", what, advice));
+    if (!is_good) throw CheckpointError(file.string(), " ", what, advice);
   };
   storage::RecordLogReader reader(file, advice);
   auto record = reader.next();

@@ -30,7 +30,7 @@ ShardServer::ShardServer(ShardServerOptions options) : options_(std::move(option
     if (auto kept = read_shard_log(options_.folder, options_.optimizer)) {
       loaded_ = std::move(kept->loaded);
       keeper_ = std::move(kept->keeper);
-      log_info(concat("the log in ", options_.folder.string(), " has the shards after update ", keeper_->version()));
+      log_info("the log in ", options_.folder.string(), " has the shards after update ", keeper_->version());
       log_->begin(loaded_, *keeper_);
     }
   }
@@ -91,9 +91,9 @@ void ShardServer::drop() {
 
 void ShardServer::warn_of_greeting(const Hello& hello) {
   if (std::exchange(has_warned_of_greeting_, true)) return;
-  log_warning(concat("a greeting of worker ", static_cast<int>(hello.worker), " (", hello.where, ") came to ",
-                     server_named(options_.number, options_.host, port_),
-                     ", which keeps shards only; check the order of ps.address at that worker"));
+  log_warning("a greeting of worker ", static_cast<int>(hello.worker), " (", hello.where, ") came to ",
+              server_named(options_.number, options_.host, port_),
+              ", which keeps shards only; check the order of ps.address at that worker");
 }
 
 // --- From the lead server.
@@ -106,7 +106,7 @@ void ShardServer::take(const std::string& routing_id, const LeadHello& hello, co
   const bool is_alive = clock_.now() - last_message_at_ <= kHeartbeatsOfALead * options_.heartbeat_interval;
   if (routing_id != lead_ && !lead_.empty() && is_alive) return;  // it will ask again, and the other one may have died
   if (routing_id != lead_) {
-    log_info(concat("the lead server is ", hello.where));
+    log_info("the lead server is ", hello.where);
     peers_.clear();
   }
   lead_ = routing_id;
@@ -313,11 +313,11 @@ void ShardServer::check_lead() {
       may_come ? std::max(options_.connect_timeout, options_.peer_timeout) : options_.peer_timeout;
   if (over_ || silent <= limit) return;
   if (lead_.empty())
-    throw PeerError(concat("no lead server has come within ", human_duration(to_s(limit)), refusals_.but_last(),
-                           "; start server 0 with the same configuration, and check its ps.address",
-                           about_keys(options_.keys)));
-  throw PeerError(concat("the lead server (", lead_where_, ") has been silent for ", human_duration(to_s(limit)),
-                         "; see what it says"));
+    throw PeerError("no lead server has come within ", human_duration(to_s(limit)), refusals_.but_last(),
+                    "; start server 0 with the same configuration, and check its ps.address",
+                    about_keys(options_.keys));
+  throw PeerError("the lead server (", lead_where_, ") has been silent for ", human_duration(to_s(limit)),
+                  "; see what it says");
 }
 
 void ShardServer::ask_to_stop(const InterruptedError& why) {

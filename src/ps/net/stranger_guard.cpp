@@ -46,7 +46,7 @@ struct StrangerGuard::Events {
 StrangerGuard::StrangerGuard(zmq::context_t& context, zmq::socket_t& listening)
     : listening_(listening), events_(std::make_unique<Events>(context)) {
   if (::zmq_socket_monitor(listening.handle(), kEvents, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) != 0)
-    throw PeerError(concat("cannot watch the connections of a socket: ", ::zmq_strerror(::zmq_errno())));
+    throw PeerError("cannot watch the connections of a socket: ", ::zmq_strerror(::zmq_errno()));
   events_->socket.connect(kEvents);
   thread_ = std::thread([this] { run(); });
 }
@@ -82,7 +82,7 @@ void StrangerGuard::run() {
       check_strangers();
     }
   } catch (const std::exception& error) {
-    log_warning(concat("connections to this process are no longer watched: ", error.what()));
+    log_warning("connections to this process are no longer watched: ", error.what());
   }
 }
 
@@ -160,7 +160,7 @@ void StrangerGuard::close(int fd, std::int64_t bytes) {
                                   " of an unfinished message without having joined as a worker or server");
   connections_.erase(found);
   if (std::exchange(has_warned_, true)) return log_debug(what);
-  log_warning(concat(what, "; further ones are logged with --verbose only"));
+  log_warning(what, "; further ones are logged with --verbose only");
 }
 
 }  // namespace sluice::ps

@@ -33,8 +33,8 @@ WorkerParts::WorkerParts(WorkerPartsOptions options) : options_(std::move(option
 
 void WorkerParts::begin(const Layout& layout) {
   if (layout.shards.size() % (parts_.size() + 1) != 0)
-    throw ConfigError(concat("the server has ", layout.shards.size(), " shards, not as many for each of ",
-                             parts_.size() + 1, " servers; set ps.servers to how many there are"));
+    throw ConfigError("the server has ", layout.shards.size(), " shards, not as many for each of ", parts_.size() + 1,
+                      " servers; set ps.servers to how many there are");
   const std::scoped_lock lock(mutex_);
   layout_ = layout;
   has_begun_ = true;
@@ -133,10 +133,10 @@ void WorkerParts::check_wait(const PartVersion& weights, Nanoseconds waited, Nan
   if (waited <= std::min(kNotice, limit) || has(weights)) return;
   const std::scoped_lock lock(mutex_);
   if (waited > limit)
-    throw PeerError(concat(lacking(weights), " has not sent its part of the weights for ", human_duration(to_s(limit)),
-                           "; see what it says, and check its ps.address", about_keys(options_.keys)));
+    throw PeerError(lacking(weights), " has not sent its part of the weights for ", human_duration(to_s(limit)),
+                    "; see what it says, and check its ps.address", about_keys(options_.keys));
   if (std::exchange(waited_for_, weights) != weights)
-    log_info(concat("waiting for ", lacking(weights), ", which has not sent its part of the weights"));
+    log_info("waiting for ", lacking(weights), ", which has not sent its part of the weights");
 }
 
 bool WorkerParts::take(const PartVersion& weights, Tensors& into) {

@@ -1,6 +1,5 @@
 #include "ps/policy/batch_plan.h"
 
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -9,16 +8,16 @@ namespace {
 
 void check_request(const BatchPlanRequest& request) {
   if (request.small_workers > request.workers) {
-    throw ConfigError(concat("--small ", request.small_workers, " is more than --workers ", request.workers,
-                             "; at most all workers take the small batch"));
+    throw ConfigError("--small ", request.small_workers, " is more than --workers ", request.workers,
+                      "; at most all workers take the small batch");
   }
   if (request.samples < request.workers) {
-    throw ConfigError(concat("--samples ", request.samples, " are fewer than --workers ", request.workers,
-                             "; every worker needs a sample"));
+    throw ConfigError("--samples ", request.samples, " are fewer than --workers ", request.workers,
+                      "; every worker needs a sample");
   }
   if ((Rational(1) - request.extra_time).is_positive()) {
-    throw ConfigError(concat("--extra-time ", request.extra_time.value(),
-                             " is less than 1: smaller batches take longer, not shorter; give 1.05 for 5 % more"));
+    throw ConfigError("--extra-time ", request.extra_time.value(),
+                      " is less than 1: smaller batches take longer, not shorter; give 1.05 for 5 % more");
   }
   if (!request.b.is_positive() || (request.small_b && !request.small_b->is_positive()))
     throw ConfigError("--b must be above 0: where a step has no fixed cost, small batches take as long as large ones");
@@ -62,14 +61,14 @@ BatchPlan plan_batches(const BatchPlanRequest& request) {
   const std::int64_t left = request.samples - share * large;
   plan.small_samples = left / small;
   if (left <= 0 || plan.small_samples == 0) {
-    throw ConfigError(concat("with --extra-time ", request.extra_time.value(), " the ", counted(large, "large worker"),
-                             " take all ", request.samples, " samples; lower it, or give more small workers"));
+    throw ConfigError("with --extra-time ", request.extra_time.value(), " the ", counted(large, "large worker"),
+                      " take all ", request.samples, " samples; lower it, or give more small workers");
   }
   plan.small_batch = small_batch_of(request, base, plan.small_samples);
   if (plan.small_batch < (request.allows_tiny ? 1 : kLeastBatch)) {
-    throw ConfigError(concat("the small batch would be ", plan.small_batch, ", below ", kLeastBatch,
-                             ", where noise costs more than the plan wins; lower --extra-time, give more small "
-                             "workers, or --force"));
+    throw ConfigError("the small batch would be ", plan.small_batch, ", below ", kLeastBatch,
+                      ", where noise costs more than the plan wins; lower --extra-time, give more small "
+                      "workers, or --force");
   }
   if (plan.small_batch < kLeastBatch)
     plan.small_lr_factor = static_cast<double>(plan.small_batch) / static_cast<double>(request.base_batch);

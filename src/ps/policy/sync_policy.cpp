@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "core/concat.h"
 #include "core/error.h"
 
 namespace sluice::ps {
@@ -48,7 +47,7 @@ constexpr std::array kMerges{Merge::kHalf, Merge::kBesides, Merge::kMean};  // a
 
 Merge merge_named(std::string_view name) {
   const auto found = std::ranges::find(merge_names(), name);
-  if (found == merge_names().end()) throw ConfigError(concat("ps.merge=", name, ": there is no such merge"));
+  if (found == merge_names().end()) throw ConfigError("ps.merge=", name, ": there is no such merge");
   return kMerges.at(static_cast<std::size_t>(found - merge_names().begin()));
 }
 
@@ -59,7 +58,7 @@ const std::vector<std::string>& merge_names() {
 
 SyncPolicy preset_policy(std::string_view name, int workers) {
   const auto found = std::ranges::find(presets(), name, &Preset::name);
-  if (found == presets().end()) throw ConfigError(concat("ps.policy=", name, ": there is no such policy"));
+  if (found == presets().end()) throw ConfigError("ps.policy=", name, ": there is no such policy");
   SyncPolicy policy = found->policy;
   policy.workers = workers;
   if (name == "quorum") policy.quorum = workers / 2 + 1;
@@ -77,7 +76,7 @@ const std::vector<std::string>& policy_names() {
 
 void check_policy(const SyncPolicy& policy, std::string_view where) {
   const auto require = [&](bool holds, const auto&... sentence) {
-    if (!holds) throw ConfigError(concat(where, ": ", sentence...));
+    if (!holds) throw ConfigError(where, ": ", sentence...);
   };
   require(policy.workers >= 1, "there are ", policy.workers, " workers; at least 1 is needed");
   require(policy.quorum >= 0 && policy.quorum <= policy.workers, "a quorum of ", policy.quorum, " of ", policy.workers,

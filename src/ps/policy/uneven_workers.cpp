@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "ps/policy/coordinator.h"
@@ -26,7 +25,7 @@ constexpr std::string_view kShiftedExponential = "shifted-exponential";
 
 template <typename... Sentence>
 void demand(bool holds, const Sentence&... sentence) {
-  if (!holds) throw ConfigError(concat(sentence...));
+  if (!holds) throw ConfigError(sentence...);
 }
 
 void demand_word(std::string_view option, const std::string& word, const std::vector<std::string>& words) {

@@ -165,7 +165,7 @@ void run_trials(const Setup& setup, engine::Engine& engine, const engine::StepBa
     } catch (const Error& error) {
       if (error.exit_code() != ExitCode::kOutOfMemory) throw;
       if (ends_with_a_failure(composition)) throw with_fitting_advice(error, setup, plan);
-      log_debug(concat(counted(*chunks, "chunk"), ": ", error.what()));
+      log_debug(counted(*chunks, "chunk"), ": ", error.what());
       trials.did_not_fit();
       if (!failure) failure.emplace(error, plan);
     }
@@ -194,7 +194,7 @@ ChunkChoice choose_chunks(const Setup& setup, engine::Engine& engine, const engi
 
 void decide_chunks(const Setup& setup, engine::Engine& engine, data::Position start) {
   const auto log_on_rank_0 = [&](const std::string& what) {
-    if (setup.process.rank == 0) log_info(concat("pipeline.chunks = \"auto\"", what));
+    if (setup.process.rank == 0) log_info("pipeline.chunks = \"auto\"", what);
   };
   if (setup.config.train.deterministic) {
     log_on_rank_0(concat(" with train.deterministic: ", engine.plan().chunks, ", unmeasured"));

@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 
 #include "core/clock.h"
-#include "core/concat.h"
 #include "core/log.h"
 #include "data/feature_slabs.h"
 #include "freeze/schedule_text.h"
@@ -109,7 +108,7 @@ PlanChange FreezePlanner::change(const FrozenTime& time, int units_before, const
     overheads.frozen_share = running_share(setup_, time, *kept_since_, costs_.at(frozen_layers - 1).output_bytes);
   const auto found = tune::elastic_plan(plan_request(setup_), frozen_layers, costs_, overheads, rules_);
   if (!found.why_it_stays.empty())
-    log_info(concat(describe_freezing(time.epoch, decision.frozen, units()), ": ", found.why_it_stays));
+    log_info(describe_freezing(time.epoch, decision.frozen, units()), ": ", found.why_it_stays);
   PlanChange change{.after = time.after,
                     .plan = found.plan,
                     .freeze = FreezeRecord{.epoch = time.epoch,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/concat.h"
 #include "core/error.h"
 #include "models/model.h"
 #include "train/plan/freeze_planner.h"
@@ -120,9 +119,9 @@ void require_untied(const config::Config& config, const models::ModelOptions& op
   for (std::size_t i = frozen_layers; frozen_layers > 0 && i < model.layers.size(); ++i) {
     for (const nn::Parameter* parameter : model.layers[i]->parameters()) {
       if (parameter->tied_to.empty()) continue;
-      throw ConfigError(concat("freeze.policy = \"", config.freeze.policy, "\" cannot freeze ", options.name, ": ",
-                               parameter->name, ", which is always trained, is tied to ", parameter->tied_to,
-                               "; set freeze.policy = \"none\""));
+      throw ConfigError("freeze.policy = \"", config.freeze.policy, "\" cannot freeze ", options.name, ": ",
+                        parameter->name, ", which is always trained, is tied to ", parameter->tied_to,
+                        "; set freeze.policy = \"none\"");
     }
   }
 }
@@ -132,9 +131,9 @@ void check_freezing(const Setup& setup) {
   const int most = most_frozen_layers(setup);
   const int stages = virtual_stages(setup.config);
   if (setup.layers - most < stages) {
-    throw ConfigError(concat("freeze.policy = \"", setup.config.freeze.policy, "\" freezes up to ", most, " of ",
-                             setup.layers, " layers, but pipeline.schedule = \"", setup.config.pipeline.schedule,
-                             "\" needs ", stages, " for the stages of a device; freeze fewer, or choose 1f1b"));
+    throw ConfigError("freeze.policy = \"", setup.config.freeze.policy, "\" freezes up to ", most, " of ", setup.layers,
+                      " layers, but pipeline.schedule = \"", setup.config.pipeline.schedule, "\" needs ", stages,
+                      " for the stages of a device; freeze fewer, or choose 1f1b");
   }
   require_untied(setup.config, setup.model, most);
 }

@@ -179,7 +179,7 @@ std::string fitting_advice(const tune::MemoryModel& model, const Setup& setup, c
 Error with_fitting_advice(const Error& error, const Setup& setup, const Plan& plan) {
   if (!pipeline::is_refused_by_limit(error) || setup.devices.front().kind != device::DeviceKind::kCpu) return error;
   // The measurement may need more than the machine has.
-  log_warning(concat(error.what(), "; measuring what would fit"));
+  log_warning(error.what(), "; measuring what would fit");
   try {
     const Setup of_plan = with_settings(setup, settings_of(setup.config, plan));
     const char* const where =
@@ -187,7 +187,7 @@ Error with_fitting_advice(const Error& error, const Setup& setup, const Plan& pl
     return OutOfMemoryError(
         concat(error.what(), ": ", fitting_advice(measure_memory_model(of_plan), of_plan, plan), where));
   } catch (const std::exception& no_measurement) {
-    log_debug(concat("what would fit is not known: ", no_measurement.what()));
+    log_debug("what would fit is not known: ", no_measurement.what());
     return error;
   }
 }

@@ -126,14 +126,14 @@ void log_changes_left_out(const config::Config& config) {
   if (config.freeze.policy != "none")
     log_info("freeze.policy is for sluice train; this is for the model with all its layers trained");
   if (config.pipeline.changes.empty()) return;
-  log_info(concat("pipeline.changes is for sluice train; this is for the settings before the first change, after step ",
-                  config::changes_of(config).front().after));
+  log_info("pipeline.changes is for sluice train; this is for the settings before the first change, after step ",
+           config::changes_of(config).front().after);
 }
 
 void warn_of_late_changes(const std::vector<PlanChange>& changes, std::int64_t total_steps) {
   for (const PlanChange& change : changes) {
     if (change.after >= total_steps)
-      log_warning(concat(name_of_change(change.after), ", does not come: the run ends at step ", total_steps));
+      log_warning(name_of_change(change.after), ", does not come: the run ends at step ", total_steps);
   }
 }
 

@@ -71,9 +71,9 @@ std::string word_of(bool is) { return is ? "true" : "false"; }
 void check_layers(const LayerProfile& profile, const std::string& file) {
   const models::Model model = models::make_without_values(models::ModelOptions(profile.fingerprint.model));
   if (model.layers.size() != profile.layers.size())
-    throw ConfigError(concat("the profile ", file, " has ", counted(std::ssize(profile.layers), "layer"), ", but ",
-                             profile.fingerprint.model.name, " has ", model.layers.size(),
-                             "; measure again with `sluice profile`"));
+    throw ConfigError("the profile ", file, " has ", counted(std::ssize(profile.layers), "layer"), ", but ",
+                      profile.fingerprint.model.name, " has ", model.layers.size(),
+                      "; measure again with `sluice profile`");
 }
 
 void check_fits(const config::Config& config, const LayerProfile& profile, const std::string& file) {
@@ -103,9 +103,10 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
   require_same("train.winograd", print.winograd.value_or("2x2"), config.train.winograd);
   const int threads = threads_of_device(config, profile);
   if (print.threads_per_device != threads) {
-    throw ConfigError(concat("the profile ", file, " is of ", counted(print.threads_per_device, "thread"),
-                             " a device, but devices of this plan have ", threads, "; set device.threads = ",
-                             print.threads_per_device, ", or measure again with this plan's devices"));
+    throw ConfigError("the profile ", file, " is of ", counted(print.threads_per_device, "thread"),
+                      " a device, but devices of this plan have ", threads,
+                      "; set device.threads = ", print.threads_per_device,
+                      ", or measure again with this plan's devices");
   }
 }
 
@@ -119,7 +120,7 @@ int threads_of_device(const config::Config& config, const LayerProfile& profile)
 LayerProfile fitted_profile(const config::Config& config, LayerProfile profile, const std::string& file) {
   check_fits(config, profile, file);
   if (!profile.load || loads_as_measured(config, profile)) return profile;
-  log_warning(concat("the profile ", file, " has loaded other samples than [data] asks for; loading is left out"));
+  log_warning("the profile ", file, " has loaded other samples than [data] asks for; loading is left out");
   profile.load.reset();
   return profile;
 }
@@ -142,9 +143,9 @@ tune::PlanRequest request_by_profile(const config::Config& config, const LayerPr
                             .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes) / 10 * 9,
                             .shares_memory = is_of_cpu(profile)});
   if (request.stages() > layers)
-    throw ConfigError(concat("pipeline.stages = ", pipeline.stages, " with ", request.plan.virtual_stages,
-                             " stages a device make ", request.stages(), " stages, but the profile has ",
-                             counted(layers, "layer"), "; choose fewer"));
+    throw ConfigError("pipeline.stages = ", pipeline.stages, " with ", request.plan.virtual_stages,
+                      " stages a device make ", request.stages(), " stages, but the profile has ",
+                      counted(layers, "layer"), "; choose fewer");
   check_partition(config, layers);
   return request;
 }
@@ -177,8 +178,8 @@ WhatIf what_if(const config::Config& configured, const LayerProfile& profile, in
   settle_worker(config);
   const tune::PlanRequest request = request_by_profile(config, profile, processes);
   if (request.replicas > 1 && profile.all_reduce_of(processes, config.replicas.local) == nullptr)
-    log_warning(concat("the profile has no sums over ", counted(request.replicas, "replica"), " in ",
-                       counted(processes, "process"), "; they are predicted to cost nothing"));
+    log_warning("the profile has no sums over ", counted(request.replicas, "replica"), " in ",
+                counted(processes, "process"), "; they are predicted to cost nothing");
   const auto costs_of = [&](const Plan& plan) { return profile.costs_at(tune::largest_micro_batch(plan, processes)); };
   const std::vector<LayerCost> layers = costs_of(request.plan);
   const tune::StepOverheads overheads = overheads_by_profile(config, profile, request.uncut(), processes);

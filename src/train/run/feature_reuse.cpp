@@ -62,8 +62,8 @@ std::filesystem::path temporary_folder() {
   std::error_code failure;
   const std::filesystem::path all = std::filesystem::temp_directory_path(failure);
   if (failure) {
-    throw ConfigError(concat("TMPDIR names no folder for freeze.cache_dir (", failure.message(),
-                             "); set one of the two to a folder"));
+    throw ConfigError("TMPDIR names no folder for freeze.cache_dir (", failure.message(),
+                      "); set one of the two to a folder");
   }
   return all / concat("sluice-features-", ::getuid());
 }
@@ -204,8 +204,8 @@ void FeatureReuse::try_out(const std::vector<data::FeatureKey>& keys, const at::
   const std::optional<bool> pays = payoff_.pays();
   if (!pays) return;
   keeping_ = *pays ? Keeping::kOn : Keeping::kNothing;
-  log_info(concat("freeze.cache = \"auto\": ", payoff_.in_words(), ", so ", *pays ? "it is kept" : "nothing is kept",
-                  " for these ", hashes_.size(), " layers"));
+  log_info("freeze.cache = \"auto\": ", payoff_.in_words(), ", so ", *pays ? "it is kept" : "nothing is kept",
+           " for these ", hashes_.size(), " layers");
   if (!*pays) cache_->clear();
 }
 
@@ -250,7 +250,7 @@ void FeatureReuse::advance(const pipeline::FrozenPrefix& prefix, int from) {
       rows_ = std::move(grown);
     });
   } catch (const std::exception& error) {
-    log_warning(concat("what is kept of the frozen layers cannot grow with them and begins anew: ", error.what()));
+    log_warning("what is kept of the frozen layers cannot grow with them and begins anew: ", error.what());
     forget();
   }
 }
@@ -271,9 +271,9 @@ void check_feature_reuse(const Setup& setup) {
   if (options.disk_bytes == 0) return;
   const std::filesystem::path there = nearest_existing(options.directory);
   if (std::filesystem::is_directory(there) && ::access(there.c_str(), W_OK | X_OK) == 0) return;
-  throw ConfigError(concat("freeze.cache_dir = ", options.directory.string(), ": ", there.string(),
-                           std::filesystem::is_directory(there) ? " may not be written" : " is no folder",
-                           "; set it to a folder with room for freeze.cache_disk_bytes"));
+  throw ConfigError("freeze.cache_dir = ", options.directory.string(), ": ", there.string(),
+                    std::filesystem::is_directory(there) ? " may not be written" : " is no folder",
+                    "; set it to a folder with room for freeze.cache_disk_bytes");
 }
 
 std::shared_ptr<FeatureReuse> make_feature_reuse(const Setup& setup) {

@@ -91,7 +91,7 @@ void Loop::run_and_explain() {
     parts_.steps.give_up();
     const auto good = rollback_checkpoint();
     const bool resumes_there = good && *good != last_checkpoint_ && set_aside_later_checkpoints(*good);
-    throw DivergedError(concat(error.what(), "; ", rollback_advice(good, resumes_there)));
+    throw DivergedError(error.what(), "; ", rollback_advice(good, resumes_there));
   } catch (const Error& error) {
     if (parts_.peers.must_save_after(error)) rescue();
     report_fault(error);
@@ -113,15 +113,15 @@ void Loop::run_to_the_end() {
   log_best();
   report_outside_of_steps();
   if (!parts_.records.are_kept() && parts_.peers.are_there())
-    log_info(concat(parts_.peers.name, ": done after step ", progress_.steps_done, " of ", options_.total_steps));
+    log_info(parts_.peers.name, ": done after step ", progress_.steps_done, " of ", options_.total_steps);
 }
 
 void Loop::log_best() const {
   const EvalHistory& history = progress_.evaluations;
   if (!parts_.records.are_kept() || !history.best || history.since_best == 0) return;
   const bool is_loss = options_.train.best_by == "loss";
-  log_info(concat("the best evaluation was after step ", history.best_step, ": ", is_loss ? "loss " : "top-1 ",
-                  fixed(std::abs(*history.best), is_loss ? 4 : 2), is_loss ? "" : " %"));
+  log_info("the best evaluation was after step ", history.best_step, ": ", is_loss ? "loss " : "top-1 ",
+           fixed(std::abs(*history.best), is_loss ? 4 : 2), is_loss ? "" : " %");
 }
 
 void Loop::finish_observers() {
@@ -192,8 +192,8 @@ void Loop::go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::or
   std::string freezing;
   if (!freeze.is_null())
     freezing = concat(describe_freezing(freeze.at("epoch"), freeze.at("units"), freeze.at("of_units")), ": ");
-  log_info(concat("after step ", progress_.steps_done, ": ", freezing, in_words(plan), "; before: ", in_words(before),
-                  "; changed in ", fixed(seconds, 3), " s"));
+  log_info("after step ", progress_.steps_done, ": ", freezing, in_words(plan), "; before: ", in_words(before),
+           "; changed in ", fixed(seconds, 3), " s");
   report::Reporter& reporter = *parts_.records.reporter;
   nlohmann::ordered_json transition{
       {"step", progress_.steps_done}, {"from", plan_json(before)}, {"to", plan_json(plan)}, {"seconds", seconds}};
@@ -207,7 +207,7 @@ void Loop::go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::or
 
 void Loop::stay_after(const engine::PlanRefused& refusal) {
   if (parts_.plans.refused) parts_.plans.refused(progress_.steps_done);
-  log_warning(concat("after step ", progress_.steps_done, ": ", refusal.what()));
+  log_warning("after step ", progress_.steps_done, ": ", refusal.what());
   record_fault(refusal.what());
 }
 
@@ -218,8 +218,8 @@ void Loop::evaluate_and_report() {
   progress_.evaluation_due = false;
   if (parts_.records.are_kept()) parts_.records.reporter->eval(*record);
   if (!std::isfinite(record->counts.loss())) {
-    throw DivergedError(concat("after step ", progress_.steps_done, ": the loss on the test set is ",
-                               fixed(record->counts.loss(), 4), "; ", engine::smaller_updates_advice()));
+    throw DivergedError("after step ", progress_.steps_done, ": the loss on the test set is ",
+                        fixed(record->counts.loss(), 4), "; ", engine::smaller_updates_advice());
   }
   apply_evaluation(*record);
 }
@@ -232,14 +232,14 @@ void Loop::apply_evaluation(const report::EvalRecord& record) {
   const std::string& best_by = options_.train.best_by;
   if (options_.keeps_best && history.best_step == progress_.steps_done) keep_best();
   if (options_.train.lr_schedule == "plateau" && history.plateau.falls > falls) {
-    log_info(concat("after step ", progress_.steps_done, ": no better ", best_by, " in ",
-                    counted(options_.train.lr_patience + 1, "evaluation"), "; the learning rate falls to ",
-                    options_.lr.at(progress_.steps_done, history.plateau.falls)));
+    log_info("after step ", progress_.steps_done, ": no better ", best_by, " in ",
+             counted(options_.train.lr_patience + 1, "evaluation"), "; the learning rate falls to ",
+             options_.lr.at(progress_.steps_done, history.plateau.falls));
   }
   if (!ends_early(history, options_.train) || progress_.steps_done == options_.total_steps) return;
-  log_info(concat("the run ends early after step ", progress_.steps_done, " of ", options_.total_steps, ": no better ",
-                  best_by, " than after step ", history.best_step, " in ", counted(history.since_best, "evaluation"),
-                  " (train.stop_patience)"));
+  log_info("the run ends early after step ", progress_.steps_done, " of ", options_.total_steps, ": no better ",
+           best_by, " than after step ", history.best_step, " in ", counted(history.since_best, "evaluation"),
+           " (train.stop_patience)");
   parts_.records.event("early_stop", {{"step", progress_.steps_done}, {"best_step", history.best_step}});
 }
 
@@ -316,8 +316,8 @@ profiler::StepBreakdown Loop::record_step(const RecordedStep& step, double lr) {
 void Loop::log_epoch(const report::StepRecord& record) {
   epoch_.add(record);
   if (record.batch + 1 < record.batches && !is_finished()) return;
-  log_info(concat(parts_.peers.are_there() ? concat(parts_.peers.name, ": ") : "", "epoch ", record.epoch + 1,
-                  " trained, step ", record.step, " of ", options_.total_steps, ", loss ", fixed(epoch_.loss(), 4)));
+  log_info(parts_.peers.are_there() ? concat(parts_.peers.name, ": ") : "", "epoch ", record.epoch + 1,
+           " trained, step ", record.step, " of ", options_.total_steps, ", loss ", fixed(epoch_.loss(), 4));
   epoch_ = {};
 }
 

@@ -34,7 +34,7 @@ void Loop::write_checkpoint() {
   try {
     last_checkpoint_ = records.checkpoints->save(progress_.steps_done, records.capture(progress_), proven_step());
   } catch (const DivergedError& error) {
-    throw DivergedError(concat(error.what(), "; ", engine::smaller_updates_advice()));
+    throw DivergedError(error.what(), "; ", engine::smaller_updates_advice());
   }
   parts_.steps.saved(records.checkpoints->steps());
   saved_step_ = progress_.steps_done;
@@ -42,14 +42,14 @@ void Loop::write_checkpoint() {
   const double seconds = to_s(last_save_ - begin);
   records.event("checkpoint",
                 {{"step", progress_.steps_done}, {"path", last_checkpoint_.string()}, {"save_s", seconds}});
-  log_info(concat("checkpoint ", last_checkpoint_.string(), " saved in ", fixed(seconds, 2), " s"));
+  log_info("checkpoint ", last_checkpoint_.string(), " saved in ", fixed(seconds, 2), " s");
 }
 
 void Loop::save_or_warn() {
   const auto go_on = [&](const Error& error) {
     last_save_ = now_ns();
     report_fault(error);
-    log_warning(concat("training goes on without this checkpoint: ", error.what()));
+    log_warning("training goes on without this checkpoint: ", error.what());
   };
   try {
     save();
@@ -68,10 +68,10 @@ void Loop::rescue() noexcept {
       return log_warning(
           concat(state, " was not saved: an update was in progress. Resume from the newest checkpoint."));
     if (!parts_.records.are_kept()) return parts_.peers.save(progress_);
-    log_info(concat("another process is lost: saving ", state));
+    log_info("another process is lost: saving ", state);
     write_checkpoint();
   } catch (const std::exception& error) {
-    log_warning(concat(state, " could not be saved: ", error.what()));
+    log_warning(state, " could not be saved: ", error.what());
   }
 }
 
@@ -85,7 +85,7 @@ void Loop::stop_early() {
   if (why->exit_code() != ExitCode::kInterrupted) throw Error(why->exit_code(), what);
   report_outside_of_steps();
   parts_.records.reporter->summary("interrupted", progress_.steps_done);
-  throw InterruptedError(concat(what, "; go on with --resume auto"));
+  throw InterruptedError(what, "; go on with --resume auto");
 }
 
 void Loop::stop_for_signal() {
@@ -93,21 +93,21 @@ void Loop::stop_for_signal() {
   const bool has_trained = progress_.steps_done > first_step_;
   const std::string stopped = concat("stopped by ", signal, has_trained ? " after step " : " at step ",
                                      progress_.steps_done, " of ", options_.total_steps);
-  if (!parts_.records.are_kept()) throw InterruptedError(concat(stopped, "; rank 0 keeps the checkpoint"));
+  if (!parts_.records.are_kept()) throw InterruptedError(stopped, "; rank 0 keeps the checkpoint");
   if (!has_trained && !is_saved()) {  // another run's checkpoint is no better for being saved again
     report_outside_of_steps();
     parts_.records.reporter->summary("interrupted", progress_.steps_done);
-    throw InterruptedError(concat(stopped, "; nothing was trained, and no checkpoint was saved"));
+    throw InterruptedError(stopped, "; nothing was trained, and no checkpoint was saved");
   }
   check_records();
-  log_info(concat("received ", signal, ": saving a checkpoint before stopping (a second signal stops at once)"));
+  log_info("received ", signal, ": saving a checkpoint before stopping (a second signal stops at once)");
   if (!is_saved()) save();
   report_outside_of_steps();
   parts_.records.reporter->summary("interrupted", progress_.steps_done);
-  throw InterruptedError(concat(stopped, "; checkpoint ", last_checkpoint_.string(),
-                                options_.can_resume ? "; go on with --resume auto"
-                                                    : "; a new run can begin with its model.safetensors "
-                                                      "(model.weights)"));
+  throw InterruptedError(stopped, "; checkpoint ", last_checkpoint_.string(),
+                         options_.can_resume ? "; go on with --resume auto"
+                                             : "; a new run can begin with its model.safetensors "
+                                               "(model.weights)");
 }
 
 // Its weights are those of the step's evaluation, whether it was saved before it or is saved now.
@@ -159,7 +159,7 @@ void Loop::end_without_records(const std::filesystem::path& gone) {
   const std::string what = concat(gone.string(), " was removed or renamed while the run wrote to it, and what it had ",
                                   "recorded there is gone");
   if (parts_.records.reporter->is_replaced() && !parts_.records.checkpoints->has_made_dir())
-    throw StorageError(concat(what, "; another directory is in its place, so nothing was saved"));
+    throw StorageError(what, "; another directory is in its place, so nothing was saved");
   std::string rescued;
   try {
     if (!parts_.steps.holds_weights()) throw StorageError("its weights are the server's alone, whose run has ended");
@@ -169,7 +169,7 @@ void Loop::end_without_records(const std::filesystem::path& gone) {
   } catch (const Error& error) {
     rescued = concat("the state after step ", progress_.steps_done, " could not be saved either: ", error.what());
   }
-  throw StorageError(concat(what, "; ", rescued));
+  throw StorageError(what, "; ", rescued);
 }
 
 }  // namespace sluice::train

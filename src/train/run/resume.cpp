@@ -19,8 +19,7 @@ void warn_of_changes(std::vector<Difference> differences, const std::string& sou
   std::erase_if(differences, [](const Difference& difference) {
     return difference.key == "model.weights" || difference.key.starts_with("data.");
   });
-  if (!differences.empty())
-    log_warning(concat(source, " was made with other settings; from here on ", in_words(differences)));
+  if (!differences.empty()) log_warning(source, " was made with other settings; from here on ", in_words(differences));
 }
 
 // What is other about the training data; nothing where they are the same, as far as that is known.
@@ -31,14 +30,14 @@ std::optional<std::string> difference_of(const Setup& setup, const RunState& sta
     const config::DataConfig then = config::parse(state.config_toml, concat(source, "/state.json config")).data;
     if (now.name != then.name || now.limit != then.limit || now.samples != then.samples)
       return "data.name, data.limit or data.samples is not what it was";
-    log_warning(concat(source, " is of an earlier version and does not say which data it was trained on: that ", name,
-                       " still is what it was cannot be checked"));
+    log_warning(source, " is of an earlier version and does not say which data it was trained on: that ", name,
+                " still is what it was cannot be checked");
     if (state.progress.position.batch <= setup.batches_per_epoch) return std::nullopt;
     return concat("data set ", name, " has ", setup.batches_per_epoch, " batches now, and the checkpoint was written ",
                   "after batch ", state.progress.position.batch, " of an epoch");
   }
   if (const auto other = difference(setup.data.test, state.data->test, "test samples", name))
-    log_warning(concat(*other, ": evaluations before and after the resume cannot be compared"));
+    log_warning(*other, ": evaluations before and after the resume cannot be compared");
   return difference(setup.data.train, state.data->train, "training samples", name);
 }
 
@@ -80,9 +79,9 @@ Progress progress_in(const Setup& setup, const RunState& state, const std::strin
   const auto other = difference_of(setup, state, source);
   if (!other) return state.progress;
   if (new_data == NewData::kRefused) {
-    throw CheckpointError(concat("cannot resume ", source, ": ", *other,
-                                 "; give it the same data (data.path, data.limit, data.samples), or go on with what "
-                                 "there is now with --accept-new-data"));
+    throw CheckpointError("cannot resume ", source, ": ", *other,
+                          "; give it the same data (data.path, data.limit, data.samples), or go on with what "
+                          "there is now with --accept-new-data");
   }
   Progress progress = state.progress;
   // As many samples come in the same order: the epoch can go on. Else it ends here, and the next one has every sample.
@@ -90,14 +89,14 @@ Progress progress_in(const Setup& setup, const RunState& state, const std::strin
   const bool has_begun = progress.position.batch > 0;
   const bool is_last_epoch = setup.config.train.steps == 0 && progress.position.epoch + 1 >= setup.config.train.epochs;
   if (!has_order && has_begun && is_last_epoch) {
-    throw ConfigError(concat("cannot resume ", source, ": ", *other,
-                             ", so the epoch that had begun cannot go on, and it is the last one; raise train.epochs "
-                             "to train with the new data"));
+    throw ConfigError("cannot resume ", source, ": ", *other,
+                      ", so the epoch that had begun cannot go on, and it is the last one; raise train.epochs "
+                      "to train with the new data");
   }
   if (!has_order && has_begun) progress.position.batch = setup.batches_per_epoch;
-  log_warning(concat(
+  log_warning(
       *other, "; going on with the new data, as --accept-new-data says",
-      !has_order && has_begun ? concat(", from the beginning of epoch ", progress.position.epoch + 2) : std::string{}));
+      !has_order && has_begun ? concat(", from the beginning of epoch ", progress.position.epoch + 2) : std::string{});
   return progress;
 }
 
@@ -114,8 +113,8 @@ std::int64_t total_steps_after(const Setup& setup, const Progress& progress) {
 
 void check_end(std::int64_t total_steps, const RunState& state, const std::string& source) {
   if (state.progress.steps_done > total_steps) {
-    throw ConfigError(concat(source, " is at step ", state.progress.steps_done, ", but the run ends at step ",
-                             total_steps, "; raise train.steps or train.epochs, or resume from an earlier checkpoint"));
+    throw ConfigError(source, " is at step ", state.progress.steps_done, ", but the run ends at step ", total_steps,
+                      "; raise train.steps or train.epochs, or resume from an earlier checkpoint");
   }
 }
 

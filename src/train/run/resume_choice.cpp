@@ -94,9 +94,9 @@ fs::path newest_run(const fs::path& config_file, const config::Config& config, N
     why_other = why;
   }
   if (others > 0) {
-    log_info(concat("--resume auto skips ", newest_other.string(),
-                    others > 1 ? concat(" and ", counted(others - 1, "older run")) : std::string{}, ": ", why_other,
-                    ". To continue it, pass --resume ", newest_other.string(), "."));
+    log_info("--resume auto skips ", newest_other.string(),
+             others > 1 ? concat(" and ", counted(others - 1, "older run")) : std::string{}, ": ", why_other,
+             ". To continue it, pass --resume ", newest_other.string(), ".");
   }
   return found;
 }

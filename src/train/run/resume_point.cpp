@@ -69,7 +69,7 @@ void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule
   optim::LrSchedule as_long = now;
   as_long.total_steps = saved.total_steps;
   const bool is_stretched = !is_off(as_long);
-  log_warning(concat(
+  log_warning(
       "the learning rate goes from ", last, " in step ", steps_done, " to ", now.at(steps_done, falls), " in step ",
       steps_done + 1, ": ",
       is_stretched
@@ -79,7 +79,7 @@ void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule
       is_stretched ? concat("; to stay at the rate so far, set train.lr_schedule = \"constant\" and "
                             "train.lr = ",
                             last)
-                   : std::string{}));
+                   : std::string{});
 }
 
 ResumeChoice choose_start(const config::Config& config, const TrainRunOptions& options) {
@@ -95,9 +95,9 @@ Setup make_run_setup(const config::Config& config, const TrainRunOptions& option
 std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, const TrainRunOptions& options) {
   const auto found = choice.from.empty() ? std::nullopt : find_checkpoint(choice.from);
   if (!found && !options.resume.empty() && options.resume != "auto") {
-    throw ConfigError(concat("--resume ", options.resume,
-                             ": there is no checkpoint; give a run directory that has one, one of its "
-                             "checkpoints/step-N, or \"auto\", which begins where there is none"));
+    throw ConfigError("--resume ", options.resume,
+                      ": there is no checkpoint; give a run directory that has one, one of its "
+                      "checkpoints/step-N, or \"auto\", which begins where there is none");
   }
   return found;
 }
@@ -112,20 +112,19 @@ std::optional<ResumePoint> read_checkpoint(const ResumeChoice& choice, const Tra
     const std::filesystem::path log = choice.from / "pushes";
     std::error_code ignored;
     const bool has_log = !choice.from.empty() && std::filesystem::exists(log, ignored);
-    log_info(concat(
-        "--resume auto: ",
-        choice.from.empty() ? "no run of this configuration has a checkpoint" : "there is no checkpoint yet", ", so ",
-        has_log ? concat("the run begins with what the log in ", log.string(), " has") : "a new run begins"));
+    log_info("--resume auto: ",
+             choice.from.empty() ? "no run of this configuration has a checkpoint" : "there is no checkpoint yet",
+             ", so ",
+             has_log ? concat("the run begins with what the log in ", log.string(), " has") : "a new run begins");
     return std::nullopt;
   }
   ResumePoint point{found->string(), storage::load_checkpoint(*found), {}};
   point.state = RunState::from_json(point.contents.state, point.source);
   const NewData new_data = options.accept_new_data ? NewData::kAccepted : NewData::kRefused;
   if ((setup.config.replicas.has_server()) == point.state.server.is_null()) {
-    throw ConfigError(concat("cannot resume ", point.source, ": it was made with",
-                             point.state.server.is_null() ? "out" : "",
-                             " a parameter server; begin a new run, with "
-                             "model.weights set to its model.safetensors"));
+    throw ConfigError("cannot resume ", point.source, ": it was made with", point.state.server.is_null() ? "out" : "",
+                      " a parameter server; begin a new run, with "
+                      "model.weights set to its model.safetensors");
   }
   check_resumable(setup.config, point.state, point.source, new_data);
   const optim::LrSchedule saved_rates = saved_lr_schedule(setup, point.state, point.source);
@@ -156,16 +155,16 @@ bool resumes_with_pushes(const ResumeChoice& choice, const std::optional<ResumeP
   if (choice.continues_run_dir) return !is_named;
   const std::filesystem::path theirs = choice.from / "pushes";
   if (std::error_code ignored; resume && !is_named && std::filesystem::exists(theirs, ignored))
-    log_warning(concat("what the server of that run had taken after ", resume->source, " stays in ", theirs.string(),
-                       "; go on in its own directory to use it"));
+    log_warning("what the server of that run had taken after ", resume->source, " stays in ", theirs.string(),
+                "; go on in its own directory to use it");
   return false;
 }
 
 void refuse_resume(const config::Config& config, const TrainRunOptions& options) {
   if (!config.replicas.has_server() || config.ps.clock != "virtual" || options.resume.empty()) return;
-  throw ConfigError(concat("--resume ", options.resume,
-                           ": a run in virtual time cannot go on from a checkpoint; begin a new one, with "
-                           "model.weights set to the checkpoint's model.safetensors"));
+  throw ConfigError("--resume ", options.resume,
+                    ": a run in virtual time cannot go on from a checkpoint; begin a new one, with "
+                    "model.weights set to the checkpoint's model.safetensors");
 }
 
 report::ReporterStart start_of_records(const storage::RunDir& run_dir, bool continues,
@@ -202,7 +201,7 @@ void load_start(engine::Composition& composition, const Setup& setup, std::optio
                            resume->source + "/optimizer.safetensors", resume->state.updates);
     resume->contents = {};  // unmapped: retention may free its disk space
     if (!setup.config.model.weights.empty())
-      log_info(concat("model.weights is not read: the run goes on from ", resume->source));
+      log_info("model.weights is not read: the run goes on from ", resume->source);
   } else if (!setup.weights_path.empty()) {
     load_starting_weights(composition, setup.model, setup.weights_path);
   }

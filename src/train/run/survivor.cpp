@@ -85,7 +85,7 @@ void save_for_rank_0(const RunDirId& run_dir_id, std::int64_t step,
   storage::CheckpointStore checkpoints(run_dir.checkpoints_dir(), kAll, is_replaced);
   if (const auto steps = checkpoints.steps(); !steps.empty() && steps.front() >= step) return;
   const fs::path saved = checkpoints.save(step, capture(report::position_after_step(run_dir.metrics_file(), step)));
-  log_info(concat("rank 0 is lost: saved the state after step ", step, " in its place: ", saved.string()));
+  log_info("rank 0 is lost: saved the state after step ", step, " in its place: ", saved.string());
 }
 
 }  // namespace sluice::train

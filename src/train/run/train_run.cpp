@@ -168,7 +168,7 @@ std::int64_t run_loop(const Training& training, const LoopOptions& options, cons
   records.event("ranks", of_all);
   engine::check_same_state(engine.composition(), "at the end");
   if (records.are_kept())
-    log_info(concat("all ", peers.process().processes, " processes ended with the same parameters, bit for bit"));
+    log_info("all ", peers.process().processes, " processes ended with the same parameters, bit for bit");
   return loop.steps_done();
 }
 
@@ -216,7 +216,7 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   engine::Composition& composition = training.engine.composition();
   check_feasible(training.engine, training.plans.changes, start.steps_done);
   load_start(composition, setup, resume);
-  log_info(concat("run directory ", files.dir.path().string()));
+  log_info("run directory ", files.dir.path().string());
   synchronize_start(training);
   // Trials do not count.
   for (const device::Device device : facts_of(setup, composition).devices) device::reset_peak_memory(device);
@@ -238,7 +238,7 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   if (training.updates != nullptr) reporter.event("ps", training.updates->fields());
   if (resume) {
     reporter.event("resume", {{"step", start.steps_done}, {"checkpoint", resume->source}});
-    log_info(concat("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps));
+    log_info("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps);
   }
   const auto capture = [&](const Progress& progress) { return contents_at(training, progress, reporter.sync()); };
   Records records{&reporter, &files.checkpoints, capture, report_plan};

@@ -1,6 +1,5 @@
 #include "train/serve/ending.h"
 
-#include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
 
@@ -12,7 +11,7 @@ Error it_was_stopped() { return InterruptedError("it was stopped"); }
 Error it_has_failed() { return PeerError("it has failed; see what it says"); }
 
 void log_malformed(std::int64_t messages) {
-  if (messages > 0) log_warning(concat(counted(messages, "message"), " in all were none of ours, and dropped"));
+  if (messages > 0) log_warning(counted(messages, "message"), " in all were none of ours, and dropped");
 }
 
 }  // namespace sluice::train

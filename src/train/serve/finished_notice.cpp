@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "core/clock.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/own_time.h"
@@ -35,7 +34,7 @@ void notify_late_workers(const Setup& setup, const ServerRole& role, const std::
   const Nanoseconds limit = std::min(from_s(config.replicas.connect_timeout_s), kLongest);
   ps::FrameSocket socket(ps::FrameSocket::Role::kListening, {}, {}, role.keys);
   static_cast<void>(socket.take_over(listen_at_own_address(role)));
-  log_info(concat("Run already complete; answering late workers and servers for ", human_duration(to_s(limit)), "."));
+  log_info("Run already complete; answering late workers and servers for ", human_duration(to_s(limit)), ".");
   OtherServers others;  // which get shards without elements, so that they listen
   const ps::Layout nothing{.shards = std::vector<ps::Shard>(static_cast<std::size_t>(config.ps.servers))};
   others.connect({.setup = setup, .role = role, .version = version_of_sluice, .run = ps::unique_name()}, nothing);

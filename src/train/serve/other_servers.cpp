@@ -62,7 +62,7 @@ void OtherServers::connect(const Run& run, const ps::Layout& layout) {
   }
   std::vector<std::string> names;
   for (const auto& other : all_) names.push_back(other->named());
-  if (servers > 1) log_info(concat("waiting for ", join(names, ", ")));
+  if (servers > 1) log_info("waiting for ", join(names, ", "));
 }
 
 // While one of them is waited for.

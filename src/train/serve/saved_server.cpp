@@ -33,8 +33,8 @@ SavedServer SavedServer::from_json(const nlohmann::json& json, const data::Ledge
         concat(source, ": state.json does not hold a parameter server (", error.what(), "); use another checkpoint"));
   }
   if (saved.examples < 0 || !data::is_sound(saved.ledger, options)) {
-    throw CheckpointError(concat(source, ": what state.json says of samples does not fit ", options.samples,
-                                 " training samples; use the data that it was made with, or another checkpoint"));
+    throw CheckpointError(source, ": what state.json says of samples does not fit ", options.samples,
+                          " training samples; use the data that it was made with, or another checkpoint");
   }
   return saved;
 }

@@ -26,7 +26,7 @@ ps::ServerAddress read_address(const std::string& address) {
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), at.port);
   const bool is_port = error == std::errc{} && end == port.data() + port.size() && at.port > 0;
   if (at.host.empty() || !is_port || at.port > comm::kLargestPort)
-    throw ConfigError(concat("ps.address = \"", address, "\"; write HOST:PORT, for example 127.0.0.1:29600"));
+    throw ConfigError("ps.address = \"", address, "\"; write HOST:PORT, for example 127.0.0.1:29600");
   return at;
 }
 
@@ -44,13 +44,13 @@ void find_servers(ServerRole& role, const config::Config& config, const comm::Wo
   std::vector<ps::ServerAddress> servers = addresses_given(config, world);
   const auto count = static_cast<std::size_t>(config.ps.servers);
   if (servers.size() != 1 && servers.size() != count)
-    throw ConfigError(concat("ps.address has ", servers.size(), " addresses, but ps.servers = ", count,
-                             "; give one for each, or the first one's alone"));
+    throw ConfigError("ps.address has ", servers.size(), " addresses, but ps.servers = ", count,
+                      "; give one for each, or the first one's alone");
   while (servers.size() < count) {
     const int port = servers.back().port + 1;
     if (port > comm::kLargestPort)
-      throw ConfigError(concat("there is no port for server ", servers.size(), " after ", comm::kLargestPort,
-                               "; give all addresses in ps.address"));
+      throw ConfigError("there is no port for server ", servers.size(), " after ", comm::kLargestPort,
+                        "; give all addresses in ps.address");
     servers.push_back({servers.front().host, port});
   }
   role.is_by_address = !config.ps.address.empty();
@@ -63,12 +63,12 @@ std::string read_key(const std::filesystem::path& file) {
   std::ifstream in(file);
   std::string key;
   if (!in)
-    throw ConfigError(concat("there is no key in ", file.string(), "; make keys with: sluice make-keys ",
-                             file.parent_path().string()));
+    throw ConfigError("there is no key in ", file.string(), "; make keys with: sluice make-keys ",
+                      file.parent_path().string());
   if (!(in >> key) || key.size() != kKeyLength)
-    throw ConfigError(concat(file.string(),
-                             " is damaged; copy it again, or make new keys in another folder with "
-                             "sluice make-keys"));
+    throw ConfigError(file.string(),
+                      " is damaged; copy it again, or make new keys in another folder with "
+                      "sluice make-keys");
   return key;
 }
 
@@ -88,23 +88,23 @@ void find_keys(ServerRole& role, const config::Config& config, const std::vector
     const std::filesystem::path secret = folder / "server.key";
     std::error_code ignored;
     if (!std::filesystem::exists(secret, ignored))
-      throw ConfigError(concat("there is no server.key in ", folder.string(),
-                               ", only server.pub; copy server.key from where the keys were made"));
+      throw ConfigError("there is no server.key in ", folder.string(),
+                        ", only server.pub; copy server.key from where the keys were made");
     role.keys.server_secret = read_key(secret);
     if (ps::public_key_of(role.keys.server_secret) != role.keys.server_public)
-      throw ConfigError(concat("server.key and server.pub in ", folder.string(), " are not of one pair"));
+      throw ConfigError("server.key and server.pub in ", folder.string(), " are not of one pair");
     using std::filesystem::perms;
     const perms others = perms::group_all | perms::others_all;
     if ((std::filesystem::status(secret).permissions() & others) != perms::none)
-      log_warning(concat("others may read ", secret.string(), "; take that from them: chmod 600 ", secret.string()));
+      log_warning("others may read ", secret.string(), "; take that from them: chmod 600 ", secret.string());
     return;
   }
   if (role.part == ServerRole::Part::kWorker) return;
   const auto [host, port] = role.own();
   if (!std::ranges::all_of(own_addresses, comm::is_loopback)) {
-    throw ConfigError(concat("without keys anybody who reaches ", host, ":", port,
-                             " could change the weights, so a parameter server without keys listens on 127.0.0.1 only; "
-                             "make keys with: sluice make-keys DIR, give all machines the same, and set ps.keys"));
+    throw ConfigError("without keys anybody who reaches ", host, ":", port,
+                      " could change the weights, so a parameter server without keys listens on 127.0.0.1 only; "
+                      "make keys with: sluice make-keys DIR, give all machines the same, and set ps.keys");
   }
 }
 
@@ -122,9 +122,9 @@ void check_serving(const config::Config& config, const Serving& serving, bool is
   }
   const int last = config.ps.servers - 1;
   if (serving.server < 0 || serving.server > last)
-    throw ConfigError(concat("--server ", serving.server, ": ps.servers = ", config.ps.servers, ", so it is 0",
-                             last == 0 ? "" : concat(last == 1 ? " or " : " to ", last),
-                             "; set ps.servers to how many there are, in all processes"));
+    throw ConfigError("--server ", serving.server, ": ps.servers = ", config.ps.servers, ", so it is 0",
+                      last == 0 ? "" : concat(last == 1 ? " or " : " to ", last),
+                      "; set ps.servers to how many there are, in all processes");
 }
 
 // As one device does what the run asks for.
@@ -146,7 +146,7 @@ ps::ServerAddress ServerRole::own() const {
 void check_run_dir(const std::filesystem::path& run_dir) {
   std::error_code ignored;
   if (!run_dir.empty() && std::filesystem::exists(run_dir, ignored) && !std::filesystem::is_directory(run_dir, ignored))
-    throw ConfigError(concat("run directory ", run_dir.string(), " is a file; choose another --run-dir"));
+    throw ConfigError("run directory ", run_dir.string(), " is a file; choose another --run-dir");
 }
 
 void check_can_listen(const ServerRole& role) { ::close(listen_at_own_address(role)); }
@@ -156,7 +156,7 @@ int listen_at_own_address(const ServerRole& role) {
   try {
     return comm::listen_on(host, port, address_settings(role));
   } catch (const ConfigError& error) {
-    throw ConfigError(concat("a parameter server cannot listen at ", host, ":", port, ": ", error.what()));
+    throw ConfigError("a parameter server cannot listen at ", host, ":", port, ": ", error.what());
   }
 }
 
@@ -193,8 +193,8 @@ RoleAndConfig assign_role(const config::Config& config, const comm::World& world
   const int servers = config.ps.servers;
   if (by_rank && world.is_single()) return {.config = without_server(config)};
   if (by_rank && world.size <= servers)
-    throw ConfigError(concat("a launch of ", world.size, " processes has no worker beside ps.servers = ", servers,
-                             "; start more processes"));
+    throw ConfigError("a launch of ", world.size, " processes has no worker beside ps.servers = ", servers,
+                      "; start more processes");
   if (by_rank) run.config.ps.workers = world.size - servers;
   find_part(run.role, serving, world, servers, by_rank);
   find_servers(run.role, config, world);

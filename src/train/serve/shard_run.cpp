@@ -37,8 +37,8 @@ struct OwnFolder {
 OwnFolder take_folder(const config::Config& config, const ServerRole& role, const std::filesystem::path& run_dir) {
   const bool must_have = config.ps.log != "off";
   if (run_dir.empty() && must_have)
-    throw ConfigError(concat("ps.log = \"", config.ps.log, "\" needs a place for what server ", role.server,
-                             " must not forget; give it with --run-dir"));
+    throw ConfigError("ps.log = \"", config.ps.log, "\" needs a place for what server ", role.server,
+                      " must not forget; give it with --run-dir");
   if (run_dir.empty()) return {};
   try {
     const std::filesystem::path path = run_dir / "servers" / std::to_string(role.server);
@@ -48,7 +48,7 @@ OwnFolder take_folder(const config::Config& config, const ServerRole& role, cons
     return own;
   } catch (const StorageError& error) {
     if (must_have) throw;
-    log_warning(concat("this server keeps no log.txt: ", error.what()));
+    log_warning("this server keeps no log.txt: ", error.what());
     return {};
   }
 }
@@ -56,9 +56,8 @@ OwnFolder take_folder(const config::Config& config, const ServerRole& role, cons
 // The same command line may be for all servers.
 void log_who_resumes(const ServerRole& role, const ShardRunOptions& options, const std::filesystem::path& kept) {
   if (options.resume.empty()) return;
-  log_info(concat("--resume ", options.resume, " is for server 0, which says what the run goes on from; server ",
-                  role.server, " has its shards from it",
-                  kept.empty() ? "" : concat(", or as they are in ", kept.string())));
+  log_info("--resume ", options.resume, " is for server 0, which says what the run goes on from; server ", role.server,
+           " has its shards from it", kept.empty() ? "" : concat(", or as they are in ", kept.string()));
 }
 
 ps::ShardServerOptions options_of(const config::Config& config, const ServerRole& role, const ShardRunOptions& options,
@@ -97,7 +96,7 @@ ps::ShardsOver serve(ps::ShardServer& server, int number, bool has_log) {
   while (!server.over()) {
     server.next(kLookAtSignals);
     if (server.keeper() != nullptr && clock.now() - logged_at >= kBetweenLines) {
-      log_info(concat("server ", number, ": serving, ", counted(server.keeper()->version(), "update"), " so far"));
+      log_info("server ", number, ": serving, ", counted(server.keeper()->version(), "update"), " so far");
       logged_at = clock.now();
     }
     if (!StopSignal::requested()) continue;
@@ -107,8 +106,8 @@ ps::ShardsOver serve(ps::ShardServer& server, int number, bool has_log) {
     if (!server.has_lead() || clock.now() > *stop_at) {
       const bool loses_nothing = server.keeper() == nullptr || has_log;
       if (loses_nothing) throw InterruptedError(stopped);
-      throw PeerError(concat(StopSignal::name(), " received, but server 0 did not fetch this server's weights within ",
-                             human_duration(to_s(limit)), "; they are lost. Check server 0's log."));
+      throw PeerError(StopSignal::name(), " received, but server 0 did not fetch this server's weights within ",
+                      human_duration(to_s(limit)), "; they are lost. Check server 0's log.");
     }
     server.ask_to_stop(stopped);  // again, in case it was lost
   }
@@ -134,8 +133,8 @@ nlohmann::ordered_json run_shard_server(const config::Config& config, const Serv
   const ps::ShardServerOptions server_options = options_of(config, role, options, folder.path);
   log_who_resumes(role, options, server_options.folder);
   ps::ShardServer server(server_options);
-  log_info(concat("server ", role.server, " of ", config.ps.servers, ": listening at ", server_options.host, ":",
-                  server.port(), role.keys.encrypts() ? "" : ", without keys: on this machine only"));
+  log_info("server ", role.server, " of ", config.ps.servers, ": listening at ", server_options.host, ":",
+           server.port(), role.keys.encrypts() ? "" : ", without keys: on this machine only");
   try {
     const MalformedAtTheEnd log_at_end(server);
     const ps::ShardsOver over = serve(server, role.server, !server_options.folder.empty());

@@ -27,8 +27,8 @@ void set_aside(const std::filesystem::path& file) {
   if (error)
     throw StorageError(
         concat(file.string(), " is of another run, and cannot be renamed: ", error.message(), "; move it away"));
-  log_warning(concat(file.string(), " is what pushes of another run had left out; it is kept as ",
-                     aside.filename().string(), ", and none of it is sent"));
+  log_warning(file.string(), " is what pushes of another run had left out; it is kept as ", aside.filename().string(),
+              ", and none of it is sent");
 }
 
 }  // namespace
@@ -41,10 +41,10 @@ void save_unsent(const UnsentOwner& owner, const ps::PushCompressor::Named& resi
   try {
     storage::make_directories(file.parent_path());
     static_cast<void>(storage::write_safetensors(file, residuals, {{"format", "pt"}, {kRun, owner.run}}));
-    log_info(concat("what compressed pushes have left out is in ", file.string(),
-                    ", for this worker when it is started again"));
+    log_info("what compressed pushes have left out is in ", file.string(),
+             ", for this worker when it is started again");
   } catch (const Error& error) {
-    log_warning(concat("what compressed pushes have left out is lost: ", error.what()));
+    log_warning("what compressed pushes have left out is lost: ", error.what());
   }
 }
 
@@ -52,8 +52,8 @@ ps::PushCompressor::Named take_unsent(const UnsentOwner& owner, const ps::Compre
   const std::filesystem::path file = unsent_file(owner);
   if (owner.run_dir.empty() || !std::filesystem::exists(file)) return {};
   if (!pushes.loses()) {
-    log_warning(concat("what compressed pushes had left out stays in ", file.string(),
-                       ": with ps.push_compression = \"none\" nothing of it is sent"));
+    log_warning("what compressed pushes had left out stays in ", file.string(),
+                ": with ps.push_compression = \"none\" nothing of it is sent");
     return {};
   }
   storage::SafetensorsFile unsent = storage::read_safetensors(file);
@@ -64,9 +64,9 @@ ps::PushCompressor::Named take_unsent(const UnsentOwner& owner, const ps::Compre
   std::error_code error;
   std::filesystem::remove(file, error);
   if (error)
-    throw StorageError(concat("cannot remove ", file.string(), ": ", error.message(),
-                              "; it would count twice, so remove it, or move it away"));
-  log_info(concat("going on with what compressed pushes had left out, from ", file.string()));
+    throw StorageError("cannot remove ", file.string(), ": ", error.message(),
+                       "; it would count twice, so remove it, or move it away");
+  log_info("going on with what compressed pushes had left out, from ", file.string());
   return std::move(unsent.tensors);
 }
 

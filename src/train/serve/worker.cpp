@@ -84,7 +84,7 @@ class PacedLink final : public ps::ServerLink {
   static void stall(Nanoseconds until) {
     constexpr Nanoseconds kLongestSleep = 50'000'000;
     for (Nanoseconds now = now_ns(); now < until; now = now_ns()) {
-      if (StopSignal::requested()) throw InterruptedError(concat("stopped by ", StopSignal::name()));
+      if (StopSignal::requested()) throw InterruptedError("stopped by ", StopSignal::name());
       std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(until - now, kLongestSleep)));
     }
   }
@@ -341,7 +341,7 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerRole
   WorkerFiles files = wanted;
   check_trace(!files.traced.is_empty(), config);
   if (!files.traced.is_empty() && files.run_dir.empty()) {
-    log_warning(concat("worker ", role.worker, " keeps no files without a --run-dir of its own: it is not traced"));
+    log_warning("worker ", role.worker, " keeps no files without a --run-dir of its own: it is not traced");
     files.traced = {};
   }
   const StopSignal stop_signal(launch.end_process ? StopSignal::Afterwards::kIgnored
@@ -358,14 +358,14 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerRole
   refuse_too_many_threads(setup);
   log_own_cores(setup);
   identify_data(setup);
-  log_info(concat("worker ", role.worker, ": looking for the parameter server at ", role.host, ":", role.port));
+  log_info("worker ", role.worker, ": looking for the parameter server at ", role.host, ":", role.port);
   std::string constants;
   const auto link = std::make_shared<ps::NetworkLink>(link_options(setup, role, launch, constants));
   if (link->was_over()) {
     log_result(concat("worker ", role.worker, ": the run was over before this worker came"));
     return {{"worker", role.worker}, {"outcome", "done"}, {"pushes", 0}, {"examples", 0}};
   }
-  log_info(concat("worker ", role.worker, " has joined the parameter server at ", role.host, ":", role.port));
+  log_info("worker ", role.worker, " has joined the parameter server at ", role.host, ":", role.port);
   setup.take(Constants::from_json(nlohmann::json::parse(constants, nullptr, false), "the server"));
   return work(setup, role, link, files);
 }

@@ -60,9 +60,9 @@ void drop_files_of_others(storage::AboutWeights& about, models::NamesOf names, c
   const models::FilesBeside counts = models::files_of_names(names, model, about.config);
   const auto drop = [&](const char* file, json& content, bool is_of_names) {
     if (content.is_null() || is_of_names) return;
-    log_warning(concat((about.folder / file).string(),
-                       " is ignored: it is not of the library whose names the tensors have; if it belongs to these "
-                       "weights, take the file of weights that the same library wrote"));
+    log_warning((about.folder / file).string(),
+                " is ignored: it is not of the library whose names the tensors have; if it belongs to these "
+                "weights, take the file of weights that the same library wrote");
     content = json();
   };
   drop("config.json", about.config, counts.config);
@@ -79,18 +79,18 @@ Constants public_constants(storage::AboutWeights about, const fs::path& weights,
       about.preprocessor.is_null() ? config_file : (about.folder / "preprocessor_config.json").string());
   const bool has_images = models::kind_of(model.name) == SampleKind::kImage;
   if (has_images && !pixels.interpolation.empty() && pixels.interpolation != config.data.interpolation) {
-    log_warning(concat("the weights in ", about.folder.string(), " were made for images resized by \"",
-                       pixels.interpolation, "\", but data.interpolation is \"", config.data.interpolation,
-                       "\"; set it to the same to compare with their library"));
+    log_warning("the weights in ", about.folder.string(), " were made for images resized by \"", pixels.interpolation,
+                "\", but data.interpolation is \"", config.data.interpolation,
+                "\"; set it to the same to compare with their library");
   }
   Constants constants{.model = models::public_constants(names, model, about.config, config_file)};
   if (!has_images) return constants;
   constants.mean = pixels.mean;
   constants.stddev = pixels.stddev;
   if (!constants.mean.empty() && std::ssize(constants.mean) != model.channels) {
-    throw CheckpointError(concat(about.folder.string(), ": pixels are normalised in ", constants.mean.size(),
-                                 " channels, but the model has ", model.channels,
-                                 "; set model.channels, or take weights for as many"));
+    throw CheckpointError(about.folder.string(), ": pixels are normalised in ", constants.mean.size(),
+                          " channels, but the model has ", model.channels,
+                          "; set model.channels, or take weights for as many");
   }
   return constants;
 }
@@ -131,7 +131,7 @@ Constants constants_of_weights(const fs::path& weights, const config::Config& co
   Constants constants = are_of_sluice(about) ? constants_of_sluice(about, model, weights.string())
                                              : public_constants(about, weights, config, model);
   if (const std::string words = in_words(constants); !words.empty())
-    log_info(concat("constants of ", weights.string(), ": ", words));
+    log_info("constants of ", weights.string(), ": ", words);
   return constants;
 }
 
@@ -144,10 +144,10 @@ void check_tokens_of_weights(const fs::path& weights, const models::ModelOptions
   constexpr int kBytes = 256;
   if (models::kind_of(model.name) != SampleKind::kTokens || models::token_sizes(model).vocabulary <= kBytes) return;
   if (are_of_sluice(storage::read_about_weights(weights))) return;
-  throw ConfigError(concat("the weights in ", weights.string(), " use a vocabulary of ",
-                           models::token_sizes(model).vocabulary, " tokens, but data.name = \"", data_name,
-                           "\" provides bytes. Train fresh weights or weights saved by Sluice, or pass token ids with "
-                           "`sluice step --batch`."));
+  throw ConfigError("the weights in ", weights.string(), " use a vocabulary of ", models::token_sizes(model).vocabulary,
+                    " tokens, but data.name = \"", data_name,
+                    "\" provides bytes. Train fresh weights or weights saved by Sluice, or pass token ids with "
+                    "`sluice step --batch`.");
 }
 
 }  // namespace sluice::train

@@ -42,14 +42,14 @@ void warn_of_useless_cache(const Setup& setup) {
   if (config.freeze.cache == "off") return;
   const std::string cache = concat("freeze.cache = \"", config.freeze.cache, "\" keeps ");
   if (!keeps_features(config)) {
-    log_warning(concat(cache, "nothing: freeze.policy = \"none\" freezes no layers"));
+    log_warning(cache, "nothing: freeze.policy = \"none\" freezes no layers");
     return;
   }
   const std::int64_t views = config.data.views, epochs = epochs_of(setup);
   if (views <= 1 || views + 1 < epochs) return;
-  log_warning(concat(cache, "no training samples: of ", counted(epochs, "epoch"),
-                     " the first freezes nothing, so none of the ", views,
-                     " data.views comes twice after it; set data.views lower"));
+  log_warning(cache, "no training samples: of ", counted(epochs, "epoch"),
+              " the first freezes nothing, so none of the ", views,
+              " data.views comes twice after it; set data.views lower");
 }
 
 // Nobody would ask for it there.
@@ -72,13 +72,13 @@ void warn_of_unusual_settings(const Setup& setup) {
   warn_of_slow_bf16(setup);
   warn_of_useless_cache(setup);
   if (const std::int64_t asked = config::step_batch(setup.config); asked > setup.global_batch) {
-    log_warning(concat(setup.config.replicas.has_server() ? "ps.worker_batch = " : "train.global_batch = ", asked,
-                       " is more than the ", counted(setup.global_batch, "sample"), " of ",
-                       setup.train_set->info().name, ": each step takes all of them, an epoch is one step"));
+    log_warning(setup.config.replicas.has_server() ? "ps.worker_batch = " : "train.global_batch = ", asked,
+                " is more than the ", counted(setup.global_batch, "sample"), " of ", setup.train_set->info().name,
+                ": each step takes all of them, an epoch is one step");
   }
   constexpr std::int64_t kManyPerCore = 4;
   if (const Threads all = count_threads(setup); setup.cpu_threads > 1 && all.threads > kManyPerCore * all.cores) {
-    log_warning(concat(all.describe(setup.cpu_threads), ": they take turns, which is slow; ", kShareEvenly));
+    log_warning(all.describe(setup.cpu_threads), ": they take turns, which is slow; ", kShareEvenly);
   }
 }
 
@@ -87,8 +87,8 @@ void log_own_cores(const Setup& setup) {
   const bool takes_share = cpu_slots(setup.devices) > 0 && setup.config.device.threads == 0;
   if (!takes_share || own_cores(setup.process) >= all) return;
   const int threads = setup.cpu_threads * cpu_slots(setup.devices);
-  log_info(concat("this process computes with ", counted(threads, "thread"), " on ", counted(all, "core"),
-                  ", which it shares with other processes of this machine"));
+  log_info("this process computes with ", counted(threads, "thread"), " on ", counted(all, "core"),
+           ", which it shares with other processes of this machine");
 }
 
 void refuse_too_many_threads(const Setup& setup) {
@@ -117,9 +117,9 @@ void refuse_too_large_batch(const Setup& setup) {
   const double bytes = sample * static_cast<double>(divided_up(setup.global_batch, setup.process.processes));
   const std::uint64_t memory = device::list_devices().front().memory_bytes;
   if (bytes <= static_cast<double>(memory)) return;
-  throw OutOfMemoryError(concat(
-      "train.global_batch = ", setup.global_batch, " makes batches of ", human_bytes(static_cast<std::uint64_t>(bytes)),
-      " in each process, and this machine has ", human_bytes(memory), " of memory; set it lower"));
+  throw OutOfMemoryError("train.global_batch = ", setup.global_batch, " makes batches of ",
+                         human_bytes(static_cast<std::uint64_t>(bytes)), " in each process, and this machine has ",
+                         human_bytes(memory), " of memory; set it lower");
 }
 
 }  // namespace sluice::train

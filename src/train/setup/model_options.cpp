@@ -22,8 +22,8 @@ models::ModelOptions token_options(const config::Config& config) {
 // A size that the configuration leaves to the data (0), or that must agree with it.
 int size_from_data(const char* key, int configured, std::int64_t of_data, const std::string& data_name) {
   if (configured != 0 && configured != of_data) {
-    throw ConfigError(concat(key, " = ", configured, ", but data set ", data_name, " has ", of_data, "; set ", key,
-                             " = 0 to take it from the data"));
+    throw ConfigError(key, " = ", configured, ", but data set ", data_name, " has ", of_data, "; set ", key,
+                      " = 0 to take it from the data");
   }
   return static_cast<int>(of_data);
 }
@@ -40,8 +40,8 @@ models::ModelOptions token_model(const config::Config& config, const data::Datas
   models::ModelOptions options = token_options(config);
   const models::TokenSizes sizes = models::token_sizes(options);
   if (sizes.vocabulary < info.classes) {
-    throw ConfigError(concat("model.vocabulary = ", sizes.vocabulary, ", but data set ", info.name, " has ",
-                             info.classes, " different tokens; set it to ", info.classes, " or more"));
+    throw ConfigError("model.vocabulary = ", sizes.vocabulary, ", but data set ", info.name, " has ", info.classes,
+                      " different tokens; set it to ", info.classes, " or more");
   }
   options.vocabulary = sizes.vocabulary;
   options.context = sizes.context;
@@ -54,8 +54,8 @@ int image_size(const config::Config& config, const data::DatasetInfo& info) {
   if (config.model.image_size != 0) return config.model.image_size;
   if (info.is_encoded) return kOfPictures;
   if (info.height == info.width) return static_cast<int>(info.height);
-  throw ConfigError(concat("data set ", info.name, " has images of ", info.height, "x", info.width,
-                           ", but models need square ones; set model.image_size, to which they are resized"));
+  throw ConfigError("data set ", info.name, " has images of ", info.height, "x", info.width,
+                    ", but models need square ones; set model.image_size, to which they are resized");
 }
 
 }  // namespace
@@ -93,20 +93,20 @@ data::DatasetOptions dataset_options(const config::Config& config) {
 models::ModelOptions model_options(const config::Config& config, const data::DatasetInfo& info) {
   const SampleKind kind = models::kind_of(config.model.name);
   if (kind != info.kind) {
-    throw ConfigError(concat("model.name = \"", config.model.name, "\" takes ", name_of(kind), ", but data set ",
-                             info.name, " has ", name_of(info.kind), "; choose another model.name or data.name"));
+    throw ConfigError("model.name = \"", config.model.name, "\" takes ", name_of(kind), ", but data set ", info.name,
+                      " has ", name_of(info.kind), "; choose another model.name or data.name");
   }
   if (kind == SampleKind::kTokens) return token_model(config, info);
   if (config.model.classes != 0 && config.model.classes < info.classes) {
-    throw ConfigError(concat("model.classes = ", config.model.classes, ", but data set ", info.name, " has ",
-                             info.classes, "; set model.classes = 0 to take it from the data"));
+    throw ConfigError("model.classes = ", config.model.classes, ", but data set ", info.name, " has ", info.classes,
+                      "; set model.classes = 0 to take it from the data");
   }
   models::ModelOptions options = model_of(config);
   if (options.classes == 0) options.classes = static_cast<int>(info.classes);
   options.image_size = image_size(config, info);
   if (config.data.resize != 0 && config.data.resize < options.image_size) {
-    throw ConfigError(concat("data.resize = ", config.data.resize, " is less than the ", options.image_size,
-                             " pixels of the model's images, which are cut out of it; set it to that or more"));
+    throw ConfigError("data.resize = ", config.data.resize, " is less than the ", options.image_size,
+                      " pixels of the model's images, which are cut out of it; set it to that or more");
   }
   options.channels = size_from_data("model.channels", config.model.channels, info.channels, info.name);
   return options;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/concat.h"
 #include "core/log.h"
 #include "engine/noise_norms.h"
 #include "models/model.h"
@@ -68,7 +67,7 @@ tune::NoiseAverage::State noise_from_json(const nlohmann::json& json) {
 void warn_of_noise(const Setup& setup, const Plan& plan) {
   if (setup.config.train.noise_scale_every_steps == 0) return;
   if (const std::string why = engine::why_no_noise_norms(plan, setup.process.processes); !why.empty()) {
-    log_warning(concat("train.noise_scale_every_steps: there will be no noise scale: ", why));
+    log_warning("train.noise_scale_every_steps: there will be no noise scale: ", why);
     return;
   }
   if (setup.config.pipeline.batch_norm == "sync" && has_batch_norm(setup)) {

@@ -41,7 +41,7 @@ milliseconds grace_after(comm::LostProcess::How how) {
 Error as_peer_error(const comm::LostProcess& lost) {
   if (lost.how == comm::LostProcess::How::kFailed) return PeerError(lost.describe());
   if (lost.how == comm::LostProcess::How::kStopped) return InterruptedError(lost.describe());
-  return PeerError(concat(lost.describe(), "; start all ranks again with --resume auto"));
+  return PeerError(lost.describe(), "; start all ranks again with --resume auto");
 }
 
 // Ends the process even if a disk blocks what is done before its end.
@@ -59,10 +59,10 @@ void log_meeting_point(const comm::World& world, double limit_s) {
   const std::string meeting_point = world.meeting_file.empty() ? concat("at ", world.address, ":", world.port)
                                                                : concat("by the file ", world.meeting_file.string());
   if (world.rank == 0) {
-    log_info(concat("waiting for ", counted(world.size - 1, "other process"), " ", meeting_point, ", for at most ",
-                    human_duration(limit_s)));
+    log_info("waiting for ", counted(world.size - 1, "other process"), " ", meeting_point, ", for at most ",
+             human_duration(limit_s));
   } else {
-    log_info(concat("rank ", world.rank, " of ", world.size, ": meeting rank 0 ", meeting_point));
+    log_info("rank ", world.rank, " of ", world.size, ": meeting rank 0 ", meeting_point);
   }
 }
 
@@ -71,7 +71,7 @@ void log_meeting_point(const comm::World& world, double limit_s) {
 void log_how_started(const comm::World& world) {
   if (!world.remark.empty()) log_warning(world.remark);
   if (world.rank == 0 && !world.launcher.empty())
-    log_info(concat("started by ", world.launcher, ": ", counted(world.size, "process")));
+    log_info("started by ", world.launcher, ": ", counted(world.size, "process"));
 }
 
 ProcessRank process_rank(const comm::World& world) {
@@ -119,7 +119,7 @@ Peers::Peers(Launch launch, const config::Config& config, const std::function<vo
   liveness_ = std::make_unique<comm::Liveness>(processes_->world(), meeting, liveness_options(config), on_lost);
   watch_ = std::jthread([this](const std::stop_token& stop) { end_when_lost(stop); });
   together([this] { communicator_ = processes_->make_communicator("the processes of the run"); });
-  log_info(concat("rank ", world.rank, " of ", world.size, ": all processes are there"));
+  log_info("rank ", world.rank, " of ", world.size, ": all processes are there");
 }
 
 Peers::~Peers() {

@@ -35,9 +35,9 @@ std::optional<fs::path> find_checkpoint(const fs::path& dir) {
   if (scan.newest) return scan.newest;
   const char* const advice = "; nothing was changed: put one back from a copy, or begin anew in another --run-dir";
   if (!scan.damaged.empty())
-    throw CheckpointError(concat("no checkpoint in ", (dir / "checkpoints").string(), " is whole", advice));
+    throw CheckpointError("no checkpoint in ", (dir / "checkpoints").string(), " is whole", advice);
   if (has_checkpoint_records(dir / "metrics.jsonl"))
-    throw CheckpointError(concat("the checkpoints of the run in ", dir.string(), " are gone", advice));
+    throw CheckpointError("the checkpoints of the run in ", dir.string(), " are gone", advice);
   return std::nullopt;
 }
 
@@ -126,8 +126,8 @@ nlohmann::json RunState::to_json() const {
 RunState RunState::from_json(const nlohmann::json& json, const std::string& source) {
   try {
     if (json.at("state_format").get<int>() != kStateFormat) {
-      throw CheckpointError(concat(source, ": state format ", json.at("state_format").dump(), " is not ", kStateFormat,
-                                   "; resume with the version of Sluice that wrote it"));
+      throw CheckpointError(source, ": state format ", json.at("state_format").dump(), " is not ", kStateFormat,
+                            "; resume with the version of Sluice that wrote it");
     }
     RunState state;
     state.progress = {json.at("step"),

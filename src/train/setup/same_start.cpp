@@ -5,7 +5,6 @@
 #include <bit>
 
 #include "comm/compare.h"
-#include "core/concat.h"
 #include "core/error.h"
 #include "device/graph.h"
 #include "train/setup/machine_fit.h"
@@ -29,13 +28,12 @@ void check_same_setup(const comm::Communicator& communicator, const Setup& setup
                                            as_number(setup.data.train), as_number(setup.data.test)});
   if (!difference) return;
   if (difference->position == 0) {
-    throw ConfigError(concat(difference->describe_ranks(), " would train on other devices (GPUs, CPUs) than rank 0; ",
-                             "set device.list so that all take the same kind"));
+    throw ConfigError(difference->describe_ranks(), " would train on other devices (GPUs, CPUs) than rank 0; ",
+                      "set device.list so that all take the same kind");
   }
-  throw DataError(concat("the ", names.at(difference->position - 1), " of data set ", setup.train_set->info().name,
-                         " in ", difference->describe_ranks(), " ",
-                         difference->position < 3 ? "is not that" : "are not those",
-                         " of rank 0; give every rank the same files (data.path)"));
+  throw DataError("the ", names.at(difference->position - 1), " of data set ", setup.train_set->info().name, " in ",
+                  difference->describe_ranks(), " ", difference->position < 3 ? "is not that" : "are not those",
+                  " of rank 0; give every rank the same files (data.path)");
 }
 
 // The processes may share no disk: the text travels.

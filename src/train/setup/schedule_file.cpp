@@ -23,8 +23,8 @@ std::string setting(const config::Config& config) {
 void settle(const config::Config& config, const char* key, std::optional<int> configured, int by_default, int found,
             std::string_view noun) {
   if (!configured || *configured == by_default || *configured == found) return;
-  throw ConfigError(concat(setting(config), " has ", counted(found, noun), ", but ", key, " = ", *configured,
-                           "; leave ", key, " out, or give another order"));
+  throw ConfigError(setting(config), " has ", counted(found, noun), ", but ", key, " = ", *configured, "; leave ", key,
+                    " out, or give another order");
 }
 
 // Empty: it is as it was.
@@ -45,7 +45,7 @@ std::string read_configured_schedule(const config::Config& config) {
     return pipeline::draw(
         pipeline::prove_training_schedule(pipeline::read_schedule_file(fs::path(file)), printable(file)));
   } catch (const ConfigError& error) {
-    throw ConfigError(concat("pipeline.order: ", error.what()));
+    throw ConfigError("pipeline.order: ", error.what());
   }
 }
 
@@ -64,8 +64,8 @@ config::Config settled_by_schedule(const std::string& schedule_text, config::Con
   try {
     config::validate(config);
   } catch (const ConfigError& error) {
-    throw ConfigError(concat(setting(config), " settles pipeline.stages = ", devices,
-                             " and pipeline.chunks = ", schedule.micro_batches, ": ", error.what()));
+    throw ConfigError(setting(config), " settles pipeline.stages = ", devices,
+                      " and pipeline.chunks = ", schedule.micro_batches, ": ", error.what());
   }
   return config;
 }

@@ -34,17 +34,16 @@ void check_processes(const Setup& setup) {
   const int processes = setup.process.processes;
   if (processes == 1) return;
   if (config.replicas.has_server()) {
-    throw ConfigError(concat("ps.clock = \"", config.ps.clock, "\" runs all workers in one process, but ", processes,
-                             " were started; start one"));
+    throw ConfigError("ps.clock = \"", config.ps.clock, "\" runs all workers in one process, but ", processes,
+                      " were started; start one");
   }
   if (config.replicas.sync == "none") {
-    throw ConfigError(concat("replicas.sync = \"none\" leaves ", processes,
-                             " processes out of step; use \"allreduce\" or start one process"));
+    throw ConfigError("replicas.sync = \"none\" leaves ", processes,
+                      " processes out of step; use \"allreduce\" or start one process");
   }
   if (config.train.global_batch < count_replicas(setup)) {
-    throw ConfigError(concat("train.global_batch = ", config.train.global_batch, " is less than the ",
-                             count_replicas(setup), " replicas of ", processes,
-                             " processes; every replica needs a sample"));
+    throw ConfigError("train.global_batch = ", config.train.global_batch, " is less than the ", count_replicas(setup),
+                      " replicas of ", processes, " processes; every replica needs a sample");
   }
 }
 
@@ -59,10 +58,10 @@ void check_schedule(const Setup& setup) {
   const int chunks = configured_chunks(setup);
   const bool chunks_are_given = !setup.schedule_text.empty() || config.pipeline.chunks.value_or(1) > 1;
   if (chunks_are_given && chunks != config.pipeline.chunks) {
-    throw ConfigError(concat("train.micro_batch = ", config.train.micro_batch, " makes ", chunks,
-                             " micro-batches a step, but ",
-                             setup.schedule_text.empty() ? "pipeline.chunks = " : "pipeline.order has ",
-                             config.pipeline.chunks.value_or(0), "; leave train.micro_batch out"));
+    throw ConfigError("train.micro_batch = ", config.train.micro_batch, " makes ", chunks,
+                      " micro-batches a step, but ",
+                      setup.schedule_text.empty() ? "pipeline.chunks = " : "pipeline.order has ",
+                      config.pipeline.chunks.value_or(0), "; leave train.micro_batch out");
   }
   const Plan plan{.partition = {std::vector<int>(config.pipeline.stages * virtual_stages(config), 1)},
                   .schedule = schedule_name(setup),
@@ -101,9 +100,9 @@ std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> cut_in
 
 void check_order_of_samples(const config::Config& config, const data::Dataset& train) {
   if (config.data.order != "shards" || !train.shard_begins().empty()) return;
-  throw ConfigError(concat("data.order = \"shards\" is for whole sets of tar files, but data set ", train.info().name,
-                           " does not come in any, or data.limit or data.validation takes a part of it; choose "
-                           "\"shuffled\""));
+  throw ConfigError("data.order = \"shards\" is for whole sets of tar files, but data set ", train.info().name,
+                    " does not come in any, or data.limit or data.validation takes a part of it; choose "
+                    "\"shuffled\"");
 }
 
 void open_data(Setup& setup, bool of_own_batch) {
@@ -132,15 +131,15 @@ std::int64_t count_warmup_steps(const Setup& setup) {
 void check_warmup(const Setup& setup) {
   const config::TrainConfig& train = setup.config.train;
   if (train.warmup_epochs > 0 && setup.batches_per_epoch == 0) {
-    throw ConfigError(concat("train.warmup_epochs = ", train.warmup_epochs,
-                             " has no epochs to count by beside a batch of your own; set train.warmup_steps instead"));
+    throw ConfigError("train.warmup_epochs = ", train.warmup_epochs,
+                      " has no epochs to count by beside a batch of your own; set train.warmup_steps instead");
   }
   const std::int64_t steps = count_warmup_steps(setup);
   if (steps < setup.total_steps) return;
-  throw ConfigError(concat(train.warmup_epochs > 0 ? concat("train.warmup_epochs = ", train.warmup_epochs, " of ")
-                                                   : std::string("train.warmup_steps = "),
-                           steps, train.warmup_epochs > 0 ? " steps" : "", " leaves none of the ", setup.total_steps,
-                           " steps of the run at the full learning rate; set it lower or train longer"));
+  throw ConfigError(train.warmup_epochs > 0 ? concat("train.warmup_epochs = ", train.warmup_epochs, " of ")
+                                            : std::string("train.warmup_steps = "),
+                    steps, train.warmup_epochs > 0 ? " steps" : "", " leaves none of the ", setup.total_steps,
+                    " steps of the run at the full learning rate; set it lower or train longer");
 }
 
 // What [pipeline] must be, whether it is a run's first or another one on its way.
@@ -160,10 +159,10 @@ void settle_worker(config::Config& config) {
 void check_partition(const config::Config& config, int layers) {
   const int stages = config.pipeline.stages * virtual_stages(config);
   if (config.pipeline.partition && static_cast<int>(config.pipeline.partition->size()) != stages) {
-    throw ConfigError(concat("pipeline.partition has ", config.pipeline.partition->size(),
-                             " entries, but pipeline.stages = ", config.pipeline.stages, " with ",
-                             counted(virtual_stages(config), "virtual stage"), " a device make ", stages,
-                             " stages; give one number of layers for each"));
+    throw ConfigError("pipeline.partition has ", config.pipeline.partition->size(),
+                      " entries, but pipeline.stages = ", config.pipeline.stages, " with ",
+                      counted(virtual_stages(config), "virtual stage"), " a device make ", stages,
+                      " stages; give one number of layers for each");
   }
   std::vector<int> counts = config.pipeline.partition.value_or(std::vector<int>(stages, 1));
   if (!config.pipeline.partition && stages <= layers) counts.back() += layers - stages;

@@ -185,7 +185,7 @@ void load_starting_weights(engine::Composition& composition, const models::Model
     for (const std::string& name : *fresh) tensors[name] = own.at(name).clone();
   }
   engine::load_model(composition, tensors, file.string());
-  log_info(concat("weights of ", file.string(), ": ", in_words(weights)));
+  log_info("weights of ", file.string(), ": ", in_words(weights));
 }
 
 }  // namespace sluice::train

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <utility>
 
-#include "core/concat.h"
 #include "train/setup/stop_signal.h"
 
 namespace sluice::train {
@@ -25,8 +24,8 @@ std::jthread StopBeforeTraining::watch(Stop stop) {
       if (changed_.wait_for(lock, asked, kLook, [this] { return has_begun_; }) || asked.stop_requested()) return;
     }
     lock.unlock();
-    stop(InterruptedError(concat("stopped by ", StopSignal::name(),
-                                 " before the first step; nothing was trained, and nothing new is kept")));
+    stop(InterruptedError("stopped by ", StopSignal::name(),
+                          " before the first step; nothing was trained, and nothing new is kept"));
   });
 }
 

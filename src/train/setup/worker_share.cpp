@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "config/value.h"
-#include "core/concat.h"
 #include "core/divided_up.h"
 #include "core/error.h"
 #include "ps/policy/batch_plan.h"
@@ -19,7 +18,7 @@ ps::Rational exactly(double number, const char* key) {
 ps::BatchPlan plan_of(const Setup& setup) {
   const config::PsConfig& ps = setup.config.ps;
   if (ps.small_workers > ps.workers)
-    throw ConfigError(concat("ps.small_workers=", ps.small_workers, " of ", ps.workers, " workers; set fewer"));
+    throw ConfigError("ps.small_workers=", ps.small_workers, " of ", ps.workers, " workers; set fewer");
   try {
     return ps::plan_batches({.workers = ps.workers,
                              .small_workers = ps.small_workers,
@@ -29,8 +28,8 @@ ps::BatchPlan plan_of(const Setup& setup) {
                              .a = exactly(ps.sample_s, "ps.sample_s"),
                              .b = exactly(ps.step_s, "ps.step_s")});
   } catch (const ConfigError& error) {
-    throw ConfigError(concat("ps.policy=\"dual_batch\": ", error.what(),
-                             " (here: ps.small_workers, ps.extra_time, ps.sample_s for a, ps.step_s for b)"));
+    throw ConfigError("ps.policy=\"dual_batch\": ", error.what(),
+                      " (here: ps.small_workers, ps.extra_time, ps.sample_s for a, ps.step_s for b)");
   }
 }
 

@@ -61,8 +61,8 @@ void check_same_training(const config::Config& config, const fs::path& run) {
     if (!counts || key.has(config::kHow)) continue;
     const std::string now = config::to_text(key.field.get(config)), then = config::to_text(key.field.get(theirs));
     if (now == then) continue;
-    throw ConfigError(concat("--noise-from ", run.string(), ": that run has ", key.name, " = ", then, ", but this is ",
-                             now, ", whose noise scale is another; name a run of the same model and data"));
+    throw ConfigError("--noise-from ", run.string(), ": that run has ", key.name, " = ", then, ", but this is ", now,
+                      ", whose noise scale is another; name a run of the same model and data");
   }
 }
 
@@ -101,22 +101,22 @@ Noise measure_noise(const config::Config& config, double step_s, double limit_s)
   if (config.train.global_batch < 2)
     throw ConfigError("train.global_batch = 1 has no smaller batch to compare with; name a run with --noise-from");
   const int steps = static_cast<int>(std::clamp(limit_s / 2 / step_s, 1.0 * kLeastNoiseSteps, 1.0 * kMostNoiseSteps));
-  log_info(concat("training for ", steps, " steps to find the gradient noise scale"));
+  log_info("training for ", steps, " steps to find the gradient noise scale");
   const storage::ScratchFolder scratch("sluice-noise");
   const fs::path file = scratch.path() / "noise.toml", run = scratch.path() / "run";
   storage::write_text_atomically(file, config::to_toml(noise_run(config, steps)));
   const ChildEnd end = run_child({"--quiet", "train", file.string(), "--run-dir", run.string()}, limit_s);
   if (end.timed_out) {
-    throw ConfigError(concat("finding the noise scale took longer than ", human_duration(limit_s),
-                             "; raise --budget, or name a run with --noise-from"));
+    throw ConfigError("finding the noise scale took longer than ", human_duration(limit_s),
+                      "; raise --budget, or name a run with --noise-from");
   }
   if (end.exit_code != 0)
     throw Error(static_cast<ExitCode>(end.exit_code), concat("finding the noise scale failed: ", end.last_words));
   const FoundNoise found = noise_in(run);
   if (found.step < steps) {
-    throw ConfigError(concat("in ", steps,
-                             " steps the mean gradient cannot be told from its noise; train with "
-                             "train.noise_scale_every_steps and name that run with --noise-from"));
+    throw ConfigError("in ", steps,
+                      " steps the mean gradient cannot be told from its noise; train with "
+                      "train.noise_scale_every_steps and name that run with --noise-from");
   }
   return {found.noise, concat("The noise scale is that of the first ", steps, " steps of training from ",
                               config.model.weights.empty() ? "fresh weights" : "the weights of model.weights",
@@ -177,8 +177,8 @@ std::vector<std::int64_t> batches_to_try(const config::Config& config, const Bat
   const std::int64_t least = options.least > 0 ? options.least : std::max(present / 4, multiple);
   std::int64_t most = options.most > 0 ? options.most : 4 * present;
   if (options.samples > 0 && options.most > options.samples)
-    throw ConfigError(concat("--batches: the training set has ", counted(options.samples, "sample"),
-                             ", so no batch of ", options.most, " can be; choose less"));
+    throw ConfigError("--batches: the training set has ", counted(options.samples, "sample"), ", so no batch of ",
+                      options.most, " can be; choose less");
   if (options.samples > 0) most = std::min(most, std::max(options.samples, least));
   std::vector<std::int64_t> batches =
       tune::batches_in({.least = least, .most = most, .multiple = multiple, .count = kMostBatches});
@@ -202,8 +202,8 @@ BatchTuning tune_batch(const config::Config& config, const BatchTuneOptions& opt
   };
   const double present_s = seconds(config.train.global_batch);
   if (std::isinf(present_s))
-    throw ConfigError(concat("no plan runs with the present train.global_batch = ", config.train.global_batch,
-                             "; leave --allow-batch-change out to see why"));
+    throw ConfigError("no plan runs with the present train.global_batch = ", config.train.global_batch,
+                      "; leave --allow-batch-change out to see why");
   Noise noise = options.noise_from.empty() ? measure_noise(config, present_s, search.limit_s())
                                            : noise_of_run(config, options.noise_from);
   tuning.noise = noise.scale;

@@ -68,8 +68,8 @@ pid_t start(const std::vector<std::string>& words, int output) {
   const pid_t parent = ::getpid(), child = ::fork();
   if (child == 0) become(arguments.data(), environment.data(), output, parent);
   if (child < 0)
-    throw PeerError(concat("cannot start another process: ", std::generic_category().message(errno),
-                           "; raise the limit on processes (ulimit -u) or free memory"));
+    throw PeerError("cannot start another process: ", std::generic_category().message(errno),
+                    "; raise the limit on processes (ulimit -u) or free memory");
   return child;
 }
 
@@ -140,7 +140,7 @@ ChildEnd run_child(const std::vector<std::string>& words, double limit_s) {
   if (end_of_output != ListenEnd::kAll) ::kill(child, SIGKILL);
   const int status = status_of_ended(child);
   if (StopSignal::requested())
-    throw InterruptedError(concat("stopped by ", StopSignal::name(), " before the end; nothing was written"));
+    throw InterruptedError("stopped by ", StopSignal::name(), " before the end; nothing was written");
   ChildEnd end{.exit_code = WEXITSTATUS(status),
                .timed_out = end_of_output == ListenEnd::kTimeIsOver,
                .last_words = last_line(std::move(text))};

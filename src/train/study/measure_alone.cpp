@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "core/concat.h"
 #include "core/divided_up.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -65,8 +64,8 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version, const
                        .micro_batch = micro_batch_size(setup)};
   // Another plan may have one replica here, in one micro-batch.
   const auto sizes = measure::sizes_to_profile(profile.micro_batch, setup.global_batch / setup.process.processes);
-  log_info(concat("measuring ", counted(setup.layers, "layer"), " on ", profile.fingerprint.device, " at ",
-                  sizes.size(), " sizes of up to ", counted(sizes.back(), "sample")));
+  log_info("measuring ", counted(setup.layers, "layer"), " on ", profile.fingerprint.device, " at ", sizes.size(),
+           " sizes of up to ", counted(sizes.back(), "sample"));
   profile.layers =
       measure::measure_layers(workload_of(setup), {.sizes = sizes,
                                                    .least_rounds = 5,
@@ -79,7 +78,7 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version, const
   keep(profile);
   const int at_once = measured_at_once(setup, profile.fingerprint);
   if (at_once > 1) {
-    log_info(concat("measuring how much ", at_once, " devices slow each other down"));
+    log_info("measuring how much ", at_once, " devices slow each other down");
     const std::int64_t samples = std::min(profile.micro_batch, profile.layers.front().times.back().samples);
     measure::SlowdownPasses passes;
     if (left.is_limited()) passes = {.least = 1, .seconds = std::min(passes.seconds, kSlowdownsShare * left.seconds())};

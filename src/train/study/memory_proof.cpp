@@ -71,8 +71,8 @@ void run_proof(const config::Config& config, double limit_s, ProofRun& run) {
   const storage::ScratchFolder scratch("sluice-memory");
   const std::filesystem::path file = scratch.path() / "plan.toml", run_dir = scratch.path() / "run";
   storage::write_text_atomically(file, config::to_toml(config));
-  log_info(concat("running a global batch of ", run.cell.global_batch, " in ", counted(run.cell.chunks, "micro-batch"),
-                  " under ", human_bytes(static_cast<std::uint64_t>(config.device.memory_limit.bytes)), " a device"));
+  log_info("running a global batch of ", run.cell.global_batch, " in ", counted(run.cell.chunks, "micro-batch"),
+           " under ", human_bytes(static_cast<std::uint64_t>(config.device.memory_limit.bytes)), " a device");
   const ChildEnd end = run_child({"--quiet", "train", file.string(), "--run-dir", run_dir.string()}, limit_s);
   if (end.timed_out) {
     run.why = concat("it took longer than the ", human_duration(limit_s), " that the budget had left");

@@ -47,8 +47,8 @@ struct EvaluatedModel {
 fs::path checkpoint_in(const fs::path& dir) {
   const auto found = find_checkpoint((dir / "").parent_path());
   if (!found) {
-    throw CheckpointError(concat("--checkpoint ", dir.string(),
-                                 ": there is no checkpoint; give a run directory or one of its checkpoints/step-N"));
+    throw CheckpointError("--checkpoint ", dir.string(),
+                          ": there is no checkpoint; give a run directory or one of its checkpoints/step-N");
   }
   return *found;
 }
@@ -60,8 +60,8 @@ config::Config config_of(const fs::path& checkpoint, const nlohmann::json& state
     return config::parse(text->get<std::string>(), concat((checkpoint / "state.json").string(), " config"), sets);
   const fs::path of_run = fs::absolute(checkpoint).parent_path().parent_path() / "config.toml";
   if (std::error_code ignored; fs::exists(of_run, ignored)) return config::load(of_run, sets);
-  throw ConfigError(concat(checkpoint.string(), " holds no configuration; name one: sluice eval CONFIG --checkpoint ",
-                           checkpoint.string()));
+  throw ConfigError(checkpoint.string(), " holds no configuration; name one: sluice eval CONFIG --checkpoint ",
+                    checkpoint.string());
 }
 
 EvaluatedModel evaluated_model(const EvaluationOptions& options) {
@@ -69,8 +69,8 @@ EvaluatedModel evaluated_model(const EvaluationOptions& options) {
   if (!options.config_file.empty()) evaluated.config = config::load(options.config_file, options.sets);
   if (options.checkpoint.empty()) {
     if (options.config_file.empty()) {
-      throw ConfigError(concat("--weights ", options.weights.string(), " does not say which model it is; ",
-                               "name a configuration: sluice eval CONFIG --weights FILE"));
+      throw ConfigError("--weights ", options.weights.string(), " does not say which model it is; ",
+                        "name a configuration: sluice eval CONFIG --weights FILE");
     }
     evaluated.file = storage::resolve_weights(options.weights);
     evaluated.tensors = storage::read_weights(evaluated.file);
@@ -80,8 +80,8 @@ EvaluatedModel evaluated_model(const EvaluationOptions& options) {
   storage::CheckpointContents contents = storage::load_checkpoint(evaluated.checkpoint);
   if (options.config_file.empty()) evaluated.config = config_of(evaluated.checkpoint, contents.state, options.sets);
   if (options.takes_average && contents.average.empty()) {
-    throw ConfigError(concat("--ema: ", evaluated.checkpoint.string(),
-                             " has no averaged weights; leave it out, or train with train.ema_decay"));
+    throw ConfigError("--ema: ", evaluated.checkpoint.string(),
+                      " has no averaged weights; leave it out, or train with train.ema_decay");
   }
   evaluated.file = evaluated.checkpoint / (options.takes_average ? "ema.safetensors" : "model.safetensors");
   evaluated.tensors = std::move(options.takes_average ? contents.average : contents.model);
@@ -102,7 +102,7 @@ storage::TensorMap read_batch_file(const fs::path& file) {
 
 [[noreturn]] void reject_tensor(const fs::path& file, const char* name, const at::Tensor& tensor,
                                 const std::string& needed) {
-  throw DataError(concat(file.string(), ": '", name, "' is ", tensor.sizes(), ", but ", needed));
+  throw DataError(file.string(), ": '", name, "' is ", tensor.sizes(), ", but ", needed);
 }
 
 // `values`: those of tensor `name` that have to be 0 to count - 1. what: "classes". key: sets the count.
@@ -110,15 +110,15 @@ void check_numbers(const fs::path& file, const char* name, const at::Tensor& val
                    std::int64_t count, const char* key) {
   const auto low = values.min().item<std::int64_t>(), high = values.max().item<std::int64_t>();
   if (low >= 0 && high < count) return;
-  throw DataError(concat(file.string(), ": '", name, "' holds ", low < 0 ? low : high, ", but the model has ", count,
-                         " ", what, ", 0 to ", count - 1,
-                         low < 0 ? "; correct the file" : concat("; set ", key, " = ", high + 1, " or more")));
+  throw DataError(file.string(), ": '", name, "' holds ", low < 0 ? low : high, ", but the model has ", count, " ",
+                  what, ", 0 to ", count - 1,
+                  low < 0 ? "; correct the file" : concat("; set ", key, " = ", high + 1, " or more"));
 }
 
 at::Tensor as_integers(const fs::path& file, const char* name, const at::Tensor& tensor, const char* what) {
   if (!at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false)) {
-    throw DataError(concat(file.string(), ": '", name, "' is ", c10::toString(tensor.scalar_type()), ", but ", what,
-                           " are integers"));
+    throw DataError(file.string(), ": '", name, "' is ", c10::toString(tensor.scalar_type()), ", but ", what,
+                    " are integers");
   }
   return tensor.to(at::kLong);
 }
@@ -150,7 +150,7 @@ pipeline::MicroBatch token_batch(const fs::path& file, const storage::TensorMap&
   if (targets.sizes() != inputs.sizes())
     reject_tensor(file, "targets", targets, concat("the inputs are ", inputs.sizes()));
   if (nn::count_targets(targets) == 0)
-    throw DataError(concat(file.string(), ": every one of 'targets' is ", nn::kNoTarget, ", which counts nowhere"));
+    throw DataError(file.string(), ": every one of 'targets' is ", nn::kNoTarget, ", which counts nowhere");
   check_numbers(file, "inputs", inputs, "tokens", model.vocabulary, "model.vocabulary");
   check_numbers(file, "targets", targets.masked_select(targets.ne(nn::kNoTarget)), "tokens", model.vocabulary,
                 "model.vocabulary");
@@ -161,7 +161,7 @@ pipeline::MicroBatch read_batch(const fs::path& file, const models::ModelOptions
   const storage::TensorMap tensors = read_batch_file(file);
   for (const char* name : {"inputs", "targets"}) {
     if (!tensors.contains(name))
-      throw DataError(concat(file.string(), " has no tensor '", name, "'; a batch needs 'inputs' and 'targets'"));
+      throw DataError(file.string(), " has no tensor '", name, "'; a batch needs 'inputs' and 'targets'");
   }
   return models::kind_of(model.name) == SampleKind::kTokens ? token_batch(file, tensors, model)
                                                             : image_batch(file, tensors, model);
@@ -258,8 +258,8 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   if (!options.logits.empty())
     storage::write_safetensors(options.logits, {{"logits", at::cat(logits)}, {"labels", at::cat(labels)}});
   if (!std::isfinite(counts.loss())) {
-    throw DivergedError(concat("the loss of these weights on the test set is ", fixed(counts.loss(), 4),
-                               ": they are of a run that diverged, or made for other data; use an earlier checkpoint"));
+    throw DivergedError("the loss of these weights on the test set is ", fixed(counts.loss(), 4),
+                        ": they are of a run that diverged, or made for other data; use an earlier checkpoint");
   }
   return {.counts = counts,
           .checkpoint = evaluated.checkpoint,

@@ -81,7 +81,7 @@ void check_writable(const config::Config& config, const ProfileOptions& options)
   if (options.trace.empty()) return;
   storage::check_output("--trace", options.trace, {options.config_file, config.pipeline.order});
   if (fs::weakly_canonical(fs::absolute(options.trace)) == fs::weakly_canonical(fs::absolute(options.out)))
-    throw ConfigError(concat("--trace ", options.trace.string(), " is the file of --out; give it another name"));
+    throw ConfigError("--trace ", options.trace.string(), " is the file of --out; give it another name");
   const storage::AtomicFile probe_of_trace(options.trace);
 }
 
@@ -166,8 +166,8 @@ void measure_memory(const Setup& setup, engine::Engine& engine, bool counts, std
 std::optional<profiler::OperatorProfile> operators_of(const Setup& setup) {
   const measure::Workload workload = workload_of(setup);
   if (workload.device.kind != device::DeviceKind::kCpu) {
-    log_warning(concat("--layers: operators are read on CPU devices only, and the layers run on ",
-                       device::to_string(workload.device)));
+    log_warning("--layers: operators are read on CPU devices only, and the layers run on ",
+                device::to_string(workload.device));
     return std::nullopt;
   }
   log_info("measuring the operators of the layers, and the machine's peaks");
@@ -247,7 +247,7 @@ std::vector<TrialStep> run_steps(Peers& peers, const Setup& setup, engine::Engin
                                  const ProfileStartMessage& message) {
   const ProfiledSteps& steps = message.steps;
   if (steps.timed == 0) return {};
-  if (peers.keeps_records()) log_info(concat("running ", steps.warm_up, " + ", steps.timed, " training steps"));
+  if (peers.keeps_records()) log_info("running ", steps.warm_up, " + ", steps.timed, " training steps");
   StepTrace trace(setup, peers.is_alone() ? nullptr : &peers.communicator(), trace_of(setup, message));
   std::vector<TrialStep> trial;
   run_traced(peers, trace,
@@ -302,10 +302,10 @@ ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& opti
   if (left.is_limited()) write(outcome);
   measure_composed(peers, setup, message, outcome);
   write(outcome);
-  log_info(concat("profile written to ", options.out.string()));
+  log_info("profile written to ", options.out.string());
   if (const std::string why = outcome.profile.disturbance(); !why.empty()) {
-    log_warning(concat("the machine was busy while it was measured: ", why, "; what ", options.out.string(),
-                       " predicts may be far off; measure again on a quiet machine"));
+    log_warning("the machine was busy while it was measured: ", why, "; what ", options.out.string(),
+                " predicts may be far off; measure again on a quiet machine");
   }
   measure::keep_profile(setup.config.pipeline.cost_cache, workload_of(setup), outcome.profile);
   return outcome;

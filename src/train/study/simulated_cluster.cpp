@@ -4,7 +4,6 @@
 #include <limits>
 #include <string>
 
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "freeze/policy.h"
@@ -31,8 +30,8 @@ std::vector<int> frozen_layers_of(const config::Config& config, const profiler::
   freeze::Policy policy{.rule = freeze::rule_of(freeze.policy), .alpha = freeze.alpha, .percentile = freeze.percentile};
   if (policy.rule == freeze::Rule::kNone) return {};
   if (!freeze::is_known_beforehand(policy))
-    throw ConfigError(concat("freeze.policy = \"", freeze.policy,
-                             "\" decides by gradients, which nobody has here; choose \"linear\" or \"schedule\""));
+    throw ConfigError("freeze.policy = \"", freeze.policy,
+                      "\" decides by gradients, which nobody has here; choose \"linear\" or \"schedule\"");
   std::vector<std::string> names;
   for (const profiler::MeasuredLayer& layer : profile.layers) names.push_back(layer.name);
   const std::vector<int> points =
@@ -57,8 +56,8 @@ std::vector<tune::ElasticRow> elastic_rows(tune::ClusterRun run, const ClusterQu
   if (frozen.empty()) return {};
   const int local = question.cluster.devices_per_node / run.request.devices;
   if (local < 1)
-    throw ConfigError(concat("an elastic replica stays inside a node, but pipeline.stages = ", run.request.devices,
-                             " is more than the ", question.cluster.devices_per_node, " devices of one; choose fewer"));
+    throw ConfigError("an elastic replica stays inside a node, but pipeline.stages = ", run.request.devices,
+                      " is more than the ", question.cluster.devices_per_node, " devices of one; choose fewer");
   const std::int64_t samples = run.request.plan.global_batch / run.request.replicas;
   run.request.plan.replicas = local;
   run.request.replicas = local * question.nodes;
@@ -88,9 +87,9 @@ SimulatedCluster simulate_cluster(const config::Config& configured, const profil
   run.overheads.deviation = 0;    // the cluster has a noise of its own
   const int devices = question.nodes * question.cluster.devices_per_node;
   if (devices < request.devices)
-    throw ConfigError(concat("pipeline.stages = ", request.devices, " needs as many devices, but ",
-                             counted(question.nodes, "node"), " with ", question.cluster.devices_per_node, " have ",
-                             devices, "; give more"));
+    throw ConfigError("pipeline.stages = ", request.devices, " needs as many devices, but ",
+                      counted(question.nodes, "node"), " with ", question.cluster.devices_per_node, " have ", devices,
+                      "; give more");
   return {.scaling = tune::predict_cluster(run, cluster_sizes(request.devices, devices)),
           .elastic = elastic_rows(run, question, frozen_layers_of(config, profile))};
 }

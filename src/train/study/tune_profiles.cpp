@@ -65,7 +65,7 @@ std::optional<LayerProfile> profile_in_child(const config::Config& config, const
                                              const ProfileTime& time) {
   const fs::path file = folder / concat("profile-", slots, ".toml"), out = folder / concat("profile-", slots, ".json");
   storage::write_text_atomically(file, config::to_toml(config));
-  log_info(concat("measuring the layers for plans of up to ", counted(slots, "device")));
+  log_info("measuring the layers for plans of up to ", counted(slots, "device"));
   const ChildEnd end = run_child({"--quiet", "profile", file.string(), "--out", out.string(), "--budget",
                                   concat(std::max(1.0, kChildShare * time.share_s))},
                                  time.limit_s);
@@ -74,11 +74,11 @@ std::optional<LayerProfile> profile_in_child(const config::Config& config, const
   if (!fs::exists(out)) return std::nullopt;
   LayerProfile profile = profiler::read_profile(out);
   if (!profile.step) {
-    log_warning(concat("there was no time to measure training steps for plans of up to ", counted(slots, "device"),
-                       ": they are predicted from the layers alone; a larger --budget measures them"));
+    log_warning("there was no time to measure training steps for plans of up to ", counted(slots, "device"),
+                ": they are predicted from the layers alone; a larger --budget measures them");
   }
   if (const std::string why = profile.disturbance(); !why.empty())
-    log_warning(concat("the machine was busy while the layers were measured: ", why, "; predictions may be far off"));
+    log_warning("the machine was busy while the layers were measured: ", why, "; predictions may be far off");
   return profile;
 }
 
@@ -89,9 +89,8 @@ TunedRun inspect_run(const config::Config& config) {
   if (freezes(config)) require_untied(config, setup.model, /*frozen_layers=*/1);
   const std::int64_t samples = setup.train_set->size(), batch = config::step_batch(config);
   if (samples < batch)
-    log_warning(concat("there are ", counted(samples, "training sample"), ", fewer than the global batch of ", batch,
-                       ": runs take steps of ", samples, ", while predictions are of ", batch,
-                       "; lower train.global_batch"));
+    log_warning("there are ", counted(samples, "training sample"), ", fewer than the global batch of ", batch,
+                ": runs take steps of ", samples, ", while predictions are of ", batch, "; lower train.global_batch");
   return {.layers = setup.layers, .samples = samples};
 }
 
@@ -132,11 +131,10 @@ std::vector<LayerProfile> profiles_within(const tune::Budget& budget, const std:
       continue;
     }
     if (all.empty())
-      throw ConfigError(concat("measuring the layers exceeded ", human_duration(left), ", its share of --budget ",
-                               budget.seconds(), "; raise --budget to ", 2 * budget.seconds(), " or more"));
-    log_warning(concat("no time of --budget is left to measure the layers for plans of up to ", counted(used, "device"),
-                       ": they are planned with ", counted(all.back().fingerprint.threads_per_device, "thread"),
-                       " a device"));
+      throw ConfigError("measuring the layers exceeded ", human_duration(left), ", its share of --budget ",
+                        budget.seconds(), "; raise --budget to ", 2 * budget.seconds(), " or more");
+    log_warning("no time of --budget is left to measure the layers for plans of up to ", counted(used, "device"),
+                ": they are planned with ", counted(all.back().fingerprint.threads_per_device, "thread"), " a device");
     break;
   }
   return all;

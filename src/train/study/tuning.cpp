@@ -69,8 +69,8 @@ int slots_of(const config::Config& config, const Profiles& profiles, int slots) 
   int most = slots;
   while (most > 1 && std::max(1, cores / most) < threads) --most;
   if (most < slots)
-    log_warning(concat("no profile is of fewer than ", counted(threads, "thread"), " a device: plans of more than ",
-                       counted(most, "device"), " are left out; leave --profile out to have them measured"));
+    log_warning("no profile is of fewer than ", counted(threads, "thread"), " a device: plans of more than ",
+                counted(most, "device"), " are left out; leave --profile out to have them measured");
   return most;
 }
 
@@ -130,10 +130,10 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
   for (const tune::Refusal& refusal : refusals)
     (refusal.is_of_memory ? of_memory : others).push_back(concat(refusal.why, " (", refusal.count, ")"));
   if (!of_memory.empty())
-    throw OutOfMemoryError(concat("no plan fits in ", human_bytes(space.memory_limit), ", which is nine tenths of ",
-                                  "device.memory_limit (--memory): ", join(of_memory, ", "),
-                                  "; give more memory, a smaller train.global_batch, or more devices"));
-  throw ConfigError(concat("no plan runs: ", others.empty() ? "there is none to choose from" : join(others, ", ")));
+    throw OutOfMemoryError("no plan fits in ", human_bytes(space.memory_limit), ", which is nine tenths of ",
+                           "device.memory_limit (--memory): ", join(of_memory, ", "),
+                           "; give more memory, a smaller train.global_batch, or more devices");
+  throw ConfigError("no plan runs: ", others.empty() ? "there is none to choose from" : join(others, ", "));
 }
 
 // The best plans, and of those of a plain schedule that are not told from them the simplest.
@@ -229,7 +229,7 @@ void check_can_tune(const config::Config& config, const TuneOptions& options) {
   (void)device::choose_devices(devices, static_cast<int>(devices.size()));  // they are there
   for (const std::string& key : options.keep) {
     if (std::ranges::find(tuned_keys(), key) == tuned_keys().end())
-      throw ConfigError(concat("--keep ", key, " is no key that tune changes; they are ", join(tuned_keys(), ", ")));
+      throw ConfigError("--keep ", key, " is no key that tune changes; they are ", join(tuned_keys(), ", "));
   }
 }
 
@@ -309,7 +309,7 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   check_can_tune(configured, options);
   tune::Budget budget(
       options.budget_s, options.batch.is_allowed, [] { return to_s(now_ns()); }, process_age_s());
-  log_info(concat("of the budget of ", human_duration(options.budget_s), ": ", budget.describe()));
+  log_info("of the budget of ", human_duration(options.budget_s), ": ", budget.describe());
   const bool is_given = !options.profiles.empty();
   const bool inspects_run = !is_given || options.verify > 0 || options.batch.is_allowed;
   const TunedRun run = inspects_run ? inspect_run(configured) : TunedRun{};
@@ -328,7 +328,7 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
     config = with_batch(configured, *result.batch);
   }
   result.configured = predict_configured(configured, profiles);
-  log_info(concat("searching for the best plan on ", counted(result.slots, "device")));
+  log_info("searching for the best plan on ", counted(result.slots, "device"));
   budget.begin(Part::kSearching);
   const tune::SearchSpace space = space_of(config, options, profiles, result.slots);
   result.search = find_plans(space, budget);

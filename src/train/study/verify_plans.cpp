@@ -55,7 +55,7 @@ void PlanRuns::run_best(const std::vector<tune::Candidate>& best, int most) {
       break;
     }
     const auto& measured = std::get<MeasuredSteps>(ran);
-    if (!measured.failure.empty()) log_warning(concat("the plan does not run: ", measured.failure));
+    if (!measured.failure.empty()) log_warning("the plan does not run: ", measured.failure);
     done_.push_back({*candidate, measured});
   }
 }
@@ -82,7 +82,7 @@ std::variant<MeasuredSteps, std::string> PlanRuns::run_within_budget(const confi
   if (expected > left)
     return concat("it would take about ", human_duration(expected), ", and ", human_duration(left),
                   " of --budget are left");
-  log_info(concat("running ", which, ": predicted ", fixed(candidate.step.seconds * 1e3, 1), " ms a step"));
+  log_info("running ", which, ": predicted ", fixed(candidate.step.seconds * 1e3, 1), " ms a step");
   const double limit = std::min(left, kMostTimesLonger * expected);
   MeasuredSteps measured = measure(config, candidate, limit);
   if (measured.timed_out && limit == left)
@@ -98,15 +98,15 @@ MeasuredSteps PlanRuns::again(const config::Config& config, const tune::Candidat
                                   fixed(candidate.step.seconds * 1e3, 1), " are predicted");
   const double expected = start_s_ + kRunSteps * first.step_s, left = budget_.left();
   if (expected > left) {
-    log_warning(concat(took, ", and no time of --budget is left to run it again; was the machine busy?"));
+    log_warning(took, ", and no time of --budget is left to run it again; was the machine busy?");
     return first;
   }
-  log_info(concat(took, "; running it again"));
+  log_info(took, "; running it again");
   MeasuredSteps second = measure(config, candidate, std::min(left, kMostTimesLonger * expected));
   MeasuredSteps faster = second.failure.empty() && second.step_s < first.step_s ? std::move(second) : std::move(first);
   if (is_far_off(faster, candidate))
-    log_warning(concat(which, " takes ", fixed(faster.step_s * 1e3, 1), " ms a step, far from what is predicted: the ",
-                       "machine is busy, or was when its layers were measured; tune again on a quiet one"));
+    log_warning(which, " takes ", fixed(faster.step_s * 1e3, 1), " ms a step, far from what is predicted: the ",
+                "machine is busy, or was when its layers were measured; tune again on a quiet one");
   return faster;
 }
 

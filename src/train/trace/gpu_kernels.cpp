@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "profiler/level_warning.h"
@@ -64,10 +63,9 @@ void GpuKernels::report(report::Reporter* reporter) {
                               {"unknown", counts.unknown},
                               {"overhead_ms", to_ms(counts.overhead)},
                               {"waits_ms", to_ms(counts.waits)}});
-  log_info(concat("CUPTI: ", counted(static_cast<std::int64_t>(counts.work), "record"), " in ",
-                  counted(steps.steps(), "step"), ", ", counts.dropped, " dropped, ", counts.late, " late, ",
-                  counts.disagreements, " whose tag and time disagree; it cost ", fixed(to_ms(counts.overhead), 1),
-                  " ms by its own account"));
+  log_info("CUPTI: ", counted(static_cast<std::int64_t>(counts.work), "record"), " in ", counted(steps.steps(), "step"),
+           ", ", counts.dropped, " dropped, ", counts.late, " late, ", counts.disagreements,
+           " whose tag and time disagree; it cost ", fixed(to_ms(counts.overhead), 1), " ms by its own account");
 }
 
 }  // namespace sluice::train

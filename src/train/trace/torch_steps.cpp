@@ -59,8 +59,8 @@ std::string read_whole(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(stream), {}};
   if (!nlohmann::json::accept(text))
-    throw StorageError(concat("LibTorch's profiler could not write all of ", file.string(),
-                              "; make room there, or let it be written to"));
+    throw StorageError("LibTorch's profiler could not write all of ", file.string(),
+                       "; make room there, or let it be written to");
   return text;
 }
 
@@ -121,7 +121,7 @@ TorchSteps::TorchSteps(const Setup& setup, const comm::Communicator* others, eng
 
 TorchSteps::~TorchSteps() {
   if (!is_done_ && steps_ > 0)
-    log_warning(concat("LibTorch's trace of ", counted(steps_, "step"), " is lost, as the run did not end well"));
+    log_warning("LibTorch's trace of ", counted(steps_, "step"), " is lost, as the run did not end well");
 }
 
 // Nothing is to be done in this step; the one before the range is watched.
@@ -160,8 +160,8 @@ void TorchSteps::after_step(std::int64_t number, bool evaluation_follows) {
   if (number < range_.first) return;
   if (number >= range_.last || evaluation_follows) return write();
   if (!running_ || calls_ + calls_of_step_ <= kMostCalls) return;
-  log_warning(concat("the trace of LibTorch's profiler ends with step ", number, ": it holds ", calls_,
-                     " operators, and the memory is to hold no more than ", kMostCalls));
+  log_warning("the trace of LibTorch's profiler ends with step ", number, ": it holds ", calls_,
+              " operators, and the memory is to hold no more than ", kMostCalls);
   stop();
 }
 
@@ -182,8 +182,8 @@ void TorchSteps::take_step() {
 void TorchSteps::finish() {
   if (is_done_) return;
   if (!has_begun_ && (others_ == nullptr || others_->rank() == 0))
-    log_warning(concat("profile.level = \"torch\": no step from ", range_.first, " to ", range_.last,
-                       " was made, so there is no trace"));
+    log_warning("profile.level = \"torch\": no step from ", range_.first, " to ", range_.last,
+                " was made, so there is no trace");
   write();
 }
 
@@ -200,7 +200,7 @@ void TorchSteps::stop() {
     running->profiler->save(file);
     text_ = read_whole(file);
   } catch (const std::exception& error) {
-    log_warning(concat("the trace of LibTorch's profiler: ", first_line(error.what())));
+    log_warning("the trace of LibTorch's profiler: ", first_line(error.what()));
   }
   std::error_code ignored;
   fs::remove(file, ignored);

@@ -5,7 +5,6 @@
 #include <string_view>
 #include <system_error>
 
-#include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -29,10 +28,10 @@ StepRange parse_step_range(const std::string& text, const char* option) {
   const auto first = step_number(std::string_view(text).substr(0, dots));
   const auto last = dots == std::string::npos ? first : step_number(std::string_view(text).substr(dots + 2));
   if (!first || !last || *last < *first)
-    throw ConfigError(concat(option, " ", text, " names no steps; write 10..14, or 10 for that step alone"));
+    throw ConfigError(option, " ", text, " names no steps; write 10..14, or 10 for that step alone");
   if (*last - *first >= kMostSteps)
-    throw ConfigError(concat(option, " ", text, " asks for ", *last - *first + 1, " steps; at most ", kMostSteps,
-                             " are kept in memory"));
+    throw ConfigError(option, " ", text, " asks for ", *last - *first + 1, " steps; at most ", kMostSteps,
+                      " are kept in memory");
   return {*first, *last};
 }
 
@@ -44,17 +43,17 @@ void check_trace(bool is_wanted, const config::Config& config) {
 void check_trace_file(const std::filesystem::path& file) {
   const std::string name = file.filename().string();
   if (file.empty() || name.ends_with(".json") || name.ends_with(".json.gz")) return;
-  throw ConfigError(concat("--trace ", file.string(), ": a trace ends in .json or .json.gz, else nothing reads it"));
+  throw ConfigError("--trace ", file.string(), ": a trace ends in .json or .json.gz, else nothing reads it");
 }
 
 void warn_of_own_trace(const Setup& setup, bool is_wanted, bool is_rank_0s) {
   if (!is_wanted || setup.process.rank == 0 || is_rank_0s) return;
-  log_warning(concat("--trace of rank ", setup.process.rank, " is not heeded: rank 0's counts for all, give it there"));
+  log_warning("--trace of rank ", setup.process.rank, " is not heeded: rank 0's counts for all, give it there");
 }
 
 void warn_of_no_steps(const StepRange& steps, std::int64_t steps_done) {
   if (steps.is_empty()) return;
-  log_warning(concat("--trace: the run was done before, after step ", steps_done, ", so there is no trace"));
+  log_warning("--trace: the run was done before, after step ", steps_done, ", so there is no trace");
 }
 
 }  // namespace sluice::train
