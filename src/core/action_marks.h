@@ -1,6 +1,6 @@
-// action_marks: what tells a profiler, while an action runs or its work is being queued, whose work it is. Null where
-// none is on: then it costs one branch. Not here: what is done with it (profiler/cupti, profiler/torch_trace).
-// Threads: each calls leave() as often as it has called enter() or enter_layer(), the last one first. None throws.
+// action_marks: reports which action a thread runs or queues work for, so that a profiler can label it. A null
+// ActionMarks* means that no profiler is on; it costs one branch.
+// Threads: each calls leave() once for every enter() and enter_layer(), innermost first. Nothing throws.
 #pragma once
 
 #include <string>
@@ -23,12 +23,12 @@ class ActionMarks {
  public:
   virtual ~ActionMarks() = default;
   virtual void enter(const ActionTag& action) noexcept = 0;
-  // Within an action: a layer of it, until leave().
+  // Marks a layer of the current action until the matching leave().
   virtual void enter_layer(const std::string& name) noexcept = 0;
   virtual void leave() noexcept = 0;
 };
 
-// A layer of the action that runs, during its life.
+// Marks one layer of the current action for the object's lifetime.
 class LayerMark {
  public:
   LayerMark(ActionMarks* marks, const std::string& name) : marks_(marks) {

@@ -1,5 +1,6 @@
-// check: our own promises, always compiled in. Throws BugError (exit code 70) naming the file and line.
-// Not for what users or the outside world can cause: those are Errors (core/error.h). `ok` must have no side effects.
+// check: asserts an invariant of Sluice itself, in every build; throws BugError with the file and line. `what` says
+// what is expected, for example "a positive batch size". `ok` must have no side effects. For failures that a user or
+// the environment can cause, throw an Error (core/error.h).
 #pragma once
 
 #include <source_location>

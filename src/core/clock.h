@@ -16,9 +16,8 @@ using Nanoseconds = std::int64_t;
 
 [[nodiscard]] constexpr double to_ms(Nanoseconds duration) { return static_cast<double>(duration) * 1e-6; }
 [[nodiscard]] constexpr double to_s(Nanoseconds duration) { return static_cast<double>(duration) * 1e-9; }
-[[nodiscard]] inline Nanoseconds from_s(double seconds) { return std::llround(seconds * 1e9); }  // the nearest one
+[[nodiscard]] inline Nanoseconds from_s(double seconds) { return std::llround(seconds * 1e9); }
 
-// 0 where no time went by.
 [[nodiscard]] constexpr double per_second(double amount, Nanoseconds duration) {
   return duration > 0 ? amount / to_s(duration) : 0.0;
 }

@@ -1,4 +1,4 @@
-// concat: joins anything that can be streamed into one string (g++ 12 has no <format>).
+// concat: joins streamable values into one string (g++ 12 has no <format>).
 #pragma once
 
 #include <sstream>

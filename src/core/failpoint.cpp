@@ -14,7 +14,7 @@ namespace {
 
 struct Moment {
   std::string name;
-  int times = 1;  // the process dies at this time that it comes there
+  int times = 1;  // the process dies at this visit, counted from 1
 };
 
 std::optional<Moment> chosen_moment() {

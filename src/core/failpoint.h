@@ -1,7 +1,6 @@
-// Named moments at which a test has the process killed, as kill -9 would kill it there: no destructor runs, nothing is
-// flushed. For tests of what survives; without the variable a failpoint costs one branch. Threads: any.
-//
-//   SLUICE_KILL_AT=plan-agreed:3 sluice train ...     dies when it comes to failpoint("plan-agreed") for the third time
+// failpoint: a named point in the code at which a test kills the process like kill -9: no destructor runs, no buffer is
+// flushed. Crash-recovery tests use it. If the variable is not set, a failpoint costs one branch. Threads: any.
+//   SLUICE_KILL_AT=plan-agreed:3 sluice train ...     dies at the third call of failpoint("plan-agreed")
 #pragma once
 
 #include <string_view>

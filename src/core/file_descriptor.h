@@ -1,11 +1,11 @@
-// file_descriptor: owns one open file descriptor, and closes it. Threads: an object belongs to one thread.
+// file_descriptor: owns one open file descriptor and closes it. Threads: one per object.
 #pragma once
 
 namespace sluice {
 
 class FileDescriptor {
  public:
-  explicit FileDescriptor(int fd = -1) : fd_(fd) {}  // -1: none
+  explicit FileDescriptor(int fd = -1) : fd_(fd) {}  // -1: no file
   ~FileDescriptor() { reset(); }
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept;
@@ -15,7 +15,7 @@ class FileDescriptor {
   [[nodiscard]] int get() const { return fd_; }
   [[nodiscard]] bool is_open() const { return fd_ >= 0; }
   int release();
-  void reset();  // closes
+  void reset();
 
  private:
   int fd_;

@@ -1,4 +1,4 @@
-// flops: numbers of floating-point operations by kind of product, as values. Counting them: nn/flops.h.
+// flops: floating-point operation counts by kind of product. nn/flops.h counts them.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ inline constexpr int kProductKinds = 3;
   return "";
 }
 
-using FlopCount = std::array<double, kProductKinds>;  // by ProductKind
+using FlopCount = std::array<double, kProductKinds>;
 
 inline void add_to(FlopCount& sum, const FlopCount& other) {
   for (int kind = 0; kind < kProductKinds; ++kind) sum[kind] += other[kind];

@@ -15,7 +15,8 @@
 namespace sluice {
 namespace {
 
-// The number after a word, in a file of lines such as "MemAvailable:   123 kB"; without a word, at its beginning.
+// Returns the number after `word` in a file of lines such as "MemAvailable:   123 kB". An empty `word` reads the number
+// at the beginning of the file.
 std::optional<std::uint64_t> number_in(const char* file, std::string_view word) {
   std::ifstream in(file);
   std::string read;
@@ -25,9 +26,10 @@ std::optional<std::uint64_t> number_in(const char* file, std::string_view word) 
   return in >> number ? std::optional(number) : std::nullopt;
 }
 
-// Of the container, as control groups (version 2) tell; files that it has read are given up first.
+// Returns the free memory below the container's limit (control groups, version 2). Cached file pages count as free,
+// because the kernel drops them first.
 std::optional<std::uint64_t> left_of_limit() {
-  const auto limit = number_in("/sys/fs/cgroup/memory.max", "");  // "max": there is none
+  const auto limit = number_in("/sys/fs/cgroup/memory.max", "");
   const auto taken = number_in("/sys/fs/cgroup/memory.current", "");
   if (!limit || !taken) return std::nullopt;
   const std::uint64_t files = number_in("/sys/fs/cgroup/memory.stat", "inactive_file").value_or(0);

@@ -1,5 +1,4 @@
-// host: what the system knows of this machine and this process: their names, for messages and file names, and what
-// memory the process has taken.
+// host: names of this machine and process (for messages and file names) and memory figures of the process.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +6,11 @@
 
 namespace sluice {
 
-[[nodiscard]] std::string host_name();     // "localhost" where it has none
+[[nodiscard]] std::string host_name();     // "localhost" if the system has no name
 [[nodiscard]] std::string process_name();  // "HOST, process PID"
-[[nodiscard]] std::string boot_id();       // tells this machine, since its last start, from every other
+[[nodiscard]] std::string boot_id();       // identifies this machine and its current boot
 
-// Bytes that this process could still take without anything being swapped out, also within its container's limit.
+// Bytes that this process can still allocate without swapping, within its container's limit.
 [[nodiscard]] std::uint64_t available_memory();
 
 // Largest resident memory of this process so far, in bytes.

@@ -1,15 +1,16 @@
-// ids: strong integer types, so that a stage is never passed where a micro-batch is meant.
+// ids: strong integer types, so that the compiler rejects a stage index passed as a micro-batch index. All count from
+// 0.
 #pragma once
 
 #include <compare>
 
 namespace sluice {
 
-enum class DeviceId : int {};      // position among the devices of one replica, 0 = first; it runs one stage or more
-enum class StageId : int {};       // position in the pipeline, 0 = first
-enum class MicroBatchId : int {};  // position in the mini-batch of one replica, 0 = first
-enum class ReplicaId : int {};     // local replica, 0 = first
-enum class ParamId : int {};       // position in the model's parameter list
+enum class DeviceId : int {};  // position among the devices of one replica; a device runs one or more stages
+enum class StageId : int {};
+enum class MicroBatchId : int {};  // position in the mini-batch of one replica
+enum class ReplicaId : int {};     // position among the replicas of this process
+enum class ParamId : int {};
 
 template <typename Id>
 [[nodiscard]] constexpr int index(Id id) {

@@ -1,7 +1,6 @@
-// layer_cost: what one layer of a model costs on one device, as measured. Planning works on these numbers alone.
-// Not here: measuring (measure/measure_layers.h, measure/layer_bytes.h), the fit
-// (profiler/affine_fit.h), the file (profiler/layer_profile.h). Units: seconds, bytes, samples of a micro-batch.
-// Threads: values.
+// layer_cost: measured cost of one layer on one device. Planning uses only these numbers.
+// Measured by measure/measure_layers.h and measure/layer_bytes.h, stored by profiler/layer_profile.h.
+// Units: seconds and bytes; sizes are samples of a micro-batch.
 #pragma once
 
 #include <algorithm>
@@ -12,16 +11,16 @@
 
 namespace sluice {
 
-// Seconds that grow with a size, a + b * size: of a micro-batch in samples, where nothing else is said.
+// Time as a line: a_s + b_s * size. The size is the number of samples of a micro-batch unless stated otherwise.
 struct AffineCost {
-  double a_s = 0;    // whatever the size
-  double b_s = 0;    // a sample
-  double error = 0;  // root mean square of the relative deviations from what was measured
+  double a_s = 0;
+  double b_s = 0;
+  double error = 0;  // root mean square of the relative deviations from the measurements
 
   [[nodiscard]] double at(double size) const { return a_s + b_s * size; }
 };
 
-// What was measured of a size, above 0.
+// One measurement. Requires: size > 0.
 struct TimeAtSize {
   double size = 0;
   double time_s = 0;
@@ -29,13 +28,13 @@ struct TimeAtSize {
   bool operator==(const TimeAtSize&) const = default;
 };
 
-// Seconds that were measured at some sizes: between them by straight lines, beyond the largest as the line a + b * size
-// goes on that was fitted to them. Kernels change at thresholds, so one line alone is wrong over a wide range.
+// Measured times at several sizes, interpolated linearly. Beyond the largest size the fitted line a_s + b_s * size
+// continues. One line alone would be wrong over a wide range, because kernels change at size thresholds.
 struct SizedCost {
   double a_s = 0;
   double b_s = 0;
-  double error = 0;                // of the line
-  std::vector<TimeAtSize> points;  // sizes ascending; empty: the line is all that is known
+  double error = 0;
+  std::vector<TimeAtSize> points;  // sizes ascending; if empty, only the fitted line is used
 
   [[nodiscard]] double at(double size) const {
     if (points.empty()) return a_s + b_s * size;
@@ -53,21 +52,21 @@ struct SizedCost {
   }
 };
 
-// The same of bytes.
+// Bytes as a line: fixed + per_sample * samples.
 struct AffineBytes {
-  std::uint64_t fixed = 0;       // a micro-batch
-  std::uint64_t per_sample = 0;  // a sample
+  std::uint64_t fixed = 0;
+  std::uint64_t per_sample = 0;
 
   [[nodiscard]] std::uint64_t at(std::uint64_t samples) const { return fixed + per_sample * samples; }
   bool operator==(const AffineBytes&) const = default;
 };
 
-// Most bytes that a part of a layer's work takes at once, besides what was there when it began: with its results and
-// what it keeps. The two ways back as a part of a stage's backward, in which autograd frees the layer's output and its
-// gradient when it has used them; and where they are held from outside until the layer is done.
+// Peak bytes that one part of a layer's work allocates, beyond what existed when it began; includes its results and
+// what it saves. The two backward parts are given twice: when autograd frees the layer's output and its gradient after
+// their last use, and when they are held from outside until the layer is done.
 struct WorkingBytes {
   AffineBytes forward;
-  AffineBytes backward;  // a whole one
+  AffineBytes backward;
   AffineBytes input_gradient;
   AffineBytes weight_gradient;
   AffineBytes held_backward{};
@@ -76,42 +75,43 @@ struct WorkingBytes {
   bool operator==(const WorkingBytes&) const = default;
 };
 
-// The loss is part of the last layer's forward and input gradient.
+// The cost of the last layer includes the loss in its forward and input gradient.
 struct LayerCost {
   SizedCost forward;
-  // What backward does before it returns when weight gradients are deferred (nn/weight_queue.h): the gradient of the
-  // input, which the first layer of a model does not need, and weight gradients that are not deferred (normalisations,
-  // position embeddings).
+  // Backward work that is not deferred when weight gradients are (nn/weight_queue.h): the input gradient, which the
+  // first layer of a model skips, and weight gradients that cannot be deferred (normalization layers, position
+  // embeddings).
   SizedCost input_gradient;
-  SizedCost weight_gradient;  // those that were deferred: of convolutions, linear maps and token tables
-  SizedCost backward;         // one that puts nothing off; not known: the sum of its halves
-  // More, of the first micro-batch of a step, or its only one: weights are transformed, once for all of them.
+  SizedCost weight_gradient;  // deferrable weight gradients: convolutions, linear layers, token tables
+  SizedCost backward;         // backward without deferral; if unknown, the sum of the two halves above
+  // Additional time in the first micro-batch of a step: weights are transformed once for all micro-batches.
   double first_forward_s = 0;
   double first_backward_s = 0;
-  // How many times as long forward and backward take while all devices of the machine run such layers.
+  // Factor on forward and backward while all devices of the machine run such layers at once.
   double slowdown = 1;
 
-  std::uint64_t input_bytes = 0;   // activation a sample
-  std::uint64_t output_bytes = 0;  // activation a sample
-  // What a micro-batch keeps from forward to backward besides the layer's input and the parameters.
+  std::uint64_t input_bytes = 0;   // activation, per sample
+  std::uint64_t output_bytes = 0;  // activation, per sample
+  // Bytes that a micro-batch keeps from forward to backward, without the layer's input and the parameters.
   AffineBytes saved_bytes;
-  bool saves_input = false;    // its input is kept as well
-  bool saves_output = false;   // saved_bytes include the output
-  AffineBytes loss_bytes;      // of the model's last layer: what the loss after it keeps; 0 for the others
-  AffineBytes loss_working;    // and the most that the loss and its gradient take at once
-  AffineBytes stash_bytes;     // what weight gradients that are deferred wait with: inputs and output gradients
-  bool stashes_input = false;  // stash_bytes include the layer's own input
-  bool stashes_output_gradient = false;  // and the gradient that its backward was given, itself
-  WorkingBytes working;  // without the loss's; 0 where memory is not counted (device/memory.h), as loss_working
-  // Its weights as kernels use them (nn/transformed_weights.h): kept during a pass of several micro-batches, made for
-  // each use in a pass of one. Not in `working`.
+  bool saves_input = false;   // the layer's input is kept as well
+  bool saves_output = false;  // saved_bytes includes the output
+  AffineBytes loss_bytes;     // bytes kept by the loss; 0 except for the last layer
+  AffineBytes loss_working;   // peak bytes of the loss and its gradient; 0 except for the last layer
+  AffineBytes stash_bytes;    // inputs and output gradients held for deferred weight gradients
+  bool stashes_input = false;
+  bool stashes_output_gradient = false;  // stash_bytes includes the incoming output gradient
+  WorkingBytes working;  // without the loss; 0, like loss_working, if memory is not counted (device/memory.h)
+  // Transformed weights as kernels use them (nn/transformed_weights.h), not included in `working`. A pass of several
+  // micro-batches keeps them; a pass of one micro-batch creates them for each use.
   std::uint64_t transformed_bytes = 0;
-  // What `working` is in a pass of one, in which each use makes its own. Not known: all of them besides.
+  // The value of `working` in a pass of one micro-batch, in which each use creates its own transformed weights. If
+  // unknown, add transformed_bytes to `working`.
   std::optional<WorkingBytes> working_once = {};
   std::uint64_t parameter_bytes = 0;
-  std::uint64_t buffer_bytes = 0;  // running statistics, of which each replica has its own
+  std::uint64_t buffer_bytes = 0;  // running statistics; each replica has its own
   std::uint64_t gradient_bytes = 0;
-  std::uint64_t optimizer_bytes = 0;  // of the configured optimizer's state
+  std::uint64_t optimizer_bytes = 0;
 
   [[nodiscard]] bool is_trained() const { return parameter_bytes > 0; }
   [[nodiscard]] LayerCost times_scaled(double by) const {
@@ -121,7 +121,6 @@ struct LayerCost {
     all.first_forward_s *= by, all.first_backward_s *= by;
     return all;
   }
-  // Forward and backward of a micro-batch.
   [[nodiscard]] double seconds(double samples) const { return forward.at(samples) + backward_seconds(samples); }
   [[nodiscard]] double backward_seconds(double samples) const {
     return backward.is_known() ? backward.at(samples) : input_gradient.at(samples) + weight_gradient.at(samples);

@@ -1,12 +1,12 @@
-// load_cost: what it costs to prepare a sample, as measured of one thread. Not here: measuring
-// (measure/measure_loading.h), what it makes of a step (tune/loading.h). Values.
+// load_cost: measured cost of preparing one sample in one loader thread. Measured by measure/measure_loading.h, used by
+// tune/loading.h. Units: seconds.
 #pragma once
 
 namespace sluice {
 
 struct LoadCost {
-  double sample_s = 0;  // from the request to the tensor, waiting for the disk included
-  double cpu_s = 0;     // of it, processor time
+  double sample_s = 0;  // from the request to the tensor, including disk waits
+  double cpu_s = 0;
 };
 
 }  // namespace sluice

@@ -29,13 +29,13 @@ namespace {
 using spdlog::details::log_msg;
 
 constexpr auto kPattern = "%Y-%m-%d %H:%M:%S.%e %^%-7l%$ %v";
-// On a terminal, which is not as wide as a file.
+// Short patterns for terminals, which are narrower than a file.
 constexpr auto kShortPattern = "%H:%M:%S %v";
 constexpr auto kShortPatternWithLevel = "%H:%M:%S %^%l:%$ %v";
 constexpr auto kClearLine = "\r\x1b[K";
 constexpr auto kRed = "\x1b[31m", kYellow = "\x1b[33m", kNoColour = "\x1b[0m";
 
-// What a message is; its logger has this name.
+// Kind of a message. Each kind has its own logger with this name.
 enum class Form { kLine, kTable, kFields, kResult };
 constexpr std::array kFormNames{"line", "table", "fields", "result"};
 
@@ -50,7 +50,7 @@ std::string text_of(const log_msg& message, spdlog::formatter& formatter) {
   return {text.data(), text.size()};
 }
 
-// Standard error with at most one progress line below the log lines.
+// Writes to standard error and keeps at most one progress line below the log lines.
 class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   ConsoleSink() { set_pattern_(kPattern); }
@@ -84,16 +84,16 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
       text.insert(message.color_range_start, message.level == spdlog::level::warn ? kYellow : kRed);
     }
     if (!has_form(message, Form::kFields)) return text;
-    text.pop_back();  // the line break
+    text.pop_back();
     return fitted(text) + "\n";
   }
 
-  // The last column stays free: some terminals go on to the next line when it is written.
+  // Keeps the last column free, because some terminals wrap as soon as it is written.
   static std::string fitted(std::string_view line) { return fit_to_width(line, terminal_columns(STDERR_FILENO) - 1); }
   void draw_progress() { write(fitted(progress_)); }
 
-  // A reader that takes nothing any more (a full pipe, Ctrl-S) must not stop the program: after a short wait lines are
-  // dropped until it reads again.
+  // A blocked reader (full pipe, Ctrl-S) must not block the program. After a short wait, lines are dropped until the
+  // reader continues.
   void write(std::string_view text) {
     pollfd console{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
     if (::poll(&console, 1, stalled_ ? 0 : kConsoleTimeoutMs) == 0) {
@@ -116,10 +116,8 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
   std::string progress_;
 };
 
-// A file until it fails; from then on nothing.
 class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
-  // Throws spdlog_ex when it cannot be opened.
   explicit FileSink(const std::filesystem::path& path) {
     file_.emplace().open(path.string());
     set_pattern_(kPattern);
@@ -152,7 +150,7 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
 
 struct Logging {
   std::shared_ptr<ConsoleSink> console = std::make_shared<ConsoleSink>();
-  std::vector<spdlog::logger> loggers;  // by form
+  std::vector<spdlog::logger> loggers;
 
   Logging() {
     for (const char* const name : kFormNames) {

@@ -1,9 +1,9 @@
-// log: lines for people, to standard error and to the run's log.txt. Machine-readable records are metrics.jsonl, not
-// this. Backed by spdlog, which stays inside log.cpp. On a terminal lines begin with the time of day, warnings and
-// errors are coloured (not with NO_COLOR or TERM=dumb), and one line of progress stands below them; elsewhere, and in
-// log.txt, lines begin with date, time and level, and no escape sequence is written. Threads: any, except for
-// log_to_file() and quiet_console(). A file that can no longer be written (full disk) is dropped, and the program goes
-// on: one warning goes to standard error.
+// log: human-readable lines to standard error and to the run's log.txt; metrics.jsonl has the machine-readable records.
+// On a terminal, lines begin with the time of day, and one progress line stays at the bottom. Warnings and errors are
+// coloured, but not with NO_COLOR or TERM=dumb. Elsewhere, lines begin with date, time and level, without escape
+// sequences.
+// Threads: any, except for log_to_file() and quiet_console(). If the file cannot be written (full disk), one warning
+// goes to standard error and the program continues.
 #pragma once
 
 #include <filesystem>
@@ -15,10 +15,9 @@ namespace sluice {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Requires: a message of one line; log_lines() and log_table() take several. Control characters in it, of a name in
-// somebody's file, become '?'.
+// Requires: a message of one line; log_lines() and log_table() take several. Control characters become '?', because
+// names from user files may contain them.
 void log(LogLevel level, std::string_view message);
-// The same of parts, which are written one behind the other.
 template <typename... Parts>
 void log_debug(const Parts&... parts) {
   log(LogLevel::kDebug, concat(parts...));
@@ -35,31 +34,29 @@ template <typename... Parts>
 void log_error(const Parts&... parts) {
   log(LogLevel::kError, concat(parts...));
 }
-// Each line of `text` as a message of its own.
 void log_lines(std::string_view text, LogLevel level = LogLevel::kInfo);
-// The lines of a table as they are, without a time before them.
+// Logs the lines of a table unchanged, without a time before each line.
 void log_table(std::string_view text, LogLevel level = LogLevel::kInfo);
-// A line of fields, two spaces between them, of which a terminal shows those that fit into its width; all are in the
-// file.
+// Logs fields separated by two spaces. A terminal shows the fields that fit into its width; the file gets all.
 void log_fields(std::string_view message);
-// The one line that a run comes to, which a quiet console shows too.
+// Logs the final result of a command, which a quiet console also shows.
 void log_result(std::string_view message);
 
-// Lines below `level` are dropped. Default: kInfo.
+// Drops lines below `level`. Default: kInfo.
 void set_log_level(LogLevel level);
 
-// From here on standard error shows warnings, errors and results only, and no progress. log.txt has all.
+// Restricts standard error to warnings, errors and results, without progress. log.txt still gets everything.
 void quiet_console(bool quiet = true);
 
-// From here on every line is also appended to `file`. Throws StorageError when it cannot be opened, OutOfMemoryError if
-// no more files can be.
-// Requires: no other thread logs meanwhile; call it before the threads that may log are started.
+// Appends every later line to `file` as well. Throws StorageError if the file cannot be opened, OutOfMemoryError if the
+// limit on open files is reached. Requires: no other thread logs during the call; call it before starting threads that
+// log.
 void log_to_file(const std::filesystem::path& file);
 
-// Shows `line` as the one line that is redrawn at the bottom of a terminal; log lines appear above it. It is cut to the
-// terminal's width, whole fields at a time (fit_to_width() of core/terminal.h).
-// When standard error is no terminal nothing is shown. An empty line clears it.
+// Shows `line` at the bottom of the terminal, replacing the previous one; log lines appear above it. Whole fields are
+// cut to fit the width (fit_to_width() of core/terminal.h). An empty line clears it. Does nothing if standard error is
+// not a terminal.
 void show_progress(std::string_view line);
-[[nodiscard]] bool progress_is_shown();  // standard error is a terminal, and not quiet
+[[nodiscard]] bool progress_is_shown();  // true if standard error is a terminal and not quiet
 
 }  // namespace sluice

@@ -1,5 +1,4 @@
-// median: the middle of some measurements; of an even number of them, the mean of the two in the middle. And how far
-// they lie apart, by medians as well.
+// median: the median of measurements and their spread. For an even count, the median is the mean of the middle two.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +10,14 @@
 namespace sluice {
 
 [[nodiscard]] inline double median(std::vector<double> values) {
-  check(!values.empty(), "the median of nothing was asked for");
+  check(!values.empty(), "at least one value for a median");
   std::ranges::sort(values);
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-// The standard deviation, if they are normally distributed: 1.48 times the median distance to their median. One that
-// was disturbed does not move it.
+// Robust estimate of the standard deviation: 1.4826 times the median distance from the median. It equals the standard
+// deviation for normally distributed values, and one outlier does not change it much.
 [[nodiscard]] inline double median_deviation(const std::vector<double>& values) {
   const double middle = median(values);
   std::vector<double> distances;

@@ -1,6 +1,6 @@
-// own_time: how long something has taken, without the time in which the whole process was stopped (Ctrl-Z, SIGSTOP, a
-// debugger, a suspended machine), so that nobody is blamed for it. Such a pause shows as one step between two looks at
-// the clock that is far too long. Every wait that has a limit counts it so.
+// own_time: elapsed time without pauses of the whole process (Ctrl-Z, SIGSTOP, a debugger, a suspended machine), so
+// that a pause does not trigger timeouts. A pause shows as an unusually long step between two clock readings. Every
+// wait with a limit uses this time.
 // Threads: one per OwnTime. Units: nanoseconds of the steady clock.
 #pragma once
 
@@ -12,19 +12,18 @@
 
 namespace sluice {
 
-// Between two looks at the clock, for waits that nothing else divides.
+// Longest interval between two clock readings in a wait.
 inline constexpr std::chrono::milliseconds kShortWait{200};
 
 class OwnTime {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Requires: while the process runs, pass() is called more often than every `longest_step`; a longer step counts as
-  // one.
+  // Requires: while the process runs, the interval between two calls of pass() is below `longest_step`. A longer
+  // interval counts as `longest_step`.
   explicit OwnTime(std::chrono::nanoseconds longest_step, Clock::time_point start = Clock::now())
       : longest_step_(longest_step), last_(start) {}
 
-  // The time since construction, without pauses.
   std::chrono::nanoseconds pass(Clock::time_point now = Clock::now()) {
     const std::chrono::nanoseconds step = now - last_;
     last_ = now;
@@ -33,14 +32,13 @@ class OwnTime {
     return passed_;
   }
 
-  // The same, but the time since the last look is left out whole.
+  // Like pass(), but excludes the whole interval since the last reading.
   std::chrono::nanoseconds leave_out(Clock::time_point now = Clock::now()) {
     paused_ += now - last_;
     last_ = now;
     return passed_;
   }
 
-  // The time that was left out.
   [[nodiscard]] std::chrono::nanoseconds paused() const { return paused_; }
 
  private:
@@ -50,14 +48,13 @@ class OwnTime {
   Clock::time_point last_;
 };
 
-// The same as a clock, for what has several limits. Requires: while one of them counts, it is read every kReadEvery. Of
-// the time between two readings one second counts at most. Threads: one per OwnClock; now() is not safe to call from
-// two.
+// Own time as a clock, for code with several limits. Requires: while a limit runs, the clock is read at least every
+// kReadEvery. An interval between two readings counts as at most one second. Threads: one per OwnClock; now() is not
+// thread-safe.
 class OwnClock {
  public:
   static constexpr std::chrono::milliseconds kReadEvery{500};
 
-  // Nanoseconds since it was made.
   [[nodiscard]] std::int64_t now() const { return time_.pass().count(); }
 
  private:
@@ -65,17 +62,16 @@ class OwnClock {
   mutable OwnTime time_{kLongestStep};
 };
 
-// What several waits may take together.
+// A time limit shared by several waits.
 class OwnLimit {
  public:
-  // longest_step: as OwnTime has it.
   explicit OwnLimit(std::chrono::nanoseconds limit, std::chrono::nanoseconds longest_step = 2 * kShortWait)
       : limit_(limit), time_(longest_step) {}
 
   [[nodiscard]] std::chrono::nanoseconds left() { return std::max(limit_ - time_.pass(), std::chrono::nanoseconds{0}); }
 
-  // Calls try_once() until it returns true or the limit is over, at least once, with pauses between. What it returned
-  // last.
+  // Calls try_once() at least once, with pauses between, until it returns true or the limit is over. Returns its last
+  // result.
   template <typename Try>
   bool retry(std::chrono::milliseconds pause, const Try& try_once) {
     while (!try_once()) {
@@ -90,8 +86,9 @@ class OwnLimit {
   OwnTime time_;
 };
 
-// As changed.wait_for(lock, limit, predicate), in the process's own time, less the time in which `is_excused` holds.
-// That is asked with the lock held, a few times a second, of the time since it was last asked.
+// Like changed.wait_for(lock, limit, predicate), in own time and without intervals during which `is_excused` holds. A
+// few times a second, is_excused() is called with the lock held; its answer applies to the interval since the last
+// call.
 template <typename Condition, typename Predicate, typename Excused>
 bool wait_own_time(Condition& changed, std::unique_lock<std::mutex>& lock, std::chrono::nanoseconds limit,
                    const Predicate& predicate, const Excused& is_excused) {

@@ -12,7 +12,7 @@
 namespace sluice {
 
 double process_age_s() {
-  constexpr int kFieldsBefore = 19;  // after the name, which stands in parentheses (proc(5), starttime)
+  constexpr int kFieldsBefore = 19;  // fields between the name in parentheses and starttime (proc(5))
   std::ifstream file("/proc/self/stat");
   std::string text;
   std::getline(file, text);

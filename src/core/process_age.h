@@ -3,8 +3,7 @@
 
 namespace sluice {
 
-// Since the process was started, before its libraries were loaded, which takes seconds on a busy machine. To 0.01 s;
-// 0: not known.
+// Includes library loading, which takes seconds on a busy machine. Resolution: 0.01 s; 0 if unknown.
 [[nodiscard]] double process_age_s();
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// progress_line: how far something slow has come, for people: a line that is redrawn on a terminal; elsewhere a line of
-// the log every few seconds. What is over sooner says nothing there. Threads: one at a time.
+// progress_line: shows the progress of a slow operation: one redrawn line on a terminal, otherwise a log line every few
+// seconds. Without a terminal, operations shorter than that interval log nothing. Threads: one at a time.
 #pragma once
 
 #include <functional>
@@ -14,11 +14,11 @@ class ProgressLine {
   using Clock = std::function<Nanoseconds()>;
 
   explicit ProgressLine(Clock clock = now_ns);
-  ~ProgressLine();  // takes the line off the terminal
+  ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  // As often as one likes; `text` is asked for only when it is shown.
+  // May be called at any rate; `text` is called only if its result is shown.
   void show(const std::function<std::string()>& text);
 
  private:

@@ -1,10 +1,10 @@
-// recorder: what each thread of a run did when, as spans of time. A thread writes into a ring of its own; the thread
-// that drives the step takes the spans out after the step.
-// Not here: what the spans add up to (profiler/breakdown.h); reading a GPU's clock (device/stream.h, Moment).
-// Threads: each Track has one writer at a time and one reader, side by side, without locks: a span that was added
-// before collect() was called is in its answer. Memory is taken once, by add_track(). A ring that is full drops the
-// newest spans and counts them. Cost: two readings of the clock and one store a span; one branch when nothing is
-// recorded.
+// recorder: records what each thread of a run does as time spans. A thread writes into its own ring buffer; the thread
+// that drives the step collects the spans after the step.
+// profiler/breakdown.h adds the spans up; device/stream.h (Moment) reads a GPU's clock.
+// Threads: each Track has one writer and one reader at a time, concurrently and without locks. A span added before a
+// collect() call is in its result.
+// Memory is allocated once, by add_track(). A full ring drops the newest spans and counts them. Cost per span: two
+// clock readings and one store; one branch if recording is off.
 #pragma once
 
 #include <atomic>
@@ -18,19 +18,19 @@
 
 namespace sluice {
 
-class ActionMarks;  // core/action_marks.h
+class ActionMarks;
 
 enum class Phase : std::uint8_t {
-  kLoadWait,        // for the loader's next batch
-  kHostToDevice,    // samples and targets onto the device
-  kForward,         // without the loss
-  kLoss,            // and its gradient's start
-  kBackward,        // of a whole micro-batch, or of its inputs where the weight gradients are deferred
-  kWeightGradient,  // those that were deferred
-  kSend,            // hands a tensor to a neighbouring stage
-  kReceiveWait,     // for a neighbouring stage to send
-  kReceive,         // copies a tensor from another device
-  kAllReduce,       // adds gradients up
+  kLoadWait,
+  kHostToDevice,
+  kForward,
+  kLoss,      // includes the start of its gradient
+  kBackward,  // whole micro-batch; only the input gradient if weight gradients are deferred
+  kWeightGradient,
+  kSend,
+  kReceiveWait,
+  kReceive,    // copies a tensor from another device
+  kAllReduce,  // sums gradients over replicas
   kOptimizer,
   kEvaluation,
   kCheckpoint,
@@ -39,8 +39,8 @@ enum class Phase : std::uint8_t {
 inline constexpr MicroBatchId kNoMicroBatch{-1};
 inline constexpr StageId kNoStage{-1};
 
-// Of a device's time. On a GPU the calls run ahead of it: the host's interval is theirs, and holds the launch of all
-// that they queue. On a CPU device both are the same.
+// One span of a device's time. On a GPU, host calls run ahead of the device: host_begin and host_end are the time of
+// the calls, including all kernel launches. On a CPU device both intervals are the same.
 struct Span {
   Phase phase;
   MicroBatchId micro_batch;
@@ -49,36 +49,34 @@ struct Span {
   StageId stage = kNoStage;
   Nanoseconds host_begin = 0;
   Nanoseconds host_end = 0;
-  // On another queue of the slot's GPU than the one that computes: a copy, a sum over replicas. It goes on beside the
-  // slot's own work, which counts first.
+  // Runs on a GPU queue other than the slot's compute queue: a copy or an all-reduce. It overlaps the slot's own work,
+  // which takes precedence in the breakdown.
   bool is_beside = false;
 };
 
-// Which queue of which GPU a slot works with.
 struct StreamName {
-  int gpu = -1;              // CUDA's ordinal; -1: a CPU device, which has no queue
-  std::uint64_t handle = 0;  // the cudaStream_t
+  int gpu = -1;  // CUDA ordinal; -1: a CPU device, which has no queue
+  std::uint64_t handle = 0;
 
   bool operator==(const StreamName&) const = default;
 };
 
-// The sum of one bucket over the processes of a run, which goes on beside the stages' own work.
+// All-reduce of one bucket over the processes of a run, which overlaps the stages' own work.
 struct BucketSpan {
   StageId stage;
   int bucket = 0;
-  Nanoseconds begin = 0;      // this process was ready
-  Nanoseconds all_there = 0;  // the last process was; from here on it is transfer
+  Nanoseconds begin = 0;      // this process is ready
+  Nanoseconds all_there = 0;  // the last process is ready; the transfer starts
   Nanoseconds end = 0;
-  std::int64_t bytes = 0;  // that this process sends into it, once; 0: not known
+  std::int64_t bytes = 0;  // bytes that this process sends; 0: unknown
 };
 
-// The process that was the last to finish its own work of a step, and how long the first one waited for it.
+// The process that finished its own work of a step last, and how long the first process waited for it.
 struct LateProcess {
-  int rank = -1;  // -1: there is one process only
+  int rank = -1;  // -1: there is only one process
   Nanoseconds wait = 0;
 };
 
-// A ring for one writer and one reader.
 class SpanRing {
  public:
   explicit SpanRing(std::size_t capacity) : slots_(capacity) {}
@@ -93,7 +91,6 @@ class SpanRing {
     written_.store(at + 1, std::memory_order_release);
   }
 
-  // Moves what there is to the end of `into`.
   void take(std::vector<Span>& into);
   void drop() { dropped_.fetch_add(1, std::memory_order_relaxed); }
   // Spans dropped since the last call.
@@ -106,10 +103,9 @@ class SpanRing {
   std::atomic<std::uint64_t> dropped_ = 0;
 };
 
-// The spans of one thread.
 class Track {
  public:
-  static constexpr std::size_t kCapacity = 1 << 13;  // 384 KiB; a stage of 512 micro-batches makes about 4000 spans
+  static constexpr std::size_t kCapacity = 1 << 13;  // 384 KiB; 512 micro-batches make about 4000 spans
 
   Track(ReplicaId replica, DeviceId device, std::vector<StageId> stages, StreamName stream)
       : replica_(replica), device_(device), stages_(std::move(stages)), stream_(stream), ring_(kCapacity) {}
@@ -117,7 +113,7 @@ class Track {
   void add(const Span& span) { ring_.push(span); }
   [[nodiscard]] ReplicaId replica() const { return replica_; }
   [[nodiscard]] DeviceId device() const { return device_; }
-  [[nodiscard]] const std::vector<StageId>& stages() const { return stages_; }  // that the thread runs
+  [[nodiscard]] const std::vector<StageId>& stages() const { return stages_; }
   [[nodiscard]] StreamName stream() const { return stream_; }
   [[nodiscard]] SpanRing& ring() { return ring_; }
 
@@ -129,7 +125,6 @@ class Track {
   SpanRing ring_;
 };
 
-// All that was recorded since the last collect().
 struct StepSpans {
   struct Slot {
     ReplicaId replica;
@@ -138,48 +133,44 @@ struct StepSpans {
     std::vector<Span> spans;
     StreamName stream = {};
   };
-  // One training step of a worker that shares the slots with others, one after the other
-  // (train/serve/virtual_workers.h).
+  // One training step of a worker that takes turns with others on the same slots (train/serve/virtual_workers.h).
   struct Turn {
     int worker = 0;
     Nanoseconds begin = 0, end = 0;
   };
   std::int64_t step = 0;
-  Nanoseconds begin = 0, end = 0;   // of the step
+  Nanoseconds begin = 0, end = 0;
   std::vector<Slot> slots;          // in the order of their tracks
-  std::vector<Span> process;        // of the thread that drives the step
-  std::vector<BucketSpan> buckets;  // empty in a run of one process
+  std::vector<Span> process;        // spans of the thread that drives the step
+  std::vector<BucketSpan> buckets;  // empty if the run has one process
   LateProcess late;
-  std::uint64_t dropped = 0;  // not 0: the spans do not tell all
-  std::vector<Turn> turns;    // in their order; empty: nobody takes turns
+  std::uint64_t dropped = 0;  // if not 0, spans are missing
+  std::vector<Turn> turns;    // in time order; empty if workers take no turns
 };
 
 class Recorder {
  public:
   explicit Recorder(bool is_on = true) : is_on_(is_on), process_(ReplicaId{-1}, DeviceId{-1}, {}, {}) {}
 
-  // The four below: not while a step runs.
+  // Do not call the next four functions while a step runs.
   void switch_on(bool on) { is_on_ = on; }
-  // Forgets all slots, and their spans that were not collected: others follow.
+  // Removes all slots and their uncollected spans, before the slots of another plan are added.
   void remove_tracks() { tracks_.clear(); }
-  // Of a slot, whose stages are these; it lives until remove_tracks().
+  // Adds a track for a slot that runs these stages. It is valid until remove_tracks().
   [[nodiscard]] Track& add_track(ReplicaId replica, DeviceId device, std::vector<StageId> stages,
                                  StreamName stream = {});
-  // Who is told of each action while it runs; null: nobody. They outlive the steps.
   void set_marks(ActionMarks* marks) { marks_ = marks; }
   [[nodiscard]] ActionMarks* marks() const { return marks_; }
 
-  // What a thread is to write into; null while nothing is recorded.
   [[nodiscard]] Track* open(Track& track) const { return is_on_ ? &track : nullptr; }
-  [[nodiscard]] Track* process() { return open(process_); }  // of the thread that drives the step
+  [[nodiscard]] Track* process() { return open(process_); }  // track of the thread that drives the step
 
-  // From the thread that drives the step.
   void add_buckets(const std::vector<BucketSpan>& spans, const LateProcess& late) {
     if (!is_on_) return;
     buckets_.insert(buckets_.end(), spans.begin(), spans.end());
     late_ = late;
   }
-  // No slots while nothing is recorded.
+  // The result has no slots if recording is off.
   [[nodiscard]] StepSpans collect(std::int64_t step, Nanoseconds begin, Nanoseconds end);
   void clear() { static_cast<void>(collect(0, 0, 0)); }
 
@@ -192,7 +183,7 @@ class Recorder {
   LateProcess late_;
 };
 
-// Records the life of the object as one span of the calling thread. A null track costs one branch.
+// Records the object's lifetime as one span of the calling thread. A null track costs one branch.
 class SpanScope {
  public:
   SpanScope(Track* track, Phase phase, MicroBatchId micro_batch = kNoMicroBatch)

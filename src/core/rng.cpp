@@ -49,8 +49,8 @@ double RngStream::normal() {
 }
 
 std::uint64_t RngStream::below(std::uint64_t bound) {
-  check(bound > 0, "RngStream::below needs a positive bound");
-  const std::uint64_t limit = ~std::uint64_t{0} - ~std::uint64_t{0} % bound;  // a multiple of bound
+  check(bound > 0, "a positive bound for RngStream::below");
+  const std::uint64_t limit = ~std::uint64_t{0} - ~std::uint64_t{0} % bound;  // largest multiple of `bound` in 64 bits
   for (;;) {
     const std::uint64_t word = (std::uint64_t{(*this)()} << 32) | (*this)();
     if (word < limit) return word % bound;

@@ -1,4 +1,4 @@
-// sample_kind: what a sample of a data set is, and so what a model takes.
+// sample_kind: the kind of samples that a data set holds and a model takes.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 namespace sluice {
 
 enum class SampleKind : std::uint8_t {
-  kImage,   // pixels, and a class to be told from them
-  kTokens,  // a sequence of tokens, and at every position the one that follows
+  kImage,
+  kTokens,  // a token sequence; the target at each position is the next token
 };
 
 [[nodiscard]] constexpr std::string_view name_of(SampleKind kind) {

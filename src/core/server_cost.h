@@ -1,6 +1,6 @@
-// server_cost: what a parameter server costs its workers, as measured through its own protocol. Not here: measuring
-// (measure/measure_server.h), what it makes of a step (tune/server_step.h), the file
-// (profiler/layer_profile.h). Units: seconds, bytes of the weights, whatever part of them travels. Threads: values.
+// server_cost: measured cost of a parameter server for its workers, through its own protocol. Measured by
+// measure/measure_server.h, used by tune/server_step.h, stored by profiler/layer_profile.h. Units: seconds; bytes of
+// the full weights, even if only a part is sent.
 #pragma once
 
 #include "core/layer_cost.h"
@@ -9,10 +9,10 @@
 namespace sluice {
 
 struct ServerCost {
-  LinkCost push;      // of gradients: from the end of a worker's last backward until the server has them
-  LinkCost pull;      // of weights: from the end of the server's update until they are in the worker's stages
-  AffineCost update;  // of one push, by the server's optimizer
-  AffineCost merge;   // more, for each further push in an update
+  LinkCost push;      // gradients: from the end of a worker's last backward until the server has them
+  LinkCost pull;      // weights: from the end of the server's update until the worker's stages have them
+  AffineCost update;  // time of the server's optimizer for one push
+  AffineCost merge;   // additional time for each further push in an update
 };
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// step_stats: what a training step and an evaluation come to, as values: counts of targets, loss, norms, operations.
-// Not here: where the time went (core/recorder.h).
+// step_stats: results of a training step and of an evaluation: target counts, loss, norms, operations. Times are in
+// core/recorder.h.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace sluice {
 
 struct EvalCounts {
   double loss_sum = 0;
-  std::int64_t top1 = 0;     // targets that have the largest logit
-  std::int64_t top5 = 0;     // targets that are among the five largest; all of them when there are fewer classes
-  std::int64_t targets = 0;  // that count: one a sample, or of texts the tokens
+  std::int64_t top1 = 0;
+  std::int64_t top5 = 0;     // targets among the five largest logits; all targets if there are fewer classes
+  std::int64_t targets = 0;  // counted targets: one per sample for images, the tokens for texts
 
   EvalCounts& operator+=(const EvalCounts& other) {
     loss_sum += other.loss_sum;
@@ -29,30 +29,32 @@ struct EvalCounts {
   [[nodiscard]] double top5_percent() const { return 100.0 * static_cast<double>(top5) / static_cast<double>(targets); }
 };
 
-// Squared norms of two means of the gradients of samples of a step, in one part of the parameters.
+// Squared gradient norms for one part of the parameters: mean gradients over a small and over a big set of samples of
+// the same step.
 struct GradientPair {
   double small_samples = 0;
   double small_squares = 0;
   double big_samples = 0;
   double big_squares = 0;
 };
-// What an estimate of the gradient noise scale is made of (tune/noise_scale.h).
+// Input of an estimate of the gradient noise scale (tune/noise_scale.h).
 struct GradientNorms {
-  std::vector<GradientPair> parts;  // disjoint; all parameters that are trained
-  Nanoseconds duration = 0;         // that taking them took; on a GPU without what is only queued
+  std::vector<GradientPair> parts;  // disjoint; together they cover all trained parameters
+  Nanoseconds duration = 0;         // time to compute the norms; on a GPU without work that is only queued
 };
 
-// The same in every process, but for flops where a process has no samples, and for norms, in their last bits.
+// Statistics of one step. They are equal in every process, with two exceptions: `flops` in a process without samples,
+// and norms, which may differ in their last bits.
 struct StepStats {
-  double loss = 0;  // mean over the targets that count: samples, or tokens
+  double loss = 0;  // mean over the counted targets (samples or tokens)
   std::int64_t samples = 0;
-  std::int64_t targets = 0;                 // that the loss is the mean over
-  std::optional<EvalCounts> correct;        // predictions before the update, and the loss, when asked for
-  bool stop = false;                        // some process wants the run to stop
-  bool skipped = false;                     // its gradients were dropped: no update
-  FlopCount flops{};                        // of the step, over all processes
-  std::optional<double> gradient_norm;      // before clipping, where there is any
-  std::optional<GradientNorms> norms = {};  // where they were asked for, and there are two batches to compare
+  std::int64_t targets = 0;
+  std::optional<EvalCounts> correct;  // predictions before the update and the loss, if requested
+  bool stop = false;
+  bool skipped = false;  // the gradients were dropped and the weights not updated
+  FlopCount flops{};
+  std::optional<double> gradient_norm;      // norm before clipping, if it was computed
+  std::optional<GradientNorms> norms = {};  // set if requested and if there are two batches to compare
 };
 
 }  // namespace sluice

@@ -21,12 +21,12 @@ struct Range {
   std::uint32_t first, last;
 };
 
-// What terminals show two columns wide.
+// Characters that terminals show two columns wide.
 constexpr std::array kWide{Range{0x1100, 0x115F}, Range{0x2E80, 0xA4CF},   Range{0xAC00, 0xD7A3},
                            Range{0xF900, 0xFAFF}, Range{0xFE30, 0xFE6F},   Range{0xFF00, 0xFF60},
                            Range{0xFFE0, 0xFFE6}, Range{0x1F300, 0x1FAFF}, Range{0x20000, 0x3FFFD}};
 
-// A character: its bytes in UTF-8, or one byte that is none.
+// One UTF-8 character, or one byte that is not valid UTF-8.
 struct Character {
   std::size_t bytes = 1;
   int columns = 1;
@@ -47,7 +47,6 @@ Character character_at(std::string_view text, std::size_t at) {
   return {bytes, is_wide ? 2 : 1};
 }
 
-// How many bytes of `text` fit.
 std::size_t fitting_bytes(std::string_view text, int columns) {
   std::size_t end = 0;
   for (int used = 0; end < text.size();) {

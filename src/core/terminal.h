@@ -1,5 +1,4 @@
-// terminal: what a terminal can show, and a line that fits into it. Not here: log lines (log.h).
-// Threads: any. Errors: none.
+// terminal: what a terminal can show, and fitting a line into its width. Threads: any. Errors: never throws.
 #pragma once
 
 #include <string>
@@ -7,18 +6,18 @@
 
 namespace sluice {
 
-// A terminal on which a line can be drawn anew: not one that calls itself TERM=dumb.
+// True if the descriptor is a terminal on which a line can be redrawn; false for TERM=dumb.
 [[nodiscard]] bool can_redraw(int descriptor);
 
-// The same, unless NO_COLOR is set (no-color.org).
+// Like can_redraw(), but false if NO_COLOR is set (no-color.org).
 [[nodiscard]] bool takes_colours(int descriptor);
 
-// How wide it is now; where it does not say, $COLUMNS, else 80.
+// Current width; $COLUMNS if the terminal does not report it, 80 if that is not set.
 [[nodiscard]] int terminal_columns(int descriptor);
 
-// A line of at most `columns` columns without control characters. Two spaces part its fields: those at the end that do
-// not fit are left out whole, so that no number is cut short; the first one is cut where even that is too long.
-// UTF-8 stays whole; East Asian characters and pictures count as two columns.
+// Returns `line` cut to `columns` columns, without control characters. Fields are separated by two spaces; fields at
+// the end that do not fit are dropped whole, so that no number is cut. The first field is cut if it alone is too long.
+// UTF-8 characters stay whole; East Asian characters and pictographs count as two columns.
 [[nodiscard]] std::string fit_to_width(std::string_view line, int columns);
 
 }  // namespace sluice

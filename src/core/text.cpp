@@ -150,12 +150,12 @@ std::string human_count(std::uint64_t count) {
 }
 
 std::string percent(double share) {
-  const bool is_none = std::abs(share) < 0.0005;  // without a sign
+  const bool is_none = std::abs(share) < 0.0005;  // avoids "-0.0 %"
   return concat(fixed(is_none ? 0 : 100 * share, share < 0.0995 ? 1 : 0), " %");
 }
 
 std::string human_duration(double seconds) {
-  constexpr double kNoDuration = 1e15;  // nor is what is no number
+  constexpr double kNoDuration = 1e15;  // also catches NaN
   if (seconds < 60.0 || !(seconds < kNoDuration)) return concat(fixed(seconds, 1), " s");
   const auto whole = static_cast<std::int64_t>(std::llround(seconds));
   std::ostringstream out;

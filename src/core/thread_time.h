@@ -1,6 +1,5 @@
-// thread_time: processor time of the calling thread, in nanoseconds since an arbitrary start. It does not pass while
-// others have the thread's core, nor while it waits: for measuring work on a machine that is not quiet.
-// Not here: time as it passes for everybody (clock.h). Threads: each has its own.
+// thread_time: processor time of the calling thread, in nanoseconds since an arbitrary start. It stops while the thread
+// waits or does not have a core, so it measures work on a busy machine. Wall time is in clock.h.
 #pragma once
 
 #include <ctime>
