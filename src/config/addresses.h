@@ -1,4 +1,4 @@
-// addresses: the list in ps.address, as words. Not here: whether each is HOST:PORT (train/serve/server_role.h). Pure.
+// addresses: splits ps.address into its entries. train/serve/server_role.h checks that each entry is HOST:PORT.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace sluice::config {
 
-// Without the blanks around them; an entry may be empty. None where the list is empty.
+// Entries without surrounding blanks; an entry may be empty. An empty list gives no entries.
 [[nodiscard]] std::vector<std::string> addresses_in(std::string_view list);
 
 }  // namespace sluice::config

@@ -10,7 +10,7 @@
 namespace sluice::config {
 namespace {
 
-// Through the TOML reader, so that no byte gets in that a file could not hold.
+// Uses the TOML reader, so that --set accepts only bytes that a file could hold.
 Value checked_string(const std::string& text, const std::string& where) {
   return read_value(to_text(Value{text}), where);
 }

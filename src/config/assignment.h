@@ -1,5 +1,5 @@
-// assignment: "key = value" as it stands outside of a file: after --set, and in an entry of pipeline.changes.
-// Internal to config/. Errors: ConfigError that begins with `where`.
+// assignment: "key = value" outside of a file: after --set, and in an entry of pipeline.changes. Internal to config/.
+// Errors: ConfigError that begins with `where`.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@ namespace sluice::config {
 
 struct Assignment {
   std::string name;
-  std::string value;  // without blanks around it
+  std::string value;
 };
 [[nodiscard]] Assignment split_assignment(std::string_view text, std::string_view where);
 
 [[nodiscard]] std::string trimmed(std::string_view text);
 
-// A key that holds a string takes any text without quotes as it is, one that holds bytes what is no plain number. For
-// the others, text that is no TOML value but starts like a word ("auto", "cpu") counts as a string.
+// Converts `text` to the type of `key`. A string key takes any unquoted text; a bytes key takes any text that is not a
+// plain number. For other keys, text that is not TOML but starts like a word ("auto", "cpu") is a string.
 [[nodiscard]] Value assigned_value(const Key& key, const std::string& text, const std::string& where);
 
 }  // namespace sluice::config

@@ -16,7 +16,7 @@
 namespace sluice::config {
 namespace {
 
-// What a change may name, and the key that it stands for.
+// Names allowed in a change, with the configuration key of each.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kKeys{{{"stages", "pipeline.stages"},
                                                                               {"virtual", "pipeline.virtual"},
                                                                               {"chunks", "pipeline.chunks"},
@@ -36,7 +36,7 @@ const Key& key_of(const std::string& name, const std::string& where) {
                     near.empty() ? concat("; a change takes ", join(names, ", ")) : near);
 }
 
-// At the commas that stand neither in a list nor in quotes.
+// Splits at commas outside of lists and quotes.
 std::vector<std::string> split_at_commas(std::string_view text) {
   std::vector<std::string> parts(1);
   int depth = 0;
@@ -67,7 +67,6 @@ std::int64_t step_of(const std::string& text, const std::string& where) {
   return step;
 }
 
-// `entry` on top of `config`.
 Change change_of(const std::string& entry, Config config, const std::string& where) {
   const auto colon = entry.find(':');
   if (colon == std::string::npos)

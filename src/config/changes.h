@@ -1,6 +1,5 @@
-// changes: what pipeline.changes asks for: the settings of a run as they change on its way. "20: stages = 2" changes
-// one after step 20; what a change does not name stays as it was before it.
-// Not here: the plans that follow (train/plan/plan_changes.h). Pure.
+// changes: parses pipeline.changes into the settings of each part of a run. "20: stages = 2" changes one setting after
+// step 20; all other settings stay. train/plan/plan_changes.h makes the plans.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +11,12 @@
 namespace sluice::config {
 
 struct Change {
-  std::int64_t after = 0;  // steps done
-  Config config;           // all settings from there on
+  std::int64_t after = 0;
+  Config config;
 };
 
-// In their order. Errors: ConfigError that names the entry: one that cannot be read, with a key that no change takes or
-// a value out of range, at a step that is not after those before it, or whose settings contradict each other.
+// Returns the changes in step order. Errors: ConfigError that names the entry: unreadable, a key that a change cannot
+// set, a value out of range, a step that is not above the previous one, or contradicting settings.
 [[nodiscard]] std::vector<Change> changes_of(const Config& config, const Sources& sources = {"configuration", {}});
 
 }  // namespace sluice::config

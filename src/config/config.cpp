@@ -27,7 +27,6 @@ std::string in_quotes(std::string_view word) { return concat("'", one_line(word)
 
 std::string_view leaf_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 
-// The words between underscores, sorted.
 std::vector<std::string> words_of(std::string_view leaf) {
   std::vector<std::string> words{""};
   for (const char c : leaf) {
@@ -41,7 +40,7 @@ std::vector<std::string> words_of(std::string_view leaf) {
   return words;
 }
 
-// What other trainers call our keys; empty: no key has this name there.
+// Maps names used by other trainers to Sluice's keys; empty if the name is unknown.
 std::string_view key_of_others(std::string_view leaf) {
   using Pair = std::pair<std::string_view, std::string_view>;
   constexpr std::array kKeys{Pair{"learning_rate", "train.lr"},
@@ -71,8 +70,8 @@ std::string_view key_of_others(std::string_view leaf) {
   return found != kKeys.end() ? found->second : std::string_view();
 }
 
-// "; did you mean 'train.steps'?": a key of another table with the same leaf, what others call so, a key of the same
-// words, or the nearest name if it is near.
+// Returns "; did you mean 'train.steps'?". Candidates in order: the same leaf in another table, a name used by other
+// trainers, a key of the same words, the nearest name.
 std::string suggestion(std::string_view word, std::span<const std::string> known) {
   const std::string_view leaf = leaf_of(word), of_others = key_of_others(leaf);
   const auto is_meant = [&](const std::string& name) { return leaf_of(name) == leaf || name == of_others; };
@@ -160,7 +159,7 @@ class Builder {
     if (!is_of_file) set_.insert(name);
   }
 
-  // "--set freeze.policy=none" overrides freeze.schedule of the file, too.
+  // Lets "--set freeze.policy=none" also override freeze.schedule from the file.
   void drop_settings_that_sets_disable() {
     for (const auto& [name, of, why] : unread_keys(config_)) {
       if (!set_.contains(of) || set_.contains(name)) continue;
@@ -173,7 +172,7 @@ class Builder {
 
   Config config_;
   Sources sources_;
-  std::set<std::string, std::less<>> set_;  // keys that --set has given
+  std::set<std::string, std::less<>> set_;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// field: joins a key of the schema to its member of Config: how the member's type is shown as a Value and back.
-// Internal to the schema (keys.h).
+// field: connects a schema key to its member of Config: converts the member to and from a Value. Internal to the schema
+// (keys.h).
 #pragma once
 
 #include "config/schema.h"
@@ -81,11 +81,11 @@ struct Access<std::vector<std::string>> {
   static Value fetch(const std::vector<std::string>& member) { return member; }
   static void store(std::vector<std::string>& member, const Value& value) {
     const auto* strings = std::get_if<std::vector<std::string>>(&value);
-    member = strings != nullptr ? *strings : std::vector<std::string>{};  // an empty array is one of integers, too
+    member = strings != nullptr ? *strings : std::vector<std::string>{};  // {} looks like integers
   }
 };
 
-// A word for all, or a list.
+// A member that holds one word for all or a list.
 template <typename T, Kind kOfKey, std::string T::*kWord, std::vector<std::string> T::*kList>
 struct WordOrListAccess {
   static constexpr Kind kKind = kOfKey;

@@ -1,5 +1,4 @@
-// keys: how the rows of the schema are written: limits in a word, and the tables that have a file of their own.
-// Internal to schema.cpp and those files.
+// keys: helpers for schema rows, and the tables that have files of their own. Internal to schema.cpp and those files.
 #pragma once
 
 #include <algorithm>
@@ -23,14 +22,13 @@ inline Limit fraction() { return RealRange{.low = 0, .high = 1, .high_open = tru
 inline Limit any() { return std::monostate{}; }
 inline Limit words(Words list) { return list; }
 
-// The rows of several tables, one table after the other.
 inline Keys joined(std::initializer_list<Keys (*)()> tables) {
   Keys all;
   for (auto* rows_of : tables) std::ranges::move(rows_of(), std::back_inserter(all));
   return all;
 }
 
-[[nodiscard]] Keys ps_keys();     // [ps]
-[[nodiscard]] Keys train_keys();  // [train]
+[[nodiscard]] Keys ps_keys();
+[[nodiscard]] Keys train_keys();
 
 }  // namespace sluice::config::internal

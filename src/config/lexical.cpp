@@ -18,12 +18,11 @@ bool is_bare_key(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_' || c == '-';
 }
 
-// Keys, numbers, true and false.
 bool is_bare(char c) { return is_bare_key(c) || c == '+' || c == '.' || c == ':'; }
 
 bool is_exponent(char c) { return c == 'e' || c == 'E'; }
 
-// What may be a number: a sign is first or after an exponent's e, so that no date passes.
+// True if `token` may be a number. A sign is allowed first or after an exponent's e, which excludes dates.
 bool may_be_number(std::string_view token) {
   if (token.empty() || !is_digit(token.front())) return false;
   for (std::size_t i = 1; i < token.size(); ++i) {
@@ -33,7 +32,6 @@ bool may_be_number(std::string_view token) {
   return true;
 }
 
-// true, false, or a number.
 bool is_plain_value(std::string_view token) {
   constexpr std::array<std::string_view, 2> kTruths{"true", "false"};
   constexpr std::array<std::string_view, 2> kNoNumbers{"inf", "nan"};
@@ -57,9 +55,9 @@ class Scanner {
 
  private:
   static constexpr char kNewLine = '\n';
-  static constexpr char kText = 'x';  // a string or bare text
+  static constexpr char kText = 'x';
 
-  // Past the next token. Returns what is wrong with it; then at_ is its position.
+  // Advances past the next token. Returns what is wrong with the token, whose position is then at_.
   std::string step() {
     const char c = text_[at_];
     if (kBlanks.find(c) != std::string_view::npos || c == '\r') {
@@ -80,7 +78,7 @@ class Scanner {
       return R"(strings of several lines are not accepted; write one line with \n in it)";
     }
     if (at_ > 0 && is_bare(text_[at_ - 1])) return "unexpected quote";
-    // A string that is not closed on its line is for the library to report.
+    // The TOML library reports a string that is not closed on its line.
     for (++at_; at_ < text_.size() && text_[at_] != quote && text_[at_] != '\n'; ++at_) {
       if (quote == '"' && text_[at_] == '\\') ++at_;
     }
@@ -103,7 +101,6 @@ class Scanner {
     return concat("expected the end of the value '", one_line(token), "'");
   }
 
-  // Everything else that has a meaning: brackets, '=', ',' and the end of a line.
   std::string mark(char c) {
     if (c == '[' && open_.empty() && last_ == kNewLine) return head();
     if (static_cast<unsigned char>(c) >= 0x80) return "unexpected character outside of ASCII";
@@ -114,7 +111,7 @@ class Scanner {
     return {};
   }
 
-  // False for a closing bracket that does not fit.
+  // Returns false for a closing bracket that does not match.
   bool follow_brackets(char c) {
     if (c == '[' || c == '{') open_ += c;
     if (c != ']' && c != '}') return true;
@@ -123,7 +120,7 @@ class Scanner {
     return true;
   }
 
-  // "[" or "[[", after which the library is ready for a key or the end of an empty head.
+  // Skips "[" or "[[" and blanks, so that the library accepts a key or the end of an empty table head.
   std::string head() {
     const std::size_t brackets = text_.substr(at_).starts_with("[[") ? 2 : 1;
     open_.append(brackets, '[');
@@ -142,8 +139,8 @@ class Scanner {
 
   std::string_view text_;
   std::size_t at_;
-  std::string open_;      // brackets
-  char last_ = kNewLine;  // what came last, blanks and comments aside; within brackets also line ends
+  std::string open_;
+  char last_ = kNewLine;  // last token except blanks and comments; within brackets also except line ends
 };
 
 }  // namespace

@@ -1,9 +1,8 @@
-// lexical: a look over a text before the TOML library reads it, for what no configuration holds.
-// toml++ 3.3 takes well-formed text for granted in places: "[|", "[0,}", "5-------Ne 1" or a letter outside of ASCII in
-// place of a value abort a debug build of it and are undefined behaviour in a release build. (Found by
-// tests/config/fuzz_config.cpp.) What passes here does not get it there. It is also stricter than TOML where no key
-// needs more: no strings of several lines, no dates, no quoted parts in a dotted key.
-// Not here: any other rule of TOML; those errors are the library's.
+// lexical: rejects text that crashes the TOML library, before the library reads it. toml++ 3.3 assumes well-formed text
+// in places. For example "[|", "[0,}", "5-------Ne 1" or a non-ASCII letter as a value abort its debug build and are
+// undefined behaviour in a release build. tests/config/fuzz_config.cpp found them.
+// Also rejects TOML that no key needs: multi-line strings, dates, quoted parts in a dotted key. The library reports all
+// other errors.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +13,11 @@
 namespace sluice::config {
 
 struct Complaint {
-  std::size_t offset = 0;  // bytes from the begin of the text
+  std::size_t offset = 0;
   std::string what;
 };
 
-// The first thing in `text` that the library must not see.
+// Returns the first thing in `text` that the library must not see.
 [[nodiscard]] std::optional<Complaint> look_over(std::string_view text);
 
 }  // namespace sluice::config

@@ -1,4 +1,4 @@
-// What a key accepts: its type and range, as checks and as words.
+// limits: the type and range of a key, as checks and as words.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -117,7 +117,6 @@ void check_range(const Key& key, const Value& value, const Words& words) {
 
 void check_range(const Key&, const Value&, std::monostate) {}
 
-// "cpu:3": a kind and a number.
 bool is_device_name(std::string_view name) {
   const auto colon = name.find(':');
   if (name.substr(0, colon) != "cpu" && name.substr(0, colon) != "cuda") return false;
@@ -133,7 +132,7 @@ bool is_device_name(std::string_view name) {
   return number < kMostDevices;
 }
 
-// The system would take a path or a name to end there.
+// A NUL byte would end a path or name early.
 bool holds_nul(const Value& value) {
   const auto has_nul = [](const std::string& text) { return text.find('\0') != std::string::npos; };
   if (const auto* text = std::get_if<std::string>(&value)) return has_nul(*text);
@@ -154,7 +153,6 @@ void check_devices(const Key& key, const Value& value) {
   reject(key, value, limit_text(key));
 }
 
-// Of keys that are lists of entries.
 const char* example_of_entries(std::string_view key) {
   if (key == "train.no_decay") return R"(["norm", "bias"])";
   return key == "freeze.schedule" ? R"(["3: 7", "5: 9"])" : R"(["20: stages = 2, chunks = 4"])";

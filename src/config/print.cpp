@@ -1,4 +1,4 @@
-// A Config as TOML, and the schema as a page of documentation.
+// print: a Config as TOML, and the schema as a documentation page.
 #include <algorithm>
 
 #include "config/schema.h"
@@ -17,7 +17,6 @@ std::string comment_of(const Key& key) {
   return comment;
 }
 
-// A '|' would end the cell.
 std::string cell(std::string_view text) {
   std::string escaped;
   for (const char c : text) escaped += c == '|' ? "\\|" : std::string(1, c);

@@ -75,7 +75,7 @@ Keys keys_of_workers() {
   };
 }
 
-// Of workers that make steps of their own.
+// Keys of policies whose workers train locally.
 Keys keys_of_local_training() {
   using C = PsConfig;
   return {
@@ -93,7 +93,7 @@ Keys keys_of_local_training() {
   };
 }
 
-// Of the server: what it makes of pushes, what it keeps of them, and how they travel.
+// Keys of the server: how it applies and stores pushes, and how pushes are encoded.
 Keys keys_of_server() {
   using C = PsConfig;
   return {

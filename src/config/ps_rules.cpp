@@ -1,4 +1,4 @@
-// The rules between the keys of [ps], and between them and others.
+// ps_rules: the rules between the keys of [ps] and of other tables.
 #include <algorithm>
 
 #include "config/addresses.h"
@@ -58,7 +58,7 @@ class PsRules {
   }
 
  private:
-  // The server deals the samples out.
+  // Rejects data settings that conflict with a server that assigns samples to workers.
   void check_samples() const {
     require(config_.data.order != "shards", {"data.order", "replicas.sync"},
             "data.order=\"shards\" beside replicas.sync=\"ps\", whose server deals the samples out; leave it out");
@@ -94,7 +94,7 @@ class PsRules {
                    "replicas.sync=\"ps\""));
   }
 
-  // Momentum that comes with every so many-th push.
+  // Momentum that is applied only every few pushes.
   void check_delay() const {
     const PsConfig& ps = config_.ps;
     if (ps.nesterov_delay == 0) return;
@@ -110,8 +110,8 @@ class PsRules {
                    "\"; it is for \"asp\", \"ssp\", and \"diloco\" with ps.quorum=1, where each push is an update"));
   }
 
-  // What is left out of a message is made up for in the next one of its kind: a sum may be sent so, weights that take
-  // the place of others may not.
+  // Top-k sends the omitted part with the next message. That is correct for sums, but not for weights that replace the
+  // old ones.
   void check_compression() const {
     const PsConfig& ps = config_.ps;
     const bool has_topk = ps.push_compression == "topk" || ps.pull_compression == "topk";
@@ -140,7 +140,7 @@ class PsRules {
     }
   }
 
-  // What goes with virtual time, and what with processes.
+  // Settings that need the virtual clock, and settings that need worker processes.
   void check_worker_processes() const {
     const PsConfig& ps = config_.ps;
     const PsConfig defaults;
@@ -157,7 +157,7 @@ class PsRules {
     if (is_virtual) check_virtual_server();
   }
 
-  // All of it is in one process, which does not go on from where it was.
+  // A virtual server runs in one process and cannot resume.
   void check_virtual_server() const {
     const PsConfig& ps = config_.ps;
     const PsConfig defaults;
@@ -170,7 +170,6 @@ class PsRules {
         "ps.keys and ps.servers out");
   }
 
-  // Workers that make updates of their own.
   void check_local_training() const {
     const PsConfig& ps = config_.ps;
     const PsConfig defaults;

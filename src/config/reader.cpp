@@ -21,7 +21,7 @@ Value array_value(const toml::array& array) {
     if (const auto* integer = node.as_integer()) integers.push_back(integer->get());
     if (const auto* string = node.as_string()) strings.push_back(string->get());
   }
-  if (integers.size() == array.size()) return integers;  // also the empty array
+  if (integers.size() == array.size()) return integers;
   if (strings.size() == array.size()) return strings;
   return Foreign{array.is_array_of_tables() ? "an array of tables" : "an array of mixed or other values"};
 }
@@ -44,7 +44,7 @@ std::string position_of(std::string_view text, std::size_t offset) {
   return concat(1 + std::ranges::count(before, '\n'), ":", 1 + offset - line_start);
 }
 
-// Errors: ConfigError that begins with `where`, and with the line and column where `with_position`.
+// Errors: ConfigError that begins with `where`, followed by line and column if `with_position`.
 toml::table parse_table(std::string_view text, std::string_view where, bool with_position) {
   if (const auto complaint = look_over(text)) {
     const std::string position = with_position ? concat(":", position_of(text, complaint->offset)) : "";
@@ -59,7 +59,7 @@ toml::table parse_table(std::string_view text, std::string_view where, bool with
   }
 }
 
-// Bytes before a position, whose column counts characters but no byte order mark.
+// Converts a position to a byte offset. The library's columns count characters and skip a byte order mark.
 std::size_t offset_of(std::string_view text, toml::source_position position) {
   constexpr unsigned char kContinuation = 0xc0, kContinues = 0x80;
   std::size_t at = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
@@ -72,8 +72,7 @@ std::size_t offset_of(std::string_view text, toml::source_position position) {
   return at;
 }
 
-// The key follows the last one of the table, in the form in which the table is written: below its head, in braces, or
-// with the table's name in front.
+// Adds the key after the last one of the table, in the table's own form: below its head, in braces, or with a prefix.
 std::string with_new_key(std::string_view text, const toml::table& table, std::string_view name, std::string_view leaf,
                          std::string_view value) {
   const std::string assigned = concat(leaf, " = ", value);

@@ -1,5 +1,4 @@
-// reader: TOML text to a flat list of entries. The only place that sees the TOML library.
-// Not here: which keys exist and what they may hold (schema.h).
+// reader: reads TOML text into a flat list of entries. Only reader.cpp uses the TOML library.
 #pragma once
 
 #include <string>
@@ -10,23 +9,23 @@
 
 namespace sluice::config {
 
-// `table` alone: the head of a table. `leaf` alone: a value outside of any table.
+// If only `table` is set, the entry is a table head. If only `leaf` is set, the value is outside of any table.
 struct Entry {
   std::string table;
   std::string leaf;
   Value value;
-  int line = 0;  // from 1
+  int line = 0;
 };
 
-// Entries in the order of the file. Errors: ConfigError "NAME:LINE:COLUMN: ...".
+// Entries in file order. Errors: ConfigError "NAME:LINE:COLUMN: ...".
 [[nodiscard]] std::vector<Entry> read_toml(std::string_view text, std::string_view name);
 
-// The text with this value of `table.leaf`, in TOML syntax: in place of the value that is there, else as a new line at
-// the end of the table. All else stays as it is, comments too. Errors: ConfigError as read_toml().
+// Returns the text with `value` (TOML syntax) for `table.leaf`: replaces the existing value, or adds a line at the end
+// of the table. Everything else stays, comments included. Errors: as read_toml().
 [[nodiscard]] std::string with_value(std::string_view text, std::string_view name, std::string_view table,
                                      std::string_view leaf, std::string_view value);
 
-// One value in TOML syntax, as after `key =`. Errors: ConfigError that begins with `where`.
+// Reads one value in TOML syntax, as after `key =`. Errors: ConfigError that begins with `where`.
 [[nodiscard]] Value read_value(std::string_view text, std::string_view where);
 
 }  // namespace sluice::config

@@ -20,7 +20,7 @@ void add_unread_keys_of_rates(const TrainConfig& train, std::vector<UnreadKey>& 
   struct Key {
     std::string_view name;
     bool is_set;
-    std::vector<std::string_view> schedules;  // that read it
+    std::vector<std::string_view> schedules;
   };
   const std::vector<Key> keys{
       {"train.lr_decay_steps", !train.lr_decay_steps.empty(), {"step"}},
@@ -109,8 +109,8 @@ class Rules {
                    "; every micro-batch needs a sample"));
   }
 
-  // With chunks at its default of 1, or "auto", the number of chunks follows from the micro-batch. With both given,
-  // their product has to fit the global batch for some number of processes; how many there are is not known here.
+  // If chunks is 1 (the default) or "auto", it follows from the micro-batch. If both are given, their product must
+  // divide the global batch for some number of processes, which is unknown here.
   void check_micro_batch() const {
     const std::int64_t batch = step_batch(config_);
     const std::int64_t micro_batch = config_.train.micro_batch;
@@ -216,7 +216,7 @@ class Rules {
                    " per process; name one per stage and replica (repeats allowed)"));
   }
 
-  // What a graph cannot do: ask the host, or tell it anything.
+  // A CUDA graph cannot read values on the host or send any to it.
   void check_graphs() const {
     if (!config_.device.cuda_graphs) return;
     require(config_.pipeline.batch_norm == "micro", {"device.cuda_graphs", "pipeline.batch_norm"},
@@ -232,7 +232,7 @@ class Rules {
         "another level or device.cuda_graphs=false");
   }
 
-  // Costs decide a cut that is open: they do not know beforehand which stages recompute.
+  // An automatic partition uses layer costs, which are computed before it is known which stages recompute.
   void check_recompute() const {
     const auto& pipeline = config_.pipeline;
     if (pipeline.recompute.stages.empty()) return;

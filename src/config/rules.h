@@ -1,4 +1,4 @@
-// rules: what keys of one configuration demand of each other. Not here: the range of a single key (schema.h).
+// rules: constraints between the keys of one configuration. The range of a single key is in schema.h.
 #pragma once
 
 #include <initializer_list>
@@ -11,28 +11,27 @@
 
 namespace sluice::config {
 
-// Where each key got its value ("run.toml:3" or "--set train.lr=1"), for messages.
+// Source of each key's value ("run.toml:3" or "--set train.lr=1"), for messages.
 struct Sources {
-  std::string name;  // of the whole configuration
+  std::string name;
   std::map<std::string, std::string, std::less<>> of_key;
 
-  // Where the first of these keys was given; the name when all are defaults.
+  // Returns where the first of these keys was given; `name` if all have defaults.
   [[nodiscard]] std::string where(std::initializer_list<std::string_view> keys) const;
-  // ConfigError that says `what`, with that source, unless `ok`.
+  // Throws a ConfigError with the source of `keys` and `what`, unless `ok`.
   void require(bool ok, std::initializer_list<std::string_view> keys, const std::string& what) const;
 };
 
-// A key that is set although the value of another one leaves it unread.
+// A key that is set but unused because of another key's value.
 struct UnreadKey {
   std::string_view key;
-  std::string_view of;  // whose value leaves it unread
+  std::string_view of;
   std::string why;
 };
 [[nodiscard]] std::vector<UnreadKey> unread_keys(const Config& config);
 
-// Errors: ConfigError naming the keys, their values and what to change; also for what unread_keys() finds.
+// Errors: ConfigError naming the keys, their values and the fix; also for the keys of unread_keys().
 void check_rules(const Config& config, const Sources& sources);
-// Those of [ps], of which it is a part.
 void check_parameter_server(const Config& config, const Sources& sources);
 
 }  // namespace sluice::config

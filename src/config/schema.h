@@ -1,5 +1,5 @@
-// schema: every configuration key, described once. Parsing, range errors, --set, the printed configuration and the
-// documentation all come from this table, and so do the lists of keys that may differ, are learned from or are tuned.
+// schema: describes every configuration key once. Parsing, range errors, --set, the printed configuration, the
+// documentation and the lists of key properties (Trait) are derived from it.
 #pragma once
 
 #include <cstdint>
@@ -29,44 +29,42 @@ enum class Kind : std::uint8_t {
   kBytes,  // an integer, or a string with a unit
 };
 
-struct IntegerRange {  // inclusive; of each integer where the key holds several
+struct IntegerRange {  // inclusive; for a list, applies to each integer
   std::int64_t low = 0;
   std::int64_t high = 0;
 };
 struct RealRange {
   double low = 0;
   double high = std::numeric_limits<double>::infinity();
-  bool low_open = false;  // the end itself is not allowed; an infinite end never is
+  bool low_open = false;  // excludes the end itself; an infinite end is never allowed
   bool high_open = false;
 };
 using Words = std::vector<std::string>;
 using Limit = std::variant<std::monostate, IntegerRange, RealRange, Words>;
 
-inline constexpr std::int64_t kNoLimit = 1'000'000'000;  // counts end here; documented as "no upper end"
+inline constexpr std::int64_t kNoLimit = 1'000'000'000;  // largest count; documented as no upper end
 
-// How a key reaches its member of Config.
 struct Field {
   Kind kind;
   Value (*get)(const Config&);
-  void (*set)(Config&, const Value&);  // Requires: a value that check_value() accepted
+  void (*set)(Config&, const Value&);  // Requires: check_value() accepted the value
 };
 
-// What is true of a key besides its type and limit.
 using Traits = std::uint8_t;
 enum Trait : Traits {
-  kHow = 1,             // another value learns the same: it says how, how long, or what is recorded
-  kSource = 2,          // says which data are trained on, and where they are
-  kPerProcess = 4,      // processes of a run may have different values
-  kPerWorker = 8,       // so may workers of a parameter server
-  kAfterRecovery = 16,  // may have changed when a server reads its log again
-  kTuned = 32,          // `sluice tune` chooses it
+  kHow = 1,             // does not change what is learned, only how, how long or what is recorded
+  kSource = 2,          // determines the training data or its location
+  kPerProcess = 4,      // may differ between processes of a run
+  kPerWorker = 8,       // may differ between parameter-server workers
+  kAfterRecovery = 16,  // may change before a server recovers from its log
+  kTuned = 32,          // chosen by `sluice tune`
 };
 
 struct Key {
-  std::string_view name;  // "train.steps"
+  std::string_view name;
   Field field;
   Limit limit;
-  std::string_view unit;  // empty when it has none
+  std::string_view unit;
   std::string_view help;
   Traits traits = 0;
 
@@ -75,19 +73,19 @@ struct Key {
   [[nodiscard]] std::string_view leaf() const { return name.substr(name.find('.') + 1); }
 };
 
-// In the order of the documentation; the keys of a table are neighbours.
+// All keys in documentation order; the keys of a table are contiguous.
 [[nodiscard]] std::span<const Key> schema();
 [[nodiscard]] const Key* find_key(std::string_view name);
-// False if there is no such key.
+// Returns false if the key does not exist.
 [[nodiscard]] bool has(std::string_view key, Trait trait);
 [[nodiscard]] std::vector<std::string> table_names();
 
-[[nodiscard]] std::string type_text(const Key& key);   // "an integer"
-[[nodiscard]] std::string limit_text(const Key& key);  // "0 to 1024", "> 0", "one of sgd, adam"; empty when unlimited
+[[nodiscard]] std::string type_text(const Key& key);
+[[nodiscard]] std::string limit_text(const Key& key);  // "0 to 1024", "> 0", "one of sgd, adam"; empty if unlimited
 [[nodiscard]] std::string default_text(const Key& key);
 [[nodiscard]] std::string need_text(const Key& key);  // "train.lr needs a number, for example lr = 0.01"
 
-// Errors: ConfigError for the wrong type (with an example) and for a value out of range (with the range).
+// Errors: ConfigError for a wrong type (with an example) or a value out of range (with the range).
 void check_value(const Key& key, const Value& value);
 
 }  // namespace sluice::config

@@ -16,7 +16,7 @@ std::string text_of(bool value) { return value ? "true" : "false"; }
 
 std::string text_of(std::int64_t value) { return std::to_string(value); }
 
-// The shortest text that reads back as the same number; TOML wants a point or an exponent in it.
+// Returns the shortest text that reads back as the same number. TOML requires a point or an exponent.
 std::string text_of(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";

@@ -1,4 +1,4 @@
-// value: a TOML value as far as configuration uses them, free of any TOML library.
+// value: a TOML value of a type that configuration uses, independent of the TOML library.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace sluice::config {
 
-// A value that no key takes, such as a date or a table: what it is, for the message.
+// A value that no key accepts, such as a date or a table; `what` describes it for messages.
 struct Foreign {
   std::string what;
 };
@@ -20,10 +20,9 @@ using Value =
 // TOML syntax that reads back as the same value.
 [[nodiscard]] std::string to_text(const Value& value);
 
-// "an integer", "an array of strings", ...
 [[nodiscard]] std::string type_of(const Value& value);
 
-// The text as it may stand in a one-line message: no control characters, not too long.
+// Returns the text for a one-line message: without control characters, shortened if long.
 [[nodiscard]] std::string one_line(std::string_view text);
 
 }  // namespace sluice::config
