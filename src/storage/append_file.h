@@ -1,8 +1,7 @@
-// append_file: a file that grows record by record while training runs: metrics.jsonl and TensorBoard events.
-// A disk that fills up must not stop training nor leave half a record: a record that cannot be written whole is taken
-// back and counted, the first one with a warning; later ones are tried again, since space may come back.
-// Not durable record by record: sync() makes durable what was written so far.
-// Threads: one at a time. Errors: StorageError when the file cannot be opened; none later.
+// append_file: a file that grows record by record during training (metrics.jsonl, TensorBoard events). On a full disk,
+// training continues and the file never holds half a record: a record that cannot be written whole is removed and
+// counted, with one warning. Later records are tried again. Only sync() makes records durable.
+// Threads: one at a time. Errors: StorageError if the file cannot be opened; later failures are warnings.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +14,19 @@ namespace sluice::storage {
 
 class AppendFile {
  public:
-  // Creates the file or continues it after its first `keep_bytes` bytes (at most its size); what follows is cut off.
+  // Creates the file, or truncates an existing one to `keep_bytes` and appends to it.
   AppendFile(std::filesystem::path file, std::uint64_t keep_bytes);
-  ~AppendFile();  // says how many records were dropped
+  ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  // One write(). False: the record was dropped and the file is as before.
+  // Returns false if the record was dropped; the file is then unchanged.
   bool append(std::string_view record);
-  void sync();  // failure is a warning
+  void sync();
 
-  [[nodiscard]] bool is_linked() const;  // false: the file was removed, and what is written is lost
-  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }      // length of the file: whole records
-  [[nodiscard]] std::uint64_t dropped() const { return dropped_; }  // records
+  [[nodiscard]] bool is_linked() const;  // false if the file was removed, so that its data is lost
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:
@@ -38,7 +37,7 @@ class AppendFile {
   bool had_link_ = false;
   std::uint64_t bytes_ = 0;
   std::uint64_t dropped_ = 0;
-  bool broken_ = false;  // half a record could not be taken back: nothing may follow it
+  bool broken_ = false;  // half a record could not be removed; no record may follow it
 };
 
 }  // namespace sluice::storage

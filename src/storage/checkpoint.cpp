@@ -26,7 +26,7 @@ constexpr std::string_view kOptimizerFile = "optimizer.safetensors";
 constexpr std::string_view kAverageFile = "ema.safetensors";
 constexpr std::string_view kStepPrefix = "step-";
 
-// state.json begins with these bytes, 32 hexadecimal digits and kHashEnd; the hash covers what follows.
+// Layout of state.json: kHashBegin, 32 hexadecimal digits, kHashEnd, and the rest, which the hash covers.
 constexpr std::string_view kHashBegin = R"({"xxh3_128":")";
 constexpr std::string_view kHashEnd = R"(",)";
 constexpr std::size_t kHashDigits = 32;
@@ -53,12 +53,11 @@ std::string encode_state(const json& document) {
   try {
     rest = document.dump().substr(1) + "\n";
   } catch (const json::exception& error) {
-    check(false, concat("the state of a checkpoint is not UTF-8: ", error.what()));
+    check(false, concat("UTF-8 strings in the state of a checkpoint, not ", error.what()));
   }
   return concat(kHashBegin, digest_text(rest).xxh3_128, kHashEnd, rest);
 }
 
-// The verified content of state.json, without xxh3_128.
 json intact_state(const fs::path& dir) {
   const auto file = dir / kStateFile;
   if (std::error_code ignored; !fs::exists(file, ignored)) missing(dir, kStateFile);
@@ -122,7 +121,6 @@ std::vector<std::string_view> files_of(const json& document) {
   return files;
 }
 
-// The state of `dir` with every hash verified.
 json verified_state(const fs::path& dir) {
   auto document = intact_state(dir);
   check_step(document, dir);
@@ -137,7 +135,6 @@ json verified_state(const fs::path& dir) {
   return document;
 }
 
-// What state.json says of the file.
 json write_tensors(const fs::path& file, std::int64_t step, const TensorMap& tensors,
                    std::map<std::string, std::string> metadata = {}) {
   metadata["format"] = "pt";
@@ -152,12 +149,13 @@ json write_tensors(const fs::path& file, std::int64_t step, const TensorMap& ten
 
 void write_checkpoint(const fs::path& dir, std::int64_t step, const CheckpointContents& contents) {
   auto document = contents.state;
-  check(document.is_object(), "the state of a checkpoint is a JSON object");
+  check(document.is_object(), "a JSON object as the state of a checkpoint");
   for (const auto* reserved : {"xxh3_128", "files", "format"}) {
-    check(!document.contains(reserved), concat("the state of a checkpoint has the reserved key ", reserved));
+    check(!document.contains(reserved), concat("the state of a checkpoint without the reserved key ", reserved));
   }
-  check(!document.contains("step") || document["step"] == step, "the state of a checkpoint is of another step");
-  check(all_finite(document), "the state of a checkpoint has a number that JSON cannot hold");
+  check(!document.contains("step") || document["step"] == step,
+        "the same step in the state of a checkpoint and in its name");
+  check(all_finite(document), "only finite numbers in the state of a checkpoint");
   document["step"] = step;
   document["format"] = kFormat;
   document["files"][std::string(kModelFile)] = write_tensors(dir / kModelFile, step, contents.model, contents.metadata);
@@ -212,7 +210,7 @@ std::optional<std::int64_t> step_of(const fs::path& dir) {
 std::string checkpoint_name(std::int64_t step) { return concat(kStepPrefix, step); }
 
 std::uint64_t checkpoint_bytes(const CheckpointContents& contents) {
-  constexpr std::uint64_t kHeaderBytes = 160;  // a usual entry: name, dtype, shape, offsets
+  constexpr std::uint64_t kHeaderBytes = 160;  // typical entry: name, dtype, shape, offsets
   std::uint64_t bytes = contents.state.dump().size();
   for (const TensorMap* tensors : {&contents.model, &contents.optimizer, &contents.average})
     bytes += tensor_bytes(*tensors) + kHeaderBytes * tensors->size();

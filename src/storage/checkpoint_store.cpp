@@ -28,8 +28,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kTemporaryMark = ".tmp-";  // step-N.tmp-<pid>
 constexpr std::string_view kReplacedMark = ".replaced";
-constexpr std::string_view kLeftMark = ".left";  // of a history that the run has left
-constexpr std::string_view kBestName = "best";   // a link
+constexpr std::string_view kLeftMark = ".left";  // a checkpoint set aside by set_aside_newer_than()
+constexpr std::string_view kBestName = "best";
 constexpr double kSpaceMargin = 1.2;
 
 std::vector<fs::path> entries_of(const fs::path& dir) {
@@ -42,7 +42,6 @@ std::vector<fs::path> entries_of(const fs::path& dir) {
   return entries;
 }
 
-// Steps for which there is a directory, newest first.
 std::vector<std::int64_t> steps_in(const fs::path& dir) {
   std::vector<std::int64_t> steps;
   for (const auto& entry : entries_of(dir)) {
@@ -52,7 +51,6 @@ std::vector<std::int64_t> steps_in(const fs::path& dir) {
   return steps;
 }
 
-// The process that a name "....tmp-<pid>" belongs to.
 std::optional<pid_t> owner_of(const fs::path& temporary) {
   const auto name = temporary.filename().string();
   const auto mark = name.rfind(kTemporaryMark);
@@ -64,7 +62,8 @@ std::optional<pid_t> owner_of(const fs::path& temporary) {
   return pid;
 }
 
-// Our own id counts as gone: a restarted container often gets the same one, and a store is made before its first save.
+// Treats our own process id as gone: a restarted container often gets the same id, and a store is created before its
+// first save.
 bool is_gone(pid_t pid) { return pid == ::getpid() || (::kill(pid, 0) != 0 && errno == ESRCH); }
 
 fs::path temporary_for(const fs::path& checkpoint) { return concat(checkpoint.string(), kTemporaryMark, ::getpid()); }
@@ -95,7 +94,7 @@ CheckpointScan scan_checkpoints(const fs::path& dir) {
 
 CheckpointStore::CheckpointStore(fs::path dir, int keep, std::function<bool()> is_replaced)
     : dir_(std::move(dir)), keep_(keep), is_replaced_(std::move(is_replaced)) {
-  check(keep >= 1, "CheckpointStore keeps at least one checkpoint");
+  check(keep >= 1, "at least one checkpoint to keep in a CheckpointStore");
   make_directories(dir_);
   clean_up();
 }
@@ -124,13 +123,13 @@ std::vector<std::int64_t> CheckpointStore::steps() const { return steps_in(dir_)
 
 fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& contents,
                                std::optional<std::int64_t> proven) {
-  check(step >= 0, "the step of a checkpoint is negative");
+  check(step >= 0, "a checkpoint step of 0 or more");
   const auto checkpoint = dir_ / checkpoint_name(step);
   const auto temporary = temporary_for(checkpoint);
   std::error_code ignored;
   const bool has_run_dir = fs::exists(dir_.parent_path(), ignored);
   make_directories(dir_);
-  if (!has_run_dir) has_made_dir_ = true;  // it is ours
+  if (!has_run_dir) has_made_dir_ = true;  // the run directory was missing and is recreated
   const auto needed = static_cast<double>(checkpoint_bytes(contents)) * kSpaceMargin;
   require_free_space(dir_, static_cast<std::uint64_t>(needed));
   try {
@@ -150,7 +149,7 @@ fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& cont
   return checkpoint;
 }
 
-// Writing takes its time, in which the run's directory may be renamed.
+// Called after writing, because the run directory may be renamed during the write.
 void CheckpointStore::require_own_dir() const {
   if (is_replaced_ && is_replaced_())
     throw StorageError("another directory has taken the place of ", dir_.parent_path().string(),
@@ -163,14 +162,14 @@ void CheckpointStore::publish(const fs::path& temporary, const fs::path& final_d
     sync_directory(dir_);
     return;
   }
-  // In one step where the file system can do that, so that step-N is there at every instant.
+  // Exchanges both atomically if the file system can, so that step-N exists at every instant.
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_dir.c_str(), RENAME_EXCHANGE) == 0) {
     sync_directory(dir_);
     remove(temporary);
     return;
   }
   if (errno != EINVAL && errno != ENOSYS) throw_storage_error(errno, "replace", final_dir);
-  // Otherwise by way of a name that clean_up() puts back.
+  // Otherwise uses an intermediate name, which clean_up() restores after a crash.
   const fs::path replaced = concat(final_dir.string(), kReplacedMark);
   rename_or_throw(final_dir, replaced);
   rename_or_throw(temporary, final_dir);
@@ -223,7 +222,7 @@ void CheckpointStore::remove_set_aside() const {
   }
 }
 
-// A failure here costs space, not data: a warning. The name goes first, so that a half-removed one is never scanned.
+// A failure costs only space, so it is a warning. Renames first, so that a scan never sees a half-removed checkpoint.
 void CheckpointStore::remove(const fs::path& checkpoint) const {
   std::error_code error;
   const auto doomed = owner_of(checkpoint) ? checkpoint : temporary_for(checkpoint);

@@ -1,6 +1,6 @@
-// checksum: XXH3-128 (the xxhash library) of bytes and of files, as 32 hexadecimal digits, high half first, the form
-// that `xxhsum -H2` prints. Finds accidental damage; it is no signature: whoever can write a file can write its hash.
-// Threads: an object belongs to one thread. Errors: digest_file() as reading in files.h.
+// checksum: XXH3-128 (xxhash library) of bytes and files, as 32 hexadecimal digits, high half first, like `xxhsum -H2`.
+// Detects accidental damage; it is not a signature.
+// Threads: an object belongs to one thread. Errors: digest_file() throws the reading errors of files.h.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,6 @@ struct FileDigest {
   bool operator==(const FileDigest&) const = default;
 };
 
-// The digest of bytes that come in pieces.
 class Digester {
  public:
   Digester();
@@ -29,7 +28,7 @@ class Digester {
   Digester& operator=(const Digester&) = delete;
 
   void update(std::span<const std::byte> bytes);
-  [[nodiscard]] FileDigest digest() const;  // of everything so far
+  [[nodiscard]] FileDigest digest() const;
 
  private:
   struct State;

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxWrite = std::size_t{1} << 30;  // one write() takes at most 2 GiB - 4 KiB
 
-// Not only for files of a run directory: `step --out` and `eval --logits` come here too.
+// Also used for files outside of a run directory, such as `step --out` and `eval --logits`.
 std::string_view advice(int error, std::string_view action) {
   const bool reads = action == "read" || action == "list";
   if (reads && (error == EACCES || error == EPERM)) return "change its permissions or use another account";
@@ -39,7 +39,8 @@ std::string_view advice(int error, std::string_view action) {
   }
 }
 
-// Bytes an unprivileged process may still write next to `path`; nothing when the file system does not say.
+// Returns the bytes that an unprivileged process may still write next to `path`; nothing if the file system does not
+// report it.
 std::optional<std::uint64_t> free_bytes(fs::path path) {
   struct statvfs info {};
   while (::statvfs(path.empty() ? "." : path.c_str(), &info) != 0) {
@@ -99,13 +100,13 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-  check(file_.get() >= 0, "AtomicFile::write after commit");
+  check(file_.get() >= 0, "AtomicFile::write before commit");
   while (!bytes.empty()) {
     const auto written = ::write(file_.get(), bytes.data(), std::min(bytes.size(), kMaxWrite));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
       const int error = written == 0 ? ENOSPC : errno;
-      static_cast<void>(::ftruncate(file_.get(), 0));  // so that the free space that is told is what there will be
+      static_cast<void>(::ftruncate(file_.get(), 0));  // so that the error reports the final free space
       throw_storage_error(error, "write", target_, expected_bytes_);
     }
     bytes = bytes.subspan(static_cast<std::size_t>(written));
@@ -113,8 +114,8 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 }
 
 void AtomicFile::commit() {
-  check(file_.get() >= 0, "AtomicFile::commit called twice");
-  // After a failed fsync the kernel may have dropped the pages: never retried, the whole file counts as lost.
+  check(file_.get() >= 0, "one call of AtomicFile::commit");
+  // Never retries a failed fsync: the kernel may have dropped the pages, so the whole file is lost.
   if (!sync_descriptor(file_.get())) throw_storage_error(errno, "write", target_, expected_bytes_);
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) throw_storage_error(errno, "replace", target_);
   if (::close(file_.release()) != 0 && errno != EINTR) throw_storage_error(errno, "write", target_, expected_bytes_);
@@ -145,7 +146,7 @@ void write_text_atomically(const fs::path& target, std::string_view text) {
 
 void sync_directory(const fs::path& folder) {
   const FileDescriptor handle(::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // EINVAL: the file system cannot fsync folders and orders their changes itself.
+  // EINVAL: the file system cannot fsync directories and orders their changes itself.
   if (handle.get() < 0 || (!sync_descriptor(handle.get()) && errno != EINVAL)) {
     throw_storage_error(errno, "sync folder", folder);
   }

@@ -1,9 +1,8 @@
-// storage: the file operations of a run directory that must not lose data: atomic replacement, fsync, free space.
-// Not here: files that grow while training (append_file.h), what is in the files.
-// Writing throws StorageError (exit code 8) that names the path, what was needed, what is free and what to do.
-// Reading throws CheckpointError when there is nothing to read and StorageError when the disk fails. Both throw
-// OutOfMemoryError if no more files can be opened.
+// files: file operations that must not lose data: atomic replacement, fsync, checks of free space.
 // Threads: functions are re-entrant; an object belongs to one thread. Two threads must not write one target.
+// Errors: writing throws StorageError (exit code 8) with the path, the bytes needed and free, and what to do. Reading
+// throws CheckpointError if there is nothing to read and StorageError if the disk fails. Both throw OutOfMemoryError if
+// the process can open no more files.
 #pragma once
 
 #include <cstddef>
@@ -18,26 +17,26 @@
 
 namespace sluice::storage {
 
-// False when the open file or directory has been removed. Some network file systems count no links: compare with what
-// it was when it was opened.
+// Returns false if the open file or directory was removed. Some network file systems count no links: compare with the
+// value at opening.
 [[nodiscard]] bool has_link(int fd);
 
-// Throws StorageError: "cannot <action> <path>: <errno text>; needs ..., ... free; <advice>". OutOfMemoryError if no
-// more files can be opened. needed_bytes = 0: unknown, left out of the text.
+// Throws StorageError: "cannot <action> <path>: <errno text>; needs ..., ... free; <advice>", or OutOfMemoryError if
+// the process can open no more files. needed_bytes = 0: unknown, omitted from the text.
 [[noreturn]] void throw_storage_error(int error, std::string_view action, const std::filesystem::path& path,
                                       std::uint64_t needed_bytes = 0);
 
-// A new version of `target` that becomes visible whole or not at all. Until commit() the old version stays.
+// Writes a new version of `target` that becomes visible as a whole at commit(). Until then the old version stays.
 class AtomicFile {
  public:
-  // expected_bytes is only for the text of errors. `target` must not exist or be a regular file; a link is followed.
+  // expected_bytes is used only in error texts. `target` must not exist or must be a regular file; links are followed.
   explicit AtomicFile(const std::filesystem::path& target, std::uint64_t expected_bytes = 0);
-  ~AtomicFile();  // without commit(): removes the temporary
+  ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(std::span<const std::byte> bytes);
-  void commit();  // fsync, rename, fsync of the folder; at most once
+  void commit();  // fsync, rename, fsync of the folder; call at most once
 
  private:
   std::filesystem::path target_;
@@ -46,22 +45,20 @@ class AtomicFile {
   FileDescriptor file_;
 };
 
-// Refuses to write over a file that is read, and into a checkpoint, with a ConfigError. option: for the message.
+// Throws ConfigError if `out` is one of `inputs` or lies in a checkpoint. option: for the message.
 void check_output(const char* option, const std::filesystem::path& out,
                   const std::vector<std::filesystem::path>& inputs);
 
 void write_text_atomically(const std::filesystem::path& target, std::string_view text);
 
-// Makes created, renamed and removed entries of `folder` durable.
 void sync_directory(const std::filesystem::path& folder);
 
-// Like mkdir -p; StorageError instead of filesystem_error.
 void make_directories(const std::filesystem::path& folder);
 
 [[nodiscard]] FileDescriptor open_for_reading(const std::filesystem::path& file);
 [[nodiscard]] std::string read_text(const std::filesystem::path& file);
 
-// Throws StorageError when the file system of `folder` (which must exist) has less than `needed_bytes` left.
+// Throws StorageError if the file system of the existing `folder` has less than `needed_bytes` free.
 void require_free_space(const std::filesystem::path& folder, std::uint64_t needed_bytes);
 
 }  // namespace sluice::storage

@@ -1,6 +1,6 @@
-// folder_lock: keeps other processes out of a folder while this one uses it: an flock on its .lock, which holds host
-// and process of the owner and stays behind. Threads: one. Errors: ConfigError when the folder is in use; StorageError
-// when it cannot be written, or is to be locked and its file system has no locks.
+// folder_lock: keeps other processes out of a folder with an flock on its .lock file. The file names host and process
+// of the owner and stays after the lock ends. Threads: one. Errors: ConfigError if the folder is in use; StorageError
+// if it cannot be written, or if a lock is required and the file system has none.
 #pragma once
 
 #include <filesystem>
@@ -10,15 +10,15 @@
 
 namespace sluice::storage {
 
-// What a file system without locks is.
+// How to treat a file system without locks.
 enum class WithoutLocks { kWarning, kError };
 
-// name: what the folder is ("run directory"); advice: what else to do than to wait. Locked until the answer goes.
+// Locks the folder for the lifetime of the result. name: kind of folder ("run directory"); advice: alternative to
+// waiting.
 [[nodiscard]] FileDescriptor lock_folder(const std::filesystem::path& folder, std::string_view name,
                                          std::string_view advice, WithoutLocks without = WithoutLocks::kWarning);
 
-// Whether the process that locked it last is known to be gone: it was on this host, and no process has its number.
-// False where nobody can tell.
+// Returns true if the last owner ran on this host and no process has its id. Returns false if that is unknown.
 [[nodiscard]] bool owner_is_gone(const std::filesystem::path& folder);
 
 }  // namespace sluice::storage

@@ -9,9 +9,9 @@
 namespace sluice::storage {
 
 std::string gzip(std::string_view text) {
-  constexpr int kGzip = 15 + 16;  // window bits + gzip wrapper
-  constexpr int kMemory = 8;      // zlib's default
-  check(text.size() < std::numeric_limits<uInt>::max(), "one call of zlib takes less than 4 GiB");
+  constexpr int kGzip = 15 + 16;  // window bits + flag for the gzip format
+  constexpr int kMemory = 8;
+  check(text.size() < std::numeric_limits<uInt>::max(), "less than 4 GiB for one call of zlib");
   z_stream stream{};
   if (deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzip, kMemory, Z_DEFAULT_STRATEGY) != Z_OK)
     throw OutOfMemoryError("there is no memory to compress a file");
@@ -23,7 +23,7 @@ std::string gzip(std::string_view text) {
   const int outcome = deflate(&stream, Z_FINISH);
   result.resize(stream.total_out);
   deflateEnd(&stream);
-  check(outcome == Z_STREAM_END, "zlib's bound holds");
+  check(outcome == Z_STREAM_END, "compressed text within the bound that zlib reported");
   return result;
 }
 

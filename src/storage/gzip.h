@@ -1,4 +1,4 @@
-// gzip: text as a .gz file holds it. Not here: reading data sets (data/file.h). Pure. Errors: OutOfMemoryError.
+// gzip: compresses text into the content of a .gz file. Errors: OutOfMemoryError.
 #pragma once
 
 #include <string>

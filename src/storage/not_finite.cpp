@@ -11,8 +11,8 @@
 namespace sluice::storage {
 namespace {
 
-// A value is NaN or infinite when all bits of its exponent are set. The block is of fixed size, so that compilers turn
-// the loop over it into vector instructions at any level of optimisation.
+// A value is NaN or infinite if all bits of its exponent are set. The fixed block size lets compilers vectorize the
+// loop at any optimization level.
 template <typename Bits>
 bool exponents_are_finite(std::span<const std::byte> values, Bits exponent) {
   constexpr std::size_t kBlock = 1024;

@@ -22,22 +22,22 @@ namespace {
 
 constexpr std::string_view kMagic = "SLUICE\x1a\x01";
 constexpr std::size_t kDigestLength = 32;
-constexpr std::size_t kSmall = std::size_t{1} << 16;  // parts up to this are written together
+constexpr std::size_t kSmall = std::size_t{1} << 16;  // smaller parts are joined into one write
 constexpr std::size_t kBlock = std::size_t{1} << 20;
 constexpr std::uint64_t kMostParts = std::uint64_t{1} << 20;
 constexpr std::size_t kLargestWrite = std::size_t{1} << 30;
 
-// Of a log that nobody syncs every record counts once it is written.
+// Value of `synced` in a log that is never synced: every written record counts as committed.
 constexpr std::uint64_t kAlwaysCounts = std::numeric_limits<std::uint64_t>::max();
 
 struct RecordHead {
   std::array<char, 8> magic{};
   std::uint64_t kind = 0;
-  std::uint64_t number = 0;  // of the record in its file, from 0
-  std::uint64_t bytes = 0;   // that follow the head: number of parts, their sizes, the parts
-  std::uint64_t synced = 0;  // bytes of the file that had been synced before
+  std::uint64_t number = 0;  // index of the record in its file, from 0
+  std::uint64_t bytes = 0;   // bytes after the head: number of parts, their sizes, the parts
+  std::uint64_t synced = 0;  // bytes of the file that were synced before this record
   std::array<char, kDigestLength> digest{};
-  std::array<char, kDigestLength> own_digest{};  // of what stands before it
+  std::array<char, kDigestLength> own_digest{};  // digest of the fields above
 };
 static_assert(sizeof(RecordHead) == 8 + 4 * 8 + 2 * kDigestLength && std::is_trivially_copyable_v<RecordHead>);
 
@@ -121,14 +121,13 @@ void RecordLog::write(std::string_view bytes) {
   }
 }
 
-// Half a record is no record, but takes space.
 void RecordLog::fail(int error, std::string_view action) {
   static_cast<void>(::ftruncate(file_.get(), static_cast<off_t>(bytes_)) == 0);
   file_.reset();
   throw_storage_error(error, action, path_);
 }
 
-// After a failed sync the kernel may have dropped what was written: it is not tried again.
+// Never retries a failed sync: the kernel may have dropped the written pages.
 void RecordLog::sync() {
   if (outlives_ == Outlives::kProcess || synced_ == bytes_) return;
   int result = 0;
@@ -140,7 +139,7 @@ void RecordLog::sync() {
 }
 
 void RecordLog::publish() {
-  check(!is_published_, "a log of records is published twice");
+  check(!is_published_, "one call of RecordLog::publish");
   sync();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(errno, "create");
   is_published_ = true;
@@ -188,7 +187,6 @@ std::optional<LogRecord> RecordLogReader::next() {
   return std::nullopt;
 }
 
-// Nothing: it is not whole.
 std::optional<LogRecord> RecordLogReader::read_record(const Head& head) const {
   const std::uint64_t left = size_ - at_ - sizeof(RecordHead);
   if (!is_intact(head) || head.number != records_ || head.bytes > left || head.bytes < sizeof(std::uint64_t))
@@ -209,8 +207,8 @@ std::optional<LogRecord> RecordLogReader::read_record(const Head& head) const {
   return record;
 }
 
-// Whether a record follows the bad one that was written when the bad one had been promised already. Others may have
-// come to the disk before it did.
+// Returns true if a later record shows that the damaged one was committed (synced) before. A later record alone does
+// not show it, because the disk may write records out of order.
 bool RecordLogReader::is_followed_by_committed_record() const {
   for (std::uint64_t from = at_ + 1; from < size_; from += kBlock) {
     const std::string block = read(from, std::min<std::uint64_t>(kBlock + sizeof(RecordHead), size_ - from));

@@ -1,15 +1,12 @@
-// record_log: a file of records that grows while a process runs and is read back after that process was killed, or its
-// machine has lost power. A record is written when append() returns: whoever promises something to others because of it
-// may do so then, or after sync() where the promise is to outlive the machine.
-// - The file appears, or takes the place of one of that name, whole: with all that was appended before publish().
-// - A record that was cut short at the end of the file is no record: what was never written whole was never promised.
-//   A last record that is damaged looks the same. Where records that are whole follow, something was lost that had been
-//   promised, and reading is an error.
-// Each record has a number and checksums (XXH3-128) of its head and its bytes. Numbers are little-endian, as on all
-// machines that this runs on.
-// Not here: what is in the records. Files whose records may be lost: append_file.h.
-// Threads: one at a time. Errors: StorageError when something cannot be written, after which only the destructor may be
-// called; CheckpointError for a file that is damaged or none of these.
+// record_log: a growing file of records that can be read back after the process is killed or the machine loses power. A
+// record is written when append() returns. A promise based on it may be made then, or after sync() if it must survive
+// the machine.
+// - publish() makes the file appear, or replace one of that name, with all records appended so far.
+// - A record that is cut short or damaged at the end of the file is ignored, because it was never promised. If a
+//   committed record follows it, promised data is lost and reading throws.
+// Each record has a number and XXH3-128 checksums of its head and its bytes. Numbers are little-endian.
+// Threads: one at a time. Errors: StorageError if writing fails, after which only the destructor may be called;
+// CheckpointError for a damaged file or a file of another kind.
 #pragma once
 
 #include <cstdint>
@@ -29,17 +26,15 @@ enum class Outlives { kProcess, kMachine };
 
 class RecordLog {
  public:
-  // Makes a file beside `file`, until publish().
+  // Writes a temporary file beside `file` until publish().
   RecordLog(std::filesystem::path file, Outlives outlives);
   ~RecordLog();
   RecordLog(const RecordLog&) = delete;
   RecordLog& operator=(const RecordLog&) = delete;
 
-  // A record of these parts.
   void append(std::uint64_t kind, std::span<const std::string_view> parts);
-  // With Outlives::kMachine: all that was appended does. Else nothing.
+  // With Outlives::kMachine: makes all appended records durable. Otherwise does nothing.
   void sync();
-  // The file has its name from here on.
   void publish();
 
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
@@ -54,25 +49,24 @@ class RecordLog {
   Outlives outlives_;
   FileDescriptor file_;
   std::uint64_t records_ = 0;
-  std::uint64_t bytes_ = 0;   // of whole records
-  std::uint64_t synced_ = 0;  // of these, that outlive the machine
+  std::uint64_t bytes_ = 0;
+  std::uint64_t synced_ = 0;
   bool is_published_ = false;
 };
 
 struct LogRecord {
   std::uint64_t kind = 0;
-  std::vector<std::string_view> parts;  // of *bytes
+  std::vector<std::string_view> parts;  // views into *bytes
   std::shared_ptr<const std::string> bytes;
 };
 
 class RecordLogReader {
  public:
-  // advice: what to do about a damaged file, for the message.
+  // advice: what to do about a damaged file, for messages.
   RecordLogReader(std::filesystem::path file, std::string advice);
 
-  // The next record; nothing: there are no more.
   [[nodiscard]] std::optional<LogRecord> next();
-  // After the last record: what is left of one that was cut short. 0: nothing.
+  // After the last record: bytes of a record that was cut short; 0 if nothing was cut short.
   [[nodiscard]] std::uint64_t torn_bytes() const { return size_ - at_; }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
@@ -86,7 +80,7 @@ class RecordLogReader {
   std::string advice_;
   FileDescriptor file_;
   std::uint64_t size_ = 0;
-  std::uint64_t at_ = 0;  // of the next record
+  std::uint64_t at_ = 0;  // offset of the next record
   std::uint64_t records_ = 0;
 };
 

@@ -26,11 +26,11 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kTrace = "trace.rank", kTorchTrace = "torch_trace.rank", kTraceEnding = ".json.gz";
 
-// What shows that `dir` holds a run; empty when nothing does.
+// Returns the name of an entry that shows that `dir` holds a run; empty if it holds none.
 std::string trace_of_run(const fs::path& dir) {
   std::error_code ignored;
   for (const auto* name : {"config.toml", "metrics.jsonl", "checkpoints"}) {
-    // A start that failed leaves an empty folder of checkpoints.
+    // A failed start leaves an empty checkpoints folder.
     const bool nothing = fs::is_directory(dir / name, ignored) && fs::is_empty(dir / name, ignored);
     if (fs::exists(dir / name, ignored) && !nothing) return name;
   }
@@ -55,9 +55,9 @@ std::string local_time() {
   return text.data();
 }
 
-// What follows NAME in NAME-<date>-<time>[-n], as something to sort by; nothing for another name.
+// Returns the sortable suffix of NAME-<date>-<time>[-n]; nothing for other names.
 std::optional<std::pair<std::string, int>> stamp_of(const std::string& directory, const std::string& name) {
-  constexpr std::size_t kStamp = 15;  // 20250131-235959
+  constexpr std::size_t kStamp = 15;
   if (!directory.starts_with(name + "-")) return std::nullopt;
   const std::string rest = directory.substr(name.size() + 1);
   const std::string stamp = rest.substr(0, kStamp);
@@ -72,7 +72,6 @@ std::optional<std::pair<std::string, int>> stamp_of(const std::string& directory
   return is_number ? std::optional(std::pair{stamp, std::stoi(number)}) : std::nullopt;
 }
 
-// Those named BEGIN<rank>.json.gz.
 std::map<int, fs::path> files_by_rank(const fs::path& dir, std::string_view begin) {
   std::map<int, fs::path> files;
   std::error_code error;
@@ -134,7 +133,8 @@ RunDir::Presence RunDir::presence() const {
   if (!is_there && !is_unknown) return Presence::kGone;
   struct stat own {};
   struct stat named {};
-  if (::fstat(open_dir_.get(), &own) != 0 || ::stat(dir_.c_str(), &named) != 0) return Presence::kThere;  // unknown
+  if (::fstat(open_dir_.get(), &own) != 0 || ::stat(dir_.c_str(), &named) != 0)
+    return Presence::kThere;  // on errors, assumes that the directory is there
   return own.st_dev == named.st_dev && own.st_ino == named.st_ino ? Presence::kThere : Presence::kReplaced;
 }
 
@@ -143,7 +143,7 @@ std::function<void()> RunDir::discarding() const {
   return [dir = dir_, names = own_names_, is_new = is_new_] {
     std::error_code ignored;
     for (const std::string& name : names) fs::remove(dir / name, ignored);
-    if (is_new) fs::remove(dir, ignored);  // where nothing else is in it
+    if (is_new) fs::remove(dir, ignored);  // only if empty
   };
 }
 

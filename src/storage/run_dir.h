@@ -1,9 +1,10 @@
-// run_dir: the directory of one run: its layout, its creation and the lock that keeps other processes out.
-// Not here: what is in the files. Only rank 0 makes one.
+// run_dir: the directory of one run: its layout, its creation and its lock against other processes. Only rank 0 makes
+// one.
 // Layout: config.toml (resolved), metrics.jsonl, log.txt, tensorboard/, checkpoints/step-N/, pushes/,
-// trace.rankN.json.gz, torch_trace.rankN.json.gz, workers/ (not the owner's: report/worker_writer.h), .lock (holds host
-// and process of the owner; stays behind, an flock on it is what counts). Threads: one. Errors: ConfigError when the
-// directory is not for us (another run, in use, nothing to resume); StorageError when it cannot be written.
+// trace.rankN.json.gz, torch_trace.rankN.json.gz, workers/ (written by other processes, report/worker_writer.h), .lock
+// (folder_lock.h).
+// Threads: one. Errors: ConfigError if the directory cannot be used (another run, in use, nothing to resume);
+// StorageError if it cannot be written.
 #pragma once
 
 #include <filesystem>
@@ -18,38 +19,33 @@
 namespace sluice::storage {
 
 enum class RunDirMode {
-  kNew,          // refuses a directory that holds a run
-  kResume,       // refuses a directory that holds none
-  kResumeOrNew,  // for launchers that start the same command again
-  kTakeOver,     // as kResume, of an owner that may still run: refuses one that cannot be locked
+  kNew,          // rejects a directory that holds a run
+  kResume,       // rejects a directory without a run
+  kResumeOrNew,  // for launchers that restart the same command
+  kTakeOver,     // like kResume if the owner may still run; rejects a directory that cannot be locked
 };
 
 class RunDir {
  public:
-  // Creates `dir`, or takes what is there as `mode` allows, and locks it for the life of the object.
   RunDir(std::filesystem::path dir, RunDirMode mode);
 
-  // parent/<config_name>-<date>-<time>[-n], new; date and time are local: 20250131-235959.
+  // Creates parent/<config_name>-<date>-<time>[-n], with local time: 20250131-235959.
   static RunDir create_named(const std::filesystem::path& parent, std::string_view config_name);
 
-  // The directories that create_named(parent, config_name) has made, newest first.
+  // Directories made by create_named(parent, config_name), newest first.
   static std::vector<std::filesystem::path> named(const std::filesystem::path& parent, std::string_view config_name);
 
-  // Of a process's trace; of one by a worker of a parameter server, in its own directory; of one by LibTorch's
-  // profiler.
+  // File names: a process's trace, a worker's trace in its own directory, and a trace of LibTorch's profiler.
   static std::string trace_name(int rank);
   static std::string worker_trace_name(int worker);
   static std::string torch_trace_name(int rank);
-  // The files in `dir` that have such a name, by rank.
   static std::map<int, std::filesystem::path> traces(const std::filesystem::path& dir);
   static std::map<int, std::filesystem::path> torch_traces(const std::filesystem::path& dir);
 
-  // True when the directory held a run before.
   [[nodiscard]] bool resumes() const { return resumes_; }
 
-  // Removes what a run has put into a directory that held none before it records anything, but nothing that was there
-  // before, and the directory if it was made for it. The answer owns what it uses, and may be called from any thread;
-  // failures are passed over.
+  // Returns a function that removes this run's files from a directory that held no run before, and the directory if the
+  // run created it. Files that existed before stay. The function may be called from any thread and ignores failures.
   [[nodiscard]] std::function<void()> discarding() const;
 
   [[nodiscard]] const std::filesystem::path& path() const { return dir_; }
@@ -61,24 +57,23 @@ class RunDir {
   [[nodiscard]] std::filesystem::path checkpoints_dir() const { return dir_ / "checkpoints"; }
   [[nodiscard]] std::filesystem::path pushes_dir() const { return dir_ / "pushes"; }
 
-  // Whether the directory is still the one that was made or taken. Three system calls.
+  // Whether the directory is still the one that was created or opened. presence() makes three system calls.
   enum class Presence {
     kThere,
-    kGone,      // removed, or renamed
-    kReplaced,  // removed or renamed, and another is in its place
+    kGone,      // removed or renamed
+    kReplaced,  // gone, and another directory has its name
   };
   [[nodiscard]] Presence presence() const;
 
-  // Replaces config.toml atomically.
   void write_config(std::string_view toml) const { write_text_atomically(config_file(), toml); }
 
  private:
   std::filesystem::path dir_;
   FileDescriptor lock_;
-  FileDescriptor open_dir_;  // tells whether it has been removed
+  FileDescriptor open_dir_;
   bool resumes_ = false;
-  bool is_new_ = false;                 // made by this object
-  std::vector<std::string> own_names_;  // of what a run puts into it, those that were not there before
+  bool is_new_ = false;
+  std::vector<std::string> own_names_;  // names that a run creates and that did not exist before
 };
 
 }  // namespace sluice::storage

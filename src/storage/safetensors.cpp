@@ -25,16 +25,15 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
 
-constexpr std::size_t kWriteBlock = std::size_t{4} << 20;  // checked, hashed and written while in cache
+constexpr std::size_t kWriteBlock = std::size_t{4} << 20;  // checked, hashed and written while it is in the cache
 
 using NamedTensor = std::pair<std::string, at::Tensor>;
 
-// In the order of the file.
 std::vector<NamedTensor> ordered(const TensorMap& tensors, const std::filesystem::path& path) {
   std::vector<NamedTensor> list(tensors.begin(), tensors.end());
   for (const auto& [name, tensor] : list) {
     check(tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided,
-          concat("write_safetensors needs dense CPU tensors, but got ", quoted_name(name)));
+          concat("dense CPU tensors for write_safetensors, but found ", quoted_name(name)));
     if (!safetensors_rank(tensor.scalar_type())) {
       throw CheckpointError("cannot write ", path.string(), ": tensor ", quoted_name(name), " has dtype ",
                             c10::toString(tensor.scalar_type()), ", expected one of ", safetensors_dtypes(),
@@ -123,7 +122,7 @@ FileDigest write_safetensors(const std::filesystem::path& path, const TensorMap&
   };
   write(std::as_bytes(std::span(header)));
   for (const auto& [name, tensor] : list) {
-    const auto dense = tensor.detach().resolve_neg().contiguous();  // a copy for one tensor at a time
+    const auto dense = tensor.detach().resolve_neg().contiguous();
     std::span bytes(static_cast<const std::byte*>(dense.const_data_ptr()), dense.nbytes());
     for (; !bytes.empty(); bytes = bytes.subspan(std::min(kWriteBlock, bytes.size()))) {
       const auto block = bytes.first(std::min(kWriteBlock, bytes.size()));

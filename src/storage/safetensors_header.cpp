@@ -18,14 +18,14 @@ namespace {
 constexpr std::size_t kLengthBytes = 8;
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr std::size_t kAlignment = 8;
-constexpr std::size_t kMaxDimensions = 64;  // what ATen's iterators take
+constexpr std::size_t kMaxDimensions = 64;  // limit of ATen's iterators
 constexpr std::string_view kMetadataKey = "__metadata__";
 
 struct Dtype {
   c10::ScalarType type;
   std::string_view name;
 };
-// The order of the official writer (alignment, then its own order), so that files are equal byte by byte.
+// The official writer's order (alignment, then its own order), so that files are equal byte by byte.
 constexpr std::array kDtypes{
     Dtype{c10::ScalarType::Long, "I64"},      Dtype{c10::ScalarType::Double, "F64"},
     Dtype{c10::ScalarType::Float, "F32"},     Dtype{c10::ScalarType::Int, "I32"},
@@ -38,7 +38,7 @@ constexpr std::array kDtypes{
   throw CheckpointError(where, " is no valid safetensors file: ", what, "; fetch or save it again");
 }
 
-// What torch.save writes: a ZIP archive, or a pickle of protocol 2 or later.
+// Detects output of torch.save: a ZIP archive, or a pickle of protocol 2 or later.
 bool looks_like_pickle(std::span<const std::byte> file) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   constexpr char kProtocol = '\x80';
@@ -52,7 +52,8 @@ bool looks_like_pickle(std::span<const std::byte> file) {
              "`python scripts/convert_weights.py FILE OUT` does that (docs/weights.md)"));
 }
 
-// Bytes of a tensor, by checked multiplication. Zero sizes count as one in the check, since strides are made that way.
+// Returns the bytes of a tensor, nothing on overflow. Overflow is checked with zero sizes as one, because strides are
+// computed that way.
 std::optional<std::uint64_t> bytes_of(const std::vector<std::uint64_t>& shape, std::uint64_t element_size) {
   std::uint64_t product = element_size;
   bool empty = false;
@@ -138,7 +139,7 @@ std::string encode_safetensors_header(const std::map<std::string, std::string>& 
   if (!metadata.empty()) json[std::string(kMetadataKey)] = metadata;
   for (const auto& entry : entries) {
     const auto rank = safetensors_rank(entry.dtype);
-    check(rank.has_value() && entry.name != kMetadataKey, "a tensor that a safetensors header cannot hold");
+    check(rank.has_value() && entry.name != kMetadataKey, "a dtype and a name that a safetensors header can hold");
     json[entry.name] = {{"dtype", kDtypes[static_cast<std::size_t>(*rank)].name},
                         {"shape", entry.shape},
                         {"data_offsets", {entry.begin, entry.end}}};
@@ -147,11 +148,11 @@ std::string encode_safetensors_header(const std::map<std::string, std::string>& 
   try {
     text = json.dump();
   } catch (const nlohmann::json::exception& error) {
-    check(false, concat("a tensor name or metadata is not UTF-8: ", error.what()));
+    check(false, concat("UTF-8 tensor names and metadata, not ", error.what()));
   }
   text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
   const std::uint64_t length = text.size();
-  check(length <= kMaxHeaderBytes, "safetensors header above 100 MB");
+  check(length <= kMaxHeaderBytes, "a safetensors header of at most 100 MB");
   std::string bytes(kLengthBytes, '\0');
   std::memcpy(bytes.data(), &length, sizeof(length));
   return bytes + text;

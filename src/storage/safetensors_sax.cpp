@@ -94,7 +94,7 @@ class HeaderSax final : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  // kNumbers: inside the array `shape` or `data_offsets`, as key_ says.
+  // kNumbers: inside the array `shape` or `data_offsets` (see key_).
   enum class State { kStart, kTop, kMetadata, kTensor, kNumbers };
 
   [[nodiscard]] std::string in_tensor() const {
@@ -119,10 +119,10 @@ class HeaderSax final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   State state_ = State::kStart;
-  std::string key_;  // the last key seen
+  std::string key_;
   RawTensorEntry entry_;
   std::set<std::string> tensor_names_;
-  std::set<std::string> inner_keys_;  // of the object at hand
+  std::set<std::string> inner_keys_;
   RawHeader header_;
   std::string problem_;
 };

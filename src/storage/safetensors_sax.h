@@ -1,7 +1,6 @@
-// safetensors_sax: the JSON of a safetensors header, read event by event. A DOM would keep the last of two equal keys
-// without a word, so nlohmann's SAX interface is used. Knows the grammar of the header only; what dtypes, shapes and
-// offsets mean is checked by safetensors_header.cpp, the only user. Memory: bounded by the size of the text.
-// Errors: CheckpointError with what is wrong, without the name of the file.
+// safetensors_sax: parses the JSON of a safetensors header with nlohmann's SAX interface, because its DOM silently
+// accepts duplicate keys. Checks the grammar only; safetensors_header.cpp checks dtypes, shapes and offsets. Memory is
+// bounded by the size of the text. Errors: CheckpointError without the file name.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@ struct RawTensorEntry {
 
 struct RawHeader {
   std::map<std::string, std::string> metadata;
-  std::vector<RawTensorEntry> entries;  // in the order of the text
+  std::vector<RawTensorEntry> entries;
 };
 
 [[nodiscard]] RawHeader parse_raw_header(std::string_view text);

@@ -28,8 +28,8 @@ fs::path folder_of_all() {
   return error ? fs::path("/tmp") : all;
 }
 
-// The file gets its name when it is locked: whoever finds it without a lock knows that its process has ended, in
-// whatever container that was.
+// The lock file gets its name only after it is locked. A named file without a lock therefore belongs to a process that
+// has ended, even in another container.
 FileDescriptor hold(const fs::path& folder) {
   const fs::path unnamed = folder / concat(kLock, ".new");
   FileDescriptor lock(::open(unnamed.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
@@ -43,7 +43,6 @@ bool is_own_folder(const fs::path& path) {
   return ::lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == ::geteuid();
 }
 
-// Those whose lock nobody holds any more.
 void remove_stale(const fs::path& all) {
   std::error_code error;
   for (fs::directory_iterator entry(all, error), end; !error && entry != end; entry.increment(error)) {

@@ -1,6 +1,5 @@
-// scratch_folder: a new folder for temporary files of this process, removed with all that is in it. What a process left
-// that was killed is removed by the next one that makes such a folder. Threads: one.
-// Errors: StorageError where it cannot be made.
+// scratch_folder: a temporary folder of this process, removed with its contents. The next process that creates one
+// removes folders left by killed processes. Threads: one. Errors: StorageError if it cannot be created.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +11,7 @@ namespace sluice::storage {
 
 class ScratchFolder {
  public:
-  // In the system's folder for temporary files (TMPDIR). name: begins with "sluice-".
+  // Creates the folder in the system's temporary folder (TMPDIR). name: begins with "sluice-".
   explicit ScratchFolder(const std::string& name);
   ~ScratchFolder();
   ScratchFolder(const ScratchFolder&) = delete;
@@ -22,7 +21,7 @@ class ScratchFolder {
 
  private:
   std::filesystem::path path_;
-  FileDescriptor lock_;  // held as long as this process lives; none where the file system has no locks
+  FileDescriptor lock_;  // held for the object's lifetime; closed if the file system has no locks
 };
 
 }  // namespace sluice::storage

@@ -1,6 +1,5 @@
-// unpacked_file: the bytes of a file that gzip has packed, or of a plain one, as a stream, up to a limit, so that
-// memory is bounded whatever the file holds. Not here: packing (gzip.h), data sets (data/idx.h). Threads: one. Errors:
-// none; the stream ends where reading cannot go on, and the object says why.
+// unpacked_file: a stream of the uncompressed bytes of a gzip or plain file. `limit` bounds the bytes, and so the
+// memory. Threads: one. Errors: never throws; on a failure the stream ends and the object has the reason.
 #pragma once
 
 #include <array>
@@ -9,7 +8,7 @@
 #include <memory>
 #include <streambuf>
 
-struct gzFile_s;  // zlib's
+struct gzFile_s;
 
 namespace sluice::storage {
 
@@ -19,8 +18,8 @@ class UnpackedFile final : public std::streambuf {
   ~UnpackedFile() override;
 
   [[nodiscard]] bool is_open() const { return file_ != nullptr; }
-  [[nodiscard]] bool is_damaged() const { return is_damaged_; }  // or cut, as far as it was read
-  [[nodiscard]] bool is_cut() const { return left_ <= 0; }       // by the limit
+  [[nodiscard]] bool is_damaged() const { return is_damaged_; }  // damaged or truncated in the part read so far
+  [[nodiscard]] bool is_cut() const { return left_ <= 0; }
 
  protected:
   int_type underflow() override;

@@ -28,14 +28,13 @@ bool is_there(const fs::path& path) {
   throw CheckpointError(index.string(), " ", why, "; fetch or save the weights again");
 }
 
-// The name of a file beside the index, whatever a stranger wrote there.
+// Accepts only a plain file name, so that an index from an unknown source cannot name files in other folders.
 void check_shard_name(const fs::path& index, const std::string& name) {
   const fs::path path(name);
   if (!name.empty() && path == path.filename() && name != "." && name != "..") return;
   refuse_index(index, concat("names ", quoted_name(name), ", which is no file beside it"));
 }
 
-// The file of each tensor.
 std::map<std::string, std::string> files_by_tensor(const fs::path& index) {
   const auto json = nlohmann::json::parse(read_text(index), nullptr, /*allow_exceptions=*/false);
   const auto found = json.is_object() ? json.find("weight_map") : json.end();
@@ -50,7 +49,7 @@ std::map<std::string, std::string> files_by_tensor(const fs::path& index) {
   return files;
 }
 
-// Adds the tensors of a file to `all`; `from`: where those are from.
+// Adds the tensors of a file to `all`. `from`: the file of each tensor added so far.
 void add_file(const fs::path& index, const std::string& name, TensorMap& all,
               std::map<std::string, std::string>& from) {
   const fs::path file = index.parent_path() / name;

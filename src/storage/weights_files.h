@@ -1,10 +1,10 @@
-// weights_files: the tensors of a model as people keep them: one safetensors file; a folder with model.safetensors, or
-// with several and model.safetensors.index.json, which says which file has which tensor; that index itself. A run
-// directory stands for its newest whole checkpoint, which resolve_weights() finds: once, as that run may go on saving.
-// Not here: what the names mean (models/foreign_names.h). Threads: any.
-// Errors: as of safetensors.h; CheckpointError too for an index that is none, that names a file which is not there or
-// in another folder, or a tensor that its file lacks, and for a tensor that two files have; for a run without a whole
-// checkpoint.
+// weights_files: reads the tensors of a model from a safetensors file, a folder, or an index
+// (model.safetensors.index.json). A folder holds model.safetensors, or shards and an index. Call resolve_weights() once
+// first: it replaces a run directory by its newest complete checkpoint, and the run may go on saving.
+// Threads: any. Errors: as safetensors.h. Also CheckpointError:
+// - for an invalid index, or one that names a missing file or a file in another folder;
+// - for a tensor that its file lacks or that two files have;
+// - for a run without a complete checkpoint.
 #pragma once
 
 #include <filesystem>
@@ -17,18 +17,18 @@
 
 namespace sluice::storage {
 
-// The newest whole checkpoint of a run directory; any other path as it is.
+// Returns the newest complete checkpoint of a run directory; any other path unchanged.
 [[nodiscard]] std::filesystem::path resolve_weights(const std::filesystem::path& path);
 
-// path: resolved, here and below. Maps the files, as read_safetensors() does.
+// path: a result of resolve_weights(), here and below. Maps the files like read_safetensors().
 [[nodiscard]] TensorMap read_weights(const std::filesystem::path& path);
 
-// What weights say of themselves besides their tensors. Files that are not there, or hold no JSON object, are null.
+// Metadata of weights. Files that are missing or hold no JSON object are null.
 struct AboutWeights {
-  std::filesystem::path folder;                 // of the weights
-  nlohmann::json config, preprocessor;          // config.json and preprocessor_config.json, as libraries write them
-  nlohmann::json state;                         // state.json of a checkpoint of ours
-  std::map<std::string, std::string> metadata;  // of a single safetensors file
+  std::filesystem::path folder;
+  nlohmann::json config, preprocessor;  // config.json and preprocessor_config.json, as written by libraries
+  nlohmann::json state;
+  std::map<std::string, std::string> metadata;
 };
 [[nodiscard]] AboutWeights read_about_weights(const std::filesystem::path& path);
 
