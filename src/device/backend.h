@@ -1,6 +1,6 @@
-// backend: what the CUDA side of the device seam provides. Siblings define these symbols and CMake picks:
-// cuda/backend_cuda.cpp and cuda/graphs_cuda.cpp (with a toolkit) or cuda/backend_none.cpp (without: no devices). Only
-// src/device includes this.
+// backend: the CUDA part of src/device. CMake compiles one implementation: cuda/backend_cuda.cpp and
+// cuda/graphs_cuda.cpp with a CUDA toolkit, or cuda/backend_none.cpp (no devices) without. Only src/device includes
+// this.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,20 @@
 #include "core/clock.h"
 
 namespace sluice::device {
-class GraphSequence;  // device/graph.h
+class GraphSequence;
 }
 
 namespace sluice::device::backend {
 
-// A point in a stream's queue of work.
 class EventState {
  public:
   virtual ~EventState() = default;
-  virtual void synchronize() const = 0;  // the caller waits
-  // From another event of the device to this one; both were recorded with a time and are over.
+  virtual void synchronize() const = 0;  // blocks the caller
+  // Time from `earlier`, an event of the same device. Requires: both were recorded with a time and are complete.
   [[nodiscard]] virtual Nanoseconds since(const EventState& earlier) const = 0;
 };
 
-// A queue of device work. Null pointers stand for a CPU device's stream, whose work is done when a call returns.
+// A queue of device work. A null pointer stands for a CPU device's stream, whose work is complete when a call returns.
 class StreamState {
  public:
   virtual ~StreamState() = default;
@@ -36,8 +35,8 @@ class StreamState {
   virtual void synchronize() const = 0;
   virtual void delay(Nanoseconds at_least) const = 0;
   virtual void keep_alive(const at::Tensor& tensor) const = 0;
-  [[nodiscard]] virtual std::uint64_t handle() const = 0;  // the cudaStream_t
-  // Makes this stream current on the calling thread until the returned object dies.
+  [[nodiscard]] virtual std::uint64_t handle() const = 0;
+  // Makes this stream current on the calling thread until the returned object is destroyed.
   [[nodiscard]] virtual std::shared_ptr<void> make_current() const = 0;
 };
 
@@ -48,14 +47,14 @@ struct CudaProperties {
 
 int cuda_device_count();
 CudaProperties cuda_properties(int index);
-std::uint64_t cuda_peak_bytes(int index);  // most that LibTorch's allocator has handed out at once
+std::uint64_t cuda_peak_bytes(int index);  // peak bytes handed out by LibTorch's allocator
 std::uint64_t cuda_allocated_bytes(int index);
 void cuda_reset_peak_bytes(int index);
-// What LibTorch's allocator may take of the GPU, its cached blocks included; 0: all of it.
+// Limits LibTorch's allocator on the GPU, cached blocks included; 0: no limit.
 void cuda_limit_memory(int index, std::uint64_t bytes);
-enum class Urgency { kNormal, kHigh };  // whose work the GPU takes first
+enum class Urgency { kNormal, kHigh };
 std::shared_ptr<StreamState> make_cuda_stream(int index, Urgency urgency);
-// The stream that is current on the calling thread (an autograd thread, for example).
+// The calling thread's current stream, for example on an autograd thread.
 std::shared_ptr<StreamState> current_cuda_stream(int index);
 std::unique_ptr<GraphSequence> make_cuda_graphs(int index);
 

@@ -1,22 +1,22 @@
-// cpu_threads: how many intra-op threads LibTorch uses in one thread of work, and process-wide CPU settings.
-// Facts behind it: at::set_num_threads is per thread plus a default that a fresh thread reads lazily; OpenMP's waiting
-// policy is read once at load time.
+// cpu_threads: intra-op threads of LibTorch per device thread, and process-wide CPU settings. Background:
+// at::set_num_threads is per thread, with a default that a new thread reads lazily; OpenMP reads its waiting policy
+// once, at load time.
 #pragma once
 
 namespace sluice::device {
 
-// Call first in every thread of work: from then on LibTorch uses `threads` threads for operations of the calling
-// thread. With 1 no OpenMP region is started at all.
+// Sets the number of intra-op threads for the calling thread. Call first in every device thread. With 1, no OpenMP
+// region is started.
 void use_cpu_threads(int threads);
 
-// Cores that this process may run on (its affinity mask), at least 1.
+// Cores in the affinity mask of this process, at least 1.
 [[nodiscard]] int available_cores();
 
-// Threads for each of `devices` CPU devices: `configured`, or an even share of `cores` when that is 0 (at least 1).
+// Threads per CPU device: `configured`, or if that is 0 an even share of `cores` (at least 1).
 [[nodiscard]] int threads_per_device(int configured, int devices, double cores);
 
-// Process-wide, once at the start of main: keeps large freed blocks in the process instead of returning them to the
-// kernel, which costs a page fault for each 4 KiB of the next step's activations.
+// Call once at the start of main. Keeps large freed blocks in the process: returning them to the kernel would cost a
+// page fault per 4 KiB of activations in the next step.
 void tune_malloc();
 
 }  // namespace sluice::device

@@ -34,16 +34,16 @@ std::vector<Device> consecutive(DeviceKind kind, int first, int count) {
   return devices;
 }
 
-// A launcher such as Slurm may show each process only the GPUs that are its own.
+// A launcher such as Slurm may show each process only its own GPUs.
 bool devices_were_dealt_out() { return std::getenv("CUDA_VISIBLE_DEVICES") != nullptr; }
 
-// Where the slice of a process begins in so many devices. It depends on no plan, so that a process keeps its devices
-// when a plan changes.
+// First index of a process's slice of the devices. It does not depend on the plan, so a process keeps its devices when
+// the plan changes.
 int slice_begin(std::size_t devices, int process, int processes) {
   return static_cast<int>(devices) / processes * process;
 }
 
-// Whether explicit names have a slice for each process; else every process takes the first ones.
+// True if explicit names suffice for a slice per process; otherwise every process takes the first names.
 bool names_are_for_all(const std::vector<std::string>& list, int needed, int processes) {
   return list.size() >= std::size_t(needed) * std::size_t(processes);
 }

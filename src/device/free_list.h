@@ -1,6 +1,5 @@
-// free_list: things that take long to make, such as a GPU's events, kept for whoever needs the next one. The last one
-// that came back goes out first: what it touches is most likely still in a cache. It never shrinks: there are as many
-// as were in use at once. Threads: any.
+// free_list: keeps expensive objects, such as GPU events, for reuse. Last in, first out, because the last object is
+// most likely still in a cache. The list never shrinks. Threads: any.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@ namespace sluice::device {
 template <typename Thing>
 class FreeList {
  public:
-  // make(): a new one, where none is free; without the lock.
+  // Returns a free object, or make() if the list is empty; make() is called without the lock.
   template <typename Make>
   [[nodiscard]] std::unique_ptr<Thing> take(const Make& make) {
     {

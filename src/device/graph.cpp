@@ -8,7 +8,7 @@
 namespace sluice::device {
 
 std::unique_ptr<GraphSequence> make_graph_sequence(const Stream& stream) {
-  check(stream.device().kind == DeviceKind::kCuda, "only a GPU records graphs");
+  check(stream.device().kind == DeviceKind::kCuda, "a GPU stream for recording graphs");
   return backend::make_cuda_graphs(stream.device().index);
 }
 

@@ -1,4 +1,4 @@
-// memory_use: what takes the memory of a device, in bytes of tensors as they were asked for. Values.
+// memory_use: memory use of a device, in requested bytes of tensors.
 #pragma once
 
 #include <array>
@@ -9,16 +9,15 @@
 namespace sluice::device {
 
 enum class MemoryKind : std::uint8_t {
-  kParameters,          // and running statistics
-  kGradients,           // of the parameters
-  kOptimizer,           // its state
-  kActivations,         // and whatever else a pass takes
-  kTransformedWeights,  // copies of parameters in the form that a kernel takes, while the micro-batches of a pass use
-                        // them
+  kParameters,  // includes running statistics
+  kGradients,
+  kOptimizer,
+  kActivations,         // includes all other memory of a pass
+  kTransformedWeights,  // copies of parameters in a kernel's format, used by the micro-batches of a pass
 };
 inline constexpr std::array kMemoryKinds{MemoryKind::kParameters, MemoryKind::kGradients, MemoryKind::kOptimizer,
                                          MemoryKind::kActivations, MemoryKind::kTransformedWeights};
-[[nodiscard]] std::string_view to_word(MemoryKind kind);  // "parameters"
+[[nodiscard]] std::string_view to_word(MemoryKind kind);
 
 struct BytesByKind {
   std::array<std::uint64_t, kMemoryKinds.size()> bytes{};
@@ -29,13 +28,13 @@ struct BytesByKind {
 };
 
 struct MemoryUse {
-  std::uint64_t limit = 0;  // 0: none
+  std::uint64_t limit = 0;
   std::uint64_t current = 0;
   std::uint64_t peak = 0;
-  BytesByKind by_kind{};          // of current
-  BytesByKind by_kind_at_peak{};  // of peak
-  std::uint64_t cached = 0;       // in freed blocks that wait for the next request
-  std::uint64_t fetches = 0;      // requests that no cached block could serve
+  BytesByKind by_kind{};
+  BytesByKind by_kind_at_peak{};
+  std::uint64_t cached = 0;   // in freed blocks kept for reuse
+  std::uint64_t fetches = 0;  // requests that no cached block could serve
 };
 
 }  // namespace sluice::device

@@ -83,12 +83,12 @@ at::Tensor transfer(const at::Tensor& tensor, const Event& ready, const Stream& 
   over.from.keep_alive(tensor);
   at::Tensor copy;
   {
-    // ATen copies on the source's current stream when the target's has come there, and both go on when it is done
-    // (aten/src/ATen/native/cuda/Copy.cpp, copy_device_to_device): so both are set, and it does not matter which of
-    // them waits for the source. Between host and GPU it takes the GPU's.
+    // ATen's copy_device_to_device copies on the source's current stream after an event of the target's stream, and
+    // both continue after the copy. Setting both streams makes it irrelevant which of them waits for `ready`. A copy
+    // between host and GPU uses the GPU's stream.
     const StreamGuard on_source(over.from), on_target(over.into);
     (target.is_cuda() ? over.into : over.from).wait(ready);
-    // A copy out of GPU memory blocks: its target is ordinary host memory, which the host may read at once.
+    // A copy from GPU to host blocks: its target is ordinary memory, which the host may read at once.
     copy = tensor.to(target, /*non_blocking=*/target.is_cuda());
   }
   if (over.into.name() == to.name()) return copy;

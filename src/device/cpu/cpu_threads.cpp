@@ -11,7 +11,7 @@
 namespace sluice::device {
 
 void use_cpu_threads(int threads) {
-  // Both calls make LibTorch take over its lazily read default now, so that it does not overwrite ours later.
+  // Both calls make LibTorch read its lazy default now, so that it does not overwrite our value later.
   at::parallel_for(0, 1, 1, [](std::int64_t, std::int64_t) {});
   static_cast<void>(at::get_num_threads());
   at::set_num_threads(std::max(threads, 1));

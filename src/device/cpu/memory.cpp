@@ -22,8 +22,8 @@ namespace {
 
 constexpr int kHost = -1;
 
-// The pool of each CPU device by its index, made when it is first asked for. Never destroyed: tensors may outlive what
-// is static.
+// The pool of each CPU device by index, created on first use. Never destroyed, because tensors may outlive static
+// objects.
 class PoolTable {
  public:
   MemoryPool& of(int index) {
@@ -49,11 +49,10 @@ PoolTable& pool_table() {
 }
 
 MemoryPool& pool_of(Device device) {
-  check(device.kind == DeviceKind::kCpu, "only the memory of CPU devices is counted here");
+  check(device.kind == DeviceKind::kCpu, "a CPU device for a memory pool");
   return pool_table().of(device.index);
 }
 
-// Whom this thread charges.
 struct Charge {
   MemoryPool* pool = nullptr;  // null: the host
   MemoryKind kind = MemoryKind::kActivations;
@@ -95,7 +94,7 @@ std::atomic<bool> is_counted = false;
 
 void count_memory() {
   static auto* const kAllocator = new CountingAllocator(pool_table().of(kHost));
-  constexpr std::uint8_t kPriority = 200;  // above LibTorch's own
+  constexpr std::uint8_t kPriority = 200;  // higher than LibTorch's own allocator
   c10::SetCPUAllocator(kAllocator, kPriority);
   is_counted = true;
 }
@@ -112,7 +111,7 @@ MemoryScope::~MemoryScope() { charge = {outer_pool_, outer_kind_}; }
 
 void limit_memory(Device device, std::uint64_t bytes) {
   if (device.kind == DeviceKind::kCuda) return backend::cuda_limit_memory(device.index, bytes);
-  check(memory_is_counted() || bytes == 0, "a limit of a CPU device needs count_memory() at the start of the process");
+  check(memory_is_counted() || bytes == 0, "a call of count_memory() at process start before a limit of a CPU device");
   pool_of(device).set_limit(bytes);
 }
 

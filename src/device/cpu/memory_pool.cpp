@@ -14,19 +14,18 @@
 namespace sluice::device {
 namespace {
 
-constexpr std::size_t kLine = 64;  // bytes: a cache line, and the widest vector load
+constexpr std::size_t kLine = 64;  // bytes of a cache line, also the widest vector load
 constexpr bool kKeepsBlocks = !kHasAddressSanitizer;
-// Kept beside the peak at least, so that small runs are not held up by the bound.
+// Smallest bound for cached blocks, so that the bound does not slow small runs down.
 constexpr std::uint64_t kLeastSpare = std::uint64_t{64} << 20;
 constexpr std::size_t kLargestBlock = std::size_t{1} << 47;
 
-// Where blocks of a size lie, and how large they are.
 struct SizeClass {
   std::size_t shelf;
   std::size_t bytes;
 };
 
-// Multiples of 64 to 1024, then eight sizes per power of two.
+// Sizes are multiples of 64 up to 1024, then eight sizes per power of two.
 SizeClass size_class_of(std::size_t bytes) {
   constexpr int kSmallestShift = 6, kStepBits = 3;
   const int shift = std::max(static_cast<int>(std::bit_width(bytes - 1)) - kStepBits - 1, kSmallestShift);
@@ -34,7 +33,7 @@ SizeClass size_class_of(std::size_t bytes) {
   return {(static_cast<std::size_t>(shift - kSmallestShift) << kStepBits) + step, (step + 1) << shift};
 }
 
-// All pools of the process. Never destroyed: tensors may outlive what is static.
+// All pools of the process. Never destroyed, because tensors may outlive static objects.
 struct Pools {
   std::mutex mutex;
   std::set<MemoryPool*> all;
@@ -53,13 +52,12 @@ void give_back_all_pools() {
 
 }  // namespace
 
-// Lies before the data.
 struct alignas(kLine) MemoryPool::Block {
   MemoryPool* owner;
-  std::size_t block_bytes;  // with this header
+  std::size_t block_bytes;
   std::size_t shelf;
-  std::uint64_t bytes;  // asked for
-  Block* next;          // on the shelf
+  std::uint64_t bytes;
+  Block* next;
   MemoryKind kind;
 
   [[nodiscard]] void* data() { return this + 1; }
@@ -95,7 +93,7 @@ void* MemoryPool::allocate(std::size_t bytes, MemoryKind kind) {
   Block* surplus = nullptr;
   {
     const std::scoped_lock lock(mutex_);
-    // By the bytes that were asked for: what a tensor needs decides, not the sizes of blocks.
+    // The limit applies to requested bytes, not to block sizes.
     if (use_.limit > 0 && bytes > use_.limit - std::min(use_.current, use_.limit))
       throw MemoryRefusal{bytes, true, use_};
     charge(bytes, kind);
@@ -172,7 +170,7 @@ MemoryPool::Block* MemoryPool::make_room(std::uint64_t more) {
   return surplus;
 }
 
-// Sizes wrap around: minus so many bytes takes them off.
+// Unsigned arithmetic wraps around, so a negated size subtracts.
 void MemoryPool::charge(std::uint64_t bytes, MemoryKind kind) {
   use_.current += bytes;
   use_.by_kind[kind] += bytes;

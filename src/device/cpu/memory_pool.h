@@ -1,15 +1,14 @@
-// memory_pool: the memory of one CPU device: hands out blocks, counts them by kind, holds a limit, and keeps freed
-// blocks by size for the next request, so that a step that repeats the last one's sizes neither searches nor faults.
-// Not here: which pool a thread uses, and LibTorch (device/memory.h).
-// What counts, for the limit too: the bytes that were asked for. A block is larger, by its header of 64 bytes and by
-// rounding, at most to an eighth more or to 64 bytes; so the process may take that much more than its limits add up to.
-// What is kept: a request is rounded up to one of eight sizes per power of two (the last pages of a fresh block are
-// never touched) and served by a kept block of that size. Kept blocks and live ones together stay within the limit and
-// within the pool's own peak and a half: before a block is fetched from the system, sizes that were not used for
-// longest are given back to it. When the system has none, every pool gives back all.
-// Threads: any; a block may be freed by another thread than the one that allocated it, and is taken off the pool that
-// it came from. One short lock per pool: it has one thread of work, and a neighbour that frees what it was passed.
-// Under AddressSanitizer nothing is kept, so that use after free is seen.
+// memory_pool: the memory of one CPU device: allocates blocks, counts bytes by kind, enforces a limit and caches freed
+// blocks by size. A repeated step therefore neither searches nor page-faults. device/memory.h connects pools to threads
+// and LibTorch.
+// The requested bytes count, also against the limit. The process uses more than that: a block has a 64-byte header and
+// is rounded up, by at most an eighth or 64 bytes.
+// A request is rounded up to one of eight sizes per power of two and reuses a cached block of that size. Live and
+// cached blocks together stay within the limit and within 1.5 times the pool's peak. To achieve this, the pool returns
+// the least recently used sizes to the system before it allocates a new block. If the system has no memory, every pool
+// returns all cached blocks.
+// Threads: any; a block may be freed by another thread and returns to its own pool. Each pool has one short lock.
+// Under AddressSanitizer nothing is cached, so that use after free is detected.
 #pragma once
 
 #include <array>
@@ -21,27 +20,26 @@
 
 namespace sluice::device {
 
-// Thrown by allocate(), which leaves the pool as it was.
+// Thrown by allocate(), which leaves the pool unchanged.
 struct MemoryRefusal {
-  std::uint64_t asked = 0;  // bytes
-  bool by_limit = false;    // else by the system
-  MemoryUse use;            // of the pool then
+  std::uint64_t asked = 0;
+  bool by_limit = false;  // false: the system has no memory
+  MemoryUse use;
 };
 
 class MemoryPool {
  public:
   MemoryPool();
-  // Requires: all its blocks are free. Gives the kept ones back.
+  // Requires: all blocks are free.
   ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  // `bytes` > 0, on a boundary of 64. Throws MemoryRefusal.
+  // Returns memory aligned to 64 bytes. Requires: `bytes` > 0. Throws MemoryRefusal.
   [[nodiscard]] void* allocate(std::size_t bytes, MemoryKind kind);
-  // Of any pool.
   static void free(void* data) noexcept;
 
-  // 0: none. What is over a new limit stays.
+  // 0: no limit. Bytes above a new limit stay allocated.
   void set_limit(std::uint64_t bytes);
   [[nodiscard]] MemoryUse use() const;
   void reset_peak();
@@ -49,26 +47,25 @@ class MemoryPool {
 
  private:
   struct Block;
-  // Freed blocks of one size.
   struct Shelf {
     Block* first = nullptr;
-    std::uint64_t last_use = 0;  // by clock_
+    std::uint64_t last_use = 0;
   };
-  static constexpr std::size_t kShelves = 344;  // to 2^48 bytes
+  static constexpr std::size_t kShelves = 344;  // sizes up to 2^48 bytes
 
-  [[nodiscard]] Block* take_kept(std::size_t shelf);                       // null: none
-  [[nodiscard]] Block* fetch(std::size_t shelf, std::size_t block_bytes);  // without the lock; null: refused
-  // For `more` bytes beside what is live: the kept blocks to give back.
+  [[nodiscard]] Block* take_kept(std::size_t shelf);
+  [[nodiscard]] Block* fetch(std::size_t shelf, std::size_t block_bytes);  // call without the lock; null if refused
+  // Returns the cached blocks to release before `more` bytes are added to the live ones.
   [[nodiscard]] Block* make_room(std::uint64_t more);
-  [[nodiscard]] std::uint64_t most_held() const;  // live and kept
+  [[nodiscard]] std::uint64_t most_held() const;
   void charge(std::uint64_t bytes, MemoryKind kind);
   void note_peak();
   void put_back(Block* block) noexcept;
-  static void give_back(Block* blocks) noexcept;  // to the system; without the lock
+  static void give_back(Block* blocks) noexcept;  // returns blocks to the system; call without the lock
 
   mutable std::mutex mutex_;
   MemoryUse use_;
-  std::uint64_t clock_ = 0;  // counts requests
+  std::uint64_t clock_ = 0;  // number of requests
   std::array<Shelf, kShelves> shelves_;
 };
 

@@ -1,4 +1,4 @@
-// The CUDA side of the device seam, on LibTorch's streams, events and caching allocator.
+// backend_cuda: the CUDA part of src/device, on LibTorch's streams, events and caching allocator.
 #include <algorithm>
 #include <array>
 #include <exception>
@@ -20,9 +20,9 @@
 namespace sluice::device::backend {
 namespace {
 
-// A step of many micro-batches records thousands of events. Making and destroying one are calls of the driver that may
-// wait for each other across threads, so they are used again: those of each GPU, and with and without times, apart.
-// Recording one anew changes nothing for a stream that waits for what it stood for before (cudaEventRecord).
+// Reuses CUDA events, one list per GPU and kind. A step with many micro-batches records thousands of events, and
+// creating or destroying one is a driver call that may block other threads. Re-recording an event does not affect
+// streams that already wait for its earlier record (cudaEventRecord).
 class EventPool {
  public:
   enum class Kind { kWithoutTime, kWithTime };
@@ -40,7 +40,7 @@ class EventPool {
     of(device, kind).give_back(std::move(event));
   }
 
-  // Never destroyed: events come back as late as when the process ends.
+  // Never destroyed, because events may be returned until the process ends.
   static EventPool& instance() {
     static auto* const pool = new EventPool();
     return *pool;
@@ -50,7 +50,7 @@ class EventPool {
   FreeList<Event>& of(int device, Kind kind) {
     return free_.at(static_cast<std::size_t>(device)).at(static_cast<std::size_t>(kind));
   }
-  std::vector<std::array<FreeList<Event>, 2>> free_;  // [GPU][kind]
+  std::vector<std::array<FreeList<Event>, 2>> free_;
 };
 
 class CudaEvent final : public EventState {
@@ -62,7 +62,7 @@ class CudaEvent final : public EventState {
   ~CudaEvent() override {
     try {
       EventPool::instance().give_back(std::move(event_), kind_);
-    } catch (const std::exception&) {  // no memory for a longer list: it is destroyed instead
+    } catch (const std::exception&) {  // no memory to extend the list: the event is destroyed instead
     }
   }
   CudaEvent(const CudaEvent&) = delete;
@@ -72,7 +72,7 @@ class CudaEvent final : public EventState {
   void synchronize() const override { event_->synchronize(); }
   [[nodiscard]] Nanoseconds since(const EventState& earlier) const override {
     const auto* begin = dynamic_cast<const CudaEvent*>(&earlier);
-    check(begin != nullptr, "a CUDA event's time counts from another CUDA event");
+    check(begin != nullptr, "a CUDA event as the start of a CUDA event's time");
     return static_cast<Nanoseconds>(static_cast<double>(begin->event_->elapsed_time(*event_)) * 1e6);
   }
 
@@ -94,18 +94,18 @@ class CudaStream final : public StreamState {
 
   void wait(const EventState& event) const override {
     const auto* cuda_event = dynamic_cast<const CudaEvent*>(&event);
-    check(cuda_event != nullptr, "a CUDA stream can only wait for a CUDA event");
+    check(cuda_event != nullptr, "a CUDA event for a CUDA stream to wait for");
     cuda_event->block(stream_);
   }
 
   void synchronize() const override { stream_.synchronize(); }
 
-  // A kernel that counts the processor's cycles: at its highest clock they take as long as asked, else longer.
+  // Runs a kernel that counts clock cycles: at the highest clock rate it takes the requested time, otherwise longer.
   void delay(Nanoseconds at_least) const override {
     const auto index = static_cast<int>(stream_.device_index());
     int kilohertz = 0;
     if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, index) != cudaSuccess) {
-      static_cast<void>(cudaGetLastError());  // else the next call of LibTorch would report it
+      static_cast<void>(cudaGetLastError());  // clears the error, which the next LibTorch call would report
       return;
     }
     const c10::cuda::CUDAStreamGuard guard(stream_);
@@ -154,7 +154,7 @@ void cuda_reset_peak_bytes(int index) {
 }
 
 void cuda_limit_memory(int index, std::uint64_t bytes) {
-  at::globalContext().lazyInitDevice(c10::kCUDA);  // there is no allocator before
+  at::globalContext().lazyInitDevice(c10::kCUDA);  // creates the allocator
   const auto all = static_cast<double>(cuda_properties(index).memory_bytes);
   const double share = bytes == 0 ? 1.0 : std::min(static_cast<double>(bytes) / all, 1.0);
   c10::cuda::CUDACachingAllocator::setMemoryFraction(share, static_cast<c10::DeviceIndex>(index));

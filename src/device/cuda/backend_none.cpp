@@ -1,4 +1,4 @@
-// The CUDA side of the device seam in a build without a CUDA toolkit: there are no CUDA devices.
+// backend_none: the CUDA part of src/device in a build without a CUDA toolkit, which has no CUDA devices.
 #include "core/error.h"
 #include "device/backend.h"
 #include "device/graph.h"

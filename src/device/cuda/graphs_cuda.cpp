@@ -1,4 +1,4 @@
-// Recorded work on GPUs, by LibTorch's CUDA graphs.
+// graphs_cuda: records GPU work as CUDA graphs of LibTorch.
 #include <exception>
 #include <mutex>
 
@@ -16,8 +16,8 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// The same memory, which goes back to the graphs' pool when its owners have gone: what was recorded later may be using
-// it then.
+// Returns a view that does not own its memory. The memory returns to the graphs' pool when its owners are destroyed;
+// later graphs may then use it.
 at::Tensor without_owning(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
   return at::for_blob(tensor.mutable_data_ptr(), tensor.sizes())
@@ -36,13 +36,13 @@ Tensors without_owning(const Tensors& tensors) {
 class CudaGraph final : public Graph {
  public:
   CudaGraph(c10::MempoolId_t pool, const Tensors& like, const GraphWork& work) {
-    // Capturing changes lists of the whole process that LibTorch keeps without a lock (its generators of random
-    // numbers). It is host work alone, and waits for no other thread but those of autograd.
+    // Capture changes process-wide lists that LibTorch keeps without a lock (its random generators), so one thread
+    // captures at a time. Capture is host work only and waits for no thread except autograd's.
     static std::mutex one_at_a_time;
-    static bool has_failed = false;  // then LibTorch may still believe in a recording that is gone
+    static bool has_failed = false;  // LibTorch may still see an unfinished capture
     const std::scoped_lock lock(one_at_a_time);
     TORCH_CHECK(!has_failed, "recording has failed in another thread of this process");
-    // Other threads may allocate, copy and ask events meanwhile: this thread alone must not.
+    // Thread-local mode: other threads may allocate, copy and query events meanwhile, but this thread may not.
     graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     try {
       capture(like, work);
@@ -59,7 +59,7 @@ class CudaGraph final : public Graph {
   [[nodiscard]] const Tensors& outputs() const override { return outputs_; }
 
  private:
-  // The inputs' memory is taken within the capture, so that it is one of the pool's, used again like the rest.
+  // Allocates the inputs inside the capture, so that their memory belongs to the pool and is reused.
   void capture(const Tensors& like, const GraphWork& work) {
     Tensors inputs;
     for (const at::Tensor& tensor : like) inputs.push_back(tensor.defined() ? at::empty_like(tensor) : at::Tensor());
@@ -67,7 +67,7 @@ class CudaGraph final : public Graph {
     outputs_ = without_owning(work(inputs));
   }
 
-  // What went wrong first is what is told.
+  // Ignores further errors, so that the first one is reported.
   void end_failed_capture() noexcept {
     try {
       graph_.capture_end();
