@@ -1,5 +1,5 @@
-// commands: the sub-commands of `sluice`. Each adds itself and its options to the command line and runs when it was
-// chosen. A command prints tables for people, or with --json one JSON object, on standard output; logs go to standard
+// commands: the sub-commands of `sluice`. Each function adds a sub-command with its options; the sub-command runs when
+// it is selected. Results go to standard output, as tables or with --json as one JSON object; logs go to standard
 // error.
 #pragma once
 
@@ -24,8 +24,8 @@ void add_memory(CLI::App& app);
 void add_replay(CLI::App& app);
 void add_listings(CLI::App& app);  // models, datasets, devices, version
 
-void add_commands(CLI::App& app);  // all of them, in the order of --help
+void add_commands(CLI::App& app);  // in the order of --help
 
-[[nodiscard]] std::string version_text();  // as `sluice version` prints it
+[[nodiscard]] std::string version_text();
 
 }  // namespace sluice::app

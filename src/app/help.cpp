@@ -14,7 +14,7 @@
 namespace sluice::app {
 namespace {
 
-// Of each command, lines that can be typed in the repository's folder.
+// Example command lines per command, to be run in the repository's folder.
 const std::map<std::string_view, std::vector<std::string_view>>& examples() {
   static const std::map<std::string_view, std::vector<std::string_view>> all{
       {"", {"sluice train configs/quickstart.toml", "sluice report runs/*"}},
@@ -51,7 +51,7 @@ const std::map<std::string_view, std::vector<std::string_view>>& examples() {
   return all;
 }
 
-// CLI11's names of types, which say how a value is stored.
+// Replaces CLI11's type names, which describe storage types.
 std::string_view plain_name(std::string_view type, bool is_positional) {
   if (type == "INT" || type == "UINT") return "N";
   if (type == "FLOAT") return "NUMBER";
@@ -64,7 +64,7 @@ std::string number_words(const std::string& number) {
   return value < kWhole && value == static_cast<double>(static_cast<std::int64_t>(value)) ? fixed(value, 0) : number;
 }
 
-// "INT in [1 - 1024]" -> "1 to 1024"; what is no range stays.
+// Converts "INT in [1 - 1024]" to "1 to 1024"; returns other text unchanged.
 std::string range_words(const std::string& check) {
   const auto open = check.find("in ["), dash = check.find(" - ");
   if (open == std::string::npos || dash == std::string::npos || check.back() != ']') return check;
@@ -75,7 +75,7 @@ std::string range_words(const std::string& check) {
   return concat(number_words(least), " to ", number_words(most));
 }
 
-// The type, and what each check says of itself. The name of a type may have a colon: "LEAST:MOST".
+// Splits a description into the type and the checks. A type name may contain a colon: "LEAST:MOST".
 std::vector<std::string> type_and_checks(const std::string& text) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= text.size();) {
@@ -119,7 +119,7 @@ void settle(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& formatter)
 }  // namespace
 
 std::string value_words(const CLI::Option& option, bool is_positional) {
-  if (option.get_type_size() == 0) return "";  // a flag
+  if (option.get_type_size() == 0) return "";
   std::vector<std::string> parts = type_and_checks(option.get_type_name());
   std::string name(plain_name(parts.front(), is_positional));
   std::vector<std::string> notes;

@@ -1,5 +1,5 @@
-// help: what `--help` prints: the values of options in words instead of CLI11's types, and examples of each command.
-// Not here: what the options are (commands/). Threads: one. Errors: none.
+// help: the output of `--help`: option values in words instead of CLI11's types, and examples per command. Threads:
+// one. Errors: never throws.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace sluice::app {
 
-// Text for an option's value, for example "N (1 to 1024; default 2)"; empty for flags.
+// Returns the description of an option's value, for example "N (1 to 1024; default 2)"; empty for flags.
 [[nodiscard]] std::string value_words(const CLI::Option& option, bool is_positional);
 
 // Requires: all commands are added.

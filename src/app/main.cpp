@@ -1,4 +1,3 @@
-// The `sluice` command.
 #include <cstdio>
 #include <cstdlib>
 
@@ -6,7 +5,7 @@
 
 int main(int argc, char** argv) {
   const int code = sluice::app::run_program(argc, argv);
-#ifndef __SANITIZE_ADDRESS__  // whose report of leaks comes at a full exit
+#ifndef __SANITIZE_ADDRESS__  // LeakSanitizer reports at a full exit
   std::fflush(nullptr);
   std::_Exit(code);  // the destructors of LibTorch's operators take 0.1 s and save nothing
 #else

@@ -15,7 +15,7 @@
 namespace sluice::app {
 namespace {
 
-// NaN where it is none.
+// Returns NaN if `text` is not a number.
 double number_of(const std::string& text) {
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);

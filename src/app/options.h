@@ -20,35 +20,33 @@ struct ConfigArguments {
 
   void add_to(CLI::App& command, bool required = true);
   [[nodiscard]] config::Config load() const;
-  // The same of a process that may be one of several: the others do not wait for one that has no configuration.
+  // Loads the configuration in a process of a group. If it fails, the other processes do not wait for this one.
   [[nodiscard]] config::Config load(const comm::WorldOptions& world) const;
-  [[nodiscard]] std::string name() const;  // file name without folder and ending
+  [[nodiscard]] std::string name() const;  // file name without folder and extension
 };
 
-// --json
 struct OutputArguments {
   bool json = false;
 
   void add_to(CLI::App& command);
-  // One JSON object, or the text, on standard output. Throws StorageError when that cannot be written.
+  // Prints one JSON object or the text to standard output. Throws StorageError if that fails.
   void print(const nlohmann::ordered_json& object, const std::string& text) const;
 };
 
-// --rank, --world-size, --init, --if-name
 void add_world_options(CLI::App& command, comm::WorldOptions& world);
 
-// Writes to standard output. Throws StorageError when that cannot be written.
+// Writes to standard output. Throws StorageError if that fails.
 void print_out(const std::string& text);
 
-// A check for options: "" is what an unset shell variable leaves.
+// Rejects "", which an unset shell variable produces.
 [[nodiscard]] std::string not_empty(const std::string& value);
 
-// Checks for options with a number: finite and above 0, or 0, too; or within bounds, which NaN is not.
+// Checks for options with a number. All reject NaN and infinity.
 [[nodiscard]] std::string positive(const std::string& value);
 [[nodiscard]] std::string not_negative(const std::string& value);
 [[nodiscard]] CLI::Validator within(double least, double most);
 
-// What was wrong on the command line, with the nearest sub-command where its name is unknown.
+// Describes the error on the command line. For an unknown sub-command it suggests the nearest one.
 [[nodiscard]] std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error, int argc,
                                                const char* const* argv);
 

@@ -29,7 +29,8 @@
 namespace sluice::app {
 namespace {
 
-// torchrun shows the text of the earliest of its workers' files as the cause. It cannot read half a file.
+// torchrun shows the text of the earliest of its workers' error files as the cause. The rename avoids a half-written
+// file.
 void report_to_torchrun(const std::string& message) {
   const char* file = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (file == nullptr || *file == '\0') return;
@@ -43,7 +44,7 @@ void report_to_torchrun(const std::string& message) {
   if (out) std::filesystem::rename(beside, file, ignored);
 }
 
-// --- Before main(). Only what needs no initialised library: not even getenv().
+// --- Code that runs before main(). It must not use anything that a library initialises, not even getenv().
 
 constexpr std::array kStopping{SIGINT, SIGTERM, SIGHUP};
 constexpr rlim_t kStack = rlim_t{8} << 20, kLeastStack = rlim_t{128} << 10;
@@ -52,7 +53,7 @@ constexpr const char* kShortSpin = "GOMP_SPINCOUNT=3000";
 
 void open_standard_descriptors() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
-    if (::fcntl(fd, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDWR));  // it takes the lowest free number
+    if (::fcntl(fd, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDWR));  // lowest free number
   }
 }
 
@@ -63,7 +64,7 @@ void raise_limit(__rlimit_resource resource, rlim_t wanted) {
   ::setrlimit(resource, &limit);
 }
 
-// LibTorch's initialisers would end the process by SIGSEGV.
+// With a tiny stack, LibTorch's initialisers end the process by SIGSEGV.
 void refuse_tiny_stack() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kLeastStack) return;
@@ -73,7 +74,7 @@ void refuse_tiny_stack() {
   ::_exit(static_cast<int>(ExitCode::kOutOfMemory));
 }
 
-// Those that are not asked for another size; by default the limit on the stack of the process is the size.
+// Sets the default stack size of threads, which is otherwise the process's stack limit.
 void set_large_thread_stacks() {
   pthread_attr_t attributes;
   std::size_t size = 0;
@@ -106,7 +107,7 @@ void block_stop_signals(int how) {
   ::sigprocmask(how, &signals, nullptr);
 }
 
-// Returns only if that fails, which costs speed and nothing else.
+// Returns only on failure, which only costs speed.
 void start_again_with_short_spin(char** argv, char** environment) {
   static std::array<char*, 4096> longer;  // static: the stack may be small
   std::size_t size = 0;
@@ -116,7 +117,8 @@ void start_again_with_short_spin(char** argv, char** environment) {
   }
   if (environment[size] != nullptr) return;
   longer[size] = const_cast<char*>(kShortSpin);
-  // Under its own path, so that `ps` and `pgrep` know it by its name; it may have been moved or replaced meanwhile.
+  // Uses the program's own path, so that `ps` and `pgrep` show its name. The fallback is needed if the file was moved
+  // or replaced.
   static std::array<char, PATH_MAX> path;
   if (::readlink("/proc/self/exe", path.data(), path.size() - 1) > 0) ::execve(path.data(), argv, longer.data());
   ::execve("/proc/self/exe", argv, longer.data());
@@ -129,7 +131,8 @@ void end_with_130_when_stopped() {
   end.sa_handler = end_as_interrupted;
   for (const int signal : kStopping) {
     struct sigaction before {};
-    const bool is_ignored = ::sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;  // nohup
+    const bool is_ignored =
+        ::sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;  // for example by nohup
     if (!is_ignored) ::sigaction(signal, &end, nullptr);
   }
 }
@@ -141,7 +144,7 @@ void prepare_process(int, char** argv, char** environment) {
   refuse_tiny_stack();
   set_large_thread_stacks();
   const std::string_view command = command_of(argv);
-  // `schedule` computes nothing with LibTorch, and another start takes longer than its work.
+  // `schedule` does not compute with LibTorch, and a restart would take longer than its work.
   if (command != "schedule" && !is_set(environment, "GOMP_SPINCOUNT") && !is_set(environment, "OMP_WAIT_POLICY")) {
     block_stop_signals(SIG_BLOCK);
     start_again_with_short_spin(argv, environment);
@@ -153,9 +156,8 @@ void prepare_process(int, char** argv, char** environment) {
 
 [[gnu::section(".preinit_array"), gnu::used]] void (*g_prepare)(int, char**, char**) = prepare_process;
 
-// --- Threads.
+// --- Thread creation.
 
-// Libraries that end the process themselves if they get no thread.
 bool needs_its_threads(const void* caller) {
   Dl_info library{};
   if (::dladdr(caller, &library) == 0 || library.dli_fname == nullptr) return false;
@@ -169,7 +171,7 @@ void settle_environment() {
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
   ::setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
-  ::setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // its profiler calls a machine without a GPU an error
+  ::setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // LibTorch's profiler logs an error on machines without a GPU
 }
 
 void turn_fatal_writes_into_errors() {
@@ -178,7 +180,7 @@ void turn_fatal_writes_into_errors() {
 }
 
 void end_with(const Error& error) {
-  static std::mutex first_only;  // never released: the first to come ends the process
+  static std::mutex first_only;  // never released: the first caller ends the process
   first_only.lock();
   show_progress("");
   log_error(error.what());

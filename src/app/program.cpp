@@ -22,7 +22,7 @@ namespace {
 int parse_and_run(int argc, char** argv) {
   CLI::App app("Sluice trains transformers and CNNs as replicated, micro-batched pipelines.", "sluice");
   app.require_subcommand(1);
-  app.fallthrough();  // --verbose and --quiet may follow the sub-command
+  app.fallthrough();  // allows --verbose and --quiet after the sub-command
   app.failure_message(CLI::FailureMessage::help);
   bool verbose = false, quiet = false;
   app.set_version_flag("--version", version_text());
@@ -52,7 +52,7 @@ int run_program(int argc, char** argv, Extensions extensions) {
   c10::initLogging();  // reads TORCH_CPP_LOG_LEVEL
   device::tune_malloc();
   device::count_memory();
-  device::use_cpu_threads(1);  // this thread only coordinates; threads of work set their own
+  device::use_cpu_threads(1);  // this thread only coordinates; device threads set their own number
   try {
     for (models::Family& family : extensions.models) models::add_family(std::move(family));
     for (data::DatasetEntry& dataset : extensions.datasets) data::add_dataset(std::move(dataset));

@@ -1,7 +1,6 @@
-// program: the whole command line as a function: parses it, runs one sub-command, turns errors into one line and an
-// exit code. A C++ program with models and data sets of its own calls it from main() and gets pipelines, replicas,
-// checkpoints and profiles for them (docs/own_models.md). The command `sluice` is the one without any.
-// To be called once, first thing in main(). Errors end the process with their exit code (core/error.h).
+// program: the whole command line as a function: parses it, runs one sub-command, and reports errors as one line and an
+// exit code (core/error.h). A program with its own models and data sets passes them as Extensions (docs/own_models.md).
+// Call it once, first in main().
 #pragma once
 
 #include <vector>

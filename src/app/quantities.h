@@ -1,5 +1,4 @@
-// quantities: numbers with a unit, as options take them: "10Gbit/s", "50us". Not here: bytes (core/text.h). Pure.
-// Errors: none.
+// quantities: parses numbers with a unit from options: "10Gbit/s", "50us". core/text.h parses bytes. Never throws.
 #pragma once
 
 #include <array>
@@ -12,18 +11,17 @@ namespace sluice::app {
 
 using Units = std::span<const std::pair<std::string_view, double>>;
 
-// In seconds, and in bytes a second.
+// Factors to seconds, and to bytes per second.
 inline constexpr std::array<std::pair<std::string_view, double>, 4> kTimeUnits{
     {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}};
 inline constexpr std::array<std::pair<std::string_view, double>, 6> kRateUnits{
     {{"kbit/s", 1e3 / 8}, {"Mbit/s", 1e6 / 8}, {"Gbit/s", 1e9 / 8}, {"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}}};
 
-// For messages.
 inline constexpr const char* kTimeWords = "ns, us, ms or s";
 inline constexpr const char* kRateWords = "kbit/s, Mbit/s, Gbit/s, KB/s, MB/s or GB/s";
 
-// A number and a unit, maybe with a space between. plain: the unit of a bare number; nullopt: a bare number is refused.
-// Answers nullopt for what is no finite quantity.
+// Parses a number and a unit, optionally separated by a space. plain: the factor for a number without a unit; nullopt
+// rejects it. Returns nullopt for text that is not a finite quantity.
 [[nodiscard]] std::optional<double> parse_quantity(std::string_view text, Units units,
                                                    std::optional<double> plain = {});
 

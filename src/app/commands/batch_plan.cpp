@@ -25,7 +25,7 @@ using nlohmann::ordered_json;
 
 struct BatchPlanArguments {
   ps::BatchPlanRequest request;
-  std::optional<int> small;  // nothing: each number of small workers
+  std::optional<int> small;  // nullopt: list every number of small workers
   std::string extra_time, a, b;
   std::string profile, small_profile;
   OutputArguments output;
@@ -34,7 +34,7 @@ struct BatchPlanArguments {
 struct Row {
   int small_workers = 0;
   ps::BatchPlan plan;
-  std::string refusal;  // empty: there is a plan
+  std::string refusal;
 };
 
 ordered_json json_of_plans(const ps::BatchPlanRequest& request, const std::vector<Row>& rows) {
@@ -82,7 +82,7 @@ std::string table_of_plans(const ps::BatchPlanRequest& request, const std::vecto
                 request.base_batch, ": ", fixed(rows.front().plan.base_seconds, 3), " s an epoch", notes);
 }
 
-// In a table of all numbers of small workers one that cannot be is told, and the others stay.
+// Reports an impossible number of small workers in its row, so that the table still shows the others.
 Row row_of(const ps::BatchPlanRequest& request) {
   try {
     return {request.small_workers, ps::plan_batches(request), ""};
@@ -91,14 +91,15 @@ Row row_of(const ps::BatchPlanRequest& request) {
   }
 }
 
-// As exact as it was measured: more digits would be chance, and too many for exact fractions.
+// Rounds to the precision of the measurement. More digits would be noise and too many for exact fractions.
 ps::Rational measured(double seconds, const std::string& file) {
   std::array<char, 32> text{};
   const auto end = std::to_chars(text.begin(), text.end(), seconds, std::chars_format::scientific, 5).ptr;
   return ps::Rational::parse({text.begin(), end}, file);
 }
 
-// Seconds of a step on one device, for each sample and besides: its layers, and the update of their weights.
+// Returns the time of a step on one device as (seconds per sample, fixed seconds). It covers the layers and the update
+// of their weights.
 std::pair<ps::Rational, ps::Rational> step_costs(const std::string& file) {
   const profiler::LayerProfile profile = profiler::read_profile(file);
   SizedCost step;

@@ -18,7 +18,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Adds a sub-command that only prints.
 void add_listing(CLI::App& app, const std::string& name, const std::string& help,
                  void (*print)(const OutputArguments&)) {
   CLI::App* command = app.add_subcommand(name, help);

@@ -44,12 +44,13 @@ struct MemoryAnswer {
   std::uint64_t limit = 0;
   std::vector<int> chunks;
   std::vector<std::vector<MemoryCell>> rows;  // [batch][chunks]
-  std::vector<MemoryCell> largest;            // of the numbers of chunks for which some batch fits
+  std::vector<MemoryCell> largest;            // one entry per number of chunks for which some batch fits
   std::vector<train::ProofRun> proof;
 
-  // Whether a run needed more than its bound.
+  // True if a run needed more than its predicted bound.
   [[nodiscard]] bool is_refuted() const { return !proof.empty() && proof.front().end == train::ProofEnd::kOutOfMemory; }
-  // Of all; of equal ones that with the fewest chunks; where that was refuted the one that ran; null: nothing fits.
+  // Returns the largest batch; among equal ones, the one with the fewest chunks. If a run refuted it, returns the one
+  // that ran. Null if nothing fits.
   [[nodiscard]] const MemoryCell* best() const {
     if (is_refuted()) return proof.back().end == train::ProofEnd::kRan ? &proof.back().cell : nullptr;
     const auto found = std::ranges::max_element(largest, {}, &MemoryCell::global_batch);
@@ -125,7 +126,6 @@ std::string boundary_table(const MemoryAnswer& answer) {
   return text_table(rows, std::array{Align::kRight});
 }
 
-// What is impossible, each reason once.
 std::string reasons(const MemoryAnswer& answer) {
   std::vector<std::string> seen;
   std::string text;

@@ -109,7 +109,6 @@ std::string steps_text(const profiler::StepSummary& step) {
                 ms(step.predicted_update_s));
 }
 
-// Counted beside predicted.
 std::string memory_text(const LayerProfile& profile) {
   std::vector<TextRow> rows{{"stage", "device", "keeps between actions", "predicted"}};
   for (const profiler::StageMemory& stage : profile.stage_memory) {
@@ -124,7 +123,7 @@ std::string memory_text(const LayerProfile& profile) {
   return text;
 }
 
-// At the configured micro-batch, where layers were measured on a GPU.
+// Lists launch-bound layers at the configured micro-batch; empty if no layers were measured on a GPU.
 std::string launches_text(const LayerProfile& profile) {
   const profiler::LaunchBound bound = profiler::launch_bound_layers(profile, profile.micro_batch);
   if (bound.layers == 0) return "";

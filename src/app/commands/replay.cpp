@@ -66,7 +66,6 @@ TraceOfProcess read_trace_file(const fs::path& file) {
   return trace;
 }
 
-// By rank.
 std::vector<TraceOfProcess> read_trace_files(const std::vector<fs::path>& given) {
   std::vector<TraceOfProcess> traces;
   for (const fs::path& file : trace_files(given)) traces.push_back(read_trace_file(file));
@@ -91,7 +90,7 @@ const TracedStep* step_of(const TraceOfProcess& trace, std::int64_t number) {
   return found != trace.steps.end() ? &*found : nullptr;
 }
 
-// The numbers of the steps that all processes have, shortest step first.
+// Returns the numbers of the steps that all processes recorded, shortest step first.
 std::vector<std::int64_t> common_steps(const std::vector<TraceOfProcess>& traces) {
   std::vector<std::pair<Nanoseconds, std::int64_t>> steps;
   for (const TracedStep& step : traces.front().steps) {
@@ -105,7 +104,6 @@ std::vector<std::int64_t> common_steps(const std::vector<TraceOfProcess>& traces
   return numbers;
 }
 
-// The step that was asked for; else the one of median length.
 std::int64_t chosen_step(const std::vector<std::int64_t>& steps, std::optional<std::int64_t> wanted) {
   if (steps.empty()) throw DataError("the trace holds no whole step that all processes have; record it again");
   if (!wanted) return steps[(steps.size() - 1) / 2];
@@ -130,7 +128,8 @@ std::vector<tune::RecordedProcess> recorded_step(const std::vector<TraceOfProces
   return processes;
 }
 
-// In any of the steps: what else the processes do only adds. Requires: steps that have been replayed.
+// Returns the shortest all-reduce over all steps, because other work of the processes only adds to it. Requires:
+// replayable steps.
 double shortest_sum_of_all(const std::vector<TraceOfProcess>& traces, const std::vector<std::int64_t>& steps) {
   std::optional<double> shortest;
   for (const std::int64_t number : steps) {

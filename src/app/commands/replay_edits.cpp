@@ -40,7 +40,7 @@ void set_once(const std::string& edit, std::string_view word, std::optional<Valu
   value_of_word = std::move(value);
 }
 
-// "stage:1,forward"
+// Parses "stage:1,forward".
 tune::WorkSelector parse_selector(const std::string& edit, std::string_view text) {
   tune::WorkSelector selector;
   while (true) {
@@ -63,7 +63,6 @@ tune::WorkSelector parse_selector(const std::string& edit, std::string_view text
   }
 }
 
-// What stands before and behind the last "=".
 std::pair<std::string_view, std::string_view> halves(const std::string& edit, std::string_view text) {
   const std::size_t equals = text.rfind('=');
   if (equals == std::string_view::npos || equals == 0)

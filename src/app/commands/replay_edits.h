@@ -1,5 +1,5 @@
-// replay_edits: what the options of `sluice replay` say is to be changed of a step. Pure. Errors: ConfigError that
-// names the option.
+// replay_edits: the changes to a step that the options of `sluice replay` describe. Errors: ConfigError naming the
+// option.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace sluice::app {
 
-// As on the command line; empty: not given.
+// The options as given on the command line; empty if not given.
 struct ReplayEdits {
   std::vector<std::string> scale;  // "stage:1,forward=0.8"
   std::vector<std::string> add;    // "stage:1,forward=5ms"
@@ -18,7 +18,6 @@ struct ReplayEdits {
   std::string latency;             // "50us"
 
   [[nodiscard]] bool are_given() const { return !scale.empty() || !add.empty() || !bandwidth.empty(); }
-  // One for each, as they were given.
   [[nodiscard]] std::vector<std::string> texts() const;
   [[nodiscard]] tune::StepEdits parse() const;
 };

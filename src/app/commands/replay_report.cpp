@@ -15,7 +15,7 @@ namespace {
 using nlohmann::ordered_json;
 using profiler::SlotBreakdown;
 
-// The parts of a device's step, in JSON and as a heading. They add up to the step.
+// The parts of a device's step, with JSON key and heading. They add up to the step.
 struct PartOfStep {
   const char* key;
   const char* heading;
@@ -43,7 +43,7 @@ std::string what_of(const tune::WorkLabel& label) {
 
 double share_of(double time, Nanoseconds step) { return step > 0 ? time / static_cast<double>(step) : 0; }
 
-// Calls visit(rank, slot, name of its device, its recorded step, its replayed one).
+// Calls visit(rank, slot, device name, recorded step, replayed step).
 template <typename Visit>
 void for_each_slot(const ReplayFindings& findings, Visit visit) {
   for (std::size_t rank = 0; rank < findings.recorded.size(); ++rank) {
@@ -80,7 +80,7 @@ std::string devices_text(const ReplayFindings& findings) {
 std::string path_text(const ReplayFindings& findings) {
   std::vector<TextRow> rows{{"what", "rank", "stage", "ms", "share"}};
   const auto position = [](int number) { return number < 0 ? std::string() : std::to_string(number); };
-  constexpr double kTold = 0.0005;  // a share that is not 0.0 %
+  constexpr double kTold = 0.0005;  // shares that round to 0.0 % are omitted
   for (const auto& [label, time] : findings.edited.path) {
     const double share = share_of(time, findings.edited.step);
     if (std::abs(share) < kTold) continue;

@@ -1,5 +1,5 @@
-// replay_report: what `sluice replay` prints: the step's length as recorded and as replayed, where each device's time
-// goes in both, and what makes the length. Pure.
+// replay_report: the output of `sluice replay`: length of the step as recorded and as replayed, where each device's
+// time goes in both, and the critical path.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct ReplayFindings {
   std::vector<tune::RecordedProcess> recorded;
   tune::StepReplay unedited;
   tune::StepReplay edited;
-  std::vector<std::string> edits;  // as they were given; empty: both are the same
+  std::vector<std::string> edits;  // as given on the command line; empty if both replays are the same
 };
 
 [[nodiscard]] nlohmann::ordered_json json_of_replay(const ReplayFindings& findings);

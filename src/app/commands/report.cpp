@@ -26,7 +26,6 @@ void print_report(const ReportArguments& arguments) {
   arguments.output.print(json, is_one ? runs.front().text() : report::comparison(runs));
 }
 
-// A page alone, or with --json both.
 void run_report_command(const ReportArguments& arguments) {
   check_html_output(arguments.html, arguments.run_dirs, arguments.output.json);
   if (!arguments.html.file.empty()) write_html(arguments.html, arguments.run_dirs);

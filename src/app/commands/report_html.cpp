@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kStandardOutput = "-";
 constexpr int kRefreshSeconds = 5;
-constexpr std::chrono::minutes kIdleTimeout{10};  // of a run on another machine, which may have been killed
+constexpr std::chrono::minutes kIdleTimeout{10};  // for a run on another machine, which may have been killed
 
 struct Pages {
   std::vector<report::PageRun> runs;
@@ -58,7 +58,7 @@ void write_page(const std::string& file, Pages& pages, int refresh_s) {
   }
 }
 
-// Of the runs whose records have no end.
+// Returns the directories of runs whose records have no end.
 std::vector<fs::path> unfinished(const Pages& pages) {
   std::vector<fs::path> dirs;
   for (const report::PageRun& run : pages.runs) {
@@ -67,7 +67,7 @@ std::vector<fs::path> unfinished(const Pages& pages) {
   return dirs;
 }
 
-// Sizes of the records: what a change is told by.
+// Returns the file sizes of the records, which show whether they changed.
 std::vector<std::uintmax_t> sizes_of(const std::vector<fs::path>& run_dirs) {
   std::vector<std::uintmax_t> sizes;
   for (const fs::path& dir : run_dirs) {
@@ -78,7 +78,6 @@ std::vector<std::uintmax_t> sizes_of(const std::vector<fs::path>& run_dirs) {
   return sizes;
 }
 
-// Until `until`, or a signal.
 void wait(Clock::time_point until) {
   while (Clock::now() < until && !train::StopSignal::requested())
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -88,7 +87,7 @@ class Watch {
  public:
   Watch(std::string file, std::vector<fs::path> run_dirs) : file_(std::move(file)), run_dirs_(std::move(run_dirs)) {}
 
-  // Why it ended, for people. The last page no longer loads itself anew.
+  // Returns the reason for the end as text. The last page does not reload itself.
   std::string run() {
     std::optional<Pages> pages;
     while (true) {
@@ -104,7 +103,7 @@ class Watch {
       const std::string ending = why_it_ends(*pages);
       write_page(file_, *pages, ending.empty() ? kRefreshSeconds : 0);
       if (!ending.empty()) return ending;
-      // A page that takes long to make is made less often.
+      // Updates less often if a page takes long to create.
       const auto took = Clock::now() - begun;
       wait(Clock::now() + std::max<Clock::duration>(std::chrono::seconds(kRefreshSeconds) - took, 2 * took));
       wait_for_change(unfinished(*pages));
@@ -120,7 +119,7 @@ class Watch {
     return "";
   }
 
-  // Or until none can come: whoever is gone writes nothing after its end is seen.
+  // Also returns if no further change can come: a process that ended writes nothing more.
   void wait_for_change(const std::vector<fs::path>& running) {
     const auto end = Clock::now() + kIdleTimeout;
     is_killed_ = std::ranges::all_of(running, storage::owner_is_gone);
@@ -138,7 +137,8 @@ class Watch {
   bool is_silent_ = false;
 };
 
-// Whatever it is, it is not ours to replace: a trace, the events of TensorBoard, somebody's notes.
+// Returns true if `file` was not written by us (a trace, TensorBoard events, a user's notes), so that it is not
+// replaced.
 bool is_another_file(const std::string& file) {
   std::error_code error;
   if (!fs::is_regular_file(file, error) || fs::file_size(file, error) == 0) return false;

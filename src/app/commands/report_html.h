@@ -1,4 +1,4 @@
-// report_html: `sluice report --html`: the page of runs, written once or, with --watch, as long as they go on.
+// report_html: `sluice report --html`: the page of runs, written once, or repeatedly with --watch while the runs go on.
 #pragma once
 
 #include <filesystem>
@@ -8,14 +8,15 @@
 namespace sluice::app {
 
 struct HtmlArguments {
-  std::string file;  // empty: no page; "-": standard output
+  std::string file;  // empty: write no page; "-": standard output
   bool watch = false;
 };
 
-// Refuses what cannot be written, before anything is read. Errors: ConfigError, StorageError.
+// Rejects output that cannot be written, before anything is read. Errors: ConfigError, StorageError.
 void check_html_output(const HtmlArguments& arguments, const std::vector<std::filesystem::path>& run_dirs, bool json);
 
-// Writes the page of the runs among these. Errors: where none can be read, that of the first; StorageError.
+// Writes one page for the runs in `run_dirs`. Errors: StorageError; if no run can be read, the error of the first
+// directory.
 void write_html(const HtmlArguments& arguments, const std::vector<std::filesystem::path>& run_dirs);
 
 }  // namespace sluice::app

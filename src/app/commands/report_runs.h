@@ -1,6 +1,6 @@
-// report_runs: the runs of several directories, as `runs/*` gives them: those that are no runs are passed over and
-// named, and what workers have written into directories of their own is added to the runs that they worked for. Errors:
-// where no directory is a run that can be read.
+// report_runs: reads the runs of several directories, for example `runs/*`. Directories without a run are skipped and
+// listed. Directories of parameter-server workers are added to their server's run. Errors: if no directory holds a
+// readable run.
 #pragma once
 
 #include <filesystem>
@@ -14,8 +14,8 @@ namespace sluice::app {
 
 struct ReportRuns {
   std::vector<report::RunReport> runs;
-  std::vector<std::string> left_out;  // a sentence each
-  bool is_one = false;                // run, maybe with what its workers have written elsewhere
+  std::vector<std::string> left_out;
+  bool is_one = false;  // a single run, possibly with the directories of its workers
 };
 
 using ReadReport = std::function<report::RunReport(const std::filesystem::path&)>;

@@ -21,7 +21,7 @@
 namespace sluice::app {
 namespace {
 
-// What is written must not be what is read, and only one thing may go to standard output.
+// Rejects an output file that is also an input, and more than one output on standard output.
 void check_outputs(const ScheduleArguments& arguments) {
   const int printed = (arguments.output.json ? 1 : 0) + (arguments.svg == kStandardStream ? 1 : 0) +
                       (arguments.text == kStandardStream ? 1 : 0);
@@ -59,7 +59,7 @@ void run_schedule_command(const ScheduleArguments& arguments) {
   }
 }
 
-// A list takes one word, or a NAME after it would be one more entry.
+// One word per list option; otherwise a NAME after it would become a list entry.
 template <typename Value>
 CLI::Option* add_list(CLI::App& command, const std::string& name, std::vector<Value>& values, const std::string& help) {
   return command.add_option(name, values, help)->delimiter(',')->allow_extra_args(false);

@@ -13,9 +13,8 @@
 namespace sluice::app {
 namespace {
 
-constexpr double kLongestTime = 1e12;  // beside it times of 1 still count, after any number of steps
-// 4 TiB, of a device or of one micro-batch: those of all micro-batches that a schedule file may have can still be added
-// up.
+constexpr double kLongestTime = 1e12;  // beyond it, a double no longer resolves times of 1 in a sum
+// 4 TiB per device or micro-batch: the sum over all micro-batches of a schedule file cannot overflow.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 42U;
 
 template <typename Value>
@@ -39,7 +38,6 @@ void require_times(const std::vector<double>& times, std::string_view option, st
   }
 }
 
-// Nothing given: 0 for all.
 std::vector<std::int64_t> bytes_of(const std::vector<std::uint64_t>& bytes, std::string_view option,
                                    std::size_t devices) {
   if (!bytes.empty()) require_length(bytes.size(), option, "sizes", devices);
@@ -55,7 +53,7 @@ std::vector<std::int64_t> bytes_of(const std::vector<std::uint64_t>& bytes, std:
   return of_all;
 }
 
-// [stage]; empty: messages take no time beside the hop.
+// Returns bytes per stage; empty if messages take no time beyond the hop.
 std::vector<double> sent_bytes_of(const ScheduleArguments& arguments, const pipeline::Schedule& schedule) {
   if (arguments.sent_bytes.empty()) return {};
   if (!std::isfinite(arguments.bandwidth) || arguments.bandwidth <= 0) {

@@ -1,6 +1,5 @@
-// schedule_costs: the times and bytes that `sluice schedule` was given, as costs of the stages of a schedule.
-// Errors: ConfigError for a list that has another length than there are devices, for times and bytes that cannot be
-// added up, and for a device whose memory does not do.
+// schedule_costs: converts the times and bytes given to `sluice schedule` to costs of the stages. Errors: ConfigError
+// for a list of the wrong length, for sums that would overflow, and for a device with too little memory.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +11,10 @@
 
 namespace sluice::app {
 
-// `schedule` must be a validated one.
+// Requires: a validated `schedule`.
 [[nodiscard]] pipeline::Costs costs_of(const ScheduleArguments& arguments, const pipeline::Schedule& schedule);
 
-// Per device, the most bytes it holds at any time; empty where no bytes were given.
+// Peak bytes per device; empty if no bytes were given.
 [[nodiscard]] std::vector<std::int64_t> peak_bytes_of(const ScheduleArguments& arguments,
                                                       const pipeline::Schedule& schedule);
 

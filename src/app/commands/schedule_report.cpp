@@ -20,7 +20,8 @@ namespace {
 using nlohmann::ordered_json;
 using pipeline::number_text;
 
-// Per device, the most micro-batches in flight, where one counts whole when all stages of the device keep it.
+// Returns the peak number of micro-batches in flight per device. A micro-batch counts as 1 if all stages of the device
+// hold it.
 std::vector<double> peak_in_stage_units(const pipeline::Schedule& schedule) {
   const auto peaks = pipeline::peak_in_flight(schedule);
   const auto counts = pipeline::stages_per_device(schedule);
@@ -30,7 +31,6 @@ std::vector<double> peak_in_stage_units(const pipeline::Schedule& schedule) {
   return units;
 }
 
-// Columns of the terminal that are left for the picture.
 std::size_t picture_columns() {
   constexpr std::size_t kDefault = 160;
   constexpr std::size_t kMargin = 16;  // "device 63 |...|"
@@ -39,7 +39,6 @@ std::size_t picture_columns() {
   return is_terminal ? size.ws_col - kMargin : kDefault;
 }
 
-// https://no-color.org
 bool wants_color() {
   const char* no_color = std::getenv("NO_COLOR");
   return ::isatty(STDOUT_FILENO) == 1 && (no_color == nullptr || *no_color == '\0');

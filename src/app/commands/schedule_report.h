@@ -1,5 +1,4 @@
-// schedule_report: what `sluice schedule` found, as a JSON object, and as a picture with a table.
-// Not here: the SVG picture and the text form (pipeline/schedule/svg.h, draw.h).
+// schedule_report: formats the result of `sluice schedule` as JSON, or as a picture with a table.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +15,12 @@ namespace sluice::app {
 struct ScheduleFindings {
   pipeline::Schedule schedule;
   pipeline::Simulation simulation;
-  std::vector<std::int64_t> peak_bytes;  // [device]; empty: no bytes were given
+  std::vector<std::int64_t> peak_bytes;  // [device]; empty if no bytes were given
 };
 
 [[nodiscard]] nlohmann::ordered_json to_json(const ScheduleFindings& findings);
 
-// As wide as the terminal, and in colour where standard output is one that wants it.
+// Uses the terminal's width, and colour if standard output supports it.
 [[nodiscard]] std::string to_text(const ScheduleFindings& findings);
 
 }  // namespace sluice::app

@@ -19,14 +19,13 @@
 namespace sluice::app {
 namespace {
 
-// The stream does not keep what went wrong below it.
+// The stream hides read errors of standard input, so std::ferror() checks for them.
 std::string read_standard_input(const std::string& source) {
   std::string text = pipeline::read_schedule_file(std::cin, source);
   if (std::ferror(stdin) != 0) throw ConfigError(source, ": reading it failed; give one line of actions per device");
   return text;
 }
 
-// A number that was given on the command line besides the file must be the file's.
 void require_same(std::optional<int> given, int found, std::string_view noun, std::string_view option,
                   const std::string& source) {
   if (!given || *given == found) return;

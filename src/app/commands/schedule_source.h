@@ -1,6 +1,6 @@
-// schedule_source: the schedule that `sluice schedule` is about, made by its name or read from a file, and proved.
-// Errors: ConfigError for a shape that there is not, a file that cannot be read or parsed, one that says another size
-// than the options do, one that breaks a rule, and more actions than are useful.
+// schedule_source: creates the schedule of `sluice schedule` from its name or a file and validates it. Errors:
+// ConfigError for an impossible shape, an unreadable or invalid file, a file that contradicts the options, a broken
+// schedule rule, and too many actions.
 #pragma once
 
 #include "app/commands/schedule_arguments.h"

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr double kGigabyte = 1e9, kMicrosecond = 1e-6;  // of numbers without a unit
+constexpr double kGigabyte = 1e9, kMicrosecond = 1e-6;  // default units
 
 double parse_bandwidth(const std::string& option, const std::string& text) {
   const auto rate = parse_quantity(text, kRateUnits, kGigabyte);
@@ -93,7 +93,7 @@ std::string scaling_text(const tune::ClusterPrediction& prediction) {
                 fixed(prediction.one_device_per_s, 1), " samples/s");
 }
 
-// As PipeTransformer's: a row a way to run it, a column an epoch.
+// Table in the layout of PipeTransformer: one row per configuration, one column per epoch.
 std::string elastic_text(const std::vector<tune::ElasticRow>& table) {
   if (table.empty()) return "";
   TextRow head{"epoch"};

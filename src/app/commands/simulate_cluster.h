@@ -1,5 +1,5 @@
-// simulate_cluster: `sluice simulate CONFIG --profile FILE --nodes N ...`: a cluster that nobody here has, from one
-// device's profile. Not here: one machine (simulate_plan.h).
+// simulate_cluster: `sluice simulate CONFIG --profile FILE --nodes N ...`: predicts a cluster from the profile of one
+// device. simulate_plan.h predicts one machine.
 #pragma once
 
 #include <string>
@@ -13,10 +13,10 @@
 namespace sluice::app {
 
 struct SimulateClusterArguments {
-  int nodes = 0;     // 0: none are simulated
-  int devices = 1;   // of a node
-  LinkCost between;  // nodes
-  LinkCost inside;   // a node, between its devices
+  int nodes = 0;  // 0: do not simulate a cluster
+  int devices = 1;
+  LinkCost between;
+  LinkCost inside;
   double noise = 0;
   std::string scaling = "weak";
 

@@ -1,5 +1,5 @@
-// simulate_plan: `sluice simulate CONFIG --profile FILE`: what a step of a configuration's plan would take, and hold,
-// on the machine that the profile is of. Not here: workers of a parameter server (simulate_workers.h).
+// simulate_plan: `sluice simulate CONFIG --profile FILE`: predicts time and memory of a step on the profiled machine.
+// simulate_workers.h simulates workers of a parameter server.
 #pragma once
 
 #include <string>

@@ -38,9 +38,9 @@ ordered_json json_of_workers(const ps::UnevenRequest& request, const ps::UnevenR
           {"staleness", std::move(staleness)}};
 }
 
-// Ranges that double: 0, 1, 2 to 3, 4 to 7, ...
+// Rows are ranges that double: 0, 1, 2 to 3, 4 to 7, ...
 std::string table_of_staleness(const ps::UnevenResult& found) {
-  std::vector<std::int64_t> pushes;  // [width of the number in bits]
+  std::vector<std::int64_t> pushes;
   for (const auto& [updates, count] : found.staleness) {
     const auto width = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(updates)));
     if (pushes.size() <= width) pushes.resize(width + 1);

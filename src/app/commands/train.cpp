@@ -24,7 +24,7 @@ struct TrainArguments {
 void run_train_command(TrainArguments& arguments) {
   const config::Config config = arguments.config.load(arguments.world);
   arguments.run.config_file = arguments.config.file;
-  // Who is told where the server is need not be told again where to meet.
+  // The server's address also serves as rendezvous address if --init is not given.
   if (config.replicas.has_server() && !config.ps.address.empty() && arguments.world.init.empty())
     arguments.world.init = concat("tcp://", config.ps.address.substr(0, config.ps.address.find(',')));
   arguments.run.launch = {comm::choose_world(arguments.world), kVersion, end_with};
@@ -37,10 +37,9 @@ void run_train_command(TrainArguments& arguments) {
   turn_fatal_writes_into_errors();
   train::refuse_too_few_open_files(arguments.run.launch.world.size);
   const nlohmann::ordered_json summary = train::run_training(config, arguments.run);
-  if (arguments.output.json) arguments.output.print(summary, "");  // for people, the log has said it all
+  if (arguments.output.json) arguments.output.print(summary, "");  // the log already has this for readers
 }
 
-// What train and serve have in common.
 void add_run_options(CLI::App& command, const std::shared_ptr<TrainArguments>& arguments, const std::string& run_dir) {
   arguments->config.add_to(command);
   command

@@ -1,5 +1,5 @@
-// tune_batch: the part of `sluice tune` in which the global batch may change: its options, and what it says. Not here:
-// what is proposed (train/study/batch_tuning.h).
+// tune_batch: options and output of `sluice tune --allow-batch-change`. train/study/batch_tuning.h computes the
+// proposal.
 #pragma once
 
 #include <string>
@@ -16,12 +16,11 @@ struct BatchArguments {
   std::string noise_from, range;
 
   void add_to(CLI::App& command);
-  // Errors: ConfigError for a range that is none, and for options that go with --allow-batch-change alone.
+  // Errors: ConfigError for an invalid range, and for options that require --allow-batch-change.
   [[nodiscard]] train::BatchTuneOptions parse() const;
 };
 
 [[nodiscard]] nlohmann::ordered_json json_of_batch(const train::BatchTuning& tuning);
-// out: the file that has the proposal.
 [[nodiscard]] std::string text_of_batch(const train::BatchTuning& tuning, const std::string& out);
 
 }  // namespace sluice::app

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "tuned.toml" -> "tuned.profile.json"; of other numbers of threads than the chosen plan's
+// Returns "tuned.profile.json" for "tuned.toml". A profile with another number of threads than the chosen plan's is
 // "tuned.profile.2-threads.json".
 fs::path profile_file(fs::path out, int other_threads = 0) {
   const std::string threads = concat(".", other_threads, other_threads == 1 ? "-thread" : "-threads");
@@ -30,7 +30,6 @@ bool is_taken(const fs::path& file) {
   return fs::exists(file, ignored) && !profiler::is_profile(file);
 }
 
-// As a shell reads it as one word.
 std::string shell_word(const std::string& text) {
   const auto is_plain = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
@@ -79,7 +78,7 @@ TuneFiles write_tune_files(const train::TuneResult& result, const fs::path& out,
       concat("# ", config.file, ", with the plan", has_other_batch ? ", the global batch and its learning rate" : "",
              " that sluice tune found", result.is_verified ? "" : kNotVerified, "\n\n");
   std::string text = config::text_with(config.text, config.file, result.tuned);
-  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());  // it is not first any more
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());  // no longer at the start
   storage::write_text_atomically(out, concat(first_line, text));
   const std::string profile = files.profiles.empty() ? result.profile_file.string() : files.profiles.front();
   files.simulate = concat("sluice simulate ", shell_word(files.out), " --profile ", shell_word(profile));

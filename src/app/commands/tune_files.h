@@ -1,7 +1,6 @@
-// tune_files: what `sluice tune` writes: the configuration with its plan and, beside it, the profiles that it has
-// measured, so that `sluice simulate` can predict the plan again. A profile that was there is replaced; what is none
-// stays. Errors: ConfigError where something else has the name of the profile, StorageError where a file cannot be
-// written.
+// tune_files: writes the results of `sluice tune`: the configuration with the chosen plan and, beside it, the measured
+// profiles, with which `sluice simulate` can predict the plan again. Replaces existing profiles, but no other file.
+// Errors: ConfigError if another file has the profile's name, StorageError if a file cannot be written.
 #pragma once
 
 #include <filesystem>
@@ -12,27 +11,26 @@
 
 namespace sluice::app {
 
-// Behind the chosen plan, where no run has verified it.
+// Suffix for a chosen plan that no run has verified.
 inline constexpr const char* kNotVerified = ", the best by prediction, not verified by a run";
 
 struct TuneFiles {
-  std::string out;                    // the configuration
-  std::vector<std::string> profiles;  // that were measured, that of the chosen plan first
-  std::vector<std::string> replaced;  // of these, those whose name another one had
-  std::string simulate;               // the command that predicts the plan again
+  std::string out;
+  std::vector<std::string> profiles;  // measured profiles, first the chosen plan's
+  std::vector<std::string> replaced;  // entries of `profiles` that replaced an existing file
+  std::string simulate;
 };
 
-// Before anything is measured. inputs: files that are read. measures: no profile is given.
+// Call before measuring. inputs: files that are read. measures: true if no profile is given.
 void check_tune_files(const std::filesystem::path& out, const std::vector<std::filesystem::path>& inputs,
                       bool measures);
 
-// The configuration that the plan was found for, as its user wrote it.
 struct ConfigText {
   std::string file;
   std::string text;
 };
 
-// The configuration that is written is the user's text with the values that have changed, by --set too.
+// Writes the user's text with the changed values, including changes by --set.
 [[nodiscard]] TuneFiles write_tune_files(const train::TuneResult& result, const std::filesystem::path& out,
                                          const ConfigText& config);
 

@@ -34,7 +34,6 @@ ordered_json json_of_candidate(const tune::Candidate& candidate) {
           {"device_bytes", candidate.device_bytes}};
 }
 
-// The terms of a step, means over its devices.
 struct Terms {
   double compute = 0;
   double all_reduce = 0;
@@ -86,7 +85,7 @@ std::uint64_t most_of(const tune::Candidate& candidate) {
   return candidate.device_bytes.empty() ? 0 : std::ranges::max(candidate.device_bytes);
 }
 
-// measured: null: it was not run.
+// measured: null if the plan was not run.
 TextRow candidate_row(const TuneResult& result, const std::string& name, const tune::Candidate& candidate,
                       const train::MeasuredSteps* measured) {
   TextRow row{name, ms(candidate.step.seconds), ms(result.refit.seconds(candidate))};
@@ -119,7 +118,6 @@ std::string candidates_table(const TuneResult& result) {
   return text_table(rows, std::array{Align::kLeft, Align::kRight});
 }
 
-// What the row of the table has no room for.
 std::string configured_text(const train::ConfiguredPlan& configured) {
   if (!configured.predicted) return concat("\nas configured: not predicted: ", configured.not_predicted);
   if (!configured.not_run.empty()) return concat("\nas configured: not run: ", configured.not_run);
@@ -128,7 +126,7 @@ std::string configured_text(const train::ConfiguredPlan& configured) {
   return "";
 }
 
-// ", 1.25 times the samples/s of the configured plan (measured)"
+// Returns ", 1.25 times the samples/s of the configured plan (measured)".
 std::string speedup_text(const TuneResult& result) {
   if (!result.speedup) return "";
   if (train::is_same_plan(result.chosen.plan, result.configured.predicted->plan)) return ", the plan as configured";

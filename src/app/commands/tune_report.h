@@ -1,5 +1,5 @@
-// tune_report: what `sluice tune` says of the plans that it looked at and of the one that it chose, as text and as
-// JSON. Not here: the proposed batch (tune_batch.h).
+// tune_report: formats the plans considered by `sluice tune`, and the chosen one, as text and JSON. tune_batch.h
+// formats the proposed batch.
 #pragma once
 
 #include <string>
