@@ -1,9 +1,10 @@
-// ConvNeXt (Liu et al. 2022), names, numerics and initial distributions of torchvision's convnext_tiny ... _large:
-// layer-norms over the channels, a depthwise 7x7 convolution, GELU, a learned scale of each block that starts at 1e-6.
-// ModelConstants: epsilons and GELU, which differ between libraries. Layers: features.stem (4x4, stride 4), the blocks
-// features.1.0, ..., between their four groups features.downsample2, 4 and 6, classifier (the mean over all pixels, a
-// layer-norm, the linear map). A block is one layer: a cut inside would have to send its input along. Stochastic depth:
-// block i of n is left out for a sample with probability model.stochastic_depth * i / (n - 1), keyed as dropout is.
+// convnext: ConvNeXt (Liu et al. 2022) with the names, numerics and initial distributions of torchvision's
+// convnext_tiny ... _large. Epsilons and the GELU form differ between libraries, so they come from ModelConstants.
+// Layers: features.stem (4x4, stride 4), four groups of blocks (features.1.0, ...) separated by features.downsample2, 4
+// and 6, and classifier (mean over all pixels, layer norm, linear). A block is one layer, because a cut inside it would
+// also have to send its input.
+// Stochastic depth: block i of n is dropped for a sample with probability model.stochastic_depth * i / (n - 1), with
+// keyed random numbers like dropout.
 #include <array>
 
 #include "core/concat.h"
@@ -20,7 +21,7 @@ namespace {
 
 constexpr double kFirstScale = 1e-6;
 constexpr std::size_t kConvNextGroups = 4;
-constexpr int kSmallestConvNextImage = 32;  // the stem divides it by 4, each of three layers by 2
+constexpr int kSmallestConvNextImage = 32;  // the stem divides the size by 4, each of three layers by 2
 
 struct ConvNextSize {
   const char* name;
@@ -39,7 +40,7 @@ nn::Conv2d patches(nn::Registry& registry, const std::string& name, std::int64_t
   return {registry, name, {.in = in, .out = out, .kernel = size, .stride = size}, nn::Conv2d::Bias::kZeroNormal};
 }
 
-// [N, C, H, W] with the channels normalised at each pixel; channels_last in and out, so that nothing is moved.
+// [N, C, H, W], normalized over the channels at each pixel. Input and output are channels_last, so no data moves.
 at::Tensor over_channels(const nn::LayerNorm& norm, const at::Tensor& x) {
   return norm(x.permute({0, 2, 3, 1})).permute({0, 3, 1, 2});
 }
@@ -78,7 +79,7 @@ class Downsample : public nn::RegisteredLayer {
   nn::Conv2d conv_;
 };
 
-// x + scale * linear(gelu(linear(norm(depthwise(x))))): [N, width, H, W] -> the same
+// x + scale * linear(gelu(linear(norm(depthwise(x))))): [N, width, H, W] -> the same shape
 class ConvNextBlock : public nn::RegisteredLayer {
  public:
   ConvNextBlock(const std::string& name, std::int64_t width, double left_out, const ModelConstants& constants,
@@ -102,7 +103,7 @@ class ConvNextBlock : public nn::RegisteredLayer {
   }
 
  private:
-  // One factor a sample.
+  // Multiplies each sample by its stochastic-depth factor.
   [[nodiscard]] at::Tensor kept(const at::Tensor& y, const nn::ForwardContext& context) const {
     if (!context.training || left_out_ == 0) return y;
     return y * nn::dropout_mask(y.detach().narrow(1, 0, 1).narrow(2, 0, 1).narrow(3, 0, 1), left_out_, name(), context);

@@ -1,5 +1,5 @@
-// families: one builder for each family of models here; model.cpp checks what they share and picks one (family.h).
-// Each checks its own part of the options and throws ConfigError.
+// families: one builder per model family. model.cpp checks the common options and selects a builder (family.h); each
+// builder checks its own options and throws ConfigError.
 #pragma once
 
 #include <algorithm>
@@ -11,15 +11,14 @@
 
 namespace sluice::models {
 
-Layers make_resnet(const ModelOptions& options);  // resnet8 ... resnet152, by the name
-Layers make_vgg(const ModelOptions& options);     // vgg11 ... vgg19_bn, by the name
+Layers make_resnet(const ModelOptions& options);  // resnet8 ... resnet152, by name
+Layers make_vgg(const ModelOptions& options);     // vgg11 ... vgg19_bn, by name
 Layers make_convnext(const ModelOptions& options);
 Layers make_vit(const ModelOptions& options);
-Layers make_gpt2(const ModelOptions& options);  // after token_sizes(): no 0 in vocabulary and context
+Layers make_gpt2(const ModelOptions& options);  // requires vocabulary and context, see token_sizes()
 Layers make_mlp(const ModelOptions& options);
 Layers make_toy_cnn(const ModelOptions& options);
 
-// Of a table of sizes, whose rows have a `name`.
 template <typename Sizes>
 std::vector<std::string> names_of(const Sizes& sizes) {
   std::vector<std::string> names;
@@ -29,18 +28,18 @@ std::vector<std::string> names_of(const Sizes& sizes) {
 template <typename Sizes>
 const auto& size_named(const Sizes& sizes, const std::string& name) {
   const auto found = std::ranges::find_if(sizes, [&](const auto& size) { return size.name == name; });
-  check(found != std::ranges::end(sizes), "the size of a model was not checked");
+  check(found != std::ranges::end(sizes), "a model size that was checked before");
   return *found;
 }
 
-std::vector<std::string> resnet_names();          // smallest first
-std::vector<std::string> vgg_names();             // smallest first
-std::vector<std::string> convnext_sizes();        // smallest first
-std::vector<std::string> vit_sizes();             // smallest first
-std::vector<std::string> gpt2_sizes();            // smallest first
-std::vector<std::string> resnet_stems();          // what model.stem can be
-TokenSizes gpt2_tokens(const std::string& size);  // one of gpt2_sizes()
-std::int64_t vit_heads(const std::string& size);  // of attention; one of vit_sizes()
+std::vector<std::string> resnet_names();  // all lists of names: smallest first
+std::vector<std::string> vgg_names();
+std::vector<std::string> convnext_sizes();
+std::vector<std::string> vit_sizes();
+std::vector<std::string> gpt2_sizes();
+std::vector<std::string> resnet_stems();  // allowed values of model.stem
+TokenSizes gpt2_tokens(const std::string& size);
+std::int64_t vit_heads(const std::string& size);  // attention heads; size: one of vit_sizes()
 std::int64_t gpt2_heads(const std::string& size);
 
 }  // namespace sluice::models

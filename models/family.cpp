@@ -17,7 +17,7 @@ namespace {
 std::vector<Family> own_families() {
   std::vector<Family> all;
   for (const std::string& name : resnet_names()) all.push_back({.name = name, .make = make_resnet});
-  for (std::size_t i = 1; i < all.size(); ++i) all[i].stems = resnet_stems;  // resnet8 has one stem
+  for (std::size_t i = 1; i < all.size(); ++i) all[i].stems = resnet_stems;  // resnet8 has a single stem
   for (const std::string& name : vgg_names()) all.push_back({.name = name, .make = make_vgg, .has_dropout = true});
   const std::vector<Family> others{
       {.name = "convnext",
@@ -53,8 +53,8 @@ std::vector<Family>& known_families() {
 const std::vector<Family>& families() { return known_families(); }
 
 void add_family(Family family) {
-  check(static_cast<bool>(family.make), concat("the model ", family.name, " cannot be made: Family::make is empty"));
-  check(!family.tokens || family.sizes, concat("the model ", family.name, " of tokens has no Family::sizes"));
+  check(static_cast<bool>(family.make), concat("Family::make for the model ", family.name));
+  check(!family.tokens || family.sizes, concat("Family::sizes for the token model ", family.name));
   if (family.name.empty()) throw ConfigError("a model without a name was added; set Family::name");
   if (std::ranges::find(families(), family.name, &Family::name) != families().end())
     throw ConfigError("a model \"", family.name, "\" is there already; give yours another name");

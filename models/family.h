@@ -1,6 +1,5 @@
-// family: a model that a configuration can name, or several sizes of one, and the list of them all. A program with
-// models of its own adds them before anything else (app/program.h). Not here: building one (model.h).
-// Threads: the list is filled by one thread before others begin, and only read after that.
+// family: a model that a configuration can name, with one or several sizes, and the list of all families. A program
+// with its own models adds them first (app/program.h). Threads: one thread fills the list before others start.
 #pragma once
 
 #include <functional>
@@ -18,31 +17,30 @@ namespace sluice::models {
 using Layers = std::vector<std::unique_ptr<nn::Layer>>;
 
 struct Family {
-  std::string name;  // model.name
-  // The model as an ordered list of layers, the last of which answers with logits. Obeys ModelOptions::draw_weights and
-  // throws ConfigError where it cannot be what the options ask for. Tokens: vocabulary and context are given. So are
-  // the constants.
+  std::string name;
+  // Creates the model as an ordered list of layers; the last one returns logits. It must apply
+  // ModelOptions::draw_weights, and throw ConfigError for impossible options. `constants` is set, and for tokens also
+  // vocabulary and context.
   std::function<Layers(const ModelOptions&)> make;
-  std::function<std::vector<std::string>()> sizes;            // what model.size can be; empty: there is no choice
-  std::function<std::vector<std::string>()> stems;            // likewise model.stem
+  std::function<std::vector<std::string>()> sizes;            // allowed values of model.size; empty: no choice
+  std::function<std::vector<std::string>()> stems;            // allowed values of model.stem; empty: no choice
   std::function<TokenSizes(const std::string& size)> tokens;  // empty: the models take images
-  ModelConstants constants = {};                              // with fresh weights; make() is given these or others
+  ModelConstants constants = {};
   bool has_dropout = false;
   bool has_stochastic_depth = false;
 
   [[nodiscard]] SampleKind kind() const { return tokens ? SampleKind::kTokens : SampleKind::kImage; }
 };
 
-// What each layer of a model needs of its options.
 [[nodiscard]] inline nn::LayerOptions layer_options(const ModelOptions& options) {
   return {
       .seed = options.seed, .dtype = options.dtype, .draw_weights = options.draw_weights, .in_bf16 = options.in_bf16};
 }
 
-// In the order of `sluice models`.
+// All families, in the order of `sluice models`.
 [[nodiscard]] const std::vector<Family>& families();
 
-// Throws ConfigError where there is one of this name already.
+// Throws ConfigError if the name exists already.
 void add_family(Family family);
 
 }  // namespace sluice::models

@@ -7,7 +7,7 @@
 namespace sluice::models {
 namespace {
 
-// What a number in a name becomes in ours: scale * number + shift.
+// Converts a number in a name to ours: scale * number + shift.
 struct Number {
   int scale = 1;
   int shift = 0;
@@ -15,8 +15,8 @@ struct Number {
 constexpr Number kNext{1, 1}, kTwice{2, 0}, kTwiceAndNext{2, 1};
 constexpr std::size_t kMostNumbers = 3;
 
-// `theirs` is a whole name or the words that it begins with; what follows stays. '#': a number, in both in the same
-// order. `ours` may be several, with '|' between them, or none.
+// `theirs` is a whole name or its first words; the rest of the name is kept. '#' stands for a number, in the same order
+// in both. `ours` may be empty, or several names separated by '|'.
 struct Row {
   std::string_view theirs, ours;
   std::array<Number, kMostNumbers> numbers = {};
@@ -24,8 +24,8 @@ struct Row {
 
 struct Table {
   NamesOf source;
-  std::string_view family;  // the model's name begins with it
-  std::string_view prefix;  // of files that have the model with its head; a body's own file goes without
+  std::string_view family;
+  std::string_view prefix;  // prefix in files of a model with its head; files of a body omit it
   std::span<const Row> rows;
 };
 
@@ -58,7 +58,8 @@ constexpr std::array kVitOfTorchvision{
     Row{"encoder.layers.encoder_layer_#.ln_2", "vit.encoder.layer.#.layernorm_after"},
     Row{"encoder.layers.encoder_layer_#.mlp.0", "vit.encoder.layer.#.intermediate.dense"},
     Row{"encoder.layers.encoder_layer_#.mlp.3", "vit.encoder.layer.#.output.dense"},
-    Row{"encoder.layers.encoder_layer_#.mlp.linear_1", "vit.encoder.layer.#.intermediate.dense"},  // until 0.12
+    Row{"encoder.layers.encoder_layer_#.mlp.linear_1",
+        "vit.encoder.layer.#.intermediate.dense"},  // before torchvision 0.12
     Row{"encoder.layers.encoder_layer_#.mlp.linear_2", "vit.encoder.layer.#.output.dense"},
     Row{"encoder.ln", "vit.layernorm"},
     Row{"heads.head", "classifier"},
@@ -89,7 +90,7 @@ constexpr std::array kResNetOfHuggingFace{
 };
 constexpr std::array kVggOfTimm{
     Row{"features", "features"},
-    Row{"pre_logits.fc1", "classifier.0"},  // convolutions there, of 7x7 pixels and of one
+    Row{"pre_logits.fc1", "classifier.0"},  // timm uses convolutions of 7x7 pixels and of one pixel
     Row{"pre_logits.fc2", "classifier.3"},
     Row{"head.fc", "classifier.6"},
 };
@@ -117,7 +118,7 @@ constexpr std::array kConvNextOfTimm{
     Row{"head.fc", "classifier.2"},
 };
 constexpr std::array kGpt2OfHuggingFace{
-    Row{"h.#.attn.bias", ""},  // the causal mask, in files of before 2023
+    Row{"h.#.attn.bias", ""},  // causal mask, in files from before 2023
     Row{"h.#.attn.masked_bias", ""}, Row{"h", "transformer.h"},       Row{"wte", "transformer.wte"},
     Row{"wpe", "transformer.wpe"},   Row{"ln_f", "transformer.ln_f"}, Row{"lm_head", "lm_head"},
 };
@@ -135,12 +136,12 @@ constexpr std::array kTables{
 
 struct Match {
   std::vector<int> numbers;
-  std::string_view rest;  // behind the row's words
+  std::string_view rest;
 };
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// At most four digits; moves `at` behind them.
+// Reads at most four digits and moves `at` past them.
 std::optional<int> read_number(std::string_view name, std::size_t& at) {
   const std::size_t begin = at;
   int number = 0;

@@ -1,7 +1,5 @@
-// foreign_names: the names that torchvision, Hugging Face's transformers and timm give the tensors of models that we
-// have, as tables of text. Our own names are torchvision's for CNNs and Hugging Face's for ViT and GPT-2, so only the
-// others need a table; timm's ResNets have torchvision's names.
-// Not here: tensors (foreign_weights.h). Threads: any; pure.
+// foreign_names: maps tensor names of torchvision, Hugging Face's transformers and timm to ours. Our names are
+// torchvision's for CNNs and Hugging Face's for ViT and GPT-2; timm's ResNets use torchvision's names. Threads: any.
 #pragma once
 
 #include <optional>
@@ -12,16 +10,15 @@ namespace sluice::models {
 
 enum class NamesOf { kOurs, kTorchvision, kHuggingFace, kTimm };
 
-// "torchvision's", for messages; "" for kOurs.
+// "torchvision's", for messages; empty for kOurs.
 [[nodiscard]] std::string in_words(NamesOf source);
 
-// The sources other than ours that have a table for models of this name (ModelSpec::name).
+// The other libraries with a table for models of this name (ModelSpec::name).
 [[nodiscard]] std::vector<NamesOf> foreign_sources(const std::string& model);
 
-// Our names for what `source` calls `name` in a model: several where one tensor there is that many of ours, one below
-// the other in its first dimension (query, key and value); none where our models have no use for it (a pooler, a mask).
-// Nothing where the table does not know the name. What comes out need not be a tensor of the model, of which only the
-// family counts: blocks are numbered without end.
+// Our names for the tensor `name` of `source`. Several names: the tensor is split along its first dimension (query, key
+// and value). An empty list: our models do not use the tensor (a pooler, a mask). nullopt: the table does not contain
+// the name. A returned name may not exist in the model, because the table does not limit the number of blocks.
 [[nodiscard]] std::optional<std::vector<std::string>> our_names(NamesOf source, const std::string& model,
                                                                 const std::string& name);
 

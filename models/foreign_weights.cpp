@@ -17,7 +17,6 @@ namespace {
 constexpr const char* kPositions = "vit.embeddings.position_embeddings";
 constexpr const char* kCounter = ".num_batches_tracked";
 
-// Names and shapes, without values.
 NamedTensors tensors_of(const ModelOptions& options) {
   const Model model = make_without_values(options);
   NamedTensors tensors;
@@ -33,7 +32,7 @@ std::optional<std::vector<std::string>> own_names(NamesOf source, const std::str
   return our_names(source, model, name);
 }
 
-// How many of the file's names are tensors of the model under the names of `source`, or known to be none.
+// Counts the file's names that `source` uses for tensors of the model or that our models do not need.
 std::int64_t count_known(NamesOf source, const std::string& model, const NamedTensors& file, const NamedTensors& ours) {
   return std::ranges::count_if(file, [&](const auto& entry) {
     const auto names = own_names(source, model, entry.first);
@@ -90,7 +89,7 @@ class Renaming {
       throw CheckpointError(source_, " has '", name, "' twice, once as '", foreign, "'");
   }
 
-  // A convolution over all pixels is a matrix, a scale of [width] one of [width, 1, 1].
+  // Reshapes a convolution over all pixels to a matrix, and a scale of [width] to [width, 1, 1].
   [[nodiscard]] at::Tensor in_our_shape(const std::string& name, const at::Tensor& tensor) const {
     const auto own = ours_.find(name);
     if (result_.names == NamesOf::kOurs || own == ours_.end() || tensor.dim() == own->second.dim() ||
@@ -105,7 +104,7 @@ class Renaming {
   ForeignWeights& result_;
 };
 
-// Of the patches that [1, 1 + side^2, width] has places for; nothing where that is not its shape.
+// Returns the grid size of position embeddings [1, 1 + side^2, width]; nothing for other shapes.
 std::optional<std::int64_t> side_of(const at::Tensor& positions) {
   if (positions.dim() != 3 || positions.size(0) != 1 || !positions.is_floating_point()) return std::nullopt;
   const auto side = std::llround(std::sqrt(std::max<double>(0, static_cast<double>(positions.size(1) - 1))));
@@ -124,7 +123,7 @@ at::Tensor resize(const at::Tensor& grid, std::int64_t side, NamesOf names) {
   return at::upsample_bicubic2d(grid, size, /*align_corners=*/false);
 }
 
-// The class token's place stays. Half precision is not rounded on the way.
+// Interpolates the patch positions and keeps the class token's. Computes half precision in float32.
 at::Tensor interpolated(const at::Tensor& positions, std::int64_t from, std::int64_t side, NamesOf names) {
   const at::ScalarType exact = positions.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const std::int64_t width = positions.size(2);
@@ -144,7 +143,7 @@ void fit_positions(const NamedTensors& ours, ForeignWeights& result) {
   result.interpolated = concat(kPositions, " from ", *from, " x ", *from, " to ", *side, " x ", *side, " patches");
 }
 
-// Only where all are missing: a file that has some is damaged.
+// Adds counters only if all are missing: a file with only some is damaged.
 void add_counters(const NamedTensors& ours, ForeignWeights& result) {
   const auto is_counter = [](const auto& entry) { return entry.first.ends_with(kCounter); };
   if (std::ranges::any_of(result.tensors, is_counter)) return;

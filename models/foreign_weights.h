@@ -1,10 +1,9 @@
-// foreign_weights: the tensors of a file, under whichever names (models/foreign_names.h), as tensors of a model of
-// ours: renamed, query, key and value cut apart, given our shapes where the numbers lie alike, position embeddings of a
-// vision transformer interpolated to its image size. Values are shared with the file's where nothing is computed.
-// Interpolation is bicubic, as the library whose names the file has does it: Hugging Face's without antialias, timm's
-// with it, torchvision's with the corners kept in place.
-// Not here: files; whether the tensors fit (engine::load_model), heads for other classes
-// (train/setup/starting_weights.h). Errors: CheckpointError names the file and the tensor.
+// foreign_weights: converts the tensors of a file to those of our model: renames them (models/foreign_names.h), splits
+// query, key and value, reshapes them, and interpolates position embeddings of a vision transformer to its image size.
+// Values are shared with the file unless computed.
+// Interpolation is bicubic, as in the library whose names the file uses: Hugging Face without antialiasing, timm with
+// it, torchvision with aligned corners.
+// Errors: CheckpointError naming the file and the tensor.
 #pragma once
 
 #include <map>
@@ -18,14 +17,13 @@ namespace sluice::models {
 using NamedTensors = std::map<std::string, at::Tensor>;
 
 struct ForeignWeights {
-  NamedTensors tensors;           // by our names; what the tables do not know keeps its own
-  NamedTensors left_out;          // by the file's names: what our models have no use for
-  NamesOf names = {};             // whose the file has
-  std::string interpolated;       // "vit...position_embeddings from 14 x 14 to 24 x 24 patches"; empty: nothing
-  std::int64_t new_counters = 0;  // of batches, which older files of models with batch-norm lack: set to 0
+  NamedTensors tensors;   // by our names; unknown tensors keep their names
+  NamedTensors left_out;  // by the file's names: tensors that our models do not use
+  NamesOf names = {};
+  std::string interpolated;
+  std::int64_t new_counters = 0;  // batch counters of batch norms that older files lack; set to 0
 };
 
-// `source` names the file in errors.
 [[nodiscard]] ForeignWeights to_our_names(const ModelOptions& model, NamedTensors file, const std::string& source);
 
 }  // namespace sluice::models

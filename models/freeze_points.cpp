@@ -6,9 +6,10 @@
 namespace sluice::models {
 namespace {
 
-// Of the name of a layer: "vit.encoder.layer.3.mlp" is in block "vit.encoder.layer.3" of the list "vit.encoder.layer".
+// The block in a layer's name: "vit.encoder.layer.3.mlp" is in block "vit.encoder.layer.3" of the list
+// "vit.encoder.layer".
 struct BlockName {
-  std::string_view block, list;  // both empty: no part of the name is a number
+  std::string_view block, list;  // both empty if no part of the name is a number
 };
 
 BlockName block_name(std::string_view layer) {
@@ -23,7 +24,7 @@ BlockName block_name(std::string_view layer) {
   return {};
 }
 
-// [layer]: what the layers of its unit share; empty: it is none of its own.
+// Returns for each layer a name that the layers of its unit share; empty for a layer outside of units.
 std::vector<std::string_view> unit_names(std::span<const std::string> layers, FreezeUnit unit) {
   std::vector<std::string_view> names(layers.size());
   const BlockName last = block_name(layers.back());

@@ -1,12 +1,13 @@
-// freeze_points: the layers that freeze together. A model's units are its blocks, in order; what comes before the first
-// (a stem, embeddings) freezes with it. What comes after the last is the head, which never freezes.
-// Known from the layers' names: layers that share their name up to its last number are a block
-// ("vit.encoder.layer.3.attention" and "vit.encoder.layer.3.mlp"; "layer1.0"). Layers numbered in one list with the
-// last layer are head ("classifier.0", ..., "classifier.6" of VGG); so is what stands behind the last block without a
-// number (a pooler, a norm). Where nothing is numbered so (mlp, toy_cnn), every layer but the last is a block. In VGG
-// every convolution is one, with the batch-norm, ReLU and pooling that are in its layer: torchvision numbers no groups
-// of them. Not here: how many freeze when (freeze/policy.h), and parameters that the head shares with a layer that
-// freezes (nn::Parameter::tied_to).
+// freeze_points: groups the layers of a model into units that freeze together, in order. Layers before the first block
+// (a stem, embeddings) belong to the first unit. The head, after the last block, never freezes.
+// The names of the layers determine the blocks:
+// - Layers with the same name up to its last number form a block ("layer1.0"; "vit.encoder.layer.3.attention" and
+//   "vit.encoder.layer.3.mlp").
+// - Layers numbered in one list with the last layer belong to the head ("classifier.0", ..., "classifier.6" of VGG).
+// - Unnumbered layers after the last block (a pooler, a norm) belong to the head.
+// - Without numbered layers (mlp, toy_cnn), every layer except the last is a block.
+// - In VGG every convolution with its batch norm, ReLU and pooling is a block: torchvision does not number its groups.
+// nn::Parameter::tied_to covers parameters that the head shares with a frozen layer.
 #pragma once
 
 #include <span>
@@ -19,14 +20,13 @@ namespace sluice::models {
 
 enum class FreezeUnit {
   kBlock,
-  kHalfBlock,  // every layer of a block: attention and MLP of a transformer; elsewhere the same as a block
+  kHalfBlock,  // every layer of a block: attention and MLP of a transformer; for other models the same as kBlock
 };
 
-// [k]: the number of the model's first layers that are frozen when k units are. [0] is 0, the last one is less than the
-// number of layers: all units, without the head.
+// [k]: number of first layers that are frozen when k units are. [0] is 0; the last entry freezes all units and leaves
+// the head.
 [[nodiscard]] std::vector<int> freeze_points(const ModelOptions& options, FreezeUnit unit);
 
-// The same of a model with layers of these names.
 [[nodiscard]] std::vector<int> freeze_points(std::span<const std::string> layers, FreezeUnit unit);
 
 }  // namespace sluice::models

@@ -1,8 +1,8 @@
-// GPT-2 (Radford et al. 2019), names, shapes and numerics of Hugging Face's GPT2LMHeadModel: pre-norm blocks, the
-// matrices of attention and MLP as [in, out], the head's matrix tied to the
-// tokens' embedding. `small` is the public model of 124 million parameters; nano and tiny know the 256 bytes.
-// Layers: transformer.embeddings, then for each block i its two halves transformer.h.i.attn and transformer.h.i.mlp,
-// lm_head. Dropout, as there: behind the embeddings, on the attention probabilities, behind both residual projections.
+// gpt2: GPT-2 (Radford et al. 2019) with the names, shapes and numerics of Hugging Face's GPT2LMHeadModel: pre-norm
+// blocks, matrices of attention and MLP as [in, out], the head's matrix tied to the token embedding. `small` is the
+// public model with 124 million parameters; nano and tiny have a vocabulary of 256 bytes.
+// Layers: transformer.embeddings, per block i transformer.h.i.attn and transformer.h.i.mlp, and lm_head. Dropout: after
+// the embeddings, on the attention probabilities, after both residual projections.
 #include <array>
 #include <cmath>
 
@@ -39,7 +39,7 @@ struct Gpt2Options {
   double dropout;
   ModelConstants constants;
   nn::LayerOptions layer;
-  // The projections that add to the residual stream start smaller, by the number of them.
+  // Projections into the residual stream start smaller, by 1 / sqrt(their number).
   [[nodiscard]] nn::LinearInit residual_init() const {
     return nn::LinearInit::transformer(kDeviation / std::sqrt(2.0 * static_cast<double>(size.blocks)));
   }
@@ -58,7 +58,7 @@ class Gpt2Embeddings : public nn::RegisteredLayer {
 
   at::Tensor forward(const at::Tensor& tokens, const nn::ForwardContext& context) override {
     check(tokens.dim() == 2 && tokens.size(1) <= context_,
-          concat("tokens ", tokens.sizes(), " for a model of ", context_, " positions"));
+          concat("tokens [N, T] of at most ", context_, " positions, not ", tokens.sizes()));
     const at::Tensor x = tokens_(tokens, context) + positions_.value.narrow(0, 0, tokens.size(1));
     return nn::dropout(x, dropout_, name(), context);
   }
@@ -70,7 +70,7 @@ class Gpt2Embeddings : public nn::RegisteredLayer {
   nn::Parameter& positions_;
 };
 
-// x + attention(ln_1(x)): [N, T, width] -> the same
+// x + attention(ln_1(x)): [N, T, width] -> the same shape
 class Gpt2AttentionHalf : public nn::RegisteredLayer {
  public:
   Gpt2AttentionHalf(const std::string& block, const Gpt2Options& options)
@@ -99,7 +99,7 @@ class Gpt2AttentionHalf : public nn::RegisteredLayer {
   nn::Linear packed_, output_;
 };
 
-// x + mlp(ln_2(x)): [N, T, width] -> the same
+// x + mlp(ln_2(x)): [N, T, width] -> the same shape
 class Gpt2MlpHalf : public nn::RegisteredLayer {
  public:
   Gpt2MlpHalf(const std::string& block, const Gpt2Options& options)

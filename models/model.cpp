@@ -71,7 +71,7 @@ void check_common(const ModelOptions& options, const Family& family) {
   }
 }
 
-// What stands behind the last normalisation of the last layer: the classifier. Tied copies are the owner's layer's.
+// Marks the parameters after the last normalization as the classifier. Tied copies belong to their owner's layer.
 Layers with_marked_classifier(Layers layers) {
   for (nn::Parameter* parameter : layers.back()->parameters())
     parameter->is_classifier = parameter->role != nn::ParameterRole::kNorm && parameter->tied_to.empty();
@@ -91,7 +91,7 @@ ModelInfo describe(const std::string& name, const std::string& size) {
         if (parameter->tied_to.empty()) info.parameters += parameter->value.numel();
       }
     }
-  } catch (const ConfigError&) {  // one of somebody's own that takes only other images
+  } catch (const ConfigError&) {  // a user's model that does not take the default images
     return {.name = name, .size = size};
   }
   return info;
@@ -105,7 +105,7 @@ SampleKind kind_of(const std::string& name) { return find_family(name).kind(); }
 
 TokenSizes token_sizes(const ModelOptions& options) {
   const Family& family = find_family(options.name);
-  check(family.kind() == SampleKind::kTokens, concat(options.name, " takes no tokens"));
+  check(family.kind() == SampleKind::kTokens, concat("a model of tokens, not ", options.name));
   check_word("size", options.size, family, family.sizes());
   const TokenSizes own = family.tokens(options.size);
   return {options.vocabulary != 0 ? options.vocabulary : own.vocabulary,

@@ -27,7 +27,6 @@ using nlohmann::json;
       concat(source, ": ", key, " = ", value.dump(), " is not valid: expected ", expected, "; correct the file"));
 }
 
-// Null if it has none.
 json value_of(const json& table, const std::string& key) {
   const auto found = table.is_object() ? table.find(key) : table.end();
   return table.is_object() && found != table.end() ? *found : json();
@@ -74,7 +73,7 @@ void read_transformers(const json& config, const ModelOptions& model, const std:
     read_epsilon(source, config, "layer_norm_eps", constants.norm_epsilon);
     constants.last_norm_epsilon = constants.norm_epsilon;
     read_gelu(source, config, "hidden_act", constants.gelu);
-  } else if (model.name == "convnext") {  // only the last norm's is a choice there
+  } else if (model.name == "convnext") {  // the file can set only the last norm's epsilon
     read_epsilon(source, config, "layer_norm_eps", constants.last_norm_epsilon);
     read_gelu(source, config, "hidden_act", constants.gelu);
   } else if (model.name == "gpt2") {
@@ -93,11 +92,11 @@ void read_transformers(const json& config, const ModelOptions& model, const std:
   }
 }
 
-// What timm's ResNets are called that compute as ours do; others, such as resnetaa50, have the same tensors.
+// Rejects timm's ResNets that compute differently. Some of them, such as resnetaa50, have the same tensors as ours.
 void check_resnet_of_timm(const json& config, const json& arguments, const ModelOptions& model,
                           const std::string& source) {
   const std::string name = value_of(config, "architecture").get<std::string>();
-  constexpr std::array kOfOtherTrainings{"", "tv_", "ssl_", "swsl_"};  // prefixes of older versions of timm
+  constexpr std::array kOfOtherTrainings{"", "tv_", "ssl_", "swsl_"};  // prefixes in older versions of timm
   const auto is_ours = [&](const char* prefix) { return name == prefix + model.name; };
   if (std::ranges::none_of(kOfOtherTrainings, is_ours) && name != concat("gluon_", model.name, "_v1b"))
     refuse(source, "architecture", name, concat("model.name = \"", model.name, "\""));
@@ -118,7 +117,7 @@ void read_timm(const json& config, const ModelOptions& model, const std::string&
   read_gelu(source, arguments, "act_layer", constants.gelu);
 }
 
-// Our names are transformers' or torchvision's; timm's ResNets have these, too.
+// True if the names are transformers'. kOurs may be transformers' or torchvision's.
 bool are_transformers(NamesOf names, const std::string& model) {
   return names == NamesOf::kHuggingFace || (names == NamesOf::kOurs && (model == "vit" || model == "gpt2"));
 }
@@ -174,7 +173,7 @@ PublicPixels public_pixels(const json& config, const json& preprocessor, const s
   if (preprocessor.is_object()) {
     pixels.mean = numbers_in(value_of(preprocessor, "image_mean"), "image_mean", source);
     pixels.stddev = numbers_in(value_of(preprocessor, "image_std"), "image_std", source);
-    if (value_of(preprocessor, "do_normalize") == false) {  // the pixels / 255 as they are
+    if (value_of(preprocessor, "do_normalize") == false) {
       pixels.mean.assign(std::max<std::size_t>(pixels.mean.size(), 3), 0);
       pixels.stddev.assign(pixels.mean.size(), 1);
     }

@@ -1,8 +1,7 @@
-// public_constants: what public models fix beside their tensors: the arithmetic (ModelConstants) and how the pixels of
-// their images are prepared. A file tells it by the library whose names it has, and by what that library puts beside
-// it: config.json (transformers, timm) and preprocessor_config.json (transformers).
-// Not here: reading these files (storage/weights_files.h). Threads: pure.
-// Errors: CheckpointError for a model that computes otherwise than ours can, with the file, the key and its value.
+// public_constants: constants of public models that their tensors do not show: the arithmetic (ModelConstants) and the
+// preparation of pixels. They follow from the library whose names a file uses, and from config.json (transformers,
+// timm) and preprocessor_config.json (transformers) beside it. Errors: CheckpointError with file, key and value for a
+// model whose arithmetic is not supported.
 #pragma once
 
 #include <string>
@@ -18,23 +17,23 @@ namespace sluice::models {
 // Constants implied by a file's tensor names alone. Checkpoints without `constants` count as kOurs.
 [[nodiscard]] ModelConstants constants_by_names(NamesOf names, const std::string& model);
 
-// The same with what config.json says; `config` is null if there is none, and does not count if it is another
-// library's. source: the file in messages.
+// Like constants_by_names(), refined by config.json. `config` may be null and is ignored if it is from another library.
+// source: file name for messages.
 [[nodiscard]] ModelConstants public_constants(NamesOf names, const ModelOptions& model, const nlohmann::json& config,
                                               const std::string& source);
 
-// Whether the files beside weights count: config.json (transformers', which has "model_type", or timm's) and
-// preprocessor_config.json (transformers') if they are of the library whose names the tensors have.
+// Which files beside the weights apply: config.json (transformers' with "model_type", or timm's) and
+// preprocessor_config.json (transformers'), if they are from the library whose names the tensors have.
 struct FilesBeside {
   bool config = false, preprocessor = false;
 };
 [[nodiscard]] FilesBeside files_of_names(NamesOf names, const std::string& model, const nlohmann::json& config);
 
 struct PublicPixels {
-  std::vector<double> mean, stddev;  // of pixel / 255, [channels]; empty: nothing is said
-  std::string interpolation;         // "bilinear", "bicubic" or another one; empty: nothing is said
+  std::vector<double> mean, stddev;  // [channels], of pixel / 255; empty: not specified
+  std::string interpolation;
 };
-// preprocessor: of preprocessor_config.json. Either is null if it is not there or does not count.
+// preprocessor: content of preprocessor_config.json. Either argument is null if it is missing or does not apply.
 [[nodiscard]] PublicPixels public_pixels(const nlohmann::json& config, const nlohmann::json& preprocessor,
                                          const std::string& source);
 

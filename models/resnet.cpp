@@ -1,8 +1,8 @@
-// ResNets (He et al. 2016), names and initial distributions of torchvision's ResNet.
-// resnet8: for small images (section 4.2, n = 1): a 3x3 stem of 16 channels and blocks of 16, 32 and 64 channels.
-// resnet18 to resnet152: groups of 64, 128, 256 and 512 channels behind one of two stems (model.stem). From resnet50 on
-// the blocks are bottlenecks of four times as many channels, with the stride in the 3x3 convolution (torchvision's,
-// "v1.5").
+// resnet: ResNets (He et al. 2016) with the names and initial distributions of torchvision's ResNet.
+// - resnet8, for small images (section 4.2, n = 1): a 3x3 stem of 16 channels, then blocks of 16, 32 and 64 channels.
+// - resnet18 to resnet152: one of two stems (model.stem), then groups of 64, 128, 256 and 512 channels. From resnet50
+//   on, blocks are bottlenecks with four times as many channels and the stride in the 3x3 convolution (torchvision's
+//   "v1.5").
 // Layers: conv1 (the stem), layer1.0, ..., fc (average pooling and the classifier). A block is one layer.
 #include <algorithm>
 #include <array>
@@ -22,7 +22,7 @@ using nn::Activation;
 
 enum class StemKind {
   kCifar,     // 3x3, stride 1: [N, in, H, W] -> [N, out, H, W]
-  kImagenet,  // 7x7, stride 2, then a 3x3 maximum of stride 2: [N, in, H, W] -> [N, out, ceil(H / 4), ceil(W / 4)]
+  kImagenet,  // 7x7, stride 2, then 3x3 max-pooling, stride 2: [N, in, H, W] -> [N, out, ceil(H / 4), ceil(W / 4)]
 };
 
 class Stem : public nn::RegisteredLayer {
@@ -50,8 +50,7 @@ class Stem : public nn::RegisteredLayer {
   nn::BatchNorm2d norm_;
 };
 
-// What the input of a block becomes before it is added: itself, or a 1x1 convolution and a batch-norm where the block
-// changes its shape.
+// The shortcut of a block: identity, or a 1x1 convolution and a batch norm if the block changes the shape.
 class Shortcut {
  public:
   Shortcut(nn::Registry& registry, const std::string& block, std::int64_t in, std::int64_t out, std::int64_t stride) {
@@ -66,7 +65,7 @@ class Shortcut {
     return norm_ ? (*norm_)((*conv_)(x, context), context, Activation::kNone) : x;
   }
 
-  // Its own, which runs first, then these.
+  // Returns the batch norms in the order in which they run.
   [[nodiscard]] std::vector<nn::BatchNorm2d*> before(std::vector<nn::BatchNorm2d*> norms) {
     if (norm_) norms.insert(norms.begin(), norm_.get());
     return norms;
@@ -168,7 +167,7 @@ enum class BlockKind { kBasic, kBottleneck };
 struct ResNet {
   const char* name;
   BlockKind kind;
-  std::vector<std::int64_t> widths;  // of the groups; every group but the first halves the image
+  std::vector<std::int64_t> widths;  // of the groups; every group except the first halves the image
   std::vector<int> blocks;
 };
 
@@ -185,7 +184,6 @@ const std::vector<ResNet>& resnets() {
   return all;
 }
 
-// Returns the channels behind the last block.
 template <typename Block>
 std::int64_t add_blocks(Layers& layers, const ResNet& resnet, const nn::LayerOptions& options) {
   std::int64_t in = resnet.widths[0];

@@ -1,6 +1,7 @@
-// Small models without batch-norm, for tests of parity and for quick runs.
-// mlp: flatten, fc1, ReLU, fc2, ReLU, fc3. toy_cnn: conv1, conv2, conv3 (3x3, ReLU, the last two of stride 2), pool,
-// fc. Initial weights: torch's defaults. Every fc and conv is a layer.
+// small: models without batch norm, for parity tests and quick runs.
+// - mlp: flatten, fc1, ReLU, fc2, ReLU, fc3.
+// - toy_cnn: conv1, conv2, conv3 (3x3, ReLU, the last two with stride 2), pool, fc.
+// Initial weights: torch's defaults. Every fc and conv is a layer.
 #include "models/families.h"
 #include "nn/conv.h"
 #include "nn/dropout.h"
@@ -14,8 +15,7 @@ constexpr std::int64_t kMlpHidden = 128;
 enum class Input { kFlatten, kPool };
 enum class Output { kLogits, kHidden };
 
-// [N, ...] -> [N, out]: flattens, or averages [N, C, H, W] over its pixels, then a linear map, ReLU and dropout if
-// hidden.
+// [N, ...] -> [N, out]: flattens or averages over pixels, then applies a linear map and, if hidden, ReLU and dropout.
 class Dense : public nn::RegisteredLayer {
  public:
   struct Shape {

@@ -1,8 +1,8 @@
-// VGG-11 to VGG-19 (Simonyan and Zisserman 2015, configurations A, B, D and E), without and with batch-norm: names,
-// numerics and initial distributions of torchvision's vgg11 ... vgg19_bn. Layers: the convolutions, each with its
-// batch-norm, ReLU and the pooling that follows it, under the name of the convolution (features.0, features.2, ...),
-// then classifier.0 (with the pooling to 7x7 before it), classifier.3, classifier.6. 129 to 144 million parameters, 103
-// of them in classifier.0.
+// vgg: VGG-11 to VGG-19 (Simonyan and Zisserman 2015, configurations A, B, D and E), with and without batch norm.
+// Names, numerics and initial distributions are those of torchvision's vgg11 ... vgg19_bn.
+// Layers: each convolution with its batch norm, ReLU and following pooling, named as the convolution (features.0, ...);
+// then classifier.0 (with the pooling to 7x7), classifier.3 and classifier.6. 129 to 144 million parameters, 103
+// million of them in classifier.0.
 #include <algorithm>
 #include <array>
 
@@ -19,19 +19,19 @@
 namespace sluice::models {
 namespace {
 
-constexpr std::int64_t kGrid = 7;       // height and width of what the classifier reads
-constexpr std::int64_t kHidden = 4096;  // of the classifier
+constexpr std::int64_t kGrid = 7;  // height and width of the classifier's input
+constexpr std::int64_t kHidden = 4096;
 
-// Convolutions of one width, then a pooling, five times.
+// Five groups of convolutions, each followed by a pooling.
 constexpr std::array<std::int64_t, 5> kWidths{64, 128, 256, 512, 512};
-constexpr int kSmallestImage = 1 << kWidths.size();  // every pooling halves it
+constexpr int kSmallestImage = 1 << kWidths.size();  // each pooling halves the size
 
 enum class Norm { kNone, kBatch };
 
 struct Vgg {
   const char* name;
   Norm norm;
-  std::array<int, kWidths.size()> convolutions;  // of each width
+  std::array<int, kWidths.size()> convolutions;
 };
 constexpr std::array kVggs{
     Vgg{"vgg11", Norm::kNone, {1, 1, 2, 2, 2}}, Vgg{"vgg11_bn", Norm::kBatch, {1, 1, 2, 2, 2}},
@@ -45,7 +45,7 @@ enum class Pool { kNone, kHalve };
 class Convolution : public nn::RegisteredLayer {
  public:
   struct Shape {
-    int index;  // in torchvision's list of features
+    int index;  // position in torchvision's list of features
     std::int64_t in, out;
     Norm norm;
     Pool pool;
@@ -62,7 +62,7 @@ class Convolution : public nn::RegisteredLayer {
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
     const at::Tensor y = conv_(x, context);
     if (norm_) return pooled((*norm_)(y, context, nn::Activation::kRelu));
-    return at::relu(pooled(y));  // ReLU of the maximum is the maximum of the ReLUs, and a quarter of the work
+    return at::relu(pooled(y));  // the same result as pooling after ReLU, with a quarter of the work
   }
   std::vector<nn::BatchNorm2d*> batch_norms() override {
     return norm_ ? std::vector<nn::BatchNorm2d*>{norm_.get()} : std::vector<nn::BatchNorm2d*>{};
@@ -119,10 +119,10 @@ Layers make_features(const ModelOptions& options, const Vgg& vgg) {
       const Pool pool = i + 1 == vgg.convolutions[group] ? Pool::kHalve : Pool::kNone;
       layers.push_back(std::make_unique<Convolution>(Convolution::Shape{index, in, kWidths[group], vgg.norm, pool},
                                                      layer_options(options)));
-      index += vgg.norm == Norm::kBatch ? 3 : 2;  // the convolution, its batch-norm, its ReLU
+      index += vgg.norm == Norm::kBatch ? 3 : 2;  // convolution, batch norm, ReLU
       in = kWidths[group];
     }
-    ++index;  // the pooling
+    ++index;
   }
   return layers;
 }

@@ -1,9 +1,8 @@
-// Vision transformer for classification (Dosovitskiy et al. 2021), names and numerics of Hugging Face's
-// ViTForImageClassification: pre-norm blocks, classifier on the class token. ModelConstants: epsilons and GELU, which
-// differ between libraries.
-// Layers: vit.embeddings, for each block i its two halves vit.encoder.layer.i.attention and vit.encoder.layer.i.mlp,
-// classifier. The last block computes the class token alone, because nothing reads the others: its halves give
-// [N, 1, width].
+// vit: vision transformer for classification (Dosovitskiy et al. 2021) with the names and numerics of Hugging Face's
+// ViTForImageClassification: pre-norm blocks, classifier on the class token. Epsilons and the GELU form differ between
+// libraries, so they come from ModelConstants.
+// Layers: vit.embeddings, per block i vit.encoder.layer.i.attention and vit.encoder.layer.i.mlp, and classifier. The
+// last block computes only the class token, because no later layer reads other tokens: its halves return [N, 1, width].
 #include <array>
 
 #include "core/concat.h"
@@ -55,7 +54,7 @@ class VitEmbeddings : public nn::RegisteredLayer {
 
   at::Tensor forward(const at::Tensor& images, const nn::ForwardContext& context) override {
     const std::int64_t count = images.size(0), grid = options_.grid(), patch = options_.patch_size;
-    // The projection's stride is its kernel size, so it is one linear map of every patch.
+    // The projection's stride equals its kernel size, so it is one linear map of every patch.
     const at::Tensor patches = images.reshape({count, options_.channels, grid, patch, grid, patch})
                                    .permute({0, 2, 4, 1, 3, 5})
                                    .reshape({count, grid * grid, options_.channels * patch * patch});
@@ -76,8 +75,7 @@ nn::Linear vit_linear(nn::Registry& registry, const std::string& name, std::int6
   return {registry, name, in, out, nn::LinearInit::transformer()};
 }
 
-// x + attention(layernorm_before(x)): [N, T, width] -> [N, T, width], or [N, 1, width] when only the class token is
-// wanted.
+// x + attention(layernorm_before(x)): [N, T, width] -> [N, T, width], or [N, 1, width] for the class token only.
 class VitAttentionHalf : public nn::RegisteredLayer {
  public:
   enum class Tokens { kAll, kClassOnly };
@@ -121,7 +119,7 @@ class VitAttentionHalf : public nn::RegisteredLayer {
   nn::LayerNorm norm_;
 };
 
-// x + mlp(layernorm_after(x)): [N, T, width] -> the same
+// x + mlp(layernorm_after(x)): [N, T, width] -> the same shape
 class VitMlpHalf : public nn::RegisteredLayer {
  public:
   VitMlpHalf(const std::string& block, const VitOptions& options)
