@@ -20,10 +20,9 @@ constexpr std::size_t kMostCalls = 30;  // in JSON and on a page
 constexpr std::size_t kMostTextRows = 12;
 constexpr std::size_t kMostNameLetters = 60;  // of a call, in text
 
-// What an event calls its numbers.
 struct Fields {
   const char* name;
-  const char* part;  // in the step
+  const char* part;
   const char* time;
 };
 constexpr Fields kKernelFields{.name = "kernel", .part = "phase", .time = "time_ms"};
@@ -31,7 +30,6 @@ constexpr Fields kOperatorFields{.name = "operator", .part = "pass", .time = "se
 
 bool is_amount(std::optional<double> number) { return number && std::isfinite(*number) && *number >= 0; }
 
-// Of all steps together; null for what is none.
 Json call_row(const Json& row, const Fields& fields) {
   const auto name = text_at(row, fields.name), part = text_at(row, fields.part), layer = text_at(row, "layer");
   const auto calls = number_at(row, "calls"), ms = number_at(row, fields.time);
@@ -43,7 +41,7 @@ Json call_row(const Json& row, const Fields& fields) {
           {fields.time, *ms}};
 }
 
-// more: adds what else the event's row (the first) tells to the table's.
+// more: copies further fields from the event's row (first argument) to the table's row.
 Json call_table(const Json& line, const Fields& fields, const char* sum_name,
                 const std::function<void(const Json&, Json&)>& more) {
   const auto steps = static_cast<double>(count_at(line, "steps", 1'000'000'000).value_or(0));
@@ -52,7 +50,7 @@ Json call_table(const Json& line, const Fields& fields, const char* sum_name,
   const auto rest = number_at(line, "rest_ms");
   double all = is_amount(rest) ? *rest : 0, shown = 0;
   Json rows = Json::array();
-  for (const Json& recorded : list) {  // the longest come first
+  for (const Json& recorded : list) {  // sorted by time, longest first
     Json row = call_row(recorded, fields);
     if (row.is_null()) continue;
     const double ms = row.at(fields.time).get<double>();
@@ -76,7 +74,6 @@ std::string name_in(const Json& row, const char* field) {
   return row.at(field).get<std::string>().substr(0, kMostNameLetters);
 }
 
-// cells: the last ones of a row.
 std::string call_text(const Json& table, const Fields& fields, const std::string& title, TextRow heading,
                       const std::vector<Align>& columns, const std::function<TextRow(const Json&)>& cells) {
   if (!table.is_object()) return "";

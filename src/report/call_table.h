@@ -1,6 +1,6 @@
-// call_table: the calls that a run's devices spent their time in, longest first: kernels of GPUs (event `kernels`,
-// train/trace/gpu_kernels.h) and operators of CPU devices (event `operators`, train/trace/torch_steps.h). Not here: the
-// operators of `sluice profile --layers` (operator_table.h). Pure functions. Rows that are none are left out.
+// call_table: the calls with the longest device time: GPU kernels (event `kernels`, train/trace/gpu_kernels.h) and CPU
+// operators (event `operators`, train/trace/torch_steps.h). Skips invalid rows. operator_table.h formats `sluice
+// profile --layers`.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,15 +8,16 @@
 
 namespace sluice::report {
 
-// `line`: the event. {"steps", "kernel_ms": of a step, "rows": a list of {"phase", "layer", "kernel", "calls" and
-// "time_ms" a step, "share" of all kernels' time}, "left_out_ms" a step}; null where it tells of no kernel.
+// `line`: the event. Returns {"steps", "kernel_ms", "rows": [{"phase", "layer", "kernel", "calls", "time_ms",
+// "share"}], "left_out_ms"}. Calls and times are per step, "share" is of all kernel time. Null if the event has no
+// kernels.
 [[nodiscard]] nlohmann::ordered_json kernel_table(const nlohmann::ordered_json& line);
 
-// The same of operators: "operator_ms" and rows of {"pass", "layer", "operator", "calls" and "self_ms" a step, "share",
-// "flops_per_s", "bytes_per_s"}; the rates are null where the operator is not known to compute, or to move, anything.
+// Like kernel_table() for operators: "operator_ms" and rows of {"pass", "layer", "operator", "calls", "self_ms",
+// "share", "flops_per_s", "bytes_per_s"}. A rate is null if the operator's FLOPs or bytes are unknown.
 [[nodiscard]] nlohmann::ordered_json run_operators(const nlohmann::ordered_json& line);
 
-// The longest ones as lines for people; empty for null.
+// Formats the longest calls as text; empty for null.
 [[nodiscard]] std::string kernel_table_text(const nlohmann::ordered_json& table);
 [[nodiscard]] std::string run_operators_text(const nlohmann::ordered_json& table);
 

@@ -11,7 +11,7 @@
 namespace sluice::report {
 namespace {
 
-constexpr Nanoseconds kDrawInterval = 100'000'000;  // between two drawings of the progress line
+constexpr Nanoseconds kDrawInterval = 100'000'000;
 
 }  // namespace
 
@@ -71,7 +71,7 @@ void ConsoleSink::log_end(const SummaryReport& report) const {
   const std::string of_peak =
       mfu ? concat(fixed(100 * *mfu, 1), " % of ", concat(facts_.peak_flops * 1e-12), " TFLOP/s a device")
           : std::string("peak unknown (profile.peak_tflops)");
-  // None where other processes compute.
+  // 0 if other processes compute.
   const std::string of_flops =
       flops_per_s > 0 ? concat("; ", fixed(flops_per_s * 1e-9, 1), " model GFLOP/s, ", of_peak) : "";
   log_info(totals.samples, " samples in ", human_duration(to_s(totals.duration)),

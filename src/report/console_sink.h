@@ -1,5 +1,5 @@
-// console_sink: what a run says to people while it trains: the line of an interval, the progress line of a terminal, an
-// epoch's summary, the table and the one line at the end. Not here: the words (console_text.h).
+// console_sink: console output of a training run: interval lines, the progress line, epoch summaries, the final table
+// and line. console_text.h formats them.
 #pragma once
 
 #include "report/run_sink.h"
@@ -22,9 +22,9 @@ class ConsoleSink final : public RunSink {
 
   std::string run_dir_;
   RunFacts facts_;
-  StepSums interval_;  // since the last line
+  StepSums interval_;
   Nanoseconds last_drawn_ = 0;
-  bool has_warned_ = false;  // of spans that were dropped
+  bool has_warned_ = false;
 };
 
 }  // namespace sluice::report

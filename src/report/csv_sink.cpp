@@ -60,8 +60,8 @@ std::string cell_of(const nlohmann::ordered_json& value) {
   return value.dump();
 }
 
-// Bytes of the heading and of the rows up to the step of the last `event` in `metrics`; 0 where there is none, or
-// another heading.
+// Returns the bytes of the heading and of the rows up to the step of the last `event` in `metrics`; 0 if there is no
+// such event or the heading differs.
 std::uint64_t bytes_to_keep(const std::filesystem::path& file, const std::filesystem::path& metrics, const char* event,
                             const std::string& heading) {
   const auto last = last_event(metrics, event);
@@ -71,7 +71,7 @@ std::uint64_t bytes_to_keep(const std::filesystem::path& file, const std::filesy
   std::string line;
   if (!std::getline(in, line) || line + '\n' != heading) return 0;
   std::uint64_t bytes = line.size() + 1;
-  while (std::getline(in, line) && !in.eof()) {  // a torn last row ends without a line break
+  while (std::getline(in, line) && !in.eof()) {  // skips an incomplete last row
     std::int64_t step = 0;
     const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), step);
     if (error != std::errc() || *end != ',' || step > last_step) break;
@@ -115,7 +115,8 @@ CsvTable::CsvTable(const std::filesystem::path& file, const std::filesystem::pat
 
 CsvSink::CsvSink(const std::filesystem::path& steps, std::filesystem::path metrics)
     : metrics_(std::move(metrics)), steps_(steps, metrics_, step_columns()) {
-  // An earlier part's rows that come again go at once, whether or not this part evaluates.
+  // Opens an existing evaluations.csv at once, so that rows that will be repeated are removed even if this start never
+  // evaluates.
   if (std::filesystem::exists(evaluations_file())) open_evaluations();
 }
 

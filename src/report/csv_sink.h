@@ -1,7 +1,7 @@
-// csv_sink: a run's numbers for spreadsheets and notebooks: metrics.csv has a row for every step, evaluations.csv one
-// for every evaluation, pushes.csv one for every push to a parameter server: the fields of a `step`, `eval` or `push`
-// in metrics.jsonl that are single numbers (docs/files.md), in a fixed order of columns. What is not known is an empty
-// cell. Errors: those of opening a file; a disk that fills up later drops rows with a warning (storage/append_file.h).
+// csv_sink: a run's numbers for spreadsheets and notebooks: metrics.csv (a row per step), evaluations.csv (per
+// evaluation) and pushes.csv (per push to a parameter server). The columns are the numeric fields of `step`, `eval` and
+// `push` in metrics.jsonl (docs/files.md) in a fixed order; unknown values are empty. Errors: StorageError at opening;
+// later a full disk drops rows with a warning (storage/append_file.h).
 #pragma once
 
 #include <filesystem>
@@ -19,15 +19,14 @@ using CsvColumns = std::span<const char* const>;
 [[nodiscard]] CsvColumns step_columns();
 [[nodiscard]] CsvColumns push_columns();
 [[nodiscard]] CsvColumns eval_columns();
-// "step,epoch,...\n".
 [[nodiscard]] std::string csv_heading(CsvColumns columns);
-// A row from the fields of an event, with a line break.
 [[nodiscard]] std::string csv_row(CsvColumns columns, const nlohmann::ordered_json& fields);
 
-// One file; its first column is the number of the step.
+// One CSV file; its first column is the step.
 class CsvTable {
  public:
-  // metrics: of the same run, cut where it goes on: rows after its last `event`, which come again, are cut off too.
+  // metrics: metrics.jsonl of the run, truncated at the resume position. Rows after its last `event` are removed,
+  // because they will be repeated.
   CsvTable(const std::filesystem::path& file, const std::filesystem::path& metrics, CsvColumns columns,
            const char* event = "step");
 
@@ -41,7 +40,7 @@ class CsvTable {
 
 class CsvSink final : public RunSink {
  public:
-  // steps: metrics.csv; the others stand beside it.
+  // steps: path of metrics.csv; the other files are in the same folder.
   CsvSink(const std::filesystem::path& steps, std::filesystem::path metrics);
 
   void step(const StepReport& report) override { steps_.add(report.fields); }
@@ -55,7 +54,7 @@ class CsvSink final : public RunSink {
 
   std::filesystem::path metrics_;
   CsvTable steps_;
-  std::optional<CsvTable> pushes_, evaluations_;  // from the first one on
+  std::optional<CsvTable> pushes_, evaluations_;
 };
 
 }  // namespace sluice::report

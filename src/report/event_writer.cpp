@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Field numbers of tensorflow/core/util/event.proto, framework/summary.proto, framework/tensor.proto.
+// Field numbers from tensorflow/core/util/event.proto, framework/summary.proto and framework/tensor.proto.
 namespace event {
 constexpr protozero::pbf_tag_type kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
 }
@@ -44,7 +44,7 @@ constexpr protozero::pbf_tag_type kDtype = 1, kShape = 2, kStringValue = 8;
 constexpr std::int32_t kDtypeString = 7;
 }  // namespace tensor
 
-// Of tensorboard/plugins/hparams/plugin_data.proto, and of google/protobuf/struct.proto.
+// Field numbers from tensorboard/plugins/hparams/plugin_data.proto and google/protobuf/struct.proto.
 namespace hparams {
 constexpr auto kTag = "_hparams_/session_start_info";
 constexpr protozero::pbf_tag_type kSessionStart = 3, kHparams = 1, kStartTime = 5;
@@ -93,7 +93,7 @@ std::string hparams_content(double wall_time, std::span<const Setting> settings)
   return bytes;
 }
 
-// A name that no file in `dir` has: a second writer of this process in the same second gets the next <n>.
+// Returns an unused file name in `dir`: a second writer of this process in the same second gets the next <n>.
 fs::path new_event_file(const fs::path& dir) {
   storage::make_directories(dir);
   const auto stem = concat("events.out.tfevents.", static_cast<std::int64_t>(seconds_since_1970()), ".", host_name(),
@@ -104,7 +104,6 @@ fs::path new_event_file(const fs::path& dir) {
   }
 }
 
-// An event of one tagged value, whose content `add_content` writes.
 std::string summary_event(double wall_time, std::int64_t step, std::string_view tag,
                           const std::function<void(protozero::pbf_writer&)>& add_content) {
   std::string bytes;

@@ -1,8 +1,7 @@
-// event_writer: TensorBoard event files (scalars, text, hyper-parameters) without TensorFlow: protobuf by protozero,
-// own framing. Not here: metrics.jsonl, the record that Sluice's own report reads (metrics_writer.h); which values are
-// written. Each event is one write(), since a reader silently stops at the first record that is cut. A full disk drops
-// events with one warning (storage/append_file.h). Non-finite values are written; TensorBoard marks them. Threads: one
-// at a time. Errors: StorageError when the file cannot be created; none later.
+// event_writer: writes TensorBoard event files (scalars, text, hyper-parameters) without TensorFlow: protobuf by
+// protozero, own framing. Each event is one write(), because readers stop at the first incomplete record. A full disk
+// drops events with one warning (storage/append_file.h). Non-finite values are written; TensorBoard marks them.
+// Threads: one at a time. Errors: StorageError if the file cannot be created.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +16,17 @@
 
 namespace sluice::report {
 
-// A key and its value as TOML writes it.
 using Setting = std::pair<std::string, std::string>;
 
 class EventWriter {
  public:
-  // Creates dir/events.out.tfevents.<seconds>.<host>.<pid>.<n>, a new file each time.
-  // first_step: TensorBoard forgets the points of older files in `dir` at this step and after it, since they come
-  // again.
+  // Creates a new file dir/events.out.tfevents.<seconds>.<host>.<pid>.<n>. first_step: TensorBoard ignores points of
+  // older files in `dir` from this step on, because they will be repeated.
   explicit EventWriter(const std::filesystem::path& dir, std::optional<std::int64_t> first_step = std::nullopt);
 
-  void scalar(std::int64_t step, std::string_view tag, double value);             // kept as float, as TensorBoard does
-  void text(std::int64_t step, std::string_view tag, std::string_view markdown);  // e.g. the configuration, the plan
-  void hparams(std::span<const Setting> settings);                                // for the page HPARAMS
+  void scalar(std::int64_t step, std::string_view tag, double value);  // stored as float
+  void text(std::int64_t step, std::string_view tag, std::string_view markdown);
+  void hparams(std::span<const Setting> settings);  // for the HPARAMS page
   void sync() { file_.sync(); }
 
   [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }

@@ -1,4 +1,4 @@
-// metrics_sink: every record of a run as a line of metrics.jsonl. Not here: the file (metrics_writer.h).
+// metrics_sink: writes every record of a run as a line of metrics.jsonl (metrics_writer.h).
 #pragma once
 
 #include "report/metrics_writer.h"
@@ -19,11 +19,10 @@ class MetricsSink final : public RunSink {
   void event(const std::string& name, const nlohmann::ordered_json& fields) override { writer_.write(name, fields); }
   void summary(const SummaryReport& report) override { event("summary", report.fields); }
 
-  // sync(), and where the lines so far end.
+  // Calls MetricsWriter::sync() and returns the end of the lines so far.
   [[nodiscard]] MetricsPosition sync() { return writer_.sync(); }
-  // False: somebody has removed the file.
   [[nodiscard]] bool is_linked() const { return writer_.is_linked(); }
-  [[nodiscard]] double time_s() const { return writer_.time_s(); }  // of training so far
+  [[nodiscard]] double time_s() const { return writer_.time_s(); }
 
  private:
   MetricsWriter writer_;

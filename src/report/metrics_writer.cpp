@@ -18,7 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Replaces numbers that JSON cannot hold by their names.
 void name_non_finite(Json& value) {
   if (value.is_number_float()) {
     const auto number = value.get<double>();
@@ -80,7 +79,7 @@ MetricsPosition position_after_step(const fs::path& file, std::int64_t step) {
     in.read(line.data(), static_cast<std::streamsize>(line.size()));
     const Json parsed = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (end == position.bytes) position.time_s = number_at(parsed, "time_s").value_or(0);
-    const auto of_step = number_at(parsed, "step");  // some events have none: they belong to what stands before them
+    const auto of_step = number_at(parsed, "step");  // events without a step belong to the previous line with one
     if (!of_step) continue;
     const bool is_change = parsed.value("event", "") == "freeze" || parsed.value("event", "") == "transition";
     if (*of_step < static_cast<double>(step) + (is_change ? 0 : 1)) return position;
@@ -94,8 +93,8 @@ MetricsWriter::MetricsWriter(const fs::path& file, MetricsPosition start)
 
 bool MetricsWriter::write(std::string_view event, const Json& fields) {
   check(fields.is_null() || (fields.is_object() && !fields.contains("event") && !fields.contains("time_s")),
-        "the fields of a metrics line are an object without event and time_s");
-  const std::scoped_lock lock(mutex_);  // before the clock is read: time_s never goes back from line to line
+        "an object without event and time_s as the fields of a metrics line");
+  const std::scoped_lock lock(mutex_);  // locked before reading the clock, so that time_s never decreases
   Json line{{"event", event}, {"time_s", std::round(to_s(now_ns() - zero_ns_) * 1e6) * 1e-6}};
   if (!fields.is_null()) line.update(fields);
   name_non_finite(line);

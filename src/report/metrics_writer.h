@@ -1,10 +1,9 @@
-// metrics_writer: metrics.jsonl, one JSON object per line: "event", "time_s", then the fields as given.
-// time_s: seconds since the start of training, going on over resumes (the pause between is not counted).
-// Numbers that JSON cannot hold are written as the strings "NaN", "Infinity" and "-Infinity" (the names of the protobuf
-// JSON mapping, which Python's float() takes); bytes that are not UTF-8 become U+FFFD.
-// Not here: what an event means (train/); TensorBoard (event_writer.h).
-// A line is one write(). A full disk drops lines, never half a line, with one warning and a count at the end.
-// Threads: any. Errors: StorageError when the file cannot be opened; none later.
+// metrics_writer: writes metrics.jsonl, one JSON object per line: "event", "time_s", then the given fields.
+// time_s is the training time in seconds; after a resume it continues without the pause. Numbers that JSON cannot hold
+// become the strings "NaN", "Infinity" and "-Infinity" (protobuf's JSON names, which Python's float() accepts); bytes
+// that are not UTF-8 become U+FFFD.
+// A line is one write(). A full disk drops whole lines, with one warning and a count at the end.
+// Threads: any. Errors: StorageError if the file cannot be opened.
 #pragma once
 
 #include <cstdint>
@@ -19,46 +18,46 @@
 
 namespace sluice::report {
 
-// Where a run stands in its metrics; belongs into every checkpoint.
+// Position of a run in its metrics, stored in every checkpoint.
 struct MetricsPosition {
-  std::uint64_t bytes = 0;  // length of metrics.jsonl
-  double time_s = 0.0;      // training time so far
+  std::uint64_t bytes = 0;
+  double time_s = 0.0;
 };
 
 class MetricsWriter {
  public:
-  // A new run starts at {}, which empties the file. A resumed one starts at the position of its checkpoint: later lines
-  // are cut off, so that repeated steps do not appear twice. When the file is shorter than that (lost with the power)
-  // or was edited, whole lines are kept and a warning is given.
+  // A new run starts at {}, which empties the file. A resumed run starts at its checkpoint's position: later lines are
+  // cut off, so that repeated steps do not appear twice. If the file is shorter (after a power loss) or was edited,
+  // whole lines are kept and a warning is logged.
   explicit MetricsWriter(const std::filesystem::path& file, MetricsPosition start = {});
 
-  // False when the line was dropped. Requires: `fields` is {} or an object without "event", "time_s".
+  // Returns false if the line was dropped. Requires: `fields` is {} or an object without "event" and "time_s".
   bool write(std::string_view event, const nlohmann::ordered_json& fields);
 
-  // Makes the lines so far durable and says where the run stands: call it before a checkpoint.
+  // Makes the lines so far durable and returns their end. Call it before a checkpoint.
   [[nodiscard]] MetricsPosition sync();
 
-  // False when somebody has removed the file: lines go nowhere then.
+  // False if the file was removed, so that its lines are lost.
   [[nodiscard]] bool is_linked() const;
   [[nodiscard]] std::uint64_t bytes() const;
   [[nodiscard]] double time_s() const;
-  [[nodiscard]] std::uint64_t dropped() const;  // lines
+  [[nodiscard]] std::uint64_t dropped() const;
 
  private:
   mutable std::mutex mutex_;
   storage::AppendFile file_;  // guarded by mutex_
-  Nanoseconds zero_ns_;       // time_s = 0 on our clock
+  Nanoseconds zero_ns_;       // clock reading at time_s = 0
 };
 
-// The last line of `event` in a file; nothing when there is none.
+// Returns the last line of `event` in a file; nothing if the file has no such line.
 [[nodiscard]] std::optional<nlohmann::ordered_json> last_event(const std::filesystem::path& file,
                                                                std::string_view event);
 
-// Position before the first line of a later step, or of a change of plan after `step` (events "freeze", "transition"),
-// which a run that resumes from `step` makes again.
+// Returns the position before the first line that a resume from `step` writes again: a later step, or a change of plan
+// (events "freeze" and "transition") after `step`.
 [[nodiscard]] MetricsPosition position_after_step(const std::filesystem::path& file, std::int64_t step);
 
-// Length of the whole lines within the first `limit` bytes of a file; 0 when there is no file.
+// Returns the length of the whole lines within the first `limit` bytes of a file; 0 if there is no file.
 [[nodiscard]] std::uint64_t whole_lines(const std::filesystem::path& file, std::uint64_t limit);
 
 }  // namespace sluice::report

@@ -15,10 +15,9 @@ using profiler::MachinePeaks;
 using profiler::OperatorMean;
 using profiler::PassOperators;
 
-constexpr std::size_t kSlowest = 5;   // of a layer's pass
-constexpr double kLeastShare = 0.01;  // of its time, of those beside the first
+constexpr std::size_t kSlowest = 5;
+constexpr double kLeastShare = 0.01;  // smallest share of the pass's time for a row, except the first
 
-// Two digits and more of something counted in billions.
 std::string billions(double number) { return fixed(number * 1e-9, number < 1e10 ? 2 : 1); }
 
 TextRow operator_row(const OperatorMean& one, double pass_s, const MachinePeaks& peaks) {
@@ -35,7 +34,6 @@ TextRow operator_row(const OperatorMean& one, double pass_s, const MachinePeaks&
           profiler::name_of(line.bound)};
 }
 
-// The others as one, whose rates are theirs together.
 OperatorMean sum_of(std::vector<OperatorMean>::const_iterator begin, std::vector<OperatorMean>::const_iterator end) {
   OperatorMean sum{.name = counted(end - begin, "other")};
   for (; begin != end; ++begin) {

@@ -1,4 +1,5 @@
-// operator_table: the operators of a model's layers as a text table. Not here: measuring them. Pure.
+// operator_table: formats the operators of a model's layers as text: per layer and pass the slowest ones with their
+// share of the machine's peaks, and one row for the rest.
 #pragma once
 
 #include <string>
@@ -7,7 +8,6 @@
 
 namespace sluice::report {
 
-// Of each layer and pass: the slowest operators, what they reach of the machine's peaks, and the rest in one row.
 [[nodiscard]] std::string operator_table(const profiler::OperatorProfile& profile);
 
 }  // namespace sluice::report

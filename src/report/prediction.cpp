@@ -13,7 +13,6 @@ using nlohmann::ordered_json;
 
 std::string percent_off(double error) { return concat(error < 0 ? "" : "+", fixed(100 * error, 1), " %"); }
 
-// What the devices held beside what was predicted, and of the device whose prediction is furthest off how far.
 void add_memory(ordered_json& fields, const Prediction& prediction, const ordered_json& peaks) {
   std::optional<double> worst;
   std::string of_device;

@@ -1,5 +1,5 @@
-// prediction: what a plan's steps and devices were predicted to take, beside what they took, as the summary of a run
-// has it. Not here: predicting (tune/predict.h, train/plan/step_predictor.h). Values and pure functions.
+// prediction: compares the predicted step time and memory of a plan with the measured ones, for the summary of a run.
+// tune/predict.h and train/plan/step_predictor.h predict.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,28 @@
 
 namespace sluice::report {
 
-inline constexpr auto kByProfile = "profile";  // with links, sums, and what devices take from each other
-inline constexpr auto kByLayers = "layers";    // what layers cost, and what else is known
+inline constexpr auto kByProfile = "profile";  // includes links, all-reduces and contention between devices
+inline constexpr auto kByLayers = "layers";    // layer costs and what else is known
 
 struct Prediction {
   double step_s = 0;
-  std::string by;                                     // one of these
-  std::map<std::string, std::uint64_t> device_bytes;  // that each device of this process holds at most
+  std::string by;
+  std::map<std::string, std::uint64_t> device_bytes;  // peak bytes of each device of this process
 };
 
-// Of the steps under the last plan, without its first ones.
+// Measurements under the last plan, without its first steps.
 struct MeasuredRun {
-  std::optional<double> step_ms;        // mean
-  std::optional<double> by_stages_ms;   // StageTimes::step_s()
-  nlohmann::ordered_json device_bytes;  // peaks of training steps, by device
+  std::optional<double> step_ms;
+  std::optional<double> by_stages_ms;
+  nlohmann::ordered_json device_bytes;
 };
 
-// "predicted" of a summary: step_ms, by, error (of the step, relative), by_stages_ms, stages_error, device_bytes,
-// measured_device_bytes, memory_error (of the device that is furthest off) and memory_error_device. Null where nothing
-// is known.
+// The field "predicted" of a summary: step_ms, by, error (relative, of the step), by_stages_ms, stages_error,
+// device_bytes, measured_device_bytes, memory_error (largest relative error of a device) and memory_error_device. Null
+// without a prediction or measurement.
 [[nodiscard]] nlohmann::ordered_json prediction_fields(const std::optional<Prediction>& prediction,
                                                        const MeasuredRun& measured);
 
-// The same in words; empty where there is nothing to say.
 [[nodiscard]] std::string prediction_line(const nlohmann::ordered_json& fields);
 
 }  // namespace sluice::report

@@ -22,7 +22,6 @@ struct Work {
   std::string host;
 };
 
-// Nothing where a part is unknown.
 std::optional<double> work_ms(const Json& slot) {
   double sum = 0;
   for (const char* part : {"load_ms", "forward_ms", "backward_ms", "optimizer_ms"}) {
@@ -37,7 +36,8 @@ struct Mean {
   double sum = 0, steps = 0;
 };
 
-// Of a process, stage by stage: its slots (replicas), each as often as it ran; under some plans it may not have been.
+// Returns means per stage over the replicas of a process, weighted by their steps. A slot may not exist under some
+// plans of the run.
 std::map<std::int64_t, Mean> means_of(const Json& slots) {
   std::map<std::int64_t, Mean> means;
   for (const Json& slot : slots) {

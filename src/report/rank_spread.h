@@ -1,7 +1,6 @@
-// rank_spread: what the processes of a run say of their times (event `ranks`), stage by stage: mean, slowest, spread.
-// Compared is what a stage computes and loads, the mean of a process's replicas: where one process is slow the others
-// wait, and all have steps as long.
-// Pure functions. What a rank did not tell is left out.
+// rank_spread: compares the processes of a run (event `ranks`) per stage: mean, slowest, spread. It compares the
+// compute and load time, averaged over a process's replicas, because step times are equal: fast processes wait for slow
+// ones. Skips fields that a rank did not report.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +9,10 @@
 
 namespace sluice::report {
 
-// `ranks`: the list of the event. A list of {"stage", "processes", "mean_ms", "slowest_ms", "slowest_rank",
-// "slowest_host", "spread_ms"}, by stage; null where it tells of fewer than two processes.
+// `ranks`: the event's list. Returns a list of {"stage", "processes", "mean_ms", "slowest_ms", "slowest_rank",
+// "slowest_host", "spread_ms"}, by stage; null for fewer than two processes.
 [[nodiscard]] nlohmann::ordered_json rank_spread(const nlohmann::ordered_json& ranks);
 
-// Lines for people, of what rank_spread() gives; empty for null.
 [[nodiscard]] std::string rank_spread_text(const nlohmann::ordered_json& spread);
 
 }  // namespace sluice::report

@@ -32,12 +32,12 @@ std::ifstream open_records(const fs::path& file) {
   throw DataError(what, "; check its permissions");
 }
 
-// Takes single values of the outer object until "load_ms", and ends the parsing there.
+// Parses the fields of the outer object before "load_ms" and stops there.
 class HeadOfStep {
  public:
   using Text = std::string;
 
-  HeadOfStep() { head_.get_ref<nlohmann::ordered_json::object_t&>().reserve(kFields); }  // growing would copy all
+  HeadOfStep() { head_.get_ref<nlohmann::ordered_json::object_t&>().reserve(kFields); }  // avoids copies
 
   [[nodiscard]] bool is_whole() const { return is_whole_; }
   nlohmann::ordered_json& head() { return head_; }
@@ -61,7 +61,7 @@ class HeadOfStep {
   }
 
  private:
-  // Without a search for the name, which takes as long as reading the value.
+  // Appends without searching for the name, which would take as long as reading the value.
   template <typename Value>
   bool put(Value&& value) {
     using Object = nlohmann::ordered_json::object_t;
@@ -78,11 +78,11 @@ class HeadOfStep {
 };
 
 constexpr std::string_view kStepLine = R"({"event":"step",)";
-constexpr std::string_view kDropped = R"("spans_dropped")";  // only in few lines, which are taken whole
+constexpr std::string_view kDropped = R"("spans_dropped")";  // only in few lines, which are parsed whole
 constexpr std::uintmax_t kBytesInWhole = 50'000'000;
 
-// Too deep for what walks through a record by calling itself. A line that is shorter cannot be. Brackets in strings
-// count, too: no record has a thousand of them that are never closed.
+// Detects nesting too deep for recursive functions. Short lines cannot be that deep. Brackets in strings count as well:
+// no record has a thousand unclosed ones.
 bool is_too_deep(std::string_view line) {
   constexpr std::size_t kHarmless = 65'536;
   constexpr std::int64_t kDeepest = 1000;
@@ -100,7 +100,7 @@ nlohmann::ordered_json whole_record(const std::string& line) {
   return nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
 }
 
-// memmem() alone is fast where the word's first letter is everywhere.
+// Only memmem() is fast if the first letter of the word is frequent.
 bool reports_drops(const std::string& line) {
   return ::memmem(line.data(), line.size(), kDropped.data(), kDropped.size()) != nullptr;
 }
@@ -138,7 +138,7 @@ LineDamage read_records(const fs::path& file, const TakeRecord& take, std::int64
   LineDamage damage;
   std::int64_t steps = 0;
   for (std::string line; std::getline(in, line);) {
-    const bool is_last = in.eof();  // no line break after it
+    const bool is_last = in.eof();  // without a line break
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     nlohmann::ordered_json record = nlohmann::ordered_json::value_t::discarded;
     const bool may_be_short = every > 1 && line.starts_with(kStepLine) && steps++ % every != 0;

@@ -9,10 +9,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Weight of a line's mfu: the FLOPs that all devices could have done in `time`.
+// Weight of a line's mfu: peak FLOPs of all devices in `time`.
 double device_time(const Json& line, double mfu, double time) {
   const auto flops = number_at(line, "flops_per_s");
-  if (!flops) return time;  // of a worker's records
+  if (!flops) return time;  // from a worker's records
   return mfu > 0 ? *flops / mfu * time : 0;
 }
 

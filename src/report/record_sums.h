@@ -1,7 +1,6 @@
-// record_sums: what the step lines of a run, or of a worker, add up to: times (_ms) and sync_bytes over the steps,
-// rates (_per_s) over their time, mfu and what devices were busy over the time of devices, whose number may change.
-// The parts of a rate are averaged over the same steps as the rate. Not here: reading the lines (record_lines.h).
-// Values.
+// record_sums: sums and means of the step lines of a run or worker. Times (_ms) and sync_bytes are averaged over steps,
+// rates (_per_s) over their time. mfu and device utilization are averaged over device time, because the number of
+// devices may change. The parts of a rate use the same steps as the rate.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +19,12 @@ class RecordSums {
   void add(const nlohmann::ordered_json& line);
   void add(const RecordSums& more);
 
-  // By field; of the parts "net/<interface>/sent" and "/received" (net_bytes_per_s), "flops_per_s_by_kind/<kind>".
+  // Means by field. Parts of rates: "net/<interface>/sent" and "/received" (net_bytes_per_s),
+  // "flops_per_s_by_kind/<kind>".
   [[nodiscard]] Numbers means() const;
-  [[nodiscard]] std::vector<double> busy() const;         // by device, mean over the time; empty when not recorded
-  [[nodiscard]] std::optional<double> busy_mean() const;  // of all devices
-  // Steps with a breakdown, and what one took in the mean.
+  [[nodiscard]] std::vector<double> busy() const;  // by device, mean over time; empty: not recorded
+  [[nodiscard]] std::optional<double> busy_mean() const;
+  // Number of steps with a breakdown, and their mean time.
   [[nodiscard]] std::int64_t timed_steps() const { return timed_steps_; }
   [[nodiscard]] double timed_step_ms() const;
 
@@ -36,7 +36,7 @@ class RecordSums {
     void add(double value, double of_weight);
     void add(const WeightedSum& more);
   };
-  // The parts of a rate. A part that a line does not name was nothing in that step.
+  // Sums of the parts of a rate. A part missing in a line counts as 0.
   struct PartSums {
     std::map<std::string, double> sums;
     double weight = 0;

@@ -1,4 +1,4 @@
-// The text of reports: everything comes from the objects that --json prints, so that both say the same.
+// report_text: the text of reports, from the objects that --json prints, so that both agree.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -34,7 +34,6 @@ const Json& child(const Json& object, const char* name) {
   return found == object.end() || !found->is_object() ? kNothing : *found;
 }
 
-// Copies for terminals: no string holds a control character.
 Json printable_json(const Json& value) {
   if (value.is_string()) return printable(value.get_ref<const std::string&>());
   if (!value.is_structured()) return value;
@@ -60,7 +59,7 @@ RunReport printable_run(RunReport run) {
   return run;
 }
 
-// "2 stages x 4 replicas over 2 processes"; a part that is not known is left out.
+// "2 stages x 4 replicas over 2 processes"; unknown parts are omitted.
 std::string layout_text(const Json& run) {
   std::string text;
   for (const auto& [before, name, noun] : {std::array{"", "stages", "stage"}, std::array{" x ", "replicas", "replica"},
@@ -120,12 +119,11 @@ std::string flops_text(const RunLog& log) {
 
 bool has_processes(const Json& run) { return integer_at(run, "processes").value_or(1) > 1; }
 
-// Whether the run's end, which is of its last start only, tells of fewer steps than the means are of.
+// True if the run's end, which covers only its last start, has fewer steps than the means.
 bool is_partly_old(const RunLog& log) { return log.resumed_at && log.steps != log.steps_since_resume; }
 
 std::string whole_run_text(const RunLog& log) { return concat("whole run (", counted(log.steps, "step"), ")"); }
 
-// The rates that are known.
 std::string rates_text(const RunLog& log, const Json& run) {
   std::vector<std::string> parts;
   const auto add = [&](Number number, int decimals, const std::string& before, const std::string& after) {
@@ -149,7 +147,6 @@ std::string rates_text(const RunLog& log, const Json& run) {
   return parts.empty() ? "rates: -" : (is_partly_old(log) ? whole_run_text(log) + ": " : "") + join(parts, ", ");
 }
 
-// The table, of the steps that its numbers are of.
 std::string times_text(const RunLog& log, const Json& run) {
   if (log.steps == 0) return "where the time went: no step is recorded yet";
   const auto slots = slot_times(run.at("breakdown"));
@@ -166,7 +163,7 @@ std::string times_text(const RunLog& log, const Json& run) {
   return time_table(slots, means, steps, integer_at(run, "processes").value_or(1), which);
 }
 
-// What the run's end tells is of its last start only.
+// Values from the run's end cover only its last start.
 std::string since_text(const RunLog& log) { return log.resumed_at ? " since the resume" : ""; }
 
 std::string between_text(const RunLog& log, const Json& run) {
@@ -176,7 +173,6 @@ std::string between_text(const RunLog& log, const Json& run) {
                 human_duration(*checkpoints), "\n");
 }
 
-// What each process, kernel and operator tells; empty where they tell nothing.
 std::string details_text(const Json& run) {
   std::string text;
   for (const std::string& part : {rank_spread_text(run.at("rank_spread")), kernel_table_text(run.at("kernels")),
@@ -194,7 +190,7 @@ std::string memory_text(const Json& run) {
   return parts.empty() ? "-" : join(parts, ", ");
 }
 
-// Epochs count from 1 where people read them, as in the log.
+// Epochs count from 1 in texts, as in the log.
 Number epoch_of(const Json& evaluation) {
   const Number epoch = number_at(evaluation, "epoch");
   return epoch ? Number(*epoch + 1) : epoch;
@@ -233,7 +229,7 @@ std::string damage_text(const LineDamage& damage, const char* file) {
   return text;
 }
 
-// Lines for what the user would otherwise not know: old faults, damage, a configuration of another version.
+// Notes on earlier faults, damaged records and a configuration of another version.
 std::string notes_text(const RunReport& run) {
   const RunLog& log = run.log;
   std::string text;
@@ -253,7 +249,6 @@ std::string notes_text(const RunReport& run) {
   return text;
 }
 
-// Empty where there is no parameter server.
 std::string server_text(const Json& run) {
   const Json& server = run.at("ps");
   const Json& workers = run.at("workers");
@@ -283,7 +278,7 @@ std::string advice_text(const RunLog& log, const Json& run) {
   return text;
 }
 
-// Directory names where they tell the runs apart, else the paths as they were given.
+// Returns directory names if they are distinct, otherwise the paths as given.
 std::vector<std::string> names_of(std::span<const RunReport> runs) {
   std::vector<std::string> names, paths;
   for (const RunReport& run : runs) {

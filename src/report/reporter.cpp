@@ -19,7 +19,7 @@ constexpr std::int64_t kUnsettledSteps = 5;
 
 Reporter::Reporter(const storage::RunDir& run_dir, const SinkChoice& choice, const ReporterStart& start)
     : run_dir_(run_dir) {
-  static_cast<void>(network_.rates());  // the first reading
+  static_cast<void>(network_.rates());  // the first reading is the reference
   auto metrics = std::make_unique<MetricsSink>(run_dir.metrics_file(), start.metrics);
   metrics_ = metrics.get();
   sinks_.push_back(std::move(metrics));
@@ -37,7 +37,7 @@ std::optional<std::filesystem::path> Reporter::missing() const {
 }
 
 void Reporter::plan(RunFacts facts, const ordered_json& description, std::int64_t steps_done) {
-  // Peaks are told of all plans that the run has had.
+  // Peak memory covers all plans of the run.
   facts.used_devices = facts_.used_devices;
   facts.used_devices.insert(facts.devices.begin(), facts.devices.end());
   for (const auto& [kind, bytes] : facts_.memory) facts.memory[kind] = std::max(facts.memory[kind], bytes);
@@ -65,7 +65,7 @@ void Reporter::event(const std::string& name, const ordered_json& fields) {
   for (const auto& sink : sinks_) sink->event(name, fields);
 }
 
-// The other sinks too: a run that goes on from the checkpoint does not make the points before it again.
+// Syncs the other sinks as well, because a run resumed from the checkpoint does not repeat earlier points.
 MetricsPosition Reporter::sync() {
   const MetricsPosition position = metrics_->sync();
   for (const auto& sink : sinks_) sink->sync();
@@ -140,7 +140,7 @@ ordered_json Reporter::predicted_fields(const ordered_json& peaks) const {
 }
 
 ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_done) {
-  if (epoch_is_over_) end_epoch(nullptr);  // its evaluation was cut off
+  if (epoch_is_over_) end_epoch(nullptr);
   const double wall_s = metrics_->time_s();
   std::vector<tune::Advice> advice;
   const bool is_known = !of_plan_.slots.empty();

@@ -1,7 +1,6 @@
-// reporter: makes the records of a run, each once, and hands them to its sinks (run_sink.h): metrics.jsonl, and as
-// configured TensorBoard, metrics.csv, the console. It adds up what the summary and the advice need.
-// Not here: what to measure (profiler/), the sinks' forms. Threads: one. Errors: those of opening the files; a disk
-// that fills up later drops records with a warning, not the run.
+// reporter: creates each record of a run once and passes it to the sinks (run_sink.h): metrics.jsonl, the console and,
+// if configured, TensorBoard and metrics.csv. Adds up the totals for the summary and the advice. Threads: one. Errors:
+// StorageError at opening; later a full disk drops records with a warning.
 #pragma once
 
 #include <cstdint>
@@ -22,75 +21,75 @@
 
 namespace sluice::report {
 
-// Where a resumed run goes on in its records.
+// Position in the records at which a resumed run continues.
 struct ReporterStart {
   MetricsPosition metrics;
-  // The first whose scalars come again: what earlier files of TensorBoard have from there on is made void.
+  // First step that will be repeated; TensorBoard ignores points of earlier files from there on.
   std::optional<std::int64_t> first_step;
 };
 
-// Besides metrics.jsonl and the console.
 struct SinkChoice {
   bool tensorboard = false;
   bool csv = false;
-  std::vector<Setting> settings = {};  // the configuration, for TensorBoard's hyper-parameters
+  std::vector<Setting> settings = {};
 };
 
 class Reporter {
  public:
-  // `run_dir` must outlive it.
+  // `run_dir` must outlive the reporter.
   Reporter(const storage::RunDir& run_dir, const SinkChoice& choice, const ReporterStart& start);
 
-  // Before the first step, and where the plan changes in the run. facts: of the steps that follow.
+  // Call before the first step and at each change of plan. facts: for the steps that follow.
   void plan(RunFacts facts, const nlohmann::ordered_json& description, std::int64_t steps_done = 0);
-  // Of the present plan, after it was told.
+  // Prediction for the current plan; call after plan().
   void prediction(const Prediction& prediction);
-  // `ends_interval`: a line of the console is due. An epoch's last step, and the run's, ends with a summary, which the
-  // evaluation joins that follows.
+  // `ends_interval`: a console line is due. The last step of an epoch or run ends with a summary, which also includes
+  // the evaluation that follows.
   void step(const StepRecord& record, const StepSpans& spans, bool ends_interval);
-  // Evaluations and checkpoints, for the table at the end.
+  // Reports the time of evaluations and checkpoints, for the final table.
   void outside_of_steps(const std::vector<Span>& spans);
   void eval(const EvalRecord& record);
-  // Mean milliseconds of the steps under the present plan, without its first ones; nothing before there are enough.
+  // Mean milliseconds per step of the current plan, without its first steps; nothing until there are enough steps.
   [[nodiscard]] std::optional<double> step_ms_of_plan() const;
-  void event(const std::string& name, const nlohmann::ordered_json& fields);  // checkpoint, fault, transition
-  // The last record, which is returned. `outcome`: "done", "interrupted".
+  void event(const std::string& name, const nlohmann::ordered_json& fields);
+  // Writes and returns the last record. `outcome`: "done", "interrupted".
   nlohmann::ordered_json summary(const std::string& outcome, std::int64_t steps_done);
 
-  // Before a checkpoint: makes the lines so far durable and gives their end.
+  // Makes the lines so far durable and returns their end. Call before a checkpoint.
   [[nodiscard]] MetricsPosition sync();
 
-  // What somebody has removed or renamed while the run writes to it: the run directory, or its metrics.jsonl.
+  // Returns the run directory or its metrics.jsonl if it was removed or renamed while the run writes to it.
   [[nodiscard]] std::optional<std::filesystem::path> missing() const;
-  // True when another directory has taken the place of the run's.
+  // True if another directory replaced the run's.
   [[nodiscard]] bool is_replaced() const { return run_dir_.presence() == storage::RunDir::Presence::kReplaced; }
 
  private:
   void add_to_epoch(const StepRecord& record);
   void end_epoch(const EvalRecord* evaluation);
-  // Of a summary. peaks: of memory, by device.
+  // The field "predicted" of a summary. peaks: peak memory by device.
   [[nodiscard]] nlohmann::ordered_json predicted_fields(const nlohmann::ordered_json& peaks) const;
-  // Until the run's end: the steps as those under the present plan, evaluations and checkpoints as those so far.
+  // Estimates the time until the run's end from the steps under the current plan and the evaluations and checkpoints so
+  // far.
   [[nodiscard]] TimeLeft time_left(const StepRecord& record) const;
   [[nodiscard]] bool is_settled() const { return settled_.steps > 0; }
 
   const storage::RunDir& run_dir_;
-  MetricsSink* metrics_;                         // the first of sinks_
-  std::vector<std::unique_ptr<RunSink>> sinks_;  // in the order in which they are told
+  MetricsSink* metrics_;
+  std::vector<std::unique_ptr<RunSink>> sinks_;
   RunFacts facts_;
   std::optional<EvalRecord> last_eval_;
   std::optional<StepRecord> last_step_;
-  StepSums epoch_;              // of this process, of last_step_'s epoch
-  bool epoch_is_over_ = false;  // and not told yet
-  RunTotals totals_;            // of this process
-  // The same of the last plan, and without its first steps, in which memory is fetched and caches fill: for the advice
-  // and the time that is left.
+  StepSums epoch_;              // this process's steps of last_step_'s epoch
+  bool epoch_is_over_ = false;  // its summary is not yet reported
+  RunTotals totals_;            // steps of this process
+  // Totals under the last plan, and without its first steps, in which memory is allocated and caches fill. Used for the
+  // advice and the remaining time.
   RunTotals of_plan_, settled_;
-  StageTimes stages_of_plan_, settled_stages_;  // likewise
-  std::optional<Prediction> prediction_;        // of the last plan
-  // When the first evaluation began, which may take more than a step; nothing: there was none.
+  StageTimes stages_of_plan_, settled_stages_;
+  std::optional<Prediction> prediction_;
+  // Peak memory before the first evaluation, which may need more than a step; nothing before that.
   std::optional<nlohmann::ordered_json> peaks_of_steps_;
-  int plans_ = 0;  // told so far: peaks of memory are of all of them
+  int plans_ = 0;  // number of plans so far; peak memory covers all of them
   profiler::NetworkSampler network_;
 };
 

@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Higher top-1; of texts, and where there is none, lower loss.
+// Compares by higher top-1; for texts, or without top-1, by lower loss.
 bool is_better(const Json& one, const Json& other) {
   const auto top1 = number_at(one, "top1"), other_top1 = number_at(other, "top1");
   if (top1 && other_top1 && !one.contains("perplexity")) return *top1 > *other_top1;
@@ -36,7 +36,7 @@ class Reader {
     if (event == "checkpoint") add_checkpoint(line);
     if (event == "resume") add_resume(line);
     if (event == "summary") log_.summary = line;
-    if (event == "step" || event == "plan" || event == "resume") {  // the run went on after what ended it before
+    if (event == "step" || event == "plan" || event == "resume") {  // the run continued after its earlier end
       log_.summary = Json::object();
       log_.ranks = log_.kernels = log_.operators = nullptr;
       log_.ends_in_fault = false;
@@ -56,7 +56,6 @@ class Reader {
   }
 
  private:
-  // What a server, the processes and the GPUs tell.
   void add_of_others(const Json& line, const std::string& event) {
     if (event == "ranks") log_.ranks = line.value("ranks", Json(nullptr));
     if (event == "kernels") log_.kernels = line;
@@ -80,7 +79,7 @@ class Reader {
     if (const auto step = integer_at(line, "step")) log_.checkpoints.insert(*step);
   }
 
-  // Where the records do not lead up to the checkpoint it is another run's.
+  // If the records do not lead up to the checkpoint, it belongs to another run.
   void add_resume(const Json& line) {
     const auto step = integer_at(line, "step");
     if (log_.steps > 0 && step == log_.last_step) log_.checkpoints.insert(*step);

@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 Json or_null(std::optional<double> value) { return value ? Json(*value) : Json(nullptr); }
 
-// As metrics.jsonl writes it, where JSON has no number for it.
+// Non-finite numbers are written by name, as in metrics.jsonl.
 Json or_name(std::optional<double> value) {
   return value && !std::isfinite(*value) ? Json(fixed(*value, 0)) : or_null(value);
 }
@@ -25,13 +25,13 @@ Json value_at(const Json& object, const char* name) {
   return found == object.end() ? Json(nullptr) : *found;
 }
 
-constexpr std::int64_t kMostOfOneKind = 1'000'000;  // of any kind; three of them can be multiplied
+constexpr std::int64_t kMostOfOneKind = 1'000'000;  // the product of three such numbers fits into 64 bits
 
-// What ran: from the plan, and from the configuration what the plan does not say.
+// Adds what ran: from the plan, and otherwise from the configuration.
 void add_plan(Json& report, const RunReport& run) {
   const Json& plan = run.log.plan;
   for (const char* name : {"model", "data", "parameters", "processes", "stages"}) report[name] = value_at(plan, name);
-  // The plan counts local replicas; a report those of all processes, as the step lines do.
+  // The plan counts local replicas; the report counts those of all processes, like step lines.
   const auto stages = count_at(plan, "stages", kMostOfOneKind), local = count_at(plan, "replicas", kMostOfOneKind);
   const std::int64_t processes = count_at(plan, "processes", kMostOfOneKind).value_or(1);
   const bool is_known = stages && local;
@@ -79,7 +79,6 @@ void add_evaluations(Json& report, const RunLog& log) {
   report["evaluations"] = std::move(list);
 }
 
-// The run itself: what was asked for, and who has pushed.
 void add_server(Json& report, const RunReport& run) {
   Json server = run.log.server;
   for (const char* of_line : {"event", "time_s"}) server.erase(of_line);
@@ -109,13 +108,13 @@ std::vector<std::filesystem::path> add_worker_files(std::span<RunReport> runs, s
 RunReport read_report(const std::filesystem::path& run_dir, const TakeRecord& also) {
   RunReport report{.log = read_run_log(run_dir, also), .config = std::nullopt, .config_problem = {}};
   const std::filesystem::path file = run_dir / "config.toml";
-  std::error_code ignored;  // load() says what is wrong with a file that is there
+  std::error_code ignored;  // load() reports problems with an existing file
   const std::filesystem::file_type type = std::filesystem::status(file, ignored).type();
   if (type == std::filesystem::file_type::not_found) {
     report.config_problem = "config.toml is missing";
     return report;
   }
-  if (type != std::filesystem::file_type::regular) {  // a pipe would keep the report waiting
+  if (type != std::filesystem::file_type::regular) {  // reading a pipe could block
     report.config_problem = "config.toml is left out: it is no file";
     return report;
   }

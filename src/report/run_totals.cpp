@@ -61,8 +61,8 @@ tune::AdviceInput advice_input(const RunTotals& totals, const RunFacts& facts) {
                              .other = mean(slot[profiler::Part::kOther])});
     input.allreduce = std::max(input.allreduce, mean(slot.all_reduce - slot[profiler::Part::kSkew]));
   }
-  // Who is late by chance one step and early the next is not slow: what others waited for it, less the most that was
-  // waited for another.
+  // A rank that is late in some steps and early in others is not slow. Therefore subtracts the longest wait for another
+  // rank.
   for (const auto& [rank, waited] : totals.waited_for_rank) {
     Nanoseconds for_another = 0;
     for (const auto& [other, wait] : totals.waited_for_rank) {

@@ -12,14 +12,13 @@ namespace {
 
 using pipeline::Op;
 
-// Of one action of a stage, a micro-batch.
 struct ActionMeans {
   double usual = 0;
-  double first_more = 0;  // that the first of a step takes
+  double first_more = 0;  // additional time of a step's first action
 };
 
-// seconds: of the actions of one kind. has_first: the first of them is the first of its step, which is told apart where
-// it is longer than the others.
+// seconds: of the actions of one kind. has_first: the first one is the first of its step; it is separated if it is
+// longer than the others.
 ActionMeans action_means(const std::vector<double>& seconds, bool has_first) {
   if (seconds.empty()) return {};
   double all = 0;
@@ -31,7 +30,6 @@ ActionMeans action_means(const std::vector<double>& seconds, bool has_first) {
   return {others, first - others};
 }
 
-// Of the stage, in the order of the schedule.
 std::vector<pipeline::Action> actions_of(const pipeline::Schedule& schedule, StageId stage) {
   std::vector<pipeline::Action> own;
   for (const auto& actions : schedule.devices)
@@ -55,8 +53,8 @@ double* StageTimes::sum_of(const Span& span) {
   return nullptr;
 }
 
-// The loss is part of its forward. Sums that lie within an action are none of its work: they are exposed all-reduce.
-// They come before it, since they end first.
+// Counts the loss as part of the forward. Subtracts all-reduces within an action, which are exposed all-reduce time;
+// their spans come first, because they end first.
 void StageTimes::add_slot(const std::vector<Span>& spans) {
   std::vector<const Span*> reductions;
   for (const Span& span : spans) {

@@ -30,7 +30,6 @@ std::vector<std::pair<std::string, double>> times_of(const SlotBreakdown& slot) 
 
 namespace {
 
-// Null where nothing was recorded.
 void add_breakdown(ordered_json& fields, const profiler::StepBreakdown& breakdown) {
   const bool is_known = !breakdown.slots.empty();
   const auto known = [&](const ordered_json& value) { return is_known ? value : ordered_json(nullptr); };
@@ -40,7 +39,7 @@ void add_breakdown(ordered_json& fields, const profiler::StepBreakdown& breakdow
   if (breakdown.dropped > 0) fields["spans_dropped"] = breakdown.dropped;
 }
 
-// Model FLOP/s, whole and by kind of product, and their share of the stated peak; null where they are not known.
+// Adds model FLOP/s in total and by kind of product, and their share of the configured peak; null if unknown.
 void add_flops(ordered_json& fields, const FlopCount& flops, Nanoseconds duration, double device_s,
                const RunFacts& facts) {
   fields["flops_per_s"] =
@@ -53,21 +52,19 @@ void add_flops(ordered_json& fields, const FlopCount& flops, Nanoseconds duratio
   fields["mfu"] = mfu ? ordered_json(*mfu) : ordered_json(nullptr);
 }
 
-// Of the replicas, or of the processes; null where workers push in their place.
+// Adds syncs between replicas or processes; null if workers push instead.
 void add_syncs(ordered_json& fields, Nanoseconds duration, const RunFacts& facts) {
   const auto known = [&](const ordered_json& value) { return facts.by_pushes ? ordered_json(nullptr) : value; };
   fields["syncs_per_s"] = known(facts.sync_bytes > 0 ? per_second(1.0, duration) : 0.0);
   fields["sync_bytes"] = known(facts.sync_bytes);
 }
 
-// How many of the targets were predicted right before the update.
 void add_correct(ordered_json& fields, const StepStats& stats) {
   if (!stats.correct) return;
   fields["top1"] = stats.correct->top1_percent();
   fields["top5"] = stats.correct->top5_percent();
 }
 
-// What an evaluation and an epoch share.
 void add_counts(ordered_json& fields, double loss, const EvalCounts& counts, const RunFacts& facts) {
   fields["loss"] = loss;
   if (const auto surprise = perplexity(loss, facts)) fields["perplexity"] = *surprise;
@@ -76,7 +73,6 @@ void add_counts(ordered_json& fields, double loss, const EvalCounts& counts, con
   fields["top5"] = counts.top5_percent();
 }
 
-// Of the gradients of this step, and of the mean of all so far.
 void add_noise(ordered_json& fields, const NoiseRecord& noise) {
   fields["noise_trace"] = noise.of_step.trace;
   fields["noise_squared_norm"] = noise.of_step.squared_norm;
@@ -98,7 +94,7 @@ ordered_json noise_summary(const tune::NoiseScale& noise, double cost_percent) {
           {"cost_percent", cost_percent}};
 }
 
-// What lay on each device when it held most; of CPU devices, where that is counted.
+// Returns each device's memory by kind at its peak, for CPU devices whose memory is counted.
 ordered_json peak_memory_by_kind(const RunFacts& facts) {
   ordered_json devices = ordered_json::object();
   for (const device::Device& device : facts.used_devices) {
@@ -134,7 +130,7 @@ ordered_json step_fields(const StepRecord& record, const profiler::NetworkRates*
   for (const auto& [name, rate] : network != nullptr ? network->interfaces : decltype(network->interfaces){}) {
     if (rate.sent + rate.received == 0) continue;
     fields["net"][name]["sent"] = rate.sent;
-    // The total counts a byte of the loopback once, so its parts do as well.
+    // Counts each loopback byte once, like the total.
     if (name != profiler::kLoopback) fields["net"][name]["received"] = rate.received;
   }
   if (record.stats.skipped) fields["skipped"] = true;

@@ -6,7 +6,7 @@ void StepSums::add(const StepRecord& record) {
   if (steps++ == 0) first_batch = record.batch;
   last_batch = record.batch;
   samples += record.stats.samples;
-  if (!record.stats.skipped) {  // its loss may be anything
+  if (!record.stats.skipped) {  // the loss of a skipped step is meaningless
     loss_sum += record.stats.loss * static_cast<double>(record.stats.targets);
     targets += record.stats.targets;
     if (record.stats.correct) correct += *record.stats.correct;

@@ -1,5 +1,4 @@
-// step_record: what a run tells of a step and of an evaluation, and what steps in a row add up to. Values.
-// Not here: who takes them (run_sink.h), their words (console_text.h), their fields (step_fields.h).
+// step_record: a step and an evaluation as reported, and sums over consecutive steps.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +10,23 @@
 
 namespace sluice::report {
 
-// What a step says of the gradient noise scale.
 struct NoiseRecord {
   tune::GradientEstimate of_step;
-  std::optional<tune::NoiseScale> mean;  // of all steps so far; nothing while there are too few
-  Nanoseconds duration = 0;              // that taking the norms took
+  std::optional<tune::NoiseScale> mean;  // over all steps so far; nothing if there are too few
+  Nanoseconds duration = 0;
 };
 
-// What a run still does besides its steps, the evaluation that follows this one included.
+// Remaining work besides steps, including the evaluation after this step.
 struct RemainingWork {
   std::int64_t evaluations = 0;
   std::int64_t checkpoints = 0;
-  double checkpoint_interval_s = 0;  // a further checkpoint each time so many seconds have passed; 0: none
+  double checkpoint_interval_s = 0;  // interval of periodic checkpoints; 0: no periodic checkpoints
 };
 
-// One optimizer step as it is reported.
 struct StepRecord {
-  std::int64_t step = 0;   // steps done, this one included
+  std::int64_t step = 0;   // completed steps, including this one
   std::int64_t epoch = 0;  // from 0
-  std::int64_t batch = 0;  // from 0, in the epoch
+  std::int64_t batch = 0;
   std::int64_t batches = 0;
   StepStats stats;
   double lr = 0;
@@ -39,30 +36,29 @@ struct StepRecord {
   RemainingWork remaining = {};
 };
 
-// Until the end of the run.
 struct TimeLeft {
   double seconds = 0;
-  bool lacks_evaluations = false;  // some are to come, and this start has made none to tell their time by
+  bool lacks_evaluations = false;  // some evaluations remain whose time is unknown, because this start made none
 };
 
 struct EvalRecord {
   std::int64_t step = 0;
   std::int64_t epoch = 0;
   EvalCounts counts;
-  std::optional<EvalCounts> averaged = {};  // with the average of the weights, where one is kept
+  std::optional<EvalCounts> averaged = {};  // with the averaged weights, if kept
   double seconds = 0;
 };
 
-// What steps in a row add up to: those since the last line, or those of an epoch.
+// Sums over consecutive steps: since the last console line, or of an epoch.
 struct StepSums {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
-  std::int64_t first_batch = 0, last_batch = 0;  // from 0, in the epoch
-  double loss_sum = 0;                           // over the targets, which weigh alike however many a step has
+  std::int64_t first_batch = 0, last_batch = 0;
+  double loss_sum = 0;  // over targets, each with the same weight
   std::int64_t targets = 0;
-  EvalCounts correct;  // of the steps that counted them
+  EvalCounts correct;  // from the steps that counted correct predictions
   Nanoseconds duration = 0;
-  std::optional<profiler::SlotBreakdown> times;  // mean over the slots; nothing where none was recorded
+  std::optional<profiler::SlotBreakdown> times;  // mean over the slots; nothing if not recorded
 
   void add(const StepRecord& record);
   [[nodiscard]] double loss() const { return loss_sum / static_cast<double>(targets); }

@@ -14,7 +14,6 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 
-// Of a list of numbers; nothing where there are none.
 std::optional<double> mean_in(const ordered_json& fields, const char* name) {
   const auto found = fields.find(name);
   if (found == fields.end() || !found->is_array() || found->empty()) return std::nullopt;
@@ -32,8 +31,8 @@ TensorBoardSink::TensorBoardSink(const std::filesystem::path& folder, const std:
                                  std::optional<std::int64_t> first_step, std::span<const Setting> settings)
     : events_(folder, first_step) {
   if (!settings.empty()) events_.hparams(settings);
-  // An evaluation that comes again is of a step that does not: TensorBoard forgets both, by number.
-  // An epoch that ended with that step waits for the evaluation, and so comes again, too.
+  // A repeated evaluation belongs to a step that is not repeated, but TensorBoard drops both, so the step's scalars are
+  // written again. The epoch that ends with this step waits for the evaluation and is repeated as well.
   const auto last = first_step ? last_event(metrics, "step") : std::nullopt;
   if (last && last->value("step", std::int64_t{-1}) == *first_step) scalars_of_step(*first_step, *last);
 }
@@ -58,7 +57,7 @@ void TensorBoardSink::scalars_of_step(std::int64_t step, const ordered_json& fie
   if (const auto busy = mean_in(fields, "device_busy")) events_.scalar(step, "device_busy", *busy);
 }
 
-// The mean of an epoch's steps, beside each step's; and what memory has been needed at most so far.
+// Writes the mean over an epoch's steps, and the peak memory so far.
 void TensorBoardSink::scalars_of_epoch(const ordered_json& fields) {
   constexpr std::array<std::pair<const char*, const char*>, 4> kTags{
       {{"epoch", "epoch"}, {"loss", "Loss/train_epoch"}, {"top1", "acc1/train_epoch"}, {"top5", "acc5/train_epoch"}}};
@@ -67,7 +66,7 @@ void TensorBoardSink::scalars_of_epoch(const ordered_json& fields) {
     const auto field = fields.find(name);
     if (field != fields.end() && field->is_number()) events_.scalar(step, tag, field->get<double>());
   }
-  const auto memory = fields.find("peak_memory_bytes");  // not in records of earlier versions
+  const auto memory = fields.find("peak_memory_bytes");  // missing in records of earlier versions
   if (memory == fields.end()) return;
   for (const auto& [what, bytes] : memory->items())
     events_.scalar(step, concat("peak_memory_mib/", what), bytes.get<double>() / kMiB);

@@ -1,4 +1,4 @@
-// tensorboard_sink: a run's scalars and its plan for TensorBoard. Not here: the file (event_writer.h).
+// tensorboard_sink: writes a run's scalars and plan for TensorBoard (event_writer.h).
 #pragma once
 
 #include <filesystem>
@@ -12,9 +12,9 @@ namespace sluice::report {
 
 class TensorBoardSink final : public RunSink {
  public:
-  // first_step: of a resumed run, from which on earlier files are made void; metrics: its metrics.jsonl, cut where the
-  // run goes on, whose last step's scalars are written again where that made them void. settings: of the
-  // configuration, as hyper-parameters.
+  // first_step: in a resumed run, TensorBoard ignores points of earlier files from this step on. metrics:
+  // metrics.jsonl, truncated at the resume position; if its last step's points are ignored, they are written again.
+  // settings: the configuration, as hyper-parameters.
   TensorBoardSink(const std::filesystem::path& folder, const std::filesystem::path& metrics,
                   std::optional<std::int64_t> first_step, std::span<const Setting> settings = {});
 

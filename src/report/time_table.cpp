@@ -12,10 +12,9 @@ namespace {
 
 using Number = std::optional<double>;
 
-// What is left of `whole` without its known part.
 Number without(Number whole, Number part) { return whole ? Number(*whole - part.value_or(0)) : whole; }
 
-// idle_parts: columns of their own, besides the bubble, before what is left of the idle time.
+// idle_parts: separate columns for parts of the idle time, in addition to the bubble.
 TextRow row_of(const std::string& name, const Numbers& ms, std::span<const char* const> idle_parts = {}) {
   const auto number = [&](const char* field) { return number_in(ms, field); };
   const Number skew = number("skew_ms"), bubble = bubble_ms(ms), step = number("step_ms");
@@ -41,7 +40,6 @@ TextRow row_of(const std::string& name, const Numbers& ms, std::span<const char*
 
 double weight_of(const SlotTimes& slot) { return static_cast<double>(std::max<std::int64_t>(slot.steps, 1)); }
 
-// Each slot counts as often as it has run.
 Numbers mean_of(std::span<const SlotTimes> slots) {
   double all = 0;
   for (const SlotTimes& slot : slots) all += weight_of(slot);
@@ -52,7 +50,7 @@ Numbers mean_of(std::span<const SlotTimes> slots) {
   return mean;
 }
 
-// Under some plans of a run a slot may not have been there.
+// Adds the number of steps if a slot did not exist under all plans.
 std::string name_of(const SlotTimes& slot, std::int64_t steps) {
   const bool ran_in_part = slot.steps > 0 && slot.steps < steps;
   return concat("replica ", slot.replica, " stage ", slot.device,

@@ -1,6 +1,5 @@
-// time_table: "where the time went": milliseconds per step of each (replica, stage) as a table whose columns add up to
-// the step, and of each worker of a parameter server. Not here: measuring (profiler/breakdown.h), reading (run_log.h).
-// Pure functions.
+// time_table: "where the time went": milliseconds per step of each (replica, stage), or of each parameter-server
+// worker, as a table whose columns add up to the step.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +14,19 @@
 
 namespace sluice::report {
 
-// A number with its decimals; "-" where there is none.
+// A number with `decimals` digits; "-" if missing.
 [[nodiscard]] std::string cell(std::optional<double> value, int decimals);
 
-// Idle time in the bubble: fill, steady and drain together; nothing where none of them is known.
+// Idle time in the pipeline bubble (fill, steady and drain); nothing if all are unknown.
 [[nodiscard]] std::optional<double> bubble_ms(const Numbers& ms);
 
-// A row for each slot, which says so where it has run in a part of the steps, and their mean by steps; or the row "all
-// stages" from `means` where there are no slots. steps: how many the means are of. processes: of the run; the times
-// are those of rank 0's devices. which: replaces "of all N steps" in the title, if the run has had other steps.
+// A row per slot (marked if it ran in only some steps) and their mean weighted by steps; without slots, the row "all
+// stages" from `means`. steps: number of averaged steps. processes: of the run; the slots are those of rank 0. which:
+// replaces "of all N steps" in the title if the run had other steps.
 [[nodiscard]] std::string time_table(std::span<const SlotTimes> slots, const Numbers& means, std::int64_t steps,
                                      std::int64_t processes = 1, std::string_view which = {});
 
-// A row a worker: its name and its means of a push, which have two parts of idle time more.
+// A row per worker: name and means per push, with two more parts of idle time.
 [[nodiscard]] std::string worker_time_table(std::span<const std::pair<std::string, Numbers>> workers);
 
 }  // namespace sluice::report

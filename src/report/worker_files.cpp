@@ -17,7 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// In the order of their names.
 std::vector<fs::path> record_files_in(const fs::path& folder, std::vector<std::string>& problems) {
   std::vector<fs::path> files;
   std::error_code error;
@@ -29,7 +28,7 @@ std::vector<fs::path> record_files_in(const fs::path& folder, std::vector<std::s
   return files;
 }
 
-// What comes before a start is of nobody.
+// Records before the first `start` belong to no worker and are ignored.
 void read_into(WorkerFiles& all, const fs::path& file) {
   std::int64_t of_nobody = 0;
   bool has_start = false;

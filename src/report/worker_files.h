@@ -1,7 +1,6 @@
-// worker_files: what the workers of a parameter server have told of themselves in the folder workers/ of a run
-// directory, their server's or their own, read back and told by starts: the server's records name the machine and
-// process of each worker that has joined, and so does a start, whatever directory it is in. Not here: writing them
-// (worker_writer.h). Errors: none; what cannot be read is said.
+// worker_files: reads the records that parameter-server workers wrote about themselves (folder workers/ of the server's
+// run directory or of their own), split by starts. A start is matched to a worker of a run by machine and process,
+// which the server's records also name. Never throws; problems are returned as sentences.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +16,21 @@ namespace sluice::report {
 
 struct WorkerStart {
   int worker = 0;
-  std::string where;            // its machine and process
-  nlohmann::ordered_json line;  // `start`
+  std::string where;  // machine and process
+  nlohmann::ordered_json line;
   std::int64_t pushes = 0;
-  RecordSums sums;  // of its steps
+  RecordSums sums;
 };
 
 struct WorkerFiles {
-  std::filesystem::path dir;  // of the run
+  std::filesystem::path dir;
   std::vector<WorkerStart> starts;
-  LineDamage damage;                  // of all files
-  std::vector<std::string> problems;  // a sentence for each file that cannot be read
+  LineDamage damage;
+  std::vector<std::string> problems;  // one sentence per unreadable file
 };
 
-// Whether workers have written into this directory.
 [[nodiscard]] bool holds_workers(const std::filesystem::path& run_dir);
-// They alone, where they were given a directory of their own.
+// True if only workers wrote into this directory.
 [[nodiscard]] bool is_of_workers_alone(const std::filesystem::path& run_dir);
 
 [[nodiscard]] WorkerFiles read_worker_files(const std::filesystem::path& run_dir);

@@ -21,7 +21,7 @@ std::string count_cell(const Json& object, const char* name) { return cell(numbe
 
 std::int64_t count_or_0(const Json& object, const char* name) { return integer_at(object, name).value_or(0); }
 
-// All workers as one: counts added up, means by pushes.
+// Combines all workers: counts are added, means weighted by pushes.
 Json sum_of_workers(const Json& workers) {
   Json sum{{"pushes", 0}, {"examples", 0}, {"share", 1.0}};
   for (const char* name : {"pushes", "examples", "joined", "left", "failed", "lost"}) {
@@ -81,7 +81,6 @@ std::string own_name_of(const Json& worker, const Json& own) {
                 starts > 1 ? concat(", ", counted(starts, "start")) : "", ")");
 }
 
-// Empty where none has told anything.
 std::string own_table(const Json& workers) {
   std::vector<std::pair<std::string, Numbers>> rows;
   for (const Json& worker : workers) {
@@ -118,7 +117,7 @@ Json trouble_json(const WorkerTotals::Trouble& trouble) {
 }  // namespace
 
 OwnRecordsOfAll own_records_of(const WorkersTotals& workers, std::span<const WorkerFiles> files) {
-  std::map<std::string, const WorkerStart*> fullest;  // by its line; a copy may be older than the file that it is of
+  std::map<std::string, const WorkerStart*> fullest;  // by the start's line; a copy may be older than its original
   for (const WorkerFiles& of_dir : files) {
     for (const WorkerStart& start : of_dir.starts) {
       const auto worker = workers.find(start.worker);

@@ -1,6 +1,5 @@
-// worker_table: the workers of a parameter server as tables: what the server knows of each, and where its time went as
-// far as it has told that itself. Not here: reading (worker_totals.h, worker_files.h). Pure functions of the objects
-// that `report --json` prints.
+// worker_table: tables of the parameter-server workers: the server's records of each, and the time parts from their own
+// records. worker_totals.h and worker_files.h read the records.
 #pragma once
 
 #include <map>
@@ -14,23 +13,22 @@
 
 namespace sluice::report {
 
-// What one worker of a run has told of itself, over all its starts.
+// Own records of one worker, over all its starts.
 struct OwnRecords {
   std::int64_t starts = 0;
   std::int64_t pushes = 0;
-  std::set<std::string> processes;  // machine and process of each
+  std::set<std::string> processes;
   RecordSums sums;
 };
-using OwnRecordsOfAll = std::map<int, OwnRecords>;  // [number]
+using OwnRecordsOfAll = std::map<int, OwnRecords>;  // by worker number
 
-// The starts that these workers have joined with; one that lies in several directories counts once, as where it has
-// most pushes: elsewhere it is an older copy.
+// The starts with which these workers joined. If a start is in several directories, only the copy with most pushes
+// counts, because the others are older.
 [[nodiscard]] OwnRecordsOfAll own_records_of(const WorkersTotals& workers, std::span<const WorkerFiles> files);
 
-// A list, an object a worker.
 [[nodiscard]] nlohmann::ordered_json workers_json(const WorkersTotals& workers, const OwnRecordsOfAll& own);
 
-// From that list. is_virtual: its seconds are those of the virtual clock.
+// Formats that list. is_virtual: seconds are those of the virtual clock.
 [[nodiscard]] std::string workers_text(const nlohmann::ordered_json& workers, bool is_virtual);
 
 }  // namespace sluice::report

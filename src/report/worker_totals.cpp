@@ -10,7 +10,7 @@ namespace {
 constexpr std::array kPushMeans{"compute_s", "idle_s", "send_s", "sleep_s", "staleness"};
 constexpr std::array kNews{"joined", "left", "failed", "lost"};
 constexpr std::int64_t kMostWorkers = 1'000'000;
-constexpr std::int64_t kMostOfAPush = 1'000'000'000;  // so that what many say can be added up
+constexpr std::int64_t kMostOfAPush = 1'000'000'000;  // keeps sums over many pushes within 64 bits
 
 }  // namespace
 

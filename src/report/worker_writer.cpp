@@ -19,7 +19,7 @@ fs::path file_of_worker(const fs::path& run_dir, int worker) {
   return folder / concat(worker, ".jsonl");
 }
 
-// After all that is there; a line that was cut short is not continued.
+// Returns the end of the last whole line; an incomplete line is overwritten.
 MetricsPosition end_of_file(const fs::path& file) {
   return {.bytes = whole_lines(file, std::numeric_limits<std::uint64_t>::max())};
 }
@@ -48,7 +48,7 @@ void WorkerPush::add(const StepStats& of_step, const profiler::StepBreakdown& st
   breakdown.step += step.step;
   breakdown.dropped += step.dropped;
   check(breakdown.slots.empty() || breakdown.slots.size() == step.slots.size(),
-        "the steps of a push run in the same places");
+        "the same slots in all steps of a push");
   for (std::size_t i = 0; i < step.slots.size(); ++i) add_slot(breakdown.slots, step.slots[i], i);
 }
 

@@ -1,10 +1,8 @@
-// worker_writer: workers/N.jsonl in a run directory, where worker N of a parameter server, a process of its own, tells
-// of itself: `start` each time that it begins, a `step` for each of its pushes with where its time went, and at its end
-// `summary` or `fault`. A worker that comes back goes on in the same file; others have files of their own, so workers,
-// and their server, may share a directory. Not here: what the server knows of its workers (metrics.jsonl), what a step
-// is (train/serve/worker.h).
-// Lines are those of metrics_writer.h, but time_s counts from the latest `start`. Threads: one. Errors: StorageError
-// when the file cannot be opened; a disk that fills up later drops lines with a warning.
+// worker_writer: workers/N.jsonl in a run directory, records of parameter-server worker N about itself: `start` at each
+// start, a `step` per push with its time parts, and finally `summary` or `fault`. A restarted worker continues its
+// file. Each worker has its own file, so workers and their server may share a directory.
+// The line format is that of metrics_writer.h, but time_s counts from the latest `start`. Threads: one. Errors:
+// StorageError if the file cannot be opened; later a full disk drops lines with a warning.
 #pragma once
 
 #include <filesystem>
@@ -20,30 +18,29 @@ namespace sluice::report {
 
 [[nodiscard]] std::filesystem::path workers_dir(const std::filesystem::path& run_dir);
 
-// What a worker has done between taking samples and handing over its push.
+// A worker's work between receiving samples and sending its push.
 struct WorkerPush {
-  std::int64_t version = 0;  // of the weights that it began with
-  std::int64_t epoch = 0;    // of its samples, from 0
-  std::int64_t steps = 0;    // one, or as many as a worker makes of its own between two pushes
-  std::optional<double> lr;  // rate of the worker's own steps; null if the server alone updates
-  StepStats stats;           // of all of them
+  std::int64_t version = 0;  // version of the weights at the start
+  std::int64_t epoch = 0;
+  std::int64_t steps = 0;    // local steps per push, usually one
+  std::optional<double> lr;  // learning rate of local steps; null if only the server updates
+  StepStats stats;
   profiler::StepBreakdown breakdown;
-  Nanoseconds waited = 0;   // for samples and weights
-  Nanoseconds stalled = 0;  // as ps.induce asks for; both are part of the breakdown's idle time
+  Nanoseconds waited = 0;   // waiting for samples and weights
+  Nanoseconds stalled = 0;  // delay by ps.induce; like `waited`, part of the breakdown's idle time
 
-  // One of the steps; the same slots in each.
   void add(const StepStats& of_step, const profiler::StepBreakdown& step);
 };
 
 class WorkerWriter {
  public:
-  // identity: fields of `start` by which the worker is known; they name it in a `fault` before begin(), too.
+  // identity: fields of `start` that identify the worker; also written with a `fault` before begin().
   WorkerWriter(const std::filesystem::path& run_dir, int worker, nlohmann::ordered_json identity);
 
-  // Writes `start`. plan: the fields that say how it runs its steps. Before the first push.
+  // Writes `start`; call before the first push. plan: fields that describe how steps are run.
   void begin(RunFacts facts, const nlohmann::ordered_json& plan);
   void push(const WorkerPush& push);
-  // The last line is one of these two. outcome: "done", "interrupted".
+  // Writes the last line: end() or fail(). outcome: "done" or "interrupted".
   void end(const std::string& outcome);
   void fail(const Error& error);
 
@@ -51,7 +48,7 @@ class WorkerWriter {
   MetricsWriter writer_;
   nlohmann::ordered_json identity_;
   RunFacts facts_;
-  RunTotals totals_;  // a push counts as a step
+  RunTotals totals_;
   bool has_begun_ = false;
 };
 

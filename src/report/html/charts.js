@@ -1,16 +1,16 @@
-// Plots with Chart.js. What they show comes thinned; here it only gets axes, colours and the x axis that is asked for.
+// Plots with Chart.js. The data is already thinned; this file adds axes, colours and the selected x axis.
 
-// One colour a run or worker, the same in every plot; told apart by colour-blind people too (Okabe and Ito).
+// One colour per run or worker, the same in every plot, distinguishable for colour-blind readers (Okabe and Ito).
 const SERIES = 8;
 const seriesColour = (i) => colour("series" + (i % SERIES));
-const seriesDash = (i) => [[], [7, 3], [2, 3], [9, 3, 2, 3]][Math.floor(i / SERIES) % 4];  // when the colours are used up
+const seriesDash = (i) => [[], [7, 3], [2, 3], [9, 3, 2, 3]][Math.floor(i / SERIES) % 4];  // tells apart series of one colour
 
 const PHASES = [
   ["load", "load"], ["forward", "forward"], ["backward", "backward"], ["transfer", "transfer"],
   ["all-reduce", "allreduce"], ["waiting for others (skew)", "skew"], ["optimizer", "optimizer"], ["bubble", "bubble"],
   ["other idle", "other"]];
 
-const plots = [];  // for each that follows the switch between steps and time: what fills it anew
+const plots = [];  // for each plot that depends on the x axis: a function that refills it
 let xAxis = "step";
 
 function themeCharts() {
@@ -46,7 +46,7 @@ function plotCard(title, config, height) {
   return { block, chart };
 }
 
-// lines: [{label, series, colour, dash, dots, dashed, stepped}]; y: title; more: of the y axis.
+// lines: [{label, series, colour, dash, dots, dashed, stepped}]; y: title; more: further options of the y axis.
 function lineCard(title, lines, y, more = {}) {
   if (!lines.length) return null;
   const many = lines.length > 1;
@@ -63,7 +63,7 @@ function lineCard(title, lines, y, more = {}) {
       plugins: { legend: { display: many }, tooltip: { callbacks: { title: (items) => (items.length ? (xAxis === "step" ? "step " : "") + number(items[0].parsed.x, 6) + (xAxis === "step" ? "" : " s") : "") } } },
     },
   };
-  // A legend of many lines needs room of its own: about four to a row on a desk, one on a phone.
+  // A long legend needs extra height: about four entries per row on a desktop, one on a phone.
   const rows = many ? lines.length / (window.innerWidth > 760 ? 4 : 1.3) : 0;
   const { block, chart } = plotCard(title, config, rows > 3 ? 250 + 20 * Math.ceil(rows) : 0);
   const lost = lines.reduce((sum, line) => sum + (line.series.not_finite || 0), 0);
@@ -72,7 +72,6 @@ function lineCard(title, lines, y, more = {}) {
   return block;
 }
 
-// Where the time went over the run: `parts` has a list for each phase.
 function areaCard(title, parts) {
   const there = PHASES.filter(([, name]) => (parts[name] || []).some((ms) => ms > 0));
   const points = (name) => parts[name].map((y, i) => ({ x: parts[xAxis][i], y }));
@@ -91,8 +90,8 @@ function areaCard(title, parts) {
   return block;
 }
 
-// rows: names; stacks: [{label, colour, values}]; lying bars that add up.
-// step: between two ticks; nothing: as it comes.
+// Stacked bars. rows: names; stacks: [{label, colour, values}]; lying: horizontal bars; step: tick distance, default
+// automatic.
 function barCard(title, rows, stacks, unit, text, lying = true, step = undefined) {
   const value = lying ? "x" : "y", name = lying ? "y" : "x";
   const config = {
@@ -113,11 +112,10 @@ function barCard(title, rows, stacks, unit, text, lying = true, step = undefined
   return block;
 }
 
-// Charts are drawn when their place is on the page.
 const waiting = [];
 const later = (draw) => waiting.push(draw);
 
-// The same, and with other points whenever the x axis changes: data(i) are those of its i-th line.
+// Draws a chart later and refills it whenever the x axis changes; data(i) returns the points of line i.
 function laterAndAgain(chart, data) {
   later(() => {
     const made = chart();

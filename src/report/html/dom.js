@@ -1,4 +1,5 @@
-// Elements and numbers. Text is set as text alone, so that nothing of a run becomes part of the page.
+// Elements and numbers. Text is always set as text, never as HTML, so that names from a run cannot become part of the
+// page.
 
 function make(tag, className, text) {
   const element = document.createElement(tag);
@@ -7,11 +8,10 @@ function make(tag, className, text) {
   return element;
 }
 
-// Control characters, and those that turn the text after them around, become their numbers.
+// Control characters and bidirectional marks are shown as their code points.
 const unreadable = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
 const readableText = (text) => text.replace(unreadable, (one) => "\\u" + one.charCodeAt(0).toString(16).padStart(4, "0"));
 
-// The same value with every text in it, names of fields too, as people can read it.
 function readable(value) {
   if (typeof value === "string") return readableText(value);
   if (Array.isArray(value)) return value.map(readable);
@@ -27,7 +27,6 @@ function add(parent, ...children) {
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
-// A number in few digits; "-" where there is none.
 function number(value, digits = 4) {
   if (typeof value === "string") return value;  // "NaN", "Infinity"
   if (!isNumber(value)) return "-";
@@ -82,7 +81,7 @@ function card(title, ...content) {
   return add(make("div", "card"), title ? make("h3", "", title) : null, ...content);
 }
 
-// Cards side by side, two by two where there is room.
+// Two cards per row if there is room.
 function pairs(cards) {
   const there = cards.filter(Boolean), blocks = [];
   for (let i = 0; i < there.length; i += 2) {

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kMostBoxes = 4000;  // of a picture: what a browser draws at once
+constexpr std::size_t kMostBoxes = 4000;  // per picture, so that a browser draws it at once
 constexpr std::size_t kMostProcesses = 8;
 constexpr std::int64_t kMostDevices = 64, kMostChunks = 1024;
 
@@ -26,7 +26,7 @@ struct RowBars {
   std::vector<const TraceBar*> bars;
 };
 
-// The sums over processes go on beside a stage's work, so they have a row of their own.
+// All-reduces over processes overlap a stage's own work, so they have a separate row.
 using RowKey = std::pair<std::int64_t, bool>;
 
 std::string row_name(const RowBars& row, bool is_sums) {
@@ -37,7 +37,7 @@ std::string row_name(const RowBars& row, bool is_sums) {
   return concat(name, is_sums ? ", sums" : "");
 }
 
-// The longest are kept where there are too many.
+// If there are too many boxes, only the longest are kept.
 double least_length(const std::map<std::string, std::vector<TraceBar>>& processes) {
   std::vector<double> lengths;
   for (const auto& [name, bars] : processes) {
@@ -54,7 +54,7 @@ std::string words_of(std::string phase) {
 }
 
 Json boxes_of(std::vector<const TraceBar*> bars, double origin_us, double least_us) {
-  // What encloses others comes first, and is drawn below them.
+  // Enclosing boxes come first and are drawn below those inside.
   std::ranges::sort(bars, [](const TraceBar* one, const TraceBar* other) {
     return std::pair(one->begin_us, -one->length_us) < std::pair(other->begin_us, -other->length_us);
   });
@@ -91,7 +91,6 @@ std::string kind_of(pipeline::Op op) {
   return "";
 }
 
-// The layers of each stage; what is no number of layers counts as one.
 Partition partition_in(const Json& line) {
   Partition partition;
   const auto list = line.find("partition");
@@ -101,7 +100,7 @@ Partition partition_in(const Json& line) {
   return partition;
 }
 
-// Nothing where the records are not of a plan that we could simulate.
+// Returns nothing if the records do not describe a plan that can be simulated.
 std::optional<Plan> plan_in(const Json& line) {
   Plan plan;
   const auto devices = count_at(line, "stages", kMostDevices), chunks = count_at(line, "chunks", kMostChunks);
@@ -115,14 +114,13 @@ std::optional<Plan> plan_in(const Json& line) {
   return is_whole && *devices * *chunks > 1 ? std::optional(plan) : std::nullopt;
 }
 
-// The times of the last plan's slots; those of the whole run where it is the only one; else nothing.
+// Returns the times of the last plan's slots; those of the whole run if it has only one plan; otherwise nothing.
 std::vector<SlotTimes> slots_of_last_plan(const RunLog& log) {
   const char* const name = log.summary.contains("breakdown_of_last_plan") ? "breakdown_of_last_plan" : "breakdown";
   if (log.plan_since > 0 && name == std::string_view("breakdown")) return {};
   return slot_times(log.summary.value(name, Json(nullptr)));
 }
 
-// Of one micro-batch on each device; empty where a device's times are not known.
 std::vector<pipeline::StepCost> device_costs(const RunLog& log, const Plan& plan) {
   const auto slots = slots_of_last_plan(log);
   if (slots.empty() && log.plan_since > 0) return {};
@@ -159,8 +157,8 @@ Json simulated_row(const std::vector<pipeline::Action>& actions, const std::vect
   return boxes;
 }
 
-// The step that all these processes have traced, the second where there are several: the first may still warm up. Where
-// they share none, the first of any.
+// Returns the second step that all processes traced, because the first may still warm up; the first if it is the only
+// one. If no step is common, returns the first step of any process.
 std::optional<std::int64_t> common_step(const std::vector<std::pair<std::string, Trace>>& traces) {
   std::map<std::int64_t, std::size_t> uses;
   for (const auto& [name, trace] : traces) {
@@ -188,7 +186,7 @@ Json read_measured(const RunLog& log, std::string& note, std::optional<std::int6
   }
   step = common_step(traces);
   if (!step) return nullptr;
-  // One replica has nothing to add up.
+  // A single replica has no sums.
   const bool has_sums = count_at(log.plan, "replicas", kMostDevices).value_or(2) > 1 ||
                         count_at(log.plan, "processes", kMostDevices).value_or(2) > 1;
   std::map<std::string, std::vector<TraceBar>> processes;
@@ -242,7 +240,7 @@ Json simulated_gantt(const RunLog& log) {
             {"length_ms", brief(simulation.makespan)},
             {"rows", rows}};
   } catch (const Error&) {
-    return nullptr;  // a schedule of another version
+    return nullptr;  // a schedule from another version
   }
 }
 

@@ -1,6 +1,5 @@
-// gantt: a step as rows of boxes over time: a traced one, and beside it the schedule of the plan, simulated with the
-// times that its devices took in the run. Not here: reading traces (trace_reader.h), drawing (timeline.js).
-// Pure but for reading the traces of a run. Errors: none; what cannot be had is a sentence.
+// gantt: a step as rows of boxes over time: a traced step, and the plan's schedule simulated with the device times of
+// the run. trace_reader.h reads traces; timeline.js draws. Never throws; problems are returned as sentences.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,15 +9,15 @@
 
 namespace sluice::report {
 
-// {"title", "length_ms", "rows": [{"name", "boxes": [[start_ms, length_ms, kind, label], ...]}]}; null for no bar.
-// name: of the process, before each row; empty for one.
+// {"title", "length_ms", "rows": [{"name", "boxes": [[start_ms, length_ms, kind, label], ...]}]}; null without bars.
+// Keys of `processes` prefix each row; the key of a single process is empty.
 [[nodiscard]] nlohmann::ordered_json measured_gantt(const std::map<std::string, std::vector<TraceBar>>& processes,
                                                     std::int64_t step);
 
-// The same of the plan's schedule; null where the records do not say enough, and where there is nothing to arrange.
+// The simulated schedule in the same form; null if the records are insufficient or the plan has no schedule.
 [[nodiscard]] nlohmann::ordered_json simulated_gantt(const RunLog& log);
 
-// {"measured", "simulated", "note"}; null where there is neither.
+// {"measured", "simulated", "note"}; null if there is neither.
 [[nodiscard]] nlohmann::ordered_json gantt_of(const RunLog& log);
 
 }  // namespace sluice::report

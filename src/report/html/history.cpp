@@ -15,12 +15,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a page can still tell apart.
 constexpr std::size_t kMostInterfaces = 16;
 constexpr std::size_t kMostDrawnWorkers = 24;
 constexpr std::size_t kMostHappenings = 300;
 constexpr std::size_t kMostTransitions = 1000;
-constexpr std::int64_t kMostStale = 64;  // and more
+constexpr std::int64_t kMostStale = 64;
 
 double part(const Json& line, const char* name) {
   const double value = number_at(line, name).value_or(0);
@@ -67,7 +66,7 @@ void History::add_step(const Json& line) {
   const auto step = number_at(line, "step");
   if (!step) return;
   const double time = number_at(line, "time_s").value_or(0);
-  for (const auto& [name, recorded] : line.items()) {  // in one pass: there are millions of lines
+  for (const auto& [name, recorded] : line.items()) {  // one pass: a run may have millions of lines
     const auto value = kCurves.contains(name) ? number_of(recorded) : std::nullopt;
     if (value) curves_[name].add({*step, time, *value});
   }
@@ -80,7 +79,7 @@ void History::add_step(const Json& line) {
 void History::add_network(const Json& line) {
   const auto step = number_at(line, "step"), all = number_at(line, "net_bytes_per_s");
   if (!step || !all || !std::isfinite(*all)) return;
-  std::map<std::string, double> rates;  // an interface that is not named carried nothing
+  std::map<std::string, double> rates;  // a missing interface carried no bytes
   for (const auto& [name, series] : network_) rates[name] = 0;
   const Json net = line.value("net", Json::object());
   for (const auto& [interface, recorded] : net.items()) {

@@ -1,11 +1,8 @@
-// Puts the page together.
-
 function section(parent, title, blocks) {
   const there = blocks.filter(Boolean);
   if (there.length) add(parent, title ? make("h2", "", title) : null, ...there);
 }
 
-// Steps or time along the x axis of every plot.
 function axisSwitch() {
   const group = make("span", "switch");
   group.setAttribute("role", "group");
@@ -61,7 +58,7 @@ function render(data) {
 
 const data = readable(JSON.parse(document.getElementById("data").textContent));
 render(data);
-// Colours are those of the theme: when it changes, all is drawn anew.
+// Redraws everything when the colour theme changes.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const chart of Object.values(Chart.instances)) chart.destroy();
   plots.length = 0;

@@ -15,7 +15,7 @@ namespace {
 
 using Replacement = std::pair<std::string_view, std::string_view>;
 
-// One after another: what one of them puts in, a later one may find.
+// Applies the replacements in order; a later one may match text inserted by an earlier one.
 std::string replaced(std::string text, std::initializer_list<Replacement> replacements) {
   for (const auto& [what, with] : replacements) {
     for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size()))
@@ -24,7 +24,7 @@ std::string replaced(std::string text, std::initializer_list<Replacement> replac
   return text;
 }
 
-// A word that nobody who wrote the run's names could know.
+// Returns a random word, so that text from a run cannot contain it.
 std::string fresh_nonce() {
   std::random_device random;
   std::string nonce;
@@ -39,14 +39,14 @@ std::string fresh_nonce() {
 }  // namespace
 
 std::string script_json(const nlohmann::ordered_json& data) {
-  // Outside of strings none of these can occur.
+  // Outside of strings, JSON contains none of these characters.
   return replaced(
       data.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::ordered_json::error_handler_t::replace),
       {{"<", "\\u003c"}, {">", "\\u003e"}, {"&", "\\u0026"}, {"\xe2\x80\xa8", "\\u2028"}, {"\xe2\x80\xa9", "\\u2029"}});
 }
 
 std::string html_text(std::string_view text) {
-  // Through JSON, which replaces what is not UTF-8.
+  // The JSON round trip replaces invalid UTF-8.
   const std::string quoted =
       nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return replaced(nlohmann::json::parse(quoted).get<std::string>(),
@@ -59,9 +59,9 @@ std::string filled(std::string_view template_text, const std::map<std::string, s
     const std::size_t begin = template_text.find("{{");
     if (begin == std::string_view::npos) break;
     const std::size_t end = template_text.find("}}", begin);
-    check(end != std::string_view::npos, "a place in the template is closed");
+    check(end != std::string_view::npos, "a closing }} for each {{ in the template");
     const auto value = values.find(template_text.substr(begin + 2, end - begin - 2));
-    check(value != values.end(), "every place in the template has a value");
+    check(value != values.end(), "a value for each {{NAME}} in the template");
     text += template_text.substr(0, begin);
     text += value->second;
     template_text.remove_prefix(end + 2);

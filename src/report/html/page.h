@@ -1,6 +1,6 @@
-// page: one HTML file that needs nothing else: style, scripts and Chart.js are in it, and what they draw is one JSON
-// object. Its content security policy lets nothing else run or load, and the scripts write text as text, so a name or
-// a message of a run cannot become part of the page. Not here: what the object holds (run_page.h). Pure.
+// page: one self-contained HTML file with style, scripts, Chart.js and the data as one JSON object (run_page.h). Names
+// and messages of a run cannot inject code: the content security policy forbids any other script or resource, and the
+// scripts set text as text.
 #pragma once
 
 #include <map>
@@ -12,20 +12,19 @@ namespace sluice::report {
 
 inline constexpr std::string_view kPageBegin = "<!DOCTYPE html>";
 
-// As text between <script type="application/json"> and its end: no '<', '>' or '&', no line separators of JavaScript,
-// bytes that are not UTF-8 replaced.
+// JSON for <script type="application/json">: without '<', '>', '&' and JavaScript line separators; invalid UTF-8 is
+// replaced.
 [[nodiscard]] std::string script_json(const nlohmann::ordered_json& data);
 
-// For the text of an element and the value of an attribute.
 [[nodiscard]] std::string html_text(std::string_view text);
 
-// `template_text` with each {{NAME}} replaced once; what is put in is not looked at again.
+// Replaces each {{NAME}} in `template_text`; inserted text is not scanned again.
 [[nodiscard]] std::string filled(std::string_view template_text,
                                  const std::map<std::string, std::string, std::less<>>& values);
 
 struct PageOptions {
   std::string title;
-  int refresh_s = 0;  // 0: the page does not load itself anew
+  int refresh_s = 0;  // 0: the page does not reload itself
 };
 
 [[nodiscard]] std::string page(const nlohmann::ordered_json& data, const PageOptions& options);

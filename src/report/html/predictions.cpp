@@ -18,7 +18,8 @@ void add_sentence(Json& rows, const std::string& text) {
   rows.push_back({{"what", text}, {"predicted_ms", nullptr}, {"measured_ms", nullptr}});
 }
 
-// Under the last plan and without a run's first steps where its end tells that, as the profile is.
+// Step time without loading, for comparison with the profile: under the last plan and without its first steps if the
+// summary has it, otherwise the mean of the run.
 std::optional<double> without_load(const RunLog& log) {
   const auto settled = number_at(log.summary, "step_ms_of_last_plan");
   const auto step = settled ? settled : number_in(log.means, "step_ms");
@@ -30,7 +31,7 @@ void add(Json& rows, const std::string& what, std::optional<double> predicted, s
     rows.push_back({{"what", what}, {"predicted_ms", *predicted}, {"measured_ms", number_or_null(measured)}});
 }
 
-// What the profile was made for and this run is not; empty where they are the same.
+// Returns how the profile's settings differ from the run's; empty if they are the same.
 std::string difference(const profiler::LayerProfile& profile, const RunReport& run) {
   const Json& plan = run.log.plan;
   const auto batch = count_at(plan, "global_batch", 1'000'000'000);

@@ -1,5 +1,5 @@
-// predictions: what was predicted of a run's steps, beside what was measured: by profile.json in its directory, where
-// it was made for such steps, and at each change of plan. Pure but for reading that file.
+// predictions: predicted and measured step times of a run: from profile.json in its directory if it fits the run, and
+// at each change of plan.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 
 namespace sluice::report {
 
-// A list of {"what", "predicted_ms", "measured_ms"}; both null: "what" is a sentence.
+// A list of {"what", "predicted_ms", "measured_ms"}. If both times are null, "what" is a sentence.
 [[nodiscard]] nlohmann::ordered_json predictions_of(const RunReport& run, const nlohmann::ordered_json& transitions);
 
 }  // namespace sluice::report

@@ -1,6 +1,5 @@
-// process_times: where the time of a step went, for each slot of a run, as rows that a page stacks: the slots of all
-// processes where the records tell of them (event `ranks`), else those of rank 0, else the mean over the run.
-// Not here: mean, slowest and spread over the processes (rank_spread.h). Pure.
+// process_times: parts of a step's time per slot, as rows to stack: the slots of all processes if recorded (event
+// `ranks`), otherwise of rank 0, otherwise the mean over the run. rank_spread.h compares the processes.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,8 +8,8 @@
 
 namespace sluice::report {
 
-// {"of": "all processes" | "rank 0" | "mean", "rows": [{"name", "steps", "parts": {...}, "step_ms"}],
-//  "left_out": rows beyond the most that are drawn}; null where no time is recorded.
+// {"of": "all processes" | "rank 0" | "mean", "rows": [{"name", "steps", "parts": {...}, "step_ms"}], "left_out":
+// number of omitted rows}; null if no times were recorded.
 [[nodiscard]] nlohmann::ordered_json process_times(const RunLog& log);
 
 }  // namespace sluice::report

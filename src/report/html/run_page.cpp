@@ -21,7 +21,7 @@ std::string last_part(const fs::path& dir) {
   return (clean.has_filename() ? clean.filename() : clean.parent_path().filename()).string();
 }
 
-// The last part of each path; the whole path where two runs have the same.
+// Returns the last part of each path; the whole path if two runs share the last part.
 std::vector<std::string> short_names(std::span<const PageRun> runs) {
   std::map<std::string, int> uses;
   for (const PageRun& run : runs) ++uses[last_part(run.report.log.dir)];
@@ -33,7 +33,7 @@ std::vector<std::string> short_names(std::span<const PageRun> runs) {
   return names;
 }
 
-// What the numbers are of, where that is not the whole run on all devices.
+// Notes which numbers cover only a part of the run or of the devices.
 void add_scope(Json& notes, const RunLog& log) {
   if (log.resumed_at && !log.summary.empty())
     notes.push_back(concat("the run was resumed at step ", *log.resumed_at, ": where the time of a step went, peak ",

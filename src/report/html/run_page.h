@@ -1,6 +1,5 @@
-// run_page: runs as the one object that a page draws: for each what `report --json` says, its history, and what else
-// lies in its directory. Not here: the page (page.h). Errors: those of read_report() for the runs; what else cannot be
-// read is a sentence in the object.
+// run_page: the JSON object that a page draws: per run the object of `report --json`, its history, and further files of
+// its directory. Errors: those of read_report(); other unreadable files become sentences in the object.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -21,11 +20,11 @@ struct PageRun {
 [[nodiscard]] PageRun read_page_run(const std::filesystem::path& run_dir);
 
 struct PageNotes {
-  std::vector<std::string> left_out;  // why directories are not in it
+  std::vector<std::string> left_out;  // reasons for omitted directories
   int refresh_s = 0;
 };
 
-// Of the runs that can be read, at least one. Short names tell the runs apart.
+// Requires: at least one run. Runs get short, distinct names.
 [[nodiscard]] nlohmann::ordered_json page_data(std::span<const PageRun> runs, const PageNotes& notes);
 
 [[nodiscard]] std::string page_title(std::span<const PageRun> runs);

@@ -1,4 +1,4 @@
-// The parts of the page. Each gives cards, or nothing where a run has no data for it.
+// Sections of the page. Each function returns cards, or nothing if a run has no data for it.
 
 function outcomeClass(outcome) {
   return outcome === "done" ? "good" : outcome === "failed" ? "bad" : "warn";
@@ -62,7 +62,7 @@ function comparison(runs) {
       isNumber(run.speedup) ? number(run.speedup, 3) + "×" : "-"])));
 }
 
-// Curves of several runs in one plot: [name of the curve, words, look].
+// Curves of several runs in one plot: [name of the curve, label, look].
 function curveCard(title, runs, curves, y, more) {
   const lines = [];
   runs.forEach((run, i) => {
@@ -103,7 +103,6 @@ function breakdown(run) {
   return blocks.concat(longestCalls(run));
 }
 
-// Kernels of GPUs, operators of CPU devices.
 function longestCalls(run) {
   const { kernels, operators } = run, blocks = [];
   const heading = (what, ms, rest) => what + ": " + number(ms, 3) + " ms a step" + (rest > 0 ? ", of it " + number(rest, 3) + " ms of shorter ones" : "");
@@ -132,7 +131,6 @@ function ganttSection(run) {
   return blocks;
 }
 
-// About five ticks, whole in KiB, MiB or GiB.
 const roundBytes = (largest) => 2 ** Math.max(Math.ceil(Math.log2(largest / 6)), 0);
 const most = (devices, kinds) => Math.max(1, ...devices.map((device) => Object.values(kinds[device] || {}).reduce((sum, value) => sum + value, 0)));
 
@@ -188,7 +186,7 @@ function advice(run) {
   return blocks;
 }
 
-// Where a worker's time went, as it has told it itself.
+// Time parts from each worker's own records.
 function ownTimes(run) {
   const told = (run.workers || []).filter((worker) => worker.own_records && worker.own_records.pushes > 0);
   if (!told.length) return null;

@@ -10,7 +10,6 @@
 namespace sluice::report {
 namespace {
 
-// Halves a list by adding the second of each pair to the first.
 template <typename Bucket>
 void merge_pairs(std::vector<Bucket>& buckets) {
   std::size_t kept = 0;
@@ -22,8 +21,8 @@ void merge_pairs(std::vector<Bucket>& buckets) {
   buckets.resize(kept);
 }
 
-// For the next value: the last bucket, or a new one where that has its `width` values. Where there are `most`,
-// neighbours are merged, and buckets are twice as wide from then on.
+// Returns the bucket for the next value: the last one, or a new one if that has `width` values. At `most` buckets,
+// neighbours are merged and `width` doubles.
 template <typename Bucket>
 Bucket& open_bucket(std::vector<Bucket>& buckets, std::size_t most, std::int64_t& width) {
   const auto is_full = [&] { return buckets.empty() || buckets.back().count >= width; };

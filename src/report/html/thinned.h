@@ -1,6 +1,6 @@
-// thinned: a series of any length as at most about two thousand points, without losing a peak: buckets of as many
-// values in a row, of each the first, the least, the greatest and the last. When the buckets are used up, neighbours
-// are merged. Memory does not grow with the series. Beside it means by bucket, for what is stacked. Values.
+// thinned: a series of any length as at most about two thousand points that keep every peak: each bucket of consecutive
+// values keeps the first, smallest, largest and last. When all buckets are full, neighbours are merged, so memory does
+// not grow. BucketMeans keeps means per bucket, for stacked plots.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ struct Point {
 
 class Thinned {
  public:
-  // buckets: at most so many, and at least half of them once there are more values. At least 2.
+  // buckets: maximum number, at least 2. A long series uses at least half of them.
   explicit Thinned(std::size_t buckets = 480) : most_(buckets) {}
 
-  // A value that is not finite is counted, and not drawn.
+  // Counts a value that is not finite, but does not draw it.
   void add(const Point& point);
-  [[nodiscard]] std::vector<Point> points() const;  // in the order in which they came
+  [[nodiscard]] std::vector<Point> points() const;
   [[nodiscard]] bool empty() const { return buckets_.empty(); }
-  // {"step": [...], "time": [...], "value": [...]}, numbers to seven digits.
+  // {"step": [...], "time": [...], "value": [...]}, with seven digits.
   [[nodiscard]] nlohmann::ordered_json json() const;
 
  private:
@@ -45,25 +45,25 @@ class Thinned {
   };
 
   std::size_t most_;
-  std::int64_t width_ = 1;  // values of a bucket
+  std::int64_t width_ = 1;
   std::int64_t added_ = 0;
   std::int64_t not_finite_ = 0;
   std::vector<Bucket> buckets_;
 };
 
-// Means of several values at once, each over the steps of a bucket.
+// Means of several values, each over the steps of a bucket.
 class BucketMeans {
  public:
   explicit BucketMeans(std::size_t buckets = 240) : most_(buckets) {}
 
   void add(double step, double time_s, const std::map<std::string, double>& values);
   [[nodiscard]] bool empty() const { return buckets_.empty(); }
-  // {"step": [...], "time": [...], NAME: [...], ...}; a value that a step does not have was 0 in it.
+  // {"step": [...], "time": [...], NAME: [...], ...}. A value missing in a step counts as 0.
   [[nodiscard]] nlohmann::ordered_json json() const;
 
  private:
   struct Bucket {
-    double step = 0, time_s = 0;  // sums
+    double step = 0, time_s = 0;
     std::map<std::string, double> sums;
     std::int64_t count = 0;
 
@@ -75,7 +75,7 @@ class BucketMeans {
   std::vector<Bucket> buckets_;
 };
 
-// To seven digits, which is more than a screen shows: a report is a third smaller.
+// Rounds to seven digits, more than a screen shows; the report is a third smaller.
 [[nodiscard]] double brief(double value);
 
 }  // namespace sluice::report

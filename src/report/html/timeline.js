@@ -1,4 +1,4 @@
-// A step as rows of boxes over time, drawn as SVG: measured and simulated alike.
+// Draws a step as rows of boxes over time (SVG), for measured and simulated steps.
 
 const SVG = "http://www.w3.org/2000/svg";
 const GANTT_COLOURS = {
@@ -13,7 +13,6 @@ function svg(tag, attributes, text) {
   return element;
 }
 
-// Steps of 1, 2 or 5 times a power of ten, about six of them.
 function ticks(length) {
   const rough = length / 6, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
@@ -35,9 +34,10 @@ function ganttBox(box, x, y, width, height) {
   return group;
 }
 
-// gantt: {rows: [{name, boxes: [[start, length, kind, label]]}], length_ms}; length: of the axis, so that two compare.
+// gantt: {rows: [{name, boxes: [[start, length, kind, label]]}], length_ms}. length: of the axis, shared by pictures to
+// compare.
 function drawGantt(gantt, length) {
-  const names = 150;  // the same in every picture, so that their axes stand below each other
+  const names = 150;  // the same in every picture, so that their axes align
   const width = 1100, right = 12, rowHeight = 24, top = 4, plot = width - names - right;
   const height = top + gantt.rows.length * rowHeight + 26;
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": "what each stage does when" });

@@ -14,9 +14,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostSteps = 3;
-constexpr std::size_t kMostBars = 40'000;  // of a step
+constexpr std::size_t kMostBars = 40'000;
 
-// Gathers the bars as the parser comes upon them: {"traceEvents": [{"ph": "X", ..., "args": {"phase": ...}}]}.
+// Collects bars while parsing: {"traceEvents": [{"ph": "X", ..., "args": {"phase": ...}}]}.
 class BarGatherer {
  public:
   using Text = std::string;
@@ -59,7 +59,7 @@ class BarGatherer {
   bool parse_error(std::size_t, const Text&, const nlohmann::detail::exception&) { return false; }
 
  private:
-  static constexpr int kEvent = 3;  // depth of an event's fields: the object, the list, the event
+  static constexpr int kEvent = 3;  // nesting depth of an event's fields: the object, the list, the event
 
   [[nodiscard]] bool is_field() const { return in_events_ && depth_ == kEvent; }
   [[nodiscard]] bool is_argument() const { return in_events_ && in_arguments_ && depth_ == kEvent + 1; }
@@ -67,7 +67,7 @@ class BarGatherer {
   bool number(double value) {
     if (is_field() && key_ == "ts") bar_.begin_us = value;
     if (is_field() && key_ == "dur") bar_.length_us = value;
-    if (!(std::abs(value) < 1e9)) return true;  // no id of ours
+    if (!(std::abs(value) < 1e9)) return true;  // not an id of ours
     if (is_field() && key_ == "pid") bar_.pid = static_cast<std::int64_t>(value);
     if (is_argument()) argument(value);
     return true;
@@ -91,7 +91,7 @@ class BarGatherer {
 
   Trace& trace_;
   TraceBar bar_;
-  std::int64_t step_ = -1;  // of none
+  std::int64_t step_ = -1;
   std::string key_;
   int depth_ = 0;
   bool in_events_ = false, in_arguments_ = false, is_bar_ = false;
