@@ -20,18 +20,18 @@ constexpr std::array<std::pair<const char*, Rule>, 5> kRules{{{"none", Rule::kNo
                                                               {"gradient-change", Rule::kGradientChange},
                                                               {"schedule", Rule::kSchedule}}};
 
-// A value that is nearer than this, of its size, to a whole number stands for it: what rounding makes of one, and
-// 0.6666666667 instead of 2/3.
+// Values within this relative distance of a whole number count as that number. This absorbs rounding, and fractions
+// written as 0.6666666667 instead of 2/3.
 constexpr double kRounding = 1e-9;
 
-// 12 * (1/3) is 4 units, whether that comes out as 3.9999999999999996 or 4.000000000000001.
+// 12 * (1/3) is 4 units, whether it is computed as 3.9999999999999996 or 4.000000000000001.
 int rounded_up(double units) {
   const double nearest = std::round(units);
   const bool is_whole = nearest > 0 && std::abs(units - nearest) <= kRounding * nearest;
   return static_cast<int>(is_whole ? nearest : std::ceil(units));
 }
 
-// L (1 - (1 - alpha)^T), exact also for a small alpha.
+// L (1 - (1 - alpha)^T), accurate also for a small alpha.
 double linear_units(double alpha, const Situation& now) {
   return now.epoch == 0 ? 0 : -now.units * std::expm1(static_cast<double>(now.epoch) * std::log1p(-alpha));
 }
@@ -50,7 +50,8 @@ Decision scheduled(const Policy& policy, const Situation& now) {
   return decision;
 }
 
-// Adds the active units' norms to the terms. False, with the reason as a term: they are no ground for a decision.
+// Appends the norms of the active units to `terms`. If they cannot support a decision, returns false and appends the
+// reason as a term.
 bool has_all_norms(const std::vector<double>& norms, const Situation& now, const std::string& name,
                    std::vector<Term>& terms) {
   if (norms.empty()) {
@@ -84,20 +85,20 @@ Decision smallest_gradient(const Policy& policy, const Situation& now) {
   return decision;
 }
 
-// Infinite for a unit that has begun to learn; none for one that has not.
+// Infinite if a unit's norm was 0 and is not any more; 0 if both are 0.
 double relative_change(double before, double now) {
   if (before == now) return 0;
   return before == 0 ? std::numeric_limits<double>::infinity() : std::abs(before - now) / before;
 }
 
-// Between two values by a line, as numpy.percentile does by default.
+// Linear interpolation, numpy.percentile's default.
 double percentile_of(std::vector<double> values, double percentile) {
   std::ranges::sort(values);
   const double position = static_cast<double>(values.size() - 1) * percentile / 100;
   const auto below = static_cast<std::size_t>(position);
   const double low = values[below], high = values[std::min(below + 1, values.size() - 1)];
   const double part = position - static_cast<double>(below);
-  return part == 0 || low == high ? low : std::lerp(low, high, part);  // 0 * infinity is no number
+  return part == 0 || low == high ? low : std::lerp(low, high, part);  // 0 * infinity is NaN
 }
 
 Decision gradient_change(const Policy& policy, const Situation& now) {
