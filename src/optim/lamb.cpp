@@ -8,7 +8,8 @@
 namespace sluice::optim {
 namespace {
 
-// The last bit of sum_of_squares() (clip_norm.h) depends on the number of threads, which processes may differ in.
+// Adds up in a fixed order. The last bit of sum_of_squares() (clip_norm.h) depends on the number of threads, which may
+// differ between processes.
 template <typename T>
 double sum_of_squares_in_order(const T* numbers, std::int64_t count) {
   std::array<double, 8> sums{};
