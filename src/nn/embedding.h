@@ -1,5 +1,5 @@
-// embedding: a row of a table for each token, with split backward like linear's, and the module that owns the table.
-// The gradient of the table is dense. Double backward is not supported.
+// embedding: looks up a table row for each token, with split backward like linear's, and the module that owns the
+// table. The gradient of the table is dense. Double backward is not supported.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,7 +13,7 @@ namespace sluice::nn {
 
 class WeightGradQueue;
 
-// tokens [...] int64, each 0 .. rows - 1; table [rows, width]. Returns [..., width].
+// tokens: [...] int64, each 0 .. rows - 1; table: [rows, width]. Returns [..., width].
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& table, WeightGradQueue* queue);
 
 class Embedding {

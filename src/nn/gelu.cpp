@@ -13,7 +13,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// T: of kernels.h.
+// T: number type of kernels.h.
 template <typename T>
 class GeluFunction : public torch::autograd::Function<GeluFunction<T>> {
  public:

@@ -1,4 +1,4 @@
-// The GPU kernels in a build without a CUDA toolkit: there are none, and no tensor is for them.
+// Replaces the GPU kernels in a build without a CUDA toolkit: no tensor suits them.
 #include "core/check.h"
 #include "nn/cuda/operations.h"
 

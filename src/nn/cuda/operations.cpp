@@ -1,4 +1,4 @@
-// The GPU kernels on tensors: shapes and types are checked, memory is made, the device and its stream are chosen here.
+// Checks shapes and types, allocates memory, and selects the device and stream for the GPU kernels.
 #include "nn/cuda/operations.h"
 
 #include <ATen/ATen.h>
@@ -18,7 +18,7 @@ Number number_of(at::ScalarType type) {
   return type == at::kBFloat16 ? Number::kBf16 : Number::kFloat;
 }
 
-// The device of a tensor as the current one, and the stream that kernels go to.
+// Makes the device of a tensor current and holds the stream for the kernels.
 class DeviceScope {
  public:
   explicit DeviceScope(const at::Tensor& tensor) : guard_(tensor.device()) {}
@@ -28,7 +28,7 @@ class DeviceScope {
   c10::cuda::CUDAGuard guard_;
 };
 
-// Parameters as kernels read them.
+// Checks parameters and returns their data.
 const float* floats_of(const at::Tensor& values, const at::Tensor& beside, std::int64_t count) {
   check(values.scalar_type() == at::kFloat && values.is_contiguous() && values.numel() == count &&
             values.device() == beside.device(),
@@ -72,7 +72,7 @@ void start_dropout(const at::Tensor& x, at::Tensor& y, const at::Tensor& sample_
 
 bool has_kernels() { return true; }
 
-// They are compiled for compute capability 8.0 and later (cmake/SluiceCuda.cmake).
+// The kernels are compiled for compute capability 8.0 and later (cmake/SluiceCuda.cmake).
 bool run_on_device_of(const at::Tensor& x) {
   constexpr int kOldest = 8;
   return x.is_cuda() && at::cuda::getDeviceProperties(x.get_device())->major >= kOldest;

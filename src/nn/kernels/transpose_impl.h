@@ -1,4 +1,4 @@
-// transpose_impl: matrix transposition for one instruction set (see kernels.h): square blocks of kLanes rows in
+// transpose_impl: matrix transposition for one instruction set (see kernels.h), in square blocks of kLanes rows in
 // registers.
 #pragma once
 
