@@ -17,7 +17,7 @@ View draw_view(const AugmentOptions& options, std::uint64_t seed, std::int64_t e
   View view{.top = options.crop_padding, .left = options.crop_padding, .flip = false};
   if (options.crop_padding == 0 && !options.horizontal_flip) return view;
   RngStream rng(view_key("augment", seed, epoch, index));
-  // All three are always drawn: switching the crop off does not change who is flipped.
+  // All numbers are always drawn, so that switching the crop off does not change which samples are flipped.
   const auto offsets = static_cast<std::uint64_t>(2 * options.crop_padding + 1);
   view.top = static_cast<std::int64_t>(rng.below(offsets));
   view.left = static_cast<std::int64_t>(rng.below(offsets));
@@ -68,7 +68,7 @@ void ViewWriter<T>::write(std::span<const std::uint8_t> pixels, const View& view
 
 template <typename T>
 void ViewWriter<T>::write_row(const std::uint8_t* row, const View& view, const Table& table, T* out) const {
-  const std::int64_t shift = view.left - padding_;  // out[x] = row[x + shift] where that exists
+  const std::int64_t shift = view.left - padding_;  // out[x] = row[x + shift] if that exists
   const std::int64_t begin = std::clamp<std::int64_t>(-shift, 0, width_);
   const std::int64_t end = std::clamp<std::int64_t>(width_ - shift, 0, width_);
   if (!view.flip) {
@@ -76,7 +76,7 @@ void ViewWriter<T>::write_row(const std::uint8_t* row, const View& view, const T
     for (std::int64_t x = begin; x < end; ++x) out[x] = table[row[x + shift]];
     std::fill(out + end, out + width_, table[0]);
   } else {
-    T* last = out + width_ - 1;  // written back to front
+    T* last = out + width_ - 1;
     std::fill(out + width_ - begin, out + width_, table[0]);
     for (std::int64_t x = begin; x < end; ++x) last[-x] = table[row[x + shift]];
     std::fill(out, out + width_ - end, table[0]);

@@ -10,7 +10,7 @@
 namespace sluice::data {
 namespace {
 
-constexpr std::uint64_t kMaxCifarBytes = std::uint64_t{1} << 30;  // of a file; CIFAR-100's training file has 0.15
+constexpr std::uint64_t kMaxCifarBytes = std::uint64_t{1} << 30;  // of a file; CIFAR-100's training file has 0.15 GB
 
 class CifarDataset final : public Dataset {
  public:

@@ -11,7 +11,7 @@
 namespace sluice::data {
 namespace {
 
-// A stored image, of which parts can be had.
+// A stored image that can be read in parts.
 class Stored {
  public:
   Stored(const Dataset& dataset, std::int64_t index) {
@@ -34,7 +34,7 @@ class Stored {
 
  private:
   std::vector<std::uint8_t> file_;
-  std::optional<Image> decoded_;  // of a data set that has pixels
+  std::optional<Image> decoded_;  // set if the data set stores pixels
   ImageSize size_;
 };
 

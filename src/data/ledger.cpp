@@ -14,13 +14,13 @@ namespace sluice::data {
 
 namespace {
 
-constexpr std::int64_t kMostEpochsAhead = 10'000;  // of a state that a ledger goes on from
+constexpr std::int64_t kMostEpochsAhead = 10'000;  // limit for a restored state
 
 std::vector<std::int64_t> order_of(const LedgerOptions& options, std::int64_t epoch) {
   return options.shuffle ? epoch_order(options.seed, epoch, options.samples) : sequential_order(options.samples);
 }
 
-// As they would have been leased, whatever order they have come back in: then batches are those of a run that goes on.
+// Sorts returned samples in the order of the epoch, so that a restored run leases the same batches.
 std::deque<std::int64_t> in_order(const std::vector<std::int64_t>& samples, const std::vector<std::int64_t>& order) {
   const std::set<std::int64_t> waiting(samples.begin(), samples.end());
   std::deque<std::int64_t> sorted;
@@ -99,7 +99,7 @@ std::optional<Lease> Ledger::lease(std::int64_t most) {
   }
   epoch.counts.waiting -= count;
   epoch.counts.leased += count;
-  if (epoch.next == options_.samples) epoch.order = {};  // the next epochs may begin before this one is over
+  if (epoch.next == options_.samples) epoch.order = {};  // later epochs may begin before this one is over
   out_.emplace(lease.id, lease);
   return lease;
 }
@@ -182,7 +182,7 @@ LedgerCounts Ledger::counts(std::int64_t epoch) const {
 
 std::int64_t Ledger::epochs_over() const { return first_; }
 
-// Before anything has changed.
+// Checks before any member changes.
 void Ledger::check_positions(LeaseId lease, const std::vector<std::int64_t>& positions) const {
   const auto found = out_.find(lease);
   check(found != out_.end(), "a lease that is not out");

@@ -12,7 +12,7 @@
 namespace sluice::data {
 namespace {
 
-// Where part number `part` begins; the first (samples % parts) parts have one sample more.
+// First sample of part `part`; the first (samples % parts) parts have one sample more.
 std::int64_t part_begin(std::int64_t samples, std::int64_t parts, std::int64_t part) {
   return part * (samples / parts) + std::min(part, samples % parts);
 }
@@ -90,7 +90,7 @@ std::vector<std::int64_t> samples_at_home(std::span<const std::int64_t> batch, c
   for (std::int64_t first = 0; first < share.parts; first += share.count)
     room.push_back(share_slice(size, {first, share.count, share.parts}).count);
 
-  std::vector<std::pair<std::uint64_t, std::size_t>> by_priority;  // those with a low one choose first
+  std::vector<std::pair<std::uint64_t, std::size_t>> by_priority;  // lowest priority value first
   for (std::size_t i = 0; i < batch.size(); ++i)
     by_priority.emplace_back(splitmix64(static_cast<std::uint64_t>(batch[i]) + 1), i);
   std::ranges::sort(by_priority);

@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostLabelBytes = std::int64_t{1} << 20;
 
-// A file that is read by position.
+// A file that is read at given positions.
 class Shard {
  public:
   explicit Shard(const fs::path& path) : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
@@ -112,7 +112,7 @@ class TarDataset final : public Dataset {
   std::vector<PackedPicture> pictures_;
 };
 
-// "a/b.left.jpg" is the part "left.jpg" of sample "a/b". Empty: none.
+// Splits "a/b.left.jpg" into the key "a/b" and the part "left.jpg". Empty: no key.
 std::pair<std::string, std::string> key_and_part(const std::string& name) {
   const std::size_t slash = name.rfind('/') == std::string::npos ? 0 : name.rfind('/') + 1;
   const std::size_t dot = name.find('.', slash);
@@ -129,7 +129,7 @@ bool is_picture_part(const std::string& part) {
 
 bool is_label_part(const std::string& part) { return part == "cls" || part == "json"; }
 
-// The samples of one shard.
+// Collects the samples of one shard.
 class ShardReader {
  public:
   ShardReader(const fs::path& path, std::int32_t number, PassedOver& passed_over)
@@ -202,7 +202,7 @@ class ShardReader {
     return number;
   }
 
-  // Of the other members of a sample: a picture that the sample lacks, or with a class of its own.
+  // Rejects other members of a sample that look like a missing picture or have a class of their own.
   void refuse_lost_samples() const {
     for (const std::string& picture : others_) {
       if (!is_picture_part(ending_of(picture))) continue;
@@ -286,7 +286,7 @@ std::unique_ptr<Dataset> open_tar_dataset(const fs::path& path, Split split) {
   std::vector<PackedPicture> pictures = pictures_in(shards, passed_over);
   DatasetInfo info = info_of_pictures("tar", split, count_classes(pictures));
   if (split == Split::kTest) {
-    passed_over = {};  // those of train are told when it is opened itself
+    passed_over = {};  // logged when the training split itself is opened
     shards = shards_in(path / "val", passed_over);
     pictures = pictures_in(shards, passed_over);
     if (count_classes(pictures) > info.classes) {

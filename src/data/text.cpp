@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kByteTokens = 256;
 constexpr std::uint64_t kMaxTextBytes = std::uint64_t{4} << 30;
 constexpr std::int64_t kLongestContext = 1'000'000;
-constexpr std::int64_t kTestPart = 10;  // one of so many
+constexpr std::int64_t kTestPart = 10;  // the test split is one of this many parts
 
 void check_context(std::int64_t context) {
   if (context < 1 || context > kLongestContext) {
@@ -41,7 +41,7 @@ class TextDataset final : public Dataset {
 
  private:
   DatasetInfo info_;
-  std::vector<std::uint8_t> text_;  // of the split; at least one sequence
+  std::vector<std::uint8_t> text_;  // text of the split; at least one sequence
 };
 
 class ToyDataset final : public Dataset {
@@ -72,7 +72,7 @@ class ToyDataset final : public Dataset {
  private:
   using Chain = std::array<std::array<std::uint8_t, 4>, kToyTokens>;
 
-  // Four different tokens behind each.
+  // Draws four different successors for each token.
   static Chain draw_chain(std::uint64_t key) {
     RngStream rng(key);
     Chain chain{};

@@ -12,7 +12,7 @@ constexpr double kNarrowest = 3.0 / 4;  // width / height
 constexpr double kWidest = 4.0 / 3;
 constexpr int kDraws = 10;
 
-// As Python rounds: halves to the even number.
+// Rounds like Python: halves to even.
 std::int64_t rounded(double value) { return std::llrint(value); }
 
 std::int64_t any_start(std::int64_t whole, std::int64_t part, RngStream& rng) {
