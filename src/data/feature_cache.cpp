@@ -65,8 +65,8 @@ void FeatureCache::clear() {
 void FeatureCache::check_rows(std::size_t keys, const at::Tensor& rows) const {
   const auto expected = format_.sizes_of(static_cast<std::int64_t>(keys));
   check(rows.scalar_type() == format_.type && rows.sizes() == expected,
-        concat("the feature cache was told of rows ", at::IntArrayRef(expected), " of ", format_.type, ", not ",
-               rows.sizes(), " of ", rows.scalar_type()));
+        concat("rows ", at::IntArrayRef(expected), " of ", format_.type, ", not ", rows.sizes(), " of ",
+               rows.scalar_type()));
 }
 
 std::vector<bool> FeatureCache::has(std::span<const FeatureKey> keys) const {

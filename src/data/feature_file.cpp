@@ -60,7 +60,7 @@ bool read_all(int file, std::byte* into, std::uint64_t bytes, std::uint64_t offs
 FeatureFile::FeatureFile(std::filesystem::path folder, std::uint64_t budget)
     : folder_(std::move(folder)), budget_(budget) {
   if (budget_ == 0) return;
-  check(!folder_.empty(), "a feature cache on disk needs a folder");
+  check(!folder_.empty(), "a folder for the feature cache on disk");
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   if (!error) {
@@ -77,7 +77,7 @@ FeatureFile::FeatureFile(std::filesystem::path folder, std::uint64_t budget)
 }
 
 void FeatureFile::lay_out(std::uint64_t row_bytes) {
-  check(row_bytes > 0, "a row of features has at least a byte");
+  check(row_bytes > 0, "feature rows of at least one byte");
   const std::uint64_t slot = (row_bytes + sizeof(Checksum) + 7) / 8 * 8;
   layout_ = {row_bytes, slot, layout_.count + 1};
   free_.clear();
@@ -130,7 +130,7 @@ bool FeatureFile::read(const Layout& layout, std::uint32_t slot, const FeatureKe
 }
 
 bool FeatureFile::grow_to(std::uint64_t bytes) {
-  check(bytes <= budget_, "a slot of the feature cache's file lies within its budget");
+  check(bytes <= budget_, "a slot within the budget of the feature cache's file");
   int error = 0;
   {
     const std::lock_guard growing(growing_);

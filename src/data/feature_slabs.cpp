@@ -27,7 +27,7 @@ std::uint64_t FeatureSlabs::rows_within(std::uint64_t bytes) const {
 }
 
 void FeatureSlabs::reset(std::uint64_t row_bytes, std::uint64_t limit) {
-  check(row_bytes > 0, "a row of features has at least a byte");
+  check(row_bytes > 0, "feature rows of at least one byte");
   slabs_.clear();
   mapped_ = charged_ = 0;
   open_ = first_old_ = end_old_ = 0;
@@ -73,7 +73,7 @@ bool FeatureSlabs::add_slab() {
 }
 
 void FeatureSlabs::begin_change(std::uint64_t row_bytes, std::uint64_t limit) {
-  check(row_bytes > 0, "a row of features has at least a byte");
+  check(row_bytes > 0, "feature rows of at least one byte");
   old_row_bytes_ = std::exchange(row_bytes_, row_bytes);
   for (Slab& slab : slabs_) slab.capacity = slab.used = 0;
   open_ = first_old_ = 0;

@@ -75,7 +75,7 @@ std::vector<bool> FeatureStore::has(std::span<const FeatureKey> keys) const {
 }
 
 std::vector<bool> FeatureStore::fetch(std::span<const FeatureKey> keys, std::byte* rows) {
-  check(row_bytes_ > 0, "a feature store is told the size of its rows first");
+  check(row_bytes_ > 0, "reset() with a row size before this call");
   std::vector<bool> is_there(keys.size());
   for (const FoundRow& found_row : find(keys))
     is_there[found_row.index] = read(found_row, keys[found_row.index], rows + found_row.index * row_bytes_);
@@ -160,7 +160,7 @@ std::vector<FeatureStore::FoundRow> FeatureStore::reserve(std::span<const Featur
 }
 
 void FeatureStore::keep(std::span<const FeatureKey> keys, const std::byte* rows) {
-  check(row_bytes_ > 0, "a feature store is told the size of its rows first");
+  check(row_bytes_ > 0, "reset() with a row size before this call");
   const std::vector<FoundRow> found_rows = reserve(keys);
   for (const FoundRow& found_row : found_rows) {
     const std::byte* const row = rows + found_row.index * row_bytes_;
@@ -201,7 +201,7 @@ void FeatureStore::forget_disk() {
 }
 
 void FeatureStore::read_ahead(std::span<const FeatureKey> keys) {
-  check(row_bytes_ > 0, "a feature store is told the size of its rows first");
+  check(row_bytes_ > 0, "reset() with a row size before this call");
   std::vector<FeatureReadAhead::Row> rows;
   const std::lock_guard lock(mutex_);  // keeps the buffer's share of the memory constant
   rows.reserve(std::min<std::size_t>(keys.size(), disk_rows_));

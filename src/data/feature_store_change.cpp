@@ -17,7 +17,7 @@ constexpr std::uint64_t kPieceRows = 256;
 }  // namespace
 
 void FeatureStore::change(std::uint64_t row_bytes, const Transform& transform) {
-  check(row_bytes_ > 0, "a feature store is told the size of its rows first");
+  check(row_bytes_ > 0, "reset() with a row size before this call");
   read_ahead_.stop();
   const FeatureFile::Layout layout = file_.layout();
   const std::vector<OldRow> rows = take_index();

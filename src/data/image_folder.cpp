@@ -41,11 +41,13 @@ class ImageFolder final : public Dataset {
   [[nodiscard]] std::vector<std::uint8_t> encoded(std::int64_t index) const override {
     return read_bytes(path_of(index), kMostPictureBytes);
   }
-  void read(std::int64_t, std::span<std::uint8_t>) const override { check(false, "pictures of a folder are encoded"); }
+  void read(std::int64_t, std::span<std::uint8_t>) const override {
+    check(false, "encoded() for pictures of a folder");
+  }
 
  private:
   [[nodiscard]] const Picture& picture(std::int64_t index) const {
-    check(index >= 0 && index < size(), "sample index out of range");
+    check(index >= 0 && index < size(), "a sample index below the size of the data set");
     return pictures_[static_cast<std::size_t>(index)];
   }
   [[nodiscard]] fs::path path_of(std::int64_t index) const { return folder_ / picture(index).file; }

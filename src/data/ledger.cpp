@@ -32,7 +32,7 @@ std::deque<std::int64_t> in_order(const std::vector<std::int64_t>& samples, cons
 }  // namespace
 
 Ledger::Ledger(const LedgerOptions& options) : options_(options) {
-  check(options.samples > 0, "a ledger of no samples");
+  check(options.samples > 0, "a ledger of at least one sample");
 }
 
 bool is_sound(const LedgerState& state, const LedgerOptions& options) {
@@ -52,7 +52,7 @@ bool is_sound(const LedgerState& state, const LedgerOptions& options) {
 }
 
 Ledger::Ledger(const LedgerOptions& options, const LedgerState& state) : Ledger(options) {
-  check(is_sound(state, options), "a ledger goes on from a state that is none of its own");
+  check(is_sound(state, options), "a state that fits the options of the ledger");
   first_ = state.first;
   for (const LedgerState::Epoch& saved : state.open) {
     const std::int64_t waiting = options_.samples - saved.pushed - saved.lost;
@@ -82,7 +82,7 @@ LedgerState Ledger::state() const {
 }
 
 std::optional<Lease> Ledger::lease(std::int64_t most) {
-  check(most > 0, "a lease of no samples");
+  check(most > 0, "a lease of at least one sample");
   const auto number = epoch_with_work();
   if (!number) return std::nullopt;
   Epoch& epoch = open_[*number];
@@ -159,7 +159,7 @@ void Ledger::push_first(LeaseId lease, std::int64_t count) {
 
 void Ledger::push_all(LeaseId lease) {
   const auto found = out_.find(lease);
-  check(found != out_.end(), "a lease that is not out");
+  check(found != out_.end(), "a lease that is out");
   push_first(lease, std::ssize(found->second.samples));
 }
 
@@ -185,16 +185,16 @@ std::int64_t Ledger::epochs_over() const { return first_; }
 // Checks before any member changes.
 void Ledger::check_positions(LeaseId lease, const std::vector<std::int64_t>& positions) const {
   const auto found = out_.find(lease);
-  check(found != out_.end(), "a lease that is not out");
+  check(found != out_.end(), "a lease that is out");
   const bool rises = std::ranges::adjacent_find(positions, std::greater_equal{}) == positions.end();
   const bool fits =
       positions.empty() || (positions.front() >= 0 && positions.back() < std::ssize(found->second.samples));
-  check(rises && fits, "samples are pushed that their lease does not have, or not in order");
+  check(rises && fits, "pushed positions within their lease, in ascending order");
 }
 
 Lease Ledger::take_out(LeaseId lease) {
   const auto found = out_.find(lease);
-  check(found != out_.end(), "a lease that is not out");
+  check(found != out_.end(), "a lease that is out");
   Lease taken = std::move(found->second);
   out_.erase(found);
   return taken;

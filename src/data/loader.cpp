@@ -78,12 +78,12 @@ LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, cons
   if (dataset.size() == 0) throw DataError("dataset ", dataset.info().name, " is empty; check data.path");
   check_numbers(options);
   check_kind(dataset.info(), options);
-  check(options.shard_window == 0 || !dataset.shard_begins().empty(), "there are no shards to keep together");
+  check(options.shard_window == 0 || !dataset.shard_begins().empty(), "a data set with shards if shard_window is set");
   check(!options.mix.is_any() || (!options.features && !options.keeps_samples_local),
-        "samples are mixed, so nothing can be kept of one");
-  check(options.dtype == at::kFloat || options.dtype == at::kDouble, "batches are float32 or float64");
+        "no feature cache and no local samples if samples are mixed");
+  check(options.dtype == at::kFloat || options.dtype == at::kDouble, "batches of float32 or float64");
   check(start.epoch >= 0 && start.batch >= 0 && start.batch <= batches_per_epoch(dataset.size(), options.batch_size),
-        "a loader starts outside the epoch");
+        "a start position within an epoch");
   return options;
 }
 

@@ -65,7 +65,7 @@ template <typename T>
 void write_shares(const at::Tensor& targets, const Mix& mix, const at::Tensor& shares) {
   const std::span classes(targets.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(targets.size(0)));
   check(std::ranges::all_of(classes, [&](std::int64_t c) { return c >= 0 && c < shares.size(1); }),
-        "a class beyond those of the data set is mixed");
+        "mixed classes within those of the data set");
   auto* row = shares.mutable_data_ptr<T>();
   std::fill_n(row, shares.numel(), T{0});
   for (std::int64_t i = 0; i < shares.size(0); ++i, row += shares.size(1)) {
@@ -77,7 +77,7 @@ void write_shares(const at::Tensor& targets, const Mix& mix, const at::Tensor& s
 }  // namespace
 
 Mix draw_mix(const MixOptions& options, std::uint64_t key, const ImageSize& size) {
-  check(options.is_any(), "there is nothing to mix");
+  check(options.is_any(), "mixup or CutMix is on");
   RngStream rng(key);
   const bool is_second = rng.below(2) == 1;  // always drawn, so that later numbers do not depend on the options
   const bool cuts = options.mixup == 0 || (options.cutmix > 0 && is_second);

@@ -101,12 +101,12 @@ class NpyDataset final : public Dataset {
   [[nodiscard]] std::int64_t size() const override { return images_.count; }
   [[nodiscard]] bool is_in_memory() const override { return true; }
   [[nodiscard]] std::int64_t target(std::int64_t index) const override {
-    check(index >= 0 && index < size(), "sample index out of range");
+    check(index >= 0 && index < size(), "a sample index below the size of the data set");
     return labels_[static_cast<std::size_t>(index)];
   }
   void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
-    check(index >= 0 && index < size(), "sample index out of range");
-    check(std::ssize(pixels) == images_.values_of_one(), "the buffer has not the size of one image");
+    check(index >= 0 && index < size(), "a sample index below the size of the data set");
+    check(std::ssize(pixels) == images_.values_of_one(), "a buffer with the size of one image");
     const auto image = images_.values.subspan(static_cast<std::size_t>(index) * pixels.size(), pixels.size());
     if (images_.layout == Layout::kPlanes) {
       std::ranges::copy(image, pixels.begin());

@@ -123,7 +123,7 @@ Prefetcher<T>::~Prefetcher() {
 
 template <typename T>
 PrefetchOptions Prefetcher<T>::checked(const PrefetchOptions& options) {
-  check(options.threads >= 0 && options.depth >= 1, "prefetching needs workers >= 0 and a depth >= 1");
+  check(options.threads >= 0 && options.depth >= 1, "prefetching with at least 0 threads and a depth of at least 1");
   return options;
 }
 
@@ -198,7 +198,7 @@ typename Prefetcher<T>::Slot Prefetcher<T>::wait_for_slot() {
 
 template <typename T>
 std::optional<T> Prefetcher<T>::next() {
-  check(!failed_, "next() was called on a prefetcher that has failed");
+  check(!failed_, "no call of next() after the prefetcher has failed");
   if (shared_->taken == shared_->count) return std::nullopt;
   Slot result = threads_.empty() ? shared_->make_slot(shared_->taken++, {}) : wait_for_slot();
   if (result.error == nullptr) return std::move(result.thing);

@@ -46,7 +46,7 @@ double figure_distance(std::int64_t kind, double u, double v) {
       const double a = bands(u), b = bands(v);
       return std::max({radius - 1, std::min(a, b), -std::max(a, b)});
     }
-    default: check(false, "no such shape"); return 0;
+    default: check(false, "a known shape"); return 0;
   }
 }
 
@@ -97,7 +97,7 @@ class ShapesDataset final : public Dataset {
 };
 
 std::int64_t ShapesDataset::target(std::int64_t index) const {
-  check(index >= 0 && index < size_, "sample index out of range");
+  check(index >= 0 && index < size_, "a sample index below the size of the data set");
   std::array<std::int64_t, kShapeClasses> kinds{};
   std::iota(kinds.begin(), kinds.end(), std::int64_t{0});
   RngStream rng(derive_key(derive_key(key_, hash_name("kinds")), static_cast<std::uint64_t>(index / kShapeClasses)));
@@ -123,7 +123,7 @@ std::vector<double> ShapesDataset::coverage(std::int64_t kind, const Pose& pose)
 }
 
 void ShapesDataset::read(std::int64_t index, std::span<std::uint8_t> pixels) const {
-  check(std::ssize(pixels) == info_.pixels(), "the buffer has not the size of one image");
+  check(std::ssize(pixels) == info_.pixels(), "a buffer with the size of one image");
   const std::int64_t kind = target(index);
   RngStream rng(derive_key(derive_key(key_, hash_name("pixels")), static_cast<std::uint64_t>(index)));
   const auto covered = coverage(kind, draw_pose(rng));

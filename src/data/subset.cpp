@@ -31,7 +31,7 @@ class Subset final : public Dataset {
 
  private:
   [[nodiscard]] std::int64_t index_in_whole(std::int64_t index) const {
-    check(index >= 0 && index < size(), "a sample beyond the end of a part of a data set was read");
+    check(index >= 0 && index < size(), "a sample index below the size of the subset");
     return indices_[static_cast<std::size_t>(index)];
   }
 

@@ -88,7 +88,7 @@ class TarDataset final : public Dataset {
     return bytes;
   }
   void read(std::int64_t, std::span<std::uint8_t>) const override {
-    check(false, "pictures of a tar file are encoded");
+    check(false, "encoded() for pictures of a tar file");
   }
   [[nodiscard]] std::vector<std::int64_t> shard_begins() const override {
     std::vector<std::int64_t> begins;
@@ -100,7 +100,7 @@ class TarDataset final : public Dataset {
 
  private:
   [[nodiscard]] const PackedPicture& picture(std::int64_t index) const {
-    check(index >= 0 && index < size(), "sample index out of range");
+    check(index >= 0 && index < size(), "a sample index below the size of the data set");
     return pictures_[static_cast<std::size_t>(index)];
   }
   [[nodiscard]] const fs::path& shard_of(std::int64_t index) const {

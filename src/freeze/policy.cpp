@@ -44,7 +44,7 @@ Decision linear(const Policy& policy, const Situation& now) {
 Decision scheduled(const Policy& policy, const Situation& now) {
   Decision decision{0, {}};
   for (const ScheduledFreeze& entry : policy.schedule) {
-    check(entry.epoch >= 1 && entry.units >= 0 && entry.units <= now.units, "a schedule that does not fit the model");
+    check(entry.epoch >= 1 && entry.units >= 0 && entry.units <= now.units, "a freeze schedule that fits the model");
     if (entry.epoch <= now.epoch) decision = {entry.units, {{"scheduled_epoch", static_cast<double>(entry.epoch)}}};
   }
   return decision;
@@ -58,10 +58,10 @@ bool has_all_norms(const std::vector<double>& norms, const Situation& now, const
     terms.push_back({name + "_missing", 1});
     return false;
   }
-  check(norms.size() == static_cast<std::size_t>(now.units), "a norm for every unit");
+  check(norms.size() == static_cast<std::size_t>(now.units), "one norm for each unit");
   bool are_finite = true;
   for (int unit = now.frozen; unit < now.units; ++unit) {
-    check(!(norms[unit] < 0), "a norm is not negative");
+    check(!(norms[unit] < 0), "norms of at least 0");
     terms.push_back({concat(name, "_", unit), norms[unit]});
     are_finite = are_finite && std::isfinite(norms[unit]);
   }
@@ -126,7 +126,7 @@ Decision by_rule(const Policy& policy, const Situation& now) {
     case Rule::kGradientChange: return gradient_change(policy, now);
     case Rule::kSchedule: return scheduled(policy, now);
   }
-  check(false, "an unknown rule");
+  check(false, "a known freeze rule");
   return {};
 }
 
@@ -134,7 +134,7 @@ Decision by_rule(const Policy& policy, const Situation& now) {
 
 Decision decide(const Policy& policy, const Situation& situation) {
   const bool has_ranges = policy.alpha > 0 && policy.alpha <= 1 && policy.percentile >= 0 && policy.percentile <= 100;
-  check(has_ranges, "a policy's alpha is in (0, 1], its percentile in [0, 100]");
+  check(has_ranges, "a policy with alpha in (0, 1] and percentile in [0, 100]");
   check(situation.epoch >= 0 && situation.frozen >= 0 && situation.frozen <= situation.units,
         "epoch >= 0 and 0 <= frozen <= units");
   Decision decision = by_rule(policy, situation);

@@ -211,7 +211,7 @@ at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& opti
 
 at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, const AttentionOptions& options,
                            const ForwardContext& context) {
-  check(!options.causal, "causal attention needs queries and keys of the same places");
+  check(!options.causal, "cross-attention without a causal mask");
   count(query, query.size(1), packed, packed.size(2) / 2);
   if (attention_is_fast({query, packed, options.heads}, options, context)) {
     return fast_attention(query, packed, options.heads);

@@ -23,7 +23,7 @@ using torch::autograd::variable_list;
 at::Tensor ids_for(const at::Tensor& x, const ForwardContext& context) {
   check(context.sample_ids.defined() && context.sample_ids.numel() == x.size(0) &&
             context.sample_ids.scalar_type() == at::kLong,
-        "dropout needs ForwardContext::sample_ids, one int64 for each sample of the input");
+        "ForwardContext::sample_ids with one int64 for each sample of dropout's input");
   return context.sample_ids.to(x.device(), /*non_blocking=*/true).contiguous();
 }
 
@@ -55,7 +55,7 @@ const std::int64_t* address_of(const at::Tensor& step) {
 gpu::MaskNumbers numbers_on_gpu(double p, std::string_view site, const ForwardContext& context, c10::Device device) {
   const at::Tensor& step = context.step_in_memory;
   if (!step.defined()) return mask_numbers(p, site, context);
-  check(step.device() == device, "the number of the step lies on the device of the input");
+  check(step.device() == device, "the step number on the device of the input");
   gpu::MaskNumbers numbers = with_key(key_of_site(site, context), p);
   numbers.step = address_of(step);
   return numbers;

@@ -136,7 +136,7 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
 
 at::Tensor linear(const at::Tensor& x, const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
                   const ForwardContext& context, WeightLayout layout) {
-  check(layout == WeightLayout::kOutIn || weights.size() == 1, "one weight at a time in the layout [in, out]");
+  check(layout == WeightLayout::kOutIn || weights.size() == 1, "a single weight in the layout [in, out]");
   for (const at::Tensor& weight : weights) {
     const std::int64_t out = weight.size(layout == WeightLayout::kOutIn ? 0 : 1);
     count_product(ProductKind::kLinear, static_cast<double>(x.numel()) * static_cast<double>(out), x, weight);

@@ -23,7 +23,7 @@ Counts count_rows(const at::Tensor& logits, const at::Tensor& targets) {
   Counts counts{};
   for (std::int64_t i = 0; i < logits.size(0); ++i, row += classes) {
     if (target[i] == kNoTarget) continue;
-    check(target[i] >= 0 && target[i] < classes, "a target is none of the classes");
+    check(target[i] >= 0 && target[i] < classes, "a target below the number of classes");
     ++counts[2];
     const Real own = row[target[i]];
     if (std::isnan(own)) continue;  // comparisons with NaN are false, so it would look like the largest

@@ -57,7 +57,7 @@ std::vector<const char*> state_names(const OptimizerOptions& options) {
     names = {"exp_avg", "exp_avg_sq"};
     if (options.amsgrad) names.push_back("max_exp_avg_sq");
   } else {
-    check(options.kind == "sgd", "an unknown optimizer came through the configuration");
+    check(options.kind == "sgd", "a known optimizer");
   }
   if (options.ema_decay > 0) names.push_back(kAverage);
   return names;
@@ -88,7 +88,7 @@ std::vector<std::int64_t> Optimizer::updates() const {
 }
 
 void Optimizer::set_steps(std::int64_t steps, const std::vector<std::int64_t>& updates) {
-  check(updates.empty() || updates.size() == given_.size(), "a number of updates for each range");
+  check(updates.empty() || updates.size() == given_.size(), "one number of updates for each range");
   steps_ = steps;
   for (std::size_t i = 0; i < given_.size(); ++i) given_[i].missed = updates.empty() ? 0 : steps - updates[i];
   merge_ranges();

@@ -62,7 +62,7 @@ ImageSize with_shorter_side(const ImageSize& image, std::int64_t side) {
 }
 
 Box middle_of(const ImageSize& image, std::int64_t side) {
-  check(image.height >= side && image.width >= side, "the middle of an image is larger than the image");
+  check(image.height >= side && image.width >= side, "an image at least as large as its middle part");
   const auto start = [&](std::int64_t whole) { return rounded(static_cast<double>(whole - side) / 2); };
   return {start(image.height), start(image.width), side, side};
 }

@@ -170,10 +170,11 @@ Box needed_source(const Resizing& resizing) {
 }
 
 Image resample(const Image& source, const Resizing& resizing) {
-  check(source.channels == 1 || source.channels == 3, "an image to be resized has 1 or 3 channels");
+  check(source.channels == 1 || source.channels == 3, "an image of 1 or 3 channels");
   const Plan columns = plan_axis(columns_of(resizing), resizing.interpolation);
   const Plan rows = plan_axis(rows_of(resizing), resizing.interpolation);
-  check(source.size == ImageSize{rows.source.count, columns.source.count}, "not the part that the window needs");
+  check(source.size == ImageSize{rows.source.count, columns.source.count},
+        "the part of the source that the window needs");
   if (columns.is_identity && rows.is_identity) return source;
   if (columns.is_identity) return resample_rows(source, rows);
   Image narrow = resample_columns(source, columns);

@@ -5,7 +5,7 @@
 namespace sluice::nn::gpu {
 namespace {
 
-constexpr const char* kNoKernels = "a GPU kernel was asked for in a build that has none";
+constexpr const char* kNoKernels = "a build with GPU kernels";
 
 }  // namespace
 
