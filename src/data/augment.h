@@ -55,7 +55,7 @@ class ViewWriter {
   void write(std::span<const std::uint8_t> pixels, const View& view, std::span<T> out) const;
 
  private:
-  using Table = std::array<T, 256>;  // byte -> normalised value; one table per channel
+  using Table = std::array<T, 256>;
   void write_row(const std::uint8_t* row, const View& view, const Table& table, T* out) const;
 
   std::int64_t height_;

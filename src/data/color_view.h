@@ -14,7 +14,6 @@ class ColorView {
  public:
   ColorView(const DatasetInfo& info, const AugmentOptions& options);
 
-  // True if apply() changes bytes.
   [[nodiscard]] bool is_any() const { return options_.changes_colors(); }
   // Applies crop and flip, then changes the colours, in the order of torchvision's reference training.
   void apply(std::span<std::uint8_t> pixels, const View& view, RngStream rng) const;

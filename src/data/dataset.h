@@ -83,8 +83,8 @@ struct DatasetDescription {
 };
 [[nodiscard]] std::vector<DatasetDescription> list_datasets();
 
-// Registers a program's own data set (app/program.h) for open_dataset(). Call it before other threads start. Throws
-// ConfigError if the name exists.
+// Registers a program's own data set (app/program.h); call it before other threads start. ConfigError if the name
+// exists.
 struct DatasetEntry {
   DatasetDescription description;
   std::function<std::unique_ptr<Dataset>(const DatasetOptions&, Split)> open;

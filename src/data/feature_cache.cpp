@@ -10,7 +10,6 @@
 namespace sluice::data {
 namespace {
 
-// Rows in the form in which they are stored: contiguous, on the CPU.
 at::Tensor as_kept(const at::Tensor& rows, at::ScalarType kept) { return rows.to(at::kCPU, kept).contiguous(); }
 
 std::byte* bytes_of(const at::Tensor& rows) { return static_cast<std::byte*>(rows.data_ptr()); }

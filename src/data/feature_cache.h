@@ -1,10 +1,10 @@
-// feature_cache: stores outputs of the frozen prefix of layers, one row per (sample, view), so that they are not
-// computed again in every epoch. One cache serves all replicas of the process. Rows go to memory first, then to disk
-// (budgets: feature_store.h). Nothing is evicted; when the budgets are full, further rows are misses.
+// feature_cache: stores outputs of the frozen prefix of layers, one row per (sample, view), for all replicas of the
+// process. Rows go to memory first, then to disk (feature_store.h). Nothing is evicted; with full budgets, further rows
+// are misses.
 // A hit is bit-equal to the stored row, or with as_bfloat16 to the row rounded to nearest even, in the type of use().
 // Threads: any. use() and advance() wait for running calls, and other calls except statistics() wait for them. Errors:
-// disk errors are not thrown; after a full or broken disk is logged once, its rows are dropped, its space is freed, and
-// the memory continues. A row whose bytes on disk have changed is a miss. No file remains after the process ends
+// disk errors are not thrown. A full or broken disk is logged once, its rows are dropped and its space is freed; the
+// memory continues. A row whose bytes on disk have changed is a miss. No file remains after the process ends
 // (unnamed_file.h).
 #pragma once
 
@@ -66,8 +66,7 @@ class FeatureCache {
   using Forward = std::function<at::Tensor(const at::Tensor& rows)>;
   // Replaces every row by forward(row) after the prefix has grown, in pieces of at most 256 rows and within the
   // budgets. If rows grow, those without room are dropped. With as_bfloat16, every advance rounds again. An exception
-  // of `forward` is passed on; the cache is then empty and has the new prefix. `forward` may call no other method than
-  // statistics().
+  // of `forward` is passed on and leaves an empty cache with the new prefix. `forward` may call only statistics().
   void advance(const std::string& prefix, at::IntArrayRef row_sizes, at::ScalarType type, const Forward& forward);
 
   [[nodiscard]] Statistics statistics() const { return store_.statistics(); }
@@ -77,7 +76,7 @@ class FeatureCache {
     std::string prefix;
     std::vector<std::int64_t> sizes;
     at::ScalarType type = at::kFloat;
-    at::ScalarType kept = at::kFloat;  // type in memory and on disk
+    at::ScalarType kept = at::kFloat;
     [[nodiscard]] std::uint64_t row_bytes() const;
     [[nodiscard]] std::vector<std::int64_t> sizes_of(std::int64_t rows) const;
     friend bool operator==(const Format&, const Format&) = default;

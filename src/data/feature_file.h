@@ -1,10 +1,10 @@
-// feature_file: fixed-size rows with checksums in an unnamed file (unnamed_file.h). The file grows in steps up to its
-// budget, preallocated if the file system supports it. A slot is the row, its XXH3 and up to 7 bytes of padding. The
-// checksum is seeded with the key and the layout count, so that a read returns this key's latest row or fails. The
-// budget does not include the system's page cache.
+// feature_file: fixed-size rows in an unnamed file (unnamed_file.h) that grows in steps up to its budget, preallocated
+// if the file system supports it. A slot is the row, its XXH3 and up to 7 bytes of padding. The checksum is seeded with
+// the key and the layout count, so that a read returns this key's latest row or fails. The budget excludes the system's
+// page cache.
 // Threads: read() and write() any; other calls one at a time, reset() and layout changes alone. Errors: nothing is
-// thrown. The first error of a full or broken disk ends the file: it is logged once, the space is freed (a checkpoint
-// may need it), and all later reads and writes fail.
+// thrown. The first error of a full or broken disk is logged and ends the file: its space is freed (a checkpoint may
+// need it), and all later reads and writes fail.
 #pragma once
 
 #include <atomic>

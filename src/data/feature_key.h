@@ -19,7 +19,6 @@ struct FeatureKey {
   friend bool operator==(const FeatureKey&, const FeatureKey&) = default;
 };
 
-// Keys of samples that share a view.
 [[nodiscard]] inline std::vector<FeatureKey> keys_of(std::span<const std::int64_t> samples, int view) {
   std::vector<FeatureKey> keys;
   keys.reserve(samples.size());

@@ -30,8 +30,8 @@ class FeatureReadAhead {
 
   explicit FeatureReadAhead(const FeatureFile& file) : file_(file) {}
 
-  // Replaces the list and drops the rows read so far. The buffer takes at most buffer_bytes; if that is less than a
-  // row, nothing is read.
+  // Replaces the list and drops the rows read so far. The buffer takes at most buffer_bytes; it must hold at least one
+  // row.
   void start(std::vector<Row> rows, std::uint64_t buffer_bytes);
   // Drops the list and frees the buffer. When it returns, no read is running, so the file may change.
   void stop();
@@ -60,8 +60,8 @@ class FeatureReadAhead {
   FeatureFile::Layout layout_;
   MappedMemory buffer_;
   std::vector<Row> rows_;
-  std::size_t next_ = 0;              // rows before it were read, taken or skipped
-  std::vector<std::uint32_t> free_;   // free cells of the buffer
+  std::size_t next_ = 0;  // rows before it were read, taken or skipped
+  std::vector<std::uint32_t> free_;
   std::vector<std::uint32_t> holds_;  // position of the row in each cell, or kNothing
   bool reading_ = false;
   bool forgetting_ = false;

@@ -19,7 +19,6 @@ std::uint64_t FeatureSlabs::charge_of(std::uint64_t rows) const {
   return MappedMemory::whole_pages(rows * row_bytes_) + rows * kIndexBytes;
 }
 
-// Largest number of rows whose charge is within `bytes`.
 std::uint64_t FeatureSlabs::rows_within(std::uint64_t bytes) const {
   std::uint64_t rows = bytes / (row_bytes_ + kIndexBytes);
   while (rows > 0 && charge_of(rows) > bytes) --rows;  // at most a page's worth of iterations

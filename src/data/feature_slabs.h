@@ -39,8 +39,7 @@ class FeatureSlabs {
   [[nodiscard]] std::uint64_t charged_bytes() const { return charged_; }
 
   // Replace rows by rows of another size in the same memory. Between the two calls, earlier slots are old and read with
-  // old_row(). reserve() returns new rows, also in memory that release_old() freed, and never overlaps an unreleased
-  // old row.
+  // old_row(). reserve() returns new rows, also in memory that release_old() freed, but never over unreleased old rows.
   void begin_change(std::uint64_t row_bytes, std::uint64_t limit);
   void end_change();  // releases the remaining old rows
   [[nodiscard]] const std::byte* old_row(Slot slot) const {
@@ -51,10 +50,10 @@ class FeatureSlabs {
 
  private:
   struct Slab {
-    MappedMemory memory;         // empty: freed during a change
-    std::uint32_t capacity = 0;  // rows that it may hold
-    std::uint32_t used = 0;      // rows reserved, from the front
-    std::uint32_t granted = 0;   // rows whose index is charged, at least the capacity
+    MappedMemory memory;  // empty: freed during a change
+    std::uint32_t capacity = 0;
+    std::uint32_t used = 0;     // rows reserved, from the front
+    std::uint32_t granted = 0;  // rows whose index is charged, at least the capacity
   };
 
   [[nodiscard]] std::uint64_t charge_of(std::uint64_t rows) const;

@@ -49,12 +49,10 @@ class FeatureStore {
  public:
   explicit FeatureStore(FeatureStoreOptions options);
 
-  // Drops all rows; later rows have row_bytes each.
   void reset(std::uint64_t row_bytes);
 
   [[nodiscard]] std::vector<bool> has(std::span<const FeatureKey> keys) const;
-  // Copies the row of keys[i] to rows + i * row_bytes and returns true for [i]; if it is missing, the bytes are
-  // unchanged.
+  // Copies the row of keys[i] to rows + i * row_bytes and sets [i]; bytes of missing rows stay unchanged.
   std::vector<bool> fetch(std::span<const FeatureKey> keys, std::byte* rows);
   // Indices of the keys that keep() would try to store; none if both budgets are full.
   [[nodiscard]] std::vector<std::int64_t> wanted(std::span<const FeatureKey> keys) const;

@@ -1,6 +1,5 @@
-// file: reads whole data-set files and reports defects. No LibTorch, because the fuzzers build it.
-// Threads: pure. Errors: DataError, one sentence that begins with the file and ends with an action; OutOfMemoryError if
-// no more files can be opened.
+// file: reads whole data-set files and reports defects. No LibTorch, because the fuzzers build it. Threads: pure.
+// Errors: DataError, which names the file, the defect and an action; OutOfMemoryError if no more files can be opened.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +17,13 @@ namespace sluice::data {
 // Returns the whole content. Rejects a file larger than max_bytes before any allocation.
 [[nodiscard]] std::vector<std::uint8_t> read_bytes(const std::filesystem::path& file, std::uint64_t max_bytes);
 
-// Throws OutOfMemoryError if the system cannot open more files, which callers would report as a defect of the file or
-// folder.
+// Throws OutOfMemoryError if the system cannot open more files; callers would report a defect of the file.
 void check_open_files(const std::filesystem::path& file, const std::error_code& error);
 
-// Throws the DataError of a file that cannot be read.
 [[noreturn]] void reject_unreadable(const std::filesystem::path& file, const std::error_code& error);
 
 // Throws the DataError of a defective file. `name`: the file; `what`: the defect.
 [[noreturn]] void reject_file(std::string_view name, const std::string& what);
-// advice: replaces the usual advice.
 [[noreturn]] void reject_file(std::string_view name, const std::string& what, std::string_view advice);
 
 // The same for a file of a public data set, which can be downloaded again.

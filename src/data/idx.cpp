@@ -23,13 +23,11 @@ constexpr std::uint64_t kMaxIdxBytes = std::uint64_t{1}
 constexpr std::uint64_t kMaxSide = 1 << 14;
 constexpr std::uint64_t kMaxDeflateRatio = 1032;  // zlib's limit of expansion
 
-// Reads the unpacked bytes of a file from front to back.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
   // Fills `out` from the current position; returns the number of bytes read.
   virtual std::size_t read(std::span<std::uint8_t> out) = 0;
-  // Upper bound of the bytes that follow.
   [[nodiscard]] virtual std::uint64_t max_remaining() const = 0;
 };
 

@@ -15,7 +15,6 @@ constexpr std::int64_t kIdxClasses = 10;
 
 class IdxDataset final : public Dataset {
  public:
-  // images.dims: {count, height, width}; labels.dims: {count}.
   IdxDataset(DatasetInfo info, IdxArray images, IdxArray labels)
       : info_(std::move(info)), images_(std::move(images)), labels_(std::move(labels)) {}
 

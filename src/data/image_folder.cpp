@@ -23,7 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr std::array kEndings{"jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp"};
 
-// Class and path below the split's folder.
 struct Picture {
   std::string file;
   std::int64_t label = 0;
@@ -67,7 +66,6 @@ constexpr std::string_view kFolderAdvice =
   throw DataError(folder.native(), ": ", what, "; ", advice);
 }
 
-// Names in a folder, sorted.
 struct Listing {
   std::vector<std::string> folders, files;
 };

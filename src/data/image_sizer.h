@@ -1,6 +1,5 @@
 // image_sizer: resizes the images of a data set to the model's size, as bytes. In training with crop_area: a random
-// part, resized (image/crop.h). Otherwise: the shorter side becomes `resize` pixels and the middle is taken. Only the
-// needed part of a file is decoded.
+// part, resized (image/crop.h). Otherwise: the shorter side becomes `resize` pixels and the middle is taken.
 // Threads: const, any number at once. Errors: those of the data set; DataError with the name of a damaged file.
 #pragma once
 

@@ -31,7 +31,7 @@ struct LedgerCounts {
 };
 
 struct LedgerOptions {
-  std::uint64_t seed = 0;  // of the order of samples
+  std::uint64_t seed = 0;
   std::int64_t samples = 1;
   bool shuffle = true;
   std::int64_t epochs = 0;  // number of epochs to lease; 0: unlimited
@@ -59,15 +59,14 @@ class Ledger {
   // Requires: a sound state. Forgets losses of finished epochs.
   Ledger(const LedgerOptions& options, const LedgerState& state);
 
-  // Leases at most `most` samples plus the slack, fewer at the end of an epoch; empty if all epochs are leased.
-  // Requires: most > 0.
+  // Leases at most `most` (> 0) samples plus the slack, fewer at the end of an epoch; empty if all epochs are leased.
   [[nodiscard]] std::optional<Lease> lease(std::int64_t most);
   // Leases exactly these samples, to repeat a lease that was made after the restored state. Samples before them in the
   // order count as leased and returned. Empty: a sample does not wait here; the ledger must then be discarded.
   [[nodiscard]] std::optional<Lease> lease_again(std::int64_t epoch, const std::vector<std::int64_t>& samples);
   // Marks these positions of the lease (ascending) as pushed; the others return.
   void push(LeaseId lease, const std::vector<std::int64_t>& positions);
-  void push_first(LeaseId lease, std::int64_t count);  // positions 0 .. count - 1
+  void push_first(LeaseId lease, std::int64_t count);
   void push_all(LeaseId lease);
   void give_back(LeaseId lease);  // nothing was pushed: the worker died or the push was rejected
   void lose(LeaseId lease);       // the outcome is unknown; the samples are not trained again
@@ -88,8 +87,7 @@ class Ledger {
 
   void check_positions(LeaseId lease, const std::vector<std::int64_t>& positions) const;
   [[nodiscard]] Lease take_out(LeaseId lease);
-  // Position in open_ of the first epoch with waiting samples, which is begun if necessary; empty if all epochs are
-  // leased.
+  // Position in open_ of the first epoch with waiting samples, begun if necessary; empty if all epochs are leased.
   [[nodiscard]] std::optional<std::size_t> epoch_with_work();
   void begin_epoch();
   // Removes a sample from the waiting ones, out of order; false: it does not wait.
@@ -98,8 +96,8 @@ class Ledger {
 
   LedgerOptions options_;
   std::int64_t next_lease_ = 0;
-  std::int64_t first_ = 0;                            // epochs before it are over
-  std::deque<Epoch> open_;                            // epochs that have begun, starting with first_
+  std::int64_t first_ = 0;  // epochs before it are over
+  std::deque<Epoch> open_;
   std::map<std::int64_t, LedgerCounts> with_losses_;  // finished epochs with lost samples
   std::map<LeaseId, Lease> out_;
 };

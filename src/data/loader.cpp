@@ -102,7 +102,6 @@ class Loader::BatchMaker {
 
   [[nodiscard]] std::int64_t batches() const { return batches_; }
   [[nodiscard]] const std::shared_ptr<Team>& team() const { return team_; }
-  // Number of batches that the loader returns.
   [[nodiscard]] std::int64_t count() const {
     return options_.endless ? std::numeric_limits<std::int64_t>::max() : batches_ - start_ % batches_;
   }
@@ -144,7 +143,6 @@ class Loader::BatchMaker {
     return batch_slice(reader_.dataset().size(), options_.batch_size, batch);
   }
 
-  // Samples of this process.
   [[nodiscard]] std::vector<std::int64_t> samples_of(std::int64_t epoch, std::int64_t batch) {
     const Order order = orders_.get(epoch);
     const auto [begin, count] = whole(batch);

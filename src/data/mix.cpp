@@ -33,7 +33,6 @@ Box draw_box(double share, RngStream& rng, const ImageSize& size) {
   return {.top = top, .left = left, .height = bottom - top, .width = right - left};
 }
 
-// Mixes `before` into `own`; both are [channels, height, width].
 template <typename T>
 void mix_one(std::span<T> own, std::span<const T> before, const Mix& mix, const ImageSize& size) {
   if (!mix.box) {

@@ -1,8 +1,8 @@
 // mix: mixup (Zhang et al., 2018, arXiv 1710.09412) and CutMix (Yun et al., 2019, arXiv 1905.04899) of a batch. As in
-// torchvision, each sample is mixed with its predecessor in the batch, the first with the last. One draw holds for the
-// whole batch: a share from Beta(a, a), and for CutMix the middle of a rectangle, cut off at the edges. With both, each
-// batch takes one of them with equal probability. Targets become class probabilities.
-// A draw depends only on its key, so replicas and processes mix their parts consistently. loader.h pairs the samples.
+// torchvision, each sample is mixed with its predecessor in the batch, the first with the last. One draw per batch: a
+// share from Beta(a, a), and for CutMix the middle of a rectangle, cut off at the edges. With both, each batch takes
+// one of them with equal probability. Targets become class probabilities. A draw depends only on its key, so replicas
+// and processes agree.
 // Threads: pure; no parallel region of ATen (OpenMP).
 #pragma once
 

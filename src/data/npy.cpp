@@ -105,7 +105,6 @@ class Header {
   std::optional<std::vector<std::int64_t>> shape_;
 };
 
-// The header's bytes; the numbers follow them.
 std::string_view header_of(std::span<const std::uint8_t> file, std::string_view name) {
   constexpr std::size_t kVersion = 6, kLength = 8;
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());

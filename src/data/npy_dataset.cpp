@@ -74,7 +74,6 @@ std::vector<std::int64_t> read_labels(const fs::path& path, const Images& images
               concat("label ", wrong - labels.begin(), " is ", *wrong, ", 0 to ", classes - 1, " expected"));
 }
 
-// Computes mean and deviation of pixel / 255 for each channel.
 void measure(const Images& images, DatasetInfo& info) {
   std::vector<double> sums(images.channels), squares(images.channels);
   const std::int64_t plane = images.size.height * images.size.width;

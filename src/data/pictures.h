@@ -17,7 +17,7 @@
 
 namespace sluice::data {
 
-inline constexpr std::int64_t kMostPictureBytes = std::int64_t{256} << 20;  // of a file
+inline constexpr std::int64_t kMostPictureBytes = std::int64_t{256} << 20;
 
 [[nodiscard]] inline DatasetInfo info_of_pictures(std::string name, Split split, std::int64_t classes) {
   return {.name = std::move(name),
@@ -44,7 +44,6 @@ class PassedOver {
     ++by_ending_[ending_of(file)];
   }
 
-  // Logs one line if files were skipped.
   void log(const DatasetInfo& info) const {
     std::int64_t count = 0;
     std::vector<std::string> kinds;

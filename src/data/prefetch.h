@@ -43,8 +43,7 @@ class Prefetcher {
   // Returns items 0 .. count-1.
   Prefetcher(std::int64_t count, Make make, const PrefetchOptions& options);
   // Requests running make() calls to stop and waits for them. Calls that hang (next() or this wait reached the limit)
-  // are abandoned; their threads end when the calls return. So `make` must own everything it uses, or that must live as
-  // long as the process.
+  // are abandoned. So everything that `make` uses must be owned by it or live as long as the process.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
@@ -94,7 +93,7 @@ struct Prefetcher<T>::Shared {
   std::vector<Slot> slots;
   std::int64_t claimed = 0;  // lower numbers are made or in the making
   std::int64_t taken = 0;    // lower numbers were returned; written only by the consumer
-  std::size_t ended = 0;     // number of ended threads
+  std::size_t ended = 0;
 };
 
 template <typename T>

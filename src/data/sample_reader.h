@@ -23,9 +23,9 @@ namespace sluice::data {
 
 struct SampleReaderOptions {
   SizeOptions sizes;
-  AugmentOptions augment;             // leave it off for evaluation
-  std::int64_t views = 0;             // number of augmented views of a sample, used in turn; 0: a new one in each epoch
-  std::uint64_t seed = 0;             // of the augmentation
+  AugmentOptions augment;  // leave it off for evaluation
+  std::int64_t views = 0;  // number of augmented views of a sample, used in turn; 0: a new one in each epoch
+  std::uint64_t seed = 0;
   at::ScalarType dtype = at::kFloat;  // of images: at::kFloat or at::kDouble
   bool skips_broken = false;          // false: a picture that cannot be read is an error
   bool gives_bytes = false;           // of images without erasing: see Samples::pixel_scale
@@ -54,9 +54,9 @@ class SampleReader {
   // True if a later one of `epochs` has the view of this epoch.
   [[nodiscard]] bool is_repeated(std::int64_t epoch, std::int64_t epochs) const;
 
-  // without_inputs[i]: the inputs of sample i are not read and are NaN (as bytes 0), only its target is. Empty: all are
-  // read. Tokens are always read, because they contain the targets. If a stop is requested, the result is unfinished.
-  // team: helps to decode pictures; null: no help.
+  // without_inputs[i]: only the target of sample i is read; its inputs are NaN (as bytes 0). Empty: all are read.
+  // Tokens are always read, because they contain the targets. After a requested stop the result is unfinished. team:
+  // helps to decode; may be null.
   [[nodiscard]] Samples read(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs = {},
                              const std::stop_token& stop = {}, Team* team = nullptr) const;
 

@@ -27,7 +27,6 @@ struct Slice {
 
 // Number of batches, including a short last one.
 [[nodiscard]] std::int64_t batches_per_epoch(std::int64_t size, std::int64_t batch_size);
-// Positions of batch `batch` in the order of the epoch.
 [[nodiscard]] Slice batch_slice(std::int64_t size, std::int64_t batch_size, std::int64_t batch);
 
 // Splits a batch in order over `parts` replicas: sizes differ by at most one, larger parts first.
@@ -43,9 +42,9 @@ struct Share {
 [[nodiscard]] Slice share_slice(std::int64_t batch_samples, const Share& share);
 
 // This process's samples of a batch, as many as share_slice() has, in the order of the batch. Each sample has a home
-// process, so that data kept there is found again in later epochs. If more samples of a batch have the same home than
-// fit its share, the rest go elsewhere, the same samples each time if possible; after some epochs both processes have
-// them. All processes together get each sample once. Requires: all processes have the same number of replicas.
+// process, so that data kept there is found again in later epochs. Samples beyond a home's share go elsewhere, the same
+// ones each time if possible. All processes together get each sample once. Requires: all processes have the same number
+// of replicas.
 [[nodiscard]] std::vector<std::int64_t> samples_at_home(std::span<const std::int64_t> batch, const Share& share);
 
 }  // namespace sluice::data

@@ -21,7 +21,6 @@ double plus(double u, double v) {
   return std::min(std::max(x - kArm, y - 1), std::max(x - 1, y - kArm));
 }
 
-// Bands of equal width, alternately light and dark.
 double bands(double t) {
   constexpr double kPeriod = 0.8;
   const double nearest = kPeriod * std::floor(t / kPeriod + 0.5);

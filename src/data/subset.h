@@ -22,8 +22,8 @@ struct HeldOut {
   std::unique_ptr<Dataset> validation;  // has Split::kTest
 };
 // Holds out a random `part` of the samples, rounded, at least one. Data sets of equal size hold out the same samples
-// for any seed of the run, so that runs can be compared. Both sets keep the order of `whole`. Throws ConfigError if no
-// training samples would remain.
+// for any seed of the run, so that runs can be compared. Both sets keep the order. ConfigError if no training samples
+// would remain.
 [[nodiscard]] HeldOut hold_out(const std::shared_ptr<const Dataset>& whole, double part);
 
 }  // namespace sluice::data

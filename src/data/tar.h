@@ -28,8 +28,8 @@ struct TarListing {
 // Reads bytes.size() bytes from `offset`; the range lies within the archive.
 using ReadAt = std::function<void(std::int64_t offset, std::span<std::uint8_t> bytes)>;
 
-// A hard link (tar's form of a second name of a stored file) gets the position of that file. size: of the archive.
-// name: for messages.
+// A hard link (a second name of a stored file) gets the position of that file. size: of the archive. name: for
+// messages.
 [[nodiscard]] TarListing list_tar(std::int64_t size, const ReadAt& read, const std::string& name);
 
 }  // namespace sluice::data

@@ -32,7 +32,6 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostLabelBytes = std::int64_t{1} << 20;
 
-// A file that is read at given positions.
 class Shard {
  public:
   explicit Shard(const fs::path& path) : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
@@ -67,7 +66,7 @@ struct PackedPicture {
   std::int32_t label = 0;
   std::int64_t offset = 0;
   std::int64_t size = 0;
-  std::string name;  // of the member
+  std::string name;
 };
 
 class TarDataset final : public Dataset {
@@ -129,7 +128,6 @@ bool is_picture_part(const std::string& part) {
 
 bool is_label_part(const std::string& part) { return part == "cls" || part == "json"; }
 
-// Collects the samples of one shard.
 class ShardReader {
  public:
   ShardReader(const fs::path& path, std::int32_t number, PassedOver& passed_over)

@@ -18,8 +18,8 @@ namespace sluice::data {
 
 class Team {
  public:
-  // Runs piece(i) for 0 <= i < pieces on this thread and on helping threads. Returns when all have finished, so `piece`
-  // may refer to local variables. A piece that hangs blocks the call without a time limit.
+  // Runs piece(i) for 0 <= i < pieces on this thread and on helping threads, and waits for all of them without a time
+  // limit.
   void run(std::int64_t pieces, std::function<void(std::int64_t)> piece) {
     const auto work = std::make_shared<Work>(pieces, std::move(piece));
     {

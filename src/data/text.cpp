@@ -72,7 +72,6 @@ class ToyDataset final : public Dataset {
  private:
   using Chain = std::array<std::array<std::uint8_t, 4>, kToyTokens>;
 
-  // Draws four different successors for each token.
   static Chain draw_chain(std::uint64_t key) {
     RngStream rng(key);
     Chain chain{};

@@ -36,8 +36,7 @@ std::optional<pid_t> maker_of(std::string_view name) {
   return pid;
 }
 
-// This process's id counts as ended: a restarted container often gets the same id, and the current process's files have
-// no names.
+// This process's id counts as ended: a restarted container often gets the same id, and own files are already unnamed.
 bool has_ended(pid_t pid) { return pid == ::getpid() || (::kill(pid, 0) != 0 && errno == ESRCH); }
 
 }  // namespace

@@ -50,8 +50,7 @@ Decision scheduled(const Policy& policy, const Situation& now) {
   return decision;
 }
 
-// Appends the norms of the active units to `terms`. If they cannot support a decision, returns false and appends the
-// reason as a term.
+// Appends the active norms to `terms`; if they cannot support a decision, returns false and appends the reason.
 bool has_all_norms(const std::vector<double>& norms, const Situation& now, const std::string& name,
                    std::vector<Term>& terms) {
   if (norms.empty()) {

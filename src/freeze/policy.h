@@ -65,8 +65,7 @@ struct Decision {
 };
 
 // Deterministic, so that processes with equal inputs agree. Requires: values in their ranges, 0 <= frozen <= units, a
-// schedule that fits the model (schedule_text.h). Norms must not be negative; there is one for every unit, or none at
-// all.
+// schedule that fits the model (schedule_text.h), and norms >= 0 for every unit or none.
 [[nodiscard]] Decision decide(const Policy& policy, const Situation& situation);
 
 [[nodiscard]] bool needs_gradients(const Policy& policy);

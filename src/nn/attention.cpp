@@ -57,7 +57,6 @@ Pointers<T> head_pointers(const Operands& where, T* query, T* packed, std::int64
   return {query + sample * where.queries() * width + offset, row, row + width};
 }
 
-// T: number type of kernels.h.
 template <typename T>
 class AttentionFunction : public torch::autograd::Function<AttentionFunction<T>> {
  public:
@@ -138,8 +137,7 @@ at::Tensor later_keys(const at::Tensor& scores) {
 }
 
 // ATen's CPU kernel of scaled_dot_product_attention turns NaN scores into numbers, because its exp does: forward in
-// some shapes, backward in others. The sums of the squares of query and key bound the scores, so if they are finite,
-// all scores are.
+// some shapes, backward in others. Finite sums of the squares of query and key imply finite scores.
 bool may_lose_not_finite(at::TensorList operands) {
   return std::ranges::any_of(operands, [](const at::Tensor& operand) {
     if (!operand.device().is_cpu()) return false;
@@ -160,8 +158,8 @@ void settle_order_on_gpus(const at::Tensor& q, const at::Tensor& k, const at::Te
   });
 }
 
-// Attention without dropout. Fused kernels add up gradients in the order in which blocks finish, so deterministic runs
-// do not use them.
+// Without dropout. Fused kernels add up gradients in the order in which blocks finish, so deterministic runs avoid
+// them.
 at::Tensor attention_on_gpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   if (at::globalContext().deterministicAlgorithms()) {
     return std::get<0>(at::_scaled_dot_product_attention_math(q, k, v, {}, 0.0, causal));
@@ -170,7 +168,6 @@ at::Tensor attention_on_gpu(const at::Tensor& q, const at::Tensor& k, const at::
   return at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal);
 }
 
-// operands: the tensors that query, key and value are parts of.
 at::Tensor plain_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                            at::TensorList operands, const AttentionOptions& options, const ForwardContext& context) {
   const at::Tensor q = split_heads(query, options.heads), k = split_heads(key, options.heads),

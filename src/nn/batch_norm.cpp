@@ -22,7 +22,6 @@ at::Tensor finish(at::Tensor y, const at::Tensor& residual, Activation activatio
   return activation == Activation::kRelu ? at::relu(y) : y;
 }
 
-// Logs the warning once per process.
 void warn_of_one_value(const std::string& weight, const at::Tensor& x) {
   static std::atomic<bool> is_logged = false;
   if (is_logged.exchange(true)) return;

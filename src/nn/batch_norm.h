@@ -1,12 +1,10 @@
-// batch_norm: batch normalisation of [N, C, H, W] with an optional residual and ReLU in the same pass, and the module
-// with torch's parameters and buffers.
+// batch_norm: batch normalisation of [N, C, H, W] with optional residual and ReLU in one pass, and its module.
 // CPU kernels of this project run for float32 and bfloat16, channels_last, C a multiple of 16; they save only x and y,
-// which the neighbouring layers save anyway. On GPUs in float32 and bfloat16: batch_norm_gpu.h. Everything else uses
-// ATen and autograd.
+// which the neighbouring layers save anyway. GPUs in float32 and bfloat16: batch_norm_gpu.h. Everything else uses ATen.
 // In training each call normalises by its own micro-batch, in mode kSync over all replicas (batch_norm_sync.h).
-// BatchNormMode (layer.h) decides how running statistics are updated.
-// A NaN or infinite value makes its channel NaN. A variance beyond the type's range does the same; otherwise outputs
-// would be finite (1 / infinity = 0) with an infinite running variance.
+// BatchNormMode (layer.h) decides how running statistics are updated. A NaN or infinite value makes its channel NaN. So
+// does a variance beyond the type's range; otherwise outputs would be finite (1 / infinity = 0) with an infinite
+// running variance.
 #pragma once
 
 #include <optional>
@@ -24,8 +22,8 @@ struct BatchStatistics {
 // Statistics of the union of two sets, in float64. An empty set (count 0) may have undefined tensors.
 [[nodiscard]] BatchStatistics pooled(const BatchStatistics& a, const BatchStatistics& b);
 
-// Statistics as sums that can be added over sets: count, count * mean, count * (variance + mean^2). The tensor is [1 +
-// 2 channels], float64, on the CPU.
+// Statistics as sums that can be added over sets, [1 + 2 channels] float64 on the CPU: count, count * mean, count *
+// (variance + mean^2).
 [[nodiscard]] at::Tensor to_sums(const BatchStatistics& statistics, std::int64_t channels);
 [[nodiscard]] BatchStatistics from_sums(const at::Tensor& sums);
 
@@ -48,8 +46,7 @@ class BatchNorm2d {
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context, Activation activation,
                                       const at::Tensor& residual = {});
 
-  // Take this replica's part in the exchanges of kSync for a micro-batch without samples here. They do nothing without
-  // context.replicas.
+  // This replica's part in the exchanges of kSync, for a micro-batch without samples here. No effect without replicas.
   void take_part_in_forward(const ForwardContext& context);
   void take_part_in_backward(const ForwardContext& context) const;
 

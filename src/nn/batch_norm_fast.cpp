@@ -23,7 +23,6 @@ struct Rows {  // [N, C, H, W] in channels_last as a matrix
   [[nodiscard]] std::int64_t piece() const { return std::max<std::int64_t>(kPieceValues / channels, 1); }
   [[nodiscard]] std::int64_t pieces() const { return (count + piece() - 1) / piece(); }
 
-  // Calls body(piece index, first row, rows) for every piece, in parallel.
   template <typename Body>
   void for_pieces(const Body& body) const {
     parallel_for(0, pieces(), 1, [&](std::int64_t begin, std::int64_t end) {

@@ -17,7 +17,6 @@ constexpr std::array<std::int64_t, 3> kAllButChannels{0, 2, 3};
 
 at::Tensor on_cpu(const at::Tensor& numbers) { return numbers.to(at::kCPU, at::kDouble); }
 
-// Reshapes per-channel values for broadcasting over [N, C, H, W].
 at::Tensor per_channel(const at::Tensor& values, const at::Tensor& like) {
   return values.to(like.options()).view({1, -1, 1, 1});
 }
@@ -29,8 +28,7 @@ at::Tensor inverse_deviation_of(const at::Tensor& variance, double epsilon) {
 
 class SyncFunction : public torch::autograd::Function<SyncFunction> {
  public:
-  // mean, inverse_deviation: [C] float64 on the CPU; count: values per channel (samples times pixels) over all
-  // replicas.
+  // mean, inverse_deviation: [C] float64 on the CPU; count: values per channel over all replicas.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                             const at::Tensor& mean, const at::Tensor& inverse_deviation, std::int64_t count,
                             ReplicaSum* replicas) {

@@ -11,8 +11,7 @@
 
 namespace sluice::nn {
 
-// x: [N, C, H, W]; weight, bias: [C]. Applies no residual and no activation. The returned statistics are those over all
-// replicas.
+// x: [N, C, H, W]; weight, bias: [C]. No residual or activation is applied. Returns statistics over all replicas.
 [[nodiscard]] BatchNormResult batch_norm_sync(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                               double epsilon, ReplicaSum& replicas);
 

@@ -21,7 +21,6 @@ struct Geometry {
   int tile = 0;  // side of Winograd's tiles, chosen in the forward pass; 0: no Winograd
 };
 
-// Each output channel reads weight.size(1) of the input channels.
 std::int64_t groups_of(const at::Tensor& x, const at::Tensor& weight) { return x.size(1) / weight.size(1); }
 
 std::optional<at::Tensor> bias_for(const at::Tensor& x, const std::optional<at::Tensor>& bias) {
@@ -208,7 +207,7 @@ at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const std::opti
                   std::int64_t stride, std::int64_t padding, WeightGradQueue* queue, TransformedWeights* transformed,
                   Winograd winograd) {
   const at::Tensor y = ConvFunction::apply(x, weight, bias, stride, padding, queue, transformed, winograd);
-  const std::int64_t products = weight.numel() / weight.size(0);  // per output
+  const std::int64_t products = weight.numel() / weight.size(0);
   count_product(ProductKind::kConvolution, static_cast<double>(y.numel()) * static_cast<double>(products), x, weight);
   return y;
 }

@@ -26,9 +26,9 @@ at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const std::opti
 class Conv2d {
  public:
   enum class Bias { kNone, kZero, kZeroNormal, kTorchDefault };
-  // Registers `name`.weight, and `name`.bias unless kNone. kNone and kZero draw the weight like torchvision's ResNet
-  // and VGG (kaiming normal, fan_out). kZeroNormal draws it like torchvision's ConvNeXt (deviation 0.02). kTorchDefault
-  // draws both like torch.nn.Conv2d.
+  // Registers `name`.weight, and `name`.bias unless kNone. The weight is drawn like torchvision's ResNet and VGG
+  // (kaiming normal, fan_out); kZeroNormal: its ConvNeXt (deviation 0.02); kTorchDefault: torch.nn.Conv2d, also the
+  // bias.
   Conv2d(Registry& registry, const std::string& name, const ConvShape& shape, Bias bias);
 
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context) const;

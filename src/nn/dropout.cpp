@@ -18,8 +18,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Sample ids on the device of x. The copy from the host does not block: CUDA has read pageable memory when the call
-// returns.
+// Sample ids on the device of x. The copy does not block: CUDA has read pageable memory when the call returns.
 at::Tensor ids_for(const at::Tensor& x, const ForwardContext& context) {
   check(context.sample_ids.defined() && context.sample_ids.numel() == x.size(0) &&
             context.sample_ids.scalar_type() == at::kLong,
@@ -27,7 +26,6 @@ at::Tensor ids_for(const at::Tensor& x, const ForwardContext& context) {
   return context.sample_ids.to(x.device(), /*non_blocking=*/true).contiguous();
 }
 
-// Fills the factors of one sample; element i takes word i % 4 of block i / 4.
 void fill_sample(std::uint64_t key, std::uint64_t threshold, float kept, std::int64_t count, float* factors) {
   for (std::int64_t i = 0; i < count; i += 4) {
     const auto words = philox(key, 0, static_cast<std::uint64_t>(i / 4));

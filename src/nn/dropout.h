@@ -1,7 +1,7 @@
 // dropout: masks drawn with Philox, keyed by (seed, step, sample, layer). So a sample gets the same mask for any
 // micro-batch, stage, thread or schedule, and when a forward pass is repeated; torch's global generator is not used.
-// On GPUs a kernel draws the same numbers (cuda/operations.h), in forward and again in backward. No mask is kept, and
-// no call waits.
+// GPU kernels draw the same numbers (cuda/operations.h), in forward and again in backward, without a stored mask or a
+// wait.
 #pragma once
 
 #include <string_view>
@@ -22,8 +22,7 @@ at::Tensor dropout(const at::Tensor& x, double p, std::string_view site, const F
 // The factors, shaped and typed like x (float32 for bfloat16): 0 or 1 / (1 - p).
 at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view site, const ForwardContext& context);
 
-// The numbers that CPUs and GPUs draw these factors from. Reads context.step_in_memory on the host; GPUs read it in the
-// kernel.
+// The keys of these factors for CPUs and GPUs. Waits for context.step_in_memory, which GPU kernels read by themselves.
 gpu::MaskNumbers mask_numbers(double p, std::string_view site, const ForwardContext& context);
 
 }  // namespace sluice::nn

@@ -18,7 +18,6 @@ at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& table, WeightGr
 
 class Embedding {
  public:
-  // Registers `name`.weight.
   Embedding(Registry& registry, const std::string& name, std::int64_t rows, std::int64_t width, const Init& init)
       : table_(&registry.add_parameter(name + ".weight", {rows, width}, init)) {}
 
@@ -27,7 +26,7 @@ class Embedding {
   }
 
  private:
-  Parameter* table_;  // [rows, width]
+  Parameter* table_;
 };
 
 }  // namespace sluice::nn

@@ -1,9 +1,8 @@
 // flops: counts the floating-point operations of matrix products when layers call them: convolutions, linear layers and
-// the two products of attention. One multiply-add is two operations.
-// Not counted: operations whose work is a small multiple of their bytes (norms, activations, pooling, the loss, the
-// optimizer). The count is the model's, so it ignores what a kernel saves (winograd.h) and what recomputation repeats.
-// A forward pass also counts its backward, according to what requires a gradient. Threads: each thread has its own
-// count.
+// the two products of attention. One multiply-add is two operations. A forward pass also counts its backward, according
+// to what requires a gradient. Operations whose work is a small multiple of their bytes are not counted. The count is
+// the model's, so it ignores what a kernel saves (winograd.h) and what recomputation repeats. Threads: one count per
+// thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,8 +11,7 @@
 
 namespace sluice::nn {
 
-// Counts one product of an input and a weight, or of two inputs: `multiply_adds` forward, and as many for each operand
-// that gets a gradient.
+// Counts one product of two operands: `multiply_adds` forward, and as many for each operand that gets a gradient.
 void count_product(ProductKind kind, double multiply_adds, const at::Tensor& a, const at::Tensor& b);
 
 // Discards what the calling thread counts during the object's lifetime, for work that is repeated.

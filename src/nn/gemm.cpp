@@ -53,8 +53,7 @@ at::Tensor transposed(const at::Tensor& matrix) {
   return out;
 }
 
-// `right` [n, k] in the layout that oneDNN prefers, with contiguous columns. It is copied only if the left operand has
-// enough rows to pay for the copy.
+// `right` [n, k] with contiguous columns, as oneDNN prefers; copied only if the left operand has enough rows for that.
 at::Tensor right_operand(const at::Tensor& right, std::int64_t left_rows) {
   return right.stride(0) == 1 || left_rows < kMinimumRows ? right : transposed(right).t();
 }

@@ -26,7 +26,6 @@ decltype(auto) with_type_of(const at::Tensor& x, const Body& body) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
-// Data of a tensor of type T; null if it is undefined.
 template <typename T>
 [[nodiscard]] const T* values_of(const at::Tensor& t) {
   return t.defined() ? static_cast<const T*>(t.const_data_ptr()) : nullptr;

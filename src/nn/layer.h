@@ -26,15 +26,12 @@ enum class ParameterRole : std::uint8_t {
   kPosition,  // position embeddings and class tokens
 };
 
-// A leaf tensor that requires a gradient. A stage replaces `value` by a view into its flat buffer, with the same sizes
-// and strides.
-//
+// A leaf tensor that requires a gradient. A stage replaces `value` by a view into its flat buffer, with equal strides.
 // Tied parameters are one parameter of the public model that two layers use, possibly in different stages, for example
 // GPT-2's token embedding and output head. One layer owns it. The others have a copy of the same shape and initial
-// values, which names the owner's parameter in `tied_to`.
-// A layer computes with its own copy and leaves its share of the gradient there. The trainer (not the layer) must give
-// all copies the sum of the shares and one update, and keep their values equal. Copies are not counted as parameters,
-// and the norm of the gradient includes the sum once.
+// values, which names the owner's parameter in `tied_to`. A layer computes with its own copy and leaves its share of
+// the gradient there. The trainer (not the layer) must give all copies the sum of the shares and one update, and keep
+// their values equal. Copies are not counted as parameters, and the norm of the gradient includes the sum once.
 struct Parameter {
   std::string name;  // public name, unique in the model: "layer1.0.conv1.weight"
   at::Tensor value;

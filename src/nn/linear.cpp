@@ -26,7 +26,6 @@ at::Tensor join_rows(at::TensorList parts) {
 
 at::Tensor flatten_rows(const at::Tensor& x) { return x.dim() == 2 ? x : x.reshape({-1, x.size(-1)}); }
 
-// Splits `joined` along its first dimension into pieces shaped like the tensors of `like`.
 variable_list split_rows(const at::Tensor& joined, const variable_list& like) {
   if (like.size() == 1) return {joined.view(like[0].sizes())};
   variable_list parts;
@@ -39,7 +38,7 @@ variable_list split_rows(const at::Tensor& joined, const variable_list& like) {
 }
 
 struct WeightGradients {
-  variable_list weights, biases;  // biases: empty if the layer has none
+  variable_list weights, biases;
 };
 
 WeightGradients weight_gradients(const at::Tensor& grad, const at::Tensor& x, const variable_list& weights,

@@ -30,12 +30,10 @@ struct LinearInit {
 
 class Linear {
  public:
-  // Registers `name`.weight and `name`.bias.
   Linear(Registry& registry, const std::string& name, std::int64_t in, std::int64_t out, const LinearInit& init,
          WeightLayout layout = WeightLayout::kOutIn);
 
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context) const;
-  // For callers that add the bias themselves.
   [[nodiscard]] at::Tensor without_bias(const at::Tensor& x, const ForwardContext& context) const;
   [[nodiscard]] const at::Tensor& weight() const { return weight_->value; }
   [[nodiscard]] const at::Tensor& bias() const { return bias_->value; }
@@ -43,12 +41,11 @@ class Linear {
  private:
   WeightLayout layout_;
   at::ScalarType activations_;
-  Parameter* weight_;  // in the layout of layout_
-  Parameter* bias_;    // [out]
+  Parameter* weight_;
+  Parameter* bias_;  // [out]
 };
 
-// One product for several kOutIn layers over the same x, in the type of x. Returns their outputs side by side in the
-// last dimension.
+// One product for several kOutIn layers over x, in the type of x. Returns their outputs side by side.
 at::Tensor linear_packed(const at::Tensor& x, std::span<const Linear* const> layers, const ForwardContext& context);
 
 }  // namespace sluice::nn

@@ -43,7 +43,6 @@ Counts count_on_cpu(const at::Tensor& logits, const at::Tensor& targets) {
 
 bool are_shares(const at::Tensor& targets) { return targets.is_floating_point(); }
 
-// The class to predict for each target.
 at::Tensor classes_of(const at::Tensor& targets) { return are_shares(targets) ? targets.argmax(1) : targets; }
 
 // Up to this many logits are copied and counted on the CPU after the step: three small kernels instead of twenty.

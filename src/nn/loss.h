@@ -14,22 +14,18 @@
 
 namespace sluice::nn {
 
-// Loss of a micro-batch: a sum over its targets, so that micro-batches of unequal size weigh every target equally.
 using LossFunction = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& targets)>;
 
 inline constexpr std::int64_t kNoTarget = -100;  // ignore_index of PyTorch and Hugging Face
 
-// Returns a scalar. logits [n, classes] with targets [n] int64 or [n, classes] probabilities; or logits [n, T, classes]
-// with targets [n, T].
+// Returns a scalar. logits [n, classes]: targets [n] int64 or [n, classes]; logits [n, T, classes]: targets [n, T].
 [[nodiscard]] LossFunction cross_entropy_sum(double label_smoothing);
 
-// Number of targets that are not kNoTarget.
 [[nodiscard]] std::int64_t count_targets(const at::Tensor& targets);
 
 // Counts of a micro-batch as a tensor on the device of its logits, for counts_of(); the call does not wait for the
 // device. Shapes as for cross_entropy_sum(). The rank of a target is the number of classes with a larger logit, plus
-// those before it with an equal one. So a constant output is not counted as correct. On the CPU this takes one pass
-// over the logits.
+// those before it with an equal one, so that a constant output is not counted as correct.
 [[nodiscard]] at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& targets);
 // Result of count_correct() for few logits on a GPU: [n, classes + 1], each row followed by its target.
 [[nodiscard]] at::Tensor logits_to_count(const at::Tensor& logits, const at::Tensor& targets);

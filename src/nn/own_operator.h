@@ -14,7 +14,6 @@ namespace sluice::nn {
 
 class OwnOperator {
  public:
-  // name: for example "sluice::gelu". inputs: may be undefined.
   OwnOperator(const char* name, std::initializer_list<at::Tensor> inputs) : call_(at::RecordScope::FUNCTION) {
     if (!call_.isActive()) return;
     const std::vector<c10::IValue> values = values_of(inputs);

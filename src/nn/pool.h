@@ -1,6 +1,5 @@
 // pool: maximum and average pooling of [N, C, H, W] by ATen. There are no parameters, so split backward has no deferred
-// weight gradients. The input is not changed. Layout: channels_last in, channels_last out. The mean over all pixels
-// before a classifier is Tensor::mean.
+// weight gradients. The input is not changed. Layout: channels_last in, channels_last out.
 #pragma once
 
 #include <ATen/core/Tensor.h>

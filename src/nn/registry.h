@@ -36,14 +36,12 @@ class Registry {
   Parameter& add_tied_parameter(const std::string& name, const std::string& tied_to, at::IntArrayRef sizes,
                                 const Init& init);
   Buffer& add_buffer(const std::string& name, at::Tensor value);
-  [[nodiscard]] at::ScalarType dtype() const { return options_.dtype; }  // of parameters
-  // Number type of the inputs and outputs of products.
+  [[nodiscard]] at::ScalarType dtype() const { return options_.dtype; }
   [[nodiscard]] at::ScalarType activations() const { return options_.in_bf16 ? at::kBFloat16 : options_.dtype; }
   [[nodiscard]] std::vector<Parameter*> parameters() const;
   [[nodiscard]] std::vector<Buffer*> buffers() const;
 
  private:
-  // `key`: name under which the values are drawn.
   [[nodiscard]] at::Tensor make_value(const std::string& key, at::IntArrayRef sizes, const Init& init,
                                       at::MemoryFormat layout) const;
 

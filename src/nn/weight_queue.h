@@ -26,7 +26,6 @@ class WeightGradQueue {
   void run(const std::function<void(const at::Tensor& parameter)>& on_done = {});
 
   [[nodiscard]] bool empty() const { return waiting_.empty(); }
-  // True if some work that adds to the gradient of `parameter` has not run yet.
   [[nodiscard]] bool waits_for(const at::Tensor& parameter) const;
   [[nodiscard]] std::vector<at::Tensor> kept() const;
 

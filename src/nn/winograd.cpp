@@ -38,7 +38,6 @@ const Kernels<T>& kernels_for(int tile) {
   return (tile == 4 ? table.winograd_4x4 : table.winograd_2x2).template of<T>();
 }
 
-// Planes of [rows, columns] operands or floats.
 template <typename Value>
 class Scratch {
  public:
@@ -91,9 +90,8 @@ std::int64_t gradient_tiles(const Kernels<T>& kernel, const kernels::WinogradWei
   return std::min(std::max(fitting, kGradientTiles), (tiles + kDeep - 1) / kDeep * kDeep);
 }
 
-constexpr std::int64_t kRowsAtATime = 2;  // rows of a weight in an operand
+constexpr std::int64_t kRowsAtATime = 2;
 
-// Calls body(begin, end) on the rows of a weight, in parallel.
 template <typename Body>
 void for_rows(const kernels::WinogradWeights& shape, const Body& body) {
   parallel_for(0, shape.rows / kRowsAtATime,
@@ -101,7 +99,6 @@ void for_rows(const kernels::WinogradWeights& shape, const Body& body) {
                [&](std::int64_t begin, std::int64_t end) { body(begin * kRowsAtATime, end * kRowsAtATime); });
 }
 
-// Returns the planes of the transformed weight.
 template <typename T>
 at::Tensor transform(const Kernels<T>& kernel, const at::Tensor& weight, const kernels::WinogradWeights& shape) {
   constexpr std::int64_t kDeep = kernels::kDepth<T>;
@@ -184,7 +181,6 @@ std::int64_t work_of(std::int64_t tiles, std::int64_t side) {
   return (tiles + kTransformAsTiles) * (side + 2) * (side + 2);
 }
 
-// True for a 3x3 kernel of a convolution with one group.
 bool is_whole_3x3(const at::Tensor& x, const at::Tensor& weight) {
   return weight.size(1) == x.size(1) && weight.size(2) == 3 && weight.size(3) == 3;
 }

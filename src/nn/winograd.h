@@ -1,6 +1,5 @@
 // winograd: 3x3 convolutions (one group, stride 1, padding 1) on the CPU by Winograd's algorithms. F(2x2, 3x3) takes 16
-// multiplications instead of 36; F(4x4, 3x3), if it is allowed, takes 36 instead of 144 (formulas: kernels/kernels.h).
-// Autograd: conv.h.
+// multiplications instead of 36; F(4x4, 3x3), if allowed, 36 instead of 144 (formulas: kernels/kernels.h).
 // Requires: channels_last and channels in multiples of 16; float32, or for gradients also bfloat16 with a float32
 // weight. In bfloat16, transformed values are rounded to bfloat16 and added up in float32. Shapes: x [N, in, H, W],
 // weight [out, in, 3, 3] of any strides, bias [out], grad [N, out, H, W].

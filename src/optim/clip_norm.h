@@ -1,5 +1,5 @@
-// clip_norm: the sums behind gradient norms, and the factor that torch.nn.utils.clip_grad_norm_ scales a gradient by.
-// engine/train_step.h selects the gradients and makes all processes use the same norm. Threads: any.
+// clip_norm: the sums behind gradient norms, and the factor that torch.nn.utils.clip_grad_norm_ scales by. Threads:
+// any.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,5 @@
-// optimizer: SGD, momentum, RMSprop, Adam, AdamW (both also with AMSGrad) and LAMB (lamb.h) over a stage's flat buffer.
-// The update rules are torch.optim's. ATen's fused kernels are used if they exist, so a step takes a few calls for any
-// number of parameters.
+// optimizer: SGD, momentum, RMSprop, Adam, AdamW (both also with AMSGrad) and LAMB (lamb.h) over a stage's flat buffer,
+// by torch.optim's update rules and with ATen's fused kernels if they exist.
 // An exponential moving average of the weights can be kept, as torch.optim.swa_utils.AveragedModel with
 // get_ema_multi_avg_fn does. The first average is a copy of the weights; until then the average equals the weights.
 // Delayed Nesterov (Liu et al., 2024, arXiv 2401.09135) is for gradients that arrive one by one, each computed on older
@@ -63,13 +62,11 @@ class Optimizer {
   // overlap; the elements between them are zero and stay zero. Empty: one range of all elements.
   Optimizer(OptimizerOptions options, at::Tensor values, at::Tensor gradients, std::vector<UpdateRange> ranges = {});
 
-  // Replaces the buffer that later updates use.
   void use_values(at::Tensor values) { values_ = std::move(values); }
   void use_gradients(at::Tensor gradients) { gradients_ = std::move(gradients); }
 
   void begin_step() { ++steps_; }
-  // Applies the current gradients, divided by `divisor`, to one part. LAMB updates the parameters that begin in the
-  // part.
+  // Applies the current gradients, divided by `divisor`, to one part; LAMB to the parameters that begin in it.
   void update(double lr, double divisor, BufferPart part);
 
   // Flat state tensors by name. Momentum: momentum_buffer, with a delay also gradient_sum. RMSprop: square_avg. Adam,
@@ -110,7 +107,7 @@ class Optimizer {
   OptimizerOptions options_;
   at::Tensor values_;
   at::Tensor gradients_;
-  std::vector<UpdateRange> given_;   // as passed to the constructor
+  std::vector<UpdateRange> given_;
   std::vector<UpdateRange> ranges_;  // given_, with equal neighbours joined
   std::vector<std::pair<std::string, at::Tensor>> states_;
   std::int64_t steps_ = 0;

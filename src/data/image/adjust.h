@@ -7,8 +7,8 @@
 
 namespace sluice::data {
 
-// Factor 1 changes nothing. Factor 0 gives black, an even grey, a grey image or a smoothed image. Above 1 the effect is
-// reversed.
+// Factor 1 changes nothing. Factor 0 gives black, an even grey, a grey or a smoothed image; above 1 the effect
+// reverses.
 void adjust_brightness(Image& image, double factor);
 void adjust_contrast(Image& image, double factor);
 void adjust_saturation(Image& image, double factor);
@@ -17,7 +17,6 @@ void adjust_sharpness(Image& image, double factor);
 // turn: -0.5 .. 0.5 of the hue circle.
 void adjust_hue(Image& image, double turn);
 
-// Keeps the upper `bits` of 8.
 void posterize(Image& image, int bits);
 // Inverts values at or above the threshold.
 void solarize(Image& image, double threshold);

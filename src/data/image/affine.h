@@ -6,8 +6,7 @@
 
 namespace sluice::data {
 
-// Shifts a row right by `slope` times its number, or a column down by `slope` times its number; the top left corner
-// stays.
+// Shifts a row right, or a column down, by `slope` times its number; the top left corner stays.
 [[nodiscard]] Image sheared_in_x(const Image& image, double slope);
 [[nodiscard]] Image sheared_in_y(const Image& image, double slope);
 [[nodiscard]] Image moved(const Image& image, std::int64_t right, std::int64_t down);

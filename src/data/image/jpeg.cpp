@@ -89,8 +89,7 @@ class JpegReader {
     if (std::ranges::find_end(rest, kEnd).empty()) throw DataError("it ends before its last pixel");
   }
 
-  // libjpeg fills a truncated file with grey and only warns; here that is an error. Other warnings are ignored, as in
-  // Pillow.
+  // libjpeg fills a truncated file with grey and only warns; here that is an error. Pillow ignores other warnings, too.
   void take_message(int level) {
     if (level < 0 && errors_.msg_code == JWRN_JPEG_EOF) leave();
   }

@@ -22,7 +22,6 @@ struct DeleteDecoder {
   void operator()(WebPAnimDecoder* decoder) const { WebPAnimDecoderDelete(decoder); }
 };
 
-// Returns [height, width, 3].
 Image first_frame(EncodedBytes file, const ImageSize& size) {
   const WebPData data{file.data(), file.size()};
   const std::unique_ptr<WebPAnimDecoder, DeleteDecoder> decoder(WebPAnimDecoderNew(&data, nullptr));

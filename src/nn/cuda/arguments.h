@@ -1,6 +1,5 @@
-// arguments: raw-memory arguments of the project's GPU kernels. Internal to src/nn/cuda and its tests. Matrices have at
-// least one element; pointers that may be null say so. `void` pointers have the number type that is passed with the
-// call.
+// arguments: raw-memory arguments of the project's GPU kernels, internal to src/nn/cuda and its tests. Matrices are not
+// empty; pointers that may be null say so. `void` pointers have the number type that is passed with the call.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +46,8 @@ struct LayerNormArguments {
   float *mean, *inverse;
 };
 
-// grad_x (null: not wanted); partial_weight and partial_bias: [pieces, columns], sums over pieces of rows (null: both
-// not wanted).
+// grad_x; partial_weight and partial_bias: [pieces, columns], sums over pieces of rows. Null: not wanted (both or
+// none).
 struct LayerNormBackwardArguments {
   const void *x, *grad;
   const float *weight, *mean, *inverse;

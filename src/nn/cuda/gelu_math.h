@@ -1,5 +1,4 @@
-// gelu_math: GELU and its derivative for one number in GPU kernels. The formulas are ATen's, so that infinite and NaN
-// inputs give the same results.
+// gelu_math: GELU and its derivative in GPU kernels, with ATen's formulas, so that infinite and NaN inputs agree.
 #pragma once
 
 #include <cmath>

@@ -16,13 +16,11 @@ constexpr int kRunLength = 4;  // numbers that a thread reads at once, if shape 
 constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) - 1;  // along x
 constexpr std::int64_t kMostBlocksAlongY = 65'535;
 
-// True if numbers of type T at `memory` can be read in runs.
 template <typename T>
 bool aligned(const void* memory) {
   return reinterpret_cast<std::uintptr_t>(memory) % (sizeof(T) * kRunLength) == 0;
 }
 
-// Calls body(T{}) with the type of a Number.
 template <typename Body>
 void with_number(Number type, const Body& body) {
   if (type == Number::kBf16) {
@@ -49,8 +47,7 @@ inline unsigned int blocks_along_x(std::int64_t blocks) {
   return static_cast<unsigned int>(blocks);
 }
 
-// Threads own columns. A block is threads.x runs of columns wide and threads.y rows high; it processes one piece of
-// rows.
+// Threads own columns. A block is threads.x runs of columns wide, threads.y rows high, and processes one piece of rows.
 struct ColumnGrid {
   dim3 blocks, threads;
   Pieces pieces;
@@ -82,7 +79,6 @@ __device__ std::int64_t column_of_thread() {
   return (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kRun;
 }
 
-// Calls body(row) for the thread's rows of its block's piece.
 template <typename Body>
 __device__ void for_rows_of_piece(std::int64_t rows, Pieces pieces, const Body& body) {
   const std::int64_t first = pieces.rows * blockIdx.y;

@@ -69,13 +69,11 @@ RowGrid row_grid(std::int64_t rows) {
   return {blocks_along_x(blocks_for(rows, kHeight)), dim3(kWarps * kWarp, kHeight)};
 }
 
-// Calls body(In{}, Out{}) with the types of two Numbers.
 template <typename Body>
 void with_numbers(Number in, Number out, const Body& body) {
   with_number(in, [&](auto of_in) { with_number(out, [&](auto of_out) { body(of_in, of_out); }); });
 }
 
-// Calls body(std::integral_constant<int, kWarps>{}) with the number of warps per row.
 template <typename Body>
 void with_warps(std::int64_t columns, const Body& body) {
   if (columns <= kWidestOfWarp) {

@@ -1,5 +1,5 @@
-// number: how GPU kernels load and store float and bfloat16; they compute in float. Rounds to nearest, ties to even, as
-// ATen does.
+// number: how GPU kernels load and store float and bfloat16. They compute in float and round to nearest even, as ATen
+// does.
 #pragma once
 
 #include <cstdint>

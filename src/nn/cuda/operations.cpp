@@ -28,7 +28,6 @@ class DeviceScope {
   c10::cuda::CUDAGuard guard_;
 };
 
-// Checks parameters and returns their data.
 const float* floats_of(const at::Tensor& values, const at::Tensor& beside, std::int64_t count) {
   check(values.scalar_type() == at::kFloat && values.is_contiguous() && values.numel() == count &&
             values.device() == beside.device(),

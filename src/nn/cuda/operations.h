@@ -1,9 +1,9 @@
 // operations: the project's GPU kernels on tensors: keyed dropout, bias and GELU, layer normalisation, and the end of a
-// batch normalisation. In a build without a CUDA toolkit has_kernels() is false and only the three queries may be
+// batch normalisation. In a build without a CUDA toolkit only has_kernels(), run_on_device_of() and suits() may be
 // called.
 // All calls use the current stream of their tensors' device and do not wait. Results repeat bit for bit: no sum depends
-// on the order in which threads finish. Computed in float; no autograd. Tests on CPUs share the arithmetic
-// (keyed_bits.h, gelu_math.h, row_math.h, number.h).
+// on the order of threads. Computed in float; no autograd. Tests on CPUs share the arithmetic (row_math.h, number.h,
+// ...).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,6 @@
 
 namespace sluice::nn::gpu {
 
-// True if this build has GPU kernels.
 [[nodiscard]] bool has_kernels();
 // True if the kernels can run on the device of x: a GPU of compute capability 8.0 or later, in a build with kernels.
 [[nodiscard]] bool run_on_device_of(const at::Tensor& x);

@@ -25,8 +25,7 @@ static void transpose_padded(const float* rows, std::int64_t stride, std::int64_
   }
 }
 
-// The maximum may or may not skip NaN. The exponential of NaN is NaN, so the sum and the whole row become NaN either
-// way.
+// The maximum may or may not skip NaN. The exponential of NaN is NaN, so the sum and the whole row become NaN.
 static void softmax_row(float* row, std::int64_t keys, float scale) {
   const std::int64_t padded = attention_padded(keys);
   Vec largest = splat(row[0]);

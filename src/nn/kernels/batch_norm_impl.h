@@ -1,5 +1,4 @@
-// batch_norm_impl: batch normalisation with optional residual and ReLU, forward and backward, for one instruction set
-// (contracts: kernels.h).
+// batch_norm_impl: batch normalisation with optional residual and ReLU for one instruction set (contracts: kernels.h).
 #pragma once
 
 #include "nn/kernels/kernels.h"

@@ -1,9 +1,8 @@
-// kernels: inner loops of the CPU fast paths, as one table of function pointers per instruction set. best() returns the
-// widest one that the CPU supports, so one binary runs everywhere. The same source (simd.h and the _impl headers) is
-// compiled once per instruction set.
+// kernels: inner loops of the CPU fast paths, as one table of function pointers per instruction set. The same source is
+// compiled once per instruction set, and best() returns the widest table that the CPU supports.
 // Kernels compute in float32. T is the type in memory: float, or Bf16, which is widened on load and rounded on store.
-// Every function only reads its inputs and writes its outputs. NaN and infinity propagate as in ATen: results computed
-// from them are never finite. Callers split rows and run the pieces with at::parallel_for.
+// Every function only reads its inputs and writes its outputs. Results computed from NaN or infinity are never finite,
+// as in ATen. Callers split rows and run the pieces in parallel.
 // This folder must not use torch: its files are compiled with other flags and must share no inline code with the rest.
 #pragma once
 
@@ -33,8 +32,7 @@ using Operand = typename OperandOf<T>::Type;
 template <typename T>
 inline constexpr std::int64_t kDepth = sizeof(Operand<T>) / sizeof(T);  // numbers per operand
 
-// Batch normalisation over rows of `channels` adjacent values (channels_last). Requires: channels is a multiple of
-// kChannelStep.
+// Batch normalisation over rows of `channels` adjacent values (channels_last), a multiple of kChannelStep.
 inline constexpr std::int64_t kChannelStep = 16;
 
 template <typename T>
@@ -79,9 +77,9 @@ struct AttentionKernels {
 };
 
 // A 3x3 convolution of stride 1 and padding 1 by Winograd's minimal filtering. Per channel pair and tile, F(2x2, 3x3)
-// takes 16 products instead of 36 for 2x2 outputs; F(4x4, 3x3) takes 36 instead of 144 for 4x4 outputs. Notation: d:
-// the 4x4 (6x6) inputs of a tile, y: its outputs, g: the weights of a channel pair, *: the elementwise product; A, B,
-// G: winograd_filters.h.
+// takes 16 products instead of 36 for 2x2 outputs; F(4x4, 3x3) takes 36 instead of 144 for 4x4 outputs. d: the 4x4
+// (6x6) inputs of a tile, y: its outputs, g: the weights of a channel pair, *: elementwise; A, B, G:
+// winograd_filters.h.
 //   y = A' [(G g G') * (B' d B)] A,   and so   dg = G' [sum over tiles of (B' d B) * (A dy A')] G.
 // The products of each of the 16 (36) elements form a "plane", a matrix product over tiles and channels. The input
 // gradient is the same convolution of dy with the weights rotated and transposed.
@@ -99,14 +97,12 @@ struct WinogradWeights {
   std::int64_t rows, columns, row_stride, column_stride, tap_stride;
   bool rotated = false;
 };
-// Operands between planes of [rows, columns]: not a multiple of 4 KiB, because all planes would then compete for the
-// same cache sets.
+// Operands between planes of [rows, columns]; not a multiple of 4 KiB, so that planes do not share cache sets.
 [[maybe_unused]] static constexpr std::int64_t winograd_plane(std::int64_t rows, std::int64_t columns) {
   return (rows * columns + 1023) / 1024 * 1024 + 64;
 }
 // x, y and the gradients are numbers of type T; v, u and z are operands; weights, m and sums are float. With d =
-// kDepth<T> = 2, the summed dimension of `channels` or `tiles` numbers has half as many operands, zero-padded at the
-// end.
+// kDepth<T> = 2, the summed dimension has half as many operands, zero-padded at the end.
 template <typename T>
 struct WinogradKernels {
   std::int64_t outputs, planes;  // a tile has outputs x outputs; planes = (outputs + 2)^2
@@ -124,8 +120,7 @@ struct WinogradKernels {
   void (*output)(const WinogradMap& map, const WinogradBlock& block, const float* m, const float* bias, T* y);
   // z [planes][tiles / d, channels] = A dy A'; blocks as for input_in_panels.
   void (*output_gradient)(const WinogradMap& map, const WinogradBlock& block, const T* grad, Operand<T>* z);
-  // grad_u [planes][rows, columns] = z' v, or += if `add`, for piece `piece` of planes * panels(columns). z has `rows`
-  // and v has `columns` channels.
+  // grad_u [planes][rows, columns] = z' v, or += if `add`, for piece `piece` of planes * panels(columns).
   void (*weight_products)(const WinogradWeights& shape, std::int64_t tiles, const Operand<T>* z, const Operand<T>* v,
                           std::int64_t piece, bool add, float* grad_u);
   std::int64_t (*panels)(std::int64_t columns);
@@ -135,13 +130,11 @@ struct WinogradKernels {
 };
 
 struct MatrixKernels {
-  // out[column, row] = in[row, column]. in is [rows, columns] with rows `in_stride` apart; out rows are `out_stride`
-  // apart.
+  // out[column, row] = in[row, column]; in is [rows, columns]. Rows are `in_stride` and `out_stride` apart.
   void (*transpose)(const float* in, std::int64_t rows, std::int64_t columns, std::int64_t in_stride, float* out,
                     std::int64_t out_stride);
 };
 
-// The same kernels for both number types.
 template <template <typename> typename Kernels>
 struct ByType {
   Kernels<float> in_float;
@@ -171,7 +164,6 @@ const Table& avx512();
 const Table& avx2();
 const Table& baseline();
 
-// True if this CPU and its operating system support the table's instructions.
 bool supported(const Table& table);
 
 // The widest supported table; chosen once per process.

@@ -26,7 +26,6 @@ SLUICE_INLINE Matrix<T> rows_from(Matrix<T> a, std::int64_t row) {
   return {a.data + row * a.row_stride, a.row_stride, a.column_stride};
 }
 
-// Whether the product replaces the result's old values or is added to them.
 enum class Into { kEmpty, kSum };
 
 template <Into kInto, int kRows, int kVectors, typename T>
@@ -71,8 +70,7 @@ static void strip_product(std::int64_t rows, Matrix<T> a, const T* b, std::int64
   if (r < rows) tile_product<kInto, 1, kVectors>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
 }
 
-// c [rows, columns] = (or +=) a [rows, inner] b [inner, columns]. columns is a multiple of kLanes; columns of b and c
-// are adjacent.
+// c [rows, columns] = (or +=) a [rows, inner] b [inner, columns]. columns is a multiple of kLanes, adjacent in b and c.
 template <Into kInto = Into::kEmpty, typename T>
 static void product(std::int64_t rows, std::int64_t columns, std::int64_t inner, Matrix<T> a, const T* b,
                     std::int64_t b_stride, float* c, std::int64_t c_stride) {

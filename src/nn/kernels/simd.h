@@ -1,8 +1,6 @@
-// simd: a vector type as wide as the including file's instruction set, and the functions that the kernels need. It uses
-// GCC / Clang vector extensions, so one source serves every instruction set; only the bfloat16 product needs an
-// intrinsic.
-// All code is in the including file's namespace SLUICE_ISA and always inlined, so that code for a wide instruction set
-// cannot be linked into a path for a narrow one.
+// simd: a vector type as wide as the including file's instruction set, and the functions that the kernels need, written
+// with GCC / Clang vector extensions. All code is in the including file's namespace SLUICE_ISA and always inlined, so
+// that code for a wide instruction set cannot be linked into a path for a narrow one.
 #pragma once
 
 #include <cstdint>
@@ -126,7 +124,6 @@ SLUICE_INLINE Vec exp_negative(Vec x) {
   return p * power;
 }
 
-// kLanes adjacent operands of products.
 template <typename T>
 struct OperandVecOf {
   using Type = Vec;

@@ -11,7 +11,7 @@
 
 namespace sluice::nn::kernels::SLUICE_ISA {
 
-inline constexpr std::int64_t kLineBytes = 64;  // cache line
+inline constexpr std::int64_t kLineBytes = 64;
 inline constexpr std::int64_t kTilesAhead = 2;
 inline constexpr std::int64_t kPanel = kTileVectors * kLanes;  // columns of one strip of product()
 
@@ -26,7 +26,6 @@ SLUICE_INLINE std::int64_t panel_offset(std::int64_t rows, std::int64_t columns,
   return first * rows + row * panel_width(columns, first) + (column - first);
 }
 
-// Position of a tile: its outputs start at (row, column) of an image.
 struct TileOrigin {
   std::int64_t image, row, column;
 
@@ -64,7 +63,6 @@ struct TileValues {
   }
 };
 
-// A square that lies entirely on the map.
 template <typename T>
 struct InnerValues {
   const T* from;
@@ -103,7 +101,6 @@ SLUICE_INLINE void fetch_tile(const WinogradMap& map, const T* data, std::int64_
 // The nine taps of kLanes columns of a weight.
 using Taps = float[9][kLanes];
 
-// Loads kLanes values that are `step` apart.
 SLUICE_INLINE Vec load_apart(const float* from, std::int64_t step) {
   if (step == 1) return load(from);
   Vec value{};
@@ -118,7 +115,6 @@ SLUICE_INLINE void store_apart(float* to, std::int64_t step, Vec value) {
   }
 }
 
-// Loads the taps of `rows` (up to kLanes) rows and kLanes columns, beginning at `from`.
 SLUICE_INLINE void load_taps(const WinogradWeights& shape, const float* from, std::int64_t rows, Taps* taps) {
   for (std::int64_t tap = 0; tap < 9; ++tap, from += shape.tap_stride) {
     if (shape.row_stride == 1 && rows == kLanes) {
@@ -130,8 +126,7 @@ SLUICE_INLINE void load_taps(const WinogradWeights& shape, const float* from, st
   }
 }
 
-// Applies kTransform to the values get(i, j), along columns and then along rows. Calls put(i, j, value) for each of the
-// kTo x kTo results.
+// Applies kTransform to the values get(i, j), along columns and then rows, and calls put(i, j, value) for each result.
 template <int kFrom, int kTo, void (*kTransform)(const Vec (&)[kFrom], Vec (&)[kTo]), typename Get, typename Put>
 SLUICE_INLINE void transform_square(const Get& get, const Put& put) {
   Vec half[kTo][kFrom];
@@ -153,12 +148,10 @@ SLUICE_INLINE void transform_square(const Get& get, const Put& put) {
   }
 }
 
-// Zeros in place of a missing second tile.
 struct NoValues {
   SLUICE_INLINE Vec operator()(int /*i*/, int /*j*/, std::int64_t /*channel*/) const { return Vec{}; }
 };
 
-// The steps of F(kOutputs x kOutputs, 3x3).
 template <int kOutputs, typename T>
 struct WinogradSteps {
   using Filter = WinogradFilter<kOutputs>;
@@ -181,8 +174,7 @@ struct WinogradSteps {
     }
   }
 
-  // Calls body(tile, its values, values of the next tile) for each operand of a block. The next tile is used only if
-  // operands are pairs.
+  // Calls body(tile, its values, values of the next tile if operands are pairs) for each operand of a block.
   template <int kFrom, typename Body>
   static void for_tiles(const WinogradMap& map, const WinogradBlock& block, const T* data, int before,
                         const Body& body) {
@@ -199,7 +191,6 @@ struct WinogradSteps {
     }
   }
 
-  // Transforms channel c and calls put(plane, operand) for each plane.
   template <int kFrom, void (*kTransform)(const Vec (&)[kFrom], Vec (&)[kSide]), typename Put>
   SLUICE_INLINE static void transform_operands(const auto& first, const auto& second, std::int64_t c, const Put& put) {
     if constexpr (kDeep == 1) {
