@@ -1,8 +1,7 @@
-// augment: one image of bytes -> normalised floating point, with a random crop and flip in training.
-// In the pixel domain, after image_sizer.h, and in this order: zero padding, crop to the old size, horizontal flip,
-// then (pixel / 255 - mean) / stddev, computed in T (as torchvision's ToTensor and Normalize round). A sample's view
-// depends only on (seed, epoch, index): not on batches, loader threads or replicas. Threads: const and shared freely.
-// Cost: one table look-up per pixel.
+// augment: turns the bytes of an image into normalised floating point, in training with a random crop and flip.
+// Order, after image_sizer.h: zero padding, crop to the old size, horizontal flip, then (pixel / 255 - mean) / stddev,
+// computed in T as torchvision's ToTensor and Normalize round. A view depends only on (seed, epoch, index). Costs one
+// table look-up per pixel. Threads: const, any number at once.
 #pragma once
 
 #include <array>
@@ -17,22 +16,22 @@
 namespace sluice::data {
 
 struct AugmentOptions {
-  double crop_area = 0;  // least part of an image that a random resized crop takes (image_sizer.h); 0 = no crop
-  std::int64_t crop_padding = 0;  // pixels on every side; 0 = no padded crop
-  bool horizontal_flip = false;   // with probability 1/2
-  ColorJitter jitter;             // color_view.h, as the rest
-  int rand_augment = 0;           // operations of RandAugment; 0 = none
+  double crop_area = 0;           // least part of the area that a random resized crop takes (image_sizer.h); 0: no crop
+  std::int64_t crop_padding = 0;  // pixels on every side; 0: no padded crop
+  bool horizontal_flip = false;
+  ColorJitter jitter;             // color_view.h applies it and the options below
+  int rand_augment = 0;           // operations of RandAugment; 0: none
   int rand_augment_strength = 9;  // 0 .. kMostStrength
   double erasing = 0;             // probability that a part is erased
 
-  // More than one of a sample.
+  // True if the views of a sample differ.
   [[nodiscard]] bool has_views() const {
     return crop_area > 0 || crop_padding > 0 || horizontal_flip || changes_colors() || erasing > 0;
   }
   [[nodiscard]] bool changes_colors() const { return jitter.is_any() || rand_augment > 0; }
 };
 
-// Where in the padded image the crop begins, and whether it is mirrored. {padding, padding, false} changes nothing.
+// Crop position in the padded image, and the flip. {padding, padding, false} changes nothing.
 struct View {
   std::int64_t top = 0;   // 0 .. 2 * crop_padding
   std::int64_t left = 0;  // 0 .. 2 * crop_padding
@@ -42,11 +41,11 @@ struct View {
 
 [[nodiscard]] View draw_view(const AugmentOptions& options, std::uint64_t seed, std::int64_t epoch, std::int64_t index);
 
-// Of what else is random in a view: "crop" (random resized), "colors", "erasing".
+// Key of the other random parts of a view. purpose: "crop" (random resized), "colors" or "erasing".
 [[nodiscard]] std::uint64_t view_key(std::string_view purpose, std::uint64_t seed, std::int64_t epoch,
                                      std::int64_t index);
 
-// Writes views of the images of one dataset. T: float or double, normalised; or bytes as they are.
+// Writes views of the images of one data set. T: float or double, normalised; or std::uint8_t, not normalised.
 template <typename T>
 class ViewWriter {
  public:
@@ -56,7 +55,7 @@ class ViewWriter {
   void write(std::span<const std::uint8_t> pixels, const View& view, std::span<T> out) const;
 
  private:
-  using Table = std::array<T, 256>;  // byte -> normalised value, one per channel
+  using Table = std::array<T, 256>;
   void write_row(const std::uint8_t* row, const View& view, const Table& table, T* out) const;
 
   std::int64_t height_;

@@ -1,6 +1,5 @@
-// broken_files: the pictures of a data set that could not be read, counted and named in the log. Another sample takes
-// the place of each: the next one that can be read, the same in every process.
-// Threads: any.
+// broken_files: counts and logs the pictures that could not be read. Each is replaced by the next readable sample, the
+// same one in every process. Threads: any.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@ namespace sluice::data {
 
 class BrokenFiles {
  public:
-  // `what` names the file and what is wrong with it. Said once a sample, of more than a hundred each hundredth one.
+  // `what` names the file and the defect. Each sample is logged once; after a hundred, only every hundredth one.
   void add(std::int64_t index, const std::string& what);
   [[nodiscard]] std::int64_t count() const;
 

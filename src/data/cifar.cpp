@@ -10,7 +10,7 @@
 namespace sluice::data {
 namespace {
 
-constexpr std::uint64_t kMaxCifarBytes = std::uint64_t{1} << 30;  // of a file; CIFAR-100's training file has 0.15
+constexpr std::uint64_t kMaxCifarBytes = std::uint64_t{1} << 30;  // of a file; CIFAR-100's training file has 0.15 GB
 
 class CifarDataset final : public Dataset {
  public:
@@ -31,7 +31,7 @@ class CifarDataset final : public Dataset {
   [[nodiscard]] bool is_in_memory() const override { return true; }
 
   void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
-    check(std::ssize(pixels) == kCifarPixels, "the buffer has not the size of one image");
+    check(std::ssize(pixels) == kCifarPixels, "a buffer with the size of one image");
     std::ranges::copy(record(index).last(kCifarPixels), pixels.begin());
   }
   [[nodiscard]] std::int64_t target(std::int64_t index) const override {
@@ -40,7 +40,7 @@ class CifarDataset final : public Dataset {
 
  private:
   [[nodiscard]] std::span<const std::uint8_t> record(std::int64_t index) const {
-    check(index >= 0 && index < size(), "sample index out of range");
+    check(index >= 0 && index < size(), "a sample index below the size of the data set");
     return std::span(records_).subspan(static_cast<std::size_t>(index * record_bytes_),
                                        static_cast<std::size_t>(record_bytes_));
   }

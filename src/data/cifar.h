@@ -1,8 +1,7 @@
-// cifar: CIFAR-10 and CIFAR-100 in the binary layout of their authors (not the pickles for Python), held in memory as
-// the files have them (154 MB for 50,000 images). A file is records of one label byte (CIFAR-10) or a coarse and a fine
-// one (CIFAR-100; the fine one is the target), then 3,072 pixels: the red, green and blue planes, row by row.
-// Files may have any number of records. Checked on opening: whole records, every label in its range.
-// Errors: DataError.
+// cifar: CIFAR-10 and CIFAR-100 in their authors' binary layout, held in memory (154 MB for 50,000 images). A record is
+// the label bytes (CIFAR-10: one; CIFAR-100: coarse and fine, and the fine one is the target), then 3,072 pixels: the
+// red, green and blue planes, row by row. Opening checks that records are complete and labels are in range; any number
+// of records is accepted. Errors: DataError.
 #pragma once
 
 #include <filesystem>
@@ -15,10 +14,10 @@
 
 namespace sluice::data {
 
-// `folder`: that of the files, or one in which the folder lies that the authors' archive unpacks to.
+// `folder`: contains the files, or the folder that the authors' archive unpacks to.
 [[nodiscard]] std::unique_ptr<Dataset> open_cifar(CifarKind kind, const std::filesystem::path& folder, Split split);
 
-// Those of the training split first, in the order of their samples.
+// Names of the training files, then of the test files, in the order of their samples.
 [[nodiscard]] std::vector<std::string> cifar_file_names(CifarKind kind);
 
 }  // namespace sluice::data

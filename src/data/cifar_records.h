@@ -1,5 +1,5 @@
-// cifar_records: the binary layout of CIFAR's authors: what a record is, and whether a file is records. No LibTorch:
-// the fuzzer builds it. Not here: files and folders, samples (cifar.h). Threads: pure. Errors: DataError.
+// cifar_records: format of a CIFAR record and its check. No LibTorch, because the fuzzer builds it. Threads: pure.
+// Errors: DataError.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ inline constexpr std::int64_t kCifarChannels = 3, kCifarSide = 32;
 inline constexpr std::int64_t kCifarPixels = kCifarChannels * kCifarSide * kCifarSide;
 
 struct CifarFormat {
-  std::string name, archive, unpacked;  // the data set, where it comes from, the folder in the archive
+  std::string name, archive, unpacked;  // data set, download archive, folder in the archive
   std::vector<std::string> train, test;
-  std::vector<int> labels;  // classes of each label byte; the last byte is the target
+  std::vector<int> labels;  // number of classes of each label byte; the last byte is the target
   std::vector<double> mean, stddev;
 
   [[nodiscard]] std::int64_t label_bytes() const { return std::ssize(labels); }
@@ -26,7 +26,7 @@ struct CifarFormat {
 
 [[nodiscard]] const CifarFormat& cifar_format(CifarKind kind);
 
-// Whole records, at least one, every label in its range. file: in messages.
+// Checks: complete records, at least one, every label in its range. file: for messages.
 void check_cifar_records(const CifarFormat& format, std::span<const std::uint8_t> bytes, const std::string& file);
 
 }  // namespace sluice::data

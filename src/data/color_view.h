@@ -1,6 +1,5 @@
-// color_view: what changes the colours of a view and more than a crop and a flip: ColorJitter and RandAugment
-// (image/rand_augment.h) after both, on bytes; random erasing at the end, of normalised values.
-// Threads: const and shared freely.
+// color_view: changes to a view besides crop and flip: ColorJitter and RandAugment (image/rand_augment.h) on bytes,
+// after both; random erasing at the end, on normalised values. Threads: const, any number at once.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +14,8 @@ class ColorView {
  public:
   ColorView(const DatasetInfo& info, const AugmentOptions& options);
 
-  // Whether there is anything to do on bytes.
   [[nodiscard]] bool is_any() const { return options_.changes_colors(); }
-  // Takes the view of the pixels, then changes their colours; in the order of torchvision's reference training.
+  // Applies crop and flip, then changes the colours, in the order of torchvision's reference training.
   void apply(std::span<std::uint8_t> pixels, const View& view, RngStream rng) const;
 
  private:
@@ -27,8 +25,8 @@ class ColorView {
   const ViewWriter<std::uint8_t> views_;
 };
 
-// With a probability of options.erasing a part of 2 to 33 % of the image, 0.3 to 3.3 times as high as wide, becomes 0:
-// torchvision's RandomErasing. values: [channels, height, width].
+// torchvision's RandomErasing: with a probability of options.erasing, a part of 2 to 33 % of the image, with height /
+// width of 0.3 to 3.3, becomes 0. values: [channels, height, width].
 template <typename T>
 void erase_part(std::span<T> values, const ImageSize& size, const AugmentOptions& options, RngStream rng);
 

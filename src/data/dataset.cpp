@@ -129,17 +129,17 @@ std::vector<DatasetEntry>& entries() {
 }  // namespace
 
 std::int64_t Dataset::target(std::int64_t) const {
-  check(false, concat("data set ", info().name, " has no targets besides its samples"));
+  check(false, concat("data set ", info().name, " with targets besides its samples"));
   return 0;
 }
 
 std::vector<std::uint8_t> Dataset::encoded(std::int64_t) const {
-  check(false, concat("data set ", info().name, " has no files of pictures"));
+  check(false, concat("data set ", info().name, " with files of pictures"));
   return {};
 }
 
 std::string Dataset::file_of(std::int64_t) const {
-  check(false, concat("data set ", info().name, " has no files of pictures"));
+  check(false, concat("data set ", info().name, " with files of pictures"));
   return {};
 }
 
@@ -163,7 +163,7 @@ std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split
 
 void add_dataset(DatasetEntry entry) {
   const std::string& name = entry.description.name;
-  check(static_cast<bool>(entry.open), concat("the data set ", name, " cannot be opened: DatasetEntry::open is empty"));
+  check(static_cast<bool>(entry.open), concat("DatasetEntry::open is set for data set ", name));
   if (name.empty()) throw ConfigError("a data set without a name was added; set DatasetDescription::name");
   for (const auto& known : entries()) {
     if (known.description.name == name)

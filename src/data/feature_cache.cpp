@@ -10,7 +10,6 @@
 namespace sluice::data {
 namespace {
 
-// Rows as their bytes are kept: one after the other, on the CPU.
 at::Tensor as_kept(const at::Tensor& rows, at::ScalarType kept) { return rows.to(at::kCPU, kept).contiguous(); }
 
 std::byte* bytes_of(const at::Tensor& rows) { return static_cast<std::byte*>(rows.data_ptr()); }
@@ -65,8 +64,8 @@ void FeatureCache::clear() {
 void FeatureCache::check_rows(std::size_t keys, const at::Tensor& rows) const {
   const auto expected = format_.sizes_of(static_cast<std::int64_t>(keys));
   check(rows.scalar_type() == format_.type && rows.sizes() == expected,
-        concat("the feature cache was told of rows ", at::IntArrayRef(expected), " of ", format_.type, ", not ",
-               rows.sizes(), " of ", rows.scalar_type()));
+        concat("rows ", at::IntArrayRef(expected), " of ", format_.type, ", not ", rows.sizes(), " of ",
+               rows.scalar_type()));
 }
 
 std::vector<bool> FeatureCache::has(std::span<const FeatureKey> keys) const {
@@ -117,7 +116,7 @@ void FeatureCache::advance(const std::string& prefix, at::IntArrayRef row_sizes,
   at::Tensor changed;
   store_.change(format_.row_bytes(), [&](std::byte* rows, std::int64_t count) -> const std::byte* {
     const at::NoGradGuard no_grad;
-    // A copy: forward may keep it, or give a view of it back.
+    // A copy, because forward may keep its input or return a view of it.
     const at::Tensor before = at::from_blob(rows, old.sizes_of(count), old.kept).to(old.type, false, true);
     const at::Tensor after = forward(before);
     check_rows(static_cast<std::size_t>(count), after);

@@ -1,12 +1,11 @@
-// feature_cache: outputs of a frozen prefix of layers, a row per (sample, view), so that they are computed once and not
-// every epoch. One for all replicas of the process. Memory first, then disk (feature_store.h says how the budgets are
-// shared); nothing is evicted: what came first is kept until the budgets are full, the rest is a miss each time.
-// Not here: when to cache, what the prefix is and how its layers run (the engine's), the order of samples (sampler.h).
-// Content: a hit is bit for bit what was stored, or with as_bfloat16 its rounding to nearest even, in the type of
-// use(). Threads: any. use() and advance() wait for calls under way, and all but statistics() wait for them. Errors:
-// none of the disk's is thrown: a disk that is full or broken is given up with one warning, its rows dropped and its
-// space given back; the memory goes on. A row whose bytes on disk are not what was written is a miss. After the process
-// ends, however it does, no file is left (unnamed_file.h).
+// feature_cache: stores outputs of the frozen prefix of layers, one row per (sample, view), for all replicas of the
+// process. Rows go to memory first, then to disk (feature_store.h). Nothing is evicted; with full budgets, further rows
+// are misses.
+// A hit is bit-equal to the stored row, or with as_bfloat16 to the row rounded to nearest even, in the type of use().
+// Threads: any. use() and advance() wait for running calls, and other calls except statistics() wait for them. Errors:
+// disk errors are not thrown. A full or broken disk is logged once, its rows are dropped and its space is freed; the
+// memory continues. A row whose bytes on disk have changed is a miss. No file remains after the process ends
+// (unnamed_file.h).
 #pragma once
 
 #include <ATen/ATen.h>
@@ -27,50 +26,47 @@ namespace sluice::data {
 
 struct FeatureCacheOptions {
   std::uint64_t memory_bytes = 0;
-  std::uint64_t disk_bytes = 0;     // 0: nothing is kept on disk
-  std::filesystem::path directory;  // for the file; made where it is not there
-  bool as_bfloat16 = false;         // float and double rows take two bytes a number
-  bool rows_in_memory = true;       // false: rows on disk only; memory_bytes then hold the index and what is read ahead
+  std::uint64_t disk_bytes = 0;     // 0: no rows on disk
+  std::filesystem::path directory;  // folder of the file; created if missing
+  bool as_bfloat16 = false;         // float and double rows take two bytes per number
+  bool rows_in_memory = true;       // false: rows on disk only; memory_bytes then limits index and read-ahead buffer
 };
 
 class FeatureCache {
  public:
   using Statistics = FeatureStatistics;
 
-  // Removes from the directory what dead processes may have left there.
+  // Removes leftover files of dead processes from the directory.
   explicit FeatureCache(const FeatureCacheOptions& options);
 
-  // The rows from now on. prefix: a hash of the frozen layers' weights and running statistics and how many they are.
-  // Rows of another prefix, or of other sizes or type, are stale and dropped. Comes before the first
-  // fetch(), store() and advance().
+  // Sets what later rows are. prefix: hash of the number of frozen layers, their weights and running statistics. Drops
+  // all rows if the prefix, sizes or type change. Required before the first fetch(), store() and advance().
   void use(const std::string& prefix, at::IntArrayRef row_sizes, at::ScalarType type);
 
-  // Drops all rows, and what they are of: use() comes next.
+  // Drops all rows and their description; call use() next.
   void clear();
 
-  // Which of these keys have a row now. None before the first use().
+  // True for each key that has a row; all false before the first use().
   [[nodiscard]] std::vector<bool> has(std::span<const FeatureKey> keys) const;
 
-  // Rows of these keys into `rows` [n, row...], of any layout and device; [i] is true where it was there, other rows
-  // are untouched.
+  // Writes the rows of these keys to `rows` [n, row...], of any layout and device. Returns true for each row found;
+  // other rows of the tensor are unchanged.
   std::vector<bool> fetch(std::span<const FeatureKey> keys, at::Tensor& rows);
 
-  // Keeps rows [n, row...], from any device, as far as the budgets go. Those there already stay: the caller's are
-  // equal.
+  // Stores rows [n, row...] from any device, as far as the budgets allow. Existing rows stay; new ones must equal them.
   void store(std::span<const FeatureKey> keys, const at::Tensor& rows);
 
-  // Whether read_ahead() is of any use.
+  // False if read_ahead() has no effect.
   [[nodiscard]] bool reads_ahead() const { return !store_.statistics().disk_is_off; }
-  // The next keys that will be fetched, in order: those on disk now are read ahead by a thread, as far as its buffer
-  // goes. Takes the place of the list before. Nothing before the first use().
+  // Sets the keys that will be fetched next, in order, and replaces the previous list. A thread reads those that are on
+  // disk now, as far as its buffer allows. No effect before the first use().
   void read_ahead(const std::vector<FeatureKey>& keys);
 
-  // `rows` [m, old row...] on the CPU, of the type so far -> [m, new row...], on any device, of the new type.
+  // Maps `rows` [m, old row...] (CPU, old type) to [m, new row...] (any device, new type).
   using Forward = std::function<at::Tensor(const at::Tensor& rows)>;
-  // The prefix has grown: every row becomes what `forward` makes of it, a piece of at most 256 at a time, within the
-  // budgets all the time. Of larger rows some may find no room and are dropped. With as_bfloat16 every advance rounds
-  // once more. What forward throws is passed on, and the cache is then empty, of the new prefix.
-  // `forward` may call no other method than statistics().
+  // Replaces every row by forward(row) after the prefix has grown, in pieces of at most 256 rows and within the
+  // budgets. If rows grow, those without room are dropped. With as_bfloat16, every advance rounds again. An exception
+  // of `forward` is passed on and leaves an empty cache with the new prefix. `forward` may call only statistics().
   void advance(const std::string& prefix, at::IntArrayRef row_sizes, at::ScalarType type, const Forward& forward);
 
   [[nodiscard]] Statistics statistics() const { return store_.statistics(); }
@@ -80,12 +76,12 @@ class FeatureCache {
     std::string prefix;
     std::vector<std::int64_t> sizes;
     at::ScalarType type = at::kFloat;
-    at::ScalarType kept = at::kFloat;  // the type in memory and on disk
+    at::ScalarType kept = at::kFloat;
     [[nodiscard]] std::uint64_t row_bytes() const;
     [[nodiscard]] std::vector<std::int64_t> sizes_of(std::int64_t rows) const;
     friend bool operator==(const Format&, const Format&) = default;
   };
-  // Many readers or one writer. A writer that waits goes before readers that come later.
+  // Many readers or one writer; a waiting writer precedes later readers.
   class Gate {
    public:
     std::shared_lock<std::shared_mutex> shared();
@@ -100,7 +96,7 @@ class FeatureCache {
   void check_rows(std::size_t keys, const at::Tensor& rows) const;
 
   const bool as_bfloat16_;
-  mutable Gate gate_;  // alone: format_ changes
+  mutable Gate gate_;  // exclusive: format_ changes
   Format format_;
   FeatureStore store_;
 };

@@ -18,7 +18,7 @@
 namespace sluice::data {
 namespace {
 
-constexpr std::uint64_t kGrowthSteps = 64;  // of the budget; a step is within these bounds
+constexpr std::uint64_t kGrowthSteps = 64;  // steps of growth in the budget; a step stays within these bounds
 constexpr std::uint64_t kLeastGrowth = std::uint64_t{1} << 20;
 constexpr std::uint64_t kLargestGrowth = std::uint64_t{64} << 20;
 constexpr std::uint64_t kMostSlots = std::numeric_limits<std::uint32_t>::max();
@@ -29,7 +29,7 @@ Checksum checksum_of(const FeatureFile::Layout& layout, const FeatureKey& key, c
   return XXH3_64bits_withSeed(row, layout.row_bytes, hash_of(key) + splitmix64(layout.count));
 }
 
-// 0, or an errno.
+// Returns 0 or an errno.
 int write_all(int file, const void* from, std::uint64_t bytes, std::uint64_t offset) {
   const auto* next = static_cast<const std::byte*>(from);
   while (bytes > 0) {
@@ -60,7 +60,7 @@ bool read_all(int file, std::byte* into, std::uint64_t bytes, std::uint64_t offs
 FeatureFile::FeatureFile(std::filesystem::path folder, std::uint64_t budget)
     : folder_(std::move(folder)), budget_(budget) {
   if (budget_ == 0) return;
-  check(!folder_.empty(), "a feature cache on disk needs a folder");
+  check(!folder_.empty(), "a folder for the feature cache on disk");
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   if (!error) {
@@ -77,7 +77,7 @@ FeatureFile::FeatureFile(std::filesystem::path folder, std::uint64_t budget)
 }
 
 void FeatureFile::lay_out(std::uint64_t row_bytes) {
-  check(row_bytes > 0, "a row of features has at least a byte");
+  check(row_bytes > 0, "feature rows of at least one byte");
   const std::uint64_t slot = (row_bytes + sizeof(Checksum) + 7) / 8 * 8;
   layout_ = {row_bytes, slot, layout_.count + 1};
   free_.clear();
@@ -130,7 +130,7 @@ bool FeatureFile::read(const Layout& layout, std::uint32_t slot, const FeatureKe
 }
 
 bool FeatureFile::grow_to(std::uint64_t bytes) {
-  check(bytes <= budget_, "a slot of the feature cache's file lies within its budget");
+  check(bytes <= budget_, "a slot within the budget of the feature cache's file");
   int error = 0;
   {
     const std::lock_guard growing(growing_);
@@ -146,7 +146,7 @@ bool FeatureFile::grow_to(std::uint64_t bytes) {
   return error == 0;
 }
 
-// 0, or an errno.
+// Returns 0 or an errno.
 int FeatureFile::extend(std::uint64_t bytes) {
   while (preallocates_) {
     if (::fallocate(file_.get(), 0, 0, static_cast<off_t>(bytes)) == 0) return 0;
@@ -165,7 +165,7 @@ void FeatureFile::resize(std::uint64_t bytes) {
 
 void FeatureFile::give_up(int error) {
   const std::unique_lock lock(open_);
-  if (std::exchange(warned_, true)) return;  // another thread was first
+  if (std::exchange(warned_, true)) return;
   off_ = true;
   file_.reset();
   size_ = 0;
@@ -188,8 +188,8 @@ void FeatureFile::release_old(std::uint32_t last) {
 }
 
 void FeatureFile::end_change() {
-  low_end_ = high_begin_;      // within the budget: there are slots behind it, or the next lines take it back
-  if (high_ == high_begin_) {  // none behind the old ones was needed
+  low_end_ = high_begin_;      // the slots after it are free within the budget, or the next lines take it back
+  if (high_ == high_begin_) {  // no slot after the old ones was needed
     high_ = low_;
     low_ = low_end_ = high_begin_ = 0;
   }

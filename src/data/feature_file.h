@@ -1,11 +1,10 @@
-// feature_file: rows of bytes of one size in a file that no folder lists (unnamed_file.h), each with a checksum.
-// The file grows in steps, preallocated where the file system can, and never beyond its budget. A slot is the row, XXH3
-// of it, and up to 7 bytes more; the checksum begins from the key and from the count of layouts, so that what is read
-// is the row that was written for this key and no older one.
-// Not counted: the system's page cache, which it takes back when it needs the memory.
-// Threads: read() and write() any; the rest one at a time, reset() and the change of layout alone.
-// Errors: none is thrown. The first that says that the disk is full or broken ends the file: one warning, its space is
-// given back (a checkpoint may need it), all reads and writes fail from then on.
+// feature_file: fixed-size rows in an unnamed file (unnamed_file.h) that grows in steps up to its budget, preallocated
+// if the file system supports it. A slot is the row, its XXH3 and up to 7 bytes of padding. The checksum is seeded with
+// the key and the layout count, so that a read returns this key's latest row or fails. The budget excludes the system's
+// page cache.
+// Threads: read() and write() any; other calls one at a time, reset() and layout changes alone. Errors: nothing is
+// thrown. The first error of a full or broken disk is logged and ends the file: its space is freed (a checkpoint may
+// need it), and all later reads and writes fail.
 #pragma once
 
 #include <atomic>
@@ -27,10 +26,10 @@ class FeatureFile {
   struct Layout {
     std::uint64_t row_bytes = 0;
     std::uint64_t slot_bytes = 0;
-    std::uint64_t count = 0;  // of layouts before this one
+    std::uint64_t count = 0;  // number of earlier layouts
   };
 
-  // A folder that is not there is made. budget: of the file's size; 0: there is no file.
+  // Creates the folder if it is missing. budget: of the file's size; 0: no file.
   FeatureFile(std::filesystem::path folder, std::uint64_t budget);
 
   [[nodiscard]] bool is_off() const { return off_.load(std::memory_order_acquire); }
@@ -39,18 +38,18 @@ class FeatureFile {
   [[nodiscard]] const Layout& layout() const { return layout_; }
   [[nodiscard]] std::uint64_t most_rows() const { return is_off() ? 0 : budget_ / layout_.slot_bytes; }
 
-  // Drops all rows; those to come have row_bytes each (> 0).
+  // Drops all rows; later rows have row_bytes (> 0) each.
   void reset(std::uint64_t row_bytes);
 
-  [[nodiscard]] std::optional<std::uint32_t> reserve();  // a slot; empty when the budget is full, or the file is off
-  [[nodiscard]] bool full() const;                       // reserve() would be empty
+  [[nodiscard]] std::optional<std::uint32_t> reserve();  // a slot; empty if the budget is full or the file is off
+  [[nodiscard]] bool full() const;                       // true if reserve() would be empty
   void give_back(std::uint32_t slot) { free_.push_back(slot); }
   bool write(std::uint32_t slot, const FeatureKey& key, const std::byte* row);
-  // slot_bytes of the layout to `into`, of which the first row_bytes are the row. False: it is not what was written.
+  // Reads slot_bytes of the layout to `into`; the first row_bytes are the row. Returns false if the checksum is wrong.
   bool read(const Layout& layout, std::uint32_t slot, const FeatureKey& key, std::byte* into) const;
 
-  // Replaces rows by rows of another size within the file, as FeatureSlabs does: between these two calls the slots
-  // handed out before are read with the layout that was; reserve() hands out what does not touch old rows.
+  // Replace rows by rows of another size within the file, like FeatureSlabs. Between the two calls, old slots are read
+  // with the old layout, and reserve() returns slots that do not overlap old rows.
   void begin_change(std::uint64_t row_bytes);
   void end_change();
   void release_old(std::uint32_t last);
@@ -64,7 +63,7 @@ class FeatureFile {
 
   const std::filesystem::path folder_;
   const std::uint64_t budget_;
-  mutable std::shared_mutex open_;  // shared: file_ is used; alone: it is closed
+  mutable std::shared_mutex open_;  // shared: file_ is in use; exclusive: it is closed
   FileDescriptor file_;
   std::atomic<bool> off_{true};
   std::mutex growing_;
@@ -74,10 +73,10 @@ class FeatureFile {
 
   Layout layout_;
   Layout old_;
-  std::uint64_t old_slots_ = 0;   // of the old layout, from the front
-  std::uint64_t low_ = 0;         // slots low_ .. low_end_ - 1 and from high_ on were not handed out,
-  std::uint64_t low_end_ = 0;     // besides those that were given back
-  std::uint64_t high_begin_ = 0;  // where high_ began
+  std::uint64_t old_slots_ = 0;  // slots of the old layout, from the front
+  std::uint64_t low_ = 0;        // free slots, besides free_: low_ .. low_end_ - 1, and all from high_ on
+  std::uint64_t low_end_ = 0;
+  std::uint64_t high_begin_ = 0;  // first value of high_
   std::uint64_t high_ = 0;
   std::vector<std::uint32_t> free_;
 };

@@ -1,5 +1,4 @@
-// feature_key: what a row of the feature cache belongs to.
-// Not here: the prefix of layers that made it; the whole cache has one at a time (feature_cache.h).
+// feature_key: identifies a row of the feature cache.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +10,15 @@
 
 namespace sluice::data {
 
-// FeatureKey::view of the samples of a test set, which have numbers of their own.
+// FeatureKey::view of test samples, which are numbered separately.
 inline constexpr int kTestView = -1;
 
 struct FeatureKey {
   std::int64_t sample = 0;  // index in the data set
-  int view = 0;             // which of its augmented views (SampleReader::view_in())
+  int view = 0;             // augmented view of the sample (SampleReader::view_in())
   friend bool operator==(const FeatureKey&, const FeatureKey&) = default;
 };
 
-// Of samples that are all in the same view.
 [[nodiscard]] inline std::vector<FeatureKey> keys_of(std::span<const std::int64_t> samples, int view) {
   std::vector<FeatureKey> keys;
   keys.reserve(samples.size());

@@ -7,12 +7,12 @@
 namespace sluice::data {
 namespace {
 
-// Of Row::cell, beyond all cells of a buffer.
+// Values of Row::cell that are not cells of the buffer.
 constexpr std::uint32_t kComes = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint32_t kIsRead = kComes - 1;
-constexpr std::uint32_t kGone = kComes - 2;  // taken, passed over, or not readable
+constexpr std::uint32_t kGone = kComes - 2;  // taken, skipped or not readable
 constexpr std::uint32_t kMostCells = kComes - 3;
-constexpr std::uint32_t kNothing = kComes;  // of holds_
+constexpr std::uint32_t kNothing = kComes;  // value in holds_ of an empty cell
 
 }  // namespace
 

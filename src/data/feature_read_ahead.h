@@ -1,9 +1,9 @@
-// feature_read_ahead: reads rows of a FeatureFile into a bounded buffer before they are asked for, in a given order, in
-// a thread of its own (from the first start() on). Which rows: a list; a row is known by its position in it. Who takes
-// a row frees its cell in the buffer; who asks for one that is not there yet reads it by itself, and the thread passes
-// over it. Rows that nobody takes stay, until somebody asks for one that is more than two buffers further on than the
-// thread is: then the buffer is emptied, and the thread goes on from there. Threads: any; one start() or stop() at a
-// time is served. Errors: none; a row that cannot be read is not there.
+// feature_read_ahead: a thread reads rows of a FeatureFile into a bounded buffer before they are requested, in the
+// order of a list. A row is identified by its position in the list. Taking a row frees its buffer cell. If a row is
+// requested before it was read, the caller reads it, and the thread skips it.
+// Rows that are not taken stay in the buffer. If a request is more than two buffers ahead of the thread, the buffer is
+// emptied, and the thread continues from there. Threads: any; start() and stop() are serialised. Errors: nothing is
+// thrown; a row that cannot be read is missing.
 #pragma once
 
 #include <condition_variable>
@@ -24,19 +24,19 @@ class FeatureReadAhead {
  public:
   struct Row {
     FeatureKey key;
-    std::uint32_t slot = 0;  // of the file
-    std::uint32_t cell = 0;  // ours: the row of the buffer, or what has become of it
+    std::uint32_t slot = 0;  // slot in the file
+    std::uint32_t cell = 0;  // set by FeatureReadAhead: cell of the buffer, or the row's state
   };
 
   explicit FeatureReadAhead(const FeatureFile& file) : file_(file) {}
 
-  // Forgets what was read, and reads these. The buffer takes at most buffer_bytes; without room for a row nothing is
-  // read.
+  // Replaces the list and drops the rows read so far. The buffer takes at most buffer_bytes; it must hold at least one
+  // row.
   void start(std::vector<Row> rows, std::uint64_t buffer_bytes);
-  // Forgets everything and gives the buffer back. On return no read is under way: the file may change.
+  // Drops the list and frees the buffer. When it returns, no read is running, so the file may change.
   void stop();
 
-  // The row at this position of the list, if it is of this key and was read. Waits for it while it is being read.
+  // Copies the row at this position of the list if it has this key and was read. Waits if it is being read.
   bool take(std::uint32_t position, const FeatureKey& key, std::byte* row);
 
   [[nodiscard]] std::uint64_t mapped_bytes() const;
@@ -53,16 +53,16 @@ class FeatureReadAhead {
   [[nodiscard]] std::byte* cell(std::uint32_t number) const { return buffer_.data() + number * layout_.slot_bytes; }
 
   const FeatureFile& file_;
-  std::mutex control_;  // one start() or stop() at a time
+  std::mutex control_;  // serialises start() and stop()
 
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // protects all members below
   std::condition_variable_any changed_;
   FeatureFile::Layout layout_;
   MappedMemory buffer_;
   std::vector<Row> rows_;
-  std::size_t next_ = 0;              // rows before it were read, taken or passed over
-  std::vector<std::uint32_t> free_;   // cells of the buffer
-  std::vector<std::uint32_t> holds_;  // position of the row in each cell; kNothing
+  std::size_t next_ = 0;  // rows before it were read, taken or skipped
+  std::vector<std::uint32_t> free_;
+  std::vector<std::uint32_t> holds_;  // position of the row in each cell, or kNothing
   bool reading_ = false;
   bool forgetting_ = false;
   int taking_ = 0;  // rows that are being copied out

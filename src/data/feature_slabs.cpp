@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kSlabsOfLimit = 16;
 constexpr std::uint64_t kLargestSlab = std::uint64_t{64} << 20;
-constexpr std::uint64_t kMostRows = std::uint64_t{1} << 31;  // of a slab: row numbers have 32 bits
+constexpr std::uint64_t kMostRows = std::uint64_t{1} << 31;  // per slab: row numbers have 32 bits
 
 }  // namespace
 
@@ -19,15 +19,14 @@ std::uint64_t FeatureSlabs::charge_of(std::uint64_t rows) const {
   return MappedMemory::whole_pages(rows * row_bytes_) + rows * kIndexBytes;
 }
 
-// The most rows whose charge is within `bytes`.
 std::uint64_t FeatureSlabs::rows_within(std::uint64_t bytes) const {
   std::uint64_t rows = bytes / (row_bytes_ + kIndexBytes);
-  while (rows > 0 && charge_of(rows) > bytes) --rows;  // a page at most
+  while (rows > 0 && charge_of(rows) > bytes) --rows;  // at most a page's worth of iterations
   return rows;
 }
 
 void FeatureSlabs::reset(std::uint64_t row_bytes, std::uint64_t limit) {
-  check(row_bytes > 0, "a row of features has at least a byte");
+  check(row_bytes > 0, "feature rows of at least one byte");
   slabs_.clear();
   mapped_ = charged_ = 0;
   open_ = first_old_ = end_old_ = 0;
@@ -45,7 +44,7 @@ std::optional<FeatureSlabs::Slot> FeatureSlabs::reserve() {
   for (std::size_t i = open_; i < slabs_.size();) {
     Slab& slab = slabs_[i];
     if (slab.used < slab.capacity) return Slot{static_cast<std::uint32_t>(i), slab.used++};
-    const bool has_old = i >= first_old_ && i < end_old_;  // there will be room in it, and none yet in those behind it
+    const bool has_old = i >= first_old_ && i < end_old_;  // old rows leave room there; later slabs have none yet
     if (i == open_ && !has_old) ++open_;
     i = has_old ? end_old_ : i + 1;
   }
@@ -73,7 +72,7 @@ bool FeatureSlabs::add_slab() {
 }
 
 void FeatureSlabs::begin_change(std::uint64_t row_bytes, std::uint64_t limit) {
-  check(row_bytes > 0, "a row of features has at least a byte");
+  check(row_bytes > 0, "feature rows of at least one byte");
   old_row_bytes_ = std::exchange(row_bytes_, row_bytes);
   for (Slab& slab : slabs_) slab.capacity = slab.used = 0;
   open_ = first_old_ = 0;
@@ -81,7 +80,7 @@ void FeatureSlabs::begin_change(std::uint64_t row_bytes, std::uint64_t limit) {
   set_limit(limit);
 }
 
-// New rows may take the first `bytes` of the slab, as far as the index of more rows than it had is within the limit.
+// Lets new rows use the first `bytes` of the slab, as far as the index of additional rows fits within the limit.
 void FeatureSlabs::let_hold(Slab& slab, std::uint64_t bytes) {
   if (slab.memory.size() == 0) return;
   const std::uint64_t left = limit_ > charged_ ? (limit_ - charged_) / kIndexBytes : 0;
@@ -93,7 +92,7 @@ void FeatureSlabs::let_hold(Slab& slab, std::uint64_t bytes) {
   }
 }
 
-// All of it is for new rows; if they are larger, less index is counted for it.
+// Lets new rows use the whole slab; larger rows are fewer, so less index is charged.
 void FeatureSlabs::settle(Slab& slab) {
   let_hold(slab, slab.memory.size());
   charged_ -= (slab.granted - slab.capacity) * kIndexBytes;
@@ -111,7 +110,7 @@ void FeatureSlabs::release_old(Slot last) {
   while (first_old_ < last.slab) {
     Slab& slab = slabs_[first_old_++];
     settle(slab);
-    if (slab.used == 0) drop(slab);  // all that was in it has found room before it
+    if (slab.used == 0) drop(slab);  // its rows have moved to earlier slabs
   }
   let_hold(slabs_[last.slab], (last.row + std::uint64_t{1}) * old_row_bytes_);
 }

@@ -1,9 +1,8 @@
-// feature_slabs: rows of bytes in memory, in slabs of many rows each. Rows are only added; reset() drops all of them.
-// A row never crosses a slab. A slab is a mapping of its own, a 16th of the limit and at most 64 MiB large (at least a
-// row); the last one is as much smaller as the limit asks for.
-// Counted for a slab: its pages, and kIndexBytes for each row that it can hold, for whoever finds the rows again.
-// Threads: one at a time; the bytes of a row belong to who reserved it, and do not move.
-// Errors: none is thrown for lack of memory; reserve() is then empty, with one warning.
+// feature_slabs: rows in memory, in slabs of many rows. Rows are only added; reset() drops all of them. A row never
+// crosses a slab. A slab is a memory mapping of a 16th of the limit, at most 64 MiB and at least one row; the last one
+// is smaller if the limit requires it. A slab is charged its pages, plus kIndexBytes per row for the caller's index.
+// Threads: one at a time; a row's bytes belong to the caller that reserved it and do not move. Errors: if memory runs
+// out, reserve() is empty and one warning is logged.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +14,8 @@
 
 namespace sluice::data {
 
-// What the index takes for a row, wherever the row is. A node of the hash map with its block of malloc(): 48 bytes;
-// buckets: 16 after growing; the row's position in the list of what is read ahead: 24. Rounded up.
+// Index bytes per row, in memory or on disk: a hash-map node with its malloc() block takes 48, buckets after growth 16,
+// the position in the read-ahead list 24. Rounded up.
 inline constexpr std::uint64_t kIndexBytes = 96;
 
 class FeatureSlabs {
@@ -26,36 +25,35 @@ class FeatureSlabs {
     std::uint32_t row = 0;
   };
 
-  // Drops all rows; those to come have row_bytes each (> 0). limit: of what is counted.
+  // Drops all rows; later rows have row_bytes (> 0) each. limit: of the charge.
   void reset(std::uint64_t row_bytes, std::uint64_t limit);
-  // What is counted now stays, even if it is more.
+  // Memory that is already charged stays, even beyond the limit.
   void set_limit(std::uint64_t limit);
 
   [[nodiscard]] std::optional<Slot> reserve();
-  [[nodiscard]] bool full() const { return full_; }  // a reserve() has failed, and will until something is given back
+  [[nodiscard]] bool full() const { return full_; }  // true after a failed reserve(), until something is freed
   [[nodiscard]] std::byte* row(Slot slot) const { return slabs_[slot.slab].memory.data() + slot.row * row_bytes_; }
   [[nodiscard]] bool could_hold_one() const { return charge_of(1) <= limit_; }
 
   [[nodiscard]] std::uint64_t mapped_bytes() const { return mapped_; }
   [[nodiscard]] std::uint64_t charged_bytes() const { return charged_; }
 
-  // Replaces rows by rows of another size, in the memory that they have: between these two calls the slots handed out
-  // before are old ones, read with old_row(), and new rows come from reserve(), which also uses what release_old() has
-  // freed and never touches an old row that is not released.
+  // Replace rows by rows of another size in the same memory. Between the two calls, earlier slots are old and read with
+  // old_row(). reserve() returns new rows, also in memory that release_old() freed, but never over unreleased old rows.
   void begin_change(std::uint64_t row_bytes, std::uint64_t limit);
-  void end_change();  // releases what is left
+  void end_change();  // releases the remaining old rows
   [[nodiscard]] const std::byte* old_row(Slot slot) const {
     return slabs_[slot.slab].memory.data() + slot.row * old_row_bytes_;
   }
-  // The old rows up to and with this one are not needed any more.
+  // Releases the old rows up to and including this one.
   void release_old(Slot last);
 
  private:
   struct Slab {
-    MappedMemory memory;         // empty: given back during a change
-    std::uint32_t capacity = 0;  // rows that it may hold
-    std::uint32_t used = 0;      // rows reserved, from the front
-    std::uint32_t granted = 0;   // rows whose index is counted, at least the capacity
+    MappedMemory memory;  // empty: freed during a change
+    std::uint32_t capacity = 0;
+    std::uint32_t used = 0;     // rows reserved, from the front
+    std::uint32_t granted = 0;  // rows whose index is charged, at least the capacity
   };
 
   [[nodiscard]] std::uint64_t charge_of(std::uint64_t rows) const;
@@ -71,8 +69,8 @@ class FeatureSlabs {
   std::uint64_t mapped_ = 0;
   std::uint64_t charged_ = 0;
   std::vector<Slab> slabs_;
-  std::size_t open_ = 0;       // slabs before it have no room
-  std::size_t first_old_ = 0;  // slabs from here to end_old_ hold old rows that are not released
+  std::size_t open_ = 0;       // slabs before it are full
+  std::size_t first_old_ = 0;  // slabs first_old_ .. end_old_ - 1 hold unreleased old rows
   std::size_t end_old_ = 0;
   bool full_ = false;
   bool warned_ = false;

@@ -31,7 +31,7 @@ void FeatureStore::reset(std::uint64_t row_bytes) {
   warn_if_nothing_fits();
 }
 
-// Divides the memory between the rows in it (the result, with their index), the index of those on disk, and the buffer.
+// Divides the memory between the index of rows on disk, the read-ahead buffer and, as returned, rows with their index.
 std::uint64_t FeatureStore::share_memory() {
   const std::uint64_t all = options_.memory_bytes;
   buffer_bytes_ = most_disk_rows_ = 0;
@@ -47,7 +47,7 @@ std::uint64_t FeatureStore::share_memory() {
 
 void FeatureStore::warn_if_nothing_fits() {
   if (options_.memory_bytes == 0 && options_.disk_bytes == 0) return;
-  if (options_.disk_bytes > 0 && file_.is_off()) return;  // the disk has failed, which was said
+  if (options_.disk_bytes > 0 && file_.is_off()) return;  // the failure was logged before
   if (slabs_.could_hold_one() || most_disk_rows_ > 0 || std::exchange(warned_of_size_, true)) return;
   log_warning("the feature cache keeps nothing: freeze.cache_bytes = ", human_bytes(options_.memory_bytes),
               " and freeze.cache_disk_bytes = ", human_bytes(options_.disk_bytes), " leave no room for a row of ",
@@ -74,7 +74,7 @@ std::vector<bool> FeatureStore::has(std::span<const FeatureKey> keys) const {
 }
 
 std::vector<bool> FeatureStore::fetch(std::span<const FeatureKey> keys, std::byte* rows) {
-  check(row_bytes_ > 0, "a feature store is told the size of its rows first");
+  check(row_bytes_ > 0, "reset() with a row size before this call");
   std::vector<bool> is_there(keys.size());
   for (const FoundRow& found_row : find(keys))
     is_there[found_row.index] = read(found_row, keys[found_row.index], rows + found_row.index * row_bytes_);
@@ -91,7 +91,7 @@ bool FeatureStore::read(const FoundRow& found_row, const FeatureKey& key, std::b
     return true;
   }
   if (read_ahead_.take(found_row.entry.position, key, row)) return true;
-  // By a buffer, because a row that does not verify must leave the caller's as it is.
+  // Reads to a buffer, because a damaged row must leave the caller's row unchanged.
   const auto slot = std::make_unique_for_overwrite<std::byte[]>(file_.layout().slot_bytes);
   if (!file_.read(file_.layout(), found_row.entry.row, key, slot.get())) {
     drop_damaged(key, found_row.entry.row);
@@ -106,7 +106,7 @@ void FeatureStore::drop_damaged(const FeatureKey& key, std::uint32_t slot) {
   if (file_.is_off()) return;
   const auto found = index_.find(key);
   const bool is_same = found != index_.end() && found->second.on_disk() && found->second.row == slot;
-  if (!is_same || !found->second.written) return;  // another thread was first
+  if (!is_same || !found->second.written) return;
   index_.erase(found);
   file_.give_back(slot);
   --disk_rows_;
@@ -140,7 +140,7 @@ std::optional<FeatureStore::Entry> FeatureStore::reserve_one() {
   if (const auto slot = slabs_.reserve()) return Entry{.slab = slot->slab, .row = slot->row};
   if (disk_is_full()) return std::nullopt;
   const auto slot = file_.reserve();
-  if (!slot) return std::nullopt;  // it has just been given up
+  if (!slot) return std::nullopt;  // the file has just been closed after an error
   ++disk_rows_;
   return Entry{.slab = kOnDisk, .row = *slot};
 }
@@ -159,7 +159,7 @@ std::vector<FeatureStore::FoundRow> FeatureStore::reserve(std::span<const Featur
 }
 
 void FeatureStore::keep(std::span<const FeatureKey> keys, const std::byte* rows) {
-  check(row_bytes_ > 0, "a feature store is told the size of its rows first");
+  check(row_bytes_ > 0, "reset() with a row size before this call");
   const std::vector<FoundRow> found_rows = reserve(keys);
   for (const FoundRow& found_row : found_rows) {
     const std::byte* const row = rows + found_row.index * row_bytes_;
@@ -167,7 +167,7 @@ void FeatureStore::keep(std::span<const FeatureKey> keys, const std::byte* rows)
       std::memcpy(found_row.memory, row, row_bytes_);
     } else {
       file_.write(found_row.entry.row, keys[found_row.index],
-                  row);  // if it fails the disk is off, which publish() sees
+                  row);  // a failure closes the file; publish() checks that
     }
   }
   publish(found_rows, keys);
@@ -189,20 +189,20 @@ void FeatureStore::publish(std::span<const FoundRow> found_rows, std::span<const
   if (disk_is_off) forget_disk();
 }
 
-// The memory that was for the disk is for rows now.
+// Gives the memory that served the disk to rows.
 void FeatureStore::forget_disk() {
   if (options_.disk_bytes == 0 || std::exchange(disk_is_forgotten_, true)) return;
   read_ahead_.stop();
-  // Those that other threads are still writing are dropped in their publish().
+  // publish() drops the rows that other threads are still writing.
   disk_rows_ -= std::erase_if(index_, [](const auto& item) { return item.second.on_disk() && item.second.written; });
   counts_.rows_on_disk = 0;
   slabs_.set_limit(share_memory());
 }
 
 void FeatureStore::read_ahead(std::span<const FeatureKey> keys) {
-  check(row_bytes_ > 0, "a feature store is told the size of its rows first");
+  check(row_bytes_ > 0, "reset() with a row size before this call");
   std::vector<FeatureReadAhead::Row> rows;
-  const std::lock_guard lock(mutex_);  // the buffer's share of the memory stays what it is
+  const std::lock_guard lock(mutex_);  // keeps the buffer's share of the memory constant
   rows.reserve(std::min<std::size_t>(keys.size(), disk_rows_));
   for (const FeatureKey& key : keys) {
     if (rows.size() == disk_rows_) break;

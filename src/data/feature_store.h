@@ -1,13 +1,13 @@
 // feature_store: rows of bytes of one size by key, in memory first (feature_slabs.h), then on disk (feature_file.h).
-// Not here: tensors, their types, and whose rows they are (feature_cache.h). No LibTorch: its tests run under TSan.
-// Nothing is evicted: all keys of an epoch come again in the next, so that a row that makes room for another would be
-// missed just as that one is. The first rows that come are kept until the budgets are full.
-// Budgets: memory_bytes is never exceeded by the slabs, the index (kIndexBytes a row, wherever it is) and the buffer of
-// what is read ahead; disk_bytes never by the file's size. With a disk, at most an eighth of the memory and 256 MiB are
-// for that buffer (half where no rows are kept in memory), and at most a quarter of the rest for the index of the rows
-// on disk. Not counted: a call's own working memory, a row at a time (change(): a piece of at most 32 MiB, or a row).
-// Threads: any; reset() and change() alone, besides statistics().
-// Errors: none of the disk's is thrown. A row that does not verify is dropped, with one warning for all.
+// Tensors and their types: feature_cache.h. No LibTorch, so that its tests run under TSan.
+// Nothing is evicted: every epoch requests all keys again, so evicting a row would only move the miss. Rows are kept in
+// order of arrival until the budgets are full.
+// Budgets: slabs, index (kIndexBytes per row, in memory or on disk) and read-ahead buffer never exceed memory_bytes;
+// the file never exceeds disk_bytes. With a disk, the buffer takes at most an eighth of the memory and 256 MiB (half of
+// the memory if it holds no rows); the index of rows on disk takes at most a quarter of the rest. Not included: working
+// memory of a call, one row (change(): a piece of at most 32 MiB, or a row).
+// Threads: any; reset() and change() run alone, except for statistics(). Errors: disk errors are not thrown. Damaged
+// rows are dropped, with one warning for all.
 #pragma once
 
 #include <cstddef>
@@ -29,43 +29,42 @@ namespace sluice::data {
 
 struct FeatureStoreOptions {
   std::uint64_t memory_bytes = 0;
-  std::uint64_t disk_bytes = 0;     // 0: nothing is kept on disk
-  std::filesystem::path directory;  // of the file; made where it is not there
-  bool rows_in_memory = true;       // false: memory_bytes are for the index and the buffer of what is read ahead
+  std::uint64_t disk_bytes = 0;     // 0: no rows on disk
+  std::filesystem::path directory;  // folder of the file; created if missing
+  bool rows_in_memory = true;       // false: memory_bytes limits only index and read-ahead buffer
 };
 
 struct FeatureStatistics {
-  std::int64_t hits = 0;  // rows, over the life of the cache, as all counts of events
+  std::int64_t hits = 0;  // rows; like all event counts, since the cache was created
   std::int64_t misses = 0;
   std::int64_t rows_in_memory = 0;
   std::int64_t rows_on_disk = 0;
   std::uint64_t memory_bytes = 0;  // mapped slabs and buffer, and the index
   std::uint64_t disk_bytes = 0;    // size of the file
-  bool disk_is_off = false;        // it failed, or there is no budget for it
-  std::int64_t damaged = 0;        // rows on disk that did not verify; misses, too
+  bool disk_is_off = false;        // it failed, or its budget is 0
+  std::int64_t damaged = 0;        // rows on disk with a wrong checksum; also counted as misses
 };
 
 class FeatureStore {
  public:
   explicit FeatureStore(FeatureStoreOptions options);
 
-  // Drops all rows; those to come have row_bytes each.
   void reset(std::uint64_t row_bytes);
 
   [[nodiscard]] std::vector<bool> has(std::span<const FeatureKey> keys) const;
-  // The row of keys[i] to rows + i * row_bytes where [i] is true; other bytes are untouched.
+  // Copies the row of keys[i] to rows + i * row_bytes and sets [i]; bytes of missing rows stay unchanged.
   std::vector<bool> fetch(std::span<const FeatureKey> keys, std::byte* rows);
-  // Which of the keys keep() would try to keep: none where both budgets are full.
+  // Indices of the keys that keep() would try to store; none if both budgets are full.
   [[nodiscard]] std::vector<std::int64_t> wanted(std::span<const FeatureKey> keys) const;
-  // The row of keys[i] is at rows + i * row_bytes. Rows that are there already stay as they are.
+  // Stores the row of keys[i] from rows + i * row_bytes. Existing rows stay unchanged.
   void keep(std::span<const FeatureKey> keys, const std::byte* rows);
-  // The keys that will be fetched next, in order: those on disk now are read ahead. Takes the place of the list before.
+  // Sets the keys that will be fetched next, in order, and replaces the previous list. Rows on disk are read ahead.
   void read_ahead(std::span<const FeatureKey> keys);
 
-  // `count` rows of the old size -> as many of the new size, which stay where they are until the next call.
+  // Maps `count` old rows to as many new rows; the result is valid until the next call.
   using Transform = std::function<const std::byte*(std::byte* rows, std::int64_t count)>;
-  // Replaces each row by what `transform` makes of it, a piece at a time and within the budgets all the time. Of larger
-  // rows those that find no room are dropped. What transform throws is passed on; then the store is empty, of new rows.
+  // Replaces each row by its transform, in pieces and within the budgets. If rows grow, those without room are dropped.
+  // An exception of `transform` is passed on; the store is then empty and has the new row size.
   void change(std::uint64_t row_bytes, const Transform& transform);
 
   [[nodiscard]] FeatureStatistics statistics() const;
@@ -74,20 +73,19 @@ class FeatureStore {
   static constexpr std::uint32_t kOnDisk = 0xffffffff;
   struct Entry {
     std::uint32_t slab = 0;      // or kOnDisk
-    std::uint32_t row = 0;       // of the slab; slot of the file
-    std::uint32_t position = 0;  // in the list of what is read ahead
-    bool written = false;        // before, it is a miss, and nobody else writes it
+    std::uint32_t row = 0;       // row of the slab, or slot of the file
+    std::uint32_t position = 0;  // position in the read-ahead list
+    bool written = false;        // false: the row is a miss, and only the reserving thread writes it
     [[nodiscard]] bool on_disk() const { return slab == kOnDisk; }
   };
-  // A row in the index, found or reserved.
   struct FoundRow {
-    std::size_t index = 0;  // of the caller's keys
+    std::size_t index = 0;  // index of the key in the caller's keys
     Entry entry;
     std::byte* memory = nullptr;  // null: on disk
   };
   struct OldRow {
     FeatureKey key;
-    std::uint32_t slab = 0;  // as in Entry
+    std::uint32_t slab = 0;
     std::uint32_t row = 0;
   };
 
@@ -111,16 +109,17 @@ class FeatureStore {
   std::uint64_t row_bytes_ = 0;
   FeatureFile file_;
 
-  mutable std::mutex mutex_;  // of all below; rows that are written are read, and reserved ones written, without it
+  mutable std::mutex
+      mutex_;  // protects all members below; written rows are read and reserved rows are written without it
   FeatureSlabs slabs_;
   std::unordered_map<FeatureKey, Entry, FeatureKeyHash> index_;
-  std::uint64_t buffer_bytes_ = 0;    // kept free for read_ahead_
-  std::uint64_t most_disk_rows_ = 0;  // that the memory for their index allows
+  std::uint64_t buffer_bytes_ = 0;    // reserved for read_ahead_
+  std::uint64_t most_disk_rows_ = 0;  // limit from the memory for their index
   std::uint64_t disk_rows_ = 0;       // in the index, or still to be changed
-  std::uint64_t left_to_change_ = 0;  // rows
+  std::uint64_t left_to_change_ = 0;
   bool disk_is_forgotten_ = false;
   bool warned_of_size_ = false;
-  FeatureStatistics counts_;  // of events and rows
+  FeatureStatistics counts_;
   FeatureReadAhead read_ahead_;
 };
 

@@ -1,4 +1,4 @@
-// The change of all rows of a FeatureStore, when the frozen prefix grows.
+// FeatureStore::change(): replaces all rows when the frozen prefix grows.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -17,7 +17,7 @@ constexpr std::uint64_t kPieceRows = 256;
 }  // namespace
 
 void FeatureStore::change(std::uint64_t row_bytes, const Transform& transform) {
-  check(row_bytes_ > 0, "a feature store is told the size of its rows first");
+  check(row_bytes_ > 0, "reset() with a row size before this call");
   read_ahead_.stop();
   const FeatureFile::Layout layout = file_.layout();
   const std::vector<OldRow> rows = take_index();
@@ -40,7 +40,7 @@ void FeatureStore::change(std::uint64_t row_bytes, const Transform& transform) {
   warn_if_nothing_fits();
 }
 
-// All rows in the order of their positions, those on disk last. From here on they are no hits.
+// Removes all rows from the index, so that they are misses, and returns them by position, those on disk last.
 std::vector<FeatureStore::OldRow> FeatureStore::take_index() {
   const std::lock_guard lock(mutex_);
   std::vector<OldRow> rows;
@@ -53,7 +53,7 @@ std::vector<FeatureStore::OldRow> FeatureStore::take_index() {
   return rows;
 }
 
-// Pieces end where a slab ends. Rows from the disk may find room in memory.
+// A piece ends where its slab ends. Rows from the disk may move to memory.
 void FeatureStore::change_all(std::span<const OldRow> rows, const FeatureFile::Layout& layout,
                               const Transform& transform) {
   const std::uint64_t larger = std::max(layout.row_bytes, row_bytes_);
@@ -81,7 +81,7 @@ void FeatureStore::change_piece(std::span<const OldRow> piece, const FeatureFile
   const auto rows = std::make_unique_for_overwrite<std::byte[]>(piece.size() * bytes + layout.slot_bytes);
   std::vector<FeatureKey> keys;
   for (const OldRow& old : piece) {
-    std::byte* const row = rows.get() + keys.size() * bytes;  // there is room for a slot behind the last one
+    std::byte* const row = rows.get() + keys.size() * bytes;  // the buffer has room for one more slot at its end
     if (old.slab != kOnDisk) {
       std::memcpy(row, slabs_.old_row({old.slab, old.row}), bytes);
     } else if (!file_.read(layout, old.row, old.key, row)) {

@@ -10,7 +10,7 @@
 namespace sluice::data {
 namespace {
 
-// The first folder on the way to `file` that this user may not enter; empty: none.
+// First folder on the path to `file` that this user may not enter; empty: none.
 std::filesystem::path closed_folder(const std::filesystem::path& file) {
   std::filesystem::path folder;
   for (const auto& part : std::filesystem::absolute(file).parent_path()) {

@@ -1,6 +1,6 @@
 #include "data/idx.h"
 
-#define ZLIB_CONST  // next_in points to const
+#define ZLIB_CONST  // makes next_in a pointer to const
 #include <zlib.h>
 
 #include <algorithm>
@@ -13,22 +13,21 @@
 #include "core/concat.h"
 #include "data/file.h"
 
-// This file includes nothing that needs LibTorch or a newer compiler than clang 14: tests/data/fuzz_idx.cpp builds it.
+// tests/data/fuzz_idx.cpp builds this file: include nothing that needs LibTorch or a compiler newer than clang 14.
 
 namespace sluice::data {
 namespace {
 
-constexpr std::uint64_t kMaxIdxBytes = std::uint64_t{1} << 30;  // of a file, and of its content; EMNIST has up to 0.6
-constexpr std::uint64_t kMaxSide = 1 << 14;                     // height and width of an image
-constexpr std::uint64_t kMaxDeflateRatio = 1032;                // zlib's own limit on how far data can expand
+constexpr std::uint64_t kMaxIdxBytes = std::uint64_t{1}
+                                       << 30;  // of a file and of its unpacked content; EMNIST has up to 0.6 GB
+constexpr std::uint64_t kMaxSide = 1 << 14;
+constexpr std::uint64_t kMaxDeflateRatio = 1032;  // zlib's limit of expansion
 
-// The unpacked bytes of a file, front to back.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Fills `out` from where the last read ended; returns how many bytes there were.
+  // Fills `out` from the current position; returns the number of bytes read.
   virtual std::size_t read(std::span<std::uint8_t> out) = 0;
-  // No more than this can follow.
   [[nodiscard]] virtual std::uint64_t max_remaining() const = 0;
 };
 
@@ -55,7 +54,7 @@ bool starts_gzip(std::span<const std::uint8_t> bytes) {
 class GzipSource final : public ByteSource {
  public:
   GzipSource(std::span<const std::uint8_t> bytes, std::string_view name) : bytes_(bytes), name_(name) {
-    constexpr int kGzipOnly = 15 + 16;  // window bits + gzip wrapper
+    constexpr int kGzipOnly = 15 + 16;  // window bits and gzip wrapper
     if (inflateInit2(&stream_, kGzipOnly) != Z_OK) reject_download(name_, "zlib could not be started");
     stream_.next_in = bytes.data();
     stream_.avail_in = static_cast<uInt>(bytes.size());
@@ -71,7 +70,7 @@ class GzipSource final : public ByteSource {
     return out.size() - stream_.avail_out;
   }
   [[nodiscard]] std::uint64_t max_remaining() const override {
-    return (std::uint64_t{stream_.avail_in} + 64) * kMaxDeflateRatio;  // 64: what zlib has already taken in
+    return (std::uint64_t{stream_.avail_in} + 64) * kMaxDeflateRatio;  // 64: bytes that zlib may have buffered
   }
 
  private:
@@ -89,7 +88,7 @@ class GzipSource final : public ByteSource {
     }
   }
 
-  // A gzip file may be several members one after the other.
+  // A gzip file may consist of several members.
   void end_member() {
     const auto rest = bytes_.subspan(position());
     if (rest.empty()) {
@@ -139,7 +138,7 @@ void check_magic(std::uint32_t magic, std::string_view name, IdxKind kind) {
                                images ? " (images)" : " (labels)", " expected, ", hex(magic), hint, " found"));
 }
 
-// The sizes in the header, and their product checked against what can follow.
+// Reads the sizes in the header and checks their product against the bytes that can follow.
 std::vector<std::int64_t> read_dims(ByteSource& source, std::string_view name, IdxKind kind) {
   constexpr std::array<std::string_view, 3> kWhat = {"count", "height", "width"};
   std::vector<std::int64_t> dims;
@@ -148,7 +147,7 @@ std::vector<std::int64_t> read_dims(ByteSource& source, std::string_view name, I
     const std::size_t offset = 4 + 4 * i;
     const std::uint64_t dim = read_word(source, name, offset, kWhat[i]);
     const std::uint64_t limit = i == 0 ? kMaxIdxBytes : kMaxSide;
-    total *= dim;  // at most 2^30 * 2^32 before the check
+    total *= dim;  // cannot overflow: at most 2^30 * 2^32
     if (dim == 0 || dim > limit || total > kMaxIdxBytes) {
       reject_download(name, concat("byte ", offset, ": a ", kWhat[i], " of ", dim, " is absurd: 1 to ", limit,
                                    ", and at most ", kMaxIdxBytes, " bytes in all, expected"));

@@ -15,7 +15,6 @@ constexpr std::int64_t kIdxClasses = 10;
 
 class IdxDataset final : public Dataset {
  public:
-  // images.dims = {count, height, width}, labels.dims = {count}.
   IdxDataset(DatasetInfo info, IdxArray images, IdxArray labels)
       : info_(std::move(info)), images_(std::move(images)), labels_(std::move(labels)) {}
 
@@ -24,12 +23,12 @@ class IdxDataset final : public Dataset {
   [[nodiscard]] bool is_in_memory() const override { return true; }
 
   void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
-    check(index >= 0 && index < size(), "sample index out of range");
-    check(std::ssize(pixels) == info_.pixels(), "the buffer has not the size of one image");
+    check(index >= 0 && index < size(), "a sample index below the size of the data set");
+    check(std::ssize(pixels) == info_.pixels(), "a buffer with the size of one image");
     std::copy_n(images_.values.begin() + index * info_.pixels(), info_.pixels(), pixels.begin());
   }
   [[nodiscard]] std::int64_t target(std::int64_t index) const override {
-    check(index >= 0 && index < size(), "sample index out of range");
+    check(index >= 0 && index < size(), "a sample index below the size of the data set");
     return labels_.values[static_cast<std::size_t>(index)];
   }
 

@@ -1,5 +1,5 @@
-// idx_dataset: a folder of four idx files in the layout of MNIST, held in memory (47 MB for 60,000 images).
-// Checked on opening: as many labels as images, every label below 10. Errors: DataError.
+// idx_dataset: a folder of four idx files in MNIST's layout, held in memory (47 MB for 60,000 images). Opening checks
+// that there are as many labels as images and that labels are below 10. Errors: DataError.
 #pragma once
 
 #include <filesystem>
@@ -12,16 +12,16 @@
 namespace sluice::data {
 
 struct IdxFolder {
-  std::string name;              // of the dataset
-  std::filesystem::path folder;  // each file there plain or with .gz
+  std::string name;
+  std::filesystem::path folder;  // its files are plain or have the ending .gz
   double mean = 0;               // of pixel / 255
   double stddev = 1;
-  std::string when_missing;  // what to do about a missing file
+  std::string when_missing;  // advice for a missing file
 };
 
 [[nodiscard]] std::unique_ptr<Dataset> open_idx_dataset(const IdxFolder& source, Split split);
 
-// The four file names, without .gz: images and labels of train, then of test.
+// File names without .gz: images and labels of train, then of test.
 [[nodiscard]] std::vector<std::string> idx_file_names();
 
 }  // namespace sluice::data

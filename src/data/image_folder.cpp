@@ -23,7 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr std::array kEndings{"jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp"};
 
-// One picture: its class and its path below the split's folder.
 struct Picture {
   std::string file;
   std::int64_t label = 0;
@@ -41,11 +40,13 @@ class ImageFolder final : public Dataset {
   [[nodiscard]] std::vector<std::uint8_t> encoded(std::int64_t index) const override {
     return read_bytes(path_of(index), kMostPictureBytes);
   }
-  void read(std::int64_t, std::span<std::uint8_t>) const override { check(false, "pictures of a folder are encoded"); }
+  void read(std::int64_t, std::span<std::uint8_t>) const override {
+    check(false, "encoded() for pictures of a folder");
+  }
 
  private:
   [[nodiscard]] const Picture& picture(std::int64_t index) const {
-    check(index >= 0 && index < size(), "sample index out of range");
+    check(index >= 0 && index < size(), "a sample index below the size of the data set");
     return pictures_[static_cast<std::size_t>(index)];
   }
   [[nodiscard]] fs::path path_of(std::int64_t index) const { return folder_ / picture(index).file; }
@@ -65,7 +66,6 @@ constexpr std::string_view kFolderAdvice =
   throw DataError(folder.native(), ": ", what, "; ", advice);
 }
 
-// The entries of a folder, folders and files apart, each by name.
 struct Listing {
   std::vector<std::string> folders, files;
 };
@@ -74,7 +74,7 @@ Listing list(const fs::path& folder) {
   Listing listing;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code ignored;  // a link that leads nowhere is a file that cannot be read
+    std::error_code ignored;  // a broken link counts as a file, and reading it fails
     const bool is_folder = entry->is_directory(ignored);
     (is_folder ? listing.folders : listing.files).push_back(entry->path().filename().native());
   }
@@ -85,7 +85,7 @@ Listing list(const fs::path& folder) {
   return listing;
 }
 
-// Folders below `folder`, itself with "", by their whole path as Python compares it.
+// Lists `folder` (as "") and the folders below it by path, in the order in which Python compares strings.
 std::vector<std::string> folders_below(const fs::path& folder, const std::string& own, std::set<fs::path>& seen) {
   std::error_code error;
   if (!seen.insert(fs::canonical(folder, error)).second) reject_folder(folder, "a link leads back to its own folder");

@@ -1,8 +1,7 @@
-// image_folder: pictures in folders, one a class, in the order of torchvision's ImageFolder: `path`/train/CLASS/... and
-// `path`/val/CLASS/..., classes by name, in a class by folder and name, through links. Only the names are read on
-// opening. Files are those with the endings that torchvision takes; one that is no JPEG, PNG or WebP is found when it
-// is read. Both splits have the classes of the training split.
-// Errors: DataError.
+// image_folder: pictures in one folder per class, in the order of torchvision's ImageFolder: `path`/train/CLASS/... and
+// `path`/val/CLASS/.... Classes are sorted by name, pictures of a class by folder and name; links are followed. Opening
+// reads only names. Files are those with torchvision's endings; a file in another format than JPEG, PNG or WebP fails
+// when it is read. Both splits have the classes of the training split. Errors: DataError.
 #pragma once
 
 #include <filesystem>

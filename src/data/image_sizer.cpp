@@ -11,7 +11,7 @@
 namespace sluice::data {
 namespace {
 
-// A stored image, of which parts can be had.
+// A stored image that can be read in parts.
 class Stored {
  public:
   Stored(const Dataset& dataset, std::int64_t index) {
@@ -34,7 +34,7 @@ class Stored {
 
  private:
   std::vector<std::uint8_t> file_;
-  std::optional<Image> decoded_;  // of a data set that has pixels
+  std::optional<Image> decoded_;  // set if the data set stores pixels
   ImageSize size_;
 };
 
@@ -42,21 +42,21 @@ class Stored {
 
 ImageSizer::ImageSizer(const Dataset& dataset, const SizeOptions& options, double crop_area)
     : dataset_(dataset), options_(options), crop_area_(crop_area), info_(dataset.info()) {
-  check(options.image_size > 0 || !info_.is_encoded, "images of all sizes need one to be brought to");
-  check(options.resize == 0 || options.resize >= options.image_size, "a part larger than the image is wanted");
+  check(options.image_size > 0 || !info_.is_encoded, "SizeOptions::image_size is set for encoded images");
+  check(options.resize == 0 || options.resize >= options.image_size, "SizeOptions::resize of at least image_size");
   const bool is_resized = options.resize != 0 && options.resize != options.image_size;
   const auto is_size = [&](std::int64_t side) { return options.image_size == 0 || options.image_size == side; };
   changes_size_ = info_.is_encoded || is_resized || crop_area > 0 || !is_size(info_.height) || !is_size(info_.width);
   if (options.image_size > 0) info_.height = info_.width = options.image_size;
   if (options.mean.empty()) return;
   check(std::ssize(options.mean) == info_.channels && std::ssize(options.stddev) == info_.channels,
-        "normalisation for another number of channels");
+        "one mean and one deviation per channel of the images");
   info_.mean = options.mean;
   info_.stddev = options.stddev;
 }
 
 void ImageSizer::read(std::int64_t index, std::uint64_t key, std::span<std::uint8_t> pixels) const {
-  check(std::ssize(pixels) == info_.pixels(), "the buffer has not the size of one image");
+  check(std::ssize(pixels) == info_.pixels(), "a buffer with the size of one image");
   if (!changes_size_) return dataset_.read(index, pixels);
   try {
     const Image image = sized(index, key);

@@ -1,9 +1,6 @@
-// image_sizer: the images of a data set at the size that a model takes, as bytes. In training with crop_area a random
-// part of the image, resized (image/crop.h); else the image resized so that its shorter side has `resize` pixels, and
-// the middle of that. Only what the result needs of a file is decoded.
-// Not here: padded crops, flips and normalisation, which come after (augment.h).
-// Threads: const, any number at once. Errors: what the data set throws; DataError with the file for one that is
-// damaged.
+// image_sizer: resizes the images of a data set to the model's size, as bytes. In training with crop_area: a random
+// part, resized (image/crop.h). Otherwise: the shorter side becomes `resize` pixels and the middle is taken.
+// Threads: const, any number at once. Errors: those of the data set; DataError with the name of a damaged file.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +13,18 @@
 namespace sluice::data {
 
 struct SizeOptions {
-  std::int64_t image_size = 0;  // height and width of what comes out; 0: as the images are, all of one size
-  std::int64_t resize = 0;      // image_size or more; 0: image_size
+  std::int64_t image_size = 0;  // height and width of the result; 0: the images' own, which must be equal
+  std::int64_t resize = 0;      // at least image_size; 0: image_size
   Interpolation interpolation = Interpolation::kBilinear;
-  std::vector<double> mean, stddev;  // of normalisation, in place of the data set's; empty: those
+  std::vector<double> mean, stddev;  // normalisation that replaces the data set's; empty: the data set's
 };
 
 class ImageSizer {
  public:
-  // crop_area: the least part of an image's area that a random crop takes; 0: no random crop.
+  // crop_area: least part of the area that a random crop takes; 0: no random crop.
   ImageSizer(const Dataset& dataset, const SizeOptions& options, double crop_area);
 
-  // The data set's, with the height and width of what comes out and the options' normalisation.
+  // The data set's info with the resulting height, width and normalisation.
   [[nodiscard]] const DatasetInfo& info() const { return info_; }
 
   // Writes [channels, height, width]. `key`: of the random numbers.

@@ -14,13 +14,13 @@ namespace sluice::data {
 
 namespace {
 
-constexpr std::int64_t kMostEpochsAhead = 10'000;  // of a state that a ledger goes on from
+constexpr std::int64_t kMostEpochsAhead = 10'000;  // limit for a restored state
 
 std::vector<std::int64_t> order_of(const LedgerOptions& options, std::int64_t epoch) {
   return options.shuffle ? epoch_order(options.seed, epoch, options.samples) : sequential_order(options.samples);
 }
 
-// As they would have been leased, whatever order they have come back in: then batches are those of a run that goes on.
+// Sorts returned samples in the order of the epoch, so that a restored run leases the same batches.
 std::deque<std::int64_t> in_order(const std::vector<std::int64_t>& samples, const std::vector<std::int64_t>& order) {
   const std::set<std::int64_t> waiting(samples.begin(), samples.end());
   std::deque<std::int64_t> sorted;
@@ -32,7 +32,7 @@ std::deque<std::int64_t> in_order(const std::vector<std::int64_t>& samples, cons
 }  // namespace
 
 Ledger::Ledger(const LedgerOptions& options) : options_(options) {
-  check(options.samples > 0, "a ledger of no samples");
+  check(options.samples > 0, "a ledger of at least one sample");
 }
 
 bool is_sound(const LedgerState& state, const LedgerOptions& options) {
@@ -52,7 +52,7 @@ bool is_sound(const LedgerState& state, const LedgerOptions& options) {
 }
 
 Ledger::Ledger(const LedgerOptions& options, const LedgerState& state) : Ledger(options) {
-  check(is_sound(state, options), "a ledger goes on from a state that is none of its own");
+  check(is_sound(state, options), "a state that fits the options of the ledger");
   first_ = state.first;
   for (const LedgerState::Epoch& saved : state.open) {
     const std::int64_t waiting = options_.samples - saved.pushed - saved.lost;
@@ -82,7 +82,7 @@ LedgerState Ledger::state() const {
 }
 
 std::optional<Lease> Ledger::lease(std::int64_t most) {
-  check(most > 0, "a lease of no samples");
+  check(most > 0, "a lease of at least one sample");
   const auto number = epoch_with_work();
   if (!number) return std::nullopt;
   Epoch& epoch = open_[*number];
@@ -99,7 +99,7 @@ std::optional<Lease> Ledger::lease(std::int64_t most) {
   }
   epoch.counts.waiting -= count;
   epoch.counts.leased += count;
-  if (epoch.next == options_.samples) epoch.order = {};  // the next epochs may begin before this one is over
+  if (epoch.next == options_.samples) epoch.order = {};  // later epochs may begin before this one is over
   out_.emplace(lease.id, lease);
   return lease;
 }
@@ -159,7 +159,7 @@ void Ledger::push_first(LeaseId lease, std::int64_t count) {
 
 void Ledger::push_all(LeaseId lease) {
   const auto found = out_.find(lease);
-  check(found != out_.end(), "a lease that is not out");
+  check(found != out_.end(), "a lease that is out");
   push_first(lease, std::ssize(found->second.samples));
 }
 
@@ -182,19 +182,19 @@ LedgerCounts Ledger::counts(std::int64_t epoch) const {
 
 std::int64_t Ledger::epochs_over() const { return first_; }
 
-// Before anything has changed.
+// Checks before any member changes.
 void Ledger::check_positions(LeaseId lease, const std::vector<std::int64_t>& positions) const {
   const auto found = out_.find(lease);
-  check(found != out_.end(), "a lease that is not out");
+  check(found != out_.end(), "a lease that is out");
   const bool rises = std::ranges::adjacent_find(positions, std::greater_equal{}) == positions.end();
   const bool fits =
       positions.empty() || (positions.front() >= 0 && positions.back() < std::ssize(found->second.samples));
-  check(rises && fits, "samples are pushed that their lease does not have, or not in order");
+  check(rises && fits, "pushed positions within their lease, in ascending order");
 }
 
 Lease Ledger::take_out(LeaseId lease) {
   const auto found = out_.find(lease);
-  check(found != out_.end(), "a lease that is not out");
+  check(found != out_.end(), "a lease that is out");
   Lease taken = std::move(found->second);
   out_.erase(found);
   return taken;

@@ -18,8 +18,8 @@ namespace {
 
 using Order = std::shared_ptr<const std::vector<std::int64_t>>;
 
-// The order of each epoch, shared by the loader threads. Keeps the latest two, since batches at the turn of an epoch
-// are made side by side; another one is drawn again.
+// Caches the order of the latest two epochs for all loader threads, because batches around the end of an epoch are made
+// concurrently. Other epochs are drawn again.
 class EpochOrders {
  public:
   EpochOrders(const Dataset& dataset, const LoaderOptions& options)
@@ -78,18 +78,18 @@ LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, cons
   if (dataset.size() == 0) throw DataError("dataset ", dataset.info().name, " is empty; check data.path");
   check_numbers(options);
   check_kind(dataset.info(), options);
-  check(options.shard_window == 0 || !dataset.shard_begins().empty(), "there are no shards to keep together");
+  check(options.shard_window == 0 || !dataset.shard_begins().empty(), "a data set with shards if shard_window is set");
   check(!options.mix.is_any() || (!options.features && !options.keeps_samples_local),
-        "samples are mixed, so nothing can be kept of one");
-  check(options.dtype == at::kFloat || options.dtype == at::kDouble, "batches are float32 or float64");
+        "no feature cache and no local samples if samples are mixed");
+  check(options.dtype == at::kFloat || options.dtype == at::kDouble, "batches of float32 or float64");
   check(start.epoch >= 0 && start.batch >= 0 && start.batch <= batches_per_epoch(dataset.size(), options.batch_size),
-        "a loader starts outside the epoch");
+        "a start position within an epoch");
   return options;
 }
 
 }  // namespace
 
-// Makes the batch of any position; stateless but for the cache of orders. Any number of threads at once.
+// Makes the batch of any position. Stateless except for the cache of orders; any number of threads at once.
 class Loader::BatchMaker {
  public:
   BatchMaker(const Dataset& dataset, const LoaderOptions& options, const Position& start)
@@ -102,12 +102,11 @@ class Loader::BatchMaker {
 
   [[nodiscard]] std::int64_t batches() const { return batches_; }
   [[nodiscard]] const std::shared_ptr<Team>& team() const { return team_; }
-  // How many batches the loader gives.
   [[nodiscard]] std::int64_t count() const {
     return options_.endless ? std::numeric_limits<std::int64_t>::max() : batches_ - start_ % batches_;
   }
 
-  // The batch `number` positions after the start. On a requested stop it is unfinished.
+  // Makes the batch `number` positions after the start; unfinished if a stop is requested.
   Batch make(std::int64_t number, const std::stop_token& stop) {
     const std::int64_t ordinal = start_ + number;
     Batch result;
@@ -129,7 +128,7 @@ class Loader::BatchMaker {
     return result;
   }
 
-  // Tells the cache of the samples of the rest of the epoch, to be read from its disk ahead of time.
+  // Announces the remaining samples of the epoch to the cache, which reads them ahead from its disk.
   void announce(const Batch& from) {
     if (!options_.features || !options_.features->reads_ahead() || !options_.endless) return;
     std::vector<FeatureKey> keys;
@@ -144,7 +143,6 @@ class Loader::BatchMaker {
     return batch_slice(reader_.dataset().size(), options_.batch_size, batch);
   }
 
-  // This process's.
   [[nodiscard]] std::vector<std::int64_t> samples_of(std::int64_t epoch, std::int64_t batch) {
     const Order order = orders_.get(epoch);
     const auto [begin, count] = whole(batch);
@@ -154,14 +152,14 @@ class Loader::BatchMaker {
     return {all.begin() + mine.begin, all.begin() + mine.begin + mine.count};
   }
 
-  // Each with the sample before it in the whole batch, wherever that one goes.
+  // Reads each sample together with its predecessor in the global batch, which may belong to another process.
   [[nodiscard]] Samples read_mixed(std::span<const std::int64_t> ids, const Batch& batch, const std::stop_token& stop) {
     const auto [begin, count] = whole(batch.batch);
     const std::int64_t mine = share_slice(count, options_.share).begin;
     std::vector<std::int64_t> with_first{orders_.get(batch.epoch)->at(begin + (mine + count - 1) % count)};
     with_first.insert(with_first.end(), ids.begin(), ids.end());
     const Samples samples = reader_.read(with_first, batch.view, {}, stop, team_.get());
-    if (stop.stop_requested()) return {};  // what was not read has no class
+    if (stop.stop_requested()) return {};  // unread samples have no class
     const ImageSize size{samples.inputs.size(2), samples.inputs.size(3)};
     const Mix mix = draw_mix(options_.mix, view_key("mix", options_.seed, batch.epoch, batch.batch), size);
     return {mix_inputs(samples.inputs, mix),
@@ -171,9 +169,9 @@ class Loader::BatchMaker {
   const LoaderOptions options_;
   const SampleReader reader_;
   const std::int64_t batches_;
-  const std::int64_t start_;  // counted in batches from the beginning of epoch 0
+  const std::int64_t start_;  // in batches from the beginning of epoch 0
   EpochOrders orders_;
-  const std::shared_ptr<Team> team_;  // null: there is one loader thread at most
+  const std::shared_ptr<Team> team_;  // null if there is at most one loader thread
 };
 
 Loader::Loader(const Dataset& dataset, const LoaderOptions& options, Position start)

@@ -1,11 +1,9 @@
-// loader: whole batches in the order of the sampler, made ahead of time by loader threads, which decode the pictures of
-// the earliest unfinished batch together.
-// Batches are bit-equal for any number of threads, and a loader that starts at a position continues exactly what one
-// from the beginning would have given there. Loader threads run no parallel region of ATen (OpenMP) and touch no
-// device, but for memory that they have pinned. Threads: next() and the destructor from one thread. The destructor
-// waits for at most one read() per thread, and no longer than wait_limit; a read() that hangs is abandoned. Errors:
-// what Dataset::read throws leaves next() once, when its batch is due, with the sample named and its exit code kept;
-// the loader is then at its end and next() must not be called again. DataError when no batch comes in time.
+// loader: loader threads make batches ahead of time, in the sampler's order. All threads together decode the pictures
+// of the earliest unfinished batch. Batches are bit-equal for any number of threads and for any start position. Loader
+// threads run no parallel region of ATen (OpenMP) and use no device, except to pin memory.
+// Threads: next() and the destructor from one thread. The destructor abandons a read() that exceeds wait_limit. Errors:
+// an exception of Dataset::read leaves next() once, when its batch is due, with the sample's name and the same exit
+// code. DataError if no batch comes in time. After either, next() must not be called again.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -26,55 +24,55 @@
 
 namespace sluice::data {
 
-// The batch to begin with; batch may equal the batches of an epoch, which means the next epoch.
+// First batch; `batch` may equal the batches of an epoch, which means the next epoch.
 struct Position {
   std::int64_t epoch = 0;
   std::int64_t batch = 0;
 };
 
-// This process's share of one global batch. On the CPU; the tensors belong to the receiver.
+// This process's share of a global batch, on the CPU. The tensors belong to the receiver.
 struct Batch {
   // [n, channels, height, width], LoaderOptions::dtype, or uint8 with a pixel_scale; tokens: [n, context] int64.
   at::Tensor inputs;
-  // [n] int64; mixed: [n, classes], LoaderOptions::dtype; tokens: [n, context], the inputs one position further on.
+  // [n] int64; mixed: [n, classes], LoaderOptions::dtype; tokens: [n, context], the inputs shifted by one position.
   at::Tensor targets;
-  at::Tensor sample_ids;         // [n] int64, indices into the dataset
-  std::int64_t epoch = 0;        // from 0
-  std::int64_t batch = 0;        // from 0 in its epoch
-  std::int64_t batches = 0;      // of an epoch
-  std::int64_t global_size = 0;  // samples of the batch over all processes; n of them are here
-  int view = 0;                  // of its samples, SampleReader::view_in()
-  bool view_repeats = true;      // in a later epoch of LoaderOptions::epochs
-  // [i]: the inputs of sample i are not read and are NaN, because LoaderOptions::features has what frozen layers make
-  // of them. Empty: all are read.
+  at::Tensor sample_ids;  // [n] int64, indices into the data set
+  std::int64_t epoch = 0;
+  std::int64_t batch = 0;        // number in the epoch, from 0
+  std::int64_t batches = 0;      // batches of an epoch
+  std::int64_t global_size = 0;  // samples over all processes; n of them are in this process
+  int view = 0;                  // SampleReader::view_in() of the epoch
+  bool view_repeats = true;      // true if a later epoch of LoaderOptions::epochs has this view
+  // [i]: inputs of sample i are NaN, not read: LoaderOptions::features has the sample's row. Empty: all inputs were
+  // read.
   std::vector<bool> without_inputs;
-  at::Tensor pixel_scale;  // Samples::pixel_scale
+  at::Tensor pixel_scale;
 };
 
-// Where a loader goes on that shall continue after this batch.
+// Where a new loader continues after this batch.
 [[nodiscard]] inline Position position_after(const Batch& batch) { return {batch.epoch, batch.batch + 1}; }
 
 struct LoaderOptions {
-  std::int64_t batch_size = 32;       // global: over all replicas of all processes
-  Share share;                        // the replicas this process loads for
-  int threads = 1;                    // 0: load in the calling thread
-  int prefetch = 4;                   // batches ahead of the consumer; below `threads` some of them idle
-  bool endless = true;                // training: epoch after epoch; false: to the end of the first epoch
-  bool shuffle = true;                // false: 0 .. size-1
-  std::int64_t shard_window = 0;      // of shard_order(), which comes in the place of epoch_order(); 0: it does not
-  SizeOptions sizes;                  // SampleReaderOptions
-  AugmentOptions augment;             // likewise
-  std::int64_t views = 0;             // likewise
-  MixOptions mix;                     // of the samples of a batch; leave it off for evaluation
-  std::uint64_t seed = 0;             // of the order and of the augmentation
-  at::ScalarType dtype = at::kFloat;  // likewise
-  bool skips_broken = false;          // likewise
-  std::int64_t epochs = 1;            // of the run, for Batch::view_repeats
-  // Images whose features it has are not read. When an epoch begins it is told which training samples come; those of an
-  // evaluation, which may come in between, would take the place of that list. null: none.
+  std::int64_t batch_size = 32;   // global: over all replicas of all processes
+  Share share;                    // replicas of this process
+  int threads = 1;                // 0: load in the calling thread
+  int prefetch = 4;               // batches ahead of the consumer; below `threads`, some threads idle
+  bool endless = true;            // true: epoch after epoch (training); false: one epoch
+  bool shuffle = true;            // false: 0 .. size-1
+  std::int64_t shard_window = 0;  // uses shard_order() with this window; 0: epoch_order()
+  SizeOptions sizes;
+  AugmentOptions augment;  // leave it off for evaluation
+  std::int64_t views = 0;  // as in SampleReaderOptions
+  MixOptions mix;          // leave it off for evaluation
+  std::uint64_t seed = 0;  // of the order and of the augmentation
+  at::ScalarType dtype = at::kFloat;
+  bool skips_broken = false;  // as in SampleReaderOptions
+  std::int64_t epochs = 1;    // epochs of the run, for Batch::view_repeats
+  // Cache of frozen features; images with a cached row are not read. Only endless loaders announce samples at the start
+  // of an epoch, so that an evaluation in between does not replace that list. null: no cache.
   std::shared_ptr<FeatureCache> features = nullptr;
-  // For GPUs: inputs, targets and sample ids lie in pinned memory; and images come as bytes, a quarter of what is
-  // copied, which the device normalises. Not where something is done to what is normalised: erasing, mixup, CutMix.
+  // For GPUs. pins: tensors lie in pinned memory. gives_bytes: images are uint8 (a quarter of the bytes to copy),
+  // normalised on the device; not applied if erasing, mixup or CutMix change normalised values.
   bool pins = false;
   bool gives_bytes = false;
   // Each process takes the same samples in every epoch, as far as its share of each batch allows (samples_at_home()).
@@ -83,20 +81,19 @@ struct LoaderOptions {
   [[nodiscard]] SampleReaderOptions reading() const {
     return {sizes, augment, views, seed, dtype, skips_broken, gives_bytes && !mix.is_any(), pins};
   }
-  std::chrono::seconds wait_limit{300};  // longest wait for one batch
+  std::chrono::seconds wait_limit{300};
 };
 
 class Loader {
  public:
-  // `dataset` must outlive the loader. One that a shared_ptr owns also lives as long as a read() that was abandoned;
-  // any other must then live as long as the process. Throws ConfigError for options out of range, DataError for an
-  // empty dataset.
+  // `dataset` must outlive the loader. A data set owned by a shared_ptr is kept alive by abandoned reads; any other
+  // must live as long as the process. Throws ConfigError for options out of range, DataError for an empty data set.
   Loader(const Dataset& dataset, const LoaderOptions& options, Position start = {});
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next batch; empty at the end of the pass (never when endless).
+  // The next batch; empty at the end (never if endless).
   std::optional<Batch> next();
   [[nodiscard]] std::int64_t batches() const;  // of an epoch
 

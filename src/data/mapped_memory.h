@@ -1,6 +1,6 @@
-// mapped_memory: anonymous pages taken from the system at once and given back at once. malloc() may keep what is freed,
-// so a budget that is kept with it would not be seen from outside. Pages that were never written cost nothing yet.
-// Threads: one owner. Errors: none is thrown; where the system has no memory, it is empty.
+// mapped_memory: anonymous pages that return to the system as soon as they are freed; malloc() may keep freed memory,
+// which would break a memory budget. Pages cost nothing before they are written. Threads: one owner. Errors: if the
+// system has no memory, the object is empty.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace sluice::data {
 class MappedMemory {
  public:
   MappedMemory() = default;
-  explicit MappedMemory(std::uint64_t bytes);  // rounded up to whole pages
+  explicit MappedMemory(std::uint64_t bytes);  // rounds up to whole pages
   ~MappedMemory();
   MappedMemory(MappedMemory&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
@@ -23,7 +23,7 @@ class MappedMemory {
   }
 
   [[nodiscard]] std::byte* data() const { return data_; }
-  [[nodiscard]] std::uint64_t size() const { return size_; }  // 0: there is none
+  [[nodiscard]] std::uint64_t size() const { return size_; }  // 0: empty
   [[nodiscard]] static std::uint64_t page();
   [[nodiscard]] static std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + page() - 1) / page() * page(); }
   [[nodiscard]] static std::uint64_t pages_within(std::uint64_t bytes) { return bytes / page() * page(); }

@@ -14,13 +14,13 @@
 namespace sluice::data {
 namespace {
 
-// LibTorch's, with a generator of its own.
+// LibTorch's distribution with a generator of its own.
 double draw_beta(double a, std::uint64_t key) {
   const at::Tensor both = at::full({2}, a, at::kDouble);
   return at::_sample_dirichlet(both, at::detail::createCPUGenerator(key))[0].item<double>();
 }
 
-// Of about 1 - share of the image; torchvision's CutMix.
+// Random box of about 1 - share of the image, as in torchvision's CutMix.
 Box draw_box(double share, RngStream& rng, const ImageSize& size) {
   const auto middle_x = static_cast<std::int64_t>(rng.below(static_cast<std::uint64_t>(size.width)));
   const auto middle_y = static_cast<std::int64_t>(rng.below(static_cast<std::uint64_t>(size.height)));
@@ -33,7 +33,6 @@ Box draw_box(double share, RngStream& rng, const ImageSize& size) {
   return {.top = top, .left = left, .height = bottom - top, .width = right - left};
 }
 
-// `own` becomes its mixture with `before`; both [channels, height, width].
 template <typename T>
 void mix_one(std::span<T> own, std::span<const T> before, const Mix& mix, const ImageSize& size) {
   if (!mix.box) {
@@ -50,7 +49,7 @@ void mix_one(std::span<T> own, std::span<const T> before, const Mix& mix, const 
   }
 }
 
-// From the last one back, so that each still finds the one before it as it was.
+// Mixes from the last sample to the first, so that each predecessor is still unchanged.
 template <typename T>
 void mix_all(const at::Tensor& inputs, const Mix& mix) {
   const auto sample = static_cast<std::size_t>(inputs.stride(0));
@@ -65,7 +64,7 @@ template <typename T>
 void write_shares(const at::Tensor& targets, const Mix& mix, const at::Tensor& shares) {
   const std::span classes(targets.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(targets.size(0)));
   check(std::ranges::all_of(classes, [&](std::int64_t c) { return c >= 0 && c < shares.size(1); }),
-        "a class beyond those of the data set is mixed");
+        "mixed classes within those of the data set");
   auto* row = shares.mutable_data_ptr<T>();
   std::fill_n(row, shares.numel(), T{0});
   for (std::int64_t i = 0; i < shares.size(0); ++i, row += shares.size(1)) {
@@ -77,9 +76,9 @@ void write_shares(const at::Tensor& targets, const Mix& mix, const at::Tensor& s
 }  // namespace
 
 Mix draw_mix(const MixOptions& options, std::uint64_t key, const ImageSize& size) {
-  check(options.is_any(), "there is nothing to mix");
+  check(options.is_any(), "mixup or CutMix is on");
   RngStream rng(key);
-  const bool is_second = rng.below(2) == 1;  // always drawn
+  const bool is_second = rng.below(2) == 1;  // always drawn, so that later numbers do not depend on the options
   const bool cuts = options.mixup == 0 || (options.cutmix > 0 && is_second);
   Mix mix{.share = draw_beta(cuts ? options.cutmix : options.mixup, derive_key(key, 1)), .box = {}};
   if (!cuts) return mix;

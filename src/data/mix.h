@@ -1,10 +1,9 @@
 // mix: mixup (Zhang et al., 2018, arXiv 1710.09412) and CutMix (Yun et al., 2019, arXiv 1905.04899) of a batch. As in
-// torchvision's transforms each sample is mixed with the one before it in the batch, the first with the last, and one
-// draw holds for the whole batch: a share from Beta(a, a), of CutMix also the middle of the rectangle, which is cut off
-// at the edges. With both set each batch has one of them, drawn evenly. The targets become shares of the classes.
-// A draw depends on its key alone: not on loader threads, replicas or processes, which mix their part of the batch
-// alike. Not here: which sample is before which (loader.h). Threads: pure functions; no parallel region of ATen
-// (OpenMP).
+// torchvision, each sample is mixed with its predecessor in the batch, the first with the last. One draw per batch: a
+// share from Beta(a, a), and for CutMix the middle of a rectangle, cut off at the edges. With both, each batch takes
+// one of them with equal probability. Targets become class probabilities. A draw depends only on its key, so replicas
+// and processes agree.
+// Threads: pure; no parallel region of ATen (OpenMP).
 #pragma once
 
 #include <cstdint>
@@ -17,24 +16,24 @@
 namespace sluice::data {
 
 struct MixOptions {
-  double mixup = 0;   // a of the Beta distribution; 0: none
-  double cutmix = 0;  // likewise
+  double mixup = 0;   // a of the Beta distribution; 0: off
+  double cutmix = 0;  // a of the Beta distribution; 0: off
 
   [[nodiscard]] bool is_any() const { return mixup > 0 || cutmix > 0; }
 };
 
 struct Mix {
-  double share = 1;        // of a sample itself; the rest is the other one's
-  std::optional<Box> box;  // what is taken from the other one; nothing: the two are blended
+  double share = 1;        // weight of the sample itself; the rest is the predecessor's
+  std::optional<Box> box;  // part taken from the predecessor; empty: both are blended
 };
 
 // Requires: options.is_any().
 [[nodiscard]] Mix draw_mix(const MixOptions& options, std::uint64_t key, const ImageSize& size);
 
-// Of n + 1 samples in the order of the batch: each but the first, mixed with the one before it.
-// inputs: [n + 1, channels, height, width], float32 or float64, written over; gives [n, ...], a part of it.
+// Mixes n + 1 consecutive samples, each with its predecessor, except for the first. inputs: [n + 1, channels, height,
+// width], float32 or float64, overwritten; returns a part of it, [n, ...].
 [[nodiscard]] at::Tensor mix_inputs(const at::Tensor& inputs, const Mix& mix);
-// targets: [n + 1] int64; gives [n, classes] of `dtype`, each row of sum 1. pins: into pinned memory.
+// targets: [n + 1] int64. Returns [n, classes] of `dtype`; each row sums to 1. pins: in pinned memory.
 [[nodiscard]] at::Tensor mix_targets(const at::Tensor& targets, const Mix& mix, std::int64_t classes,
                                      at::ScalarType dtype, bool pins = false);
 

@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kMostHeaderBytes = 1 << 16;
-constexpr std::size_t kMostDimensions = 32;  // NumPy's own, before version 2
+constexpr std::size_t kMostDimensions = 32;  // NumPy's limit before version 2
 
-// The header: a dictionary of three keys as Python writes it, such as
+// Parses the header, a Python dictionary with three keys, for example
 // {'descr': '|u1', 'fortran_order': False, 'shape': (60000, 28, 28), }
 class Header {
  public:
@@ -105,7 +105,6 @@ class Header {
   std::optional<std::vector<std::int64_t>> shape_;
 };
 
-// The header's bytes; what follows them are the numbers.
 std::string_view header_of(std::span<const std::uint8_t> file, std::string_view name) {
   constexpr std::size_t kVersion = 6, kLength = 8;
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());

@@ -21,10 +21,9 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40;
 
 enum class Layout { kPlanes, kPixels };  // [channels, height, width] or [height, width, channels]
 
-// Images of one file.
 struct Images {
   std::vector<std::uint8_t> file;
-  std::span<const std::uint8_t> values;  // of `file`
+  std::span<const std::uint8_t> values;  // part of `file`
   std::int64_t count = 0, channels = 1;
   ImageSize size;
   Layout layout = Layout::kPlanes;
@@ -34,7 +33,7 @@ struct Images {
 
 bool are_channels(std::int64_t size) { return size == 1 || size == 3; }
 
-// How images of this shape lie: [n, height, width] is a plane each.
+// Layout of images of this shape; [n, height, width] is one plane per image.
 std::optional<Layout> layout_of(const std::vector<std::int64_t>& shape) {
   if (std::ranges::count(shape, 0) > 0) return std::nullopt;
   if (shape.size() == 3) return Layout::kPlanes;
@@ -75,7 +74,6 @@ std::vector<std::int64_t> read_labels(const fs::path& path, const Images& images
               concat("label ", wrong - labels.begin(), " is ", *wrong, ", 0 to ", classes - 1, " expected"));
 }
 
-// Mean and deviation of pixel / 255, by channel.
 void measure(const Images& images, DatasetInfo& info) {
   std::vector<double> sums(images.channels), squares(images.channels);
   const std::int64_t plane = images.size.height * images.size.width;
@@ -89,7 +87,7 @@ void measure(const Images& images, DatasetInfo& info) {
   for (std::int64_t c = 0; c < images.channels; ++c) {
     const double mean = sums[c] / count, variance = squares[c] / count - mean * mean;
     info.mean.push_back(mean);
-    info.stddev.push_back(variance > 1e-8 ? std::sqrt(variance) : 1.0);  // of one colour: nothing to scale
+    info.stddev.push_back(variance > 1e-8 ? std::sqrt(variance) : 1.0);  // a single colour needs no scaling
   }
 }
 
@@ -102,12 +100,12 @@ class NpyDataset final : public Dataset {
   [[nodiscard]] std::int64_t size() const override { return images_.count; }
   [[nodiscard]] bool is_in_memory() const override { return true; }
   [[nodiscard]] std::int64_t target(std::int64_t index) const override {
-    check(index >= 0 && index < size(), "sample index out of range");
+    check(index >= 0 && index < size(), "a sample index below the size of the data set");
     return labels_[static_cast<std::size_t>(index)];
   }
   void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
-    check(index >= 0 && index < size(), "sample index out of range");
-    check(std::ssize(pixels) == images_.values_of_one(), "the buffer has not the size of one image");
+    check(index >= 0 && index < size(), "a sample index below the size of the data set");
+    check(std::ssize(pixels) == images_.values_of_one(), "a buffer with the size of one image");
     const auto image = images_.values.subspan(static_cast<std::size_t>(index) * pixels.size(), pixels.size());
     if (images_.layout == Layout::kPlanes) {
       std::ranges::copy(image, pixels.begin());
@@ -122,7 +120,7 @@ class NpyDataset final : public Dataset {
   std::vector<std::int64_t> labels_;
 };
 
-// What both splits take from the training images: size, classes, mean and deviation.
+// Properties that both splits take from the training images: size, classes, mean and deviation.
 DatasetInfo info_of(const fs::path& folder, const Images& train) {
   DatasetInfo info{.name = "npy", .channels = train.channels, .height = train.size.height, .width = train.size.width};
   info.classes = std::ranges::max(read_labels(folder / "train_labels.npy", train, kMostClasses)) + 1;

@@ -1,4 +1,4 @@
-// pictures: what data sets of picture files have in common. Not here: formats (image/decode.h).
+// pictures: shared parts of the data sets of picture files.
 #pragma once
 
 #include <algorithm>
@@ -17,26 +17,26 @@
 
 namespace sluice::data {
 
-inline constexpr std::int64_t kMostPictureBytes = std::int64_t{256} << 20;  // of a file
+inline constexpr std::int64_t kMostPictureBytes = std::int64_t{256} << 20;
 
 [[nodiscard]] inline DatasetInfo info_of_pictures(std::string name, Split split, std::int64_t classes) {
   return {.name = std::move(name),
           .split = split,
           .channels = 3,
           .classes = classes,
-          .mean = {0.485, 0.456, 0.406},  // of ImageNet, which torchvision's models are trained with
+          .mean = {0.485, 0.456, 0.406},  // ImageNet's, which torchvision's models are trained with
           .stddev = {0.229, 0.224, 0.225},
           .is_encoded = true};
 }
 
-// "jpg" of "a.b/Photo.JPG"; empty: the name has no ending.
+// Lower-case ending without the dot ("jpg" of "a.b/Photo.JPG"); empty for a name without an ending.
 [[nodiscard]] inline std::string ending_of(const std::filesystem::path& file) {
   std::string ending = file.extension().native();
   std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
   return ending.empty() ? ending : ending.substr(1);
 }
 
-// Files that lie among the samples and are none.
+// Counts skipped files that are not samples.
 class PassedOver {
  public:
   void add(const std::string& file) {
@@ -44,7 +44,6 @@ class PassedOver {
     ++by_ending_[ending_of(file)];
   }
 
-  // One line of the log; nothing if there were none.
   void log(const DatasetInfo& info) const {
     std::int64_t count = 0;
     std::vector<std::string> kinds;

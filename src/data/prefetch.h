@@ -1,9 +1,8 @@
-// prefetch: makes numbered things ahead of time on threads of its own and hands them out in order.
-// Not here: what is made (loader.h makes batches). The results do not depend on the number of threads, as long as
-// make(number) does not depend on what was made before.
-// Threads: next() and the destructor from one thread; make() runs on these threads, several at once (0 threads: in
-// next()). Errors: an exception of make(n) leaves next() when number n is due, after all earlier things; DataError when
-// nothing comes within wait_limit. Either ends the sequence: next() must not be called again.
+// prefetch: makes numbered items ahead of time on its own threads and returns them in order. The results do not depend
+// on the number of threads if make(number) does not depend on earlier items.
+// Threads: next() and the destructor from one thread. make() runs on the prefetcher's threads, several at once, or in
+// next() with 0 threads. Errors: an exception of make(n) leaves next() when n is due, after all earlier items;
+// DataError if nothing comes within wait_limit. Either ends the sequence: next() must not be called again.
 #pragma once
 
 #include <chrono>
@@ -27,31 +26,29 @@
 namespace sluice::data {
 
 struct PrefetchOptions {
-  int threads = 1;  // threads; 0: everything is made inside next()
-  int depth = 4;    // things made or in the making ahead of the consumer, at least 1
-  // Longest wait of one next(), and of the destructor, without the time in which the whole process was stopped.
+  int threads = 1;  // 0: items are made inside next()
+  int depth = 4;    // items made or in the making ahead of the consumer, at least 1
+  // Longest wait of next() and of the destructor, not counting time in which the whole process was stopped.
   std::chrono::milliseconds wait_limit{300'000};
-  // Through which make() lets the other threads help: they do so before they begin something further on. null: nobody
-  // helps.
+  // Lets idle threads help a running make() before they begin a later item. null: threads do not help each other.
   std::shared_ptr<Team> team = nullptr;
 };
 
 template <typename T>
 class Prefetcher {
  public:
-  // Makes thing number 0, 1, .. On a requested stop it may return anything, and should soon.
+  // Makes item `number`, counted from 0. If a stop is requested, it should return soon, with any value.
   using Make = std::function<T(std::int64_t number, const std::stop_token& stop)>;
 
-  // Hands out numbers 0 .. count-1.
+  // Returns items 0 .. count-1.
   Prefetcher(std::int64_t count, Make make, const PrefetchOptions& options);
-  // Tells the calls of make() that are under way to stop and waits for them. Those that hang (a next() has waited in
-  // vain, or the wait here reaches the limit too) are abandoned: when they come back, their threads end. So `make` must
-  // own what it uses, or that must live as long as the process.
+  // Requests running make() calls to stop and waits for them. Calls that hang (next() or this wait reached the limit)
+  // are abandoned. So everything that `make` uses must be owned by it or live as long as the process.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // The next thing; empty after the last one.
+  // The next item; empty after the last one.
   std::optional<T> next();
 
  private:
@@ -67,7 +64,7 @@ class Prefetcher {
   Slot wait_for_slot();
 
   const PrefetchOptions options_;
-  const std::shared_ptr<Shared> shared_;  // with the threads; outlives the prefetcher when one of them hangs
+  const std::shared_ptr<Shared> shared_;  // shared with the threads; outlives the prefetcher if a thread hangs
   std::vector<std::thread> threads_;
   bool failed_ = false;
   bool hangs_ = false;
@@ -80,7 +77,7 @@ struct Prefetcher<T>::Shared {
 
   Slot make_slot(std::int64_t number, const std::stop_token& token) const;
   void work();
-  // The slot of a number: no two numbers that are out at once share one.
+  // The slot of a number; two numbers that are in progress never share one.
   Slot& slot(std::int64_t number) { return slots[static_cast<std::size_t>(number % depth())]; }
   [[nodiscard]] std::int64_t depth() const { return std::ssize(slots); }
 
@@ -89,14 +86,14 @@ struct Prefetcher<T>::Shared {
   const std::shared_ptr<Team> team;
   std::stop_source stop;
 
-  std::mutex mutex;  // of all below
+  std::mutex mutex;  // protects all members below
   std::condition_variable_any filled;
   std::condition_variable_any freed;
   std::condition_variable_any ended_one;
   std::vector<Slot> slots;
-  std::int64_t claimed = 0;  // numbers below are made or in the making
-  std::int64_t taken = 0;    // numbers below were handed out; only the consumer writes it
-  std::size_t ended = 0;     // threads
+  std::int64_t claimed = 0;  // lower numbers are made or in the making
+  std::int64_t taken = 0;    // lower numbers were returned; written only by the consumer
+  std::size_t ended = 0;
 };
 
 template <typename T>
@@ -106,13 +103,13 @@ Prefetcher<T>::Prefetcher(std::int64_t count, Make make, const PrefetchOptions& 
     options.team->on_work([shared = std::weak_ptr(shared_)] {
       const auto own = shared.lock();
       if (!own) return;
-      const std::scoped_lock lock(own->mutex);  // nobody is between looking and waiting
+      const std::scoped_lock lock(own->mutex);  // no thread is between its check and its wait
       own->freed.notify_all();
     });
   }
   try {
     for (int i = 0; i < options.threads; ++i) threads_.emplace_back([shared = shared_] { shared->work(); });
-  } catch (...) {  // no more threads to be had
+  } catch (...) {  // the system has no more threads
     end_threads();
     throw;
   }
@@ -125,7 +122,7 @@ Prefetcher<T>::~Prefetcher() {
 
 template <typename T>
 PrefetchOptions Prefetcher<T>::checked(const PrefetchOptions& options) {
-  check(options.threads >= 0 && options.depth >= 1, "prefetching needs workers >= 0 and a depth >= 1");
+  check(options.threads >= 0 && options.depth >= 1, "prefetching with at least 0 threads and a depth of at least 1");
   return options;
 }
 
@@ -200,7 +197,7 @@ typename Prefetcher<T>::Slot Prefetcher<T>::wait_for_slot() {
 
 template <typename T>
 std::optional<T> Prefetcher<T>::next() {
-  check(!failed_, "next() was called on a prefetcher that has failed");
+  check(!failed_, "no call of next() after the prefetcher has failed");
   if (shared_->taken == shared_->count) return std::nullopt;
   Slot result = threads_.empty() ? shared_->make_slot(shared_->taken++, {}) : wait_for_slot();
   if (result.error == nullptr) return std::move(result.thing);

@@ -14,7 +14,7 @@
 namespace sluice::data {
 namespace {
 
-// Adds which sample it was to the exception in flight.
+// Adds the sample's name to the exception in flight.
 [[noreturn]] void rethrow_with_sample(const DatasetInfo& info, std::int64_t index) {
   const auto where = concat("sample ", index, " of ", info.name, " (", name_of(info.split), ")");
   try {
@@ -28,7 +28,7 @@ namespace {
   }
 }
 
-// at::empty without its fill, which under deterministic algorithms would start an OpenMP region.
+// at::empty without its fill, which would start an OpenMP region under deterministic algorithms.
 at::Tensor uninitialized(at::IntArrayRef sizes, at::ScalarType dtype, bool pins) {
   return at::detail::empty_cpu(sizes, dtype, pins);
 }
@@ -113,12 +113,12 @@ void SampleReader::read_images(std::span<const std::int64_t> ids, int view, cons
       rethrow_with_sample(dataset_.info(), ids[i]);
     }
     if (!has_inputs) {
-      std::ranges::fill(own, std::numeric_limits<T>::quiet_NaN());  // of bytes 0
+      std::ranges::fill(own, std::numeric_limits<T>::quiet_NaN());  // 0 for bytes
     } else {
       write_view(ids[i], view, pixels, own);
     }
   };
-  if (team != nullptr && dataset_.info().is_encoded) {  // what is only copied is not worth handing over
+  if (team != nullptr && dataset_.info().is_encoded) {  // samples that are only copied are not worth sharing
     team->run(std::ssize(ids), [&](std::int64_t i) {
       std::vector<std::uint8_t> pixels(size);
       if (!stop.stop_requested()) read_one(static_cast<std::size_t>(i), pixels);

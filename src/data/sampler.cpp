@@ -12,7 +12,7 @@
 namespace sluice::data {
 namespace {
 
-// Where part number `part` begins; the first (samples % parts) parts have one sample more.
+// First sample of part `part`; the first (samples % parts) parts have one sample more.
 std::int64_t part_begin(std::int64_t samples, std::int64_t parts, std::int64_t part) {
   return part * (samples / parts) + std::min(part, samples % parts);
 }
@@ -28,7 +28,7 @@ std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, st
 
 std::vector<std::int64_t> shard_order(std::uint64_t seed, std::int64_t epoch, std::int64_t size,
                                       std::span<const std::int64_t> begins, std::int64_t window) {
-  check(!begins.empty() && begins.front() == 0 && window > 0, "samples without shards, or no window");
+  check(!begins.empty() && begins.front() == 0 && window > 0, "shards that begin with sample 0, and a positive window");
   std::vector<std::int64_t> order;
   for (const std::int64_t shard : epoch_order(derive_key(seed, hash_name("shards")), epoch, std::ssize(begins))) {
     const bool is_last = shard + 1 == std::ssize(begins);
@@ -46,25 +46,25 @@ std::vector<std::int64_t> shard_order(std::uint64_t seed, std::int64_t epoch, st
 }
 
 std::vector<std::int64_t> sequential_order(std::int64_t size) {
-  check(size >= 0, "a negative number of samples");
+  check(size >= 0, "at least 0 samples");
   std::vector<std::int64_t> order(static_cast<std::size_t>(size));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   return order;
 }
 
 std::int64_t batches_per_epoch(std::int64_t size, std::int64_t batch_size) {
-  check(size >= 0 && batch_size > 0, "batches need a positive size");
+  check(size >= 0 && batch_size > 0, "at least 0 samples and a positive batch size");
   return divided_up(size, batch_size);
 }
 
 Slice batch_slice(std::int64_t size, std::int64_t batch_size, std::int64_t batch) {
-  check(batch >= 0 && batch < batches_per_epoch(size, batch_size), "batch number out of range");
+  check(batch >= 0 && batch < batches_per_epoch(size, batch_size), "a batch number within the epoch");
   const std::int64_t begin = batch * batch_size;
   return {begin, std::min(batch_size, size - begin)};
 }
 
 std::vector<Slice> replica_slices(std::int64_t batch_samples, std::int64_t parts) {
-  check(parts > 0, "a batch is split over at least one replica");
+  check(parts > 0, "at least one replica to split a batch over");
   std::vector<Slice> slices;
   slices.reserve(static_cast<std::size_t>(parts));
   for (std::int64_t part = 0; part < parts; ++part) {
@@ -75,14 +75,14 @@ std::vector<Slice> replica_slices(std::int64_t batch_samples, std::int64_t parts
 
 Slice share_slice(std::int64_t batch_samples, const Share& share) {
   check(share.first >= 0 && share.count >= 0 && share.parts > 0 && share.first + share.count <= share.parts,
-        "a share lies outside the replicas");
+        "a share within the replicas");
   const std::int64_t begin = part_begin(batch_samples, share.parts, share.first);
   return {begin, part_begin(batch_samples, share.parts, share.first + share.count) - begin};
 }
 
 std::vector<std::int64_t> samples_at_home(std::span<const std::int64_t> batch, const Share& share) {
   check(share.count > 0 && share.parts % share.count == 0 && share.first % share.count == 0,
-        "a share of another size than other processes have");
+        "equal shares in all processes");
   const auto size = static_cast<std::int64_t>(batch.size());
   const auto processes = static_cast<std::uint64_t>(share.parts / share.count);
   const auto own = static_cast<std::uint64_t>(share.first / share.count);
@@ -90,7 +90,7 @@ std::vector<std::int64_t> samples_at_home(std::span<const std::int64_t> batch, c
   for (std::int64_t first = 0; first < share.parts; first += share.count)
     room.push_back(share_slice(size, {first, share.count, share.parts}).count);
 
-  std::vector<std::pair<std::uint64_t, std::size_t>> by_priority;  // those with a low one choose first
+  std::vector<std::pair<std::uint64_t, std::size_t>> by_priority;  // lowest priority value first
   for (std::size_t i = 0; i < batch.size(); ++i)
     by_priority.emplace_back(splitmix64(static_cast<std::uint64_t>(batch[i]) + 1), i);
   std::ranges::sort(by_priority);

@@ -14,14 +14,13 @@ namespace {
 
 constexpr std::int64_t kShapeClasses = std::ssize(kShapeNames);
 
-// Signed distances, negative inside, in the figure's own coordinates: it fills about -1 .. 1, v points down.
+// Signed distances, negative inside, in coordinates in which the figure fills about -1 .. 1 and v points down.
 double plus(double u, double v) {
   const double x = std::abs(u), y = std::abs(v);
   constexpr double kArm = 0.28;
   return std::min(std::max(x - kArm, y - 1), std::max(x - 1, y - kArm));
 }
 
-// Bands of equal width, light and dark in turn.
 double bands(double t) {
   constexpr double kPeriod = 0.8;
   const double nearest = kPeriod * std::floor(t / kPeriod + 0.5);
@@ -42,23 +41,23 @@ double figure_distance(std::int64_t kind, double u, double v) {
     case 6: return plus(kHalfSqrt2 * (u + v), kHalfSqrt2 * (u - v));
     case 7: return std::max(radius - 1, bands(v));
     case 8: return std::max(radius - 1, bands(u));
-    case 9: {  // where exactly one of the two bands is
+    case 9: {  // inside exactly one of the two bands
       const double a = bands(u), b = bands(v);
       return std::max({radius - 1, std::min(a, b), -std::max(a, b)});
     }
-    default: check(false, "no such shape"); return 0;
+    default: check(false, "a known shape"); return 0;
   }
 }
 
-// Where the figure is; lengths in units of the image side.
+// Position of the figure; lengths in units of the image side.
 struct Pose {
-  double x, y;       // centre
-  double half_size;  // 1 in figure coordinates
+  double x, y;
+  double half_size;  // length of 1 in figure coordinates
   double cosine, sine;
 };
 
 Pose draw_pose(RngStream& rng) {
-  const double tangent = rng.uniform(-0.3, 0.3);  // up to 17 degrees either way
+  const double tangent = rng.uniform(-0.3, 0.3);  // up to 17 degrees
   const double cosine = 1 / std::sqrt(1 + tangent * tangent);
   return {.x = rng.uniform(0.38, 0.62),
           .y = rng.uniform(0.38, 0.62),
@@ -97,7 +96,7 @@ class ShapesDataset final : public Dataset {
 };
 
 std::int64_t ShapesDataset::target(std::int64_t index) const {
-  check(index >= 0 && index < size_, "sample index out of range");
+  check(index >= 0 && index < size_, "a sample index below the size of the data set");
   std::array<std::int64_t, kShapeClasses> kinds{};
   std::iota(kinds.begin(), kinds.end(), std::int64_t{0});
   RngStream rng(derive_key(derive_key(key_, hash_name("kinds")), static_cast<std::uint64_t>(index / kShapeClasses)));
@@ -105,7 +104,7 @@ std::int64_t ShapesDataset::target(std::int64_t index) const {
   return kinds[static_cast<std::size_t>(index % kShapeClasses)];
 }
 
-// How much of each pixel the figure covers: [height, width], 0 to 1, soft over one pixel at its edges.
+// Share of each pixel that the figure covers: [height, width], 0 to 1, with an edge that is one pixel wide.
 std::vector<double> ShapesDataset::coverage(std::int64_t kind, const Pose& pose) const {
   const auto side = static_cast<double>(info_.height);
   std::vector<double> covered;
@@ -123,7 +122,7 @@ std::vector<double> ShapesDataset::coverage(std::int64_t kind, const Pose& pose)
 }
 
 void ShapesDataset::read(std::int64_t index, std::span<std::uint8_t> pixels) const {
-  check(std::ssize(pixels) == info_.pixels(), "the buffer has not the size of one image");
+  check(std::ssize(pixels) == info_.pixels(), "a buffer with the size of one image");
   const std::int64_t kind = target(index);
   RngStream rng(derive_key(derive_key(key_, hash_name("pixels")), static_cast<std::uint64_t>(index)));
   const auto covered = coverage(kind, draw_pose(rng));

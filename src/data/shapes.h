@@ -1,8 +1,8 @@
-// shapes: a synthetic dataset that needs no files: one figure of ten kinds per image, at a random place, size, slight
-// turn and colours, lighter than its ground, with noise. Not real data: a small network gets nearly all of it right.
-// A sample is a pure function of (seed, split, index); train and test never share a stream. Every ten samples in a row
-// (0-9, 10-19, ..) hold each class once, in a random order: any prefix is balanced to one sample.
-// Drawing uses only exactly rounded arithmetic (+ - * / sqrt), so that machines agree on the bytes.
+// shapes: a synthetic data set without files. Each image shows one of ten figures at a random place, size, slight
+// rotation and colours, lighter than its background, with noise. A small network learns nearly all of it.
+// A sample is a pure function of (seed, split, index); the splits never share a random stream. Each ten consecutive
+// samples (0-9, 10-19, ..) contain every class once, so any prefix is balanced. Drawing uses only exactly rounded
+// arithmetic (+ - * / sqrt), so that machines agree on the bytes.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 namespace sluice::data {
 
 struct ShapesOptions {
-  std::int64_t samples = 10000;  // of the training split; the test split has a fifth, at least one
+  std::int64_t samples = 10000;  // training split; the test split has a fifth, at least one
   std::int64_t channels = 3;     // 1 or 3
   std::int64_t image_size = 32;  // 8 to 1024 pixels
   std::uint64_t seed = 0;

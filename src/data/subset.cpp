@@ -31,7 +31,7 @@ class Subset final : public Dataset {
 
  private:
   [[nodiscard]] std::int64_t index_in_whole(std::int64_t index) const {
-    check(index >= 0 && index < size(), "a sample beyond the end of a part of a data set was read");
+    check(index >= 0 && index < size(), "a sample index below the size of the subset");
     return indices_[static_cast<std::size_t>(index)];
   }
 
@@ -58,7 +58,7 @@ std::unique_ptr<Dataset> limited(std::unique_ptr<Dataset> whole, std::int64_t li
 }
 
 HeldOut hold_out(const std::shared_ptr<const Dataset>& whole, double part) {
-  constexpr std::uint64_t kSeed = 20'240'229;  // any; never another, or runs could not be compared
+  constexpr std::uint64_t kSeed = 20'240'229;  // arbitrary; never change it, or runs cannot be compared
   const std::int64_t size = whole->size();
   const std::int64_t held = std::max<std::int64_t>(std::llround(part * static_cast<double>(size)), 1);
   if (held >= size) {

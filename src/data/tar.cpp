@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kBlock = 512;
 constexpr char kHardLink = '1', kSymbolicLink = '2';
-constexpr std::int64_t kMostName = std::int64_t{1} << 16;  // of a long name, and of a pax header's records
+constexpr std::int64_t kMostName = std::int64_t{1} << 16;  // limit of a long name and of a pax header's records
 
 using Block = std::array<std::uint8_t, kBlock>;
 
@@ -27,7 +27,7 @@ std::string_view field(const Block& block, std::size_t begin, std::size_t length
   return whole.substr(0, std::min(whole.find('\0'), whole.size()));
 }
 
-// GNU tar writes a member as ./a.jpg or as a.jpg, and a link to it the other way.
+// GNU tar may store a member as ./a.jpg and a link to it as a.jpg, or the reverse.
 std::string plain(std::string_view name) { return std::filesystem::path(name).lexically_normal(); }
 
 std::optional<std::int64_t> octal(std::string_view text) {
@@ -39,7 +39,7 @@ std::optional<std::int64_t> octal(std::string_view text) {
   return is_whole && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
-// GNU's numbers beyond eight octal digits: big-endian behind a byte of 0x80.
+// GNU's format for numbers beyond eight octal digits: a byte of 0x80, then big-endian.
 std::optional<std::int64_t> base_256(const Block& block, std::size_t begin, std::size_t length) {
   if (block[begin] != 0x80) return std::nullopt;
   std::uint64_t number = 0;
@@ -61,7 +61,7 @@ bool has_right_checksum(const Block& block) {
   return octal(field(block, kBegin, kEnd - kBegin)) == sum;
 }
 
-// What a pax header says of the next member: records "LENGTH KEY=VALUE\n".
+// Attributes that a pax header sets for the next member: records "LENGTH KEY=VALUE\n".
 struct Pax {
   std::optional<std::string> path, link_path;
   std::optional<std::int64_t> size;
@@ -106,7 +106,7 @@ class Walk {
     }
   }
 
-  // A block of zeros ends an archive, and nothing but zeros may follow: `cat a.tar b.tar` leaves b's files behind it.
+  // A block of zeros ends an archive, and only zeros may follow: `cat a.tar b.tar` would hide the files of b.
   void check_end() const {
     std::array<std::uint8_t, 128 * kBlock> buffer{};
     for (std::int64_t at = at_; at < size_;) {
@@ -120,7 +120,7 @@ class Walk {
     }
   }
 
-  // Goes on behind it. Nothing: it is no file, or says something of the next one.
+  // Reads a header and moves on. Empty: not a file, or attributes of the next member.
   std::optional<TarMember> take(const Block& block) {
     const auto type = static_cast<char>(block[156]);
     const bool is_file = type == '0' || type == '\0' || type == '7';
@@ -157,7 +157,8 @@ class Walk {
 
   [[nodiscard]] std::int64_t data_bytes(const Block& block, char type, bool is_file) const {
     const std::int64_t stated = size_in(block);
-    const bool has_data = type < '1' || type > '6';  // links, devices and folders have none, whatever they state
+    const bool has_data =
+        type < '1' || type > '6';  // links, devices and folders have no data, whatever size they state
     const std::int64_t size = is_file && pax_.size ? *pax_.size : has_data ? stated : 0;
     if (size > size_ - at_ - kBlock) damaged(concat("a member of ", size, " bytes is cut off"));
     return size;
@@ -223,9 +224,9 @@ class Walk {
   const std::string& name_;
   std::int64_t at_ = 0;
   std::string long_name_;                                                           // of the next member
-  std::string long_link_;                                                           // the file that it is a link to
+  std::string long_link_;                                                           // link target of the next member
   Pax pax_;                                                                         // of the next member
-  std::unordered_map<std::string, std::pair<std::int64_t, std::int64_t>> extents_;  // offset and size, by plain name
+  std::unordered_map<std::string, std::pair<std::int64_t, std::int64_t>> extents_;  // offset and size by plain name
 };
 
 }  // namespace

@@ -1,9 +1,8 @@
-// tar: where the members of a tar archive lie, from its headers alone: POSIX ustar and pax, GNU long names, old v7. Of
-// an archive of many gigabytes only the headers are read, so that any member can be read later by its position;
-// libraries such as libarchive go through an archive once and do not tell positions. Not here: what members mean
-// (tar_dataset.h). No LibTorch: the fuzzer builds it. Threads: pure. Errors: DataError for damaged archives, compressed
-// ones, sparse members, hard links to what the archive does not have, and for an archive that follows the end of the
-// first one.
+// tar: positions of the members of a tar archive, from its headers alone: POSIX ustar and pax, GNU long names, old v7.
+// Members of a large archive can then be read in any order; libraries such as libarchive read sequentially and do not
+// report positions. No LibTorch, because the fuzzer builds it.
+// Threads: pure. Errors: DataError for damaged or compressed archives, sparse members, hard links to missing members,
+// and an archive appended to the first one.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +14,22 @@
 namespace sluice::data {
 
 struct TarMember {
-  std::string name;         // with folders, as the archive has it
+  std::string name;         // with folders, as in the archive
   std::int64_t offset = 0;  // of its bytes in the archive
   std::int64_t size = 0;
-  bool is_symbolic_link = false;  // which has no bytes
+  bool is_symbolic_link = false;  // such a member has no bytes
 };
 
 struct TarListing {
   std::vector<TarMember> members;  // regular files and symbolic links, in order
-  bool has_end = false;            // blocks of zeros; an archive without them may have been cut off
+  bool has_end = false;            // ends with blocks of zeros; otherwise the archive may be truncated
 };
 
-// Reads bytes.size() bytes from `offset` on; the archive has them.
+// Reads bytes.size() bytes from `offset`; the range lies within the archive.
 using ReadAt = std::function<void(std::int64_t offset, std::span<std::uint8_t> bytes)>;
 
-// A hard link, which is how tar stores another name of a file that it has stored already, has the position of that
-// file. size: of the archive. name: in messages.
+// A hard link (a second name of a stored file) gets the position of that file. size: of the archive. name: for
+// messages.
 [[nodiscard]] TarListing list_tar(std::int64_t size, const ReadAt& read, const std::string& name);
 
 }  // namespace sluice::data

@@ -32,7 +32,6 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostLabelBytes = std::int64_t{1} << 20;
 
-// A file that is read by position.
 class Shard {
  public:
   explicit Shard(const fs::path& path) : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
@@ -67,7 +66,7 @@ struct PackedPicture {
   std::int32_t label = 0;
   std::int64_t offset = 0;
   std::int64_t size = 0;
-  std::string name;  // of the member
+  std::string name;
 };
 
 class TarDataset final : public Dataset {
@@ -88,7 +87,7 @@ class TarDataset final : public Dataset {
     return bytes;
   }
   void read(std::int64_t, std::span<std::uint8_t>) const override {
-    check(false, "pictures of a tar file are encoded");
+    check(false, "encoded() for pictures of a tar file");
   }
   [[nodiscard]] std::vector<std::int64_t> shard_begins() const override {
     std::vector<std::int64_t> begins;
@@ -100,7 +99,7 @@ class TarDataset final : public Dataset {
 
  private:
   [[nodiscard]] const PackedPicture& picture(std::int64_t index) const {
-    check(index >= 0 && index < size(), "sample index out of range");
+    check(index >= 0 && index < size(), "a sample index below the size of the data set");
     return pictures_[static_cast<std::size_t>(index)];
   }
   [[nodiscard]] const fs::path& shard_of(std::int64_t index) const {
@@ -112,7 +111,7 @@ class TarDataset final : public Dataset {
   std::vector<PackedPicture> pictures_;
 };
 
-// "a/b.left.jpg" is the part "left.jpg" of sample "a/b". Empty: none.
+// Splits "a/b.left.jpg" into the key "a/b" and the part "left.jpg". Empty: no key.
 std::pair<std::string, std::string> key_and_part(const std::string& name) {
   const std::size_t slash = name.rfind('/') == std::string::npos ? 0 : name.rfind('/') + 1;
   const std::size_t dot = name.find('.', slash);
@@ -129,7 +128,6 @@ bool is_picture_part(const std::string& part) {
 
 bool is_label_part(const std::string& part) { return part == "cls" || part == "json"; }
 
-// The samples of one shard.
 class ShardReader {
  public:
   ShardReader(const fs::path& path, std::int32_t number, PassedOver& passed_over)
@@ -202,7 +200,7 @@ class ShardReader {
     return number;
   }
 
-  // Of the other members of a sample: a picture that the sample lacks, or with a class of its own.
+  // Rejects other members of a sample that look like a missing picture or have a class of their own.
   void refuse_lost_samples() const {
     for (const std::string& picture : others_) {
       if (!is_picture_part(ending_of(picture))) continue;
@@ -286,7 +284,7 @@ std::unique_ptr<Dataset> open_tar_dataset(const fs::path& path, Split split) {
   std::vector<PackedPicture> pictures = pictures_in(shards, passed_over);
   DatasetInfo info = info_of_pictures("tar", split, count_classes(pictures));
   if (split == Split::kTest) {
-    passed_over = {};  // those of train are told when it is opened itself
+    passed_over = {};  // logged when the training split itself is opened
     shards = shards_in(path / "val", passed_over);
     pictures = pictures_in(shards, passed_over);
     if (count_classes(pictures) > info.classes) {

@@ -1,9 +1,9 @@
-// tar_dataset: pictures in tar files ("shards") as the WebDataset library lays them out: `path`/train/*.tar and
-// `path`/val/*.tar, in the order of their names. Neighbouring members with the same name up to the first dot are a
-// sample: KEY.jpg, .jpeg, .png or .webp, and its class as a decimal number in KEY.cls, or as "label" in KEY.json. Other
-// members are counted and named in the log; those that look like a sample under a name with more dots are refused, and
-// so are symbolic links in the place of these files. Only headers and classes are read on opening; a picture is read by
-// its position. Threads: as Dataset. Errors: DataError.
+// tar_dataset: pictures in tar files ("shards") in the layout of the WebDataset library: `path`/train/*.tar and
+// `path`/val/*.tar, sorted by name. A sample is adjacent members with the same name up to the first dot: a picture
+// (KEY.jpg, .jpeg, .png or .webp) and its class, as a decimal number in KEY.cls or as "label" in KEY.json. Other
+// members are counted and logged. Rejected: members that look like a sample but have more dots, and symbolic links in
+// place of these files.
+// Opening reads headers and classes; a picture is read by its position. Threads: as Dataset. Errors: DataError.
 #pragma once
 
 #include <filesystem>

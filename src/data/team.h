@@ -1,7 +1,6 @@
-// team: threads that take part in each other's work. One that has much to do in pieces offers them; those that have
-// nothing else to do help. So a batch of pictures is decoded by all threads of a loader, not by the one that makes it.
-// Not here: the threads (prefetch.h). Threads: any, any number at once. Errors: run() throws what the first piece in
-// order has thrown; pieces behind one that failed may be left out.
+// team: threads that share work. A thread offers work in pieces, and idle threads help. So all threads of a loader
+// decode the pictures of a batch together. Threads: any, any number at once. Errors: run() throws the exception of the
+// first failed piece in order; pieces after it may be skipped.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +18,8 @@ namespace sluice::data {
 
 class Team {
  public:
-  // Does piece(i) for 0 <= i < pieces, here and in whoever helps; returns when all are done, so that what `piece`
-  // refers to may live here. A piece that hangs is waited for without end.
+  // Runs piece(i) for 0 <= i < pieces on this thread and on helping threads, and waits for all of them without a time
+  // limit.
   void run(std::int64_t pieces, std::function<void(std::int64_t)> piece) {
     const auto work = std::make_shared<Work>(pieces, std::move(piece));
     {
@@ -34,13 +33,13 @@ class Team {
     if (work->error) std::rethrow_exception(work->error);
   }
 
-  // Whether there are pieces that nobody does yet.
+  // True if there are pieces that no thread has taken.
   [[nodiscard]] bool needs_help() const {
     const std::scoped_lock lock(mutex_);
     return !open_.empty();
   }
 
-  // Takes part in the work that was offered first, until all of its pieces are taken.
+  // Helps with the oldest offered work until all of its pieces are taken.
   void help() {
     std::shared_ptr<Work> work;
     {
@@ -51,7 +50,7 @@ class Team {
     take_part(work);
   }
 
-  // Called when there is work to help with, by the thread that offers it; to be set before any is.
+  // Sets a function that an offering thread calls when it has work. Call this before any work is offered.
   void on_work(std::function<void()> call) { on_work_ = std::move(call); }
 
  private:
@@ -62,7 +61,7 @@ class Team {
     const std::function<void(std::int64_t)> piece;
     std::atomic<std::int64_t> next{0};
     std::atomic<bool> has_failed{false};
-    std::mutex mutex;  // of all below
+    std::mutex mutex;  // protects all members below
     std::condition_variable all_done;
     std::int64_t done = 0;
     std::int64_t first_failed = 0;
@@ -73,7 +72,7 @@ class Team {
     std::int64_t done = 0;
     for (std::int64_t i = work->next++; i < work->pieces; i = work->next++, ++done) do_piece(*work, i);
     {
-      const std::scoped_lock lock(mutex_);  // nobody needs to look at it any more
+      const std::scoped_lock lock(mutex_);  // all pieces are taken
       std::erase(open_, work);
     }
     const std::scoped_lock lock(work->mutex);
@@ -81,7 +80,7 @@ class Team {
     if (work->done == work->pieces) work->all_done.notify_all();
   }
 
-  // Pieces are taken in order: those before one that has failed are done or under way.
+  // Pieces are taken in order, so those before a failed one are done or running.
   static void do_piece(Work& work, std::int64_t i) {
     if (work.has_failed) return;
     try {
@@ -98,7 +97,7 @@ class Team {
 
   std::function<void()> on_work_;
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<Work>> open_;  // those of which pieces are left, the first offered first
+  std::vector<std::shared_ptr<Work>> open_;  // work with untaken pieces, oldest first
 };
 
 }  // namespace sluice::data

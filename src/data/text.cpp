@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kByteTokens = 256;
 constexpr std::uint64_t kMaxTextBytes = std::uint64_t{4} << 30;
 constexpr std::int64_t kLongestContext = 1'000'000;
-constexpr std::int64_t kTestPart = 10;  // one of so many
+constexpr std::int64_t kTestPart = 10;  // the test split is one of this many parts
 
 void check_context(std::int64_t context) {
   if (context < 1 || context > kLongestContext) {
@@ -34,14 +34,14 @@ class TextDataset final : public Dataset {
   [[nodiscard]] bool is_in_memory() const override { return true; }
 
   void read(std::int64_t index, std::span<std::uint8_t> tokens) const override {
-    check(index >= 0 && index < size(), "sample index out of range");
-    check(std::ssize(tokens) == info_.sample_bytes(), "the buffer has not the size of one sequence");
+    check(index >= 0 && index < size(), "a sample index below the size of the data set");
+    check(std::ssize(tokens) == info_.sample_bytes(), "a buffer with the size of one sequence");
     std::copy_n(text_.begin() + index * info_.context, info_.sample_bytes(), tokens.begin());
   }
 
  private:
   DatasetInfo info_;
-  std::vector<std::uint8_t> text_;  // of the split; at least one sequence
+  std::vector<std::uint8_t> text_;  // text of the split; at least one sequence
 };
 
 class ToyDataset final : public Dataset {
@@ -58,8 +58,8 @@ class ToyDataset final : public Dataset {
   [[nodiscard]] std::int64_t size() const override { return size_; }
 
   void read(std::int64_t index, std::span<std::uint8_t> tokens) const override {
-    check(index >= 0 && index < size_, "sample index out of range");
-    check(std::ssize(tokens) == info_.sample_bytes(), "the buffer has not the size of one sequence");
+    check(index >= 0 && index < size_, "a sample index below the size of the data set");
+    check(std::ssize(tokens) == info_.sample_bytes(), "a buffer with the size of one sequence");
     RngStream rng(derive_key(key_, static_cast<std::uint64_t>(index)));
     auto token = static_cast<std::uint8_t>(rng.below(kToyTokens));
     for (std::uint8_t& out : tokens) {
@@ -72,7 +72,6 @@ class ToyDataset final : public Dataset {
  private:
   using Chain = std::array<std::array<std::uint8_t, 4>, kToyTokens>;
 
-  // Four different tokens behind each.
   static Chain draw_chain(std::uint64_t key) {
     RngStream rng(key);
     Chain chain{};

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kFilePrefix = "sluice-features-";
 
-// The process of this machine that made a file of this name; empty for other names.
+// The process of this machine that created a file of this name; empty for other names.
 std::optional<pid_t> maker_of(std::string_view name) {
   if (!name.starts_with(kFilePrefix)) return std::nullopt;
   name.remove_prefix(kFilePrefix.size());
@@ -36,14 +36,14 @@ std::optional<pid_t> maker_of(std::string_view name) {
   return pid;
 }
 
-// Our own id counts as gone: a restarted container often gets the same one, and our own files have lost their names.
+// This process's id counts as ended: a restarted container often gets the same id, and own files are already unnamed.
 bool has_ended(pid_t pid) { return pid == ::getpid() || (::kill(pid, 0) != 0 && errno == ESRCH); }
 
 }  // namespace
 
 FileDescriptor open_unnamed(const fs::path& folder) {
   FileDescriptor file(::open(folder.c_str(), O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR));
-  // EISDIR: a kernel that does not know it. EINVAL, ENOSYS: some FUSE file systems.
+  // EISDIR: the kernel does not support O_TMPFILE. EINVAL, ENOSYS: some FUSE file systems.
   const bool unknown = errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL || errno == ENOSYS;
   return file.is_open() || !unknown ? std::move(file) : open_and_unlink(folder);
 }
@@ -51,7 +51,7 @@ FileDescriptor open_unnamed(const fs::path& folder) {
 FileDescriptor open_and_unlink(const fs::path& folder) {
   std::string name = folder / concat(kFilePrefix, ::getpid(), "-", host_name(), "-XXXXXX");
   FileDescriptor file(::mkostemp(name.data(), O_CLOEXEC));
-  // Another cache of this process may have taken it for a leftover and been first.
+  // Another cache of this process may have removed it as a leftover.
   if (file.is_open() && ::unlink(name.c_str()) != 0 && errno != ENOENT) file.reset();
   return file;
 }

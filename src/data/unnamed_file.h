@@ -1,7 +1,6 @@
-// unnamed_file: opens a file that no folder lists, so that nothing of it is left however the process ends.
-// O_TMPFILE where the file system has it; else a file named sluice-features-PID-HOST-XXXXXX that loses its name at
-// once: a process killed between the two leaves it, empty, and remove_leftovers() of a later one takes it away.
-// Threads: any. Errors: an errno; nothing is thrown.
+// unnamed_file: opens a file without a name in its folder, so that nothing remains after the process ends in any way.
+// Uses O_TMPFILE, or else unlinks the file sluice-features-PID-HOST-XXXXXX at once; if a process is killed in between,
+// a later remove_leftovers() removes the empty file. Threads: any. Errors: an errno; nothing is thrown.
 #pragma once
 
 #include <filesystem>
@@ -10,12 +9,12 @@
 
 namespace sluice::data {
 
-// To read and write, for this user only. Not open: errno says why.
+// Opens it for reading and writing by this user only. If it is not open, errno is the reason.
 [[nodiscard]] FileDescriptor open_unnamed(const std::filesystem::path& folder);
-// The way of file systems without O_TMPFILE, which open_unnamed() takes by itself.
+// Used by open_unnamed() on file systems without O_TMPFILE.
 [[nodiscard]] FileDescriptor open_and_unlink(const std::filesystem::path& folder);
 
-// Removes the files of this machine's processes that are no more. What cannot be read or removed stays.
+// Removes files of ended processes of this machine. Files that cannot be read or removed stay.
 void remove_leftovers(const std::filesystem::path& folder);
 
 }  // namespace sluice::data

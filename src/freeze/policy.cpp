@@ -20,18 +20,18 @@ constexpr std::array<std::pair<const char*, Rule>, 5> kRules{{{"none", Rule::kNo
                                                               {"gradient-change", Rule::kGradientChange},
                                                               {"schedule", Rule::kSchedule}}};
 
-// A value that is nearer than this, of its size, to a whole number stands for it: what rounding makes of one, and
-// 0.6666666667 instead of 2/3.
+// Values within this relative distance of a whole number count as that number. This absorbs rounding, and fractions
+// written as 0.6666666667 instead of 2/3.
 constexpr double kRounding = 1e-9;
 
-// 12 * (1/3) is 4 units, whether that comes out as 3.9999999999999996 or 4.000000000000001.
+// 12 * (1/3) is 4 units, whether it is computed as 3.9999999999999996 or 4.000000000000001.
 int rounded_up(double units) {
   const double nearest = std::round(units);
   const bool is_whole = nearest > 0 && std::abs(units - nearest) <= kRounding * nearest;
   return static_cast<int>(is_whole ? nearest : std::ceil(units));
 }
 
-// L (1 - (1 - alpha)^T), exact also for a small alpha.
+// L (1 - (1 - alpha)^T), accurate also for a small alpha.
 double linear_units(double alpha, const Situation& now) {
   return now.epoch == 0 ? 0 : -now.units * std::expm1(static_cast<double>(now.epoch) * std::log1p(-alpha));
 }
@@ -44,23 +44,23 @@ Decision linear(const Policy& policy, const Situation& now) {
 Decision scheduled(const Policy& policy, const Situation& now) {
   Decision decision{0, {}};
   for (const ScheduledFreeze& entry : policy.schedule) {
-    check(entry.epoch >= 1 && entry.units >= 0 && entry.units <= now.units, "a schedule that does not fit the model");
+    check(entry.epoch >= 1 && entry.units >= 0 && entry.units <= now.units, "a freeze schedule that fits the model");
     if (entry.epoch <= now.epoch) decision = {entry.units, {{"scheduled_epoch", static_cast<double>(entry.epoch)}}};
   }
   return decision;
 }
 
-// Adds the active units' norms to the terms. False, with the reason as a term: they are no ground for a decision.
+// Appends the active norms to `terms`; if they cannot support a decision, returns false and appends the reason.
 bool has_all_norms(const std::vector<double>& norms, const Situation& now, const std::string& name,
                    std::vector<Term>& terms) {
   if (norms.empty()) {
     terms.push_back({name + "_missing", 1});
     return false;
   }
-  check(norms.size() == static_cast<std::size_t>(now.units), "a norm for every unit");
+  check(norms.size() == static_cast<std::size_t>(now.units), "one norm for each unit");
   bool are_finite = true;
   for (int unit = now.frozen; unit < now.units; ++unit) {
-    check(!(norms[unit] < 0), "a norm is not negative");
+    check(!(norms[unit] < 0), "norms of at least 0");
     terms.push_back({concat(name, "_", unit), norms[unit]});
     are_finite = are_finite && std::isfinite(norms[unit]);
   }
@@ -84,20 +84,20 @@ Decision smallest_gradient(const Policy& policy, const Situation& now) {
   return decision;
 }
 
-// Infinite for a unit that has begun to learn; none for one that has not.
+// Infinite if a unit's norm was 0 and is not any more; 0 if both are 0.
 double relative_change(double before, double now) {
   if (before == now) return 0;
   return before == 0 ? std::numeric_limits<double>::infinity() : std::abs(before - now) / before;
 }
 
-// Between two values by a line, as numpy.percentile does by default.
+// Linear interpolation, numpy.percentile's default.
 double percentile_of(std::vector<double> values, double percentile) {
   std::ranges::sort(values);
   const double position = static_cast<double>(values.size() - 1) * percentile / 100;
   const auto below = static_cast<std::size_t>(position);
   const double low = values[below], high = values[std::min(below + 1, values.size() - 1)];
   const double part = position - static_cast<double>(below);
-  return part == 0 || low == high ? low : std::lerp(low, high, part);  // 0 * infinity is no number
+  return part == 0 || low == high ? low : std::lerp(low, high, part);  // 0 * infinity is NaN
 }
 
 Decision gradient_change(const Policy& policy, const Situation& now) {
@@ -125,7 +125,7 @@ Decision by_rule(const Policy& policy, const Situation& now) {
     case Rule::kGradientChange: return gradient_change(policy, now);
     case Rule::kSchedule: return scheduled(policy, now);
   }
-  check(false, "an unknown rule");
+  check(false, "a known freeze rule");
   return {};
 }
 
@@ -133,7 +133,7 @@ Decision by_rule(const Policy& policy, const Situation& now) {
 
 Decision decide(const Policy& policy, const Situation& situation) {
   const bool has_ranges = policy.alpha > 0 && policy.alpha <= 1 && policy.percentile >= 0 && policy.percentile <= 100;
-  check(has_ranges, "a policy's alpha is in (0, 1], its percentile in [0, 100]");
+  check(has_ranges, "a policy with alpha in (0, 1] and percentile in [0, 100]");
   check(situation.epoch >= 0 && situation.frozen >= 0 && situation.frozen <= situation.units,
         "epoch >= 0 and 0 <= frozen <= units");
   Decision decision = by_rule(policy, situation);

@@ -15,7 +15,6 @@ constexpr const char* kExample = "such as \"3: 7\" (7 units from epoch 3 on)";
 
 std::string quoted(std::string_view text) { return concat('"', printable(first_line(text)), '"'); }
 
-// A whole number of at least `least`, with blanks around it.
 template <typename Number>
 Number parse_number(std::string_view text, Number least, std::string_view what, std::string_view where) {
   constexpr const char* kBlanks = " \t";

@@ -1,6 +1,6 @@
-// schedule_text: a freeze schedule as it is written. "3: 7" freezes the first 7 units from epoch 3 on (epochs count
-// from 0); an entry that is not there is "0: 0". Pure.
-// Errors: ConfigError that begins with `where`, the place and key of the list, and names the entry.
+// schedule_text: parses a freeze schedule. The entry "3: 7" freezes the first 7 units from epoch 3 on; epochs count
+// from 0, and before the first entry no unit is frozen. Pure.
+// Errors: ConfigError whose text begins with `where` (the location and key of the list) and names the entry.
 #pragma once
 
 #include <span>
@@ -12,10 +12,10 @@
 
 namespace sluice::freeze {
 
-// One entry or more, by increasing epoch from 1 on.
+// Requires at least one entry; the epochs increase and begin at 1 or later.
 [[nodiscard]] std::vector<ScheduledFreeze> parse_schedule(std::span<const std::string> entries, std::string_view where);
 
-// Throws where an entry freezes more units than the model has.
+// Throws if an entry freezes more units than the model has.
 void require_units(std::span<const ScheduledFreeze> schedule, int units, std::string_view where);
 
 }  // namespace sluice::freeze

@@ -21,9 +21,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::int64_t kLongestSequence = 256;  // the longest measured; the saved probabilities grow with its square
+constexpr std::int64_t kLongestSequence = 256;  // longest measured; the saved probabilities grow with its square
 
-// Where query, key and value lie: query either in the first third of `packed` or in a tensor of its own.
+// The operands of attention: the query is the first third of `packed`, or a tensor of its own.
 struct Operands {
   at::Tensor query, packed;  // query undefined: self-attention
   std::int64_t heads;
@@ -43,7 +43,7 @@ struct Operands {
   }
 };
 
-// Pointers to one head of one sample in tensors laid out like the operands.
+// Pointers to one head of one sample, in tensors with the layout of the operands.
 template <typename T>
 struct Pointers {
   T *q, *k, *v;
@@ -57,7 +57,6 @@ Pointers<T> head_pointers(const Operands& where, T* query, T* packed, std::int64
   return {query + sample * where.queries() * width + offset, row, row + width};
 }
 
-// T: of kernels.h.
 template <typename T>
 class AttentionFunction : public torch::autograd::Function<AttentionFunction<T>> {
  public:
@@ -132,13 +131,13 @@ at::Tensor split_heads(const at::Tensor& x, std::int64_t heads) {
   return x.view({x.size(0), x.size(1), heads, -1}).transpose(1, 2);
 }
 
-// [queries, keys]: true where the key lies behind the query.
+// [queries, keys]: true if the key comes after the query.
 at::Tensor later_keys(const at::Tensor& scores) {
   return at::ones({scores.size(2), scores.size(3)}, scores.options().dtype(at::kBool)).triu(1);
 }
 
-// On the CPU, ATen's scaled_dot_product_attention takes NaN among its scores for numbers (its exp does), in some shapes
-// at once, in others backward. All scores are finite where the sum of the squares of query and key is: it bounds them.
+// ATen's CPU kernel of scaled_dot_product_attention turns NaN scores into numbers, because its exp does: forward in
+// some shapes, backward in others. Finite sums of the squares of query and key imply finite scores.
 bool may_lose_not_finite(at::TensorList operands) {
   return std::ranges::any_of(operands, [](const at::Tensor& operand) {
     if (!operand.device().is_cpu()) return false;
@@ -147,11 +146,11 @@ bool may_lose_not_finite(at::TensorList operands) {
   });
 }
 
-// The fused kernels that LibTorch may choose from, in the order in which it tries them (attention.h says why).
+// Sets the order in which LibTorch tries its fused kernels (reason: attention.h).
 void settle_order_on_gpus(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   static std::once_flag is_settled;
   std::call_once(is_settled, [&] {
-    // Its first choice on Hopper and Blackwell GPUs overwrites the order by one of its own.
+    // LibTorch's first choice on Hopper and Blackwell GPUs overwrites the order, so it is made before.
     static_cast<void>(at::_fused_sdp_choice(q, k, v));
     std::vector<std::int64_t> order;
     for (const at::SDPBackend backend : kOrderOnGpus) order.push_back(static_cast<std::int64_t>(backend));
@@ -159,7 +158,8 @@ void settle_order_on_gpus(const at::Tensor& q, const at::Tensor& k, const at::Te
   });
 }
 
-// Without dropout. The fused kernels' gradients are sums by whichever block comes first: not where runs have to repeat.
+// Without dropout. Fused kernels add up gradients in the order in which blocks finish, so deterministic runs avoid
+// them.
 at::Tensor attention_on_gpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   if (at::globalContext().deterministicAlgorithms()) {
     return std::get<0>(at::_scaled_dot_product_attention_math(q, k, v, {}, 0.0, causal));
@@ -168,7 +168,6 @@ at::Tensor attention_on_gpu(const at::Tensor& q, const at::Tensor& k, const at::
   return at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal);
 }
 
-// operands: the tensors of which query, key and value are parts.
 at::Tensor plain_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                            at::TensorList operands, const AttentionOptions& options, const ForwardContext& context) {
   const at::Tensor q = split_heads(query, options.heads), k = split_heads(key, options.heads),
@@ -189,8 +188,8 @@ at::Tensor plain_attention(const at::Tensor& query, const at::Tensor& key, const
   return out.transpose(1, 2).reshape(query.sizes());
 }
 
-// Two products of [queries, width] and [keys, width], whatever the number of heads; causal ones likewise, as PyTorch
-// counts them, though half of their scores are known to be nothing.
+// Counts two products of [queries, width] and [keys, width], for any number of heads. Causal attention counts the same,
+// as in PyTorch, although half of its scores are masked.
 void count(const at::Tensor& query, std::int64_t queries, const at::Tensor& packed, std::int64_t width) {
   const auto pairs = static_cast<double>(packed.size(0) * queries * packed.size(1));
   count_product(ProductKind::kAttention, 2 * pairs * static_cast<double>(width), query, packed);
@@ -209,7 +208,7 @@ at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& opti
 
 at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, const AttentionOptions& options,
                            const ForwardContext& context) {
-  check(!options.causal, "causal attention needs queries and keys of the same places");
+  check(!options.causal, "cross-attention without a causal mask");
   count(query, query.size(1), packed, packed.size(2) / 2);
   if (attention_is_fast({query, packed, options.heads}, options, context)) {
     return fast_attention(query, packed, options.heads);

@@ -22,7 +22,6 @@ at::Tensor finish(at::Tensor y, const at::Tensor& residual, Activation activatio
   return activation == Activation::kRelu ? at::relu(y) : y;
 }
 
-// Once in a process.
 void warn_of_one_value(const std::string& weight, const at::Tensor& x) {
   static std::atomic<bool> is_logged = false;
   if (is_logged.exchange(true)) return;
@@ -48,14 +47,14 @@ BatchNormResult batch_norm_training(const at::Tensor& x, const at::Tensor& resid
     return result;
   }
   const auto [variance, middle] = at::var_mean(x.detach(), at::IntArrayRef{0, 2, 3}, /*unbiased=*/false);
-  // 0 times an infinite variance is NaN; 1 / deviation would be 0 and hide it.
+  // 0 times an infinite variance is NaN. Without this, 1 / deviation would be 0 and hide the overflow.
   const at::Tensor scale = at::add(weight, variance, /*alpha=*/0);
   auto [y, mean, inverse_deviation] =
       at::native_batch_norm(x, scale, bias, {}, {}, /*training=*/true, kMomentum, epsilon);
   return {finish(y, residual, activation), {middle, variance, x.numel() / x.size(1)}};
 }
 
-// Chan et al. 1979: the mean and the sum of squared deviations of two sets joined.
+// Chan et al. 1979: combines mean and sum of squared deviations of two sets.
 BatchStatistics pooled(const BatchStatistics& a, const BatchStatistics& b) {
   if (b.count == 0) return a;
   const at::Tensor mean = b.mean.to(at::kDouble), variance = b.variance.to(at::kDouble);

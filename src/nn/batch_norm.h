@@ -1,11 +1,10 @@
-// batch_norm: batch normalisation of [N, C, H, W] with an optional residual and ReLU in the same pass, and the module
-// with torch's parameters and buffers.
-// Fast path: float32, CPU, channels_last, C a multiple of 16: own kernels that save only what the neighbours save
-// anyway (x, y). On GPUs in float32 and bfloat16: batch_norm_gpu.h. Everything else: ATen's operations and autograd.
-// Statistics: each call normalises by its own micro-batch when training, over all replicas in mode kSync
-// (batch_norm_sync.h). Running statistics: BatchNormMode in layer.h. A NaN or infinite value makes its channel NaN; so
-// does a variance beyond the type's range, which would leave finite outputs (1 / infinity = 0) and an infinite running
-// variance.
+// batch_norm: batch normalisation of [N, C, H, W] with optional residual and ReLU in one pass, and its module.
+// CPU kernels of this project run for float32 and bfloat16, channels_last, C a multiple of 16; they save only x and y,
+// which the neighbouring layers save anyway. GPUs in float32 and bfloat16: batch_norm_gpu.h. Everything else uses ATen.
+// In training each call normalises by its own micro-batch, in mode kSync over all replicas (batch_norm_sync.h).
+// BatchNormMode (layer.h) decides how running statistics are updated. A NaN or infinite value makes its channel NaN. So
+// does a variance beyond the type's range; otherwise outputs would be finite (1 / infinity = 0) with an infinite
+// running variance.
 #pragma once
 
 #include <optional>
@@ -20,18 +19,18 @@ struct BatchStatistics {
   std::int64_t count = 0;
 };
 
-// Statistics of two sets taken as one, in float64; an empty set (count 0) may have no tensors.
+// Statistics of the union of two sets, in float64. An empty set (count 0) may have undefined tensors.
 [[nodiscard]] BatchStatistics pooled(const BatchStatistics& a, const BatchStatistics& b);
 
-// Statistics as numbers that can be added up over sets, and back: count, count * mean, count * (variance + mean^2);
-// [1 + 2 channels] float64 on the CPU.
+// Statistics as sums that can be added over sets, [1 + 2 channels] float64 on the CPU: count, count * mean, count *
+// (variance + mean^2).
 [[nodiscard]] at::Tensor to_sums(const BatchStatistics& statistics, std::int64_t channels);
 [[nodiscard]] BatchStatistics from_sums(const at::Tensor& sums);
 
 enum class Activation { kNone, kRelu };
 
-// activation(normalised(x) * weight + bias + residual), normalised by the statistics of x, which are returned detached.
-// residual: undefined, or shaped like x.
+// activation(normalised(x) * weight + bias + residual). x is normalised by its own statistics, which are returned
+// detached. residual: undefined, or shaped like x.
 struct BatchNormResult {
   at::Tensor y;
   BatchStatistics statistics;
@@ -47,16 +46,15 @@ class BatchNorm2d {
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context, Activation activation,
                                       const at::Tensor& residual = {});
 
-  // Where a micro-batch has no samples for this replica: its part in the exchanges of kSync. Nothing without
-  // context.replicas.
+  // This replica's part in the exchanges of kSync, for a micro-batch without samples here. No effect without replicas.
   void take_part_in_forward(const ForwardContext& context);
   void take_part_in_backward(const ForwardContext& context) const;
 
   [[nodiscard]] std::int64_t channels() const { return running_mean_->value.numel(); }
 
-  // Deferred mode: the statistics of all samples since the last call; of none in micro mode.
+  // Deferred mode: statistics of all samples since the last call. Micro mode: always empty.
   [[nodiscard]] BatchStatistics collect();
-  // Running statistics take in a batch; nothing when it is empty.
+  // Updates the running statistics by a batch; an empty batch changes nothing.
   void take_in(const BatchStatistics& batch);
 
  private:

@@ -17,13 +17,12 @@ using torch::autograd::variable_list;
 
 constexpr auto kLayout = at::MemoryFormat::ChannelsLast;
 
-struct Rows {  // [N, C, H, W] in channels_last seen as a matrix
+struct Rows {  // [N, C, H, W] in channels_last as a matrix
   std::int64_t count, channels;
   explicit Rows(const at::Tensor& x) : count(x.numel() / x.size(1)), channels(x.size(1)) {}
   [[nodiscard]] std::int64_t piece() const { return std::max<std::int64_t>(kPieceValues / channels, 1); }
   [[nodiscard]] std::int64_t pieces() const { return (count + piece() - 1) / piece(); }
 
-  // body(piece index, first row, rows) for every piece, in parallel.
   template <typename Body>
   void for_pieces(const Body& body) const {
     parallel_for(0, pieces(), 1, [&](std::int64_t begin, std::int64_t end) {
@@ -36,7 +35,7 @@ struct ChannelSums {
   std::vector<double> first, second;  // [channels]
 };
 
-// Runs kernel(first row, rows, first sums, second sums) on every piece and adds the pieces up in order.
+// Runs kernel(first row, rows, first sums, second sums) on every piece and adds up the pieces in order.
 template <typename Kernel>
 ChannelSums channel_sums(const Rows& rows, const Kernel& kernel) {
   const std::int64_t channels = rows.channels;
@@ -56,20 +55,20 @@ ChannelSums channel_sums(const Rows& rows, const Kernel& kernel) {
   return total;
 }
 
-// A variance beyond float32 as NaN: 1 / infinity = 0 would give finite outputs, and hide the overflow.
+// Turns a variance beyond float32 into NaN: 1 / infinity = 0 would give finite outputs and hide the overflow.
 float representable(double variance) {
   const auto value = static_cast<float>(std::max(variance, 0.0));
   return std::isinf(value) ? std::numeric_limits<float>::quiet_NaN() : value;
 }
 
-// Mean and biased variance, by sums of deviations from the first row (which keeps the cancellation small).
+// Mean and biased variance, from deviations to the first row, which limits cancellation.
 template <typename T>
 BatchStatistics measure(const at::Tensor& x) {
   const Rows rows(x);
   const T* data = values_of<T>(x);
   const auto& kernel = kernels::best().batch_norm.of<T>();
   const auto options = x.options().dtype(at::kFloat).memory_format(at::MemoryFormat::Contiguous);
-  std::vector<float> shifts;  // the first row
+  std::vector<float> shifts;
   for (std::int64_t c = 0; c < rows.channels; ++c) shifts.push_back(number(data[c]));
   const ChannelSums sums = channel_sums(rows, [&](std::int64_t row, std::int64_t count, float* sum, float* squares) {
     kernel.statistics(data + row * rows.channels, shifts.data(), count, rows.channels, sum, squares);
@@ -106,7 +105,7 @@ void fill_factors(const ChannelSums& sums, const Rows& rows, const at::Tensor& w
   }
 }
 
-// T: of kernels.h, the type of x, of the residual and of their gradients.
+// T: number type (kernels.h) of x, the residual and their gradients.
 template <typename T>
 class BatchNormFunction : public torch::autograd::Function<BatchNormFunction<T>> {
  public:

@@ -1,5 +1,5 @@
-// batch_norm_fast: the CPU path of batch_norm.h for float32 and bfloat16 as one autograd node over the kernels of
-// kernels/. Work is split into fixed pieces of rows, so the answer does not depend on the number of threads.
+// batch_norm_fast: CPU path of batch_norm.h for float32 and bfloat16, one autograd node over the kernels of kernels/.
+// Rows are split into fixed pieces, so the result does not depend on the number of threads.
 #pragma once
 
 #include "nn/batch_norm.h"

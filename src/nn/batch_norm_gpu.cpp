@@ -16,7 +16,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::int64_t kMostSamplesOfCudnn = 880'801;  // in training; both bounds are those that LibTorch keeps
+constexpr std::int64_t kMostSamplesOfCudnn = 880'801;  // in training; both limits are LibTorch's own
 
 bool suits_cudnn(const at::Tensor& x, double epsilon) {
   const auto& hooks = at::detail::getCUDAHooks();
@@ -26,11 +26,11 @@ bool suits_cudnn(const at::Tensor& x, double epsilon) {
 }
 
 struct Normalised {
-  at::Tensor y, mean, inverse_deviation, reserve;  // reserve: cuDNN's, for its backward; undefined without it
+  at::Tensor y, mean, inverse_deviation, reserve;  // reserve: cuDNN's buffer for backward, else undefined
   BatchStatistics statistics;
 };
 
-// Running statistics that take in all of the batch are its mean and its unbiased variance.
+// With a momentum of 1, running statistics become the batch's mean and unbiased variance.
 Normalised normalise(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
   constexpr double kAllOfIt = 1;
   const std::int64_t count = x.numel() / x.size(1);
@@ -90,7 +90,7 @@ class BatchNormOnGpu : public torch::autograd::Function<BatchNormOnGpu> {
 }  // namespace
 
 bool batch_norm_runs_on_gpu(const at::Tensor& x, const at::Tensor& weight) {
-  // Of one number the unbiased variance is infinite.
+  // The unbiased variance of a single number is infinite.
   return gpu::suits(x) && x.dim() == 4 && x.numel() > x.size(1) && weight.scalar_type() == at::kFloat;
 }
 

@@ -1,8 +1,8 @@
-// batch_norm_gpu: batch_norm.h's training pass on GPUs as one autograd node: cuDNN's kernels in float32, as LibTorch
-// itself has it; in bfloat16 (which LibTorch keeps from cuDNN), and where the shape is beyond cuDNN's, ATen's own,
-// which read bfloat16 and take statistics in float32 without a copy. Then one kernel of ours (cuda/operations.h) adds
-// the residual, takes the ReLU and makes NaN of a channel whose variance has overflowed. The statistics come from the
-// same pass, through running statistics of the call's own.
+// batch_norm_gpu: GPU training pass of batch_norm.h as one autograd node. float32 uses cuDNN, as LibTorch does.
+// bfloat16, for which LibTorch does not use cuDNN, and shapes beyond cuDNN's limits use ATen's kernels; these read
+// bfloat16 and compute statistics in float32 without a copy. Then one kernel of this project (cuda/operations.h) adds
+// the residual, applies the ReLU and sets channels with an overflowed variance to NaN. The statistics come from the
+// same pass, through running statistics that belong to the call.
 #pragma once
 
 #include "nn/batch_norm.h"

@@ -17,19 +17,18 @@ constexpr std::array<std::int64_t, 3> kAllButChannels{0, 2, 3};
 
 at::Tensor on_cpu(const at::Tensor& numbers) { return numbers.to(at::kCPU, at::kDouble); }
 
-// Shaped to be broadcast over [N, C, H, W].
 at::Tensor per_channel(const at::Tensor& values, const at::Tensor& like) {
   return values.to(like.options()).view({1, -1, 1, 1});
 }
 
-// Of an infinite variance NaN: 0 would give finite outputs, and hide that the variance overflowed.
+// NaN if the variance is infinite: 0 would give finite outputs and hide the overflow.
 at::Tensor inverse_deviation_of(const at::Tensor& variance, double epsilon) {
   return (variance + epsilon).rsqrt().masked_fill_(variance.isinf(), std::numeric_limits<double>::quiet_NaN());
 }
 
 class SyncFunction : public torch::autograd::Function<SyncFunction> {
  public:
-  // mean, inverse_deviation: [C] float64 on the CPU; count: samples and pixels of a channel, over all replicas.
+  // mean, inverse_deviation: [C] float64 on the CPU; count: values per channel over all replicas.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                             const at::Tensor& mean, const at::Tensor& inverse_deviation, std::int64_t count,
                             ReplicaSum* replicas) {

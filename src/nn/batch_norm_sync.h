@@ -1,9 +1,9 @@
 // batch_norm_sync: batch normalisation of a micro-batch by its statistics over all replicas, with the exact gradient
-// (Ioffe and Szegedy 2015, where the batch is the union of the replicas' micro-batches). Forward exchanges a count, the
-// means and the mean squares; backward the two sums of the gradient that pass through the statistics. A replica without
+// (Ioffe and Szegedy 2015, for the union of the replicas' micro-batches). Forward exchanges a count, the means and the
+// mean squares. Backward exchanges the two sums of the gradient that pass through the statistics. A replica without
 // samples takes part in both with zeros.
-// Order: autograd on a CPU device runs the backward nodes of a graph in the reverse order of their making, so all
-// replicas, which run the same layers, exchange in the same order.
+// Order of exchanges: autograd on a CPU device runs the backward nodes of a graph in reverse order of their creation.
+// All replicas run the same layers, so they exchange in the same order.
 #pragma once
 
 #include "nn/batch_norm.h"
@@ -11,11 +11,11 @@
 
 namespace sluice::nn {
 
-// x [N, C, H, W]; weight, bias [C]. No residual, no activation. The statistics are those over all replicas.
+// x: [N, C, H, W]; weight, bias: [C]. No residual or activation is applied. Returns statistics over all replicas.
 [[nodiscard]] BatchNormResult batch_norm_sync(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                               double epsilon, ReplicaSum& replicas);
 
-// What batch_norm_sync() exchanges in forward and in backward, without samples of one's own.
+// The exchanges of batch_norm_sync() in forward and in backward, for a replica without samples.
 [[nodiscard]] BatchStatistics sync_statistics_of_others(std::int64_t channels, ReplicaSum& replicas);
 void sync_gradient_of_others(std::int64_t channels, ReplicaSum& replicas);
 

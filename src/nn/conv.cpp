@@ -18,10 +18,9 @@ using torch::autograd::variable_list;
 
 struct Geometry {
   std::int64_t stride, padding;
-  int tile = 0;  // of Winograd's algorithm, chosen in the forward pass; 0: the plain sum
+  int tile = 0;  // side of Winograd's tiles, chosen in the forward pass; 0: no Winograd
 };
 
-// An output channel reads weight.size(1) of the input channels.
 std::int64_t groups_of(const at::Tensor& x, const at::Tensor& weight) { return x.size(1) / weight.size(1); }
 
 std::optional<at::Tensor> bias_for(const at::Tensor& x, const std::optional<at::Tensor>& bias) {
@@ -46,15 +45,15 @@ Gradients aten_gradients(const at::Tensor& grad, const at::Tensor& x, const at::
   return {grad_x, grad_weight, grad_bias};
 }
 
-// On CPUs with AVX2 only, oneDNN (of LibTorch 2.11) computes a wrong weight gradient for these, and writes beyond its
-// memory: channels_last, fewer channels than a vector has.
+// oneDNN (in LibTorch 2.11) on CPUs with AVX2 only computes a wrong weight gradient for these shapes and writes beyond
+// its memory: channels_last, with fewer channels than a vector has lanes.
 bool breaks_onednn(const at::Tensor& x, const at::Tensor& weight, const Geometry& geometry) {
   constexpr std::int64_t kVector = 8;
   return x.is_cpu() && weight.size(2) == 1 && weight.size(3) == 1 && geometry.stride > 1 && geometry.padding == 0 &&
          x.size(1) < kVector;
 }
 
-// Some tap of a kernel sees padding alone in this dimension.
+// True if some tap of the kernel reads only padding in this dimension.
 bool has_blind_tap(std::int64_t pixels, std::int64_t taps, const Geometry& geometry) {
   const std::int64_t outputs = (pixels + 2 * geometry.padding - taps) / geometry.stride + 1;
   for (std::int64_t tap = 0; tap < taps; ++tap) {
@@ -68,20 +67,20 @@ bool has_blind_tap(std::int64_t pixels, std::int64_t taps, const Geometry& geome
   return false;
 }
 
-// In bfloat16 with AVX-512 it leaves out such taps: what the memory held before stays there.
+// In bfloat16 with AVX-512, oneDNN skips such taps and leaves old memory content in their gradients.
 bool breaks_onednn_in_bf16(const at::Tensor& x, const at::Tensor& weight, const Geometry& geometry) {
   return x.is_cpu() && is_bf16(x) &&
          (has_blind_tap(x.size(2), weight.size(2), geometry) || has_blind_tap(x.size(3), weight.size(3), geometry));
 }
 
-// A 1x1 kernel sees each stride-th pixel alone: the same as stride 1 on those pixels.
+// A 1x1 kernel reads only every stride-th pixel, so it equals a stride of 1 on those pixels.
 at::Tensor seen_pixels(const at::Tensor& x, std::int64_t stride) {
   return x.slice(2, 0, std::nullopt, stride)
       .slice(3, 0, std::nullopt, stride)
       .contiguous(at::MemoryFormat::ChannelsLast);
 }
 
-// As aten_gradients(), but for the weight and the bias by another way where oneDNN would be wrong.
+// Like aten_gradients(), but avoids oneDNN for the weight and bias gradients of shapes that it computes wrongly.
 Gradients plain_gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                           const Geometry& geometry, Wanted wanted) {
   const bool breaks_in_bf16 = wanted.weight && breaks_onednn_in_bf16(x, weight, geometry);
@@ -105,9 +104,9 @@ Gradients gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tenso
   return result;
 }
 
-// Where oneDNN's bfloat16 convolution in blocked layouts, with its weight in that layout already, takes 0.3 to 0.8 of
-// the time of the one for channels_last, which ATen would take: that one multiplies the padding too, and lays the
-// weight out anew at each call (docs/performance.md). Measured without AMX.
+// True if oneDNN's bfloat16 convolution in blocked layouts is faster than its channels_last one, which ATen would use.
+// With the weight already in that layout, it takes 0.3 to 0.8 of the time: the channels_last one also multiplies the
+// padding and reorders the weight at each call (docs/performance.md). Measured without AMX.
 bool is_small_map(const at::Tensor& x, const at::Tensor& weight, const Geometry& geometry) {
   static const bool is_measured_cpu =
       kernels::supported(kernels::avx512_bf16()) && __builtin_cpu_supports("amx-bf16") == 0;
@@ -131,8 +130,8 @@ at::Tensor small_map_forward(const at::Tensor& x, const at::Tensor& weight, cons
   return at::mkldnn_convolution(x, laid_out, bias_for(x, bias), padding, stride, dilation, /*groups=*/1);
 }
 
-// In bfloat16 only the gradients go by Winograd's algorithm. In the forward pass it would round the transformed values,
-// which made the gradient's error 1.15 times as large (ResNet-18); that of the gradients adds nothing that one sees.
+// In bfloat16, Winograd's algorithm computes only the gradients. In the forward pass it would round the transformed
+// values, which made the gradient's error 1.15 times as large (ResNet-18); in the gradients it has no visible effect.
 class ConvFunction : public torch::autograd::Function<ConvFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,
@@ -208,7 +207,7 @@ at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const std::opti
                   std::int64_t stride, std::int64_t padding, WeightGradQueue* queue, TransformedWeights* transformed,
                   Winograd winograd) {
   const at::Tensor y = ConvFunction::apply(x, weight, bias, stride, padding, queue, transformed, winograd);
-  const std::int64_t products = weight.numel() / weight.size(0);  // an output
+  const std::int64_t products = weight.numel() / weight.size(0);
   count_product(ProductKind::kConvolution, static_cast<double>(y.numel()) * static_cast<double>(products), x, weight);
   return y;
 }

@@ -18,16 +18,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// On the device of x; where they lie on the host, nobody waits for them to arrive: CUDA has read pageable memory when
-// the call is back.
+// Sample ids on the device of x. The copy does not block: CUDA has read pageable memory when the call returns.
 at::Tensor ids_for(const at::Tensor& x, const ForwardContext& context) {
   check(context.sample_ids.defined() && context.sample_ids.numel() == x.size(0) &&
             context.sample_ids.scalar_type() == at::kLong,
-        "dropout needs ForwardContext::sample_ids, one int64 for each sample of the input");
+        "ForwardContext::sample_ids with one int64 for each sample of dropout's input");
   return context.sample_ids.to(x.device(), /*non_blocking=*/true).contiguous();
 }
 
-// Fills the factors of one sample: element i takes word i % 4 of block i / 4.
 void fill_sample(std::uint64_t key, std::uint64_t threshold, float kept, std::int64_t count, float* factors) {
   for (std::int64_t i = 0; i < count; i += 4) {
     const auto words = philox(key, 0, static_cast<std::uint64_t>(i / 4));
@@ -51,20 +49,20 @@ const std::int64_t* address_of(const at::Tensor& step) {
   return step.defined() ? step.const_data_ptr<std::int64_t>() : nullptr;
 }
 
-// The number of the step stays where it is: nobody waits for it.
+// The step number stays in device memory, so the host does not wait for it.
 gpu::MaskNumbers numbers_on_gpu(double p, std::string_view site, const ForwardContext& context, c10::Device device) {
   const at::Tensor& step = context.step_in_memory;
   if (!step.defined()) return mask_numbers(p, site, context);
-  check(step.device() == device, "the number of the step lies on the device of the input");
+  check(step.device() == device, "the step number on the device of the input");
   gpu::MaskNumbers numbers = with_key(key_of_site(site, context), p);
   numbers.step = address_of(step);
   return numbers;
 }
 
-// x times the factors, which are drawn again in backward rather than kept.
+// x times the dropout factors; backward draws the factors again instead of keeping them.
 class DropoutOnGpu : public torch::autograd::Function<DropoutOnGpu> {
  public:
-  // step: where mask.step points; none where that is null.
+  // step: the tensor that mask.step points into; empty if mask.step is null.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& sample_ids,
                             const gpu::MaskNumbers& mask, const std::optional<at::Tensor>& step) {
     ctx->save_for_backward({sample_ids, step ? *step : at::Tensor()});
@@ -105,7 +103,7 @@ at::Tensor factors_on_gpu(const at::Tensor& x, double p, std::string_view site, 
   return factors;
 }
 
-// 1 / (1 - p) in bfloat16 would be off by up to 0.4 %, always to the same side.
+// In bfloat16, 1 / (1 - p) would be off by up to 0.4 %, always in the same direction.
 at::ScalarType factor_type(const at::Tensor& x) { return is_bf16(x) ? at::kFloat : x.scalar_type(); }
 
 }  // namespace

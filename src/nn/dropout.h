@@ -1,7 +1,7 @@
-// dropout: masks drawn by Philox under (seed, step, sample, layer), so a sample gets the same mask whatever the
-// micro-batch, the stage, the thread or the schedule, and again when a forward pass is repeated. On GPUs a kernel draws
-// the same numbers there (cuda/operations.h), in forward and again in backward; no mask is kept and nothing waits.
-// Not here: torch's global generator; nothing reads it.
+// dropout: masks drawn with Philox, keyed by (seed, step, sample, layer). So a sample gets the same mask for any
+// micro-batch, stage, thread or schedule, and when a forward pass is repeated; torch's global generator is not used.
+// GPU kernels draw the same numbers (cuda/operations.h), in forward and again in backward, without a stored mask or a
+// wait.
 #pragma once
 
 #include <string_view>
@@ -14,16 +14,15 @@ namespace gpu {
 struct MaskNumbers;  // cuda/keyed_bits.h
 }
 
-// x [N, ...] with context.sample_ids [N], which are copied to its device where they are not there. Elements are kept
-// with probability 1 - p and scaled by 1 / (1 - p).
-// `site` names the layer and the call in it. Not training, or p = 0: x itself.
-// Throws BugError when sample_ids does not fit x.
+// x: [N, ...]; context.sample_ids: [N], copied to the device of x if they are elsewhere. Elements are kept with
+// probability 1 - p and scaled by 1 / (1 - p). `site` names the layer and the call in it. Returns x itself if p = 0 or
+// not in training. Throws BugError if sample_ids does not fit x.
 at::Tensor dropout(const at::Tensor& x, double p, std::string_view site, const ForwardContext& context);
 
-// The factors alone, shaped and typed like x: 0 or 1 / (1 - p). float32 for bfloat16.
+// The factors, shaped and typed like x (float32 for bfloat16): 0 or 1 / (1 - p).
 at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view site, const ForwardContext& context);
 
-// What CPUs and GPUs draw those factors by. It reads context.step_in_memory, which GPUs do when they draw.
+// The keys of these factors for CPUs and GPUs. Waits for context.step_in_memory, which GPU kernels read by themselves.
 gpu::MaskNumbers mask_numbers(double p, std::string_view site, const ForwardContext& context);
 
 }  // namespace sluice::nn

@@ -1,5 +1,5 @@
-// embedding: a row of a table for each token, with split backward like linear's, and the module that owns the table.
-// The gradient of the table is dense. Double backward is not supported.
+// embedding: looks up a table row for each token, with split backward like linear's, and the module that owns the
+// table. The gradient of the table is dense. Double backward is not supported.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,12 +13,11 @@ namespace sluice::nn {
 
 class WeightGradQueue;
 
-// tokens [...] int64, each 0 .. rows - 1; table [rows, width]. Returns [..., width].
+// tokens: [...] int64, each 0 .. rows - 1; table: [rows, width]. Returns [..., width].
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& table, WeightGradQueue* queue);
 
 class Embedding {
  public:
-  // Registers `name`.weight.
   Embedding(Registry& registry, const std::string& name, std::int64_t rows, std::int64_t width, const Init& init)
       : table_(&registry.add_parameter(name + ".weight", {rows, width}, init)) {}
 
@@ -27,7 +26,7 @@ class Embedding {
   }
 
  private:
-  Parameter* table_;  // [rows, width]
+  Parameter* table_;
 };
 
 }  // namespace sluice::nn

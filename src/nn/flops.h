@@ -1,8 +1,8 @@
-// flops: the floating-point operations of the matrix products that layers ask for, counted where they are called. One
-// multiply-add is two. Counted: convolutions, linear layers, attention's two products. Not counted: everything whose
-// work is a small multiple of its bytes (norms, activations, pooling, the loss, the optimizer), and, being the model's
-// own operations, what a kernel saves (winograd.h) or repeats (recompute).
-// A forward pass counts its backward too, by what requires a gradient. Threads: a count per thread.
+// flops: counts the floating-point operations of matrix products when layers call them: convolutions, linear layers and
+// the two products of attention. One multiply-add is two operations. A forward pass also counts its backward, according
+// to what requires a gradient. Operations whose work is a small multiple of their bytes are not counted. The count is
+// the model's, so it ignores what a kernel saves (winograd.h) and what recomputation repeats. Threads: one count per
+// thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,11 +11,10 @@
 
 namespace sluice::nn {
 
-// One product of an input and a weight (or of two inputs): `multiply_adds` forward, and as many again for each operand
-// that gets a gradient.
+// Counts one product of two operands: `multiply_adds` forward, and as many for each operand that gets a gradient.
 void count_product(ProductKind kind, double multiply_adds, const at::Tensor& a, const at::Tensor& b);
 
-// What the calling thread counts in its life is forgotten: work that is done once more than the model asks for.
+// Discards what the calling thread counts during the object's lifetime, for work that is repeated.
 class UncountedFlops {
  public:
   UncountedFlops();
@@ -27,9 +26,9 @@ class UncountedFlops {
   FlopCount before_;
 };
 
-// What the calling thread has counted since it was asked last.
+// Returns the calling thread's count since the last call.
 [[nodiscard]] FlopCount take_flops();
-// Of work that nobody counts while it runs: recorded work that runs again (device/graph.h).
+// Adds operations of a recorded CUDA graph, which are not counted when the graph is launched (device/graph.h).
 void add_flops(const FlopCount& flops);
 
 }  // namespace sluice::nn

@@ -13,7 +13,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// T: of kernels.h.
 template <typename T>
 class GeluFunction : public torch::autograd::Function<GeluFunction<T>> {
  public:

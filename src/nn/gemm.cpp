@@ -16,7 +16,7 @@ using OneDnnLinear = at::Tensor(const at::Tensor&, const at::Tensor&, const std:
                                 std::string_view, c10::List<std::optional<at::Scalar>>,
                                 std::optional<std::string_view>);
 
-constexpr std::int64_t kMinimumWork = std::int64_t{1} << 23;  // rows * in * out below which MKL's lower overhead wins
+constexpr std::int64_t kMinimumWork = std::int64_t{1} << 23;  // rows * in * out; below, MKL's lower overhead wins
 constexpr std::int64_t kMinimumRows = 256;                    // below, transposing the weight does not pay
 
 const std::optional<c10::TypedOperatorHandle<OneDnnLinear>>& onednn() {
@@ -33,12 +33,11 @@ bool prefers_onednn(const at::Tensor& a, std::int64_t columns) {
          at::globalContext().userEnabledMkldnn() && onednn().has_value();
 }
 
-// a [m, k] times right' for right [n, k] (any strides).
+// a [m, k] times the transpose of right [n, k] (any strides).
 at::Tensor onednn_product(const at::Tensor& a, const at::Tensor& right, const std::optional<at::Tensor>& bias) {
   return onednn()->call(a, right, bias, "none", c10::List<std::optional<at::Scalar>>(), std::nullopt);
 }
 
-// A contiguous transposed copy.
 at::Tensor transposed(const at::Tensor& matrix) {
   const at::Tensor in = matrix.stride(1) == 1 ? matrix : matrix.contiguous();
   const std::int64_t rows = in.size(0), columns = in.size(1);
@@ -54,8 +53,7 @@ at::Tensor transposed(const at::Tensor& matrix) {
   return out;
 }
 
-// `right` [n, k] as oneDNN takes it best: with its columns in a row, so turned where it lies otherwise and the rows of
-// the left operand make that pay.
+// `right` [n, k] with contiguous columns, as oneDNN prefers; copied only if the left operand has enough rows for that.
 at::Tensor right_operand(const at::Tensor& right, std::int64_t left_rows) {
   return right.stride(0) == 1 || left_rows < kMinimumRows ? right : transposed(right).t();
 }
@@ -74,7 +72,7 @@ at::Tensor linear_input_gradient(const at::Tensor& grad, const at::Tensor& weigh
 
 at::Tensor linear_weight_gradient(const at::Tensor& grad, const at::Tensor& x) {
   if (!prefers_onednn(grad, x.size(1))) return at::mm(grad.t(), x);
-  // oneDNN is slow when its left operand is transposed: hand it a transposed copy of the narrower matrix.
+  // oneDNN is slow if its left operand is transposed, so the narrower matrix is transposed by a copy.
   if (grad.size(1) <= x.size(1)) return onednn_product(transposed(grad), x.t(), std::nullopt);
   return transposed(onednn_product(transposed(x), grad.t(), std::nullopt));
 }

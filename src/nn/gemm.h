@@ -1,8 +1,7 @@
-// gemm: the three matrix products of a linear layer, y = x w' + b. Float32 on the CPU goes to oneDNN through LibTorch's
-// dispatcher with operands laid out as its kernels like them best; everything else (float64, CUDA, tiny shapes, builds
-// without oneDNN) goes to ATen. The choice depends on shapes only, so a run repeats bit for bit.
-// Not here: autograd (linear.h). All matrices are 2-d; x [rows, in], w [out, in] (any strides), b [out], y [rows, out].
-// Measurements: docs/performance.md.
+// gemm: the three matrix products of a linear layer, y = x w' + b, without autograd (linear.h). float32 on the CPU uses
+// oneDNN through LibTorch's dispatcher, with operands in the layouts that its kernels prefer; everything else, and tiny
+// shapes, use ATen. The choice depends only on shapes, so a run repeats bit for bit. Figures: docs/performance.md.
+// All matrices are 2-d: x [rows, in], w [out, in] (any strides), b [out], y [rows, out].
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,7 +1,7 @@
-// init: distributions of initial weights, drawn from the keyed generator of core/rng.h by (seed, parameter name), so
-// that they do not depend on the cut, the device, the order of construction or the number type. Sources: torchvision's
-// ResNet (kaiming_normal_, fan_out), torch.nn.Linear and Conv2d (uniform by fan-in), Hugging Face's ViT (truncated
-// normal of deviation 0.02).
+// init: distributions of initial weights, drawn from the keyed generator of core/rng.h by (seed, parameter name). So
+// they do not depend on the partition, the device, the order of construction or the number type.
+// Sources: torchvision's ResNet (kaiming_normal_, fan_out), torch.nn.Linear and Conv2d (uniform by fan-in), Hugging
+// Face's ViT (truncated normal with deviation 0.02).
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,7 +14,7 @@ namespace sluice::nn {
 struct Init {
   enum class Kind { kConstant, kNormal, kUniform };
   Kind kind = Kind::kConstant;
-  double scale = 0;  // the constant; the deviation; the bound of [-bound, bound)
+  double scale = 0;  // the constant, the deviation, or the bound of [-bound, bound)
 
   static Init constant(double value) { return {Kind::kConstant, value}; }
   static Init normal(double deviation) { return {Kind::kNormal, deviation}; }
@@ -23,7 +23,7 @@ struct Init {
   static Init uniform_fan_in(std::int64_t fan_in);    // uniform, 1 / sqrt(fan_in): torch's default for weight and bias
 };
 
-// Drawn in float64, then rounded to dtype (float64, float32 or bfloat16); contiguous, on the CPU.
+// Draws in float64 and rounds to dtype (float64, float32 or bfloat16). The tensor is contiguous and on the CPU.
 at::Tensor draw(const Init& init, at::IntArrayRef sizes, at::ScalarType dtype, std::uint64_t seed,
                 const std::string& name);
 

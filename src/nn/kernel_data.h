@@ -1,4 +1,4 @@
-// kernel_data: tensors as the kernels of kernels/ take them: pointers to float or kernels::Bf16. CPU only.
+// kernel_data: passes CPU tensors to the kernels of kernels/ as pointers to float or kernels::Bf16.
 #pragma once
 
 #include <bit>
@@ -11,12 +11,11 @@
 
 namespace sluice::nn {
 
-// The kernels have functions for it.
 [[nodiscard]] inline bool suits_kernels(const at::Tensor& x) {
   return x.device().is_cpu() && (x.scalar_type() == at::kFloat || is_bf16(x));
 }
 
-// body(T{}) with the T of x, for which suits_kernels().
+// Calls body(T{}) with the kernels' type for x. Requires: suits_kernels(x).
 template <typename Body>
 decltype(auto) with_type_of(const at::Tensor& x, const Body& body) {
   return is_bf16(x) ? body(kernels::Bf16{}) : body(float{});
@@ -27,7 +26,6 @@ decltype(auto) with_type_of(const at::Tensor& x, const Body& body) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
-// The values of a tensor of type T; null of an undefined one.
 template <typename T>
 [[nodiscard]] const T* values_of(const at::Tensor& t) {
   return t.defined() ? static_cast<const T*>(t.const_data_ptr()) : nullptr;

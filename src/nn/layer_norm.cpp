@@ -42,7 +42,8 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
   if (gpu::suits(x) && weight.scalar_type() == at::kFloat && gives_float) {
     return LayerNormOnGpu::apply(x, weight, bias, epsilon, type);
   }
-  // ATen's kernels take bfloat16 too, but on the CPU that adds weight gradients up in it, and on GPUs wants one type.
+  // ATen also accepts bfloat16, but its CPU kernel adds up weight gradients in bfloat16, and its GPU kernel needs one
+  // type.
   return at::layer_norm(in_float(x), {x.size(-1)}, weight, bias, epsilon).to(type);
 }
 

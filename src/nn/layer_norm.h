@@ -1,14 +1,15 @@
-// layer_norm: the module that owns weight and bias, and the computation: in float32 also where the layer computes in
-// bfloat16, which its answer is rounded to. On CPUs and in float64 ATen's (an own kernel saved 0.2 % of a ViT step on
-// CPUs, docs/performance.md). On GPUs in float32 and bfloat16 our own, which reads one type and writes the other, where
-// ATen needs a copy in float32 on either side and keeps it for backward.
+// layer_norm: layer normalisation and the module that owns weight and bias. It always computes in float32 or float64,
+// and rounds the result if the layer computes in bfloat16.
+// On CPUs and in float64 ATen runs; an own CPU kernel saved 0.2 % of a ViT step (docs/performance.md). On GPUs in
+// float32 and bfloat16 a kernel of this project runs. It reads one type and writes the other; ATen needs a float32 copy
+// on either side and keeps it for backward.
 #pragma once
 
 #include "nn/registry.h"
 
 namespace sluice::nn {
 
-// Over the last dimension of x; the answer is rounded to `type`.
+// Normalises the last dimension of x; the result is rounded to `type`.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
                       at::ScalarType type);
 

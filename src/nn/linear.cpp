@@ -14,7 +14,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Weights of more than two dimensions (patch projections) count as [out, everything else].
+// Flattens weights of more than two dimensions (patch projections) to [out, everything else].
 at::Tensor flatten_weight(const at::Tensor& w) { return w.dim() <= 2 ? w : w.flatten(1); }
 
 at::Tensor join_rows(at::TensorList parts) {
@@ -26,7 +26,6 @@ at::Tensor join_rows(at::TensorList parts) {
 
 at::Tensor flatten_rows(const at::Tensor& x) { return x.dim() == 2 ? x : x.reshape({-1, x.size(-1)}); }
 
-// Cuts `joined` along its first dimension into pieces shaped like `like`.
 variable_list split_rows(const at::Tensor& joined, const variable_list& like) {
   if (like.size() == 1) return {joined.view(like[0].sizes())};
   variable_list parts;
@@ -39,7 +38,7 @@ variable_list split_rows(const at::Tensor& joined, const variable_list& like) {
 }
 
 struct WeightGradients {
-  variable_list weights, biases;  // biases is empty when the layer has none
+  variable_list weights, biases;
 };
 
 WeightGradients weight_gradients(const at::Tensor& grad, const at::Tensor& x, const variable_list& weights,
@@ -52,7 +51,7 @@ WeightGradients weight_gradients(const at::Tensor& grad, const at::Tensor& x, co
   return result;
 }
 
-// As linear_forward() takes it, in the type of x: [out, in].
+// All weights as one [out, in] matrix in the type of x, for linear_forward().
 at::Tensor joined_weight(const at::Tensor& x, at::TensorList weights, WeightLayout layout, TransformedWeights* kept) {
   if (layout == WeightLayout::kInOut) return weight_for(x, weights[0], kept).t();
   if (weights.size() == 1) return flatten_weight(weight_for(x, weights[0], kept));
@@ -70,12 +69,12 @@ std::vector<std::int64_t> weight_sizes(std::int64_t in, std::int64_t out, Weight
 
 class LinearFunction : public torch::autograd::Function<LinearFunction> {
  public:
-  // Lists must come as TensorList: apply() takes any other list type for a constant.
+  // Lists must be TensorList: apply() treats any other list type as a constant.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList weights, at::TensorList biases,
                             WeightGradQueue* queue, TransformedWeights* transformed, WeightLayout layout) {
     const at::Tensor rows = flatten_rows(x);
     const at::Tensor weight = joined_weight(rows, weights, layout, transformed);
-    variable_list saved{rows, is_bf16(rows) ? at::Tensor() : weight};  // a rounded one is made again
+    variable_list saved{rows, is_bf16(rows) ? at::Tensor() : weight};  // a rounded weight is made again in backward
     saved.insert(saved.end(), weights.begin(), weights.end());
     saved.insert(saved.end(), biases.begin(), biases.end());
     ctx->save_for_backward(std::move(saved));
@@ -136,7 +135,7 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
 
 at::Tensor linear(const at::Tensor& x, const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
                   const ForwardContext& context, WeightLayout layout) {
-  check(layout == WeightLayout::kOutIn || weights.size() == 1, "one weight at a time in the layout [in, out]");
+  check(layout == WeightLayout::kOutIn || weights.size() == 1, "a single weight in the layout [in, out]");
   for (const at::Tensor& weight : weights) {
     const std::int64_t out = weight.size(layout == WeightLayout::kOutIn ? 0 : 1);
     count_product(ProductKind::kLinear, static_cast<double>(x.numel()) * static_cast<double>(out), x, weight);

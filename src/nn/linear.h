@@ -1,8 +1,8 @@
 // linear: y = x w' + b over the last dimension, as one autograd node with split backward, and the module that owns w
-// and b. Several weights over the same input (query, key, value) run as one product, each parameter keeping its public
-// name. GPT-2's weights lie the other way round ([in, out]); neither they nor their gradients are turned. Types:
-// float32, float64, or x in bfloat16 with parameters of float32 (bfloat16.h); float64 and bfloat16 use ATen's kernels.
-// Double backward is not supported.
+// and b. Several weights over the same input (query, key, value) run as one product, and each parameter keeps its
+// public name. GPT-2's weights are stored as [in, out]; neither they nor their gradients are transposed.
+// Types: float32, float64, or x in bfloat16 with float32 parameters (bfloat16.h); float64 and bfloat16 use ATen's
+// kernels. Double backward is not supported.
 #pragma once
 
 #include <span>
@@ -16,8 +16,8 @@ enum class WeightLayout : std::uint8_t {
   kInOut,  // GPT-2's (Hugging Face's Conv1D): y = x w
 };
 
-// x [..., in]; weights [out_i, in] or [out_i, ...] with `in` values a row; biases [out_i], or none at all. Returns
-// [..., sum of out_i]. kInOut: one weight, [in, out].
+// x: [..., in]; weights: [out_i, in], or [out_i, ...] with `in` values per row; biases: [out_i], or an empty list.
+// Returns [..., sum of out_i]. kInOut: one weight, [in, out].
 at::Tensor linear(const at::Tensor& x, const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
                   const ForwardContext& context, WeightLayout layout = WeightLayout::kOutIn);
 
@@ -30,12 +30,10 @@ struct LinearInit {
 
 class Linear {
  public:
-  // Registers `name`.weight and `name`.bias.
   Linear(Registry& registry, const std::string& name, std::int64_t in, std::int64_t out, const LinearInit& init,
          WeightLayout layout = WeightLayout::kOutIn);
 
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context) const;
-  // For whoever adds the bias himself.
   [[nodiscard]] at::Tensor without_bias(const at::Tensor& x, const ForwardContext& context) const;
   [[nodiscard]] const at::Tensor& weight() const { return weight_->value; }
   [[nodiscard]] const at::Tensor& bias() const { return bias_->value; }
@@ -43,12 +41,11 @@ class Linear {
  private:
   WeightLayout layout_;
   at::ScalarType activations_;
-  Parameter* weight_;  // as layout_ says
-  Parameter* bias_;    // [out]
+  Parameter* weight_;
+  Parameter* bias_;  // [out]
 };
 
-// One product for several layers of kOutIn over the same x, in its type: their outputs side by side in the last
-// dimension.
+// One product for several kOutIn layers over x, in the type of x. Returns their outputs side by side.
 at::Tensor linear_packed(const at::Tensor& x, std::span<const Linear* const> layers, const ForwardContext& context);
 
 }  // namespace sluice::nn

@@ -12,7 +12,7 @@
 namespace sluice::nn {
 namespace {
 
-// Top-1, top-5 and all targets that count.
+// Numbers of top-1 hits, top-5 hits and counted targets.
 using Counts = std::array<std::int64_t, 3>;
 
 template <typename Real>
@@ -23,10 +23,10 @@ Counts count_rows(const at::Tensor& logits, const at::Tensor& targets) {
   Counts counts{};
   for (std::int64_t i = 0; i < logits.size(0); ++i, row += classes) {
     if (target[i] == kNoTarget) continue;
-    check(target[i] >= 0 && target[i] < classes, "a target is none of the classes");
+    check(target[i] >= 0 && target[i] < classes, "a target below the number of classes");
     ++counts[2];
     const Real own = row[target[i]];
-    if (std::isnan(own)) continue;  // which compares as false, and must not look like the best
+    if (std::isnan(own)) continue;  // comparisons with NaN are false, so it would look like the largest
     std::int64_t ahead = 0;
     for (std::int64_t c = 0; c < target[i]; ++c) ahead += row[c] >= own ? 1 : 0;
     for (std::int64_t c = target[i] + 1; c < classes; ++c) ahead += row[c] > own ? 1 : 0;
@@ -43,10 +43,9 @@ Counts count_on_cpu(const at::Tensor& logits, const at::Tensor& targets) {
 
 bool are_shares(const at::Tensor& targets) { return targets.is_floating_point(); }
 
-// What is to be predicted.
 at::Tensor classes_of(const at::Tensor& targets) { return are_shares(targets) ? targets.argmax(1) : targets; }
 
-// Few enough to be counted on the CPU after the step: three small kernels instead of twenty.
+// Up to this many logits are copied and counted on the CPU after the step: three small kernels instead of twenty.
 constexpr std::int64_t kFewLogits = 1 << 17;
 
 }  // namespace

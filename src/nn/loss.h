@@ -1,9 +1,8 @@
-// loss: cross-entropy summed over the targets (so that micro-batches of any size weigh every target equally), and the
-// counts that evaluation reports. A target is the class of a sample, [n], each position's token in a sequence, [n, T],
-// or the shares that the classes have in a sample, [n, classes] of floating point, whose largest is the one that
-// counts. One of kNoTarget (padding, a masked token) counts nowhere: not in the loss, not among the right ones, not in
-// the number that sums are divided by. That number is the global batch's: micro-batches hold different numbers of
-// targets.
+// loss: cross-entropy summed over the targets, and the counts that evaluation reports. A target is the class of a
+// sample ([n]), the token at each position of a sequence ([n, T]), or class probabilities of a sample ([n, classes],
+// floating point). For probabilities, the largest one is the class to predict.
+// Targets of kNoTarget (padding, masked tokens) are not counted: not in the loss, not as correct, not in the divisor.
+// The divisor is the number of targets in the global batch, because micro-batches have different numbers of targets.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +14,23 @@
 
 namespace sluice::nn {
 
-// The loss of a micro-batch: summed over its targets, so that micro-batches of unequal size weigh every one equally.
 using LossFunction = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& targets)>;
 
-inline constexpr std::int64_t kNoTarget = -100;  // PyTorch's and Hugging Face's ignore_index
+inline constexpr std::int64_t kNoTarget = -100;  // ignore_index of PyTorch and Hugging Face
 
-// logits [n, classes], targets [n] int64 or [n, classes] of shares; or logits [n, T, classes], targets [n, T] ->
-// scalar.
+// Returns a scalar. logits [n, classes]: targets [n] int64 or [n, classes]; logits [n, T, classes]: targets [n, T].
 [[nodiscard]] LossFunction cross_entropy_sum(double label_smoothing);
 
-// How many of them count.
 [[nodiscard]] std::int64_t count_targets(const at::Tensor& targets);
 
-// The counts of a micro-batch as a tensor on the device of its logits, which nobody waits for here: for counts_of().
-// Shapes as for cross_entropy_sum(). A target's rank is the number of classes with a larger logit, plus those before it
-// with an equal one, so that a constant output is not counted as right. On the CPU one pass over the logits.
+// Counts of a micro-batch as a tensor on the device of its logits, for counts_of(); the call does not wait for the
+// device. Shapes as for cross_entropy_sum(). The rank of a target is the number of classes with a larger logit, plus
+// those before it with an equal one, so that a constant output is not counted as correct.
 [[nodiscard]] at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& targets);
-// What it gives of few logits on a GPU: [n, classes + 1], each row with its target behind it.
+// Result of count_correct() for few logits on a GPU: [n, classes + 1], each row followed by its target.
 [[nodiscard]] at::Tensor logits_to_count(const at::Tensor& logits, const at::Tensor& targets);
 
-// Without the loss.
+// Converts the result of count_correct(); the loss is not set.
 [[nodiscard]] EvalCounts counts_of(const at::Tensor& counted);
 
 }  // namespace sluice::nn

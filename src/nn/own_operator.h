@@ -1,6 +1,6 @@
-// own_operator: tells LibTorch's observers (its profiler, profiler/operators) of a kernel of ours, as the dispatcher
-// tells them of ATen's operators: name, inputs, outputs, begin and end. The call lasts as long as the object. Without
-// an observer it costs asking for one (docs/performance.md). Threads: any. Errors: those of the observers.
+// own_operator: reports a kernel of this project to LibTorch's observers (its profiler, profiler/operators), as the
+// dispatcher reports ATen's operators: name, inputs, outputs, begin and end. The reported call lasts as long as the
+// object. Without an observer it costs one query (docs/performance.md). Threads: any. Errors: those of the observers.
 #pragma once
 
 #include <initializer_list>
@@ -14,7 +14,6 @@ namespace sluice::nn {
 
 class OwnOperator {
  public:
-  // name: "sluice::gelu". inputs: may be undefined.
   OwnOperator(const char* name, std::initializer_list<at::Tensor> inputs) : call_(at::RecordScope::FUNCTION) {
     if (!call_.isActive()) return;
     const std::vector<c10::IValue> values = values_of(inputs);

@@ -1,7 +1,7 @@
-// parallel: at::parallel_for that really is parallel. at::parallel_for is a header template which runs serially,
-// without a word, in every file that is not compiled with -fopenmp; that flag would invalidate the shared precompiled
-// header. So the loop lives in one source file that has the flag, and the others call it. Threads: as many as
-// at::get_num_threads() of the calling thread; the workers inherit nothing else of ours.
+// parallel: at::parallel_for that is always parallel. at::parallel_for is a header template that silently runs serially
+// in every file compiled without -fopenmp, and that flag would invalidate the shared precompiled header. So one source
+// file with the flag has the loop. Threads: at::get_num_threads() of the caller; workers inherit no thread-local state
+// of Sluice.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace sluice::nn {
 
-// A grain for work that costs a little a value: 64 KiB of float32.
+// Grain for work that is cheap per value: 64 KiB of float32.
 constexpr std::int64_t kPieceValues = std::int64_t{1} << 14;
 
-// body(first, last) on pieces of [begin, end) of at least `grain`; returns when all have run. Exceptions pass on.
+// Calls body(first, last) on pieces of [begin, end) of at least `grain`, waits for all, and passes exceptions on.
 void parallel_for(std::int64_t begin, std::int64_t end, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t)>& body);
 

@@ -1,8 +1,8 @@
-// transformed_weights: weights in the form in which a kernel multiplies them, kept while the micro-batches of a pass
-// use them: for Winograd's convolutions (winograd.h), or rounded to bfloat16 (bfloat16.h), laid out in blocks for
-// oneDNN too. At 4 samples a micro-batch, transforming anew for each is a quarter of ResNet-18's time. Not here: the
-// transforms. Memory: for 3x3 convolutions, 16/9 of the weight for each use, or 36/9 with F(4x4); in bfloat16 half of
-// it. Life: clear it before the weights change. Threads: one at a time.
+// transformed_weights: keeps weights in the form that a kernel multiplies while the micro-batches of a pass use them:
+// transformed for Winograd's convolutions (winograd.h), or rounded to bfloat16 (bfloat16.h), also in oneDNN's blocked
+// layout. At 4 samples per micro-batch, a new transform for each takes a quarter of ResNet-18's time.
+// Memory of 3x3 convolutions: 16/9 of the weight for each use, or 36/9 with F(4x4); half of that in bfloat16. Lifetime:
+// call clear() before the weights change. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@ namespace sluice::nn {
 class TransformedWeights {
  public:
   enum class Use { kForward, kInputGradient, kBfloat16, kBlockedBfloat16 };
-  // Makes what lives while a weight is transformed: a scope that charges the memory of the result.
+  // Makes an object that lives while a weight is transformed: a scope that charges the memory of the result.
   using Charge = std::function<std::shared_ptr<void>()>;
 
   explicit TransformedWeights(Charge charge = {}) : charge_(std::move(charge)) {}
 
-  // What transform() gives for the weight and tiles of so many outputs a side (kBfloat16: for so many joined weights,
-  // of which it is the first; kBlockedBfloat16: for that stride), or gave before.
+  // Returns what transform() gave for these arguments, calling it the first time. `tile`: outputs along the side of a
+  // tile; kBfloat16: number of joined weights, the first of which is `weight`; kBlockedBfloat16: the stride.
   template <typename Transform>
   [[nodiscard]] const at::Tensor& get(const at::Tensor& weight, Use use, int tile, const Transform& transform) {
     at::Tensor& kept = kept_[{weight.const_data_ptr(), use, tile}];
@@ -46,7 +46,7 @@ class TransformedWeights {
 
  private:
   Charge charge_;
-  std::map<std::tuple<const void*, Use, int>, at::Tensor> kept_;  // by the address of the weight's values
+  std::map<std::tuple<const void*, Use, int>, at::Tensor> kept_;  // key: address of the weight's values
 };
 
 }  // namespace sluice::nn

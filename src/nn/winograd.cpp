@@ -21,15 +21,15 @@ using kernels::Operand;
 template <typename T>
 using Kernels = kernels::WinogradKernels<T>;
 
-constexpr std::int64_t kBlockTiles2x2 = 96;            // tiles that go through all steps while they are in the cache
-constexpr std::int64_t kBlockTiles4x4 = 64;            // of more, 36 planes are not
+constexpr std::int64_t kBlockTiles2x2 = 96;            // tiles whose planes stay in the cache through all steps
+constexpr std::int64_t kBlockTiles4x4 = 64;            // the same for 36 planes
 constexpr std::int64_t kLeastBlockTiles = 24;          // below, reading the weights takes longer than multiplying
-constexpr std::int64_t kGradientOperands = 768 << 10;  // the same for the weight gradient, whose blocks ...
-constexpr std::int64_t kGradientTiles = 192;           // ... are at least so large, for each passes over the whole sum
-constexpr std::int64_t kTransformTiles = 16;           // of these, tiles that one thread transforms at a time
-constexpr std::int64_t kTransformPairs = 1024;         // channel pairs whose weights one thread transforms at a time
-constexpr std::int64_t kMinimumTiles = 16;  // of 2x2; below, transforming the weights may cost more than is saved
-// What transforming a weight takes, as tiles that its product takes as long for (512 channels: 30 to 45).
+constexpr std::int64_t kGradientOperands = 768 << 10;  // operands of a weight-gradient block that stay in the cache
+constexpr std::int64_t kGradientTiles = 192;    // least tiles of such a block: each block passes over the whole sum
+constexpr std::int64_t kTransformTiles = 16;    // tiles of a weight-gradient block that a thread transforms at once
+constexpr std::int64_t kTransformPairs = 1024;  // channel pairs whose weights a thread transforms at once
+constexpr std::int64_t kMinimumTiles = 16;      // of 2x2; below, transforming the weights may cost more than is saved
+// Cost of transforming a weight, in tiles whose products take as long (512 channels: 30 to 45).
 constexpr std::int64_t kTransformAsTiles = 32;
 
 template <typename T>
@@ -38,7 +38,6 @@ const Kernels<T>& kernels_for(int tile) {
   return (tile == 4 ? table.winograd_4x4 : table.winograd_2x2).template of<T>();
 }
 
-// Planes of [rows, columns] operands or floats.
 template <typename Value>
 class Scratch {
  public:
@@ -60,17 +59,17 @@ std::int64_t tiles_of(const at::Tensor& x, std::int64_t side) {
   return count_tiles(x.size(0), x.size(2), x.size(3), side);
 }
 
-// Tiles that a thread takes through all steps at a time: all threads get as many blocks.
+// Tiles that a thread takes through all steps at once, chosen so that all threads get the same number of blocks.
 std::int64_t block_tiles(std::int64_t side, std::int64_t tiles) {
   const std::int64_t most = side == 4 ? kBlockTiles4x4 : kBlockTiles2x2, threads = at::get_num_threads();
   const std::int64_t rounds = (tiles + most * threads - 1) / (most * threads);
   return std::max((tiles + rounds * threads - 1) / (rounds * threads), kLeastBlockTiles);
 }
 
-// The taps of a [.., .., 3, 3] tensor are one row of nine equally spaced values in both layouts that occur.
+// True if the nine taps of a [.., .., 3, 3] tensor are equally spaced, as in both layouts that occur.
 bool has_even_taps(const at::Tensor& weight) { return weight.stride(2) == 3 * weight.stride(3); }
 
-kernels::WinogradWeights by_output(const at::Tensor& weight) {  // a row for each output channel
+kernels::WinogradWeights by_output(const at::Tensor& weight) {  // rows are output channels
   return {.rows = weight.size(0),
           .columns = weight.size(1),
           .row_stride = weight.stride(0),
@@ -91,9 +90,8 @@ std::int64_t gradient_tiles(const Kernels<T>& kernel, const kernels::WinogradWei
   return std::min(std::max(fitting, kGradientTiles), (tiles + kDeep - 1) / kDeep * kDeep);
 }
 
-constexpr std::int64_t kRowsAtATime = 2;  // of a weight: those of an operand
+constexpr std::int64_t kRowsAtATime = 2;
 
-// body(begin, end) over the rows of a weight, in parallel.
 template <typename Body>
 void for_rows(const kernels::WinogradWeights& shape, const Body& body) {
   parallel_for(0, shape.rows / kRowsAtATime,
@@ -101,7 +99,6 @@ void for_rows(const kernels::WinogradWeights& shape, const Body& body) {
                [&](std::int64_t begin, std::int64_t end) { body(begin * kRowsAtATime, end * kRowsAtATime); });
 }
 
-// In planes of [rows, columns].
 template <typename T>
 at::Tensor transform(const Kernels<T>& kernel, const at::Tensor& weight, const kernels::WinogradWeights& shape) {
   constexpr std::int64_t kDeep = kernels::kDepth<T>;
@@ -121,7 +118,7 @@ at::Tensor transformed_for(Use use, const at::Tensor& weight, int tile, Transfor
   return kept != nullptr ? kept->get(weight, use, tile, make) : make();
 }
 
-// x convolved with the weight whose planes have a row for each channel of x.
+// Convolves x with a transformed weight; its planes have a row for each channel of x.
 template <typename T>
 at::Tensor convolved(const Kernels<T>& kernel, const at::Tensor& x, const at::Tensor& planes, std::int64_t outputs,
                      const float* bias) {
@@ -145,7 +142,7 @@ at::Tensor convolved(const Kernels<T>& kernel, const at::Tensor& x, const at::Te
   return y;
 }
 
-// Of a weight as it lies in `result`.
+// Writes the weight gradient to `result`, in its strides.
 template <typename T>
 void add_up_weight_gradient(const at::Tensor& grad, const at::Tensor& x, int tile, const at::Tensor& result) {
   const Kernels<T>& kernel = kernels_for<T>(tile);
@@ -179,12 +176,11 @@ void add_up_weight_gradient(const at::Tensor& grad, const at::Tensor& x, int til
            [&](std::int64_t begin, std::int64_t end) { kernel.weight_gradient(shape, sum.get(), begin, end, to); });
 }
 
-// Products of one channel pair, and what transforming its weight takes.
+// Products of one channel pair, including the transform of its weight.
 std::int64_t work_of(std::int64_t tiles, std::int64_t side) {
   return (tiles + kTransformAsTiles) * (side + 2) * (side + 2);
 }
 
-// Of one group.
 bool is_whole_3x3(const at::Tensor& x, const at::Tensor& weight) {
   return weight.size(1) == x.size(1) && weight.size(2) == 3 && weight.size(3) == 3;
 }

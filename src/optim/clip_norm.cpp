@@ -8,9 +8,9 @@
 namespace sluice::optim {
 namespace {
 
-// Of |element|^power, in float64.
+// Sum of |element|^power, in float64.
 double sum_of_powers(const at::Tensor& flat, int power) {
-  constexpr std::int64_t kBlock = 1 << 16;  // a norm in another type than its input's makes a copy of it
+  constexpr std::int64_t kBlock = 1 << 16;  // bounds a copy: a norm in another type than its input copies the input
   at::Tensor sum = at::zeros({}, flat.options().dtype(at::kDouble));
   for (const at::Tensor& block : flat.split(kBlock))
     sum += at::linalg_vector_norm(block, power, {}, false, at::kDouble).pow(power);
@@ -25,12 +25,12 @@ double sum_of_magnitudes(const at::Tensor& flat) { return sum_of_powers(flat, 1)
 
 bool is_finite(const at::Tensor& flat) {
   if (flat.numel() == 0) return true;
-  const auto [least, most] = at::aminmax(flat);  // where one is not a number, both are none
+  const auto [least, most] = at::aminmax(flat);  // both are NaN if an element is
   return std::isfinite(least.item<double>()) && std::isfinite(most.item<double>());
 }
 
 double clip_factor(double norm, double most) {
-  constexpr double kEpsilon = 1e-6;  // PyTorch's
+  constexpr double kEpsilon = 1e-6;  // as in torch.nn.utils.clip_grad_norm_
   return std::min(1.0, most / (norm + kEpsilon));
 }
 

@@ -8,7 +8,7 @@
 namespace sluice::optim {
 namespace {
 
-// The last bit of sum_of_squares() (clip_norm.h) depends on the number of threads, which processes may differ in.
+// Fixed order: the last bit of sum_of_squares() depends on the number of threads, which differs between processes.
 template <typename T>
 double sum_of_squares_in_order(const T* numbers, std::int64_t count) {
   std::array<double, 8> sums{};

@@ -1,7 +1,8 @@
-// lamb: LAMB (You et al., 2020, arXiv 1904.00962) for one parameter, as timm.optim.Lamb with its defaults but for
-// max_grad_norm, whose place train.clip_norm takes: bias correction, the decay inside the update, and the trust ratio
-// |w| / |update| for parameters that decay; the others take Adam's update. Threads: disjoint parameters may be updated
-// at once. The norms are added up in a fixed order on CPUs, so that all processes come to the same bits.
+// lamb: LAMB (You et al., 2020, arXiv 1904.00962) for one parameter, as timm.optim.Lamb with its defaults: bias
+// correction, decay inside the update, and the trust ratio |w| / |update| for parameters that decay. Other parameters
+// take Adam's update. max_grad_norm is left out; train.clip_norm replaces it. On CPUs the norms are added up in a fixed
+// order, so that all processes get the same bits.
+// Threads: disjoint parameters may be updated at once.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,10 @@ struct LambRule {
   double beta2 = 0.999;
   double eps = 1e-6;
   double weight_decay = 0;
-  std::int64_t steps = 1;  // with this one
+  std::int64_t steps = 1;  // including this one
 };
 
-// All flat, of one parameter; written over but for the gradient.
+// All tensors are flat and belong to one parameter. All but the gradient are overwritten.
 void update_lamb(const LambRule& rule, const at::Tensor& values, const at::Tensor& gradient, const at::Tensor& exp_avg,
                  const at::Tensor& exp_avg_sq);
 

@@ -9,7 +9,7 @@
 namespace sluice::optim {
 namespace {
 
-// From `begin` at progress 0 to `end` at progress 1, along half a cosine.
+// Follows half a cosine from `begin` at progress 0 to `end` at progress 1.
 double cosine_between(double begin, double end, double progress) {
   return end + (begin - end) * 0.5 * (1.0 + std::cos(std::numbers::pi * std::clamp(progress, 0.0, 1.0)));
 }
@@ -47,7 +47,7 @@ double after_warmup(const LrSchedule& schedule, std::int64_t step, int falls) {
   const double progress = static_cast<double>(step - schedule.warmup_steps) / length;
   if (schedule.kind == "cosine") return cosine_between(schedule.lr, schedule.lr_min, progress);
   const bool is_linear = schedule.kind == "linear";
-  check(is_linear || schedule.kind == "polynomial", "an unknown learning-rate schedule came through the configuration");
+  check(is_linear || schedule.kind == "polynomial", "a known learning-rate schedule");
   const double left = std::pow(std::max(1 - progress, 0.0), is_linear ? 1 : schedule.power);
   return schedule.lr_min + (schedule.lr - schedule.lr_min) * left;
 }

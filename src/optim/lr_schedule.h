@@ -1,15 +1,14 @@
-// lr_schedule: the learning rate as a pure function of the optimizer step. One unit everywhere: optimizer steps, from
-// 0. All but "onecycle" begin with a linear warm-up: step s < warmup_steps uses lr * (s + 1) / warmup_steps.
+// lr_schedule: the learning rate as a pure function of the optimizer step s, counted from 0. All kinds but "onecycle"
+// begin with a linear warm-up: steps s < warmup_steps use lr * (s + 1) / warmup_steps.
 //   "constant"
-//   "plateau"      constant but for falls, which who evaluates decides (train/setup/eval_history.h): times `decay` for
-//   each,
-//                  no lower than lr_min, as torch's ReduceLROnPlateau
-//   "step"         times `decay` at each of `decay_steps`, or every `decay_every` steps
-//   "exponential"  times decay^(s / decay_every): torch's ExponentialLR with decay_every = 1
-//   "cosine", "linear", "polynomial"  fall over the steps that remain, and would be at lr_min one step after the last:
-//                  as torch's CosineAnnealingLR, LinearLR and PolynomialLR (of `power`) with their number
-//   "onecycle"     Smith & Topin's (2018) as torch's OneCycleLR computes it: cosine from lr / 25 up to lr, then down to
-//                  lr / 250000 at the last step; the rise takes warmup_steps, or 30 % of the steps when that is 0
+//   "plateau"      constant between falls; each fall multiplies by `decay`, down to lr_min at the lowest, as torch's
+//                  ReduceLROnPlateau. train/setup/eval_history.h decides when to fall.
+//   "step"         multiplied by `decay` at each of `decay_steps`, or every `decay_every` steps
+//   "exponential"  multiplied by decay^(s / decay_every); decay_every = 1 is torch's ExponentialLR
+//   "cosine", "linear", "polynomial"  fall over the remaining steps and would reach lr_min one step after the last:
+//                  torch's CosineAnnealingLR, LinearLR and PolynomialLR (with `power`) over that number of steps
+//   "onecycle"     Smith & Topin (2018), as torch's OneCycleLR: cosine from lr / 25 up to lr, then down to lr / 250000
+//                  at the last step; the rise takes warmup_steps, or 30 % of the steps if that is 0
 #pragma once
 
 #include <cstdint>
@@ -25,11 +24,11 @@ struct LrSchedule {
   std::int64_t warmup_steps = 0;
   std::int64_t total_steps = 1;
   std::vector<std::int64_t> decay_steps;
-  std::int64_t decay_every = 0;  // 0: at decay_steps, of "step"
+  std::int64_t decay_every = 0;  // "step": 0 selects decay_steps
   double decay = 0.1;
   double power = 1;
 
-  // falls: of "plateau", so far.
+  // falls: number of falls of "plateau" so far.
   [[nodiscard]] double at(std::int64_t step, int falls = 0) const;
 };
 

@@ -12,7 +12,7 @@
 namespace sluice::optim {
 namespace {
 
-// BufferPart boundaries lie on cache lines, so that no two threads write to one.
+// Parts begin and end at cache lines, so that no two threads write to the same line.
 std::pair<std::int64_t, std::int64_t> bounds(std::int64_t elements, BufferPart part) {
   constexpr std::int64_t kLine = 64;
   const auto boundary = [&](int i) {
@@ -22,16 +22,16 @@ std::pair<std::int64_t, std::int64_t> bounds(std::int64_t elements, BufferPart p
           part.index + 1 == part.count ? elements : boundary(part.index + 1)};
 }
 
-// Of what ATen has no fused kernel for: what an update needs besides its states stays small.
+// Block size of updates that ATen has no fused kernel for; it bounds their temporary memory.
 constexpr std::int64_t kBlock = 1 << 20;  // elements
 
-// For the fused kernels, which divide as div_() does and save a pass over the memory; they take a divisor in float32.
+// For the fused kernels: they divide by a float32 scale as div_() does, which saves a pass over the memory.
 std::optional<at::Tensor> as_scale(double divisor, const at::Tensor& gradients) {
   if (divisor == 1.0 || !gradients.is_cpu() || gradients.scalar_type() != at::kFloat) return std::nullopt;
   return at::full({}, divisor, at::kFloat);
 }
 
-// Neighbours that are updated alike become one, with what is between them.
+// Joins neighbouring ranges with the same settings, including the gaps between them.
 std::vector<UpdateRange> merged(const std::vector<UpdateRange>& ranges) {
   std::vector<UpdateRange> all;
   for (const UpdateRange& range : ranges) {
@@ -57,7 +57,7 @@ std::vector<const char*> state_names(const OptimizerOptions& options) {
     names = {"exp_avg", "exp_avg_sq"};
     if (options.amsgrad) names.push_back("max_exp_avg_sq");
   } else {
-    check(options.kind == "sgd", "an unknown optimizer came through the configuration");
+    check(options.kind == "sgd", "a known optimizer");
   }
   if (options.ema_decay > 0) names.push_back(kAverage);
   return names;
@@ -88,7 +88,7 @@ std::vector<std::int64_t> Optimizer::updates() const {
 }
 
 void Optimizer::set_steps(std::int64_t steps, const std::vector<std::int64_t>& updates) {
-  check(updates.empty() || updates.size() == given_.size(), "a number of updates for each range");
+  check(updates.empty() || updates.size() == given_.size(), "one number of updates for each range");
   steps_ = steps;
   for (std::size_t i = 0; i < given_.size(); ++i) given_[i].missed = updates.empty() ? 0 : steps - updates[i];
   merge_ranges();
@@ -166,7 +166,7 @@ void Optimizer::update_average(const Slice& slice) const {
 }
 
 void Optimizer::update_sgd(const Slice& slice, const Rates& rates, const std::optional<at::Tensor>& divisor) const {
-  // A zero buffer makes the first step the same as any other: buffer = momentum * 0 + gradient.
+  // A zero buffer makes the first step like any other: buffer = momentum * 0 + gradient.
   const bool has_buffer = options_.kind == "momentum";
   const std::vector<at::Tensor> buffer(slice.states.begin(), slice.states.begin() + (has_buffer ? 1 : 0));
   at::_fused_sgd_({slice.values}, {slice.gradients}, buffer, rates.weight_decay, has_buffer ? options_.momentum : 0.0,

@@ -1,13 +1,11 @@
 // optimizer: SGD, momentum, RMSprop, Adam, AdamW (both also with AMSGrad) and LAMB (lamb.h) over a stage's flat buffer,
-// with ATen's fused kernels where it has them: a few calls per step whatever the number of parameters. Equal to
-// torch.optim's update rules.
-// An exponential moving average of the weights is kept beside them on demand, as torch.optim.swa_utils.AveragedModel
-// with get_ema_multi_avg_fn does: the first average is a copy, and until then it is what the weights are.
-// Delayed Nesterov (Liu et al., 2024, arXiv 2401.09135) is for gradients that are taken in one by one, each of older
-// weights: of N in a row each moves the weights by its N-th part, and only the last one brings momentum, of their mean.
-// Together they do what one Nesterov step on that mean does.
-// Not here: the learning rate over time (lr_schedule.h); which gradients (pipeline/flat_parameters.h).
-// Threads: update() of disjoint parts may run at once, after one begin_step().
+// by torch.optim's update rules and with ATen's fused kernels if they exist.
+// An exponential moving average of the weights can be kept, as torch.optim.swa_utils.AveragedModel with
+// get_ema_multi_avg_fn does. The first average is a copy of the weights; until then the average equals the weights.
+// Delayed Nesterov (Liu et al., 2024, arXiv 2401.09135) is for gradients that arrive one by one, each computed on older
+// weights. Each of N gradients moves the weights by its N-th part; only the last one applies momentum, of their mean.
+// Together they equal one Nesterov step on that mean.
+// Threads: after one begin_step(), update() of disjoint parts may run at once.
 #pragma once
 
 #include <cstdint>
@@ -21,38 +19,38 @@
 namespace sluice::optim {
 
 struct OptimizerOptions {
-  // sgd, momentum, rmsprop, adam (weight decay in the gradient), adamw (decoupled), lamb
+  // "sgd", "momentum", "rmsprop", "adam" (weight decay in the gradient), "adamw" (decoupled) or "lamb"
   std::string kind = "momentum";
   double momentum = 0.9;
   bool nesterov = false;
-  int nesterov_delay = 0;  // N of delayed Nesterov, of the kind "momentum"; 0: not
+  int nesterov_delay = 0;  // N of delayed Nesterov, for "momentum"; 0: off
   double weight_decay = 0;
   double rms_alpha = 0.99;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  bool amsgrad = false;        // of adam and adamw
+  bool amsgrad = false;        // for "adam" and "adamw"
   double ema_decay = 0;        // 0: no average of the weights
   std::int64_t ema_every = 1;  // steps
 };
 
-inline constexpr const char* kAverage = "ema";  // the name of its state
+inline constexpr const char* kAverage = "ema";  // name of the average among the states
 
-// Elements that are updated alike. For lamb: one parameter.
+// Elements with the same settings. For LAMB: one parameter.
 struct UpdateRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   bool decays = true;
   double lr_factor = 1;
-  std::int64_t missed = 0;  // of the optimizer's steps, those in which it was not updated: its layer was frozen
+  std::int64_t missed = 0;  // optimizer steps without an update, because its layer was frozen
 };
 
-// What it costs goes by this: its kind, and what it keeps besides: "adamw", "adam+amsgrad+ema".
+// The name under which costs are measured: the kind and its extra states, for example "adamw", "adam+amsgrad+ema".
 [[nodiscard]] std::string name_of(const OptimizerOptions& options);
-// Tensors of the parameters' size that it keeps.
+// Number of state tensors, each of the parameters' size.
 [[nodiscard]] int count_states(const OptimizerOptions& options);
 
-// Number `index` of `count` nearly equal ranges of a flat buffer.
+// Range number `index` of `count` nearly equal ranges of a flat buffer.
 struct BufferPart {
   int index = 0;
   int count = 1;
@@ -60,28 +58,27 @@ struct BufferPart {
 
 class Optimizer {
  public:
-  // `values` and `gradients`: flat, same layout; read and written by update(). ranges: in order, without overlap;
-  // between them are zeros only, which stay so. Empty: all is one range.
+  // `values` and `gradients`: flat, in the same layout; update() reads and writes them. `ranges`: sorted, without
+  // overlap; the elements between them are zero and stay zero. Empty: one range of all elements.
   Optimizer(OptimizerOptions options, at::Tensor values, at::Tensor gradients, std::vector<UpdateRange> ranges = {});
 
-  // Of the updates to come, in the place of those before.
   void use_values(at::Tensor values) { values_ = std::move(values); }
   void use_gradients(at::Tensor gradients) { gradients_ = std::move(gradients); }
 
   void begin_step() { ++steps_; }
-  // Applies the current gradients, divided by `divisor`, to one part; of lamb to the parameters that begin there.
+  // Applies the current gradients, divided by `divisor`, to one part; LAMB to the parameters that begin in it.
   void update(double lr, double divisor, BufferPart part);
 
-  // Flat state tensors by name: momentum_buffer, with a delay also gradient_sum; square_avg; exp_avg, exp_avg_sq, with
-  // amsgrad max_exp_avg_sq; last the average of the weights, kAverage.
+  // Flat state tensors by name. Momentum: momentum_buffer, with a delay also gradient_sum. RMSprop: square_avg. Adam,
+  // AdamW and LAMB: exp_avg, exp_avg_sq, with amsgrad max_exp_avg_sq. The average of the weights, kAverage, comes last.
   [[nodiscard]] const std::vector<std::pair<std::string, at::Tensor>>& states() const { return states_; }
-  // The average of the weights; undefined where there is none.
+  // The average of the weights; undefined if it is not kept.
   [[nodiscard]] at::Tensor average() const { return options_.ema_decay > 0 ? states_.back().second : at::Tensor(); }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
-  // [range] of the constructor's: in how many of these steps it was updated. Adam, AdamW and LAMB correct the bias of
-  // their means by it, as torch.optim does by the `step` of a parameter.
+  // Number of updates of each range given to the constructor. Adam, AdamW and LAMB use it for their bias correction, as
+  // torch.optim uses the `step` of a parameter.
   [[nodiscard]] std::vector<std::int64_t> updates() const;
-  // Goes on after so many steps. updates: as updates() returns them; empty: every range was updated in every step.
+  // Continues after `steps` steps. updates: as returned by updates(); empty: every step updated every range.
   void set_steps(std::int64_t steps, const std::vector<std::int64_t>& updates = {});
 
  private:
@@ -93,7 +90,7 @@ class Optimizer {
   struct Rates {
     double lr = 0;
     double weight_decay = 0;
-    std::int64_t updates = 0;  // of the range, with this one
+    std::int64_t updates = 0;  // updates of the range, including this one
   };
 
   void merge_ranges();
@@ -110,8 +107,8 @@ class Optimizer {
   OptimizerOptions options_;
   at::Tensor values_;
   at::Tensor gradients_;
-  std::vector<UpdateRange> given_;   // the constructor's
-  std::vector<UpdateRange> ranges_;  // neighbours that are updated alike as one
+  std::vector<UpdateRange> given_;
+  std::vector<UpdateRange> ranges_;  // given_, with equal neighbours joined
   std::vector<std::pair<std::string, at::Tensor>> states_;
   std::int64_t steps_ = 0;
 };

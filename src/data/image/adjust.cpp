@@ -12,7 +12,7 @@ constexpr int kValues = 256;
 using Table = std::array<std::uint8_t, kValues>;
 using Histogram = std::array<std::int64_t, kValues>;
 
-// From `plain` (factor 0) over `full` (factor 1) and beyond, cut off to whole numbers.
+// Interpolates from `plain` (factor 0) to `full` (factor 1), or extrapolates, truncated to whole numbers.
 std::uint8_t blend(std::uint8_t plain, std::uint8_t full, float factor) {
   const float value = static_cast<float>(plain) + factor * static_cast<float>(full - plain);
   return static_cast<std::uint8_t>(std::clamp(value, 0.0F, 255.0F));
@@ -53,7 +53,7 @@ Histogram histogram_of(const Image& image, std::int64_t channel) {
   return histogram;
 }
 
-// A mean over 3 x 3 pixels, the middle one five times; the border stays.
+// Weighted mean over 3 x 3 pixels, with weight 5 in the middle; the border is unchanged.
 Image smoothed(const Image& image) {
   constexpr int kSum = 13;
   Image smooth = image;

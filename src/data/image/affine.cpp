@@ -7,7 +7,7 @@
 namespace sluice::data {
 namespace {
 
-// Where a pixel of the result comes from: x' = xx x + xy y + x0, y' = yx x + yy y + y0.
+// Maps a result pixel to its source: x' = xx x + xy y + x0, y' = yx x + yy y + y0.
 struct Matrix {
   double xx = 1, xy = 0, x0 = 0;
   double yx = 0, yy = 1, y0 = 0;
@@ -17,7 +17,7 @@ constexpr int kFixedBits = 16;
 
 std::int64_t fixed(double value) { return static_cast<std::int64_t>(std::floor(value * (1 << kFixedBits) + 0.5)); }
 
-// In fixed point, from the middle of the first pixel on.
+// Computes in fixed point, starting at the middle of the first pixel.
 Image transformed(const Image& image, const Matrix& m) {
   Image out(image.size, image.channels);
   const std::int64_t xx = fixed(m.xx), xy = fixed(m.xy), yx = fixed(m.yx), yy = fixed(m.yy);
@@ -39,7 +39,7 @@ double tangent_of_slope(double slope) {
   return std::tan(std::atan(slope) / kDegree * kDegree);
 }
 
-// To 15 decimals, as Pillow does, so that a right angle is one.
+// Rounds to 15 decimals, as Pillow does, so that right angles are exact.
 double to_15_decimals(double value) {
   constexpr double kScale = 1e15;
   return std::nearbyint(value * kScale) / kScale;

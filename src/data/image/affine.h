@@ -1,13 +1,12 @@
-// affine: an image moved, sheared or turned, its size kept, nearest pixels taken, black where there are none: byte for
-// byte as Pillow's Image.transform and Image.rotate, which torchvision's affine and rotate call.
-// Threads: pure.
+// affine: moves, shears or rotates an image without changing its size; nearest pixels, black outside. Byte-equal to
+// Pillow's Image.transform and Image.rotate, which torchvision's affine and rotate call. Threads: pure.
 #pragma once
 
 #include "data/image/image.h"
 
 namespace sluice::data {
 
-// To the right by `slope` times the row, or down by `slope` times the column, seen from the top left corner.
+// Shifts a row right, or a column down, by `slope` times its number; the top left corner stays.
 [[nodiscard]] Image sheared_in_x(const Image& image, double slope);
 [[nodiscard]] Image sheared_in_y(const Image& image, double slope);
 [[nodiscard]] Image moved(const Image& image, std::int64_t right, std::int64_t down);

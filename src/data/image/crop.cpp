@@ -12,7 +12,7 @@ constexpr double kNarrowest = 3.0 / 4;  // width / height
 constexpr double kWidest = 4.0 / 3;
 constexpr int kDraws = 10;
 
-// As Python rounds: halves to the even number.
+// Rounds like Python: halves to even.
 std::int64_t rounded(double value) { return std::llrint(value); }
 
 std::int64_t any_start(std::int64_t whole, std::int64_t part, RngStream& rng) {
@@ -62,7 +62,7 @@ ImageSize with_shorter_side(const ImageSize& image, std::int64_t side) {
 }
 
 Box middle_of(const ImageSize& image, std::int64_t side) {
-  check(image.height >= side && image.width >= side, "the middle of an image is larger than the image");
+  check(image.height >= side && image.width >= side, "an image at least as large as its middle part");
   const auto start = [&](std::int64_t whole) { return rounded(static_cast<double>(whole - side) / 2); };
   return {start(image.height), start(image.width), side, side};
 }

@@ -43,7 +43,7 @@ ImageSize read_image_size(EncodedBytes file) {
     case Format::kPng: return read_png_size(file);
     case Format::kWebp: return read_webp_size(file);
   }
-  check(false, "a format without a reader");
+  check(false, "an image format with a decoder");
   return {};
 }
 
@@ -53,7 +53,7 @@ Image decode_image(EncodedBytes file, const Box& box) {
     case Format::kPng: return decode_png(file, box);
     case Format::kWebp: return decode_webp(file, box);
   }
-  check(false, "a format without a reader");
+  check(false, "an image format with a decoder");
   return {};
 }
 

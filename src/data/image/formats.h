@@ -1,4 +1,4 @@
-// formats: one picture format each, for decode.cpp. The contract is decode.h's.
+// formats: decoders of one picture format each, for decode.cpp. Contract: decode.h.
 #pragma once
 
 #include "data/image/decode.h"
@@ -14,7 +14,7 @@ namespace sluice::data {
 [[nodiscard]] ImageSize read_webp_size(EncodedBytes file);
 [[nodiscard]] Image decode_webp(EncodedBytes file, const Box& box);
 
-// DataError where there are no pixels, or too many.
+// Throws DataError if there are no pixels, or too many.
 void check_image_size(const ImageSize& size);
 
 }  // namespace sluice::data

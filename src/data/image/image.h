@@ -1,4 +1,4 @@
-// image: pixels of one picture as bytes, and parts of them. Values only. Not here: formats (decode.h), transforms.
+// image: the pixels of a picture as bytes, and parts of it.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,6 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
-// A part of an image, in whole pixels.
 struct Box {
   std::int64_t top = 0;
   std::int64_t left = 0;
@@ -24,7 +23,7 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-// Row by row, the channels of a pixel side by side: [height, width, channels].
+// Row-major, with the channels of a pixel adjacent: [height, width, channels].
 struct Image {
   ImageSize size;
   std::int64_t channels = 0;
@@ -49,7 +48,7 @@ struct Image {
   return part;
 }
 
-// To and from planes, [channels, height, width].
+// Convert between adjacent channels and planes [channels, height, width].
 inline void write_planes(std::span<const std::uint8_t> pixels, std::int64_t channels, std::span<std::uint8_t> planes) {
   const std::int64_t plane = std::ssize(pixels) / channels;
   for (std::int64_t c = 0; c < channels; ++c) {

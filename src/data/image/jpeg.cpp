@@ -1,8 +1,8 @@
-// JPEG by libjpeg-turbo, with the settings that Pillow has too: the accurate integer transform, smooth chroma.
+// JPEG by libjpeg-turbo, with Pillow's settings: accurate integer transform, smooth chroma.
 #include <algorithm>
 #include <array>
 #include <csetjmp>
-#include <cstdio>  // jpeglib.h needs it
+#include <cstdio>  // required by jpeglib
 #include <string>
 
 #include <jpeglib.h>
@@ -16,7 +16,7 @@
 namespace sluice::data {
 namespace {
 
-constexpr int kMostScans = 500;  // of a progressive file; real ones have about ten
+constexpr int kMostScans = 500;  // in a progressive file; real ones have about ten
 
 struct Decompression : jpeg_decompress_struct {
   Decompression() : jpeg_decompress_struct{} {}
@@ -25,7 +25,7 @@ struct Decompression : jpeg_decompress_struct {
   Decompression& operator=(const Decompression&) = delete;
 };
 
-// One file. libjpeg reports errors by a call that must not return: it jumps back into guarded().
+// Reads one file. libjpeg requires that its error handler does not return: the handler jumps back to guarded().
 class JpegReader {
  public:
   explicit JpegReader(EncodedBytes file) {
@@ -69,7 +69,7 @@ class JpegReader {
  private:
   static JpegReader& of(j_common_ptr info) { return *static_cast<JpegReader*>(info->client_data); }
 
-  // `action` may be left in the middle: it has nothing to destroy.
+  // `action` may be left by a jump, so it must own nothing that needs destruction.
   template <typename Action>
   void guarded(const Action& action) {
     if (setjmp(back_) != 0) throw DataError(message_.data());
@@ -81,28 +81,28 @@ class JpegReader {
     longjmp(back_, 1);
   }
 
-  // A file that was cut off has no end-of-image marker behind its header. Found here, not only where a part of the
-  // picture reaches the cut. In coded data no 0xff stands before 0xd9.
+  // Checks for the end-of-image marker after the header, so that a truncated file is detected even if the requested
+  // part is complete. Coded data never contains 0xff before 0xd9.
   void check_end() const {
     constexpr std::array<std::uint8_t, 2> kEnd{0xff, 0xd9};
     const EncodedBytes rest(info_.src->next_input_byte, info_.src->bytes_in_buffer);
     if (std::ranges::find_end(rest, kEnd).empty()) throw DataError("it ends before its last pixel");
   }
 
-  // A file that ends too early is filled up with grey, with a mere warning. Other warnings: Pillow takes no notice.
+  // libjpeg fills a truncated file with grey and only warns; here that is an error. Pillow ignores other warnings, too.
   void take_message(int level) {
     if (level < 0 && errors_.msg_code == JWRN_JPEG_EOF) leave();
   }
 
-  // Thousands of scans in a small file take minutes.
+  // Limits the scans: thousands of scans in a small file take minutes.
   void check_scans() {
     if (info_.input_scan_number <= kMostScans) return;
     std::snprintf(message_.data(), message_.size(), "more than %d scans", kMostScans);
     longjmp(back_, 1);
   }
 
-  // To the first row of the box and, where that leaves something out, near its columns; gives the column where rows
-  // begin now. Smooth chroma needs the neighbours, which are read beyond the box.
+  // Skips to the first row of the box and, if that saves work, near its columns; returns the column at which rows now
+  // begin. Smooth chroma needs neighbouring pixels, so some are read beyond the box.
   std::int64_t skip_to(const Box& box) {
     constexpr std::int64_t kNeighbours = 4;
     const std::int64_t end = std::min<std::int64_t>(box.left + box.width + kNeighbours, info_.output_width);
@@ -115,7 +115,7 @@ class JpegReader {
     return begin;
   }
 
-  // Adobe's CMYK is inverted: 255 is no ink. As Pillow mixes it.
+  // Converts Adobe's inverted CMYK (255 is no ink) with Pillow's formula.
   static void write_rgb(const std::uint8_t* cmyk, std::int64_t pixels, std::uint8_t* rgb) {
     for (std::int64_t x = 0; x < pixels; ++x, cmyk += 4, rgb += 3) {
       for (int c = 0; c < 3; ++c) rgb[c] = product(cmyk[c], cmyk[3]);
@@ -123,7 +123,7 @@ class JpegReader {
   }
 
   static std::uint8_t product(int cyan, int black) {
-    const int rest = (255 - cyan) * black + 128;  // 255 times what the ink takes of what black leaves
+    const int rest = (255 - cyan) * black + 128;  // 255 times the share of black that the ink leaves
     return static_cast<std::uint8_t>(black - (((rest >> 8) + rest) >> 8));
   }
 

@@ -1,4 +1,4 @@
-// PNG by libpng. Rows are decoded from the top down to the end of the box; an interlaced file is decoded whole.
+// PNG by libpng. Rows are decoded from the top to the end of the box; an interlaced file is decoded completely.
 #include <algorithm>
 #include <array>
 #include <csetjmp>
@@ -15,7 +15,7 @@
 namespace sluice::data {
 namespace {
 
-constexpr png_alloc_size_t kMostChunkBytes = std::size_t{4} << 20;  // of text, colour profiles
+constexpr png_alloc_size_t kMostChunkBytes = std::size_t{4} << 20;  // text chunks, colour profiles
 
 struct PngState {
   png_structp png = nullptr;
@@ -27,7 +27,7 @@ struct PngState {
   PngState& operator=(const PngState&) = delete;
 };
 
-// One file. libpng reports errors by a call that must not return: it jumps back into guarded().
+// Reads one file. libpng requires that its error handler does not return: the handler jumps back to guarded().
 class PngReader {
  public:
   explicit PngReader(EncodedBytes file) : rest_(file) {
@@ -51,7 +51,7 @@ class PngReader {
  private:
   [[nodiscard]] png_structp png() const { return state_.png; }
   [[nodiscard]] png_infop info() const { return state_.info; }
-  // Data that was cut off is found here, not only where a part of the picture reaches the cut.
+  // Detects truncated data even if the requested part is complete.
   static void check_chunks(EncodedBytes file) {
     constexpr std::size_t kSignature = 8, kHead = 8, kChecksum = 4;
     constexpr std::string_view kData = "IDAT";

@@ -11,7 +11,7 @@
 namespace sluice::data {
 namespace {
 
-constexpr double kFarthest = 150.0 / 331.0;  // of the width or height, for an image of 331 pixels in the paper
+constexpr double kFarthest = 150.0 / 331.0;  // of the width or height; the paper's images have 331 pixels
 
 bool has_direction(Operation operation) {
   return operation >= Operation::kShearX && operation <= Operation::kSharpness;

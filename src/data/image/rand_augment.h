@@ -1,6 +1,5 @@
-// rand_augment: some operations drawn out of fourteen, all of one strength, as torchvision's RandAugment (Cubuk et al.
-// 2020, arXiv 1909.13719) does with its 31 strengths; and torchvision's ColorJitter.
-// Threads: pure; an RngStream belongs to its caller.
+// rand_augment: torchvision's RandAugment (Cubuk et al. 2020, arXiv 1909.13719) with fourteen operations and 31
+// strengths, and torchvision's ColorJitter. Threads: pure; an RngStream belongs to its caller.
 #pragma once
 
 #include <cstdint>
@@ -29,21 +28,21 @@ enum class Operation : std::uint8_t {
 inline constexpr int kOperations = 14;
 inline constexpr int kMostStrength = 30;
 
-// torchvision's, of strength 0 .. kMostStrength, without a sign: slopes, pixels, degrees, differences of a factor from
-// 1, bits, a threshold.
+// torchvision's magnitude, without a sign, for strength 0 .. kMostStrength: a slope, pixels, degrees, a factor's
+// difference from 1, bits, or a threshold.
 [[nodiscard]] double magnitude_of(Operation operation, int strength, const ImageSize& image);
 void apply(Image& image, Operation operation, double magnitude);
 
-// `count` operations one after the other, each drawn anew, those with a direction in either.
+// Applies `count` operations in sequence. Each is drawn anew; if it has a direction, its sign is drawn too.
 void rand_augment(Image& image, int count, int strength, RngStream& rng);
 
-// How far each factor may be off 1, and the turn of the hue off 0 (at most 0.5).
+// Largest difference of each factor from 1; hue: largest turn, at most 0.5.
 struct ColorJitter {
   double brightness = 0, contrast = 0, saturation = 0, hue = 0;
 
   [[nodiscard]] bool is_any() const { return brightness > 0 || contrast > 0 || saturation > 0 || hue > 0; }
 };
-// Each by a factor of its own, in a drawn order.
+// Draws a factor for each property and applies them in a random order.
 void jitter_colors(Image& image, const ColorJitter& jitter, RngStream& rng);
 
 }  // namespace sluice::data

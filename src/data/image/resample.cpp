@@ -9,9 +9,9 @@
 namespace sluice::data {
 namespace {
 
-constexpr int kFractionBits = 22;  // 32 less 8 of a byte and 2 to spare, for weights outside of 0 .. 1
+constexpr int kFractionBits = 22;  // 32 bits minus 8 of a byte, minus 2 spare ones for weights outside of 0 .. 1
 
-// One axis of the whole image and of the result, and the range of the result that is wanted.
+// Source size and result size of an axis, and the requested range of the result.
 struct Axis {
   std::int64_t from, to;
   std::int64_t begin, count;
@@ -32,7 +32,7 @@ double cubic(double x) {
 
 double support_of(Interpolation interpolation) { return interpolation == Interpolation::kBilinear ? 1 : 2; }
 
-// The source pixels `begin`, `begin + 1`, ... that a pixel of the result is a sum of.
+// Source pixels begin, begin + 1, ... that contribute to a result pixel.
 struct Taps {
   std::int64_t begin = 0;
   std::int64_t count = 0;
@@ -48,7 +48,7 @@ class Filter {
 
   [[nodiscard]] bool is_identity() const { return axis_.from == axis_.to; }
 
-  // Of the pixel `index` of the whole result.
+  // Taps of result pixel `index`, counted over the whole result.
   [[nodiscard]] Taps taps(std::int64_t index) const {
     if (is_identity()) return {index, 1};
     const double middle = center(index);
@@ -59,7 +59,7 @@ class Filter {
     return {begin, std::min(last, axis_.from) - begin};
   }
 
-  // In fixed point, taps(index).count of them, which add up to one but for rounding.
+  // Writes taps(index).count fixed-point weights; their sum is one, apart from rounding.
   void weights(std::int64_t index, const Taps& taps, std::int32_t* out) const {
     constexpr double kOne = 1 << kFractionBits;
     std::vector<double> values(static_cast<std::size_t>(taps.count));
@@ -80,14 +80,14 @@ class Filter {
 
   Axis axis_;
   Interpolation interpolation_;
-  double scale_;     // source pixels a pixel of the result
-  double widening_;  // of the filter
+  double scale_;     // source pixels per result pixel
+  double widening_;  // of the filter's support
 };
 
-// What the pixels begin .. begin + count of an axis are made of.
+// Taps and weights of the result pixels begin .. begin + count of an axis.
 struct Plan {
   bool is_identity = false;
-  Taps source;             // all that is read
+  Taps source;             // range of all taps
   std::vector<Taps> taps;  // [count]
   std::int64_t stride = 0;
   std::vector<std::int32_t> weights;  // [count, stride]
@@ -170,10 +170,11 @@ Box needed_source(const Resizing& resizing) {
 }
 
 Image resample(const Image& source, const Resizing& resizing) {
-  check(source.channels == 1 || source.channels == 3, "an image to be resized has 1 or 3 channels");
+  check(source.channels == 1 || source.channels == 3, "an image of 1 or 3 channels");
   const Plan columns = plan_axis(columns_of(resizing), resizing.interpolation);
   const Plan rows = plan_axis(rows_of(resizing), resizing.interpolation);
-  check(source.size == ImageSize{rows.source.count, columns.source.count}, "not the part that the window needs");
+  check(source.size == ImageSize{rows.source.count, columns.source.count},
+        "the part of the source that the window needs");
   if (columns.is_identity && rows.is_identity) return source;
   if (columns.is_identity) return resample_rows(source, rows);
   Image narrow = resample_columns(source, columns);

@@ -1,10 +1,9 @@
-// resample: an image in another size, as Pillow's Image.resize computes it (its Resample.c), byte for byte: a triangle
-// (bilinear) or Keys' cubic with a = -0.5 (bicubic), as wide as the reduction asks for (antialias), rows first, then
-// columns, both in fixed point with 22 bits behind the point, rounded to bytes in between. torchvision's Resize of a
-// Pillow image is that. (Pillow 13 takes columns first where the height shrinks more than the width. What is rounded in
-// between is another then: bilinear values differ by 1 at most, bicubic ones by some more beside sharp edges.)
-// Only the part of the result that is asked for is computed, from the part of the source that it needs.
-// Threads: pure.
+// resample: resizes an image, byte-equal to Pillow's Image.resize (Resample.c), which torchvision's Resize of a Pillow
+// image calls. The filter is a triangle (bilinear) or Keys' cubic with a = -0.5 (bicubic), widened by the reduction
+// (antialias). Rows come first, then columns, in fixed point with 22 fractional bits, rounded to bytes in between.
+// Pillow 13 begins with columns if the height shrinks more than the width; bilinear values then differ by at most 1,
+// bicubic ones by more at edges.
+// Computes only the requested part of the result, from the part of the source that it needs. Threads: pure.
 #pragma once
 
 #include "data/image/image.h"
@@ -13,7 +12,7 @@ namespace sluice::data {
 
 enum class Interpolation { kBilinear, kBicubic };
 
-// `whole` pixels are to become `size`; of these `window` is wanted.
+// Resize `whole` to `size` and compute the part `window` of the result.
 struct Resizing {
   ImageSize whole;
   ImageSize size;
@@ -21,10 +20,10 @@ struct Resizing {
   Interpolation interpolation = Interpolation::kBilinear;
 };
 
-// The part of the whole image that the window is computed from.
+// The part of the whole image that the window depends on.
 [[nodiscard]] Box needed_source(const Resizing& resizing);
 
-// `source` holds needed_source() of the whole image. Gives the window.
+// `source`: the needed_source() of the whole image. Returns the window.
 [[nodiscard]] Image resample(const Image& source, const Resizing& resizing);
 
 }  // namespace sluice::data

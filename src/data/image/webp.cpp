@@ -1,4 +1,4 @@
-// WebP by libwebp, decoded whole; of an animation the first frame on its canvas.
+// WebP by libwebp, decoded completely; for an animation the first frame on its canvas.
 #include <memory>
 
 #include <webp/decode.h>
@@ -22,7 +22,6 @@ struct DeleteDecoder {
   void operator()(WebPAnimDecoder* decoder) const { WebPAnimDecoderDelete(decoder); }
 };
 
-// [height, width, 3]
 Image first_frame(EncodedBytes file, const ImageSize& size) {
   const WebPData data{file.data(), file.size()};
   const std::unique_ptr<WebPAnimDecoder, DeleteDecoder> decoder(WebPAnimDecoderNew(&data, nullptr));

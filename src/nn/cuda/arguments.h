@@ -1,5 +1,5 @@
-// arguments: what our GPU kernels are given, as raw memory. Matrices have at least one number; pointers that may be
-// null say so. What is `void` is of the type that goes with the call. Internal to src/nn/cuda and its tests.
+// arguments: raw-memory arguments of the project's GPU kernels, internal to src/nn/cuda and its tests. Matrices are not
+// empty; pointers that may be null say so. `void` pointers have the number type that is passed with the call.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace sluice::nn::gpu {
 
-// y = x times the factors of its samples, each `count` numbers long. x null: y is the factors themselves.
+// y = x times the factors of its samples; a sample has `count` elements. x null: y is the factors.
 struct DropoutArguments {
   const void* x;
   const std::int64_t* sample_ids;
@@ -18,7 +18,7 @@ struct DropoutArguments {
   void* y;
 };
 
-// y = gelu(x + bias), bias one float a column.
+// y = gelu(x + bias), with one float of bias per column.
 struct BiasGeluArguments {
   const void* x;
   const float* bias;
@@ -26,7 +26,7 @@ struct BiasGeluArguments {
   void* y;
 };
 
-// grad_x; partial [pieces, columns]: the sums of grad_x over pieces of rows (pieces_of), null: not wanted.
+// grad_x, and partial [pieces, columns]: sums of grad_x over pieces of rows (pieces_of); null: not wanted.
 struct BiasGeluBackwardArguments {
   const void* x;
   const float* bias;
@@ -36,7 +36,7 @@ struct BiasGeluBackwardArguments {
   float* partial;
 };
 
-// y = (x - mean) * inverse * weight + bias; mean and inverse deviation of each row.
+// y = (x - mean) * inverse * weight + bias, with the mean and inverse deviation of each row.
 struct LayerNormArguments {
   const void* x;
   const float *weight, *bias;
@@ -46,7 +46,8 @@ struct LayerNormArguments {
   float *mean, *inverse;
 };
 
-// grad_x (null: not wanted); partial_weight and partial_bias [pieces, columns] as above (null: both not wanted).
+// grad_x; partial_weight and partial_bias: [pieces, columns], sums over pieces of rows. Null: not wanted (both or
+// none).
 struct LayerNormBackwardArguments {
   const void *x, *grad;
   const float *weight, *mean, *inverse;
@@ -55,8 +56,8 @@ struct LayerNormBackwardArguments {
   float *partial_weight, *partial_bias;
 };
 
-// y = y + residual (null: 0), then max(0, .), of NaN NaN, when relu; NaN where the channel's variance is infinite.
-// A channel is a column, or else row % channels.
+// y = y + residual (null: 0), then max(0, .) if relu, which keeps NaN; NaN if the channel's variance is infinite. A
+// channel is a column, or row % channels.
 struct BatchNormFinishArguments {
   const void* residual;
   const float* variance;

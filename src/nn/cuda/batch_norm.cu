@@ -9,7 +9,7 @@ __global__ void batch_norm_finish_kernel(BatchNormFinishArguments arguments, Pie
   if (column >= columns) return;
   const auto* residual = static_cast<const T*>(arguments.residual);
   auto* y = static_cast<T*>(arguments.y);
-  float nothing[kRun] = {};  // 0, or NaN where the variance is infinite
+  float nothing[kRun] = {};  // 0, or NaN if the variance is infinite
   if (arguments.channel_is_column) {
     for (int j = 0; j < kRun; ++j) nothing[j] = 0.0F * arguments.variance[column + j];
   }

@@ -42,7 +42,6 @@ __global__ void bias_gelu_backward_kernel(BiasGeluBackwardArguments arguments, P
   if (arguments.partial != nullptr) store_piece(sums, column, columns, arguments.partial);
 }
 
-// body(Gelu{}) with the form's functions.
 template <typename Body>
 void with_form(GeluForm form, const Body& body) {
   if (form == GeluForm::kTanh) {

@@ -7,7 +7,7 @@ namespace sluice::nn::gpu {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kBlocksOfThread = 4;  // of Philox, so that the sample's key is drawn once for several
+constexpr std::int64_t kBlocksOfThread = 4;  // Philox blocks per thread; the sample's key is drawn once for all of them
 
 template <typename T, int kRun>
 __global__ void dropout_kernel(DropoutArguments arguments, std::int64_t philox_blocks) {

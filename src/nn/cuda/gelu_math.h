@@ -1,5 +1,4 @@
-// gelu_math: GELU and its derivative for one number, as GPU kernels compute them. ATen's formulas, so that what is not
-// finite comes out as there.
+// gelu_math: GELU and its derivative in GPU kernels, with ATen's formulas, so that infinite and NaN inputs agree.
 #pragma once
 
 #include <cmath>
@@ -17,7 +16,6 @@ struct ExactGelu {
   SLUICE_DEVICE static float slope(float x) { return cumulative(x) + x * (::expf(-0.5F * x * x) * 0.398942280F); }
 };
 
-// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 struct TanhGelu {
   static constexpr float kScale = 0.797884561F, kCube = 0.044715F;
   SLUICE_DEVICE static float tanh_part(float x) { return ::tanhf(kScale * (x + kCube * x * x * x)); }

@@ -1,4 +1,4 @@
-// grid: how the matrices of launch.h are laid over blocks and threads, and sums within them. Only .cu files include it.
+// grid: maps the matrices of launch.h to blocks and threads, and adds up within them. For .cu files only.
 #pragma once
 
 #include <algorithm>
@@ -12,17 +12,15 @@
 
 namespace sluice::nn::gpu {
 
-constexpr int kRunLength = 4;  // numbers that a thread reads at once, where the shape and the memory allow it
+constexpr int kRunLength = 4;  // numbers that a thread reads at once, if shape and alignment allow it
 constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) - 1;  // along x
 constexpr std::int64_t kMostBlocksAlongY = 65'535;
 
-// Memory of numbers of type T can be read in runs.
 template <typename T>
 bool aligned(const void* memory) {
   return reinterpret_cast<std::uintptr_t>(memory) % (sizeof(T) * kRunLength) == 0;
 }
 
-// body(T{}) with the type of a Number.
 template <typename Body>
 void with_number(Number type, const Body& body) {
   if (type == Number::kBf16) {
@@ -32,7 +30,7 @@ void with_number(Number type, const Body& body) {
   }
 }
 
-// body(std::integral_constant<int, kRun>) with the longest runs that rows of so many numbers allow.
+// Calls body(std::integral_constant<int, kRun>{}) with the longest run that rows of `columns` numbers allow.
 template <typename Body>
 void with_run(std::int64_t columns, bool is_aligned, const Body& body) {
   if (columns % kRunLength == 0 && is_aligned) {
@@ -49,7 +47,7 @@ inline unsigned int blocks_along_x(std::int64_t blocks) {
   return static_cast<unsigned int>(blocks);
 }
 
-// Threads own columns: a block is threads.x runs of columns wide and threads.y rows high, and walks one piece of rows.
+// Threads own columns. A block is threads.x runs of columns wide, threads.y rows high, and processes one piece of rows.
 struct ColumnGrid {
   dim3 blocks, threads;
   Pieces pieces;
@@ -59,13 +57,13 @@ inline ColumnGrid column_grid(std::int64_t columns, int run, int lanes, Pieces p
           dim3(static_cast<unsigned int>(lanes), static_cast<unsigned int>(kWarp * kPieceLanes / lanes)), pieces};
 }
 
-// For sums over rows, of which every piece stores its share.
+// Grid for sums over rows; every piece stores its partial sum.
 template <int kRun>
 ColumnGrid grid_for_sums(Matrix shape) {
   return column_grid(shape.columns, kRun, kWarp, pieces_of(shape.rows));
 }
 
-// For what needs no sums: as many blocks as there are, no wider than the rows.
+// Grid for work without sums: as many blocks as useful, no wider than the rows.
 template <int kRun>
 ColumnGrid grid_for_each(Matrix shape) {
   constexpr std::int64_t kRowsOfThread = 4;
@@ -81,7 +79,6 @@ __device__ std::int64_t column_of_thread() {
   return (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kRun;
 }
 
-// body(row) for the thread's rows of its block's piece.
 template <typename Body>
 __device__ void for_rows_of_piece(std::int64_t rows, Pieces pieces, const Body& body) {
   const std::int64_t first = pieces.rows * blockIdx.y;
@@ -89,8 +86,8 @@ __device__ void for_rows_of_piece(std::int64_t rows, Pieces pieces, const Body& 
   for (std::int64_t row = first + threadIdx.y; row < end; row += blockDim.y) body(row);
 }
 
-// The sums of the block's lanes in order, for columns [column, column + kRun) of one piece of a grid_for_sums(). All
-// threads call it.
+// Adds up the block's lanes in order and stores the sums of columns [column, column + kRun) of one piece of a
+// grid_for_sums(). All threads must call it.
 template <int kRun>
 __device__ void store_piece(const float (&sums)[kRun], std::int64_t column, std::int64_t columns, float* partial) {
   __shared__ float of_lanes[kPieceLanes][kWarp * kRun];
@@ -103,11 +100,11 @@ __device__ void store_piece(const float (&sums)[kRun], std::int64_t column, std:
       partial[columns * blockIdx.y + column + j] = sum;
     }
   }
-  __syncthreads();  // before the next call writes there
+  __syncthreads();  // before the next call writes to the shared memory
 }
 
-// The lanes of kWarps warps that share a row (row_kernels.h); a block has as many groups as it is high, and with
-// several warps one. All lanes of a group take part in its sums.
+// The lanes of the kWarps warps that share a row (row_kernels.h). With one warp per row, a block has as many groups as
+// it is high; with several warps it has one. All lanes of a group must take part in its sums.
 template <int kWarps>
 struct LaneGroup {
   __device__ static Lane lane() { return {static_cast<int>(threadIdx.x), kWarps * kWarp}; }
@@ -122,7 +119,7 @@ struct LaneGroup {
       __syncthreads();
       value = 0;
       for (int warp = 0; warp < kWarps; ++warp) value += of_warps[warp];
-      __syncthreads();  // before the next call writes there
+      __syncthreads();  // before the next call writes to the shared memory
     }
     return value;
   }

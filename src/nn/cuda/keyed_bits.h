@@ -1,11 +1,10 @@
-// keyed_bits: the numbers of core/rng.h as GPU kernels draw them, for dropout masks. A test holds both to the same
-// bits.
+// keyed_bits: the random numbers of core/rng.h in GPU kernels, for dropout masks. A test compares the bits of both.
 #pragma once
 
 #include "core/rng.h"
 #include "nn/cuda/device_code.h"
 
-// What Random123 marks its functions with.
+// Random123 marks its functions with this macro.
 #define R123_CUDA_DEVICE SLUICE_DEVICE
 #include <Random123/philox.h>
 
@@ -19,7 +18,7 @@ struct Block {
   std::uint32_t words[kWordsInBlock];
 };
 
-// philox() of core/rng.h.
+// The same as philox() of core/rng.h.
 SLUICE_DEVICE inline Block philox_block(std::uint64_t key, std::uint64_t high, std::uint64_t low) {
   r123::Philox4x32::ctr_type counter;
   counter.v[0] = static_cast<std::uint32_t>(low);
@@ -33,19 +32,19 @@ SLUICE_DEVICE inline Block philox_block(std::uint64_t key, std::uint64_t high, s
   return {{block.v[0], block.v[1], block.v[2], block.v[3]}};
 }
 
-// derive_key() of core/rng.h.
+// The same as derive_key() of core/rng.h.
 SLUICE_DEVICE inline std::uint64_t derived_key(std::uint64_t key, std::uint64_t value) {
   const Block block = philox_block(key, kDerivedKeyCounter, value);
   return (static_cast<std::uint64_t>(block.words[1]) << 32U) | block.words[0];
 }
 
-// What one layer's mask is drawn by: element i of a sample is dropped where word i % 4 of block i / 4 under the
-// sample's key is below the threshold, else multiplied by `kept`.
+// Parameters of one layer's dropout mask. Element i of a sample takes word i % 4 of block i / 4 under the sample's key:
+// below the threshold it is dropped, else multiplied by `kept`.
 struct MaskNumbers {
-  std::uint64_t layer_key;  // of the call site in this step; with `step`, of the site alone
-  std::uint64_t threshold;  // 2^32 times the probability
+  std::uint64_t layer_key;  // of the call site in this step; if `step` is set, of the call site alone
+  std::uint64_t threshold;  // 2^32 times the dropout probability
   float kept;
-  const std::int64_t* step = nullptr;  // where its number lies, on the GPU; null: layer_key has it
+  const std::int64_t* step = nullptr;  // GPU memory that holds the step number; null: the step is part of layer_key
 };
 
 SLUICE_DEVICE inline std::uint64_t key_in_step(const MaskNumbers& mask) {

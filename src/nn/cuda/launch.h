@@ -1,7 +1,7 @@
-// launch: starts our GPU kernels (*.cu) on raw memory; operations.cpp gives them tensors. Internal to src/nn/cuda.
-// Requires: the device of the memory is current. Nothing waits. Sums are floats whatever the numbers are.
-// Errors: c10's, when a kernel cannot be started (std::length_error where no grid is that large); those of a running
-// kernel come with a later call, as CUDA's do.
+// launch: starts the project's GPU kernels (*.cu) on raw memory; operations.cpp calls it for tensors. Internal to
+// src/nn/cuda. Requires: the device of the memory is current. No call waits. Sums are float32 for every number type.
+// Errors: c10's, if a kernel cannot be started; std::length_error if the grid would be too large. Errors of a running
+// kernel appear in a later call, as usual with CUDA.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,7 +23,7 @@ void launch_layer_norm(const LayerNormArguments& arguments, Number of_x, Number 
 void launch_layer_norm_backward(const LayerNormBackwardArguments& arguments, Number of_x, Number of_grad,
                                 cudaStream_t stream);
 
-// sums[column] of partial [pieces, columns].
+// sums[column] = sum over the pieces of partial [pieces, columns].
 void launch_sum_pieces(const float* partial, Matrix shape, float* sums, cudaStream_t stream);
 
 void launch_batch_norm_finish(const BatchNormFinishArguments& arguments, Number type, cudaStream_t stream);

@@ -4,8 +4,8 @@
 namespace sluice::nn::gpu {
 namespace {
 
-constexpr int kManyWarps = 8;                 // for a wide row, alone in its block
-constexpr unsigned int kRowsOfBlock = 4;      // of narrow rows, a warp each
+constexpr int kManyWarps = 8;                 // for a wide row, which has a block of its own
+constexpr unsigned int kRowsOfBlock = 4;      // for narrow rows, one warp each
 constexpr std::int64_t kWidestOfWarp = 1024;  // columns
 
 template <typename In, typename Out, int kRun, int kWarps>
@@ -20,7 +20,7 @@ __global__ void layer_norm_gradient_kernel(LayerNormBackwardArguments arguments)
   if (row < arguments.shape.rows) layer_norm_gradient_row<In, Out, kRun>(LaneGroup<kWarps>(), arguments, row);
 }
 
-// The sums over rows that weight and bias get.
+// Sums over rows: the gradients of weight and bias.
 template <typename In, typename Out, int kRun>
 __global__ void layer_norm_columns_kernel(LayerNormBackwardArguments arguments, Pieces pieces) {
   const std::int64_t column = column_of_thread<kRun>(), columns = arguments.shape.columns;
@@ -69,13 +69,11 @@ RowGrid row_grid(std::int64_t rows) {
   return {blocks_along_x(blocks_for(rows, kHeight)), dim3(kWarps * kWarp, kHeight)};
 }
 
-// body(In{}, Out{}) with the types of two Numbers.
 template <typename Body>
 void with_numbers(Number in, Number out, const Body& body) {
   with_number(in, [&](auto of_in) { with_number(out, [&](auto of_out) { body(of_in, of_out); }); });
 }
 
-// body(std::integral_constant<int, kWarps>) with the warps of a row.
 template <typename Body>
 void with_warps(std::int64_t columns, const Body& body) {
   if (columns <= kWidestOfWarp) {

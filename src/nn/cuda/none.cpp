@@ -1,11 +1,11 @@
-// The GPU kernels in a build without a CUDA toolkit: there are none, and no tensor is for them.
+// Replaces the GPU kernels in a build without a CUDA toolkit: no tensor suits them.
 #include "core/check.h"
 #include "nn/cuda/operations.h"
 
 namespace sluice::nn::gpu {
 namespace {
 
-constexpr const char* kNoKernels = "a GPU kernel was asked for in a build that has none";
+constexpr const char* kNoKernels = "a build with GPU kernels";
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// number: float and bfloat16 in memory, as GPU kernels read and write them; they compute in float. Rounded as ATen
-// does: to nearest, ties to even.
+// number: how GPU kernels load and store float and bfloat16. They compute in float and round to nearest even, as ATen
+// does.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ SLUICE_DEVICE inline void narrow(float value, Bf16& to) {
   to.bits = static_cast<std::uint16_t>(value != value ? 0x7fc0U : nearest);  // NaN stays NaN
 }
 
-// Numbers that follow each other, read and written by one instruction where they are aligned.
+// Consecutive numbers, read or written by one instruction if they are aligned.
 template <typename T, int kCount>
 struct alignas(sizeof(T) * kCount) Run {
   T values[kCount];
@@ -47,7 +47,7 @@ SLUICE_DEVICE inline void write_run(const float (&values)[kCount], T* to) {
   *reinterpret_cast<Run<T, kCount>*>(to) = run;
 }
 
-// Parameters may lie anywhere in a flat buffer; the order of sums must not depend on it.
+// Parameters may lie at any address of a flat buffer, and the order of sums must not depend on the address.
 template <int kCount>
 SLUICE_DEVICE inline void read_parameters(const float* from, float (&values)[kCount]) {
   for (int j = 0; j < kCount; ++j) values[j] = from[j];

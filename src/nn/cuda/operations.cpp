@@ -1,4 +1,4 @@
-// The GPU kernels on tensors: shapes and types are checked, memory is made, the device and its stream are chosen here.
+// Checks shapes and types, allocates memory, and selects the device and stream for the GPU kernels.
 #include "nn/cuda/operations.h"
 
 #include <ATen/ATen.h>
@@ -14,11 +14,11 @@ namespace sluice::nn::gpu {
 namespace {
 
 Number number_of(at::ScalarType type) {
-  check(type == at::kFloat || type == at::kBFloat16, "GPU kernels are for float32 and bfloat16");
+  check(type == at::kFloat || type == at::kBFloat16, "float32 or bfloat16 for GPU kernels");
   return type == at::kBFloat16 ? Number::kBf16 : Number::kFloat;
 }
 
-// The device of a tensor as the current one, and the stream that kernels go to.
+// Makes the device of a tensor current and holds the stream for the kernels.
 class DeviceScope {
  public:
   explicit DeviceScope(const at::Tensor& tensor) : guard_(tensor.device()) {}
@@ -28,11 +28,10 @@ class DeviceScope {
   c10::cuda::CUDAGuard guard_;
 };
 
-// Parameters as kernels read them.
 const float* floats_of(const at::Tensor& values, const at::Tensor& beside, std::int64_t count) {
   check(values.scalar_type() == at::kFloat && values.is_contiguous() && values.numel() == count &&
             values.device() == beside.device(),
-        "a GPU kernel needs float32 parameters, contiguous, of the width and on the device of its input");
+        "contiguous float32 parameters with the width and device of the GPU kernel's input");
   return values.const_data_ptr<float>();
 }
 
@@ -57,7 +56,7 @@ void start_dropout(const at::Tensor& x, at::Tensor& y, const at::Tensor& sample_
   const std::int64_t samples = y.size(0);
   check(sample_ids.scalar_type() == at::kLong && sample_ids.is_contiguous() && sample_ids.numel() == samples &&
             sample_ids.device() == y.device(),
-        "a mask needs the samples' numbers on its device");
+        "contiguous int64 sample ids on the device of the dropout mask");
   if (y.numel() == 0) return;
   launch_dropout({.x = x.defined() ? x.const_data_ptr() : nullptr,
                   .sample_ids = sample_ids.const_data_ptr<std::int64_t>(),
@@ -72,7 +71,7 @@ void start_dropout(const at::Tensor& x, at::Tensor& y, const at::Tensor& sample_
 
 bool has_kernels() { return true; }
 
-// They are compiled for compute capability 8.0 and later (cmake/SluiceCuda.cmake).
+// The kernels are compiled for compute capability 8.0 and later (cmake/SluiceCuda.cmake).
 bool run_on_device_of(const at::Tensor& x) {
   constexpr int kOldest = 8;
   return x.is_cuda() && at::cuda::getDeviceProperties(x.get_device())->major >= kOldest;
@@ -112,7 +111,8 @@ BiasGeluGradients bias_gelu_backward(const at::Tensor& upper, const at::Tensor& 
                                      GeluForm form, bool wants_bias) {
   const DeviceScope scope(input);
   const at::Tensor x = input.contiguous(), grad = upper.contiguous();
-  check(grad.sizes() == x.sizes() && grad.scalar_type() == x.scalar_type(), "a gradient is like its value");
+  check(grad.sizes() == x.sizes() && grad.scalar_type() == x.scalar_type(),
+        "a gradient with the shape and type of its value");
   BiasGeluGradients result{.x = at::empty_like(x), .bias = {}};
   if (x.numel() == 0) {
     if (wants_bias) result.bias = at::zeros_like(bias);
@@ -158,7 +158,7 @@ LayerNormGradients layer_norm_backward(const at::Tensor& upper, const at::Tensor
                                        LayerNormWanted wanted) {
   const DeviceScope scope(input);
   const at::Tensor x = input.contiguous(), grad = upper.contiguous();
-  check(grad.sizes() == x.sizes(), "a gradient is shaped like its value");
+  check(grad.sizes() == x.sizes(), "a gradient with the shape of its value");
   const Matrix shape = rows_of_last(x);
   LayerNormGradients result;
   if (wanted.x) result.x = at::empty_like(x);
@@ -190,10 +190,10 @@ void finish_batch_norm(at::Tensor& y, const at::Tensor& residual, const at::Tens
   const DeviceScope scope(y);
   const bool channels_last = y.is_contiguous(at::MemoryFormat::ChannelsLast);
   const auto layout = channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
-  check(y.is_contiguous(layout), "a batch normalisation ends in contiguous or channels_last memory");
+  check(y.is_contiguous(layout), "batch normalisation output in contiguous or channels_last memory");
   check(!residual.defined() || (residual.sizes() == y.sizes() && residual.scalar_type() == y.scalar_type() &&
                                 residual.is_contiguous(layout)),
-        "a residual is laid out like what it is added to");
+        "a residual with the shape, type and layout of the value that it is added to");
   if (y.numel() == 0) return;
   const std::int64_t channels = y.size(1), plane = y.size(2) * y.size(3);
   launch_batch_norm_finish(

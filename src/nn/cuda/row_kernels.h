@@ -1,7 +1,7 @@
-// row_kernels: what the GPU kernels do with one row or one block of Philox. A Group is the lanes that share a row:
-//   lane()                     the caller among them
-//   sum<kRun>(columns, terms)  lane_sum() over all lanes, the same answer for each
-// On a GPU each lane runs the function (grid.cuh); a test runs it with one lane for all.
+// row_kernels: the work of GPU kernels on one row or one Philox block. A Group is the lanes that share a row:
+//   lane()                     the calling lane
+//   sum<kRun>(columns, terms)  lane_sum() over all lanes; every lane gets the same result
+// On a GPU each lane runs the function (grid.cuh); a test runs it with a single lane.
 #pragma once
 
 #include <cmath>
@@ -11,13 +11,13 @@
 
 namespace sluice::nn::gpu {
 
-// 1 / sqrt(variance + epsilon). Of an infinite variance NaN: 0 would give finite outputs, and hide the overflow.
+// 1 / sqrt(variance + epsilon), and NaN for an infinite variance: 0 would give finite outputs and hide the overflow.
 SLUICE_DEVICE inline float inverse_deviation(float squares, std::int64_t columns, float epsilon) {
   const float variance = squares / static_cast<float>(columns);
   return 1.0F / ::sqrtf(variance + epsilon) + 0.0F * variance;
 }
 
-// Two passes over the row: the mean, then the squares of what differs from it. The third finds it in the cache, too.
+// Two passes compute the mean and then the squared deviations. The third, which writes y, reads the row from the cache.
 template <typename In, typename Out, int kRun, typename Group>
 SLUICE_DEVICE inline void layer_norm_row(const Group& group, const LayerNormArguments& arguments, std::int64_t row) {
   const std::int64_t columns = arguments.shape.columns;
@@ -81,7 +81,7 @@ SLUICE_DEVICE inline void layer_norm_gradient_row(const Group& group, const Laye
   });
 }
 
-// What the words of one block of Philox decide: up to four numbers of a sample. T: of y, and of x unless it is null.
+// Applies one Philox block: up to four elements of a sample. T: type of y, and of x unless x is null.
 template <typename T, int kRun>
 SLUICE_DEVICE inline void dropout_block(const DropoutArguments& arguments, std::uint64_t key, std::int64_t sample,
                                         std::int64_t index) {

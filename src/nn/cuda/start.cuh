@@ -1,5 +1,5 @@
-// start: the one place where a kernel is started, and where its failure to start is noticed. A test has another file of
-// this name, which runs kernels on the CPU (tests/nn/emulated_cuda).
+// start: the only function that starts kernels and detects a failed start. A test replaces this file by one that runs
+// kernels on the CPU (tests/nn/emulated_cuda).
 #pragma once
 
 #include <c10/cuda/CUDAException.h>

@@ -1,5 +1,5 @@
-// attention_impl: softmax attention of one head, forward and backward, for one instruction set (see kernels.h).
-// Short sequences only pay here: the whole probability matrix of a head stays in the cache.
+// attention_impl: softmax attention of one head, forward and backward, for one instruction set (see kernels.h). It is
+// meant for short sequences: the whole probability matrix of a head stays in the cache.
 #pragma once
 
 #include "nn/kernels/kernels.h"
@@ -15,7 +15,7 @@ static std::int64_t attention_scratch(std::int64_t queries, std::int64_t keys, s
   return (head_width + queries) * attention_padded(keys);
 }
 
-// to [head_width, padded] = transposed rows, zero in the padding.
+// Writes the transposed rows to `to` [head_width, padded], with zeros in the padding.
 static void transpose_padded(const float* rows, std::int64_t stride, std::int64_t keys, std::int64_t head_width,
                              float* to) {
   const std::int64_t padded = attention_padded(keys);
@@ -25,7 +25,7 @@ static void transpose_padded(const float* rows, std::int64_t stride, std::int64_
   }
 }
 
-// The maximum passes over NaN, or not, as it comes: its exponential is NaN, so the sum and with it the whole row are.
+// The maximum may or may not skip NaN. The exponential of NaN is NaN, so the sum and the whole row become NaN.
 static void softmax_row(float* row, std::int64_t keys, float scale) {
   const std::int64_t padded = attention_padded(keys);
   Vec largest = splat(row[0]);
@@ -83,7 +83,7 @@ static void attention_backward(const AttentionShape& shape, const float* q, cons
           shape.kv_stride);
 }
 
-// In bfloat16 a head is widened, computed in float as above, and rounded. All its matrices lie in the cache.
+// In bfloat16 a head is widened, computed in float and rounded. All its matrices stay in the cache.
 struct FloatHead {
   float *q, *k, *v, *probabilities, *out, *rest;
 
@@ -100,13 +100,13 @@ SLUICE_INLINE AttentionShape as_adjacent(AttentionShape shape) {
   return shape;
 }
 
-// For the head and its gradients.
+// Scratch floats for one head and its gradients.
 static std::int64_t bf16_attention_scratch(std::int64_t queries, std::int64_t keys, std::int64_t head_width) {
   const std::int64_t rows = 2 * (queries + keys) * head_width;
   return 2 * rows + queries * attention_padded(keys) + attention_scratch(queries, keys, head_width);
 }
 
-// Widths are multiples of kLanes.
+// Requires: width is a multiple of kLanes.
 static void widen(const Bf16* from, std::int64_t stride, std::int64_t rows, std::int64_t width, float* to) {
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t j = 0; j < width; j += kLanes) store(to + i * width + j, load(from + i * stride + j));

@@ -1,5 +1,4 @@
-// batch_norm_impl: batch normalisation with optional residual and ReLU, forward and backward, for one instruction set
-// (see kernels.h for the contracts). A group of up to kGroup vectors of channels stays in registers over all rows.
+// batch_norm_impl: batch normalisation with optional residual and ReLU for one instruction set (contracts: kernels.h).
 #pragma once
 
 #include "nn/kernels/kernels.h"
@@ -7,7 +6,7 @@
 
 namespace sluice::nn::kernels::SLUICE_ISA {
 
-inline constexpr int kGroup = 4;  // vectors of channels kept in registers
+inline constexpr int kGroup = 4;  // vectors of channels that stay in registers over all rows
 inline constexpr int kHalfGroup = 2;
 
 template <int kVectors, typename T>
@@ -19,7 +18,7 @@ SLUICE_INLINE void store_all(float* to, const Vec (&from)[kVectors]) {
   for (int v = 0; v < kVectors; ++v) store(to + v * kLanes, from[v]);
 }
 
-// Runs body.template operator()<vectors>(first channel) over all channels, in groups.
+// Calls body.template operator()<vectors>(first channel) for all channels, in groups.
 template <typename Body>
 SLUICE_INLINE void for_channels(std::int64_t channels, Body body) {
   std::int64_t c = 0;

@@ -1,4 +1,4 @@
-// gelu_impl: GELU for one instruction set (see kernels.h for the contracts).
+// gelu_impl: GELU for one instruction set (contracts: kernels.h).
 #pragma once
 
 #include "nn/kernels/kernels.h"
@@ -11,8 +11,8 @@ struct NormalDistribution {
   Vec exponential;  // exp(-x^2 / 2)
 };
 
-// erfc(z) exp(z^2) as a polynomial in t = 1 / (1 + z / 2), fitted to the relative error over z in [0, 9.5] (our own
-// least-squares fit with Lawson weights): 8e-8. One exponential then serves both Phi and its density.
+// erfc(z) exp(z^2) as a polynomial in t = 1 / (1 + z / 2), so that one exponential serves both Phi and its density. The
+// project's own least-squares fit with Lawson weights to the relative error over z in [0, 9.5]: 8e-8.
 SLUICE_INLINE NormalDistribution normal_distribution(Vec x) {
   const Vec size = x < Vec{} ? -x : x;
   const Vec t = 1.0F / (1.0F + size * 0.353553391F);  // z / 2 = |x| / (2 sqrt 2)

@@ -1,5 +1,5 @@
-// product_impl: the product of two small float matrices for one instruction set (see kernels.h): register tiles over
-// operands that lie in the cache. Not here: blocking for the cache and threads; the callers cut their work to size.
+// product_impl: product of two small float matrices for one instruction set (see kernels.h), with register tiles over
+// operands in the cache. Callers block for the cache and split over threads.
 #pragma once
 
 #include "nn/kernels/kernels.h"
@@ -7,7 +7,7 @@
 
 namespace sluice::nn::kernels::SLUICE_ISA {
 
-// Register tile: kTileRows x kTileVectors accumulators.
+// The register tile has kTileRows x kTileVectors accumulators.
 #if defined(__AVX512F__)
 inline constexpr int kTileRows = 6;
 inline constexpr int kTileVectors = 4;
@@ -26,7 +26,6 @@ SLUICE_INLINE Matrix<T> rows_from(Matrix<T> a, std::int64_t row) {
   return {a.data + row * a.row_stride, a.row_stride, a.column_stride};
 }
 
-// Does the product replace what the answer held, or is it added to it?
 enum class Into { kEmpty, kSum };
 
 template <Into kInto, int kRows, int kVectors, typename T>
@@ -58,7 +57,7 @@ template <Into kInto, int kVectors, typename T>
 static void strip_product(std::int64_t rows, Matrix<T> a, const T* b, std::int64_t b_stride, std::int64_t inner,
                           float* c, std::int64_t c_stride) {
   std::int64_t r = 0;
-  if constexpr (kVectors == 1) {  // else the sums of a tile are too few to hide how long an addition takes
+  if constexpr (kVectors == 1) {  // otherwise a tile has too few sums to hide the latency of additions
     for (; r + 2 * kTileRows <= rows; r += 2 * kTileRows)
       tile_product<kInto, 2 * kTileRows, 1>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
   }
@@ -71,8 +70,7 @@ static void strip_product(std::int64_t rows, Matrix<T> a, const T* b, std::int64
   if (r < rows) tile_product<kInto, 1, kVectors>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
 }
 
-// c [rows, columns] = (or +=) a [rows, inner] b [inner, columns]; columns is a multiple of kLanes, b and c have
-// adjacent columns.
+// c [rows, columns] = (or +=) a [rows, inner] b [inner, columns]. columns is a multiple of kLanes, adjacent in b and c.
 template <Into kInto = Into::kEmpty, typename T>
 static void product(std::int64_t rows, std::int64_t columns, std::int64_t inner, Matrix<T> a, const T* b,
                     std::int64_t b_stride, float* c, std::int64_t c_stride) {

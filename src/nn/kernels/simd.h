@@ -1,8 +1,6 @@
-// simd: one vector type of the width that the including file is compiled for, and the few functions on it that the
-// kernels need. GCC / Clang vector extensions: no intrinsics, so the same source serves every instruction set; but for
-// the product of bfloat16, which has an instruction of its own.
-// Not here: dispatch (kernels.cpp). Everything sits in the namespace SLUICE_ISA of the including file and is always
-// inlined, so that no code compiled for a wide instruction set can be linked into a path for a narrow one.
+// simd: a vector type as wide as the including file's instruction set, and the functions that the kernels need, written
+// with GCC / Clang vector extensions. All code is in the including file's namespace SLUICE_ISA and always inlined, so
+// that code for a wide instruction set cannot be linked into a path for a narrow one.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +46,8 @@ SLUICE_INLINE Vec load(const Bf16* from) {
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
-// The bfloat16 in the upper half of each. Adding 0x7fff, and the last bit that stays, carries into that bit where it is
-// to be rounded up; NaN must not become an infinity by it.
+// Returns the bfloat16 in the upper half of each lane. Adding 0x7fff plus the last kept bit carries into that bit when
+// the value must be rounded up. NaN is excluded, because the carry could turn it into an infinity.
 SLUICE_INLINE UnsignedVec bf16_bits(Vec value) {
   UnsignedVec bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -64,14 +62,13 @@ SLUICE_INLINE void store(Bf16* to, Vec value) {
 }
 SLUICE_INLINE Vec splat(float value) { return Vec{} + value; }
 
-// Comparisons with NaN are false, so their direction says what becomes of one. Here every NaN stays, as in ATen: one
-// that turns into a number lets a ruined model train on. It costs nothing: only the direction differs.
-// The value, or `floor` where the value is less.
+// max(value, floor) that keeps NaN, as ATen does; a NaN turned into a number would let a broken model train on.
+// Comparisons with NaN are false, so only the direction of the comparison matters, and keeping NaN costs nothing.
 SLUICE_INLINE Vec at_least(Vec value, Vec floor) { return value < floor ? floor : value; }
-// The gradient of y = at_least(., 0): all of it where y is above zero or NaN.
+// Gradient of y = at_least(., 0): passes if y is above zero or NaN.
 SLUICE_INLINE Vec relu_gradient(Vec gradient, Vec y) { return y <= Vec{} ? Vec{} : gradient; }
 
-// The first `count` (below kLanes) values, zero elsewhere.
+// Loads the first `count` (below kLanes) values and zeros for the rest.
 SLUICE_INLINE Vec load_part(const float* from, std::int64_t count) {
   Vec value{};
   std::memcpy(&value, from, static_cast<std::size_t>(count) * sizeof(float));
@@ -96,14 +93,14 @@ SLUICE_INLINE float horizontal_sum(Vec value) {
   for (int i = 0; i < kLanes; ++i) sum += value[i];
   return sum;
 }
-// Of numbers; where some are NaN it may be any of the values.
+// The largest lane; if a lane is NaN, the result may be any lane.
 SLUICE_INLINE float horizontal_max(Vec value) {
   float best = value[0];
   for (int i = 1; i < kLanes; ++i) best = value[i] > best ? value[i] : best;
   return best;
 }
 
-// exp for arguments <= 0; below -87 the answer is about 1e-38, of NaN it is NaN. Cody-Waite reduction and the Taylor
+// exp for arguments <= 0. Below -87 the result is about 1e-38; NaN gives NaN. Cody-Waite reduction and the Taylor
 // series to degree 7: relative error below 1.5e-7.
 SLUICE_INLINE Vec exp_negative(Vec x) {
   x = at_least(x, splat(-87.0F));
@@ -127,14 +124,13 @@ SLUICE_INLINE Vec exp_negative(Vec x) {
   return p * power;
 }
 
-// Operands of products, kLanes of them side by side.
 template <typename T>
 struct OperandVecOf {
   using Type = Vec;
 };
 template <>
 struct OperandVecOf<Bf16Pair> {
-  using Type = UnsignedVec;  // a pair in each, the first of it in the lower half
+  using Type = UnsignedVec;  // a pair in each lane, its first number in the lower half
 };
 
 SLUICE_INLINE UnsignedVec load(const Bf16Pair* from) {
@@ -147,12 +143,12 @@ SLUICE_INLINE UnsignedVec pairs_of(Vec first, Vec second) {
   return (bf16_bits(first) >> 16) | (bf16_bits(second) & 0xffff0000);
 }
 
-// sum + left * right, of pairs the sum of both products.
+// sum + left * right; for pairs, sum plus both products.
 SLUICE_INLINE Vec add_products(Vec sum, float left, Vec right) { return sum + left * right; }
 SLUICE_INLINE Vec add_products(Vec sum, Bf16Pair left, UnsignedVec right) {
   std::uint32_t bits;
   std::memcpy(&bits, &left, sizeof bits);
-#if defined(__AVX512BF16__)  // the one instruction that vector extensions cannot say
+#if defined(__AVX512BF16__)  // vector extensions have no expression for this instruction
   const UnsignedVec all = UnsignedVec{} + bits;
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(all), reinterpret_cast<__m512bh>(right));
 #else

@@ -1,4 +1,4 @@
-// The kernels compiled for the instruction set "avx2" (flags: src/nn/CMakeLists.txt).
+// Instruction set "avx2"; compiler flags: src/nn/CMakeLists.txt.
 #define SLUICE_ISA isa_avx2
 #include "nn/kernels/table_impl.h"
 

@@ -1,4 +1,4 @@
-// The kernels compiled for the instruction set "avx512" (flags: src/nn/CMakeLists.txt).
+// Instruction set "avx512"; compiler flags: src/nn/CMakeLists.txt.
 #define SLUICE_ISA isa_avx512
 #include "nn/kernels/table_impl.h"
 

@@ -1,4 +1,4 @@
-// The kernels compiled for the instruction set "avx512_bf16" (flags: src/nn/CMakeLists.txt).
+// Instruction set "avx512_bf16"; compiler flags: src/nn/CMakeLists.txt.
 #define SLUICE_ISA isa_avx512_bf16
 #include "nn/kernels/table_impl.h"
 

@@ -1,4 +1,4 @@
-// The kernels compiled for the instruction set "baseline" (flags: src/nn/CMakeLists.txt).
+// Instruction set "baseline"; compiler flags: src/nn/CMakeLists.txt.
 #define SLUICE_ISA isa_baseline
 #include "nn/kernels/table_impl.h"
 

@@ -1,4 +1,4 @@
-// table_impl: collects the kernels of one instruction set; included by exactly one source file per instruction set.
+// table_impl: collects the kernels of one instruction set. Exactly one source file per instruction set includes it.
 #pragma once
 
 #include "nn/kernels/attention_impl.h"

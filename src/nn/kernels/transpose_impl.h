@@ -1,5 +1,4 @@
-// transpose_impl: matrix transposition for one instruction set (see kernels.h): square blocks of kLanes rows in
-// registers.
+// transpose_impl: matrix transposition for one instruction set, in square blocks of kLanes rows in registers.
 #pragma once
 
 #include <utility>

@@ -1,7 +1,6 @@
-// winograd_filters: the matrices of Winograd's minimal filtering F(m, 3) for one instruction set, in one dimension and
-// as sums of vectors: `in` times B', A', A, G or G'. They interpolate: a product of polynomials from its values at m +
-// 1 points and infinity. The points settle the rounding. Not here: two dimensions, tiles and channels
-// (winograd_impl.h).
+// winograd_filters: the one-dimensional matrices of Winograd's minimal filtering F(m, 3) as sums of vectors, for one
+// instruction set: `in` times B', A', A, G or G'. They compute a product of polynomials by interpolation from its
+// values at m + 1 points and infinity. The choice of points determines the rounding error.
 #pragma once
 
 #include "nn/kernels/simd.h"
@@ -37,9 +36,9 @@ struct WinogradFilter<2> {
   }
 };
 
-// Points 0, a, -a, b, -b with a = 5/8, b = 3/2: of the multiples of 1/16 those whose rounding is least, under half of
-// that of the usual 1 and 2 (docs/performance.md), and all factors but those of G are exact. With N(p) the product of
-// the differences of p and the other points,
+// Points 0, a, -a, b, -b with a = 5/8 and b = 3/2. Among multiples of 1/16 these give the least rounding error, less
+// than half of that of the usual 1 and 2 (docs/performance.md). All factors but those of G are exact. With N(p) the
+// product of the differences between p and the other points:
 //   B' = a2 b2    0    -(a2+b2)     0     1  0    G = 1/(a2 b2)     0         0       A' = 1 1  1  1  1  0
 //          0   -a b2     -b2        a     1  0        1/N(a)      a/N(a)   a2/N(a)         0 a -a  b -b  0
 //          0    a b2     -b2       -a     1  0        1/N(a)     -a/N(a)   a2/N(a)         0 a2 a2 b2 b2 0

@@ -1,6 +1,6 @@
-// winograd_impl: the steps of a 3x3 convolution by Winograd's minimal filtering F(2x2, 3x3) or F(4x4, 3x3) for one
-// instruction set (what each computes: kernels.h). Every lane of a vector is a channel, so the transforms need no
-// shuffles: they are sums and differences of vectors, along the columns of a tile and then along its rows.
+// winograd_impl: the steps of a 3x3 convolution by Winograd's F(2x2, 3x3) or F(4x4, 3x3) for one instruction set
+// (contracts: kernels.h). Each lane of a vector is a channel, so the transforms need no shuffles: they add and subtract
+// vectors, along the columns of a tile and then along its rows.
 #pragma once
 
 #include "nn/kernels/kernels.h"
@@ -11,12 +11,12 @@
 
 namespace sluice::nn::kernels::SLUICE_ISA {
 
-inline constexpr std::int64_t kLineBytes = 64;  // of the cache
+inline constexpr std::int64_t kLineBytes = 64;
 inline constexpr std::int64_t kTilesAhead = 2;
 inline constexpr std::int64_t kPanel = kTileVectors * kLanes;  // columns of one strip of product()
 
-// Rows of `columns` values are stored in panels of kPanel columns, one panel after the other, so that what product()
-// reads for one strip of its answer is adjacent in memory (rows 2 KiB apart fall into few sets of the cache).
+// Rows of `columns` values are stored in panels of kPanel columns, one after the other. So product() reads adjacent
+// memory for one strip of its result; rows 2 KiB apart would fall into few cache sets.
 SLUICE_INLINE std::int64_t panel_width(std::int64_t columns, std::int64_t first) {
   return columns - first < kPanel ? columns - first : kPanel;
 }
@@ -26,7 +26,6 @@ SLUICE_INLINE std::int64_t panel_offset(std::int64_t rows, std::int64_t columns,
   return first * rows + row * panel_width(columns, first) + (column - first);
 }
 
-// Where a tile lies: its outputs start at (row, column) of an image.
 struct TileOrigin {
   std::int64_t image, row, column;
 
@@ -38,7 +37,7 @@ struct TileOrigin {
   }
 };
 
-// A square of kSide x kSide values of a map: where they lie, and zeros outside of the map. Value (i, j) at channel c is
+// A square of kSide x kSide values of a map, with zeros outside of the map. Value (i, j) of channel c is at
 // from[i][j][step[i][j] * c].
 template <int kSide, typename T>
 struct TileValues {
@@ -64,7 +63,6 @@ struct TileValues {
   }
 };
 
-// The same, all of them on the map.
 template <typename T>
 struct InnerValues {
   const T* from;
@@ -75,7 +73,7 @@ struct InnerValues {
   }
 };
 
-// body(values) with those of the square that starts `before` rows and columns before the tile.
+// Calls body(values) for the square that starts `before` rows and columns before the tile.
 template <int kSide, typename T, typename Body>
 SLUICE_INLINE void with_values(const WinogradMap& map, const T* data, const TileOrigin& at, int before,
                                const Body& body) {
@@ -88,8 +86,8 @@ SLUICE_INLINE void with_values(const WinogradMap& map, const T* data, const Tile
   }
 }
 
-// What lies on the map of tile `tile` itself will be read soon: its rows are too short for the processor to foresee it
-// (input transform of F(4x4), 64 channels of 32x32: 2.45 -> 1.85 ms).
+// Prefetches the map values of tile `tile`: its rows are too short for the hardware prefetcher (input transform of
+// F(4x4), 64 channels of 32x32: 2.45 -> 1.85 ms).
 template <int kOutputs, typename T>
 SLUICE_INLINE void fetch_tile(const WinogradMap& map, const T* data, std::int64_t tile) {
   const TileOrigin at(map, kOutputs, tile);
@@ -103,7 +101,6 @@ SLUICE_INLINE void fetch_tile(const WinogradMap& map, const T* data, std::int64_
 // The nine taps of kLanes columns of a weight.
 using Taps = float[9][kLanes];
 
-// Values `step` apart.
 SLUICE_INLINE Vec load_apart(const float* from, std::int64_t step) {
   if (step == 1) return load(from);
   Vec value{};
@@ -118,7 +115,6 @@ SLUICE_INLINE void store_apart(float* to, std::int64_t step, Vec value) {
   }
 }
 
-// Of the `rows` (up to kLanes) rows and the kLanes columns from `from` on.
 SLUICE_INLINE void load_taps(const WinogradWeights& shape, const float* from, std::int64_t rows, Taps* taps) {
   for (std::int64_t tap = 0; tap < 9; ++tap, from += shape.tap_stride) {
     if (shape.row_stride == 1 && rows == kLanes) {
@@ -130,7 +126,7 @@ SLUICE_INLINE void load_taps(const WinogradWeights& shape, const float* from, st
   }
 }
 
-// put(i, j, .) of the kTo x kTo values that kTransform, along columns and then along rows, makes of get(i, j).
+// Applies kTransform to the values get(i, j), along columns and then rows, and calls put(i, j, value) for each result.
 template <int kFrom, int kTo, void (*kTransform)(const Vec (&)[kFrom], Vec (&)[kTo]), typename Get, typename Put>
 SLUICE_INLINE void transform_square(const Get& get, const Put& put) {
   Vec half[kTo][kFrom];
@@ -152,12 +148,10 @@ SLUICE_INLINE void transform_square(const Get& get, const Put& put) {
   }
 }
 
-// Where there is no second tile.
 struct NoValues {
   SLUICE_INLINE Vec operator()(int /*i*/, int /*j*/, std::int64_t /*channel*/) const { return Vec{}; }
 };
 
-// The steps of F(kOutputs x kOutputs, 3x3).
 template <int kOutputs, typename T>
 struct WinogradSteps {
   using Filter = WinogradFilter<kOutputs>;
@@ -180,7 +174,7 @@ struct WinogradSteps {
     }
   }
 
-  // body(first tile, its values, those of the tile behind it where operands are pairs) for each operand of a block.
+  // Calls body(tile, its values, values of the next tile if operands are pairs) for each operand of a block.
   template <int kFrom, typename Body>
   static void for_tiles(const WinogradMap& map, const WinogradBlock& block, const T* data, int before,
                         const Body& body) {
@@ -197,7 +191,6 @@ struct WinogradSteps {
     }
   }
 
-  // put(plane, .) of the operands at channel c.
   template <int kFrom, void (*kTransform)(const Vec (&)[kFrom], Vec (&)[kSide]), typename Put>
   SLUICE_INLINE static void transform_operands(const auto& first, const auto& second, std::int64_t c, const Put& put) {
     if constexpr (kDeep == 1) {
