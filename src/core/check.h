@@ -1,6 +1,6 @@
-// check: asserts an invariant of Sluice itself, in every build; throws BugError with the file and line. `what` says
-// what is expected, for example "a positive batch size". `ok` must have no side effects. For failures that a user or
-// the environment can cause, throw an Error (core/error.h).
+// check: asserts an invariant of Sluice itself, in every build; throws BugError with the file and line. `expected`
+// completes "expected: ", for example "a positive batch size". `ok` must have no side effects. For failures that a user
+// or the environment can cause, throw an Error (core/error.h).
 #pragma once
 
 #include <source_location>
@@ -8,6 +8,6 @@
 
 namespace sluice {
 
-void check(bool ok, std::string_view what, std::source_location at = std::source_location::current());
+void check(bool ok, std::string_view expected, std::source_location at = std::source_location::current());
 
 }  // namespace sluice

@@ -37,11 +37,11 @@ TEST(Error, TooManyOpenFilesCountAsALackOfMemory) {
 TEST(Check, NamesTheLineAndCountsAsOurBug) {
   check(true, "fine");
   try {
-    check(false, "queue is empty");
+    check(false, "an empty queue");
     FAIL() << "check(false) did not throw";
   } catch (const BugError& error) {
     EXPECT_EQ(static_cast<int>(error.exit_code()), 70);
-    EXPECT_NE(std::string(error.what()).find("queue is empty"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("expected: an empty queue"), std::string::npos);
     EXPECT_NE(std::string(error.what()).find("error_test.cpp"), std::string::npos);
   }
 }
