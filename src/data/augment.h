@@ -19,12 +19,11 @@ struct AugmentOptions {
   double crop_area = 0;           // least part of the area that a random resized crop takes (image_sizer.h); 0: no crop
   std::int64_t crop_padding = 0;  // pixels on every side; 0: no padded crop
   bool horizontal_flip = false;
-  ColorJitter jitter;             // color_view.h applies it and the options below
+  ColorJitter jitter;
   int rand_augment = 0;           // operations of RandAugment; 0: none
   int rand_augment_strength = 9;  // 0 .. kMostStrength
   double erasing = 0;             // probability that a part is erased
 
-  // True if the views of a sample differ.
   [[nodiscard]] bool has_views() const {
     return crop_area > 0 || crop_padding > 0 || horizontal_flip || changes_colors() || erasing > 0;
   }
@@ -33,8 +32,8 @@ struct AugmentOptions {
 
 // Crop position in the padded image, and the flip. {padding, padding, false} changes nothing.
 struct View {
-  std::int64_t top = 0;   // 0 .. 2 * crop_padding
-  std::int64_t left = 0;  // 0 .. 2 * crop_padding
+  std::int64_t top = 0;  // 0 .. 2 * crop_padding
+  std::int64_t left = 0;
   bool flip = false;
   bool operator==(const View&) const = default;
 };

@@ -25,9 +25,9 @@ struct DatasetInfo {
   std::int64_t channels = 0;  // channels, height, width: for images
   std::int64_t height = 0;
   std::int64_t width = 0;
-  std::int64_t classes = 0;    // for tokens: size of the vocabulary, at most 256
-  std::vector<double> mean;    // [channels], of pixel / 255 over the training split
-  std::vector<double> stddev;  // [channels], of the same values
+  std::int64_t classes = 0;  // for tokens: size of the vocabulary, at most 256
+  std::vector<double> mean;  // [channels], of pixel / 255 over the training split
+  std::vector<double> stddev;
   SampleKind kind = SampleKind::kImage;
   std::int64_t context = 0;  // tokens of an input; targets are as many, shifted by one position
   // Each image is a file with its own format and size: encoded() returns its bytes; height and width are 0.
@@ -69,12 +69,11 @@ struct DatasetOptions {
   std::int64_t channels = 3;     // synthetic sets: 1 or 3
   std::int64_t image_size = 32;  // synthetic sets: height and width, 8 to 1024 pixels
   std::int64_t context = 64;     // token sets: tokens of an input, 1 to a million
-  std::uint64_t seed = 0;        // synthetic sets
+  std::uint64_t seed = 0;
 };
 
 [[nodiscard]] std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split);
 
-// One line of `sluice datasets`.
 struct DatasetDescription {
   std::string name;
   std::string what;

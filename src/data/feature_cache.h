@@ -56,7 +56,6 @@ class FeatureCache {
   // Stores rows [n, row...] from any device, as far as the budgets allow. Existing rows stay; new ones must equal them.
   void store(std::span<const FeatureKey> keys, const at::Tensor& rows);
 
-  // False if read_ahead() has no effect.
   [[nodiscard]] bool reads_ahead() const { return !store_.statistics().disk_is_off; }
   // Sets the keys that will be fetched next, in order, and replaces the previous list. A thread reads those that are on
   // disk now, as far as its buffer allows. No effect before the first use().

@@ -146,7 +146,6 @@ bool FeatureFile::grow_to(std::uint64_t bytes) {
   return error == 0;
 }
 
-// Returns 0 or an errno.
 int FeatureFile::extend(std::uint64_t bytes) {
   while (preallocates_) {
     if (::fallocate(file_.get(), 0, 0, static_cast<off_t>(bytes)) == 0) return 0;

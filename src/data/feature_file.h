@@ -38,11 +38,10 @@ class FeatureFile {
   [[nodiscard]] const Layout& layout() const { return layout_; }
   [[nodiscard]] std::uint64_t most_rows() const { return is_off() ? 0 : budget_ / layout_.slot_bytes; }
 
-  // Drops all rows; later rows have row_bytes (> 0) each.
   void reset(std::uint64_t row_bytes);
 
   [[nodiscard]] std::optional<std::uint32_t> reserve();  // a slot; empty if the budget is full or the file is off
-  [[nodiscard]] bool full() const;                       // true if reserve() would be empty
+  [[nodiscard]] bool full() const;
   void give_back(std::uint32_t slot) { free_.push_back(slot); }
   bool write(std::uint32_t slot, const FeatureKey& key, const std::byte* row);
   // Reads slot_bytes of the layout to `into`; the first row_bytes are the row. Returns false if the checksum is wrong.
@@ -76,7 +75,7 @@ class FeatureFile {
   std::uint64_t old_slots_ = 0;  // slots of the old layout, from the front
   std::uint64_t low_ = 0;        // free slots, besides free_: low_ .. low_end_ - 1, and all from high_ on
   std::uint64_t low_end_ = 0;
-  std::uint64_t high_begin_ = 0;  // first value of high_
+  std::uint64_t high_begin_ = 0;
   std::uint64_t high_ = 0;
   std::vector<std::uint32_t> free_;
 };

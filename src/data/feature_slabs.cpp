@@ -110,7 +110,7 @@ void FeatureSlabs::release_old(Slot last) {
   while (first_old_ < last.slab) {
     Slab& slab = slabs_[first_old_++];
     settle(slab);
-    if (slab.used == 0) drop(slab);  // its rows have moved to earlier slabs
+    if (slab.used == 0) drop(slab);
   }
   let_hold(slabs_[last.slab], (last.row + std::uint64_t{1}) * old_row_bytes_);
 }

@@ -52,7 +52,7 @@ class FeatureSlabs {
   struct Slab {
     MappedMemory memory;  // empty: freed during a change
     std::uint32_t capacity = 0;
-    std::uint32_t used = 0;     // rows reserved, from the front
+    std::uint32_t used = 0;
     std::uint32_t granted = 0;  // rows whose index is charged, at least the capacity
   };
 

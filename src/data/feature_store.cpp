@@ -47,7 +47,7 @@ std::uint64_t FeatureStore::share_memory() {
 
 void FeatureStore::warn_if_nothing_fits() {
   if (options_.memory_bytes == 0 && options_.disk_bytes == 0) return;
-  if (options_.disk_bytes > 0 && file_.is_off()) return;  // the failure was logged before
+  if (options_.disk_bytes > 0 && file_.is_off()) return;
   if (slabs_.could_hold_one() || most_disk_rows_ > 0 || std::exchange(warned_of_size_, true)) return;
   log_warning("the feature cache keeps nothing: freeze.cache_bytes = ", human_bytes(options_.memory_bytes),
               " and freeze.cache_disk_bytes = ", human_bytes(options_.disk_bytes), " leave no room for a row of ",
@@ -189,7 +189,6 @@ void FeatureStore::publish(std::span<const FoundRow> found_rows, std::span<const
   if (disk_is_off) forget_disk();
 }
 
-// Gives the memory that served the disk to rows.
 void FeatureStore::forget_disk() {
   if (options_.disk_bytes == 0 || std::exchange(disk_is_forgotten_, true)) return;
   read_ahead_.stop();

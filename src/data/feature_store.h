@@ -40,9 +40,9 @@ struct FeatureStatistics {
   std::int64_t rows_in_memory = 0;
   std::int64_t rows_on_disk = 0;
   std::uint64_t memory_bytes = 0;  // mapped slabs and buffer, and the index
-  std::uint64_t disk_bytes = 0;    // size of the file
-  bool disk_is_off = false;        // it failed, or its budget is 0
-  std::int64_t damaged = 0;        // rows on disk with a wrong checksum; also counted as misses
+  std::uint64_t disk_bytes = 0;
+  bool disk_is_off = false;  // it failed, or its budget is 0
+  std::int64_t damaged = 0;  // rows on disk with a wrong checksum; also counted as misses
 };
 
 class FeatureStore {
@@ -79,7 +79,7 @@ class FeatureStore {
     [[nodiscard]] bool on_disk() const { return slab == kOnDisk; }
   };
   struct FoundRow {
-    std::size_t index = 0;  // index of the key in the caller's keys
+    std::size_t index = 0;
     Entry entry;
     std::byte* memory = nullptr;  // null: on disk
   };

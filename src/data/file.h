@@ -22,7 +22,6 @@ void check_open_files(const std::filesystem::path& file, const std::error_code& 
 
 [[noreturn]] void reject_unreadable(const std::filesystem::path& file, const std::error_code& error);
 
-// Throws the DataError of a defective file. `name`: the file; `what`: the defect.
 [[noreturn]] void reject_file(std::string_view name, const std::string& what);
 [[noreturn]] void reject_file(std::string_view name, const std::string& what, std::string_view advice);
 

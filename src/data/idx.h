@@ -16,8 +16,8 @@ namespace sluice::data {
 enum class IdxKind { kLabels, kImages };
 
 struct IdxArray {
-  std::vector<std::int64_t> dims;    // {count} or {count, height, width}, all positive
-  std::vector<std::uint8_t> values;  // row-major
+  std::vector<std::int64_t> dims;  // {count} or {count, height, width}, all positive
+  std::vector<std::uint8_t> values;
 };
 
 // Parses the content of a file, which is unpacked if it has a gzip header. `name`: for messages.

@@ -11,7 +11,6 @@
 namespace sluice::data {
 namespace {
 
-// A stored image that can be read in parts.
 class Stored {
  public:
   Stored(const Dataset& dataset, std::int64_t index) {

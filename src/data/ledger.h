@@ -46,8 +46,8 @@ struct LedgerState {
     std::int64_t pushed = 0;
     std::int64_t lost = 0;
   };
-  std::int64_t first = 0;   // epochs before it are over
-  std::vector<Epoch> open;  // epochs that have begun, starting with `first`
+  std::int64_t first = 0;  // epochs before it are over
+  std::vector<Epoch> open;
 };
 
 // True if a ledger with these options can have this state: every sample of an epoch is in exactly one place.
@@ -80,7 +80,7 @@ class Ledger {
  private:
   struct Epoch {
     std::vector<std::int64_t> order;  // empty once all are leased
-    std::int64_t next = 0;            // position in the order
+    std::int64_t next = 0;
     std::deque<std::int64_t> returned;
     LedgerCounts counts;
   };
@@ -96,7 +96,7 @@ class Ledger {
 
   LedgerOptions options_;
   std::int64_t next_lease_ = 0;
-  std::int64_t first_ = 0;  // epochs before it are over
+  std::int64_t first_ = 0;
   std::deque<Epoch> open_;
   std::map<std::int64_t, LedgerCounts> with_losses_;  // finished epochs with lost samples
   std::map<LeaseId, Lease> out_;

@@ -106,7 +106,6 @@ class Loader::BatchMaker {
     return options_.endless ? std::numeric_limits<std::int64_t>::max() : batches_ - start_ % batches_;
   }
 
-  // Makes the batch `number` positions after the start; unfinished if a stop is requested.
   Batch make(std::int64_t number, const std::stop_token& stop) {
     const std::int64_t ordinal = start_ + number;
     Batch result;
@@ -128,7 +127,6 @@ class Loader::BatchMaker {
     return result;
   }
 
-  // Announces the remaining samples of the epoch to the cache, which reads them ahead from its disk.
   void announce(const Batch& from) {
     if (!options_.features || !options_.features->reads_ahead() || !options_.endless) return;
     std::vector<FeatureKey> keys;

@@ -49,12 +49,11 @@ struct Batch {
   at::Tensor pixel_scale;
 };
 
-// Where a new loader continues after this batch.
 [[nodiscard]] inline Position position_after(const Batch& batch) { return {batch.epoch, batch.batch + 1}; }
 
 struct LoaderOptions {
-  std::int64_t batch_size = 32;   // global: over all replicas of all processes
-  Share share;                    // replicas of this process
+  std::int64_t batch_size = 32;  // global: over all replicas of all processes
+  Share share;
   int threads = 1;                // 0: load in the calling thread
   int prefetch = 4;               // batches ahead of the consumer; below `threads`, some threads idle
   bool endless = true;            // true: epoch after epoch (training); false: one epoch
@@ -93,7 +92,6 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next batch; empty at the end (never if endless).
   std::optional<Batch> next();
   [[nodiscard]] std::int64_t batches() const;  // of an epoch
 

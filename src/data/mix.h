@@ -16,8 +16,8 @@
 namespace sluice::data {
 
 struct MixOptions {
-  double mixup = 0;   // a of the Beta distribution; 0: off
-  double cutmix = 0;  // a of the Beta distribution; 0: off
+  double mixup = 0;  // a of the Beta distribution; 0: off
+  double cutmix = 0;
 
   [[nodiscard]] bool is_any() const { return mixup > 0 || cutmix > 0; }
 };

@@ -23,7 +23,7 @@ enum class Layout { kPlanes, kPixels };  // [channels, height, width] or [height
 
 struct Images {
   std::vector<std::uint8_t> file;
-  std::span<const std::uint8_t> values;  // part of `file`
+  std::span<const std::uint8_t> values;
   std::int64_t count = 0, channels = 1;
   ImageSize size;
   Layout layout = Layout::kPlanes;
@@ -120,7 +120,6 @@ class NpyDataset final : public Dataset {
   std::vector<std::int64_t> labels_;
 };
 
-// Properties that both splits take from the training images: size, classes, mean and deviation.
 DatasetInfo info_of(const fs::path& folder, const Images& train) {
   DatasetInfo info{.name = "npy", .channels = train.channels, .height = train.size.height, .width = train.size.width};
   info.classes = std::ranges::max(read_labels(folder / "train_labels.npy", train, kMostClasses)) + 1;

@@ -36,7 +36,6 @@ inline constexpr std::int64_t kMostPictureBytes = std::int64_t{256} << 20;
   return ending.empty() ? ending : ending.substr(1);
 }
 
-// Counts skipped files that are not samples.
 class PassedOver {
  public:
   void add(const std::string& file) {

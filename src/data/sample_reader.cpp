@@ -14,7 +14,6 @@
 namespace sluice::data {
 namespace {
 
-// Adds the sample's name to the exception in flight.
 [[noreturn]] void rethrow_with_sample(const DatasetInfo& info, std::int64_t index) {
   const auto where = concat("sample ", index, " of ", info.name, " (", name_of(info.split), ")");
   try {

@@ -67,7 +67,6 @@ class SampleReader {
   template <typename T>
   void read_images(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
                    const Samples& samples, const std::stop_token& stop, Team* team) const;
-  // Writes the view of one sample; `pixels`: stored or resized.
   template <typename T>
   void write_view(std::int64_t id, int view, std::span<std::uint8_t> pixels, std::span<T> out) const;
   // Returns the sample that was read: `index`, or its replacement.
@@ -83,7 +82,7 @@ class SampleReader {
   const ViewWriter<float> floats_;
   const ViewWriter<double> doubles_;
   const ViewWriter<std::uint8_t> bytes_;
-  const at::Tensor pixel_scale_;  // undefined if inputs are not bytes
+  const at::Tensor pixel_scale_;
 };
 
 }  // namespace sluice::data

@@ -25,7 +25,6 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
-// Number of batches, including a short last one.
 [[nodiscard]] std::int64_t batches_per_epoch(std::int64_t size, std::int64_t batch_size);
 [[nodiscard]] Slice batch_slice(std::int64_t size, std::int64_t batch_size, std::int64_t batch);
 
@@ -38,7 +37,6 @@ struct Share {
   std::int64_t count = 1;
   std::int64_t parts = 1;
 };
-// The adjacent replica_slices of these replicas, as one slice.
 [[nodiscard]] Slice share_slice(std::int64_t batch_samples, const Share& share);
 
 // This process's samples of a batch, as many as share_slice() has, in the order of the batch. Each sample has a home

@@ -49,7 +49,6 @@ double figure_distance(std::int64_t kind, double u, double v) {
   }
 }
 
-// Position of the figure; lengths in units of the image side.
 struct Pose {
   double x, y;
   double half_size;  // length of 1 in figure coordinates

@@ -223,9 +223,9 @@ class Walk {
   const ReadAt& read_;
   const std::string& name_;
   std::int64_t at_ = 0;
-  std::string long_name_;                                                           // of the next member
-  std::string long_link_;                                                           // link target of the next member
-  Pax pax_;                                                                         // of the next member
+  std::string long_name_;  // of the next member
+  std::string long_link_;  // link target of the next member
+  Pax pax_;
   std::unordered_map<std::string, std::pair<std::int64_t, std::int64_t>> extents_;  // offset and size by plain name
 };
 

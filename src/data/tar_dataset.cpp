@@ -233,7 +233,7 @@ class ShardReader {
   const std::int32_t number_;
   PassedOver& passed_over_;
   std::string key_;
-  std::vector<std::string> others_;  // members of the sample besides picture and class
+  std::vector<std::string> others_;
   std::optional<TarMember> picture_;
   std::optional<std::int32_t> label_;
 };

@@ -33,13 +33,11 @@ class Team {
     if (work->error) std::rethrow_exception(work->error);
   }
 
-  // True if there are pieces that no thread has taken.
   [[nodiscard]] bool needs_help() const {
     const std::scoped_lock lock(mutex_);
     return !open_.empty();
   }
 
-  // Helps with the oldest offered work until all of its pieces are taken.
   void help() {
     std::shared_ptr<Work> work;
     {

@@ -41,7 +41,7 @@ class TextDataset final : public Dataset {
 
  private:
   DatasetInfo info_;
-  std::vector<std::uint8_t> text_;  // text of the split; at least one sequence
+  std::vector<std::uint8_t> text_;
 };
 
 class ToyDataset final : public Dataset {

@@ -12,12 +12,11 @@
 
 namespace sluice::data {
 
-// Held in memory; accepts any bytes.
 [[nodiscard]] std::unique_ptr<Dataset> open_text(const std::filesystem::path& file, std::int64_t context, Split split);
 
 struct ToyOptions {
   std::int64_t samples = 10000;  // training split; the test split has a fifth, at least one
-  std::int64_t context = 64;     // tokens of an input
+  std::int64_t context = 64;
   std::uint64_t seed = 0;
 };
 inline constexpr std::int64_t kToyTokens = 64;

@@ -11,7 +11,6 @@ namespace sluice::data {
 
 // Opens it for reading and writing by this user only. If it is not open, errno is the reason.
 [[nodiscard]] FileDescriptor open_unnamed(const std::filesystem::path& folder);
-// Used by open_unnamed() on file systems without O_TMPFILE.
 [[nodiscard]] FileDescriptor open_and_unlink(const std::filesystem::path& folder);
 
 // Removes files of ended processes of this machine. Files that cannot be read or removed stay.

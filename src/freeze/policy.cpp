@@ -24,7 +24,6 @@ constexpr std::array<std::pair<const char*, Rule>, 5> kRules{{{"none", Rule::kNo
 // written as 0.6666666667 instead of 2/3.
 constexpr double kRounding = 1e-9;
 
-// 12 * (1/3) is 4 units, whether it is computed as 3.9999999999999996 or 4.000000000000001.
 int rounded_up(double units) {
   const double nearest = std::round(units);
   const bool is_whole = nearest > 0 && std::abs(units - nearest) <= kRounding * nearest;
@@ -90,7 +89,6 @@ double relative_change(double before, double now) {
   return before == 0 ? std::numeric_limits<double>::infinity() : std::abs(before - now) / before;
 }
 
-// Linear interpolation, numpy.percentile's default.
 double percentile_of(std::vector<double> values, double percentile) {
   std::ranges::sort(values);
   const double position = static_cast<double>(values.size() - 1) * percentile / 100;

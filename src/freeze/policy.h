@@ -44,8 +44,8 @@ struct Policy {
 // cancel out. L1 is what the code of both papers measures; L1 norms add up over parameters, stages and shards. All
 // intervals must have the same number of steps, because the norm grows with that number.
 struct Situation {
-  std::int64_t epoch = 0;            // the epoch that begins, from 0
-  int units = 0;                     // of the model; all may freeze
+  std::int64_t epoch = 0;  // the epoch that begins, from 0
+  int units = 0;
   int frozen = 0;                    // number of units frozen now
   std::vector<double> norms;         // [unit]; entries of frozen units are not read; empty: not measured
   std::vector<double> norms_before;  // norms of the previous interval; empty: there was no such interval

@@ -12,7 +12,7 @@
 
 namespace sluice::freeze {
 
-// Requires at least one entry; the epochs increase and begin at 1 or later.
+// At least one entry; the epochs increase and begin at 1 or later.
 [[nodiscard]] std::vector<ScheduledFreeze> parse_schedule(std::span<const std::string> entries, std::string_view where);
 
 // Throws if an entry freezes more units than the model has.

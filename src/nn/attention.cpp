@@ -43,7 +43,6 @@ struct Operands {
   }
 };
 
-// Pointers to one head of one sample, in tensors with the layout of the operands.
 template <typename T>
 struct Pointers {
   T *q, *k, *v;

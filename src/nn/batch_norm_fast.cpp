@@ -32,7 +32,7 @@ struct Rows {  // [N, C, H, W] in channels_last as a matrix
 };
 
 struct ChannelSums {
-  std::vector<double> first, second;  // [channels]
+  std::vector<double> first, second;
 };
 
 // Runs kernel(first row, rows, first sums, second sums) on every piece and adds up the pieces in order.
@@ -105,7 +105,6 @@ void fill_factors(const ChannelSums& sums, const Rows& rows, const at::Tensor& w
   }
 }
 
-// T: number type (kernels.h) of x, the residual and their gradients.
 template <typename T>
 class BatchNormFunction : public torch::autograd::Function<BatchNormFunction<T>> {
  public:

@@ -16,7 +16,6 @@ namespace sluice::nn {
 
 [[nodiscard]] inline bool is_bf16(const at::Tensor& x) { return x.scalar_type() == at::kBFloat16; }
 
-// Returns x as float32 if it is bfloat16, else x. Supports autograd.
 [[nodiscard]] inline at::Tensor in_float(const at::Tensor& x) { return is_bf16(x) ? x.to(at::kFloat) : x; }
 
 // The weight in the type of x, for a product of both. A backward pass calls this again instead of saving the copy, so

@@ -45,8 +45,8 @@ Gradients aten_gradients(const at::Tensor& grad, const at::Tensor& x, const at::
   return {grad_x, grad_weight, grad_bias};
 }
 
-// oneDNN (in LibTorch 2.11) on CPUs with AVX2 only computes a wrong weight gradient for these shapes and writes beyond
-// its memory: channels_last, with fewer channels than a vector has lanes.
+// On CPUs with AVX2 but not AVX-512, oneDNN of LibTorch 2.11 computes a wrong weight gradient and writes out of bounds.
+// This happens for channels_last with fewer channels than a vector has lanes.
 bool breaks_onednn(const at::Tensor& x, const at::Tensor& weight, const Geometry& geometry) {
   constexpr std::int64_t kVector = 8;
   return x.is_cpu() && weight.size(2) == 1 && weight.size(3) == 1 && geometry.stride > 1 && geometry.padding == 0 &&

@@ -33,7 +33,6 @@ bool prefers_onednn(const at::Tensor& a, std::int64_t columns) {
          at::globalContext().userEnabledMkldnn() && onednn().has_value();
 }
 
-// a [m, k] times the transpose of right [n, k] (any strides).
 at::Tensor onednn_product(const at::Tensor& a, const at::Tensor& right, const std::optional<at::Tensor>& bias) {
   return onednn()->call(a, right, bias, "none", c10::List<std::optional<at::Scalar>>(), std::nullopt);
 }

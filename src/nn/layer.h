@@ -22,7 +22,7 @@ class WeightGradQueue;
 enum class ParameterRole : std::uint8_t {
   kWeight,
   kBias,
-  kNorm,      // weight and bias of a normalisation
+  kNorm,
   kPosition,  // position embeddings and class tokens
 };
 
@@ -60,7 +60,7 @@ enum class Winograd : std::uint8_t { kNone, k2x2, k4x4 };
 struct Numerics {
   BatchNormMode batch_norm = BatchNormMode::kMicro;
   Winograd winograd = Winograd::k2x2;
-  double label_smoothing = 0;  // of the loss
+  double label_smoothing = 0;
 };
 
 // All inputs of a forward pass besides its tensor.

@@ -51,7 +51,6 @@ WeightGradients weight_gradients(const at::Tensor& grad, const at::Tensor& x, co
   return result;
 }
 
-// All weights as one [out, in] matrix in the type of x, for linear_forward().
 at::Tensor joined_weight(const at::Tensor& x, at::TensorList weights, WeightLayout layout, TransformedWeights* kept) {
   if (layout == WeightLayout::kInOut) return weight_for(x, weights[0], kept).t();
   if (weights.size() == 1) return flatten_weight(weight_for(x, weights[0], kept));

@@ -42,7 +42,7 @@ class Linear {
   WeightLayout layout_;
   at::ScalarType activations_;
   Parameter* weight_;
-  Parameter* bias_;  // [out]
+  Parameter* bias_;
 };
 
 // One product for several kOutIn layers over x, in the type of x. Returns their outputs side by side.

@@ -24,8 +24,8 @@ inline constexpr std::int64_t kNoTarget = -100;  // ignore_index of PyTorch and 
 [[nodiscard]] std::int64_t count_targets(const at::Tensor& targets);
 
 // Counts of a micro-batch as a tensor on the device of its logits, for counts_of(); the call does not wait for the
-// device. Shapes as for cross_entropy_sum(). The rank of a target is the number of classes with a larger logit, plus
-// those before it with an equal one, so that a constant output is not counted as correct.
+// device. Shapes as for cross_entropy_sum(). A target's rank is the number of classes before it in order of logits.
+// Among equal logits the lower class comes first, so a constant output is not counted as correct.
 [[nodiscard]] at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& targets);
 // Result of count_correct() for few logits on a GPU: [n, classes + 1], each row followed by its target.
 [[nodiscard]] at::Tensor logits_to_count(const at::Tensor& logits, const at::Tensor& targets);

@@ -46,7 +46,7 @@ class TransformedWeights {
 
  private:
   Charge charge_;
-  std::map<std::tuple<const void*, Use, int>, at::Tensor> kept_;  // key: address of the weight's values
+  std::map<std::tuple<const void*, Use, int>, at::Tensor> kept_;
 };
 
 }  // namespace sluice::nn

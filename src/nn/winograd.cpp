@@ -25,8 +25,8 @@ constexpr std::int64_t kBlockTiles2x2 = 96;            // tiles whose planes sta
 constexpr std::int64_t kBlockTiles4x4 = 64;            // the same for 36 planes
 constexpr std::int64_t kLeastBlockTiles = 24;          // below, reading the weights takes longer than multiplying
 constexpr std::int64_t kGradientOperands = 768 << 10;  // operands of a weight-gradient block that stay in the cache
-constexpr std::int64_t kGradientTiles = 192;    // least tiles of such a block: each block passes over the whole sum
-constexpr std::int64_t kTransformTiles = 16;    // tiles of a weight-gradient block that a thread transforms at once
+constexpr std::int64_t kGradientTiles = 192;  // minimum of tiles in such a block: each block passes over the whole sum
+constexpr std::int64_t kTransformTiles = 16;  // tiles of a weight-gradient block that a thread transforms at once
 constexpr std::int64_t kTransformPairs = 1024;  // channel pairs whose weights a thread transforms at once
 constexpr std::int64_t kMinimumTiles = 16;      // of 2x2; below, transforming the weights may cost more than is saved
 // Cost of transforming a weight, in tiles whose products take as long (512 channels: 30 to 45).
@@ -69,7 +69,7 @@ std::int64_t block_tiles(std::int64_t side, std::int64_t tiles) {
 // True if the nine taps of a [.., .., 3, 3] tensor are equally spaced, as in both layouts that occur.
 bool has_even_taps(const at::Tensor& weight) { return weight.stride(2) == 3 * weight.stride(3); }
 
-kernels::WinogradWeights by_output(const at::Tensor& weight) {  // rows are output channels
+kernels::WinogradWeights by_output(const at::Tensor& weight) {
   return {.rows = weight.size(0),
           .columns = weight.size(1),
           .row_stride = weight.stride(0),
@@ -176,7 +176,6 @@ void add_up_weight_gradient(const at::Tensor& grad, const at::Tensor& x, int til
            [&](std::int64_t begin, std::int64_t end) { kernel.weight_gradient(shape, sum.get(), begin, end, to); });
 }
 
-// Products of one channel pair, including the transform of its weight.
 std::int64_t work_of(std::int64_t tiles, std::int64_t side) {
   return (tiles + kTransformAsTiles) * (side + 2) * (side + 2);
 }

@@ -8,7 +8,6 @@
 namespace sluice::optim {
 namespace {
 
-// Sum of |element|^power, in float64.
 double sum_of_powers(const at::Tensor& flat, int power) {
   constexpr std::int64_t kBlock = 1 << 16;  // bounds a copy: a norm in another type than its input copies the input
   at::Tensor sum = at::zeros({}, flat.options().dtype(at::kDouble));

@@ -9,7 +9,6 @@
 namespace sluice::optim {
 namespace {
 
-// Follows half a cosine from `begin` at progress 0 to `end` at progress 1.
 double cosine_between(double begin, double end, double progress) {
   return end + (begin - end) * 0.5 * (1.0 + std::cos(std::numbers::pi * std::clamp(progress, 0.0, 1.0)));
 }

@@ -72,7 +72,6 @@ class Optimizer {
   // Flat state tensors by name. Momentum: momentum_buffer, with a delay also gradient_sum. RMSprop: square_avg. Adam,
   // AdamW and LAMB: exp_avg, exp_avg_sq, with amsgrad max_exp_avg_sq. The average of the weights, kAverage, comes last.
   [[nodiscard]] const std::vector<std::pair<std::string, at::Tensor>>& states() const { return states_; }
-  // The average of the weights; undefined if it is not kept.
   [[nodiscard]] at::Tensor average() const { return options_.ema_decay > 0 ? states_.back().second : at::Tensor(); }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   // Number of updates of each range given to the constructor. Adam, AdamW and LAMB use it for their bias correction, as

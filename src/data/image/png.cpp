@@ -27,7 +27,6 @@ struct PngState {
   PngState& operator=(const PngState&) = delete;
 };
 
-// Reads one file. libpng requires that its error handler does not return: the handler jumps back to guarded().
 class PngReader {
  public:
   explicit PngReader(EncodedBytes file) : rest_(file) {

@@ -11,7 +11,6 @@ namespace {
 
 constexpr int kFractionBits = 22;  // 32 bits minus 8 of a byte, minus 2 spare ones for weights outside of 0 .. 1
 
-// Source size and result size of an axis, and the requested range of the result.
 struct Axis {
   std::int64_t from, to;
   std::int64_t begin, count;
@@ -32,7 +31,6 @@ double cubic(double x) {
 
 double support_of(Interpolation interpolation) { return interpolation == Interpolation::kBilinear ? 1 : 2; }
 
-// Source pixels begin, begin + 1, ... that contribute to a result pixel.
 struct Taps {
   std::int64_t begin = 0;
   std::int64_t count = 0;
@@ -87,8 +85,8 @@ class Filter {
 // Taps and weights of the result pixels begin .. begin + count of an axis.
 struct Plan {
   bool is_identity = false;
-  Taps source;             // range of all taps
-  std::vector<Taps> taps;  // [count]
+  Taps source;
+  std::vector<Taps> taps;
   std::int64_t stride = 0;
   std::vector<std::int32_t> weights;  // [count, stride]
 };

@@ -20,7 +20,6 @@ struct Resizing {
   Interpolation interpolation = Interpolation::kBilinear;
 };
 
-// The part of the whole image that the window depends on.
 [[nodiscard]] Box needed_source(const Resizing& resizing);
 
 // `source`: the needed_source() of the whole image. Returns the window.

@@ -13,7 +13,7 @@
 namespace sluice::nn::gpu {
 
 constexpr int kRunLength = 4;  // numbers that a thread reads at once, if shape and alignment allow it
-constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) - 1;  // along x
+constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t kMostBlocksAlongY = 65'535;
 
 template <typename T>

@@ -4,9 +4,9 @@
 namespace sluice::nn::gpu {
 namespace {
 
-constexpr int kManyWarps = 8;                 // for a wide row, which has a block of its own
-constexpr unsigned int kRowsOfBlock = 4;      // for narrow rows, one warp each
-constexpr std::int64_t kWidestOfWarp = 1024;  // columns
+constexpr int kManyWarps = 8;             // for a wide row, which has a block of its own
+constexpr unsigned int kRowsOfBlock = 4;  // for narrow rows, one warp each
+constexpr std::int64_t kWidestOfWarp = 1024;
 
 template <typename In, typename Out, int kRun, int kWarps>
 __global__ void layer_norm_kernel(LayerNormArguments arguments) {
@@ -20,7 +20,6 @@ __global__ void layer_norm_gradient_kernel(LayerNormBackwardArguments arguments)
   if (row < arguments.shape.rows) layer_norm_gradient_row<In, Out, kRun>(LaneGroup<kWarps>(), arguments, row);
 }
 
-// Sums over rows: the gradients of weight and bias.
 template <typename In, typename Out, int kRun>
 __global__ void layer_norm_columns_kernel(LayerNormBackwardArguments arguments, Pieces pieces) {
   const std::int64_t column = column_of_thread<kRun>(), columns = arguments.shape.columns;

@@ -18,7 +18,6 @@ Number number_of(at::ScalarType type) {
   return type == at::kBFloat16 ? Number::kBf16 : Number::kFloat;
 }
 
-// Makes the device of a tensor current and holds the stream for the kernels.
 class DeviceScope {
  public:
   explicit DeviceScope(const at::Tensor& tensor) : guard_(tensor.device()) {}

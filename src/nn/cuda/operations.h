@@ -27,7 +27,7 @@ namespace sluice::nn::gpu {
 // gelu(input + bias) for input [..., columns] and bias [columns] float32. upper: gradient of the result.
 [[nodiscard]] at::Tensor bias_gelu(const at::Tensor& input, const at::Tensor& bias, GeluForm form);
 struct BiasGeluGradients {
-  at::Tensor x, bias;  // bias: undefined if it is not wanted
+  at::Tensor x, bias;
 };
 [[nodiscard]] BiasGeluGradients bias_gelu_backward(const at::Tensor& upper, const at::Tensor& input,
                                                    const at::Tensor& bias, GeluForm form, bool wants_bias);

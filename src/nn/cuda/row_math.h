@@ -13,7 +13,6 @@ namespace sluice::nn::gpu {
 constexpr int kWarp = 32;
 constexpr int kPieceLanes = 8;
 
-// A matrix whose rows are contiguous and adjacent.
 struct Matrix {
   std::int64_t rows, columns;
 };

@@ -30,7 +30,7 @@ struct OperandOf<Bf16> {
 template <typename T>
 using Operand = typename OperandOf<T>::Type;
 template <typename T>
-inline constexpr std::int64_t kDepth = sizeof(Operand<T>) / sizeof(T);  // numbers per operand
+inline constexpr std::int64_t kDepth = sizeof(Operand<T>) / sizeof(T);
 
 // Batch normalisation over rows of `channels` adjacent values (channels_last), a multiple of kChannelStep.
 inline constexpr std::int64_t kChannelStep = 16;

@@ -7,7 +7,6 @@
 
 namespace sluice::nn::kernels::SLUICE_ISA {
 
-// The register tile has kTileRows x kTileVectors accumulators.
 #if defined(__AVX512F__)
 inline constexpr int kTileRows = 6;
 inline constexpr int kTileVectors = 4;

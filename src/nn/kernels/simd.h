@@ -1,6 +1,6 @@
 // simd: a vector type as wide as the including file's instruction set, and the functions that the kernels need, written
-// with GCC / Clang vector extensions. All code is in the including file's namespace SLUICE_ISA and always inlined, so
-// that code for a wide instruction set cannot be linked into a path for a narrow one.
+// with GCC / Clang vector extensions. All code is in the file's namespace SLUICE_ISA and always inlined. Otherwise code
+// for a wide instruction set could be linked into a path for a narrow one.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ namespace sluice::nn::kernels::SLUICE_ISA {
 
 inline constexpr std::int64_t kLineBytes = 64;
 inline constexpr std::int64_t kTilesAhead = 2;
-inline constexpr std::int64_t kPanel = kTileVectors * kLanes;  // columns of one strip of product()
+inline constexpr std::int64_t kPanel = kTileVectors * kLanes;
 
 // Rows of `columns` values are stored in panels of kPanel columns, one after the other. So product() reads adjacent
 // memory for one strip of its result; rows 2 KiB apart would fall into few cache sets.
@@ -98,7 +98,6 @@ SLUICE_INLINE void fetch_tile(const WinogradMap& map, const T* data, std::int64_
   }
 }
 
-// The nine taps of kLanes columns of a weight.
 using Taps = float[9][kLanes];
 
 SLUICE_INLINE Vec load_apart(const float* from, std::int64_t step) {
