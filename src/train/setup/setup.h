@@ -102,7 +102,7 @@ void check_partition(const config::Config& config, int layers);
 
 // True if choose_chunks.h decides the number of chunks.
 [[nodiscard]] bool chunks_are_open(const config::Config& config);
-// Copies ps.worker_batch and ps.partitions into the keys that the rest of the code reads.
+// Resolves ps.worker_batch, and copies ps.partitions (if set) to pipeline.chunks. Does nothing without a server.
 void settle_worker(config::Config& config);
 // As configured, or from the micro-batch size for a full batch. If open: one per device, or what the schedule needs.
 [[nodiscard]] int configured_chunks(const config::Config& config, int processes, std::int64_t global_batch);
