@@ -24,13 +24,12 @@
 namespace sluice::train {
 namespace {
 
-// No further step can be tried after one that failed: other processes wait in the middle of it, or a thread has not
-// come back from it.
+// No step can follow a failed one if other processes wait within it, or a thread has not returned from it.
 bool ends_with_a_failure(const engine::Composition& composition) {
   return composition.processes() > 1 || composition.executor->has_abandoned_threads();
 }
 
-// All processes see the mean, so that they decide alike.
+// Gives all processes the same mean, so that they decide alike.
 std::vector<double> mean_over_processes(const engine::Composition& composition, const std::vector<double>& own) {
   const at::Tensor sum = at::tensor(own, at::kDouble);
   composition.sync->sum(sum);
@@ -51,20 +50,19 @@ tune::MemoryModel kept_or_measured_model(const Setup& setup) {
   return {.layers = kept->profile.costs(), .shares_memory = shares_memory(setup), .processes = setup.process.processes};
 }
 
-// Whether it is known beforehand what fits: what a GPU has without a limit is found out by trying, unless the plan was
-// made for it.
+// Estimates decide what fits, except on a GPU without a limit whose plan used no estimate.
 bool memory_is_estimated(const Setup& setup, const tune::PlanRequest& request) {
   return request.memory_limit > 0 && (request.needs_costs() || setup.config.device.memory_limit.bytes > 0);
 }
 
-// A number that rank 0 has settled with the plan: another process may have another device.memory_limit.
+// Rank 0's number: another process may have another device.memory_limit.
 int as_rank_0(const engine::Composition& composition, int number) {
   const at::Tensor shared = at::full({1}, number, at::kInt);
   composition.sync->take_rank_0s(shared);
   return shared.item<int>();
 }
 
-// What fits in one process fits in all of them.
+// A number must fit in all processes.
 void agree(const engine::Composition& composition, std::vector<tune::ChunkCandidate>& candidates) {
   if (candidates.empty()) return;
   std::vector<double> numbers;
@@ -79,7 +77,7 @@ void agree(const engine::Composition& composition, std::vector<tune::ChunkCandid
   }
 }
 
-// All there are, in ascending order; those after `most` are not for speed.
+// All numbers in ascending order; those above `most` are not tried for speed.
 struct TrialNumbers {
   std::vector<tune::ChunkCandidate> all;
   int most = 1;
@@ -88,12 +86,12 @@ struct TrialNumbers {
 TrialNumbers numbers_to_try(const Setup& setup, const engine::Composition& composition, std::int64_t replica_samples) {
   const Plan& plan = composition.plan;
   const tune::PlanRequest request = plan_request(setup);
-  // Recomputation that was left open was chosen for the plan's number: with fewer a stage might not fit.
+  // An open recomputation was chosen for the plan's number of chunks: with fewer, a stage might not fit.
   const int least =
       as_rank_0(composition, request.recompute_is_open() ? plan.chunks : pipeline::least_micro_batches(plan));
   const int of_use = std::max({least, plan.chunks, 4 * plan.devices()});
   const int most = static_cast<int>(std::clamp<std::int64_t>(replica_samples, least, of_use));
-  // One process with a limit is enough for all to compare what fits: each by its own limit, 0 for none.
+  // If any process has a limit, all compare what fits, each by its own limit (0: none).
   const bool is_estimated = memory_is_estimated(setup, request);
   const bool is_estimated_anywhere = mean_over_processes(composition, {is_estimated ? 1.0 : 0.0}).front() > 0;
   const tune::MemoryModel model = is_estimated ? kept_or_measured_model(setup) : tune::MemoryModel{};
@@ -110,8 +108,8 @@ TrialNumbers numbers_to_try(const Setup& setup, const engine::Composition& compo
   return numbers;
 }
 
-// Where every process knows a profile: the mean of what they predict, so that all decide alike. The trials load
-// nothing and push nothing, and costs of one size alone do not tell what a micro-batch costs whatever its size.
+// Predicts only if all processes have a profile, and uses the mean, so that all decide alike. Trials neither load nor
+// push. Costs of a single size do not show the fixed cost of a micro-batch.
 void predict(const Setup& setup, const engine::Composition& composition,
              std::vector<tune::ChunkCandidate>& candidates) {
   const auto predictor = StepPredictor::known(setup);
@@ -148,7 +146,7 @@ std::string describe_untried(const TrialNumbers& numbers, const std::vector<tune
   return text;
 }
 
-// Steps as `trials` asks for them. Where nothing fits it fails as the first did, which was the most likely to.
+// Runs the steps that `trials` asks for. If nothing fits, it throws the first failure: it was the most likely to fit.
 void run_trials(const Setup& setup, engine::Engine& engine, const engine::StepBatch& batch, tune::ChunkTrials& trials) {
   const engine::Composition& composition = engine.composition();
   ProgressLine progress;
@@ -204,7 +202,7 @@ void decide_chunks(const Setup& setup, engine::Engine& engine, data::Position st
                        " (pipeline.planning_budget_s)"));
   const engine::StepBatch batch = [&] {
     data::LoaderOptions options = train_loader_options(setup);
-    options.prefetch = 1;  // no others are made meanwhile
+    options.prefetch = 1;  // only one batch is needed
     return as_step_batch(*data::Loader(*setup.train_set, options, start).next());
   }();
   const ChunkChoice choice = choose_chunks(setup, engine, batch);

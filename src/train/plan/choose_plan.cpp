@@ -17,7 +17,7 @@
 namespace sluice::train {
 namespace {
 
-// The whole model on one device, which may have room for a smaller micro-batch only; and the time, too.
+// Measures the whole model on one device, with a smaller micro-batch if memory or time is short.
 profiler::LayerProfile measure_fitting_batches(const Setup& setup, std::int64_t size) {
   try {
     auto layers = measure::measure_layers(workload_of(setup), {.sizes = {size},
@@ -82,7 +82,7 @@ std::vector<LayerCost> layer_costs(const Setup& setup) {
   const profiler::LayerProfile profile = measure_fitting_batches(setup, size);
   if (profile.micro_batch == size)
     measure::keep_costs(setup.config.pipeline.cost_cache, workload_of(setup),
-                        profile);  // else another time there may be room
+                        profile);  // not if it is smaller
   return profile.costs();
 }
 

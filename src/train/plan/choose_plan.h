@@ -1,7 +1,5 @@
-// choose_plan: from a set-up to its Plan: as configured, and where the cut or the recomputation is left open, by the
-// layers' costs, measured here or kept from an earlier run (measure/cost_cache.h). Not here: what is best
-// (tune/make_plan.h); the number of chunks, which is chosen by whole steps (choose_chunks.h). Errors: as
-// measure_layers().
+// choose_plan: the Plan of a set-up. An open partition or recomputation is decided by the layers' costs, measured here
+// or cached (measure/cost_cache.h). For the search see tune/make_plan.h. Errors: those of measure_layers().
 #pragma once
 
 #include <vector>
@@ -13,34 +11,30 @@
 
 namespace sluice::train {
 
-// What the configuration settles and what it leaves open.
 [[nodiscard]] tune::PlanRequest plan_request(const Setup& setup);
 
-// Bytes that plans are made for: nine tenths of device.memory_limit, or of what a GPU has, since they are estimates,
-// and shared by the slots on one device; 0: no limit.
+// Bytes per slot for plans: 9/10 (plans are estimates) of device.memory_limit or of a GPU's memory, divided by its
+// slots; 0: no limit.
 [[nodiscard]] std::uint64_t planned_memory(const Setup& setup);
-[[nodiscard]] bool shares_memory(const Setup& setup);  // tune::device_bytes()
+[[nodiscard]] bool shares_memory(const Setup& setup);  // as in tune::device_bytes()
 
-// What links and update of a profile cost a step of this set-up; nothing for what was not measured.
+// Cost of a profile's links and update per step of this set-up; unmeasured costs stay unset.
 [[nodiscard]] tune::StepOverheads step_overheads(const Setup& setup, const profiler::LayerProfile& profile);
 
-// Between stages, whatever the cut: their number and their devices are settled. Empty with one device.
+// Their number and devices are the same for any partition. Empty with one device.
 [[nodiscard]] std::vector<profiler::StageLink> measure_borders(const Setup& setup);
 
-// The plan by measured costs, whoever measured them: training and `sluice profile` cut alike. Where devices share a
-// memory, links cost the same for any cut and do not count.
+// Ignores links if the devices share memory, because they then cost the same for any partition.
 [[nodiscard]] Plan plan_by_costs(const Setup& setup, const std::vector<LayerCost>& costs,
                                  const std::vector<profiler::StageLink>& borders);
 
-// Of all layers, measured here or kept from an earlier run.
 [[nodiscard]] std::vector<LayerCost> layer_costs(const Setup& setup);
 
-// Shares of pipeline.planning_budget_s, in seconds: a third for the layers' costs, the rest for trials of chunks.
+// Shares of pipeline.planning_budget_s in seconds: a third for layer costs, the rest for chunk trials.
 [[nodiscard]] double layers_budget(const Setup& setup);
 [[nodiscard]] double chunks_budget(const Setup& setup);
 
-// plan_by_costs(), with costs measured here where they are needed; says what was chosen. Links are not kept: they take
-// milliseconds, and hold for these devices only.
+// Like plan_by_costs(), but measures missing costs and logs the choice. Links are always measured, in milliseconds.
 [[nodiscard]] Plan decide_plan(const Setup& setup);
 
 }  // namespace sluice::train

@@ -1,4 +1,4 @@
-// composition: from a set-up to what the engine needs (engine/engine.h): layers, devices, optimizer, limits, messages.
+// composition: the engine's options (engine/engine.h) from a set-up.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,7 @@
 
 namespace sluice::train {
 
-// `processes` connects to the others; null where there are none. features: of frozen layers; null: nothing is kept.
-// Requires: `setup` outlives the engine.
+// processes: connects all; null if alone. features: null: keep none. Requires: `setup` outlives the engine.
 [[nodiscard]] engine::EngineOptions engine_options(const Setup& setup, comm::Processes* processes = nullptr,
                                                    std::shared_ptr<pipeline::FeatureSource> features = nullptr,
                                                    engine::SyncFactory make_sync = engine::make_sync);

@@ -28,9 +28,8 @@ double seconds_of_one_change(const Setup& setup) {
   return to_s(made - begin) * slots + to_s(copied - made) * 6;
 }
 
-// About what a change of shape takes: the model is made once more for each replica, and its state, which is up to three
-// times its parameters, is copied out and in. A small model's is the fastest of three, for a busy machine adds more to
-// one than the change takes.
+// Estimates the time of a plan change: each replica makes the model again and copies its state (up to three times its
+// parameters) out and in. For small models it takes the fastest of three, because a busy machine distorts one.
 double seconds_of_change(const Setup& setup) {
   constexpr double kSmall = 0.1;
   double fastest = seconds_of_one_change(setup);
@@ -75,7 +74,7 @@ double running_share(const Setup& setup, const FrozenTime& time, std::int64_t ke
 void FreezePlanner::prepare() {
   if (!costs_.empty()) return;
   costs_ = layer_costs(setup_);
-  const bool is_free = !setup_.config.train.deterministic;  // times are not the same in every run
+  const bool is_free = !setup_.config.train.deterministic;  // deterministic runs must not depend on measured times
   rules_.may_shrink = setup_.config.freeze.elastic && is_free;
   rules_.may_replicate = rules_.may_shrink && setup_.config.freeze.replicas;
   if (setup_.config.freeze.elastic && !is_free && setup_.config.pipeline.stages > 1)

@@ -10,7 +10,7 @@
 namespace sluice::train {
 namespace {
 
-// When an epoch begins, in steps of the run.
+// First step of an epoch, counted in the run.
 std::int64_t first_step_of(std::int64_t epoch, const Setup& setup, const RunState* saved) {
   if (saved == nullptr) return epoch * setup.batches_per_epoch;
   const data::Position& position = saved->progress.position;
@@ -24,7 +24,7 @@ const PlanChange* kept_change(const RunState* kept, std::int64_t after, int froz
   return is_it ? &*found : nullptr;
 }
 
-// What is no reason to plan anew is left out: where the cache has its file, and how much may go there.
+// Leaves out the cache's location and size, which do not require a new plan.
 config::FreezeConfig apart_from_room(config::FreezeConfig freeze) {
   const config::FreezeConfig by_default;
   freeze.cache_dir = by_default.cache_dir;
@@ -33,7 +33,6 @@ config::FreezeConfig apart_from_room(config::FreezeConfig freeze) {
   return freeze;
 }
 
-// A saved plan is one for the settings of now.
 bool settings_agree(const Setup& setup, const RunState& saved) {
   const config::Config was = config::parse(saved.config_toml, "state.json config");
   const bool same_processes = saved.processes == 0 || saved.processes == setup.process.processes;
@@ -43,7 +42,6 @@ bool settings_agree(const Setup& setup, const RunState& saved) {
          was.train.micro_batch == setup.config.train.micro_batch && saved.plan.global_batch == setup.global_batch;
 }
 
-// Of all epochs of the run.
 int most_frozen_layers(const Setup& setup) {
   const freeze::Policy policy = policy_of(setup);
   const std::vector<int> points = freeze_points_of(setup);
@@ -57,14 +55,12 @@ int most_frozen_layers(const Setup& setup) {
   return most;
 }
 
-// Another number of units than before, from an epoch on.
 struct Turn {
   std::int64_t epoch = 0;
   int units_before = 0;
   freeze::Decision decision;
 };
 
-// Of the epochs from 1 on, until the run ends.
 std::vector<Turn> turns_of(const Setup& setup, const RunState* saved, int units) {
   const freeze::Policy policy = policy_of(setup);
   std::vector<Turn> turns;
@@ -78,7 +74,7 @@ std::vector<Turn> turns_of(const Setup& setup, const RunState* saved, int units)
   return turns;
 }
 
-// kept: the saved state whose plans are kept; null: none.
+// kept: the saved state whose plans are kept; may be null.
 std::vector<PlanChange> changes_of_epochs(const Setup& setup, const RunState* saved, const RunState* kept) {
   FreezePlanner planner(setup, saved != nullptr ? saved->progress.position.epoch : 0);
   const std::vector<Turn> turns = turns_of(setup, saved, planner.units());
@@ -97,7 +93,7 @@ std::vector<PlanChange> changes_of_epochs(const Setup& setup, const RunState* sa
   return changes;
 }
 
-// Of a run that goes on with other settings: as many units stay frozen, in a shape for these settings.
+// For a run that resumes with other settings: the frozen units stay, in a shape for these settings.
 std::vector<PlanChange> reshaped_changes(const Setup& setup, const RunState* saved) {
   if (saved == nullptr || saved->plan.frozen_layers == 0) return {};
   FreezePlanner planner(setup);
@@ -113,7 +109,7 @@ std::vector<PlanChange> reshaped_changes(const Setup& setup, const RunState* sav
 
 bool freezes(const config::Config& config) { return config.freeze.policy != "none"; }
 
-// GPT-2's head is its token table, which is with the embeddings.
+// GPT-2's head shares the token table with the embeddings.
 void require_untied(const config::Config& config, const models::ModelOptions& options, int frozen_layers) {
   const models::Model model = models::make_without_values(options);
   for (std::size_t i = frozen_layers; frozen_layers > 0 && i < model.layers.size(); ++i) {
@@ -141,7 +137,7 @@ void check_freezing(const Setup& setup) {
 RunPlans plan_freezing_run(const Setup& setup, const RunState* saved) {
   const RunState* const kept = saved != nullptr && settings_agree(setup, *saved) ? saved : nullptr;
   const std::int64_t steps_done = saved != nullptr ? saved->progress.steps_done : 0;
-  if (!is_known_beforehand(policy_of(setup))) {  // what has been decided stays; freeze_watch.h goes on
+  if (!is_known_beforehand(policy_of(setup))) {  // earlier decisions stay; freeze_watch.h makes the next ones
     if (kept == nullptr) return begin_with(setup, reshaped_changes(setup, saved), steps_done, nullptr);
     RunPlans plans = begin_with(setup, kept->changes, steps_done, &kept->plan);
     plans.norms = kept->norms;

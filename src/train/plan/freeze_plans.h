@@ -1,7 +1,5 @@
-// freeze_plans: the plans of a run whose layers freeze as the epochs go by ([freeze]), for policies that depend on the
-// epoch alone: all of them are decided before the first step, as those of pipeline.changes are.
-// Not here: the policies (freeze/policy.h), the shape that a pipeline takes then (tune/elastic.h), taking a plan on
-// (engine/engine.h). Errors: ConfigError where a plan does not work, with the epoch named.
+// freeze_plans: the plans of a run whose layers freeze over the epochs ([freeze]). If the policy depends on the epoch
+// alone, all are decided before the first step. Errors: ConfigError with the epoch if a plan does not work.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +14,14 @@ namespace sluice::train {
 
 [[nodiscard]] bool freezes(const config::Config& config);
 
-// Refuses a model of which a parameter that stays trained is tied to one of so many first layers.
+// ConfigError if a trained parameter is tied to one of the first `frozen_layers` layers.
 void require_untied(const config::Config& config, const models::ModelOptions& options, int frozen_layers);
 
-// What can be known before anything is measured: that freeze.schedule can be read and freezes no more than the model
-// has, that the schedule of the pipeline suits what is left to train, and that no parameter is tied to a frozen one.
+// Checks what is known without measuring: freeze.schedule is valid and fits the model, the pipeline's schedule suits
+// the remaining layers, and no trained parameter is tied to a frozen one.
 void check_freezing(const Setup& setup);
 
-// As plan_run(): what a run begins or goes on with, and what comes. saved: what it goes on from; null: a new run.
+// Like plan_run(). saved: the state that the run resumes; null: a new run.
 [[nodiscard]] RunPlans plan_freezing_run(const Setup& setup, const RunState* saved);
 
 }  // namespace sluice::train

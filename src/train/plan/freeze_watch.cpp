@@ -21,7 +21,7 @@ FreezeWatch::FreezeWatch(const Peers& peers, const Setup& setup, engine::Engine&
                                          [](const PlanChange& change) { return change.freeze && !change.is_refused; });
   planner_.follow(engine_.plan(),
                   last == plans_.changes.rend() ? std::nullopt : std::optional(last->freeze->predicted_s));
-  if (peers_.keeps_records()) planner_.prepare();  // no step waits for it
+  if (peers_.keeps_records()) planner_.prepare();  // now, so that no step waits for it
 }
 
 PlanSource FreezeWatch::source() {
@@ -63,7 +63,7 @@ std::optional<Plan> FreezeWatch::next(std::int64_t steps_done) {
 std::optional<PlanChange> FreezeWatch::decide(std::int64_t steps_done, std::int64_t epoch) {
   const std::vector<int>& points = planner_.points();
   const auto found = std::ranges::find(points, engine_.plan().frozen_layers);
-  check(found != points.end(), "what is frozen is a number of units");
+  check(found != points.end(), "the frozen layers make a whole number of units");
   const int frozen = static_cast<int>(found - points.begin());
   std::vector<double> norms = freeze::norms_of_units(engine_.take_gradient_norms(), points);
   const bool has_seen_all = epoch > start_.position.epoch + 1 || start_.position.batch == 0;

@@ -1,8 +1,6 @@
-// freeze_watch: freezing by gradients: while a run trains, it decides at the beginning of each epoch how many layers
-// freeze, from what the epoch before has added up (engine/gradient_sums.h). Rank 0 decides, the others are told.
-// A run that goes on from the middle of an epoch has not seen all of it: at the end of that epoch it decides nothing,
-// and the epoch after has no norms before it to compare with.
-// Not here: policies that depend on the epoch alone (freeze_plans.h). Threads: one; every process makes the same calls.
+// freeze_watch: freezing by gradients: at the start of each epoch rank 0 decides how many layers freeze, and sends the
+// plan. It uses the gradients of the previous epoch (engine/gradient_sums.h). A run that resumes within an epoch
+// decides nothing at its end, because it has not seen all of it. Threads: one; all processes make the same calls.
 #pragma once
 
 #include <optional>
@@ -18,15 +16,15 @@ namespace sluice::train {
 
 class FreezeWatch {
  public:
-  // All of them must outlive it. start: where the run begins or goes on. What is decided is added to plans.changes.
+  // start: where this process begins. Adds its decisions to plans.changes. Requires: all arguments outlive it.
   FreezeWatch(const Peers& peers, const Setup& setup, engine::Engine& engine, RunPlans& plans, const Progress& start);
 
   [[nodiscard]] PlanSource source();
 
  private:
-  // The change with which the epoch begins that has its first step next; nothing where it stays as it is.
+  // The change for the epoch that begins after `steps_done`; nullopt if the plan stays.
   [[nodiscard]] std::optional<Plan> next(std::int64_t steps_done);
-  // Rank 0's.
+  // Called in rank 0.
   [[nodiscard]] std::optional<PlanChange> decide(std::int64_t steps_done, std::int64_t epoch);
 
   const Peers& peers_;
@@ -36,8 +34,8 @@ class FreezeWatch {
   Progress start_;
   freeze::Policy policy_;
   FreezePlanner planner_;
-  nlohmann::ordered_json record_;  // of the decision made last
-  std::int64_t decided_at_ = -1;   // steps done
+  nlohmann::ordered_json record_;
+  std::int64_t decided_at_ = -1;
 };
 
 }  // namespace sluice::train

@@ -16,7 +16,6 @@
 namespace sluice::train {
 namespace {
 
-// The configuration and the plan that it gives with one thing changed, as the user would.
 struct Variation {
   std::string setting;
   config::Config config;
@@ -37,8 +36,7 @@ struct Candidate {
   std::uint64_t bytes;
 };
 
-// The first that fits of the variations which next(0), next(1), ... give until one is none; else the one that needs
-// least. Those that the rules of the configuration refuse are left out.
+// The first of next(0), next(1), ... that fits, else the one that needs least. Skips invalid configurations.
 template <typename Next>
 std::optional<Candidate> first_fitting(const tune::MemoryModel& model, std::uint64_t limit, const Next& next) {
   std::optional<Candidate> best;
@@ -52,9 +50,9 @@ std::optional<Candidate> first_fitting(const tune::MemoryModel& model, std::uint
   return best;
 }
 
-constexpr std::int64_t kMostChunks = 65'536;  // what pipeline.chunks takes
+constexpr std::int64_t kMostChunks = 65'536;  // the maximum of pipeline.chunks
 
-// Of all workers the same: they share the samples of an epoch by it.
+// With this policy, the workers share an epoch's samples by the common batch.
 bool has_the_batch_of_all(const config::Config& config) { return config.ps.policy == "dual_batch"; }
 
 const char* key_of_chunks(const config::Config& config) {
@@ -65,9 +63,9 @@ const char* key_of_batch(const config::Config& config) {
   return config.replicas.has_server() ? "ps.worker_batch" : "train.global_batch";
 }
 
-// Each takes what failed and gives its variation number i.
+// Each function below returns variation i of the failed configuration, or nullopt after the last.
 std::optional<Variation> more_chunks(const tune::MemoryModel& model, Variation next, int i) {
-  if (next.config.train.micro_batch > 0) return std::nullopt;  // that decides their number
+  if (next.config.train.micro_batch > 0) return std::nullopt;  // it decides the number of chunks
   const std::int64_t chunks = std::int64_t{next.plan.chunks} << std::min(i + 1, 20);
   if (i >= 20 || chunks > std::min<std::int64_t>(tune::replica_samples(model, next.plan), kMostChunks))
     return std::nullopt;
@@ -112,7 +110,7 @@ std::optional<Variation> recomputation(const tune::MemoryModel&, Variation next,
 
 std::optional<Variation> smaller_batch(const tune::MemoryModel& model, Variation next, int i) {
   if (next.config.replicas.has_server() && has_the_batch_of_all(next.config)) return std::nullopt;
-  next.plan.global_batch >>= std::min(i + 1, 60);  // no more than the data set has
+  next.plan.global_batch >>= std::min(i + 1, 60);  // global_batch is at most the size of the data set
   if (next.plan.global_batch == 0) return std::nullopt;
   (next.config.replicas.has_server() ? next.config.ps.worker_batch : next.config.train.global_batch) =
       next.plan.global_batch;
@@ -124,9 +122,9 @@ std::optional<Variation> smaller_batch(const tune::MemoryModel& model, Variation
   return next;
 }
 
-// The settings that give this plan: another one than the run began with, where a change has come.
+// The settings that give this plan, which differs from the first one after a change.
 config::Config settings_of(config::Config config, const Plan& plan) {
-  config.pipeline.changes.clear();  // they are relative to the beginning
+  config.pipeline.changes.clear();  // they are relative to the first plan
   config.pipeline.stages = plan.devices();
   config.pipeline.virtual_stages = plan.virtual_stages;
   if (plan.schedule_text.empty()) config.pipeline.schedule = plan.schedule;
@@ -148,7 +146,7 @@ std::string less_memory(const config::Config& config) {
 }
 
 tune::MemoryModel measure_memory_model(const Setup& setup) {
-  constexpr std::int64_t kMost = 16;  // enough for the kernels that larger ones run
+  constexpr std::int64_t kMost = 16;  // enough to run the kernels of larger ones
   return {.layers = measure::measure_layer_bytes(workload_of(setup), std::min(micro_batch_size(setup), kMost)),
           .shares_memory = shares_memory(setup),
           .processes = setup.process.processes};
@@ -178,7 +176,7 @@ std::string fitting_advice(const tune::MemoryModel& model, const Setup& setup, c
 
 Error with_fitting_advice(const Error& error, const Setup& setup, const Plan& plan) {
   if (!pipeline::is_refused_by_limit(error) || setup.devices.front().kind != device::DeviceKind::kCpu) return error;
-  // The measurement may need more than the machine has.
+  // Logged first, because the measurement may exhaust the machine's memory.
   log_warning(error.what(), "; measuring what would fit");
   try {
     const Setup of_plan = with_settings(setup, settings_of(setup.config, plan));

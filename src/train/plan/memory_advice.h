@@ -1,6 +1,4 @@
-// memory_advice: after a plan did not fit its devices, which would: settings of the configuration, each changed alone.
-// Not here: the estimates (tune/memory_model.h), what is refused before it is run (pipeline/state_memory.h), holding
-// the limit (device/memory.h), the sentence of where it was met (pipeline/failure.h).
+// memory_advice: single changes of the configuration that make a plan fit its devices (tune/memory_model.h).
 #pragma once
 
 #include <cstdint>
@@ -20,18 +18,17 @@ namespace sluice::train {
 
 struct Setup;
 
-// What to do about too little memory for a training pass, by the keys of this run, as the end of a sentence.
+// How to reduce the memory of a training pass with this run's keys, as the end of a sentence.
 [[nodiscard]] std::string less_memory(const config::Config& config);
 
 [[nodiscard]] tune::MemoryModel measure_memory_model(const Setup& setup);
 
-// "pipeline.chunks = 8 would need about 40.1 MiB a device, ...": what changed alone in the configuration makes a plan
-// that fits nine tenths of device.memory_limit, with the least change of each kind; which comes nearest where none
-// does.
+// "pipeline.chunks = 8 would need about 40.1 MiB a device, ...": for each setting, the smallest change that fits 9/10
+// of device.memory_limit. If none fits: the change that needs least.
 [[nodiscard]] std::string fitting_advice(const tune::MemoryModel& model, const Setup& setup, const Plan& plan);
 
-// `error`, which a pass of `plan` ended with, and what would fit, measured now on this process's memory, outside of the
-// limit, after the error is in the log. Where no limit of a CPU device refused, `error` as it is.
+// Adds fitting_advice() to the error of a pass of `plan`, which it logs first. The measurement ignores the limit.
+// Returns `error` unchanged unless a CPU device's limit caused it.
 [[nodiscard]] Error with_fitting_advice(const Error& error, const Setup& setup, const Plan& plan);
 
 }  // namespace sluice::train

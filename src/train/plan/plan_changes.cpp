@@ -18,7 +18,7 @@ namespace {
 
 std::string name_of_change(std::int64_t after) { return concat("pipeline.changes, the change after step ", after); }
 
-// The settings that hold once the change after this step has come; 0: those that a run begins with.
+// The settings after the change at this step; 0: the first settings.
 config::Config settings_since(const config::Config& config, std::int64_t after) {
   config::Config settings = config;
   for (config::Change& change : config::changes_of(config)) {
@@ -32,15 +32,13 @@ std::int64_t since(const std::vector<PlanChange>& changes, std::int64_t steps_do
   return change != nullptr ? change->after : 0;
 }
 
-// What a checkpoint says of plans, and under which settings they were made.
 class SavedPlans {
  public:
   SavedPlans(const Setup& setup, const RunState* saved) : setup_(setup), saved_(saved) {
     if (saved_ != nullptr) was_ = config::parse(saved_->config_toml, "state.json config");
   }
 
-  // Whether `plan`, made under the settings since `then`, is one for the settings `now`. A plan for a batch of another
-  // size (that of other data may be capped by their number) was not made for this run.
+  // True if `plan`, made for the saved settings since step `then`, suits `now`. Other data may limit the batch.
   [[nodiscard]] bool keeps(const Plan& plan, std::int64_t then, const config::Config& now) const {
     return plan.global_batch == setup_.global_batch &&
            plan_can_be_kept(now, settings_since(was_, then), setup_.process.processes, plan, setup_.schedule_text);
@@ -54,7 +52,6 @@ class SavedPlans {
     return {.after = wanted.after, .plan = decide_plan(with_settings(setup_, wanted.config))};
   }
 
-  // The plan that the run was saved under.
   [[nodiscard]] bool keeps_own(const config::Config& now) const {
     return saved_ != nullptr && keeps(saved_->plan, since(saved_->changes, saved_->progress.steps_done), now);
   }
@@ -100,7 +97,7 @@ RunPlans begin_with(const Setup& setup, std::vector<PlanChange> changes, std::in
 }
 
 void check_changes(const Setup& setup, const std::function<void(const Setup&)>& and_that) {
-  if (!setup.config.pipeline.order.empty() && setup.schedule_text.empty()) return;  // until rank 0 has told what it is
+  if (!setup.config.pipeline.order.empty() && setup.schedule_text.empty()) return;  // until rank 0 has sent it
   for (const config::Change& change : config::changes_of(setup.config)) {
     try {
       const Setup changed = with_settings(setup, change.config);

@@ -44,7 +44,6 @@ ordered_json description_json(const Setup& setup, const engine::Composition& com
   return json;
 }
 
-// Model, data and shape of the run, in two lines.
 std::string headline(const Setup& setup, const engine::Composition& composition, int cpu_threads,
                      bool chunks_are_open) {
   const Plan& plan = composition.plan;
@@ -76,8 +75,7 @@ std::int64_t parameters_in(const pipeline::FlatParameters& parameters) {
   return count;
 }
 
-// Of all values that a stage computes with, copies of tied ones too; in memory each parameter begins at a multiple
-// of 64.
+// Includes copies of tied values. Excludes padding: in memory each parameter begins at a multiple of 64.
 std::uint64_t value_bytes(const pipeline::FlatParameters& parameters) {
   std::uint64_t bytes = 0;
   for (const auto& entry : parameters.entries())
@@ -85,7 +83,6 @@ std::uint64_t value_bytes(const pipeline::FlatParameters& parameters) {
   return bytes;
 }
 
-// "vit.embeddings .. vit.encoder.layer.1.mlp (5)".
 std::string span_of(const pipeline::LayerList& layers) {
   if (layers.size() == 1) return layers.front()->name();
   return concat(layers.front()->name(), " .. ", layers.back()->name(), " (", layers.size(), ")");

@@ -1,4 +1,4 @@
-// plan_description: a plan for people and for programs: what runs where, as `train --dry-run` prints it.
+// plan_description: a plan as text and JSON, as `train --dry-run` prints it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,13 +11,13 @@ namespace sluice::train {
 
 struct PlanDescription {
   nlohmann::ordered_json json;
-  std::string text;  // lines
+  std::string text;
 };
 
-// "2 stages x 1 replica, schedule 1f1b, 4 chunks, layers 3 4"; the replicas are those of a process.
+// "2 stages x 1 replica, schedule 1f1b, 4 chunks, layers 3 4"; replicas of one process.
 [[nodiscard]] std::string in_words(const Plan& plan);
 
-// Layers, parameters, bytes and devices per stage. `chunks_are_open`: they are measured only when training begins.
+// Layers, parameters, bytes and devices per stage. chunks_are_open: they are measured when training begins.
 [[nodiscard]] PlanDescription describe_plan(const Setup& setup, const engine::Composition& composition,
                                             bool chunks_are_open);
 

@@ -38,7 +38,7 @@ config::RecomputeChoice recompute_choice(const Plan& plan) {
 
 namespace {
 
-// A plan that was left open was chosen for a limit.
+// An open plan was chosen for a limit.
 bool limit_agrees(const config::Config& config, const config::Config& was) {
   const bool is_open = !config.pipeline.partition || config.pipeline.recompute.is_open();
   return !is_open || was.device.memory_limit == config.device.memory_limit;
@@ -53,7 +53,7 @@ bool recompute_agrees(const config::Config& config, const config::Config& was, c
   return true;
 }
 
-// What was set then and is left open now is decided anew.
+// A partition that was set then and is open now is decided again.
 bool partition_agrees(const config::Config& config, const config::Config& was, const Plan& saved) {
   if (config.pipeline.partition) return *config.pipeline.partition == saved.partition.layers_per_stage;
   return !was.pipeline.partition || saved.stages() == 1;

@@ -1,4 +1,4 @@
-// plan_source: whoever decides, while a run trains, with which plan it goes on. A value.
+// plan_source: gives the plan for the next steps while a run trains. A value.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace sluice::train {
 
-// Asked once between two steps, and before the first one. Every process gets the same answers.
+// Called once between two steps and before the first one. All processes get the same answers.
 struct PlanSource {
-  // The plan to go on with when so many steps are done; nothing: the one there is. Empty: it never changes.
+  // The next plan after `steps_done` steps; nullopt: keep the current one. Empty: the plan never changes.
   std::function<std::optional<Plan>(std::int64_t steps_done)> next = {};
-  // The plan that next() gave there could not be taken on, and the one before stays. May be empty.
+  // Called if the engine refused that plan and keeps the previous one. May be empty.
   std::function<void(std::int64_t steps_done)> refused = {};
-  // Why that plan: fields of a `freeze` event; null where nothing freezes with it. May be empty.
+  // Fields of the `freeze` event for that plan; null if it freezes nothing. May be empty.
   std::function<nlohmann::ordered_json(std::int64_t steps_done)> freeze_record = {};
 };
 

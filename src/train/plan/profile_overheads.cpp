@@ -25,7 +25,7 @@ tune::StepOverheads step_overheads(const config::Config& config, const profiler:
   if (local_replicas * processes == 1) return costs;
   if (const LinkCost* sum = profile.all_reduce_of(processes, local_replicas)) costs.all_reduce = *sum;
   costs.replicas = local_replicas * processes;
-  // Replicas update equal parts at the same time; the stages of one have different weights.
+  // Replicas update equal parts at the same time; the stages of one replica have different weights.
   if (local_replicas > 1 && profile.update_together) costs.update = profile.update_together;
   if (profile.step) costs.deviation = profile.step->compute_deviation;
   return costs;

@@ -1,4 +1,4 @@
-// run_facts: what a run's records and reports say of it that is known before the first step on a plan.
+// run_facts: facts for a run's records and reports that are known before the first step.
 #pragma once
 
 #include "engine/compose.h"
@@ -7,7 +7,7 @@
 
 namespace sluice::train {
 
-// Whether the loss is the plain cross-entropy of tokens, whose exponential is the perplexity.
+// True if the loss is the plain cross-entropy of tokens, so that its exponential is the perplexity.
 [[nodiscard]] bool has_perplexity(const Setup& setup);
 
 [[nodiscard]] report::RunFacts facts_of(const Setup& setup, const engine::Composition& composition);

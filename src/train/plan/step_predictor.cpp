@@ -54,7 +54,7 @@ double StepPredictor::seconds(const Plan& plan, bool with_loading) const {
 double StepPredictor::seconds_without_loading(const Plan& plan) const { return seconds(plan, /*with_loading=*/false); }
 
 report::Prediction StepPredictor::of(const Plan& plan) const {
-  if (server_) {  // whose process holds no model that trains
+  if (server_) {  // a server's process holds no training model
     const int updates = server_->waits_for_all ? 1 : server_->workers;
     return {.step_s = seconds(plan, /*with_loading=*/true) / updates, .by = by_, .device_bytes = {}};
   }

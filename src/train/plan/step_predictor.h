@@ -1,7 +1,5 @@
-// step_predictor: what a run may expect of its plan, from costs that are known without measuring: a profile of this
-// machine and model that `sluice profile` or `sluice tune` left in the cost cache, else the layers' costs that a plan
-// was cut by. Not here: measuring, comparing with what came (report/prediction.h). Threads: one. Errors: none; a
-// profile that cannot be read is warned of.
+// step_predictor: predicts a run's step from known costs: a profile of this machine and model in the cost cache, else
+// the layer costs of the partition. Threads: one. Errors: none; an unreadable profile gives a warning.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +19,17 @@ namespace sluice::train {
 
 class StepPredictor {
  public:
-  // Nothing where no costs are known, of a parameter server and its workers too where there is one. setup: outlives it.
+  // nullopt if no costs are known, including the parameter server's if there is one. Requires: `setup` outlives it.
   [[nodiscard]] static std::optional<StepPredictor> known(const Setup& setup);
 
   // With a parameter server a step is an update, as in its records.
   [[nodiscard]] report::Prediction of(const Plan& plan) const;
-  [[nodiscard]] std::int64_t samples(const Plan& plan) const;  // of such a step
+  [[nodiscard]] std::int64_t samples(const Plan& plan) const;
   [[nodiscard]] bool is_of_server() const { return server_.has_value(); }
-  // Seconds of a step whose batch is there.
+  // Seconds of a step whose batch is ready.
   [[nodiscard]] double seconds_without_loading(const Plan& plan) const;
-  [[nodiscard]] const std::string& source() const { return source_; }  // the file of the costs, its age and quality
-  // Costs by a profile: of several sizes, with what devices take from each other and with the sums over this run's
-  // replicas.
+  [[nodiscard]] const std::string& source() const { return source_; }  // file, age and quality of the costs
+  // True if the costs come from a profile: several sizes, contention between devices, sums over this run's replicas.
   [[nodiscard]] bool is_by_profile() const { return by_ == report::kByProfile; }
 
  private:
@@ -49,10 +46,10 @@ class StepPredictor {
   profiler::LayerProfile profile_;
   std::string source_;
   std::optional<tune::ServerUse> server_;
-  std::string by_;  // report::Prediction::by
+  std::string by_;
 };
 
-// The log and the records of a run, of the plan that follows; nothing where nothing is known.
+// Logs and records the prediction for the next plan; does nothing without a predictor.
 void report_prediction(const std::optional<StepPredictor>& predictor, const Plan& plan, report::Reporter& reporter);
 
 }  // namespace sluice::train

@@ -1,6 +1,5 @@
-// trial_steps: training steps for the sake of their times: as the loop runs them, on batches of the loader, but without
-// records, evaluation or checkpoints. The weights they change are of no further use.
-// Threads: one; every process of a run takes the same number of steps. Errors: those of TrainStep::run().
+// trial_steps: training steps for timing, without records, evaluation or checkpoints. Discard the weights afterwards.
+// Threads: one; every process makes the same number of steps. Errors: those of TrainStep::run().
 #pragma once
 
 #include <vector>
@@ -15,11 +14,11 @@
 namespace sluice::train {
 
 struct TrialStep {
-  profiler::StepBreakdown breakdown;  // without slots with profile.level = "off"
+  profiler::StepBreakdown breakdown;  // no slots with profile.level = "off"
   StepStats stats;
 };
 
-// The last `steps` of `warm_up` + `steps`. trace, torch: of these; null: none.
+// Returns the last `steps` of `warm_up` + `steps`. trace, torch: observe these steps; may be null.
 [[nodiscard]] std::vector<TrialStep> run_trial_steps(const Setup& setup, engine::Engine& engine, int warm_up,
                                                      std::int64_t steps, StepTrace* trace = nullptr,
                                                      TorchSteps* torch = nullptr);

@@ -22,16 +22,14 @@ namespace {
 
 using profiler::LayerProfile;
 
-// Where a run has the first replica: as device.list says, or one device after the other.
+// Device of slot `slot` in a run's first replica: from device.list, or numbered in order.
 std::string device_at(const config::Config& config, const LayerProfile& profile, int slot) {
   const std::vector<std::string>& names = config.device.list.names;
   if (slot < std::ssize(names)) return device::to_string(device::parse_device(names[static_cast<std::size_t>(slot)]));
   return concat(is_of_cpu(profile) ? "cpu:" : "cuda:", slot);
 }
 
-// The link timed between these two devices; else the first one timed between devices of the same kinds (CPU, GPU);
-// else the first of the profile.
-// Requires: something was measured.
+// The link between these devices; else the first between the same kinds (CPU, GPU); else the first. Requires: any link.
 const LinkCost& link_between(const LayerProfile& profile, const std::string& one, const std::string& other) {
   const auto measured_as = [&](const auto& word) -> const LinkCost* {
     for (const profiler::StageLink& link : profile.stage_links) {
@@ -58,7 +56,6 @@ std::vector<LinkCost> borders_of(const config::Config& config, const LayerProfil
   return borders;
 }
 
-// The error for a configuration that differs from the profile.
 std::string difference_message(const std::string& file, const std::string& what, const std::string& measured,
                                const std::string& wanted) {
   return concat("the profile ", file, " was measured with ", what, " ", measured, ", but the configuration has ",
@@ -67,7 +64,7 @@ std::string difference_message(const std::string& file, const std::string& what,
 
 std::string word_of(bool is) { return is ? "true" : "false"; }
 
-// One that was edited, or is of another version, may have other layers.
+// An edited profile, or one of another version, may have other layers.
 void check_layers(const LayerProfile& profile, const std::string& file) {
   const models::Model model = models::make_without_values(models::ModelOptions(profile.fingerprint.model));
   if (model.layers.size() != profile.layers.size())
@@ -82,7 +79,7 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
     if (measured != wanted) throw ConfigError(difference_message(file, what, measured, wanted));
   };
   require_same("model.name", print.model.name, config.model.name);
-  // What the data decides (0) is as measured.
+  // Sizes that the data decide (0) are as measured.
   for_each_key(
       [&](const std::string& key, const auto& measured, const auto& wanted) {
         using Value = std::decay_t<decltype(wanted)>;
@@ -157,7 +154,7 @@ tune::StepOverheads overheads_by_profile(const config::Config& config, const Lay
   costs.loading = loading_of(config, profile, plan, processes);
   costs.server = server_use(config, profile);
   if (costs.server) costs.update.reset();
-  // Its workers compute at the same time, as replicas do.
+  // Workers compute at the same time, like replicas.
   if (costs.server && costs.server->cores > 0) costs.replicas_on_machine *= costs.server->workers;
   return costs;
 }
@@ -165,7 +162,7 @@ tune::StepOverheads overheads_by_profile(const config::Config& config, const Lay
 tune::StepPrediction predict_by_profile(const config::Config& config, const LayerProfile& profile, const Plan& plan,
                                         int processes, const PredictionScope& scope) {
   tune::StepOverheads overheads = overheads_by_profile(config, profile, plan, processes);
-  // The workers of a server are all counted already.
+  // A server's workers are already counted.
   if (!overheads.server) overheads.runnable *= scope.cores_share;
   if (!scope.with_loading) overheads.loading.reset();
   const double replica_samples = static_cast<double>(plan.global_batch) / (plan.replicas * processes);

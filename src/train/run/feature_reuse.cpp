@@ -23,7 +23,7 @@
 namespace sluice::train {
 namespace {
 
-constexpr std::int64_t kTrialCalls = 4;  // the first one is not counted: it maps memory and warms up
+constexpr std::int64_t kTrialCalls = 4;  // the first call maps memory and warms up, so it does not count
 constexpr std::int64_t kTrialRows = 32;
 
 std::span<const std::int64_t> ids_of(const pipeline::MicroBatch& samples) {
@@ -37,7 +37,7 @@ void add_to(storage::Digester& digester, const std::string& name, const at::Tens
   digester.update({static_cast<const std::byte*>(own.const_data_ptr()), own.nbytes()});
 }
 
-// [k]: of weights and running statistics of the first k + 1 layers.
+// [k]: hash of weights and running statistics of the first k + 1 layers.
 std::vector<std::string> hashes_of(const pipeline::FrozenPrefix& prefix) {
   storage::Digester digester;
   std::vector<std::string> hashes;
@@ -57,7 +57,6 @@ std::vector<std::int64_t> with_count(std::int64_t count, const std::vector<std::
   return all;
 }
 
-// Each user's own.
 std::filesystem::path temporary_folder() {
   std::error_code failure;
   const std::filesystem::path all = std::filesystem::temp_directory_path(failure);
@@ -78,12 +77,11 @@ data::FeatureCacheOptions cache_options(const config::FreezeConfig& freeze) {
           .rows_in_memory = freeze.cache != "disk"};
 }
 
-// A GPU's work is only queued when a call returns.
+// Needed because a GPU call returns before its work is done.
 void wait_for(const at::Tensor& tensor) { (void)tensor.flatten().slice(0, 0, 1).cpu(); }
 
-// Runs `work` with all threads of the process, while nothing else runs. In a thread of its own, whose team of OpenMP
-// ends with it: as long as there are more threads in teams than cores, libgomp lets all of them sleep at once where
-// they wait, which doubles the time of the devices' steps from then on.
+// Runs `work` alone, with all threads of the process. A new thread ends its OpenMP team: if the threads of all teams
+// outnumber the cores, libgomp lets them sleep at once when they wait, which doubles the time of later steps.
 void with_all_threads(int threads, const std::function<void()>& work) {
   std::async(std::launch::async, [&] {
     device::use_cpu_threads(threads);
@@ -91,7 +89,6 @@ void with_all_threads(int threads, const std::function<void()>& work) {
   }).get();
 }
 
-// The nearest folder on the way to one that may not be there yet.
 std::filesystem::path nearest_existing(std::filesystem::path path) {
   path = std::filesystem::absolute(path);
   std::error_code failure;
@@ -147,7 +144,7 @@ pipeline::FeatureSource::Found FeatureReuse::find(const pipeline::MicroBatch& sa
   return found;
 }
 
-// Those that the loader has left out because their rows were kept then: the disk may have failed since.
+// Reads inputs that the loader left out because their rows were kept then: the disk may have failed since.
 at::Tensor FeatureReuse::inputs_of(const pipeline::MicroBatch& samples,
                                    const std::vector<std::int64_t>& missing) const {
   at::Tensor inputs = samples.inputs;

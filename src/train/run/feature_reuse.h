@@ -1,11 +1,8 @@
-// feature_reuse: what the frozen layers make of the samples of a run, kept as freeze.cache says: ties the feature cache
-// (data/feature_cache.h) to the layers and to the data. Says which weights its rows are of, lets them grow with the
-// layers, reads the inputs of samples that the loader had left out and whose rows are gone, and with "auto" finds out
-// whether keeping pays.
-// A row is what the layers made of the sample when it came first, in whatever group it came then. Matrix products
-// may round another group otherwise in the last bit; so a run with the cache on ends with other last bits than one
-// with it off, and so does a run that was resumed, whose cache is empty.
-// Threads: as FeatureSource; the rest from any thread. Errors: those of reading samples.
+// feature_reuse: caches the outputs ("rows") of the frozen layers (freeze.cache, data/feature_cache.h). It identifies
+// the weights of rows, extends rows when more layers freeze, and reads left-out inputs if their rows are lost. A row
+// depends on the micro-batch of its sample's first use (products may round differently). Results therefore differ in
+// the last bits from runs without the cache, and after a resume. Threads: as FeatureSource; the rest from any thread.
+// Errors: those of reading samples.
 #pragma once
 
 #include <atomic>
@@ -26,12 +23,12 @@
 
 namespace sluice::train {
 
-// Whether keeping rows pays, by what the first ones take ("auto").
+// Decides for "auto" whether keeping rows pays, from the times of the first ones.
 class CachePayoff {
  public:
-  // Of some rows, in seconds: to run the layers, to keep what they made and to fetch it again.
+  // Seconds to make `rows` rows, and to keep and fetch them.
   void add(std::int64_t rows, double made_s, double kept_s);
-  // Nothing before enough rows were seen. true: a row that is used once more has already paid.
+  // nullopt before enough rows were seen. true: one reuse of a row pays for keeping it.
   [[nodiscard]] std::optional<bool> pays() const;
   [[nodiscard]] std::string in_words() const;
 
@@ -52,16 +49,16 @@ class FeatureReuse final : public pipeline::FeatureSource {
                                     const at::Tensor& made) override;
   void follow(const pipeline::FrozenPrefix* prefix) override;
 
-  // For the loader: what it has needs no inputs.
+  // The loader leaves out the inputs of samples in this cache.
   [[nodiscard]] const std::shared_ptr<data::FeatureCache>& cache() const { return cache_; }
 
-  // This process's, for the records: hits and misses since the start, rows and bytes now.
+  // This process's hits and misses since the start, and its current rows and bytes, for the records.
   [[nodiscard]] nlohmann::ordered_json fields() const;
 
  private:
   enum class Keeping { kNothing, kTrial, kOn };
   struct Rows {
-    std::vector<std::int64_t> sizes;  // of a row
+    std::vector<std::int64_t> sizes;
     at::ScalarType type = at::kFloat;
   };
   [[nodiscard]] at::Tensor inputs_of(const pipeline::MicroBatch& samples,
@@ -70,31 +67,29 @@ class FeatureReuse final : public pipeline::FeatureSource {
   [[nodiscard]] bool has_rows() const { return rows_ && keeping_ != Keeping::kNothing; }
   void learn_rows(const at::Tensor& made);
   void keep(const std::vector<data::FeatureKey>& keys, const at::Tensor& made, double made_s);
-  // One call of the trial: keeps the rows and takes them out again.
+  // One call of the trial: keeps the rows and fetches them again.
   void try_out(const std::vector<data::FeatureKey>& keys, const at::Tensor& made, double made_s);
   void forget();
   void advance(const pipeline::FrozenPrefix& prefix, int from);
 
-  const std::string choice_;  // freeze.cache
-  const int threads_;         // that this process may use while nothing else runs
+  const std::string choice_;
+  const int threads_;  // usable while nothing else runs
   const std::shared_ptr<data::FeatureCache> cache_;
   const data::SampleReader train_, test_;
-  // Held by all who use the cache's rows, alone by who changes what follows, but for the counts.
+  // Shared by users of the cache's rows; exclusive to change the members below, except the counts.
   mutable std::shared_mutex mutex_;
   std::vector<std::string> hashes_;  // [k]: of the first k + 1 frozen layers
-  std::optional<Rows> rows_;         // that the cache has been told of; nothing before the first ones are made
+  std::optional<Rows> rows_;         // as the cache knows them; nullopt before the first rows
   Keeping keeping_ = Keeping::kNothing;
   CachePayoff payoff_;
   std::atomic<std::int64_t> hits_ = 0, misses_ = 0;
 };
 
-// ConfigError where the cache has no place for its file.
+// ConfigError if the cache has no place for its file.
 void check_feature_reuse(const Setup& setup);
 
-// Null where nothing is to be kept.
 [[nodiscard]] std::shared_ptr<FeatureReuse> make_feature_reuse(const Setup& setup);
 
-// For a loader that leaves out what is kept.
 [[nodiscard]] data::LoaderOptions with_features(data::LoaderOptions options,
                                                 const std::shared_ptr<FeatureReuse>& features);
 

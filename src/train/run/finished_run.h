@@ -1,5 +1,4 @@
-// finished_run: what the directory of a run says when no step is left to do. Threads: one. Errors: ConfigError,
-// StorageError.
+// finished_run: the result of a run directory that has no step left. Threads: one. Errors: ConfigError, StorageError.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +12,14 @@
 
 namespace sluice::train {
 
-// The fields of a summary with the run directory, as the command prints them.
+// The fields of a summary and the run directory, as the command prints them.
 [[nodiscard]] nlohmann::ordered_json with_run_dir(const storage::RunDir& run_dir,
                                                   const nlohmann::ordered_json& summary);
 
-// A run without a step to do would only cut the records of the steps that were done after its checkpoint.
+// Refuses a run that has no step to do, because it would only cut off the records after its checkpoint.
 void refuse_to_cut(const storage::CheckpointStore& checkpoints, std::int64_t step, const std::string& source);
 
-// What a run that ended at this step, its last evaluation included, has reported; nothing when it was cut off.
+// Summary of a run that ended at this step, with its last evaluation; nullopt if it was cut off.
 [[nodiscard]] std::optional<nlohmann::ordered_json> summary_of_finished_run(const storage::RunDir& run_dir,
                                                                             std::int64_t total_steps,
                                                                             bool has_ended_early);

@@ -14,11 +14,11 @@ bool LocalSteps::is_over(engine::Engine& engine, bool is_agreed) const {
 }
 
 void LocalSteps::plan_changed(const Plan& before, const Plan& now, data::Position next) {
-  // Another share of every batch, or samples whose rows in the cache may be gone with a change of layers.
+  // Replicas change the share of every batch. Frozen layers may drop the cached rows of samples.
   const bool is_other_data =
       now.replicas != before.replicas || (reads_features_ && now.frozen_layers != before.frozen_layers);
   if (!is_other_data) return;
-  data_.reset();  // its threads end first
+  data_.reset();  // ends its threads before the new ones start
   data_ = open_(next);
 }
 

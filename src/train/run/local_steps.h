@@ -1,5 +1,4 @@
-// local_steps: the steps of a run that this process's engine makes, on its share of the training data.
-// Threads: one. Errors: those of the loader and of TrainStep::run().
+// local_steps: steps of this process's engine. Threads: one. Errors: those of the loader and of TrainStep::run().
 #pragma once
 
 #include <functional>
@@ -12,10 +11,10 @@ namespace sluice::train {
 
 class LocalSteps final : public StepSource {
  public:
-  // The share of the batches from a position on, under the engine's plan of that moment.
+  // Opens this process's share of the batches from a position on, for the engine's current plan.
   using Open = std::function<std::unique_ptr<data::Loader>(data::Position)>;
 
-  // reads_features: rows that frozen layers have made may stand in for samples.
+  // reads_features: cached outputs of frozen layers may replace samples.
   LocalSteps(Open open, bool reads_features, data::Position start)
       : open_(std::move(open)), reads_features_(reads_features), data_(open_(start)) {}
 

@@ -22,17 +22,16 @@ namespace fs = std::filesystem;
 
 constexpr Nanoseconds kLookInterval = 5'000'000'000;
 
-// How many multiples of `every` there are from `first` to `last`.
 std::int64_t multiples(std::int64_t every, std::int64_t first, std::int64_t last) {
   return std::max<std::int64_t>(last / every - (first - 1) / every, 0);
 }
 
-// Evaluations between the first step of these and the last one of the run.
+// Evaluations from the next step to the end of the run.
 std::int64_t remaining_evaluations(const LoopOptions& options, std::int64_t steps_done, const EpochPosition& here) {
   const config::TrainConfig& train = options.train;
   const std::int64_t total = options.total_steps, steps = train.eval_every_steps;
   if (steps > 0) return multiples(steps, steps_done, total) + (total % steps == 0 ? 0 : 1);
-  // Steps after the end of this epoch, of which whole epochs follow.
+  // Steps after the end of this epoch; only whole epochs follow.
   const std::int64_t after = total - steps_done - (here.batches - here.batch - 1);
   const std::int64_t ended = after < 0 ? 0 : 1 + after / here.batches, last = here.epoch + ended;
   const bool ends_evaluated = ended > 0 && after % here.batches == 0 && last % train.eval_every_epochs == 0;
@@ -41,7 +40,7 @@ std::int64_t remaining_evaluations(const LoopOptions& options, std::int64_t step
 
 }  // namespace
 
-// The state that another thread may save meanwhile is that of the last whole step, unless the plan changes.
+// Lets other threads save meanwhile. The state is that of the last whole step, unless the plan changes.
 class Loop::Away {
  public:
   enum class What { kStays, kChanges };
@@ -108,7 +107,7 @@ void Loop::run_to_the_end() {
   finish_observers();
   if (!is_finished() || progress_.evaluation_due) stop_early();
   check_records();
-  if (wants_last_save()) save();  // again, where the disk could not take it
+  if (wants_last_save()) save();  // again if the disk was full before
   parts_.steps.finish();
   log_best();
   report_outside_of_steps();
@@ -142,7 +141,7 @@ void Loop::record_fault(const std::string& what) {
   parts_.records.event("fault", {{"step", progress_.steps_done}, {"what", what}});
 }
 
-// Whoever removes a run's directory may do so by mistake; a file that is gone takes every write and keeps none.
+// A run's directory may be removed by mistake. Writes to a removed file succeed and keep nothing.
 void Loop::check_records() {
   if (!parts_.records.are_kept()) return;
   last_look_ = now_ns();
@@ -153,12 +152,12 @@ void Loop::run_until_done_or_stopped() {
   for (;;) {
     const bool has_waited = now_ns() - last_look_ >= kLookInterval;
     if (has_waited || is_finished() || checkpoint_is_due()) check_records();
-    // Before the last evaluation, which takes its time: nothing of the training can be lost any more.
+    // Saves before the last evaluation, which takes time, so that no training can be lost.
     if (is_finished() && wants_last_save()) save_or_warn();
     if (progress_.evaluation_due) evaluate_and_report();
     if (is_finished() || parts_.steps.is_over(parts_.engine, stop_is_agreed_)) return;
     if (checkpoint_is_due()) save_or_warn();
-    take_next_plan();  // after the checkpoint: a run that goes on from there takes it, too
+    take_next_plan();  // after the checkpoint, so that a resumed run makes the change, too
     train_one_step();
   }
 }
@@ -186,7 +185,7 @@ void Loop::take_next_plan() {
 void Loop::go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::ordered_json& freeze) {
   const Plan& plan = parts_.engine.plan();
   parts_.steps.plan_changed(before, plan, progress_.position);
-  if (plan.frozen_layers != before.frozen_layers) progress_.noise = {};  // that of other parameters
+  if (plan.frozen_layers != before.frozen_layers) progress_.noise = {};  // it measured other parameters
   const double seconds = to_s(now_ns() - begin);
   if (!parts_.records.are_kept()) return;
   std::string freezing;
@@ -211,7 +210,7 @@ void Loop::stay_after(const engine::PlanRefused& refusal) {
   record_fault(refusal.what());
 }
 
-// Batch-norm can keep the training loss finite while the weights are long past use: evaluation shows it.
+// Evaluation shows useless weights even if batch-norm keeps the training loss finite.
 void Loop::evaluate_and_report() {
   const std::optional<report::EvalRecord> record = evaluate();
   if (!record) return;
@@ -270,14 +269,14 @@ void Loop::train_one_step() {
     return;
   }
   stop_is_agreed_ = step->stats.stop;
-  if (!step->stats.skipped) proven_checkpoint_ = last_checkpoint_;  // the loss of one that is may be anything
+  if (!step->stats.skipped) proven_checkpoint_ = last_checkpoint_;  // a skipped step says nothing about the loss
 
   ++progress_.steps_done;
   progress_.position = data::position_after(step->batch);
   progress_.evaluation_due = evaluation_is_due_after(step->batch);
   const profiler::StepBreakdown breakdown = record_step(*step, step->lr.value_or(lr));
   parts_.engine.forget_buffers();
-  is_changing_ = false;  // all of the step is in the state and in the records
+  is_changing_ = false;  // the step is complete in state and records
   const SeenStep seen{.number = progress_.steps_done,
                       .spans = step->spans,
                       .stats = step->stats,
@@ -312,7 +311,7 @@ profiler::StepBreakdown Loop::record_step(const RecordedStep& step, double lr) {
   return record.breakdown;
 }
 
-// A process that keeps no records shows that it trains.
+// A process without records logs that it trains.
 void Loop::log_epoch(const report::StepRecord& record) {
   epoch_.add(record);
   if (record.batch + 1 < record.batches && !is_finished()) return;
@@ -330,7 +329,7 @@ void Loop::report_features() {
 
 bool Loop::evaluation_is_due_after(const data::Batch& batch) const {
   if (is_finished()) return true;
-  if (!parts_.steps.holds_weights()) return false;  // it is far behind
+  if (!parts_.steps.holds_weights()) return false;  // the engine's weights are too old
   const config::TrainConfig& train = options_.train;
   if (train.eval_every_steps > 0) return progress_.steps_done % train.eval_every_steps == 0;
   return batch.batch + 1 == batch.batches && (batch.epoch + 1) % train.eval_every_epochs == 0;
@@ -358,7 +357,7 @@ std::optional<EvalCounts> Loop::count_right(bool of_average) {
       const Away away(*this, of_average ? Away::What::kChanges : Away::What::kStays);
       return parts_.engine.step().evaluate(as_micro_batch(*batch), StopSignal::requested());
     }();
-    report_outside_of_steps();  // makes room for the spans of the next batch
+    report_outside_of_steps();  // makes room for the next batch's spans
     stop_is_agreed_ = stats.stop;
     if (stop_is_agreed_) return std::nullopt;
     counts += stats.counts;

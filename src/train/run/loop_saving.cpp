@@ -1,4 +1,4 @@
-// How a loop saves, and how it ends before its last step.
+// Saving, and ends before the last step.
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -94,7 +94,7 @@ void Loop::stop_for_signal() {
   const std::string stopped = concat("stopped by ", signal, has_trained ? " after step " : " at step ",
                                      progress_.steps_done, " of ", options_.total_steps);
   if (!parts_.records.are_kept()) throw InterruptedError(stopped, "; rank 0 keeps the checkpoint");
-  if (!has_trained && !is_saved()) {  // another run's checkpoint is no better for being saved again
+  if (!has_trained && !is_saved()) {  // otherwise the checkpoint would only repeat another run's
     report_outside_of_steps();
     parts_.records.reporter->summary("interrupted", progress_.steps_done);
     throw InterruptedError(stopped, "; nothing was trained, and no checkpoint was saved");
@@ -110,14 +110,13 @@ void Loop::stop_for_signal() {
                                                "(model.weights)");
 }
 
-// Its weights are those of the step's evaluation, whether it was saved before it or is saved now.
+// The weights are those of the step's evaluation, whether saved before or now.
 void Loop::keep_best() {
   if (!is_saved()) save_or_warn();
   if (is_saved()) parts_.records.checkpoints->keep_best(progress_.steps_done);
 }
 
-// A step with a finite loss after a checkpoint shows that its weights are good. The newest one may be of the very
-// weights that gave the bad loss.
+// A finite loss in the next step proves a checkpoint. The newest one may have the weights that gave the bad loss.
 std::optional<fs::path> Loop::rollback_checkpoint() const {
   if (!proven_checkpoint_.empty()) return proven_checkpoint_;
   const auto newest = storage::step_of(last_checkpoint_);
@@ -137,8 +136,7 @@ std::string Loop::rollback_advice(const std::optional<fs::path>& good, bool resu
                 resumes_there && options_.can_resume ? ", from which --resume auto goes on" : "");
 }
 
-// --resume auto would take the newest checkpoint, and its weights give the same loss again. False where that may
-// happen.
+// Otherwise --resume auto would take the newest checkpoint, whose weights give the same loss. False if this may happen.
 bool Loop::set_aside_later_checkpoints(const fs::path& good) {
   const auto step = storage::step_of(good);
   if (!step || good.parent_path() != last_checkpoint_.parent_path()) return false;

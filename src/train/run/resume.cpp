@@ -11,10 +11,10 @@
 namespace sluice::train {
 namespace {
 
-// Keys of [data] that a resume may change.
+// True for keys of [data] that a resume may change.
 bool may_change(const std::string& key) { return selects_data(key) || !is_learned_from(key); }
 
-// A resume does not read model.weights, and compares the data by themselves.
+// Omits model.weights, which a resume does not read, and the data, which are compared separately.
 void warn_of_changes(std::vector<Difference> differences, const std::string& source) {
   std::erase_if(differences, [](const Difference& difference) {
     return difference.key == "model.weights" || difference.key.starts_with("data.");
@@ -22,7 +22,6 @@ void warn_of_changes(std::vector<Difference> differences, const std::string& sou
   if (!differences.empty()) log_warning(source, " was made with other settings; from here on ", in_words(differences));
 }
 
-// What is other about the training data; nothing where they are the same, as far as that is known.
 std::optional<std::string> difference_of(const Setup& setup, const RunState& state, const std::string& source) {
   const std::string& name = setup.train_set->info().name;
   if (!state.data) {
@@ -53,14 +52,14 @@ void check_resumable(const config::Config& config, const RunState& state, const 
   };
   for_each_key(
       [&](const std::string& key, const auto& now, const auto& then) {
-        // Another dropout changes what is learned, which is said; other classes do not fit the tensors.
+        // Other classes do not fit the tensors. Dropout changes what is learned, which gives a warning.
         if (key != "dropout" && key != "stochastic_depth" && key != "classes") refuse(concat("model.", key), now, then);
       },
       config.model, saved.model);
   refuse("train.seed", config.train.seed, saved.train.seed);
   refuse("train.global_batch", config.train.global_batch, saved.train.global_batch);
   if (new_data == NewData::kRefused) refuse("data.name", config.data.name, saved.data.name);
-  if (new_data == NewData::kRefused && !state.data) {  // else the data themselves are compared
+  if (new_data == NewData::kRefused && !state.data) {  // otherwise the data themselves are compared
     refuse("data.limit", config.data.limit, saved.data.limit);
     refuse("data.samples", config.data.samples, saved.data.samples);
   }
@@ -84,7 +83,7 @@ Progress progress_in(const Setup& setup, const RunState& state, const std::strin
                           "there is now with --accept-new-data");
   }
   Progress progress = state.progress;
-  // As many samples come in the same order: the epoch can go on. Else it ends here, and the next one has every sample.
+  // With as many samples the order is the same, so the epoch continues. Otherwise it ends here.
   const bool has_order = state.data && state.data->train.samples == setup.data.train.samples;
   const bool has_begun = progress.position.batch > 0;
   const bool is_last_epoch = setup.config.train.steps == 0 && progress.position.epoch + 1 >= setup.config.train.epochs;

@@ -34,7 +34,7 @@ bool same_directory(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a, b, error);
 }
 
-// Whether the checkpoints of a run were trained on the data that the configuration has, wherever these lie.
+// True if a run's newest checkpoint was trained on the configured data, wherever they are stored.
 bool has_same_data(const fs::path& run, const config::Config& config) {
   const auto checkpoint = find_checkpoint(run);
   if (!checkpoint) return false;
@@ -42,8 +42,8 @@ bool has_same_data(const fs::path& run, const config::Config& config) {
   return state.data && state.data->train == identity_of(*open_sets(config).first);
 }
 
-// As make_setup() has it: a worker's batch and the chunks of a schedule file are written down when the run begins, and
-// the schedule that a run has kept holds whatever its file has become.
+// Makes the changes that make_setup() writes into a run's config.toml: a worker's batch, and the chunks of the schedule
+// file (as the run keeps it, even if the file has changed).
 config::Config settled_as(const config::Config& saved, config::Config now) {
   settle_worker(now);
   if (now.pipeline.order.empty()) return now;
@@ -52,7 +52,7 @@ config::Config settled_as(const config::Config& saved, config::Config now) {
   return now;
 }
 
-// Why this configuration does not go on with a run; empty if it does.
+// The reason why this configuration does not continue the run; empty if it does.
 std::string why_another(const fs::path& run, const fs::path& config_file, const config::Config& config,
                         NewData new_data) {
   config::Config saved, now;
@@ -77,7 +77,7 @@ std::string why_another(const fs::path& run, const fs::path& config_file, const 
   return in_words(differences);
 }
 
-// The newest run of this configuration that has saved; empty where there is none.
+// The newest run of this configuration with a checkpoint; may be empty.
 fs::path newest_run(const fs::path& config_file, const config::Config& config, NewData new_data) {
   fs::path found, newest_other;
   std::string why_other;
@@ -115,8 +115,8 @@ ResumeChoice choose_resume(const std::string& resume, const fs::path& run_dir, c
     const fs::path run = run_dir.empty() ? newest_run(config_file, config, new_data) : run_dir;
     return {.run_dir = run, .from = run, .continues_run_dir = !run.empty()};
   }
-  const fs::path dir = (fs::path(resume) / "").parent_path();  // without a final slash
-  // A checkpoint that was copied out of its run belongs to none.
+  const fs::path dir = (fs::path(resume) / "").parent_path();  // removes a final slash
+  // A checkpoint that was copied out of its run has no owner.
   fs::path owner = dir;
   if (is_checkpoint(dir)) {
     const fs::path parent = fs::absolute(dir).parent_path();

@@ -21,7 +21,7 @@
 namespace sluice::train {
 namespace {
 
-// So that the evaluations to come can be compared with those before.
+// True if future evaluations can be compared with the saved ones.
 bool evaluates_the_same(const Setup& setup, const RunState& state) {
   if (!state.progress.evaluations.best) return true;
   const config::Config saved = config::parse(state.config_toml, "the checkpoint's configuration");
@@ -29,14 +29,13 @@ bool evaluates_the_same(const Setup& setup, const RunState& state) {
   return is_same_data && saved.train.best_by == setup.config.train.best_by;
 }
 
-// How far the learning-rate schedule has come.
 std::int64_t schedule_step(const Setup& setup, const RunState& state) {
   const bool by_examples = setup.config.replicas.has_server() && setup.config.ps.lr_by == "examples";
   if (!by_examples) return state.progress.steps_done;
   return state.server.value("examples", std::int64_t{0}) / samples_of_update(setup);
 }
 
-// Of a run without a checkpoint. Settles which weights it begins with, too.
+// Constants of a run without a checkpoint. Also sets setup.weights_path.
 Constants starting_constants(Setup& setup) {
   if (setup.config.model.weights.empty()) return own_constants(setup.model);
   setup.weights_path = storage::resolve_weights(setup.config.model.weights);
@@ -104,7 +103,7 @@ std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, cons
 
 namespace {
 
-// Settles how many steps the run has, too.
+// Also sets the run's total steps.
 std::optional<ResumePoint> read_checkpoint(const ResumeChoice& choice, const TrainRunOptions& options, Setup& setup) {
   if (options.resume.empty()) return std::nullopt;
   const auto found = find_start(choice, options);
@@ -131,7 +130,7 @@ std::optional<ResumePoint> read_checkpoint(const ResumeChoice& choice, const Tra
   point.state.progress = progress_in(setup, point.state, point.source, new_data);
   if (!evaluates_the_same(setup, point.state)) {
     log_info("evaluations are of other data or compared by something else than before; the best one is found anew");
-    // What was decided by those before stands: the rate stays as low as it has fallen.
+    // The learning rate stays as low as it has fallen.
     const int falls = point.state.progress.evaluations.plateau.falls;
     point.state.progress.evaluations = {.plateau = {.falls = falls}};
   }
@@ -199,7 +198,7 @@ void load_start(engine::Composition& composition, const Setup& setup, std::optio
     put_average_back(resume->contents, engine::buffer_tensors(composition));
     engine::load_optimizer(composition, resume->contents.optimizer, resume->state.optimizer_steps,
                            resume->source + "/optimizer.safetensors", resume->state.updates);
-    resume->contents = {};  // unmapped: retention may free its disk space
+    resume->contents = {};  // unmaps the files, so that retention can free their disk space
     if (!setup.config.model.weights.empty())
       log_info("model.weights is not read: the run goes on from ", resume->source);
   } else if (!setup.weights_path.empty()) {

@@ -17,7 +17,7 @@ void set_average_apart(storage::CheckpointContents& contents) {
     if (found) average[name] = found.mapped();
   }
   if (average.empty()) return;
-  average.insert(contents.model.begin(), contents.model.end());  // what has no average: buffers
+  average.insert(contents.model.begin(), contents.model.end());  // adds the buffers, which have no average
   contents.average = std::move(average);
 }
 

@@ -5,7 +5,7 @@
 
 namespace sluice::train {
 
-// TensorBoard compares runs by what makes them learn, not by where they ran.
+// TensorBoard compares runs by the keys that affect learning, not by where they ran.
 report::SinkChoice sinks_of(const config::Config& config) {
   report::SinkChoice choice{.tensorboard = config.log.tensorboard, .csv = config.log.csv};
   for (const auto& [key, text] : config::values(config)) {

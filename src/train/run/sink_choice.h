@@ -1,4 +1,4 @@
-// sink_choice: what a configuration wants recorded besides metrics.jsonl. Not here: the sinks (report/).
+// sink_choice: the records that a configuration asks for besides metrics.jsonl. report/ has the sinks.
 #pragma once
 
 #include "config/config.h"

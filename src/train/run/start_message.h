@@ -1,5 +1,4 @@
-// start_message: what rank 0 tells the other processes of a training run before the first step. A value. Not here: the
-// text of pipeline.order (schedule_file.h).
+// start_message: rank 0's message to the other processes before the first step. A value.
 #pragma once
 
 #include <string>
@@ -14,9 +13,9 @@
 namespace sluice::train {
 
 struct StartMessage {
-  bool trains = true;  // false: there is no step to do
+  bool trains = true;  // false: no step is left
   bool tries_chunks = false;
-  RunState state;  // plan, changes, progress, and of rank 0 its configuration and data
+  RunState state;  // plan, changes and progress; rank 0's also has configuration and data
   TracedSteps traced = {};
   Constants constants = {};
   RunDirId run_dir_id = {};

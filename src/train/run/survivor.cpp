@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A process that has died keeps its locks until the kernel has taken its memory apart.
+// A killed process keeps its locks until the kernel has released its memory.
 constexpr std::chrono::seconds kUntilUnlocked{5};
 constexpr std::chrono::milliseconds kBetweenTries{100};
 constexpr int kAll = std::numeric_limits<int>::max();
@@ -50,7 +50,7 @@ RunDirId id_of(const storage::RunDir& run_dir) { return {fs::absolute(run_dir.pa
 bool saves_after(const comm::LostProcess& lost, int rank) {
   using How = comm::LostProcess::How;
   if (lost.how == How::kStopped) return false;      // nothing was trained
-  if (lost.how == How::kGivenUp) return rank == 0;  // the others have left this process
+  if (lost.how == How::kGivenUp) return rank == 0;  // the other processes have dropped this one
   return rank == 0 ? lost.rank != 0 : lost.rank == 0;
 }
 

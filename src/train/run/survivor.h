@@ -1,7 +1,6 @@
-// survivor: which process of a run saves when another one is lost. Rank 0 does if it lives. If rank 0 is lost, another
-// process saves. It has to see rank 0's run directory, on a disk that they share, and to get the directory's lock. A
-// rank 0 that still runs keeps this lock. Not here: what is saved (engine/state.h), when the state is whole (loop.h).
-// Threads: any. Errors: those of storage/run_dir.h and storage/checkpoint_store.h.
+// survivor: decides which process saves when another one is lost: rank 0 if it lives, else one that sees rank 0's run
+// directory and gets its lock, which a running rank 0 still holds. Threads: any. Errors: those of storage/run_dir.h and
+// storage/checkpoint_store.h.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +21,12 @@
 
 namespace sluice::train {
 
-// Rank 0's run directory, by which the other processes know whether they see the same one.
+// Identifies rank 0's run directory, so that other processes can check that they see the same one.
 struct RunDirId {
   std::filesystem::path path;  // absolute
-  std::uint64_t inode = 0;     // of the directory, on every machine that shares the disk
+  std::uint64_t inode = 0;     // of the directory; the same on every machine that shares the disk
 
-  // The path as numbers: its bytes need not be UTF-8, and JSON text must be.
+  // Stores the path as numbers, because it need not be UTF-8.
   [[nodiscard]] nlohmann::json to_json() const {
     return {{"path", std::vector<std::uint8_t>(path.native().begin(), path.native().end())}, {"inode", inode}};
   }
@@ -38,17 +37,15 @@ struct RunDirId {
 };
 [[nodiscard]] RunDirId id_of(const storage::RunDir& run_dir);
 
-// Whether process `rank` saves after this loss.
 [[nodiscard]] bool saves_after(const comm::LostProcess& lost, int rank);
 
-// What a loop needs, which `peers` outlives. save: as LoopPeers has it.
+// save: as LoopPeers::save. Requires: `peers` outlives the result.
 [[nodiscard]] LoopPeers loop_peers(Peers& peers, std::function<void(const Progress&)> save);
-// Saves what `loop`, of process `rank`, has trained if this process is the one to do so. The loop outlives it.
+// Saves the state of `loop` if process `rank` is the one to do it. Requires: the loop outlives the result.
 [[nodiscard]] Peers::BeforeEnd rescue_before_end(Loop& loop, int rank);
 
-// Saves the state after `step` in the place of rank 0, which is lost, unless a checkpoint of that step or a later one
-// is there. Removes no checkpoint: only rank 0 knows which of them must stay. Records of later steps are left out when
-// the run goes on. Where nothing can be saved, a warning or a StorageError says why.
+// Saves the state after `step` for a lost rank 0, unless that step or a later one is saved. Removes no checkpoint: only
+// rank 0 knows which must stay. If nothing can be saved, a warning or StorageError has the reason.
 void save_for_rank_0(const RunDirId& run_dir_id, std::int64_t step,
                      const std::function<storage::CheckpointContents(const report::MetricsPosition&)>& capture);
 

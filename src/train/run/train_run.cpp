@@ -63,18 +63,18 @@ void broadcast(Peers& peers, const StartMessage& message) {
   if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), message.to_text(), /*root=*/0);
 }
 
-// A model that lies on its devices, and what is to be done with it. In every process.
+// A model on its devices and the rest of a run. Exists in every process.
 struct Training {
   Peers& peers;
   const Setup& setup;
   engine::Engine& engine;
   RunPlans& plans;
   Progress start;
-  std::shared_ptr<FeatureReuse> features;  // null: nothing is kept
-  UpdateSource* updates = nullptr;         // of a parameter server; null: there is none
+  std::shared_ptr<FeatureReuse> features;  // null: no outputs of frozen layers are kept
+  UpdateSource* updates = nullptr;         // of a parameter server; may be null
   TracedSteps traced = {};
-  std::filesystem::path run_dir = {};     // of a process that keeps records
-  const StartMessage* message = nullptr;  // of one that keeps none: rank 0's
+  std::filesystem::path run_dir = {};     // only in a process that keeps records
+  const StartMessage* message = nullptr;  // rank 0's, in the other processes
 };
 
 RunState state_at(const Training& training, const Progress& progress, const report::MetricsPosition& metrics) {
@@ -102,11 +102,10 @@ storage::CheckpointContents contents_at(const Training& training, const Progress
   return contents;
 }
 
-// What watches the steps of a run.
 struct Observers {
   StepTrace trace;
   TorchSteps torch;
-  std::unique_ptr<GpuKernels> kernels;  // null: the spans are those of clocks and events
+  std::unique_ptr<GpuKernels> kernels;  // null: spans come from clocks and events
   RankTimes times;
 
   [[nodiscard]] std::vector<StepObserver*> all() {
@@ -127,7 +126,7 @@ Observers make_observers(const Training& training) {
           .times = {}};
 }
 
-// Gives the steps that are done then.
+// Returns the steps done.
 std::int64_t run_loop(const Training& training, const LoopOptions& options, const Records& records) {
   Peers& peers = training.peers;
   const Setup& setup = training.setup;
@@ -172,19 +171,18 @@ std::int64_t run_loop(const Training& training, const LoopOptions& options, cons
   return loop.steps_done();
 }
 
-// What a run leaves behind, and where; rank 0's.
+// Outputs of the run; only in rank 0.
 struct RunFiles {
   const storage::RunDir& dir;
   storage::CheckpointStore& checkpoints;
-  std::string config;      // text of config.toml
+  std::string config;
   bool continues = false;  // the directory's own records
   ServerRole server = {};
-  std::string version = {};   // of Sluice
-  bool takes_pushes = false;  // that its server had taken after the checkpoint
+  std::string version = {};
+  bool takes_pushes = false;  // recovers the server's pushes after the checkpoint
   StepRange traced = {};
 };
 
-// null: there is no parameter server.
 std::unique_ptr<UpdateSource> make_update_source(const Setup& setup, const RunFiles& files, const RunState* saved) {
   if (!setup.config.replicas.has_server()) return nullptr;
   if (files.server.part == ServerRole::Part::kServer)
@@ -192,13 +190,11 @@ std::unique_ptr<UpdateSource> make_update_source(const Setup& setup, const RunFi
   return make_virtual_workers(setup);
 }
 
-// All processes get what rank 0 begins with, and try the same numbers of chunks, where that is open.
 void synchronize_start(const Training& training) {
   if (!training.peers.is_alone()) engine::hand_out_state(training.engine.composition());
   if (training.plans.tries_chunks) decide_chunks(training.setup, training.engine, training.start.position);
 }
 
-// What the user reads before the first step.
 void report_plans(const Training& training) {
   const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir, message] = training;
   log_table(describe_plan(setup, engine.composition(), /*chunks_are_open=*/false).text);
@@ -207,7 +203,6 @@ void report_plans(const Training& training) {
   warn_of_noise(setup, engine.plan());
 }
 
-// What rank 0 does, from the first step to the last.
 nlohmann::ordered_json train_composed(const Training& training, const RunFiles& files,
                                       std::optional<ResumePoint>& resume) {
   Peers& peers = training.peers;
@@ -218,11 +213,11 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   load_start(composition, setup, resume);
   log_info("run directory ", files.dir.path().string());
   synchronize_start(training);
-  // Trials do not count.
+  // Excludes the trial steps.
   for (const device::Device device : facts_of(setup, composition).devices) device::reset_peak_memory(device);
   report_plans(training);
   peers.before_training().training_begins();
-  // Not before: a run that is stopped while it plans, or lacks a server, leaves its directory as it was.
+  // From here on the directory changes. Before, a run that is stopped or lacks a server leaves it as it was.
   const bool has_records = files.dir.resumes() && start.steps_done < setup.total_steps;
   if (has_records && training.updates != nullptr) training.updates->begin(training.engine);
   files.dir.write_config(files.config);
@@ -247,7 +242,7 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   return with_run_dir(files.dir, reporter.summary("done", done));
 }
 
-// Rank 0's part in a run whose directory is ours.
+// Rank 0's part once it owns the run directory.
 nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& files,
                              std::optional<ResumePoint>& resume) {
   RunPlans plans = plan_run_from(setup, resume);
@@ -274,8 +269,8 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
 }
 
 nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& options, const ResumeChoice& choice) {
-  // A checkpoint of another run is read before a directory is made for nothing; our own once the directory is ours,
-  // because its former owner may have saved or removed checkpoints until then.
+  // Reads another run's checkpoint before it makes a directory. Reads its own after it has locked the directory,
+  // because the former owner may change checkpoints until then.
   std::optional<ResumePoint> resume;
   if (!choice.continues_run_dir) resume = read_resume_point(choice, options, setup);
   const storage::RunDir run_dir = open_run_dir(choice, options);
@@ -297,7 +292,7 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& o
       return *summary;
     }
   }
-  // An evaluation that was cut off may be left to do, in which nobody else takes part.
+  // The last evaluation may still be due; it needs no other process.
   const auto notice =
       is_done ? notify_late_workers_in_background(setup, options.server, options.launch.version) : std::jthread();
   const std::string config = concat(origin_line(options.config_file), "\n\n", config::to_toml(setup.config));
@@ -330,7 +325,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const TrainRunOptions&
   return summary;
 }
 
-// What is wrong in this process alone, as far as that can be seen before the others are there.
+// Finds problems of this process alone, before it connects to the others.
 Setup prepare(const config::Config& config, const TrainRunOptions& options, const ResumeChoice& choice) {
   const comm::World& world = options.launch.world;
   Setup setup = make_run_setup(config, options, choice);
@@ -348,7 +343,7 @@ Setup prepare(const config::Config& config, const TrainRunOptions& options, cons
   return setup;
 }
 
-// A server's workers come and go: no other process is waited for, and none ends it.
+// Workers of a server come and go: no process waits for them or ends because of them.
 comm::World alone(const comm::World& world) { return {.local_rank = world.local_rank, .local_size = world.local_size}; }
 
 }  // namespace
@@ -368,8 +363,8 @@ nlohmann::ordered_json run_training(const config::Config& wanted, const TrainRun
   }
   Setup setup;
   ResumeChoice choice;
-  // Until the other processes have ended too; while they wait for each other at the start, a signal ends each by
-  // itself.
+  // Lives until the other processes have ended. While they wait for each other at the start, a signal ends each
+  // directly.
   std::optional<StopSignal> stop_signal;
   const auto afterwards =
       options.launch.end_process ? StopSignal::Afterwards::kIgnored : StopSignal::Afterwards::kAsBefore;
@@ -381,7 +376,7 @@ nlohmann::ordered_json run_training(const config::Config& wanted, const TrainRun
   if (!stop_signal) stop_signal.emplace(afterwards);
   return peers.run([&] {
     settle_together(peers, setup);
-    check_changes(setup, refuse_too_many_threads);  // the processes of this machine are known
+    check_changes(setup, refuse_too_many_threads);  // now that the other processes of this machine are known
     return peers.keeps_records() ? lead(peers, setup, options, choice) : follow(peers, setup, options);
   });
 }

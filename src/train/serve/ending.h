@@ -1,5 +1,4 @@
-// ending: how a run ends at its servers: what they tell others of it, and what they say last in their own log.
-// Pure but for the log.
+// ending: messages and log lines at the end of a run with parameter servers. Threads: any.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +8,13 @@
 
 namespace sluice::train {
 
-// As messages have it.
 [[nodiscard]] ps::Over ending_of(const Error& error);
 
-// What others are told where there is no error that says more: a server was asked to stop, or its process fails.
+// Errors for the other processes if no more specific one exists: this server was stopped, or its process failed.
 [[nodiscard]] Error it_was_stopped();
 [[nodiscard]] Error it_has_failed();
 
-// Messages that a server could not take, of which the log has the first one only. Nothing is said where there is none.
+// Logs the number of malformed messages, unless it is 0. (The log had only the first of them.)
 void log_malformed(std::int64_t messages);
 
 }  // namespace sluice::train

@@ -35,11 +35,11 @@ void notify_late_workers(const Setup& setup, const ServerRole& role, const std::
   ps::FrameSocket socket(ps::FrameSocket::Role::kListening, {}, {}, role.keys);
   static_cast<void>(socket.take_over(listen_at_own_address(role)));
   log_info("Run already complete; answering late workers and servers for ", human_duration(to_s(limit)), ".");
-  OtherServers others;  // which get shards without elements, so that they listen
+  OtherServers others;  // their shards are empty; they still wait for a connection
   const ps::Layout nothing{.shards = std::vector<ps::Shard>(static_cast<std::size_t>(config.ps.servers))};
   others.connect({.setup = setup, .role = role, .version = version_of_sluice, .run = ps::unique_name()}, nothing);
-  std::map<std::string, ps::WorkerId> greeted;  // by the name of its connection
-  std::set<ps::WorkerId> notified;              // workers that have said that they have heard it
+  std::map<std::string, ps::WorkerId> greeted;  // by connection
+  std::set<ps::WorkerId> notified;              // workers that acknowledged the end
   for (const OwnClock clock; clock.now() < limit && !StopSignal::requested();) {
     socket.wait(kNextLook);
     while (const auto received = socket.next()) {

@@ -57,7 +57,7 @@ void OtherServers::connect(const Run& run, const ps::Layout& layout) {
                              .may_come_back = config.ps.log != "off",
                              .peer_timeout = from_s(config.replicas.hang_timeout_s),
                              .connect_timeout = from_s(config.replicas.connect_timeout_s),
-                             // Later their weights are wanted, to be saved.
+                             // After the start, a stop needs the servers' weights for a save.
                              .is_stopped = [this] { return !have_started_ && is_stopped(); }}));
   }
   std::vector<std::string> names;
@@ -65,7 +65,6 @@ void OtherServers::connect(const Run& run, const ps::Layout& layout) {
   if (servers > 1) log_info("waiting for ", join(names, ", "));
 }
 
-// While one of them is waited for.
 bool OtherServers::is_stopped() const {
   for (const auto& other : all_) {
     other->look();
@@ -111,7 +110,7 @@ bool OtherServers::notify_connected() {
       other->look();
       if (!other->is_here()) return false;
       other->end({});
-    } catch (const Error& error) {  // the others are told nonetheless
+    } catch (const Error& error) {  // the other servers still get the message
       log_warning(error.what());
     }
     return true;

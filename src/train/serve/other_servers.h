@@ -1,5 +1,4 @@
-// other_servers: the servers of a run that keep some of the shards, as the lead server reaches them (ps.servers;
-// ps/net/shard_link.h). Threads: one at a time. Errors: those of the links.
+// other_servers: the lead server's links to the shard servers (ps.servers). Threads: one at a time. Errors: the links'.
 #pragma once
 
 #include <memory>
@@ -19,24 +18,23 @@ class OtherServers {
   struct Run {
     const Setup& setup;
     const ServerRole& role;
-    std::string version;  // of Sluice
-    std::string run;      // ps::ShardLinkOptions::run
+    std::string version;
+    std::string run;
     bool has_checkpoint = false;
   };
 
-  // Nobody is waited for yet.
+  // Does not wait.
   void connect(const Run& run, const ps::Layout& layout);
-  // Wait until all are there, with what a checkpoint has of theirs, or with what they have kept themselves. Also until
-  // a signal asks to stop.
+  // Both wait for all servers, or until a signal asks to stop. resume() uses the shards that they kept.
   void load(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer, std::int64_t version);
   void resume(std::int64_t version);
 
   [[nodiscard]] std::vector<ps::ShardLink*> links() const;
   [[nodiscard]] std::vector<ps::OtherShards*> as_shards() const;
   [[nodiscard]] bool is_any_lost() const;
-  // Instead of all that, where the run was done before: tells those who have come, each once. True: it has told all.
+  // For a run that was done before, instead of load(): sends each connected server the end. True: all have got it.
   [[nodiscard]] bool notify_connected();
-  // The last thing, once: tells them that the run is over, and why; without a failure it is done.
+  // Sends the end of the run and its failure, if any. Call it last; only the first call counts.
   void end(const std::optional<Error>& failure);
 
  private:

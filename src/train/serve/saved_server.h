@@ -1,5 +1,4 @@
-// saved_server: what a checkpoint holds of a parameter server beside weights and optimizer: how many examples are in
-// them, where the data stand, which run that is, how often each worker has joined. Values. Errors: CheckpointError.
+// saved_server: a parameter server's state in a checkpoint, besides weights and optimizer. Errors: CheckpointError.
 #pragma once
 
 #include <map>
@@ -13,13 +12,12 @@
 namespace sluice::train {
 
 struct SavedServer {
-  std::string run;  // which it is of, also where it goes on; empty: not known
+  std::string run;  // the same after a resume; empty: unknown
   std::int64_t examples = 0;
   std::map<ps::WorkerId, int> incarnations;
   data::LedgerState ledger;
 
   [[nodiscard]] nlohmann::json to_json() const;
-  // source: names the checkpoint.
   [[nodiscard]] static SavedServer from_json(const nlohmann::json& json, const data::LedgerOptions& options,
                                              const std::string& source);
 };

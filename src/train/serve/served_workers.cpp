@@ -31,9 +31,8 @@ namespace sluice::train {
 namespace {
 
 constexpr std::int64_t kEndOfLogs = std::numeric_limits<std::int64_t>::max();
-constexpr Nanoseconds kRejectFor = 2'000'000'000;  // where the run does not begin
+constexpr Nanoseconds kRejectFor = 2'000'000'000;  // if the run cannot begin
 
-// Whether what was learnt until then is worth saving.
 bool may_save_after(const std::optional<Error>& failure) {
   return !failure || failure->exit_code() == ExitCode::kPeer || failure->exit_code() == ExitCode::kInterrupted;
 }
@@ -58,13 +57,13 @@ class ServedWorkers final : public UpdateSource {
         thread_(setup) {}
   ~ServedWorkers() override {
     thread_.stop();
-    // Where it was done they have heard so.
+    // If the run is done, finish() has already sent the end.
     others_.end(thread_.failure().value_or(it_has_failed()));
   }
 
   engine::SyncFactory sync_factory() override {
     return [this](engine::SyncRequest request) {
-      stages_ = request.stages;  // the engine only evaluates: its own sync is never used
+      stages_ = request.stages;  // only for evaluation: the engine's own sync is never used
       return engine::make_sync(std::move(request));
     };
   }
@@ -103,7 +102,7 @@ class ServedWorkers final : public UpdateSource {
   }
   void finish() override {
     ps::remove_logs(pushes_.folder, 0, kEndOfLogs);
-    thread_.stop();  // others_ is for one thread at a time
+    thread_.stop();  // others_ allows one thread at a time
     others_.end(std::nullopt);
   }
   void give_up() override {
@@ -118,7 +117,7 @@ class ServedWorkers final : public UpdateSource {
 
  private:
   void start(engine::Engine& engine) {
-    // Before anybody is waited for: a second server at this address is refused at once.
+    // Listens before any wait, so that a second server at this address is rejected at once.
     FileDescriptor listening(listen_at_own_address(role_));
     const config::PsConfig& config = setup_.config.ps;
     const ps::Layout layout = ps::layout_of(stages_, {.shards = config.shards * config.servers});
@@ -160,7 +159,7 @@ class ServedWorkers final : public UpdateSource {
     thread_.start(*network_, [this](const std::optional<Error>& failure) { return state_at_the_end(failure); });
   }
 
-  // The other servers hear at once how the run has ended: what they have is here. Without a failure it was stopped.
+  // Takes the state and sends the other servers the end at once. No failure means that the run was stopped.
   std::optional<ps::ServerState> state_at_the_end(const std::optional<Error>& failure) {
     if (!may_save_after(failure) || others_.is_any_lost()) return std::nullopt;
     ps::ServerState state = server_->state();
@@ -168,21 +167,20 @@ class ServedWorkers final : public UpdateSource {
     return state;
   }
 
-  // Those after the last update, where the thread has ended.
   void take_last_weights(engine::Engine& engine) {
-    thread_.stop();  // as above
+    thread_.stop();
     const std::optional<Error> failure = thread_.failure();
     if (failure && failure->exit_code() == ExitCode::kDiverged) throw DivergedError(failure->what());
     const auto state = thread_.take_last_state();
-    check(state || failure, "a server that has not failed has its state");
+    check(state || failure, "a last state, unless the server has failed");
     if (!state) throw Error(*failure);
     if (log_) network_->begin_journal();
     take_weights(engine, *state, ledger_.state());
     holds_weights_ = true;
   }
 
-  // With what the checkpoint has of theirs; where the log has more, they have kept it themselves. Workers that come
-  // before the other servers do, or are there still, hear meanwhile that this server lives.
+  // Loads the checkpoint's shards, or resumes kept shards if the log has later updates. Meanwhile early workers get
+  // heartbeats.
   void start_others(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer, int listening) {
     if (others_.links().empty()) return;
     ps::FrameSocket listener(ps::FrameSocket::Role::kListening, {}, {}, role_.keys);
@@ -197,7 +195,7 @@ class ServedWorkers final : public UpdateSource {
     }
     if (version < setup_.total_steps) return;
     thread_.complete_newest([this](ps::NetworkUpdate& update) {
-      update.state = server_->state();  // the log could not tell that
+      update.state = server_->state();  // the log does not contain it
       update.ledger = ledger_.state();
     });
   }
@@ -213,7 +211,7 @@ class ServedWorkers final : public UpdateSource {
     }
   }
 
-  // Who has come by now hears why nothing begins.
+  // Sends the connected workers the reason why the run does not begin.
   void turn_workers_away(const Error& error, int listening) {
     others_.end(error);
     ps::NetworkOptions options = network_options();
@@ -222,7 +220,7 @@ class ServedWorkers final : public UpdateSource {
     ps::NetworkServer(*server_, ledger_, std::move(options)).reject_all(ending_of(error), kRejectFor);
   }
 
-  // What an earlier server of this run had committed after the checkpoint. Returns what is in no update yet.
+  // Replays what was committed after the checkpoint. Returns the pushes that are in no update.
   std::vector<ps::CommittedPush> recover() {
     if (recovery_.updates() + recovery_.waiting() > 0)
       log_info("the log in ", pushes_.folder.string(), " has ", counted(recovery_.updates(), "update"),
@@ -238,7 +236,7 @@ class ServedWorkers final : public UpdateSource {
                            .on_update = [this](ps::NetworkUpdate update) { thread_.hand_over(std::move(update)); }});
   }
 
-  // From where the server is now; files of another course are in the way.
+  // Begins at the current version. Removes or sets aside files of another course of the run.
   void begin_log(const std::vector<ps::CommittedPush>& waiting) {
     const std::vector<std::int64_t> there = ps::logged_versions(pushes_.folder);
     if (recovery_.is_outdated()) {
@@ -280,7 +278,7 @@ class ServedWorkers final : public UpdateSource {
   RecordedStep as_step(engine::Engine& engine, const ServerThread::MadeUpdate& made) {
     const ps::NetworkUpdate& update = made.update;
     const std::int64_t version = update.done.update.version;
-    // What it waits for the first workers is no part of a step.
+    // The wait for the first workers is not part of a step.
     const Nanoseconds begin = std::max(last_, update.open_since.value_or(last_)), end = std::max(update.at, begin);
     RecordedStep step = step_of(setup_, {.done = update.done,
                                          .pushes = update.pushes,
@@ -290,7 +288,7 @@ class ServedWorkers final : public UpdateSource {
     const Events events = events_of(made.events, version);
     step.events.insert(step.events.begin(), events.begin(), events.end());
     step.spans = engine.recorder().collect(version, begin, end);
-    step.spans.slots.clear();  // nobody trains here
+    step.spans.slots.clear();  // no slot of this process trains
     last_ = end;
     return step;
   }
@@ -301,20 +299,20 @@ class ServedWorkers final : public UpdateSource {
   comm::Agreement agreement_;
   bool has_checkpoint_;
   ps::ServerProgress begin_;
-  SavedServer saved_;  // beside the weights that the engine holds
+  SavedServer saved_;  // belongs to the engine's weights
   std::vector<comm::SyncedStage> stages_;
-  // The thread's, from its start to its end.
+  // Owned by the thread from its start to its end.
   OtherServers others_;
   std::unique_ptr<ps::Server> server_;
   bool takes_pushes_;
   ps::PushLogOptions pushes_;
   ps::LogRecovery recovery_;
   data::Ledger ledger_;
-  std::unique_ptr<ps::PushLog> log_;  // null: ps.log = "off"
+  std::unique_ptr<ps::PushLog> log_;  // null if ps.log = "off"
   std::unique_ptr<ps::NetworkServer> network_;
 
   bool holds_weights_ = false;
-  Nanoseconds last_ = 0;  // when the last update was made
+  Nanoseconds last_ = 0;
   ServerThread thread_;
 };
 

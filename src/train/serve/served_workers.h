@@ -1,7 +1,6 @@
-// served_workers: a run on a parameter server whose workers are other processes (ps/net): how the server
-// begins, goes on and ends. It runs in a thread of its own (server_thread.h); the loop takes the updates that it has
-// made, one by one, and has the engine hold their weights where it needs them. Threads: one, besides the server's.
-// Errors: those of ps/net/network_server.h, push_log.h and log_recovery.h.
+// served_workers: a run on a parameter server with workers in other processes (ps/net). The server has its own thread
+// (server_thread.h); the loop takes its updates one by one. Threads: one, besides the server's. Errors: those of
+// ps/net/network_server.h, push_log.h and log_recovery.h.
 #pragma once
 
 #include <filesystem>
@@ -14,16 +13,15 @@
 
 namespace sluice::train {
 
-// What every process of such a run must have the same: configuration, version and training data.
+// The settings and training data that must be equal in all processes of such a run.
 [[nodiscard]] comm::Agreement served_agreement(const Setup& setup, const std::string& version);
 
-// Where the pushes are kept that a server has committed (ps.log).
 struct PushFolder {
   std::filesystem::path path;
-  bool takes_pushes = false;  // that are there; else they are another run's, or left by going back to a checkpoint
+  bool takes_pushes = false;  // replay existing pushes; false: they are another run's, or later than the checkpoint
 };
 
-// saved: of the checkpoint that the run goes on from; null: it begins. `setup` outlives it. CheckpointError.
+// saved: the checkpoint's state; null for a new run. Requires: `setup` outlives it. Errors: CheckpointError.
 [[nodiscard]] std::unique_ptr<UpdateSource> make_served_workers(const Setup& setup, const ServerRole& role,
                                                                 const std::string& version, const PushFolder& pushes,
                                                                 const RunState* saved);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kKeyLength = 40;
 
-// "HOST:PORT"; an address of IPv6 in brackets.
+// "HOST:PORT"; an IPv6 address is in brackets.
 ps::ServerAddress read_address(const std::string& address) {
   const auto [host, port] = comm::split_host_and_port(address).value_or(comm::HostAndPort{});
   ps::ServerAddress at{.host = host};
@@ -30,7 +30,7 @@ ps::ServerAddress read_address(const std::string& address) {
   return at;
 }
 
-// Torchrun's agent listens on the port that it gives; ours is the next one.
+// Torchrun's agent listens on the port that it passes; the server uses the next one.
 std::vector<ps::ServerAddress> addresses_given(const config::Config& config, const comm::World& world) {
   std::vector<ps::ServerAddress> given;
   for (const std::string& address : config::addresses_in(config.ps.address)) given.push_back(read_address(address));
@@ -72,14 +72,13 @@ std::string read_key(const std::filesystem::path& file) {
   return key;
 }
 
-// What errors of a server's address say to check.
 comm::AddressSettings address_settings(const ServerRole& role) {
   comm::AddressSettings settings{.who = concat("server ", role.server)};
   if (role.is_by_address) settings = {settings.who, "ps.address", "port in ps.address", "which server this is"};
   return settings;
 }
 
-// own_addresses: of a server, those of the host where it listens.
+// own_addresses: of the host where a server listens; empty in a worker.
 void find_keys(ServerRole& role, const config::Config& config, const std::vector<std::string>& own_addresses) {
   if (!config.ps.keys.empty()) {
     const std::filesystem::path folder(config.ps.keys);
@@ -108,7 +107,7 @@ void find_keys(ServerRole& role, const config::Config& config, const std::vector
   }
 }
 
-// What ps.placement says against `sluice serve`.
+// Checks ps.placement and --server for `sluice serve`.
 void check_serving(const config::Config& config, const Serving& serving, bool is_real) {
   if (!is_real) {
     throw ConfigError(
@@ -127,7 +126,6 @@ void check_serving(const config::Config& config, const Serving& serving, bool is
                       "; set ps.servers to how many there are, in all processes");
 }
 
-// As one device does what the run asks for.
 config::Config without_server(config::Config config) {
   log_info("one process: it trains by itself, without a parameter server");
   if (config.ps.time_limit_s > 0) log_warning("ps.time_limit_s has no effect on a process that trains by itself");
@@ -169,7 +167,7 @@ std::vector<std::string> addresses_of(const ServerRole& role) {
 
 namespace {
 
-// Which part, and its number. by_rank: the first processes of the launch are the servers.
+// by_rank: the first processes of the launch are the servers.
 void find_part(ServerRole& role, const Serving& serving, const comm::World& world, int servers, bool by_rank) {
   using Part = ServerRole::Part;
   const bool is_server = serving.serves || (by_rank && world.rank < servers);

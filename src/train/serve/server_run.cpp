@@ -27,10 +27,10 @@ pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& l
 
 namespace {
 
-// An update that goes beyond an epoch is its last batch.
+// An update that crosses the end of an epoch counts as its last batch.
 data::Batch batch_of_update(const ps::ServerProgress& before, const ps::ServerProgress& after, const Setup& setup) {
   const std::int64_t samples = setup.train_set->size(), unit = samples_of_update(setup);
-  const std::int64_t batches = std::max<std::int64_t>(divided_up(samples, unit), 2);  // one that is not the last
+  const std::int64_t batches = std::max<std::int64_t>(divided_up(samples, unit), 2);  // at least one besides the last
   const std::int64_t begun = std::min(before.examples % samples / unit, batches - 2);
   return {.epoch = before.examples / samples,
           .batch = ends_epoch(before, after, samples) ? batches - 1 : begun,
@@ -38,7 +38,6 @@ data::Batch batch_of_update(const ps::ServerProgress& before, const ps::ServerPr
           .global_size = after.examples - before.examples};
 }
 
-// What all pushes of an update have done.
 StepStats stats_of(const std::vector<ps::PushDone>& pushes, bool counts_correct) {
   StepStats stats;
   EvalCounts correct;
@@ -57,7 +56,7 @@ StepStats stats_of(const std::vector<ps::PushDone>& pushes, bool counts_correct)
   return stats;
 }
 
-// Learning rate of the steps that a worker has made by itself: the schedule at the weights that it began with.
+// Learning rate of a worker's local steps: the schedule at the version of the weights that they began with.
 double own_rate(const Setup& setup, const ps::PushDone& push) {
   return lr_schedule(setup).at(push.record.base_version);
 }
@@ -89,7 +88,7 @@ nlohmann::ordered_json fields_of(const ps::PushDone& push, std::int64_t version)
           {"sleep_s", push.times.stall_s}};
 }
 
-// Of whole or anytime batches, in the words of the anytime project's master; empty with other policies.
+// Line in the format of the anytime project's master; empty unless the policy is "amb" or "fmb".
 std::string describe_update(const Setup& setup, const ps::UpdateRecord& done, const StepStats& stats, double seconds) {
   const std::string& policy = setup.config.ps.policy;
   const std::int64_t every = setup.config.log.every;
@@ -103,8 +102,7 @@ std::string describe_update(const Setup& setup, const ps::UpdateRecord& done, co
   return line + concat(" (", fixed(seconds, 3), " sec)");
 }
 
-// Describes the push of a worker with steps of its own, in the words of the experiments with dual batch sizes. As in
-// all lines of the log, epochs count from 1; `epoch` is that of the records, from 0.
+// In the format of the dual-batch-size experiments. The log counts epochs from 1, `epoch` from 0.
 std::string describe_round(const Setup& setup, const ps::PushDone& push, std::int64_t epoch) {
   const int worker = static_cast<int>(push.record.worker);
   const auto targets = static_cast<double>(std::max<std::int64_t>(push.record.targets, 1));
@@ -135,7 +133,7 @@ RecordedStep step_of(const Setup& setup, const UpdateMade& update) {
 
 std::vector<std::pair<std::string, std::vector<at::Tensor>>> optimizer_in(const engine::Engine& engine,
                                                                           const ps::Layout& layout) {
-  std::map<std::string, std::vector<at::Tensor>> by_name;  // of each state, [parameter], flat
+  std::map<std::string, std::vector<at::Tensor>> by_name;  // by state name: [parameter], flat
   const storage::TensorMap tensors = engine::optimizer_tensors(engine.composition());
   for (const auto& [name, flat] : engine.composition().optimizers.front()->states()) {
     for (const ps::Parameter& parameter : layout.parameters) {

@@ -12,8 +12,8 @@
 namespace sluice::train {
 namespace {
 
-constexpr int kMostStates = 2;                  // copies of the weights that wait for the loop
-constexpr Nanoseconds kServeFor = 100'000'000;  // before the next look at signals
+constexpr int kMostStates = 2;                  // limit of queued copies of the weights
+constexpr Nanoseconds kServeFor = 100'000'000;  // until the next check for signals
 
 std::optional<Error> failure_of(const std::function<void()>& work) {
   try {
@@ -40,7 +40,7 @@ void ServerThread::stop() {
 }
 
 void ServerThread::serve() {
-  device::use_cpu_threads(1);  // its shards are what is done at once
+  device::use_cpu_threads(1);  // the server's shards already run in parallel
   ps::Over over;
   std::optional<Error> failure = failure_of([&] { over = serve_until_over(); });
   if (failure || over.code == static_cast<std::int64_t>(ExitCode::kInterrupted)) {
@@ -52,7 +52,7 @@ void ServerThread::serve() {
   try {
     if (failure) network_->end(ending_of(*failure));
     while (!network_->is_over()) hand_over(network_->next(kServeFor));
-  } catch (const std::exception& error) {  // the workers will notice its silence
+  } catch (const std::exception& error) {  // the workers notice the missing heartbeats
     log_warning(error.what());
   }
   log_malformed(network_->malformed());
@@ -65,7 +65,7 @@ void ServerThread::serve() {
   if (!failure) keep_alive_for_others();
 }
 
-// The loop may evaluate for longer than another server waits for a sign of life.
+// Needed because the loop may evaluate for longer than another server's peer timeout.
 void ServerThread::keep_alive_for_others() {
   try {
     while (!must_stop_ && network_->keep_alive_for_others(kServeFor)) {
@@ -75,7 +75,6 @@ void ServerThread::keep_alive_for_others() {
   }
 }
 
-// What the workers are told.
 ps::Over ServerThread::serve_until_over() {
   try {
     while (!network_->is_over()) {
@@ -85,7 +84,7 @@ ps::Over ServerThread::serve_until_over() {
     }
   } catch (const ps::AllWorkersLeft&) {
     if (!StopSignal::requested()) throw;
-    return ending_of(it_was_stopped());  // as the workers were
+    return ending_of(it_was_stopped());  // the workers were stopped by the same signal
   }
   return {};
 }
@@ -104,7 +103,7 @@ void ServerThread::on_event(const ps::WorkerEvent& event) {
   events_.push_back(event);
 }
 
-// Not where the loop is far behind: copies would fill the memory.
+// False if the loop is far behind, because more copies would fill the memory.
 bool ServerThread::wants_state(const ps::ServerProgress& before, const ps::ServerProgress& after) {
   const config::Config& config = setup_.config;
   const auto is_multiple = [&](std::int64_t of) { return of > 0 && after.version % of == 0; };

@@ -1,9 +1,8 @@
-// server_thread: the thread in which a parameter server serves its workers (ps/net/network_server.h), so that they
-// never wait for an evaluation or a checkpoint, and the queue of updates that it has made, for the loop. Where the run
-// ends early it takes the servers' state at once: one that keeps shards only may not wait for the loop. Where it is
-// done the thread stays until stop(), for servers that wait until all is saved. Not here: how the server begins, and
-// what becomes of its updates (served_workers.h). Threads: hand_over(), on_event() and wants_state() are the server's,
-// and until start() the loop's; the others are the loop's. Errors: none; failure() is what has ended the thread.
+// server_thread: the thread in which a parameter server serves its workers (ps/net/network_server.h), and its queue of
+// updates for the loop. Workers therefore never wait for an evaluation or a checkpoint. If the run ends early it takes
+// the state at once, because shard servers cannot wait for the loop. After a completed run it stays until stop(), for
+// servers that wait for the save. Threads: hand_over(), on_event() and wants_state() belong to the loop until start(),
+// then to the server; all others to the loop. Errors: none; failure() returns what ended the thread.
 #pragma once
 
 #include <atomic>
@@ -26,37 +25,36 @@ class ServerThread {
  public:
   struct MadeUpdate {
     ps::NetworkUpdate update;
-    std::vector<ps::WorkerEvent> events;  // since the one before
+    std::vector<ps::WorkerEvent> events;
   };
-  // Of the servers where the run has ended early; nothing: it is not to be saved. Called in the thread.
+  // Takes the servers' state after an early end; nullopt if it must not be saved. Called in the thread.
   using TakeState = std::function<std::optional<ps::ServerState>(const std::optional<Error>& failure)>;
 
-  explicit ServerThread(const Setup& setup) : setup_(setup) {}  // `setup` outlives it
+  explicit ServerThread(const Setup& setup) : setup_(setup) {}  // requires: `setup` outlives it
   ~ServerThread() { stop(); }
   ServerThread(const ServerThread&) = delete;
   ServerThread& operator=(const ServerThread&) = delete;
 
-  // Once. The server outlives the thread.
+  // Call it once. Requires: the server outlives the thread.
   void start(ps::NetworkServer& network, TakeState take_state);
   [[nodiscard]] bool has_started() const { return network_ != nullptr; }
-  // Until it has ended; its workers are told that the server has failed where nothing else has ended the run.
+  // Waits for the thread's end. If the run has not ended otherwise, the workers get a server failure.
   void stop();
 
   void hand_over(std::optional<ps::NetworkUpdate> update);
   void on_event(const ps::WorkerEvent& event);
-  // The loop will evaluate or save after this update.
   [[nodiscard]] bool wants_state(const ps::ServerProgress& before, const ps::ServerProgress& after);
 
-  // In order; nothing: there is none left, and the thread has ended.
+  // In order; nullopt once the queue is empty and the thread has ended.
   [[nodiscard]] std::optional<MadeUpdate> wait_for_update();
-  // With the next update that can have it.
+  // Requests the state with the next possible update.
   void want_state() { wants_state_ = true; }
-  // Of the newest update that waits for the loop, if any does: what it could not be handed over with.
+  // Adds to the newest queued update, if any, what was unknown when it was queued.
   void complete_newest(const std::function<void(ps::NetworkUpdate&)>& complete);
   [[nodiscard]] std::vector<ps::WorkerEvent> take_events();
-  // Nothing: it has not ended, it was asked to stop, or the run is done.
+  // nullopt: not ended, asked to stop, or the run is done.
   [[nodiscard]] std::optional<Error> failure() const;
-  // What TakeState gave, once the thread has ended; only once.
+  // The result of TakeState after the thread's end, once.
   [[nodiscard]] std::optional<ps::ServerState> take_last_state() { return std::exchange(last_state_, std::nullopt); }
 
  private:
@@ -65,15 +63,15 @@ class ServerThread {
   [[nodiscard]] ps::Over serve_until_over();
 
   const Setup& setup_;
-  ps::NetworkServer* network_ = nullptr;  // null: it has not started
+  ps::NetworkServer* network_ = nullptr;
   TakeState take_state_;
   std::atomic<bool> wants_state_ = false;
   std::atomic<bool> must_stop_ = false;
-  std::optional<ps::ServerState> last_state_;  // the thread's until it has ended
+  std::optional<ps::ServerState> last_state_;  // the thread's until its end
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<MadeUpdate> made_;  // guarded by mutex_, as what follows
-  int states_ = 0;               // among them
+  std::deque<MadeUpdate> made_;  // guarded by mutex_, like the members below
+  int states_ = 0;
   std::vector<ps::WorkerEvent> events_;
   bool has_ended_ = false;
   std::optional<Error> failure_;

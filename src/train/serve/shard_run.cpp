@@ -23,12 +23,13 @@
 namespace sluice::train {
 namespace {
 
-constexpr Nanoseconds kLookAtSignals = 100'000'000;          // before the next look at signals
-constexpr Nanoseconds kUntilTheOthersKnow = 30'000'000'000;  // that this one is to stop, and have its weights
-constexpr Nanoseconds kUntilTheyHear = 2'000'000'000;        // where it has none
-constexpr Nanoseconds kBetweenLines = 300'000'000'000;       // of the log, which show that it serves
+constexpr Nanoseconds kLookAtSignals = 100'000'000;  // until the next check for signals
+// Limit for the lead server to learn of a stop and fetch this server's weights.
+constexpr Nanoseconds kUntilTheOthersKnow = 30'000'000'000;
+constexpr Nanoseconds kUntilTheyHear = 2'000'000'000;   // limit if this server has no weights
+constexpr Nanoseconds kBetweenLines = 300'000'000'000;  // between log lines that show progress
 
-// RUN/servers/N; no path: it has none.
+// RUN/servers/N; the path is empty if it does not exist.
 struct OwnFolder {
   std::filesystem::path path;
   FileDescriptor lock = FileDescriptor();
@@ -53,7 +54,7 @@ OwnFolder take_folder(const config::Config& config, const ServerRole& role, cons
   }
 }
 
-// The same command line may be for all servers.
+// The same command line may start all servers, so --resume is not an error here.
 void log_who_resumes(const ServerRole& role, const ShardRunOptions& options, const std::filesystem::path& kept) {
   if (options.resume.empty()) return;
   log_info("--resume ", options.resume, " is for server 0, which says what the run goes on from; server ", role.server,
@@ -88,7 +89,7 @@ class MalformedAtTheEnd {
   const ps::ShardServer& server_;
 };
 
-// Until the lead server says so: one that is asked to stop asks it, which then takes the weights that are here.
+// Serves until the lead server ends the run. A stop signal asks the lead, which then fetches the weights.
 ps::ShardsOver serve(ps::ShardServer& server, int number, bool has_log) {
   const OwnClock clock;
   std::optional<Nanoseconds> stop_at;
@@ -109,7 +110,7 @@ ps::ShardsOver serve(ps::ShardServer& server, int number, bool has_log) {
       throw PeerError(StopSignal::name(), " received, but server 0 did not fetch this server's weights within ",
                       human_duration(to_s(limit)), "; they are lost. Check server 0's log.");
     }
-    server.ask_to_stop(stopped);  // again, in case it was lost
+    server.ask_to_stop(stopped);  // repeated in case the message was lost
   }
   return *server.over();
 }
@@ -126,7 +127,7 @@ nlohmann::ordered_json run_shard_server(const config::Config& config, const Serv
                                         const ShardRunOptions& options) {
   const StopSignal stop_signal(options.launch.end_process ? StopSignal::Afterwards::kIgnored
                                                           : StopSignal::Afterwards::kAsBefore);
-  device::use_cpu_threads(1);  // its shards are what is done at once
+  device::use_cpu_threads(1);  // the server's shards already run in parallel
   check_run_dir(options.run_dir);
   check_can_listen(role);
   const OwnFolder folder = take_folder(config, role, options.run_dir);

@@ -12,7 +12,7 @@
 namespace sluice::train {
 namespace {
 
-constexpr auto kRun = "run";  // in the file's metadata
+constexpr auto kRun = "run";  // key in the file's metadata
 
 std::filesystem::path unsent_file(const UnsentOwner& owner) {
   return report::workers_dir(owner.run_dir) / concat(owner.worker, ".unsent.safetensors");

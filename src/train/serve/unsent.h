@@ -1,8 +1,7 @@
-// unsent: what a worker of a parameter server has not sent yet when it stops (ps.push_compression leaves something out
-// of each push, ps/push_compressor.h): RUN/workers/N.unsent.safetensors, for the next process of that worker in the
-// same run. It is taken once: a worker that is killed later has sent some of it, and none of it is to count twice.
-// Threads: one. Errors: CheckpointError for a file that is damaged; StorageError where one that was taken cannot be
-// removed, or one of another run not be renamed; what cannot be written is a warning.
+// unsent: the compression residual of a stopped worker (ps/push_compressor.h), for its next process in the same run:
+// RUN/workers/N.unsent.safetensors. It is used once: after a kill, part of it has been sent and must not count twice.
+// Threads: one. Errors: CheckpointError for a damaged file; StorageError if a used file cannot be removed or another
+// run's renamed. A failed write gives a warning.
 #pragma once
 
 #include <filesystem>
@@ -13,14 +12,13 @@
 namespace sluice::train {
 
 struct UnsentOwner {
-  std::filesystem::path run_dir;  // of the worker; empty: nothing is kept
+  std::filesystem::path run_dir;  // the worker's; empty: keep nothing
   int worker = 0;
-  std::string run;  // ps::NetworkLink::run()
+  std::string run;
 };
 
 void save_unsent(const UnsentOwner& owner, const ps::PushCompressor::Named& residuals);
-// Empty: there is none, or it stays where it is: that of another run under another name, and where pushes are not
-// compressed the file itself.
+// Empty if there is no file, or if it cannot be used. Another run's file is renamed; without compression it stays.
 [[nodiscard]] ps::PushCompressor::Named take_unsent(const UnsentOwner& owner, const ps::Compression& pushes);
 
 }  // namespace sluice::train

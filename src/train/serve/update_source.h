@@ -1,5 +1,5 @@
-// update_source: where the steps of a run on a parameter server come from: updates that its workers' pushes make, in
-// virtual time (virtual_workers.h) or by processes of their own (served_workers.h). Threads: one.
+// update_source: the updates of a parameter server as a run's steps; workers run in virtual time (virtual_workers.h) or
+// as processes (served_workers.h). Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,14 @@ namespace sluice::train {
 
 class UpdateSource : public StepSource {
  public:
-  // Of the engine that next_step() is given.
+  // Makes the sync of the engine that next_step() gets.
   [[nodiscard]] virtual engine::SyncFactory sync_factory() = 0;
-  // What that engine updates by: the server's rule, or a worker's where the engine plays workers.
+  // Optimizer of that engine: the server's, or a worker's if the engine plays workers.
   [[nodiscard]] virtual optim::OptimizerOptions optimizer() const = 0;
-  // Takes the engine's weights as the server's, and throws where the run cannot go on. Else the first next_step() does.
+  // Loads the engine's weights into the server; throws if the run cannot go on. By default next_step() does it.
   virtual void begin(engine::Engine& /*engine*/) {}
 
-  // The next update. The server has its own count of steps, and its own rate. No other process saves what it has
-  // trained, so request.before_update is left out.
+  // The server has its own step count and rate. No other process saves, so request.before_update is dropped.
   [[nodiscard]] std::optional<RecordedStep> next_step(engine::Engine& engine, std::int64_t /*steps_done*/,
                                                       double /*lr*/, const engine::StepRequest& request) final {
     engine::StepRequest of_update = request;
@@ -34,9 +33,9 @@ class UpdateSource : public StepSource {
   }
   [[nodiscard]] bool is_over(engine::Engine& /*engine*/, bool /*is_agreed*/) const final { return has_no_more_; }
 
-  // For a checkpoint, beside the weights that the engine holds: what a resume needs. null: it cannot go on.
+  // State for a checkpoint, besides the engine's weights; null: the run cannot be resumed.
   [[nodiscard]] virtual nlohmann::json state() const { return nullptr; }
-  [[nodiscard]] virtual nlohmann::ordered_json fields() const = 0;  // of the `ps` event at the beginning of a run
+  [[nodiscard]] virtual nlohmann::ordered_json fields() const = 0;  // fields of the `ps` event
 
  private:
   [[nodiscard]] virtual std::optional<RecordedStep> next_update(engine::Engine& engine,

@@ -27,7 +27,7 @@ ps::VirtualOptions virtual_options(const config::Config& config) {
           .compression = compression_options(ps)};
 }
 
-// The optimizer of a worker while another one has its turn.
+// Keeps a worker's optimizer state while another worker has its turn.
 class OwnOptimizer {
  public:
   void put_into(engine::Composition& composition) const {
@@ -35,7 +35,7 @@ class OwnOptimizer {
     for (const auto& of_stage : composition.optimizers) {
       of_stage->set_steps(steps_);
       for (const auto& [name, state] : of_stage->states()) {
-        if (states_.empty())  // its first turn
+        if (states_.empty())  // first turn
           state.zero_();
         else
           state.copy_(states_[next++]);
@@ -52,7 +52,7 @@ class OwnOptimizer {
 
  private:
   std::int64_t steps_ = 0;
-  std::vector<at::Tensor> states_;  // stage by stage
+  std::vector<at::Tensor> states_;  // [stage, state]
 };
 
 class VirtualWorkers final : public UpdateSource {
@@ -88,7 +88,7 @@ class VirtualWorkers final : public UpdateSource {
     for (std::size_t p = 0; p < update.pushes.size(); ++p) {
       const ps::PushDone& push = update.pushes[p];
       const Step& made = steps_[of(push.record)];
-      ledger_.push_first(made.lease.id, push.record.examples);  // the slices that have run
+      ledger_.push_first(made.lease.id, push.record.examples);  // only the slices that ran
       add_to(done.stats.flops, made.flops);
       nlohmann::ordered_json& fields = done.events[p].second;
       fields["bytes"] = push.bytes;
@@ -96,7 +96,7 @@ class VirtualWorkers final : public UpdateSource {
     }
     updated_at_ = update.at;
     ps::ServerState state = server_->state();
-    if (is_local_) state.optimizer.clear();  // the engine's are its workers'
+    if (is_local_) state.optimizer.clear();  // the engine's optimizer belongs to the workers
     load_from_server(engine, server_->layout(), state);
     done.spans = engine.recorder().collect(update.done.update.version, begin, now_ns());
     done.spans.turns = std::exchange(turns_, {});
@@ -108,7 +108,7 @@ class VirtualWorkers final : public UpdateSource {
   nlohmann::ordered_json fields() const override { return fields_of(setup_.config.ps, policy_); }
 
  private:
-  // To the server, for the worker whose turn it is.
+  // Link to the server for the worker whose turn it is.
   class LinkOfNow final : public ps::ServerLink {
    public:
     explicit LinkOfNow(ps::Layout layout) : layout_(std::move(layout)) {}
@@ -121,17 +121,17 @@ class VirtualWorkers final : public UpdateSource {
    private:
     ps::Layout layout_;
   };
-  // Of a worker, from its lease until its push is in an update.
+  // A worker's work from its lease until its push is in an update.
   struct Step {
     data::Lease lease;
     FlopCount flops{};
-    OwnOptimizer optimizer;  // of one that makes steps of its own
+    OwnOptimizer optimizer;  // if workers make local steps
   };
 
   static std::size_t of(const ps::PushRecord& record) { return static_cast<std::size_t>(record.worker); }
 
   std::shared_ptr<comm::ReplicaSync> make_sync(engine::SyncRequest request) {
-    check(server_ == nullptr, "workers in virtual time are composed anew");
+    check(server_ == nullptr, "the engine's sync is made before the virtual server");
     stages_ = request.stages;
     link_ = std::make_shared<LinkOfNow>(ps::layout_of(stages_, {.shards = setup_.config.ps.shards}));
     const auto admission = [this](ReplicaId, MicroBatchId slice) {
@@ -151,11 +151,10 @@ class VirtualWorkers final : public UpdateSource {
         [this](ps::WorkerId worker, std::int64_t step, ps::SliceClock& clock) { compute(worker, step, clock); });
   }
 
-  // The engine plays this worker for one round.
   void compute(ps::WorkerId worker, std::int64_t round, ps::SliceClock& clock) {
     Step& own = steps_[static_cast<std::size_t>(worker)];
     const WorkerShare share = share_of(setup_, static_cast<int>(worker));
-    own.lease = *ledger_.lease(share.samples);  // it is endless
+    own.lease = *ledger_.lease(share.samples);  // the ledger never ends
     own.flops = {};
     link_->of_worker = cluster_->link(worker);
     sync_->begin_round(round_of(own.lease, share));
@@ -193,7 +192,8 @@ class VirtualWorkers final : public UpdateSource {
 
   const Setup& setup_;
   ps::SyncPolicy policy_;
-  std::function<double(const ps::ServerProgress&)> rate_;  // of workers; where the server has it, for messages
+  // The workers' learning rate, or, if the server has it, only for messages.
+  std::function<double(const ps::ServerProgress&)> rate_;
   data::Ledger ledger_;
   data::SampleReader reader_;
   std::vector<comm::SyncedStage> stages_;
@@ -202,11 +202,11 @@ class VirtualWorkers final : public UpdateSource {
   std::shared_ptr<ps::WorkerSync> sync_;
   std::unique_ptr<ps::Server> server_;
   std::unique_ptr<ps::VirtualCluster> cluster_;
-  std::vector<Step> steps_;             // [worker]
-  std::vector<StepSpans::Turn> turns_;  // since the last update
+  std::vector<Step> steps_;
+  std::vector<StepSpans::Turn> turns_;
   engine::Engine* engine_ = nullptr;
   engine::StepRequest request_;
-  ps::SliceClock* clock_ = nullptr;  // of the step that runs; null: it has no deadline
+  ps::SliceClock* clock_ = nullptr;  // of the running step; null without a deadline
   std::vector<std::int64_t> slices_;
   Nanoseconds updated_at_ = 0;  // virtual
 };

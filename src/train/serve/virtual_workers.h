@@ -1,7 +1,6 @@
 // virtual_workers: a run on a parameter server whose workers take turns in this process, in virtual time
-// (ps/virtual_cluster.h): the real server, its policy and the engine's own training step. One engine plays every
-// worker: it pulls the weights before each step. Samples are leased (data/ledger.h): a worker takes the next ones,
-// those that its time did not suffice for come back. After each update the engine holds what the server has.
+// (ps/virtual_cluster.h). One engine plays every worker and pulls the weights before each step. Workers lease samples
+// (data/ledger.h) and return those that they had no time for. After each update the engine holds the server's weights.
 // Threads: one. Errors: those of the training step and of ps/virtual_cluster.h.
 #pragma once
 
@@ -12,7 +11,7 @@
 
 namespace sluice::train {
 
-// `setup` outlives it.
+// Requires: `setup` outlives it.
 [[nodiscard]] std::unique_ptr<UpdateSource> make_virtual_workers(const Setup& setup);
 
 }  // namespace sluice::train

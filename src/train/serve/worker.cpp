@@ -41,8 +41,8 @@
 namespace sluice::train {
 namespace {
 
-// To the server, at this worker's pace: the clock of a step starts when its weights are there, then comes the stall
-// that ps.induce asks for, and after ps.time_limit_s no other slice begins.
+// Link to the server at this worker's pace. A step's clock starts when its weights arrive. Then comes the stall of
+// ps.induce. After ps.time_limit_s no further slice begins.
 class PacedLink final : public ps::ServerLink {
  public:
   PacedLink(std::shared_ptr<ps::NetworkLink> link, const config::Config& config, ps::WorkerId worker)
@@ -71,12 +71,11 @@ class PacedLink final : public ps::ServerLink {
     link_->push(std::move(push));
   }
 
-  // Any thread; the micro-batches of a replica are asked for in their order.
+  // Threads: any. The micro-batches of a replica come in order.
   [[nodiscard]] bool admits(MicroBatchId slice) const {
     return limit_ == 0 || index(slice) == 0 || now_ns() - begin_ < limit_;
   }
 
-  // Of the last step.
   ps::PushTimes times;
   std::int64_t examples = 0;
 
@@ -115,7 +114,7 @@ ps::LinkOptions link_options(const Setup& setup, const ServerRole& role, const L
           .take_constants = [&constants](const std::string& text) { constants = text; }};
 }
 
-// By which a worker's own records say who it is; "where" and "session" are what the server's records call it.
+// Identifies this worker in its own records. The server's records use the same "where" and "session".
 nlohmann::ordered_json identity_of(const Setup& setup, const ServerRole& role, const std::string& process_id) {
   const WorkerShare share = share_of(setup, role.worker);
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
@@ -139,7 +138,7 @@ nlohmann::ordered_json plan_of_worker(const nlohmann::ordered_json& description,
   return plan;
 }
 
-// Adds up what passes while it lives.
+// Adds its own lifetime to `sum`.
 class Stopwatch {
  public:
   explicit Stopwatch(Nanoseconds& sum) : sum_(sum) {}
@@ -154,7 +153,7 @@ class Stopwatch {
 
 class Worker {
  public:
-  // records: null where none are kept.
+  // records: null if none are kept.
   Worker(const Setup& setup, const ServerRole& role, std::shared_ptr<ps::NetworkLink> link,
          report::WorkerWriter* records, StepTrace& trace)
       : setup_(setup),
@@ -173,7 +172,7 @@ class Worker {
     log_table(description.text);
     if (records_ == nullptr) return;
     const report::RunFacts facts = facts_of(setup_, engine_.composition());
-    for (const device::Device& device : facts.devices) device::reset_peak_memory(device);  // trials do not count
+    for (const device::Device& device : facts.devices) device::reset_peak_memory(device);  // excludes the trial steps
     records_->begin(facts, plan_of_worker(description.json, facts));
   }
 
@@ -183,7 +182,7 @@ class Worker {
     while (const auto lease = next_lease()) {
       try {
         run_round(*lease);
-      } catch (const ps::StepIsVoid&) {  // the next samples are of another incarnation, or the run is over
+      } catch (const ps::StepIsVoid&) {  // the step's lease belongs to an earlier incarnation, or the run is over
         engine_.recorder().clear();
         begin_ = now_ns();
       }
@@ -217,7 +216,7 @@ class Worker {
     return link_->wait_for_weights();
   }
 
-  // One step, or as many of its own as come between two pushes.
+  // Makes the steps between two pushes: one, or several local ones.
   void run_round(const data::Lease& lease) {
     const std::vector<data::Lease> steps = steps_of(lease, share_);
     pipeline::MicroBatch batch = read(steps.front());
@@ -229,7 +228,7 @@ class Worker {
         link_->check_step();
         batch = read(steps[i]);
       }
-      // Dropout depends on the number of the step: the server's, which a run that goes on has again.
+      // Dropout depends on the step number, so it follows the server's version, which a resumed run repeats.
       const std::int64_t number = push.version * share_.steps() + static_cast<std::int64_t>(i);
       const StepStats stats = engine_.step().run({batch}, number, lr_.at(push.version), {.count_correct = true});
       const Nanoseconds end = now_ns();
@@ -251,7 +250,7 @@ class Worker {
     return read_lease(reader_, lease);
   }
 
-  // In the words of the anytime project's workers.
+  // In the format of the anytime project's workers.
   void log_progress(double last_send_s) const {
     const ps::PushTimes& times = paced_->times;
     std::string line = concat("Sending [", paced_->examples, "] examples, compute_time [", fixed(times.compute_s, 6),
@@ -269,29 +268,29 @@ class Worker {
   std::shared_ptr<PacedLink> paced_;
   std::shared_ptr<ps::WorkerSync> sync_;
   data::SampleReader reader_;
-  // Of its own steps, by the server's updates; of no effect where it pushes gradients.
+  // Rate of local steps, by the server's updates; unused if workers push gradients.
   optim::LrSchedule lr_ = lr_schedule(setup_);
   RunPlans plans_;
   engine::Engine engine_;
   std::int64_t pushes_ = 0;
   std::int64_t examples_ = 0;
-  Nanoseconds begin_ = 0;   // of the step that runs: the end of the one before
-  Nanoseconds waited_ = 0;  // since the last push
+  Nanoseconds begin_ = 0;  // end of the previous step
+  Nanoseconds waited_ = 0;
 };
 
-// Where memory has run out the batch is the first thing to know.
+// Names the batch size, the first setting to check if memory runs out.
 Error with_batch(const Error& error, const WorkerShare& share) {
   if (error.exit_code() != ExitCode::kOutOfMemory) return error;
   return error.with_context(concat("a step of ", counted(share.batch, "sample")));
 }
 
-// Everything that the server hears of when it goes wrong, and the worker's own records tell.
+// The worker's main part: its failures are sent to the server and recorded.
 nlohmann::ordered_json work(const Setup& setup, const ServerRole& role, const std::shared_ptr<ps::NetworkLink>& link,
                             const WorkerFiles& files) {
   const auto& [run_dir, traced] = files;
   std::unique_ptr<report::WorkerWriter> records;
   const auto unsent_owner = [&] { return UnsentOwner{run_dir, role.worker, link->run()}; };
-  bool has_taken = false;  // before that a file that is there is another process's
+  bool has_taken = false;  // until then an existing file is another process's
   const auto save = [&] {
     if (has_taken) save_unsent(unsent_owner(), link->residuals());
   };

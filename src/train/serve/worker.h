@@ -1,8 +1,6 @@
-// worker: a worker of a parameter server as a process: it is given samples and weights, runs the one training step on
-// its own pipeline, and pushes what came of it, until the run is over. It has its own plan and devices; evaluation,
-// checkpoints and the run's records are the server's.
-// Threads: one, besides the connection's. Errors: those of the training step and of ps/net/network_link.h; the server
-// is told of them.
+// worker: a worker process of a parameter server: gets samples and weights, runs the training step on its own plan and
+// devices, and pushes the result. Threads: one, besides the connection's. Errors: those of the training step and of
+// ps/net/network_link.h; it sends them to the server.
 #pragma once
 
 #include <filesystem>
@@ -17,11 +15,11 @@
 namespace sluice::train {
 
 struct WorkerFiles {
-  std::filesystem::path run_dir;  // records of its own (report/worker_writer.h); empty: none
-  StepRange traced = {};          // by the versions of the weights that it computed from
+  std::filesystem::path run_dir;  // for its own records (report/worker_writer.h); empty: none
+  StepRange traced = {};          // by version of the weights
 };
 
-// Returns when the run is over: what this worker has done.
+// Returns a summary of this worker's work when the run is over.
 nlohmann::ordered_json run_worker(const config::Config& config, const ServerRole& role, const Launch& launch,
                                   const WorkerFiles& wanted);
 

@@ -1,4 +1,4 @@
-// worker_events: what became of a parameter server's workers, for the log and for metrics.jsonl. Pure but for the log.
+// worker_events: events of a parameter server's workers for the log and metrics.jsonl. Pure but for the log.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace sluice::train {
 
 void log_event(const ps::WorkerEvent& event);
-// After that update.
+// version: of the update that the events precede.
 [[nodiscard]] Events events_of(const std::vector<ps::WorkerEvent>& all, std::int64_t version);
 
 }  // namespace sluice::train

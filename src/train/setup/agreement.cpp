@@ -21,7 +21,8 @@ comm::Agreement agreement_with_server(const config::Config& config, const std::s
   comm::Agreement agreement = agreement_of(config, version);
   const std::string batch = agreement.at("ps.worker_batch");
   std::erase_if(agreement, [](const auto& entry) { return config::has(entry.first, config::kPerWorker); });
-  if (config.ps.policy == "dual_batch") agreement["ps.worker_batch"] = batch;  // the shares of all come from it
+  // With dual batch sizes, every worker's share is computed from ps.worker_batch.
+  if (config.ps.policy == "dual_batch") agreement["ps.worker_batch"] = batch;
   return agreement;
 }
 

@@ -30,7 +30,6 @@ std::string numbers_text(const std::vector<double>& numbers) {
   return join(words, " ");
 }
 
-// What the log says of them; empty: nothing that needs saying.
 std::string in_words(const Constants& constants) {
   const models::ModelConstants& model = constants.model;
   std::vector<std::string> words;
@@ -55,7 +54,7 @@ Constants constants_of_sluice(const storage::AboutWeights& about, const models::
   return Constants::from_json(json::parse(found->second, nullptr, /*allow_exceptions=*/false), source);
 }
 
-// What another library than the one whose names the tensors have wrote beside them says nothing of these weights.
+// Ignores a file beside the weights if it is from another library than the one that the tensor names belong to.
 void drop_files_of_others(storage::AboutWeights& about, models::NamesOf names, const std::string& model) {
   const models::FilesBeside counts = models::files_of_names(names, model, about.config);
   const auto drop = [&](const char* file, json& content, bool is_of_names) {

@@ -14,15 +14,14 @@ namespace {
 
 constexpr std::int64_t kBytesInMemory = std::int64_t{64} << 20;
 constexpr std::int64_t kFilesRead = 64;
-constexpr std::int64_t kBytesMade = std::int64_t{1} << 20;  // drawn or decoded one by one
+constexpr std::int64_t kBytesMade = std::int64_t{1} << 20;  // for generated or decoded samples
 
 template <typename T>
 void feed(storage::Digester& digester, const std::vector<T>& values) {
   digester.update(std::as_bytes(std::span(values)));
 }
 
-// Of an encoded set every file's name and class are part of what it is, and the bytes of some. Not the folder: it may
-// lie elsewhere in another process.
+// Leaves out the folder, which may differ between processes.
 void feed_files(storage::Digester& digester, const data::Dataset& dataset) {
   for (std::int64_t i = 0; i < dataset.size(); ++i) {
     const std::string name = std::filesystem::path(dataset.file_of(i)).filename();
@@ -31,7 +30,7 @@ void feed_files(storage::Digester& digester, const data::Dataset& dataset) {
   }
 }
 
-// Empty where it cannot be read: whether that ends the run is for whoever needs the picture (data.broken).
+// Returns nothing for an unreadable picture: data.broken decides later whether it ends the run.
 std::vector<std::uint8_t> bytes_of_picture(const data::Dataset& dataset, std::int64_t index) {
   try {
     return dataset.encoded(index);

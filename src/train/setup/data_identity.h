@@ -1,9 +1,7 @@
-// data_identity: how a run knows its data again: the number of samples of each split, and a digest of them. Compared
-// between a checkpoint and the run that goes on from it (resume.h), and between the processes of a run (same_start.h).
-// A digest is of what a sample is (kind, sizes, classes) and of samples with their targets, the first, the last and
-// others evenly between: of a set that lies in memory as many as make 64 MiB, all of Fashion-MNIST's, else as many as
-// make 1 MiB, at least two. It is no signature. Costs tens of milliseconds.
-// Threads: one. Errors: those of Dataset::read.
+// data_identity: sizes and sample digests that identify the data of a run. A resumed run compares them with its
+// checkpoint (resume.h), the processes of a run with each other (same_start.h). A digest covers evenly spaced samples:
+// up to 64 MiB of a set in memory, else up to 1 MiB, at least two. It detects mistakes, not manipulation. Cost: tens of
+// milliseconds. Threads: one. Errors: those of Dataset::read.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +16,7 @@ namespace sluice::train {
 
 struct SplitIdentity {
   std::int64_t samples = 0;
-  std::string digest;  // XXH3-128 in hexadecimal digits
+  std::string digest;  // XXH3-128, hexadecimal
 
   bool operator==(const SplitIdentity&) const = default;
 };
@@ -35,8 +33,7 @@ struct DataIdentity {
 [[nodiscard]] SplitIdentity identity_of(const data::Dataset& dataset);
 [[nodiscard]] DataIdentity identity_of(const data::Dataset& train, const data::Dataset& test);
 
-// How the data `now` differ from those that a checkpoint was made with, as the beginning of a sentence; nothing where
-// they do not. what: "training samples". name: of the data set.
+// Returns the beginning of a sentence; nullopt if they are equal. what: "training samples". name: the data set's.
 [[nodiscard]] std::optional<std::string> difference(const SplitIdentity& now, const SplitIdentity& then,
                                                     const std::string& what, const std::string& name);
 

@@ -10,7 +10,6 @@ double score_of(const EvalCounts& counts, const config::TrainConfig& train) {
   return train.best_by == "loss" ? -counts.loss() : counts.top1_percent();
 }
 
-// Whether it is better than the best one by more than `margin`.
 bool take(std::optional<double>& best, int& since_best, double score, double margin) {
   const bool is_better = !best || score > *best + margin * std::abs(*best);
   if (is_better) best = score;
@@ -29,7 +28,7 @@ std::optional<double> number_in(const nlohmann::json& json) {
 void add(EvalHistory& history, const EvalCounts& counts, std::int64_t step, const config::TrainConfig& train) {
   const double score = score_of(counts, train);
   if (take(history.best, history.since_best, score, 0)) history.best_step = step;
-  constexpr double kThreshold = 1e-4;  // torch's, a part of the best
+  constexpr double kThreshold = 1e-4;  // PyTorch's default: a fraction of the best score
   EvalHistory::Plateau& plateau = history.plateau;
   take(plateau.best, plateau.since_best, score, kThreshold);
   if (plateau.since_best <= train.lr_patience) return;

@@ -1,8 +1,7 @@
-// eval_history: what a run's evaluations have come to: the best one, how long none was better, and how often the rate
-// fell on a plateau. From it follow checkpoint.best, train.stop_patience and train.lr_schedule = "plateau". A pure
-// value that checkpoints hold; every process adds the same counts and comes to the same. The plateau is
-// torch.optim.lr_scheduler.ReduceLROnPlateau's with its defaults: an evaluation has to be better by a part of 1e-4, and
-// after more than `patience` in a row that were not the rate falls and the count begins anew.
+// eval_history: the best evaluation, the evaluations since then, and the learning rate's falls on plateaus, for
+// checkpoint.best, train.stop_patience and train.lr_schedule = "plateau". All processes compute the same.
+// Plateaus follow torch.optim.lr_scheduler.ReduceLROnPlateau with its defaults: after more than train.lr_patience
+// evaluations without an improvement by a fraction of 1e-4, the rate falls and the count restarts.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +15,13 @@
 namespace sluice::train {
 
 struct EvalHistory {
-  std::optional<double> best;  // by train.best_by; nothing: there was no evaluation
-  std::int64_t best_step = 0;  // the first that came to it
-  int since_best = 0;          // evaluations after it
+  std::optional<double> best;  // by train.best_by; nullopt before the first evaluation
+  std::int64_t best_step = 0;
+  int since_best = 0;
   struct Plateau {
     std::optional<double> best;
     int since_best = 0;
-    int falls = 0;  // of the rate
+    int falls = 0;  // how often the rate fell
     bool operator==(const Plateau&) const = default;
   } plateau;
 
@@ -31,7 +30,7 @@ struct EvalHistory {
   [[nodiscard]] static EvalHistory from_json(const nlohmann::json& json);  // throws nlohmann::json::exception
 };
 
-// Takes in the evaluation after step `step`. Requires: a finite loss.
+// step: steps done before the evaluation. Requires: a finite loss.
 void add(EvalHistory& history, const EvalCounts& counts, std::int64_t step, const config::TrainConfig& train);
 
 [[nodiscard]] inline bool ends_early(const EvalHistory& history, const config::TrainConfig& train) {

@@ -1,13 +1,12 @@
-// libtorch_settings: what the configuration says of LibTorch's own settings, which hold for the whole process. Not
-// here: threads and memory (device/cpu_threads.h, device/memory.h). Threads: one, before others compute. Errors: none.
+// libtorch_settings: the configuration's process-wide LibTorch settings. Threads: one, before others compute.
 #pragma once
 
 #include "config/config.h"
 
 namespace sluice::train {
 
-// Deterministic kernels (train.deterministic), and whether a GPU computes float32 products and convolutions in TF32
-// (device.tf32): LibTorch itself would for convolutions alone. Call it before there is a model.
+// Sets train.deterministic and device.tf32 (for products and convolutions; LibTorch's default uses TF32 for
+// convolutions only). Call it before a model exists.
 void apply_libtorch_settings(const config::Config& config);
 
 }  // namespace sluice::train

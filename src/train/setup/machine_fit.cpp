@@ -16,7 +16,6 @@
 namespace sluice::train {
 namespace {
 
-// Of the CPU devices of all processes of this machine.
 struct Threads {
   int slots = 0;
   std::int64_t threads = 0;
@@ -36,7 +35,6 @@ Threads count_threads(const Setup& setup) {
 
 constexpr const char* kShareEvenly = "device.threads = 0 shares the cores evenly";
 
-// Of a cache that is on and keeps nothing of the training samples.
 void warn_of_useless_cache(const Setup& setup) {
   const config::Config& config = setup.config;
   if (config.freeze.cache == "off") return;
@@ -52,7 +50,6 @@ void warn_of_useless_cache(const Setup& setup) {
               " data.views comes twice after it; set data.views lower");
 }
 
-// Nobody would ask for it there.
 void warn_of_slow_bf16(const Setup& setup) {
   const auto is_cpu = [](const device::Device& device) { return device.kind == device::DeviceKind::kCpu; };
   if (!setup.model.in_bf16 || std::ranges::none_of(setup.devices, is_cpu)) return;
@@ -100,7 +97,7 @@ void refuse_too_many_threads(const Setup& setup) {
 }
 
 void refuse_too_few_open_files(int processes) {
-  constexpr rlim_t kAlone = 32, kOfEachOther = 8;  // 10 and 39 are open in a run of one and of two processes
+  constexpr rlim_t kAlone = 32, kOfEachOther = 8;  // a run of one process has 10 open, a run of two has 39
   const rlim_t needed = kAlone + kOfEachOther * static_cast<rlim_t>(processes - 1);
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;

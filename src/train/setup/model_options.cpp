@@ -12,14 +12,13 @@ models::ModelOptions model_of(const config::Config& config) {
   return options;
 }
 
-// Of a model of tokens.
 models::ModelOptions token_options(const config::Config& config) {
   models::ModelOptions options = model_of(config);
   options.patch_size = 0;
   return options;
 }
 
-// A size that the configuration leaves to the data (0), or that must agree with it.
+// Returns the data's size if the configuration leaves it open (0); otherwise both must agree.
 int size_from_data(const char* key, int configured, std::int64_t of_data, const std::string& data_name) {
   if (configured != 0 && configured != of_data) {
     throw ConfigError(key, " = ", configured, ", but data set ", data_name, " has ", of_data, "; set ", key,
@@ -48,7 +47,7 @@ models::ModelOptions token_model(const config::Config& config, const data::Datas
   return options;
 }
 
-// Images are brought to the size that the configuration names; without one they have to be of one size and square.
+// Images are resized to the configured size. Without a configured size they must all be square and of one size.
 int image_size(const config::Config& config, const data::DatasetInfo& info) {
   constexpr int kOfPictures = 224;
   if (config.model.image_size != 0) return config.model.image_size;

@@ -17,17 +17,16 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A process may rightly be busy by itself for long (a checkpoint, data that comes slowly): whether it lives is told by
-// its heartbeats, and that its own step hangs by itself. This is only the end of all waiting.
+// Ends any wait. A busy process may take long; heartbeats show that it lives, and it detects its own hanging step.
 constexpr std::chrono::minutes kOperationTimeout{30};
-// Once they agree they have nothing to do but to connect.
+// Short, because processes that have agreed only need to connect.
 constexpr milliseconds kConnect{20000};
-// After a loss this process may be about to fail by itself. A process that hangs has been waited for long enough.
+// Time for this process to fail by itself after a loss. It is short after a hang, which has already been waited for.
 constexpr milliseconds kGrace{10000};
 constexpr milliseconds kGraceWhenHung{1000};
-// A checkpoint that is being written then, and one that is written because of the loss, may take so long each.
+// Limit for each of two saves: one in progress at the loss, and one that the loss triggers.
 constexpr milliseconds kLongestSave{60000};
-// A backend notices a lost process before the control connection does, or its error arrives before the reason.
+// A backend may notice a lost process before the control connection does, and its error may arrive before the reason.
 constexpr std::chrono::seconds kInquest{5};
 
 milliseconds in_ms(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1000)); }
@@ -37,21 +36,20 @@ milliseconds grace_after(comm::LostProcess::How how) {
   return how == comm::LostProcess::How::kHung ? kGraceWhenHung : kGrace;
 }
 
-// What a failed process says of itself ends in its own advice.
 Error as_peer_error(const comm::LostProcess& lost) {
   if (lost.how == comm::LostProcess::How::kFailed) return PeerError(lost.describe());
   if (lost.how == comm::LostProcess::How::kStopped) return InterruptedError(lost.describe());
   return PeerError(lost.describe(), "; start all ranks again with --resume auto");
 }
 
-// Ends the process even if a disk blocks what is done before its end.
+// Ends the process after kLongestSave even if a disk blocks the work before the end.
 void end_later(const EndProcess& end_process, const Error& error) {
   try {
     std::thread([end_process, error] {
       (void)OwnLimit(kLongestSave).retry(kShortWait, [] { return false; });
       end_process(error);
     }).detach();
-  } catch (const std::system_error&) {  // the system gives no more threads: the process ends when that is done
+  } catch (const std::system_error&) {  // the process ends when the work before its end is done
   }
 }
 
@@ -92,7 +90,7 @@ void send_failure_to_peers(const comm::World& world, const Error& why) {
   if (world.is_single()) return;
   try {
     const comm::Processes processes(world, {}, {.connect = kConnect, .operation = kConnect}, [&] { throw Error(why); });
-  } catch (const std::exception&) {  // it is `why`, or nobody is there to hear it
+  } catch (const std::exception&) {  // `why`, or no process is there to receive it
   }
 }
 
@@ -123,9 +121,9 @@ Peers::Peers(Launch launch, const config::Config& config, const std::function<vo
 }
 
 Peers::~Peers() {
-  stopper_ = {};  // stops it
+  stopper_ = {};  // joins the thread
   watch_ = {};
-  liveness_.reset();  // its callback uses what comes before it
+  liveness_.reset();  // before the members that its callback uses are destroyed
 }
 
 nlohmann::ordered_json Peers::run(const std::function<nlohmann::ordered_json()>& body) {
@@ -172,7 +170,6 @@ void Peers::part() {
   liveness_->leave();
 }
 
-// Before training: nobody has anything to save.
 void Peers::stop(const InterruptedError& why) {
   if (liveness_) liveness_->stop(why.what());
   end(why);

@@ -1,7 +1,5 @@
-// peers: the other processes of a run, as training sees them: finds them, watches over them, and turns whatever goes
-// wrong among them into one sentence that names who was lost. With one process there is nobody, and nothing happens.
-// Not here: what is exchanged in a step (ddp/), what all begin with (same_start.h).
-// Threads: one, besides the one that watches. Errors: those of comm/processes.h and comm/liveness.h.
+// peers: finds and watches the other processes of a run, and turns a failure among them into one sentence that names
+// the lost process. Threads: one, besides its own. Errors: those of comm/processes.h and comm/liveness.h.
 #pragma once
 
 #include <condition_variable>
@@ -26,28 +24,25 @@ namespace sluice::train {
 // Ends this process with an error, from any thread; does not return.
 using EndProcess = std::function<void(const Error&)>;
 
-// How this process was started.
 struct Launch {
   comm::World world;
-  std::string version;  // of Sluice: the same in all
+  std::string version;
   EndProcess end_process;
 };
 
-// Rank 0 says who started the run; and each what looks like a mistake in that.
+// Rank 0 logs the launcher. Every process warns about suspicious launch settings.
 void log_how_started(const comm::World& world);
 
 [[nodiscard]] ProcessRank process_rank(const comm::World& world);
 
-// How patient a run of this configuration is with its processes.
 [[nodiscard]] comm::LivenessOptions liveness_options(const config::Config& config);
 
-// Of a process that cannot even read its configuration: those that wait for it hear why.
+// Sends a failure that happens before Peers exists, such as an unreadable configuration, to the waiting processes.
 void send_failure_to_peers(const comm::World& world, const Error& why);
 
 class Peers {
  public:
-  // Returns when all processes are there and agree on what they run. prepare: as comm::Processes has it; it runs before
-  // anybody is waited for.
+  // Returns when all processes have connected and agree. prepare: as in comm::Processes, before the first wait.
   Peers(Launch launch, const config::Config& config, const std::function<void()>& prepare);
   ~Peers();
   Peers(const Peers&) = delete;
@@ -55,37 +50,35 @@ class Peers {
 
   [[nodiscard]] bool is_alone() const { return process_.processes == 1; }
   [[nodiscard]] const ProcessRank& process() const { return process_; }
-  // One process of the run writes its records and checkpoints.
   [[nodiscard]] bool keeps_records() const { return process_.rank == 0; }
   [[nodiscard]] comm::Processes* processes() { return is_alone() ? nullptr : &*processes_; }
-  // Of all processes, for what is not part of a step. Requires: not alone.
+  // Connects all processes, for communication outside of steps. Requires: not alone.
   [[nodiscard]] const comm::Communicator& communicator() const { return *communicator_; }
 
-  // Runs what needs the others. A failure (but not InterruptedError) ends the process at once, before what the caller
-  // has made is destroyed: operations that the others will not complete may hold it.
+  // Runs an action that communicates. A failure other than InterruptedError ends the process at once: destructors of
+  // the caller's objects might wait for operations that the peers never complete.
   void together(const std::function<void()>& action);
 
-  // A failure of communication as the loss of the process behind it, where there was one; waits a little to learn it.
-  // The others are told of any other failure. Requires: not alone.
+  // Turns a communication failure into the loss behind it, if any. Sends other failures to the peers. Requires: not
+  // alone.
   [[nodiscard]] Error explain(const Error& failure);
-  // The loss behind a failure of communication, if there is one; the first call waits a little to learn it. Requires:
-  // not alone. Threads: that of together().
+  // The loss behind a communication failure, if any; the first call waits briefly. Requires: not alone; on the thread
+  // of together().
   [[nodiscard]] std::optional<comm::LostProcess> loss_behind(const Error& failure);
 
-  // While it lives, the loss of another process ends this one only after a while: something is being changed or
-  // written.
+  // Hold it while state changes or files are written: the loss of a peer then ends this process only after a while.
   [[nodiscard]] std::unique_lock<std::timed_mutex> hold();
 
-  // Called before a failure ends this process, on the thread that ends it. lost: the loss, if this thread could take
-  // hold(); else null. An empty function removes it; the call returns once a running one has finished.
+  // Called on the thread that ends this process after a failure. lost: the loss, if this thread could take hold(); else
+  // null. An empty function removes the callback. The call returns once a running callback has finished.
   using BeforeEnd = std::function<void(const comm::LostProcess* lost)>;
   void before_end(BeforeEnd act);
 
-  // Until training begins a StopSignal ends all processes of the run at once, and this one while it prepares.
+  // Until training begins, a StopSignal ends all processes at once, including one that is still preparing.
   [[nodiscard]] StopBeforeTraining& before_training() { return before_training_; }
 
-  // Runs this process's part. When it ends as planned, or interrupted, waits until the others' has ended too. When it
-  // fails, tells them why; when it fails because of another, the error names that one. Both end the process.
+  // Runs this process's part. After a planned or interrupted end it waits until all peers have ended. After a failure
+  // of its own it sends them the reason; after a peer's failure its error names that peer. Both end the process.
   nlohmann::ordered_json run(const std::function<nlohmann::ordered_json()>& body);
 
  private:
@@ -105,7 +98,7 @@ class Peers {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::optional<comm::LostProcess> lost_;  // guarded by mutex_
-  bool has_parted_ = false;                // guarded by mutex_; from here on everybody may go
+  bool has_parted_ = false;                // guarded by mutex_; set when processes may end freely
   bool has_inquired_ = false;              // loss_behind() has waited
   std::unique_ptr<comm::Liveness> liveness_;
   std::jthread watch_;

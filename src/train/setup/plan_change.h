@@ -1,4 +1,4 @@
-// plan_change: a change of the plan of a run, as its checkpoints hold it. Values.
+// plan_change: a change of a run's plan, as checkpoints hold it. Values.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,24 @@
 
 namespace sluice::train {
 
-// What freezes with a change, and why its plan was chosen. Predictions are of a step, in seconds.
+// Predictions are in seconds per step.
 struct FreezeRecord {
-  std::int64_t epoch = 0;  // that begins, from 0
-  int units = 0;           // frozen from here on,
+  std::int64_t epoch = 0;  // first epoch of the new plan, from 0
+  int units = 0;           // frozen from this change on
   int units_before = 0;
-  int of_units = 0;  // that the model has
+  int of_units = 0;
   double predicted_before_s = 0;
   double predicted_s = 0;
-  double staying_s = 0;                  // in the shape that the run began with
-  std::vector<freeze::Term> terms = {};  // that it was decided from
+  double staying_s = 0;                  // predicted with the shape that the run began with
+  std::vector<freeze::Term> terms = {};  // inputs of the decision
 
   bool operator==(const FreezeRecord&) const = default;
 };
 
 struct PlanChange {
-  std::int64_t after = 0;  // steps done
+  std::int64_t after = 0;  // after this number of steps
   Plan plan;
-  bool is_refused = false;  // it could not be taken on, and the plan before stayed
+  bool is_refused = false;  // the change failed and the run kept the previous plan
   std::optional<FreezeRecord> freeze = {};
 
   bool operator==(const PlanChange&) const = default;

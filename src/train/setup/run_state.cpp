@@ -57,7 +57,8 @@ Plan plan_from(const nlohmann::json& json) {
           .chunks = json.at("chunks"),
           .global_batch = json.at("global_batch"),
           .schedule = json.at("schedule"),
-          .schedule_text = json.value("order", std::string{}),  // this and more are not in those of earlier versions
+          // Checkpoints of earlier versions lack this field and the next ones.
+          .schedule_text = json.value("order", std::string{}),
           .virtual_stages = json.value("virtual", 1),
           .frozen_layers = json.value("frozen_layers", 0),
           .recompute = json.value("recompute", std::vector<bool>{})};
@@ -65,7 +66,7 @@ Plan plan_from(const nlohmann::json& json) {
 
 nlohmann::json json_of(const FreezeRecord& record) {
   nlohmann::json terms = nlohmann::json::array();
-  for (const freeze::Term& term : record.terms) terms.push_back({term.name, term.value});  // null: not finite
+  for (const freeze::Term& term : record.terms) terms.push_back({term.name, term.value});  // null if not finite
   return {{"terms", std::move(terms)},
           {"epoch", record.epoch},
           {"units", record.units},

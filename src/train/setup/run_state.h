@@ -1,6 +1,5 @@
-// run_state: all of a run's state that is not a tensor, as state.json of a checkpoint holds it, and where the newest
-// checkpoint of a run is. Not here: tensors (engine/state.h), files (storage/), what a resume may change (resume.h).
-// Errors: CheckpointError when the state is damaged or of another format, or no checkpoint of a run is whole.
+// run_state: a run's state without tensors (state.json of a checkpoint), and the search for the newest checkpoint.
+// Errors: CheckpointError if the state is damaged or has another format.
 #pragma once
 
 #include <filesystem>
@@ -21,28 +20,26 @@
 
 namespace sluice::train {
 
-// Where a run stands between two steps.
 struct Progress {
   std::int64_t steps_done = 0;
-  data::Position position;      // of the next batch
-  bool evaluation_due = false;  // after these steps, and not done yet
+  data::Position position;
+  bool evaluation_due = false;  // the evaluation after these steps is still to come
   EvalHistory evaluations;
-  tune::NoiseAverage::State noise;  // of the gradients, with train.noise_scale_every_steps
+  tune::NoiseAverage::State noise;
 };
 
-// All of a run's state that is not a tensor.
 struct RunState {
   Progress progress;
   std::int64_t optimizer_steps = 0;
-  engine::UpdateCounts updates = {};  // as engine::State has them; not in checkpoints of earlier versions
-  Plan plan;                          // that the run was saved under
-  std::vector<PlanChange> changes;    // those of the run, done and to come
-  std::vector<double> norms;          // RunPlans::norms
-  int processes = 0;                  // of the run that saved it; 0: not known
-  nlohmann::json server;              // UpdateSource::state(); null: there was no parameter server
+  engine::UpdateCounts updates = {};  // see engine::State; empty in checkpoints of earlier versions
+  Plan plan;
+  std::vector<PlanChange> changes;
+  std::vector<double> norms;  // RunPlans::norms
+  int processes = 0;          // of the run that saved it; 0: unknown
+  nlohmann::json server;      // UpdateSource::state(); null without a parameter server
   report::MetricsPosition metrics;
   std::string config_toml;
-  std::optional<DataIdentity> data;  // not in checkpoints of earlier versions
+  std::optional<DataIdentity> data;  // nullopt in checkpoints of earlier versions
 
   [[nodiscard]] nlohmann::json to_json() const;
   [[nodiscard]] static RunState from_json(const nlohmann::json& json, const std::string& source);
@@ -52,9 +49,8 @@ struct RunState {
 
 [[nodiscard]] bool is_checkpoint(const std::filesystem::path& dir);
 
-// `dir` itself where it is a checkpoint (it is verified when it is loaded), else the newest whole one of the run
-// directory `dir`; nothing where there is none. CheckpointError where there are, but none is whole, and where the run's
-// metrics tell of checkpoints that are gone.
+// Returns `dir` if it is a checkpoint (not verified), else the newest whole one of run directory `dir`; nullopt if it
+// has none. CheckpointError if none is whole, or if the metrics mention checkpoints that are missing.
 [[nodiscard]] std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& dir);
 
 }  // namespace sluice::train

@@ -12,7 +12,6 @@
 namespace sluice::train {
 namespace {
 
-// The first half of a digest.
 std::int64_t as_number(const SplitIdentity& split) {
   return std::bit_cast<std::int64_t>(std::uint64_t{std::stoull(split.digest.substr(0, 16), nullptr, 16)});
 }
@@ -36,7 +35,7 @@ void check_same_setup(const comm::Communicator& communicator, const Setup& setup
                   " of rank 0; give every rank the same files (data.path)");
 }
 
-// The processes may share no disk: the text travels.
+// Sends the text, because the processes may share no disk.
 void share_schedule(const Peers& peers, Setup& setup) {
   const std::string schedule_text = comm::broadcast_text(peers.communicator(), setup.schedule_text, /*root=*/0);
   if (peers.process().rank != 0) settle_schedule(setup, schedule_text);

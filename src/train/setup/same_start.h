@@ -1,7 +1,5 @@
-// same_start: that all processes of a run begin alike: with the same data and the same kind of devices. Not here: the
-// same configuration (agreement.h) and parameters (engine/same_state.h).
-// Threads: one; every process calls the same functions in the same order. Errors: ConfigError and DataError for what
-// was started differently, each with its name and the ranks.
+// same_start: checks that all processes start with the same data and kind of devices. All processes call it together.
+// Threads: one. Errors: ConfigError and DataError that name each difference and its ranks.
 #pragma once
 
 #include "train/setup/peers.h"
@@ -9,9 +7,8 @@
 
 namespace sluice::train {
 
-// What follows make_setup() when all processes are there: each gets rank 0's pipeline.order and takes its place, and
-// they compare the kind of their devices, the sizes of their data sets and digests of the samples, which setup.data
-// keeps.
+// Call it after make_setup(), when all processes are connected. Distributes rank 0's pipeline.order, settles the
+// devices, compares device kinds, data set sizes and sample digests, and fills setup.data.
 void settle_together(const Peers& peers, Setup& setup);
 
 }  // namespace sluice::train

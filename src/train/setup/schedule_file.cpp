@@ -19,7 +19,7 @@ std::string setting(const config::Config& config) {
   return concat("pipeline.order = \"", printable(config.pipeline.order), "\"");
 }
 
-// The key at its default, or "auto", is left to the schedule file.
+// Accepts a key that is at its default or "auto", or equal to the schedule file's value.
 void settle(const config::Config& config, const char* key, std::optional<int> configured, int by_default, int found,
             std::string_view noun) {
   if (!configured || *configured == by_default || *configured == found) return;
@@ -27,7 +27,7 @@ void settle(const config::Config& config, const char* key, std::optional<int> co
                     " out, or give another order");
 }
 
-// Empty: it is as it was.
+// Describes the change of the schedule file; empty if it is unchanged.
 std::string change_of_file(const config::Config& config, const std::string& kept) {
   try {
     return read_configured_schedule(config) == kept ? std::string{} : "the file has another order now";
@@ -89,7 +89,7 @@ std::optional<std::string> kept_schedule(const config::Config& config, const fs:
   if (config.pipeline.order.empty() || from.empty()) return std::nullopt;
   const auto checkpoint = find_checkpoint(from);
   if (!checkpoint) return std::nullopt;
-  // One that is damaged is refused where its tensors are read.
+  // A damaged checkpoint is rejected later, when its tensors are read.
   return kept_schedule(config, storage::read_state(*checkpoint), checkpoint->string());
 }
 

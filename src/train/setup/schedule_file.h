@@ -1,7 +1,6 @@
-// schedule_file: pipeline.order, a schedule that the user wrote: its text, and what it settles of the configuration. Of
-// several processes rank 0 reads the file, the others get the text from it (same_start.h); a run that is resumed goes
-// on with the text that its checkpoint has. Not here: what such a file must hold (pipeline/schedule/schedule_file.h).
-// Errors: ConfigError that begins with the key or the file.
+// schedule_file: the text of the user's schedule file (pipeline.order), and the settings that follow from it. Rank 0
+// reads the file and sends its text (same_start.h); a resumed run uses the text in its checkpoint. For the format see
+// pipeline/schedule/schedule_file.h. Errors: ConfigError that begins with the key or the file.
 #pragma once
 
 #include <filesystem>
@@ -14,18 +13,18 @@
 
 namespace sluice::train {
 
-// What the file says, without its comments; empty where no pipeline.order is set.
+// Text of the file without comments; empty if pipeline.order is not set.
 [[nodiscard]] std::string read_configured_schedule(const config::Config& config);
 
-// The configuration with the stages, virtual stages and chunks of the file. What was set must agree with it.
+// The configuration with the file's stages, virtual stages and chunks. Keys that the user set must agree with the file.
 [[nodiscard]] config::Config settled_by_schedule(const std::string& schedule_text, config::Config config);
 
-// The schedule of a checkpoint that was made with this pipeline.order; nothing for another one. Warns where the file is
-// no longer what it was. state: the checkpoint's state.json; source: names the checkpoint.
+// Schedule text of a checkpoint with the same pipeline.order; nullopt for another one. Warns if the file has changed.
+// state: the checkpoint's state.json; source: names the checkpoint.
 [[nodiscard]] std::optional<std::string> kept_schedule(const config::Config& config, const nlohmann::json& state,
                                                        const std::string& source);
 
-// The same of the checkpoint that a run goes on from. from: a run or checkpoint directory; empty: none.
+// The same for the checkpoint that a run resumes. from: a run or checkpoint directory; may be empty.
 [[nodiscard]] std::optional<std::string> kept_schedule(const config::Config& config, const std::filesystem::path& from);
 
 }  // namespace sluice::train

@@ -19,8 +19,7 @@ ps::SyncPolicy policy_of_server(const config::PsConfig& config) {
   if (config.staleness) policy.staleness = *config.staleness;
   if (config.local_steps > 0) policy.local_steps = config.local_steps;
   if (policy.pushes_a_share) policy.merge = ps::merge_named(config.merge);
-  if (policy.pushes_a_share && policy.merge == ps::Merge::kMean && !config.quorum)
-    policy.quorum = 0;  // of every worker
+  if (policy.pushes_a_share && policy.merge == ps::Merge::kMean && !config.quorum) policy.quorum = 0;  // 0: all workers
   policy.grace = from_s(config.grace_s);
   policy.deadline = from_s(config.time_limit_s);
   ps::check_policy(policy, concat("ps.policy=\"", config.policy, "\""));
@@ -37,7 +36,7 @@ std::function<double(const ps::ServerProgress&)> rate_of_server(const Setup& set
 optim::OptimizerOptions server_optimizer(const config::Config& config) {
   switch (policy_of_server(config.ps).payload) {
     case ps::Payload::kGradients: return optimizer_options(config);
-    case ps::Payload::kWeights: return {.kind = "sgd"};  // mixes them, without any state
+    case ps::Payload::kWeights: return {.kind = "sgd"};  // averages the weights without optimizer state
     case ps::Payload::kDelta: break;
   }
   if (config.ps.outer_momentum == 0) return {.kind = "sgd"};
@@ -144,7 +143,7 @@ data::LedgerOptions ledger_options(const Setup& setup) {
   const bool takes_shares = policy_of_server(setup.config.ps).pushes_a_share;
   return {.seed = setup.config.train.seed,
           .samples = setup.train_set->size(),
-          .slack = takes_shares ? setup.config.ps.workers : 0};  // what rounding the shares has left
+          .slack = takes_shares ? setup.config.ps.workers : 0};  // remainder of rounding the shares
 }
 
 }  // namespace sluice::train

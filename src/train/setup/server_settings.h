@@ -1,5 +1,4 @@
-// server_settings: what a configuration says of its parameter server: policy, rule of updates, rates, compression.
-// Not here: its updates as the steps of a run (server_run.h). Pure. Threads: any. Errors: ConfigError.
+// server_settings: a parameter server's options from the configuration. Threads: any. Errors: ConfigError.
 #pragma once
 
 #include <functional>
@@ -17,36 +16,32 @@
 
 namespace sluice::train {
 
-// ConfigError where [ps] cannot be; nothing where there is no parameter server.
+// ConfigError if the settings of [ps] cannot work; does nothing without a parameter server.
 void check_policy(const Setup& setup);
 
 [[nodiscard]] ps::SyncPolicy policy_of_server(const config::PsConfig& config);
 [[nodiscard]] ps::ServerOptions server_options(const Setup& setup);
-// Of the servers: of gradients the configuration's, of deltas the outer one.
+// Optimizer of the servers: the configured one if workers push gradients, the outer one if they push deltas.
 [[nodiscard]] optim::OptimizerOptions server_optimizer(const config::Config& config);
-// By ps.lr_by: of the server, or of its workers where they make steps of their own.
+// Learning rate by ps.lr_by: the server's, or the workers' if they make local steps.
 [[nodiscard]] std::function<double(const ps::ServerProgress&)> rate_of_server(const Setup& setup);
-// Whether its workers make steps of their own between pushes, with the configuration's optimizer. Then the server has
-// another one, or none.
+// True if workers make local steps with the configured optimizer. The server then has another one, or none.
 [[nodiscard]] bool workers_update(const config::Config& config);
 
 [[nodiscard]] ps::StragglerOptions straggler_options(const config::Config& config);
 [[nodiscard]] ps::LinkCompression compression_options(const config::PsConfig& config);
-// What pushes that are logged outlive. Requires: they are (ps.log).
+// The kind of failure that logged pushes survive. Requires: ps.log is on.
 [[nodiscard]] storage::Outlives outlives_of(const config::PsConfig& config);
 
-// Of a usual update: every worker's, or one's where each push makes one.
+// Samples of a typical update: those of all workers, or of one worker if each push makes an update.
 [[nodiscard]] std::int64_t samples_of_update(const Setup& setup);
-// The server, its workers and its policy, in one line; empty: there is none.
 [[nodiscard]] std::string describe_server(const Setup& setup);
 
-// An epoch is as many samples as the data set has, whichever they are.
+// An epoch has as many samples as the data set, no matter which samples they are.
 [[nodiscard]] bool ends_epoch(const ps::ServerProgress& before, const ps::ServerProgress& after, std::int64_t samples);
 
-// Of the `ps` event.
 [[nodiscard]] nlohmann::ordered_json fields_of(const config::PsConfig& config, const ps::SyncPolicy& policy);
 
-// What workers are given samples from.
 [[nodiscard]] data::LedgerOptions ledger_options(const Setup& setup);
 
 }  // namespace sluice::train

@@ -14,17 +14,16 @@
 namespace sluice::train {
 namespace {
 
-// The evaluations by which lr_schedule = "plateau" lowers the rate.
 constexpr std::array<std::string_view, 3> kEvaluations{"train.eval_every_steps", "train.eval_every_epochs",
                                                        "train.eval_limit"};
-// What says how many samples a batch-norm normalises together.
+// Keys that decide how many samples a batch-norm normalises together.
 constexpr std::array<std::string_view, 3> kMicroBatch{"pipeline.chunks", "train.micro_batch", "replicas.local"};
 
 bool is_one_of(std::span<const std::string_view> keys, const std::string& key) {
   return std::ranges::find(keys, key) != keys.end();
 }
 
-// Sizes that are left to the data do not decide it.
+// The answer does not depend on sizes that are left to the data.
 bool has_batch_norms(const config::Config& config) {
   models::ModelOptions model(config.model);
   const auto fill_in = [](int& size, int value) {
@@ -35,7 +34,7 @@ bool has_batch_norms(const config::Config& config) {
   fill_in(model.image_size, 32 * model.patch_size);
   try {
     return models::has_batch_norms(model);
-  } catch (const ConfigError&) {  // somebody's own model that takes only other images: it may have some
+  } catch (const ConfigError&) {  // a user's own model that rejects these sizes may have batch-norms
     return true;
   }
 }

@@ -1,5 +1,4 @@
-// setting_differences: which settings of two configurations differ, and which of them change what is learned.
-// Not here: what a resume refuses (resume.h). Pure.
+// setting_differences: finds settings that differ, and those among them that change what is learned. Pure.
 #pragma once
 
 #include <string>
@@ -15,19 +14,18 @@ struct Difference {
 
 [[nodiscard]] std::vector<Difference> find_differences(const config::Config& config, const config::Config& saved);
 
-// "train.lr = 0.2 (was 0.1), model.dropout = 0.5 (was 0)": the first ones, and how many more there are.
+// "train.lr = 0.2 (was 0.1), model.dropout = 0.5 (was 0)": the first differences, and the number of the others.
 [[nodiscard]] std::string in_words(const std::vector<Difference>& differences);
 
-// The differences that change what is learned. Besides is_learned_from() these are, for models with batch-norms, the
-// keys that size micro-batches, and with train.lr_schedule = "plateau" those of the evaluations.
+// The differences that change what is learned. In addition to is_learned_from(): the keys that size micro-batches if
+// the model has batch-norms, and the evaluation keys with train.lr_schedule = "plateau".
 [[nodiscard]] std::vector<Difference> find_learned_differences(const config::Config& config,
                                                                const config::Config& saved);
 
-// Whether a run with another value of this key learns something else, whatever the model and the schedule. Other keys
-// say how it is done, how long, or what is recorded of it.
+// True if another value of this key changes what is learned, for any model and schedule.
 [[nodiscard]] bool is_learned_from(const std::string& key);
 
-// The keys that say which data a run is trained on, and where they lie.
+// True for keys that name the training data and their location.
 [[nodiscard]] bool selects_data(const std::string& key);
 
 }  // namespace sluice::train

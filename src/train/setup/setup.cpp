@@ -28,7 +28,6 @@ std::vector<std::string> device_names(const config::DeviceList& list) {
   return list.names.empty() ? std::vector<std::string>{list.choice} : list.names;
 }
 
-// What the configuration alone cannot tell: whether it fits the number of processes.
 void check_processes(const Setup& setup) {
   const config::Config& config = setup.config;
   const int processes = setup.process.processes;
@@ -52,7 +51,6 @@ void take_schedule(Setup& setup, const std::string& schedule_text) {
   setup.schedule_text = schedule_text;
 }
 
-// Before anything is measured or built: the schedule that the configuration asks for exists.
 void check_schedule(const Setup& setup) {
   const config::Config& config = setup.config;
   const int chunks = configured_chunks(setup);
@@ -75,7 +73,7 @@ bool model_sizes_are_given(const config::ModelConfig& model) {
   return model.classes > 0 && model.channels > 0 && model.image_size > 0;
 }
 
-// Of the user's own batch: what the configuration says, else what the data set has (null: the configuration says all).
+// set: null if the configuration gives all sizes.
 data::DatasetInfo info_of_batch(const config::Config& config, const data::Dataset* set) {
   data::DatasetInfo info;
   if (set == nullptr) {
@@ -89,7 +87,6 @@ data::DatasetInfo info_of_batch(const config::Config& config, const data::Datase
   return info;
 }
 
-// What is trained with, and what is held out.
 std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> cut_in_two(
     const std::shared_ptr<data::Dataset>& whole, const config::Config& config) {
   auto [train, validation] = data::hold_out(whole, config.data.validation);
@@ -115,7 +112,7 @@ void open_data(Setup& setup, bool of_own_batch) {
     setup.global_batch = std::min(setup.global_batch, std::max<std::int64_t>(setup.train_set->size(), 1));
 }
 
-// Without a data set there are no epochs to count; the first step's rate is that of any long run.
+// A run without a data set has no epochs. A long run gives its first step a typical rate.
 constexpr std::int64_t kLongRun = 1'000'000;
 
 std::int64_t count_steps(const config::TrainConfig& train, std::int64_t batches_per_epoch) {
@@ -142,7 +139,6 @@ void check_warmup(const Setup& setup) {
                     " steps of the run at the full learning rate; set it lower or train longer");
 }
 
-// What [pipeline] must be, whether it is a run's first or another one on its way.
 void check_pipeline(const Setup& setup) {
   check_schedule(setup);
   check_partition(setup.config, setup.layers);
@@ -214,7 +210,7 @@ comm::Collectives collectives_of(const config::Config& config) {
 
 Setup make_setup(const config::Config& wanted, const ProcessRank& process, SetupFor what,
                  const std::optional<std::string>& kept_schedule) {
-  config::validate(wanted);  // also when it was made in code
+  config::validate(wanted);  // the configuration may come from code instead of a file
   Setup setup{.config = wanted, .process = process};
   settle_worker(setup.config);
   const bool has_schedule_file = !wanted.pipeline.order.empty();
@@ -314,7 +310,7 @@ optim::LrSchedule lr_schedule(const Setup& setup) {
           .warmup_steps = count_warmup_steps(setup),
           .total_steps = setup.total_steps,
           .decay_steps = std::move(decay_steps),
-          .decay_every = train.lr_decay_every + train.lr_decay_every_epochs * epoch,  // one of them is 0
+          .decay_every = train.lr_decay_every + train.lr_decay_every_epochs * epoch,  // one of the two is 0
           .decay = train.lr_decay,
           .power = train.lr_power};
 }
@@ -328,7 +324,7 @@ std::int64_t epochs_of(const Setup& setup) {
   return setup.batches_per_epoch > 0 ? divided_up(setup.total_steps, setup.batches_per_epoch) : 1;
 }
 
-// On one at least. A CPU device beside it normalises for itself, as each GPU does.
+// CPU devices beside GPUs normalise their own samples, as GPUs do.
 bool runs_on_gpus(const Setup& setup) { return cpu_slots(setup.devices) < std::ssize(setup.devices); }
 
 data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
@@ -379,7 +375,7 @@ data::LoaderOptions eval_loader_options(const Setup& setup, int replicas) {
   options.shard_window = 0;
   options.augment = {};
   options.mix = {};
-  options.keeps_samples_local = false;  // they come in the same order each time
+  options.keeps_samples_local = false;  // the samples come in the same order each time
   return options;
 }
 

@@ -15,10 +15,10 @@
 namespace sluice::train {
 namespace {
 
-// A parameter or buffer, and what one class more adds to its sizes.
+// A parameter or buffer of the head, and how much one more class adds to each of its sizes.
 struct HeadTensor {
   std::string name;
-  at::Tensor value;  // without numbers
+  at::Tensor value;  // has sizes only
   std::vector<std::int64_t> growth;
 
   [[nodiscard]] bool has_classes() const {
@@ -29,11 +29,11 @@ struct HeadTensor {
 struct HeadPart {
   std::string name;
   std::vector<HeadTensor> tensors;
-  bool is_tied = false;  // to a layer that is none of the head's
+  bool is_tied = false;  // to a layer of the body
 };
 
 struct Head {
-  std::vector<HeadPart> parts;  // in the order in which the model has them
+  std::vector<HeadPart> parts;
   std::int64_t classes = 0;
 };
 
@@ -49,7 +49,7 @@ HeadPart& part_of(Head& head, const std::string& tensor) {
   return known != head.parts.end() ? *known : head.parts.emplace_back(HeadPart{.name = name});
 }
 
-// Its parameters and buffers, beside those of the same layer of a model with one class more.
+// Adds the tensors of a layer. wider: the same layer in a model with one more class.
 void add_layer(Head& head, nn::Layer& layer, nn::Layer& wider) {
   const auto add = [&head](const auto& mine, const auto& theirs) {
     for (std::size_t i = 0; i < mine.size(); ++i) {
@@ -64,10 +64,10 @@ void add_layer(Head& head, nn::Layer& layer, nn::Layer& wider) {
   }
 }
 
-// Without parts where the model has no body: a head alone is no start.
+// Returns no parts if the model consists of a head only: such a model has no starting weights.
 Head head_of(models::ModelOptions options) {
   const models::Model model = models::make_without_values(options);
-  ++options.classes;  // a model of tokens has none, and stays the same
+  ++options.classes;  // no effect on a token model, which has no classes
   const models::Model wider = models::make_without_values(options);
   const std::vector<std::string> names = models::layer_names(model);
   const int first = models::freeze_points(names, models::FreezeUnit::kBlock).back();
@@ -76,7 +76,7 @@ Head head_of(models::ModelOptions options) {
   return head;
 }
 
-// Those of the first of the file's tensors whose shape says it; the model's own where none does.
+// Classes by the first tensor in the file whose shape shows them; by default the model's own.
 std::int64_t classes_in(const storage::TensorMap& file, const Head& head) {
   for (const HeadPart& part : head.parts) {
     for (const auto& [name, value, growth] : part.tensors) {
@@ -90,7 +90,7 @@ std::int64_t classes_in(const storage::TensorMap& file, const Head& head) {
   return head.classes;
 }
 
-// Whether it is what the model with so many classes more would have.
+// True if the tensor fits the model with `more` additional classes.
 bool is_of_wider(const at::Tensor& found, const HeadTensor& tensor, std::int64_t more) {
   if (found.is_floating_point() != tensor.value.is_floating_point()) return false;
   std::vector<std::int64_t> sizes = tensor.value.sizes().vec();
@@ -106,13 +106,13 @@ bool is_of_wider(const storage::TensorMap& file, const HeadPart& part, std::int6
          });
 }
 
-// What is tied is there as long as its owner is, which is in the body.
+// A tied tensor belongs to the body, so it is never lacking.
 bool is_lacking(const storage::TensorMap& file, const HeadPart& part) {
   return !part.is_tied &&
          std::ranges::none_of(part.tensors, [&](const HeadTensor& tensor) { return file.contains(tensor.name); });
 }
 
-// With all that the file has under its name.
+// Leaves the part fresh and marks every tensor of the file under its name as unused.
 void leave_fresh(const HeadPart& part, StartingWeights& weights, std::vector<std::string>& fresh) {
   for (const HeadTensor& tensor : part.tensors) fresh.push_back(tensor.name);
   const auto is_of_part = [&](const auto& entry) { return entry.first.starts_with(part.name + "."); };
@@ -126,7 +126,6 @@ std::string names_and_sizes(const storage::TensorMap& tensors) {
   return join(words, ", ");
 }
 
-// Of foreign names, what in_words() says behind "taken".
 std::string describe_how(const models::ForeignWeights& foreign) {
   std::string text;
   if (foreign.names != models::NamesOf::kOurs) text += concat(" under ", models::in_words(foreign.names), " names");
@@ -144,7 +143,7 @@ StartingWeights choose_starting_weights(const models::ModelOptions& model, stora
   weights.taken = std::move(file);
   const std::int64_t more = weights.file_classes - weights.own_classes;
   const bool is_of_others = more != 0 && weights.file_classes > 0;
-  // A part that is missing before one that is there is damage.
+  // A file that lacks a part but has a later one is damaged.
   const auto end = std::find_if_not(head.parts.rbegin(), head.parts.rend(), [&](const HeadPart& part) {
                      return is_lacking(weights.taken, part);
                    }).base();

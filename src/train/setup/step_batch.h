@@ -1,4 +1,4 @@
-// step_batch: what the loader gives as what the engine takes.
+// step_batch: converts a batch of the loader for the engine.
 #pragma once
 
 #include "data/loader.h"

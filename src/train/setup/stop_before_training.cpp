@@ -8,7 +8,7 @@
 namespace sluice::train {
 namespace {
 
-// A handler may set a flag and little else, so the flag is looked at so often.
+// Polling interval of the flag: a signal handler may do little more than set one.
 constexpr std::chrono::milliseconds kLook{20};
 
 }  // namespace
@@ -43,7 +43,7 @@ void StopBeforeTraining::discard() {
 
 void StopBeforeTraining::training_begins() {
   std::unique_lock lock(mutex_);
-  // The watching thread ends the process.
+  // Waits until the watching thread ends the process.
   if (is_watched_ && StopSignal::requested()) changed_.wait(lock, [] { return false; });
   has_begun_ = true;
   changed_.notify_all();

@@ -1,8 +1,6 @@
-// stop_before_training: until the first step a signal ends the run at once, whatever it is at: there is nothing to
-// save, and reading data, measuring and trial steps may take long. What this start has put into a run directory goes
-// with it.
-// Not here: the signal itself (stop_signal.h); how the loop stops later (loop.h).
-// Threads: one of its own watches; discard() from any, the rest from the one that is going to train.
+// stop_before_training: before the first step, a signal ends the run at once and removes what this start wrote to a run
+// directory. There is nothing to save, and reading data, measuring and trial steps may take long.
+// Threads: one of its own watches; discard() from any, the rest from the training thread.
 #pragma once
 
 #include <condition_variable>
@@ -22,18 +20,18 @@ class StopBeforeTraining {
   // Watches for StopSignal until training begins or the thread is asked to stop.
   [[nodiscard]] std::jthread watch(Stop stop);
 
-  // What removes the traces of a run that never began. It must own what it uses: it may run while others unwind.
+  // Sets the clean-up. It must own what it uses, because it may run while other threads unwind.
   void on_discard(std::function<void()> discard);
-  // Does so, once and only before training has begun.
+  // Runs the clean-up, at most once and only before training has begun.
   void discard();
 
-  // From here on the loop hears the signal. Does not return when one came before.
+  // From now on the loop handles the signal. Does not return if one came before.
   void training_begins();
 
  private:
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::function<void()> discard_;  // guarded by mutex_, like all below
+  std::function<void()> discard_;  // guarded by mutex_, like the members below
   bool is_watched_ = false;
   bool has_begun_ = false;
 };

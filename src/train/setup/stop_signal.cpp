@@ -20,11 +20,10 @@ constexpr Nanoseconds kRepeat = 1'000'000'000;
 constexpr std::array kStopping{SIGINT, SIGTERM, SIGHUP};
 
 std::atomic<int> g_received = 0;
-std::atomic<Nanoseconds> g_received_ns = std::numeric_limits<Nanoseconds>::max() / 2;  // until it is known
+std::atomic<Nanoseconds> g_received_ns = std::numeric_limits<Nanoseconds>::max() / 2;  // until a signal arrives
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler uses it");
 std::array<Disposition, kStopping.size()> g_old_dispositions;
 
-// Async-signal-safe.
 Nanoseconds monotonic_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -39,7 +38,7 @@ void on_signal(int signal) {
   } else if (now - g_received_ns > kRepeat) {
     constexpr std::string_view kLine = "\nsluice: stopped at once by a second signal, without saving\n";
     if (::write(STDERR_FILENO, kLine.data(), kLine.size()) < 0) {
-      // there is nobody left to tell
+      // the message is lost, but the process still ends
     }
     ::_exit(128 + signal);
   }

@@ -33,7 +33,7 @@ ps::BatchPlan plan_of(const Setup& setup) {
   }
 }
 
-// So that they come nearest to the batch: a last step of a few samples would count as much as any other.
+// Rounds to the nearest number of full batches: a last step of few samples would count as much as a full one.
 int steps_in(const data::Lease& lease, const WorkerShare& share) {
   const std::int64_t nearest = (std::ssize(lease.samples) + share.batch / 2) / share.batch;
   return static_cast<int>(std::max<std::int64_t>(nearest, 1));
@@ -52,7 +52,7 @@ WorkerShare share_of(const Setup& setup, int worker) {
   const config::PsConfig& ps = setup.config.ps;
   const bool is_small = worker < ps.workers && worker >= ps.workers - ps.small_workers;
   if (is_small) return {.batch = plan.small_batch, .samples = plan.small_samples, .factor = plan.factor};
-  share.samples = plan.large_samples > 0 ? plan.large_samples : plan.small_samples;  // one that came besides
+  share.samples = plan.large_samples > 0 ? plan.large_samples : plan.small_samples;  // a worker beyond ps.workers
   return share;
 }
 
@@ -66,7 +66,7 @@ std::vector<data::Lease> steps_of(const data::Lease& lease, const WorkerShare& s
   return steps;
 }
 
-// A shorter lease, at the end of an epoch, is a smaller share of it.
+// A shorter lease, at the end of an epoch, counts for less.
 ps::Round round_of(const data::Lease& lease, const WorkerShare& share) {
   const std::int64_t samples = std::ssize(lease.samples);
   return {.steps = steps_in(lease, share),

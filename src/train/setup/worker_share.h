@@ -1,6 +1,5 @@
-// worker_share: what a worker of a parameter server takes at once: the samples of one step; or, where workers make
-// steps of their own between pushes, those of all of them; with dual batch sizes its share of an epoch, in batches of
-// its own size. Pure. Errors: ConfigError where no such shares are.
+// worker_share: the samples that a worker of a parameter server takes at once: those of one step, or of all local steps
+// between pushes. With dual batch sizes: its share of an epoch. Pure. Errors: ConfigError if there are no such shares.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +12,17 @@
 namespace sluice::train {
 
 struct WorkerShare {
-  std::int64_t batch = 1;    // samples of one of its steps
-  std::int64_t samples = 1;  // of a push
-  double factor = 1;         // of a push of so many samples (PushRecord)
+  std::int64_t batch = 1;  // samples of one step
+  std::int64_t samples = 1;
+  double factor = 1;  // weight of a push of `samples` samples (PushRecord)
 
-  [[nodiscard]] std::int64_t steps() const;  // of such a push
+  [[nodiscard]] std::int64_t steps() const;
 };
 
-// With dual batch sizes the last ps.small_workers of ps.workers have the small batch.
+// With dual batch sizes, the last ps.small_workers of ps.workers have the small batch.
 [[nodiscard]] WorkerShare share_of(const Setup& setup, int worker);
 
-// A lease, which may be shorter than the share, as the samples of its steps, which are nearly equal; and what the
-// worker does with it.
+// Splits a lease, which may be shorter than the share, into steps of nearly equal size.
 [[nodiscard]] std::vector<data::Lease> steps_of(const data::Lease& lease, const WorkerShare& share);
 [[nodiscard]] ps::Round round_of(const data::Lease& lease, const WorkerShare& share);
 

@@ -25,18 +25,18 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-constexpr int kLeastNoiseSteps = 40, kMostNoiseSteps = 200;  // of a run of its own
-constexpr double kClearGain = 1.1;                           // predicted steps are off by some 5 %, each of the two
+constexpr int kLeastNoiseSteps = 40, kMostNoiseSteps = 200;  // of a separate run
+constexpr double kClearGain = 1.1;                           // two predictions, each off by about 5 %
 constexpr int kMostBatches = 9;                              // each needs a search
 
 struct FoundNoise {
   tune::NoiseScale noise;
-  std::int64_t step = 0;  // the last that had one; 0: none
+  std::int64_t step = 0;  // last step with a noise scale; 0: none
 };
 
 struct Noise {
   tune::NoiseScale scale;
-  std::string origin;  // a sentence
+  std::string origin;
 };
 
 FoundNoise noise_in(const fs::path& run) {
@@ -52,7 +52,7 @@ FoundNoise noise_in(const fs::path& run) {
   return found;
 }
 
-// All that says which samples and which model, not who reads them.
+// Compares the keys that decide samples and model, not the loading.
 void check_same_training(const config::Config& config, const fs::path& run) {
   const config::Config theirs = config::load(run / "config.toml");
   for (const config::Key& key : config::schema()) {
@@ -83,7 +83,7 @@ Noise noise_of_run(const config::Config& config, const fs::path& run) {
                               ", the mean over the thousand steps before, or as many as there were.")};
 }
 
-// The beginning of the training itself, at its rate, after a warm-up that no weights have yet failed to survive.
+// The beginning of the training with its own rate and a warm-up, so that the weights stay finite.
 config::Config noise_run(const config::Config& config, int steps) {
   config::Config run = short_run(config, {.warm_up = 0, .steps = steps});
   run.train.noise_scale_every_steps = 1;
@@ -96,7 +96,7 @@ config::Config noise_run(const config::Config& config, int steps) {
   return run;
 }
 
-// step_s: what a step takes, roughly.
+// step_s: approximate seconds of a step.
 Noise measure_noise(const config::Config& config, double step_s, double limit_s) {
   if (config.train.global_batch < 2)
     throw ConfigError("train.global_batch = 1 has no smaller batch to compare with; name a run with --noise-from");

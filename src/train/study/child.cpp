@@ -31,7 +31,7 @@ namespace sluice::train {
 namespace {
 
 constexpr int kLook_ms = 100;
-constexpr std::size_t kMostKept = 64 << 10;  // bytes of what it says
+constexpr std::size_t kMostKept = 64 << 10;  // bytes of its standard error
 
 std::vector<char*> environment_of_one() {
   std::vector<char*> kept;
@@ -45,10 +45,10 @@ std::vector<char*> environment_of_one() {
   return kept;
 }
 
-// What the new process does between fork and exec, where only async-signal-safe calls are allowed.
+// Runs between fork and exec, where only async-signal-safe calls are allowed.
 [[noreturn]] void become(char* const* arguments, char* const* environment, int output, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(EXIT_FAILURE);  // it was gone before
+  if (::getppid() != parent) ::_exit(EXIT_FAILURE);  // the parent ended before prctl()
   const int none = ::open("/dev/null", O_RDWR);
   ::dup2(none, STDIN_FILENO);
   ::dup2(none, STDOUT_FILENO);
@@ -75,7 +75,7 @@ pid_t start(const std::vector<std::string>& words, int output) {
 
 enum class ListenEnd : std::uint8_t { kAll, kTimeIsOver, kStop };
 
-// Reads until the other end is closed, the time is over, or we are asked to stop.
+// Reads until the other end closes, the time is over, or a stop signal comes.
 ListenEnd listen(int output, double limit_s, std::string& text) {
   std::array<char, 4096> part{};
   for (const OwnClock clock; to_s(clock.now()) < limit_s;) {
@@ -106,7 +106,7 @@ std::string last_line(std::string text) {
   return without_date_and_level(text.substr(text.rfind('\n') + 1));
 }
 
-// What a process that a signal has ended could not say itself.
+// Fills in exit code and message of a process that a signal ended.
 void describe_signal(int signal, ChildEnd& end) {
   const bool asks = signal == SIGINT || signal == SIGTERM || signal == SIGHUP, kills = signal == SIGKILL;
   const ExitCode code = kills ? ExitCode::kOutOfMemory : asks ? ExitCode::kInterrupted : ExitCode::kBug;

@@ -1,7 +1,6 @@
-// child: this program as a process of its own, so that what happens to it (no memory, a hang) does not end this one.
-// It is alone, whatever launcher started us, and ends with us. Threads: one at a time, and that one stays until the
-// child has ended. Errors: PeerError where no process can be started, OutOfMemoryError where no pipe can be made,
-// InterruptedError where a signal asked us to stop (stop_signal.h), after the child has ended.
+// child: runs this program in a child process, so that its failure does not end this one. The child ignores our
+// launcher and ends with us. Threads: one at a time, which waits for the child. Errors: PeerError if no process can
+// start, OutOfMemoryError without a pipe, InterruptedError (after the child's end) on a stop signal.
 #pragma once
 
 #include <string>
@@ -10,12 +9,12 @@
 namespace sluice::train {
 
 struct ChildEnd {
-  int exit_code = 0;       // docs/errors.md, also where a signal ended it
-  bool timed_out = false;  // it was ended because its time was over
-  std::string last_words;  // the last line of its standard error without date and level, or which signal ended it
+  int exit_code = 0;       // docs/errors.md, also after a signal
+  bool timed_out = false;  // killed at its limit
+  std::string last_words;  // last line of its standard error without date and level, or the signal that ended it
 };
 
-// words: what stands behind the program's name. Its standard output is discarded. limit_s: after this it is killed.
+// words: arguments of the program. Discards its standard output. limit_s: the child is killed after it.
 [[nodiscard]] ChildEnd run_child(const std::vector<std::string>& words, double limit_s);
 
 }  // namespace sluice::train

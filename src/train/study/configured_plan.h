@@ -1,6 +1,4 @@
-// configured_plan: the plan of the configuration as it stands, which `sluice tune` compares its own with: what it is
-// predicted to take by the profiles, or why nothing is predicted of it. Not here: running it (verify_plans.h).
-// Pure, but for what make_plan() logs. Errors: none.
+// configured_plan: the prediction of the configured plan, to compare with `sluice tune`'s own plans. Errors: none.
 #pragma once
 
 #include <optional>
@@ -15,17 +13,17 @@ namespace sluice::train {
 
 struct ConfiguredPlan {
   std::optional<tune::Candidate> predicted;
-  std::string not_predicted;              // why; empty: it is
-  std::optional<MeasuredSteps> measured;  // nothing: it was not run
-  std::string not_run;                    // why, where it might have been
+  std::string not_predicted;              // the reason; empty if predicted
+  std::optional<MeasuredSteps> measured;  // nullopt if it was not run
+  std::string not_run;                    // the reason, if it could have run
 
   [[nodiscard]] bool ran() const { return measured && measured->failure.empty(); }
 };
 
-// An open cut or recomputation is decided by the profile.
+// The profile decides an open partition or recomputation.
 [[nodiscard]] ConfiguredPlan predict_configured(const config::Config& config, const profiler::Profiles& profiles);
 
-// Equal, where an empty `recompute` and one without any true entry count as the same.
+// An empty `recompute` equals one without true entries.
 [[nodiscard]] bool is_same_plan(Plan one, Plan other);
 
 }  // namespace sluice::train

@@ -23,13 +23,13 @@ namespace {
 
 using profiler::LayerProfile;
 
-// Plans may have larger micro-batches, up to all samples of a replica; four times as many tell enough of them.
+// Larger micro-batches of other plans are extrapolated from at most four times this plan's.
 std::int64_t most_samples_for_bytes(const Setup& setup) {
   return std::min(4 * micro_batch_size(setup), divided_up(setup.global_batch, std::int64_t{count_replicas(setup)}));
 }
 
-// How many CPU devices the slowdown is measured on: those of this configuration, with all workers of a parameter server
-// on this machine, but no more than have cores of their own. Waiting for a core is computed (tune/contention.h).
+// CPU devices to measure the slowdown on: those of the configuration, with a parameter server's workers on this
+// machine, but at most one per core. tune/contention.h computes the wait for cores.
 int measured_at_once(const Setup& setup, const profiler::Fingerprint& print) {
   if (!shares_memory(setup)) return 1;
   int slots = std::max(1, cpu_slots(setup.devices));
@@ -37,7 +37,7 @@ int measured_at_once(const Setup& setup, const profiler::Fingerprint& print) {
   return std::clamp(print.cores / std::max(1, print.threads_per_device), 1, slots);
 }
 
-// Nothing: the configuration has no parameter server, or its workers push something else than gradients.
+// nullopt without a parameter server, or if its workers do not push gradients.
 std::optional<profiler::MeasuredServer> server_of(const Setup& setup, std::uint64_t weights_bytes) {
   const config::PsConfig& ps = setup.config.ps;
   if (!setup.config.replicas.has_server() || workers_update(setup.config)) return std::nullopt;
@@ -48,7 +48,7 @@ std::optional<profiler::MeasuredServer> server_of(const Setup& setup, std::uint6
                                 .shards = ps.shards,
                                 .compression = compression_options(ps),
                                 .server = server_options(setup)};
-  measured.server.lr = {};  // the run's need not suit
+  measured.server.lr = {};  // the run's rate need not suit
   return profiler::MeasuredServer{.cost = measure::measure_server(measured, weights_bytes),
                                   .push_compression = ps.push_compression,
                                   .pull_compression = ps.pull_compression,
@@ -59,10 +59,10 @@ std::optional<profiler::MeasuredServer> server_of(const Setup& setup, std::uint6
 
 LayerProfile measure_alone(const Setup& setup, const std::string& version, const TimeLeft& left,
                            const std::function<void(const LayerProfile&)>& keep) {
-  constexpr double kLayersShare = 0.5, kSlowdownsShare = 0.1;  // of what is left
+  constexpr double kLayersShare = 0.5, kSlowdownsShare = 0.1;  // of the remaining time
   LayerProfile profile{.fingerprint = measure::fingerprint_of(workload_of(setup), version),
                        .micro_batch = micro_batch_size(setup)};
-  // Another plan may have one replica here, in one micro-batch.
+  // Another plan may have one replica here, with one micro-batch.
   const auto sizes = measure::sizes_to_profile(profile.micro_batch, setup.global_batch / setup.process.processes);
   log_info("measuring ", counted(setup.layers, "layer"), " on ", profile.fingerprint.device, " at ", sizes.size(),
            " sizes of up to ", counted(sizes.back(), "sample"));

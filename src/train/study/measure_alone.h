@@ -1,6 +1,5 @@
-// measure_alone: what rank 0 of `sluice profile` measures without the other processes: the layers, what devices take
-// from each other, the links between stages, the update, loading, a parameter server. Not here: training steps and sums
-// over replicas (profile.h). Threads: one, besides those that work. Errors: those of what is measured.
+// measure_alone: rank 0's own part of `sluice profile`: layers, contention between devices, links between stages,
+// update, loading, parameter server. Threads: one, besides the devices'. Errors: those of the measured parts.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +29,7 @@ class TimeLeft {
   Nanoseconds begin_;
 };
 
-// keep: is told of what is measured so far, whenever a part of it is whole.
+// keep: receives the profile after each completed part.
 [[nodiscard]] profiler::LayerProfile measure_alone(const Setup& setup, const std::string& version, const TimeLeft& left,
                                                    const std::function<void(const profiler::LayerProfile&)>& keep);
 

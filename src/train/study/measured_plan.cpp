@@ -22,12 +22,11 @@ using nlohmann::ordered_json;
 
 constexpr std::int64_t kNever = 1'000'000'000;  // steps
 
-// Of the median of normally distributed values, relative: 1.25 of their standard deviation by the root of their number.
+// Relative standard error of the median of normally distributed values: 1.25 sigma / sqrt(n).
 double median_error(const std::vector<double>& values) {
   return 1.2533 * median_deviation(values) / std::sqrt(static_cast<double>(values.size())) / median(values);
 }
 
-// Of the steps after the first ones.
 class StepTimes {
  public:
   explicit StepTimes(int warm_up) : left_out_(warm_up) {}
@@ -62,7 +61,7 @@ std::uint64_t most_of_a_device(const ordered_json& summary) {
   std::uint64_t most = 0;
   const auto peaks = summary.find("peak_memory_bytes");
   if (peaks == summary.end() || !peaks->is_object()) return 0;
-  for (const auto& [name, bytes] : peaks->items())  // of devices ("cpu:0"), of kinds and of the process
+  for (const auto& [name, bytes] : peaks->items())  // names are devices ("cpu:0"), kinds, and the process
     if (name.find(':') != std::string::npos && bytes.is_number_unsigned())
       most = std::max(most, bytes.get<std::uint64_t>());
   return most;
@@ -75,7 +74,7 @@ config::Config short_run(config::Config config, const Measuring& how) {
   train.warmup_steps = 0;
   train.warmup_epochs = 0;
   train.lr_schedule = plain.lr_schedule;
-  train.lr = std::min(train.lr, 1e-4);  // the weights of a run without warm-up are to stay finite
+  train.lr = std::min(train.lr, 1e-4);  // keeps the weights finite without a warm-up
   train.lr_min = 0;
   train.lr_decay_steps.clear();
   train.lr_decay_epochs.clear();

@@ -1,6 +1,5 @@
-// measured_plan: what steps of a configuration take, and hold, really: a short run of its own in a child process
-// (child.h), without evaluation, checkpoints and a learning rate that moves. Not here: what they were predicted to take
-// (what_if.h). Threads: one. Errors: StorageError where there is no room for its files.
+// measured_plan: measures time and memory of steps in a short run in a child process (child.h), without evaluation,
+// checkpoints and learning-rate schedule. Threads: one. Errors: StorageError if its files have no room.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +12,31 @@
 
 namespace sluice::train {
 
-// Seconds are medians over the timed steps, parts means over the devices.
+// Seconds are medians over the timed steps; parts are means over the devices.
 struct MeasuredSteps {
-  std::string failure;                    // why there are none; empty: there are
-  bool timed_out = false;                 // it was ended by its limit
-  ExitCode exit_code = ExitCode::kUsage;  // of a failure
+  std::string failure;     // why there are no steps; empty if there are
+  bool timed_out = false;  // killed at its limit
+  ExitCode exit_code = ExitCode::kUsage;
   double step_s = 0;
-  double error = 0;  // of step_s, the standard error of the median, relative
+  double error = 0;  // relative standard error of step_s
   double load_s = 0;
   double compute_s = 0;  // forward and backward
   double allreduce_exposed_s = 0;
   double update_s = 0;
-  std::uint64_t peak_bytes = 0;  // of the device that held most; 0: not counted
+  std::uint64_t peak_bytes = 0;  // of the device with the most; 0: not counted
 };
 
 struct Measuring {
   int warm_up = 3;
   int steps = 8;
-  double limit_s = 60;  // of the whole run
+  double limit_s = 60;
 };
 
 [[nodiscard]] MeasuredSteps measure_steps(const config::Config& config, const Measuring& how);
 
-// Bytes that the device that held most has held, by the summary of a run; 0: not counted.
+// Peak bytes of the device with the most, from a run's summary; 0: not counted.
 [[nodiscard]] std::uint64_t most_of_a_device(const nlohmann::ordered_json& summary);
 
-// The configuration of such a run.
 [[nodiscard]] config::Config short_run(config::Config config, const Measuring& how);
 
 }  // namespace sluice::train

@@ -1,6 +1,5 @@
-// memory_by_profile: the question of tune/memory_table.h, by a configuration and a profile: which batches fit
-// device.memory_limit. No device, data or model is needed. Threads: values. Errors: ConfigError names the key or the
-// file.
+// memory_by_profile: prepares tune/memory_table.h (which batches fit device.memory_limit) from a configuration and a
+// profile. Needs no device, data or model. Threads: any. Errors: ConfigError with the key or the file.
 #pragma once
 
 #include <string>

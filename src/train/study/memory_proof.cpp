@@ -22,10 +22,10 @@ namespace {
 using tune::MemoryCell;
 using tune::MemoryQuestion;
 
-constexpr double kLeastProof_s = 5;        // to begin another run for
-constexpr std::uint64_t kMostTenths = 15;  // of the limit, that a batch is expected to need which is tried
+constexpr double kLeastProof_s = 5;        // minimum to begin another run
+constexpr std::uint64_t kMostTenths = 15;  // of the limit: largest expected need that is tried
 
-// Two steps of the plan: the second one has all that the first one left.
+// Two steps: the second one has all that the first one left.
 config::Config proof_config(config::Config config, const MemoryQuestion& question, const MemoryCell& cell) {
   config = short_run(std::move(config), {.warm_up = 0, .steps = 2});
   const std::int64_t processes = question.request.replicas / cell.plan.replicas;
@@ -34,12 +34,12 @@ config::Config proof_config(config::Config config, const MemoryQuestion& questio
   config.pipeline.chunks = cell.chunks;
   config.pipeline.partition = cell.plan.partition.layers_per_stage;
   config.pipeline.recompute = recompute_choice(cell.plan);
-  // Samples that are drawn are as many as are asked for.
+  // Generated samples are as many as configured.
   if (config.data.name == "shapes") config.data.samples = std::max(config.data.samples, config.train.global_batch);
   return config;
 }
 
-// On CPU devices, which share the machine's memory: why there is none for the run; empty: there is.
+// The reason why the machine's memory, which CPU devices share, cannot hold the run; empty if it can.
 std::string no_room(const MemoryQuestion& question, const MemoryCell& cell) {
   constexpr std::uint64_t kBatchesLoaded = 4;
   if (!question.request.shares_memory) return {};
@@ -53,7 +53,7 @@ std::string no_room(const MemoryQuestion& question, const MemoryCell& cell) {
 }
 
 struct ProofRecord {
-  std::int64_t most_samples = 0;  // of a step
+  std::int64_t most_samples = 0;
   std::uint64_t peak_bytes = 0;
 };
 
@@ -98,7 +98,6 @@ class Proofs {
   Proofs(const config::Config& config, const MemoryQuestion& question, double budget_s)
       : config_(config), question_(question), budget_s_(budget_s) {}
 
-  // Whether it ran.
   bool run(const MemoryCell& cell) {
     ProofRun& run = runs_.emplace_back(ProofRun{.cell = cell, .why = no_room(question_, cell)});
     const double left = budget_s_ - to_s(now_ns() - begin_);
@@ -118,7 +117,7 @@ class Proofs {
   std::vector<ProofRun> runs_;
 };
 
-// The first one above that is expected to need so many tenths of the limit.
+// The first larger batch whose expected need is `tenths` tenths of the limit.
 MemoryCell clearly_too_large(const MemoryQuestion& question, MemoryCell cell, std::int64_t step, std::uint64_t tenths) {
   const std::uint64_t wanted = question.limit / 10 * tenths;
   const std::int64_t stride = std::max<std::int64_t>(1, cell.global_batch / step / 32) * step;
@@ -126,7 +125,7 @@ MemoryCell clearly_too_large(const MemoryQuestion& question, MemoryCell cell, st
   return cell;
 }
 
-// After one that should have fitted and did not: smaller ones, until one runs.
+// Tries smaller batches after an unexpected failure, until one runs.
 void prove_smaller(Proofs& proofs, const MemoryQuestion& question, MemoryCell cell, std::int64_t step) {
   constexpr std::uint64_t kParts = 20, kLeastParts = 10;  // of the limit
   MemoryQuestion lower = question;

@@ -1,7 +1,5 @@
-// memory_proof: the largest batch that fits by tune/memory_table.h, run really under device.memory_limit for two steps
-// in a child process (child.h), and then a larger one, so that the boundary is seen from both sides. Not here: the
-// table; how long steps take (measured_plan.h). Threads: one. Errors: StorageError where there is no room for its
-// files.
+// memory_proof: runs the largest batch that fits by tune/memory_table.h, and then larger ones, for two steps each in a
+// child process (child.h). Threads: one. Errors: StorageError if its files have no room.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +12,23 @@
 namespace sluice::train {
 
 enum class ProofEnd : std::uint8_t {
-  kRan,          // to its end
-  kOutOfMemory,  // it ended with that exit code
-  kFailed,       // it ended otherwise
+  kRan,
+  kOutOfMemory,  // ended with that exit code
+  kFailed,
   kNotRun,
 };
-[[nodiscard]] const char* to_word(ProofEnd end);  // "ran", "out of memory", "failed", "not run"
+[[nodiscard]] const char* to_word(ProofEnd end);
 
 struct ProofRun {
   tune::MemoryCell cell;
   ProofEnd end = ProofEnd::kNotRun;
-  std::string why;               // it was not run, or ended as it did
-  std::uint64_t peak_bytes = 0;  // of the device that held most; 0: not known
+  std::string why;               // why it was not run or failed
+  std::uint64_t peak_bytes = 0;  // of the device with the most; 0: unknown
 };
 
-// The cell's batch first, of several processes the share of one. Where that ran, the next larger one, and as long as
-// they run (a bound is not what a run needs) some that are expected to need 1.1, 1.2, .. 1.5 times the limit. Where it
-// ran out of memory, those that should need no more than 95, 90, .. 50 % of the limit, until one runs.
-// config: with the question's limit as device.memory_limit. budget_s: of all runs; what has no time is not run, nor
-// what this machine's memory is too small for.
+// Runs the cell's batch (one process's share). If it runs: the next larger batch, then those expected to need 1.1, 1.2,
+// .. 1.5 times the limit. If memory runs out: batches for 95, 90, .. 50 % of the limit, until one runs. config: with
+// the question's limit as device.memory_limit. Skips runs beyond budget_s or the machine's memory.
 [[nodiscard]] std::vector<ProofRun> prove_largest(const config::Config& config, const tune::MemoryQuestion& question,
                                                   const tune::MemoryCell& largest, double budget_s);
 

@@ -33,15 +33,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What is to be evaluated, and how.
 struct EvaluatedModel {
   config::Config config;
   storage::TensorMap tensors;
-  fs::path file;        // of the tensors
-  fs::path checkpoint;  // empty: none
+  fs::path file;
+  fs::path checkpoint;
   std::int64_t step = 0;
-  std::optional<std::string> schedule_text;  // the checkpoint's
-  nlohmann::json state;                      // likewise
+  std::optional<std::string> schedule_text;  // of the checkpoint
+  nlohmann::json state;
 };
 
 fs::path checkpoint_in(const fs::path& dir) {
@@ -53,7 +52,7 @@ fs::path checkpoint_in(const fs::path& dir) {
   return *found;
 }
 
-// From state.json; of a checkpoint that another program wrote into a run's folder, from config.toml there.
+// From state.json, or, for a checkpoint that another program wrote into a run's folder, from the run's config.toml.
 config::Config config_of(const fs::path& checkpoint, const nlohmann::json& state,
                          const std::vector<std::string>& sets) {
   if (const auto text = state.find("config"); text != state.end() && text->is_string())
@@ -91,7 +90,7 @@ EvaluatedModel evaluated_model(const EvaluationOptions& options) {
   return evaluated;
 }
 
-// A batch is data: what is wrong with its file is a DataError.
+// Turns CheckpointError into DataError, because a batch is data.
 storage::TensorMap read_batch_file(const fs::path& file) {
   try {
     return storage::read_safetensors(file).tensors;
@@ -105,7 +104,7 @@ storage::TensorMap read_batch_file(const fs::path& file) {
   throw DataError(file.string(), ": '", name, "' is ", tensor.sizes(), ", but ", needed);
 }
 
-// `values`: those of tensor `name` that have to be 0 to count - 1. what: "classes". key: sets the count.
+// Checks that `values` of tensor `name` are 0 to count - 1. what: "classes". key: sets the count.
 void check_numbers(const fs::path& file, const char* name, const at::Tensor& values, const char* what,
                    std::int64_t count, const char* key) {
   const auto low = values.min().item<std::int64_t>(), high = values.max().item<std::int64_t>();
@@ -178,8 +177,7 @@ pipeline::MicroBatch first_training_batch(const Setup& setup) {
   return as_micro_batch(*loader.next());
 }
 
-// The update of a single step. Also where it is refused, because loss or gradient are not finite, what was computed is
-// in the file.
+// Makes a step's update. It writes the file even if loss or gradient are not finite and the update is refused.
 void apply_and_write(engine::TrainStep& step, const engine::Composition& composition,
                      const engine::TrainStep::Gradients& gradients, const engine::StepBatch& batch, double lr,
                      const SingleStepOptions& options) {
@@ -217,9 +215,9 @@ Constants constants_of(const EvaluatedModel& evaluated, const Setup& setup) {
 }
 
 void settle_for_evaluation(config::Config& config, const EvaluationOptions& options) {
-  if (!options.logits.empty()) config.device.tf32 = false;  // they are compared, as a step's numbers are
-  config.pipeline.recompute = {};                           // nothing to measure for what has no backward
-  config.device.cuda_graphs = false;                        // which are of training steps
+  if (!options.logits.empty()) config.device.tf32 = false;  // exact float32, for comparisons
+  config.pipeline.recompute = {};                           // no backward follows
+  config.device.cuda_graphs = false;                        // graphs are for training steps
   if (options.of_validation && config.data.validation == 0) {
     throw ConfigError(
         "--validation: data.validation is 0, so nothing is held out; leave it out to evaluate the test set");
@@ -269,8 +267,8 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
 
 double run_single_step(const config::Config& wanted, const SingleStepOptions& options) {
   config::Config config = wanted;
-  config.device.tf32 = false;         // what it writes is compared with another framework's float32
-  config.device.cuda_graphs = false;  // no step is like it
+  config.device.tf32 = false;         // exact float32, to compare with another framework
+  config.device.cuda_graphs = false;  // the step is not repeated
   storage::check_output(
       "--out", options.out,
       {options.config_file, options.weights, options.batch, config.model.weights, config.pipeline.order});

@@ -39,19 +39,18 @@ namespace {
 namespace fs = std::filesystem;
 using profiler::LayerProfile;
 
-// Training steps: these are timed, after those that warm up.
 struct ProfiledSteps {
   int warm_up = 3;
   std::int64_t timed = 0;
-  bool with_memory = true;  // one more, in which memory is counted
+  bool with_memory = true;  // one more step that counts memory
 };
 
-// What rank 0 tells the others: they share neither its measurements nor, for certain, its [profile].
+// Rank 0's message to the other processes, which lack its measurements and may have another [profile].
 struct ProfileStartMessage {
   Plan plan;
   ProfiledSteps steps;
-  std::string trace = {};       // rank 0's file; empty: none
-  StepRange torch_traced = {};  // by LibTorch's profiler, into rank 0's folder
+  std::string trace = {};       // rank 0's file; may be empty
+  StepRange torch_traced = {};  // steps for LibTorch's profiler, in rank 0's folder
   std::string torch_folder = {};
 
   [[nodiscard]] std::string to_text() const {
@@ -74,7 +73,7 @@ struct ProfileStartMessage {
   }
 };
 
-// The measuring takes a while: what cannot be written is said before.
+// Runs before the measuring, which takes a while.
 void check_writable(const config::Config& config, const ProfileOptions& options) {
   storage::check_output("--out", options.out, {options.config_file, config.pipeline.order});
   const storage::AtomicFile probe(options.out);
@@ -91,7 +90,7 @@ report::RunTotals totals_of(const std::vector<TrialStep>& trial, const report::R
   return totals;
 }
 
-// With the costs of layers and links at hand, moves of layers and numbers of chunks are predicted instead of bounded.
+// With layer and link costs, advice about layers and chunks is predicted instead of bounded.
 std::vector<tune::Advice> advice_of(const Setup& setup, const report::RunTotals& totals, const report::RunFacts& facts,
                                     const LayerProfile& profile) {
   tune::AdviceInput input = report::advice_input(totals, facts);
@@ -112,30 +111,28 @@ std::vector<tune::Advice> advice_of(const Setup& setup, const report::RunTotals&
   return tune::advise(input);
 }
 
-// Beside the steps that were measured.
 void add_prediction(const Setup& setup, const Plan& plan, double replica_samples, LayerProfile& profile) {
   const tune::StepPrediction predicted =
       tune::predict_step(plan, profile.costs(), replica_samples, step_overheads(setup, profile));
   const auto devices = static_cast<double>(predicted.devices.size());
   for (const tune::DevicePrediction& device : predicted.devices)
     profile.step->predicted_compute_s += device.compute / devices;
-  // In the steps that were run the loader's threads were at work beside the devices.
+  // In the measured steps, the loader's threads ran beside the devices.
   if (const auto loading = loading_of(setup.config, profile, plan, setup.process.processes))
     profile.step->predicted_compute_s += tune::load_times(*loading, predicted.seconds).slows;
-  // Devices that outnumber the cores are at work together less than predicted where they also wait for other things.
-  // That makes no layer faster.
+  // If devices outnumber the cores and wait, they overlap less than predicted, but layers get no faster.
   if (cpu_slots(setup.devices) > step_overheads(setup, profile).runnable)
     profile.step->predicted_compute_s = std::min(profile.step->predicted_compute_s, profile.step->compute_s);
   profile.step->predicted_s = predicted.seconds;
   profile.step->predicted_allreduce_s = predicted.all_reduce;
   profile.step->predicted_update_s = predicted.update;
-  // With computing as it was, what remains.
+  // The remainder, with computing as measured.
   const tune::StepPrediction scaled =
       tune::predict_step(plan, profile.costs(), replica_samples, step_overheads(setup, profile));
   profile.step->other_s = std::max(0.0, profile.step->median_without_load_s - scaled.seconds);
 }
 
-// Of one more step, in which rank 0 counts.
+// Runs one more step, in which rank 0 counts memory.
 void measure_memory(const Setup& setup, engine::Engine& engine, bool counts, std::uint64_t samples,
                     LayerProfile& profile) {
   const engine::Composition& composition = engine.composition();
@@ -184,7 +181,7 @@ measure::ReplicaGroup replica_group(const Setup& setup, comm::Processes* process
   return group;
 }
 
-// One replica has none, but other plans on these CPU devices would have one on each of 2, 4, ... or all of them.
+// With one replica, measures the sums of 2, 4, ... and all CPU devices, which other plans may use.
 std::vector<profiler::AllReduceLink> all_reduces_of(const Setup& setup, comm::Processes* processes,
                                                     std::uint64_t bucket) {
   measure::ReplicaGroup group = replica_group(setup, processes);
@@ -214,7 +211,7 @@ TraceOptions trace_of(const Setup& setup, const ProfileStartMessage& message) {
           }};
 }
 
-// LibTorch's profiler slows what it sees down: it sees further steps, which are not timed.
+// LibTorch's profiler slows steps down, so it gets further, untimed steps.
 void trace_with_torch(Peers& peers, const Setup& setup, engine::Engine& engine, const ProfileStartMessage& message) {
   if (message.torch_traced.is_empty()) return;
   TorchSteps torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, message.torch_traced,
@@ -225,8 +222,7 @@ void trace_with_torch(Peers& peers, const Setup& setup, engine::Engine& engine, 
   if (peers.keeps_records()) torch.report(nullptr);
 }
 
-// As many as are configured, or as there is time for: by the costs that were measured, and three times as long where a
-// machine is busy.
+// As many as configured, or as time allows, by the measured costs. Allows for a busy machine.
 ProfiledSteps steps_to_run(const Setup& setup, const LayerProfile& profile, const Plan& plan, const TimeLeft& left) {
   constexpr double kBusy = 3;
   ProfiledSteps steps{.timed = setup.config.profile.steps};
@@ -242,7 +238,6 @@ ProfiledSteps steps_to_run(const Setup& setup, const LayerProfile& profile, cons
   return steps;
 }
 
-// Runs the ordered steps; returns the timed ones.
 std::vector<TrialStep> run_steps(Peers& peers, const Setup& setup, engine::Engine& engine,
                                  const ProfileStartMessage& message) {
   const ProfiledSteps& steps = message.steps;
@@ -255,7 +250,7 @@ std::vector<TrialStep> run_steps(Peers& peers, const Setup& setup, engine::Engin
   return trial;
 }
 
-// What every process does with a model that lies on its devices; `profile` is rank 0's.
+// Runs in every process once the model is on its devices. `profile` is rank 0's.
 void measure_composed(Peers& peers, const Setup& setup, const ProfileStartMessage& message, ProfileOutcome& outcome) {
   LayerProfile& profile = outcome.profile;
   engine::Engine engine(message.plan, engine_options(setup, peers.processes()));

@@ -15,7 +15,7 @@
 namespace sluice::train {
 namespace {
 
-// 1, 2, 4, ... replicas, and the most that there are devices for.
+// 1, 2, 4, ... replicas, and the maximum for the devices.
 std::vector<int> cluster_sizes(int devices_of_replica, int most_devices) {
   const int most = most_devices / devices_of_replica;
   std::vector<int> devices;
@@ -24,7 +24,7 @@ std::vector<int> cluster_sizes(int devices_of_replica, int most_devices) {
   return devices;
 }
 
-// [epoch]: of all layers.
+// [epoch]: frozen layers.
 std::vector<int> frozen_layers_of(const config::Config& config, const profiler::LayerProfile& profile) {
   const config::FreezeConfig& freeze = config.freeze;
   freeze::Policy policy{.rule = freeze::rule_of(freeze.policy), .alpha = freeze.alpha, .percentile = freeze.percentile};
@@ -50,7 +50,7 @@ std::vector<int> frozen_layers_of(const config::Config& config, const profiler::
   return layers;
 }
 
-// A replica in each node, or as many as have room there, where its first epoch begins.
+// In the first epoch, each node holds as many replicas as possible.
 std::vector<tune::ElasticRow> elastic_rows(tune::ClusterRun run, const ClusterQuestion& question,
                                            const std::vector<int>& frozen) {
   if (frozen.empty()) return {};
@@ -78,13 +78,13 @@ SimulatedCluster simulate_cluster(const config::Config& configured, const profil
                        .overheads = overheads_by_profile(config, profile, request.uncut(), /*processes=*/1),
                        .cluster = question.cluster,
                        .scaling = question.scaling};
-  run.overheads.contenders = 1;  // each device has a memory of its own, and cores
+  run.overheads.contenders = 1;  // each device has its own memory and cores
   run.overheads.runnable = std::numeric_limits<double>::infinity();
-  run.overheads.updaters = 1;  // and weights
+  run.overheads.updaters = 1;  // each device has its own weights
   run.overheads.update = profile.update;
-  run.overheads.server.reset();   // these replicas add gradients up
-  run.overheads.loading.reset();  // nobody knows the disks of these nodes
-  run.overheads.deviation = 0;    // the cluster has a noise of its own
+  run.overheads.server.reset();   // these replicas sum gradients
+  run.overheads.loading.reset();  // the disks of the nodes are unknown
+  run.overheads.deviation = 0;    // the cluster has its own noise
   const int devices = question.nodes * question.cluster.devices_per_node;
   if (devices < request.devices)
     throw ConfigError("pipeline.stages = ", request.devices, " needs as many devices, but ",

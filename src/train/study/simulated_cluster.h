@@ -1,6 +1,5 @@
-// simulated_cluster: a configuration on a cluster that nobody here has, by the profile of one device: how it scales,
-// and where its layers freeze, what an elastic pipeline wins epoch by epoch. Not here: the prediction (tune/cluster.h).
-// Pure, but for what making a cut logs. Errors: ConfigError.
+// simulated_cluster: predicts a configuration on a larger cluster (tune/cluster.h) from the profile of one device:
+// scaling, and the gain of an elastic pipeline by epoch. Errors: ConfigError.
 #pragma once
 
 #include <vector>
@@ -18,8 +17,8 @@ struct ClusterQuestion {
 };
 
 struct SimulatedCluster {
-  tune::ClusterPrediction scaling;        // of 1, 2, 4, ... replicas, and all that the nodes have room for
-  std::vector<tune::ElasticRow> elastic;  // empty: nothing freezes
+  tune::ClusterPrediction scaling;        // of 1, 2, 4, ... replicas, and as many as the nodes can hold
+  std::vector<tune::ElasticRow> elastic;  // empty if nothing freezes
 };
 
 [[nodiscard]] SimulatedCluster simulate_cluster(const config::Config& config, const profiler::LayerProfile& profile,

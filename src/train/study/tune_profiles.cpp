@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using profiler::LayerProfile;
 
-// One for each number of threads that devices of a plan can have.
+// One for each number of threads that a plan's devices can have.
 std::vector<int> slots_to_profile(const config::Config& config, int slots) {
   if (!on_cpu(config) || config.device.threads > 0) return {slots};
   std::set<int> threads;
@@ -49,7 +49,7 @@ config::Config with_shape(config::Config config, const profiler::ProfileShape& s
   return short_run(std::move(config), {});
 }
 
-// Devices have as many threads as if all slots were used.
+// Devices get the threads that they have if all slots are used.
 config::Config to_profile(const config::Config& config, int slots, int layers) {
   config::Config shaped = with_shape(config, profiler::profile_shape(slots, layers, config.train.global_batch));
   if (on_cpu(config) && config.device.threads == 0)
@@ -57,10 +57,10 @@ config::Config to_profile(const config::Config& config, int slots, int layers) {
   return shaped;
 }
 
-// Share of its time that a child may measure; the rest is for starting and writing.
+// Fraction of its time that a child may measure; the rest is for start and writing.
 constexpr double kChildShare = 0.8;
 
-// Nothing: it was ended by its limit before it had measured the layers.
+// nullopt if the child was killed before it had measured the layers.
 std::optional<LayerProfile> profile_in_child(const config::Config& config, const fs::path& folder, int slots,
                                              const ProfileTime& time) {
   const fs::path file = folder / concat("profile-", slots, ".toml"), out = folder / concat("profile-", slots, ".json");
@@ -108,7 +108,7 @@ TuneProfiles read_profiles(const config::Config& config, const std::vector<fs::p
   for (const fs::path& file : files) {
     LayerProfile profile = profiler::read_profile(file);
     const int threads = profile.fingerprint.threads_per_device;
-    config::Config fitting = config;  // whatever the devices of the configured plan
+    config::Config fitting = config;  // independent of the configured plan's devices
     if (config.device.threads == 0) fitting.device.threads = std::max(1, threads);
     all.push_back(fitted_profile(fitting, std::move(profile), file.string()));
     by_threads.emplace(threads, file);

@@ -29,9 +29,8 @@ namespace {
 using profiler::LayerProfile;
 
 constexpr int kMostSlots = 8;                  // of CPU devices, which share the cores
-constexpr std::int64_t kLeastNormalised = 16;  // samples of a micro-batch that batch-norm normalises
+constexpr std::int64_t kLeastNormalised = 16;  // minimum micro-batch for batch-norm, in samples
 
-// How many devices plans may use.
 int count_slots(const config::Config& config) {
   const auto named = static_cast<int>(config.device.list.names.size());
   if (named > 0) return named;
@@ -47,7 +46,7 @@ std::vector<int> up_to(int most) {
   return numbers;
 }
 
-// 1, 2, 3, 4, 6, 8, 12, 16, ...: a power of two, and half as much again.
+// 1, 2, 3, 4, 6, 8, 12, 16, ...: powers of two and 1.5 times them.
 std::vector<int> chunk_numbers(std::int64_t most) {
   constexpr std::int64_t kMost = 64;
   std::set<int> numbers;
@@ -62,7 +61,7 @@ bool normalises_micro_batches(const config::Config& config, const profiler::Fing
   return config.pipeline.batch_norm == "micro" && models::has_batch_norms(models::ModelOptions(print.model));
 }
 
-// As many as the profiles say something of: where devices share the cores, of more of them each has fewer threads.
+// Limited by the profiles: with more devices that share the cores, each would have fewer threads than any profile.
 int slots_of(const config::Config& config, const Profiles& profiles, int slots) {
   if (!on_cpu(config) || config.device.threads > 0) return slots;
   const int cores = profiles.any().fingerprint.cores, threads = profiles.fewest_threads();
@@ -90,7 +89,7 @@ std::vector<tune::Recompute> recompute_rules(const config::Config& config, const
   const config::RecomputeChoice& recompute = config.pipeline.recompute;
   if (!recompute.is_open()) return {recompute.all == "layer" ? tune::Recompute::kLayer : tune::Recompute::kNone};
   if (keeps(options, "pipeline.recompute")) return {tune::Recompute::kOpen};
-  // A list of stages holds for one plan alone.
+  // A list of stages holds for one plan only.
   if (config.freeze.policy != "none") return {tune::Recompute::kNone, tune::Recompute::kLayer};
   return {tune::Recompute::kNone, tune::Recompute::kLayer, tune::Recompute::kOpen};
 }
@@ -124,7 +123,7 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
   return space;
 }
 
-// Where memory is a reason it is the only one told: with more of it those plans would run.
+// Names memory as the only reason if it is one: with more memory, those plans would run.
 [[noreturn]] void throw_no_plan(const std::vector<tune::Refusal>& refusals, const tune::SearchSpace& space) {
   std::vector<std::string> of_memory, others;
   for (const tune::Refusal& refusal : refusals)
@@ -136,7 +135,7 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
   throw ConfigError("no plan runs: ", others.empty() ? "there is none to choose from" : join(others, ", "));
 }
 
-// The best plans, and of those of a plain schedule that are not told from them the simplest.
+// The best plans, and the best with a plain schedule that cannot be distinguished from them.
 tune::SearchResult find_plans(tune::SearchSpace space, const tune::Budget& budget) {
   constexpr double kPlainShare = 0.1;  // of the time
   const auto clock = [] { return to_s(now_ns()); };
@@ -151,7 +150,7 @@ tune::SearchResult find_plans(tune::SearchSpace space, const tune::Budget& budge
   return found;
 }
 
-// Of all plans that may be chosen: the configured one has another batch where that has changed.
+// All plans that may be chosen. The configured one is among them if its batch is unchanged.
 std::vector<tune::PlanRun> runs_of(const TuneResult& result) {
   std::vector<tune::PlanRun> runs;
   for (const VerifiedPlan& one : result.verified) runs.push_back(one.as_run());
@@ -166,13 +165,13 @@ std::vector<tune::PlanRun> runs_of(const TuneResult& result) {
   return runs;
 }
 
-// Nothing ran, but not because no plan could.
+// True if no plan ran, although some might have.
 bool is_unverified(const TuneResult& result) {
   return std::ranges::none_of(result.verified, &VerifiedPlan::ran) &&
          (result.verified.empty() || !result.left_out.empty());
 }
 
-// Of those that did not fail.
+// The best predicted plan that did not fail.
 const tune::Candidate& best_by_prediction(const TuneResult& result) {
   for (const tune::Candidate& candidate : result.search.best) {
     const auto is_this = [&](const VerifiedPlan& one) { return one.predicted.plan == candidate.plan; };
@@ -190,7 +189,7 @@ tune::Candidate choose(const TuneResult& result) {
               concat("none of the ", result.verified.size(), " best plans runs; the last one: ", last.failure));
 }
 
-// Seconds of a step of the chosen plan, by a run; nothing: it did not run.
+// Measured seconds of the chosen plan's step; nullopt if it was not run.
 std::optional<double> measured_step(const TuneResult& result) {
   for (const tune::PlanRun& run : runs_of(result))
     if (run.ran && is_same_plan(run.candidate.plan, result.chosen.plan)) return run.step_s;
@@ -226,20 +225,20 @@ void check_can_tune(const config::Config& config, const TuneOptions& options) {
         R"("none" or "layer")");
   const config::DeviceList& list = config.device.list;
   const std::vector<std::string> devices = list.names.empty() ? std::vector{list.choice} : list.names;
-  (void)device::choose_devices(devices, static_cast<int>(devices.size()));  // they are there
+  (void)device::choose_devices(devices, static_cast<int>(devices.size()));  // throws if one is missing
   for (const std::string& key : options.keep) {
     if (std::ranges::find(tuned_keys(), key) == tuned_keys().end())
       throw ConfigError("--keep ", key, " is no key that tune changes; they are ", join(tuned_keys(), ", "));
   }
 }
 
-// Whose profiles serve all batches.
+// Its profiles serve all batches.
 config::Config with_largest_batch(config::Config config, const TuneOptions& options) {
   if (options.batch.is_allowed) config.train.global_batch = batches_to_try(config, options.batch).back();
   return config;
 }
 
-// Requires: the references outlive it.
+// Requires: the references outlive the result.
 BatchSearch batch_search(const config::Config& config, const TuneOptions& options, const Profiles& profiles,
                          tune::Budget& budget, int slots) {
   const double batches = static_cast<double>(batches_to_try(config, options.batch).size());
@@ -272,7 +271,7 @@ void name_profiles(const TuneProfiles& found, int slots, TuneResult& result) {
     if (&other != &own) result.measured_profiles.push_back(other);
 }
 
-// What is kept may be "auto".
+// Keys that stay configured may be "auto".
 config::Config tuned_config(const config::Config& config, const TuneOptions& options, const Plan& plan, int threads) {
   config::Config tuned = with_plan(config, plan, threads);
   if (keeps(options, "pipeline.recompute")) tuned.pipeline.recompute = config.pipeline.recompute;
@@ -282,7 +281,7 @@ config::Config tuned_config(const config::Config& config, const TuneOptions& opt
   return tuned;
 }
 
-// Of the slowest stage of a plan, as one line.
+// Cost of a plan's slowest stage as a line over samples.
 AffineCost slowest_stage(const std::vector<LayerCost>& layers, const Plan& plan, double micro_batch) {
   const auto at = [&](double samples) {
     return std::ranges::max(tune::stage_times(layers, samples, plan.partition, plan.recompute));

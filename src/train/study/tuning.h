@@ -1,9 +1,6 @@
-// tuning: from a configuration to the plan with the most samples a second on this machine: profiles in child processes
-// where none are given, the search over plans (tune/plan_search.h), short real runs of the best of them in child
-// processes, so that one without memory ends nothing, and the fastest of these. Model, data and all that changes what
-// is learned stay as configured, and but for TuneOptions::batch the global batch and its learning rate, too. Not here:
-// printing (app/commands/tune.cpp).
-// Threads: one. Errors: ConfigError where no plan runs, or a profile is of something else.
+// tuning: finds the plan with the most samples per second on this machine: profiles, searches (tune/plan_search.h), and
+// runs the best plans briefly, all in child processes. What is learned stays as configured, except with
+// TuneOptions::batch. Threads: one. Errors: ConfigError if no plan runs, or a profile does not fit.
 #pragma once
 
 #include <filesystem>
@@ -23,43 +20,41 @@ namespace sluice::train {
 
 struct TuneOptions {
   std::filesystem::path config_file;
-  std::vector<std::filesystem::path> profiles;  // of different numbers of threads a device; empty: they are measured
-  int verify = 3;                               // plans that are run
-  double budget_s = 120;                        // of all of it (tune/budget.h)
-  std::vector<std::string> keep;                // keys of the plan that stay as configured
+  std::vector<std::filesystem::path> profiles;  // for different threads per device; empty: measure them
+  int verify = 3;
+  double budget_s = 120;          // of the whole tuning (tune/budget.h)
+  std::vector<std::string> keep;  // keys of the plan that stay as configured
   BatchTuneOptions batch = {};
 };
 
-// The keys that TuneOptions::keep can name.
 [[nodiscard]] const std::vector<std::string>& tuned_keys();
 
-// Samples a second of the chosen plan beside those of the configured one.
+// Samples per second of the chosen plan relative to the configured one.
 struct Speedup {
   double factor = 1;
-  bool is_measured = false;  // both ran; else it is by corrected predictions
+  bool is_measured = false;  // both ran; otherwise from corrected predictions
 };
 
 struct TuneResult {
-  int slots = 1;                     // devices of this machine that plans may use
-  std::optional<BatchTuning> batch;  // where it was allowed; what follows is of the batch that it proposes
+  int slots = 1;
+  std::optional<BatchTuning> batch;  // if allowed; the members below use its proposed batch
   tune::SearchResult search;
-  std::optional<int> first_guess;      // of the number of chunks, where the best plan has several stages
+  std::optional<int> first_guess;      // of the number of chunks, if the best plan has several stages
   std::vector<VerifiedPlan> verified;  // in the order in which they ran
-  std::string left_out;                // why fewer ran than asked for; empty: as many did
-  ConfiguredPlan configured;           // the plan as it was
-  tune::Refit refit;                   // what all runs say of the predictions
-  // The simplest of those that ran, the configured one among them, and that no measurement tells from the fastest;
-  // where none was run, the best predicted.
+  std::string left_out;                // why fewer ran than requested; may be empty
+  ConfiguredPlan configured;
+  tune::Refit refit;  // correction of the predictions by all runs
+  // The simplest plan whose run cannot be distinguished from the fastest, or, if none ran, the best predicted one.
   tune::Candidate chosen;
   bool is_verified = true;
-  std::optional<Speedup> speedup;  // nothing: the configured plan is not predicted
-  int threads = 1;                 // a device, of the chosen plan; 0: not of CPU devices
+  std::optional<Speedup> speedup;  // nullopt: no prediction of the configured plan
+  int threads = 1;                 // per device in the chosen plan; 0: no CPU devices
   config::Config tuned;
-  // What the chosen plan is predicted from: the file that was given, or those that were measured, its own first.
+  // The profile of the chosen plan's prediction: the given file, or the measured ones with its own first.
   std::filesystem::path profile_file;
   std::vector<profiler::LayerProfile> measured_profiles;
-  std::string budget_use;  // what each part took
-  double seconds = 0;      // that all of it took
+  std::string budget_use;
+  double seconds = 0;
 };
 
 [[nodiscard]] TuneResult tune_plan(const config::Config& config, TuneOptions options);

@@ -11,8 +11,8 @@
 namespace sluice::train {
 namespace {
 
-constexpr double kMostTimesLonger = 4;  // than expected: then a run hangs
-constexpr double kFarOff = 1.5;         // times what is predicted, or less by as much
+constexpr double kMostTimesLonger = 4;  // than expected: the run hangs
+constexpr double kFarOff = 1.5;         // ratio to the prediction, in either direction
 constexpr Measuring kHow{};
 constexpr int kRunSteps = kHow.warm_up + kHow.steps;
 
@@ -91,7 +91,7 @@ std::variant<MeasuredSteps, std::string> PlanRuns::run_within_budget(const confi
   return measured;
 }
 
-// Other programs can only make a run slower: the faster of two counts.
+// Keeps the faster of two runs: other programs can only slow a run down.
 MeasuredSteps PlanRuns::again(const config::Config& config, const tune::Candidate& candidate, const std::string& which,
                               MeasuredSteps first) {
   const std::string took = concat(which, " took ", fixed(first.step_s * 1e3, 1), " ms a step where ",

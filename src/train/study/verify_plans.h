@@ -1,6 +1,5 @@
-// verify_plans: short real runs of the plans that `sluice tune` found best, and of the plan as configured, one after
-// the other, each in a child process (measured_plan.h), as long as the budget lasts. Not here: which plan is next
-// (tune/choose_run.h), what is chosen (tuning.h). Units: seconds. Threads: one. Errors: those of measure_steps().
+// verify_plans: short runs of the best plans of `sluice tune` and of the configured plan, in child processes
+// (measured_plan.h), within the budget. Threads: one. Errors: those of measure_steps().
 #pragma once
 
 #include <functional>
@@ -29,38 +28,36 @@ struct VerifiedPlan {
   [[nodiscard]] tune::PlanRun as_run() const { return {predicted, ran(), measured.step_s, measured.error}; }
 };
 
-// The configuration with this plan. threads: a device; 0: as configured.
+// threads: per device; 0: as configured.
 [[nodiscard]] config::Config with_plan(config::Config config, const Plan& plan, int threads);
 
 class PlanRuns {
  public:
   using Run = std::function<MeasuredSteps(const config::Config& config, const Measuring& how)>;
 
-  // config: of every run, with the candidate's plan in place of its own. run: how a plan is measured; tests hand in
-  // their own. Profiles and budget outlive this.
+  // config: for every run, with the candidate's plan. Requires: `profiles` and `budget` outlive this.
   PlanRuns(config::Config config, const Profiles& profiles, const tune::Budget& budget, Run run = measure_steps)
       : config_(std::move(config)), profiles_(profiles), budget_(budget), run_(std::move(run)) {}
 
-  // So many of the best, or as many as the budget is enough for.
+  // Runs up to `most` of the best plans within the budget.
   void run_best(const std::vector<tune::Candidate>& best, int most);
-  // What the configured plan takes, where it is predicted, something is there to compare it with, and the budget is
-  // enough: it may have run as one of the best. Else ConfiguredPlan::not_run says why.
+  // Measures the configured plan if it is predicted, other plans ran, and the budget suffices; else sets `not_run`.
   void run_configured(const config::Config& configured, ConfiguredPlan& plan);
 
-  [[nodiscard]] const std::vector<VerifiedPlan>& done() const { return done_; }  // of the best, as they ran
-  [[nodiscard]] const std::string& left_out() const { return left_out_; }        // why not all that were asked for ran
+  [[nodiscard]] const std::vector<VerifiedPlan>& done() const { return done_; }
+  [[nodiscard]] const std::string& left_out() const { return left_out_; }  // why fewer ran than requested
 
  private:
-  // Or why there is nothing to tell: the budget is not enough.
+  // Returns a reason if the budget is too small.
   [[nodiscard]] std::variant<MeasuredSteps, std::string> run_within_budget(const config::Config& config,
                                                                            const tune::Candidate& candidate,
                                                                            const std::string& which);
-  // Once more, a run that is far off its prediction.
+  // Repeats a run that is far off its prediction.
   [[nodiscard]] MeasuredSteps again(const config::Config& config, const tune::Candidate& candidate,
                                     const std::string& which, MeasuredSteps first);
   [[nodiscard]] MeasuredSteps measure(const config::Config& config, const tune::Candidate& candidate, double limit_s);
 
-  static constexpr double kStart_s = 5;  // of a run besides its steps, where none has told
+  static constexpr double kStart_s = 5;  // of a run besides its steps, before any is measured
 
   config::Config config_;
   const Profiles& profiles_;

@@ -12,7 +12,7 @@
 namespace sluice::train {
 namespace {
 
-// Requires: nothing is recorded that anybody waits for.
+// Discards recorded spans. Requires: no caller needs them.
 bool has_gpu(engine::Engine& engine) {
   const StepSpans spans = engine.recorder().collect(0, 0, 0);
   return std::ranges::any_of(spans.slots, [](const auto& slot) { return slot.stream.gpu >= 0; });

@@ -1,6 +1,5 @@
-// gpu_kernels: what profile.level = "cupti" is in a run: the steps as the GPUs ran them, and a table of their kernels.
-// Where it cannot be, one warning says why, and the run goes on with events. In every process of a run; the table that
-// is recorded is of the one that keeps the records. Threads: one. Errors: none.
+// gpu_kernels: profile.level = "cupti": the steps as GPUs executed them, and a table of kernels (of the record-keeping
+// process). If CUPTI is unavailable, one warning gives the reason and the run uses events. Threads: one.
 #pragma once
 
 #include <memory>
@@ -19,13 +18,12 @@ namespace sluice::train {
 
 class GpuKernels final : public StepObserver {
  public:
-  // Null at another level, and where it is unavailable. makes_steps: this process's own engine does. Requires: the
-  // engine outlives it.
+  // Null at another level or without CUPTI. makes_steps: by this process's engine. Requires: the engine outlives it.
   [[nodiscard]] static std::unique_ptr<GpuKernels> start(const std::string& level, bool makes_steps,
                                                          engine::Engine& engine);
   void complete(StepSpans& spans) override { spans = running_->steps.attributed(std::move(spans)); }
   void outside_of_steps(const std::vector<Span>& /*spans*/) override { running_->steps.forget(); }
-  // The event `kernels`; nothing before the second step.
+  // Writes the event `kernels`; nothing before the second step.
   void report(report::Reporter* reporter) override;
 
  private:

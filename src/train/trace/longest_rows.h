@@ -1,5 +1,4 @@
-// longest_rows: a table for metrics.jsonl that may have any number of rows: the longest ones, and how long the others
-// took together. A value.
+// longest_rows: limits a table for metrics.jsonl to its longest rows and the total time of the others. A value.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +11,7 @@ namespace sluice::train {
 
 class LongestRows {
  public:
-  // Requires: no row before took less time.
+  // Requires: rows in order of falling time.
   void add(nlohmann::ordered_json row, Nanoseconds time) {
     constexpr std::size_t kMost = 1000;
     if (rows_.size() < kMost) {

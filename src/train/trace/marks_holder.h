@@ -1,6 +1,5 @@
-// marks_holder: holds the marks that a recorder tells of actions (core/action_marks.h), with what they need, and ends
-// the telling before they go. A run that ends with an error may leave a thread behind, which may still mark its actions
-// when it wakes: then what it calls stays until the process ends. Threads: one.
+// marks_holder: owns a recorder's action marks (core/action_marks.h) and detaches them before their end. After an error
+// it leaks them, because a leftover thread may still mark actions. Threads: one.
 #pragma once
 
 #include <exception>
@@ -11,7 +10,7 @@
 
 namespace sluice::train {
 
-// Held: has `marks`.
+// Held: has a member `marks`.
 template <typename Held>
 class MarksHolder {
  public:
@@ -25,7 +24,6 @@ class MarksHolder {
   MarksHolder(const MarksHolder&) = delete;
   MarksHolder& operator=(const MarksHolder&) = delete;
 
-  // No marks are set before attach_marks().
   void hold(std::unique_ptr<Held> held) {
     detach_marks();
     held_ = std::move(held);
@@ -34,7 +32,7 @@ class MarksHolder {
     detach_marks();
     return std::exchange(held_, nullptr);
   }
-  // Requires: it holds some.
+  // Requires: it holds marks.
   void attach_marks() { recorder_.set_marks(&held_->marks); }
   void detach_marks() { recorder_.set_marks(nullptr); }
 

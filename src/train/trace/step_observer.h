@@ -1,5 +1,5 @@
-// step_observer: what watches the steps of a run beside its records: traces, LibTorch's profiler, the kernels of GPUs,
-// the times of each rank. Every process of a run makes the same calls in the same order. Threads: one.
+// step_observer: interface of observers of a run's steps: traces, LibTorch's profiler, GPU kernels, times of each rank.
+// Every process makes the same calls in the same order. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,11 @@
 
 namespace sluice::train {
 
-// A step that is done and recorded.
 struct SeenStep {
   std::int64_t number = 0;  // from 1
   const StepSpans& spans;
   const StepStats& stats;
-  const profiler::StepBreakdown& breakdown;  // of these spans
+  const profiler::StepBreakdown& breakdown;
   const Plan& plan;
   bool evaluation_follows = false;
 };
@@ -31,15 +30,15 @@ class StepObserver {
   StepObserver& operator=(const StepObserver&) = delete;
 
   virtual void before_step(std::int64_t /*number*/) {}
-  // The spans of a step, before anything is made of them.
+  // May change the spans of a step before any other use.
   virtual void complete(StepSpans& /*spans*/) {}
-  // Other processes may be waited for.
+  // May wait for other processes.
   virtual void after_step(const SeenStep& /*step*/) {}
-  // What the process did since the last step.
+  // Gets the spans between the last step and the next.
   virtual void outside_of_steps(const std::vector<Span>& /*spans*/) {}
-  // At the end of the run. Other processes may be waited for.
+  // Called at the end of the run. May wait for other processes.
   virtual void finish() {}
-  // After finish(), in the process that keeps the records.
+  // Called after finish(), in the record-keeping process.
   virtual void report(report::Reporter* /*reporter*/) {}
 };
 

@@ -1,5 +1,5 @@
-// step_source: where the steps of a run come from: this process's engine (run/local_steps.h) or the updates of a
-// parameter server (serve/update_source.h). Not here: the loop over them (run/loop.h). Threads: one.
+// step_source: interface of a run's steps: by this process's engine (run/local_steps.h) or a parameter server
+// (serve/update_source.h). Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -21,30 +21,28 @@ class StepSource {
   StepSource(const StepSource&) = delete;
   StepSource& operator=(const StepSource&) = delete;
 
-  // Returns after the step that follows `steps_done`. Nothing: the run was asked to stop, or cannot go on (why_over());
-  // then the engine holds the weights of the last step.
+  // nullopt: the run was asked to stop or cannot go on (why_over()), and the engine holds the weights of the last step.
   [[nodiscard]] virtual std::optional<RecordedStep> next_step(engine::Engine& engine, std::int64_t steps_done,
                                                               double lr, const engine::StepRequest& request) = 0;
-  // Whether no step follows, at the end of the run aside. is_agreed: all processes know that the run is to stop.
+  // True if no further step follows before the planned end. is_agreed: all processes know that the run is to stop.
   [[nodiscard]] virtual bool is_over(engine::Engine& engine, bool is_agreed) const = 0;
-  // What keeps the run from going on; nothing: it was asked to stop.
+  // The failure that ends the run; nullopt if it was asked to stop.
   [[nodiscard]] virtual std::optional<Error> why_over() const { return std::nullopt; }
-  // The engine has another plan now. next: the batch of the next step.
+  // Called after the engine's plan has changed. next: position of the next step's batch.
   virtual void plan_changed(const Plan& /*before*/, const Plan& /*now*/, data::Position /*next*/) {}
 
-  // Whether the engine holds the weights, running statistics and optimizer state of the last step, for an evaluation
-  // or a checkpoint.
+  // True if the engine holds the last step's weights, running statistics and optimizer state.
   [[nodiscard]] virtual bool holds_weights() const { return true; }
-  // The engine is to hold them after one of the next steps.
+  // Requests that the engine holds them after one of the next steps.
   virtual void want_weights() {}
 
-  // A checkpoint was saved; those of `steps` are there, newest first.
+  // Called after a checkpoint was saved. steps: all existing checkpoints, newest first.
   virtual void saved(const std::vector<std::int64_t>& /*steps*/) {}
-  // The run is done, and nothing of it is going to be saved any more.
+  // Called when the run is done and will save nothing more.
   virtual void finish() {}
-  // What was learned since the last good checkpoint is no good: the run does not go on from it.
+  // Discards what was learned since the last good checkpoint, which the run will not continue from.
   virtual void give_up() {}
-  // For the records, when no step follows: what has happened since the last one.
+  // Events since the last step, for the records. Called when no step follows.
   [[nodiscard]] virtual Events last_events() { return {}; }
 };
 

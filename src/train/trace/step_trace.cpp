@@ -19,7 +19,7 @@
 namespace sluice::train {
 namespace {
 
-// devices: replica by replica.
+// devices: ordered by replica.
 std::map<std::pair<ReplicaId, DeviceId>, std::string> names_of(const std::vector<device::Device>& devices,
                                                                const Plan& plan) {
   std::map<std::pair<ReplicaId, DeviceId>, std::string> names;
@@ -28,7 +28,6 @@ std::map<std::pair<ReplicaId, DeviceId>, std::string> names_of(const std::vector
   return names;
 }
 
-// network: null where it is not known.
 std::map<std::string, double> counters_of(const StepSpans& spans, const StepStats& stats,
                                           const std::vector<device::Device>& devices,
                                           const profiler::NetworkRates* network) {
@@ -59,7 +58,7 @@ Nanoseconds since_1970() {
 
 TracePart part_of_process(const Setup& setup) { return {setup.process.rank, setup.process.processes}; }
 
-// Servers that keep shards only trace nothing, but count: nobody shall take their number.
+// Servers that keep only shards write no trace, but they have a number that no other part may use.
 TracePart part_of_server(const Setup& setup) {
   return {0, static_cast<int>(setup.config.ps.workers + setup.config.ps.servers), "parameter server",
           /*has_own_clock=*/true};
@@ -81,7 +80,8 @@ StepTrace::StepTrace(const Setup& setup, const comm::Communicator* others, Trace
 
 void StepTrace::add(const StepSpans& spans, const StepStats& stats, const Plan& plan) {
   if (is_done_ || spans.step < options_.steps.first) return;
-  if (spans.step > options_.steps.last) return finish();  // the run begins there, or a worker's versions leap
+  // The run begins after the range, or a worker's version jumps past it.
+  if (spans.step > options_.steps.last) return finish();
   const profiler::NetworkRates& network = network_.rates();
   const std::vector<device::Device> devices = devices_for(setup_, plan.devices() * plan.replicas).devices;
   {

@@ -1,8 +1,6 @@
-// step_trace: `--trace`: keeps what the recorder saw of some steps, and writes it when they are done: a trace file
-// (profiler/trace.h) for each process, all by rank 0's clock. Rank 0 writes them all, so no disk need be shared; a
-// worker of a parameter server writes its own. Where a run fails before, rank 0 writes what it has itself.
-// Not here: which steps (traced_steps.h). Threads: one, and any for rescue(). Errors: those of the communicator. A disk
-// that is full costs the trace and gives a warning.
+// step_trace: `--trace`: keeps the spans of some steps and writes a trace file (profiler/trace.h) for each process, by
+// rank 0's clock. Rank 0 writes all files, so no shared disk is needed. A worker of a parameter server writes its own.
+// Threads: one, and any for rescue(). Errors: those of the communicator. A full disk loses the trace with a warning.
 #pragma once
 
 #include <atomic>
@@ -28,12 +26,11 @@
 
 namespace sluice::train {
 
-// Whose trace it is.
 struct TracePart {
   int rank = 0;
   int processes = 1;
-  std::string name = {};       // "parameter server" or "worker 0"; empty: a process that its rank names
-  bool has_own_clock = false;  // nobody measures it beside rank 0's
+  std::string name = {};       // "parameter server" or "worker 0"; empty: named by its rank
+  bool has_own_clock = false;  // its offset from rank 0's clock is not measured
 };
 [[nodiscard]] TracePart part_of_process(const Setup& setup);
 [[nodiscard]] TracePart part_of_server(const Setup& setup);
@@ -42,26 +39,26 @@ struct TracePart {
 struct TraceOptions {
   StepRange steps = {};
   TracePart part = {};
-  TraceFile file;                      // of each rank, which rank 0 writes
-  std::filesystem::path run_dir = {};  // traces there of ranks beyond this run's are removed; empty: none are
+  TraceFile file;
+  std::filesystem::path run_dir = {};  // the run directory to clear of traces of ranks beyond this run's; empty: none
 };
-// Into a run directory. run_dir: empty in processes that keep no records.
+// run_dir: empty in processes that keep no records.
 [[nodiscard]] TraceOptions traces_of_run(const StepRange& steps, TracePart part, const std::filesystem::path& run_dir);
 
 class StepTrace final : public StepObserver {
  public:
-  // others: of all processes; null: there are none. Requires: it and the setup outlive this.
+  // others: connects all processes; null if there are none. Requires: `setup` and `others` outlive this object.
   StepTrace(const Setup& setup, const comm::Communicator* others, TraceOptions options);
 
-  // After every step, with all its spans. After the first and the last one of the range all processes together measure
-  // their clocks; after the last one they make their files.
+  // Call it after every step. All processes measure their clocks together after the first and the last step of the
+  // range, and then write their files.
   void add(const StepSpans& spans, const StepStats& stats, const Plan& plan);
   void after_step(const SeenStep& step) override { add(step.spans, step.stats, step.plan); }
   void outside_of_steps(const std::vector<Span>& spans) override;
-  // What there is of a range that was not reached.
+  // Writes the steps of an incomplete range.
   void finish() override;
-  // Where the run fails, or another thread is about to end the process: what rank 0, or a worker, has itself, without
-  // the others. Waits for nobody but the disk. Nothing where the trace is written.
+  // Writes only this process's part, in rank 0 or a worker, after a failure. Does not wait for other processes. Does
+  // nothing if the trace is written.
   void rescue() noexcept;
 
  private:
@@ -71,22 +68,22 @@ class StepTrace final : public StepObserver {
   [[nodiscard]] std::string text_of(const profiler::TraceProcess& process) const;
   void remove_stale(std::size_t processes) const;
   [[nodiscard]] std::string none_was_made() const;
-  void warn_of_missing() const;  // where the range was not made whole
+  void warn_of_missing() const;
 
   const Setup& setup_;
   const comm::Communicator* others_;
   const TraceOptions options_;
   profiler::NetworkSampler network_;
-  std::optional<comm::ClockOffset> clock_;  // after the first traced step
+  std::optional<comm::ClockOffset> clock_;
   std::mutex mutex_;
-  // Both change under the mutex; rescue() sets is_done_, too.
+  // Both change only under mutex_. rescue() also sets is_done_.
   std::atomic<bool> is_done_;
   std::vector<profiler::TracedStep> steps_;
 };
 
-// Makes these steps; whatever ends them, and who else ends this process meanwhile: what was traced is written.
+// Runs `steps`. Writes the trace however they end, also if another thread ends this process.
 void run_traced(StepTrace& trace, const std::function<void()>& steps);
-// before_end: what else Peers::before_end is to do while the steps run, before the trace is written.
+// before_end: runs in Peers::before_end, before the trace is written.
 void run_traced(Peers& peers, StepTrace& trace, const std::function<void()>& steps,
                 const Peers::BeforeEnd& before_end = {});
 

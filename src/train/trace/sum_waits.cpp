@@ -7,7 +7,6 @@
 namespace sluice::train {
 namespace {
 
-// The rows of all processes.
 at::Tensor rows_of_all(const comm::Communicator& all, const at::Tensor& own) {
   const at::Tensor rows = at::zeros({all.size(), own.size(0)}, at::kLong);
   rows[all.rank()].copy_(own);
@@ -22,7 +21,7 @@ std::vector<BucketSpan> sums_of(std::span<const profiler::TracedStep> steps) {
   return sums;
 }
 
-// Equal where the sums are the same ones, but for one case in 2^64.
+// Differs if the sums differ, except with probability 2^-64.
 std::uint64_t digest_of(const std::vector<BucketSpan>& sums) {
   std::uint64_t digest = 0;
   for (const BucketSpan& sum : sums) {

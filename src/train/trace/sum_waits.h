@@ -1,7 +1,5 @@
-// sum_waits: since when all processes were ready for each sum of the traced steps, by the clocks that were measured for
-// the trace (comm/clock_offset.h): exact to what these can be off, from a run's first step on. Not here: the skew in a
-// step's breakdown (ddp/sync_timing.h), which has no such measurement.
-// Threads: one. Errors: those of the communicator.
+// sum_waits: when all processes were ready for each gradient sum of the traced steps, as exact as the trace's clocks
+// (comm/clock_offset.h). Threads: one. Errors: those of the communicator.
 #pragma once
 
 #include <optional>
@@ -14,9 +12,8 @@
 
 namespace sluice::train {
 
-// Of each bucket of each step, in their order, by this process's clock and within the bucket's own begin and end. All
-// processes call it together. offset: this process's clock minus rank 0's. nullopt in every process where their sums
-// differ, as those of a process that reads its GPU's records may.
+// One time per bucket of each step, in order, by this process's clock, within the bucket's limits. All processes call
+// it together. offset: this process's clock minus rank 0's. nullopt in all if their sums differ (GPU records).
 [[nodiscard]] std::optional<std::vector<Nanoseconds>> when_all_were_there(const comm::Communicator& all,
                                                                           Nanoseconds offset,
                                                                           std::span<const profiler::TracedStep> steps);

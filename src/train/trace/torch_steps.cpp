@@ -28,19 +28,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kFirstSkipped = 1;           // a run's first step allocates and chooses kernels
-constexpr std::int64_t kSteps = 5;                  // without --trace
-constexpr std::uint64_t kMostCalls = 50'000;        // of a trace; each takes about 4.5 KB until it is written
-constexpr std::uint64_t kMostCallsOfOne = 200'000;  // of a step, which is traced whole or not at all
+constexpr std::int64_t kFirstSkipped = 1;  // a run's first step allocates and chooses kernels
+constexpr std::int64_t kSteps = 5;
+constexpr std::uint64_t kMostCalls = 50'000;        // of a trace; each needs about 4.5 KB until it is written
+constexpr std::uint64_t kMostCallsOfOne = 200'000;  // of one step, which is traced completely or not at all
 
 void warn(const std::string& why) { profiler::warn_of_level("torch", why, "events and clocks alone"); }
 
-// In the folder of rank 0; the others may have none.
+// In rank 0's folder; the other ranks may not have it.
 fs::path scratch_file(const fs::path& folder, int rank) {
   return (rank == 0 ? folder : fs::temp_directory_path()) / concat("torch_trace.", ::getpid(), ".json");
 }
 
-// Of processes that were killed while they wrote; the folder is this run's alone.
+// Removes files of processes that were killed while they wrote. Only this run uses the folder.
 void remove_leftovers(const fs::path& folder) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
@@ -54,7 +54,7 @@ bool has_gpus(const Setup& setup) {
   return std::ranges::any_of(setup.devices, [](const auto& one) { return one.kind == device::DeviceKind::kCuda; });
 }
 
-// LibTorch says nothing where it could not write all of it.
+// LibTorch reports no error if it could not write the whole file.
 std::string read_whole(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(stream), {}};
@@ -73,7 +73,6 @@ std::vector<const OperatorRow*> longest_first(const profiler::OperatorSums& sums
   return rows;
 }
 
-// Of the event `operators`: sums over the steps, of all slots of this process.
 nlohmann::ordered_json operator_fields(const OperatorRow& row, const std::vector<std::string>& layers) {
   const auto& [key, sum] = row;
   const bool is_known = key.layer >= 0;
@@ -98,7 +97,7 @@ StepRange torch_steps(const Setup& setup, StepRange traced, std::int64_t first) 
   return {first + kFirstSkipped, first + kFirstSkipped + kSteps - 1};
 }
 
-// The watch ends before the marks that tell it, and both before the profiler.
+// The member order matters: the marks use the watch, and both use the profiler, so they are destroyed in reverse order.
 struct TorchSteps::Running {
   Running(std::unique_ptr<torch_trace::TorchProfiler> of, bool watches)
       : profiler(std::move(of)),
@@ -106,7 +105,7 @@ struct TorchSteps::Running {
         marks(watch.get()) {}
 
   std::unique_ptr<torch_trace::TorchProfiler> profiler;
-  std::unique_ptr<operators::OperatorWatch> watch;  // null: not with GPUs, whose operators take their time elsewhere
+  std::unique_ptr<operators::OperatorWatch> watch;  // null with GPUs: operators on the CPU do not show their time
   torch_trace::TraceMarks marks;
 };
 
@@ -124,7 +123,6 @@ TorchSteps::~TorchSteps() {
     log_warning("LibTorch's trace of ", counted(steps_, "step"), " is lost, as the run did not end well");
 }
 
-// Nothing is to be done in this step; the one before the range is watched.
 bool TorchSteps::leaves_out(std::int64_t number) const {
   return is_done_ || number + 1 < range_.first || number > range_.last;
 }
@@ -165,8 +163,7 @@ void TorchSteps::after_step(std::int64_t number, bool evaluation_follows) {
   stop();
 }
 
-// Of the step before the range only the number of its operators is of use; it stands for those of steps that nobody
-// watches.
+// The step before the range gives only its number of operators, as the estimate for steps that are not watched.
 void TorchSteps::take_step() {
   running_.detach_marks();
   const profiler::OperatorSums sums = running_->watch ? running_->watch->take() : profiler::OperatorSums{};
@@ -187,12 +184,11 @@ void TorchSteps::finish() {
   write();
 }
 
-// Its memory goes as soon as the text is there.
 void TorchSteps::stop() {
   for (int i = 0; running_->watch && !running_->marks.layers().name(i).empty(); ++i)
     layers_.push_back(running_->marks.layers().name(i));
   const auto running = running_.take();
-  if (!running->profiler) return;  // the range was not reached
+  if (!running->profiler) return;
   fs::path file;
   try {
     file = scratch_file(folder_, others_ == nullptr ? 0 : others_->rank());
@@ -204,7 +200,7 @@ void TorchSteps::stop() {
   }
   std::error_code ignored;
   fs::remove(file, ignored);
-  fs::remove(file.string() + ".tmp", ignored);  // LibTorch's own, where it could not finish
+  fs::remove(file.string() + ".tmp", ignored);  // left by LibTorch if it could not finish
 }
 
 void TorchSteps::write() {

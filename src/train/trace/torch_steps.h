@@ -1,7 +1,6 @@
-// torch_steps: what profile.level = "torch" is in a run: LibTorch's own profiler over some steps, its trace written
-// for every process beside the run's other files; and on CPU devices which operators each layer spent these steps in.
-// The spans and their breakdown stay those of events. Where it cannot be, one warning says why, and the run goes on
-// without. Threads: one. Errors: those of the communicator; a trace that is lost is a warning.
+// torch_steps: profile.level = "torch": LibTorch's profiler over some steps, with a trace file for every process and,
+// on CPU devices, operators by layer. If it is unavailable, one warning gives the reason. Threads: one. Errors: those
+// of the communicator; a lost trace gives a warning.
 #pragma once
 
 #include <cstdint>
@@ -23,26 +22,24 @@
 
 namespace sluice::train {
 
-// Of a run whose next step is `first`: those of --trace where it is given, else the five after the first. Empty at
-// another level, and, with a warning, where a parameter server's workers make the steps.
+// The steps of --trace, else the five after step `first`. Empty at another level or if a parameter server's workers
+// make the steps (with a warning).
 [[nodiscard]] StepRange torch_steps(const Setup& setup, StepRange traced, std::int64_t first);
 
 class TorchSteps final : public StepObserver {
  public:
-  // steps: the same in all processes; it ends before them where an evaluation follows, or where so many operators have
-  // run that they would fill the memory. others: of all processes; null: there are none. folder: rank 0's. Requires:
-  // the engine outlives it.
+  // steps: the same in all processes. Tracing ends early before an evaluation, or if operators would fill the memory.
+  // others: connects all processes; null if there are none. folder: rank 0's. Requires: the engine outlives it.
   TorchSteps(const Setup& setup, const comm::Communicator* others, engine::Engine& engine, StepRange steps,
              std::filesystem::path folder);
   ~TorchSteps() override;
 
-  // Around every step, in all processes. The last one of the range writes the files.
+  // Call both around every step, in all processes. The last step of the range writes the files.
   void before_step(std::int64_t number) override;
   void after_step(const SeenStep& step) override { after_step(step.number, step.evaluation_follows); }
   void after_step(std::int64_t number, bool evaluation_follows);
-  // What there is of a range that was not reached.
   void finish() override;
-  // The operators, into the log and, with a reporter, as an event; nothing where none was seen.
+  // Logs the operators and, with a reporter, records them as an event. Does nothing if none were seen.
   void report(report::Reporter* reporter) override;
 
  private:
@@ -55,18 +52,18 @@ class TorchSteps final : public StepObserver {
   void write();
 
   const comm::Communicator* others_;
-  bool with_gpus_;  // some device of this process is one
+  bool with_gpus_;
   StepRange range_;
   std::filesystem::path folder_;
   bool is_done_;
-  MarksHolder<Running> running_;  // from the step before the range to the last one
-  std::string text_;              // of the trace, until it is written
-  profiler::OperatorSums sums_;   // of all steps, by the layers' index in layers_
+  MarksHolder<Running> running_;  // set from the step before the range to its last step
+  std::string text_;
+  profiler::OperatorSums sums_;  // of all steps, by index in layers_
   std::vector<std::string> layers_;
   bool has_begun_ = false;
   std::int64_t steps_ = 0;
-  std::uint64_t calls_ = 0;          // of all steps
-  std::uint64_t calls_of_step_ = 0;  // the last one
+  std::uint64_t calls_ = 0;
+  std::uint64_t calls_of_step_ = 0;
 };
 
 }  // namespace sluice::train

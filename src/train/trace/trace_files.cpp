@@ -12,7 +12,6 @@
 namespace sluice::train {
 namespace {
 
-// The ranks whose text is there.
 std::vector<int> write(const std::vector<std::string>& texts, const TraceFile& file) {
   std::vector<int> written;
   for (int rank = 0; rank < static_cast<int>(texts.size()); ++rank) {
