@@ -1,5 +1,6 @@
 // config: what a run is asked to do, as plain typed options, read from TOML and from `--set key=value`.
-// Each key is described once, in schema.cpp: type, default, unit, range, help. docs/configuration.md is made from it.
+// Each key is described once, in schema.cpp: type, default, unit, range, help. docs/reference/configuration.md is made
+// from it.
 // Read as TOML, but for strings of several lines, dates and quoted parts of dotted keys, which no key needs.
 // Not here: whether the machine, the model or the data can do it (their modules check), and environment variables.
 // A word such as train.optimizer stays a string: it is one of the allowed words once parsed.
@@ -292,7 +293,7 @@ void validate(const Config& config);
 // Every key with its value, and its help, unit and range as a comment. parse(to_toml(c)) == c for every valid c.
 [[nodiscard]] std::string to_toml(const Config& config);
 
-// docs/configuration.md: every key with type, default, range, unit and meaning.
+// docs/reference/configuration.md: every key with type, default, range, unit and meaning.
 [[nodiscard]] std::string to_markdown();
 
 }  // namespace sluice::config
