@@ -18,7 +18,7 @@ HEAD = """# Command line
 `sluice [OPTIONS] COMMAND` runs one command. This page is generated:
 `scripts/cli_page.py build/release/sluice > docs/reference/cli.md`.
 
-- `--help` prints the options of Sluice or of a command, `--version` the version.
+- `--help` prints the options of Sluice or of a command, with examples. `--version` prints the version.
 - `--verbose` logs debug messages too. `--quiet` shows warnings, errors and the final summary only; `log.txt` has all.
 - Options in bold are required. [exit_codes.md](exit_codes.md) lists the exit codes.
 """
@@ -30,6 +30,7 @@ The section of a command lists only the options that are not in this table.
 NAME_ALONE = re.compile(r" +\S+( [^\s(]+)*( \([^()]*\))+")  # a long name has a line to itself
 PLAIN_SECTIONS = ("Options", "Positionals", "Example", "Examples")
 
+Command = collections.namedtuple("Command", "name meaning rows")
 Row = collections.namedtuple("Row", "section name meaning")
 
 
@@ -84,31 +85,23 @@ def table(heads, rows):
     return "\n".join(lines) + "\n"
 
 
-class Command:
-    def __init__(self, binary, name, meaning):
-        self.name, self.meaning = name, meaning
-        lines = help_of(binary, name)
-        self.examples = [line.strip() for line in itertools.dropwhile(lambda line: not line.startswith("Example"), lines)][1:]
-        self.rows = [row_of(section, *entry) for section, entries in sections_of(lines).items()
-                     if not section.startswith("Example") for entry in entries if not entry[0].startswith("-h,")]
-
-    def text(self, rows):
-        """Its section, with these of its rows."""
-        lines = "\n".join(self.examples)
-        return f"\n## {self.name}\n\n```\n{lines}\n```\n\n" + table(("option", "meaning"), rows)
+def command_of(binary, name, meaning):
+    rows = (row_of(section, *entry) for section, entries in sections_of(help_of(binary, name)).items()
+            if not section.startswith("Example") for entry in entries if not entry[0].startswith("-h,"))
+    return Command(name, text_of(meaning), tuple(rows))
 
 
 def page_of(binary):
-    commands = [Command(binary, *entry) for section, entries in sections_of(help_of(binary)).items()
+    commands = [command_of(binary, *entry) for section, entries in sections_of(help_of(binary)).items()
                 if section not in PLAIN_SECTIONS for entry in entries]
     times = collections.Counter(row for command in commands for row in command.rows)
     shared = [row for row, count in times.items() if count > 1]
-    own = {command: [row for row in command.rows if row not in shared] for command in commands}
-    named = [("", f"[`{command.name}`](#{command.name})" if own[command] else f"`{command.name}`", text_of(command.meaning))
+    own = {command.name: [row for row in command.rows if row not in shared] for command in commands}
+    named = [("", f"[`{command.name}`](#{command.name})" if own[command.name] else f"`{command.name}`", command.meaning)
              for command in commands]
     used = [(*row, ", ".join(f"`{command.name}`" for command in commands if row in command.rows)) for row in shared]
-    return (f"{HEAD}\n{table(('command', 'what it does'), named)}{SHARED}\n{table(('option', 'meaning', 'commands'), used)}"
-            + "".join(command.text(rows) for command, rows in own.items() if rows))
+    page = f"{HEAD}\n{table(('command', 'what it does'), named)}{SHARED}\n{table(('option', 'meaning', 'commands'), used)}"
+    return page + "".join(f"\n## {name}\n\n{table(('option', 'meaning'), rows)}" for name, rows in own.items() if rows)
 
 
 def main():
