@@ -20,13 +20,10 @@ HEAD = """# Command line
 
 - `--help` prints the options of Sluice or of a command, with examples. `--version` prints the version.
 - `--verbose` logs debug messages too. `--quiet` shows warnings, errors and the final summary only; `log.txt` has all.
-- Options in bold are required. [exit_codes.md](exit_codes.md) lists the exit codes.
+- Each command also takes the options of [the second table](#options-of-several-commands). Those in bold are required.
+- [exit_codes.md](exit_codes.md) lists the exit codes.
 """
-SHARED = """
-## Options of several commands
-
-The section of a command lists only the options that are not in this table.
-"""
+SHARED = "\n## Options of several commands\n"
 NAME_ALONE = re.compile(r" +\S+( [^\s(]+)*( \([^()]*\))+")  # a long name has a line to itself
 PLAIN_SECTIONS = ("Options", "Positionals", "Example", "Examples")
 
