@@ -32,11 +32,12 @@ Row = collections.namedtuple("Row", "section name meaning")
 
 
 def help_of(binary, *command):
-    done = subprocess.run([binary, *command, "--help"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        print(f"cli_page.py: {binary} --help of {command} ended with {done.returncode}: {done.stderr}", file=sys.stderr)
+    words = [binary, *command, "--help"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError) as why:
+        print(f"cli_page.py: {' '.join(words)}: {why}", file=sys.stderr)
         sys.exit(70)
-    return done.stdout.splitlines()
 
 
 def sections_of(lines):
