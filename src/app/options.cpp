@@ -26,7 +26,8 @@ double number_of(const std::string& text) {
 
 void ConfigArguments::add_to(CLI::App& command, bool required) {
   command
-      .add_option("CONFIG", file, "Configuration file (TOML); configs/ has examples, docs/configuration.md all keys")
+      .add_option("CONFIG", file,
+                  "Configuration file (TOML); configs/ has examples, docs/reference/configuration.md all keys")
       ->required(required);
   command.add_option("--set", sets, "Replace one value of the configuration, e.g. --set train.lr=0.1; may be repeated")
       ->type_name("KEY=VALUE")

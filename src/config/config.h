@@ -1,5 +1,5 @@
 // config: the options of a run as plain typed values, read from TOML and from `--set key=value`.
-// schema.cpp describes each key once, with unit, range and help; docs/configuration.md is generated from it. The TOML
+// schema.cpp describes each key once, with unit, range and help; docs/reference/configuration.md is generated from it. The TOML
 // reader rejects multi-line strings, dates and quoted parts of dotted keys. Words such as train.optimizer stay strings.
 // Errors: ConfigError, one line that begins with FILE:LINE or with the --set.
 #pragma once
@@ -287,7 +287,7 @@ void validate(const Config& config);
 // Every key with its value and, as a comment, its help, unit and range. parse(to_toml(c)) == c for every valid c.
 [[nodiscard]] std::string to_toml(const Config& config);
 
-// Text of docs/configuration.md: every key with type, default, range, unit and meaning.
+// Text of docs/reference/configuration.md: every key with type, default, range, unit and meaning.
 [[nodiscard]] std::string to_markdown();
 
 }  // namespace sluice::config

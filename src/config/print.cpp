@@ -54,7 +54,7 @@ std::string to_markdown() {
       "default. `sluice config FILE` prints all of them with the values a run would use. An integer whose range has "
       "no\n"
       "upper end may go up to 1000000000.\n\n"
-      "This page is generated: `sluice config --markdown > docs/configuration.md`.\n";
+      "This page is generated: `sluice config --markdown > docs/reference/configuration.md`.\n";
   std::string_view table;
   for (const auto& key : schema()) {
     if (key.table() != table) {

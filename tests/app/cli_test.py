@@ -10,6 +10,7 @@ import pathlib
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import tomllib
 import unittest
@@ -60,6 +61,13 @@ class UsageTest(CliTest):
                 self.assertNotRegex(line, r"\b(TEXT|INT|UINT|FLOAT|REQUIRED|BOOLEAN)\b", "words, and no types of the parser's")
         everything = cli.must_run("--help").stdout
         self.assertTrue(all(name in everything for name in COMMANDS))
+
+    def test_the_page_of_the_command_line_is_current(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        made = subprocess.run([sys.executable, root / "scripts/cli_page.py", cli.BINARY], capture_output=True, text=True, check=False)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        page = (root / "docs/reference/cli.md").read_text(encoding="utf-8")
+        self.assertEqual(made.stdout, page, "run: scripts/cli_page.py build/release/sluice > docs/reference/cli.md")
 
     def test_bad_usage_is_2_and_points_to_help(self):
         bad = ((), ("train",), ("train", self.config, "--nonsense"), ("nonsense",), ("eval", self.config), ("step", self.config),

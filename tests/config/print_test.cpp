@@ -391,9 +391,9 @@ TEST(TextWith, ReadsBackAsWhatWasWanted) {
 TEST(Documentation, PageIsCurrent) {
   const char* root = std::getenv("SLUICE_SOURCE_DIR");
   if (root == nullptr) GTEST_SKIP() << "SLUICE_SOURCE_DIR is not set; ctest sets it";
-  std::ifstream page(std::filesystem::path(root) / "docs" / "configuration.md");
+  std::ifstream page(std::filesystem::path(root) / "docs" / "reference" / "configuration.md");
   const std::string text{std::istreambuf_iterator<char>(page), {}};
-  EXPECT_EQ(text, to_markdown()) << "run: build/release/sluice config --markdown > docs/configuration.md";
+  EXPECT_EQ(text, to_markdown()) << "run: build/release/sluice config --markdown > docs/reference/configuration.md";
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ void add_config(CLI::App& app) {
   command->add_option("--set", arguments->sets, "Replace one value, e.g. --set train.lr=0.1; may be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  command->add_flag("--markdown", *markdown, "Print docs/configuration.md instead: the table of all keys");
+  command->add_flag("--markdown", *markdown, "Print docs/reference/configuration.md instead: the table of all keys");
   command->callback([arguments, markdown] {
     if (*markdown) {
       print_out(config::to_markdown());
