@@ -12,7 +12,7 @@ Gloo: eager and through torch.compile, each in its default memory format and in 
 under torch.autocast. The fastest of the four counts. All have a fused optimizer, our malloc settings, the same work
 (vit's last block computes the class token alone), and each the GOMP_SPINCOUNT that a trial found best for it (the
 column `spin`; --no-spin-trial: ours for all). --winograd is ours alone (`train.winograd`): 4x4 rounds more coarsely than
-what the peer does (docs/performance.md). Needs build/release with the benchmarks (scripts/test.sh) and the project's
+what the peer does (docs/results/performance.md). Needs build/release with the benchmarks (scripts/test.sh) and the project's
 .venv; for torch.compile also g++ and Python's headers. On a busy machine look at the ratio of processor time too.
 """
 

@@ -8,7 +8,7 @@ The sides take turns: a run of `sluice train` into DIR, then so many steps of ea
 All train the same model with the same optimizer: CNNs by SGD with momentum, in channels_last; transformers by AdamW. In
 bf16 the peers are under torch.autocast; in fp32 both sides' products and convolutions may use TF32. A rate is a mean over
 the wall time of the steps, ours without its wait for data, the peers' on one batch that lies on the GPU. MFU counts the
-operations of the model (docs/profiling.md), not those that an implementation repeats, by the GPU's peak for the
+operations of the model (docs/how-to/profile.md), not those that an implementation repeats, by the GPU's peak for the
 precision. Not measured: loading. Exit codes: 0 done, 2 bad usage, 70 a side failed.
 """
 

@@ -1,5 +1,5 @@
 # `cmake --install`: the command, the libraries, the headers that models and data sets are written with, and a CMake
-# package: find_package(Sluice) gives the target Sluice::sluice (docs/own_models.md). Of LibTorch and the other libraries
+# package: find_package(Sluice) gives the target Sluice::sluice (docs/tutorial/first_own_model.md). Of LibTorch and the other libraries
 # nothing is copied: the package finds them where it is used.
 include(CMakePackageConfigHelpers)
 

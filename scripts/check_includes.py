@@ -3,7 +3,7 @@
 
 usage: scripts/check_includes.py [--whole] [ROOT]
 
-The table below is the one of docs/architecture.md; the DEPS lines in CMake say the same to the linker.
+The table below is the one of docs/explanation/architecture.md; the DEPS lines in CMake say the same to the linker.
 --whole   also what only the whole tree shows: edges of the table that nobody uses, headers that include each other in a
           ring, a room that holds more than its share of the lines.
 A quoted include names its folder ("core/error.h"), relative to src/, the repository (models) or tests/ (support).

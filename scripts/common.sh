@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # What the scripts of this folder share: where the repository is, how they speak and stop. (Sourced by bash.)
-# Exit codes are those of docs/errors.md; everything a person reads goes to standard error.
+# Exit codes are those of docs/reference/exit_codes.md; everything a person reads goes to standard error.
 
 # Used by the scripts that source this file.
 # shellcheck disable=SC2034

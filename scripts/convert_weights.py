@@ -8,7 +8,7 @@ lie beside the weights: it holds values only. Where the file holds more than wei
 state_dict, state_dict_ema, model_state_dict, model, model_ema or module. "module." (of a model that was wrapped for several
 devices) and "_orig_mod." (of a compiled one) before every name are taken off, and one word more ("model.", "net.") if the
 names are those of a model that Sluice knows without it. Nothing else is changed: Sluice knows the names of torchvision,
-Hugging Face and timm (docs/weights.md). OUT appears whole or not at all.
+Hugging Face and timm (docs/how-to/weights.md). OUT appears whole or not at all.
 With several of these entries, --key NAME says which; it may have dots, for one inside another.
 
 Exit codes: 0 done, 2 bad usage or a package is missing, 7 IN holds no weights, 8 a file cannot be read or written.

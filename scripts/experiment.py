@@ -14,7 +14,7 @@ usage: scripts/experiment.py EXPERIMENT [--scale small|full] [OPTIONS]
   lr_sweep            learning rates by batch: accuracy, what diverges, how the best rate grows with the batch
   dual_batch          some or all workers of a parameter server with a smaller batch: accuracy and time by how many
 
-scripts/experiment.py EXPERIMENT --help has the options of each. docs/experiments.md
+scripts/experiment.py EXPERIMENT --help has the options of each. docs/how-to/experiments.md
 
 --out DIR (default: runs/experiments/EXPERIMENT-DATE-TIME) receives results.csv, table.md, table.tex, plots (PNG and PDF)
 if matplotlib is there, and the log and run directory of each run. The same call with the same --out goes on after the last run that was done; with

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs what only a machine with a GPU can show, with programs that were built elsewhere. For docs/gpu.md.
+# Runs what only a machine with a GPU can show, with programs that were built elsewhere. For docs/how-to/gpu_check.md.
 #
 # usage: scripts/gpu_check.sh [first|right|shape|costs] [OUT_DIR [BRING_DIR]]
 #        scripts/gpu_check.sh --record FILE
@@ -15,7 +15,7 @@
 # A part takes at most 520 s (SLUICE_GPU_CHECK_BUDGET_S): a check that finds no time left is not run. Needs build/release and
 # Python's torch of the same version, whose libraries the programs then use. A machine that cannot build is given both the
 # programs and the other libraries, in build/release/lib, by scripts/gpu_pack.sh. Prints one line a check and writes them to OUT_DIR/gpu_check.txt (default:
-# build/gpu_check), and as rows of a table to OUT_DIR/gpu_results.md and docs/gpu.md. Logs and runs of a part are in
+# build/gpu_check), and as rows of a table to OUT_DIR/gpu_results.md and docs/how-to/gpu_check.md. Logs and runs of a part are in
 # OUT_DIR/PART, which begins empty. If this repository is a copy that will be gone, name a BRING_DIR outside of OUT_DIR.
 # It receives three files: gpu_check.txt and gpu_results.md after each check, and the logs as logs.tar.gz at the end or when
 # the script is ended. Bring these back and give gpu_results.md to --record.
@@ -25,7 +25,7 @@ set +o posix -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
-readonly page=$SLUICE_ROOT/docs/gpu.md
+readonly page=$SLUICE_ROOT/docs/how-to/gpu_check.md
 budget_s=520 # of a part: with unpacking and loading less than 10 minutes
 [[ ! ${SLUICE_GPU_CHECK_BUDGET_S:-} =~ ^[0-9]{1,4}$ ]] || budget_s=$((10#$SLUICE_GPU_CHECK_BUDGET_S))
 python=python3

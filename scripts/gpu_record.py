@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records results of scripts/gpu_check.sh in docs/gpu.md.
+"""Records results of scripts/gpu_check.sh in docs/how-to/gpu_check.md.
 
 usage: scripts/gpu_record.py PAGE FILE
 
@@ -66,7 +66,7 @@ def with_rows(page, rows):
 
 
 def recorded(page, text, name="the file"):
-    """docs/gpu.md with the results of one run."""
+    """docs/how-to/gpu_check.md with the results of one run."""
     rows = rows_of(text, name)
     head, heading, results = with_rows(page, rows).partition(HEADING)
     return with_last_results(head, rows) + heading + results

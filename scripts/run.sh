@@ -21,7 +21,7 @@
 #   --dry-run                 print the plan and stop
 #   --if-name NAME            network interface that carries tensors (else $SLUICE_IF_NAME)
 #
-# SLUICE_CONFIG names another configuration file. scripts/stop.sh ends what was started. docs/launch.md says more.
+# SLUICE_CONFIG names another configuration file. scripts/stop.sh ends what was started. docs/how-to/launch.md says more.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
 set +o posix -euo pipefail
 # shellcheck source=scripts/launch.sh

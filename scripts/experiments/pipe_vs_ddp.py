@@ -7,7 +7,7 @@ ends for want of memory in its device.memory_limit (exit code 4); rounds take tu
   --scale full    2 x 3 and 2 x 4 GPUs with 16 GiB each, ViT base; the published batches first
 
 All processes are started on this machine: a node is a process group here, and --scale full wants 8 GPUs in one machine
-(--nodes 1: 4). Over several machines, the scripts run.sh and run_ddp.sh start the same rows one by one (docs/launch.md)."""
+(--nodes 1: 4). Over several machines, the scripts run.sh and run_ddp.sh start the same rows one by one (docs/how-to/launch.md)."""
 
 import statistics
 

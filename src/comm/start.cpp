@@ -102,7 +102,7 @@ class Start {
     std::string refusal = difference(of_rank_0, world_, agreement);
     if (refusal.empty() && store_.add(arrival_key(world_.rank), 1) > 1)
       refusal = concat("two processes were started as rank ", world_.rank, "; give each a rank of its own",
-                       world_.is_hosted ? " (after a restart by torchrun: see docs/launch.md)" : "");
+                       world_.is_hosted ? " (after a restart by torchrun: see docs/how-to/launch.md)" : "");
     if (!refusal.empty()) {
       refuse(ExitCode::kUsage, refusal);
       throw ConfigError(refusal);

@@ -1,4 +1,4 @@
-// cost_cache: measured layer costs kept between runs (`pipeline.cost_cache`): a profile file (docs/profile.md) for each
+// cost_cache: measured layer costs kept between runs (`pipeline.cost_cache`): a profile file (docs/reference/profile_file.md) for each
 // fingerprint of machine, software and model, and size of a micro-batch; and beside them whole profiles. One that
 // another build of this program wrote is not used: it may have run other kernels. Nothing is kept where memory is not
 // counted (device/memory.h), nor of a machine that was busy (LayerProfile::disturbance). Nothing depends on the cache:

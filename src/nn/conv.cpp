@@ -106,7 +106,7 @@ Gradients gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tenso
 
 // True if oneDNN's bfloat16 convolution in blocked layouts is faster than its channels_last one, which ATen would use.
 // With the weight already in that layout, it takes 0.3 to 0.8 of the time: the channels_last one also multiplies the
-// padding and reorders the weight at each call (docs/performance.md). Measured without AMX.
+// padding and reorders the weight at each call (docs/results/performance.md). Measured without AMX.
 bool is_small_map(const at::Tensor& x, const at::Tensor& weight, const Geometry& geometry) {
   static const bool is_measured_cpu =
       kernels::supported(kernels::avx512_bf16()) && __builtin_cpu_supports("amx-bf16") == 0;

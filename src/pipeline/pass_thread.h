@@ -72,7 +72,7 @@ struct Pass::DeviceThread {
 
   [[nodiscard]] ReplicaId replica() const { return slot.replica; }
   // Of what one queue reads and another has memory of. While any slot of a GPU records, LibTorch forgets who reads
-  // what there (docs/gpu.md): then it stays until the pass is over.
+  // what there (docs/how-to/gpu_check.md): then it stays until the pass is over.
   void keep(const at::Tensor& tensor) {
     if (graphs != nullptr && graphs->records()) kept.push_back(tensor);
   }

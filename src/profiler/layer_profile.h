@@ -1,4 +1,4 @@
-// layer_profile: what `sluice profile` measures, as values and as the text of profile.json (docs/profile.md), so that
+// layer_profile: what `sluice profile` measures, as values and as the text of profile.json (docs/reference/profile_file.md), so that
 // plans can be made on another machine. Not here: measuring (train/study/profile.h), deciding (tune/).
 // The text is one JSON object of schema version kProfileVersion. Reading takes every field as documented, passes over
 // fields that it does not know, and refuses everything else.

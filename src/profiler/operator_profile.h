@@ -1,5 +1,5 @@
 // operator_profile: which operators the layers of a model spend their time in, and how near each comes to the machine's
-// peaks; means of one micro-batch. A value, and its JSON (docs/profile.md). Not here: measuring
+// peaks; means of one micro-batch. A value, and its JSON (docs/reference/profile_file.md). Not here: measuring
 // (measure/measure_operators.h). Units: seconds, operations, bytes.
 #pragma once
 

@@ -1,7 +1,7 @@
 // trace: what one process did in some steps, as a file that Perfetto, chrome://tracing and HolisticTraceAnalysis read
 // (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU, "Trace Event Format"): a row for
 // each stage's computing, copies and waits, one for the sums over the processes, counters, arrows from who sends to who
-// receives. What makes each reader understand it is said in docs/profiling.md.
+// receives. What makes each reader understand it is said in docs/how-to/profile.md.
 // Not here: recording (core/recorder.h), where files lie and whose clock is whose (train/trace/step_trace.h).
 // Pure. Times in nanoseconds here, microseconds in the file.
 #pragma once

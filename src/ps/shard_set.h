@@ -18,7 +18,7 @@
 
 namespace sluice::ps {
 
-// Of all shards, below which waking a thread up takes longer than it saves (docs/performance.md).
+// Of all shards, below which waking a thread up takes longer than it saves (docs/results/performance.md).
 inline constexpr std::size_t kLeastBytesForThreads = std::size_t{4} << 20;
 
 class ShardSet {

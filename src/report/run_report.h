@@ -25,7 +25,7 @@ struct RunReport {
   LineDamage worker_damage = {};
   std::vector<std::string> worker_problems = {};
 
-  // The run as one object: what ran, outcome, rates, means, evaluations, counts, advice (docs/report.md).
+  // The run as one object: what ran, outcome, rates, means, evaluations, counts, advice (docs/how-to/report.md).
   [[nodiscard]] nlohmann::ordered_json json() const;
   [[nodiscard]] std::string text() const;
 };

@@ -18,7 +18,7 @@ namespace sluice::report {
 struct StepReport {
   const StepRecord& record;
   const StepSpans& spans;                // spans of this process; no slots if recording is off
-  const nlohmann::ordered_json& fields;  // named as in docs/files.md
+  const nlohmann::ordered_json& fields;  // named as in docs/reference/files.md
   const profiler::NetworkRates* network;
   TimeLeft left = {};
   bool ends_interval = false;

@@ -49,7 +49,7 @@ bool looks_like_pickle(std::span<const std::byte> file) {
   if (!looks_like_pickle(file)) fail(where, what);
   throw CheckpointError(
       concat(where, " is a PyTorch pickle (.pth, .pt, .bin), which Sluice does not read; convert it to safetensors: ",
-             "`python scripts/convert_weights.py FILE OUT` does that (docs/weights.md)"));
+             "`python scripts/convert_weights.py FILE OUT` does that (docs/how-to/weights.md)"));
 }
 
 // Returns the bytes of a tensor, nothing on overflow. Overflow is checked with zero sizes as one, because strides are

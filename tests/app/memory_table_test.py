@@ -14,7 +14,7 @@ import sluice_cli as cli
 
 OUT_OF_MEMORY = 4
 BATCH = 32  # as configured
-EXPECTED = 0.15  # an expected value beside what was held; docs/tuner.md has the distribution
+EXPECTED = 0.15  # an expected value beside what was held; docs/explanation/prediction.md has the distribution
 PLANS = {  # by what they show, the model and what is set
     "two stages": ("resnet8", {"pipeline.stages": 2, "pipeline.partition": "[2,3]", "pipeline.chunks": 4}),
     "recomputation": ("vit", {"pipeline.recompute": "layer", "pipeline.chunks": 2}),

@@ -2,7 +2,7 @@
 """A slow network shows as exposed all-reduce, and what backward can hide of it is hidden.
 
 Two hosts of one thread each (network namespaces), ResNet-18, 44.7 MB of gradients a step, at three rates. Long, because
-it measures time; the figures go into docs/performance.md.
+it measures time; the figures go into docs/results/performance.md.
 
     network_breakdown_test.py [unittest options]      SLUICE_BINARY names the binary; needs root, ip, tc and two cores
 """

@@ -15,7 +15,7 @@ import unittest
 import long_tests
 import sluice_cli as cli
 
-DOCUMENTATION = pathlib.Path(__file__).resolve().parents[2] / "docs" / "profile.md"
+DOCUMENTATION = pathlib.Path(__file__).resolve().parents[2] / "docs" / "reference" / "profile_file.md"
 
 
 def two_chunks_on_two_devices(stages, profile, samples):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """How processes of a run with several servers and workers end: launches whose run is done, and processes that are stopped
-or killed at moments that a seed decides. Their exit codes are those of docs/errors.md. Exits 77 without safetensors.
+or killed at moments that a seed decides. Their exit codes are those of docs/reference/exit_codes.md. Exits 77 without safetensors.
 
     server_ends_test.py [LAUNCHES STOPS [SEED]]        SLUICE_BINARY names the binary
 """

@@ -133,7 +133,7 @@ class TorchSchedulesTest(unittest.TestCase):
         correct = ours("1f1b", "--stages", 2, "--chunks", 4)["order"][1]
         self.assertEqual(correct, ["1F0", "1B0", "1F1", "1B1", "1F2", "1B2", "1F3", "1B3"])
         if last == correct:
-            print("this PyTorch draws its 1F1B as it runs it: docs/schedules.md need not mention the difference any more")
+            print("this PyTorch draws its 1F1B as it runs it: docs/reference/schedules.md need not mention the difference any more")
         else:
             self.assertEqual(last, ["1F1", "1B0", "1F2", "1B1", "1F3", "1B2", "1F4", "1B3"])
 

@@ -1,4 +1,4 @@
-// What readers of traces ask for (docs/profiling.md), on steps made by the test.
+// What readers of traces ask for (docs/how-to/profile.md), on steps made by the test.
 #include "profiler/trace.h"
 
 #include <gmock/gmock.h>

@@ -14,7 +14,7 @@ from script_copy import REPOSITORY, ScriptCopy
 TESTS = ("device/device_test", "data/data_feature_cache_test", "engine/engine_cuda_parity_test", "engine/engine_cuda_graphs_test", "train/train_layer_timer_test",
          "comm/comm_test", "ddp/ddp_test", "train/train_test", "engine/engine_test", "nn/nn_cuda_test",
          "pipeline/pipeline_test")
-PAGE = (REPOSITORY / "docs" / "gpu.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs" / "how-to" / "gpu_check.md").read_text(encoding="utf-8")
 # The helpers that need PyTorch or files of runs; what records, and the list of models, are the real ones.
 PYTHON = r"""case "$*" in
   *gpu_record.py*) exec /usr/bin/env -S python3 "$@" ;;
@@ -38,7 +38,7 @@ mkdir -- "$run"
 class GpuCheckTest(unittest.TestCase):
     def setUp(self):
         self.copy = self.enterContext(ScriptCopy())
-        self.copy.write("docs/gpu.md", PAGE)
+        self.copy.write("docs/how-to/gpu_check.md", PAGE)
         self.copy.write("configs/quickstart.toml", "")
         self.copy.write("bench/gpu.py", (REPOSITORY / "bench" / "gpu.py").read_text(encoding="utf-8"))
         self.copy.stand_in(self.copy.bin / "nvidia-smi", "echo 'NVIDIA H100 80GB HBM3, 580.1'\n")
@@ -58,7 +58,7 @@ class GpuCheckTest(unittest.TestCase):
         return dict(line.split(": ", 1) for line in done.stdout.splitlines())
 
     def page(self):
-        return (self.copy.root / "docs" / "gpu.md").read_text(encoding="utf-8")
+        return (self.copy.root / "docs" / "how-to" / "gpu_check.md").read_text(encoding="utf-8")
 
     def results(self, out="build/gpu_check"):
         return (self.copy.root / out / "gpu_results.md").read_text(encoding="utf-8").splitlines()
@@ -129,7 +129,7 @@ class GpuCheckTest(unittest.TestCase):
         results = "\n".join(self.results())
         self.assertIn("with TF32 / without", results, "a column's border is no text")
         recorded = self.page()
-        self.copy.write("docs/gpu.md", PAGE)
+        self.copy.write("docs/how-to/gpu_check.md", PAGE)
         self.copy.write("brought.md", results + "\n")
         done = self.copy.run("gpu_check.sh", "--record", "brought.md")
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)

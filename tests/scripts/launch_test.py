@@ -132,7 +132,7 @@ class ArgumentsTest(LaunchCase):
         for batch, batches in ((256, 98), (64, 391), (320, 79)):
             self.assertEqual(self.run_script("run.sh", *NODE, "1", "0.03", batch, "cifar10").returncode, 0)
             self.assertEqual(math.ceil(50_000 / int(self.sets()["train.global_batch"])), batches)
-            self.assertIn(f"{batch} | {2 * batch} | {batches} |", (REPOSITORY / "docs/launch.md").read_text())
+            self.assertIn(f"{batch} | {2 * batch} | {batches} |", (REPOSITORY / "docs/how-to/launch.md").read_text())
 
     def test_a_set_of_the_user_wins(self):
         self.assertEqual(self.run_script("run.sh", *NOTE, "--set", "train.lr=1", "--set=train.global_batch=7").returncode, 0)

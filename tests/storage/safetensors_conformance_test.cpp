@@ -143,7 +143,7 @@ TEST(SafetensorsHeader, APickleOfPyTorchIsNamedAsSuch) {
   for (const std::string& file : {zip, pickle, pickle.substr(0, 8)}) {
     EXPECT_EQ(test::error_of<CheckpointError>([&] { parse(file); }),
               "w.safetensors is a PyTorch pickle (.pth, .pt, .bin), which Sluice does not read; convert it to "
-              "safetensors: `python scripts/convert_weights.py FILE OUT` does that (docs/weights.md)");
+              "safetensors: `python scripts/convert_weights.py FILE OUT` does that (docs/how-to/weights.md)");
   }
   // 640 bytes of header: the same first two bytes.
   const std::string name(640 - u8("", 0, 4).size() - 2, 'n');

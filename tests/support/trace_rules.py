@@ -1,4 +1,4 @@
-"""What a trace file of ours must be for those who read it (docs/profiling.md), and the events of any trace."""
+"""What a trace file of ours must be for those who read it (docs/how-to/profile.md), and the events of any trace."""
 
 import contextlib
 import gzip

@@ -174,7 +174,7 @@ void add_profile(CLI::App& app) {
   arguments->config.add_to(*command);
   command
       ->add_option("--out", arguments->profile.out,
-                   "The JSON file to write (docs/profile.md), for planning here or elsewhere")
+                   "The JSON file to write (docs/reference/profile_file.md), for planning here or elsewhere")
       ->type_name("FILE")
       ->capture_default_str()
       ->check(not_empty);

@@ -75,7 +75,7 @@ std::string text_of_workers(const ps::UnevenRequest& request, const ps::UnevenRe
 }  // namespace
 
 void SimulateWorkersArguments::add_to(CLI::App& command) {
-  constexpr auto kGroup = "Uneven workers of a parameter server, in virtual time (docs/parameter_server.md)";
+  constexpr auto kGroup = "Uneven workers of a parameter server, in virtual time (docs/how-to/parameter_server.md)";
   CLI::Option* const policy =
       command.add_option("--sync", request.sync, concat("One of: ", join(ps::uneven_sync_names(), ", ")))
           ->type_name("POLICY")

@@ -1,6 +1,6 @@
 // generators: pure functions from the shape of a pipeline to a schedule.
 // Not here: how long anything takes (simulate.h), and whether a schedule is sound (validate.h proves that, also for
-// these). docs/schedules.md compares them: bubble, memory, source.
+// these). docs/reference/schedules.md compares them: bubble, memory, source.
 // Letters: p devices, m micro-batches, V virtual stages a device, device r from 0; S = p*V stages in all.
 // Errors: ConfigError for a shape that the schedule does not have, and for an unknown name.
 #pragma once

@@ -1,5 +1,5 @@
 // validate: proves that a schedule is complete and cannot deadlock. Run on every schedule before it is executed or
-// costed, whether generated or read from a file. docs/schedules.md has the list of rules with what shows each.
+// costed, whether generated or read from a file. docs/reference/schedules.md has the list of rules with what shows each.
 // Not here: whether it is fast (simulate.h) and the bytes it takes (memory.h).
 #pragma once
 

@@ -1,7 +1,7 @@
 // operator_watch: sees the operators that run, by callbacks of LibTorch's (at::RecordFunction), and adds up what those
 // of each layer did: ATen's, our own kernels (nn/own_operator.h), and autograd's engine as one, "autograd". A call
 // counts for the layer that its thread is at; in autograd for that of the forward pass which made the function, as its
-// number tells. Calls outside of enter() and leave() are ignored. Watching costs 0.65 us a call (docs/performance.md):
+// number tells. Calls outside of enter() and leave() are ignored. Watching costs 0.65 us a call (docs/results/performance.md):
 // nearly half is this class's work, which is left out of all times; the rest is LibTorch's calling back, which is in
 // them. While no object of this class lives nothing of it is called. CPU only: on a GPU a call ends when its work is
 // queued.

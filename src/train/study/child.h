@@ -9,7 +9,7 @@
 namespace sluice::train {
 
 struct ChildEnd {
-  int exit_code = 0;       // docs/errors.md, also after a signal
+  int exit_code = 0;       // docs/reference/exit_codes.md, also after a signal
   bool timed_out = false;  // killed at its limit
   std::string last_words;  // last line of its standard error without date and level, or the signal that ended it
 };

@@ -13,7 +13,7 @@ class RankTimes final : public StepObserver {
  public:
   void after_step(const SeenStep& step) override { report::add_step(totals_, step.breakdown); }
 
-  // Returns the fields of `ranks` (docs/files.md) in rank 0. All processes call it together.
+  // Returns the fields of `ranks` (docs/reference/files.md) in rank 0. All processes call it together.
   [[nodiscard]] nlohmann::ordered_json of_all(const comm::Communicator& all) const;
 
  private:
