@@ -18,7 +18,6 @@ struct ClockOffset {
   Nanoseconds error = 0;   // largest absolute error of `offset`
 };
 
-// One process's times of a meeting, by its own clock.
 struct Meeting {
   Nanoseconds came = 0;
   Nanoseconds left = 0;

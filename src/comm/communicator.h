@@ -1,5 +1,5 @@
-// communicator: collective operations over the processes of a run (processes.h). All processes call the same operations
-// of a communicator in the same order.
+// communicator: collective operations over the processes of a run. All of them call the same operations in the same
+// order.
 // Threads: one caller at a time per communicator; different communicators may run in parallel.
 // Errors: PeerError if a process is lost or does not arrive within the time limit. The communicator is then unusable.
 #pragma once
@@ -72,13 +72,11 @@ class Communicator {
   [[nodiscard]] int size() const;
 
   // In-place sum over all processes, with the same bits in each. `tensor` is dense and must live until the end. On a
-  // GPU the sum runs after the work on the caller's current stream; it is complete when wait() returns. With NCCL,
-  // Pending::end() returns the current time.
+  // GPU the sum runs after the work on the caller's current stream; it is complete when wait() returns.
   [[nodiscard]] Pending all_reduce(const at::Tensor& tensor, EndTime end_time = EndTime::kUnknown) const;
   // Copies `tensor` of process `root` to all processes; blocks.
   void broadcast(const at::Tensor& tensor, int root) const;
-  // Returns the tensors of all processes, by rank, in process `root`, and nothing in the others. All have one size;
-  // blocks.
+  // Returns the tensors of all processes, by rank, in process `root`, nothing in others. One size for all; blocks.
   [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& tensor, int root) const;
   void barrier() const;
 

@@ -35,7 +35,6 @@ std::string word_of(const Words& words, decltype(words[0].value) value) {
   return std::find_if(words.begin(), words.end(), [&](const auto& word) { return word.value == value; })->text;
 }
 
-// Returns false if there is no such word.
 template <typename Words, typename Enum>
 bool read_word(const Words& words, const std::string& text, Enum& value) {
   const auto found = std::find_if(words.begin(), words.end(), [&](const auto& word) { return text == word.text; });

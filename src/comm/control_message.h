@@ -14,11 +14,11 @@ inline constexpr std::size_t kLongestControlLine = 8192;
 
 struct ControlMessage {
   enum class Kind {
-    kHello,         // to rank 0: rank `lost.rank` on host `lost.host` starts; `token` proves that it belongs to the run
-    kWelcome,       // from rank 0: all processes are connected
-    kHeartbeat,     // the sender is alive
-    kLeave,         // the sender ends as planned
-    kLost,          // `lost` is no longer part of the run
+    kHello,    // to rank 0: rank `lost.rank` on host `lost.host` starts; `token` proves that it belongs to the run
+    kWelcome,  // from rank 0: all processes are connected
+    kHeartbeat,
+    kLeave,
+    kLost,
     kAcknowledged,  // answers the last kLeave or kLost
   };
 

@@ -25,7 +25,6 @@ constexpr int kFirstJobPort = 15000;
 constexpr int kJobPorts = 10000;
 constexpr int kPortsBetweenSteps = 101;  // keeps the steps of a job away from the ports of the jobs after it
 
-// The variables by which a launcher passes a process its rank.
 struct Names {
   const char* launcher;
   const char* rank;
@@ -54,8 +53,8 @@ constexpr const char* kPmixRank = "PMIX_RANK";
 
 bool is_torchrun(const Environment& environment) { return environment("TORCHELASTIC_RUN_ID").has_value(); }
 
-// A batch script and the processes that mpirun starts in it also have SLURM_PROCID and SLURM_NTASKS. Only the tasks of
-// srun have a step.
+// A batch script and the processes that mpirun starts in it also have SLURM_PROCID and SLURM_NTASKS. Only srun's tasks
+// have a step.
 bool is_step_of_slurm(const Environment& environment) {
   return environment("SLURM_STEP_ID").has_value() && environment("SLURM_PROCID").has_value();
 }
@@ -101,8 +100,7 @@ void refuse_half(const Names& names, const Environment& environment) {
                     " is not; set both or neither");
 }
 
-// Parses the tasks per node of a step: "2(x3),1" means 2, 2, 2, 1. Returns the entry of `node`; nothing if the text is
-// not such a list.
+// Parses the tasks per node of a step: "2(x3),1" means 2, 2, 2, 1. Returns that of `node`; nothing for other text.
 std::optional<int> tasks_of_node(std::string_view list, int node) {
   while (!list.empty()) {
     const std::string_view item = list.substr(0, list.find(','));

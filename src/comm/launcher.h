@@ -1,9 +1,8 @@
-// launcher: finds which launcher started the processes of a run, and the rank that it gave this one. Supported are
-// torchrun, MPI launchers (Open MPI, MPICH, Intel MPI, MVAPICH, Cray PALS), Slurm's srun, RANK and WORLD_SIZE, and
-// command-line options. All except options are read from the environment. If launchers are nested (torchrun in the
-// tasks of srun), the innermost one counts.
-// Errors: ConfigError (contradicting launchers, an incomplete assignment, a rank without a number of processes, a
-// number out of range).
+// launcher: finds which launcher started the processes of a run, and the rank that it gave this one. Supported:
+// torchrun, MPI (Open MPI, MPICH, Intel MPI, MVAPICH, Cray PALS), Slurm's srun, RANK and WORLD_SIZE, and command-line
+// options. All except options are read from the environment. If launchers are nested (torchrun in the tasks of srun),
+// the innermost one counts.
+// Errors: ConfigError (contradicting launchers, an incomplete assignment, a number out of range).
 #pragma once
 
 #include <functional>
@@ -14,7 +13,6 @@
 
 namespace sluice::comm {
 
-// Returns the value of an environment variable.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 [[nodiscard]] std::optional<std::string> process_environment(const std::string& name);
 
@@ -39,8 +37,7 @@ struct RankAssignment {
 [[nodiscard]] RankAssignment rank_assignment(const Environment& environment, bool on_terminal,
                                              const std::optional<RankAssignment>& of_options = std::nullopt);
 
-// Host and port at which the processes of Slurm or MPI meet if MASTER_ADDR and MASTER_PORT are not set. Nothing if the
-// launcher does not give them.
+// Host and port at which the processes of Slurm or MPI meet if MASTER_ADDR and MASTER_PORT are not set.
 [[nodiscard]] std::optional<std::string> launchers_host(const RankAssignment& assignment,
                                                         const Environment& environment);
 [[nodiscard]] std::optional<std::string> launchers_port(const Environment& environment);
@@ -48,7 +45,7 @@ struct RankAssignment {
 // Warning about tasks that the job has but that were not started. Empty if nothing looks like a mistake.
 [[nodiscard]] std::string launch_remark(const RankAssignment& assignment, const Environment& environment);
 
-constexpr int kLargestWorld = 65536;  // processes
+constexpr int kLargestWorld = 65536;
 
 // Parses `text`, the value of `what`. Throws ConfigError unless it is a number from `low` to `high`.
 [[nodiscard]] int parse_number(const std::string& what, const std::string& text, int low, int high);

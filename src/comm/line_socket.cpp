@@ -96,7 +96,6 @@ std::optional<LineSocket::Event> LineSocket::next() {
   return event;
 }
 
-// Reads one message. Returns false if no message is waiting.
 bool LineSocket::receive() {
   zmq::message_t id, bytes;
   try {

@@ -21,7 +21,7 @@ namespace sluice::comm {
 
 class LineSocket {
  public:
-  using Connection = std::string;  // id of the connection
+  using Connection = std::string;
 
   struct Event {
     enum class What { kOpened, kLine, kEnded };
@@ -39,8 +39,7 @@ class LineSocket {
 
   // Listens on a free port of `host` only. Returns the port.
   [[nodiscard]] int listen(const std::string& host);
-  // Connects in the background; the event kOpened reports success. After an end it may open again, as another
-  // connection.
+  // Connects in the background; kOpened reports success. It may reopen after an end, as another connection.
   void connect(const std::string& host, int port);
 
   // Never blocks. The line is lost if the connection has ended or its other end stops reading.
@@ -50,7 +49,6 @@ class LineSocket {
 
   // Returns if next() may have an event, `wake` (a file descriptor) is readable, or `limit` has passed.
   void wait(std::chrono::nanoseconds limit, int wake);
-  // Returns the next event, if there is one.
   [[nodiscard]] std::optional<Event> next();
 
  private:

@@ -2,14 +2,13 @@
 // a control connection. If the connection ends, the process died; if heartbeats stop, it hangs, is stopped or is cut
 // off. A process that fails sends the reason itself. All processes learn of the same loss, the first. Time in which
 // this process itself was stopped does not count. A step that hangs in a live process is found by the executor's time
-// limit. If a backend reports an error, wait_for_lost() returns the process that was lost. Network: the connections
-// carry a few short lines, unencrypted. Rank 0 listens on World::address only. It accepts each rank once, and only with
-// the token that `publish` carried.
-// Threads: any for the members. The control thread calls `on_lost`, which must be brief. It must not throw, call
-// members or destroy this object.
+// limit. After a backend's error, wait_for_lost() returns the lost process. Network: the connections carry a few short
+// lines, unencrypted. Rank 0 listens on World::address only. It accepts each rank once, and only with the token that
+// `publish` carried.
+// Threads: any. The control thread calls `on_lost`, which must be brief and not throw, call members or destroy this
+// object.
 // Errors: the constructor throws within LivenessOptions::connect_timeout. PeerError: ranks that did not connect, by
-// number, in rank 0 and in all connected ranks, or rank 0 cannot be reached. ConfigError: as in socket_address.h. Later
-// problems are losses.
+// number, in rank 0 and in all connected ranks, or rank 0 cannot be reached. ConfigError: as in socket_address.h.
 #pragma once
 
 #include <chrono>
@@ -42,8 +41,7 @@ class Liveness {
   Liveness& operator=(const Liveness&) = delete;
 
   // This process ends as planned, which is not a loss. Rank 0 keeps watching until all others have left, for at most
-  // LivenessOptions::drain_timeout; after that no process is watched. Returns early if a process is lost:
-  // wait_for_lost(0) then names it.
+  // LivenessOptions::drain_timeout; after that no process is watched. Returns early if a process is lost.
   void leave();
 
   // This process ends with an error. The others receive `why`, unless another loss came first. Returns when they have,
@@ -52,7 +50,6 @@ class Liveness {
   // Like fail(), for a process that was asked to stop before there was anything to save.
   void stop(const std::string& why);
 
-  // Returns the loss, if there is one now or within `limit`.
   [[nodiscard]] std::optional<LostProcess> wait_for_lost(std::chrono::milliseconds limit) const;
 
  private:

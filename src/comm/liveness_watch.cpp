@@ -159,8 +159,7 @@ void LivenessWatch::on_message(const Connection& connection, Peer& peer, const C
   }
 }
 
-// Handles a neighbour's report of a loss. Rank 0 believes a process about itself and about rank 0; others believe rank
-// 0.
+// Handles a neighbour's report. Rank 0 believes a process about itself and rank 0; others believe rank 0.
 void LivenessWatch::take_report(const LostProcess& lost, Peer& from) {
   if (leads() && lost.rank != from.rank && lost.rank != world_.rank) return;
   if (from.rank == lost.rank) from.left = true;  // the end of its connection is not another loss
@@ -204,7 +203,7 @@ LivenessWatch::Nanoseconds LivenessWatch::hung_at(const Peer& peer) const {
 
 LivenessWatch::Nanoseconds LivenessWatch::next_due() const {
   Nanoseconds due = next_heartbeat_;
-  if (lost_ || has_sent_leave_) return due;  // no process is judged after that
+  if (lost_ || has_sent_leave_) return due;
   for (const auto& [connection, peer] : peers_) {
     if (!peer.left && !peer.ended) due = std::min(due, hung_at(peer));
   }

@@ -45,8 +45,7 @@ class LivenessWatch {
   // This process ends as planned. Rank 0 ends when all others have left or its drain timeout has passed.
   void leave();
 
-  // The first loss, once the neighbours have acknowledged it or their time to do so has passed. Null if there is no
-  // loss.
+  // The first loss, once the neighbours have acknowledged it or their time to do so has passed. Otherwise null.
   [[nodiscard]] const LostProcess* lost() const;
   // The neighbours have acknowledged that this process leaves, or their time to do so has passed.
   [[nodiscard]] bool has_left() const { return has_sent_leave_ && is_acknowledged(); }
@@ -60,8 +59,8 @@ class LivenessWatch {
     int rank = 0;
     std::string host;
     Nanoseconds last_message_at{0};
-    bool ended = false;        // its connection has ended
-    bool left = false;         // it has left as planned
+    bool ended = false;
+    bool left = false;
     bool acknowledged = true;  // it has received our last kLost or kLeave
   };
 
@@ -78,7 +77,7 @@ class LivenessWatch {
   void take_report(const LostProcess& lost, Peer& from);
   void report(LostProcess lost, const Peer* from);
   void judge_ended();
-  [[nodiscard]] Nanoseconds hung_at(const Peer& peer) const;  // when the peer counts as hung
+  [[nodiscard]] Nanoseconds hung_at(const Peer& peer) const;
   [[nodiscard]] Nanoseconds next_due() const;  // the next heartbeat, or when a silent peer counts as hung
   void judge_silent();
   void drop_strangers();
@@ -91,7 +90,7 @@ class LivenessWatch {
   LivenessOptions options_;
   int wake_;
   std::string host_;
-  std::string token_;   // token of the run
+  std::string token_;
   std::string leader_;  // other ranks: rank 0's host
   LineSocket socket_;
   OwnTime clock_;

@@ -19,8 +19,7 @@ struct MachineCores {
 
 [[nodiscard]] MachineCores cores_of_this_process();
 
-// Number of cores for the process of this rank: a core that k processes may run on counts 1/k. Returns 0 if its cores
-// are unknown.
+// Number of cores for this rank's process: a core that k processes may run on counts 1/k. 0: unknown.
 [[nodiscard]] double cores_of_rank(const std::vector<MachineCores>& of_ranks, int rank);
 
 }  // namespace sluice::comm

@@ -11,11 +11,11 @@
 namespace sluice::comm {
 
 struct MeetingNote {
-  std::string address;  // rank 0's address
+  std::string address;
   int port = 0;
   std::string run;      // id drawn anew at each start
   std::string machine;  // rank 0's boot id
-  std::string host;     // rank 0's host name
+  std::string host;
 };
 
 // Returns nothing if the file does not exist or is not a meeting note.

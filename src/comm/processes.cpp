@@ -153,8 +153,7 @@ void Processes::connect_to_rank_0() {
   }
 }
 
-// Connects to the first address of rank 0's host that accepts connections, and keeps it. On failure, returns the
-// addresses that were tried.
+// Connects to the first address of rank 0's host that accepts connections, and keeps it. Else returns those tried.
 std::vector<std::string> Processes::reach_store(milliseconds limit) {
   OwnLimit own_limit(limit, kLongestTry);
   const FoundListener found = find_listener(world_.address, world_.port, own_limit);

@@ -55,15 +55,13 @@ struct StepStart {
   bool takes_norms = false;   // norms of each replica's own gradient before summing; the same in all processes
 };
 
-// The part of a step that a replica has run.
 struct ReplicaShare {
   std::int64_t samples = 0;
   std::int64_t targets = 0;
 };
 
 // Sums for the gradient noise scale, over replicas that have run n samples with t targets. s is a replica's own
-// gradient, summed over its targets, times StepStart::gradient_scale. The sums can be added over replicas and
-// processes.
+// gradient, summed over its targets, times StepStart::gradient_scale. They add up over replicas and processes.
 struct ReplicaNorms {
   std::int64_t replicas = 0;
   double squares = 0;    // sum of |s|^2 / t
@@ -120,16 +118,13 @@ class ReplicaSync {
   // wrote the gradient is queued on the calling thread's current stream.
   virtual void on_grad_ready(ReplicaId replica, ParamId param) = 0;
 
-  // The stage has run its last backward. Parameters that were not reported get no gradient: they are unused in this
-  // step, or the replica had no samples.
+  // The stage has run its last backward. Unreported parameters get no gradient in this step.
   virtual void on_backward_done(ReplicaId replica, StageId stage) = 0;
 
-  // Called after all stages are done. With Update::kLocal every gradient of replica 0 is then the sum over all
-  // replicas.
+  // Called after all stages. With Update::kLocal it leaves the sum over all replicas in replica 0's gradients.
   [[nodiscard]] virtual StepOutcome finish_step(const Contribution& local) = 0;
 
-  // Whether finish_step() reads SyncedStage::statistics. The caller then merges the local replicas' statistics before
-  // it.
+  // Whether finish_step() reads SyncedStage::statistics. The caller then merges the local replicas' first.
   [[nodiscard]] virtual bool takes_statistics() const { return false; }
 
   // Whether finish_step() may return kSkipped. The caller then keeps the running statistics of a step until it returns.
@@ -141,8 +136,7 @@ class ReplicaSync {
   // Number of synchronized processes, and the rank of this one among them.
   [[nodiscard]] virtual int processes() const = 0;
   [[nodiscard]] virtual int rank() const = 0;
-  // Both work in place on CPU tensors. sum() adds up over the processes, with the same bits in each. take_rank_0s()
-  // copies rank 0's numbers to all.
+  // In place on CPU tensors: the sum over the processes, with the same bits in each; rank 0's numbers in all.
   virtual void sum(const at::Tensor& numbers) = 0;
   virtual void take_rank_0s(const at::Tensor& numbers) = 0;
 };

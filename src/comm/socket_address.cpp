@@ -74,7 +74,6 @@ std::string with_addresses(const std::string& host, const std::vector<std::strin
   throw ConfigError(what);
 }
 
-// Returns nothing if this machine has none of the addresses.
 std::optional<int> listen_on_one_of(const std::vector<std::string>& addresses, const std::string& host, int port,
                                     const AddressSettings& settings) {
   for (const std::string& address : addresses) {

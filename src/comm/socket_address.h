@@ -1,7 +1,6 @@
 // socket_address: the address on which rank 0 listens, and the address by which another machine reaches this one. An
 // address is numeric ("10.0.0.1", "::1"). A host may be a name, and a name may have several addresses. The name of a
-// starting machine or pod may appear late, or still lead to an earlier machine. Functions with a `limit` therefore
-// retry a name until the limit has passed.
+// starting machine may appear late, or still lead to an earlier one: functions with a `limit` retry.
 // Errors: ConfigError (not a host, not ours, in use); OutOfMemoryError (no more sockets).
 #pragma once
 
@@ -16,8 +15,7 @@ namespace sluice::comm {
 
 inline constexpr int kLargestPort = 65535;
 
-// "HOST:PORT"; the brackets of an IPv6 address are removed. The port is unparsed text. Nothing if the text has no
-// colon.
+// "HOST:PORT"; the brackets of an IPv6 address are removed. The port is unparsed. Nothing without a colon.
 struct HostAndPort {
   std::string host;
   std::string port;
@@ -32,8 +30,7 @@ struct AddressSettings {
   std::string number = "RANK";
 };
 
-// Longer than one connection attempt: the longest step of a limit that is passed to these functions. A slower name
-// server counts only this much.
+// Longer than one connection attempt: the longest step of a limit that is passed to these functions.
 inline constexpr std::chrono::seconds kLongestTry{6};
 
 // The distinct addresses of `host`, in the system's order. setting: where the host comes from, for errors.
@@ -52,17 +49,15 @@ struct SocketAddress {
   int port = 0;
   bool operator==(const SocketAddress&) const = default;
 };
-// The address on which a bound socket listens.
 [[nodiscard]] SocketAddress own_address(int fd);
 // The other end of a connection. Nothing if the socket is not, or no longer, connected.
 [[nodiscard]] std::optional<SocketAddress> remote_address(int fd);
 
 struct FoundListener {
-  std::string address;             // accepts connections; empty: none did within the limit
-  std::vector<std::string> tried;  // the addresses of the host
+  std::string address;  // accepts connections; empty: none did within the limit
+  std::vector<std::string> tried;
 };
-// Tries to connect to each address of `host` in turn, until one accepts or the limit has passed. A pause of this
-// process does not count.
+// Tries to connect to each address of `host` in turn, until one accepts or the limit has passed, not counting pauses.
 [[nodiscard]] FoundListener find_listener(const std::string& host, int port, OwnLimit& limit);
 
 [[nodiscard]] bool is_loopback(const std::string& address);

@@ -64,7 +64,6 @@ std::string difference(const nlohmann::json& of_rank_0, const World& world, cons
   return {};
 }
 
-// The start of a run over rank 0's store.
 class Start {
  public:
   Start(c10d::Store& store, const World& world, milliseconds limit)

@@ -23,7 +23,7 @@ using Agreement = std::map<std::string, std::string>;
 
 struct Disagreement {
   std::string key;
-  std::string one;  // value in the first agreement
+  std::string one;
   std::string other;
 };
 // Returns the first key of `one` that `other` lacks or has with another value.

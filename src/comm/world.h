@@ -19,11 +19,10 @@ struct World {
   int size = 1;
   int local_rank = -1;  // rank among the processes of this machine; selects a slice of its devices; -1: unknown
   int local_size = 0;   // number of processes on this machine; 0: unknown
-  // This process's share of the cores, if others of this machine may run on the same ones. Set once connected; 0:
-  // unknown.
+  // This process's share of the cores, if others may run on the same ones. Set once connected; 0: unknown.
   double cores = 0;
-  // Where rank 0 listens: a host name or IP address, and the port. Empty with one process. With a `meeting_file`, empty
-  // until rank 0 has written them there.
+  // Where rank 0 listens: a host name or IP address, and the port. Empty with one process, and until read from
+  // `meeting_file`.
   std::string address;
   int port = 0;
   std::filesystem::path meeting_file;

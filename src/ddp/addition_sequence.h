@@ -21,8 +21,7 @@ struct Addition {
 [[nodiscard]] std::vector<Addition> add_in_turn(int replicas);
 [[nodiscard]] std::vector<Addition> add_in_pairs(int replicas);
 
-// The way back: replica 0's weights are copied to all replicas. Each round doubles the number of replicas that have
-// them.
+// The way back: replica 0's weights are copied to all. Each round doubles the number of copies.
 struct Handover {
   int from;
   int to;

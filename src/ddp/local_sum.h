@@ -34,8 +34,7 @@ class LocalSum {
 
   enum class Order { kByDevices, kInPairs };
 
-  // bucket_bytes: a bucket is closed if the next parameter would exceed this. order: kInPairs also applies to CPU
-  // devices.
+  // bucket_bytes: a bucket is closed if the next parameter would exceed this. kInPairs also applies to CPUs.
   LocalSum(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes, Complete complete = {},
            Order order = Order::kByDevices);
   // Waits for the sums of a failed step, because they may still write gradients.
@@ -58,7 +57,7 @@ class LocalSum {
   // Views of replica 0's gradients of a stage, one per bucket, in the order in which backward completes them.
   [[nodiscard]] std::vector<at::Tensor> buckets_of(int stage) const;
   [[nodiscard]] int bucket_with(int stage, std::int64_t element) const;
-  [[nodiscard]] int buckets() const { return static_cast<int>(buckets_.size()); }  // over all stages
+  [[nodiscard]] int buckets() const { return static_cast<int>(buckets_.size()); }
 
  private:
   struct BucketState {
@@ -94,7 +93,7 @@ class LocalSum {
   std::deque<BucketState> buckets_;
   std::unordered_map<int, ParamPosition> position_of_param_;
   std::atomic<int> open_buckets_ = 0;
-  bool is_finished_ = true;  // whether the last step that began has finished
+  bool is_finished_ = true;
   bool takes_norms_ = false;
 };
 

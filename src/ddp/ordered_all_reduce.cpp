@@ -64,8 +64,7 @@ std::vector<SumTimes> OrderedAllReduce::wait() {
     times.push_back({sum.begin, sum.pending.end()});
     if (!sent_[i].is_same(buckets_[i])) buckets_[i].copy_(sent_[i]);  // later sums are still running
   }
-  // NCCL runs operations in the order of their start, so waiting for the last is enough. Only a wait reports a lost
-  // process.
+  // NCCL runs operations in the order of their start, so one wait is enough. Only it reports a lost process.
   if (is_on_gpu() && !started_.empty()) started_.back().pending.wait();
   stream_.synchronize();
   for (std::size_t i = 0; i < started_.size(); ++i) {

@@ -38,7 +38,6 @@ class OrderedAllReduce {
   // Blocks until every bucket is the sum over all processes; with NCCL it waits once. The returned times count only
   // with EndTime::kNoted: by the GPU's clock with NCCL, else from when each sum was queued.
   [[nodiscard]] std::vector<SumTimes> wait();
-  // Bytes that are exchanged for a bucket.
   [[nodiscard]] std::int64_t sent_bytes(int bucket) const { return static_cast<std::int64_t>(sent_[bucket].nbytes()); }
 
  private:
@@ -58,7 +57,7 @@ class OrderedAllReduce {
   // Whether times are read from the GPU's clock, because the backend does not note the end of an operation.
   [[nodiscard]] bool reads_gpu_clock(const comm::Pending& pending) const;
   std::vector<Sum> started_;  // guarded by mutex_
-  device::Moment base_;       // start of the step
+  device::Moment base_;
   Nanoseconds base_time_ = 0;
 };
 

@@ -21,7 +21,7 @@ namespace sluice::ddp {
 // Communicators between processes. Empty if there is only one process.
 struct Network {
   // A communicator for the buckets of these stages (positions in the list of stages), one stage after the other. All
-  // the stages lie on one device.
+  // are on one device.
   struct Line {
     std::shared_ptr<comm::Communicator> communicator;
     std::vector<int> stages;
@@ -62,10 +62,9 @@ class Reducer final : public comm::ReplicaSync {
                                       const Times& times) const;
   void report_times(const double* all_times, const Times& times, comm::StepOutcome& outcome);
 
-  // Position of a stage's buckets in between_processes_.
   struct StageBuckets {
     OrderedAllReduce* line;
-    int first;  // index of the stage's first bucket in `line`
+    int first;
     int buckets;
   };
 

@@ -31,12 +31,11 @@ class SyncTiming {
   // own: rank of this process.
   SyncTiming(int own, int processes) : own_(own), differences_(processes) {}
 
-  // of_process: [process][sum], the sums of one step.
   [[nodiscard]] Readiness readiness(std::span<const std::vector<SumTimes>> of_process);
 
  private:
   void remember(int process, std::span<const SumTimes> theirs, std::span<const SumTimes> ours);
-  [[nodiscard]] Nanoseconds clock_difference(int process) const;  // 0 for this process
+  [[nodiscard]] Nanoseconds clock_difference(int process) const;
 
   static constexpr std::size_t kRemembered = 101;  // sums; a sliding median follows clocks that drift
 

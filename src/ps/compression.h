@@ -1,5 +1,4 @@
-// compression: packs the values of a shard into fewer bytes between a parameter server and its workers, and unpacks
-// them.
+// compression: packs a shard's values into fewer bytes between server and worker, and unpacks them.
 //   kNone  the values themselves
 //   kBf16  16 bits each, rounded to nearest, ties to even; float64 is rounded via float32. A finite value that would
 //   become
@@ -52,7 +51,6 @@ void check_compression(const Compression& compression, const Layout& layout);
 // finite is always sent. A product that exceeds a whole number by less than 1e-6 is rounded down (0.07 of 100 is 7).
 [[nodiscard]] std::int64_t kept_of(double ratio, std::int64_t elements);
 
-// Packed size of a shard in bytes.
 [[nodiscard]] std::int64_t packed_bytes(const Compression& compression, at::ScalarType dtype, std::int64_t elements);
 
 // Tensors as they are sent: 1-d, on the CPU.
@@ -66,7 +64,6 @@ struct Packed {
 // values: float32 or float64, 1-d, on the CPU, contiguous. With kNone the result is a view of them.
 [[nodiscard]] at::Tensor pack(const Compression& compression, const at::Tensor& values);
 
-// Whether `bytes` is a packed shard of that many elements.
 [[nodiscard]] bool is_packed(const Compression& compression, at::ScalarType dtype, std::int64_t elements,
                              const at::Tensor& bytes);
 [[nodiscard]] bool is_packed(const Compression& compression, const TensorsShape& shape, const Packed& packed);
@@ -75,8 +72,8 @@ struct Packed {
 // their results have the same bits. Requires is_packed().
 void add_packed(const Compression& compression, const at::Tensor& bytes, const at::Tensor& to, double scale = 1);
 
-// Returns the values, with 0 for elements that were not sent; nothing if `bytes` is not such a shard. With kNone the
-// result is a view if the bytes are aligned.
+// Returns the values, with 0 for elements that were not sent; nothing if `bytes` is not such a shard. kNone gives a
+// view if aligned.
 [[nodiscard]] std::optional<at::Tensor> unpack(const Compression& compression, at::ScalarType dtype,
                                                std::int64_t elements, const at::Tensor& bytes);
 [[nodiscard]] std::optional<Tensors> unpack(const Compression& compression, const TensorsShape& shape,

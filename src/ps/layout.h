@@ -71,7 +71,6 @@ struct Tensors {
 
 [[nodiscard]] std::vector<at::Tensor> part_of(const std::vector<at::Tensor>& shards, const ShardRange& range);
 
-// Expected sizes of Tensors that hold some of a layout's shards.
 struct TensorsShape {
   at::ScalarType dtype = at::kFloat;
   std::vector<std::int64_t> shards;  // elements

@@ -27,7 +27,6 @@ struct PushTimes {
   friend bool operator==(const PushTimes&, const PushTimes&) = default;
 };
 
-// Elements of a shard.
 struct ShardSpan {
   std::int64_t offset = 0;
   std::int64_t elements = 0;

@@ -6,8 +6,7 @@
 // samples went to others, undo() restores the earlier residual. That residual is kept until the push is known to be
 // committed. Only sums can be compressed: gradients and deltas. A push without targets is in no update, so it carries
 // no residual. Memory: the residual, and during a push the tensors that it was made of.
-// Threads: one at a time. Errors: ConfigError, see check_compression(); CheckpointError if residuals belong to another
-// model.
+// Threads: one at a time. Errors: ConfigError, see check_compression(); CheckpointError for another model.
 #pragma once
 
 #include <map>
@@ -32,11 +31,10 @@ class PushCompressor {
   // keep(): the push was committed. undo(): it does not count. Both require is_open().
   void keep();
   void undo();
-  // Whether the last push is neither kept nor undone yet.
   [[nodiscard]] bool is_open() const { return is_open_; }
 
-  // Residuals by parameter and in its shape, independent of the shards. An open push counts as kept, so that none of it
-  // can count twice. Copies; empty with kNone.
+  // Residuals by parameter and in its shape, independent of the shards. An open push counts as kept, so nothing counts
+  // twice. Empty with kNone.
   [[nodiscard]] Named residuals() const;
   // Continues from the residuals of an earlier compressor. Requires that no push is open.
   void load(const Named& residuals);

@@ -21,8 +21,7 @@ bool can_be(const PushRecord& record) {
   return record.examples >= 0 && record.targets >= 0 && has_steps && std::isfinite(record.factor) && record.factor > 0;
 }
 
-// Mix for changes of running statistics, with gradients or deltas: their mean by examples is added to the current
-// values.
+// Mix for changes of running statistics, with gradients or deltas: their mean by examples is added.
 Mix by_examples(const std::vector<PushRecord>& records) {
   Mix mix{.divisor = 0};
   for (std::size_t push = 0; push < records.size(); ++push) {

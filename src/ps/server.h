@@ -1,16 +1,14 @@
 // server: a parameter server without its network: the weights, the optimizer and the rule by which pushes change them.
 // The server owns learning rate, weight decay, clip norm and momentum; workers send what they have computed.
 //   - Gradients are mixed by the policy's weights into one gradient of the mean loss, clipped by its norm over all
-//     shards, and applied by the optimizer. Deltas use the outer optimizer in the same way. Weights are mixed without
-//     an optimizer.
+//     shards, and applied by the optimizer. Deltas use the outer optimizer. Weights are mixed without one.
 //   - Gradients and deltas come with the change of the worker's running statistics since its pull. The mean change by
-//     examples is added to the server's statistics. Pushed weights come with statistics, which are mixed by the same
-//     numbers.
+//     examples is added to the server's statistics. Statistics of pushed weights are mixed like them.
 //   - A push counts once. A push that was committed before is a duplicate and changes nothing.
 //   - A push with invalid numbers (not finite, or negative counts) is refused and changes nothing.
 //   - Other servers may keep some of the shards. This server, the lead, keeps the first shards and the statistics. It
-//     decides on an update before any shard changes (OnDecision); the others follow. The owner provides sockets, logs
-//     and the clock.
+//     decides on an update before any shard changes (OnDecision); the others follow.
+// The owner provides sockets, logs and the clock.
 // Threads: one; ServerOptions::threads help with passes over large shards. Errors: BugError for tensors of another
 // layout or kind.
 #pragma once
@@ -29,7 +27,6 @@
 
 namespace sluice::ps {
 
-// Progress of a run.
 struct ServerProgress {
   std::int64_t version = 0;   // of the weights: number of updates made
   std::int64_t examples = 0;  // total number of examples in these updates
@@ -65,8 +62,7 @@ struct Weights {
   Tensors tensors;
 };
 
-// The state from which a server can be restored, by the names of its layout and optimizer. It does not change
-// afterwards.
+// A fixed state from which a server can be restored, by the names of its layout and optimizer.
 struct ServerState {
   ServerProgress progress;
   Tensors weights;
@@ -76,13 +72,11 @@ struct ServerState {
 
 class Server {
  public:
-  // values: [parameter of the layout], flat; other servers get their values separately. progress: that of a resumed
-  // run.
+  // values: [parameter of the layout], flat; other servers get theirs separately. progress: of a resumed run.
   Server(const Layout& layout, const std::vector<at::Tensor>& values, const at::Tensor& statistics,
          ServerOptions options, const ServerProgress& progress = {});
 
-  // Restores the optimizer and the workers of an earlier server. The constructor sets values and progress. Requires
-  // that no worker has joined.
+  // Restores the optimizer and the workers of an earlier server. Requires that no worker has joined.
   void resume_from(const ServerState& state);
 
   // Both repeat, in the order of an earlier server's log and before any worker joins, what that server did. redo()
@@ -91,7 +85,6 @@ class Server {
   [[nodiscard]] UpdateRecord redo(Update update, std::vector<Tensors> pushed, double lr, double other_squares = 0);
   void restore_push(const PushRecord& record, Tensors pushed, Nanoseconds now);
 
-  // The functions of Coordinator.
   int join(WorkerId worker, Nanoseconds now) { return coordinator_.join(worker, now); }
   void leave(WorkerId worker, Nanoseconds now) { coordinator_.leave(worker, now); }
   void open(Nanoseconds now) { coordinator_.open(now); }
@@ -112,12 +105,11 @@ class Server {
   [[nodiscard]] Weights weights() const;
   [[nodiscard]] ServerState state() const;
   [[nodiscard]] const ServerProgress& progress() const { return progress_; }
-  // Pushes that wait for an update.
   [[nodiscard]] const std::map<WorkerId, Tensors>& waiting() const { return waiting_; }
   [[nodiscard]] const SyncPolicy& policy() const { return options_.policy; }
   [[nodiscard]] const Layout& layout() const { return layout_; }
   [[nodiscard]] const std::vector<OtherShards*>& others() const { return options_.others; }
-  [[nodiscard]] const TensorsShape& shape() const { return shape_; }  // shape of what is pushed to this server
+  [[nodiscard]] const TensorsShape& shape() const { return shape_; }
 
  private:
   // Whether other servers take part in an update or only register it.
@@ -138,8 +130,8 @@ class Server {
   ServerProgress progress_;
   ShardSet shards_;
   at::Tensor statistics_;
-  std::map<WorkerId, Tensors> waiting_;  // pushes for a later update
-  std::vector<Tensors> merging_;         // pushes of the current update, in order
+  std::map<WorkerId, Tensors> waiting_;
+  std::vector<Tensors> merging_;
 };
 
 }  // namespace sluice::ps

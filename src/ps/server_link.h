@@ -24,8 +24,7 @@ class ServerLink {
   // Whether a push may be sent ahead of its record, span by span.
   [[nodiscard]] virtual bool takes_spans() const { return false; }
   // Sends some elements of the next push: those of the spans, one after the other; 1-d, on the CPU. The link owns the
-  // tensor. Each element of the push is sent once, from any thread. pull() discards the elements that were sent before
-  // it.
+  // tensor. Each element of the push is sent once, from any thread. pull() discards elements sent before it.
   virtual void push_ahead(std::size_t /*shard*/, std::vector<ShardSpan> /*spans*/, const at::Tensor& /*elements*/) {}
   // The link fills in worker, incarnation and sequence of the record. May return before the push is acknowledged.
   virtual void push(Push push) = 0;

@@ -1,6 +1,5 @@
 // shard_keeper: a shard server without its network. It holds its parts of pushes and does the steps that the lead
-// server sends (ps/server.h). Each step is done once, even if it is sent again. Replaying a log of parts and steps
-// therefore gives the same shards, bit for bit.
+// server sends (ps/server.h). Each step is done once, even if it is sent again. Replaying a log gives the same bits.
 // Threads: one. Errors: returned as values.
 #pragma once
 
@@ -33,8 +32,8 @@ class ShardKeeper {
   [[nodiscard]] bool commit(const ShardStep& step, const ShardUpdate& update);
   [[nodiscard]] bool has_committed(const ShardStep& step) const;
 
-  [[nodiscard]] std::int64_t version() const { return version_; }  // number of finished updates
-  [[nodiscard]] int steps_done() const { return steps_done_; }     // steps done of the next update
+  [[nodiscard]] std::int64_t version() const { return version_; }
+  [[nodiscard]] int steps_done() const { return steps_done_; }  // steps done of the next update
   void go_on_after(int steps_done) { steps_done_ = steps_done; }
   [[nodiscard]] const TensorsShape& shape() const { return shape_; }
   [[nodiscard]] Tensors weights() const;  // valid as in ShardState::values()

@@ -18,15 +18,13 @@ class ShardState {
  public:
   ShardState(const optim::OptimizerOptions& optimizer, const at::Tensor& values);
 
-  // Adds up gradients or deltas, [push of the mix's records]; the sum is not yet divided by Mix::divisor. Overwrites
-  // the first push.
+  // Adds up gradients or deltas, [push of the mix's records]; not yet divided by Mix::divisor. Overwrites the first.
   void add_up(const Mix& mix, const std::vector<at::Tensor>& pushed);
-  [[nodiscard]] double sum_of_squares() const;  // of the sum of add_up()
+  [[nodiscard]] double sum_of_squares() const;
   [[nodiscard]] bool is_finite() const;
   // Runs an optimizer step on the sum divided by `divisor`, and drops the sum.
   void update(double lr, double divisor);
-  // Computes the weights of a mix without an optimizer. Returns false if they are not finite. take_mixed() commits
-  // them.
+  // Computes the weights of a mix without an optimizer. False: not finite. take_mixed() commits them.
   [[nodiscard]] bool mix_weights(const Mix& mix, const std::vector<at::Tensor>& pushed);
   void take_mixed();
 
@@ -34,8 +32,8 @@ class ShardState {
   void load_optimizer(const std::string& name, const at::Tensor& state);
   void set_updates(std::int64_t updates) { optimizer_.set_steps(updates); }
 
-  // The current values. They never change: while a caller holds them, updates write into other memory. They may be read
-  // and released in any thread.
+  // The current values. They never change: while a caller holds them, updates write into other memory. Any thread may
+  // read and release them.
   [[nodiscard]] at::Tensor values() const { return values_.detach(); }
   [[nodiscard]] const optim::Optimizer& optimizer() const { return optimizer_; }
 

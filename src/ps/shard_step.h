@@ -17,8 +17,8 @@ namespace sluice::ps {
 // One step of an update: a mix of its pushes, the same on every server.
 struct ShardStep {
   std::int64_t version = 0;  // of the weights after the update
-  int index = 0;             // of the step within its update
-  int count = 1;             // number of steps; 0: the update changes nothing, for example because no push has a target
+  int index = 0;
+  int count = 1;  // number of steps; 0: the update changes nothing, for example because no push has a target
   Mix mix;
   std::vector<PushKey> pushes;  // [push of the mix]
   bool mixes_weights = false;   // otherwise the mix is the gradient of an optimizer step
@@ -27,7 +27,6 @@ struct ShardStep {
   [[nodiscard]] bool is_last() const { return index + 1 >= count; }
 };
 
-// Result of the first half.
 struct Prepared {
   double squares = 0;  // of the undivided sum; 0 if no norm was requested
   bool is_finite = true;
@@ -39,7 +38,6 @@ struct ShardUpdate {
   double divisor = 1;
 };
 
-// State of a server's part of a push.
 enum class PartState {
   kMissing,  // has not arrived, or the server has not reported it
   kFinite,

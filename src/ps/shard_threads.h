@@ -1,8 +1,8 @@
 // shard_threads: runs the same work on every shard of a server in parallel, on threads that live as long as this
 // object. The caller also takes shards, so progress never depends on a helper that gets no core. The result must not
-// depend on which thread takes which shard.
-// Threads: run() from one at a time, not from within the work. No LibTorch, so TSan can test it. Waits use condition
-// variables only. Errors: those of the work.
+// depend on the threads.
+// Threads: run() from one at a time, not from within the work. No LibTorch, so TSan can test it. Errors: those of the
+// work.
 #pragma once
 
 #include <condition_variable>
@@ -37,8 +37,8 @@ class ShardThreads {
   std::condition_variable done_;
   const Work* work_ = nullptr;
   std::size_t shards_ = 0;
-  std::size_t next_ = 0;     // next shard that no thread has taken
-  std::size_t working_ = 0;  // number of threads at work
+  std::size_t next_ = 0;
+  std::size_t working_ = 0;
   std::exception_ptr error_;
   std::vector<std::jthread> helpers_;  // declared last, so that they end before the other members are destroyed
 };

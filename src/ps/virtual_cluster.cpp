@@ -59,8 +59,7 @@ void VirtualCluster::begin(WorkerId id) {
   worker.arrives = now_ + clock.compute_time() + from_s(send_s);
 }
 
-// Advances to the next arrival of a push (the first worker's if several are equal), or to an earlier end of a grace
-// window.
+// Advances to the next arrival of a push (the first worker's if equal), or to an earlier end of a grace window.
 void VirtualCluster::advance_to_next_event() {
   Worker* next = nullptr;
   for (Worker& worker : workers_) {

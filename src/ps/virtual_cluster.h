@@ -21,7 +21,7 @@ namespace sluice::ps {
 struct VirtualUpdate {
   UpdateRecord done;
   std::vector<PushDone> pushes;  // in the order of done.update.pushes
-  Nanoseconds at = 0;            // virtual time since the beginning
+  Nanoseconds at = 0;
 };
 
 struct VirtualOptions {
@@ -32,8 +32,8 @@ struct VirtualOptions {
 
 class VirtualCluster {
  public:
-  // Runs step number `step` of this worker. Its sync pulls from the worker's link, pushes to it, and asks the clock
-  // before each slice.
+  // Runs step number `step` of this worker. Its sync pulls from the worker's link, pushes to it, and asks the clock for
+  // each slice.
   using Compute = std::function<void(WorkerId, std::int64_t step, SliceClock&)>;
 
   // `server` must outlive this object. Requires that no worker has joined it.

@@ -17,7 +17,7 @@
 namespace sluice::ps {
 namespace {
 
-using Pieces = std::vector<std::pair<std::size_t, Piece>>;  // shard and piece
+using Pieces = std::vector<std::pair<std::size_t, Piece>>;
 
 std::map<std::string, Pieces> pieces_by_name(const Layout& layout) {
   std::map<std::string, Pieces> pieces;

@@ -6,10 +6,8 @@
 //               backward has completed it, if the link supports that
 //   kWeights    the worker's own weights, after updates of its own optimizer, with its running statistics
 //   kDelta      the weights at the start of the round minus its own weights
-// Gradients and deltas come with the change of the running statistics. The caller owns the worker's optimizer, whose
-// state outlives the rounds.
-// Threads: as in comm/replica_sync.h. Errors: those of the link and of ddp/local_sum.h; ConfigError if the server has
-// another model.
+// Gradients and deltas come with the change of the running statistics. The caller owns the worker's optimizer.
+// Threads: as in comm/replica_sync.h. Errors: those of the link and of ddp/local_sum.h; ConfigError for another model.
 #pragma once
 
 #include <cstdint>
@@ -98,8 +96,8 @@ class WorkerSync final : public comm::ReplicaSync {
   std::map<std::pair<int, int>, std::vector<Ahead>> ahead_;  // [stage, bucket]: parameters that are not tied
   std::vector<Ahead> tied_;                                  // tied parameters, complete only at the end of the step
   std::vector<Move> copies_;
-  bool goes_ahead_ = false;    // whether the push of this step is sent ahead
-  double gradient_scale_ = 1;  // of the current step
+  bool goes_ahead_ = false;  // whether the push of this step is sent ahead
+  double gradient_scale_ = 1;
   Tensors pulled_;
   std::int64_t version_ = 0;  // version of the weights at the start of the round
   Round round_;

@@ -27,7 +27,6 @@ struct StepCosts {
   Rational a;
   Rational b;
 
-  // Seconds for a share of an epoch.
   [[nodiscard]] Rational time(std::int64_t batch, const Rational& samples) const { return (a + b / batch) * samples; }
 };
 

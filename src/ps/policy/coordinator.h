@@ -31,11 +31,9 @@ struct Update {
 
 class Coordinator {
  public:
-  // version: version of the current weights.
   explicit Coordinator(const SyncPolicy& policy, std::int64_t version = 0);
 
-  // Registers that the worker has had at least this many incarnations, with unknown pushes. Its next one is a later
-  // one.
+  // The worker has had at least this many incarnations, with unknown pushes; its next one is later.
   void remember_incarnations(WorkerId worker, int incarnations);
   [[nodiscard]] std::map<WorkerId, int> incarnations() const;  // [worker]: how often it has joined
 
@@ -63,7 +61,7 @@ class Coordinator {
   [[nodiscard]] std::optional<Nanoseconds> due_at() const;
 
   [[nodiscard]] bool may_begin(WorkerId worker) const;
-  [[nodiscard]] int workers() const { return here_; }  // number of present workers
+  [[nodiscard]] int workers() const { return here_; }
   [[nodiscard]] std::optional<std::int64_t> slowest()
       const;  // smallest clock among present workers; nothing: no worker is present
 
@@ -86,8 +84,8 @@ class Coordinator {
   SyncPolicy policy_;
   std::int64_t version_;
   bool is_open_ = false;
-  std::map<WorkerId, Worker> workers_;      // all that have ever joined
-  std::map<WorkerId, PushRecord> waiting_;  // pushes for the next update
+  std::map<WorkerId, Worker> workers_;  // all that have ever joined
+  std::map<WorkerId, PushRecord> waiting_;
   // Counts of present workers, kept up to date so that a push needs no loop over thousands of workers.
   int here_ = 0;
   int waiting_here_ = 0;

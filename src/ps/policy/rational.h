@@ -1,5 +1,4 @@
-// rational: exact fractions of integers of up to 38 digits, so that rounding down is exact: 1.05 x 50000 / 5 is exactly
-// 10500. Can be parsed from decimal text.
+// rational: exact fractions of integers of up to 38 digits, so that rounding down is exact: 1.05 x 50000 / 5 is 10500.
 // Threads: values. Errors: ConfigError for text that is not a number, and on overflow.
 #pragma once
 

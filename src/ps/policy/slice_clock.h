@@ -29,7 +29,7 @@ class SliceClock {
     worked_ += from_s(costs_.step_s + static_cast<double>(samples) * costs_.sample_s);
     return true;
   }
-  [[nodiscard]] Nanoseconds compute_time() const { return stall_ + worked_; }  // includes stalls
+  [[nodiscard]] Nanoseconds compute_time() const { return stall_ + worked_; }
   [[nodiscard]] double compute_s() const { return to_s(compute_time()); }
   [[nodiscard]] double stall_s() const { return to_s(stall_); }
 

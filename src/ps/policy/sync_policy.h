@@ -25,9 +25,9 @@ inline constexpr std::int64_t kUnbounded = -1;
 
 // Weight of a push relative to the others of its update.
 enum class Weigh {
-  kTargets,                // number of trained targets
-  kUniform,                // equal weights
-  kFactor,                 // PushRecord::factor
+  kTargets,  // number of trained targets
+  kUniform,
+  kFactor,
   kTargetsSquaredPerStep,  // targets^2 / local steps: amount and batch size of the training (Decoupled DiLoCo, 2026)
 };
 

@@ -120,7 +120,7 @@ void check_sizes(const UnevenRequest& request) {
   const double push_s = longest_stall_s(straggler_options_of(request)) + most * static_cast<double>(request.base_batch);
   demand(static_cast<double>(request.steps + 1) * push_s <= kLongestRun, request.steps,
          " updates could take longer than 285 years; lower --steps or the seconds");
-  const int quorum = policy_of(request).quorum, pushes = quorum > 0 ? quorum : request.workers;  // of one update
+  const int quorum = policy_of(request).quorum, pushes = quorum > 0 ? quorum : request.workers;
   demand(request.steps <= kMostPushes / pushes, request.steps, " updates of ", counted(pushes, "push"),
          " are more than ", kMostPushes, " pushes; lower --steps");
 }
@@ -149,8 +149,7 @@ class UnevenCluster {
       const std::optional<Update> update = coordinator_.take_update(at);
       if (!update) continue;
       add(*update, at);
-      // An idle worker can begin only after an update: it waits for that update or, if each push is an update, for a
-      // slower worker.
+      // An idle worker waits for an update or, if each push is an update, for a slower worker.
       begin_ready_workers();
     }
     return std::move(result_);
@@ -160,7 +159,7 @@ class UnevenCluster {
   struct Worker {
     std::int64_t steps = 0;
     PushRecord push;
-    Nanoseconds computed = 0;  // computing time of this push
+    Nanoseconds computed = 0;
   };
   using Arrival = std::pair<Nanoseconds, WorkerId>;
 
