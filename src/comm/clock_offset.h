@@ -1,8 +1,6 @@
-// clock_offset: how far the clock of a process differs from rank 0's. Clocks of different machines have different
-// origins. The processes meet several times, and no process leaves a meeting before all have arrived. Each meeting
-// therefore bounds the difference from below and above; together the meetings give a narrow interval. The bound holds
-// for any network delay. Only clocks that drift during the meetings (milliseconds) break it. For a longer period,
-// measure at both ends and combine with covering().
+// clock_offset: how far a process's clock differs from rank 0's. The processes meet several times, and no process
+// leaves a meeting before all have arrived, so each meeting bounds the difference. The bound holds for any network
+// delay, but not for clocks that drift during the meetings (milliseconds). For longer periods use covering().
 // Threads: one. Errors: those of the communicator.
 #pragma once
 

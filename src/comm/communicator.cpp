@@ -73,7 +73,6 @@ bool is_over_before(c10d::Work& work, const std::stop_token& stop, std::chrono::
 
 bool is_nccl(const c10d::Backend& backend) { return backend.getBackendName() == "nccl"; }
 
-// Returns false if `stop` ended the wait.
 bool wait_for(c10d::Work& work, bool by_nccl, std::chrono::milliseconds limit, const std::string& what,
               const std::stop_token& stop = {}) {
   return as_peer_error(what, [&] {

@@ -1,5 +1,4 @@
-// communicator: collective operations over the processes of a run. All of them call the same operations in the same
-// order.
+// communicator: collective operations over the processes of a run, which all start the same ones in the same order.
 // Threads: one caller at a time per communicator; different communicators may run in parallel.
 // Errors: PeerError if a process is lost or does not arrive within the time limit. The communicator is then unusable.
 #pragma once
@@ -25,7 +24,6 @@ class Backend;
 
 namespace sluice::comm {
 
-// A running operation. Copies share it.
 class Pending {
  public:
   // Time at which the result was complete, noted by the backend. Null, or 0, if the backend does not note it.
@@ -45,8 +43,7 @@ class Pending {
   // operation. The operation keeps its tensor until it completes, fails or reaches the time limit. Until then, keep the
   // communicator alive and start no other operation on it. NCCL ignores `stop`.
   [[nodiscard]] bool wait(const std::stop_token& stop) const { return wait_(stop); }
-  // Requires that wait() has returned. Time at which the result was complete, possibly long before wait() was called.
-  // Returns the current time if the backend did not note it.
+  // Requires wait(). Time at which the result was complete, or the current time if the backend did not note it.
   [[nodiscard]] Nanoseconds end() const {
     const Nanoseconds noted = end_ ? end_->load() : 0;
     return noted != 0 ? noted : now_ns();

@@ -167,8 +167,8 @@ std::vector<RankAssignment> assignments_in(const Environment& environment, bool 
   return found;
 }
 
-// A launcher started several processes, but their number is unknown: each would train alone. Slurm's tasks and shells
-// are exempt, because they may have a rank for the PMI library only.
+// Several processes run, but their number is unknown: each would train alone. Slurm's ranks may be for the PMI library
+// only.
 void refuse_rank_without_size(const Environment& environment) {
   if (environment("SLURM_JOB_ID")) return;
   std::vector<const char*> ranks{kPmixRank};

@@ -24,8 +24,8 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 
 // Rank and number of processes as one launcher gives them.
 struct RankAssignment {
-  std::string launcher;   // display name: "torchrun", "Slurm (srun)"; empty: no launcher, there is one process
-  std::string rank_name;  // the variable or option that gives the rank
+  std::string launcher;  // display name: "torchrun", "Slurm (srun)"; empty: no launcher, there is one process
+  std::string rank_name;
   std::string size_name;
   int rank = 0;
   int size = 1;

@@ -1,11 +1,8 @@
 // line_socket: connections that carry lines of text, all on one socket, which also reports when each connection opens
 // and ends. Any process may connect to a listening socket, so the caller has to authenticate the connections. It uses a
-// raw ZeroMQ socket (ZMQ_STREAM). Such a socket reports the end of a connection in order with its lines, under an id
-// that is never reused. A ROUTER socket reports ends only through a separate monitor, unordered and by file descriptor,
-// which a later connection may reuse. Malformed bytes are only an invalid line here.
-// Threads: one at a time.
-// Errors: ConfigError (the address is unknown or belongs to another machine), PeerError (no more sockets). A connection
-// that fails counts as ended.
+// raw ZeroMQ socket (ZMQ_STREAM), which reports the end of a connection in order with its lines, under an id that is
+// never reused. A ROUTER socket reports ends only through a separate monitor, unordered and by file descriptor.
+// Threads: one at a time. Errors: ConfigError (an unknown address, or not ours), PeerError (no more sockets).
 #pragma once
 
 #include <chrono>

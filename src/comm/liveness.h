@@ -1,10 +1,9 @@
 // liveness: detects which processes of a run are alive. A thread in each process exchanges heartbeats with rank 0 over
 // a control connection. If the connection ends, the process died; if heartbeats stop, it hangs, is stopped or is cut
 // off. A process that fails sends the reason itself. All processes learn of the same loss, the first. Time in which
-// this process itself was stopped does not count. A step that hangs in a live process is found by the executor's time
-// limit. After a backend's error, wait_for_lost() returns the lost process. Network: the connections carry a few short
-// lines, unencrypted. Rank 0 listens on World::address only. It accepts each rank once, and only with the token that
-// `publish` carried.
+// this process itself was stopped does not count. After a backend's error, wait_for_lost() returns the lost process.
+// The connections are not encrypted. Rank 0 listens on World::address only and accepts each rank once, with the token
+// that `publish` carried.
 // Threads: any. The control thread calls `on_lost`, which must be brief and not throw, call members or destroy this
 // object.
 // Errors: the constructor throws within LivenessOptions::connect_timeout. PeerError: ranks that did not connect, by

@@ -117,7 +117,7 @@ void LivenessWatch::on_opened(const Connection& connection) {
     strangers_[connection] = now_;
     return;
   }
-  if (is_connected()) return socket_.close(connection);  // rank 0 was lost; a new connection does not change that
+  if (is_connected()) return socket_.close(connection);  // rank 0 was lost; a new connection changes nothing
   peers_[connection] = {.rank = 0, .host = leader_, .last_message_at = now_};
   send(connection, {.kind = Kind::kHello, .token = token_, .lost = {.rank = world_.rank, .host = host_}});
 }

@@ -1,9 +1,8 @@
 // liveness_watch: one process's view of which processes of the run are alive. The connections form a star with rank 0
-// in the middle. Every process sends heartbeats to its neighbours (rank 0: all others; the others: rank 0). A neighbour
+// in the middle. Every process sends heartbeats to its neighbours (rank 0: all others; the others: rank 0). A process
 // is lost if its connection ends, if it is silent for too long, or if a neighbour reports it. The process that first
-// detects a loss reports it to its neighbours. Later losses are ignored, because they follow from the first one. The
-// thread that runs this, and the callers that wait, are in liveness.h. Connections that do not begin with the run's
-// token are dropped. So are connections that send nothing within LivenessOptions::peer_timeout.
+// detects a loss reports it to its neighbours. Later losses are ignored, because they follow from the first one.
+// Connections without the run's token, or silent for LivenessOptions::peer_timeout, are dropped (thread: liveness.h).
 // Threads: one at a time. Errors: those of LineSocket, during the start.
 #pragma once
 
@@ -54,7 +53,6 @@ class LivenessWatch {
   using Nanoseconds = std::chrono::nanoseconds;
   using Connection = LineSocket::Connection;
 
-  // A process at the other end of a connection.
   struct Peer {
     int rank = 0;
     std::string host;

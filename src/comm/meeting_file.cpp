@@ -22,8 +22,7 @@ std::string draw_run() {
 }
 
 std::optional<MeetingNote> read_meeting(const fs::path& file) {
-  if (std::error_code error; !fs::is_regular_file(file, error))
-    return std::nullopt;  // opening a folder for reading would succeed
+  if (std::error_code error; !fs::is_regular_file(file, error)) return std::nullopt;  // a folder cannot be read
   std::ifstream in(file, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);

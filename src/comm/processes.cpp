@@ -56,8 +56,8 @@ std::string describe_store(const World& world) {
 }
 
 // Runs `make` in a thread of its own. Returns nothing, and abandons the thread, if it does not finish within `limit`.
-// LibTorch waits forever for a listener that accepts and stays silent, and inside Gloo if a thread cannot be created.
-// `make` must own everything that it uses.
+// LibTorch waits forever for a silent listener, and inside Gloo if a thread cannot be created. `make` must own its
+// data.
 template <typename Make>
 auto made_within(milliseconds limit, Make make) -> std::optional<decltype(make())> {
   const auto promise = std::make_shared<std::promise<decltype(make())>>();

@@ -118,7 +118,7 @@ class ReplicaSync {
   // wrote the gradient is queued on the calling thread's current stream.
   virtual void on_grad_ready(ReplicaId replica, ParamId param) = 0;
 
-  // The stage has run its last backward. Unreported parameters get no gradient in this step.
+  // The stage has run its last backward. Unreported parameters get no further gradient.
   virtual void on_backward_done(ReplicaId replica, StageId stage) = 0;
 
   // Called after all stages. With Update::kLocal it leaves the sum over all replicas in replica 0's gradients.

@@ -80,8 +80,7 @@ std::optional<int> listen_on_one_of(const std::vector<std::string>& addresses, c
     const AddressList at = resolve(address, port, SOCK_STREAM);
     const int fd = ::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const int yes = 1;
-    if (fd >= 0)
-      ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // permits the port of a run that has just ended
+    if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // the port of a run that has just ended
     if (fd >= 0 && ::bind(fd, at->ai_addr, at->ai_addrlen) == 0 && ::listen(fd, SOMAXCONN) == 0) return fd;
     const int error = errno;
     if (fd >= 0) ::close(fd);
@@ -121,7 +120,6 @@ std::vector<std::string> resolve_addresses(const std::string& host, std::string&
   return addresses;
 }
 
-// Logs `what` once, unless the limit has passed.
 void log_wait_once(bool& is_logged, OwnLimit& limit, const std::string& what) {
   const auto left = limit.left();
   if (left.count() > 0 && !std::exchange(is_logged, true))

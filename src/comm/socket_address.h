@@ -30,7 +30,7 @@ struct AddressSettings {
   std::string number = "RANK";
 };
 
-// Longer than one connection attempt: the longest step of a limit that is passed to these functions.
+// Longer than one connection attempt takes: at most this much of one step counts against a limit.
 inline constexpr std::chrono::seconds kLongestTry{6};
 
 // The distinct addresses of `host`, in the system's order. setting: where the host comes from, for errors.
@@ -39,8 +39,7 @@ inline constexpr std::chrono::seconds kLongestTry{6};
 [[nodiscard]] std::vector<std::string> addresses_of(const std::string& host, std::chrono::milliseconds limit = {},
                                                     const std::string& setting = "MASTER_ADDR");
 
-// A socket that listens only on the first address of `host` that this machine has. The caller owns it. If `host` is a
-// name without such an address, its addresses are looked up again.
+// Listens only on the first address of `host` that this machine has; retries a name. The caller owns the socket.
 [[nodiscard]] int listen_on(const std::string& host, int port, const AddressSettings& settings = {},
                             std::chrono::milliseconds limit = {});
 

@@ -32,8 +32,8 @@ constexpr milliseconds kDrainTimeout{2000};       // how long rank 0 stays, so t
 // Far longer than one access to the store; after such a gap this process was stopped.
 constexpr milliseconds kPause{2000};
 
-constexpr auto kWorldKey = "world";      // rank 0's size and agreement, as JSON
-constexpr auto kRefusalKey = "refusal";  // why the run does not start
+constexpr auto kWorldKey = "world";  // rank 0's size and agreement, as JSON
+constexpr auto kRefusalKey = "refusal";
 constexpr auto kGoKey = "go";
 std::string arrival_key(int rank) { return concat("arrived/", rank); }
 std::string seen_key(int rank) { return concat("seen/", rank); }
@@ -42,7 +42,6 @@ std::string heartbeat_key(int rank) { return concat("beat/", rank); }  // increa
 std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string to_text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-// Describes what differs between rank 0's world and this one; empty if they are equal.
 std::string difference(const nlohmann::json& of_rank_0, const World& world, const Agreement& own) {
   if (of_rank_0.at("size") != world.size) {
     return concat("rank ", world.rank, " was started for ", counted(world.size, "process"), ", rank 0 for ",

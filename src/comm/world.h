@@ -21,8 +21,7 @@ struct World {
   int local_size = 0;   // number of processes on this machine; 0: unknown
   // This process's share of the cores, if others may run on the same ones. Set once connected; 0: unknown.
   double cores = 0;
-  // Where rank 0 listens: a host name or IP address, and the port. Empty with one process, and until read from
-  // `meeting_file`.
+  // Where rank 0 listens: host and port. Empty with one process, and until read from `meeting_file`.
   std::string address;
   int port = 0;
   std::filesystem::path meeting_file;

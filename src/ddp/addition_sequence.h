@@ -1,5 +1,4 @@
-// addition_sequence: the fixed sequence in which the shares of R replicas are added up. It does not depend on timing,
-// so the sum has the same bits in every step.
+// addition_sequence: the fixed sequence in which R replicas' shares are added up: the sum always has the same bits.
 //   in turn   ((0 + 1) + 2) + 3: R - 1 additions, one after the other, all into replica 0's memory
 //   in pairs  (0 + 1) + (2 + 3), then pairs of pairs: R - 1 additions in ceil(log2 R) rounds
 // The additions of one round run in parallel, each on the two devices of its replicas. No device's link carries more

@@ -1,6 +1,5 @@
-// bucket: splits a stage's flat gradient into buckets, the ranges that are reduced together. A flat gradient holds a
-// stage's parameters in model order, tied copies last. A bucket is a contiguous range of it. Backward completes the
-// last layers first, so buckets are formed from the end.
+// bucket: splits a stage's flat gradient (parameters in model order, tied copies last) into contiguous buckets that are
+// reduced together. Backward completes the last layers first, so buckets are formed from the end.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,9 @@
 // local_sum: adds up the gradients of this process's replicas, bucket by bucket, while backward still runs, and calls
 // `Complete` for each completed bucket. The last replica to complete a bucket queues the additions in a fixed sequence
-// (addition_sequence.h), so the sum does not depend on timing. If all replicas are on CPU devices, shares are added in
-// turn, because their one memory makes no sequence faster. With GPUs they are added in pairs: the second GPU's share is
-// first copied to the first GPU. The additions run on streams of their own, one per GPU, beside backward. On request,
-// the square of each replica's share is computed before the share is added to others: the norm of its own gradient.
-// Threads: on_grad_ready() and on_backward_done() may be called from any thread. All other members belong to one
-// thread, before and after the calls of a step.
+// (addition_sequence.h), so the sum does not depend on timing: in turn on CPU devices, in pairs with GPUs. The second
+// GPU's share is first copied to the first GPU. The additions run on streams of their own, one per GPU, beside
+// backward. On request, each replica's share is squared before the addition: the norm of its own gradient.
+// Threads: on_grad_ready() and on_backward_done() from any; the rest from one, before and after the calls of a step.
 // Errors: BugError if a parameter is unknown or reported twice, or if a step ends with one missing.
 #pragma once
 

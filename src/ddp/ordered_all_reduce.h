@@ -1,11 +1,9 @@
-// ordered_all_reduce: sums one device's buckets over the processes of a run. All processes have to start the operations
-// of a communicator in the same order. A bucket that is ready early therefore waits for the buckets before it. With
+// ordered_all_reduce: sums one device's buckets over the processes of a run. All processes have to start a
+// communicator's operations in the same order, so a bucket that is ready early waits for those before it. With
 // Options::sends_bf16 the processes exchange copies in bfloat16, half the bytes. Each addend and each partial sum of P
-// processes is rounded to nearest (2^-8). To first order, a value differs from the exact sum by at most P 2^-8 sum
-// |g_p|. All processes still have the same bits. On a GPU the operations run on a stream of their own, so computation
-// does not wait for them.
-// Threads: ready() may be called from any thread. begin_step() and wait() belong to one thread, before and after the
-// calls of ready() of a step. Errors: PeerError.
+// processes is rounded to nearest (2^-8): to first order, a value differs from the exact sum by at most P 2^-8 sum
+// |g_p|. All processes have the same bits. On a GPU the operations run on a stream of their own.
+// Threads: ready() from any; begin_step() and wait() from one, before and after the calls of a step. Errors: PeerError.
 #pragma once
 
 #include <cstdint>

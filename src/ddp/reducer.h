@@ -1,6 +1,5 @@
 // reducer: the ReplicaSync of data parallelism by all-reduce. Gradients are added up over this process's replicas
-// (local_sum.h) and then over the processes, bucket by bucket, while backward still runs. With StepStart::takes_norms
-// the norms of the replicas' own gradients are added up together with the contributions.
+// (local_sum.h) and then over the processes, bucket by bucket, while backward still runs.
 // Threads: as in comm/replica_sync.h. Errors: PeerError if another process is lost; the errors of LocalSum.
 #pragma once
 
@@ -20,8 +19,7 @@ namespace sluice::ddp {
 
 // Communicators between processes. Empty if there is only one process.
 struct Network {
-  // A communicator for the buckets of these stages (positions in the list of stages), one stage after the other. All
-  // are on one device.
+  // A communicator for the buckets of these stages (indices in the list), one stage after the other; all on one device.
   struct Line {
     std::shared_ptr<comm::Communicator> communicator;
     std::vector<int> stages;

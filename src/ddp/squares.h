@@ -1,5 +1,4 @@
-// squares: the squared length of a gradient before replicas are added up, for the gradient noise scale. The norm for
-// gradient clipping is in optim/clip_norm.h; its last bits may depend on the number of threads.
+// squares: the squared length of a gradient before replicas are added up, for the gradient noise scale.
 // Threads: any. Errors: BugError if the buffer has another type or gaps.
 #pragma once
 

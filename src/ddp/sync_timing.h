@@ -1,8 +1,8 @@
 // sync_timing: finds which process was ready last for a bucket's sum, and when, in this process's time. Waiting until
-// then is skew; the rest is transfer. Clocks of different machines have different origins. A sum ends at nearly the
+// then is skew; the rest is transfer. Clocks of different machines have different origins, but a sum ends at nearly the
 // same moment in all processes. The difference of two clocks is therefore the median, over many sums, of the
-// differences between the recorded ends. The remaining error is the delay with which a process regularly sees the end
-// of a sum.
+// differences between the recorded ends. The remaining error is the delay with which a process regularly sees such an
+// end.
 // Threads: one. Pure apart from the memory of past sums.
 #pragma once
 

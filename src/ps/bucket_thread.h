@@ -17,8 +17,7 @@ namespace sluice::ps {
 
 class BucketThread {
  public:
-  using Work =
-      std::function<void(int stage, int bucket)>;  // same signature as ddp::LocalSum::Complete, without the event
+  using Work = std::function<void(int stage, int bucket)>;
 
   explicit BucketThread(Work work);
 

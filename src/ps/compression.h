@@ -1,11 +1,9 @@
 // compression: packs a shard's values into fewer bytes between server and worker, and unpacks them.
 //   kNone  the values themselves
 //   kBf16  16 bits each, rounded to nearest, ties to even; float64 is rounded via float32. A finite value that would
-//   become
-//          infinite is clamped to the largest bf16
-//   kTopK  the kept_of() largest magnitudes, the first ones among equals: their values, then their indices in the shard
-//   as
-//          ascending 32-bit numbers
+//          become infinite is clamped to the largest bf16
+//   kTopK  the kept_of() largest magnitudes, the first ones among equals: their values, then their indices in the
+//          shard as ascending 32-bit numbers
 // The sender keeps what packing loses (push_compressor.h, pull_compressor.h). NaN and infinity count as larger than any
 // number, so they are never lost and the receiver detects them. The bytes are little-endian. Their number follows from
 // kind, ratio, type and elements. Received bytes are checked before use, and unpacking needs no more memory than the

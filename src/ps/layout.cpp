@@ -11,8 +11,7 @@
 namespace sluice::ps {
 namespace {
 
-constexpr std::int64_t kMostElements = std::int64_t{1}
-                                       << 48;  // limit of a model's elements, so that their bytes fit 64 bits
+constexpr std::int64_t kMostElements = std::int64_t{1} << 48;  // elements of a model; their bytes fit 64 bits
 
 // Returns total * size, or kMostElements + 1 if the product is larger.
 std::int64_t times_size(std::int64_t total, std::int64_t size) {

@@ -49,8 +49,7 @@ class PullDecoder {
 
   // Whether a message follows the previous one. If not, one was lost: ask the server for a whole one.
   [[nodiscard]] bool follows(const PackedWeights& message) const;
-  // Returns the weights, which are read-only; nothing, without any change, if the message does not fit the layout.
-  // Requires follows().
+  // Returns the read-only weights; nothing, without any change, if the message does not fit. Requires follows().
   [[nodiscard]] std::optional<Tensors> take(const PackedWeights& message);
   // Another incarnation begins, with a whole message.
   void forget() { weights_.clear(); }

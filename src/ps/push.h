@@ -41,7 +41,6 @@ struct Push {
   Tensors tensors;  // without shards if these were sent ahead (ServerLink::push_ahead)
 };
 
-// A push that has become part of an update.
 struct PushDone {
   PushRecord record;
   PushScores scores;

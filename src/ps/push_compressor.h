@@ -33,8 +33,7 @@ class PushCompressor {
   void undo();
   [[nodiscard]] bool is_open() const { return is_open_; }
 
-  // Residuals by parameter and in its shape, independent of the shards. An open push counts as kept, so nothing counts
-  // twice. Empty with kNone.
+  // Residuals by parameter and in its shape. An open push counts as kept, so nothing counts twice. Empty with kNone.
   [[nodiscard]] Named residuals() const;
   // Continues from the residuals of an earlier compressor. Requires that no push is open.
   void load(const Named& residuals);

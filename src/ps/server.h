@@ -9,8 +9,7 @@
 //   - Other servers may keep some of the shards. This server, the lead, keeps the first shards and the statistics. It
 //     decides on an update before any shard changes (OnDecision); the others follow.
 // The owner provides sockets, logs and the clock.
-// Threads: one; ServerOptions::threads help with passes over large shards. Errors: BugError for tensors of another
-// layout or kind.
+// Threads: one; ServerOptions::threads help with large shards. Errors: BugError for tensors of another layout or kind.
 #pragma once
 
 #include <cstdint>
@@ -29,17 +28,16 @@ namespace sluice::ps {
 
 struct ServerProgress {
   std::int64_t version = 0;   // of the weights: number of updates made
-  std::int64_t examples = 0;  // total number of examples in these updates
+  std::int64_t examples = 0;  // in all these updates
 };
 
 struct ServerOptions {
   SyncPolicy policy;
-  optim::OptimizerOptions optimizer;                // with deltas: the outer optimizer
-  std::function<double(const ServerProgress&)> lr;  // learning rate of the next update
-  double clip_norm = 0;                             // 0: no clipping
-  int threads = 1;                                  // number of threads that work on shards in parallel (shard_set.h)
-  std::vector<OtherShards*> others =
-      {};  // servers of the layout's later shards, in order; they must outlive this object
+  optim::OptimizerOptions optimizer;  // with deltas: the outer optimizer
+  std::function<double(const ServerProgress&)> lr;
+  double clip_norm = 0;                   // 0: no clipping
+  int threads = 1;                        // threads that work on shards in parallel (shard_set.h)
+  std::vector<OtherShards*> others = {};  // servers of the later shards, in order; must outlive this
 };
 
 // An update with all values that determine it. After the update the other fields are set for the records.

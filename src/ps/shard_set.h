@@ -1,8 +1,8 @@
 // shard_set: the shards of one server, and the two halves of each step of an update. The first half computes the result
-// of the pushes and changes nothing; the second half commits it. Between them all servers agree on the norm over all
-// shards and that all is finite.
-// Threads: one, with helpers for large shards; each uses one thread of LibTorch. The bits of the result do not depend
-// on the number of threads. Errors: never throws.
+// of the pushes and changes nothing; the second commits it. In between all servers agree on the norm and that all is
+// finite.
+// Threads: one, with helpers for large shards; each uses one thread of LibTorch. The result's bits do not depend on
+// their number. Errors: never throws.
 #pragma once
 
 #include <cstddef>

@@ -32,8 +32,7 @@ class ShardState {
   void load_optimizer(const std::string& name, const at::Tensor& state);
   void set_updates(std::int64_t updates) { optimizer_.set_steps(updates); }
 
-  // The current values. They never change: while a caller holds them, updates write into other memory. Any thread may
-  // read and release them.
+  // The current values, which never change: while a caller holds them, updates write into other memory. Threads: any.
   [[nodiscard]] at::Tensor values() const { return values_.detach(); }
   [[nodiscard]] const optim::Optimizer& optimizer() const { return optimizer_; }
 

@@ -14,7 +14,6 @@
 
 namespace sluice::ps {
 
-// One step of an update: a mix of its pushes, the same on every server.
 struct ShardStep {
   std::int64_t version = 0;  // of the weights after the update
   int index = 0;
@@ -39,9 +38,9 @@ struct ShardUpdate {
 };
 
 enum class PartState {
-  kMissing,  // has not arrived, or the server has not reported it
+  kMissing,
   kFinite,
-  kNotFinite,  // contains numbers that are not finite
+  kNotFinite,
 };
 
 // Optimizer states by name; [shard].

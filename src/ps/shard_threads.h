@@ -1,8 +1,6 @@
 // shard_threads: runs the same work on every shard of a server in parallel, on threads that live as long as this
-// object. The caller also takes shards, so progress never depends on a helper that gets no core. The result must not
-// depend on the threads.
-// Threads: run() from one at a time, not from within the work. No LibTorch, so TSan can test it. Errors: those of the
-// work.
+// object. The caller also takes shards, so progress never depends on a helper that gets no core.
+// Threads: run() from one at a time, not from within the work. No LibTorch, so TSan can test it. Errors: the work's.
 #pragma once
 
 #include <condition_variable>
@@ -23,9 +21,9 @@ class ShardThreads {
   // threads: number of parallel threads with the caller. begin: runs first in each helper.
   explicit ShardThreads(int threads, const std::function<void()>& begin = {});
 
-  // Calls work(0) .. work(shards - 1) once each and returns when all are done. Memory effects are visible both ways.
-  // After an exception no further shard begins; the first exception is thrown once all threads have stopped. run() may
-  // be called again.
+  // Calls work(0) .. work(shards - 1) once each, on any thread, and returns when all are done, with their memory
+  // effects. After an exception no further shard begins; it is thrown once all threads have stopped. run() may be
+  // called again.
   void run(std::size_t shards, const Work& work);
 
  private:

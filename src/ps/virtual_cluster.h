@@ -1,8 +1,8 @@
 // virtual_cluster: workers and their server in virtual time. The server, its policy and the gradients are real. The
 // workers run one after the other in one process, on a clock that only this module advances. So there may be more
 // workers than cores, and a repeated run gives the same bits. A worker's step consists of the pull (sent bytes /
-// bandwidth), a stall (stragglers.h), its slices and the push. A slice of n samples takes step_s + n * sample_s; slices
-// run until the deadline (slice_clock.h).
+// bandwidth), a stall (stragglers.h), slices until the deadline (slice_clock.h), each step_s + n * sample_s for n
+// samples, and the push.
 // Threads: one. Errors: those of the computation; DivergedError if a push is not finite.
 #pragma once
 
@@ -32,15 +32,13 @@ struct VirtualOptions {
 
 class VirtualCluster {
  public:
-  // Runs step number `step` of this worker. Its sync pulls from the worker's link, pushes to it, and asks the clock for
-  // each slice.
+  // Runs step number `step` of this worker. Its sync pulls from and pushes to the worker's link; slices ask the clock.
   using Compute = std::function<void(WorkerId, std::int64_t step, SliceClock&)>;
 
   // `server` must outlive this object. Requires that no worker has joined it.
   VirtualCluster(Server& server, VirtualOptions options, Compute compute);
 
   [[nodiscard]] std::shared_ptr<VirtualLink> link(WorkerId worker) const { return workers_[index_of(worker)].link; }
-  // Advances virtual time until an update is made.
   [[nodiscard]] VirtualUpdate next_update();
   [[nodiscard]] Nanoseconds now() const { return now_; }
 
@@ -70,7 +68,7 @@ class VirtualCluster {
   Stragglers stragglers_;
   Compute compute_;
   std::vector<Worker> workers_;
-  std::vector<UpdateRecord> ready_;   // updates that are not returned yet
+  std::vector<UpdateRecord> ready_;
   std::vector<Delivered> delivered_;  // [worker]: its last push
   Nanoseconds now_ = 0;
 };

@@ -1,9 +1,8 @@
 // worker_sync: the ReplicaSync of a worker of a parameter server. A round of one or more steps begins with one version
 // of the weights on all stages and ends with a push of
-//   kGradients  the sum, not the mean, of the gradients of its local replicas over its targets. The server knows the
-//   total
-//               number of targets, and its optimizer makes the update. A round is one step. Each bucket is sent when
-//               backward has completed it, if the link supports that
+//   kGradients  the sum, not the mean, of its local replicas' gradients over its targets; the server's optimizer makes
+//   the
+//               update. A round is one step. Each bucket is sent once backward has completed it, if the link can
 //   kWeights    the worker's own weights, after updates of its own optimizer, with its running statistics
 //   kDelta      the weights at the start of the round minus its own weights
 // Gradients and deltas come with the change of the running statistics. The caller owns the worker's optimizer.
@@ -33,7 +32,6 @@ using Admission = std::function<bool(ReplicaId, MicroBatchId)>;
 [[nodiscard]] std::vector<at::Tensor> values_of(const std::vector<comm::SyncedStage>& stages);  // [parameter], copies
 [[nodiscard]] at::Tensor statistics_of(const std::vector<comm::SyncedStage>& stages);           // a copy
 
-// What a worker does between a pull and a push.
 struct Round {
   std::int64_t steps = 1;  // number of steps of its own optimizer; 1 with gradients
   double factor = 1;       // PushRecord::factor of the push
@@ -68,7 +66,7 @@ class WorkerSync final : public comm::ReplicaSync {
  private:
   // A piece of a parameter, with its position in a stage and in a shard.
   struct Move {
-    std::size_t stage;  // index in the list of stages
+    std::size_t stage;
     std::size_t shard;
     std::int64_t begin, offset, elements;
     bool is_copy;  // copy of a tied parameter: its gradient is added to the owner's; its value is not written
@@ -96,16 +94,15 @@ class WorkerSync final : public comm::ReplicaSync {
   std::map<std::pair<int, int>, std::vector<Ahead>> ahead_;  // [stage, bucket]: parameters that are not tied
   std::vector<Ahead> tied_;                                  // tied parameters, complete only at the end of the step
   std::vector<Move> copies_;
-  bool goes_ahead_ = false;  // whether the push of this step is sent ahead
+  bool goes_ahead_ = false;
   double gradient_scale_ = 1;
   Tensors pulled_;
   std::int64_t version_ = 0;  // version of the weights at the start of the round
   Round round_;
-  std::int64_t steps_done_ = 0;  // steps done in the round
-  comm::Contribution done_;      // sum over these steps
+  std::int64_t steps_done_ = 0;
+  comm::Contribution done_;  // sum over the steps of the round
   bool is_trial_ = false;
-  std::optional<BucketThread>
-      thread_;  // set if pushes may be sent ahead; declared last, because it uses the other members
+  std::optional<BucketThread> thread_;  // if pushes go ahead; last member, as it uses the others
 };
 
 }  // namespace sluice::ps

@@ -74,9 +74,8 @@ FrameSocket::FrameSocket(Role role, const std::string& name, Limits limits, cons
     socket.set(zmq::sockopt::maxmsgsize, limits.frame_bytes < 0 ? limits.frame_bytes : limits.frame_bytes + kSeal);
     socket.set(zmq::sockopt::handshake_ivl, static_cast<int>(kHandshake.count()));
     if (role == Role::kListening) {
-      socket.set(zmq::sockopt::router_mandatory,
-                 true);  // otherwise an undeliverable message is queued before it is dropped
-      socket.set(zmq::sockopt::router_handover, true);  // a peer's new connection replaces its old one
+      socket.set(zmq::sockopt::router_mandatory, true);  // otherwise undeliverable messages are queued first
+      socket.set(zmq::sockopt::router_handover, true);   // a peer's new connection replaces its old one
       zmq_->guard.emplace(zmq_->context, socket);
     } else {
       socket.set(zmq::sockopt::routing_id, name);
@@ -208,7 +207,7 @@ std::optional<FrameSocket::Received> FrameSocket::next() {
 
 void FrameSocket::trust(const std::string& routing_id) { zmq_->guard->trust(routing_id); }
 
-// Receives all frames of a message. Beyond the limit it keeps one frame, to show that there were too many.
+// Receives all frames of a message. Beyond the limit it keeps only as many as show that there were too many.
 std::optional<Frames> FrameSocket::receive() {
   Frames frames;
   for (bool has_more = true; has_more;) {

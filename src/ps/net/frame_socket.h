@@ -1,18 +1,15 @@
 // frame_socket: one end of the ZeroMQ connections of a parameter-server run. Messages have several frames and arrive
-// whole or not at all. A listening socket has many peers, told apart by the names that they chose. A connecting socket
-// has one peer and reconnects forever.
+// whole or not at all. A listening socket has many peers, each with a name that it chose; a connecting one has one, and
+// reconnects.
 //   - A message may be lost with its connection without notice, so protocols ask again (messages.h). A connecting
-//     socket also loses received messages that were not read. A listening process that ends must therefore stay until
-//     it is answered.
+//     socket also loses unread messages: a listening process that ends must stay until it is answered.
 //   - Frames longer than the limit end the connection before memory is allocated for them. Messages with too many
 //     frames, or without any, are dropped and counted.
 //   - Connections of untrusted peers (trust()) may together send a few MiB of unfinished messages. Beyond that the
-//     connection with the most is closed (stranger_guard.h). A single empty frame is not a message: it begins a
-//     connection.
+//     largest is closed (stranger_guard.h). A single empty frame is not a message: it begins a connection.
 //   - Without keys nothing is encrypted and any process that reaches the port can send. A server without keys listens
 //     only on its own machine. With keys (CURVE) only peers with the server's public key are accepted.
-// Threads: one. Errors: ConfigError (a listening address that is unknown, not ours or in use; invalid keys), PeerError
-// (no more sockets).
+// Threads: one. Errors: ConfigError (an unknown, foreign or used address; invalid keys), PeerError (no more sockets).
 #pragma once
 
 #include <chrono>
@@ -67,8 +64,7 @@ class FrameSocket {
   [[nodiscard]] int listen(const std::string& host, int port);
   // Uses a socket that listens already, and owns it from then on. Returns the port.
   [[nodiscard]] int take_over(int listening);
-  // Connects to the first address of `host` that answers. Tries each in turn until one accepts a message; retries an
-  // unknown name.
+  // Connects to the first address of `host` that accepts a message. Tries each in turn; retries an unknown name.
   void connect(const std::string& host, int port);
 
   // Never blocks. Returns false if there is no such peer or its queue is full; nothing was sent.

@@ -30,7 +30,6 @@ std::optional<std::int64_t> version_of(const std::string& name) {
   return error == std::errc{} && stop == end && version >= 0 ? std::optional(version) : std::nullopt;
 }
 
-// Returns an unused name for a file that is set aside.
 fs::path free_name_for(const fs::path& file) {
   fs::path aside = file.string() + ".replaced";
   for (int number = 2; fs::exists(aside); ++number) aside = concat(file.string(), ".replaced-", number);

@@ -24,8 +24,7 @@ void remove_logs(const std::filesystem::path& folder, std::int64_t begin, std::i
 // it before a run that does not continue these files uses the folder. why: reason for the warning.
 void set_logs_aside(const std::filesystem::path& folder, std::int64_t begin, const std::string& why);
 
-// Starts the next file, which appears once `write` has filled it. before: the previous file, which is synced first, or
-// null.
+// Starts the next file, which appears once `write` has filled it. before: the previous file, synced first; may be null.
 [[nodiscard]] std::unique_ptr<storage::RecordLog> begin_log(const std::filesystem::path& folder, std::int64_t version,
                                                             storage::Outlives outlives, storage::RecordLog* before,
                                                             const std::function<void(storage::RecordLog&)>& write);

@@ -25,9 +25,7 @@ class LogRecovery {
 
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   [[nodiscard]] std::int64_t waiting() const { return waiting_; }
-  [[nodiscard]] const std::string& run() const {
-    return run_;
-  }  // PushLogOptions::run of the log; empty: there is no log
+  [[nodiscard]] const std::string& run() const { return run_; }  // the log's PushLogOptions::run; may be empty
   // Whether the folder's files are older than the version, because a server without a log has continued since.
   [[nodiscard]] bool is_outdated() const { return is_outdated_; }
 

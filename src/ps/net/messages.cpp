@@ -58,9 +58,7 @@ static bool is_sound(const WorkerIncarnation& incarnation) {
 }
 static bool is_sound(const Hello& hello) {  // limits what the server stores of it
   constexpr std::size_t kLongest = 1024;
-  const auto is_control = [](char c) {
-    return static_cast<unsigned char>(c) < ' ';
-  };  // a newline would begin another line in the log
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' '; };  // would begin a line in the log
   return !hello.process_id.empty() && hello.process_id.size() <= kLongest && hello.where.size() <= kLongest &&
          is_sound(hello.abandons) && std::ranges::none_of(hello.where, is_control);
 }

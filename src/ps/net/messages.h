@@ -1,5 +1,4 @@
-// messages: the protocol between a parameter server and its workers. A message is a JSON header, for some kinds
-// followed by tensors.
+// messages: the protocol between a parameter server and its workers: JSON headers, some of them followed by tensors.
 //
 //   worker                                   server
 //   Hello (repeated)                   ->
@@ -64,11 +63,10 @@ struct Hello {
   WorkerIncarnation abandons;  // the server may still know this one
   comm::Agreement agreement;
 };
-// Elements of the worker's next push.
 struct PushAhead {
   PushKey push;
-  std::int64_t lease = kNone;  // lease of the step
-  std::int64_t shard = 0;      // index among the shards of the receiving server
+  std::int64_t lease = kNone;
+  std::int64_t shard = 0;  // index among the shards of the receiving server
   std::vector<ShardSpan> spans;
   std::int64_t server_epoch = 0;  // server epoch in which the incarnation was counted; checked by shard servers
   // Followed by the elements of the spans, one after the other.
@@ -103,14 +101,14 @@ using FromWorker = std::variant<Hello, PushAhead, PushMade, PushSent, WorkerHear
 
 struct Welcome {
   std::int64_t incarnation = 0;
-  std::int64_t version = 0;  // version of the current weights
+  std::int64_t version = 0;
   Layout layout;
   // Sequence of the last committed push of the incarnation that the Hello abandons; 0: none is known.
   std::int64_t last_committed = 0;
-  std::string run;                // id of the run, kept when it is resumed; empty: unknown
-  std::int64_t server_epoch = 0;  // of this server
-  WorkerIncarnation abandoned;    // Hello::abandons of the answered Hello
-  std::string constants;          // text with further values of the model that a worker needs
+  std::string run;  // id of the run, kept when it is resumed; empty: unknown
+  std::int64_t server_epoch = 0;
+  WorkerIncarnation abandoned;  // Hello::abandons of the answered Hello
+  std::string constants;        // text with further values of the model that a worker needs
 };
 struct Refusal {
   std::string what;

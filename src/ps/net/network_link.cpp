@@ -277,8 +277,7 @@ class NetworkLink::Connection {
   void take(const PushAnswered& answered, const Frames&) {
     if (!push_.is_open() || answered.sequence != push_.sequence()) return;
     const bool was_committed = answered.answer == PushAnswer::kCommitted || answered.answer == PushAnswer::kDuplicate;
-    if (!was_committed && answered.answer != PushAnswer::kRefused)
-      return begin_anew();  // the next Welcome reports whether it was committed
+    if (!was_committed && answered.answer != PushAnswer::kRefused) return begin_anew();  // Welcome has the result
     forget_push(was_committed);
     if (answered.answer == PushAnswer::kRefused)
       throw DivergedError("the server has refused a push: it has numbers that are not finite");
@@ -313,9 +312,7 @@ class NetworkLink::Connection {
   [[nodiscard]] bool is_step_void() const { return incarnation_ == 0 || joinings_ != joining_of_step_; }
   [[nodiscard]] bool is_void_or_over() const { return joinings_ != joining_of_step_ || is_over_; }
   [[nodiscard]] PartVersion newest() const { return {server_epoch_, incarnation_, version_}; }
-  [[nodiscard]] bool has_weights() const {
-    return weights_ && parts_->has(newest());
-  }  // all parts of one version are there
+  [[nodiscard]] bool has_weights() const { return weights_ && parts_->has(newest()); }  // of one version
 
   void forget_push(bool was_committed) {
     push_.forget(was_committed);
@@ -329,7 +326,7 @@ class NetworkLink::Connection {
   // Called if server and worker disagree on the worker's state.
   void begin_anew() {
     if (incarnation_ > 0) abandons_ = {std::exchange(incarnation_, 0), server_epoch_};
-    thread_.drop_unsent();  // messages of the old incarnation; they must not delay the Hello
+    thread_.drop_unsent();  // messages of the old incarnation
     lease_.reset();
     weights_.reset();
     next_heartbeat_ = 0;  // sends Hello at once
@@ -340,7 +337,7 @@ class NetworkLink::Connection {
   LinkOptions options_;
   Layout layout_;  // written once, before any other thread reads it
 
-  Rival rival_;  // used by the connection's thread, and by the other one only after the run is over
+  Rival rival_;  // used by other threads only after the run is over
 
   // Used by the connection's thread only.
   FrameSocket socket_;
@@ -361,8 +358,8 @@ class NetworkLink::Connection {
   std::int64_t joinings_ = 0;         // how often the server has admitted this worker
   std::int64_t joining_of_step_ = 0;  // value of joinings_ when the current step began
   std::int64_t lease_of_step_ = kNone;
-  std::int64_t last_lease_ = kNone;   // last lease received in this incarnation
-  std::int64_t version_ = kNone;      // version of the last weights received
+  std::int64_t last_lease_ = kNone;
+  std::int64_t version_ = kNone;      // version of the last weights
   std::optional<data::Lease> lease_;  // for the next step
   std::optional<Tensors> weights_;    // for the current or next step
   bool was_welcome_ = false;

@@ -1,11 +1,9 @@
 // network_link: a worker's connection to its parameter server. A thread of its own sends, receives and sends
-// heartbeats. Pushes thus leave while the next samples are read, and weights arrive meanwhile. If the server does not
-// know this worker any more (it restarted, or removed the worker), the worker joins again. Its current step is then
-// void, because the samples went back to the server. If other servers keep some of the shards, parts travel directly to
-// them (part_link.h).
-// Threads: one besides its own. Errors: ConfigError (refused, or its number is taken), PeerError (the server does not
-// answer, is silent for too long, or has failed), DivergedError (its push was refused), InterruptedError (asked to
-// stop).
+// heartbeats: pushes leave while the next samples are read, and weights arrive meanwhile. If the server does not know
+// this worker any more (it restarted, or removed the worker), the worker joins again. Its current step is then void,
+// because the samples went back to the server. Parts for other servers travel directly to them (part_link.h).
+// Threads: one besides its own. Errors: ConfigError (refused, or its number is taken), PeerError (the server is silent
+// or has failed), DivergedError (its push was refused), InterruptedError (asked to stop).
 #pragma once
 
 #include <functional>

@@ -14,8 +14,7 @@
 namespace sluice::ps {
 namespace {
 
-constexpr int kHeartbeatsOfALivePeer =
-    4;  // a peer that is silent for so many intervals can be replaced by another process
+constexpr int kHeartbeatsOfALivePeer = 4;     // silent for longer: another process may replace the peer
 constexpr std::size_t kMoreConnections = 16;  // messages per step, in addition to one for each present worker
 
 std::string named(WorkerId worker, const std::string& where) {
@@ -54,9 +53,8 @@ std::optional<NetworkUpdate> NetworkServer::next(Nanoseconds limit) {
   }
 }
 
-// Waits once and handles the messages that have arrived. Silent workers are judged only afterwards, so messages that
-// arrived while this process was busy or stopped count. At most about one message per connection is handled, in turn,
-// so that busy workers cannot starve the other tasks.
+// Waits once and handles about one message per connection, so that busy workers cannot starve the other tasks. Silent
+// workers are judged only afterwards, so messages that arrived while this process was busy or stopped count.
 void NetworkServer::step(Nanoseconds until) {
   Nanoseconds wake = until;
   if (!is_over_) wake = std::min(wake, next_heartbeat_);
@@ -291,8 +289,7 @@ void NetworkServer::take(Peers::value_type& worker, const Leaving&, const Frames
 }
 
 void NetworkServer::take(Peers::value_type& worker, const Failed& failed, const Frames&) {
-  if (is_over_)
-    return remove_worker(worker.first, WorkerEvent::What::kLeft, {});  // a consequence of the end of the run
+  if (is_over_) return remove_worker(worker.first, WorkerEvent::What::kLeft, {});  // caused by the end
   const std::string what = concat(named(worker.first, worker.second.where), " has failed: ", failed.what);
   remove_worker(worker.first, WorkerEvent::What::kFailed, failed.what);
   if (failed.code == static_cast<std::int64_t>(ExitCode::kDiverged)) throw DivergedError(what);

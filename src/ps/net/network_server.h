@@ -6,9 +6,8 @@
 //   - A push counts once. A push that is not finite ends the run.
 //   - Other servers may keep some of the shards (shard_server.h). Workers send them their parts of a push. The push
 //     counts when this server has its own part and all others have reported theirs.
-//   - With a journal a worker learns of a commit only after the journal has it: by the answer, or by its next lease.
-//     The journal therefore commits pushes and updates. An update is written after all servers have prepared it and
-//     before any of them commits it.
+//   - With a journal a worker learns of a commit only after the journal has it: by the answer, or by its next lease. An
+//     update is written to the journal after all servers have prepared it and before any of them commits it.
 //   - While the server waits for another one, its workers and the other servers still receive heartbeats.
 // ps/server.h applies pushes to the weights; ps/policy decides when.
 // Threads: one, which must call next() repeatedly. Errors: ConfigError and PeerError of the socket; PeerError if no
@@ -40,7 +39,6 @@
 
 namespace sluice::ps {
 
-// A change of a worker's membership.
 struct WorkerEvent {
   enum class What { kJoined, kLeft, kFailed, kLost };
   WorkerId worker{};
@@ -71,9 +69,7 @@ struct NetworkOptions {
   Nanoseconds connect_timeout = 300'000'000'000;  // until all workers have joined, and with no worker at all
   Nanoseconds leave_grace = 1'000'000'000;        // from a worker's Leaving until it is removed
   Nanoseconds drain_timeout = 5'000'000'000;      // at the end, until all workers have left
-  std::function<Nanoseconds()> clock = [own = std::make_shared<OwnClock>()] {
-    return own->now();
-  };  // time of all limits
+  std::function<Nanoseconds()> clock = [own = std::make_shared<OwnClock>()] { return own->now(); };  // for all limits
   std::function<bool(const ServerProgress& before, const ServerProgress& after)> wants_state = {};
   std::function<void(const WorkerEvent&)> on_event = {};
   PushJournal* journal = nullptr;  // records a push before its worker is answered; null: nothing outlives this server
@@ -118,12 +114,11 @@ class NetworkServer {
     std::int64_t version = kNone;      // version of the weights that it received for that step
     std::int64_t pushed = 0;           // sequence of its last committed push
     PullCompressor pull;               // of this server's shards
-    PushAssembly ahead;                // parts of its next push
+    PushAssembly ahead;
     // Set after Leaving. The removal is delayed: a signal that stops the whole run also stops this server, and no
     // update must be made without the worker in between.
     std::optional<Nanoseconds> leaves_at;
   };
-  // A push that waits for its update.
   struct Waiting {
     PushRecord record;
     data::Lease lease;

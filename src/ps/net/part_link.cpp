@@ -102,8 +102,8 @@ class PartLink::Connection {
   std::mutex& mutex_;
   // Guarded by mutex_.
   PartMade made_;
-  std::vector<Frames> part_;   // messages of the unanswered part; empty: all are answered
-  std::vector<Frames> ahead_;  // messages of the next part
+  std::vector<Frames> part_;  // messages of the unanswered part; empty: all are answered
+  std::vector<Frames> ahead_;
 };
 
 PartLink::PartLink(PartLinkOptions options) : connection_(std::make_unique<Connection>(std::move(options))) {}

@@ -33,8 +33,8 @@ struct PartLinkOptions {
   Keys keys;
   std::string process_id;
   Nanoseconds heartbeat_interval = 500'000'000;
-  // Both are called from the link's thread. on_weights: a received part. on_heartbeat: the version that the server sent
-  // last, even if it has not arrived.
+  // Called from the link's thread. on_weights: a received part. on_heartbeat: the last version sent, even if it is
+  // lost.
   std::function<void(const WeightsPart&, Frames)> on_weights;
   std::function<void(const PartVersion&)> on_heartbeat;
 };

@@ -12,7 +12,6 @@
 
 namespace sluice::ps {
 
-// Another server that holds parts of pushes.
 class PartHolder {
  public:
   PartHolder() = default;

@@ -10,7 +10,6 @@
 
 namespace sluice::ps {
 
-// A committed push and its samples.
 struct CommittedPush {
   Push push;
   std::int64_t epoch = 0;
@@ -26,7 +25,6 @@ class PushJournal {
 
   // The record is written on return, but durable only after make_durable().
   virtual void write_push(const CommittedPush& push) = 0;
-  // Records an update of pushes that were written.
   virtual void write_update(const UpdateRecord& done) = 0;
   // Called when the server's state after the last update is copied for a checkpoint. The journal then begins anew with
   // this state and the pushes that wait for their update.

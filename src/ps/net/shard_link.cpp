@@ -120,8 +120,8 @@ ShardsState ShardLink::state() {
 
 void ShardLink::send_worker(const WorkerThere& there) {
   workers_[there.worker] = there;
-  // After the answer to the greeting all workers are sent again, counted from 0. A worker sent now could hide the loss
-  // of another one.
+  // After the answer to the greeting all workers are sent again, counted from 0. A worker sent now could hide a lost
+  // one.
   if (is_greeting_) return;
   ++sent_workers_;
   send(there);

@@ -1,6 +1,5 @@
 // shard_link: the lead server's connection to one shard server (shard_server.h). Requests are repeated until they are
-// answered, and every wait has a limit. A shard server with a log may die and return in between; it then gets what it
-// missed.
+// answered, and every wait has a limit. A shard server with a log may die and return in between.
 // Threads: the lead server's. Errors: ConfigError (refused), PeerError (it does not answer, has failed, or has lost its
 // shards), CheckpointError (it lacks the state that the run resumes from), InterruptedError (asked to stop).
 #pragma once

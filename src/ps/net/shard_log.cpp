@@ -51,8 +51,7 @@ void ShardLog::begin(ShardsLoaded loaded, const ShardKeeper& keeper) {
   };
   log_ = begin_log(folder_, loaded.version, outlives_, log_.get(), write);
   remove_logs(folder_, 0, loaded.version);
-  remove_logs(folder_, loaded.version + 1,
-              std::numeric_limits<std::int64_t>::max());  // files of another course of the run
+  remove_logs(folder_, loaded.version + 1, std::numeric_limits<std::int64_t>::max());  // another course
 }
 
 void ShardLog::held(const PushKey& push, const Tensors& part) {

@@ -1,7 +1,7 @@
 // shard_log: the log of a shard server (shard_server.h) in a folder of its own (log_files.h). Each file begins with the
 // shards and the optimizer after an update and the parts of pushes that waited then; parts and steps follow in order.
-// The newest file alone restores the server, bit for bit. Records: kLoaded {like ShardsLoaded}; kPart {like PartKept};
-// kStep {like StepAsked}.
+// The newest file alone restores the server, bit for bit. Records: kLoaded: ShardsLoaded; kPart: PartKept; kStep:
+// StepAsked.
 // Threads: one. Errors: StorageError; CheckpointError for damaged files.
 #pragma once
 

@@ -35,7 +35,6 @@
 
 namespace sluice::ps {
 
-// The shards of a layout that one server keeps.
 struct Assignment {
   Layout layout;
   ShardRange range;
@@ -99,8 +98,8 @@ using FromLead =
 
 struct PartMade {
   PushKey push;
-  std::int64_t first_shard = 0;  // first shard's index in the layout
-  bool is_ahead = false;         // the shards were sent ahead
+  std::int64_t first_shard = 0;
+  bool is_ahead = false;  // the shards were sent ahead
   std::int64_t server_epoch = 0;
   // Followed by the shards, unless they were sent ahead.
 };
@@ -118,7 +117,7 @@ struct ShardsHere {
   std::string run;  // id of the run whose shards it has; empty: it has no shards
   std::int64_t version = kNone;
   std::vector<PushKey> parts = {};  // pushes whose parts it holds
-  std::int64_t greeting = 1;        // the greeting that this answers
+  std::int64_t greeting = 1;
 };
 struct ShardsRefuse {
   std::string what;
@@ -165,7 +164,7 @@ struct WeightsPart {
   std::int64_t version = 0;
   std::int64_t sequence = 1;  // this and the next one as in PackedWeights
   bool is_whole = true;
-  std::int64_t first_shard = 0;  // first shard's index in the layout
+  std::int64_t first_shard = 0;
   std::int64_t server_epoch = 0;
   // Followed by the shards.
 };

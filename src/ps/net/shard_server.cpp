@@ -104,8 +104,7 @@ void ShardServer::take(const std::string& routing_id, const LeadHello& hello, co
     return send(routing_id, ShardsRefuse{refusal});
   }
   const bool is_alive = clock_.now() - last_message_at_ <= kHeartbeatsOfALead * options_.heartbeat_interval;
-  if (routing_id != lead_ && !lead_.empty() && is_alive)
-    return;  // it will ask again; by then the other one may have died
+  if (routing_id != lead_ && !lead_.empty() && is_alive) return;  // it will ask again
   if (routing_id != lead_) {
     log_info("the lead server is ", hello.where);
     peers_.clear();

@@ -42,8 +42,7 @@ struct ShardServerOptions {
   Nanoseconds heartbeat_interval = 500'000'000;
   Nanoseconds peer_timeout = 60'000'000'000;      // silence of the lead server
   Nanoseconds connect_timeout = 300'000'000'000;  // until a lead server connects; with a log also until it returns
-  Nanoseconds drain_timeout =
-      30'000'000'000;  // after a failure, until the lead server, which may be busy, has acknowledged it
+  Nanoseconds drain_timeout = 30'000'000'000;     // after a failure, for the lead server's answer
 };
 
 class ShardServer {
@@ -74,7 +73,7 @@ class ShardServer {
     std::int64_t server_epoch = 0;  // server epoch in which the incarnation was counted
     std::int64_t version = kNone;   // version of the weights of its last step
     PullCompressor pull;
-    PushAssembly ahead;  // parts of its next push
+    PushAssembly ahead;
   };
 
   void listen(const FrameSocket::Limits& limits);
@@ -116,7 +115,7 @@ class ShardServer {
   std::optional<FrameSocket> socket_;
   int port_ = 0;
   std::optional<ShardLog> log_;
-  ShardsLoaded loaded_;  // identifies the run and the shards
+  ShardsLoaded loaded_;
   std::unique_ptr<ShardKeeper> keeper_;
   std::optional<Assignment> assigned_;  // by the current lead server
   std::string lead_;                    // the lead server's name at the socket; empty: not connected

@@ -18,7 +18,6 @@
 
 namespace sluice::ps {
 
-// Limits for the socket of such a thread.
 [[nodiscard]] constexpr FrameSocket::Limits with_few_unsent(FrameSocket::Limits limits) {
   limits.unsent = 4;
   return limits;

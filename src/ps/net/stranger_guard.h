@@ -1,10 +1,9 @@
 // stranger_guard: bounds the memory that strangers can use at a listening ZeroMQ socket. A stranger is a connection
 // whose sender the owner of the socket does not trust (yet). The guard is needed for three reasons:
-//   - ZeroMQ limits only the size of a frame: it keeps the frames of an endless message without bound.
+//   - ZeroMQ's limits count whole messages: it keeps the frames of an endless message without bound.
 //   - It does not show these frames to the owner of the socket.
 //   - One byte on the wire costs up to 32 bytes of memory, with empty frames.
-// A thread asks the kernel how many bytes each stranger has sent since its last whole message. If their sum exceeds a
-// limit, it closes the largest.
+// A thread asks the kernel how many bytes each stranger has sent since its last whole message, and closes the largest.
 // Threads: trust() and on_message() from any. Errors: PeerError (no more descriptors).
 #pragma once
 
@@ -32,9 +31,8 @@ namespace sluice::ps {
 
 class StrangerGuard {
  public:
-  // Limits of the bytes of all strangers together, since their last whole messages. Above kMostBytes connections are
-  // closed after a delay, in which a trusted peer that has reconnected is recognized. Above kFarTooManyBytes they are
-  // closed at once.
+  // Limits of the bytes of all strangers since their last whole messages. Above kMostBytes connections are closed after
+  // a delay, in which a reconnected trusted peer is recognized; above kFarTooManyBytes they are closed at once.
   static constexpr std::int64_t kMostBytes = std::int64_t{2} << 20;
   static constexpr std::int64_t kFarTooManyBytes = std::int64_t{32} << 20;
   static constexpr std::size_t kMostStrangers = 256;

@@ -27,7 +27,7 @@ struct BatchPlanRequest {
   // Costs of the small workers if their machines differ; nothing: same as the others. B_S then uses these costs.
   std::optional<Rational> small_a = {};
   std::optional<Rational> small_b = {};
-  bool allows_tiny = false;  // allows batches below kLeastBatch
+  bool allows_tiny = false;
 };
 
 struct BatchPlan {

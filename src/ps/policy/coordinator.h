@@ -1,6 +1,5 @@
 // coordinator: decides when an update is due, which pushes it contains, and which worker may begin its next step. It
-// holds no tensor, has no thread and reads no clock. The caller passes events and times, so a server and virtual time
-// make the same decisions.
+// holds no tensor, has no thread and reads no clock, so a server and virtual time make the same decisions.
 //   - A worker's clock counts its pushes. A new worker starts with the clock of the slowest present worker. A worker
 //     that returns keeps its own clock, within the staleness bound.
 //   - A worker may begin if none of its pushes waits for an update and it is at most `staleness` pushes ahead of the
@@ -62,8 +61,7 @@ class Coordinator {
 
   [[nodiscard]] bool may_begin(WorkerId worker) const;
   [[nodiscard]] int workers() const { return here_; }
-  [[nodiscard]] std::optional<std::int64_t> slowest()
-      const;  // smallest clock among present workers; nothing: no worker is present
+  [[nodiscard]] std::optional<std::int64_t> slowest() const;  // smallest present clock; nothing: no worker
 
  private:
   struct Worker {

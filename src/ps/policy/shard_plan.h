@@ -1,7 +1,6 @@
 // shard_plan: assigns the parameters to shards. Every element is in one shard. A parameter longer than the split bound
 // is cut into nearly equal pieces. The pieces go, the largest first, to the smallest shard (Graham's rule: no shard is
-// more than a third longer than in the best packing). Pure: the same in every process. Errors: BugError for counts out
-// of range.
+// more than a third longer than in the best packing). Pure. Errors: BugError for counts out of range.
 #pragma once
 
 #include <cstdint>

@@ -35,8 +35,7 @@ double draw(const Mixture& mixture, RngStream& numbers) {
 Stragglers::Stragglers(const StragglerOptions& options) : options_(options) {
   const auto found = std::ranges::find(straggler_names(), options.kind);
   if (found == straggler_names().end()) throw ConfigError("ps.induce=", options.kind, ": there are no such stragglers");
-  constexpr std::array kKinds{Kind::kNone, Kind::kEc2, Kind::kCedar,
-                              Kind::kExponential};  // in the order of straggler_names()
+  constexpr std::array kKinds{Kind::kNone, Kind::kEc2, Kind::kCedar, Kind::kExponential};  // as straggler_names()
   kind_ = kKinds.at(static_cast<std::size_t>(found - straggler_names().begin()));
   if (!(options.scale > 0) || !(options.shift_s >= 0) || !(options.mean_s >= 0))
     throw ConfigError("ps.induce: times of stragglers may not be negative, and their scale is above 0");

@@ -3,8 +3,8 @@
 // in whole nanoseconds. With the same seed a worker stalls as in a run in virtual time. Simpler than a run:
 //   - Sending and merging take no time.
 //   - "amb" has P slices of int(B / P) examples, like the anytime project. A run cuts the whole batch into P nearly
-//     equal slices. Pure. Errors: ConfigError for values that do not fit together; messages name the options of `sluice
-//     simulate`.
+//     equal slices.
+// Pure. Errors: ConfigError for values that do not fit together; messages name the options of `sluice simulate`.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +28,18 @@ struct UnevenRequest {
   std::optional<int> quorum;              // with "quorum"; nothing: more than half
   std::string induce = "none";
   std::optional<double> shift_s;  // with "shifted-exponential"; nothing: the value of StragglerOptions
-  std::optional<double> mean_s;   // with "shifted-exponential": mean of the part that is added to the shift; nothing:
-                                  // the value of StragglerOptions
+  std::optional<double> mean_s;   // with "shifted-exponential": mean of the added part
   std::uint64_t seed = 0;
   std::int64_t steps = 1000;  // number of updates
 };
 
 struct UnevenResult {
   std::int64_t steps = 0;
-  std::int64_t pushes = 0;          // pushes in these updates
-  std::int64_t examples = 0;        // examples of these pushes
+  std::int64_t pushes = 0;  // pushes in these updates
+  std::int64_t examples = 0;
   std::int64_t least_examples = 0;  // fewest examples of a push
   std::int64_t most_examples = 0;
-  Nanoseconds time = 0;                            // time of the last update
+  Nanoseconds time = 0;
   Nanoseconds slowest = 0;                         // sum over updates of their longest computing time, with stalls
   Nanoseconds longest_push = 0;                    // longest computing time of a push, with stalls
   std::map<std::int64_t, std::int64_t> staleness;  // [staleness]: number of pushes
