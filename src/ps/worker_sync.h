@@ -1,8 +1,7 @@
 // worker_sync: the ReplicaSync of a worker of a parameter server. A round of one or more steps begins with one version
 // of the weights on all stages and ends with a push of
-//   kGradients  the sum, not the mean, of its local replicas' gradients over its targets; the server's optimizer makes
-//   the
-//               update. A round is one step. Each bucket is sent once backward has completed it, if the link can
+//   kGradients  the sum, not the mean, of its local replicas' gradients over its targets; the server's optimizer
+//               makes the update. A round is one step. Each bucket is sent as soon as it is complete, if the link can
 //   kWeights    the worker's own weights, after updates of its own optimizer, with its running statistics
 //   kDelta      the weights at the start of the round minus its own weights
 // Gradients and deltas come with the change of the running statistics. The caller owns the worker's optimizer.
