@@ -11,13 +11,13 @@
 namespace sluice::comm {
 
 ClockOffset clock_offset(std::span<const Meeting> own, std::span<const Meeting> of_rank_0) {
-  check(!own.empty() && own.size() == of_rank_0.size(), "both were at the same meetings");
+  check(!own.empty() && own.size() == of_rank_0.size(), "both processes have recorded the same meetings");
   Nanoseconds least = std::numeric_limits<Nanoseconds>::min(), most = std::numeric_limits<Nanoseconds>::max();
   for (std::size_t i = 0; i < own.size(); ++i) {
     least = std::max(least, own[i].came - of_rank_0[i].left);
     most = std::min(most, own[i].left - of_rank_0[i].came);
   }
-  // Clocks that drift may cross the bounds by a little.
+  // The bounds may cross slightly if the clocks drift.
   const Nanoseconds error = std::max<Nanoseconds>((most - least + 1) / 2, 0);
   return {least + (most - least) / 2, error};
 }

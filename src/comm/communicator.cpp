@@ -20,7 +20,7 @@
 namespace sluice::comm {
 namespace {
 
-// The backends name ports or nothing; who is lost is found out by the control connection.
+// A backend's error names a port or nothing. The control connection finds out which process is lost.
 template <typename Action>
 auto as_peer_error(const std::string& what, const Action& action) {
   try {
@@ -34,11 +34,11 @@ auto as_peer_error(const std::string& what, const Action& action) {
   }
 }
 
-// Gloo's flight recorder, one for all communicators of the process, enters what is started into a map without a lock.
+// Gloo's flight recorder is shared by all communicators. It adds each started operation to a map without a lock.
 std::mutex start_mutex;
 
-// Gloo's thread notes when the operation was over, however late somebody asks. A future of NCCL's is complete as soon
-// as the work is queued, so nothing is noted there.
+// Gloo's thread notes the end of the operation even if wait() comes late. With NCCL nothing is noted, because its
+// future is already complete when the work is queued.
 Pending::End note_end(const c10::intrusive_ptr<c10d::Work>& work, const std::string& backend) {
   if (backend == "nccl") return nullptr;
   const auto noted = std::make_shared<std::atomic<Nanoseconds>>(0);
@@ -46,7 +46,7 @@ Pending::End note_end(const c10::intrusive_ptr<c10d::Work>& work, const std::str
   return noted;
 }
 
-// False when `stop` is requested before the work is over, one way or the other. Throws past the limit.
+// Returns false if `stop` is requested before the work has completed or failed. Throws if the limit is exceeded.
 bool is_over_before(c10d::Work& work, const std::stop_token& stop, std::chrono::milliseconds limit) {
   struct Over {
     std::mutex mutex;
@@ -73,7 +73,6 @@ bool is_over_before(c10d::Work& work, const std::stop_token& stop, std::chrono::
 
 bool is_nccl(const c10d::Backend& backend) { return backend.getBackendName() == "nccl"; }
 
-// False when `stop` has ended the wait.
 bool wait_for(c10d::Work& work, bool by_nccl, std::chrono::milliseconds limit, const std::string& what,
               const std::stop_token& stop = {}) {
   return as_peer_error(what, [&] {
@@ -83,9 +82,8 @@ bool wait_for(c10d::Work& work, bool by_nccl, std::chrono::milliseconds limit, c
   });
 }
 
-// NCCL may wait for the other processes before it returns, so two of its communicators must not wait for each other
-// here. Its flight recorder changes that map in the first operation of a communicator only, which is
-// make_communicator's.
+// NCCL may block here until the other processes arrive, so two of its communicators must not share a lock. Its flight
+// recorder changes its map only in a communicator's first operation, which make_communicator() runs.
 template <typename Operation>
 auto start(const c10d::Backend& backend, const Operation& operation) {
   std::unique_lock lock(start_mutex, std::defer_lock);
@@ -99,7 +97,7 @@ Communicator::Communicator(std::string name, device::Device device, c10::intrusi
                            std::chrono::milliseconds limit)
     : name_(std::move(name)), device_(device), backend_(std::move(backend)), limit_(limit) {
   constexpr std::chrono::hours kNever{24 * 30};
-  if (!is_nccl(*backend_)) backend_->setTimeout(kNever);  // its clock goes on while this process is stopped
+  if (!is_nccl(*backend_)) backend_->setTimeout(kNever);  // Gloo's own clock continues while this process is stopped
 }
 
 Communicator::~Communicator() = default;
@@ -118,7 +116,7 @@ Pending Communicator::all_reduce(const at::Tensor& tensor, EndTime end_time) con
       device::Stream::current(device).synchronize();  // on a GPU only the stream has waited so far
       return true;
     };
-    // wait() of NCCL's work with a limit looks every millisecond whether it is over; synchronize() queues.
+    // With a limit, wait() of NCCL's work polls every millisecond; synchronize() only queues a wait.
     const std::function<void()> queue = [work, what] { as_peer_error(what, [&] { work->synchronize(); }); };
     return Pending(wait, by_nccl ? queue : nullptr,
                    end_time == EndTime::kNoted ? note_end(work, backend_->getBackendName()) : nullptr);
@@ -139,7 +137,7 @@ std::vector<at::Tensor> Communicator::gather(const at::Tensor& tensor, int root)
   return as_peer_error(what, [&] {
     std::vector<at::Tensor> own{tensor};
     std::vector<at::Tensor> from_all;
-    std::vector<std::vector<at::Tensor>> all;  // none where they do not come
+    std::vector<std::vector<at::Tensor>> all;  // stays empty in processes other than `root`
     if (rank() == root) {
       for (int i = 0; i < size(); ++i) from_all.push_back(at::empty_like(tensor));
       all.push_back(from_all);

@@ -1,8 +1,6 @@
-// communicator: collective operations over the processes of a run. All of them call the same operations of one
-// communicator in the same order. Not here: which processes there are and how they found each other (processes.h); sums
-// over the replicas inside a process (ddp/).
-// Threads: one caller at a time per communicator; different communicators side by side.
-// Errors: PeerError when a process is lost or does not come within the time limit; the communicator is then of no use.
+// communicator: collective operations over the processes of a run, which all start the same ones in the same order.
+// Threads: one caller at a time per communicator; different communicators may run in parallel.
+// Errors: PeerError if a process is lost or does not arrive within the time limit. The communicator is then unusable.
 #pragma once
 
 #include <atomic>
@@ -26,29 +24,26 @@ class Backend;
 
 namespace sluice::comm {
 
-// An operation under way. Copies share it.
 class Pending {
  public:
-  // end: when the result was there, noted by the backend; null, or 0, where nothing notes it.
+  // Time at which the result was complete, noted by the backend. Null, or 0, if the backend does not note it.
   using End = std::shared_ptr<const std::atomic<Nanoseconds>>;
-  // wait: false when the token has ended it. queue_wait: the same where null.
+  // wait: returns false if the token ended it. queue_wait: if null, queue_wait() blocks as wait() does.
   explicit Pending(std::function<bool(const std::stop_token&)> wait, std::function<void()> queue_wait = nullptr,
                    End end = nullptr)
       : wait_(std::move(wait)), queue_wait_(std::move(queue_wait)), end_(std::move(end)) {}
 
-  // Blocks until the result is there; PeerError when it does not come.
+  // Blocks until the result is complete. Throws PeerError if it fails.
   void wait() const { static_cast<void>(wait_({})); }
-  // Later work of the calling thread's current stream comes after the result. With NCCL the caller goes on at once, and
-  // nothing says whether it comes at all: somebody has to wait() for it, or for a later operation of the communicator.
+  // Orders later work of the calling thread's current stream after the result. With NCCL the caller does not block and
+  // sees no failure, so it must later wait() for this or a later operation of the communicator.
   void queue_wait() const { queue_wait_ ? queue_wait_() : wait(); }
-  // Whether the backend notes when the result was there.
   [[nodiscard]] bool notes_end() const { return end_ != nullptr; }
-  // The same, but false as soon as `stop` is requested. That ends the wait alone: no backend can end an operation,
-  // which keeps its tensor and goes on until it has its result, a process is lost or the time limit has passed. So long
-  // the communicator is not destroyed, and it is of no use for another operation. With NCCL `stop` is not looked at.
+  // Like wait(), but returns false as soon as `stop` is requested. Only the wait ends, because no backend can cancel an
+  // operation. The operation keeps its tensor until it completes, fails or reaches the time limit. Until then, keep the
+  // communicator alive and start no other operation on it. NCCL ignores `stop`.
   [[nodiscard]] bool wait(const std::stop_token& stop) const { return wait_(stop); }
-  // Requires: wait() has returned. When the result was there, which may be long before wait() was called; now, where
-  // the backend did not note it.
+  // Requires wait(). Time at which the result was complete, or the current time if the backend did not note it.
   [[nodiscard]] Nanoseconds end() const {
     const Nanoseconds noted = end_ ? end_->load() : 0;
     return noted != 0 ? noted : now_ns();
@@ -60,12 +55,12 @@ class Pending {
   End end_;
 };
 
-// Is Pending::end() wanted? It costs a callback.
+// Whether Pending::end() is needed. Noting it costs a callback.
 enum class EndTime { kUnknown, kNoted };
 
 class Communicator {
  public:
-  // name: for messages. device: of the tensors. limit: longest wait for one operation.
+  // name: used in messages. device: device of the tensors. limit: longest wait for one operation.
   Communicator(std::string name, device::Device device, c10::intrusive_ptr<c10d::Backend> backend,
                std::chrono::milliseconds limit);
   ~Communicator();
@@ -73,15 +68,13 @@ class Communicator {
   [[nodiscard]] int rank() const;
   [[nodiscard]] int size() const;
 
-  // The sum over all processes, in place, the same bits in each. `tensor` is dense and lives until the end. On a GPU it
-  // comes after what is queued on the caller's current stream, and is there when wait() returns.
-  // With NCCL nothing notes when it ended: Pending::end() is then the moment at which somebody had waited for it.
+  // In-place sum over all processes, with the same bits in each. `tensor` is dense and must live until the end. On a
+  // GPU the sum runs after the work on the caller's current stream; it is complete when wait() returns.
   [[nodiscard]] Pending all_reduce(const at::Tensor& tensor, EndTime end_time = EndTime::kUnknown) const;
-  // `tensor` of process `root` in all; blocks.
+  // Copies `tensor` of process `root` to all processes; blocks.
   void broadcast(const at::Tensor& tensor, int root) const;
-  // The tensors of all processes, by rank, in process `root`; nothing in the others. All of one size; blocks.
+  // Returns the tensors of all processes, by rank, in process `root`, nothing in others. One size for all; blocks.
   [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& tensor, int root) const;
-  // Blocks until every process has come here.
   void barrier() const;
 
  private:
@@ -91,10 +84,10 @@ class Communicator {
   std::chrono::milliseconds limit_;
 };
 
-// The text of process `root` in all; blocks.
+// Returns the text of process `root` in all processes; blocks.
 [[nodiscard]] std::string broadcast_text(const Communicator& communicator, const std::string& text, int root);
-// The texts of all processes, by rank, in process `root`; nothing in the others. Blocks. Memory: the longest text's
-// size in each process, times the processes in `root`.
+// Returns the texts of all processes, by rank, in process `root`, and nothing in the others; blocks. Memory: the
+// longest text's size in each process, times the number of processes in `root`.
 [[nodiscard]] std::vector<std::string> gather_texts(const Communicator& communicator, const std::string& own, int root);
 
 }  // namespace sluice::comm

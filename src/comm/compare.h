@@ -1,5 +1,5 @@
-// compare: whether all processes of a run hold the same values, and who does not.
-// Threads: one; every process calls it with as many values. Errors: PeerError.
+// compare: checks whether all processes of a run hold the same values, and names the ranks that differ.
+// Threads: one; every process passes the same number of values. Errors: PeerError.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 namespace sluice::comm {
 
 struct Difference {
-  std::size_t position = 0;  // of the first value that is not the same everywhere
-  std::vector<int> ranks;    // whose value is not that of rank 0
+  std::size_t position = 0;  // index of the first value that differs between processes
+  std::vector<int> ranks;    // ranks whose value differs from rank 0's
 
   [[nodiscard]] std::string describe_ranks() const;  // "rank 1", "ranks 1, 3"
   bool operator==(const Difference&) const = default;
 };
 
-// The same answer in all processes.
+// Returns the same answer in all processes.
 [[nodiscard]] std::optional<Difference> find_difference(const Communicator& communicator,
                                                         const std::vector<std::int64_t>& values);
 [[nodiscard]] std::optional<Difference> find_difference(ReplicaSync& sync, const std::vector<std::int64_t>& values);

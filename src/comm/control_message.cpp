@@ -11,7 +11,7 @@ using Json = nlohmann::json;
 using How = LostProcess::How;
 using Kind = ControlMessage::Kind;
 
-// An escaped byte takes six, so that a line with both stays below kLongestControlLine.
+// JSON escapes a byte as up to six, so a line with both fields stays below kLongestControlLine.
 constexpr std::size_t kLongestReason = 1000;
 constexpr std::size_t kLongestHost = 256;
 
@@ -26,7 +26,7 @@ constexpr std::array<Word<Kind>, 6> kKinds{{{Kind::kHello, "hello"},
                                             {Kind::kLeave, "leave"},
                                             {Kind::kLost, "lost"},
                                             {Kind::kAcknowledged, "heard"}}};
-// Not kGivenUp: nobody but the process itself calls it that.
+// kGivenUp is never sent: a process sets it only for itself.
 constexpr std::array<Word<How>, 4> kHows{
     {{How::kDead, "dead"}, {How::kHung, "hung"}, {How::kFailed, "failed"}, {How::kStopped, "stopped"}}};
 
@@ -35,7 +35,6 @@ std::string word_of(const Words& words, decltype(words[0].value) value) {
   return std::find_if(words.begin(), words.end(), [&](const auto& word) { return word.value == value; })->text;
 }
 
-// False when there is no such word.
 template <typename Words, typename Enum>
 bool read_word(const Words& words, const std::string& text, Enum& value) {
   const auto found = std::find_if(words.begin(), words.end(), [&](const auto& word) { return text == word.text; });

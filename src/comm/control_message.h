@@ -1,5 +1,5 @@
-// control_message: what the processes of a run tell each other about being alive, one message a line.
-// Errors: none; what cannot be read is no message.
+// control_message: the messages of the control connections between processes, one JSON line each.
+// Errors: from_line() returns nothing for a line that is not a valid message.
 #pragma once
 
 #include <optional>
@@ -14,19 +14,19 @@ inline constexpr std::size_t kLongestControlLine = 8192;
 
 struct ControlMessage {
   enum class Kind {
-    kHello,         // to rank 0: lost.rank on lost.host begins; `token` proves that it belongs to the run
-    kWelcome,       // to the others: everybody is here
-    kHeartbeat,     // I am alive
-    kLeave,         // I end as planned
-    kLost,          // `lost` is no longer part of the run
-    kAcknowledged,  // the last kLeave or kLost has come
+    kHello,    // to rank 0: rank `lost.rank` on host `lost.host` starts; `token` proves that it belongs to the run
+    kWelcome,  // from rank 0: all processes are connected
+    kHeartbeat,
+    kLeave,
+    kLost,
+    kAcknowledged,  // answers the last kLeave or kLost
   };
 
   Kind kind = Kind::kHeartbeat;
   std::string token;
   LostProcess lost;
 
-  [[nodiscard]] std::string to_line() const;  // at most kLongestControlLine bytes: a reason that is too long is cut
+  [[nodiscard]] std::string to_line() const;  // at most kLongestControlLine bytes; a longer reason is truncated
   [[nodiscard]] static std::optional<ControlMessage> from_line(std::string_view line);
 };
 

@@ -20,12 +20,11 @@ namespace {
 
 constexpr int kLargestNumber = std::numeric_limits<int>::max();
 
-// Ports on which rank 0 listens when only the number of a job is known.
+// Range of ports on which rank 0 listens if only a job's number is known.
 constexpr int kFirstJobPort = 15000;
 constexpr int kJobPorts = 10000;
-constexpr int kPortsBetweenSteps = 101;  // so that the steps of a job keep away from the jobs that come after it
+constexpr int kPortsBetweenSteps = 101;  // keeps the steps of a job away from the ports of the jobs after it
 
-// The names by which a launcher tells a process its rank.
 struct Names {
   const char* launcher;
   const char* rank;
@@ -36,7 +35,7 @@ struct Names {
 constexpr Names kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Names kVariables{"RANK and WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Names kSlurm{"Slurm (srun)", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr};
-// Launchers of MPI programs. Any of these variables may be set alone, for example to tell a library its rank.
+// MPI launchers. Any of these variables may be set alone, for example to pass a library its rank.
 constexpr std::array kMpi{
     Names{"Open MPI (mpirun)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
           "OMPI_COMM_WORLD_LOCAL_SIZE"},
@@ -45,24 +44,23 @@ constexpr std::array kMpi{
     Names{"PALS (mpiexec)", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"},
     Names{"Hydra (mpiexec of MPICH or Intel MPI)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
 constexpr const Names& kOpenMpi = kMpi[0];
-// The same variables, and those that other programs of these launchers read, by their beginnings.
+// Prefixes of the variables above, and of other variables that programs of these launchers read.
 constexpr std::array<std::string_view, 12> kPrefixes{"RANK=",         "WORLD_SIZE=", "LOCAL_",    "MASTER_",
                                                      "TORCHELASTIC_", "OMPI_",       "MV2_",      "PALS_",
                                                      "PMI_",          "PMIX_",       "MPI_LOCAL", "SLURM_"};
-// PMIx tells a process its rank, but no variable has the number of processes.
+// PMIx passes a process its rank, but no variable holds the number of processes.
 constexpr const char* kPmixRank = "PMIX_RANK";
 
 bool is_torchrun(const Environment& environment) { return environment("TORCHELASTIC_RUN_ID").has_value(); }
 
-// A job's batch script has a SLURM_PROCID and SLURM_NTASKS too, and so has what mpirun starts there. Only the tasks of
-// srun have a step.
+// A batch script and the processes that mpirun starts in it also have SLURM_PROCID and SLURM_NTASKS. Only srun's tasks
+// have a step.
 bool is_step_of_slurm(const Environment& environment) {
   return environment("SLURM_STEP_ID").has_value() && environment("SLURM_PROCID").has_value();
 }
 
-// `srun --pty` gives its first task a terminal. If that task is a shell, what is started in it has the variables of the
-// task, but it is not one of the step's tasks. The tasks of a further srun inherit SLURM_PTY_PORT, too, but have no
-// terminal.
+// `srun --pty` gives its first task a terminal. If that task is a shell, its children have the task's variables but are
+// not tasks of the step. The tasks of a nested srun inherit SLURM_PTY_PORT, too, but have no terminal.
 bool is_in_interactive_step(const Environment& environment, bool on_terminal) {
   const bool is_the_task = environment("SLURM_TASK_PID") == std::to_string(::getpid());
   return is_step_of_slurm(environment) && environment("SLURM_PTY_PORT").has_value() && on_terminal && !is_the_task;
@@ -102,7 +100,7 @@ void refuse_half(const Names& names, const Environment& environment) {
                     " is not; set both or neither");
 }
 
-// Tasks of each node of a step: 2, 2, 2, 1 of "2(x3),1". The one of `node`; nothing when the text is not such a list.
+// Parses the tasks per node of a step: "2(x3),1" means 2, 2, 2, 1. Returns that of `node`; nothing for other text.
 std::optional<int> tasks_of_node(std::string_view list, int node) {
   while (!list.empty()) {
     const std::string_view item = list.substr(0, list.find(','));
@@ -133,8 +131,8 @@ std::optional<RankAssignment> assignment_by_slurm(const Environment& environment
   return assignment;
 }
 
-// srun tells the ranks of its own tasks to the PMI library as well (--mpi=pmi2). An mpiexec inside a task of srun
-// counts its own processes, and says how many of them are on this machine.
+// srun also passes its ranks to the PMI library (--mpi=pmi2). An mpiexec inside a task of srun numbers its own
+// processes and sets how many of them are on this machine.
 bool is_slurms_own(const RankAssignment& mpi, const RankAssignment& task, const Environment& environment) {
   return mpi.rank == task.rank && mpi.size == task.size && !environment(kOpenMpi.rank) &&
          !environment("MPI_LOCALNRANKS");
@@ -147,9 +145,8 @@ std::optional<RankAssignment> assignment_by_mpi(const Environment& environment) 
   return std::nullopt;
 }
 
-// What the launchers say who stand beside each other, the innermost first. Whoever stands outside of another is left
-// out: torchrun is started by others, and mpirun's daemons are tasks of Slurm, so that what they start has their
-// number, too.
+// Assignments of launchers that are not nested, the innermost first. Outer launchers are left out. torchrun is started
+// by other launchers, and mpirun's daemons are tasks of Slurm, so their children inherit the outer variables.
 std::vector<RankAssignment> assignments_in(const Environment& environment, bool on_terminal) {
   std::vector<RankAssignment> found;
   const bool by_torchrun = is_torchrun(environment);
@@ -170,8 +167,8 @@ std::vector<RankAssignment> assignments_in(const Environment& environment, bool 
   return found;
 }
 
-// A launcher has started several processes, but how many is not known: each would train alone. Slurm's tasks and shells
-// may have a rank for the PMI library.
+// Several processes run, but their number is unknown: each would train alone. Slurm's ranks may be for the PMI library
+// only.
 void refuse_rank_without_size(const Environment& environment) {
   if (environment("SLURM_JOB_ID")) return;
   std::vector<const char*> ranks{kPmixRank};
@@ -190,16 +187,15 @@ std::string describe(const RankAssignment& assignment) {
                 assignment.rank_name, ", ", assignment.size_name, ")");
 }
 
-// Two who say something else, and none of whom stands inside the other: one of them was not meant.
+// Two launchers that differ and are not nested: one of them is unintended.
 void refuse_contradiction(const RankAssignment& inner, const RankAssignment& outer) {
-  const bool is_shell = outer.size == 1;  // one task of srun, in which the others were started by hand
+  const bool is_shell = outer.size == 1;  // one task of srun, in which the other processes were started by hand
   if (is_shell || (inner.rank == outer.rank && inner.size == outer.size)) return;
   throw ConfigError("two launchers contradict each other: ", describe(inner), ", but ", describe(outer),
                     "; leave out or unset the one that is not meant");
 }
 
-// The first host of a list as Slurm writes them: "node7" of "node[7-9,12],other", "rack0_blade3" of
-// "rack[0-1]_blade[3-4]".
+// First host of a Slurm host list: "node7" of "node[7-9,12],other", "rack0_blade3" of "rack[0-1]_blade[3-4]".
 std::optional<std::string> first_host(std::string_view list) {
   std::string host;
   while (!list.empty() && list.front() != ',') {
@@ -215,7 +211,7 @@ std::optional<std::string> first_host(std::string_view list) {
 
 std::string job_port(std::uint64_t number) { return std::to_string(kFirstJobPort + number % kJobPorts); }
 
-// The same in all processes of one mpirun, and another for the next one.
+// The port is the same in all processes of one mpirun and differs for the next mpirun.
 std::optional<std::string> port_of_open_mpi(const Environment& environment) {
   const auto job = environment("PMIX_NAMESPACE");
   if (!job) return std::nullopt;

@@ -12,8 +12,8 @@
 namespace sluice::comm {
 namespace {
 
-constexpr int kLinger = 200;         // milliseconds that closing may take
-constexpr int kUnreadMessages = 64;  // of up to 8 KiB that wait in memory for us, per connection
+constexpr int kLinger = 200;         // milliseconds for queued lines when the socket closes
+constexpr int kUnreadMessages = 64;  // up to 8 KiB each, queued per connection
 
 }  // namespace
 
@@ -38,7 +38,7 @@ int LineSocket::listen(const std::string& host) {
   const int fd = listen_on(host, /*port=*/0);
   const auto [address, port] = own_address(fd);
   try {
-    zmq_->socket.set(zmq::sockopt::use_fd, fd);  // which the socket owns from here on
+    zmq_->socket.set(zmq::sockopt::use_fd, fd);  // the socket owns it from here on
     zmq_->socket.bind(tcp_endpoint(address, port));
   } catch (const zmq::error_t& error) {
     throw PeerError("cannot listen on ", address, ": ", error.what());
@@ -61,17 +61,17 @@ void LineSocket::send(const Connection& connection, std::string_view line) { pus
 void LineSocket::close(const Connection& connection) {
   begun_.erase(connection);
   std::erase_if(events_, [&](const Event& event) { return event.connection == connection; });
-  push(connection, {});  // nothing ends it
+  push(connection, {});  // an empty message ends the connection
 }
 
-// Gives the socket a message for the connection, unless it takes no more for now.
+// Drops the message if the socket cannot queue more.
 void LineSocket::push(const Connection& connection, std::string_view bytes) {
   using zmq::send_flags;
   try {
     if (zmq_->socket.send(zmq::buffer(connection), send_flags::sndmore | send_flags::dontwait))
       zmq_->socket.send(zmq::buffer(bytes), send_flags::dontwait);
   } catch (const zmq::error_t& error) {
-    if (error.num() != EHOSTUNREACH) throw;  // it has ended: next() tells
+    if (error.num() != EHOSTUNREACH) throw;  // the connection has ended; next() reports it
   }
 }
 
@@ -83,7 +83,7 @@ void LineSocket::wait(std::chrono::nanoseconds limit, int wake) {
   try {
     zmq::poll(items, rounded_up);
   } catch (const zmq::error_t& error) {
-    if (error.num() != EINTR) throw;  // a signal
+    if (error.num() != EINTR) throw;
   }
 }
 
@@ -96,12 +96,11 @@ std::optional<LineSocket::Event> LineSocket::next() {
   return event;
 }
 
-// Takes what one message brings; false when there is none.
 bool LineSocket::receive() {
   zmq::message_t id, bytes;
   try {
     if (!zmq_->socket.recv(id, zmq::recv_flags::dontwait)) return false;
-    (void)zmq_->socket.recv(bytes);  // parts of one message come together
+    (void)zmq_->socket.recv(bytes);  // ZeroMQ delivers all parts of a message together
   } catch (const zmq::error_t& error) {
     if (error.num() != EINTR) throw;
     return false;

@@ -1,13 +1,8 @@
-// line_socket: connections that carry lines of text, all on one socket, which also says when each of them opens and
-// ends.
-// Not here: what the lines mean, and whom to believe: anybody may connect to a socket that listens.
-// Why a raw ZeroMQ socket (ZMQ_STREAM): it tells the end of a connection in order with the lines that came over it,
-// under an id that no other connection ever gets. A ROUTER socket tells ends only through a monitor beside it,
-// unordered and by file descriptor, which a later connection may have again. Bytes that make no sense are here no
-// more than an odd line.
-// Threads: one at a time.
-// Errors: ConfigError (the address is not known, not ours), PeerError (no more sockets). A connection that fails has
-// ended.
+// line_socket: connections that carry lines of text, all on one socket, which also reports when each connection opens
+// and ends. Any process may connect to a listening socket, so the caller has to authenticate the connections. It uses a
+// raw ZeroMQ socket (ZMQ_STREAM), which reports the end of a connection in order with its lines, under an id that is
+// never reused. A ROUTER socket reports ends only through a separate monitor, unordered and by file descriptor.
+// Threads: one at a time. Errors: ConfigError (an unknown address, or not ours), PeerError (no more sockets).
 #pragma once
 
 #include <chrono>
@@ -23,35 +18,34 @@ namespace sluice::comm {
 
 class LineSocket {
  public:
-  using Connection = std::string;  // its id
+  using Connection = std::string;
 
   struct Event {
     enum class What { kOpened, kLine, kEnded };
     Connection connection;
     What what = What::kLine;
-    std::string line;  // without its end
+    std::string line;  // without the newline
   };
 
-  // A connection over which a longer line comes is closed.
+  // A connection that sends a longer line is closed.
   explicit LineSocket(std::size_t longest_line);
-  // Closes all connections; lines still on their way get a moment to leave.
+  // Closes all connections after a short time for lines that are still queued.
   ~LineSocket();
   LineSocket(const LineSocket&) = delete;
   LineSocket& operator=(const LineSocket&) = delete;
 
-  // Listens on `host` and nowhere else. The port, a free one.
+  // Listens on a free port of `host` only. Returns the port.
   [[nodiscard]] int listen(const std::string& host);
-  // Connects as soon as it can: kOpened tells when. What has ended may open again, as another connection.
+  // Connects in the background; kOpened reports success. It may reopen after an end, as another connection.
   void connect(const std::string& host, int port);
 
-  // Never blocks. The line is lost when the connection has ended or its other end takes nothing for long.
+  // Never blocks. The line is lost if the connection has ended or its other end stops reading.
   void send(const Connection& connection, std::string_view line);
-  // Ends it without a further event; lines that wait for it are lost.
+  // Ends the connection without a further event. Lines that are queued for it are lost.
   void close(const Connection& connection);
 
-  // Returns when next() may have something, `wake` (a file descriptor) can be read, or `limit` is over.
+  // Returns if next() may have an event, `wake` (a file descriptor) is readable, or `limit` has passed.
   void wait(std::chrono::nanoseconds limit, int wake);
-  // What came next, if anything has.
   [[nodiscard]] std::optional<Event> next();
 
  private:
@@ -63,7 +57,7 @@ class LineSocket {
 
   std::size_t longest_line_;
   std::unique_ptr<Zmq> zmq_;
-  std::map<Connection, std::string> begun_;  // of each open connection, the line that has no end yet
+  std::map<Connection, std::string> begun_;  // [open connection]: its incomplete last line
   std::deque<Event> events_;
 };
 

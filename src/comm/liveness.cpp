@@ -55,7 +55,7 @@ class Liveness::ControlThread {
   }
 
  private:
-  // What the other threads want of this one.
+  // Requests of other threads to the control thread.
   struct Requests {
     bool stop = false;
     bool leave = false;
@@ -71,7 +71,7 @@ class Liveness::ControlThread {
     wake_up_.give();
   }
 
-  // The caller's thread, before there is a control thread: until every process is connected.
+  // Connects all processes, in the caller's thread, before the control thread starts.
   void gather() {
     while (!watch_.is_complete()) {
       watch_.step();
@@ -141,8 +141,8 @@ class Liveness::ControlThread {
   LivenessOptions options_;
   std::function<void(const LostProcess&)> on_lost_;
   WakeUp wake_up_;
-  LivenessWatch watch_;             // the control thread's, once there is one
-  bool has_reported_loss_ = false;  // the control thread's
+  LivenessWatch watch_;  // used only by the control thread once it runs
+  bool has_reported_loss_ = false;
 
   std::mutex mutex_;
   std::condition_variable changed_;

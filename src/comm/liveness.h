@@ -1,15 +1,13 @@
-// liveness: which processes of a run live. A thread of each process exchanges heartbeats over a connection of its own
-// with rank 0: its end means that a process died, silence that it hangs, is stopped or cut off, and who fails says
-// why. The first loss is the one that all processes hear of. Time in which this process itself was stopped counts for
-// nobody.
-// Not here: a step that hangs while its process lives (the executor's time limit); what a backend's error means: it
-// says that somebody is lost, and wait_for_lost() who.
-// Network: a few short lines go over the connections; nothing is encrypted. Rank 0 listens on World::address alone,
-// and lets in only who knows the token that `publish` carried, once for each rank.
-// Threads: the members from any thread; `on_lost` comes from the control thread, must be brief, and must neither
-// throw nor call members nor destroy this object.
-// Errors: the constructor's, within LivenessOptions::connect_timeout: PeerError (ranks that did not connect, by number,
-// in rank 0 and in all that did; rank 0 cannot be reached), ConfigError (as socket_address.h). Later ones are losses.
+// liveness: detects which processes of a run are alive. A thread in each process exchanges heartbeats with rank 0 over
+// a control connection. If the connection ends, the process died; if heartbeats stop, it hangs, is stopped or is cut
+// off. A process that fails sends the reason itself. All processes learn of the same loss, the first. Time in which
+// this process itself was stopped does not count. After a backend's error, wait_for_lost() returns the lost process.
+// The connections are not encrypted. Rank 0 listens on World::address only and accepts each rank once, with the token
+// that `publish` carried.
+// Threads: any. The control thread calls `on_lost`, which must be brief and not throw, call members or destroy this
+// object.
+// Errors: the constructor throws within LivenessOptions::connect_timeout. PeerError: ranks that did not connect, by
+// number, in rank 0 and in all connected ranks, or rank 0 cannot be reached. ConfigError: as in socket_address.h.
 #pragma once
 
 #include <chrono>
@@ -24,41 +22,39 @@
 
 namespace sluice::comm {
 
-// How rank 0 tells the others where it listens, through what the processes already share. Each call once.
+// How rank 0 passes its address to the others over an existing channel. Each function is called once.
 struct MeetingPoint {
   std::function<void(const std::string& text)> publish;  // rank 0
-  std::function<std::string()> look_up;                  // the others: the text, as soon as it is there; may throw
+  std::function<std::string()> look_up;                  // other ranks: blocks until the text is there; may throw
 };
 
 class Liveness {
  public:
-  // Returns when every process is connected. on_lost: at most once, and not for this process's own fail(). It may come
-  // until leave() or the destructor has returned, and is over before the other members know of the loss.
+  // Returns when every process is connected. on_lost is called at most once, and not for this process's own fail(). The
+  // call may come until leave() or the destructor returns. It ends before the other members report the loss.
   Liveness(const World& world, const MeetingPoint& meeting, const LivenessOptions& options,
            std::function<void(const LostProcess&)> on_lost);
-  // Within a second. To the others this is a death unless leave() or fail() came before.
+  // Takes at most a second. The others see a death unless leave() or fail() came before.
   ~Liveness();
   Liveness(const Liveness&) = delete;
   Liveness& operator=(const Liveness&) = delete;
 
-  // This process ends as planned: that it goes is no loss. Rank 0 keeps watch until all others have left, for at most
-  // LivenessOptions::drain_timeout; after that nobody is watched any more. Returns early when somebody is lost:
-  // wait_for_lost(0) says who.
+  // This process ends as planned, which is not a loss. Rank 0 keeps watching until all others have left, for at most
+  // LivenessOptions::drain_timeout; after that no process is watched. Returns early if a process is lost.
   void leave();
 
-  // This process ends with an error: the others hear why, unless another loss came first. Returns when they have, or
-  // after a second at most. Requires: for an error of a backend, wait_for_lost() has not named anybody.
+  // This process ends with an error. The others receive `why`, unless another loss came first. Returns when they have,
+  // or after a second. Requires, for an error of a backend, that wait_for_lost() has returned no loss.
   void fail(const std::string& why);
-  // The same for a process that was asked to stop before there was anything to save.
+  // Like fail(), for a process that was asked to stop before there was anything to save.
   void stop(const std::string& why);
 
-  // The loss, if there is one or one comes within `limit`.
   [[nodiscard]] std::optional<LostProcess> wait_for_lost(std::chrono::milliseconds limit) const;
 
  private:
   class ControlThread;
 
-  std::unique_ptr<ControlThread> thread_;  // null: there are no others
+  std::unique_ptr<ControlThread> thread_;  // null if there is one process
 };
 
 }  // namespace sluice::comm

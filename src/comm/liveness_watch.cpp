@@ -19,9 +19,9 @@ using std::chrono::milliseconds;
 using How = LostProcess::How;
 using Kind = ControlMessage::Kind;
 
-constexpr milliseconds kAcknowledgeTimeout{1000};  // how long a neighbour may take to say that it has heard
-constexpr int kMostEvents = 1000;       // in one step: strangers who connect without end must not keep us from beating
-constexpr milliseconds kSettling{200};  // after a pause: for what has come meanwhile to be read
+constexpr milliseconds kAcknowledgeTimeout{1000};  // for a neighbour to acknowledge a message
+constexpr int kMostEvents = 1000;                  // per step, so that a flood of connections cannot delay heartbeats
+constexpr milliseconds kSettling{200};             // after a pause: time to read the messages that arrived meanwhile
 
 std::string random_token() {
   std::random_device random;
@@ -31,7 +31,7 @@ std::string random_token() {
   return token.str();
 }
 
-// Takes as long wherever they differ.
+// Compares in constant time, so that the time does not reveal the first difference.
 bool are_equal(const std::string& a, const std::string& b) {
   unsigned char difference = a.size() == b.size() ? 0 : 1;
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) difference |= a[i] ^ b[i];
@@ -48,7 +48,7 @@ LivenessWatch::LivenessWatch(World world, const LivenessOptions& options, int wa
       socket_(kLongestControlLine),
       clock_(2 * options.heartbeat_interval) {
   check(options.heartbeat_interval.count() > 0 && options.peer_timeout >= 3 * options.heartbeat_interval,
-        "beats come before silence is judged");
+        "a peer timeout of at least three heartbeat intervals");
 }
 
 std::string LivenessWatch::open() {
@@ -113,12 +113,11 @@ void LivenessWatch::handle(const LineSocket::Event& event) {
 
 void LivenessWatch::on_opened(const Connection& connection) {
   if (leads()) {
-    if (complete_) return socket_.close(connection);  // nobody else belongs to the run
+    if (complete_) return socket_.close(connection);  // all processes are connected already
     strangers_[connection] = now_;
     return;
   }
-  if (is_connected())
-    return socket_.close(connection);  // rank 0 was lost; that it can be reached again changes nothing
+  if (is_connected()) return socket_.close(connection);  // rank 0 was lost; a new connection changes nothing
   peers_[connection] = {.rank = 0, .host = leader_, .last_message_at = now_};
   send(connection, {.kind = Kind::kHello, .token = token_, .lost = {.rank = world_.rank, .host = host_}});
 }
@@ -131,7 +130,7 @@ void LivenessWatch::on_ended(const Connection& connection) {
   ended_.push_back(connection);
 }
 
-// Rank 0: makes a stranger one of the run.
+// Rank 0: adds a connection with a valid hello to the run.
 void LivenessWatch::admit(const Connection& connection, const std::optional<ControlMessage>& hello) {
   strangers_.erase(connection);
   const std::vector<int> awaited = missing();
@@ -160,14 +159,14 @@ void LivenessWatch::on_message(const Connection& connection, Peer& peer, const C
   }
 }
 
-// A neighbour says that a process is lost. Rank 0 is believed; the others, what they say of themselves and of rank 0.
+// Handles a neighbour's report. Rank 0 believes a process about itself and rank 0; others believe rank 0.
 void LivenessWatch::take_report(const LostProcess& lost, Peer& from) {
   if (leads() && lost.rank != from.rank && lost.rank != world_.rank) return;
-  if (from.rank == lost.rank) from.left = true;  // its end is no news
+  if (from.rank == lost.rank) from.left = true;  // the end of its connection is not another loss
   report(lost, &from);
 }
 
-// The first lost counts: all neighbours but the one that told us are told.
+// Only the first loss counts. It is sent to all neighbours except the one that reported it.
 void LivenessWatch::report(LostProcess lost, const Peer* from) {
   if (lost_ || has_sent_leave_) return;
   acknowledge_deadline_ = now_ + kAcknowledgeTimeout;
@@ -189,7 +188,7 @@ bool LivenessWatch::is_acknowledged() const {
 }
 
 void LivenessWatch::judge_ended() {
-  // After a pause of this process, ends are seen that others have reasons for which we have yet to read.
+  // After a pause of this process, messages with the reason of an end may still be unread.
   if (now_ < ended_deadline_) return;
   for (const Connection& connection : std::exchange(ended_, {})) {
     const Peer& peer = peers_.at(connection);
@@ -197,14 +196,14 @@ void LivenessWatch::judge_ended() {
   }
 }
 
-// The last heartbeat may have come nearly a heartbeat before the silence began.
+// The peer may have become silent just after a heartbeat, so one interval is added.
 LivenessWatch::Nanoseconds LivenessWatch::hung_at(const Peer& peer) const {
   return peer.last_message_at + options_.heartbeat_interval + options_.peer_timeout;
 }
 
 LivenessWatch::Nanoseconds LivenessWatch::next_due() const {
   Nanoseconds due = next_heartbeat_;
-  if (lost_ || has_sent_leave_) return due;  // nobody is judged any more
+  if (lost_ || has_sent_leave_) return due;
   for (const auto& [connection, peer] : peers_) {
     if (!peer.left && !peer.ended) due = std::min(due, hung_at(peer));
   }

@@ -1,12 +1,9 @@
-// liveness_watch: who of a run's processes lives, as one of them sees it: a star of connections with rank 0 in the
-// middle. Every process sends its neighbours (rank 0: all; the others: rank 0) a heartbeat, and takes for lost whose
-// connection ends, who is silent for too long, and whom a neighbour reports. Whoever learns of a loss first tells its
-// neighbours; later ones are not looked at: the processes that end because of the first are none.
-// Not here: the thread in which this runs, and the callers that wait (liveness.h).
-// Strangers: what does not begin with the run's token is dropped, and a connection that says nothing within
-// LivenessOptions::peer_timeout, too.
-// Threads: one at a time.
-// Errors: as LineSocket's, while it starts.
+// liveness_watch: one process's view of which processes of the run are alive. The connections form a star with rank 0
+// in the middle. Every process sends heartbeats to its neighbours (rank 0: all others; the others: rank 0). A process
+// is lost if its connection ends, if it is silent for too long, or if a neighbour reports it. The process that first
+// detects a loss reports it to its neighbours. Later losses are ignored, because they follow from the first one.
+// Connections without the run's token, or silent for LivenessOptions::peer_timeout, are dropped (thread: liveness.h).
+// Threads: one at a time. Errors: those of LineSocket, during the start.
 #pragma once
 
 #include <chrono>
@@ -26,44 +23,43 @@ namespace sluice::comm {
 
 class LivenessWatch {
  public:
-  // wake: a file descriptor that ends step()'s wait when it can be read.
+  // wake: a file descriptor that ends step()'s wait when it is readable.
   LivenessWatch(World world, const LivenessOptions& options, int wake);
 
-  // Rank 0: listens. What the others need to find and to convince it, one line.
+  // Rank 0: listens. Returns one line with the port and the token, which the other ranks need to connect.
   [[nodiscard]] std::string open();
-  // The others: connects to the rank 0 that has said `where`.
+  // Other ranks: connects to rank 0. where: the line that rank 0's open() returned.
   void approach(const std::string& where);
 
-  // Waits for at most a heartbeat, then does what is due.
+  // Waits for at most one heartbeat interval, then handles all events that are due.
   void step();
 
-  [[nodiscard]] bool is_complete() const { return complete_; }          // every process is connected
-  [[nodiscard]] bool is_connected() const { return !peers_.empty(); }   // the others: rank 0 is
+  [[nodiscard]] bool is_complete() const { return complete_; }          // all processes are connected
+  [[nodiscard]] bool is_connected() const { return !peers_.empty(); }   // other ranks: connected to rank 0
   [[nodiscard]] std::chrono::nanoseconds time() const { return now_; }  // since the start, without pauses
-  [[nodiscard]] std::vector<int> missing() const;                       // rank 0: who is not connected yet
+  [[nodiscard]] std::vector<int> missing() const;                       // rank 0: ranks that are not connected yet
 
-  // This process ends with an error, or (kStopped) because it was asked to.
+  // This process ends with an error, or (kStopped) because it was asked to stop.
   void fail(const std::string& why, LostProcess::How how = LostProcess::How::kFailed);
-  // This process ends as planned; rank 0 when all others have left or its drain timeout has passed.
+  // This process ends as planned. Rank 0 ends when all others have left or its drain timeout has passed.
   void leave();
 
-  // The first loss, once the neighbours have heard of it, or had time to. Null: none.
+  // The first loss, once the neighbours have acknowledged it or their time to do so has passed. Otherwise null.
   [[nodiscard]] const LostProcess* lost() const;
-  // The neighbours have heard that this process leaves, or had time to.
+  // The neighbours have acknowledged that this process leaves, or their time to do so has passed.
   [[nodiscard]] bool has_left() const { return has_sent_leave_ && is_acknowledged(); }
 
  private:
   using Nanoseconds = std::chrono::nanoseconds;
   using Connection = LineSocket::Connection;
 
-  // A process at the other end of a connection.
   struct Peer {
     int rank = 0;
     std::string host;
     Nanoseconds last_message_at{0};
-    bool ended = false;        // its connection
-    bool left = false;         // as planned
-    bool acknowledged = true;  // it has heard our last loss or leave
+    bool ended = false;
+    bool left = false;
+    bool acknowledged = true;  // it has received our last kLost or kLeave
   };
 
   [[nodiscard]] bool leads() const { return world_.rank == 0; }
@@ -79,8 +75,8 @@ class LivenessWatch {
   void take_report(const LostProcess& lost, Peer& from);
   void report(LostProcess lost, const Peer* from);
   void judge_ended();
-  [[nodiscard]] Nanoseconds hung_at(const Peer& peer) const;  // by then it counts as hung
-  [[nodiscard]] Nanoseconds next_due() const;                 // a heartbeat, or the end of a silence
+  [[nodiscard]] Nanoseconds hung_at(const Peer& peer) const;
+  [[nodiscard]] Nanoseconds next_due() const;  // the next heartbeat, or when a silent peer counts as hung
   void judge_silent();
   void drop_strangers();
   void send_leave_when_due();
@@ -91,19 +87,19 @@ class LivenessWatch {
   World world_;
   LivenessOptions options_;
   int wake_;
-  std::string host_;    // of this process
-  std::string token_;   // of the run
-  std::string leader_;  // the others: rank 0's host
+  std::string host_;
+  std::string token_;
+  std::string leader_;  // other ranks: rank 0's host
   LineSocket socket_;
   OwnTime clock_;
   Nanoseconds now_{0};
   Nanoseconds next_heartbeat_{0};
-  Nanoseconds ended_deadline_{0};        // after a pause: when ended connections are looked at
-  Nanoseconds acknowledge_deadline_{0};  // when it no longer matters that a neighbour has not heard
-  Nanoseconds drain_deadline_{0};        // rank 0 leaves: when it no longer waits
+  Nanoseconds ended_deadline_{0};        // after a pause: when ended connections are judged
+  Nanoseconds acknowledge_deadline_{0};  // when a missing acknowledgement is no longer awaited
+  Nanoseconds drain_deadline_{0};        // rank 0: when it stops waiting for others to leave
   std::map<Connection, Peer> peers_;
-  std::map<Connection, Nanoseconds> strangers_;  // rank 0: when they came
-  std::vector<Connection> ended_;                // not judged yet, in order
+  std::map<Connection, Nanoseconds> strangers_;  // rank 0: when each connected
+  std::vector<Connection> ended_;                // connections to judge, in the order of their ends
   std::optional<LostProcess> lost_;
   bool complete_ = false;
   bool is_leaving_ = false;

@@ -1,4 +1,4 @@
-// lost_process: a process that is no longer part of the run, and why.
+// lost_process: a process that is no longer part of the run, and the reason.
 #pragma once
 
 #include <string>
@@ -8,19 +8,18 @@ namespace sluice::comm {
 struct LostProcess {
   enum class How {
     kDead,     // its connection has ended
-    kHung,     // nothing was heard of it for too long
-    kFailed,   // it has said itself why it ends
-    kStopped,  // so too: it was asked to, before training
-    kGivenUp,  // this very process: the others had called it hung, and it has learnt so
+    kHung,     // no message came from it within the peer timeout
+    kFailed,   // it sent the reason before it ended
+    kStopped,  // it was asked to stop before training and sent so
+    kGivenUp,  // this process itself: the others reported it as hung
   };
 
   int rank = 0;
   std::string host;
   How how = How::kDead;
-  std::string reason;  // kHung, kGivenUp: for how long nothing was heard ("10 s"); kFailed, kStopped: the
-                       // sentence of its error
+  std::string reason;  // kHung, kGivenUp: length of the silence ("10 s"); kFailed, kStopped: its error
 
-  // "rank 1 (host nodeB) died"
+  // Example: "rank 1 (host nodeB) died".
   [[nodiscard]] std::string describe() const;
 
   bool operator==(const LostProcess&) const = default;

@@ -39,7 +39,7 @@ MachineCores cores_of_this_process() {
 
 double cores_of_rank(const std::vector<MachineCores>& of_ranks, int rank) {
   const MachineCores& own = of_ranks.at(static_cast<std::size_t>(rank));
-  std::map<std::ptrdiff_t, int> counts;  // by the number of processes that may run on a core
+  std::map<std::ptrdiff_t, int> counts;  // [number of processes that may run on a core]: number of such cores
   for (const int core : own.cores) {
     ++counts[std::ranges::count_if(of_ranks, [&](const MachineCores& other) {
       return other.machine == own.machine && other.cores.contains(core);

@@ -1,6 +1,5 @@
-// machine_cores: which cores of which machine a process may run on, and how the processes of a run share them.
-// Processes that were bound to cores of their own, by a launcher or a container, share nothing. Values. Threads: any.
-// Errors: none.
+// machine_cores: the cores that a process may run on, and how the processes of a run share them. Processes that a
+// launcher or a container has bound to separate cores share nothing. Threads: any. Errors: never throws.
 #pragma once
 
 #include <set>
@@ -10,7 +9,7 @@
 namespace sluice::comm {
 
 struct MachineCores {
-  std::string machine;  // the same for all processes of one machine, and for no others
+  std::string machine;  // the same for all processes of one machine, and different for others
   std::set<int> cores;
 
   [[nodiscard]] std::string to_text() const;
@@ -20,8 +19,7 @@ struct MachineCores {
 
 [[nodiscard]] MachineCores cores_of_this_process();
 
-// Cores for the process of this rank: of each core that k processes may run on, 1/k. 0: it may run on none that is
-// known.
+// Number of cores for this rank's process: a core that k processes may run on counts 1/k. 0: unknown.
 [[nodiscard]] double cores_of_rank(const std::vector<MachineCores>& of_ranks, int rank);
 
 }  // namespace sluice::comm

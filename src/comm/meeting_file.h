@@ -1,7 +1,6 @@
-// meeting_file: a file in a folder that all processes of a run see, by which they find rank 0 (`--init file://PATH`).
-// Rank 0 writes where it listens; the others read it. One that a dead run has left behind is replaced, and until then
-// whoever reads it finds nobody there, or somebody who does not know its run.
-// Not here: listening and connecting (processes.h).
+// meeting_file: a file in a shared folder by which all processes of a run find rank 0 (`--init file://PATH`). Rank 0
+// writes its address; the others read it. Rank 0 replaces the file of an earlier run. A process that still reads the
+// old file finds no listener at its address, or one of another run.
 // Threads: one. Errors: ConfigError (no such folder), StorageError (the file cannot be written).
 #pragma once
 
@@ -12,24 +11,22 @@
 namespace sluice::comm {
 
 struct MeetingNote {
-  std::string address;  // of rank 0
+  std::string address;
   int port = 0;
-  std::string run;      // drawn anew at each start
-  std::string machine;  // of rank 0: its boot
-  std::string host;     // its name
+  std::string run;      // id drawn anew at each start
+  std::string machine;  // rank 0's boot id
+  std::string host;
 };
 
-// What the file says; nothing when it is not there or says something else.
+// Returns nothing if the file does not exist or is not a meeting note.
 [[nodiscard]] std::optional<MeetingNote> read_meeting(const std::filesystem::path& file);
 
-// Whether a meeting is on another machine's loopback, to which no way leads.
+// Whether the note names the loopback address of another machine, which cannot be reached.
 [[nodiscard]] bool is_out_of_reach(const MeetingNote& meeting);
 
-// Rank 0's: written at once, whole or not at all, and removed again by the destructor, unless another run has replaced
-// it.
+// Rank 0's file. It is written atomically. The destructor removes it, unless another run has replaced it.
 class MeetingFile {
  public:
-  // run: drawn by draw_run().
   MeetingFile(std::filesystem::path file, const std::string& address, int port, std::string run);
   ~MeetingFile();
   MeetingFile(const MeetingFile&) = delete;

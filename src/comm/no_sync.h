@@ -1,4 +1,4 @@
-// no_sync: the ReplicaSync of a single replica: there is nobody to agree with.
+// no_sync: the ReplicaSync of a single replica, with nothing to synchronize.
 #pragma once
 
 #include "comm/replica_sync.h"

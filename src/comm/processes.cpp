@@ -31,17 +31,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kHandshake{5000};      // the least time for the store to answer once somebody listens
-constexpr milliseconds kReportTimeout{2000};  // how long one that fails by itself looks for somebody to tell
-constexpr milliseconds kLongestLook{2000};    // longer than the wait between two looks: this process was stopped
-constexpr int kNoListener = -1;               // of one who connects
+constexpr milliseconds kHandshake{5000};      // least time for the store to answer once a listener is found
+constexpr milliseconds kReportTimeout{2000};  // how long a rank that fails by itself tries to reach the others
+constexpr milliseconds kLongestLook{2000};    // longer than the wait between two attempts: this process was stopped
+constexpr int kNoListener = -1;               // for a process that connects
 constexpr int kAnyPort = 0;
-constexpr milliseconds kMeshing{20000};  // besides the time to connect: all have come, and make the same communicators
+constexpr milliseconds kMeshing{20000};  // added to the connect timeout: all are there and make the same communicators
 
-// Where rank 0's store says which start it is of.
+// Key under which rank 0's store marks the start that it belongs to.
 std::string meeting_key(const std::string& run) { return concat("meeting/", run); }
 
-// Debian's /etc/hosts gives a machine's own name an address that no other machine can reach.
+// Debian's /etc/hosts maps a machine's own name to an address that no other machine can reach.
 void warn_of_loopback(const std::string& host, const std::string& address) {
   if (!is_loopback(address) || address == host || host == "localhost") return;
   log_warning(
@@ -55,9 +55,9 @@ std::string describe_store(const World& world) {
   return concat(world.is_hosted ? "the launcher" : "rank 0", " at ", world.address, ":", world.port);
 }
 
-// What `make` makes, in a thread of its own that is left behind where it does not come back within `limit`; then
-// nothing. LibTorch waits without end for a stranger who accepts and says nothing, and within Gloo where it is refused
-// a thread. `make` must own what it uses.
+// Runs `make` in a thread of its own. Returns nothing, and abandons the thread, if it does not finish within `limit`.
+// LibTorch waits forever for a silent listener, and inside Gloo if a thread cannot be created. `make` must own its
+// data.
 template <typename Make>
 auto made_within(milliseconds limit, Make make) -> std::optional<decltype(make())> {
   const auto promise = std::make_shared<std::promise<decltype(make())>>();
@@ -74,7 +74,7 @@ auto made_within(milliseconds limit, Make make) -> std::optional<decltype(make()
   return made.get();
 }
 
-// Null when what listens there is no such store.
+// Returns null if the listener is not such a store.
 c10::intrusive_ptr<c10d::TCPStore> open_store(const std::string& host, const c10d::TCPStoreOptions& options,
                                               milliseconds limit) {
   try {
@@ -153,8 +153,7 @@ void Processes::connect_to_rank_0() {
   }
 }
 
-// Connects to the first address of rank 0's host at which somebody listens, and keeps to it. If there is none: all that
-// it has tried.
+// Connects to the first address of rank 0's host that accepts connections, and keeps it. Else returns those tried.
 std::vector<std::string> Processes::reach_store(milliseconds limit) {
   OwnLimit own_limit(limit, kLongestTry);
   const FoundListener found = find_listener(world_.address, world_.port, own_limit);
@@ -164,7 +163,7 @@ std::vector<std::string> Processes::reach_store(milliseconds limit) {
   return {};
 }
 
-// The file may be of an earlier run, until rank 0 has replaced it.
+// The file may belong to an earlier run until rank 0 has replaced it.
 bool Processes::connect_by_file(milliseconds limit) {
   return OwnLimit(limit, kHandshake + kLongestLook).retry(kShortWait, [this] {
     const auto meeting = read_meeting(world_.meeting_file);
@@ -199,11 +198,11 @@ void Processes::open(int listener, milliseconds limit) {
     throw PeerError("rank ", world_.rank, " finds somebody else than ", describe_store(world_),
                     ", who does not speak as it should; choose another MASTER_PORT");
   }
-  // A store that outlives an attempt still holds what the last one said.
+  // A store that outlives an attempt still holds the values of that attempt.
   store_ = c10::make_intrusive<c10d::PrefixStore>(concat("sluice/", world_.attempt), store);
 }
 
-// Nobody has to be there, and what went wrong is on its way: whatever fails here changes nothing.
+// The original error is already being reported and the others may be absent, so failures here are ignored.
 void Processes::report_failure(const std::string& why) {
   try {
     if (!store_ && !world_.meeting_file.empty()) (void)connect_by_file(kReportTimeout);
@@ -228,7 +227,7 @@ auto Processes::over_store(const Action& action) {
 
 void Processes::agree(const Agreement& agreement) {
   over_store([&] { start_together(*store_, world_, agreement, limits_.connect); });
-  meeting_file_.reset();  // all are there
+  meeting_file_.reset();  // all ranks have read it
 }
 
 void Processes::publish(const std::string& key, const std::string& text) {
@@ -281,14 +280,14 @@ std::shared_ptr<Communicator> Processes::make_communicator(const std::string& na
     throw ConfigError("replicas.backend = \"nccl\" cannot carry ", name, " of ", device::to_string(device),
                       "; set it to \"auto\" or \"gloo\", or device.list to GPUs");
   }
-  // Of several communicators of one name each has keys of its own: a backend would read what the one before has left.
+  // Communicators of one name need separate keys: a backend would read the values of an earlier one.
   const auto store = c10::make_intrusive<c10d::PrefixStore>(concat(name, "/", communicators_++), store_);
   try {
     const bool by_nccl = is_cuda && collectives != Collectives::kGloo;
     const auto backend =
         by_nccl ? nccl::make_backend(store, world_.rank, world_.size, device, limits_.operation) : make_gloo(store);
     auto communicator = std::make_shared<Communicator>(name, device, backend, limits_.operation);
-    // The first operation loads kernels and starts threads: here, not in a step.
+    // The first operation loads kernels and starts threads. It runs here to keep that out of a step.
     if (by_nccl) communicator->all_reduce(at::zeros({1}, device::torch_device(device))).wait();
     return communicator;
   } catch (const Error&) {

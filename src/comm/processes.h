@@ -1,12 +1,13 @@
-// processes: the processes of a run, connected: they have found each other, agree on what they run, and can make
-// communicators. Rank 0 listens on World::address alone, unless the launcher does (World::is_hosted); tensors go over
-// the interface that leads there, or the one that is given. Nothing is encrypted.
-// Not here: who is alive (liveness); what the processes train.
-// Requires: SIGPIPE is ignored; LibTorch writes to connections whose other end may have gone.
-// Threads: one. Errors, each within about the time limit, for which a pause of this process does not count: ConfigError
-// (the address is not ours or not known, the port is in use, another world size, version or configuration in some rank,
-// a rank twice), those of meeting_file.h, PeerError (rank 0 does not answer; ranks that did not come, by number; one
-// that fails by itself).
+// processes: connects the processes of a run. They find each other, check that they run the same configuration, and can
+// then make communicators. Rank 0 listens on World::address only, unless the launcher does (World::is_hosted). Tensors
+// use the interface that leads there, or World::interface. Nothing is encrypted.
+// Requires: SIGPIPE is ignored, because LibTorch writes to connections whose other end may have closed.
+// Threads: one.
+// Errors: each comes within about the time limit, not counting pauses of this process.
+//   - ConfigError: the address is unknown or not ours, the port is in use, a rank is duplicated, or ranks differ in
+//     world size, version or configuration.
+//   - PeerError: rank 0 does not answer, ranks did not arrive (by number), or a rank failed by itself.
+//   - The errors of meeting_file.h.
 #pragma once
 
 #include <chrono>
@@ -34,24 +35,24 @@ class Device;
 namespace sluice::comm {
 
 struct TimeLimits {
-  std::chrono::milliseconds connect;    // until all processes are there
-  std::chrono::milliseconds operation;  // the longest wait in a communicator
+  std::chrono::milliseconds connect;    // until all processes have arrived
+  std::chrono::milliseconds operation;  // longest wait for one operation of a communicator
 };
 
-// What carries tensors: NCCL those of GPUs, Gloo any.
+// Backend that carries tensors: NCCL for GPUs only, Gloo for any device.
 enum class Collectives { kAuto, kGloo, kNccl };  // kAuto: NCCL for a GPU, else Gloo
 
 class Processes {
  public:
-  // prepare: what this process does by itself before it waits for the others; rank 0 already listens. Where it throws,
-  // the others hear why at once, if they are there, and end with a PeerError that names this rank.
+  // prepare: work of this process before it waits for the others; rank 0 already listens. If it throws, connected
+  // processes receive the reason at once and end with a PeerError that names this rank.
   Processes(
       World world, const Agreement& agreement, TimeLimits limits, const std::function<void()>& prepare = [] {});
   ~Processes();
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
-  // With what the launcher left open: which processes share this machine's devices, and its cores.
+  // The world, completed by what the launcher left open: the local rank, the local size and the cores of this process.
   [[nodiscard]] const World& world() const { return world_; }
   [[nodiscard]] int rank() const { return world_.rank; }
   [[nodiscard]] int size() const { return world_.size; }
@@ -60,7 +61,7 @@ class Processes {
   [[nodiscard]] std::shared_ptr<Communicator> make_communicator(const std::string& name, device::Device device = {},
                                                                 Collectives collectives = Collectives::kAuto);
 
-  // A text that one process leaves for the others, who wait for it.
+  // publish() stores a text for the other processes; look_up() blocks until it is there.
   void publish(const std::string& key, const std::string& text);
   [[nodiscard]] std::string look_up(const std::string& key);
 
@@ -80,10 +81,10 @@ class Processes {
 
   World world_;
   TimeLimits limits_;
-  std::optional<MeetingFile> meeting_file_;  // rank 0's, while the others come
+  std::optional<MeetingFile> meeting_file_;  // rank 0's, until all ranks have arrived
   c10::intrusive_ptr<c10d::Store> store_;
-  std::shared_ptr<gloo::transport::Device> device_;  // shared by all communicators
-  int communicators_ = 0;                            // made so far: the same number in all processes
+  std::shared_ptr<gloo::transport::Device> device_;
+  int communicators_ = 0;  // number made so far; the same in all processes
 };
 
 }  // namespace sluice::comm

@@ -27,9 +27,9 @@ namespace {
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 constexpr std::chrono::milliseconds kBetweenTries{200};
-constexpr timeval kLongestConnect{2, 0};  // a packet that a firewall drops has no answer
+constexpr timeval kLongestConnect{2, 0};  // a packet that a firewall drops gets no answer
 
-// Null if `address` is no number.
+// Returns null if `address` is not numeric.
 AddressList resolve_number(const std::string& address, int port, int type) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST;
@@ -41,7 +41,6 @@ AddressList resolve_number(const std::string& address, int port, int type) {
 
 bool is_name(const std::string& host) { return resolve_number(host, /*port=*/0, SOCK_STREAM) == nullptr; }
 
-// address: a number.
 AddressList resolve(const std::string& address, int port, int type) {
   AddressList found = resolve_number(address, port, type);
   check(found != nullptr, concat(address, " is an address"));
@@ -57,7 +56,7 @@ SocketAddress in_numbers(const sockaddr* address, socklen_t length) {
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
-// "node0 (10.0.0.1, ::1)"; the host alone where it is its own address.
+// "node0 (10.0.0.1, ::1)", or only the host if it is its own address.
 std::string with_addresses(const std::string& host, const std::vector<std::string>& addresses) {
   return addresses == std::vector{host} ? host : concat(host, " (", join(addresses, ", "), ")");
 }
@@ -75,7 +74,6 @@ std::string with_addresses(const std::string& host, const std::vector<std::strin
   throw ConfigError(what);
 }
 
-// Nothing if this machine has none of the addresses.
 std::optional<int> listen_on_one_of(const std::vector<std::string>& addresses, const std::string& host, int port,
                                     const AddressSettings& settings) {
   for (const std::string& address : addresses) {
@@ -104,7 +102,7 @@ bool takes_connections(const std::string& address, int port) {
   return is_there;
 }
 
-// Asks once. why: if there are none.
+// One lookup without retry. why: the reason if there are no addresses.
 std::vector<std::string> resolve_addresses(const std::string& host, std::string& why) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -122,7 +120,6 @@ std::vector<std::string> resolve_addresses(const std::string& host, std::string&
   return addresses;
 }
 
-// Says once that `what` is, unless the limit is over.
 void log_wait_once(bool& is_logged, OwnLimit& limit, const std::string& what) {
   const auto left = limit.left();
   if (left.count() > 0 && !std::exchange(is_logged, true))
@@ -195,13 +192,13 @@ SocketAddress own_address(int fd) {
 FoundListener find_listener(const std::string& host, int port, OwnLimit& limit) {
   FoundListener found;
   (void)limit.retry(kBetweenTries, [&] {
-    found.tried = addresses_of(host, limit);  // they may change until somebody listens
+    found.tried = addresses_of(host, limit);  // the addresses may change until a process listens
     for (const std::string& address : found.tried) {
       if (takes_connections(address, port)) {
         found.address = address;
         return true;
       }
-      (void)limit.left();  // looks at the clock
+      (void)limit.left();  // updates the clock
     }
     return false;
   });
@@ -211,7 +208,7 @@ FoundListener find_listener(const std::string& host, int port, OwnLimit& limit) 
 std::string address_towards(const std::string& host) {
   const AddressList there = resolve(addresses_of(host).front(), /*port=*/9, SOCK_DGRAM);
   const int fd = ::socket(there->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  // Connecting a datagram socket sends nothing: it only chooses the route.
+  // Connecting a datagram socket sends nothing; it only selects the route.
   const bool found = fd >= 0 && ::connect(fd, there->ai_addr, there->ai_addrlen) == 0;
   const int error = errno;
   const std::string address = found ? own_address(fd).address : std::string{};
@@ -224,7 +221,7 @@ std::string address_towards(const std::string& host) {
 
 std::string address_of_interface(const std::string& name) {
   ifaddrs* first = nullptr;
-  check(::getifaddrs(&first) == 0, "the system lists its interfaces");
+  check(::getifaddrs(&first) == 0, "the system lists its network interfaces");
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, &::freeifaddrs);
   std::string found;
   for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {

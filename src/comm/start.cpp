@@ -26,24 +26,22 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 constexpr milliseconds kPoll{20};
-constexpr milliseconds kHeartbeatInterval{1000};  // between two signs of life of those who wait for others to come
-constexpr milliseconds kPeerTimeout{10000};       // after which such a one counts as lost
-constexpr milliseconds kDrainTimeout{2000};  // how long rank 0 stays, so that the others can read why the start failed
-// Far longer than a look at the store takes: this process was stopped meanwhile.
+constexpr milliseconds kHeartbeatInterval{1000};  // between two heartbeats of a rank that waits for others
+constexpr milliseconds kPeerTimeout{10000};       // a waiting rank without heartbeats for this long is lost
+constexpr milliseconds kDrainTimeout{2000};       // how long rank 0 stays, so that the others can read the refusal
+// Far longer than one access to the store; after such a gap this process was stopped.
 constexpr milliseconds kPause{2000};
 
-// Keys of the store during the start.
-constexpr auto kWorldKey = "world";      // rank 0's size and agreement, as JSON
-constexpr auto kRefusalKey = "refusal";  // why the run does not start
+constexpr auto kWorldKey = "world";  // rank 0's size and agreement, as JSON
+constexpr auto kRefusalKey = "refusal";
 constexpr auto kGoKey = "go";
 std::string arrival_key(int rank) { return concat("arrived/", rank); }
 std::string seen_key(int rank) { return concat("seen/", rank); }
-std::string heartbeat_key(int rank) { return concat("beat/", rank); }  // grows while that process waits
+std::string heartbeat_key(int rank) { return concat("beat/", rank); }  // increases while that process waits
 
 std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string to_text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-// What differs between rank 0's world and ours; empty when nothing does.
 std::string difference(const nlohmann::json& of_rank_0, const World& world, const Agreement& own) {
   if (of_rank_0.at("size") != world.size) {
     return concat("rank ", world.rank, " was started for ", counted(world.size, "process"), ", rank 0 for ",
@@ -65,7 +63,6 @@ std::string difference(const nlohmann::json& of_rank_0, const World& world, cons
   return {};
 }
 
-// The start of a run over rank 0's store.
 class Start {
  public:
   Start(c10d::Store& store, const World& world, milliseconds limit)
@@ -108,7 +105,7 @@ class Start {
       throw ConfigError(refusal);
     }
     store_.set(cores_key(world_.rank), to_bytes(cores_of_this_process().to_text()));
-    deadline_ += limit_;  // rank 0 may have begun to wait later than we did
+    deadline_ += limit_;  // rank 0 may have begun to wait later than this rank
     wait_for({kGoKey, kRefusalKey});
     if (!store_.check({kGoKey})) throw_refusal();
   }
@@ -119,7 +116,7 @@ class Start {
   }
 
  private:
-  // Why the run does not start, with the exit code that all ranks then have who do not fail by themselves.
+  // Stores why the run does not start, and the exit code of all ranks that do not fail by themselves.
   void refuse(ExitCode code, const std::string& why) {
     if (world_.rank != 0) store_.set(seen_key(world_.rank), to_bytes("seen"));
     store_.set(kRefusalKey, to_bytes(concat(static_cast<int>(code), " ", why)));
@@ -142,7 +139,7 @@ class Start {
     throw PeerError(why);
   }
 
-  // One of those who have come and have then not been heard of for too long.
+  // A rank that has arrived and has then been silent for too long.
   [[nodiscard]] std::optional<int> silent_rank(const std::vector<int>& missing) {
     const nanoseconds now = time_.pass();
     if (now < next_look_) return std::nullopt;
@@ -180,7 +177,7 @@ class Start {
                   " within ", seconds_text(limit_), "; start every rank, with the same MASTER_ADDR and MASTER_PORT");
   }
 
-  // Waits a little for the others to read the refusal before the store goes with us.
+  // Gives the others time to read the refusal, because the store ends with this process.
   void drain() {
     const nanoseconds end = time_.pass() + kDrainTimeout;
     for (int rank = 1; rank < world_.size; ++rank) {
@@ -192,10 +189,10 @@ class Start {
   const World& world_;
   milliseconds limit_;
   OwnTime time_{kPause};
-  nanoseconds deadline_;  // this and the next two by time_
+  nanoseconds deadline_;  // by time_, as are next_look_ and last_heartbeats_
   nanoseconds next_look_{0};
   std::map<int, std::pair<std::int64_t, nanoseconds>>
-      last_heartbeats_;  // of each rank: its heartbeats, and when they grew
+      last_heartbeats_;  // [rank]: its count of heartbeats, and when it last increased
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
-// start: how the processes of a run make sure, over a store that all of them reach, that everyone is there, alive, and
-// was started for the same run. Not here: how they reach the store (processes.h). Threads: one. Errors, each in all
-// ranks that are there, with the same exit code: ConfigError (another world size, version or configuration in some
-// rank, a rank twice); PeerError (ranks that did not come, or are not heard of again).
+// start: the processes of a run check over a shared store that all have arrived, are alive, and were started for the
+// same run. processes.h connects them to the store.
+// Threads: one. Errors: each arises in all arrived ranks, with the same exit code. ConfigError: a rank is duplicated,
+// or ranks differ in world size, version or configuration. PeerError: ranks did not arrive, or fell silent.
 #pragma once
 
 #include <chrono>
@@ -18,15 +18,15 @@ class Store;
 
 namespace sluice::comm {
 
-// What must be the same in every process: a name for messages ("train.lr", "the version of Sluice") and its value.
+// Settings that must be equal in every process: a display name ("train.lr", "the version of Sluice") and its value.
 using Agreement = std::map<std::string, std::string>;
 
 struct Disagreement {
   std::string key;
-  std::string one;  // its values
+  std::string one;
   std::string other;
 };
-// The first key of `one` that `other` has otherwise, or has not; nothing: there is none.
+// Returns the first key of `one` that `other` lacks or has with another value.
 [[nodiscard]] inline std::optional<Disagreement> first_disagreement(const Agreement& one, const Agreement& other) {
   for (const auto& [key, value] : one) {
     const auto found = other.find(key);
@@ -36,15 +36,15 @@ struct Disagreement {
   return std::nullopt;
 }
 
-// limit: until all are there, without the time in which this process itself was stopped.
+// limit: until all have arrived, not counting time in which this process itself was stopped.
 void start_together(c10d::Store& store, const World& world, const Agreement& agreement,
                     std::chrono::milliseconds limit);
 
-// Instead of start_together(), in a rank that cannot take part: those who are there, or come within two seconds, end
-// with a PeerError that names this rank and says why.
+// Called instead of start_together() by a rank that cannot take part. Ranks that are there, or arrive within two
+// seconds, end with a PeerError that names this rank and `why`.
 void fail_start(c10d::Store& store, const World& world, const std::string& why);
 
-// Where the store then holds cores_of_this_process() of each rank, as text.
+// Key of the store under which start_together() leaves each rank's cores_of_this_process(), as text.
 [[nodiscard]] std::string cores_key(int rank);
 
 }  // namespace sluice::comm

@@ -23,11 +23,11 @@ class WakeUp {
   [[nodiscard]] int fd() const { return fd_; }
   void give() const {
     const std::uint64_t one = 1;
-    check(::write(fd_, &one, sizeof one) == sizeof one, "an event can be counted");
+    check(::write(fd_, &one, sizeof one) == sizeof one, "the event descriptor accepts a count");
   }
   void take() const {
     std::uint64_t count = 0;
-    (void)!::read(fd_, &count, sizeof count);  // nothing to take is no error
+    (void)!::read(fd_, &count, sizeof count);  // an empty counter is not an error
   }
 
  private:

@@ -37,7 +37,7 @@ void meet_at_url(World& world, const std::string& init) {
   meet_at(world, assignment->host, "the host of --init", assignment->port, "the port of --init");
 }
 
-// Rank 0 listens on loopback there, unless an interface is named.
+// Rank 0 then listens on loopback, unless an interface is named.
 void meet_by_file(World& world, const std::string& init) {
   world.meeting_file = init.substr(kFile.size());
   if (!world.meeting_file.is_absolute())

@@ -1,6 +1,6 @@
-// world: which of a run's processes this is, and where they meet: read from a launcher's environment (launcher.h) or
-// from options. Slurm does not say where to meet: that is then the first host of the job, on a port made of the job's
-// number; so is Open MPI's port on one machine. Not here: connecting (processes.h).
+// world: this process's rank and the address at which the run's processes meet. Both come from options or the
+// launcher's environment (launcher.h). Slurm gives no meeting point: the first host of the job is used, with a port
+// computed from the job's number. Open MPI's port on one machine is computed in the same way.
 // Errors: ConfigError names the variable or option.
 #pragma once
 
@@ -13,30 +13,28 @@
 namespace sluice::comm {
 
 struct World {
-  std::string launcher;  // for people; empty: none
-  std::string remark;    // what looks like a mistake in how this process was started; empty: nothing does
+  std::string launcher;  // display name; empty: no launcher
+  std::string remark;    // a likely mistake in how this process was started; may be empty
   int rank = 0;
   int size = 1;
-  int local_rank = -1;  // among the processes of this machine; picks a slice of its devices; -1: not known
-  int local_size = 0;   // processes of this machine; 0: not known
-  // Cores that this process has to itself, where others of this machine may run on the same ones. Known once connected;
-  // 0: not known.
+  int local_rank = -1;  // rank among the processes of this machine; selects a slice of its devices; -1: unknown
+  int local_size = 0;   // number of processes on this machine; 0: unknown
+  // This process's share of the cores, if others may run on the same ones. Set once connected; 0: unknown.
   double cores = 0;
-  // Where rank 0 listens: a host name or IP address, and the port. Empty when there is one process, and until rank 0
-  // has written them into `meeting_file`, if there is one.
+  // Where rank 0 listens: host and port. Empty with one process, and until read from `meeting_file`.
   std::string address;
   int port = 0;
   std::filesystem::path meeting_file;
-  bool is_hosted = false;  // the launcher listens there (torchrun's agent), for all attempts of a run
+  bool is_hosted = false;  // the launcher (torchrun's agent) listens there, for all attempts of a run
   int attempt = 0;         // how often the launcher has restarted the run
-  std::string interface;   // that carries tensors; empty: the one that leads to `address`
-  // Whether some process is on another machine: as the launcher counts them, else by their boot. Known once connected.
+  std::string interface;   // network interface for tensors; empty: the one that leads to `address`
+  // Whether a process is on another machine: by the launcher's count, else by boot id. Set once connected.
   bool spans_machines = false;
 
   [[nodiscard]] bool is_single() const { return size == 1; }
 };
 
-// As given on the command line; what is absent comes from the environment.
+// Values from the command line. Absent ones come from the environment.
 struct WorldOptions {
   std::optional<int> rank;
   std::optional<int> world_size;

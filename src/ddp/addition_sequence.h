@@ -1,10 +1,9 @@
-// addition_sequence: in which order the shares of R replicas are added up. It does not depend on who is there first, so
-// that the sum has the same bits each time.
+// addition_sequence: the fixed sequence in which R replicas' shares are added up: the sum always has the same bits.
 //   in turn   ((0 + 1) + 2) + 3: R - 1 additions, one after the other, all into replica 0's memory
-//   in pairs  (0 + 1) + (2 + 3), then pairs of pairs: as many additions, but those of a round side by side, each by the
-//             two devices of its replicas: ceil(log2 R) rounds, and no device's links carry more than one share a round
-// In pairs an element is rounded as often as there are rounds, in turn R - 1 times. Shares that others were added to
-// are written over. Pure.
+//   in pairs  (0 + 1) + (2 + 3), then pairs of pairs: R - 1 additions in ceil(log2 R) rounds
+// The additions of one round run in parallel, each on the two devices of its replicas. No device's link carries more
+// than one share per round. An element is rounded once per round in pairs, and R - 1 times in turn. A share that
+// another one is added to is overwritten. Pure functions.
 #pragma once
 
 #include <vector>
@@ -21,7 +20,7 @@ struct Addition {
 [[nodiscard]] std::vector<Addition> add_in_turn(int replicas);
 [[nodiscard]] std::vector<Addition> add_in_pairs(int replicas);
 
-// The way back: replica 0's weights to all. Each round doubles the number of those that have them.
+// The way back: replica 0's weights are copied to all. Each round doubles the number of copies.
 struct Handover {
   int from;
   int to;

@@ -1,6 +1,5 @@
-// bucket: which parameters of a stage's flat gradient are reduced together.
-// A flat gradient holds a stage's parameters in model order, tied copies last; a bucket is a contiguous range of it.
-// Backward completes the last layers first, so buckets are cut from the end.
+// bucket: splits a stage's flat gradient (parameters in model order, tied copies last) into contiguous buckets that are
+// reduced together. Backward completes the last layers first, so buckets are formed from the end.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +17,9 @@ struct Bucket {
   std::vector<ParamId> params;
 };
 
-// Requires `extents` in ascending, disjoint order. Every parameter is in exactly one bucket; the buckets tile the range
-// from the first extent's begin to the last one's end; a bucket exceeds `bucket_elements` only when a single parameter
-// does. First bucket = the last parameters.
+// Requires `extents` to be ascending and disjoint. The buckets tile the range from the first extent's begin to the last
+// extent's end; every parameter is in exactly one bucket. A bucket exceeds `bucket_elements` only if a single parameter
+// does. The first bucket holds the last parameters.
 [[nodiscard]] std::vector<Bucket> make_buckets(std::span<const comm::Extent> extents, std::int64_t bucket_elements);
 
 }  // namespace sluice::ddp

@@ -24,11 +24,11 @@ bool has_gpus(const std::vector<comm::SyncedStage>& stages) {
 
 LocalSum::LocalSum(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes, Complete complete, Order order)
     : stages_(std::move(stages)), complete_(std::move(complete)) {
-  check(!stages_.empty(), "gradients of at least one stage are added up");
+  check(!stages_.empty(), "at least one stage");
   for (int stage = 0; stage < static_cast<int>(stages_.size()); ++stage) {
     const comm::SyncedStage& synced = stages_[stage];
     check(static_cast<int>(synced.gradients.size()) == replicas() && synced.devices.size() == synced.gradients.size(),
-          "every stage has one flat gradient and one device per replica");
+          "one flat gradient and one device per replica in every stage");
     add_buckets(stage, bucket_bytes);
     if (replicas() == 1) continue;
     for (const device::Device device : synced.devices) queues_.try_emplace(device, device::Stream::make_beside(device));
@@ -68,7 +68,7 @@ int LocalSum::bucket_with(int stage, std::int64_t element) const {
   const auto found = std::ranges::find_if(buckets_, [&](const BucketState& state) {
     return state.stage == stage && state.bucket.begin <= element && element < state.bucket.end;
   });
-  check(found != buckets_.end(), "an element of a stage's gradients is in no bucket");
+  check(found != buckets_.end(), "every element of a stage's gradients is in a bucket");
   return found->number;
 }
 
@@ -81,12 +81,12 @@ LocalSum::~LocalSum() {
   try {
     wait_for_queues();
   } catch (const std::exception&) {
-    // The device has failed, so nothing runs on it any more; whoever ended the step has told why.
+    // The device has failed, so nothing runs on it. The call that ended the step has already reported the error.
   }
 }
 
 void LocalSum::begin_step(bool takes_norms) {
-  if (!is_finished_) wait_for_queues();  // sums of a step that failed may still run, and write gradients
+  if (!is_finished_) wait_for_queues();  // the sums of a failed step may still write gradients
   is_finished_ = false;
   takes_norms_ = takes_norms;
   for (BucketState& state : buckets_) {
@@ -99,7 +99,7 @@ void LocalSum::begin_step(bool takes_norms) {
 
 void LocalSum::on_grad_ready(ReplicaId replica, ParamId param) {
   const auto found = position_of_param_.find(index(param));
-  check(found != position_of_param_.end(), "a gradient was reported for a parameter that is not being reduced");
+  check(found != position_of_param_.end(), "a gradient is reported only for a parameter that is being reduced");
   report(*found->second.bucket, index(replica), found->second.position);
 }
 
@@ -114,7 +114,7 @@ void LocalSum::on_backward_done(ReplicaId replica, StageId stage) {
 
 void LocalSum::report(BucketState& state, int replica, int position) {
   char& reported = state.reported[replica][position];
-  check(reported == 0, "the gradient of a parameter was reported twice in one step");
+  check(reported == 0, "each gradient is reported once per step");
   reported = 1;
   if (--state.missing[replica] > 0) return;
   if (takes_norms_) take_square(state, replica);
@@ -125,7 +125,7 @@ void LocalSum::report(BucketState& state, int replica, int position) {
   open_buckets_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
-// By the replica's own thread, on the stream that wrote the share, before anybody adds to it.
+// The replica's own thread calls this on the stream that wrote the share, before another share is added to it.
 void LocalSum::take_square(BucketState& state, int replica) {
   const at::NoGradGuard no_grad;
   const Nanoseconds begin = now_ns();
@@ -134,7 +134,7 @@ void LocalSum::take_square(BucketState& state, int replica) {
 }
 
 std::vector<double> LocalSum::replica_squares() const {
-  check(takes_norms_, "norms of replicas are asked for of a step that has not taken them");
+  check(takes_norms_, "a step with takes_norms");
   std::vector<double> sums(replicas());
   for (const BucketState& state : buckets_) {
     for (int replica = 0; replica < replicas(); ++replica) sums[replica] += state.squares[replica].item<double>();
@@ -178,7 +178,7 @@ void LocalSum::wait_for_queues() const {
 }
 
 void LocalSum::finish_step() {
-  check(open_buckets_.load(std::memory_order_acquire) == 0, "a step ended before every gradient was reported");
+  check(open_buckets_.load(std::memory_order_acquire) == 0, "every gradient is reported before the step ends");
   if (replicas() > 1) {
     wait_for_queues();
   } else {

@@ -1,12 +1,10 @@
-// local_sum: adds up the gradients of the replicas of this process, bucket by bucket, while backward still runs, and
-// tells when a bucket is complete. The last replica to complete a bucket queues the additions, always in the same order
-// (addition_sequence.h), so that the sum does not depend on timing: in turn where all replicas are on CPU devices,
-// whose one memory makes no order faster than another; in pairs where GPUs are among them. Of two GPUs the one's share
-// is first copied to the other. All of it runs on queues of its own, one a GPU: backward goes on beside it. Where it is
-// asked for, each replica's share is squared before it is added: the norm of its own gradient. Not here: other
-// processes (reducer.h). Threads: on_grad_ready() and on_backward_done() from any; the rest from one, before and after
-// those of a step. Errors: BugError for a parameter that is unknown or reported twice, and for a step that ends with
-// one missing.
+// local_sum: adds up the gradients of this process's replicas, bucket by bucket, while backward still runs, and calls
+// `Complete` for each completed bucket. The last replica to complete a bucket queues the additions in a fixed sequence
+// (addition_sequence.h), so the sum does not depend on timing: in turn on CPU devices, in pairs with GPUs. The second
+// GPU's share is first copied to the first GPU. The additions run on streams of their own, one per GPU, beside
+// backward. On request, each replica's share is squared before the addition: the norm of its own gradient.
+// Threads: on_grad_ready() and on_backward_done() from any; the rest from one, before and after the calls of a step.
+// Errors: BugError if a parameter is unknown or reported twice, or if a step ends with one missing.
 #pragma once
 
 #include <atomic>
@@ -28,16 +26,16 @@ namespace sluice::ddp {
 
 class LocalSum {
  public:
-  // What is done with a bucket that is complete, by the thread of the last replica to complete it.
-  // stage: position in the list of stages; bucket: number within the stage; summed: when the sum is there.
+  // Called for a complete bucket, by the thread of the last replica to complete it. stage: position in the list of
+  // stages; bucket: number within the stage; summed: the event after the additions.
   using Complete = std::function<void(int stage, int bucket, const device::Event& summed)>;
 
   enum class Order { kByDevices, kInPairs };
 
-  // bucket_bytes: a bucket is closed when the next parameter would exceed this. order: kInPairs on CPU devices, too.
+  // bucket_bytes: a bucket is closed if the next parameter would exceed this. kInPairs also applies to CPUs.
   LocalSum(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes, Complete complete = {},
            Order order = Order::kByDevices);
-  // Waits for the sums of a step that failed: they may still write gradients.
+  // Waits for the sums of a failed step, because they may still write gradients.
   ~LocalSum();
   LocalSum(const LocalSum&) = delete;
   LocalSum& operator=(const LocalSum&) = delete;
@@ -45,37 +43,36 @@ class LocalSum {
   void begin_step(bool takes_norms = false);
   void on_grad_ready(ReplicaId replica, ParamId param);
   void on_backward_done(ReplicaId replica, StageId stage);
-  // Blocks until all sums are there: once for each GPU, not for each bucket.
+  // Blocks until all sums are complete. It waits once per GPU, not once per bucket.
   void finish_step();
 
   [[nodiscard]] const std::vector<comm::SyncedStage>& stages() const { return stages_; }
-  // After finish_step() of a step that takes norms: [replica], the square of the norm of its own gradient; and how long
-  // that took the threads of the (replica, device) that worked longest on it. On a GPU without what is only queued.
+  // Valid after finish_step() of a step with takes_norms: [replica], the squared norm of its own gradient, and the time
+  // that the slowest (replica, device) spent on it. On a GPU the time covers only queueing.
   [[nodiscard]] std::vector<double> replica_squares() const;
   [[nodiscard]] Nanoseconds squares_time() const;
 
-  // Replica 0's gradients of a stage, bucket by bucket: views, in the order in which backward completes them.
+  // Views of replica 0's gradients of a stage, one per bucket, in the order in which backward completes them.
   [[nodiscard]] std::vector<at::Tensor> buckets_of(int stage) const;
-  // Number of the bucket that has this element of the stage's gradients.
   [[nodiscard]] int bucket_with(int stage, std::int64_t element) const;
-  [[nodiscard]] int buckets() const { return static_cast<int>(buckets_.size()); }  // of all stages
+  [[nodiscard]] int buckets() const { return static_cast<int>(buckets_.size()); }
 
  private:
   struct BucketState {
     int stage;   // position in stages_
     int number;  // among the buckets of the stage
     Bucket bucket;
-    std::vector<std::vector<char>> reported;  // [replica][param of the bucket]; written by that replica's thread only
-    std::vector<int> missing;                 // [replica]: parameters not reported yet
-    std::vector<device::Event> ready;         // [replica]: when its share is complete
+    std::vector<std::vector<char>> reported;  // [replica][parameter of the bucket]; only that replica's thread writes
+    std::vector<int> missing;                 // [replica]: number of parameters not reported yet
+    std::vector<device::Event> ready;         // [replica]: its share is there
     std::atomic<int> missing_replicas;
-    device::Event summed;                 // when the sum is complete; written by the last replica's thread
-    std::vector<at::Tensor> squares;      // [replica]: of its share, where norms are taken
+    device::Event summed;                 // the sum is complete; the last replica's thread writes it
+    std::vector<at::Tensor> squares;      // [replica]: square of its share, if norms are taken
     std::vector<Nanoseconds> squares_ns;  // [replica]
   };
   struct ParamPosition {
     BucketState* bucket;
-    int position;  // in the bucket's params
+    int position;
   };
 
   void add_buckets(int stage, std::size_t bucket_bytes);
@@ -90,11 +87,11 @@ class LocalSum {
   std::vector<comm::SyncedStage> stages_;
   Complete complete_;
   std::vector<Addition> additions_;
-  std::map<device::Device, device::Stream> queues_;  // for the sums; empty with one replica
+  std::map<device::Device, device::Stream> queues_;  // streams for the additions; empty with one replica
   std::deque<BucketState> buckets_;
   std::unordered_map<int, ParamPosition> position_of_param_;
   std::atomic<int> open_buckets_ = 0;
-  bool is_finished_ = true;  // the last step that began
+  bool is_finished_ = true;
   bool takes_norms_ = false;
 };
 

@@ -36,7 +36,7 @@ void OrderedAllReduce::ready(int bucket, const device::Event& summed) {
   ready_[bucket] = summed;
   for (std::size_t next = started_.size(); next < buckets_.size() && ready_[next]; next = started_.size()) {
     const device::StreamGuard guard(stream_);
-    stream_.wait(*ready_[next]);  // another thread may have summed it
+    stream_.wait(*ready_[next]);  // another thread may have summed this bucket
     const Nanoseconds begin = now_ns();
     std::optional<device::Moment> there;
     if (end_time_ == comm::EndTime::kNoted) there = stream_.moment();
@@ -53,7 +53,7 @@ bool OrderedAllReduce::reads_gpu_clock(const comm::Pending& pending) const {
 
 std::vector<SumTimes> OrderedAllReduce::wait() {
   const std::scoped_lock lock(mutex_);
-  check(started_.size() == buckets_.size(), "a step ended before every bucket was ready");
+  check(started_.size() == buckets_.size(), "every bucket is ready before the step ends");
   const device::StreamGuard guard(stream_);
   std::vector<SumTimes> times;
   std::vector<device::Moment> ends;
@@ -62,9 +62,9 @@ std::vector<SumTimes> OrderedAllReduce::wait() {
     sum.pending.queue_wait();
     ends.push_back(stream_.moment());
     times.push_back({sum.begin, sum.pending.end()});
-    if (!sent_[i].is_same(buckets_[i])) buckets_[i].copy_(sent_[i]);  // while later ones are under way
+    if (!sent_[i].is_same(buckets_[i])) buckets_[i].copy_(sent_[i]);  // later sums are still running
   }
-  // NCCL's run in the order in which they were started; only who waits for one is told that a process is lost.
+  // NCCL runs operations in the order of their start, so one wait is enough. Only it reports a lost process.
   if (is_on_gpu() && !started_.empty()) started_.back().pending.wait();
   stream_.synchronize();
   for (std::size_t i = 0; i < started_.size(); ++i) {

@@ -10,9 +10,9 @@
 namespace sluice::ddp {
 namespace {
 
-// Of the local replicas; those without samples have no gradient.
+// Sums the norms of the local replicas. A replica without samples has no gradient.
 comm::ReplicaNorms norms_of(const std::vector<comm::ReplicaShare>& shares, const std::vector<double>& squares) {
-  check(shares.size() == squares.size(), "each replica says what it has run");
+  check(shares.size() == squares.size(), "one square per replica");
   comm::ReplicaNorms norms;
   for (std::size_t replica = 0; replica < shares.size(); ++replica) {
     const auto samples = static_cast<double>(shares[replica].samples);
@@ -88,8 +88,8 @@ void Reducer::take_rank_0s(const at::Tensor& numbers) {
   if (small_) small_->broadcast(numbers, /*root=*/0);
 }
 
-// A vector of the contribution and an element for every process's batch and times, zero but for our own: the sum over
-// the processes is what all have to say.
+// Returns a vector of the contribution plus one element per process for its batch and times. The elements of other
+// processes are zero, so that the sum over the processes contains the values of all of them.
 at::Tensor Reducer::numbers_of(const comm::Contribution& local, const comm::ReplicaNorms& norms,
                                const Times& times) const {
   const auto buckets = static_cast<std::int64_t>(timing_ ? local_.buckets() : 0);

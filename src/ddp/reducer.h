@@ -1,8 +1,6 @@
-// reducer: the ReplicaSync of data parallelism by all-reduce: gradients are added up over the replicas of this process
-// (local_sum.h), then over the processes, bucket by bucket, while backward still runs.
-// With StepStart::takes_norms the replicas' own norms are added up with the contributions.
-// Not here: running the optimizer; who forms the replicas.
-// Threads: as comm/replica_sync.h says. Errors: PeerError when another process is lost; those of LocalSum.
+// reducer: the ReplicaSync of data parallelism by all-reduce. Gradients are added up over this process's replicas
+// (local_sum.h) and then over the processes, bucket by bucket, while backward still runs.
+// Threads: as in comm/replica_sync.h. Errors: PeerError if another process is lost; the errors of LocalSum.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +17,21 @@
 
 namespace sluice::ddp {
 
-// How sums leave this process; empty where there is one process only.
+// Communicators between processes. Empty if there is only one process.
 struct Network {
-  // A communicator that carries the buckets of these stages (positions in the list of stages), one stage after the
-  // other. All of them lie on one device.
+  // A communicator for the buckets of these stages (indices in the list), one stage after the other; all on one device.
   struct Line {
     std::shared_ptr<comm::Communicator> communicator;
     std::vector<int> stages;
   };
-  std::vector<Line> lines;                    // with each stage once
-  std::shared_ptr<comm::Communicator> small;  // for numbers on the CPU; null: not added up
+  std::vector<Line> lines;                    // each stage is in exactly one line
+  std::shared_ptr<comm::Communicator> small;  // for numbers on the CPU; null: they are not summed
 };
 
 struct ReducerOptions {
-  std::size_t bucket_bytes = std::size_t{25} << 20;  // a bucket is closed when the next parameter would exceed this
-  bool record_times = false;                         // of sums over the processes; the same in all of them
-  bool sends_bf16 = false;                           // between processes (ordered_all_reduce.h); the same in all
+  std::size_t bucket_bytes = std::size_t{25} << 20;  // a bucket is closed if the next parameter would exceed this
+  bool record_times = false;                         // times of the sums over the processes; the same in all processes
+  bool sends_bf16 = false;  // between processes (ordered_all_reduce.h); the same in all processes
 };
 
 class Reducer final : public comm::ReplicaSync {
@@ -52,8 +49,8 @@ class Reducer final : public comm::ReplicaSync {
 
  private:
   void connect(const Network& network, const ReducerOptions& options);
-  // Contributions and times of all processes, exchanged in one sum of these numbers: kCounts, then each process's
-  // batch, then each process's times, then kNorms where norms are taken.
+  // Contributions and times of all processes are exchanged in one sum. Layout: kCounts numbers, each process's batch,
+  // each process's times, then kNorms numbers if norms are taken.
   using Times = std::vector<std::vector<SumTimes>>;  // [stage][bucket]
   static constexpr std::int64_t kCounts = 6;
   static constexpr std::int64_t kNorms = 4;
@@ -63,10 +60,9 @@ class Reducer final : public comm::ReplicaSync {
                                       const Times& times) const;
   void report_times(const double* all_times, const Times& times, comm::StepOutcome& outcome);
 
-  // Where a stage's buckets are in between_processes_.
   struct StageBuckets {
     OrderedAllReduce* line;
-    int first;  // of its buckets
+    int first;
     int buckets;
   };
 
@@ -74,7 +70,7 @@ class Reducer final : public comm::ReplicaSync {
   std::vector<std::unique_ptr<OrderedAllReduce>> between_processes_;  // [line]; empty with one process
   std::vector<StageBuckets> buckets_of_stage_;                        // [stage]; empty with one process
   std::shared_ptr<comm::Communicator> small_;                         // null with one process
-  std::optional<SyncTiming> timing_;                                  // where there are others and times are recorded
+  std::optional<SyncTiming> timing_;  // set if times are recorded and there are several processes
 };
 
 }  // namespace sluice::ddp

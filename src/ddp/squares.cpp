@@ -14,7 +14,7 @@
 namespace sluice::ddp {
 namespace {
 
-// As many sums side by side as the compiler has lanes and registers for.
+// One partial sum per SIMD lane and register, so that the compiler can vectorize the loop.
 template <typename Number>
 double squares_in_memory(const Number* numbers, std::int64_t count) {
   constexpr std::int64_t kLanes = 16;
@@ -32,7 +32,7 @@ double squares_in_memory(const Number* numbers, std::int64_t count) {
   return sum;
 }
 
-// Blocks of one size, added in their order: the same bits however many threads share them.
+// Blocks of a fixed size, added in order: the bits do not depend on the number of threads.
 template <typename Number>
 double squares_of_blocks(const at::Tensor& flat) {
   constexpr std::int64_t kBlock = 1 << 16, kBlocksOfThread = 8;
@@ -45,7 +45,7 @@ double squares_of_blocks(const at::Tensor& flat) {
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
-// A norm in another type than its input's makes a copy of it: of a block at a time.
+// linalg_vector_norm copies its input if the result has another type. Blocks bound the size of that copy.
 at::Tensor squares_on_device(const at::Tensor& flat) {
   constexpr std::int64_t kBlock = 1 << 22;
   at::Tensor sum = at::zeros({}, flat.options().dtype(at::kDouble));
@@ -58,7 +58,7 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
 
 at::Tensor squares_of(const at::Tensor& flat) {
   check(flat.is_contiguous() && (flat.scalar_type() == at::kFloat || flat.scalar_type() == at::kDouble),
-        "squares are added up of a buffer of float32 or float64 without gaps");
+        "a contiguous buffer of float32 or float64");
   if (!flat.is_cpu()) return squares_on_device(flat);
   const double sum =
       flat.scalar_type() == at::kFloat ? squares_of_blocks<float>(flat) : squares_of_blocks<double>(flat);

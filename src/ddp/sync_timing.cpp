@@ -22,7 +22,7 @@ Readiness SyncTiming::readiness(std::span<const std::vector<SumTimes>> of_proces
   Readiness result;
   if (ours.empty()) return result;
   for (const SumTimes& sum : ours) result.all_there.push_back(sum.begin);
-  Nanoseconds first = 0, last = 0;  // that a process began its last sum
+  Nanoseconds first = 0, last = 0;  // earliest and latest begin of a process's last sum
   for (int process = 0; process < static_cast<int>(of_process.size()); ++process) {
     const std::vector<SumTimes>& theirs = of_process[process];
     remember(process, theirs, ours);

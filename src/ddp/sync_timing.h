@@ -1,8 +1,9 @@
-// sync_timing: which process was ready last for a bucket's sum, and when, told in this process's own time: waiting
-// until then is skew, the rest is transfer. Clocks of different machines start anywhere. A sum ends at nearly the same
-// moment in all processes, so the difference of two clocks is the median, over many sums, of the differences between
-// the ends they read. What is left of that is the time by which one process regularly sees a sum's end later than
-// another. Threads: one. Pure but for the memory of past sums.
+// sync_timing: finds which process was ready last for a bucket's sum, and when, in this process's time. Waiting until
+// then is skew; the rest is transfer. Clocks of different machines have different origins, but a sum ends at nearly the
+// same moment in all processes. The difference of two clocks is therefore the median, over many sums, of the
+// differences between the recorded ends. The remaining error is the delay with which a process regularly sees such an
+// end.
+// Threads: one. Pure apart from the memory of past sums.
 #pragma once
 
 #include <deque>
@@ -21,8 +22,8 @@ struct SumTimes {
 };
 
 struct Readiness {
-  std::vector<Nanoseconds> all_there;  // [sum]: when all processes were ready, within one's own begin and end
-  LateProcess late;                    // by the last sum that each process began
+  std::vector<Nanoseconds> all_there;  // [sum]: when all processes were ready, clamped to this process's begin and end
+  LateProcess late;                    // the process whose last sum began last
 };
 
 class SyncTiming {
@@ -30,17 +31,16 @@ class SyncTiming {
   // own: rank of this process.
   SyncTiming(int own, int processes) : own_(own), differences_(processes) {}
 
-  // of_process: [process][sum], of one step.
   [[nodiscard]] Readiness readiness(std::span<const std::vector<SumTimes>> of_process);
 
  private:
   void remember(int process, std::span<const SumTimes> theirs, std::span<const SumTimes> ours);
-  [[nodiscard]] Nanoseconds clock_difference(int process) const;  // 0 for our own
+  [[nodiscard]] Nanoseconds clock_difference(int process) const;
 
-  static constexpr std::size_t kRemembered = 101;  // sums; their median moves with clocks that drift
+  static constexpr std::size_t kRemembered = 101;  // sums; a sliding median follows clocks that drift
 
   int own_;
-  std::vector<std::deque<Nanoseconds>> differences_;  // [process]: its clock minus ours
+  std::vector<std::deque<Nanoseconds>> differences_;  // [process]: its clock minus this process's clock
 };
 
 }  // namespace sluice::ddp

@@ -1,6 +1,6 @@
-// bucket_thread: does something with each bucket of gradients (ddp/local_sum.h) once its sum is there, in a thread of
-// its own, one after the other in the order in which they were given, so that backward goes on meanwhile. Threads:
-// add() from any; the rest from one. Errors: those of the work, thrown by wait().
+// bucket_thread: processes buckets of gradients (ddp/local_sum.h) in a thread of its own, one by one in the order of
+// add(), once their sums are complete. Backward continues meanwhile.
+// Threads: add() from any; the rest from one. Errors: wait() throws the errors of the work.
 #pragma once
 
 #include <condition_variable>
@@ -17,15 +17,15 @@ namespace sluice::ps {
 
 class BucketThread {
  public:
-  using Work = std::function<void(int stage, int bucket)>;  // as ddp::LocalSum::Complete
+  using Work = std::function<void(int stage, int bucket)>;
 
   explicit BucketThread(Work work);
 
-  // `summed`: when the bucket may be read.
+  // summed: the event after which the bucket may be read.
   void add(int stage, int bucket, const device::Event& summed);
-  // Until all that was added is done. After an error the rest of it is not.
+  // Blocks until all added work is done. After an error the remaining work is dropped.
   void wait();
-  // Likewise, but what has not begun is dropped, and no error is thrown.
+  // Drops the work that has not begun, blocks until the current one ends, and throws no error.
   void forget();
 
  private:
@@ -38,13 +38,13 @@ class BucketThread {
   void run(const std::stop_token& stop);
 
   Work work_;
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards all members below
   std::condition_variable_any added_;
   std::condition_variable done_;
   std::deque<Summed> waiting_;
   bool is_working_ = false;
   std::exception_ptr error_;
-  std::jthread thread_;  // the last member: it ends before the others do
+  std::jthread thread_;  // declared last, so that it ends before the other members are destroyed
 };
 
 }  // namespace sluice::ps

@@ -31,7 +31,7 @@ std::int64_t size_of(at::ScalarType dtype) { return static_cast<std::int64_t>(c1
 
 bool is_number(at::ScalarType dtype) { return dtype == at::kFloat || dtype == at::kDouble; }
 
-// Lies as numbers must: bytes of a message may begin anywhere.
+// Returns a tensor that is aligned for numbers, because the bytes of a message may begin anywhere.
 at::Tensor aligned(const at::Tensor& bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(bytes.const_data_ptr());
   return address % alignof(double) == 0 && bytes.storage_offset() % alignof(double) == 0 ? bytes : bytes.clone();
@@ -52,12 +52,12 @@ auto with_type(at::ScalarType dtype, const Visit& visit) {
   return dtype == at::kDouble ? visit(double{}) : visit(float{});
 }
 
-// --- kTopK.
+// --- kTopK
 
 template <typename Value>
 using BitsOf = std::conditional_t<sizeof(Value) == 4, std::uint32_t, std::uint64_t>;
 
-// In the order of magnitudes; infinity is above all numbers, NaN above that.
+// Bits that sort like magnitudes: infinity is above all numbers, and NaN above infinity.
 template <typename Value>
 BitsOf<Value> magnitude(Value value) {
   return std::bit_cast<BitsOf<Value>>(value) & (std::numeric_limits<BitsOf<Value>>::max() >> 1U);
@@ -65,17 +65,17 @@ BitsOf<Value> magnitude(Value value) {
 
 template <typename Value>
 struct Threshold {
-  BitsOf<Value> least = 0;  // magnitude that is kept
-  std::int64_t of_it = 0;   // how many of just that magnitude are; all larger ones are
+  BitsOf<Value> least = 0;  // smallest magnitude that is kept
+  std::int64_t of_it = 0;   // how many elements of exactly that magnitude are kept
 };
 
-// The kept-th largest magnitude, some bits of it after the others. Requires: 1 <= kept <= values.
+// Finds the kept-th largest magnitude by radix select. Requires 1 <= kept <= values.
 template <typename Value>
 Threshold<Value> threshold_of(std::span<const Value> values, std::int64_t kept) {
-  constexpr int kWidth = 11;  // of a digit: its counts fit the nearest cache
+  constexpr int kWidth = 11;  // of a digit in bits: the counts fit the L1 cache
   constexpr BitsOf<Value> kDigit = (1U << kWidth) - 1;
   Threshold<Value> found{.of_it = kept};
-  BitsOf<Value> known = 0;  // which bits of `least` are
+  BitsOf<Value> known = 0;  // mask of the bits of `least` that are known
   for (int left = std::numeric_limits<BitsOf<Value>>::digits; left > 0; left -= kWidth) {
     const int shift = std::max(left - kWidth, 0);
     std::array<ElementIndex, kDigit + 1> counts{};
@@ -137,7 +137,7 @@ void add_largest(const at::Tensor& bytes, const at::Tensor& to, double scale) {
   for (std::size_t i = 0; i < kept.count; ++i) sums[kept.indices[i]] += static_cast<Value>(scale) * kept.values[i];
 }
 
-// --- kBf16.
+// --- kBf16
 
 at::Tensor pack_rounded(const at::Tensor& values) {
   at::Tensor rounded = values.to(at::kBFloat16);
@@ -148,9 +148,8 @@ at::Tensor pack_rounded(const at::Tensor& values) {
   return rounded.view(at::kByte);
 }
 
-// --- All kinds.
+// --- All kinds
 
-// Requires: is_packed.
 at::Tensor unpacked(const Compression& compression, at::ScalarType dtype, std::int64_t elements,
                     const at::Tensor& bytes) {
   switch (compression.kind) {
@@ -166,7 +165,7 @@ at::Tensor unpacked(const Compression& compression, at::ScalarType dtype, std::i
 }  // namespace
 
 Compression::Kind compression_named(std::string_view name) {
-  constexpr std::array kKinds{Kind::kNone, Kind::kBf16, Kind::kTopK};  // as compression_names()
+  constexpr std::array kKinds{Kind::kNone, Kind::kBf16, Kind::kTopK};  // in the order of compression_names()
   const auto found = std::ranges::find(compression_names(), name);
   if (found == compression_names().end())
     throw ConfigError(
@@ -195,7 +194,7 @@ void check_compression(const Compression& compression, const Layout& layout) {
 }
 
 std::int64_t kept_of(double ratio, std::int64_t elements) {
-  constexpr double kNoise = 1e-6;  // more than rounding makes of 2^31 elements
+  constexpr double kNoise = 1e-6;  // larger than the rounding error of 2^31 elements
   const double kept = std::ceil(ratio * static_cast<double>(elements) - kNoise);
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(kept), std::min<std::int64_t>(elements, 1), elements);
 }

@@ -1,14 +1,14 @@
-// compression: less to send between a parameter server and its workers: the values of a shard as fewer bytes, and back.
+// compression: packs a shard's values into fewer bytes between server and worker, and unpacks them.
 //   kNone  the values themselves
-//   kBf16  each in 16 bits, rounded to nearest and ties to even, float64 by way of float32. What is finite stays so:
-//          where rounding would make it infinite it is the largest bf16
-//   kTopK  the largest magnitudes, kept_of() of them, of equal ones the first: their values, then their indices in the
-//          shard as 32-bit numbers, ascending
-// What is lost by it is its sender's to remember (push_compressor.h, pull_compressor.h). NaN and infinity are never
-// lost: they count as larger than any number, so whoever gets the shard sees that something is wrong.
-// The bytes are little-endian, and how many there are follows from kind, ratio, type and elements. Those that come from
-// elsewhere are checked before anything is made of them; what is made is no larger than the shard.
-// Not here: running statistics, which are sent as they are. Pure. Threads: any. Errors: ConfigError.
+//   kBf16  16 bits each, rounded to nearest, ties to even; float64 is rounded via float32. A finite value that would
+//          become infinite is clamped to the largest bf16
+//   kTopK  the kept_of() largest magnitudes, the first ones among equals: their values, then their indices in the
+//          shard as ascending 32-bit numbers
+// The sender keeps what packing loses (push_compressor.h, pull_compressor.h). NaN and infinity count as larger than any
+// number, so they are never lost and the receiver detects them. The bytes are little-endian. Their number follows from
+// kind, ratio, type and elements. Received bytes are checked before use, and unpacking needs no more memory than the
+// shard. Running statistics are not compressed. Pure functions.
+// Threads: any. Errors: ConfigError.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace sluice::ps {
 struct Compression {
   enum class Kind { kNone, kBf16, kTopK };
   Kind kind = Kind::kNone;
-  double ratio = 0.01;  // of a shard's elements that kTopK keeps: > 0 and <= 1
+  double ratio = 0.01;  // fraction of a shard's elements that kTopK keeps: > 0 and <= 1
 
   [[nodiscard]] bool loses() const { return kind != Kind::kNone; }
   friend bool operator==(const Compression&, const Compression&) = default;
@@ -39,21 +39,19 @@ struct LinkCompression {
   friend bool operator==(const LinkCompression&, const LinkCompression&) = default;
 };
 
-// "none", "bf16" or "topk".
 [[nodiscard]] Compression::Kind compression_named(std::string_view name);
 [[nodiscard]] const std::vector<std::string>& compression_names();
 
-// ConfigError where the shards of this layout cannot be sent like that.
+// Throws ConfigError if the shards of this layout cannot be sent with this compression.
 void check_compression(const Compression& compression, const Layout& layout);
 
-// How many elements of a shard kTopK keeps: ceil(ratio * elements), where a millionth more than a whole number is that
-// number (0.07 of 100 is 7). At least one, so that what is not finite is seen.
+// Number of elements of a shard that kTopK keeps: ceil(ratio * elements), at least one, so that a value that is not
+// finite is always sent. A product that exceeds a whole number by less than 1e-6 is rounded down (0.07 of 100 is 7).
 [[nodiscard]] std::int64_t kept_of(double ratio, std::int64_t elements);
 
-// How many bytes a shard takes.
 [[nodiscard]] std::int64_t packed_bytes(const Compression& compression, at::ScalarType dtype, std::int64_t elements);
 
-// Tensors as they travel: 1-d, on the CPU.
+// Tensors as they are sent: 1-d, on the CPU.
 struct Packed {
   std::vector<at::Tensor> shards;  // bytes
   at::Tensor statistics;           // numbers
@@ -61,20 +59,19 @@ struct Packed {
   [[nodiscard]] std::int64_t bytes() const;
 };
 
-// values: float32 or float64, 1-d, on the CPU, without gaps. With kNone the bytes are a view of them.
+// values: float32 or float64, 1-d, on the CPU, contiguous. With kNone the result is a view of them.
 [[nodiscard]] at::Tensor pack(const Compression& compression, const at::Tensor& values);
 
-// Whether bytes are a shard of so many numbers.
 [[nodiscard]] bool is_packed(const Compression& compression, at::ScalarType dtype, std::int64_t elements,
                              const at::Tensor& bytes);
 [[nodiscard]] bool is_packed(const Compression& compression, const TensorsShape& shape, const Packed& packed);
 
-// to += scale * what the bytes are, rounded once an element. Both ends of a connection do it by this function, so what
-// comes of it is the same bits. Requires: is_packed.
+// to += scale * the unpacked values, with one rounding per element. Both ends of a connection use this function, so
+// their results have the same bits. Requires is_packed().
 void add_packed(const Compression& compression, const at::Tensor& bytes, const at::Tensor& to, double scale = 1);
 
-// The values, 0 where there is none; nothing where bytes are no such shard. With kNone a view of the bytes where they
-// lie as numbers must.
+// Returns the values, with 0 for elements that were not sent; nothing if `bytes` is not such a shard. kNone gives a
+// view if aligned.
 [[nodiscard]] std::optional<at::Tensor> unpack(const Compression& compression, at::ScalarType dtype,
                                                std::int64_t elements, const at::Tensor& bytes);
 [[nodiscard]] std::optional<Tensors> unpack(const Compression& compression, const TensorsShape& shape,

@@ -11,9 +11,9 @@
 namespace sluice::ps {
 namespace {
 
-constexpr std::int64_t kMostElements = std::int64_t{1} << 48;  // of a model: their bytes can still be counted
+constexpr std::int64_t kMostElements = std::int64_t{1} << 48;  // elements of a model; their bytes fit 64 bits
 
-// total * size, or more than kMostElements where it is.
+// Returns total * size, or kMostElements + 1 if the product is larger.
 std::int64_t times_size(std::int64_t total, std::int64_t size) {
   if (total > kMostElements || (total > 0 && size > kMostElements / total)) return kMostElements + 1;
   return total * size;
@@ -25,7 +25,7 @@ bool is_sound_parameter(const Parameter& parameter) {
          std::accumulate(parameter.sizes.begin(), parameter.sizes.end(), std::int64_t{1}, times_size) <= kMostElements;
 }
 
-// Its pieces lie one after the other.
+// Whether the pieces are contiguous and within their parameters.
 bool is_sound_shard(const Shard& shard, const std::vector<Parameter>& parameters) {
   std::int64_t end = 0;
   for (const Piece& piece : shard.pieces) {
@@ -101,7 +101,7 @@ Layout make_layout(std::vector<Parameter> parameters, std::vector<NamedSize> sta
 ShardRange shards_of_server(const Layout& layout, int server, int servers) {
   const std::size_t each = layout.shards.size() / static_cast<std::size_t>(servers);
   check(each >= 1 && each * static_cast<std::size_t>(servers) == layout.shards.size() && server < servers,
-        "each server has as many shards as the others");
+        "an equal number of shards on every server, and a server below their number");
   return {each * static_cast<std::size_t>(server), each * static_cast<std::size_t>(server + 1)};
 }
 

@@ -1,6 +1,6 @@
-// other_shards: the shards of a shard server, as the lead server sees them (ps/server.h). Each pair of calls begins
-// something and waits for it, so that all servers work at once. What was asked is done once, however often the shard
-// server has to be asked, and also where it dies in between and comes back with what it had.
+// other_shards: the lead server's view of the shards on another server (ps/server.h). Each pair of calls starts an
+// operation and waits for it, so that all servers work in parallel. An operation is done exactly once, even if it has
+// to be sent again or the shard server restarts in between.
 // Threads: one. Errors: those of the connection (ps/net/shard_link.h).
 #pragma once
 
@@ -15,16 +15,16 @@ class OtherShards {
   OtherShards(const OtherShards&) = delete;
   OtherShards& operator=(const OtherShards&) = delete;
 
-  // The first half of a step, of pushes whose parts that server holds.
+  // First half of a step. The shard server holds its parts of the pushes.
   virtual void prepare(const ShardStep& step) = 0;
   [[nodiscard]] virtual Prepared prepared() = 0;
-  // Its second half; requires: the first.
+  // Second half of a step. Requires the first half.
   virtual void commit(const ShardStep& step, const ShardUpdate& update) = 0;
   virtual void committed() = 0;
-  // A step that was done before this process began: that server has done it, or is asked to when it is met.
+  // Registers a step that an earlier process made. The server has done it, or does it when it connects.
   virtual void remember(const ShardStep& step, const ShardUpdate& update) = 0;
 
-  // After the last update.
+  // May be called after the last update.
   virtual void ask_for_state() = 0;
   [[nodiscard]] virtual ShardsState state() = 0;
 };

@@ -30,7 +30,7 @@ PackedWeights PullCompressor::compress(const Tensors& weights) {
   return message;
 }
 
-// Nothing: the worker is to have the weights themselves, also where they have changed by more than a number can be.
+// Returns nothing if the whole weights must be sent: there is no shadow, or a change is not finite.
 std::optional<std::vector<at::Tensor>> PullCompressor::changes_to(const Tensors& weights) {
   if (shadow_.empty()) return std::nullopt;
   std::vector<at::Tensor> changes;
@@ -51,13 +51,13 @@ bool PullDecoder::follows(const PackedWeights& message) const {
 }
 
 std::optional<Tensors> PullDecoder::take(const PackedWeights& message) {
-  check(follows(message), "weights are taken that do not follow those before");
+  check(follows(message), "weights that follow the previous message");
   const at::NoGradGuard no_grad;
   std::optional<Tensors> weights;
   if (message.is_whole) {
     weights = unpack({}, shape_, message.packed);
     if (weights && compression_.loses())
-      for (at::Tensor& shard : weights->shards) shard = shard.clone();  // the message's memory is somebody else's
+      for (at::Tensor& shard : weights->shards) shard = shard.clone();  // another object owns the message's memory
   } else if (is_packed(compression_, shape_, message.packed)) {
     weights = Tensors{.statistics = message.packed.statistics};
     for (std::size_t s = 0; s < weights_.size(); ++s)

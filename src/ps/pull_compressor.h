@@ -1,11 +1,10 @@
-// pull_compressor: weights for a worker, of which only what they have changed by is sent. The server remembers what the
-// worker has, its shadow, and sends the difference, packed; both add to what they have what was sent, by the same
-// function, so shadow and worker agree bit for bit, and what packing has lost is in the next difference. The first
-// message of a worker's incarnation is the weights themselves, as is each one after a message that may be lost.
-// Sound only where workers push gradients or deltas: weights would bring back what they had not been sent.
-// Memory: the server has a copy of the weights for each worker, a worker one.
-// Not here: who is told when a message is lost (net/network_server.h). Threads: one at a time. Errors: ConfigError as
-// check_compression().
+// pull_compressor: compresses the weights that a worker pulls, by sending only their changes. The server keeps a
+// shadow, the weights that the worker has, and sends the packed difference. Both add the sent difference to their copy
+// with the same function, so the copies agree bit for bit. What packing loses is part of the next difference. A message
+// carries the whole weights if it is the first of an incarnation or follows a message that may be lost. Requires that
+// workers push gradients or deltas. Pushed weights would bring back the changes that were not sent. Memory: one copy of
+// the weights per worker on the server, and one on the worker.
+// Threads: one at a time. Errors: ConfigError, see check_compression().
 #pragma once
 
 #include <cstdint>
@@ -20,22 +19,21 @@
 namespace sluice::ps {
 
 struct PackedWeights {
-  std::int64_t sequence = 0;  // of the messages of one compressor, whole or not; at least 1
-  bool is_whole = false;      // the weights; else what they have changed by since the message before
-  Packed packed;              // views of the weights where it is whole
+  std::int64_t sequence = 0;  // counts the messages of one compressor; at least 1
+  bool is_whole = false;      // the weights themselves, not their changes since the previous message
+  Packed packed;              // views of the weights if is_whole
 };
 
-// On the server, one for each incarnation of a worker. It counts its messages from a random number: a server that was
-// started again has another one for the same incarnation, and the worker must not take its changes for those of the
-// first.
+// The server has one per incarnation of a worker. Messages are counted from a random number. A restarted server
+// therefore counts differently, and the worker cannot apply its changes to weights of the earlier server.
 class PullCompressor {
  public:
   PullCompressor(const Compression& compression, const Layout& layout);
 
   [[nodiscard]] PackedWeights compress(const Tensors& weights);
-  // The worker may not have what was sent last: the next message is whole.
+  // The worker may lack the last message, so the next one is whole.
   void restart() { shadow_.clear(); }
-  [[nodiscard]] const std::vector<at::Tensor>& shadow() const { return shadow_; }  // empty: the next one is whole
+  [[nodiscard]] const std::vector<at::Tensor>& shadow() const { return shadow_; }  // empty: the next message is whole
 
  private:
   [[nodiscard]] std::optional<std::vector<at::Tensor>> changes_to(const Tensors& weights);
@@ -45,23 +43,22 @@ class PullCompressor {
   std::vector<at::Tensor> shadow_;  // [shard]
 };
 
-// On the worker.
 class PullDecoder {
  public:
   PullDecoder(const Compression& compression, TensorsShape shape);
 
-  // Whether a message follows the one before. If not, one was lost, and the server is to be asked for a whole one.
+  // Whether a message follows the previous one. If not, one was lost: ask the server for a whole one.
   [[nodiscard]] bool follows(const PackedWeights& message) const;
-  // The weights; not to be written. Nothing, and nothing changes: it is no message for this layout. Requires: follows.
+  // Returns the read-only weights; nothing, without any change, if the message does not fit. Requires follows().
   [[nodiscard]] std::optional<Tensors> take(const PackedWeights& message);
-  // Another incarnation begins: with a whole message.
+  // Another incarnation begins, with a whole message.
   void forget() { weights_.clear(); }
 
  private:
   Compression compression_;
   TensorsShape shape_;
   std::int64_t sequence_ = 0;
-  std::vector<at::Tensor> weights_;  // [shard]; not written any more
+  std::vector<at::Tensor> weights_;  // [shard]; never modified in place
 };
 
 }  // namespace sluice::ps

@@ -18,9 +18,9 @@ PushCompressor::PushCompressor(const Compression& compression, const Layout& lay
 }
 
 Packed PushCompressor::compress(const PushRecord& record, Tensors tensors) {
-  check(!is_open_, "a push is compressed before it is known what became of the last one");
+  check(!is_open_, "the previous push is kept or undone");
   check(!compression_.loses() || record.payload != Payload::kWeights,
-        "weights are not compressed: they are mixed, not added up");
+        "gradients or deltas, because weights are mixed and not added up");
   const at::NoGradGuard no_grad;
   is_open_ = true;
   const bool has_residual = compression_.loses() && record.targets > 0;
@@ -36,13 +36,13 @@ Packed PushCompressor::compress(const PushRecord& record, Tensors tensors) {
 }
 
 void PushCompressor::keep() {
-  check(is_open_, "a push is kept that was not made");
+  check(is_open_, "keep() follows compress()");
   if (!next_.empty()) residual_ = std::exchange(next_, {});
   is_open_ = false;
 }
 
 void PushCompressor::undo() {
-  check(is_open_, "a push is undone that was not made");
+  check(is_open_, "undo() follows compress()");
   next_.clear();
   is_open_ = false;
 }
@@ -57,7 +57,7 @@ PushCompressor::Named PushCompressor::residuals() const {
 }
 
 void PushCompressor::load(const Named& residuals) {
-  check(!is_open_, "residuals are loaded while a push is under way");
+  check(!is_open_, "no open push while residuals are loaded");
   if (!compression_.loses()) return;
   std::vector<at::Tensor> values;
   for (const Parameter& parameter : layout_.parameters) {

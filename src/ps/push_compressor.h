@@ -1,14 +1,12 @@
-// push_compressor: what a worker has not sent yet: the residual of its compressed pushes, which is added to the next
-// one (error feedback), so that nothing is ever lost:
+// push_compressor: compresses a worker's pushes with error feedback. What packing loses is the residual, which is added
+// to the next push:
 //   what was pushed + the residual = what was accumulated,
-// up to one rounding an element and push, of residual + gradient. What is left of that sum after packing is exact, but
-// for float64 beyond the largest bf16, where it is rounded once more.
-// A push may turn out to count for nothing, its samples having gone to others: then undo() makes the residual what it
-// was before, which is kept until the push is known to be committed. Only sums may be compressed so: gradients and
-// deltas. A push of no targets is in no update, so nothing of the residual goes with it. Memory: the residual, and
-// while a push is under way the tensors that it was made of. Not here: when a push is committed (network_link.h), files
-// (storage/safetensors.h). Threads: one at a time. Errors: ConfigError as check_compression(); CheckpointError for
-// residuals of another model.
+// up to one rounding per element and push, of residual + gradient. The remainder after packing is exact, except for
+// float64 values beyond the largest bf16, which are rounded once more. If a push turns out not to count, because its
+// samples went to others, undo() restores the earlier residual. That residual is kept until the push is known to be
+// committed. Only sums can be compressed: gradients and deltas. A push without targets is in no update, so it carries
+// no residual. Memory: the residual, and during a push the tensors that it was made of.
+// Threads: one at a time. Errors: ConfigError, see check_compression(); CheckpointError for another model.
 #pragma once
 
 #include <map>
@@ -24,29 +22,27 @@ namespace sluice::ps {
 
 class PushCompressor {
  public:
-  using Named = std::map<std::string, at::Tensor>;  // as storage::TensorMap
+  using Named = std::map<std::string, at::Tensor>;  // same as storage::TensorMap
 
   PushCompressor(const Compression& compression, const Layout& layout);
 
-  // What travels. tensors: the compressor's from now on. Requires: the push before was kept or undone.
+  // Returns what is sent. Takes ownership of `tensors`. Requires that the previous push was kept or undone.
   [[nodiscard]] Packed compress(const PushRecord& record, Tensors tensors);
-  // The push was committed, or counts for nothing. Requires: is_open().
+  // keep(): the push was committed. undo(): it does not count. Both require is_open().
   void keep();
   void undo();
-  // Whether it is not known yet which.
   [[nodiscard]] bool is_open() const { return is_open_; }
 
-  // Of the pushes so far, an open one as if it were kept, so that nothing of it can count twice; by parameter and in
-  // its shape, whatever the shards; empty with kNone. Copies.
+  // Residuals by parameter and in its shape. An open push counts as kept, so nothing counts twice. Empty with kNone.
   [[nodiscard]] Named residuals() const;
-  // Goes on from those of an earlier compressor. Requires: not is_open().
+  // Continues from the residuals of an earlier compressor. Requires that no push is open.
   void load(const Named& residuals);
 
  private:
   Compression compression_;
   Layout layout_;
   std::vector<at::Tensor> residual_;  // [shard]
-  std::vector<at::Tensor> next_;      // once the open push is kept; empty: it leaves the residual as it is
+  std::vector<at::Tensor> next_;      // residual after the open push; empty: unchanged
   bool is_open_ = false;
 };
 

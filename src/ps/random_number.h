@@ -1,5 +1,5 @@
-// random_number: a number that no other process, and no other call, is likely to have: by such numbers messages are
-// told apart. Not of a run's seed: nothing that is learnt depends on it. Threads: any.
+// random_number: a number that is almost surely different in each call and process. It tells messages apart. It does
+// not depend on the run's seed, because it has no effect on training. Threads: any.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace sluice::ps {
 
-// At least 1, and so small that counting on from it ends nowhere.
+// At least 1, and small enough that counting on from it cannot overflow.
 inline std::int64_t random_number() {
   std::random_device random;
   return std::uniform_int_distribution<std::int64_t>(1, std::int64_t{1} << 60)(random);

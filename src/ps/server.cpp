@@ -14,15 +14,14 @@
 namespace sluice::ps {
 namespace {
 
-constexpr const char* kOtherLayout = "a push of another layout";
+constexpr const char* kThisLayout = "a push of the server's layout";
 
 bool can_be(const PushRecord& record) {
   const bool has_steps = record.payload == Payload::kGradients || record.local_steps > 0;
   return record.examples >= 0 && record.targets >= 0 && has_steps && std::isfinite(record.factor) && record.factor > 0;
 }
 
-// What running statistics have changed by, where gradients or deltas are merged: their mean by examples, beside what
-// there is.
+// Mix for changes of running statistics, with gradients or deltas: their mean by examples is added.
 Mix by_examples(const std::vector<PushRecord>& records) {
   Mix mix{.divisor = 0};
   for (std::size_t push = 0; push < records.size(); ++push) {
@@ -46,12 +45,12 @@ Server::Server(const Layout& layout, const std::vector<at::Tensor>& values, cons
       progress_(progress),
       shards_(options_.optimizer, part_of(to_shards(layout_, values), own_), options_.threads),
       statistics_(statistics.clone()) {
-  check(statistics_.numel() == layout_.statistics_elements(), "statistics of another layout");
+  check(statistics_.numel() == layout_.statistics_elements(), "statistics of the server's layout");
 }
 
 PushAnswer Server::push(const PushRecord& record, Tensors pushed, Nanoseconds now) {
-  check(shape_.fits(pushed), kOtherLayout);
-  check(record.payload == options_.policy.payload, "a push of another kind than the policy has");
+  check(shape_.fits(pushed), kThisLayout);
+  check(record.payload == options_.policy.payload, "a push of the policy's payload");
   if (!can_be(record) || !shards_.are_finite(pushed)) return PushAnswer::kRefused;
   const PushAnswer answer = coordinator_.push(record, now);
   if (answer == PushAnswer::kCommitted) waiting_.emplace(record.worker, std::move(pushed));
@@ -66,9 +65,10 @@ std::vector<UpdateRecord> Server::advance(Nanoseconds now, const OnDecision& on_
 }
 
 UpdateRecord Server::redo(Update update, std::vector<Tensors> pushed, double lr, double other_squares) {
-  check(waiting_.empty() && pushed.size() == update.pushes.size(), "an update is done again of other pushes");
+  check(waiting_.empty() && pushed.size() == update.pushes.size(),
+        "an update is repeated with its own pushes, while no push waits");
   for (std::size_t i = 0; i < pushed.size(); ++i) {
-    check(shape_.fits(pushed[i]), kOtherLayout);
+    check(shape_.fits(pushed[i]), kThisLayout);
     waiting_.emplace(update.pushes[i].worker, std::move(pushed[i]));
   }
   coordinator_.redo(update);
@@ -76,7 +76,7 @@ UpdateRecord Server::redo(Update update, std::vector<Tensors> pushed, double lr,
 }
 
 void Server::restore_push(const PushRecord& record, Tensors pushed, Nanoseconds now) {
-  check(shape_.fits(pushed), kOtherLayout);
+  check(shape_.fits(pushed), kThisLayout);
   coordinator_.restore_push(record, now);
   waiting_.emplace(record.worker, std::move(pushed));
 }
@@ -157,7 +157,7 @@ void Server::commit(const ShardStep& step, Others others, const ShardUpdate& upd
 void Server::merge_statistics(const Mix& mix) {
   if (statistics_.numel() == 0 || mix.parts.empty()) return;
   const at::NoGradGuard no_grad;
-  // The pushes by themselves, without fused products: so the sum of two has the same bits in either order.
+  // The pushes are summed first and without fused multiply-add, so that two pushes give the same bits in either order.
   at::Tensor pushed = at::zeros_like(statistics_);
   for (const MixPart& part : mix.parts) pushed.add_(merging_[part.push].statistics * part.take);
   statistics_.mul_(mix.keep).add_(pushed).div_(mix.divisor);
@@ -184,7 +184,7 @@ ServerState Server::state() const {
   for (OtherShards* other : options_.others) {
     const ShardsState theirs = other->state();
     std::ranges::copy(theirs.values, std::back_inserter(state.weights.shards));
-    check(theirs.optimizer.size() == state.optimizer.size(), "another server has another optimizer");
+    check(theirs.optimizer.size() == state.optimizer.size(), "the same optimizer on all servers");
     for (std::size_t i = 0; i < state.optimizer.size(); ++i)
       std::ranges::copy(theirs.optimizer[i].second, std::back_inserter(state.optimizer[i].second));
   }

@@ -1,4 +1,4 @@
-// server_link: what a worker's sync needs of its servers, wherever they are.
+// server_link: the interface between a worker's sync and its servers.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,15 @@ class ServerLink {
   ServerLink& operator=(const ServerLink&) = delete;
 
   [[nodiscard]] virtual const Layout& layout() const = 0;
-  // Waits until the worker may begin. Puts the weights of one version, the same for all shards, into `into`, which has
-  // the layout: into its tensors, or others in their place. Returns the version.
+  // Blocks until the worker may begin. Sets `into` to the weights of one version, the same for all shards: it writes
+  // its tensors or replaces them. Requires that `into` has the layout. Returns the version.
   [[nodiscard]] virtual std::int64_t pull(Tensors& into) = 0;
-  // Whether a push may go ahead of its record, span by span.
+  // Whether a push may be sent ahead of its record, span by span.
   [[nodiscard]] virtual bool takes_spans() const { return false; }
-  // Some elements of the push that comes next, those of the spans one after the other: 1-d, on the CPU, the link's from
-  // now on. Each element of the push once, from any thread; what was sent before the last pull is forgotten.
+  // Sends some elements of the next push: those of the spans, one after the other; 1-d, on the CPU. The link owns the
+  // tensor. Each element of the push is sent once, from any thread. pull() discards elements sent before it.
   virtual void push_ahead(std::size_t /*shard*/, std::vector<ShardSpan> /*spans*/, const at::Tensor& /*elements*/) {}
-  // Worker, incarnation and sequence of the record are the link's to fill in. May return before the push is
-  // acknowledged.
+  // The link fills in worker, incarnation and sequence of the record. May return before the push is acknowledged.
   virtual void push(Push push) = 0;
 };
 

@@ -16,7 +16,7 @@ ShardKeeper::ShardKeeper(const optim::OptimizerOptions& optimizer, TensorsShape 
 }
 
 bool ShardKeeper::hold(const PushKey& push, Tensors part) {
-  check(shape_.fits(part), "a part of a push of another layout");
+  check(shape_.fits(part), "a part of a push of the server's layout");
   Part& kept = parts_[push.worker];
   if (push < kept.push) return false;
   if (push == kept.push) return true;
@@ -52,7 +52,7 @@ std::optional<Prepared> ShardKeeper::prepare(const ShardStep& step) {
   }
   const auto is_of_a_push = [&](const MixPart& part) { return part.push < pushed.size(); };
   if (!std::ranges::all_of(step.mix.parts, is_of_a_push)) return std::nullopt;
-  // A sum is written where the first push is, which has to stay: another lead server may want another sum.
+  // prepare() writes into the first push. That push must stay, because another lead server may want another sum.
   Tensors first;
   if (!step.mix.parts.empty()) {
     const std::size_t at = step.mix.parts.front().push;
@@ -76,7 +76,7 @@ bool ShardKeeper::commit(const ShardStep& step, const ShardUpdate& update) {
   if (!step.is_last()) return true;
   version_ = step.version;
   steps_done_ = 0;
-  // Its key stays: what comes of that worker from now on is newer.
+  // The key stays, so that older parts of that worker are refused.
   for (const PushKey& push : step.pushes) parts_.at(push.worker).tensors = {};
   return true;
 }

@@ -13,7 +13,7 @@
 namespace sluice::ps {
 namespace {
 
-// Whether a sum of pushes is a push as it came: that one was finite when it was taken.
+// Whether the sum is a single unscaled push, which was checked when it arrived.
 bool is_one_push(const Mix& mix) { return mix.parts.size() == 1 && mix.parts.front().take == 1; }
 
 }  // namespace
@@ -60,14 +60,14 @@ Prepared ShardSet::prepare(const ShardStep& step, const std::vector<const Tensor
     else if (!is_one_push(step.mix) && !shard.is_finite())
       is_finite = false;
   });
-  // In the order of the shards, whoever was first.
+  // Adds in the order of the shards, whichever thread was first.
   const double all = std::accumulate(squares.begin(), squares.end(), 0.0);
   const bool can_be = std::isfinite(all);
   return {.squares = can_be ? all : 0, .is_finite = is_finite && can_be};
 }
 
 void ShardSet::commit(const ShardStep& step, const ShardUpdate& update) {
-  if (step.count == 0) {  // an update all the same
+  if (step.count == 0) {  // the update changes nothing but still counts
     for (ShardState& shard : shards_) shard.set_updates(step.version);
     return;
   }

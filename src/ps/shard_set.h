@@ -1,8 +1,8 @@
-// shard_set: the shards that one server keeps, as one: the two halves of each step of an update. The first half
-// computes what comes of the pushes and changes nothing; the second one commits it. Between them all servers agree: on
-// the norm over all shards, and that nothing is infinite.
-// Threads: one, which others help where shards are large; each uses one thread of LibTorch. The bits of the result do
-// not depend on how many there are. Errors: none.
+// shard_set: the shards of one server, and the two halves of each step of an update. The first half computes the result
+// of the pushes and changes nothing; the second commits it. In between all servers agree on the norm and that all is
+// finite.
+// Threads: one, with helpers for large shards; each uses one thread of LibTorch. The result's bits do not depend on
+// their number. Errors: never throws.
 #pragma once
 
 #include <cstddef>
@@ -18,30 +18,29 @@
 
 namespace sluice::ps {
 
-// Of all shards, below which waking a thread up takes longer than it saves (docs/results/performance.md).
+// Below this total size of all shards, waking a thread takes longer than it saves (docs/results/performance.md).
 inline constexpr std::size_t kLeastBytesForThreads = std::size_t{4} << 20;
 
 class ShardSet {
  public:
-  // values: [shard], flat. threads: that work at once, the caller's included; at most one a shard.
+  // values: [shard], flat. threads: number of parallel threads with the caller; at most one per shard is used.
   ShardSet(const optim::OptimizerOptions& optimizer, const std::vector<at::Tensor>& values, int threads = 1);
 
-  // What is pushed to these shards.
   [[nodiscard]] bool are_finite(const Tensors& pushed) const;
-  // pushed: [push of the mix], each of them finite. The first one's memory may be written.
+  // pushed: [push of the mix], all finite. The first push's memory may be overwritten.
   [[nodiscard]] Prepared prepare(const ShardStep& step, const std::vector<const Tensors*>& pushed);
   void commit(const ShardStep& step, const ShardUpdate& update);
 
-  [[nodiscard]] std::vector<at::Tensor> values() const;  // as ShardState has them
+  [[nodiscard]] std::vector<at::Tensor> values() const;  // valid as in ShardState::values()
   [[nodiscard]] NamedStates optimizer_states() const;    // copies
-  // Goes on from an earlier one's, after so many updates.
+  // Continues from an earlier set's optimizer, after that many updates.
   void resume_from(const NamedStates& states, std::int64_t updates);
 
  private:
   void for_each(const ShardThreads::Work& work) const;
 
   std::vector<ShardState> shards_;
-  std::unique_ptr<ShardThreads> threads_;  // null: the caller does it all
+  std::unique_ptr<ShardThreads> threads_;  // null: only the caller works
 };
 
 }  // namespace sluice::ps

@@ -13,10 +13,10 @@
 namespace sluice::ps {
 namespace {
 
-// Whether anybody holds this memory by another tensor. If not, then all has been read that others have read there.
+// Whether another tensor shares this memory. If not, all earlier reads by other threads have completed.
 bool is_held(const at::Tensor& values) {
   const bool is_held = values.storage().use_count() > 1;
-  std::atomic_thread_fence(std::memory_order_acquire);  // with letting go of it, whose count LibTorch releases
+  std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the release of LibTorch's use count
   return is_held;
 }
 
@@ -28,7 +28,7 @@ ShardState::ShardState(const optim::OptimizerOptions& optimizer, const at::Tenso
 void ShardState::load_optimizer(const std::string& name, const at::Tensor& state) {
   const auto& states = optimizer_.states();
   const auto found = std::ranges::find(states, name, [](const auto& named) { return named.first; });
-  check(found != states.end(), "an optimizer does not have a state that it goes on from");
+  check(found != states.end(), "an optimizer with the state that is loaded");
   found->second.copy_(state);
 }
 

@@ -1,6 +1,6 @@
-// shard_state: one shard of the parameters on a server: its values, and its part of the optimizer. It is told what to
-// do by numbers alone (ps/policy/mix.h), so that all shards of all servers do the same.
-// Threads: one at a time. Errors: none.
+// shard_state: one shard on a server: its values and its part of the optimizer. Its commands are plain numbers
+// (ps/policy/mix.h), so that all shards of all servers do the same.
+// Threads: one at a time. Errors: never throws.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,29 @@ class ShardState {
  public:
   ShardState(const optim::OptimizerOptions& optimizer, const at::Tensor& values);
 
-  // The sum that an update begins with, of gradients or deltas; [push of the mix's records]. Not yet divided by
-  // Mix::divisor. It takes the memory of the first push: what is in there is lost.
+  // Adds up gradients or deltas, [push of the mix's records]; not yet divided by Mix::divisor. Overwrites the first.
   void add_up(const Mix& mix, const std::vector<at::Tensor>& pushed);
-  [[nodiscard]] double sum_of_squares() const;  // of that sum
+  [[nodiscard]] double sum_of_squares() const;
   [[nodiscard]] bool is_finite() const;
-  // An optimizer step on that sum divided by `divisor`. The sum is gone afterwards.
+  // Runs an optimizer step on the sum divided by `divisor`, and drops the sum.
   void update(double lr, double divisor);
-  // The weights that come of a mix; no optimizer. False where they are not finite. They are taken by take_mixed().
+  // Computes the weights of a mix without an optimizer. False: not finite. take_mixed() commits them.
   [[nodiscard]] bool mix_weights(const Mix& mix, const std::vector<at::Tensor>& pushed);
   void take_mixed();
 
-  // Goes on from an earlier one's: its states by name, after so many updates.
+  // Restores an earlier optimizer: its states by name, and its number of updates.
   void load_optimizer(const std::string& name, const at::Tensor& state);
   void set_updates(std::int64_t updates) { optimizer_.set_steps(updates); }
 
-  // As they are now, and as they stay: what comes while anybody holds them goes into other memory. They may be read and
-  // let go of in any thread.
+  // The current values, which never change: while a caller holds them, updates write into other memory. Threads: any.
   [[nodiscard]] at::Tensor values() const { return values_.detach(); }
   [[nodiscard]] const optim::Optimizer& optimizer() const { return optimizer_; }
 
  private:
   void use_values(at::Tensor values);
 
-  at::Tensor values_;  // 1-d, on the CPU; nobody else has this tensor, but for its memory
-  at::Tensor sum_;     // of an update that is being made; or weights that are not taken yet
+  at::Tensor values_;  // 1-d, on the CPU; only this object has the tensor, but others may share its memory
+  at::Tensor sum_;     // sum of the current update, or mixed weights that are not committed yet
   optim::Optimizer optimizer_;
 };
 

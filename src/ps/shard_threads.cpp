@@ -29,7 +29,7 @@ void ShardThreads::help(const std::stop_token& stop) {
   while (begun_.wait(lock, stop, [this] { return next_ < shards_; })) take_shards(lock);
 }
 
-// Until none is left; the lock is held but for the work itself.
+// Works until no shard is left. The lock is released only during the work.
 void ShardThreads::take_shards(std::unique_lock<std::mutex>& lock) {
   while (next_ < shards_) {
     const std::size_t shard = next_++;

@@ -48,7 +48,7 @@ void VirtualCluster::begin(WorkerId id) {
   SliceClock clock(costs, stragglers_.stall_s(id, worker.steps), to_s(server_.policy().deadline));
   compute_(id, worker.steps++, clock);
   auto push = worker.link->take();
-  check(push.has_value(), "a worker's step in virtual time has pushed nothing");
+  check(push.has_value(), "a worker's step in virtual time pushes");
   worker.push = std::move(*push);
   const auto bytes = static_cast<double>(worker.link->bytes());
   const double send_s = costs.bytes_per_s > 0 ? bytes / costs.bytes_per_s : 0;
@@ -59,8 +59,7 @@ void VirtualCluster::begin(WorkerId id) {
   worker.arrives = now_ + clock.compute_time() + from_s(send_s);
 }
 
-// The next push that arrives, of several at once the first worker's; or the end of a grace window, where that is
-// earlier.
+// Advances to the next arrival of a push (the first worker's if equal), or to an earlier end of a grace window.
 void VirtualCluster::advance_to_next_event() {
   Worker* next = nullptr;
   for (Worker& worker : workers_) {
@@ -71,7 +70,7 @@ void VirtualCluster::advance_to_next_event() {
     now_ = std::max(now_, *due);
     return;
   }
-  check(next != nullptr, "in virtual time nobody computes and no update is due");
+  check(next != nullptr, "a worker computes or an update is due in virtual time");
   now_ = next->arrives;
   deliver(*next);
 }
@@ -83,7 +82,7 @@ void VirtualCluster::deliver(Worker& worker) {
   if (answer == PushAnswer::kRefused)
     throw DivergedError("push ", record.sequence, " of worker ", index_of(record.worker),
                         " has numbers that are not finite; lower the learning rate");
-  check(answer == PushAnswer::kCommitted, "a push in virtual time was not taken");
+  check(answer == PushAnswer::kCommitted, "a push in virtual time is committed");
   worker.arrives = -1;
   worker.idle_since = now_;
 }

@@ -1,9 +1,9 @@
-// virtual_cluster: workers and their server in virtual time: the real server, its policy and the real gradients, one
-// worker after the other in one process, while a clock that only this module turns is charged what each would take. So
-// there may be more workers than cores, and a repeat gives the same bits.
-// A worker's step takes: pull (bytes, as they travel, / bandwidth), a stall (stragglers.h), then for each slice of n
-// samples step_s + n * sample_s, until the deadline (slice_clock.h), then push. Threads: one. Errors: those of what
-// computes; DivergedError for a push that is not finite.
+// virtual_cluster: workers and their server in virtual time. The server, its policy and the gradients are real. The
+// workers run one after the other in one process, on a clock that only this module advances. So there may be more
+// workers than cores, and a repeated run gives the same bits. A worker's step consists of the pull (sent bytes /
+// bandwidth), a stall (stragglers.h), slices until the deadline (slice_clock.h), each step_s + n * sample_s for n
+// samples, and the push.
+// Threads: one. Errors: those of the computation; DivergedError if a push is not finite.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace sluice::ps {
 struct VirtualUpdate {
   UpdateRecord done;
   std::vector<PushDone> pushes;  // in the order of done.update.pushes
-  Nanoseconds at = 0;            // virtual time since the beginning
+  Nanoseconds at = 0;
 };
 
 struct VirtualOptions {
@@ -32,15 +32,13 @@ struct VirtualOptions {
 
 class VirtualCluster {
  public:
-  // Runs a step of this worker, number `step` of its own, whose sync pulls from its link and pushes to it, and asks
-  // the clock for each slice before it runs.
+  // Runs step number `step` of this worker. Its sync pulls from and pushes to the worker's link; slices ask the clock.
   using Compute = std::function<void(WorkerId, std::int64_t step, SliceClock&)>;
 
-  // The server outlives it; nobody has joined it yet.
+  // `server` must outlive this object. Requires that no worker has joined it.
   VirtualCluster(Server& server, VirtualOptions options, Compute compute);
 
   [[nodiscard]] std::shared_ptr<VirtualLink> link(WorkerId worker) const { return workers_[index_of(worker)].link; }
-  // Goes on until an update is made.
   [[nodiscard]] VirtualUpdate next_update();
   [[nodiscard]] Nanoseconds now() const { return now_; }
 
@@ -49,7 +47,7 @@ class VirtualCluster {
     std::shared_ptr<VirtualLink> link;
     std::int64_t steps = 0;
     Nanoseconds idle_since = 0;
-    Nanoseconds arrives = -1;  // its push; -1: it is not under way
+    Nanoseconds arrives = -1;  // when its push arrives; -1: no push is in flight
     Push push;
   };
   struct Delivered {
@@ -70,8 +68,8 @@ class VirtualCluster {
   Stragglers stragglers_;
   Compute compute_;
   std::vector<Worker> workers_;
-  std::vector<UpdateRecord> ready_;   // made, and not returned yet
-  std::vector<Delivered> delivered_;  // [worker]: of its last push
+  std::vector<UpdateRecord> ready_;
+  std::vector<Delivered> delivered_;  // [worker]: its last push
   Nanoseconds now_ = 0;
 };
 

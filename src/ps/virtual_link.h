@@ -1,6 +1,6 @@
-// virtual_link: a worker in the process of its server, one step at a time: what it pushes waits here until its owner
-// delivers it. Weights and pushes go through the compression that they would travel with, and their bytes are counted.
-// Threads: one. Errors: BugError where it pulls though it may not begin; ConfigError as check_compression().
+// virtual_link: connects a worker to a server in the same process, one step at a time. A push waits here until the
+// owner delivers it. Weights and pushes pass through their compression, and their bytes are counted.
+// Threads: one. Errors: BugError if it pulls before it may begin; ConfigError, see check_compression().
 #pragma once
 
 #include <optional>
@@ -19,7 +19,6 @@ namespace sluice::ps {
 
 class VirtualLink final : public ServerLink {
  public:
-  // The server outlives it.
   VirtualLink(Server& server, WorkerId worker, const LinkCompression& compression = {})
       : server_(server),
         worker_(worker),
@@ -35,28 +34,28 @@ class VirtualLink final : public ServerLink {
     const Weights weights = server_.weights();
     const PackedWeights message = pull_.compress(weights.tensors);
     const auto pulled = decoder_.take(message);
-    check(pulled.has_value(), "weights in virtual time cannot be read");
+    check(pulled.has_value(), "readable weights in virtual time");
     into.copy_from(*pulled);
     bytes_ = message.packed.bytes();
     return weights.version;
   }
   void push(Push push) override {
-    check(!outgoing_, "a worker in virtual time pushes before its last push was delivered");
+    check(!outgoing_, "the last push is delivered before the next in virtual time");
     push.record.worker = worker_;
     push.record.incarnation = incarnation_;
     push.record.sequence = ++pushes_;
     const Packed packed = push_.compress(push.record, std::move(push.tensors));
-    push_.keep();  // it is committed, or the run ends
+    push_.keep();  // it will be committed, or the run ends
     auto arrived = unpack(compression_.push, server_.shape(), packed);
-    check(arrived.has_value(), "a push in virtual time cannot be read");
+    check(arrived.has_value(), "a readable push in virtual time");
     push.tensors = std::move(*arrived);
     bytes_ += packed.bytes();
     outgoing_ = std::move(push);
   }
 
-  // What it has pushed since; nothing: it has not.
+  // Returns the push since the last call; nothing if there was none.
   [[nodiscard]] std::optional<Push> take() { return std::exchange(outgoing_, std::nullopt); }
-  // That have travelled since its last step began, both ways.
+  // Bytes sent both ways since its last step began.
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
 
  private:

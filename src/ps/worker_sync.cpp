@@ -17,7 +17,7 @@
 namespace sluice::ps {
 namespace {
 
-using Pieces = std::vector<std::pair<std::size_t, Piece>>;  // shard and piece
+using Pieces = std::vector<std::pair<std::size_t, Piece>>;
 
 std::map<std::string, Pieces> pieces_by_name(const Layout& layout) {
   std::map<std::string, Pieces> pieces;
@@ -126,7 +126,7 @@ void WorkerSync::find_moves() {
     for (const comm::Extent& extent : sum_.stages()[s].extents) {
       const bool is_copy = !extent.tied_to.empty();
       const auto found = known.find(is_copy ? extent.tied_to : extent.name);
-      check(found != known.end(), "a parameter that is tied to nothing that is trained");
+      check(found != known.end(), "a tied parameter's owner is trained");
       for (const auto& [shard, piece] : found->second)
         moves_.push_back({s, shard, extent.begin + piece.begin, piece.offset, piece.elements(), is_copy});
     }
@@ -134,7 +134,7 @@ void WorkerSync::find_moves() {
   std::ranges::stable_partition(moves_, [](const Move& move) { return !move.is_copy; });
 }
 
-// Which moves are of one message: those of a bucket that go to one shard.
+// Groups moves into messages: one per bucket and shard.
 void WorkerSync::plan_ahead() {
   if (options_.payload != Payload::kGradients || !link_->takes_spans()) return;
   const auto add = [](std::vector<Ahead>& messages, const Move& move) {
@@ -155,7 +155,7 @@ void WorkerSync::plan_ahead() {
 
 void WorkerSync::begin_round(const Round& round) {
   check(round.steps == 1 || (round.steps > 1 && options_.payload != Payload::kGradients),
-        "a worker that pushes gradients has rounds of one step");
+        "rounds of one step if gradients are pushed");
   round_ = round;
   steps_done_ = 0;
 }
@@ -201,7 +201,7 @@ comm::StepOutcome WorkerSync::finish_step(const comm::Contribution& local) {
   const bool updates_here = options_.payload != Payload::kGradients;
   const comm::StepOutcome outcome{.update = updates_here ? comm::Update::kLocal : comm::Update::kElsewhere,
                                   .total = local};
-  // A loss that is not finite ends this worker's step with an error; nobody else is to have what comes of it.
+  // A loss that is not finite ends this worker's step with an error. Its result must not reach the server.
   if (is_trial_ || !std::isfinite(local.loss_sum)) {
     if (thread_) thread_->forget();
     return outcome;
@@ -235,7 +235,7 @@ void WorkerSync::push(Tensors tensors) {
                .tensors = std::move(tensors)});
 }
 
-// After the round's steps; of a delta what they have moved.
+// The weights after the round's steps; with deltas their change.
 Tensors WorkerSync::own_tensors() const {
   const at::NoGradGuard no_grad;
   Tensors pushed{.statistics = statistics_of(sum_.stages())};
@@ -252,7 +252,7 @@ Tensors WorkerSync::own_tensors() const {
   return pushed;
 }
 
-// Without shards where these have gone ahead.
+// The gradients, without shards that were sent ahead.
 Tensors WorkerSync::gradients() {
   const at::NoGradGuard no_grad;
   Tensors pushed{.statistics = statistics_of(sum_.stages()) - pulled_.statistics};
@@ -279,11 +279,11 @@ at::Tensor WorkerSync::gradient_of(const Move& move) const {
 
 void WorkerSync::send_bucket(int stage, int bucket) {
   const auto found = ahead_.find({stage, bucket});
-  if (found == ahead_.end()) return;  // of copies of tied parameters
+  if (found == ahead_.end()) return;  // a bucket of only copies of tied parameters
   for (const Ahead& ahead : found->second) send_ahead(ahead, {});
 }
 
-// With what copies of its tied parameters add.
+// Sends a message, with the gradients of copies added to their owners.
 void WorkerSync::send_ahead(const Ahead& ahead, const std::vector<Move>& copies) {
   const at::NoGradGuard no_grad;
   std::vector<ShardSpan> spans;

@@ -1,14 +1,11 @@
 // worker_sync: the ReplicaSync of a worker of a parameter server. A round of one or more steps begins with one version
 // of the weights on all stages and ends with a push of
-//   kGradients  the sum of the gradients of its local replicas over its targets, not their mean: the server knows how
-//               many targets there are in all, and its optimizer makes the update. A round is one step. Each bucket
-//               is sent as soon as backward has completed it, where the link takes it so
-//   kWeights    the worker's own, after updates of its own optimizer, with its running statistics
-//   kDelta      the weights that it began with minus those
-// Along with gradients and deltas goes what has changed in the running statistics. The worker's optimizer is the
-// caller's: its state outlives the rounds.
-// Threads: as comm/replica_sync.h says. Errors: those of the link and of ddp/local_sum.h; ConfigError where the model
-// is another than the server's.
+//   kGradients  the sum, not the mean, of its local replicas' gradients over its targets; the server's optimizer
+//               makes the update. A round is one step. Each bucket is sent as soon as it is complete, if the link can
+//   kWeights    the worker's own weights, after updates of its own optimizer, with its running statistics
+//   kDelta      the weights at the start of the round minus its own weights
+// Gradients and deltas come with the change of the running statistics. The caller owns the worker's optimizer.
+// Threads: as in comm/replica_sync.h. Errors: those of the link and of ddp/local_sum.h; ConfigError for another model.
 #pragma once
 
 #include <cstdint>
@@ -26,18 +23,17 @@
 
 namespace sluice::ps {
 
-// Whether one more micro-batch of this step may run (comm::ReplicaSync::admits); from any thread.
+// Whether one more micro-batch of this step may run (comm::ReplicaSync::admits). Called from any thread.
 using Admission = std::function<bool(ReplicaId, MicroBatchId)>;
 
-// A server's model, from the stages of a worker: what is trained, without the copies of tied parameters.
+// The server's model, from a worker's stages: trained parameters without copies of tied ones.
 [[nodiscard]] Layout layout_of(const std::vector<comm::SyncedStage>& stages, LayoutOptions options);
 [[nodiscard]] std::vector<at::Tensor> values_of(const std::vector<comm::SyncedStage>& stages);  // [parameter], copies
 [[nodiscard]] at::Tensor statistics_of(const std::vector<comm::SyncedStage>& stages);           // a copy
 
-// What a worker does between a pull and a push.
 struct Round {
-  std::int64_t steps = 1;  // of its own optimizer; 1 with gradients
-  double factor = 1;       // of the push (PushRecord)
+  std::int64_t steps = 1;  // number of steps of its own optimizer; 1 with gradients
+  double factor = 1;       // PushRecord::factor of the push
 };
 
 struct WorkerSyncOptions {
@@ -50,7 +46,7 @@ class WorkerSync final : public comm::ReplicaSync {
   WorkerSync(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes, std::shared_ptr<ServerLink> link,
              WorkerSyncOptions options = {});
 
-  // The next step begins a round; one that has not come to its end is forgotten. Without it a round is one step.
+  // The next step begins a round; an unfinished round is discarded. Without this call every step is a round.
   void begin_round(const Round& round);
 
   [[nodiscard]] bool begin_step(const comm::StepStart& start) override;
@@ -60,24 +56,24 @@ class WorkerSync final : public comm::ReplicaSync {
   [[nodiscard]] bool takes_statistics() const override { return true; }
   [[nodiscard]] comm::StepOutcome finish_step(const comm::Contribution& local) override;
   [[nodiscard]] bool on_updated() override;
-  // Other workers are not kept in step: to the training step this process is alone.
+  // Other workers run independently: to the training step this process is alone.
   [[nodiscard]] int processes() const override { return 1; }
   [[nodiscard]] int rank() const override { return 0; }
   void sum(const at::Tensor&) override {}
   void take_rank_0s(const at::Tensor&) override {}
 
  private:
-  // A piece of a parameter, where it is in a stage and where in a shard.
+  // A piece of a parameter, with its position in a stage and in a shard.
   struct Move {
-    std::size_t stage;  // position in the list
+    std::size_t stage;
     std::size_t shard;
     std::int64_t begin, offset, elements;
-    bool is_copy;  // of a tied parameter: its gradient is added to the owner's, its value is not written
+    bool is_copy;  // copy of a tied parameter: its gradient is added to the owner's; its value is not written
   };
-  // What goes ahead of a push in one message.
+  // The part of a push that is sent ahead in one message.
   struct Ahead {
     std::size_t shard;
-    std::vector<Move> moves;  // one after the other; none is a copy
+    std::vector<Move> moves;  // one after the other; without copies
   };
 
   void find_moves();
@@ -94,18 +90,18 @@ class WorkerSync final : public comm::ReplicaSync {
   std::shared_ptr<ServerLink> link_;
   WorkerSyncOptions options_;
   std::vector<Move> moves_;                                  // owners before copies
-  std::map<std::pair<int, int>, std::vector<Ahead>> ahead_;  // of a stage's bucket: of parameters that are not tied
-  std::vector<Ahead> tied_;                                  // which are complete at the end
+  std::map<std::pair<int, int>, std::vector<Ahead>> ahead_;  // [stage, bucket]: parameters that are not tied
+  std::vector<Ahead> tied_;                                  // tied parameters, complete only at the end of the step
   std::vector<Move> copies_;
-  bool goes_ahead_ = false;    // the push of this step
-  double gradient_scale_ = 1;  // of this step
+  bool goes_ahead_ = false;
+  double gradient_scale_ = 1;
   Tensors pulled_;
-  std::int64_t version_ = 0;  // of the weights that the round began with
+  std::int64_t version_ = 0;  // version of the weights at the start of the round
   Round round_;
-  std::int64_t steps_done_ = 0;  // of it
-  comm::Contribution done_;      // in them
+  std::int64_t steps_done_ = 0;
+  comm::Contribution done_;  // sum over the steps of the round
   bool is_trial_ = false;
-  std::optional<BucketThread> thread_;  // where pushes go ahead; the last member, as it uses the others
+  std::optional<BucketThread> thread_;  // if pushes go ahead; last member, as it uses the others
 };
 
 }  // namespace sluice::ps

@@ -27,13 +27,13 @@ def anchors_of(page):
 
 class DocLinksTest(unittest.TestCase):
     def test_every_link_leads_somewhere(self):
-        pages = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+        pages = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
         self.assertGreater(len(pages), 10)
         for page in pages:
             for link in LINK.findall(without_code(page.read_text(encoding="utf-8"))):
                 if "://" in link:
                     continue
-                with self.subTest(page=page.name, link=link):
+                with self.subTest(page=page.relative_to(REPOSITORY), link=link):
                     name, _, anchor = link.partition("#")
                     target = (page.parent / name) if name else page
                     self.assertTrue(target.exists())

@@ -1,6 +1,5 @@
-// nccl: the collective operations of GPUs; with_nccl.cpp where the build has CUDA, without_nccl.cpp elsewhere.
-// NCCL takes one GPU a process: it refuses two processes on one GPU.
-// Errors: ConfigError in a build without CUDA; what NCCL throws.
+// nccl: collective operations of GPUs (with_nccl.cpp in builds with CUDA). NCCL accepts one process per GPU.
+// Errors: ConfigError in a build without CUDA; the exceptions of NCCL.
 #pragma once
 
 #include <chrono>
@@ -16,10 +15,9 @@ class Store;
 
 namespace sluice::comm::nccl {
 
-// Bound to `device` and connected: it never has to guess which GPU an operation without tensors is for, and with
-// NCCL_RUNTIME_CONNECT=0, which the program sets, no operation of a step connects first. Its kernels go before others
-// that wait for the GPU, because all processes wait for them. Every process makes its backends in the same order.
-// limit: longest wait for one operation.
+// Makes a backend that is bound to `device` and connected, so it need not guess the GPU of an operation without
+// tensors. With NCCL_RUNTIME_CONNECT=0, which the program sets, no step connects first. Its kernels have high priority,
+// because all processes wait for them. Every process makes its backends in the same order. limit: of one operation.
 [[nodiscard]] c10::intrusive_ptr<c10d::Backend> make_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                                              int size, device::Device device,
                                                              std::chrono::milliseconds limit);

@@ -15,17 +15,17 @@
 namespace sluice::ps {
 namespace {
 
-constexpr int kLinger = 2000;  // milliseconds that closing may take, for the last messages to leave
-// Threads that carry bytes between connections and memory where a socket listens; each connection has one of them.
+constexpr int kLinger = 2000;  // milliseconds that closing may take to send the last messages
+// I/O threads of a listening socket; each connection is served by one of them.
 constexpr int kListeningThreads = 4;
-constexpr int kUnread = 64;         // messages that wait in memory for us, of each connection
-constexpr std::int64_t kSeal = 64;  // bytes that encryption adds to a frame, and some more
-constexpr int kReconnect = 100;     // milliseconds between two tries
-// How long one address of a host that has several is tried, and until an unknown name is asked for again.
+constexpr int kUnread = 64;         // received messages per connection that are queued in memory
+constexpr std::int64_t kSeal = 64;  // bytes that encryption adds to a frame, rounded up
+constexpr int kReconnect = 100;     // milliseconds between two attempts
+// How long each address of a host is tried, and the pause before an unknown name is looked up again.
 constexpr Nanoseconds kTry = 1'000'000'000;
 
 zmq::message_t message_of(const Frame& frame) {
-  // Small ones are copied: that costs less than to share them.
+  // Copying a small frame costs less than sharing it.
   constexpr std::size_t kSmall = 1024;
   if (frame.bytes.size() <= kSmall) return {frame.bytes.data(), frame.bytes.size()};
   auto* const owner = new std::shared_ptr<const void>(frame.owner);
@@ -46,7 +46,7 @@ void set_keys(zmq::socket_t& socket, FrameSocket::Role role, const Keys& keys) {
     socket.set(zmq::sockopt::curve_secretkey, keys.server_secret);
     return;
   }
-  const Keys own = make_keys();  // of this connection: who knows the server's public key is a worker
+  const Keys own = make_keys();  // key pair of this connection; the server's public key authorizes a worker
   socket.set(zmq::sockopt::curve_serverkey, keys.server_public);
   socket.set(zmq::sockopt::curve_publickey, own.server_public);
   socket.set(zmq::sockopt::curve_secretkey, own.server_secret);
@@ -60,7 +60,7 @@ struct FrameSocket::Zmq {
         socket(context, role == Role::kListening ? zmq::socket_type::router : zmq::socket_type::dealer) {}
   zmq::context_t context;
   zmq::socket_t socket;
-  std::optional<StrangerGuard> guard;  // of a socket that listens
+  std::optional<StrangerGuard> guard;  // for a listening socket only
 };
 
 FrameSocket::FrameSocket(Role role, const std::string& name, Limits limits, const Keys& keys)
@@ -74,14 +74,14 @@ FrameSocket::FrameSocket(Role role, const std::string& name, Limits limits, cons
     socket.set(zmq::sockopt::maxmsgsize, limits.frame_bytes < 0 ? limits.frame_bytes : limits.frame_bytes + kSeal);
     socket.set(zmq::sockopt::handshake_ivl, static_cast<int>(kHandshake.count()));
     if (role == Role::kListening) {
-      socket.set(zmq::sockopt::router_mandatory, true);  // else what nobody gets is dropped only after it was queued
-      socket.set(zmq::sockopt::router_handover, true);   // a new connection of a peer takes the place of its old one
+      socket.set(zmq::sockopt::router_mandatory, true);  // otherwise undeliverable messages are queued first
+      socket.set(zmq::sockopt::router_handover, true);   // a peer's new connection replaces its old one
       zmq_->guard.emplace(zmq_->context, socket);
     } else {
       socket.set(zmq::sockopt::routing_id, name);
       socket.set(zmq::sockopt::reconnect_ivl, kReconnect);
-      socket.set(zmq::sockopt::immediate, true);  // nothing waits for a connection that there is not
-      // Each connection begins with an empty message, which gives the peer's name before anything long comes.
+      socket.set(zmq::sockopt::immediate, true);  // queues nothing without a connection
+      // Each connection begins with an empty message, which carries the peer's name before any long message.
       socket.set(zmq::sockopt::probe_router, true);
     }
     set_keys(socket, role, keys);
@@ -101,7 +101,7 @@ int FrameSocket::listen(const std::string& host, int port) {
 int FrameSocket::take_over(int listening) {
   const auto [address, bound] = comm::own_address(listening);
   try {
-    zmq_->socket.set(zmq::sockopt::use_fd, listening);  // which the socket owns from here on
+    zmq_->socket.set(zmq::sockopt::use_fd, listening);  // the socket owns it from here on
     zmq_->socket.bind(comm::tcp_endpoint(address, bound));
   } catch (const zmq::error_t& error) {
     throw PeerError("cannot listen on ", address, ": ", error.what());
@@ -115,7 +115,7 @@ void FrameSocket::connect(const std::string& host, int port) {
   try_next_address();
 }
 
-// ZeroMQ keeps trying the one address that it was given.
+// ZeroMQ itself retries only the one address that it was given.
 void FrameSocket::try_next_address() {
   if (was_connected_ || time_.now() < next_try_) return;
   next_try_ = time_.now() + kTry;
@@ -123,7 +123,7 @@ void FrameSocket::try_next_address() {
   try {
     const std::vector<std::string> addresses = comm::addresses_of(host_, {}, "ps.address, or MASTER_ADDR without one");
     endpoint = comm::tcp_endpoint(addresses[tries_++ % addresses.size()], port_);
-  } catch (const ConfigError& error) {  // a machine that is starting may get its name late
+  } catch (const ConfigError& error) {  // the name of a starting machine may not exist yet
     if (!std::exchange(has_warned_, true)) log_warning(error.what(), "; asking again");
     return;
   }
@@ -154,7 +154,7 @@ bool FrameSocket::send(const std::string& routing_id, const Frames& frames) {
         return false;
       }
       was_connected_ = true;
-      if (!sent) return true;  // its connection has ended in the middle of it: it is lost
+      if (!sent) return true;  // the connection ended in the middle of the message, which is lost
     }
   } catch (const zmq::error_t& error) {
     if (error.num() != EHOSTUNREACH) throw PeerError("cannot send: ", error.what());
@@ -207,7 +207,7 @@ std::optional<FrameSocket::Received> FrameSocket::next() {
 
 void FrameSocket::trust(const std::string& routing_id) { zmq_->guard->trust(routing_id); }
 
-// All frames of a message; of those beyond the limit only as many as show that they were there.
+// Receives all frames of a message. Beyond the limit it keeps only as many as show that there were too many.
 std::optional<Frames> FrameSocket::receive() {
   Frames frames;
   for (bool has_more = true; has_more;) {
@@ -219,7 +219,7 @@ std::optional<Frames> FrameSocket::receive() {
       throw PeerError("cannot receive: ", error.what());
     }
     has_more = message.more();
-    const bool is_header = zmq_->guard && frames.size() == 1;  // it follows the name
+    const bool is_header = zmq_->guard && frames.size() == 1;  // follows the peer's name
     if (const int fd = is_header ? ::zmq_msg_get(message.handle(), ZMQ_SRCFD) : -1; fd >= 0)
       zmq_->guard->on_message(fd, std::string(frames.front().bytes));
     if (frames.size() <= limits_.frames + 1) frames.push_back(frame_of_message(std::move(message)));

@@ -1,16 +1,15 @@
-// frame_socket: one end of the connections of a parameter-server run (ZeroMQ): messages of several frames, whole or not
-// at all. A socket that listens has many peers and tells them apart by the names that they gave themselves; one that
-// connects has one peer, and connects again and again.
-// - A message may be lost with its connection, unseen; who needs it asks for it (messages.h). One that connects loses
-//   also what has come and was not read yet: who listens and ends stays until it is answered.
-// - Frames longer than the limit end the connection before any memory is taken for them; messages of more frames, or
-//   of none, are dropped and counted.
-// - Connections of peers that are not trusted (trust()) may together send a few MiB that are no whole message yet; the
-//   one with the most is closed (stranger_guard.h). A single empty frame is no message: it begins a connection.
-// - Without keys nothing is encrypted and anybody who reaches the port can speak: a server without keys listens on the
-//   machine itself only. With them (CURVE) whoever does not have the server's public key is not heard.
-// Not here: what messages mean. Threads: one. Errors: ConfigError (the address of one that listens is not
-// known, not ours, in use; keys that are none), PeerError (no more sockets).
+// frame_socket: one end of the ZeroMQ connections of a parameter-server run. Messages have several frames and arrive
+// whole or not at all. A listening socket has many peers, each with a name that it chose; a connecting one has one, and
+// reconnects.
+//   - A message may be lost with its connection without notice, so protocols ask again (messages.h). A connecting
+//     socket also loses unread messages: a listening process that ends must stay until it is answered.
+//   - Frames longer than the limit end the connection before memory is allocated for them. Messages with too many
+//     frames, or without any, are dropped and counted.
+//   - Connections of untrusted peers (trust()) may together send a few MiB of unfinished messages. Beyond that the
+//     largest is closed (stranger_guard.h). A single empty frame is not a message: it begins a connection.
+//   - Without keys nothing is encrypted and any process that reaches the port can send. A server without keys listens
+//     only on its own machine. With keys (CURVE) only peers with the server's public key are accepted.
+// Threads: one. Errors: ConfigError (an unknown, foreign or used address; invalid keys), PeerError (no more sockets).
 #pragma once
 
 #include <chrono>
@@ -26,10 +25,10 @@
 
 namespace sluice::ps {
 
-// Both in ZeroMQ's own text form, 40 characters; empty: no encryption.
+// CurveZMQ keys in ZeroMQ's text form, 40 characters; empty: no encryption.
 struct Keys {
   std::string server_public;
-  std::string server_secret;  // the server's only
+  std::string server_secret;  // on the server only
 
   [[nodiscard]] bool encrypts() const { return !server_public.empty(); }
 };
@@ -41,43 +40,42 @@ struct ServerAddress {
 
 class FrameSocket {
  public:
-  // Until a connection that stalls in its handshake is given up: less than replicas.hang_timeout_s can be.
+  // Limit for a connection that stalls in its handshake. Shorter than the smallest replicas.hang_timeout_s.
   static constexpr std::chrono::milliseconds kHandshake{4000};
 
   enum class Role { kListening, kConnecting };
   struct Limits {
-    std::int64_t frame_bytes = std::int64_t{1} << 20;  // -1: any
+    std::int64_t frame_bytes = std::int64_t{1} << 20;  // -1: unlimited
     std::size_t frames = 64;
-    int unsent = 1000;  // messages that wait in memory to leave, of each connection
+    int unsent = 1000;  // queued messages per connection that are not sent yet
   };
   struct Received {
     std::string routing_id;  // the connecting side's name for itself; empty on that side
-    Frames frames;           // at least one
+    Frames frames;
   };
 
-  // name: of a socket that connects, for the other side; unused in one that listens.
+  // name: a connecting socket's name for the other side; unused by a listening one.
   FrameSocket(Role role, const std::string& name, Limits limits, const Keys& keys = {});
   ~FrameSocket();
   FrameSocket(const FrameSocket&) = delete;
   FrameSocket& operator=(const FrameSocket&) = delete;
 
-  // Listens on `host` and nowhere else; port 0: a free one. Returns the port.
+  // Listens on `host` only; port 0: a free one. Returns the port.
   [[nodiscard]] int listen(const std::string& host, int port);
-  // At a socket that listens already, which is owned from then on. Returns the port.
+  // Uses a socket that listens already, and owns it from then on. Returns the port.
   [[nodiscard]] int take_over(int listening);
-  // To the first address of `host` that answers: each of them is tried in turn until one has taken a message, and a
-  // name that is not known yet is asked for again.
+  // Connects to the first address of `host` that accepts a message. Tries each in turn; retries an unknown name.
   void connect(const std::string& host, int port);
 
-  // Never blocks. False: there is no such peer, or too much waits for it; nothing was sent.
+  // Never blocks. Returns false if there is no such peer or its queue is full; nothing was sent.
   bool send(const std::string& routing_id, const Frames& frames);
-  // Returns when next() may have something, here or at one of the others, `wake` (a file descriptor; -1: none) can be
-  // read, or the time is over; after OwnClock::kReadEvery at the latest, so that who waits in a loop reads its clock.
+  // Returns if next() may have a message here or at one of `others`, if `wake` (a file descriptor; -1: unused) is
+  // readable, or after `limit`. Returns after at most OwnClock::kReadEvery, so that a waiting loop reads its clock.
   void wait(std::chrono::nanoseconds limit, int wake = -1, const std::vector<FrameSocket*>& others = {});
-  // Likewise, and when the server that this socket is connected to takes more.
+  // Like wait(), but also returns if the connected server can accept more.
   void wait_to_send(std::chrono::nanoseconds limit, int wake);
   [[nodiscard]] std::optional<Received> next();
-  // From here on this peer's messages may be as long as the limits say. Requires: this socket listens.
+  // From now on this peer's messages may be as long as the limits allow. Requires a listening socket.
   void trust(const std::string& routing_id);
   [[nodiscard]] std::int64_t dropped() const { return dropped_; }
 
@@ -90,10 +88,10 @@ class FrameSocket {
   Limits limits_;
   std::unique_ptr<Zmq> zmq_;
   std::int64_t dropped_ = 0;
-  // Of a socket that connects.
+  // For a connecting socket.
   std::string host_;
   int port_ = 0;
-  std::string endpoint_;  // the address that is tried, as ZeroMQ writes it
+  std::string endpoint_;  // the current address in ZeroMQ's format
   std::size_t tries_ = 0;
   OwnClock time_;
   Nanoseconds next_try_ = 0;
@@ -101,11 +99,10 @@ class FrameSocket {
   bool was_connected_ = false;
 };
 
-// For a socket, or a process, that nobody else has.
+// Returns a name for a socket or a process that no other one has.
 [[nodiscard]] std::string unique_name();
-// A new pair for a server, secret and public.
 [[nodiscard]] Keys make_keys();
-// The public key of a secret one; ConfigError where it is none.
+// Returns the public key of a secret one. Throws ConfigError if `secret` is not a key.
 [[nodiscard]] std::string public_key_of(const std::string& secret);
 
 }  // namespace sluice::ps

@@ -16,7 +16,7 @@ Frame frame_of(std::string text) {
 }
 
 Frame frame_of(const at::Tensor& flat) {
-  check(flat.is_cpu() && flat.is_contiguous(), "a frame is made of a tensor on the CPU without gaps");
+  check(flat.is_cpu() && flat.is_contiguous(), "a contiguous tensor on the CPU");
   return {{static_cast<const char*>(flat.const_data_ptr()), flat.nbytes()}, std::make_shared<const at::Tensor>(flat)};
 }
 
@@ -24,7 +24,7 @@ std::optional<at::Tensor> tensor_of(const Frame& frame, at::ScalarType dtype, st
   const std::size_t size = c10::elementSize(dtype);
   if (elements < 0 || frame.bytes.size() != static_cast<std::size_t>(elements) * size) return std::nullopt;
   if (elements == 0) return at::empty({0}, dtype);
-  // The bytes of a message that was received belong to nobody else.
+  // This object is the only owner of a received message's bytes.
   auto* const bytes = const_cast<char*>(frame.bytes.data());
   const at::Tensor view = at::from_blob(
       bytes, {elements}, [owner = frame.owner](void*) {}, dtype);

@@ -1,5 +1,5 @@
-// frames: a message in parts: bytes that nobody copies on their way between tensors and sockets, and what keeps them
-// alive. Values; threads: any. Errors: none.
+// frames: a message in parts. The bytes are shared between tensors and sockets without copies, together with their
+// owner. Values. Threads: any. Errors: never throws.
 #pragma once
 
 #include <memory>
@@ -17,12 +17,12 @@ struct Frame {
   std::shared_ptr<const void> owner;
 };
 
-using Frames = std::vector<Frame>;  // the first one is the message's header
+using Frames = std::vector<Frame>;  // the first one is the header
 
 [[nodiscard]] Frame frame_of(std::string text);
-// Of a flat tensor on the CPU without gaps, which is not to be written any more.
+// `flat` must be a contiguous tensor on the CPU that is not written any more.
 [[nodiscard]] Frame frame_of(const at::Tensor& flat);
-// So many numbers; nothing where the frame has another length. A view of the frame where its bytes lie as numbers must.
+// Returns the frame as that many numbers, or nothing if its length differs. A view if aligned.
 [[nodiscard]] std::optional<at::Tensor> tensor_of(const Frame& frame, at::ScalarType dtype, std::int64_t elements);
 
 }  // namespace sluice::ps

@@ -30,7 +30,6 @@ std::optional<std::int64_t> version_of(const std::string& name) {
   return error == std::errc{} && stop == end && version >= 0 ? std::optional(version) : std::nullopt;
 }
 
-// Under which a file may stay.
 fs::path free_name_for(const fs::path& file) {
   fs::path aside = file.string() + ".replaced";
   for (int number = 2; fs::exists(aside); ++number) aside = concat(file.string(), ".replaced-", number);
@@ -81,7 +80,7 @@ std::unique_ptr<storage::RecordLog> begin_log(const fs::path& folder, std::int64
   if (before == nullptr)
     storage::make_directories(folder);
   else
-    before->sync();  // the next file is of what follows this one
+    before->sync();  // the next file continues this one
   auto log = std::make_unique<storage::RecordLog>(log_file(folder, version), outlives);
   write(*log);
   log->publish();

@@ -1,6 +1,6 @@
-// log_files: the files in which a server keeps what it must not forget (push_log.h, shard_log.h). Each is of one time
-// between two copies of a state: updates-V.log begins with what is known after update V.
-// Threads: one. Errors: StorageError; CheckpointError for files that are damaged.
+// log_files: the files of a server's log (push_log.h, shard_log.h). Each file covers the time between two copies of a
+// state: updates-V.log begins with the state after update V.
+// Threads: one. Errors: StorageError; CheckpointError for damaged files.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,22 @@
 
 namespace sluice::ps {
 
-// V of each file in the folder, ascending.
+// Returns V of each file in the folder, ascending.
 [[nodiscard]] std::vector<std::int64_t> logged_versions(const std::filesystem::path& folder);
 [[nodiscard]] std::filesystem::path log_file(const std::filesystem::path& folder, std::int64_t version);
-// Those with begin <= V < end, and a folder that is left empty. What cannot be removed is a warning.
+// Removes the files with begin <= V < end, and the folder if it is then empty. Failures are logged.
 void remove_logs(const std::filesystem::path& folder, std::int64_t begin, std::int64_t end);
-// Before a run that goes on from something else takes the folder: those with begin <= V stay under names that nobody
-// reads, and that are of no file yet (updates-V.log.replaced, .replaced-2 ...). why: what they are, for the warning.
+// Renames the files with begin <= V to unused names that are never read (updates-V.log.replaced, .replaced-2 ...). Call
+// it before a run that does not continue these files uses the folder. why: reason for the warning.
 void set_logs_aside(const std::filesystem::path& folder, std::int64_t begin, const std::string& why);
 
-// The next file, which is there once it has all that `write` puts into it. before: the file until now, which then
-// outlives what it has to, too; null: there is none.
+// Starts the next file, which appears once `write` has filled it. before: the previous file, synced first; may be null.
 [[nodiscard]] std::unique_ptr<storage::RecordLog> begin_log(const std::filesystem::path& folder, std::int64_t version,
                                                             storage::Outlives outlives, storage::RecordLog* before,
                                                             const std::function<void(storage::RecordLog&)>& write);
 void append(storage::RecordLog& log, std::uint64_t kind, const Frames& frames);
-// Views of the record.
 [[nodiscard]] Frames frames_of(const storage::LogRecord& record);
-// After the last record: of what is left of one that was cut short.
+// Logs a warning if an incomplete record follows the last one.
 void warn_of_torn_end(const storage::RecordLogReader& reader);
 
 }  // namespace sluice::ps

@@ -23,7 +23,7 @@ void check_agreement(const comm::Agreement& now, const comm::Agreement& then, co
 struct LogRecovery::Visitor {
   std::function<void(const LogBegin&)> begin;
   std::function<void(const LogUpdate&, const std::vector<storage::LogRecord>&)> update;
-  bool warns = false;  // of what is left out
+  bool warns = false;  // log a warning about skipped parts
 };
 
 LogRecovery::LogRecovery(PushLogOptions log, std::int64_t version) : options_(std::move(log)), version_(version) {
@@ -72,7 +72,7 @@ void LogRecovery::read_file(std::int64_t version, std::int64_t& reached, std::ve
   require(begin && begin->version == version, "does not begin as a log of pushes of this version of Sluice does");
   require(version == reached, "does not go on where the file before it ends");
   visitor.begin(*begin);
-  waiting.clear();  // the file begins with them
+  waiting.clear();  // the file begins with the waiting pushes
   while ((record = reader.next())) {
     if (const auto key = push_key_in(*record)) {
       waiting.push_back({*key, std::move(*record)});
@@ -103,7 +103,7 @@ std::vector<CommittedPush> LogRecovery::into(const Target& target) const {
   return waiting;
 }
 
-// The weights that a file goes on from are those there are.
+// The weights at the start of a file must be the current ones.
 void LogRecovery::check_base(const LogBegin& begin, const Target& target) const {
   const std::string file = log_file(options_.folder, begin.version).string();
   if (begin.layout != digest_of(target.server.layout()))
@@ -151,7 +151,7 @@ void LogRecovery::redo(const LogUpdate& logged, const std::vector<storage::LogRe
   update.after = server.progress();
   update.at = now_ns();
   const bool begins_file = std::ranges::binary_search(files_, logged.version);
-  // Servers that keep some of the shards are not asked in between.
+  // The states of other servers are not requested during recovery.
   const bool is_last = logged.version == target.last_version && server.others().empty();
   if (is_last || (begins_file && target.wants_state && target.wants_state(update.before, update.after))) {
     update.state = server.state();

@@ -1,9 +1,9 @@
-// log_recovery: brings a server that has begun again at a checkpoint to where its predecessor was killed: the updates
-// that the log has after it (push_log.h) are made once more, by the same code, of the same pushes, in the same order,
-// at the same rates, so that weights, optimizer and running statistics are those of a server that was never killed, bit
-// for bit. Their samples count as trained on. Pushes that had been committed and are in no update yet wait again.
+// log_recovery: brings a server that was restored from a checkpoint to the point at which its predecessor was killed.
+// It repeats the updates that the log has after the checkpoint (push_log.h): same code, pushes, order and rates.
+// Weights, optimizer and running statistics are then those of a server that was never killed, bit for bit. The samples
+// of these updates count as used. Committed pushes that are in no update yet wait again.
 // Threads: one. Errors: CheckpointError for a log that is damaged, has a gap or does not fit the weights; ConfigError
-// where it is of another configuration; DivergedError where what was pushed makes an update that is not finite.
+// if it belongs to another configuration; DivergedError if a repeated update is not finite.
 #pragma once
 
 #include <functional>
@@ -19,25 +19,25 @@ namespace sluice::ps {
 
 class LogRecovery {
  public:
-  // Reads all that the folder has from this version on, and checks it, before anything is changed. Where there is
-  // something to go on with, the agreement must be that of the log.
+  // Reads and checks the folder's files from this version on, before anything is changed. If they have updates or
+  // pushes, their agreement must equal the one in `log`.
   LogRecovery(PushLogOptions log, std::int64_t version);
 
   [[nodiscard]] std::int64_t updates() const { return updates_; }
-  [[nodiscard]] std::int64_t waiting() const { return waiting_; }  // pushes, after those
-  [[nodiscard]] const std::string& run() const { return run_; }  // PushLogOptions::run of the log; empty: there is none
-  // What the folder has is older than the version: a server without a log has gone on from there since.
+  [[nodiscard]] std::int64_t waiting() const { return waiting_; }
+  [[nodiscard]] const std::string& run() const { return run_; }  // the log's PushLogOptions::run; may be empty
+  // Whether the folder's files are older than the version, because a server without a log has continued since.
   [[nodiscard]] bool is_outdated() const { return is_outdated_; }
 
   struct Target {
-    Server& server;  // at the version; nobody has joined
+    Server& server;  // at the version; no worker has joined
     data::Ledger& ledger;
-    std::int64_t last_version = 0;  // of the run: its state is told
-    // As NetworkOptions has it; asked where the log has a file that begins there, as a checkpoint needs.
+    std::int64_t last_version = 0;  // last version of the run: its state is reported
+    // See NetworkOptions. Called if the log has a file that begins at the update, as it does for a checkpoint.
     std::function<bool(const ServerProgress& before, const ServerProgress& after)> wants_state;
     std::function<void(NetworkUpdate)> on_update;
   };
-  // Returns the pushes that wait. Only once.
+  // Repeats the updates and returns the waiting pushes. Call only once.
   [[nodiscard]] std::vector<CommittedPush> into(const Target& target) const;
 
  private:
@@ -46,8 +46,7 @@ class LogRecovery {
     PushKey key;
     storage::LogRecord record;
   };
-  // Calls the visitor for each file and each update. Returns what waits at the end, in the order in which it was
-  // committed.
+  // Calls the visitor for each file and each update. Returns the waiting pushes in the order of commits.
   [[nodiscard]] std::vector<Waiting> walk(const Visitor& visitor) const;
   void read_file(std::int64_t version, std::int64_t& reached, std::vector<Waiting>& waiting,
                  const Visitor& visitor) const;

@@ -1,11 +1,10 @@
-// message_json: how the headers of messages are written as JSON and read back, strictly: a field that is missing, of
-// another kind or out of range makes it none. For the .cpp files that define messages; each says what a message's
-// fields are, once for writing and reading:
+// message_json: strict conversion between message headers and JSON. A message with a missing, mistyped or out-of-range
+// field is rejected. Included by the .cpp files that define messages. Each lists a message's fields once:
 //
 //   SLUICE_FIELDS(PushSent, "sent", field("sequence", self.sequence), field("send_s", self.send_s));
 //
-// and, where more has to hold, is_sound(const PushSent&) in namespace sluice::ps.
-// Pure. Errors: Malformed, within one file.
+// Further conditions go into is_sound(const PushSent&) in namespace sluice::ps.
+// Errors: Malformed, internal.
 #pragma once
 
 #include <concepts>
@@ -31,7 +30,6 @@ namespace sluice::ps::wire {
 
 using Json = nlohmann::json;
 
-// What a message cannot be read for.
 struct Malformed : std::runtime_error {
   Malformed() : std::runtime_error("malformed") {}
 };
@@ -40,7 +38,6 @@ inline void require(bool condition) {
   if (!condition) throw Malformed();
 }
 
-// The fields of each message.
 template <typename T>
 struct Fields;
 
@@ -82,13 +79,12 @@ concept HasElements = requires {
 template <typename T>
 concept Listed = HasElements<T> && !std::same_as<T, std::string> && !std::same_as<T, comm::Agreement>;
 
-// How many of its values an enumeration has, from 0.
 constexpr int count_of_values(PushAnswer) { return static_cast<int>(PushAnswer::kRefused) + 1; }
 constexpr int count_of_values(Payload) { return static_cast<int>(Payload::kDelta) + 1; }
 constexpr int count_of_values(at::ScalarType) { return static_cast<int>(at::ScalarType::NumOptions); }
 constexpr int count_of_values(WorkerId) { return std::numeric_limits<int>::max(); }
 
-// --- Writing.
+// --- Writing
 
 template <typename T>
 Json written(const T& value) {
@@ -109,7 +105,7 @@ Json written(const T& value) {
   }
 }
 
-// --- Reading. Numbers of another kind are not rounded, and nothing is left at its default.
+// --- Reading: numbers of another kind are not rounded, and every field must be present
 
 template <typename T>
 T read(const Json& json);
@@ -189,7 +185,7 @@ Frame write_header(const Variant& message) {
       [](const auto& of_kind) {
         Json json = written(of_kind);
         json["say"] = Fields<std::decay_t<decltype(of_kind)>>::kName;
-        // Text of other people, such as a host's name, may be no UTF-8.
+        // Text from other machines, such as a host's name, may not be UTF-8.
         return frame_of(json.dump(-1, ' ', false, Json::error_handler_t::replace));
       },
       message);

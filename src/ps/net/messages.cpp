@@ -46,7 +46,7 @@ SLUICE_FIELDS(Over, "over", field("code", self.code), field("what", self.what));
 
 }  // namespace wire
 
-// --- What no field shows by its kind: numbers that cannot be, or whose sums could not be counted any more.
+// --- Checks beyond the fields' types: impossible numbers, and numbers whose sums could overflow
 
 static constexpr std::int64_t kMostCounted = std::int64_t{1} << 48;
 
@@ -56,7 +56,7 @@ static bool is_time(double seconds) { return seconds >= 0 && std::isfinite(secon
 static bool is_sound(const WorkerIncarnation& incarnation) {
   return incarnation.incarnation >= 0 && std::in_range<int>(incarnation.incarnation) && incarnation.server_epoch >= 0;
 }
-static bool is_sound(const Hello& hello) {  // what is kept of it is short
+static bool is_sound(const Hello& hello) {  // limits what the server stores of it
   constexpr std::size_t kLongest = 1024;
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' '; };  // would begin a line in the log
   return !hello.process_id.empty() && hello.process_id.size() <= kLongest && hello.where.size() <= kLongest &&
@@ -93,13 +93,13 @@ static bool is_sound(const ServerHeartbeat& heartbeat) {
 
 namespace {
 
-// Read, a header takes many times as much memory as its bytes.
+// A parsed header takes many times the memory of its bytes.
 constexpr std::size_t kLongestOfWorker = std::size_t{1} << 20, kLongestOfServer = std::size_t{1} << 26;
 
 }  // namespace
 
 std::string difference_between(const Party& theirs, const Party& mine) {
-  // A key first, where samples are others because of it.
+  // A configuration key is named first, because it may be the cause of different samples.
   const auto keys_of = [](comm::Agreement agreement) {
     std::erase_if(agreement, [](const auto& entry) { return entry.first.starts_with("the digest of "); });
     return agreement;
@@ -167,7 +167,7 @@ Frames with_packed(Frame header, const Packed& packed) {
   return with_tensors(std::move(header), {packed.shards, packed.statistics});
 }
 
-// How long each shard has to be is for unpack() to say.
+// unpack() checks the length of each shard.
 std::optional<Packed> packed_after_header(const Frames& frames, const TensorsShape& shape) {
   if (frames.size() != shape.shards.size() + 2) return std::nullopt;
   Packed packed;

@@ -1,31 +1,28 @@
-// messages: what a parameter server and its workers say to each other: a header of JSON, and with some of them tensors.
+// messages: the protocol between a parameter server and its workers: JSON headers, some of them followed by tensors.
 //
 //   worker                                   server
-//   Hello (again and again)            ->
+//   Hello (repeated)                   ->
 //                                      <-    Welcome, or Refusal, or Busy
 //                                      <-    LeaseGiven, and WeightsGiven once the worker may begin
 //   PushAhead, while backward runs     ->
 //   PushMade                           ->
 //                                      <-    PushAnswered, the next LeaseGiven, WeightsGiven ...
-//   PushSent: how long that took       ->
+//   PushSent: how long the push took   ->
 //   Leaving, or Failed                 ->
-//                                      <-    Over: the run is
+//                                      <-    Over: the run has ended
 //
-// Connections break and servers restart, and then messages are lost without a word. So both sides say now and then, in
-// a Heartbeat, what they have sent last; whoever misses it asks for it by Again, and what comes twice counts once. A
-// server that does not know a worker answers Who, and the worker says Hello.
+// Connections break and servers restart, and then messages are lost without notice. Both sides therefore send
+// heartbeats that name what they have sent last. A side that misses a message requests it by Again, and a repeated
+// message counts once. A server that does not know a worker answers Who, and the worker sends Hello.
 //
-// A server 0 that was started again may count incarnations, pushes and leases as its predecessor did. On a worker's
-// connection to it that does no harm: what was under way there comes before the Hello. On those to other servers it may
-// come after that worker was let in. So what is said there has the server epoch, too: a number of each process that is
-// server 0.
+// A restarted server 0 may reuse the numbers of incarnations, pushes and leases. On a worker's connection to it this is
+// harmless, because old messages arrive before the Hello. On connections to other servers they may arrive after the
+// worker was admitted. Messages there therefore also carry the server epoch, a number of each process that is server 0.
 //
-// A Hello that comes twice is one request: it names the incarnation that it abandons, and if the server has the worker
-// in another one already it says the same Welcome again. Which incarnation that is, is in each of its heartbeats.
+// Hello is idempotent: it names the incarnation that it abandons. If the server has already moved the worker to a newer
+// incarnation, it repeats that Welcome. Each server heartbeat names the current incarnation.
 //
-// Every header is checked: a message with a field that is missing, of another kind or out of range is none. Whoever
-// reads one need not fear that a number is negative, or that sums of a few of them overflow.
-// Values; pure.
+// Every header is checked on receipt: numbers are in range, and sums of a few of them cannot overflow. Values; pure.
 #pragma once
 
 #include <cstdint>
@@ -44,44 +41,43 @@
 
 namespace sluice::ps {
 
-inline constexpr std::int64_t kProtocol = 5;  // of these messages
+inline constexpr std::int64_t kProtocol = 5;  // version of these messages
 inline constexpr std::int64_t kNone = -1;
 
-// From when a server lets a worker in until it gives it up. 0: none.
+// A worker's membership, from its admission to its removal. 0: not admitted.
 struct WorkerIncarnation {
   std::int64_t incarnation = 0;
-  std::int64_t server_epoch = 0;  // in which that was counted
+  std::int64_t server_epoch = 0;  // server epoch in which the incarnation was counted
 
   friend bool operator==(const WorkerIncarnation&, const WorkerIncarnation&) = default;
 };
 
-// --- From a worker.
+// --- From a worker
 
 struct Hello {
   std::int64_t protocol = kProtocol;
   WorkerId worker{};
-  std::string process_id;      // of this process; another one of the same worker has another
-  std::string where;           // for messages: its machine and number of process
-  std::int64_t batch = 1;      // samples that it wants for a step
-  WorkerIncarnation abandons;  // which the server may know still
+  std::string process_id;      // of this process; a restarted worker has another one
+  std::string where;           // for logs and errors: its machine and process id
+  std::int64_t batch = 1;      // number of samples per step
+  WorkerIncarnation abandons;  // the server may still know this one
   comm::Agreement agreement;
 };
-// Elements of the push that its worker will make next.
 struct PushAhead {
   PushKey push;
-  std::int64_t lease = kNone;  // of the step that it is of
-  std::int64_t shard = 0;      // among those of the server that it is sent to
+  std::int64_t lease = kNone;
+  std::int64_t shard = 0;  // index among the shards of the receiving server
   std::vector<ShardSpan> spans;
-  std::int64_t server_epoch = 0;  // in which that incarnation was counted; servers of shards look at it
-  // Tensor: the elements of the spans, one after the other.
+  std::int64_t server_epoch = 0;  // server epoch in which the incarnation was counted; checked by shard servers
+  // Followed by the elements of the spans, one after the other.
 };
 struct PushMade {
   PushRecord record;
   PushScores scores;
   PushTimes times;
   std::int64_t lease = kNone;
-  bool is_ahead = false;  // its shards are
-  // Tensors: the shards of the server that it is sent to unless they are ahead, then the statistics.
+  bool is_ahead = false;  // the shards were sent ahead
+  // Followed by the shards of the receiving server, unless they were sent ahead, and the statistics.
 };
 struct PushSent {
   std::int64_t sequence = 0;
@@ -90,7 +86,7 @@ struct PushSent {
 struct WorkerHeartbeat {
   std::int64_t pushed = 0;  // sequence of the last push of this incarnation
 };
-struct WorkerAgain {  // what it has of this incarnation; the rest is to come again
+struct WorkerAgain {  // the last ones received in this incarnation; later ones are requested
   std::int64_t lease = kNone;
   std::int64_t version = kNone;
 };
@@ -101,68 +97,68 @@ struct Failed {
 };
 using FromWorker = std::variant<Hello, PushAhead, PushMade, PushSent, WorkerHeartbeat, WorkerAgain, Leaving, Failed>;
 
-// --- From a server.
+// --- From a server
 
 struct Welcome {
   std::int64_t incarnation = 0;
-  std::int64_t version = 0;  // of the weights there are
+  std::int64_t version = 0;
   Layout layout;
-  // Sequence of the last push that counts of the incarnation that its Hello abandons; 0: none is known.
+  // Sequence of the last committed push of the incarnation that the Hello abandons; 0: none is known.
   std::int64_t last_committed = 0;
-  std::string run;                // which run this is, also where it goes on later; empty: not known
-  std::int64_t server_epoch = 0;  // of this server; as an incarnation it is nobody else's
-  WorkerIncarnation abandoned;    // as its Hello has it
-  std::string constants;          // what a worker needs to know of the model besides; a text of whoever runs both
+  std::string run;  // id of the run, kept when it is resumed; empty: unknown
+  std::int64_t server_epoch = 0;
+  WorkerIncarnation abandoned;  // Hello::abandons of the answered Hello
+  std::string constants;        // text with further values of the model that a worker needs
 };
 struct Refusal {
   std::string what;
 };
 struct Busy {
-  std::string where;  // of the process that has this worker's number now
+  std::string where;  // machine and process that has this worker's number now
 };
 struct Who {};
 struct LeaseGiven {
   std::int64_t id = kNone;
   std::int64_t epoch = 0;
-  // Tensor: the samples.
+  // Followed by the samples.
 };
 struct WeightsGiven {
   std::int64_t version = 0;
-  std::int64_t sequence = 1;  // these two as PackedWeights has them
+  std::int64_t sequence = 1;  // this and the next one as in PackedWeights
   bool is_whole = true;
-  // Tensors: as PushMade.
+  // Followed by tensors, as PushMade.
 };
 struct PushAnswered {
   std::int64_t sequence = 0;
   PushAnswer answer = PushAnswer::kCommitted;
 };
 struct ServerHeartbeat {
-  std::int64_t lease = kNone;    // that the worker should have
-  std::int64_t version = kNone;  // of the weights with which it should have begun
-  WorkerIncarnation of;          // in which the server has it
+  std::int64_t lease = kNone;    // the worker's current lease
+  std::int64_t version = kNone;  // version of the weights of the worker's step
+  WorkerIncarnation of;          // the worker's current incarnation
 };
-struct ServerAgain {};  // the push that this worker has made
+struct ServerAgain {};  // requests the worker's last push
 struct Over {
-  std::int64_t code = 0;  // ExitCode with which the run ends
-  std::string what;       // why it ends early; empty: it is done
+  std::int64_t code = 0;  // ExitCode of the run
+  std::string what;       // why it ends early; empty: it is complete
 };
 using FromServer = std::variant<Welcome, Refusal, Busy, Who, LeaseGiven, WeightsGiven, PushAnswered, ServerHeartbeat,
                                 ServerAgain, Over>;
 
-// Whether one that comes from elsewhere can be, of some push.
+// Whether a received message is valid for some push.
 [[nodiscard]] bool is_sound(const PushAhead& ahead);
 
-// What the first has otherwise than the second, in words; empty: they agree.
+// Describes the first difference between the agreements; empty if they are equal.
 struct Party {
   std::string name;
   const comm::Agreement& agreement;
 };
 [[nodiscard]] std::string difference_between(const Party& theirs, const Party& mine);
 
-// With the server's exit code; nothing where the run is done.
+// Throws an error with the server's exit code, or returns if the run is complete.
 void throw_if_failed(const Over& over);
 
-// Layouts that differ have others.
+// Returns different texts for different layouts.
 [[nodiscard]] std::string text_of(const Layout& layout);
 
 [[nodiscard]] Frame header_of(const FromWorker& message);
@@ -170,18 +166,18 @@ void throw_if_failed(const Over& over);
 [[nodiscard]] std::optional<FromWorker> from_worker(const Frame& header);
 [[nodiscard]] std::optional<FromServer> from_server(const Frame& header);
 
-// What a server takes of such shards: pushes, a shard a frame; and where it is given the shards themselves, those with
-// so many states of the optimizer each.
+// Limits for messages to a server of these shards: pushes with one shard per frame. given_states: it may also receive
+// the shards themselves, with that many optimizer states each.
 [[nodiscard]] FrameSocket::Limits limits_for(const TensorsShape& shape, const Compression& pushed,
                                              std::optional<int> given_states = std::nullopt);
-// What others take of the server that they have connected to: all.
+// Workers and the lead server accept messages of any size from a server that they connected to.
 inline constexpr FrameSocket::Limits kFromServers{.frame_bytes = -1, .frames = 8192};
 
-// What follows a header: the shards, then the statistics; nothing where they are not of that shape.
+// The shards follow a header, then the statistics. The readers return nothing if the shape differs.
 [[nodiscard]] Frames with_tensors(Frame header, const Tensors& tensors);
 [[nodiscard]] Frames with_packed(Frame header, const Packed& packed);
 [[nodiscard]] std::optional<Packed> packed_after_header(const Frames& frames, const TensorsShape& shape);
-// Weights as they have come; empty where they are not of that shape.
+// Weights as received; empty if the shape differs.
 [[nodiscard]] PackedWeights weights_after_header(const Frames& frames, const TensorsShape& shape, std::int64_t sequence,
                                                  bool is_whole);
 [[nodiscard]] std::optional<Tensors> tensors_after_header(const Frames& frames, const TensorsShape& shape);

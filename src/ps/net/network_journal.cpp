@@ -1,4 +1,4 @@
-// What a server does so that its pushes outlive it (push_journal.h).
+// The part of NetworkServer that makes pushes outlive the server (push_journal.h).
 #include <algorithm>
 #include <utility>
 
@@ -21,7 +21,7 @@ void NetworkServer::write_down(const Waiting& push, const Tensors& tensors) {
   if (options_.journal->must_make_durable()) pending_.push_back(push.record.key());
 }
 
-// Other servers may write what they do to disks of their own: none may know of an update that is not written here.
+// Other servers may write their steps to disk. The decision must be durable here before any of them knows it.
 void NetworkServer::write_down(const UpdateRecord& decided) {
   if (options_.journal == nullptr) return;
   options_.journal->write_update(decided);
@@ -34,7 +34,7 @@ void NetworkServer::acknowledge(const Peer& peer, std::int64_t sequence) {
   failpoint("push-acknowledged");
 }
 
-// The pushes that have come together are made to last together; only then do their workers hear of it.
+// One sync covers all pushes that arrived together. Their workers receive answers only after it.
 void NetworkServer::make_durable() {
   if (pending_.empty()) return;
   const std::vector<PushKey> pushes = std::exchange(pending_, {});
@@ -56,7 +56,7 @@ bool NetworkServer::is_pending(WorkerId worker, const Peer& peer) const {
 void NetworkServer::restore_push(CommittedPush committed) {
   const PushRecord& record = committed.push.record;
   auto lease = ledger_.lease_again(committed.epoch, committed.samples);
-  check(lease.has_value(), "a push that waits is of samples that wait");
+  check(lease.has_value(), "the samples of a waiting push are not used yet");
   waiting_[record.worker] = {record, std::move(*lease), committed.push.scores, committed.push.times, /*is_timed=*/true};
   server_.restore_push(record, std::move(committed.push.tensors), now());
 }

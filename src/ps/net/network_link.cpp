@@ -23,9 +23,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr Nanoseconds kHello = 50'000'000;  // between two of them
-constexpr milliseconds kLook{50};           // between two questions whether to stop
-constexpr milliseconds kLastWords{2000};    // that they may take to leave
+constexpr Nanoseconds kHello = 50'000'000;  // between two Hellos
+constexpr milliseconds kLook{50};           // between two checks for a stop
+constexpr milliseconds kLastWords{2000};    // for the last message to leave
 
 }  // namespace
 
@@ -49,7 +49,7 @@ class NetworkLink::Connection {
     parts_.reset();
   }
 
-  // Until `condition`, under the lock; what has gone wrong meanwhile is thrown.
+  // Waits under the lock until `condition` holds. Throws the thread's error, or InterruptedError if asked to stop.
   template <typename Condition>
   std::unique_lock<std::mutex> wait_for(const Condition& condition) {
     std::unique_lock lock(mutex_);
@@ -129,7 +129,7 @@ class NetworkLink::Connection {
 
   void send_last(const FromWorker& last_words) {
     thread_.change([&] {
-      if (!push_.is_open()) thread_.drop_unsent();  // of a step that counts for nothing any more
+      if (!push_.is_open()) thread_.drop_unsent();  // messages of a void step
       thread_.send({header_of(last_words)});
       has_sent_last_ = true;
     });
@@ -161,7 +161,7 @@ class NetworkLink::Connection {
     return concat("the parameter server at ", options_.host, ":", options_.port);
   }
 
-  // --- The connection's own thread.
+  // --- The connection's own thread
 
   void on_message(const Frames& message) {
     const std::scoped_lock lock(mutex_);
@@ -223,7 +223,7 @@ class NetworkLink::Connection {
     if (was_welcome_ && welcome.layout != layout_)
       throw PeerError("the server has come back with another model; start this worker again");
     if (incarnation_ > 0) return check_incarnation({welcome.incarnation, welcome.server_epoch});
-    if (welcome.abandoned != abandons_) return;  // it answers an earlier greeting
+    if (welcome.abandoned != abandons_) return;  // answers an earlier Hello
     if (was_welcome_) {
       log_info(
           concat("the server did not know this worker any more; it has joined anew, after update ", welcome.version));
@@ -262,13 +262,13 @@ class NetworkLink::Connection {
     if (!is_one) throw PeerError(server(), " has sent samples that cannot be");
     last_lease_ = given.id;
     if (given.id > lease_of_step_ && push_.is_open())
-      forget_push(/*was_committed=*/true);  // it was, and the answer was lost
+      forget_push(/*was_committed=*/true);  // the lease implies the commit; the answer was lost
     lease_ = data::Lease{data::LeaseId{given.id}, given.epoch, std::move(*samples)};
   }
   void take(const WeightsGiven& given, const Frames& frames) {
     if (incarnation_ == 0) return;
     const PackedWeights message = weights_after_header(frames, parts_->first_shape(), given.sequence, given.is_whole);
-    if (!decoder_->follows(message)) return;  // one was lost: it will be asked for
+    if (!decoder_->follows(message)) return;  // a message before it was lost and will be requested
     auto tensors = decoder_->take(message);
     if (!tensors) throw PeerError(server(), " has sent weights of another layout");
     if (given.version > std::exchange(version_, std::max(version_, given.version)))
@@ -277,7 +277,7 @@ class NetworkLink::Connection {
   void take(const PushAnswered& answered, const Frames&) {
     if (!push_.is_open() || answered.sequence != push_.sequence()) return;
     const bool was_committed = answered.answer == PushAnswer::kCommitted || answered.answer == PushAnswer::kDuplicate;
-    if (!was_committed && answered.answer != PushAnswer::kRefused) return begin_anew();  // what it was is told then
+    if (!was_committed && answered.answer != PushAnswer::kRefused) return begin_anew();  // Welcome has the result
     forget_push(was_committed);
     if (answered.answer == PushAnswer::kRefused)
       throw DivergedError("the server has refused a push: it has numbers that are not finite");
@@ -290,7 +290,7 @@ class NetworkLink::Connection {
       send(WorkerAgain{last_lease_, version_});
   }
   void take(const ServerAgain&, const Frames&) {
-    if (!thread_.has_sent_all()) return;  // the rest of it is still to come
+    if (!thread_.has_sent_all()) return;  // the rest of the push is still queued
     for (const Frames& message : push_.messages()) thread_.send(message);
   }
   // A worker that was never admitted sends Leaving now, so that the server can close the connection.
@@ -308,66 +308,66 @@ class NetworkLink::Connection {
             .on_change = [this] { thread_.change([this] { changed_.notify_all(); }); }};
   }
 
-  // Under the lock: the server has taken this worker out, or in anew, since the step began.
+  // Under the lock: whether the server has removed this worker, or admitted it again, since the step began.
   [[nodiscard]] bool is_step_void() const { return incarnation_ == 0 || joinings_ != joining_of_step_; }
   [[nodiscard]] bool is_void_or_over() const { return joinings_ != joining_of_step_ || is_over_; }
   [[nodiscard]] PartVersion newest() const { return {server_epoch_, incarnation_, version_}; }
-  [[nodiscard]] bool has_weights() const { return weights_ && parts_->has(newest()); }  // all of one version
+  [[nodiscard]] bool has_weights() const { return weights_ && parts_->has(newest()); }  // of one version
 
   void forget_push(bool was_committed) {
     push_.forget(was_committed);
     parts_->forget();
   }
 
-  // In which the server has this worker.
+  // Joins again if the server has this worker in another incarnation.
   void check_incarnation(const WorkerIncarnation& incarnation) {
     if (incarnation != WorkerIncarnation{incarnation_, server_epoch_}) begin_anew();
   }
-  // Server and worker no longer agree on what this one does.
+  // Called if server and worker disagree on the worker's state.
   void begin_anew() {
     if (incarnation_ > 0) abandons_ = {std::exchange(incarnation_, 0), server_epoch_};
-    thread_.drop_unsent();  // of an incarnation that is over; a greeting need not wait for it
+    thread_.drop_unsent();  // messages of the old incarnation
     lease_.reset();
     weights_.reset();
-    next_heartbeat_ = 0;  // hello
+    next_heartbeat_ = 0;  // sends Hello at once
   }
 
   void send(const FromWorker& message) { thread_.send_now({header_of(message)}); }
 
   LinkOptions options_;
-  Layout layout_;  // written once, before anybody else reads it
+  Layout layout_;  // written once, before any other thread reads it
 
-  Rival rival_;  // of the connection's thread; where the run is over, of nobody else
+  Rival rival_;  // used by other threads only after the run is over
 
-  // Of the connection's thread alone.
+  // Used by the connection's thread only.
   FrameSocket socket_;
   Nanoseconds last_message_at_ = 0;
-  Nanoseconds weights_at_ = 0;  // when they came, of the lead server
+  Nanoseconds weights_at_ = 0;  // when the lead server's weights arrived
   Nanoseconds next_heartbeat_ = 0;
-  WorkerIncarnation abandons_;  // its last one
+  WorkerIncarnation abandons_;  // the previous incarnation
 
   SocketThread thread_;
-  std::mutex& mutex_;  // the thread's
+  std::mutex& mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
   PushUnderWay push_;
-  std::optional<PullDecoder> decoder_;  // since the layout is known
+  std::optional<PullDecoder> decoder_;  // set once the layout is known
   double last_send_s_ = 0;
-  int incarnation_ = 0;               // 0: not let in
-  std::int64_t server_epoch_ = 0;     // in which that was counted
-  std::int64_t joinings_ = 0;         // how often the server has let this worker in
-  std::int64_t joining_of_step_ = 0;  // with which the step began that runs
+  int incarnation_ = 0;               // 0: not admitted
+  std::int64_t server_epoch_ = 0;     // server epoch in which it was counted
+  std::int64_t joinings_ = 0;         // how often the server has admitted this worker
+  std::int64_t joining_of_step_ = 0;  // value of joinings_ when the current step began
   std::int64_t lease_of_step_ = kNone;
-  std::int64_t last_lease_ = kNone;   // that has come in this incarnation
-  std::int64_t version_ = kNone;      // of the weights that have come last
-  std::optional<data::Lease> lease_;  // of the next step
-  std::optional<Tensors> weights_;    // of the step that runs or comes next
+  std::int64_t last_lease_ = kNone;
+  std::int64_t version_ = kNone;      // version of the last weights
+  std::optional<data::Lease> lease_;  // for the next step
+  std::optional<Tensors> weights_;    // for the current or next step
   bool was_welcome_ = false;
-  std::optional<WorkerParts> parts_;  // of the other servers; has a lock of its own
+  std::optional<WorkerParts> parts_;  // parts of other servers; has its own lock
   bool is_over_ = false;
   Over why_over_;
-  bool was_over_ = false;       // before this worker was let in; written once, before anybody else reads it
-  bool has_sent_last_ = false;  // nothing is said after the last words
+  bool was_over_ = false;       // before this worker was admitted; written once, before any other thread reads it
+  bool has_sent_last_ = false;  // nothing is sent after the last message
   std::exception_ptr failure_;
 };
 

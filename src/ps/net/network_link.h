@@ -1,11 +1,9 @@
-// network_link: a worker's connection to its parameter server. A thread of its own sends, receives and shows that this
-// worker lives, so that pushes leave while the next samples are read, and weights arrive meanwhile. Where the server
-// does not know this worker any more (it was started again, or had given the worker up) the worker joins anew, and what
-// it had begun before that counts for nothing: its samples have gone back to the server. Where other servers keep some
-// of the shards, parts travel between them and this worker directly (part_link.h). Not here: what a worker does with
-// its samples (train/serve/worker.h). Threads: one besides its own. Errors: ConfigError (refused, its number is taken),
-// PeerError (the server does not answer, is silent for too long, or has failed), DivergedError (its push was refused),
-// InterruptedError when asked to stop.
+// network_link: a worker's connection to its parameter server. A thread of its own sends, receives and sends
+// heartbeats: pushes leave while the next samples are read, and weights arrive meanwhile. If the server does not know
+// this worker any more (it restarted, or removed the worker), the worker joins again. Its current step is then void,
+// because the samples went back to the server. Parts for other servers travel directly to them (part_link.h).
+// Threads: one besides its own. Errors: ConfigError (refused, or its number is taken), PeerError (the server is silent
+// or has failed), DivergedError (its push was refused), InterruptedError (asked to stop).
 #pragma once
 
 #include <functional>
@@ -27,63 +25,61 @@ namespace sluice::ps {
 struct LinkOptions {
   std::string host;
   int port = 0;
-  std::vector<ServerAddress> others = {};  // of the later shards, in their order
+  std::vector<ServerAddress> others = {};  // servers of the later shards, in order
   Keys keys;
   WorkerId worker{};
   std::string process_id = unique_name();  // Hello::process_id
-  std::string where;                       // of this process, for messages
-  std::int64_t batch = 1;                  // samples that it wants for a step
-  std::int64_t slack = 0;                  // that a lease may have besides (data/ledger.h)
+  std::string where;                       // machine and process id, for logs and errors
+  std::int64_t batch = 1;                  // samples per step
+  std::int64_t slack = 0;                  // extra samples that a lease may have (data/ledger.h)
   comm::Agreement agreement;
   LinkCompression compression = {};
-  Nanoseconds heartbeat_interval = 500'000'000;             // between two signs of life
-  Nanoseconds connect_timeout = 300'000'000'000;            // until the server has answered for the first time
-  Nanoseconds peer_timeout = 60'000'000'000;                // of the server afterwards
-  Nanoseconds rival_timeout = 10'000'000'000;               // with another process that has this worker's number
-  std::function<bool()> is_stopped = [] { return false; };  // asked in every wait
-  // Welcome::constants, before the constructor returns; in another thread.
+  Nanoseconds heartbeat_interval = 500'000'000;
+  Nanoseconds connect_timeout = 300'000'000'000;            // until the first answer of the server
+  Nanoseconds peer_timeout = 60'000'000'000;                // silence of the server afterwards
+  Nanoseconds rival_timeout = 10'000'000'000;               // while another process has this worker's number
+  std::function<bool()> is_stopped = [] { return false; };  // polled in every wait
+  // Receives Welcome::constants in another thread, before the constructor returns.
   std::function<void(const std::string&)> take_constants = [](const std::string&) {};
 };
 
-// The step that this worker is about to run is nobody's any more: it has joined anew.
+// The current step does not count any more, because the worker has joined again.
 struct StepIsVoid : std::exception {
   [[nodiscard]] const char* what() const noexcept override { return "the server has given these samples to others"; }
 };
 
 class NetworkLink final : public ServerLink {
  public:
-  // Returns when the server has let this worker in, or has said that the run is done.
+  // Returns when the server has admitted this worker or reported that the run is complete.
   explicit NetworkLink(LinkOptions options);
   ~NetworkLink() override;
-  // It was done before this worker could take part: there is no layout, and nothing to do.
+  // Whether the run was complete before this worker was admitted. There is then no layout and no work.
   [[nodiscard]] bool was_over() const;
 
-  // The samples of the next step; nothing: the run is over.
+  // Returns the samples of the next step; nothing if the run is over.
   [[nodiscard]] std::optional<data::Lease> next_lease();
-  // Waits for the weights of that step, and returns their version. Throws StepIsVoid.
+  // Waits for the weights of that step and returns their version. Throws StepIsVoid.
   [[nodiscard]] std::int64_t wait_for_weights();
-  // Within a step that takes long: throws StepIsVoid where it counts for nothing any more.
+  // For long steps: throws StepIsVoid if the step does not count any more.
   void check_step();
-  // What this process calls itself (Hello::process_id).
   [[nodiscard]] const std::string& process_id() const { return process_id_; }
-  // Which run the server has (Welcome::run).
   [[nodiscard]] std::string run() const;
   [[nodiscard]] const Layout& layout() const override;
-  // The weights of that step, once. Throws StepIsVoid.
+  // Returns the weights of that step, once. Throws StepIsVoid.
   [[nodiscard]] std::int64_t pull(Tensors& into) override;
-  // Where pushes are not compressed.
+  // Whether pushes are uncompressed.
   [[nodiscard]] bool takes_spans() const override;
   void push_ahead(std::size_t shard, std::vector<ShardSpan> spans, const at::Tensor& elements) override;
   void push(Push push) override;
 
-  // How long the last push took until the server had it; 0: none has come there yet.
+  // Seconds that the last push took to reach the server; 0: none has arrived yet.
   [[nodiscard]] double last_send_s() const;
 
-  // What compressed pushes have not sent yet, by parameter, and of an earlier worker of this number.
+  // Residuals of compressed pushes, by parameter. load_residuals() continues those of an earlier worker of this number.
   [[nodiscard]] PushCompressor::Named residuals() const;
   void load_residuals(const PushCompressor::Named& residuals);
 
-  // The last thing: tells the server that this worker goes, and why.
+  // The last call: reports to the server that this worker leaves, or failed.
   void leave();
   void fail(const Error& error);
 

@@ -1,4 +1,4 @@
-// What a lead server does where shard servers keep some of the shards (shard_link.h).
+// The part of NetworkServer that works with shard servers (shard_link.h).
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,7 @@ NetworkServer::~NetworkServer() {
   for (ShardLink* other : options_.others) other->while_waiting({});
 }
 
-// While another server is waited for. A third one may have failed meanwhile.
+// Called while another server is awaited. Also notices if a third one has failed.
 void NetworkServer::keep_alive() {
   for (ShardLink* other : options_.others) other->look();
   if (!is_over_) send_heartbeat();
@@ -36,7 +36,7 @@ bool NetworkServer::keep_alive_for_others(Nanoseconds limit) {
   if (options_.others.empty() || options_.journal == nullptr || why_over_.code != 0) return false;
   wait(limit);
   constexpr int kMostAtOnce = 64;
-  for (int left = kMostAtOnce; left > 0 && socket_.next(); --left) {  // of workers, whom nobody waits for any more
+  for (int left = kMostAtOnce; left > 0 && socket_.next(); --left) {  // drops late messages of workers
   }
   return true;
 }
@@ -51,7 +51,7 @@ void NetworkServer::send_to_others(const WorkerThere& there) {
   for (ShardLink* other : options_.others) other->send_worker(there);
 }
 
-// Whether each of them holds its part. The run ends where that has numbers that are not finite.
+// Whether all other servers hold their parts. Ends the run if a part is not finite.
 bool NetworkServer::others_hold(const Peers::value_type& worker, const PushKey& push) const {
   const PartState state = partial_.part_state(push);
   if (state == PartState::kNotFinite) throw_not_finite(worker, push.sequence);

@@ -14,8 +14,8 @@
 namespace sluice::ps {
 namespace {
 
-constexpr int kHeartbeatsOfALivePeer = 4;     // so many without a sign make room for another process
-constexpr std::size_t kMoreConnections = 16;  // than workers that are there, each heard at every look
+constexpr int kHeartbeatsOfALivePeer = 4;     // silent for longer: another process may replace the peer
+constexpr std::size_t kMoreConnections = 16;  // messages per step, in addition to one for each present worker
 
 std::string named(WorkerId worker, const std::string& where) {
   return concat("worker ", static_cast<int>(worker), " (", where, ")");
@@ -34,13 +34,13 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
       partial_({options_.others.begin(), options_.others.end()}),
       begin_(now()),
       empty_since_(begin_) {
-  check(std::ranges::equal(server_.others(), options_.others), "a server and its network have other servers each");
+  check(std::ranges::equal(server_.others(), options_.others), "the same other servers in Server and NetworkServer");
   for (ShardLink* other : options_.others) other->while_waiting([this] { keep_alive(); });
   was_over_ = is_over_ = server_.progress().version > 0 && server_.progress().version >= options_.last_version;
   if (is_over_) return;
   for (CommittedPush& push : std::exchange(options_.committed_before, {})) {
     restore_push(std::move(push));
-    make_updates();  // where each push makes one
+    make_updates();  // an update if each push makes one
   }
 }
 
@@ -53,9 +53,8 @@ std::optional<NetworkUpdate> NetworkServer::next(Nanoseconds limit) {
   }
 }
 
-// One wait, and what has come by then. Whether somebody is silent is judged after that: what a worker said while this
-// process was busy or stopped has been heard. Not more than a message of each connection, which take turns: workers who
-// keep the server busy must not keep it from all else.
+// Waits once and handles about one message per connection, so that busy workers cannot starve the other tasks. Silent
+// workers are judged only afterwards, so messages that arrived while this process was busy or stopped count.
 void NetworkServer::step(Nanoseconds until) {
   Nanoseconds wake = until;
   if (!is_over_) wake = std::min(wake, next_heartbeat_);
@@ -112,7 +111,7 @@ void NetworkServer::greet(const std::string& routing_id, const Hello& hello) {
       return admit(routing_id, hello);
     }
     if (peer.process_id == hello.process_id &&
-        hello.abandons != WorkerIncarnation{peer.incarnation, server_epoch_}) {  // said before
+        hello.abandons != WorkerIncarnation{peer.incarnation, server_epoch_}) {  // a repeated Hello
       peer.routing_id = routing_id;
       socket_.trust(routing_id);
       peer.last_message_at = now();
@@ -130,7 +129,6 @@ void NetworkServer::greet(const std::string& routing_id, const Hello& hello) {
   admit(routing_id, hello);
 }
 
-// Why a worker cannot take part; empty: it can.
 std::string NetworkServer::refusal_of(const std::string& routing_id, const Hello& hello) const {
   if (hello.protocol != kProtocol) {
     return concat("it speaks version ", hello.protocol, " of the protocol, the server version ", kProtocol,
@@ -153,7 +151,7 @@ void NetworkServer::refuse(const std::string& routing_id, const Hello& hello, co
   send(routing_id, Refusal{why});
 }
 
-// Of the pushes of an earlier server epoch this one knows those of incarnations that it has not given out again.
+// This epoch knows the pushes of an earlier one only for incarnations whose numbers it has not reused.
 Welcome NetworkServer::welcome_of(const Hello& hello, const Peer& peer) const {
   const WorkerIncarnation& old = hello.abandons;
   const bool is_known = old.server_epoch == server_epoch_ || old.incarnation < first_incarnations_.at(hello.worker);
@@ -178,25 +176,25 @@ void NetworkServer::admit(const std::string& routing_id, const Hello& hello) {
                                                               .incarnation = incarnation,
                                                               .last_message_at = now(),
                                                               .pull = {options_.compression.pull, server_.layout()}});
-  check(is_new, "a worker that is admitted is not there");
+  check(is_new, "an admitted worker is new");
   rivals_.erase(routing_id);
   send(routing_id, welcome_of(hello, at->second));
   send_to_others(
       {.worker = hello.worker, .incarnation = incarnation, .routing_id = routing_id, .server_epoch = server_epoch_});
-  if (!waiting_.contains(hello.worker)) give_lease(at->second);  // else with the weights
+  if (!waiting_.contains(hello.worker)) give_lease(at->second);  // otherwise the lease follows with the weights
   if (options_.on_event)
     options_.on_event({hello.worker, WorkerEvent::What::kJoined, hello.where, {}, hello.process_id});
   begin_ready_workers();
 }
 
-// Whether a push is of the samples that its worker was given, and of the kind that the policy has.
+// Whether a push uses its worker's lease and the policy's payload.
 bool NetworkServer::fits(const Peer& peer, const PushMade& push) const {
   return peer.lease && push.lease == static_cast<std::int64_t>(peer.lease->id) &&
          push.record.examples <= static_cast<std::int64_t>(peer.lease->samples.size()) &&
          push.record.payload == server_.policy().payload;
 }
 
-// What is said of a push that is of another incarnation, or came before; nothing: it may count.
+// The answer to a push of another incarnation or a repeated one; nothing if the push may count.
 std::optional<PushAnswer> NetworkServer::rejection_of(const Peers::value_type& worker, const PushRecord& push) {
   const auto& [id, peer] = worker;
   if (push.worker != id || push.incarnation != peer.incarnation) return PushAnswer::kUnknown;
@@ -207,7 +205,7 @@ void NetworkServer::take(Peers::value_type& worker, const PushAhead& ahead, cons
   auto& [id, peer] = worker;
   const bool is_of_its_step = peer.lease && ahead.lease == static_cast<std::int64_t>(peer.lease->id);
   if (ahead.push != PushKey{id, peer.incarnation, peer.pushed + 1} || !is_of_its_step) return;
-  if (partial_.find(id) != nullptr) return;  // all of it has come
+  if (partial_.find(id) != nullptr) return;  // the push is already complete here
   if (!peer.ahead.take(ahead, frames, server_.shape())) ++malformed_;
 }
 
@@ -216,7 +214,7 @@ void NetworkServer::take(Peers::value_type& worker, const PushMade& push, const 
   const PushRecord& record = push.record;
   if (is_over_) return send(peer.routing_id, why_over_);
   if (const auto answer = rejection_of(worker, record)) {
-    if (answer == PushAnswer::kDuplicate && is_pending(id, peer)) return;  // the answer to the first follows
+    if (answer == PushAnswer::kDuplicate && is_pending(id, peer)) return;  // the answer to the first one follows
     return send(peer.routing_id, PushAnswered{record.sequence, *answer});
   }
   auto tensors = tensors_of(push, frames);
@@ -225,17 +223,16 @@ void NetworkServer::take(Peers::value_type& worker, const PushMade& push, const 
     return send(peer.routing_id, PushAnswered{record.sequence, PushAnswer::kOutOfTurn});
   }
   if (const PartialPush* const first = partial_.find(id); first != nullptr && first->made.record.key() == record.key())
-    return;  // the others are asked for theirs
+    return;  // complete here; the other servers' parts are still missing
   if (push.is_ahead) {
     auto shards = peer.ahead.finish(record.key(), server_.shape());
-    if (!shards) return send(peer.routing_id, ServerAgain{});  // some were lost
+    if (!shards) return send(peer.routing_id, ServerAgain{});  // some spans were lost
     tensors->shards = std::move(*shards);
   }
   if (!others_hold(worker, record.key())) return partial_.add({push, *tensors});
   count(worker, push, *tensors);
 }
 
-// What has come with it; nothing: that cannot be.
 std::optional<Tensors> NetworkServer::tensors_of(const PushMade& push, const Frames& frames) const {
   TensorsShape shape = server_.shape();
   if (push.is_ahead) {
@@ -273,7 +270,7 @@ void NetworkServer::take(Peers::value_type& worker, const PushSent& sent, const 
 }
 
 void NetworkServer::take(Peers::value_type& worker, const WorkerHeartbeat& heartbeat, const Frames&) {
-  if (has_sent_over_) return send(worker.second.routing_id, why_over_);  // it has not heard it
+  if (has_sent_over_) return send(worker.second.routing_id, why_over_);  // the worker may have missed it
   const PartialPush* const partial = partial_.find(worker.first);
   const bool is_here = partial != nullptr && partial->made.record.sequence == heartbeat.pushed;
   if (heartbeat.pushed > worker.second.pushed && !is_here) send(worker.second.routing_id, ServerAgain{});
@@ -292,7 +289,7 @@ void NetworkServer::take(Peers::value_type& worker, const Leaving&, const Frames
 }
 
 void NetworkServer::take(Peers::value_type& worker, const Failed& failed, const Frames&) {
-  if (is_over_) return remove_worker(worker.first, WorkerEvent::What::kLeft, {});  // because of that
+  if (is_over_) return remove_worker(worker.first, WorkerEvent::What::kLeft, {});  // caused by the end
   const std::string what = concat(named(worker.first, worker.second.where), " has failed: ", failed.what);
   remove_worker(worker.first, WorkerEvent::What::kFailed, failed.what);
   if (failed.code == static_cast<std::int64_t>(ExitCode::kDiverged)) throw DivergedError(what);
@@ -319,7 +316,7 @@ void NetworkServer::make_updates() {
     const ServerProgress before = server_.progress();
     std::vector<UpdateRecord> done = server_.advance(now(), [this](const UpdateRecord& update) { write_down(update); });
     if (done.empty()) break;
-    check(done.size() == 1, "each push is followed by at most one update");
+    check(done.size() == 1, "at most one update after each push");
     report_update(std::move(done.front()), before);
   }
   if (!is_over_) begin_ready_workers();
@@ -363,13 +360,13 @@ void NetworkServer::begin_ready_workers() {
   }
 }
 
-// A lease also tells the worker that its last push was committed.
+// A lease also confirms to the worker that its last push was committed.
 void NetworkServer::give_next_lease(Peers::value_type& worker) {
   if (!worker.second.lease && !is_pending(worker.first, worker.second)) give_lease(worker.second);
 }
 
 void NetworkServer::give_lease(Peer& peer) {
-  peer.lease = *ledger_.lease(peer.batch);  // it is endless
+  peer.lease = *ledger_.lease(peer.batch);  // the ledger never runs out of samples
   send_lease(peer);
 }
 

@@ -1,20 +1,17 @@
-// network_server: a parameter server and its workers as processes of their own: who is there, what each has been given,
-// what came of its pushes.
-// - Workers come, go, die and come back at any time. One that is silent for too long is given up: its lease goes back
-//   to the ledger, the others go on. A push that was committed counts, whatever becomes of its worker.
-// - A worker's samples are leased one step ahead, so that it reads the next ones while it waits for weights. The
-//   weights are sent, unasked, as soon as it may begin.
-// - A push counts once. One with numbers that are not finite ends the run.
-// - Other servers may keep some of the shards (shard_server.h): workers send these their parts of a push, which counts
-//   when this server has its own part and all others have said that they hold theirs.
-// - With a journal a worker hears that its push was committed when the journal has it: by the answer, or by its next
-// lease.
-//   What commits a push, then, is this server's journal, and what commits an update is too: it is written after all
-//   have prepared it and before any of them takes it.
-// - While it waits for another server its workers, and the other servers, still get signs of life.
-// Not here: what a push does to the weights (ps/server.h), when (ps/policy), what is recorded.
-// Threads: one, which has to call next() again and again. Errors: ConfigError and PeerError of the socket; PeerError
-// when no worker comes; AllWorkersLeft; DivergedError.
+// network_server: a parameter server whose workers are separate processes. It manages membership, leases and pushes.
+//   - Workers may join, leave, die and return at any time. A worker that is silent for too long is removed: its lease
+//     goes back to the ledger and the others continue. A committed push counts whatever happens to its worker.
+//   - A worker's samples are leased one step ahead, so that it reads the next ones while it waits for weights. The
+//     server sends weights unasked as soon as the worker may begin.
+//   - A push counts once. A push that is not finite ends the run.
+//   - Other servers may keep some of the shards (shard_server.h). Workers send them their parts of a push. The push
+//     counts when this server has its own part and all others have reported theirs.
+//   - With a journal a worker learns of a commit only after the journal has it: by the answer, or by its next lease. An
+//     update is written to the journal after all servers have prepared it and before any of them commits it.
+//   - While the server waits for another one, its workers and the other servers still receive heartbeats.
+// ps/server.h applies pushes to the weights; ps/policy decides when.
+// Threads: one, which must call next() repeatedly. Errors: ConfigError and PeerError of the socket; PeerError if no
+// worker arrives; AllWorkersLeft; DivergedError.
 #pragma once
 
 #include <functional>
@@ -42,14 +39,13 @@
 
 namespace sluice::ps {
 
-// What became of a worker.
 struct WorkerEvent {
   enum class What { kJoined, kLeft, kFailed, kLost };
   WorkerId worker{};
   What what = What::kJoined;
-  std::string where;            // its machine and process
-  std::string why;              // empty where there is nothing to say
-  std::string process_id = {};  // of one that has joined: its own name of its process (Hello)
+  std::string where;            // machine and process
+  std::string why;              // reason; may be empty
+  std::string process_id = {};  // kJoined: its Hello::process_id
 };
 
 // All workers left before the run was over. Also happens if a signal stops all processes of the run.
@@ -60,76 +56,75 @@ struct AllWorkersLeft : PeerError {
 struct NetworkOptions {
   std::string host = "127.0.0.1";
   int port = 0;        // 0: a free one
-  int listening = -1;  // a socket that listens there already, which the server owns from then on; -1: there is none
+  int listening = -1;  // a listening socket that the server takes over; -1: it makes its own
   Keys keys;
-  comm::Agreement agreement;         // that every worker must have too
-  LinkCompression compression = {};  // likewise
-  std::string run = {};              // Welcome::run
-  std::string constants = {};        // Welcome::constants
+  comm::Agreement agreement;         // every worker must have the same
+  LinkCompression compression = {};  // every worker must have the same
+  std::string run = {};
+  std::string constants = {};
   int most_workers = 4096;
-  std::int64_t last_version = 0;                  // after it the run is over
-  Nanoseconds heartbeat_interval = 500'000'000;   // between two signs of life
-  Nanoseconds peer_timeout = 60'000'000'000;      // of a worker, before it is given up
-  Nanoseconds connect_timeout = 300'000'000'000;  // until all workers have come, and with none at all
-  Nanoseconds leave_grace = 1'000'000'000;        // from a worker's last word until nobody waits for it any more
+  std::int64_t last_version = 0;  // the run is over after this version
+  Nanoseconds heartbeat_interval = 500'000'000;
+  Nanoseconds peer_timeout = 60'000'000'000;      // silence after which a worker is removed
+  Nanoseconds connect_timeout = 300'000'000'000;  // until all workers have joined, and with no worker at all
+  Nanoseconds leave_grace = 1'000'000'000;        // from a worker's Leaving until it is removed
   Nanoseconds drain_timeout = 5'000'000'000;      // at the end, until all workers have left
-  std::function<Nanoseconds()> clock = [own = std::make_shared<OwnClock>()] { return own->now(); };  // of all limits
+  std::function<Nanoseconds()> clock = [own = std::make_shared<OwnClock>()] { return own->now(); };  // for all limits
   std::function<bool(const ServerProgress& before, const ServerProgress& after)> wants_state = {};
   std::function<void(const WorkerEvent&)> on_event = {};
-  PushJournal* journal = nullptr;       // is told of a push before its worker is; null: nothing outlives this server
-  std::vector<ShardLink*> others = {};  // as ServerOptions::others; each has its shards
-  std::vector<CommittedPush> committed_before = {};  // by an earlier server, and in no update yet
+  PushJournal* journal = nullptr;  // records a push before its worker is answered; null: nothing outlives this server
+  std::vector<ShardLink*> others = {};               // same as ServerOptions::others; each has its shards
+  std::vector<CommittedPush> committed_before = {};  // by an earlier server, and not in an update yet
 };
 
 class NetworkServer {
  public:
-  // Listens. The server and the ledger outlive it; nobody has joined the one or leased anything from the other.
+  // Listens. `server` and `ledger` must outlive this object. Requires that no worker has joined and nothing is leased.
   NetworkServer(Server& server, data::Ledger& ledger, NetworkOptions options);
   ~NetworkServer();
   NetworkServer(const NetworkServer&) = delete;
   NetworkServer& operator=(const NetworkServer&) = delete;
 
   [[nodiscard]] int port() const { return port_; }
-  // Serves until an update is ready to be told, at most for so long. Updates come in order and none is left out.
+  // Serves for at most `limit` or until an update is ready. Returns all updates in order.
   [[nodiscard]] std::optional<NetworkUpdate> next(Nanoseconds limit);
   [[nodiscard]] bool is_over() const { return is_over_ && made_.empty(); }
-  // Ends the run, also after an error: tells the workers and waits up to `drain_timeout` until all have heard it and
-  // left. next() still hands out updates that were made. Other servers are told only where the run is done and has no
-  // journal: else their state may be wanted, or their logs until all is saved.
+  // Ends the run, also after an error. Sends `over` to the workers and waits up to `drain_timeout` until all have left.
+  // next() still returns finished updates. Shard servers are ended only if the run is complete and has no journal.
+  // Otherwise their state or their logs may still be needed.
   void end(const Over& over);
-  // Where other servers are to be told of that later: shows them that this one lives, for so long. False: there are
-  // none.
+  // Sends heartbeats to shard servers that end() has not ended, for `limit`. Returns false if there are none.
   [[nodiscard]] bool keep_alive_for_others(Nanoseconds limit);
-  // Instead of serving: for so long who comes is told why the run does not begin. Those who were in it before wait for
-  // a better start.
+  // Instead of serving: sends workers that connect the reason why the run does not begin. Workers that were in the run
+  // before get no answer, so that they wait for the next start.
   void reject_all(const Over& over, Nanoseconds limit);
-  // The journal is from here on of what follows the server's weights of now. Requires: there is one.
+  // The journal then continues from the server's current weights. Requires a journal.
   void begin_journal();
   [[nodiscard]] std::int64_t malformed() const { return malformed_ + socket_.dropped(); }
 
  private:
   struct Peer {
-    std::string routing_id;  // its name at the socket
+    std::string routing_id;
     std::string process_id;
     std::string where;
-    std::int64_t batch = 1;  // samples of a lease
+    std::int64_t batch = 1;  // samples per lease
     int incarnation = 0;
     Nanoseconds last_message_at = 0;
-    std::optional<data::Lease> lease;  // of the step that it runs or will run next
-    std::int64_t version = kNone;      // of the weights that it has been given for it
-    std::int64_t pushed = 0;           // sequence of the last push that was committed
-    PullCompressor pull;               // of the shards here
-    PushAssembly ahead;                // of its next push
-    // It has said that it leaves. Who stops a whole run stops its server, too, and then no update is made without it.
+    std::optional<data::Lease> lease;  // for the current or next step
+    std::int64_t version = kNone;      // version of the weights that it received for that step
+    std::int64_t pushed = 0;           // sequence of its last committed push
+    PullCompressor pull;               // of this server's shards
+    PushAssembly ahead;
+    // Set after Leaving. The removal is delayed: a signal that stops the whole run also stops this server, and no
+    // update must be made without the worker in between.
     std::optional<Nanoseconds> leaves_at;
   };
-  // A push that waits for its update.
   struct Waiting {
     PushRecord record;
     data::Lease lease;
     PushScores scores;
     PushTimes times;
-    bool is_timed = false;  // its worker has said how long it took to send
+    bool is_timed = false;  // its worker has reported how long it took to send
   };
   using Peers = std::map<WorkerId, Peer>;
 
@@ -163,9 +158,9 @@ class NetworkServer {
   void take(Peers::value_type& worker, const PushSent& sent, const Frames& frames);
   void take(Peers::value_type& worker, const WorkerHeartbeat& heartbeat, const Frames& frames);
   void take(Peers::value_type& worker, const WorkerAgain& again, const Frames& frames);
-  void take(Peers::value_type& worker, const Leaving& leave_grace, const Frames& frames);
+  void take(Peers::value_type& worker, const Leaving& leaving, const Frames& frames);
   void take(Peers::value_type& worker, const Failed& failed, const Frames& frames);
-  void take(Peers::value_type&, const Hello&, const Frames&) {}  // greet()
+  void take(Peers::value_type&, const Hello&, const Frames&) {}
   void remove_worker(WorkerId worker, WorkerEvent::What what, const std::string& why);
 
   void make_updates();
@@ -188,27 +183,27 @@ class NetworkServer {
   Server& server_;
   data::Ledger& ledger_;
   NetworkOptions options_;
-  std::int64_t server_epoch_;  // tells what is said of workers to other servers from what an earlier one has said
+  std::int64_t server_epoch_;  // distinguishes messages to other servers from those of an earlier server 0
   FrameSocket socket_;
   int port_ = 0;
-  Peers peers_;                                 // of the workers that are there
-  std::map<WorkerId, int> first_incarnations_;  // of each worker, since this server began
+  Peers peers_;
+  std::map<WorkerId, int> first_incarnations_;  // [worker]: its first incarnation at this server
   PartialPushes partial_;
   std::map<WorkerId, Waiting> waiting_;
   std::vector<PushKey> pending_;  // pushes that count once the journal is durable
   UpdateQueue made_;
   Nanoseconds begin_;
   Nanoseconds next_heartbeat_ = 0;
-  Nanoseconds drained_at_ = 0;  // who had said anything by then has been heard
+  Nanoseconds drained_at_ = 0;  // messages that arrived before this time have been handled
   Nanoseconds empty_since_;
-  std::optional<Nanoseconds> open_since_;  // training has begun
+  std::optional<Nanoseconds> open_since_;  // when training began
   bool is_over_ = false;
-  bool was_over_ = false;  // from the beginning
+  bool was_over_ = false;  // at construction
   Over why_over_;
   bool has_sent_over_ = false;
-  // Peers that wait until a worker's number is free, or that were turned away. Once told of the end they say Leaving.
+  // Peers that wait for a worker's number, or that were rejected. They answer Over with Leaving.
   std::set<std::string> rivals_;
-  bool last_one_left_ = false;  // by itself
+  bool last_one_left_ = false;  // it sent Leaving itself
   Refusals refusals_;
   bool has_warned_of_part_ = false;
   std::int64_t malformed_ = 0;

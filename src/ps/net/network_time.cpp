@@ -1,4 +1,4 @@
-// What a server does in the course of time: signs of life, who is given up, when the run ends.
+// The part of NetworkServer that depends on time: heartbeats, removal of silent workers, end of the run.
 #include <algorithm>
 #include <variant>
 
@@ -91,7 +91,7 @@ void NetworkServer::end(const Over& over) {
     if (!received) continue;
     try {
       handle(std::move(*received));
-    } catch (const DivergedError&) {  // of a step that nobody needs any more
+    } catch (const DivergedError&) {  // in a step that is no longer needed
     }
   }
 }

@@ -13,7 +13,7 @@
 namespace sluice::ps {
 namespace {
 
-// The lead server will miss the parts.
+// Only logs the error: the lead server notices the missing parts.
 void warn_of(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
@@ -83,9 +83,9 @@ class PartLink::Connection {
       options_.on_heartbeat({.server_epoch = heartbeat->server_epoch,
                              .incarnation = heartbeat->incarnation,
                              .version = heartbeat->version});
-    } else {  // PartWanted
+    } else {
       const std::scoped_lock lock(mutex_);
-      if (!thread_.has_sent_all()) return;  // the rest of it is still to come
+      if (!thread_.has_sent_all()) return;  // the rest of the part is still queued
       for (const Frames& part : part_) thread_.send(part);
     }
   }
@@ -94,16 +94,16 @@ class PartLink::Connection {
 
   PartLinkOptions options_;
 
-  // Of the connection's thread alone.
+  // Used by the connection's thread only.
   FrameSocket socket_;
   Nanoseconds next_heartbeat_ = 0;
 
   SocketThread thread_;
-  std::mutex& mutex_;  // the thread's
+  std::mutex& mutex_;
   // Guarded by mutex_.
-  PartMade made_;              // the last one
-  std::vector<Frames> part_;   // messages of the one that has not been answered; empty: none
-  std::vector<Frames> ahead_;  // of the next one
+  PartMade made_;
+  std::vector<Frames> part_;  // messages of the unanswered part; empty: all are answered
+  std::vector<Frames> ahead_;
 };
 
 PartLink::PartLink(PartLinkOptions options) : connection_(std::make_unique<Connection>(std::move(options))) {}

@@ -1,7 +1,7 @@
-// part_link: a worker's connection to one shard server (shard_server.h): parts of pushes leave and parts of weights
-// arrive in a thread of its own, at once with those of the other servers. What they are parts of, and whether they
-// count, is between the worker and the lead server (network_link.h). What is lost with a connection is sent again.
-// Threads: one besides its owner's. Errors: none; who is silent is looked after by the lead server.
+// part_link: a worker's connection to one shard server (shard_server.h). A thread of its own sends parts of pushes and
+// receives parts of weights, in parallel with those of other servers. The worker and the lead server decide which
+// pushes count (network_link.h). Messages that are lost with a connection are sent again.
+// Threads: one besides its owner's. Errors: never throws; the lead server notices a silent server.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace sluice::ps {
 
-// Weights, and the worker's incarnation that they are for, which only within a server epoch (messages.h) is one.
+// A version of the weights for one incarnation of the worker. An incarnation is unique only within its server epoch.
 struct PartVersion {
   std::int64_t server_epoch = 0;
   std::int64_t incarnation = 0;
@@ -31,10 +31,10 @@ struct PartLinkOptions {
   std::string host;
   int port = 0;
   Keys keys;
-  std::string process_id;  // of the worker: also its name at the socket
+  std::string process_id;
   Nanoseconds heartbeat_interval = 500'000'000;
-  // Both are called from the link's thread. on_weights: a part, as it came. on_heartbeat: the version that the server
-  // sent last, whether or not it has come.
+  // Called from the link's thread. on_weights: a received part. on_heartbeat: the last version sent, even if it is
+  // lost.
   std::function<void(const WeightsPart&, Frames)> on_weights;
   std::function<void(const PartVersion&)> on_heartbeat;
 };
@@ -46,10 +46,10 @@ class PartLink {
   PartLink(const PartLink&) = delete;
   PartLink& operator=(const PartLink&) = delete;
 
-  // What goes ahead of the next push. Is kept with it.
+  // Sends a part of the next push ahead, and keeps it with that push.
   void push_ahead(const PushAhead& ahead, const at::Tensor& elements);
   void forget_ahead();
-  // Is kept, to be sent again, until the next one or forget(). Without shards: these have gone ahead.
+  // Sends a part and keeps it for repetition until the next push() or forget(). Without shards if they were sent ahead.
   void push(const PartMade& made, const Packed& shards);
   void forget();
 

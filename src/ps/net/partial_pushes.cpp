@@ -25,7 +25,7 @@ const PartialPush* PartialPushes::find(WorkerId worker) const {
 
 PartialPush PartialPushes::take(WorkerId worker) {
   auto node = pushes_.extract(worker);
-  check(!node.empty(), "a push of which parts are missing is taken that is not there");
+  check(!node.empty(), "find() has returned the push that is taken");
   return std::move(node.mapped());
 }
 

@@ -1,6 +1,5 @@
-// partial_pushes: pushes of which this server has its own part, until all others hold theirs: one of each worker, the
-// newest. Not here: what a push does (network_server.h), how the others are asked (shard_link.h).
-// Threads: one. Errors: those of PartHolder::ask_for.
+// partial_pushes: pushes whose own part has arrived at this server, until all other servers hold theirs. It keeps the
+// newest push of each worker. Threads: one. Errors: those of PartHolder::ask_for().
 #pragma once
 
 #include <map>
@@ -13,7 +12,6 @@
 
 namespace sluice::ps {
 
-// Another server, which has parts of pushes of its own.
 class PartHolder {
  public:
   PartHolder() = default;
@@ -21,31 +19,31 @@ class PartHolder {
   PartHolder(const PartHolder&) = delete;
   PartHolder& operator=(const PartHolder&) = delete;
 
-  // As far as it has said so.
+  // State of the part as last reported by that server.
   [[nodiscard]] virtual PartState part_state(const PushKey& push) const = 0;
   virtual void ask_for(const PushKey& push) = 0;
 };
 
 struct PartialPush {
   PushMade made;
-  Tensors tensors;  // of the shards here
+  Tensors tensors;  // this server's shards
 };
 
 class PartialPushes {
  public:
-  // They outlive this.
+  // `holders` must outlive this object.
   explicit PartialPushes(std::vector<PartHolder*> holders) : holders_(std::move(holders)) {}
 
-  // Of all others together: what the first of them has that has no part, or one that is not finite.
+  // Combined state of the other servers: the first one that is not kFinite, else kFinite.
   [[nodiscard]] PartState part_state(const PushKey& push) const;
 
   void add(PartialPush push);
-  // Null: nothing of that worker waits.
+  // Returns null if no push of that worker waits.
   [[nodiscard]] const PartialPush* find(WorkerId worker) const;
-  // Requires: find().
+  // Requires find() to return a push.
   [[nodiscard]] PartialPush take(WorkerId worker);
   void erase(WorkerId worker) { pushes_.erase(worker); }
-  // Asks who has not said that it holds its part.
+  // Asks all servers that have not reported their part.
   void ask_again() const;
 
  private:

@@ -9,7 +9,7 @@
 namespace sluice::ps {
 namespace {
 
-// In all spans; nothing: a shard of that length does not have them.
+// Number of elements in all spans; nothing if the spans do not fit a shard of that length.
 std::optional<std::int64_t> count_elements(const std::vector<ShardSpan>& spans, std::int64_t shard) {
   std::int64_t elements = 0;
   for (const ShardSpan& span : spans) {
@@ -48,12 +48,12 @@ void PushAssembly::begin(const TensorsShape& shape) {
   for (const std::int64_t length : shape.shards) parts_.push_back({.shard = at::empty({length}, shape.dtype)});
 }
 
-// False: some of it has come before, and some has not.
+// Returns false if the span overlaps received elements only in part.
 bool PushAssembly::add(Part& part, const ShardSpan& span, const at::Tensor& elements) {
   std::int64_t begin = span.offset, end = span.offset + span.elements;
   const auto next = part.spans.upper_bound(begin);
   const auto before = next == part.spans.begin() ? part.spans.end() : std::prev(next);
-  const std::int64_t known = before == part.spans.end() ? 0 : before->second;  // all before, as far as it reaches
+  const std::int64_t known = before == part.spans.end() ? 0 : before->second;  // end of the range before `begin`
   if (end <= known) return true;
   if (begin < known || (next != part.spans.end() && next->first < end)) return false;
   part.shard.narrow(0, begin, span.elements).copy_(elements);
@@ -71,7 +71,7 @@ bool PushAssembly::add(Part& part, const ShardSpan& span, const at::Tensor& elem
 
 std::optional<std::vector<at::Tensor>> PushAssembly::finish(const PushKey& push, const TensorsShape& shape) {
   if (push != push_) parts_.clear();
-  if (parts_.empty()) begin(shape);  // nothing has come, which is all there is of shards without elements
+  if (parts_.empty()) begin(shape);  // nothing has arrived, which is complete if all shards are empty
   const std::vector<Part> parts = std::exchange(parts_, {});
   const bool is_whole =
       std::ranges::all_of(parts, [](const Part& part) { return part.elements == part.shard.numel(); });

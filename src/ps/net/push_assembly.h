@@ -1,7 +1,7 @@
-// push_assembly: the shards of a push that came ahead of it, span by span, while its worker's backward still ran
-// (PushAhead). Those of one step only: a span of another begins anew. A span that has come before changes nothing; one
-// that cannot be there makes all of them unknown, so that the worker is asked for them again.
-// A value; threads: the owner's. Errors: none.
+// push_assembly: assembles the shards of a push that are sent ahead span by span while backward runs (PushAhead). It
+// holds one step; a span of another step starts a new one. A repeated span changes nothing. An inconsistent span
+// discards all spans, so that the worker is asked for them again.
+// Threads: the owner's. Errors: never throws.
 #pragma once
 
 #include <cstddef>
@@ -20,16 +20,16 @@ namespace sluice::ps {
 
 class PushAssembly {
  public:
-  // Copies what follows the header. False: it cannot be of a push of that shape.
+  // Copies the elements after the header. Returns false if they do not fit a push of that shape.
   [[nodiscard]] bool take(const PushAhead& ahead, const Frames& frames, const TensorsShape& shape);
-  // The shards of that push, where every element of them has come. Either way nothing is kept of it.
+  // Returns the shards of that push if all elements have arrived. Either way all its spans are dropped.
   [[nodiscard]] std::optional<std::vector<at::Tensor>> finish(const PushKey& push, const TensorsShape& shape);
 
  private:
   struct Part {
     at::Tensor shard;
-    std::map<std::int64_t, std::int64_t> spans;  // that have come, joined where they touch: begin to end
-    std::int64_t elements = 0;                   // in them
+    std::map<std::int64_t, std::int64_t> spans;  // received ranges, begin to end, merged if adjacent
+    std::int64_t elements = 0;
   };
 
   void begin(const TensorsShape& shape);
@@ -37,7 +37,7 @@ class PushAssembly {
 
   PushKey push_;
   std::int64_t lease_ = kNone;
-  std::vector<Part> parts_;  // [shard]; empty: nothing has come
+  std::vector<Part> parts_;  // [shard]; empty: nothing has arrived
 };
 
 }  // namespace sluice::ps

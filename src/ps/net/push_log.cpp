@@ -24,7 +24,7 @@ void append_push(storage::RecordLog& log, const CommittedPush& committed) {
   std::vector<std::int64_t> samples{committed.epoch};
   samples.insert(samples.end(), committed.samples.begin(), committed.samples.end());
   const Push& push = committed.push;
-  constexpr std::int64_t kAnyLease = 0;  // its samples are here instead
+  constexpr std::int64_t kAnyLease = 0;  // the record has the samples instead
   Frames frames = with_tensors(header_of(PushMade{push.record, push.scores, push.times, kAnyLease}), push.tensors);
   frames.insert(frames.begin() + 1, frame_of(at::tensor(samples, at::kLong)));
   append(log, static_cast<std::uint64_t>(LogKind::kPush), frames);

@@ -1,9 +1,8 @@
-// push_log: the pushes that a server has committed, in files of the run directory, so that they outlive it (ps.log).
-// Each file (log_files.h) is of one time between two copies of the server's state: it begins with what the state after
-// update V is known by, and with the pushes that waited then; pushes and updates follow in their order. So a checkpoint
-// of V and this file, and those that follow, are all that a server has to know (log_recovery.h).
-// Records: kBegin {JSON}; kPush {as PushMade travels, epoch and samples, shards, statistics}; kUpdate {JSON}.
-// Threads: one. Errors: StorageError; CheckpointError for files that are damaged.
+// push_log: the log of a server's committed pushes in the run directory (ps.log). Each file (log_files.h) begins with
+// digests of the server's state after update V and with the pushes that waited then; pushes and updates follow in
+// order. A checkpoint of V plus this file and the later ones therefore restores the server (log_recovery.h).
+// Records: kBegin {JSON}; kPush {header of PushMade, epoch and samples, shards, statistics}; kUpdate {JSON}.
+// Threads: one. Errors: StorageError; CheckpointError for damaged files.
 #pragma once
 
 #include <filesystem>
@@ -21,8 +20,8 @@ namespace sluice::ps {
 struct PushLogOptions {
   std::filesystem::path folder;
   storage::Outlives outlives = storage::Outlives::kProcess;
-  comm::Agreement agreement;  // what the result of an update depends on, beside pushes, weights and learning rate
-  std::string run = {};       // by which other servers know that they have this run's shards
+  comm::Agreement agreement;  // what an update depends on besides pushes, weights and learning rate
+  std::string run = {};       // id by which other servers recognize their shards of this run
 };
 
 class PushLog final : public PushJournal {
@@ -42,11 +41,11 @@ class PushLog final : public PushJournal {
   std::unique_ptr<storage::RecordLog> log_;
 };
 
-// --- What is in the files.
+// --- Contents of the files
 
 struct LogBegin {
   std::int64_t version = 0;
-  std::string weights;  // digests of them, and of the layout
+  std::string weights;  // digests of the weights and the layout
   std::string layout;
   std::string run;
   comm::Agreement agreement;
@@ -60,11 +59,11 @@ struct LogUpdate {
 
 enum class LogKind : std::uint64_t { kBegin = 1, kPush = 2, kUpdate = 3 };
 
-// Nothing: the record is not of that kind, or not as this version writes it.
+// They return nothing if the record is of another kind or has another format.
 [[nodiscard]] std::optional<LogBegin> begin_in(const storage::LogRecord& record);
 [[nodiscard]] std::optional<LogUpdate> update_in(const storage::LogRecord& record);
 [[nodiscard]] std::optional<PushKey> push_key_in(const storage::LogRecord& record);
-// Tensors are views of the record.
+// The tensors are views of the record.
 [[nodiscard]] std::optional<CommittedPush> push_in(const storage::LogRecord& record, const TensorsShape& shape);
 
 [[nodiscard]] std::string digest_of(const Tensors& tensors);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr Nanoseconds kMinute = 60'000'000'000;
 constexpr int kMostAMinute = 20;
-constexpr std::size_t kLongest = 400;  // what strangers say may be long
+constexpr std::size_t kLongest = 400;  // a stranger may send a long text
 
 }  // namespace
 

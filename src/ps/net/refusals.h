@@ -1,6 +1,6 @@
-// refusals: what is said of those who were turned away: which server is meant, what they have otherwise, and a line in
-// the log. Strangers can ask for such lines, so there are only so many, and they are short.
-// Threads: one. Errors: none.
+// refusals: texts and log lines about rejected peers: which server is meant, and what differs. Strangers can cause such
+// lines, so their number and length are limited.
+// Threads: one. Errors: never throws.
 #pragma once
 
 #include <string>
@@ -12,20 +12,20 @@ namespace sluice::ps {
 
 // "server 1 (10.0.0.2:29600)".
 [[nodiscard]] std::string server_named(int number, const std::string& host, int port);
-// Of one who does not answer: other keys are heard of by nobody.
+// Advice for a peer that does not answer: a server ignores peers with other keys.
 [[nodiscard]] std::string about_keys(const Keys& keys);
 
 class Refusals {
  public:
-  // A warning, but for one that repeats the last one, or follows too many within a minute.
+  // Logs a warning, unless it repeats the last one or too many were logged within a minute.
   void log(const std::string& who, const std::string& why, Nanoseconds now);
-  // ", but " and the last one, to be said of somebody who has not come; empty: there was none.
+  // ", but " and the last refusal, for an error about a missing peer; empty if there was no refusal.
   [[nodiscard]] std::string but_last() const { return last_.empty() ? std::string{} : ", but " + last_; }
 
  private:
   std::string last_;
-  Nanoseconds minute_ = 0;  // when it began
-  int logged_ = 0;          // in it
+  Nanoseconds minute_ = 0;  // when the current minute began
+  int logged_ = 0;
 };
 
 }  // namespace sluice::ps

@@ -1,5 +1,5 @@
-// rival: another process that has this worker's number, as the server says: it may be gone soon, or one of the two was
-// started with a wrong number. Threads: one. Errors: ConfigError, PeerError, which name it.
+// rival: another process that has this worker's number, as reported by the server. It may end soon, or one of the two
+// was started with a wrong number. Threads: one. Errors: ConfigError and PeerError, which name the other process.
 #pragma once
 
 #include <string>
@@ -13,17 +13,17 @@ class Rival {
  public:
   Rival(WorkerId worker, Nanoseconds limit) : worker_(worker), limit_(limit) {}
 
-  // ConfigError once it has been there for longer than the limit.
+  // Throws ConfigError if the rival has been there for longer than the limit.
   void is_there(const std::string& where, const std::string& server, Nanoseconds now);
   void is_gone() { where_.clear(); }
-  // Where this worker has waited for nothing: PeerError with what has happened, and who had its number.
+  // Throws PeerError with `what` and the process that had the number, if there was one.
   void throw_if_there(const std::string& what) const;
 
  private:
   WorkerId worker_;
   Nanoseconds limit_;
   Nanoseconds since_ = 0;
-  std::string where_;  // empty: there is none
+  std::string where_;  // empty: no rival
 };
 
 }  // namespace sluice::ps

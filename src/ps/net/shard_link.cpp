@@ -13,8 +13,8 @@
 namespace sluice::ps {
 namespace {
 
-constexpr Nanoseconds kGreeting = 50'000'000;  // between two of them
-// Beats come in order with answers, however large: so many without one, and the question or the answer was lost.
+constexpr Nanoseconds kGreeting = 50'000'000;  // between two greetings
+// Heartbeats and answers arrive in order, however large. After this many heartbeats without an answer it was lost.
 constexpr std::int64_t kHeartbeatsOfALoss = 2;
 
 }  // namespace
@@ -28,7 +28,7 @@ ShardLink::ShardLink(ShardLinkOptions options)
 
 std::string ShardLink::named() const { return server_named(options_.number, options_.host, options_.port); }
 
-// --- What is there at the beginning.
+// --- State at the beginning
 
 void ShardLink::wait_until_here() {
   wait_for([this] { return here_.has_value(); }, [] {});
@@ -56,7 +56,7 @@ void ShardLink::resume(std::int64_t version) {
   version_ = version;
   check_came_back(*here_);
   process_of_shards_ = here_->process_id;
-  const std::vector<StepAsked> steps = last_steps_;  // which committed() writes anew
+  const std::vector<StepAsked> steps = last_steps_;  // a copy, because committed() changes last_steps_
   for (const StepAsked& step : steps) {
     commit(step.step, step.update);
     committed();
@@ -74,7 +74,7 @@ void ShardLink::check_came_back(const ShardsHere& here) const {
       concat(named(), " has ", has, ", but the run is at update ", version_, "; ", options_.find_kept));
 }
 
-// --- Updates.
+// --- Updates
 
 void ShardLink::prepare(const ShardStep& step) {
   asked_ = {.step = step};
@@ -116,12 +116,12 @@ ShardsState ShardLink::state() {
   return *std::exchange(state_, std::nullopt);
 }
 
-// --- Workers.
+// --- Workers
 
 void ShardLink::send_worker(const WorkerThere& there) {
   workers_[there.worker] = there;
-  // The answer to the greeting has all workers told again, counted from 0. One told now would be counted there, too,
-  // and hide that another was lost.
+  // After the answer to the greeting all workers are sent again, counted from 0. A worker sent now could hide a lost
+  // one.
   if (is_greeting_) return;
   ++sent_workers_;
   send(there);
@@ -138,7 +138,7 @@ PartState ShardLink::part_state(const PushKey& push) const {
   return found->second.is_finite ? PartState::kFinite : PartState::kNotFinite;
 }
 
-// --- The connection.
+// --- The connection
 
 void ShardLink::wait_for(const std::function<bool()>& condition, const std::function<void()>& ask_again) {
   std::int64_t asked_at = heartbeats_;
@@ -190,7 +190,7 @@ void ShardLink::handle(const Frames& frames) {
 }
 
 void ShardLink::take(const ShardsHere& here, const Frames&) {
-  if (here.greeting != greeting_) return;  // of an earlier one: what was told since is not in it
+  if (here.greeting != greeting_) return;  // answers an earlier greeting, so it lacks what was sent since
   const bool was_greeting = std::exchange(is_greeting_, false);
   here_ = here;
   if (process_of_shards_.empty()) return;
@@ -201,7 +201,7 @@ void ShardLink::take(const ShardsHere& here, const Frames&) {
     check_came_back(here);
     process_of_shards_ = here.process_id;
     log_info(named(), " has come back, with its shards after update ", here.version);
-    for (const StepAsked& step : last_steps_) send(step);  // done once, whatever it has done
+    for (const StepAsked& step : last_steps_) send(step);  // repeating a step is harmless
     if (asked_) send(*asked_);
   }
   if (was_greeting) send_workers_again();

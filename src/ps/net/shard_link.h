@@ -1,8 +1,7 @@
-// shard_link: the lead server's connection to one shard server (shard_server.h). Questions are asked again until
-// they are answered, each wait has an end, and a shard server with a log may die and come back in between: it is told
-// again what it may have missed. Threads: the lead server's. Errors: ConfigError (refused), PeerError (it does not
-// answer, has failed, or has lost its shards), CheckpointError (it does not have what the run goes on from),
-// InterruptedError when asked to stop.
+// shard_link: the lead server's connection to one shard server (shard_server.h). Requests are repeated until they are
+// answered, and every wait has a limit. A shard server with a log may die and return in between.
+// Threads: the lead server's. Errors: ConfigError (refused), PeerError (it does not answer, has failed, or has lost its
+// shards), CheckpointError (it lacks the state that the run resumes from), InterruptedError (asked to stop).
 #pragma once
 
 #include <functional>
@@ -25,18 +24,18 @@ struct ShardLinkOptions {
   std::string host;
   int port = 0;
   Keys keys;
-  int number = 1;     // of that server, for messages
-  std::string where;  // of this process
+  int number = 1;  // number of that server, for messages
+  std::string where;
   comm::Agreement agreement;
   Assignment assignment;
-  std::string run;              // tells runs apart; the same where a run goes on
-  std::string start = {};       // how that server is started, for messages
-  std::string start_anew = {};  // and how all go on once it is lost
-  std::string find_kept = {};   // what to do where it does not have what it should have kept
+  std::string run;              // id of the run, kept when it is resumed
+  std::string start = {};       // how to start that server, for errors
+  std::string start_anew = {};  // how to restart the run if its shards are lost, for errors
+  std::string find_kept = {};   // what to do if it lacks the shards that it should have kept, for errors
   bool may_come_back = false;   // it has a log
   Nanoseconds heartbeat_interval = 500'000'000;
-  Nanoseconds peer_timeout = 60'000'000'000;      // of that server
-  Nanoseconds connect_timeout = 300'000'000'000;  // until it has answered for the first time
+  Nanoseconds peer_timeout = 60'000'000'000;      // silence of that server
+  Nanoseconds connect_timeout = 300'000'000'000;  // until its first answer
   std::function<bool()> is_stopped = [] { return false; };
 };
 
@@ -44,11 +43,11 @@ class ShardLink final : public OtherShards, public PartHolder {
  public:
   explicit ShardLink(ShardLinkOptions options);
 
-  // Wait until it is there, and has these shards; or those that it has kept itself, after this update or the one
-  // before, whose steps were remembered.
+  // Both wait until the server is there. load() gives it these shards. resume() uses the shards that it has kept
+  // itself, after this update or the one before, whose steps were remembered.
   void load(const ShardsState& state, std::int64_t version);
   void resume(std::int64_t version);
-  // Pushes whose parts it held when it was met: the incarnations that these are of must not be given out again.
+  // Pushes whose parts it held when it connected. The numbers of their incarnations must not be reused.
   [[nodiscard]] std::vector<PushKey> parts() const;
 
   void prepare(const ShardStep& step) override;
@@ -58,27 +57,26 @@ class ShardLink final : public OtherShards, public PartHolder {
   void remember(const ShardStep& step, const ShardUpdate& update) override;
   void ask_for_state() override;
   [[nodiscard]] ShardsState state() override;
-  // The next state is of a checkpoint: its log begins there.
+  // The next requested state is for a checkpoint: the shard server's log begins there.
   void begin_log_at_next_state() { begins_log_ = true; }
 
-  // A worker and the weights that it begins with. Sent at once, or with all the others when a greeting is answered.
+  // Sends a worker and the version of its weights: at once, or after the greeting is answered, with all other workers.
   void send_worker(const WorkerThere& there);
   [[nodiscard]] PartState part_state(const PushKey& push) const override;
   void ask_for(const PushKey& push) override { send(PartAsked{push}); }
 
-  // Whether it has answered.
   [[nodiscard]] bool is_here() const { return here_.has_value(); }
-  // Takes what has come, and sends heartbeats.
+  // Handles received messages and sends heartbeats.
   void look();
   void end(const ShardsOver& over);
-  // Called again and again while an answer is waited for, which may take as long as a server may be silent.
+  // Called repeatedly during a wait, which may be as long as the silence limit.
   void while_waiting(std::function<void()> act) { while_waiting_ = std::move(act); }
-  // It was asked to stop, and waits until its weights were taken; empty: it was not.
+  // Set if that server was asked to stop and waits until its weights are saved; otherwise empty.
   [[nodiscard]] const std::string& why_to_stop() const { return why_to_stop_; }
-  // After an error of the connection nothing more can be had from it.
+  // Whether the connection has failed for good.
   [[nodiscard]] bool is_lost() const { return is_lost_; }
   [[nodiscard]] FrameSocket& socket() { return socket_; }
-  [[nodiscard]] std::string named() const;  // for messages
+  [[nodiscard]] std::string named() const;
 
  private:
   void receive_all();
@@ -110,19 +108,19 @@ class ShardLink final : public OtherShards, public PartHolder {
   Nanoseconds next_heartbeat_ = 0;
   bool is_greeting_ = true;  // until ShardsHere answers greeting_
   std::int64_t greeting_ = 1;
-  std::int64_t heartbeats_ = 0;     // that have come
-  std::optional<ShardsHere> here_;  // what it has said last
-  std::string process_of_shards_;   // the process that has this run's shards; empty: not yet
-  std::int64_t version_ = 0;        // after the last update that was committed
+  std::int64_t heartbeats_ = 0;
+  std::optional<ShardsHere> here_;
+  std::string process_of_shards_;  // id of the process that has this run's shards; empty: not known yet
+  std::int64_t version_ = 0;
   std::optional<StepAsked> asked_;
   std::optional<Prepared> prepared_;
   bool is_committed_ = false;
-  std::vector<StepAsked> last_steps_;  // second halves, of the last update
+  std::vector<StepAsked> last_steps_;  // second halves of the last update
   bool begins_log_ = false;
   StateAsked state_asked_;
   std::optional<ShardsState> state_;
-  std::map<WorkerId, WorkerThere> workers_;  // the last one of each, of those who have gone too
-  std::int64_t sent_workers_ = 0;            // since greeting_ was answered; compared in heartbeats
+  std::map<WorkerId, WorkerThere> workers_;  // last state of each worker, including those that have left
+  std::int64_t sent_workers_ = 0;            // since greeting_ was answered; sent in heartbeats for comparison
   std::map<WorkerId, PartHeld> held_;
   bool is_lost_ = false;
   std::string why_to_stop_;

@@ -26,7 +26,7 @@ std::optional<Message> message_in(const storage::LogRecord& record, ShardRecord 
   return of_kind != nullptr ? std::optional(*of_kind) : std::nullopt;
 }
 
-// Whether the record was one of those that follow the first.
+// Applies a record that follows the first one. Returns false if it is invalid.
 bool take_again(const storage::LogRecord& record, ShardKeeper& keeper) {
   if (const auto part = message_in<PartKept>(record, ShardRecord::kPart, part_kept)) {
     const auto tensors = tensors_after_header(frames_of(record), keeper.shape());
@@ -51,7 +51,7 @@ void ShardLog::begin(ShardsLoaded loaded, const ShardKeeper& keeper) {
   };
   log_ = begin_log(folder_, loaded.version, outlives_, log_.get(), write);
   remove_logs(folder_, 0, loaded.version);
-  remove_logs(folder_, loaded.version + 1, std::numeric_limits<std::int64_t>::max());  // of another course
+  remove_logs(folder_, loaded.version + 1, std::numeric_limits<std::int64_t>::max());  // another course
 }
 
 void ShardLog::held(const PushKey& push, const Tensors& part) {

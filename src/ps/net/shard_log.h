@@ -1,8 +1,8 @@
-// shard_log: what a shard server (shard_server.h) must not forget, in files of its own folder (log_files.h): each
-// begins with the shards and the optimizer after some update, and with the parts of pushes that waited then; parts and
-// steps follow in their order. The newest file is all that such a server needs to be what it was, bit for bit. Records:
-// kLoaded {as ShardsLoaded travels}; kPart {as PartKept}; kStep {as StepAsked}. Threads: one. Errors: StorageError;
-// CheckpointError for files that are damaged.
+// shard_log: the log of a shard server (shard_server.h) in a folder of its own (log_files.h). Each file begins with the
+// shards and the optimizer after an update and the parts of pushes that waited then; parts and steps follow in order.
+// The newest file alone restores the server, bit for bit. Records: kLoaded: ShardsLoaded; kPart: PartKept; kStep:
+// StepAsked.
+// Threads: one. Errors: StorageError; CheckpointError for damaged files.
 #pragma once
 
 #include <filesystem>
@@ -20,9 +20,9 @@ class ShardLog {
   ShardLog(std::filesystem::path folder, storage::Outlives outlives)
       : folder_(std::move(folder)), outlives_(outlives) {}
 
-  // A new file, of what the keeper has now, after which the older ones go. loaded: whose shards these are.
+  // Begins a file with the keeper's current state and removes older files. loaded: identifies the shards.
   void begin(ShardsLoaded loaded, const ShardKeeper& keeper);
-  // Written when they return; on the disk, where it is to outlive the machine, after make_durable().
+  // Both write on return. If the log must outlive the machine, the record is durable only after make_durable().
   void held(const PushKey& push, const Tensors& part);
   void committed(const StepAsked& step);
   void make_durable() { log_->sync(); }
@@ -33,7 +33,7 @@ class ShardLog {
   std::unique_ptr<storage::RecordLog> log_;
 };
 
-// What the newest file says; nothing: there is none.
+// Content of the newest file; nothing if there is no file.
 struct KeptShards {
   ShardsLoaded loaded;
   std::unique_ptr<ShardKeeper> keeper;

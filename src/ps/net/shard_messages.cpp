@@ -60,9 +60,9 @@ SLUICE_FIELDS(PartWanted, "part_wanted", field("push", self.push));
 
 }  // namespace wire
 
-// --- What no field shows by its kind.
+// --- Checks beyond the fields' types
 
-// The lead counts the incarnations of each worker of which a part is held, and has a number for each.
+// The lead server stores a number for each incarnation of a worker up to the highest that it receives.
 static constexpr int kMostIncarnations = 1 << 20;
 
 static bool is_sound(const PushKey& push) {
@@ -100,7 +100,7 @@ static bool is_sound(const PartHeld& held) { return is_sound(held.push); }
 
 namespace {
 
-// Read, a header takes many times as much memory as its bytes.
+// A parsed header takes many times the memory of its bytes.
 constexpr std::size_t kLongestOfShards = std::size_t{1} << 20;
 
 }  // namespace

@@ -1,12 +1,12 @@
-// shard_messages: what is said to and by a shard server (shard_server.h).
+// shard_messages: the protocol of a shard server (shard_server.h) with the lead server and the workers.
 //
 //   the lead server                          shard server                     worker
-//   LeadHello (again and again)         ->
+//   LeadHello (repeated)                ->
 //                                       <-   ShardsHere
-//   ShardsLoaded: what it is to have    ->
+//   ShardsLoaded: the shards to keep    ->
 //                                       <-   ShardsHere
-//   WorkerThere: who may push, and what ->
-//     weights it begins with                 WeightsPart                 ->
+//   WorkerThere: a worker that may push ->
+//     and the weights it begins with         WeightsPart                 ->
 //                                                                       <-    PushAhead, PartMade
 //                                       <-   PartHeld
 //   StepAsked: prepare                  ->
@@ -17,9 +17,9 @@
 //                                       <-   StateGiven
 //   ShardsOver                          ->
 //
-// Messages may be lost, as in messages.h: questions are asked again, and done once; what is told of workers is counted,
-// and told again as a whole where the counts differ; workers and servers send heartbeats, and ask for what they miss.
-// From PartHeld to the next WorkerThere a worker waits for six of these: tune/server_step.h counts them. Values; pure.
+// Messages may be lost, as in messages.h. Requests are repeated, and done once. Messages about workers are counted, and
+// all are sent again if the counts differ. Workers and servers send heartbeats and request what they miss. A worker
+// waits for six of these messages from PartHeld to the next WorkerThere: tune/server_step.h counts them. Values; pure.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,6 @@
 
 namespace sluice::ps {
 
-// Which shards of what.
 struct Assignment {
   Layout layout;
   ShardRange range;
@@ -44,35 +43,35 @@ struct Assignment {
   friend bool operator==(const Assignment&, const Assignment&) = default;
 };
 
-// --- From the lead server to a shard server.
+// --- From the lead server to a shard server
 
 struct LeadHello {
   std::int64_t protocol = kProtocol;
-  std::int64_t greeting = 1;  // counts them; the same one may come again
-  std::string process_id;     // of this process
+  std::int64_t greeting = 1;  // counts greetings; one may be repeated
+  std::string process_id;
   std::string where;
   comm::Agreement agreement;
   Assignment assignment;
 };
 struct ShardsLoaded {
-  std::string run;  // tells runs apart, whatever their configuration
+  std::string run;  // id of the run, independent of its configuration
   std::int64_t version = 0;
   Assignment assignment;
-  std::vector<std::string> states;  // names of the optimizer's
-  std::int64_t steps_done = 0;      // of the update after that version
-  // Tensors: the shards, then those of each state.
+  std::vector<std::string> states;  // names of the optimizer's states
+  std::int64_t steps_done = 0;      // steps done of the update after that version
+  // Followed by the shards, then those of each state.
 };
-// Where a worker stands. With a version it begins with those weights.
+// State of a worker. With a version, it begins a step with those weights.
 struct WorkerThere {
   WorkerId worker{};
   std::int64_t incarnation = 0;
-  std::string routing_id;  // its name at the socket; empty: it has gone
+  std::string routing_id;  // its name at the socket; empty: it has left
   std::int64_t version = kNone;
-  bool is_again = false;          // it may not have got those that were sent last
-  std::int64_t server_epoch = 0;  // in which that incarnation was counted (messages.h); so below
+  bool is_again = false;          // the last weights may be lost; send them whole
+  std::int64_t server_epoch = 0;  // server epoch in which the incarnation was counted (messages.h); the same below
 };
 struct StepAsked {
-  bool commits = false;  // the second half
+  bool commits = false;  // the second half of the step
   ShardStep step;
   ShardUpdate update;
 };
@@ -85,7 +84,7 @@ struct StateAsked {
 };
 struct LeadHeartbeat {
   std::int64_t greeting = 1;
-  std::int64_t workers_sent = 0;  // how many WorkerThere since that greeting was answered
+  std::int64_t workers_sent = 0;  // WorkerThere messages since that greeting was answered
 };
 struct ShardsOver {
   std::int64_t code = 0;
@@ -95,30 +94,30 @@ struct ShardsOver {
 using FromLead =
     std::variant<LeadHello, ShardsLoaded, WorkerThere, StepAsked, PartAsked, StateAsked, LeadHeartbeat, ShardsOver>;
 
-// --- From a worker to a shard server. PushAhead (messages.h) is one of these, too.
+// --- From a worker to a shard server; PushAhead (messages.h) is another one
 
 struct PartMade {
   PushKey push;
-  std::int64_t first_shard = 0;  // of the layout
-  bool is_ahead = false;         // its shards are
+  std::int64_t first_shard = 0;
+  bool is_ahead = false;  // the shards were sent ahead
   std::int64_t server_epoch = 0;
-  // Tensors: the shards, unless they are ahead.
+  // Followed by the shards, unless they were sent ahead.
 };
 struct PartHeartbeat {
-  PushKey push;  // its last one; sequence 0: none yet
+  PushKey push;  // the last one; sequence 0: none yet
   std::int64_t server_epoch = 0;
 };
 
 using PartFromWorker = std::variant<PushAhead, PartMade, PartHeartbeat>;
 
-// --- From a shard server to the lead server.
+// --- From a shard server to the lead server
 
 struct ShardsHere {
-  std::string process_id;           // of this process
-  std::string run;                  // whose shards it has; empty: it has none
-  std::int64_t version = kNone;     // of them
-  std::vector<PushKey> parts = {};  // of pushes, that it holds
-  std::int64_t greeting = 1;        // that this answers
+  std::string process_id;
+  std::string run;  // id of the run whose shards it has; empty: it has no shards
+  std::int64_t version = kNone;
+  std::vector<PushKey> parts = {};  // pushes whose parts it holds
+  std::int64_t greeting = 1;
 };
 struct ShardsRefuse {
   std::string what;
@@ -133,7 +132,7 @@ struct StepCommitted {
   std::int64_t version = 0;
   std::int64_t index = 0;
 };
-struct StepLacking {  // a part of it, or the step before it
+struct StepLacking {  // a part of it or the previous step is missing
   std::int64_t version = 0;
 };
 struct PartHeld {
@@ -143,13 +142,13 @@ struct PartHeld {
 struct StateGiven {
   std::int64_t version = 0;
   std::vector<std::string> states;
-  // Tensors: as ShardsLoaded.
+  // Followed by tensors, as ShardsLoaded.
 };
-struct ShardHeartbeat {  // the answer to LeadHeartbeat
+struct ShardHeartbeat {  // answers LeadHeartbeat
   std::string process_id;
-  bool is_up_to_date = true;  // all that it was told
+  bool is_up_to_date = true;  // it has received all messages that were counted
 };
-struct WhoLeads {};  // it does not know who asks
+struct WhoLeads {};  // it does not know the sender
 struct ShardsFailed {
   std::int64_t code = 0;
   std::string what;
@@ -158,16 +157,16 @@ struct ShardsFailed {
 using ShardsToLead = std::variant<ShardsHere, ShardsRefuse, StepPrepared, StepCommitted, StepLacking, PartHeld,
                                   StateGiven, ShardHeartbeat, WhoLeads, ShardsFailed>;
 
-// --- From a shard server to a worker.
+// --- From a shard server to a worker
 
 struct WeightsPart {
-  std::int64_t incarnation = 0;  // of the worker
+  std::int64_t incarnation = 0;
   std::int64_t version = 0;
-  std::int64_t sequence = 1;  // these two as PackedWeights has them
+  std::int64_t sequence = 1;  // this and the next one as in PackedWeights
   bool is_whole = true;
-  std::int64_t first_shard = 0;  // of the layout
+  std::int64_t first_shard = 0;
   std::int64_t server_epoch = 0;
-  // Tensors: the shards.
+  // Followed by the shards.
 };
 struct WeightsHeartbeat {
   std::int64_t incarnation = 0;  // of the last WeightsPart
@@ -180,12 +179,12 @@ struct PartWanted {
 
 using ShardsToWorker = std::variant<WeightsPart, WeightsHeartbeat, PartWanted>;
 
-// --- In a shard server's log (shard_log.h); the lead server that comes next learns of it (ShardsHere::parts), and
-// counts no such incarnation again. Earlier logs have a PartMade there, which is read as one of these.
+// --- In a shard server's log (shard_log.h). The next lead server receives it (ShardsHere::parts) and does not reuse
+// its incarnation. Earlier logs contain a PartMade there, which is read as a PartKept.
 
 struct PartKept {
   PushKey push;
-  // Tensors: the shards.
+  // Followed by the shards.
 };
 
 [[nodiscard]] Frame header_of(const FromLead& message);
@@ -199,7 +198,7 @@ struct PartKept {
 [[nodiscard]] std::optional<ShardsToWorker> shards_to_worker(const Frame& header);
 [[nodiscard]] std::optional<std::variant<PartKept>> part_kept(const Frame& header);
 
-// What follows a header: the shards, then those of each state; nothing where they are not of that shape.
+// The shards follow a header, then those of each state. The reader returns nothing if the shape differs.
 [[nodiscard]] Frames with_state(Frame header, const ShardsState& state);
 [[nodiscard]] std::optional<ShardsState> state_after_header(const Frames& frames, const TensorsShape& shape,
                                                             const std::vector<std::string>& states);

@@ -16,11 +16,11 @@
 namespace sluice::ps {
 namespace {
 
-constexpr int kHeartbeatsOfALead = 4;    // so many without a sign make room for another one
-constexpr std::size_t kMostAtOnce = 64;  // messages between two looks at the time
-// At the end, after a failure:
-constexpr Nanoseconds kUntilGone = 2'000'000'000;  // a lead without a connection for so long has gone
-constexpr Nanoseconds kLongDrain = 1'000'000'000;  // a longer wait is told
+constexpr int kHeartbeatsOfALead = 4;    // a lead server that is silent for so many intervals can be replaced
+constexpr std::size_t kMostAtOnce = 64;  // messages between two checks of the time
+// Limits at the end, after a failure:
+constexpr Nanoseconds kUntilGone = 2'000'000'000;  // a lead server without a connection for this long has gone
+constexpr Nanoseconds kLongDrain = 1'000'000'000;  // a longer wait is logged
 
 }  // namespace
 
@@ -37,7 +37,7 @@ ShardServer::ShardServer(ShardServerOptions options) : options_(std::move(option
   listen(keeper_ ? limits_of(loaded_.assignment) : FrameSocket::Limits{});
 }
 
-// Until it is known how large a message may be, none is large.
+// The default limits are small; they apply until the sizes of the shards are known.
 void ShardServer::listen(const FrameSocket::Limits& limits) {
   socket_.reset();
   socket_.emplace(FrameSocket::Role::kListening, std::string{}, limits, options_.keys);
@@ -96,7 +96,7 @@ void ShardServer::warn_of_greeting(const Hello& hello) {
               ", which keeps shards only; check the order of ps.address at that worker");
 }
 
-// --- From the lead server.
+// --- From the lead server
 
 void ShardServer::take(const std::string& routing_id, const LeadHello& hello, const Frames&) {
   if (const std::string refusal = refusal_of(hello); !refusal.empty()) {
@@ -104,7 +104,7 @@ void ShardServer::take(const std::string& routing_id, const LeadHello& hello, co
     return send(routing_id, ShardsRefuse{refusal});
   }
   const bool is_alive = clock_.now() - last_message_at_ <= kHeartbeatsOfALead * options_.heartbeat_interval;
-  if (routing_id != lead_ && !lead_.empty() && is_alive) return;  // it will ask again, and the other one may have died
+  if (routing_id != lead_ && !lead_.empty() && is_alive) return;  // it will ask again
   if (routing_id != lead_) {
     log_info("the lead server is ", hello.where);
     peers_.clear();
@@ -114,10 +114,10 @@ void ShardServer::take(const std::string& routing_id, const LeadHello& hello, co
   lead_where_ = hello.where;
   last_message_at_ = clock_.now();
   greeting_ = hello.greeting;
-  received_workers_ = 0;  // it tells them all again
+  received_workers_ = 0;  // the lead server sends all workers again
   if (assigned_ != hello.assignment) {
     assigned_ = hello.assignment;
-    // Who asks comes again, at a socket that takes messages as large as these shards.
+    // The lead server connects again, to a socket that accepts messages as large as these shards.
     return listen(limits_of(*assigned_));
   }
   send(routing_id, here());
@@ -181,7 +181,7 @@ void ShardServer::take(const std::string&, const WorkerThere& there, const Frame
   Peer& peer = peers_.at(there.worker);
   peer.version = there.version;
   if (there.is_again) peer.pull.restart();
-  if (!keeper_ || there.version != keeper_->version()) return;  // it has those already, or begins again
+  if (!keeper_ || there.version != keeper_->version()) return;  // the worker has those weights already, or begins again
   const PackedWeights sent = peer.pull.compress(keeper_->weights());
   const WeightsPart part{.incarnation = there.incarnation,
                          .version = there.version,
@@ -227,9 +227,9 @@ void ShardServer::take(const std::string& routing_id, const LeadHeartbeat& heart
 
 void ShardServer::take(const std::string&, const ShardsOver& over, const Frames&) { over_ = over; }
 
-// --- From workers.
+// --- From workers
 
-// Nobody's: what comes late of an earlier incarnation, or of an earlier lead server's time.
+// Returns null for late messages of an earlier incarnation or of an earlier lead server.
 ShardServer::Peer* ShardServer::peer_of(const std::string& routing_id, const PushKey& push, std::int64_t server_epoch) {
   const auto found = peers_.find(push.worker);
   const bool is_it = found != peers_.end() && found->second.routing_id == routing_id &&
@@ -254,7 +254,7 @@ void ShardServer::take(const std::string& routing_id, const PartMade& part, cons
   Tensors tensors{.statistics = at::empty({0}, keeper_->shape().dtype)};
   if (part.is_ahead) {
     auto shards = peer->ahead.finish(part.push, keeper_->shape());
-    if (!shards) return send(routing_id, PartWanted{part.push});  // some were lost
+    if (!shards) return send(routing_id, PartWanted{part.push});  // some spans were lost
     tensors.shards = std::move(*shards);
   } else {
     const auto packed = packed_after_header(frames, keeper_->shape());
@@ -280,7 +280,7 @@ void ShardServer::take(const std::string& routing_id, const PartHeartbeat& heart
   send(routing_id, PartWanted{heartbeat.push});
 }
 
-// Tells the lead that this part is held, once it is and the log is durable.
+// Reports to the lead server that this part is held, unless it is missing or the log is not durable yet.
 void ShardServer::send_held(const PushKey& push) {
   if (lead_.empty() || !keeper_ || std::ranges::find(pending_, push) != pending_.end()) return;
   const PartState state = keeper_->part_state(push);
@@ -293,7 +293,7 @@ void ShardServer::make_durable() {
   for (const PushKey& push : std::exchange(pending_, {})) send_held(push);
 }
 
-// --- In the course of time.
+// --- Tasks that depend on time
 
 void ShardServer::send_heartbeat() {
   if (clock_.now() < next_heartbeat_) return;
@@ -325,15 +325,15 @@ void ShardServer::ask_to_stop(const InterruptedError& why) {
 }
 
 void ShardServer::fail(const Error& error) {
-  // A socket that could not be made again as large as the shards are is none.
+  // There is no socket if listening with the limits of the shards has failed.
   if (!lead_.empty() && socket_) send_until_acknowledged({static_cast<std::int64_t>(error.exit_code()), error.what()});
   socket_.reset();
 }
 
-// What a connecting socket has not read is gone once its connection has ended: this one stays until it is answered.
+// The lead server loses unread messages if the connection ends, so this socket stays open until the answer.
 void ShardServer::send_until_acknowledged(const ShardsFailed& failed) {
   const Nanoseconds begun = clock_.now();
-  Nanoseconds reached = begun;  // the lead has, or had, a connection
+  Nanoseconds reached = begun;  // when the lead server last had a connection
   bool has_logged = false;
   for (Nanoseconds now = begun; !over_ && now < begun + options_.drain_timeout; now = clock_.now()) {
     if (socket_->send(lead_, {header_of(ShardsToLead{failed})})) reached = now;

@@ -1,12 +1,12 @@
-// shard_server: a server that keeps some of the shards and decides nothing, as a process of its own. Workers push their
-// parts to it and get their weights from it, at its own speed; the lead server (network_server.h) tells it who they
-// are, when an update is made and of which pushes. It knows no policy, no data and no learning rate.
-// - It begins with what the lead server gives it. With a log it outlives its own death: what it had said that it
-//   holds, and every step that it has done, is there when it is started again, and the run goes on.
-// - Only workers that it was told of are heard, and only the newest part of each is kept.
-// - Without a word of the lead server for too long it ends.
-// Threads: one, which calls next() again and again. Errors: ConfigError and PeerError of the socket; PeerError where
-// nobody leads; StorageError, CheckpointError of the log.
+// shard_server: a server process that keeps some of the shards and decides nothing. Workers push their parts to it and
+// get their weights from it directly. The lead server (network_server.h) sends the workers and the steps of each
+// update. A shard server knows no policy, no data and no learning rate.
+//   - It begins with shards from the lead server. With a log it outlives its own death: after a restart it has all the
+//     parts that it reported and all its steps, and the run continues.
+//   - It accepts only workers that the lead server named, and keeps only the newest part of each.
+//   - It ends if the lead server is silent for too long.
+// Threads: one, which calls next() repeatedly. Errors: ConfigError and PeerError of the socket; PeerError without a
+// lead server; StorageError, CheckpointError of the log.
 #pragma once
 
 #include <filesystem>
@@ -30,19 +30,19 @@ namespace sluice::ps {
 
 struct ShardServerOptions {
   std::string host = "127.0.0.1";
-  int port = 0;    // 0: a free one
-  int number = 1;  // of this server, for messages
+  int port = 0;  // 0: a free one
+  int number = 1;
   Keys keys;
-  comm::Agreement agreement;         // that the lead server must have too
-  LinkCompression compression = {};  // likewise
+  comm::Agreement agreement;         // the lead server must have the same
+  LinkCompression compression = {};  // the lead server must have the same
   optim::OptimizerOptions optimizer;
-  int threads = 1;               // that work on its shards at once
-  std::filesystem::path folder;  // of its log; empty: none
+  int threads = 1;               // number of threads that work on its shards in parallel
+  std::filesystem::path folder;  // folder of its log; empty: no log
   storage::Outlives outlives = storage::Outlives::kProcess;
   Nanoseconds heartbeat_interval = 500'000'000;
-  Nanoseconds peer_timeout = 60'000'000'000;      // of the lead server
-  Nanoseconds connect_timeout = 300'000'000'000;  // until there is one; with a log also until it comes back
-  Nanoseconds drain_timeout = 30'000'000'000;     // after a failure, until the lead, which may be busy, has heard of it
+  Nanoseconds peer_timeout = 60'000'000'000;      // silence of the lead server
+  Nanoseconds connect_timeout = 300'000'000'000;  // until a lead server connects; with a log also until it returns
+  Nanoseconds drain_timeout = 30'000'000'000;     // after a failure, for the lead server's answer
 };
 
 class ShardServer {
@@ -52,15 +52,14 @@ class ShardServer {
   ShardServer& operator=(const ShardServer&) = delete;
 
   [[nodiscard]] int port() const { return port_; }
-  // Serves for so long, or until the run is over.
+  // Serves for `limit`, or until the run is over.
   void next(Nanoseconds limit);
-  // How the run has ended; nothing: it has not.
   [[nodiscard]] const std::optional<ShardsOver>& over() const { return over_; }
-  // Asks the lead server to end the run, which first takes the weights that are here: serve on until over(). May be
-  // asked again, as a message may be lost.
+  // Asks the lead server to end the run, which first takes this server's weights: serve on until over(). May be
+  // repeated.
   void ask_to_stop(const InterruptedError& why);
-  // Tells the lead server that this one ends, and why; returns when the lead has ended the run, has gone, or has not
-  // answered within `drain_timeout`. Afterwards only over() and keeper() may be called.
+  // Reports the error to the lead server. Returns when the lead server has ended the run, has gone, or has not answered
+  // within `drain_timeout`. Afterwards only over() and keeper() may be called.
   void fail(const Error& error);
 
   [[nodiscard]] bool has_lead() const { return !lead_.empty(); }
@@ -71,10 +70,10 @@ class ShardServer {
   struct Peer {
     std::string routing_id;
     std::int64_t incarnation = 0;
-    std::int64_t server_epoch = 0;  // in which that incarnation was counted
-    std::int64_t version = kNone;   // of the weights that it began with last
+    std::int64_t server_epoch = 0;  // server epoch in which the incarnation was counted
+    std::int64_t version = kNone;   // version of the weights of its last step
     PullCompressor pull;
-    PushAssembly ahead;  // of its next push
+    PushAssembly ahead;
   };
 
   void listen(const FrameSocket::Limits& limits);
@@ -116,18 +115,18 @@ class ShardServer {
   std::optional<FrameSocket> socket_;
   int port_ = 0;
   std::optional<ShardLog> log_;
-  ShardsLoaded loaded_;  // which run, and which shards
+  ShardsLoaded loaded_;
   std::unique_ptr<ShardKeeper> keeper_;
-  std::optional<Assignment> assigned_;  // by the lead server that is there
-  std::string lead_;                    // its name at the socket; empty: there is none
+  std::optional<Assignment> assigned_;  // by the current lead server
+  std::string lead_;                    // the lead server's name at the socket; empty: not connected
   std::string lead_where_;
   std::map<WorkerId, Peer> peers_;
-  std::int64_t greeting_ = 0;          // of the lead server
-  std::int64_t received_workers_ = 0;  // WorkerThere taken since LeadHello or ShardsLoaded
-  std::vector<PushKey> pending_;       // parts that are held once the log is durable
+  std::int64_t greeting_ = 0;
+  std::int64_t received_workers_ = 0;  // WorkerThere messages since LeadHello or ShardsLoaded
+  std::vector<PushKey> pending_;       // parts to report once the log is durable
   Refusals refusals_;
   OwnClock clock_;
-  Nanoseconds last_message_at_ = 0;  // of the lead
+  Nanoseconds last_message_at_ = 0;
   Nanoseconds next_heartbeat_ = 0;
   std::optional<ShardsOver> over_;
   bool has_warned_of_greeting_ = false;

@@ -1,8 +1,7 @@
-// socket_thread: the thread of a connection that a worker has made: it alone sends and receives, and it sends the
-// heartbeats. What it does is its owner's; what both use is guarded by the mutex here, and change() has the thread look
-// at it at once. Messages leave in their order, as fast as the other side takes them: few wait in the socket itself, so
-// that what is not worth sending any more can be dropped. Threads: change() and mutex() from any. Errors: those of the
-// socket and of the owner's functions, by `fail`.
+// socket_thread: the thread of a connection that a worker has made. Only this thread sends and receives; it also sends
+// the heartbeats. The owner's functions define its work. Shared data is guarded by mutex(), and change() wakes the
+// thread. Messages leave in order. Few of them are queued in the socket itself, so obsolete ones can be dropped.
+// Threads: change() and mutex() from any. Errors: `fail` receives those of the socket and of the owner's functions.
 #pragma once
 
 #include <deque>
@@ -19,7 +18,6 @@
 
 namespace sluice::ps {
 
-// Of the socket of such a thread.
 [[nodiscard]] constexpr FrameSocket::Limits with_few_unsent(FrameSocket::Limits limits) {
   limits.unsent = 4;
   return limits;
@@ -30,11 +28,11 @@ class SocketThread {
   // All are called by the thread.
   struct Work {
     std::function<void(Frames message)> take;
-    std::function<Nanoseconds()> turn;  // under the lock, after each wait: until when, by now(), to wait next
+    std::function<Nanoseconds()> turn;  // under the lock, after each wait; returns when to end the next wait, by now()
     std::function<void(std::exception_ptr)> fail;  // the thread has ended
   };
 
-  // Connected, and this thread's from start() on.
+  // socket: connected; only this thread uses it after start().
   SocketThread(FrameSocket& socket, Work work) : socket_(socket), work_(std::move(work)) {}
   ~SocketThread();
   SocketThread(const SocketThread&) = delete;
@@ -43,7 +41,7 @@ class SocketThread {
   void start() {
     thread_ = std::thread([this] { run(); });
   }
-  // After one more turn. Before what its work uses is gone.
+  // Stops the thread after one more turn. Call it before the data of `work` is destroyed.
   void stop();
 
   [[nodiscard]] std::mutex& mutex() { return mutex_; }
@@ -56,12 +54,12 @@ class SocketThread {
     wake_up_.give();
   }
 
-  // --- Under the lock.
+  // --- Under the lock
 
   [[nodiscard]] Nanoseconds now() const { return clock_.now(); }
-  // Leaves as soon as it can, after all that waits.
+  // Queues the message after all waiting ones.
   void send(const Frames& message) { waiting_.push_back(message); }
-  // Only if it can leave at once; from the thread itself. What it says is said again and again.
+  // Sends the message only if that is possible at once. For repeated messages, from the thread itself.
   void send_now(const Frames& message);
   [[nodiscard]] bool has_sent_all() const { return waiting_.empty(); }
   void drop_unsent() { waiting_.clear(); }

@@ -103,7 +103,7 @@ void StrangerGuard::take_events() {
   }
 }
 
-// A message may be read before the event of its connection is.
+// A message may be read before the event of its connection.
 StrangerGuard::Connection& StrangerGuard::connection_at(int fd) {
   Connection& connection = connections_[fd];
   if (auto remote = comm::remote_address(fd); remote != connection.remote)
@@ -144,14 +144,14 @@ void StrangerGuard::check_strangers() {
   for (; strangers.size() > kMostStrangers; strangers.pop_back()) close(strangers.back().fd, strangers.back().bytes);
 }
 
-// ZeroMQ owns the descriptor, and may close it meanwhile: a copy cannot become another connection.
+// ZeroMQ owns the descriptor and may close it at any time. The copy keeps it from becoming another connection.
 void StrangerGuard::close(int fd, std::int64_t bytes) {
   const FileDescriptor copy(::dup(fd));
   const auto found = connections_.find(fd);
   if (!copy.is_open()) return;
   const std::optional<comm::SocketAddress> remote = comm::remote_address(copy.get());
   if (!remote || remote != found->second.remote) return;
-  // ZeroMQ closes the connection when it sees its end; what was not read is then dropped, and not waited for.
+  // ZeroMQ closes the connection when it sees the shutdown. Unread bytes are then dropped instead of awaited.
   const linger drop{.l_onoff = 1, .l_linger = 0};
   ::setsockopt(copy.get(), SOL_SOCKET, SO_LINGER, &drop, sizeof drop);
   ::shutdown(copy.get(), SHUT_RDWR);

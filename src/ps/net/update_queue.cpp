@@ -6,7 +6,7 @@
 namespace sluice::ps {
 namespace {
 
-constexpr Nanoseconds kSendTimesTimeout = 1'000'000'000;  // of a push's sending
+constexpr Nanoseconds kSendTimesTimeout = 1'000'000'000;  // for workers to send the times of their pushes
 
 }  // namespace
 

@@ -1,6 +1,5 @@
-// update_queue: updates that a server has made, until their turn to be told. Each waits a while for its workers to say
-// how long their pushes took to send. Not here: what a worker says, and when (network_server.h).
-// Pure; threads: one. Errors: none.
+// update_queue: finished updates in order, until they are reported. Each waits a short time for its workers to send how
+// long their pushes took. Pure. Threads: one. Errors: never throws.
 #pragma once
 
 #include <deque>
@@ -19,26 +18,25 @@ struct NetworkUpdate {
   std::vector<PushDone> pushes;  // in the order of done.update.pushes
   ServerProgress before;
   ServerProgress after;
-  Nanoseconds at = 0;  // this and the next one are for records: by now_ns()
-  // When this server first gave a worker weights to begin with: before that it waited for workers. Nothing: it has not
-  // yet, as where an earlier server had committed the pushes.
+  Nanoseconds at = 0;  // this and the next one are for records, by now_ns()
+  // When this server first gave weights to a worker; it waited for workers before. Not set if it has not yet, for
+  // example if an earlier server committed the pushes.
   std::optional<Nanoseconds> open_since = {};
-  std::optional<data::LedgerState> ledger;  // right after it; there where state is
-  std::optional<ServerState> state;         // likewise, where NetworkOptions::wants_state said so
+  std::optional<data::LedgerState> ledger;  // right after the update; set together with `state`
+  std::optional<ServerState> state;         // set if NetworkOptions::wants_state returned true
 };
 
 class UpdateQueue {
  public:
-  // untimed: its pushes of which nobody has said how long they took to send. now: as take() has it.
+  // untimed: pushes of the update without a known send time. now: same clock as in take().
   void add(NetworkUpdate update, std::vector<PushKey> untimed, Nanoseconds now);
   void set_send_time(const PushKey& push, double send_s);
-  // That worker says nothing any more.
   void forget(WorkerId worker);
 
   [[nodiscard]] bool empty() const { return made_.empty(); }
-  // When the first one is told whatever is not known of it; nothing: there is none.
+  // When the first update is reported even if times are missing; nothing if the queue is empty.
   [[nodiscard]] std::optional<Nanoseconds> due_at() const;
-  // The first one, where it is its turn.
+  // Returns the first update if it is due or complete.
   [[nodiscard]] std::optional<NetworkUpdate> take(Nanoseconds now);
 
  private:

@@ -13,7 +13,7 @@
 namespace sluice::ps {
 namespace {
 
-constexpr Nanoseconds kNotice = 10'000'000'000;  // so long a wait is told
+constexpr Nanoseconds kNotice = 10'000'000'000;  // a longer wait is logged
 
 }  // namespace
 
@@ -57,7 +57,7 @@ void WorkerParts::note_heartbeat(std::size_t part, const PartVersion& sent) {
   parts_[part].sent = sent;
 }
 
-// In the order in which they came: each may be a change to the one before.
+// Decodes in the order of arrival, because each message may be a change to the previous one.
 void WorkerParts::decode() {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
@@ -75,7 +75,7 @@ void WorkerParts::decode() {
         bad_ = concat(named(i + 1),
                       " has other shards than those of its place in ps.address; give the addresses in the "
                       "same order to all");
-      if (!part.decoder->follows(message)) continue;  // one before it was lost
+      if (!part.decoder->follows(message)) continue;  // a message before it was lost
       part.weights = part.decoder->take(message);
       part.version = version;
       if (!part.weights) bad_ = concat(named(i + 1), " has sent weights of another layout");
@@ -115,12 +115,12 @@ bool WorkerParts::has(const PartVersion& weights) const {
   return has_all(weights);
 }
 
-// Under the lock.
+// Requires the lock.
 bool WorkerParts::has_all(const PartVersion& weights) const {
   return std::ranges::all_of(parts_, [&](const Part& part) { return part.weights && part.version == weights; });
 }
 
-// Under the lock.
+// Requires the lock.
 std::string WorkerParts::lacking(const PartVersion& weights) const {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
@@ -147,7 +147,7 @@ bool WorkerParts::take(const PartVersion& weights, Tensors& into) {
   return true;
 }
 
-// Beats come in order with what is sent.
+// Heartbeats and weights arrive in order, so a reported version that is not there was lost.
 bool WorkerParts::has_lost(const PartVersion& weights) const {
   const std::scoped_lock lock(mutex_);
   return std::ranges::any_of(parts_, [&](const Part& part) { return part.sent == weights && part.version != weights; });

@@ -1,6 +1,6 @@
-// worker_parts: what a worker (network_link.h) exchanges with the servers that keep some of the shards, one connection
-// each (part_link.h): parts of its pushes, and parts of its weights until all of one version are there.
-// Threads: any. Errors: ConfigError where the layout is not for so many servers; PeerError for weights of another one.
+// worker_parts: a worker's exchange with the servers that keep some of the shards, one connection each (part_link.h).
+// It sends parts of pushes and collects parts of weights until those of one version are complete.
+// Threads: any. Errors: ConfigError if the layout does not fit the number of servers; PeerError for other weights.
 #pragma once
 
 #include <deque>
@@ -19,49 +19,44 @@
 namespace sluice::ps {
 
 struct WorkerPartsOptions {
-  std::vector<ServerAddress> servers;  // of the later shards, in their order
+  std::vector<ServerAddress> servers;  // servers of the later shards, in order
   Keys keys;
-  std::string process_id;  // of the worker
+  std::string process_id;
   Nanoseconds heartbeat_interval = 500'000'000;
   Compression pull;
-  std::function<void()> on_change;  // something has come; from the connections' threads
+  std::function<void()> on_change;  // something has arrived; called from the connections' threads
 };
 
 class WorkerParts {
  public:
   explicit WorkerParts(WorkerPartsOptions options);
 
-  // What the worker learns with its welcome; only once.
+  // Sets the layout from the worker's Welcome. Call only once.
   void begin(const Layout& layout);
 
-  // Of the lead server.
   [[nodiscard]] TensorsShape first_shape() const { return shape_of(layout_, range_of(0)); }
-  // What goes ahead of a push to another server than that one; `shard` of the layout. False: it is that one's.
+  // Sends elements ahead of a push; false if the lead server keeps them. `shard` is an index in the layout.
   [[nodiscard]] bool push_ahead(PushAhead ahead, const at::Tensor& elements);
   void forget_ahead();
-  // made: which push. Sends the parts of the others, and returns that server's; without shards where these have gone
-  // ahead.
+  // Sends the parts of the other servers and returns the lead server's part, without shards if these were sent ahead.
   [[nodiscard]] Packed push(PartMade made, const Packed& all);
-  // The push is answered.
   void forget();
 
-  // Whether all parts of those weights are here.
   [[nodiscard]] bool has(const PartVersion& weights) const;
-  // What has been waited for so long: says once which servers have not sent theirs; PeerError where that takes longer
-  // than the limit.
+  // Logs once which servers are late. Throws PeerError if the wait exceeds the limit.
   void check_wait(const PartVersion& weights, Nanoseconds waited, Nanoseconds limit);
-  // Appends these parts to into.shards. False, and nothing is done: they are not here (any more).
+  // Appends these parts to into.shards. Returns false, without any change, if they are not all there.
   [[nodiscard]] bool take(const PartVersion& weights, Tensors& into);
-  // Whether some of those parts were sent, but are not here. Requires: these weights were not taken.
+  // Whether some of these parts were sent but have not arrived. Requires that these weights were not taken.
   [[nodiscard]] bool has_lost(const PartVersion& weights) const;
 
  private:
   struct Part {
-    std::deque<std::pair<WeightsPart, Frames>> arrived;  // and not decoded yet
+    std::deque<std::pair<WeightsPart, Frames>> arrived;  // not decoded yet
     std::optional<PullDecoder> decoder;
-    PartVersion version;             // of the weights that were decoded last
-    PartVersion sent;                // that the server has sent last, by its heartbeats
-    std::optional<Tensors> weights;  // nothing: none, or they were taken
+    PartVersion version;             // version of the last decoded weights
+    PartVersion sent;                // version that the server has sent last, by its heartbeats
+    std::optional<Tensors> weights;  // nothing: not arrived, or taken
   };
 
   [[nodiscard]] ShardRange range_of(std::size_t server) const {
@@ -81,13 +76,13 @@ class WorkerParts {
   void decode();
 
   WorkerPartsOptions options_;
-  Layout layout_;  // written once, before anybody else reads it
+  Layout layout_;  // written once, before any other thread reads it
   mutable std::mutex mutex_;
-  bool has_begun_ = false;                        // guarded by mutex_, as what follows
+  bool has_begun_ = false;                        // guarded by mutex_, as the members below
   std::vector<Part> parts_;                       // [server - 1]
-  PartVersion waited_for_;                        // that was told of
-  std::optional<std::string> bad_;                // what was sent that cannot be
-  std::vector<std::unique_ptr<PartLink>> links_;  // the last member: their threads end before the others do
+  PartVersion waited_for_;                        // the version that check_wait() has logged
+  std::optional<std::string> bad_;                // error about invalid weights
+  std::vector<std::unique_ptr<PartLink>> links_;  // declared last, because their threads use the other members
 };
 
 }  // namespace sluice::ps

@@ -27,7 +27,6 @@ struct StepCosts {
   Rational a;
   Rational b;
 
-  // Seconds of a share of an epoch.
   [[nodiscard]] Rational time(std::int64_t batch, const Rational& samples) const { return (a + b / batch) * samples; }
 };
 
@@ -37,7 +36,7 @@ StepCosts costs_of_small(const BatchPlanRequest& request) {
 
 std::int64_t small_batch_of(const BatchPlanRequest& request, const Rational& base, std::int64_t small_samples) {
   const auto [a, b] = costs_of_small(request);
-  const Rational left = request.extra_time * base / small_samples - a;  // a sample's part of the steps' b
+  const Rational left = request.extra_time * base / small_samples - a;  // remaining time per sample, for the steps' b
   if (!left.is_positive())
     throw ConfigError("no batch is large enough for this share of the samples; raise --extra-time");
   return (b / left).floor();

@@ -35,13 +35,13 @@ std::int64_t Coordinator::last_committed(WorkerId worker, int incarnation) const
 }
 
 void Coordinator::redo(const Update& update) {
-  check(update.version == version_ + 1, "an update is done again out of turn");
+  check(update.version == version_ + 1, "updates are repeated in order");
   version_ = update.version;
   for (const PushRecord& record : update.pushes) remember(record);
 }
 
 void Coordinator::restore_push(const PushRecord& record, Nanoseconds now) {
-  check(!is_waiting(record.worker) && workers() == 0, "a push is taken again beside others");
+  check(!is_waiting(record.worker) && workers() == 0, "no joined worker and no waiting push of this worker");
   remember(record);
   waiting_.emplace(record.worker, record);
   if (policy_.quorum == 1 && policy_.grace == 0) quorum_since_ = now;
@@ -50,7 +50,7 @@ void Coordinator::restore_push(const PushRecord& record, Nanoseconds now) {
 int Coordinator::join(WorkerId worker, Nanoseconds now) {
   const std::int64_t clock = clock_of_joining_worker(workers_[worker]);
   Worker& it = workers_[worker];
-  check(!it.is_here, "a worker joins that is there");
+  check(!it.is_here, "a worker joins only if it is absent");
   it.is_here = true;
   it.clock = clock;
   it.last_committed.push_back(0);
@@ -62,7 +62,7 @@ int Coordinator::join(WorkerId worker, Nanoseconds now) {
   return static_cast<int>(it.last_committed.size());
 }
 
-// Never behind the slowest, for whom nobody has to wait then; never further ahead than a push can take it.
+// At least the slowest clock, so that no worker waits for this one; at most what a push can reach within the bound.
 std::int64_t Coordinator::clock_of_joining_worker(const Worker& worker) const {
   const std::int64_t least = slowest().value_or(worker.clock);
   const std::int64_t clock = std::max(worker.clock, least);
@@ -71,7 +71,7 @@ std::int64_t Coordinator::clock_of_joining_worker(const Worker& worker) const {
 
 void Coordinator::leave(WorkerId worker, Nanoseconds now) {
   const auto found = workers_.find(worker);
-  check(found != workers_.end() && found->second.is_here, "a worker leaves that is not there");
+  check(found != workers_.end() && found->second.is_here, "a worker leaves only after it has joined");
   found->second.is_here = false;
   found->second.begun.reset();
   forget_clock(found->second.clock);
@@ -91,14 +91,14 @@ void Coordinator::open(Nanoseconds now) {
 }
 
 std::int64_t Coordinator::begin(WorkerId worker) {
-  check(may_begin(worker), "a worker begins a step though it may not");
+  check(may_begin(worker), "a worker begins only if may_begin()");
   workers_.at(worker).begun = version_;
   return version_;
 }
 
 std::int64_t Coordinator::begin_again(WorkerId worker) {
   std::optional<std::int64_t>& begun = workers_.at(worker).begun;
-  check(begun.has_value(), "a worker begins a step again that it has not begun");
+  check(begun.has_value(), "begin_again() follows begin()");
   return begun.emplace(version_);
 }
 

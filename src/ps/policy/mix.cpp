@@ -17,8 +17,7 @@ double weight_of(Weigh weigh, const PushRecord& record) {
   return 0;
 }
 
-// A mean by weights. Gradients are of summed losses: each is divided by its own targets first, but where the weights
-// are the targets that cancels.
+// Weighted mean. A summed gradient is first divided by its targets, which cancels if the weights are targets.
 Mix mean_of(const SyncPolicy& policy, const std::vector<PushRecord>& records, const std::vector<std::size_t>& used) {
   const bool sums = policy.payload == Payload::kGradients;
   Mix mix{.divisor = 0};

@@ -1,8 +1,7 @@
-// mix: the numbers by which pushes are merged into one update. A server computes
+// mix: the numbers by which pushes are merged into one update. A server computes, element by element,
 //   (keep * weights + sum of take * pushed) / divisor
-// element by element, from keep = 0 where the sum is a gradient or a delta. Of gradients of summed losses weighed by
-// targets that is their sum divided by all targets: one gradient of the mean loss over everything that has run.
-// Pure. Errors: none.
+// with keep = 0 if the sum is a gradient or a delta. Gradients of summed losses with weights = targets give their sum
+// divided by all targets: one gradient of the mean loss over all samples of the update. Pure. Errors: never throws.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +13,18 @@
 namespace sluice::ps {
 
 struct MixPart {
-  std::size_t push = 0;  // position in the list of records
+  std::size_t push = 0;  // index in the list of records
   double take = 1;
 };
 
 struct Mix {
-  double keep = 0;  // of the weights before
+  double keep = 0;  // factor of the previous weights
   std::vector<MixPart> parts;
   double divisor = 1;
 };
 
-// What an update of these pushes does, one mix after the other; all of one kind of payload. Pushes without a target are
-// in none; nothing is left to do where all are.
+// The mixes of an update, to be applied one after the other. All records have one kind of payload. Pushes without a
+// target are left out; if no push has a target, the result is empty.
 [[nodiscard]] std::vector<Mix> mixes_of(const SyncPolicy& policy, const std::vector<PushRecord>& records);
 
 }  // namespace sluice::ps

@@ -26,7 +26,7 @@ __int128 greatest_common_divisor(__int128 a, __int128 b) {
   return a;
 }
 
-// "-4", "+3"; nothing where it is none.
+// Parses "-4" or "+3". Returns nothing for other text.
 std::optional<int> exponent_of(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
   int exponent = 0;
@@ -58,17 +58,17 @@ Rational operator+(const Rational& a, const Rational& b) {
 }
 
 Rational operator*(const Rational& a, const Rational& b) {
-  const Rational crossed(a.above_, b.below_), other(b.above_, a.below_);  // shortened first
+  const Rational crossed(a.above_, b.below_), other(b.above_, a.below_);  // reduced first, to avoid overflow
   return {Rational::times(crossed.above_, other.above_), Rational::times(crossed.below_, other.below_)};
 }
 
 Rational operator/(const Rational& a, const Rational& b) {
-  check(b.above_ != 0, "a division by zero");
+  check(b.above_ != 0, "a divisor that is not zero");
   return a * Rational(b.below_, b.above_);
 }
 
 std::int64_t Rational::floor() const {
-  check(above_ >= 0, "a negative number is rounded down");
+  check(above_ >= 0, "a non-negative number to round down");
   const Integer whole = above_ / below_;
   if (whole > std::numeric_limits<std::int64_t>::max()) throw_too_long();
   return static_cast<std::int64_t>(whole);

@@ -33,7 +33,7 @@ void lay_out(Shard& shard) {
 }  // namespace
 
 std::vector<Shard> plan_shards(const std::vector<std::int64_t>& sizes, int shards, std::int64_t split_bound) {
-  check(shards >= 1 && split_bound >= 1, "parameters are packed into no shard, or in pieces of nothing");
+  check(shards >= 1 && split_bound >= 1, "at least one shard and a split bound of at least one element");
   std::vector<Piece> pieces = pieces_of(sizes, split_bound);
   std::ranges::stable_sort(pieces, std::ranges::greater{}, &Piece::elements);
   std::vector<Shard> plan(static_cast<std::size_t>(shards));

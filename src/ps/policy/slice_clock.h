@@ -1,6 +1,6 @@
-// slice_clock: the time of one step of a worker, and the rule of anytime mini-batches: with a deadline no slice begins
-// once the stall and the slices before it have taken that long; the first one always runs. In whole nanoseconds, so
-// that a slice that ends at the deadline is known to. Threads: one. Errors: none.
+// slice_clock: the time of one step of a worker, and the rule of anytime mini-batches: no slice begins once the stall
+// and the earlier slices have reached the deadline. The first slice always runs. Times are whole nanoseconds, so that a
+// slice that ends exactly at the deadline is recognized. Threads: one. Errors: never throws.
 #pragma once
 
 #include <cstdint>
@@ -9,28 +9,27 @@
 
 namespace sluice::ps {
 
-// What the work of a worker takes, in seconds.
+// Costs of a worker, in seconds.
 struct WorkerCosts {
   double sample_s = 0;
   double step_s = 0;
-  double bytes_per_s = 0;  // between it and the server, each way; 0: no time
+  double bytes_per_s = 0;  // between worker and server, each way; 0: sending takes no time
 };
 
-// As far as it has computed. Slices are asked for in their order.
 class SliceClock {
  public:
-  // deadline_s: 0 where there is none.
+  // deadline_s: 0 means no deadline.
   SliceClock(const WorkerCosts& costs, double stall_s, double deadline_s)
       : costs_(costs), stall_(from_s(stall_s)), deadline_(from_s(deadline_s)) {}
 
-  // True when a slice of so many samples is run, and then it has been charged.
+  // Returns true, and adds the slice's time, if a slice of that many samples runs. Call in the order of the slices.
   [[nodiscard]] bool admits(std::int64_t samples) {
     if (deadline_ > 0 && has_begun_ && compute_time() >= deadline_) return false;
     has_begun_ = true;
     worked_ += from_s(costs_.step_s + static_cast<double>(samples) * costs_.sample_s);
     return true;
   }
-  [[nodiscard]] Nanoseconds compute_time() const { return stall_ + worked_; }  // stalls included
+  [[nodiscard]] Nanoseconds compute_time() const { return stall_ + worked_; }
   [[nodiscard]] double compute_s() const { return to_s(compute_time()); }
   [[nodiscard]] double stall_s() const { return to_s(stall_); }
 

@@ -27,7 +27,7 @@ double draw(const Mixture& mixture, RngStream& numbers) {
     point -= normal.weight;
     if (point < 0) return std::min(std::abs(normal.mean + normal.deviation * numbers.normal()), kLongestStall);
   }
-  return 0;  // the weights' sum is a rounding below 1
+  return 0;  // rounding can leave the sum of the weights slightly below 1
 }
 
 }  // namespace

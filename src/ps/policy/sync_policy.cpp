@@ -22,7 +22,7 @@ const std::vector<Preset>& presets() {
       {"bsp", {.staleness = 0}},
       {"ssp", {.quorum = 1, .staleness = kUsualStaleness}},
       {"asp", {.quorum = 1}},
-      {"quorum", {}},  // of how many depends on the workers
+      {"quorum", {}},  // the quorum depends on the number of workers
       {"fmb", {.staleness = 0}},
       {"amb", {.staleness = 0}},
       {"dual_batch",
@@ -41,7 +41,7 @@ const std::vector<Preset>& presets() {
   return all;
 }
 
-constexpr std::array kMerges{Merge::kHalf, Merge::kBesides, Merge::kMean};  // as merge_names()
+constexpr std::array kMerges{Merge::kHalf, Merge::kBesides, Merge::kMean};  // in the order of merge_names()
 
 }  // namespace
 

@@ -17,10 +17,10 @@
 namespace sluice::ps {
 namespace {
 
-constexpr int kMostWorkers = 4096;  // as ps.workers
+constexpr int kMostWorkers = 4096;  // same limit as ps.workers
 constexpr std::int64_t kLargestBatch = 1'000'000'000;
 constexpr std::int64_t kMostPushes = 1'000'000'000;
-constexpr double kLongestRun = 9e9;  // seconds that nanoseconds in 64 bits hold
+constexpr double kLongestRun = 9e9;  // limit of seconds that fit 64-bit nanoseconds
 constexpr std::string_view kShiftedExponential = "shifted-exponential";
 
 template <typename... Sentence>
@@ -33,7 +33,7 @@ void demand_word(std::string_view option, const std::string& word, const std::ve
          "; give one of ", join(words, ", "));
 }
 
-// An option of one word of another one.
+// Checks an option that is valid only with a certain value of another option.
 void demand_owner(bool is_given, bool is_owner, std::string_view option, std::string_view owner) {
   demand(!is_given || is_owner, option, " goes with ", owner, " alone; leave it out, or give ", owner);
 }
@@ -100,7 +100,7 @@ StragglerOptions straggler_options_of(const UnevenRequest& request) {
 
 std::int64_t slice_of(const UnevenRequest& request) { return request.base_batch / request.partitions.value_or(1); }
 
-// Longer than any stall there is: an exponential of 53 random bits is at most 36.8 of its means.
+// An upper bound of all stalls: an exponential of 53 random bits is at most 36.8 times its mean.
 double longest_stall_s(const StragglerOptions& options) {
   return options.scale * std::max(7.0, options.shift_s + 37 * options.mean_s);
 }
@@ -120,7 +120,7 @@ void check_sizes(const UnevenRequest& request) {
   const double push_s = longest_stall_s(straggler_options_of(request)) + most * static_cast<double>(request.base_batch);
   demand(static_cast<double>(request.steps + 1) * push_s <= kLongestRun, request.steps,
          " updates could take longer than 285 years; lower --steps or the seconds");
-  const int quorum = policy_of(request).quorum, pushes = quorum > 0 ? quorum : request.workers;  // of an update
+  const int quorum = policy_of(request).quorum, pushes = quorum > 0 ? quorum : request.workers;
   demand(request.steps <= kMostPushes / pushes, request.steps, " updates of ", counted(pushes, "push"),
          " are more than ", kMostPushes, " pushes; lower --steps");
 }
@@ -142,14 +142,14 @@ class UnevenCluster {
   UnevenResult run() {
     begin_ready_workers();
     while (result_.steps < request_.steps) {
-      check(!arrivals_.empty(), "in virtual time nobody computes and no update is due");
-      const auto [at, id] = arrivals_.top();  // of several at once the first worker's
+      check(!arrivals_.empty(), "a worker computes or an update is due in virtual time");
+      const auto [at, id] = arrivals_.top();  // the first worker's if several are equal
       arrivals_.pop();
       deliver(id, at);
       const std::optional<Update> update = coordinator_.take_update(at);
       if (!update) continue;
       add(*update, at);
-      // Only now: an idle worker waits for its update, or for a slower one, each of whose pushes is an update.
+      // An idle worker waits for an update or, if each push is an update, for a slower worker.
       begin_ready_workers();
     }
     return std::move(result_);
@@ -159,7 +159,7 @@ class UnevenCluster {
   struct Worker {
     std::int64_t steps = 0;
     PushRecord push;
-    Nanoseconds computed = 0;  // for this push
+    Nanoseconds computed = 0;
   };
   using Arrival = std::pair<Nanoseconds, WorkerId>;
 
@@ -193,7 +193,7 @@ class UnevenCluster {
 
   void deliver(WorkerId id, Nanoseconds at_time) {
     now_ = at_time;
-    check(coordinator_.push(at(id).push, now_) == PushAnswer::kCommitted, "a push in virtual time was not taken");
+    check(coordinator_.push(at(id).push, now_) == PushAnswer::kCommitted, "a push in virtual time is committed");
     idle_.push_back(id);
   }
 
