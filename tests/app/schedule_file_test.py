@@ -227,7 +227,7 @@ class OrderTest(unittest.TestCase):
 
     def test_the_example_of_the_documentation(self):
         page = (pathlib.Path(__file__).parents[2] / "docs" / "reference" / "schedules.md").read_text(encoding="utf-8")
-        example = re.search(r"## Training an order.*?```\n(.*?)```", page, re.DOTALL).group(1)
+        example = re.search(r"## Training a schedule file.*?```\n(.*?)```", page, re.DOTALL).group(1)
         commands = [line.partition("#")[0].split() for line in example.splitlines()]
         config = configuration(self.folder)
         for words in commands:
