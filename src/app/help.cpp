@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
@@ -92,8 +93,35 @@ std::vector<std::string> type_and_checks(const std::string& text) {
   return parts;
 }
 
+constexpr std::size_t kWidth = 100;         // columns of a line
+constexpr std::size_t kDescriptionAt = 30;  // column of a description, CLI11's own
+
+// Breaks the text between words into lines of at most `width` columns. `joint` ends all lines but the last one.
+std::string wrapped(std::string_view text, std::size_t width, std::string_view joint = "\n") {
+  std::string lines;
+  while (text.size() > width) {
+    const std::size_t end = text.rfind(' ', width);
+    if (end == std::string_view::npos || end == 0) break;
+    lines += concat(text.substr(0, end), joint);
+    text.remove_prefix(end + 1);
+  }
+  return lines += text;
+}
+
 class HelpFormatter final : public CLI::Formatter {
  public:
+  std::string make_description(const CLI::App* app) const override {
+    return concat(wrapped(app->get_description(), kWidth), "\n");
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return wrapped(option->get_description(), kWidth - kDescriptionAt);
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::ostringstream text;
+    CLI::detail::format_help(text, command->get_name(), wrapped(command->get_description(), kWidth - kDescriptionAt),
+                             kDescriptionAt);
+    return text.str();
+  }
   std::string make_option_opts(const CLI::Option* option) const override {
     const std::string words = value_words(*option, option->get_positional());
     std::string text = words.empty() ? "" : concat(" ", words);
@@ -107,7 +135,7 @@ std::string example_text(std::string_view command) {
   const auto found = examples().find(command);
   if (found == examples().end()) return "";
   std::string text = found->second.size() > 1 ? "Examples:" : "Example:";
-  for (const std::string_view line : found->second) text += concat("\n  ", line);
+  for (const std::string_view line : found->second) text += concat("\n  ", wrapped(line, kWidth - 4, " \\\n    "));
   return text;
 }
 
