@@ -1,5 +1,5 @@
-// loader: samples a second that one loader thread makes. For every line of standard input it takes --batches of the
-// loader and answers with a JSON object: samples_per_s by the clock, and cpu_ms, of the whole process.
+// loader: samples per second of the data loader. For every line of standard input it takes --batches of the loader and
+// prints a JSON object: samples_per_s by the clock, and cpu_ms of the whole process.
 //   bench_loader folder|cifar10 PATH [SIZE [BATCH [BATCHES [WORKERS]]]]
 // folder: random resized crop of 8 to 100 %, flip; cifar10: crop after padding by 4, flip. Both normalised to float32.
 #include <ctime>
@@ -31,7 +31,7 @@ data::LoaderOptions options_of(const std::string& kind, int image_size) {
 }
 
 int run(const std::vector<std::string>& words) {
-  check(words.size() >= 2, "usage: bench_loader folder|cifar10 PATH [SIZE [BATCH [BATCHES [WORKERS]]]]");
+  check(words.size() >= 2, "bench_loader folder|cifar10 PATH [SIZE [BATCH [BATCHES [WORKERS]]]]");
   const auto number = [&](std::size_t at, int otherwise) {
     return words.size() > at ? std::stoi(words[at]) : otherwise;
   };
@@ -43,7 +43,7 @@ int run(const std::vector<std::string>& words) {
   const int batches = number(4, 10);
   data::Loader loader(*set, options);
   for (std::string line; std::getline(std::cin, line);) {
-    for (int i = 0; i < options.prefetch; ++i) loader.next();  // what was made while others had their turn
+    for (int i = 0; i < options.prefetch; ++i) loader.next();  // batches made while other programs had their turn
     const Nanoseconds begin = now_ns();
     const double cpu = cpu_ms();
     std::int64_t samples = 0;  // the last batch of an epoch may be short

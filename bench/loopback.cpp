@@ -49,7 +49,7 @@ class Count {
   std::atomic<bool> is_over_ = false;
 };
 
-// False when the other end is gone.
+// False if the other end is closed.
 bool send_all(int fd, const std::vector<char>& bytes) {
   for (std::size_t sent = 0; sent < bytes.size();) {
     const ssize_t some = ::send(fd, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
@@ -72,7 +72,7 @@ int connect_to(int port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(static_cast<std::uint16_t>(port))};
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  check(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "cannot connect to this machine");
+  check(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "a connection to this machine");
   return fd;
 }
 
@@ -102,7 +102,7 @@ void exchange_frames(int port, int worker, const Loopback& what, Count& count) {
   FrameSocket socket(FrameSocket::Role::kConnecting, std::to_string(worker), {.frame_bytes = -1});
   socket.connect("127.0.0.1", port);
   const Frames given = frames_of(what);
-  bool is_answered = false;  // what is sent before there is a connection is lost
+  bool is_answered = false;  // messages sent before there is a connection are lost
   while (!count.is_over()) {
     socket.send({}, given);
     const Nanoseconds until = now_ns() + (is_answered ? 10'000'000'000 : 100'000'000);

@@ -1,6 +1,6 @@
-// loopback: what this machine carries between a server and its workers when nobody does anything with it: the limits
-// beside which bench_parameter_server's figures stand. Each worker gives all its bytes, then gets as many, again and
-// again; both ends are threads of this process. Bytes in a second, both directions of all workers together.
+// loopback: what this machine can carry between a server and its workers without any other work: the limits for
+// bench_parameter_server's numbers. Each worker repeatedly sends all its bytes, then receives as many; both ends are
+// threads of this process. Results in bytes per second, both directions of all workers together.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@ namespace sluice::ps {
 
 struct Loopback {
   int workers = 1;
-  std::int64_t bytes = std::int64_t{16} << 20;  // in each direction
-  int frames = 4;                               // that these are in
+  std::int64_t bytes = std::int64_t{16} << 20;  // per direction
+  int frames = 4;                               // that these bytes are split into
   double seconds = 1;
 };
 
-// Copied by each worker's thread, once in each direction: what shared memory can carry.
+// Each worker's thread copies once in each direction: the limit of shared memory.
 [[nodiscard]] double memory_bytes_per_s(const Loopback& what);
-// A plain TCP connection and two threads for each worker.
+// A plain TCP connection and two threads per worker.
 [[nodiscard]] double tcp_bytes_per_s(const Loopback& what);
-// The frames of a push and of weights in ZeroMQ's messages, as a parameter server sends them.
+// The frames of a push and of weights in ZeroMQ messages, as a parameter server sends them.
 [[nodiscard]] double frames_bytes_per_s(const Loopback& what);
 
 }  // namespace sluice::ps

@@ -1,13 +1,13 @@
-// What a parameter server moves: bytes that workers push and pull in a second, over loopback. Workers compute nothing;
-// the server does all that it does in a run (asp, SGD): it checks that pushes are finite, makes an update of each, and
-// hands out the weights of one version. And what this machine carries when nobody does anything with it (loopback.h).
+// The throughput of a parameter server: bytes per second that workers push and pull over loopback. Workers compute
+// nothing. The server does everything that it does in a run (asp, SGD): it checks that pushes are finite, makes an
+// update of each, and sends the weights of one version. It also measures the limits of this machine (loopback.h).
 //
 //   bench_parameter_server [--what server|tcp|frames|memory] [--workers 1] [--megabytes 16] [--shards 4] [--seconds 1]
 //                          [--keys DIR] [--repeats 3] [--threads 1] [--shard-threads CORES]
 //
-// For every line on standard input it measures for --seconds and prints one JSON object; with no input at all it does
-// so --repeats times. Started with RANK, WORLD_SIZE and MASTER_PORT (bench/sides.py does), rank 0 is the server and
-// the others are its workers; else workers are threads. bench/parameter_server.py lets all of that take turns.
+// For every line on standard input it measures for --seconds and prints one JSON object; without input it measures
+// --repeats times. With RANK, WORLD_SIZE and MASTER_PORT set (bench/sides.py does), rank 0 is the server and the others
+// are its workers; else workers are threads. bench/parameter_server.py alternates all of these.
 #include <poll.h>
 #include <unistd.h>
 
@@ -72,7 +72,7 @@ Tensors tensors_like(const Layout& layout, double value) {
   return tensors;
 }
 
-// Until the server says that the run is over.
+// Runs until the server ends the run.
 void work(const Options& options, int worker, int port) {
   device::use_cpu_threads(options.threads);
   NetworkLink link({.host = "127.0.0.1",
@@ -140,7 +140,7 @@ class Served {
   }
 
  private:
-  // Nobody is served between two measurements, so that all workers wait. Returns the updates of each.
+  // The server serves nothing between two measurements, so that all workers wait. Returns the updates of each worker.
   std::map<int, std::int64_t> serve(double seconds) {
     std::map<int, std::int64_t> of_workers;
     const Nanoseconds until = now_ns() + static_cast<Nanoseconds>(seconds * 1e9);

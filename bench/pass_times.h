@@ -1,4 +1,4 @@
-// pass_times: how long the passes of some steps took, and how much of that their stages worked, from recorded spans.
+// pass_times: the duration of passes, and how long their stages worked, from recorded spans.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@ class PassTimes {
   explicit PassTimes(int stages)
       : forward_(static_cast<std::size_t>(stages)), backward_(static_cast<std::size_t>(stages)) {}
 
-  // A pass lasts from the first begin to the last end of what any slot does for a micro-batch; work is forward (with
-  // the loss, which lies within its span) and backward, without waiting and handing over.
+  // A pass lasts from the first begin to the last end of any span of a micro-batch. Work is forward (including the
+  // loss) and backward, without waiting and transfers.
   void add(const StepSpans& step) {
     Nanoseconds begin = std::numeric_limits<Nanoseconds>::max(), end = 0;
     frozen_.resize(step.slots.size());
@@ -36,17 +36,17 @@ class PassTimes {
         if (is_backward(span.phase)) backward_[stage] += span.end - span.begin;
       }
     }
-    if (end == 0) return;  // nothing was recorded
+    if (end == 0) return;  // no spans were recorded
     whole_ += end - begin;
     ++passes_;
   }
 
-  // Means over the passes; 0 without any.
+  // Means over the passes; 0 without passes.
   [[nodiscard]] double pass_ms() const { return per_pass(whole_); }
-  // [stage], of one micro-batch.
+  // [stage], per micro-batch.
   [[nodiscard]] std::vector<double> forward_ms(int micro_batches) const { return means(forward_, micro_batches); }
   [[nodiscard]] std::vector<double> backward_ms(int micro_batches) const { return means(backward_, micro_batches); }
-  // [slot]: forward of its share of the frozen layers' work, of a pass.
+  // [slot]: forward of its share of the frozen layers, per pass.
   [[nodiscard]] std::vector<double> frozen_ms() const { return means(frozen_, 1); }
 
  private:

@@ -1,5 +1,5 @@
-// recorder: what one span costs, in nanoseconds: two readings of the clock, a store into the ring, and its share of
-// collecting and breaking down. Prints one JSON object: the median, the smallest and the largest of the rounds.
+// recorder: nanoseconds per span: two clock readings, a store into the ring, and its share of collecting and breaking
+// down. Prints one JSON object: the median, the smallest and the largest of the rounds.
 #include "core/recorder.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-constexpr int kRounds = 201, kSpans = 200;  // a round is about what a stage of 32 micro-batches records in a step
+constexpr int kRounds = 201, kSpans = 200;  // a round is about a step's spans of a stage with 32 micro-batches
 
 double time_round(Recorder& recorder, Track* track) {
   const Nanoseconds begin = now_ns();
@@ -21,7 +21,7 @@ double time_round(Recorder& recorder, Track* track) {
   }
   const profiler::StepBreakdown breakdown = profiler::break_down(recorder.collect(0, begin, now_ns()));
   const Nanoseconds end = now_ns();
-  check(breakdown.dropped == 0, "a round has more spans than are kept");
+  check(breakdown.dropped == 0, "no dropped spans in a round");
   return static_cast<double>(end - begin) / kSpans;
 }
 

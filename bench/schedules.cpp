@@ -1,5 +1,5 @@
-// schedules: how long the largest schedules that are promised take to make, to prove and to cost: 64 devices, 512
-// micro-batches, or the numbers given. Prints one JSON object: milliseconds by name, medians of the rounds.
+// schedules: the time to make, validate and simulate the largest supported schedules: 64 devices and 512 micro-batches,
+// or the given numbers. Prints one JSON object: milliseconds by name, medians of the rounds.
 //
 //   build/release/bench/bench_schedules [DEVICES MICRO_BATCHES]
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr int kRounds = 9;
 
 class StopWatch {
  public:
-  // Milliseconds since the last lap.
+  // Milliseconds since the last call.
   double lap() {
     const auto now = std::chrono::steady_clock::now();
     const double passed = std::chrono::duration<double, std::milli>(now - since_).count();

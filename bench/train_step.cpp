@@ -1,9 +1,9 @@
-// train_step: samples/s of Sluice's own training step (the one that `sluice train` runs, without loading data) for a
-// model, a cut and a number of replicas, on virtual CPU devices and synthetic images. Takes turns with the peers
-// (bench/peer_torch.py, bench/peer_pipelining.py) under bench/compare.py and bench/pipelining.py: for every line on
-// standard input it times `--steps` steps and prints one JSON object (line `plain`: without recording spans); without
-// input it runs `--repeats` times. Started as several processes (RANK, WORLD_SIZE, ...), each takes its share of the
-// batch. pass_ms, forward_ms, backward_ms and frozen_ms, of all passes of this process: pass_times.h.
+// train_step: samples/s of Sluice's training step (as in `sluice train`, without loading data) for a model, a cut and a
+// number of replicas, on virtual CPU devices and synthetic images. bench/compare.py and bench/pipelining.py alternate
+// it with the peers (bench/peer_torch.py, bench/peer_pipelining.py). For every line on standard input it times
+// `--steps` steps and prints one JSON object (line `plain`: without recording spans); without input it runs `--repeats`
+// times. Started as several processes (RANK, WORLD_SIZE, ...), each takes its share of the batch. pass_times.h defines
+// pass_ms, forward_ms, backward_ms and frozen_ms, which cover all passes of this process.
 #include <ATen/ATen.h>
 
 #include <CLI/CLI.hpp>
@@ -82,14 +82,14 @@ Arguments parse(int argc, char** argv) {
   return arguments;
 }
 
-// By the number of layers, whatever each of them costs.
+// Cuts by the number of layers, whatever their cost.
 Partition even_cut(int layers, int stages) {
   Partition partition{std::vector<int>(stages, layers / stages)};
   for (int s = stages - layers % stages; s < stages; ++s) ++partition.layers_per_stage[s];
   return partition;
 }
 
-// As pipeline.partition = "auto" cuts.
+// Cuts like pipeline.partition = "auto".
 Partition measured_cut(const Arguments& arguments) {
   const Plan& plan = arguments.plan;
   const std::int64_t micro_batch =
@@ -132,12 +132,12 @@ class Bench {
     for (int i = 0; i < 3; ++i) run();
   }
 
-  // records: spans, and the breakdown of every step, as `sluice train` does.
+  // records: spans and the breakdown of every step, as `sluice train` does.
   void measure(bool records) {
     composition_.executor->recorder().switch_on(records);
-    composition_.sync->sum(at::zeros({1}));  // all begin together
+    composition_.sync->sum(at::zeros({1}));  // all processes begin together
     const Nanoseconds begin = now_ns();
-    const std::clock_t cpu_begin = std::clock();  // processor time of all threads: what to compare on a busy machine
+    const std::clock_t cpu_begin = std::clock();  // processor time of all threads, for comparisons on a busy machine
     double loss = 0;
     spans_ = 0;
     passes_ = PassTimes(composition_.plan.stages());
@@ -194,7 +194,7 @@ class Bench {
     const StepSpans spans = composition_.executor->recorder().collect(number_, begin, now_ns());
     for (const auto& slot : spans.slots) spans_ += static_cast<std::int64_t>(slot.spans.size());
     passes_.add(spans);
-    check(profiler::break_down(spans).dropped == 0, "a step has more spans than are kept");
+    check(profiler::break_down(spans).dropped == 0, "no dropped spans in a step");
     return loss;
   }
 
@@ -204,7 +204,7 @@ class Bench {
   engine::TrainStep step_;
   engine::StepBatch batch_;
   std::int64_t number_ = 0;
-  std::int64_t spans_ = 0;  // this and the next: since the measurement began
+  std::int64_t spans_ = 0;  // spans_ and passes_: of the current measurement
   PassTimes passes_;
 };
 
@@ -212,11 +212,11 @@ class Bench {
 }  // namespace sluice
 
 int main(int argc, char** argv) try {
-  sluice::device::tune_malloc();  // this and the next as `sluice` itself does
+  sluice::device::tune_malloc();  // this and the next call as in `sluice` itself
   sluice::device::count_memory();
   sluice::device::use_cpu_threads(1);
   const sluice::Arguments arguments = sluice::parse(argc, argv);
-  std::signal(SIGPIPE, SIG_IGN);  // as comm/processes.h asks for
+  std::signal(SIGPIPE, SIG_IGN);  // as comm/processes.h requires
   sluice::Bench bench(arguments, sluice::comm::choose_world({}));
   bool asked = false;
   for (std::string line; std::getline(std::cin, line);) {

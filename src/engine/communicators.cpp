@@ -7,7 +7,7 @@
 namespace sluice::engine {
 namespace {
 
-// In the memory of the CPU it does not matter which virtual device a tensor is on.
+// All virtual CPU devices share the memory, so they need no name.
 std::string gpu_of(device::Device device) {
   return device.kind == device::DeviceKind::kCuda ? device::to_string(device) : std::string{};
 }
@@ -20,7 +20,7 @@ bool Communicators::has(const Wanted& wanted) const {
 }
 
 Communicators::Made Communicators::make(const Wanted& wanted, comm::Collectives collectives) {
-  check(has_peers(), "a communicator was asked for in a run of one process");
+  check(has_peers(), "more than one process in the run that needs a communicator");
   Made made = processes_.make_communicator(wanted.name, wanted.device, collectives);
   kept_[wanted.name] = {gpu_of(wanted.device), made};
   return made;

@@ -1,5 +1,6 @@
-// communicators: those between the processes of a run, each kept until the end, so that a plan that changes in the run
-// connects nothing twice. One for tensors on a GPU is made again when its stage moves to another GPU in some process.
+// communicators: the communicators between the processes of a run, each kept until the end, so that a change of plan
+// connects nothing twice. A communicator for GPU tensors is made again if its stage moves to another GPU in some
+// process.
 // Threads: one. Every process asks for the same names in the same order. Errors: those of
 // Processes::make_communicator().
 #pragma once
@@ -13,7 +14,6 @@
 
 namespace sluice::engine {
 
-// The communicator of all processes, on the CPU.
 inline constexpr const char* kSmallSums = "small sums";
 
 class Communicators {
@@ -31,14 +31,15 @@ class Communicators {
   [[nodiscard]] bool has_peers() const { return processes_.size() > 1; }
   // For small tensors on the CPU.
   [[nodiscard]] Made get(const std::string& name);
-  // For tensors on `device`, by what the configuration says. Requires: all processes have it there, or none has.
+  // For tensors on `device`, made as configured. Requires: all processes have it on that device, or none has.
   [[nodiscard]] Made get(const std::string& name, device::Device device);
-  // Makes each of them that some process does not have on the device that it names, in all processes. Blocks.
+  // Makes, in all processes, each communicator that some process does not have on the wanted device. Blocks.
   void connect(const std::vector<Wanted>& wanted);
 
  private:
   struct Kept {
-    std::string gpu;  // the GPU that it was made for; empty: the memory of the CPU
+    // The GPU that it was made for; empty: CPU memory.
+    std::string gpu;
     Made made;
   };
   [[nodiscard]] bool has(const Wanted& wanted) const;
@@ -46,7 +47,7 @@ class Communicators {
 
   comm::Processes& processes_;
   comm::Collectives collectives_;
-  std::map<std::string, Kept> kept_;  // by name
+  std::map<std::string, Kept> kept_;
 };
 
 }  // namespace sluice::engine

@@ -27,16 +27,16 @@ std::vector<std::vector<device::Device>> by_replica(const std::vector<device::De
   return grid;
 }
 
-// Layers ask their first parameter whether to compute gradients.
+// Layers decide by their first parameter whether to compute gradients.
 void check_trained_whole(nn::Layer& layer) {
   const auto parameters = layer.parameters();
   const auto is_trained = [](const nn::Parameter* parameter) { return parameter->value.requires_grad(); };
   const auto trained = std::ranges::count_if(parameters, is_trained);
   check(trained == 0 || trained == static_cast<std::ptrdiff_t>(parameters.size()),
-        concat("layer ", layer.name(), " is trained in part; freeze all of its parameters or none"));
+        concat("layer ", layer.name(), " with all of its parameters frozen or none"));
 }
 
-// The last layer is trained, and no trained layer needs what a frozen one owns.
+// The last layer must be trained, and no trained layer may need a parameter that a frozen one owns.
 void check_frozen(const Plan& plan, const ComposeOptions& options, const std::vector<nn::Layer*>& layers) {
   const int count = static_cast<int>(layers.size());
   if (plan.frozen_layers < 0 || plan.frozen_layers >= count) {
@@ -62,7 +62,7 @@ std::vector<nn::Layer*> pointers_to(const pipeline::LayerList& layers) {
   return pointers;
 }
 
-// Its own on each GPU, one for all CPU devices. `first`: those of replica 0.
+// One copy for each GPU, one for all CPU devices. `first`: the layers of replica 0.
 pipeline::PrefixGrid make_prefixes(pipeline::LayerList first, const ComposeOptions& options) {
   pipeline::PrefixGrid prefixes;
   const int count = static_cast<int>(first.size());
@@ -85,7 +85,6 @@ pipeline::PrefixGrid make_prefixes(pipeline::LayerList first, const ComposeOptio
   return prefixes;
 }
 
-// The layers of a model as a plan has them.
 struct LayerCopies {
   StageGrid stages;
   pipeline::PrefixGrid prefixes;
@@ -116,7 +115,7 @@ LayerCopies make_copies(const Plan& plan, const ComposeOptions& options,
   return copies;
 }
 
-// Zeros, until load_optimizer() brings what was kept. An optimizer names its states only where it has parameters.
+// Zeros until load_optimizer() loads the kept states. An optimizer names its states only if it has parameters.
 std::map<std::string, at::Tensor> frozen_states(const pipeline::PrefixGrid& prefixes,
                                                 const std::vector<std::shared_ptr<optim::Optimizer>>& optimizers) {
   std::map<std::string, at::Tensor> states;
@@ -130,7 +129,6 @@ std::map<std::string, at::Tensor> frozen_states(const pipeline::PrefixGrid& pref
   return states;
 }
 
-// Of a stage, in the order of its layers.
 std::vector<comm::RunningStatistic> running_statistics(const StageGrid& grid, std::size_t stage) {
   std::vector<comm::RunningStatistic> statistics;
   for (std::size_t r = 0; r < grid.size(); ++r) {
@@ -188,8 +186,8 @@ std::vector<std::shared_ptr<comm::Communicator>> connect_statistics(Communicator
   return of_devices;
 }
 
-// The stages in the order in which the schedule completes their gradients, whatever number of chunks it runs. Devices
-// work at the same time; of those whose lists say the same the later stage is done first.
+// The stages in the order in which the schedule completes their gradients, for any number of chunks. Devices work at
+// the same time; if stages of several devices complete at the same position, the later stage comes first.
 std::vector<int> by_last_gradient(const Plan& plan) {
   std::vector<std::pair<std::size_t, int>> ends;
   for (const auto& actions : pipeline::make_train_schedule(plan, pipeline::least_micro_batches(plan)).devices) {
@@ -203,7 +201,6 @@ std::vector<int> by_last_gradient(const Plan& plan) {
   return stages;
 }
 
-// Of the stages of replica 0.
 std::vector<std::shared_ptr<optim::Optimizer>> make_optimizers(const ComposeOptions& options,
                                                                const std::vector<std::unique_ptr<Stage>>& stages,
                                                                const std::vector<device::Device>& devices,

@@ -1,8 +1,7 @@
 // compose: builds the objects that run a Plan: the grid of stages on their devices, the executor, the sync between
-// replicas and an optimizer per stage.
-// Not here: how a Plan is decided (tune/make_plan.h); the training loop.
-// Errors: ConfigError when the plan does not fit the model or the devices; OutOfMemoryError when a device's limit is
-// too small for its parameters, gradients and optimizer state.
+// replicas and an optimizer per stage. tune/make_plan.h chooses plans.
+// Errors: ConfigError if the plan does not fit the model or the devices; OutOfMemoryError if a device's limit is too
+// small for its parameters, gradients and optimizer state.
 #pragma once
 
 #include <chrono>
@@ -27,25 +26,25 @@ namespace sluice::engine {
 
 struct ComposeOptions {
   std::string model_name;                            // for messages
-  std::function<pipeline::LayerList()> make_layers;  // fresh layers; called once per replica
+  std::function<pipeline::LayerList()> make_layers;  // makes new layers; called once per replica
   std::vector<device::Device> devices;               // plan.replicas x plan.devices(), replica by replica
   int cpu_threads = 1;
-  std::chrono::milliseconds step_timeout{0};  // as pipeline::ExecutorOptions has it
+  std::chrono::milliseconds step_timeout{0};  // as in pipeline::ExecutorOptions
   bool record_spans = true;
   nn::Numerics numerics = {};  // of frozen layers
   std::size_t bucket_bytes = std::size_t{25} << 20;
-  bool sends_bf16 = false;  // gradients between processes: as ddp::ReducerOptions has it
+  bool sends_bf16 = false;  // gradients between processes: as in ddp::ReducerOptions
   optim::OptimizerOptions optimizer;
   GroupOptions groups;
-  std::shared_ptr<Communicators> communicators = nullptr;  // with the other processes of the run; null: there are none
-  std::uint64_t memory_limit = 0;                          // bytes of tensors that a device may hold; 0: no limit
-  pipeline::ListedSettings listed = {};                    // for what is said where the limit is too small
-  // What outlives a composition (pipeline/executor.h); null: its own.
+  std::shared_ptr<Communicators> communicators = nullptr;  // with the run's other processes; null: there are none
+  std::uint64_t memory_limit = 0;                          // bytes of tensors on each device; 0: no limit
+  pipeline::ListedSettings listed = {};                    // for the message of a limit that is too small
+  // Objects that outlive a composition (pipeline/executor.h); null: the executor creates its own.
   std::shared_ptr<pipeline::DeviceThreads> threads = nullptr;
   std::shared_ptr<Recorder> recorder = nullptr;
   std::shared_ptr<pipeline::PassLimits> limits = nullptr;
   SyncFactory make_sync = engine::make_sync;
-  std::shared_ptr<pipeline::FeatureSource> features = nullptr;  // of frozen layers; null: nothing is kept
+  std::shared_ptr<pipeline::FeatureSource> features = nullptr;
 
   [[nodiscard]] bool has_peers() const { return communicators && communicators->has_peers(); }
 };
@@ -54,32 +53,32 @@ struct Composition {
   Plan plan;
   std::unique_ptr<pipeline::Executor> executor;
   std::shared_ptr<comm::ReplicaSync> sync;
-  // [device]: for synchronised batch-norm; else empty.
+  // [device]; empty without synchronised batch-norm.
   std::vector<std::shared_ptr<comm::Communicator>> statistics_communicators;
-  // [stage], over replica 0's values and gradients of what is trained, without the copies of tied parameters.
+  // [stage]: for replica 0's trained values and gradients, without copies of tied parameters.
   std::vector<std::shared_ptr<optim::Optimizer>> optimizers;
-  // Of what is frozen, under its names in a checkpoint: kept for when it thaws. On the host.
+  // Optimizer state of frozen parameters by checkpoint name, kept on the host for when they are trained again.
   std::map<std::string, at::Tensor> frozen_optimizer;
-  // Updates that each frozen parameter had before, by its name (engine/state.h).
+  // Number of updates of each frozen parameter before it was frozen, by name (engine/state.h).
   std::map<std::string, std::int64_t> frozen_updates;
   std::vector<TiedParameter> tied;
   std::shared_ptr<pipeline::FeatureSource> features;
-  bool has_new_weights = true;  // that `features` has not been told of
+  bool has_new_weights = true;  // `features` does not know the current frozen weights
 
-  // To be called before each pass: tells `features` which layers are frozen, where their weights are new.
+  // Call before each pass: passes the frozen layers to `features` if their weights are new.
   void follow_frozen();
   [[nodiscard]] int processes() const { return sync->processes(); }
-  [[nodiscard]] std::int64_t parameter_count() const;  // tied ones once
+  [[nodiscard]] std::int64_t parameter_count() const;  // counts a tied parameter once
   [[nodiscard]] std::uint64_t gradient_bytes() const;  // of one replica
 };
 
-// What compose() refuses before it makes anything on a device. layers: of the whole model, in order, of which the first
-// ones may be frozen by the plan that runs now.
+// The checks of compose() that come before any allocation on a device. layers: all layers of the model, in order; the
+// current plan may have frozen the first ones.
 void check_fits(const Plan& plan, const ComposeOptions& options, const std::vector<nn::Layer*>& layers,
                 int frozen_now = 0);
 
-// Makes the communicators that compose() will ask for and that there are not yet: all that the processes do together
-// there. Every process calls it.
+// Makes the communicators that compose() needs and that do not exist yet. Every process must call it. compose() then
+// needs no other exchange between processes.
 void connect(const Plan& plan, const ComposeOptions& options);
 
 [[nodiscard]] Composition compose(const Plan& plan, const ComposeOptions& options);

@@ -1,4 +1,4 @@
-// device_choice: where a plan runs in a process. A value.
+// device_choice: the devices of one process that a plan runs on.
 #pragma once
 
 #include <vector>

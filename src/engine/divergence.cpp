@@ -10,7 +10,7 @@
 namespace sluice::engine {
 namespace {
 
-// The first rank whose share is bad; -1: none. Every process calls it.
+// The first rank with a bad share, or -1. Every process must call it.
 int first_bad_rank(const Composition& composition, bool own_is_bad) {
   comm::ReplicaSync& sync = *composition.sync;
   const at::Tensor bad = at::zeros({sync.processes()}, at::kDouble);
@@ -51,7 +51,7 @@ void throw_divergence(const Composition& composition, const pipeline::MicroBatch
                     bad_sample.empty() ? concat("rank ", rank, " has a sample that is not finite") : bad_sample,
                     "; mend the data or leave that sample out");
   }
-  // Not the running statistics: they have taken in this very step.
+  // Running statistics are not checked, because this step has already changed them.
   if (const std::string ruined = storage::describe_not_finite(parameter_tensors(composition)); !ruined.empty()) {
     throw DivergedError(
         concat(where, ", because ", ruined, " since the update before; ", smaller_updates_advice(at.lr)));

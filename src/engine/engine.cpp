@@ -29,7 +29,7 @@ std::exception_ptr failure_of(const std::function<void()>& action) {
   }
 }
 
-// The same in every process. What is ruined would be refused by any plan, the one before too.
+// Throws in every process alike. Any plan would reject such a state, the previous one too.
 void require_finite(const State& state) {
   for (const storage::TensorMap* tensors : {&state.model, &state.optimizer}) {
     const std::string found = storage::describe_not_finite(*tensors);
@@ -39,7 +39,7 @@ void require_finite(const State& state) {
   }
 }
 
-// failure: null where another process has failed.
+// failure: null if another process failed.
 [[noreturn]] void refuse(const std::exception_ptr& failure) {
   if (!failure) {
     throw PlanRefused(ExitCode::kPeer,
@@ -69,7 +69,7 @@ void Engine::compose_on(const Plan& plan, const DeviceChoice& where) {
 std::exception_ptr Engine::recompose(const Plan& plan, const DeviceChoice& where, const State& state) {
   return failure_of([&] {
     step_.reset();
-    composition_ = {};  // before the new one takes memory
+    composition_ = {};  // frees memory before the new composition allocates
     failpoint("plan-given-up");
     compose_on(plan, where);
     load(state, "the state of the plan before");
@@ -121,14 +121,14 @@ bool Engine::failed_somewhere(bool failed_here) const {
   return failures.item<int>() > 0;
 }
 
-void Engine::apply(Plan plan) {  // a copy: it may be our own
+void Engine::apply(Plan plan) {  // a copy: `plan` may refer to composition_.plan
   Plan with_own_chunks = plan;
   with_own_chunks.chunks = composition_.plan.chunks;
   if (plan.chunks != composition_.plan.chunks && with_own_chunks == composition_.plan) {
-    // The same in every process.
+    // Fails in every process alike.
     if (const auto failure = failure_of([&] { (void)pipeline::make_train_schedule(plan, plan.chunks); }))
       refuse(failure);
-    composition_.plan.chunks = plan.chunks;  // nothing that is composed depends on it
+    composition_.plan.chunks = plan.chunks;  // no composed object depends on it
     return;
   }
   const Plan old_plan = composition_.plan;
@@ -142,8 +142,8 @@ void Engine::apply(Plan plan) {  // a copy: it may be our own
   if (failed_somewhere(failure != nullptr)) refuse(failure);
   failpoint("plan-agreed");
   try {
-    connect(plan, options_on(where));  // no process waits there for one that fails in what follows
-  } catch (const ConfigError&) {       // the same in every process
+    connect(plan, options_on(where));  // connects now, so that no process waits for one that fails below
+  } catch (const ConfigError&) {       // thrown in every process alike
     refuse(std::current_exception());
   }
   State state;

@@ -1,11 +1,10 @@
-// engine: the only owner of composed stages. It runs training steps and evaluations on a Plan, and takes on another
-// Plan in the running process: another cut, other numbers of stages, replicas and chunks, another schedule, other
-// recomputation. Parameters, optimizer state, running statistics and the number of optimizer steps carry over; what
-// depends on numbers alone (data order, dropout, learning rate) is the caller's and does not notice.
+// engine: the only owner of composed stages. It runs training steps and evaluations on a Plan, and can change to
+// another Plan in the running process: another partition, schedule or recomputation, other numbers of stages, replicas
+// and chunks. Parameters, optimizer state, running statistics and the number of optimizer steps carry over. Data order,
+// dropout and learning rate depend on numbers that the caller keeps, so a change does not affect them.
 // The recorder, the device threads, the communicators and the devices' memory pools outlive a composition.
-// Not here: which plan (tune/), the data (data/), files (storage/).
-// Threads: one. Every process of a run makes the same calls in the same order.
-// Errors: those of compose() and of TrainStep. apply(): see there.
+// Threads: one. Every process of a run makes the same calls in the same order. Errors: those of compose(), TrainStep
+// and apply().
 #pragma once
 
 #include <exception>
@@ -25,16 +24,15 @@
 namespace sluice::engine {
 
 struct EngineOptions {
-  // All but the devices and threads, which devices_of() says, and the device threads and the recorder, which are the
-  // engine's.
+  // The engine sets its devices and threads (from devices_of()), its device threads and its recorder.
   ComposeOptions compose;
   TrainStepOptions step;
-  // For plans of any shape; ConfigError where there are too few devices.
+  // Chooses devices for plans of any shape; ConfigError if there are too few devices.
   std::function<DeviceChoice(const Plan&)> devices_of;
 };
 
-// Of Engine::apply(): the plan was not taken on, and the one before is in place, with the same state, in every process.
-// With the exit code of what was wrong; in a process where nothing was, that of a lost peer.
+// Thrown by Engine::apply(): the previous plan stays in every process, with the same state. Has the exit code of the
+// original error, or that of a lost peer in a process without an error of its own.
 struct PlanRefused : Error {
   using Error::Error;
 };
@@ -52,41 +50,40 @@ class Engine {
   [[nodiscard]] TrainStep& step() { return *step_; }
   [[nodiscard]] Recorder& recorder() { return *options_.compose.recorder; }
 
-  // TrainStep::take_gradient_norms(). The sums begin anew with each composition: take them before apply(), which
-  // forgets them unless it changes the number of chunks alone. No State has them.
+  // TrainStep::take_gradient_norms(). Call before apply(): each composition starts new sums, and apply() discards them
+  // unless it changes only the number of chunks. State does not contain them.
   [[nodiscard]] std::vector<double> take_gradient_norms() { return step_->take_gradient_norms(); }
 
-  // All of it that is not in the plan; of replica 0. Copies in the memory of the CPU, which no limit counts.
+  // All state that is not in the plan, from replica 0. Copies in CPU memory that do not count against a limit.
   [[nodiscard]] State capture() const;
-  // False after an apply() that has failed: nothing of the state can be read.
+  // False after an apply() that failed: no state can be read.
   [[nodiscard]] bool holds_state() const { return composition_.executor != nullptr; }
-  // Keeps the buffers as they are now for model_between_steps(), because a step that may be cut off changes them;
-  // until forget_buffers().
+  // Keeps the current buffers for model_between_steps() until forget_buffers(), because a step that may be cut off
+  // changes them.
   void remember_buffers() { remembered_.emplace(composition_, BufferSnapshot::Replicas::kFirst); }
   void forget_buffers() { remembered_.reset(); }
-  // model_tensors(), with the buffers that are remembered, if any are. Any thread, while nobody changes weights or
-  // plan.
+  // model_tensors() with the remembered buffers, if any. Call from any thread while weights and plan do not change.
   [[nodiscard]] storage::TensorMap model_between_steps() const;
   // `source` names it in errors.
   void load(const State& state, const std::string& source);
 
-  // Between two steps. PlanRefused where one process refuses the plan or cannot compose it; DivergedError where the
-  // state is not finite, and the old plan stays. After any other error the
-  // engine is of no more use: a peer is lost, or the old plan cannot be put back either, which is a BugError.
+  // Call between two steps. Throws PlanRefused if some process rejects the plan or cannot compose it, and DivergedError
+  // if the state is not finite; the old plan stays in both cases. After any other error the engine is unusable: a peer
+  // is lost, or the old plan cannot be restored (BugError).
   void apply(Plan plan);
-  // Throws where it is known beforehand that apply() would refuse the plan in this process.
+  // Throws if apply() would certainly reject the plan in this process.
   void check_feasible(const Plan& plan) const { check_feasible(plan, options_.devices_of(plan)); }
 
  private:
   [[nodiscard]] ComposeOptions options_on(const DeviceChoice& where) const;
   void compose_on(const Plan& plan, const DeviceChoice& where);
-  // Gives the composition up for one of `plan` that holds `state`. What went wrong; null where nothing did.
+  // Replaces the composition by one of `plan` with `state`. Returns the error, or null.
   std::exception_ptr recompose(const Plan& plan, const DeviceChoice& where, const State& state);
   void check_feasible(const Plan& plan, const DeviceChoice& where) const;
-  // Whether something failed in some process: all of them learn it.
+  // Whether some process failed; every process gets the same answer.
   [[nodiscard]] bool failed_somewhere(bool failed_here) const;
 
-  EngineOptions options_;  // with the devices and threads of the plan
+  EngineOptions options_;  // devices and threads are those of the plan
   Composition composition_;
   std::optional<TrainStep> step_;
   std::optional<BufferSnapshot> remembered_;

@@ -13,7 +13,7 @@
 namespace sluice::engine {
 namespace {
 
-// [stage]: the first stage on the same GPU; in the memory of the CPU each is by itself.
+// [stage]: the first stage on the same GPU; a stage on the CPU is alone.
 std::vector<int> first_on_gpu(const std::vector<device::Device>& of_stages) {
   std::vector<int> first;
   for (const device::Device device : of_stages) {
@@ -24,10 +24,10 @@ std::vector<int> first_on_gpu(const std::vector<device::Device>& of_stages) {
   return first;
 }
 
-// Of the stage and those that share its GPU.
+// Name for the stage and those that share its GPU.
 std::string name_of(int stage) { return concat("the gradients of stage ", stage); }
 
-// On the devices of replica 0, where the local sums are.
+// Local sums are on the devices of replica 0.
 ddp::Network network_of(Communicators& communicators, const std::vector<device::Device>& of_stages,
                         const std::vector<int>& order) {
   ddp::Network network{.lines = {}, .small = communicators.get(kSmallSums)};

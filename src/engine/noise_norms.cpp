@@ -63,11 +63,11 @@ Nanoseconds FirstNorms::duration() const {
 
 namespace {
 
-// [stage]: of replica 0's gradients as they are. Replicas in the same memory share the work.
+// [stage]: of replica 0's unscaled gradients. Replicas in the same memory share the work.
 std::vector<double> squares_by_stage(pipeline::Executor& executor) {
   const int replicas = executor.replicas(), stages = executor.stages();
   std::vector<at::Tensor> gradients;
-  std::vector<int> sharers;  // [stage]
+  std::vector<int> sharers;  // [stage]: number of replicas that share the work
   for (int s = 0; s < stages; ++s) {
     const auto& first = executor.stage(ReplicaId{0}, StageId{s}).parameters();
     const auto& last = executor.stage(ReplicaId{replicas - 1}, StageId{s}).parameters();
@@ -89,7 +89,7 @@ std::vector<double> squares_by_stage(pipeline::Executor& executor) {
 
 double squared(double number) { return number * number; }
 
-// See tune/noise_scale.h: replicas with the weights v = t / T.
+// Replicas have the weights v = t / T of tune/noise_scale.h.
 GradientPair pair_of_replicas(const comm::ReplicaNorms& norms, double targets, double scale) {
   return {.small_samples = targets / norms.per_small,
           .small_squares = norms.squares / squared(scale) / targets,

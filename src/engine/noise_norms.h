@@ -1,12 +1,12 @@
-// noise_norms: the squared norms of a training step that the gradient noise scale is estimated from
-// (tune/noise_scale.h): of the step's mean gradient, and of means over fewer of its samples. Those are the gradients of
-// the replicas, which the sync squares before it adds them up (comm::ReplicaNorms); where there is one replica in all,
-// what each stage has added up when its first micro-batches are done (pipeline/schedule/first_gradient.h).
-// Of trained parameters only, as they are before clipping. A tied parameter counts once for each of its copies: norms
-// are taken before its gradients are added up, or its copies' products would have to cross devices.
-// Weights: the loss is a mean over targets (samples, or tokens), so a part weighs by its targets; a sample, of texts
-// one text, is what is independent. Exact where every sample has as many targets. Not here: the estimate, its mean over
-// steps. Threads: take() from each stage's own thread, the rest from one.
+// noise_norms: the squared gradient norms of a training step for the gradient noise scale (tune/noise_scale.h): of the
+// step's mean gradient, and of means over fewer of its samples. With several replicas, the latter are the replicas'
+// gradients, which the sync squares before it sums them (comm::ReplicaNorms). With one replica, it is each stage's sum
+// after its first micro-batches (pipeline/schedule/first_gradient.h).
+// Norms are of trained parameters before clipping. A tied parameter counts once for each copy: adding its gradients
+// first would need products that cross devices.
+// Weights: the loss is a mean over targets (samples, or tokens), so a part weighs by its targets. The independent unit
+// is a sample (one text for texts). Exact if every sample has equally many targets.
+// Threads: take() from each stage's own thread, the rest from one.
 #pragma once
 
 #include <functional>
@@ -24,10 +24,10 @@
 
 namespace sluice::engine {
 
-// What a stage's first micro-batches have added up in a pass of one replica.
+// The sums of a stage's first micro-batches in a pass of one replica.
 class FirstNorms {
  public:
-  // Null where a trained stage has no such gradient, as with one micro-batch.
+  // Null if a trained stage has no such gradient, for example with one micro-batch.
   static std::shared_ptr<FirstNorms> of(const pipeline::Executor& executor, const pipeline::PassRequest& request);
 
   void take(const pipeline::Stage& stage, const pipeline::Action& action);
@@ -36,9 +36,9 @@ class FirstNorms {
     comm::ReplicaShare share;
     double squares = 0;
   };
-  // [stage]; nothing where none is trained, or the pass did not come so far.
+  // [stage]; nullopt if no parameter is trained, or the pass did not get so far.
   [[nodiscard]] std::vector<std::optional<Part>> parts() const;
-  // Of the device that worked longest on them; on a GPU without what is only queued.
+  // Time of the device that worked longest; on a GPU without work that is only queued.
   [[nodiscard]] Nanoseconds duration() const;
 
  private:
@@ -52,19 +52,19 @@ class FirstNorms {
   std::vector<OfStage> stages_;
 };
 
-// What the sync and the pass know when the gradients are summed, before those of tied copies are added; neither knows
-// anything where norms were not asked for.
+// Results of the sync and the pass when gradients are summed, before those of tied copies are added. Empty if norms
+// were not requested.
 struct SummedStep {
   const comm::StepOutcome& outcome;
-  const FirstNorms* first;    // null: there are several replicas, or no first gradient
-  double gradient_scale = 1;  // StepStart
-  double divisor = 1;         // of replica 0's gradients, to be the mean
+  const FirstNorms* first;    // null: several replicas, or no first gradient
+  double gradient_scale = 1;  // as in StepStart
+  double divisor = 1;         // turns replica 0's gradients into the mean
 };
-// Nothing where no two batches can be compared: fewer than two replicas have samples, and there is no first gradient;
-// or where the gradients are not ours to update with.
+// Returns nullopt if no two batches can be compared (fewer than two replicas have samples and there is no first
+// gradient), or if the update does not use the local gradients.
 [[nodiscard]] std::optional<GradientNorms> noise_norms(pipeline::Executor& executor, const SummedStep& step);
 
-// Why steps of this plan give no norms to compare; empty where they do.
+// Why steps of this plan give no norms to compare; empty if they do.
 [[nodiscard]] std::string why_no_noise_norms(const Plan& plan, int processes);
 
 }  // namespace sluice::engine

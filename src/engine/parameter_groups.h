@@ -1,5 +1,5 @@
-// parameter_groups: which parameters of a stage decay, and at which rate each learns, as ranges of its flat buffer.
-// By what layers say of their parameters (nn::ParameterRole), never by their names. Not here: the update itself.
+// parameter_groups: weight decay and learning rate of a stage's parameters, as ranges of its flat buffer. Groups depend
+// on the roles that layers give their parameters (nn::ParameterRole), never on names.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@
 namespace sluice::engine {
 
 struct GroupOptions {
-  bool decays_norms = true;         // weights and biases of normalisations
-  bool decays_biases = true;        // of all other layers
-  bool decays_positions = true;     // position embeddings and class tokens
-  double classifier_lr_factor = 1;  // times the learning rate
+  bool decays_norms = true;      // weights and biases of normalisations
+  bool decays_biases = true;     // biases of all other layers
+  bool decays_positions = true;  // position embeddings and class tokens
+  double classifier_lr_factor = 1;
 };
 
-// One for each parameter that is updated, in their order.
+// One range for each updated parameter, in their order.
 [[nodiscard]] std::vector<optim::UpdateRange> update_ranges(const pipeline::FlatParameters& parameters,
                                                             const GroupOptions& options);
 

@@ -28,7 +28,6 @@ std::vector<at::Tensor> on_cpu(std::vector<at::Tensor> tensors) {
 
 namespace {
 
-// What every micro-batch that has one has, in order, on the CPU.
 std::vector<at::Tensor> read(const pipeline::PassResult& result, at::Tensor pipeline::MicroBatchResult::*what) {
   std::vector<at::Tensor> tensors;
   for (const auto& of_replica : result.micro_batches) {

@@ -1,6 +1,6 @@
-// pass_sums: what the micro-batches of a pass add up to in this process. Not here: other processes. While the pass runs
-// it all stays on the devices; here it is read once it is over, what is alike of one GPU in one copy, whatever the
-// number of micro-batches. Added up on the CPU in their order. Threads: one.
+// pass_sums: sums over the micro-batches of a pass in this process. Results stay on the devices during the pass and are
+// read afterwards, with one copy for all results of a GPU that are alike. They are added on the CPU in the order of the
+// micro-batches. Threads: one.
 #pragma once
 
 #include <vector>
@@ -15,15 +15,15 @@ namespace sluice::engine {
 
 using MicroBatches = std::vector<std::vector<pipeline::MicroBatch>>;  // [replica][micro-batch]
 
-// The same tensors, those of GPUs copied: of one GPU, type and shape together.
+// Returns the tensors on the CPU. Tensors of one GPU, type and shape are copied together.
 [[nodiscard]] std::vector<at::Tensor> on_cpu(std::vector<at::Tensor> tensors);
 
-// [replica]: the samples and targets of its micro-batches that have run.
+// [replica]: samples and targets of its micro-batches that have run.
 [[nodiscard]] std::vector<comm::ReplicaShare> shares_run(const pipeline::PassResult& result,
                                                          const MicroBatches& micro_batches);
 [[nodiscard]] double sum_of_losses(const pipeline::PassResult& result);
 [[nodiscard]] EvalCounts sum_of_counts(const pipeline::PassResult& result);
-// On the CPU, in the order of the batch; undefined where none were kept.
+// On the CPU, in the order of the batch; undefined if logits were not kept.
 [[nodiscard]] at::Tensor logits_in_order(const pipeline::PassResult& result);
 
 }  // namespace sluice::engine

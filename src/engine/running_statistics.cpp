@@ -15,7 +15,7 @@ nn::BatchStatistics moved_to(const nn::BatchStatistics& statistics, c10::Device 
   return {statistics.mean.to(device), statistics.variance.to(device), statistics.count};
 }
 
-// The statistics of each layer over all processes; one operation for all of them.
+// Combines the statistics of each layer over all processes, with one operation for all layers.
 void add_up_over_processes(comm::ReplicaSync& sync, std::vector<nn::BatchStatistics>& layers,
                            const std::vector<std::int64_t>& channels) {
   std::vector<at::Tensor> parts;
@@ -32,7 +32,7 @@ void add_up_over_processes(comm::ReplicaSync& sync, std::vector<nn::BatchStatist
 
 void take_in_whole_batch(const Composition& composition, StageId stage) {
   const auto& executor = *composition.executor;
-  std::vector<std::vector<nn::BatchNorm2d*>> norms;  // of each replica
+  std::vector<std::vector<nn::BatchNorm2d*>> norms;  // [replica]
   for (int r = 0; r < executor.replicas(); ++r) norms.push_back(executor.stage(ReplicaId{r}, stage).batch_norms());
   const auto device_of = [&](int r) { return executor.stage(ReplicaId{r}, stage).parameters().values().device(); };
   if (norms.front().empty()) return;
@@ -48,7 +48,7 @@ void take_in_whole_batch(const Composition& composition, StageId stage) {
   }
 }
 
-// [stage]: the sum over the replicas of this process, each times its samples, where replica 0 is.
+// [stage]: the sum over the replicas of this process, weighted by samples, on the device of replica 0.
 std::vector<at::Tensor> local_sums(const Composition& composition, const std::vector<std::int64_t>& samples) {
   const auto& executor = *composition.executor;
   std::vector<at::Tensor> sums;
@@ -63,7 +63,7 @@ std::vector<at::Tensor> local_sums(const Composition& composition, const std::ve
   return sums;
 }
 
-// The integer buffers of a replica: the numbers of batches that its layers have taken in.
+// The integer buffers of a replica: how many batches its layers have taken in.
 std::vector<at::Tensor> batch_counts(const Composition& composition, int replica) {
   std::vector<at::Tensor> counts;
   for (int s = 0; s < composition.plan.stages(); ++s) {
@@ -75,7 +75,7 @@ std::vector<at::Tensor> batch_counts(const Composition& composition, int replica
   return counts;
 }
 
-// In place: the sums over all processes, and rank 0's `counts`; one operation.
+// In place: sums over all processes, and rank 0's `counts`, in one operation.
 void share_over_processes(comm::ReplicaSync& sync, std::int64_t& samples, const std::vector<at::Tensor>& sums,
                           const std::vector<at::Tensor>& counts) {
   std::vector<at::Tensor> parts{at::full({1}, samples, at::kDouble)};
@@ -94,8 +94,8 @@ void share_over_processes(comm::ReplicaSync& sync, std::int64_t& samples, const 
   for (const at::Tensor& count : counts) take(count);
 }
 
-// The mean over all replicas by samples. A replica may have had fewer micro-batches than another: the first of all,
-// whose share of a batch is the largest, says how many batches were taken in.
+// The mean over all replicas, weighted by samples. Replicas may have different numbers of micro-batches. The first one
+// has the largest share of a batch, so its number of batches counts.
 void average(const Composition& composition, const std::vector<std::int64_t>& samples) {
   const auto& executor = *composition.executor;
   const std::vector<at::Tensor> counts = batch_counts(composition, 0);
@@ -104,7 +104,7 @@ void average(const Composition& composition, const std::vector<std::int64_t>& sa
   const std::vector<at::Tensor> sums = local_sums(composition, samples);
   auto all_samples = std::accumulate(samples.begin(), samples.end(), std::int64_t{0});
   if (composition.processes() > 1) share_over_processes(*composition.sync, all_samples, sums, counts);
-  if (all_samples == 0) return;  // nobody has taken anything in
+  if (all_samples == 0) return;  // no replica has taken in a batch
   for (int r = 0; r < executor.replicas(); ++r) {
     for (int s = 0; s < executor.stages(); ++s) {
       const at::Tensor own = executor.stage(ReplicaId{r}, StageId{s}).parameters().running_statistics();

@@ -19,7 +19,7 @@ std::int64_t hash_of(const at::Tensor& tensor) {
   return std::bit_cast<std::int64_t>(XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes()));
 }
 
-// Everything that has to be equal, with names for messages. Views on CPU devices.
+// All state that must be equal, with names for messages; views on CPU devices.
 storage::TensorMap replicated_state(const Composition& composition) {
   storage::TensorMap tensors = model_tensors(composition);
   tensors.merge(optimizer_tensors(composition));
@@ -38,7 +38,7 @@ void hand_out_state(Composition& composition) {
       sync.take_rank_0s(tensor);
     }
   }
-  UpdateCounts updates = update_counts(composition);  // under the same names in all processes
+  UpdateCounts updates = update_counts(composition);  // the names are the same in all processes
   std::vector<std::int64_t> counts{composition.optimizers.front()->steps()};
   for (const auto& [parameter, count] : updates) counts.push_back(count);
   const at::Tensor shared = at::tensor(counts, at::kLong);

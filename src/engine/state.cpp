@@ -16,14 +16,13 @@ FlatParameters& parameters_of(const Composition& composition, int replica, int s
   return composition.executor->stage(ReplicaId{replica}, StageId{stage}).parameters();
 }
 
-// One copy of the frozen layers' parameters; null where nothing is frozen.
+// One copy of the frozen layers' parameters; null if no layer is frozen.
 const FlatParameters* frozen_parameters(const Composition& composition) {
   const auto prefixes = composition.executor->prefixes();
-  return prefixes.empty() ? nullptr : &prefixes.front()->parameters();  // the executor keeps it
+  return prefixes.empty() ? nullptr : &prefixes.front()->parameters();  // the executor owns it
 }
 
-// Calls visit(stage, entry) for every parameter of the stages in their order: copies of tied ones are none of the
-// model's own.
+// Calls visit(stage, entry) for every parameter of the stages, in order, without copies of tied ones.
 template <typename Visit>
 void for_each_entry(const Composition& composition, Visit visit) {
   for (int s = 0; s < composition.plan.stages(); ++s) {
@@ -33,13 +32,12 @@ void for_each_entry(const Composition& composition, Visit visit) {
   }
 }
 
-// Calls visit(stage, range, entry) for every parameter that is updated; range: its number in
-// optim::Optimizer::updates().
+// Calls visit(stage, range, entry) for every updated parameter. range: its index in optim::Optimizer::updates().
 template <typename Visit>
 void for_each_update(const Composition& composition, Visit visit) {
   std::vector<std::size_t> ranges(composition.optimizers.size(), 0);
   for_each_entry(composition, [&](int stage, const pipeline::ParameterEntry& entry) {
-    if (entry.is_trained) visit(stage, ranges[stage]++, entry);  // as update_ranges() has them
+    if (entry.is_trained) visit(stage, ranges[stage]++, entry);  // the order of update_ranges()
   });
 }
 
@@ -47,7 +45,7 @@ std::string shape_of(const at::Tensor& tensor) {
   return concat(tensor.sizes(), " ", c10::toString(tensor.scalar_type()));
 }
 
-// Takes `name` out of `remaining` and copies it into `target`.
+// Moves `name` from `remaining` into `target`.
 void copy_in(storage::TensorMap& remaining, const std::string& name, const at::Tensor& target,
              const std::string& source) {
   const auto found = remaining.find(name);
@@ -153,7 +151,7 @@ UpdateCounts update_counts(const Composition& composition) {
 
 namespace {
 
-// Into every copy of the frozen layers. Returns the tensors that are not theirs.
+// Loads into every copy of the frozen layers. Returns the other tensors.
 storage::TensorMap load_frozen(const Composition& composition, const storage::TensorMap& tensors,
                                const std::string& source) {
   storage::TensorMap remaining = tensors;
@@ -222,7 +220,7 @@ void load_optimizer(Composition& composition, const storage::TensorMap& tensors,
     for (const auto& [name, flat] : composition.optimizers[stage]->states()) {
       const std::string tensor = concat(name, "/", entry.name);
       if (entry.is_trained) copy_in(remaining, tensor, FlatParameters::view(flat, entry), source);
-      if (!entry.is_trained) remaining.erase(tensor);  // of when it was
+      if (!entry.is_trained) remaining.erase(tensor);  // from when the parameter was trained
     }
   });
   refuse_leftovers(remaining, source);
@@ -251,7 +249,6 @@ BufferSnapshot::BufferSnapshot(const Composition& composition, Replicas replicas
   if (!stages_.empty()) composition.executor->wait_for_caller();
 }
 
-// Calls visit(buffer, copy) for each buffer.
 template <typename Visit>
 void BufferSnapshot::for_each(const OfStage& stage, Visit visit) {
   std::int64_t statistics_begin = 0, counts_begin = 0;

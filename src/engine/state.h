@@ -1,7 +1,6 @@
-// state: a composition's parameters, buffers and optimizer state under global layer names, so that a checkpoint fits
-// any number of stages and replicas, and a public model's weights load under their public names. Not here: files
-// (storage/), the position in the data (train/run/loop.h). Errors: CheckpointError names the tensor, what it should be,
-// and `source`.
+// state: a composition's parameters, buffers and optimizer state under global layer names. A checkpoint therefore fits
+// any number of stages and replicas, and a public model's weights load under their public names. Errors:
+// CheckpointError names the tensor, the expected shape and `source`.
 #pragma once
 
 #include <cstdint>
@@ -14,44 +13,42 @@
 
 namespace sluice::engine {
 
-// Of replica 0; views on CPU devices.
+// From replica 0; views on CPU devices.
 [[nodiscard]] storage::TensorMap parameter_tensors(const Composition& composition);
 [[nodiscard]] storage::TensorMap buffer_tensors(const Composition& composition);
-[[nodiscard]] storage::TensorMap model_tensors(const Composition& composition);  // both
-// Of what is trained, by the name of the parameter.
+[[nodiscard]] storage::TensorMap model_tensors(const Composition& composition);  // parameters and buffers
+// Gradients of trained parameters, by parameter name.
 [[nodiscard]] storage::TensorMap gradient_tensors(const Composition& composition);
-// "exp_avg/<parameter>", of what is trained and of what a plan has frozen (Plan::frozen_layers).
+// "exp_avg/<parameter>", for trained parameters and those that a plan has frozen (Plan::frozen_layers).
 [[nodiscard]] storage::TensorMap optimizer_tensors(const Composition& composition);
 
-// In how many of the optimizer's steps a parameter was updated, by its name; not in those in which it was frozen.
+// Number of optimizer steps that updated a parameter, by name; steps in which it was frozen do not count.
 using UpdateCounts = std::map<std::string, std::int64_t>;
-// Update counts of the parameters in optimizer_tensors().
+// For the parameters in optimizer_tensors().
 [[nodiscard]] UpdateCounts update_counts(const Composition& composition);
 
-// Parameters, buffers and optimizer state, apart from any composition.
 struct State {
   storage::TensorMap model;
   storage::TensorMap optimizer;
   std::int64_t optimizer_steps = 0;
-  UpdateCounts updates = {};  // a parameter that is not in it was updated in all steps
+  UpdateCounts updates = {};  // a parameter without entry was updated in all steps
 };
 
-// Tensors of a file that are to be loaded.
+// Throws for tensors of a file that are not finite.
 void refuse_not_finite(const storage::TensorMap& tensors, const std::string& source);
-// Exactly the model's tensors, no more and no fewer, all of them finite; into all replicas.
+// Loads into all replicas. `tensors` must be exactly the model's tensors, all finite.
 void load_model(Composition& composition, const storage::TensorMap& tensors, const std::string& source);
-// Exactly the tensors of optimizer_tensors(); those of parameters that the model itself does not train are left out.
-// updates: as State has them.
+// `tensors` must be exactly those of optimizer_tensors(); those of parameters that the model does not train are
+// ignored. updates: as in State.
 void load_optimizer(Composition& composition, const storage::TensorMap& tensors, std::int64_t steps,
                     const std::string& source, const UpdateCounts& updates = {});
 
-// Copies of the buffers, on the devices of the stages, before a step that may be cut off or skipped changes them.
+// Copies of the buffers on the devices of the stages, made before a step that may be cut off or skipped.
 class BufferSnapshot {
  public:
   enum class Replicas { kAll, kFirst };
   // The composition must outlive it.
   explicit BufferSnapshot(const Composition& composition, Replicas replicas = Replicas::kAll);
-  // Puts all copies back.
   void restore() const;
   // Replaces the buffers in `model` by the copies of the first replica.
   void put_into(storage::TensorMap& model) const;
@@ -60,8 +57,8 @@ class BufferSnapshot {
   struct OfStage {
     int replica = 0;
     std::vector<const nn::Buffer*> buffers;
-    at::Tensor statistics;  // those of floating point, one after the other; undefined: there is none
-    at::Tensor counts;      // the others
+    at::Tensor statistics;  // floating-point buffers, concatenated; undefined: none
+    at::Tensor counts;      // the other buffers
   };
   template <typename Visit>
   static void for_each(const OfStage& stage, Visit visit);

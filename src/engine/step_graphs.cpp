@@ -4,7 +4,7 @@
 
 namespace sluice::engine {
 
-// Empty where the pass cannot be recorded.
+// Empty if the pass cannot be recorded.
 StepGraphs::Shapes StepGraphs::shapes_of(const pipeline::PassRequest& request) {
   if (request.after_gradient) return {};
   Shapes shapes{request.schedule.micro_batches};
@@ -33,7 +33,7 @@ std::shared_ptr<pipeline::PassGraphs> StepGraphs::of(const pipeline::Executor& e
     last_plain_ = std::move(shapes);
     return nullptr;
   }
-  recorded_ = {};  // before others take memory
+  recorded_ = {};  // frees memory before the new graphs allocate
   recorded_ = {std::move(shapes), executor.make_graphs(make_)};
   return recorded_.graphs;
 }

@@ -1,7 +1,7 @@
-// step_graphs: which training passes of a composition run as recorded work (pipeline/action_graphs.h). Two passes on
-// end that are alike run plainly and recording; those like them that follow run what was recorded. Others run plainly:
-// a short last batch, a trial, a step whose gradients somebody looks at on the way. Where they become the rule, after a
-// change of the number of chunks, the second one records anew.
+// step_graphs: which training passes of a composition run as recorded work (pipeline/action_graphs.h). After one plain
+// pass, a second pass in a row that is like it records; later ones like it run the recording. Other passes run plainly:
+// a short last batch, a trial, a step whose gradients are read in between. If such passes repeat, for example after a
+// change of the number of chunks, the second one in a row records anew.
 // Threads: one.
 #pragma once
 
@@ -18,15 +18,15 @@ class StepGraphs {
  public:
   explicit StepGraphs(device::GraphFactory make) : make_(std::move(make)) {}
 
-  // Of the next training pass, whose schedule is the composition's for its number of micro-batches; null: plainly.
-  // Requires: seed, options and loss are the same in all of them.
+  // Graphs of the next training pass, whose schedule is the composition's for its number of micro-batches; null: runs
+  // plainly. Requires: seed, options and loss are the same in all passes.
   [[nodiscard]] std::shared_ptr<pipeline::PassGraphs> of(const pipeline::Executor& executor,
                                                          const pipeline::PassRequest& request);
-  // After a pass that failed, in the midst of what is recorded.
+  // Call after a failed pass, which leaves its recording incomplete.
   void forget() { recorded_ = {}; }
 
  private:
-  using Shapes = std::vector<std::int64_t>;  // what passes have in common
+  using Shapes = std::vector<std::int64_t>;  // properties that passes have in common
   [[nodiscard]] static Shapes shapes_of(const pipeline::PassRequest& request);
 
   struct Recorded {

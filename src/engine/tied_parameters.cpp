@@ -28,9 +28,10 @@ std::vector<TiedParameter> find_tied_parameters(const pipeline::Executor& execut
   std::vector<TiedParameter> tied;
   for (const auto& [stage, copy] : copies) {
     const auto owner = owners.find(copy.tied_to);
-    check(owner != owners.end(), concat(copy.name, " is tied to ", copy.tied_to, ", which the model does not have"));
+    check(owner != owners.end(),
+          concat("parameter ", copy.tied_to, ", to which ", copy.name, " is tied, in the model"));
     check(owner->second.second.sizes == copy.sizes && owner->second.second.strides == copy.strides,
-          concat(copy.name, " has another shape than ", copy.tied_to, ", to which it is tied"));
+          concat("the shape of ", copy.tied_to, " for ", copy.name, ", which is tied to it"));
     check(owner->second.second.is_trained == copy.is_trained,
           concat(copy.name, " and ", copy.tied_to, ", to which it is tied, are trained both or not at all"));
     tied.push_back({owner->second.first, stage, owner->second.second, copy});
@@ -40,7 +41,7 @@ std::vector<TiedParameter> find_tied_parameters(const pipeline::Executor& execut
 
 namespace {
 
-// What the thread of a stage does: `target` takes from `source`.
+// Work of a stage's thread: `target` takes from `source`.
 struct Move {
   StageId stage;
   at::Tensor target, source;
@@ -57,7 +58,7 @@ void run_moves(pipeline::Executor& executor, Phase phase, const std::vector<Move
   });
 }
 
-// A tied parameter's part of one of the flat tensors of its stage in replica 0.
+// A tied parameter's part of a flat tensor of its stage in replica 0.
 using Flat = const at::Tensor& (FlatParameters::*)() const;
 at::Tensor part_of(const pipeline::Executor& executor, Flat flat, StageId stage, const ParameterEntry& entry) {
   return FlatParameters::view((executor.stage(ReplicaId{0}, stage).parameters().*flat)(), entry);

@@ -26,8 +26,7 @@
 namespace sluice::engine {
 namespace {
 
-// Every process is taken to do the same work for each of its samples: where it is kept what frozen layers make of them
-// (FeatureSource), rank 0's hits stand for all.
+// Assumes that every process does the same work per sample. With a FeatureSource, rank 0's hits stand for all.
 FlopCount flops_of_all(const FlopCount& own, std::int64_t own_samples, std::int64_t all_samples) {
   const auto share = static_cast<double>(std::max<std::int64_t>(own_samples, 1));
   FlopCount all = own;
@@ -35,8 +34,8 @@ FlopCount flops_of_all(const FlopCount& own, std::int64_t own_samples, std::int6
   return all;
 }
 
-// Shares of different batches would train on, with some samples twice and some never, until the processes come to the
-// end of an epoch at different steps and wait for each other.
+// Without this check, shares of different batches would be trained, with some samples twice and some never, until
+// processes reach the end of an epoch at different steps and deadlock.
 void check_same_batch(const std::vector<std::int64_t>& of_processes, std::int64_t step) {
   for (std::size_t rank = 1; rank < of_processes.size(); ++rank) {
     if (of_processes[rank] == of_processes[0]) continue;
@@ -81,19 +80,18 @@ pipeline::PassResult TrainStep::run_training_pass(pipeline::PassRequest request,
   }
 }
 
-// Those of local replicas on GPUs run on queues of their own (ddp/local_sum.h).
+// Sums of local replicas on GPUs run on their own streams (ddp/local_sum.h).
 bool TrainStep::sums_outlast_pass() const {
   const auto& executor = *composition_.executor;
   return !is_alone() ||
          (executor.replicas() > 1 && executor.stage(ReplicaId{0}, StageId{0}).parameters().values().is_cuda());
 }
 
-// A pass, and what it puts into the step.
 struct TrainStep::Contributed {
   pipeline::PassResult result;
-  std::vector<std::int64_t> samples;  // [replica]: that have run
+  std::vector<std::int64_t> samples;  // [replica]: samples that have run
   comm::Contribution local;
-  std::shared_ptr<FirstNorms> first;  // null: nobody asks, or there are several replicas
+  std::shared_ptr<FirstNorms> first;  // null: norms not requested, or several replicas
 };
 
 TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_t step, int chunks,
@@ -136,7 +134,7 @@ TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_
 
 TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::int64_t step, int chunks,
                                                   const StepRequest& wanted) {
-  // How many targets other processes have is known when the gradients are summed.
+  // The number of targets in other processes is known only when the gradients are summed.
   const std::int64_t targets = is_alone() ? nn::count_targets(batch.local.targets) : batch.global_samples;
   const auto scaled_by = static_cast<double>(std::max<std::int64_t>(targets, 1));
   const comm::StepStart start{.step = step,
@@ -160,7 +158,7 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
     if (!merges_first) merge();
   }
   if (outcome.update == comm::Update::kSkipped) {
-    check(before.has_value(), "a sync skips a step that has not said that it may");
+    check(before.has_value(), "a sync that skips only steps it said it may skip");
     before->restore();
   }
   recorder.add_buckets(outcome.buckets, outcome.late);
@@ -236,7 +234,7 @@ double TrainStep::gradient_norm(double divisor, bool same_in_all_processes) cons
   return same_in_all_processes ? of_rank_0(own) : own;
 }
 
-// How many threads add a sum up decides its last bit, but weights have to stay equal in all processes.
+// The last bit of a sum depends on the number of threads, but weights must stay equal in all processes.
 double TrainStep::of_rank_0(double number) const {
   if (is_alone()) return number;
   const SpanScope span(composition_.executor->recorder().process(), Phase::kAllReduce);
@@ -245,8 +243,8 @@ double TrainStep::of_rank_0(double number) const {
   return shared.item<double>();
 }
 
-// Which part of a stage's buffer each replica updates: those that share replica 0's weights do it together; `count` 0:
-// none, it has weights of its own.
+// The part of a stage's buffer that each replica updates. Replicas that share replica 0's weights divide the work;
+// `count` 0: the replica has its own weights.
 std::vector<std::vector<optim::BufferPart>> TrainStep::plan_update() const {
   const auto& executor = *composition_.executor;
   std::vector<std::vector<optim::BufferPart>> parts(executor.replicas(),
@@ -276,7 +274,7 @@ void TrainStep::update_weights(double lr, double divisor) {
 }
 
 void TrainStep::with_average(const std::function<void()>& evaluate) {
-  check(has_average(), "there is no average of the weights");
+  check(has_average(), "an average of the weights (has_average())");
   exchange_average();
   try {
     evaluate();
@@ -287,7 +285,7 @@ void TrainStep::with_average(const std::function<void()>& evaluate) {
   exchange_average();
 }
 
-// Of replica 0, then of all.
+// Exchanges in replica 0, then spreads to all replicas.
 void TrainStep::exchange_average() {
   const at::NoGradGuard no_grad;
   const auto& executor = *composition_.executor;
@@ -303,12 +301,12 @@ void TrainStep::exchange_average() {
 }
 
 std::vector<double> TrainStep::take_gradient_norms() {
-  check(sums_.has_value(), "norms of gradients are asked for that TrainStepOptions::sums_gradients has not added up");
+  check(sums_.has_value(), "gradient norms requested only with TrainStepOptions::sums_gradients");
   return sums_->take();
 }
 
 void TrainStep::take_weights() {
-  composition_.executor->wait_for_caller();  // who has queued the writing
+  composition_.executor->wait_for_caller();  // the caller has queued the writes
   spread_weights();
 }
 
@@ -335,18 +333,17 @@ void TrainStep::spread_weights() {
   }
 }
 
-// Passes that an evaluation of so many samples is cut into.
 int TrainStep::evaluation_passes(std::int64_t samples) const {
   if (!options_.memory_is_limited) return 1;
   const Plan& plan = composition_.plan;
   const std::int64_t of_replica = divided_up(plan.global_batch, plan.replicas * composition_.processes());
   const std::int64_t micro_batch = divided_up(of_replica, plan.chunks);
-  const std::int64_t most = plan.replicas * composition_.executor->devices() * micro_batch;  // in a pass
+  const std::int64_t most = plan.replicas * composition_.executor->devices() * micro_batch;
   return static_cast<int>(std::max<std::int64_t>(divided_up(samples, most), 1));
 }
 
 EvalStats TrainStep::evaluate(const pipeline::MicroBatch& batch, bool stop, at::Tensor* logits) {
-  // Enough to keep every device busy; larger pieces run faster than many small ones.
+  // Just enough chunks to keep every device busy; larger pieces run faster.
   const int chunks = composition_.executor->devices();
   const auto schedule = pipeline::make_forward_only(composition_.executor->owners(), chunks);
   EvalStats local{.stop = stop};

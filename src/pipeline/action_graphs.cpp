@@ -18,11 +18,11 @@ namespace {
 // Requires: called within a catch block.
 [[noreturn]] void refuse_recording() {
   const Error what = describe_failure(std::current_exception(), "its work cannot be recorded as a CUDA graph");
-  if (what.exit_code() != ExitCode::kBug) throw;  // as memory that has run out
+  if (what.exit_code() != ExitCode::kBug) throw;  // for example, out of memory
   throw ConfigError(what.what(), "; set device.cuda_graphs = false");
 }
 
-// What the work counts goes to `flops` alone, whenever it is called.
+// Counts the FLOPs of `work` in `flops` only, not in the thread's counter.
 device::GraphWork counted_apart(device::GraphWork work, std::shared_ptr<FlopCount> flops) {
   return [work = std::move(work), flops = std::move(flops)](const Tensors& inputs) {
     const FlopCount before = nn::take_flops();
@@ -34,13 +34,13 @@ device::GraphWork counted_apart(device::GraphWork work, std::shared_ptr<FlopCoun
 }
 
 void copy_in(const Tensors& inputs, const Tensors& fixed) {
-  check(inputs.size() == fixed.size(), "recorded work takes as many tensors as before");
+  check(inputs.size() == fixed.size(), "as many inputs as when the action was recorded");
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    check(inputs[i].defined() == fixed[i].defined(), "a tensor of recorded work is there in every pass or in none");
+    check(inputs[i].defined() == fixed[i].defined(), "an input that is defined in every pass or in none");
     if (!inputs[i].defined()) continue;
     check(inputs[i].sizes() == fixed[i].sizes() && inputs[i].scalar_type() == fixed[i].scalar_type(),
-          "recorded work takes tensors shaped as before");
+          "inputs with the recorded shapes and types");
     at::Tensor(fixed[i]).copy_(inputs[i]);
   }
 }
@@ -48,12 +48,12 @@ void copy_in(const Tensors& inputs, const Tensors& fixed) {
 }  // namespace
 
 void ActionGraphs::begin(std::int64_t step, double gradient_scale, int micro_batches) {
-  check(next_ == recorded_.size(), "recorded actions are run by whole passes");
+  check(next_ == recorded_.size(), "a previous pass that ran all recorded actions");
   const at::NoGradGuard no_grad;
   records_ = recorded_.empty();
   next_ = 0;
   sample_ids_.resize(micro_batches);
-  if (records_) {  // here, by the stream that writes them
+  if (records_) {  // allocated by the stream that writes them
     const auto options = at::TensorOptions().device(device::torch_device(device_));
     step_ = at::empty({1}, options.dtype(at::kLong));
     gradient_scale_ = at::empty({1}, options.dtype(at::kDouble));
@@ -85,7 +85,7 @@ const Tensors& ActionGraphs::run(const Action& action, ActionPart part, const Te
                                  const device::GraphWork& work) {
   if (records_) recorded_.push_back(record(action, part, inputs, work));
   check(next_ < recorded_.size() && recorded_[next_].action == action && recorded_[next_].part == part,
-        concat("action ", to_text(action), " comes in another place than when it was recorded"));
+        concat("action ", to_text(action), " in its recorded position"));
   const Recorded& own = recorded_[next_++];
   copy_in(inputs, own.graph->inputs());
   own.graph->launch();

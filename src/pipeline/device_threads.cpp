@@ -18,14 +18,13 @@
 
 namespace sluice::pipeline {
 
-// Outlives the pool when a thread had to be abandoned.
+// Outlives the pool if a thread was abandoned.
 struct DeviceThreads::Shared {
-  // What a thread is bound to.
   struct Seat {
     Slot where;
     std::optional<SlotStreams> streams;
-    std::int64_t version = 0;  // counts assignments
-    std::int64_t done = 0;     // generation that it has finished
+    std::int64_t version = 0;  // number of assignments so far
+    std::int64_t done = 0;     // generation of the last job it has finished
   };
 
   std::mutex mutex;
@@ -33,16 +32,16 @@ struct DeviceThreads::Shared {
   std::condition_variable slot_done;
   std::shared_ptr<const std::function<void(int)>> job;
   std::function<void()> on_failure;
-  std::int64_t generation = 0;       // counts jobs given
-  std::deque<Seat> seats;            // [thread]
-  int active = 0;                    // threads that have a slot: the first ones
-  std::exception_ptr first_failure;  // of the current generation
+  std::int64_t generation = 0;  // number of jobs so far
+  std::deque<Seat> seats;       // [thread]
+  int active = 0;               // the first `active` threads have a slot
+  std::exception_ptr first_failure;
   bool stopping = false;
   bool abandoned = false;
   std::vector<std::thread> threads;
 
   void work(int thread);
-  // Bound to one slot, until it is bound to another; false when the pool ends.
+  // Runs jobs until the thread is bound to another slot. Returns false when the pool ends.
   [[nodiscard]] bool work_at(int thread, const Seat& seat);
   void fail(std::exception_ptr failure);
   [[nodiscard]] bool all_done() const {
@@ -107,7 +106,7 @@ DeviceThreads::DeviceThreads(std::vector<Slot> slots) : shared_(std::make_shared
 
 void DeviceThreads::assign(std::vector<Slot> slots) {
   const std::scoped_lock lock(shared_->mutex);
-  check(!shared_->abandoned, "a worker pool with an abandoned thread takes no other places");
+  check(!shared_->abandoned, "no abandoned thread in the pool that gets new slots");
   slots_ = std::move(slots);
   streams_.clear();
   shared_->active = static_cast<int>(slots_.size());
@@ -144,7 +143,7 @@ DeviceThreads::~DeviceThreads() {
 
 std::chrono::nanoseconds DeviceThreads::run(std::function<void(int)> job, const JobControl& control) {
   std::unique_lock lock(shared_->mutex);
-  check(!shared_->abandoned, "a worker pool with an abandoned thread cannot run another job");
+  check(!shared_->abandoned, "no abandoned thread in the pool that runs a job");
   shared_->job = std::make_shared<const std::function<void(int)>>(std::move(job));
   shared_->on_failure = control.on_failure;
   shared_->first_failure = nullptr;
@@ -153,22 +152,21 @@ std::chrono::nanoseconds DeviceThreads::run(std::function<void(int)> job, const 
 
   const auto finished = [&] { return shared_->all_done(); };
   const auto finished_or_failed = [&] { return finished() || shared_->first_failure; };
-  OwnTime time(2 * kShortWait);  // wait_own_time() looks every kShortWait
+  OwnTime time(2 * kShortWait);  // wait_own_time() polls every kShortWait
   const auto is_excused = [&] {
     const bool is_excused_now = control.is_excused();
     is_excused_now ? time.leave_out() : time.pass();
     return is_excused_now;
   };
   if (!wait_own_time(shared_->slot_done, lock, control.timeout, finished_or_failed, is_excused)) {
-    const auto hung =
-        std::make_exception_ptr(PeerError(describe_hang(control)));  // says who is not done, under the lock
+    const auto hung = std::make_exception_ptr(PeerError(describe_hang(control)));  // requires the lock
     lock.unlock();
-    shared_->fail(hung);  // unless a slot has failed in this instant: the first failure wins
+    shared_->fail(hung);  // keeps the first failure: a slot may have failed meanwhile
     lock.lock();
   }
   if (!wait_own_time(shared_->slot_done, lock, control.grace, finished)) shared_->abandoned = true;
   shared_->job.reset();
-  shared_->on_failure = nullptr;  // it may hold what the job held
+  shared_->on_failure = nullptr;
   if (shared_->first_failure) std::rethrow_exception(shared_->first_failure);
   return time.pass();
 }

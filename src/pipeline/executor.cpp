@@ -31,7 +31,7 @@ std::shared_ptr<Grid> make_grid(StageGrid stages, PrefixGrid prefixes, const Dev
   const std::size_t devices = slots.size() / stages.size();
   grid->stages = std::move(stages);
   grid->prefixes = std::move(prefixes);
-  check(grid->prefixes.empty() || grid->prefixes.size() == slots.size(), "every place has frozen layers, or none has");
+  check(grid->prefixes.empty() || grid->prefixes.size() == slots.size(), "frozen layers on every slot or on none");
   grid->recorder = std::move(recorder);
   grid->recorder->remove_tracks();
   grid->owners = owners;
@@ -75,11 +75,11 @@ void Executor::wait_for_caller() const {
 
 std::shared_ptr<PassGraphs> Executor::make_graphs(const device::GraphFactory& make) const {
   auto graphs = std::make_shared<PassGraphs>();
-  std::vector<StreamName> names;  // of a CPU device: none
+  std::vector<StreamName> names;  // StreamName{} for a CPU device
   for (const SlotStreams& streams : pool_->streams()) {
     const device::Stream& compute = streams.compute();
     const StreamName name = compute.name();
-    // What one of them starts would be in the other's graphs.
+    // On a shared stream, each recording would also contain the work of the other slot.
     if (name != StreamName{} && std::ranges::find(names, name) != names.end())
       throw ConfigError(
           concat("two stages or replicas share a stream of ", device::to_string(compute.device()),

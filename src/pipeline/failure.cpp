@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::string_view kInLimit = " in its device.memory_limit of ";
 
-// "74.5 GiB" out of LibTorch's "... you tried to allocate 80000000000 bytes ..." (CPU) or "... Tried to allocate 74.51
-// GiB. GPU 0 has ..." (CUDA); the whole line where it says neither.
+// Extracts "74.5 GiB" from LibTorch's "... you tried to allocate 80000000000 bytes ..." (CPU) or "... Tried to allocate
+// 74.51 GiB. GPU 0 has ..." (CUDA). Returns `what` if it contains neither.
 std::string request_in(const std::string& what) {
   constexpr std::string_view kSign = "ried to allocate ";
   const std::size_t found = what.find(kSign);

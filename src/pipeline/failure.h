@@ -1,4 +1,4 @@
-// failure: turns whatever a stage's thread threw into one Error that says where it happened.
+// failure: converts any exception of a stage's thread into one Error that says where it happened.
 #pragma once
 
 #include <exception>
@@ -9,24 +9,26 @@
 
 namespace sluice::pipeline {
 
-// What to do about too little memory, as the end of a sentence.
+// Advice for out of memory, as the end of a sentence.
 inline constexpr std::string_view kLessTrainingMemory =
     "use more pipeline.chunks, more pipeline.stages or a smaller train.global_batch";
 inline constexpr std::string_view kLessEvaluationMemory = "use a smaller train.eval_batch or more pipeline.stages";
 
-// What to say where memory has run out.
 struct MemoryWords {
-  std::string_view less_memory = kLessTrainingMemory;  // the advice
-  std::string work = {};  // what needed it, after "in ": "forward of conv1, samples [16, 3, 32, 32]"; empty: not known
+  std::string_view less_memory = kLessTrainingMemory;
+  // What ran out of memory, printed after "in ", for example "forward of conv1, samples [16, 3, 32, 32]"; empty:
+  // unknown.
+  std::string work = {};
 };
 
-// Must be called inside a catch block, or with a caught exception. LibTorch's own errors keep their first line; running
-// out of memory becomes OutOfMemoryError's exit code, its line says what there was and ends in the advice.
+// Requires: called inside a catch block, or with a caught exception. A LibTorch error keeps the first line of its
+// message. Out of memory becomes an Error with OutOfMemoryError's exit code; its message says what memory there was and
+// ends in the advice.
 [[nodiscard]] Error describe_failure(const std::exception_ptr& failure, const std::string& where,
                                      const MemoryWords& words = {});
 
-// True for what describe_failure() makes of a MemoryLimitError, wherever it has been since: not the system refused, but
-// the limit of a CPU device.
+// True if describe_failure() made this error from a MemoryLimitError, so the limit of a CPU device refused memory and
+// not the system. Context that was added later does not matter.
 [[nodiscard]] bool is_refused_by_limit(const Error& error);
 
 }  // namespace sluice::pipeline

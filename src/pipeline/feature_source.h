@@ -1,8 +1,8 @@
-// feature_source: where what frozen layers make of samples is kept, so that a pass runs them on new samples alone.
-// A pass asks it for each share of a micro-batch that a device runs (frozen_prefix.h): find() what is kept, run the
-// layers on what is missing, complete(). Not here: whether, where and for how long anything is kept (train/).
+// feature_source: a cache of the outputs of frozen layers (features), so that a pass runs these layers on new samples
+// only. For each share of a micro-batch (frozen_prefix.h) a pass calls find(), runs the layers on the missing samples,
+// then calls complete(). train/run/feature_reuse.h implements it.
 // Threads: find() and complete() from any number of threads; follow() while no pass runs. Errors: those of reading
-// samples; nothing that goes wrong with keeping is one.
+// samples; a failure of the cache itself is not an error.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,23 @@ class FeatureSource {
  public:
   virtual ~FeatureSource() = default;
 
-  // What is kept of some samples, and what is not.
+  // Cached features of some samples, and the inputs of the others.
   struct Found {
-    at::Tensor rows;                    // [samples, feature...] on the CPU, those kept filled in; undefined: none is
-    std::vector<std::int64_t> missing;  // which samples are not, ascending
-    at::Tensor inputs;                  // [missing, ...] of those, on the CPU; undefined where none is missing
-    Nanoseconds since = now_ns();       // when it was looked for
+    // [samples, feature...] on the CPU with the cached rows filled in; undefined: no row is cached.
+    at::Tensor rows;
+    std::vector<std::int64_t> missing;  // samples that are not cached, ascending
+    // [missing, ...], inputs of the missing samples on the CPU; undefined if no sample is missing.
+    at::Tensor inputs;
+    Nanoseconds since = now_ns();  // time of the look-up
   };
   [[nodiscard]] virtual Found find(const MicroBatch& samples) = 0;
 
-  // made: [missing, feature...], on any device. All rows, in the order of the samples: on that device, or on the CPU.
+  // made: [missing, feature...], on any device. Returns all rows in the order of the samples, on that device or on the
+  // CPU.
   [[nodiscard]] virtual at::Tensor complete(const MicroBatch& samples, const Found& found, const at::Tensor& made) = 0;
 
-  // The frozen layers from now on, one copy of them; null: none are frozen. Rows of other weights are dropped, and
-  // where the layers are those of before and more, the rows become those of all of them.
+  // Sets the frozen layers by one copy of them; null: no layer is frozen. Rows of other weights are dropped. If the
+  // layers are the previous ones and more, cached rows become the outputs of all of them.
   virtual void follow(const FrozenPrefix* prefix) = 0;
 };
 

@@ -54,7 +54,7 @@ void FlatParameters::lay_out(const std::vector<nn::Parameter*>& parameters, Para
   std::int64_t at = 0;
   for (const nn::Parameter* parameter : parameters) {
     const at::Tensor& value = parameter->value;
-    check(value.is_non_overlapping_and_dense(), concat("parameter ", parameter->name, " is not dense"));
+    check(value.is_non_overlapping_and_dense(), concat("dense parameter ", parameter->name));
     entries_.push_back({ParamId{index(first) + static_cast<int>(entries_.size())}, parameter->name, value.sizes().vec(),
                         value.strides().vec(), at, value.numel(), parameter->tied_to, is_trained(*parameter),
                         parameter->role, parameter->is_classifier});
@@ -80,7 +80,7 @@ void FlatParameters::adopt_parameters(const std::vector<nn::Parameter*>& paramet
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const at::Tensor value = view(values_, entries_[i]);
     if (shared == nullptr) value.copy_(parameters[i]->value);
-    // detach() keeps the version counter of the flat tensor: an update under a live graph is caught by autograd.
+    // detach() keeps the flat tensor's version counter, so autograd detects an update under a live graph.
     const at::Tensor leaf = value.detach().requires_grad_(entries_[i].is_trained);
     if (entries_[i].is_trained) leaf.mutable_grad() = view(gradients_, entries_[i]);
     parameters[i]->value = leaf;
@@ -110,7 +110,7 @@ void FlatParameters::settle_gradient(std::size_t entry) {
   at::Tensor part = view(gradients_, entries_[entry]);
   at::Tensor& gradient = leaves_[entry].mutable_grad();
   if (gradient.defined()) {
-    // A copy would keep -0, of which an addition to zero makes 0.
+    // Adding to zero turns -0 into 0; a copy would keep -0.
     at::add_out(part, gradient, at::scalar_tensor(0, gradient.options().device(at::kCPU)));
   } else {
     part.zero_();

@@ -1,11 +1,11 @@
-// flat_parameters: a stage's parameters, gradients and buffers as views into flat tensors, so that the optimizer, the
-// reducer and the running-statistics merge are a few calls over whole buffers instead of one per parameter.
-// Local replicas in the same memory share one flat value tensor; each has its own gradient.
-// Their order: those that are trained, then trained copies of parameters that they are tied to (nn::Parameter), then
-// those that are not trained. So an optimizer takes a front part, and what is not trained has no gradient.
-// A pass begins with gradients that are not there: what a parameter receives first is written to its part of the flat
-// tensor (begin_gradients()), instead of added to zeros there, with the same bits.
-// Threads: built by one thread before the run; then the values are written only between steps.
+// flat_parameters: a stage's parameters, gradients and buffers as views into flat tensors. The optimizer, the reducer
+// and the merge of running statistics then make a few calls over whole buffers instead of one per parameter. Local
+// replicas in the same memory share one flat value tensor; each has its own gradient.
+// Order: trained parameters, then trained copies of tied parameters (nn::Parameter), then untrained parameters. An
+// optimizer therefore updates a front part, and untrained parameters have no gradient.
+// A pass starts with undefined gradients: the first gradient of a parameter is written to the flat tensor
+// (begin_gradients()) instead of added to zeros. The bits are the same.
+// Threads: built by one thread before the run; afterwards, values are written only between steps.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,15 @@
 
 namespace sluice::pipeline {
 
-// Where a parameter lies in the flat tensors.
 struct ParameterEntry {
   ParamId id;
   std::string name;
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;
-  std::int64_t begin;  // elements; a multiple of 64 bytes
+  std::int64_t begin;  // in elements; aligned to 64 bytes
   std::int64_t numel;
-  std::string tied_to;  // nn::Parameter
-  bool is_trained;      // its value required a gradient
+  std::string tied_to;
+  bool is_trained;  // its value required a gradient
   nn::ParameterRole role = nn::ParameterRole::kWeight;
   bool is_classifier = false;
 };
@@ -37,36 +36,34 @@ struct ParameterEntry {
 class FlatParameters {
  public:
   // Lays out the parameters of `layers`, numbered from `first`, moves them to `device` and replaces them by views.
-  // `shared`: another replica's parameters in the same memory whose values are used instead of the layers' own; may be
-  // null.
+  // `shared`: another replica's parameters in the same memory, whose values replace the layers' own; may be null.
   FlatParameters(const std::vector<std::unique_ptr<nn::Layer>>& layers, ParamId first, c10::Device device,
                  const FlatParameters* shared);
 
   [[nodiscard]] const std::vector<ParameterEntry>& entries() const { return entries_; }
-  [[nodiscard]] const at::Tensor& values() const { return values_; }  // [elements], no gradient
-  // [elements of what is trained]: the layout of the values up to there.
+  [[nodiscard]] const at::Tensor& values() const { return values_; }  // [elements], without gradient
+  // [trained elements], in the layout of the front part of values().
   [[nodiscard]] const at::Tensor& gradients() const { return gradients_; }
-  // No parameter has a gradient: what gradients() holds is of no use until settle_gradients().
+  // Makes all gradients undefined. gradients() has no meaning until settle_gradients().
   void begin_gradients();
-  // The same start for work that was recorded (device/graph.h), which has addresses and no choices: every parameter's
-  // gradient is zeros in its place, where the first one is added, too. With the same bits.
+  // begin_gradients() for recorded work (device/graph.h), which has fixed addresses and cannot branch. Every gradient
+  // starts as zeros in the flat tensor, and the first one is added as well. The bits are the same.
   void begin_gradients_in_place();
-  // Autograd has given the leaf of this entry a gradient: if it is the first one, it moves to its place, where later
+  // Call when autograd has given this entry's leaf a gradient. The first gradient moves to the flat tensor, where later
   // ones are added.
   void settle_gradient(std::size_t entry);
-  // Of all entries: those that have received none have zeros.
+  // settle_gradient() for all entries; entries without a gradient get zeros.
   void settle_gradients();
-  // [elements]: the buffers of floating-point numbers, of batch-norm; may be empty.
+  // [elements]: the floating-point buffers of batch-norm; may be empty.
   [[nodiscard]] const at::Tensor& running_statistics() const { return running_statistics_; }
 
-  // Elements that an optimizer updates: before the copies of tied parameters and what is not trained.
+  // Elements that an optimizer updates: trained parameters, without copies of tied ones.
   [[nodiscard]] std::int64_t updated_elements() const { return updated_elements_; }
 
-  // A view of `flat`, a tensor with this layout, in the parameter's shape.
+  // A view of `flat`, a tensor with this layout, in the shape of the parameter.
   [[nodiscard]] static at::Tensor view(const at::Tensor& flat, const ParameterEntry& entry);
-  // The leaf of each entry, as the layers use it.
+  // [entry]: the leaf that the layers use.
   [[nodiscard]] const std::vector<at::Tensor>& leaves() const { return leaves_; }
-  // Buffers by name, as the layers use them.
   [[nodiscard]] const std::vector<nn::Buffer*>& buffers() const { return buffers_; }
 
  private:

@@ -40,7 +40,7 @@ std::vector<PrefixShare> prefix_shares(const std::vector<std::int64_t>& sizes, i
   for (const std::int64_t size : sizes) samples += size;
   std::vector<PrefixShare> shares;
   std::size_t micro_batch = 0;
-  std::int64_t begin = 0;  // in it
+  std::int64_t begin = 0;
   const std::vector<std::int64_t> of_devices = split_sizes(samples, devices);
   for (int device = 0; device < devices; ++device) {
     for (std::int64_t left = of_devices[device]; left > 0;) {
@@ -58,7 +58,7 @@ std::vector<PrefixShare> prefix_shares(const std::vector<std::int64_t>& sizes, i
 }
 
 LayerList take_first(LayerList& layers, int count) {
-  check(count >= 0 && count <= static_cast<int>(layers.size()), "a model has as many layers as are taken away");
+  check(count >= 0 && count <= static_cast<int>(layers.size()), "as many layers in the model as are taken from it");
   const auto end = layers.begin() + count;
   LayerList first(std::make_move_iterator(layers.begin()), std::make_move_iterator(end));
   layers.erase(layers.begin(), end);

@@ -1,9 +1,9 @@
-// frozen_prefix: the first layers of a model where they are frozen. They run before the pipeline and outside of it:
-// without a graph, gradients, buckets or optimizer; dropout is off, and batch-norm normalises by its running
-// statistics, which stay as they are. So what they make of a sample depends on the sample alone, and it does not matter
-// which device runs it: every device of a replica takes an equal share of its samples (prefix_shares()), all at once,
-// and sends what comes out to the first stage. Not here: which layers are frozen (Plan::frozen_layers), who runs a
-// share (pass.h). Threads: forward() from any number of threads. One copy serves all slots in one memory.
+// frozen_prefix: the frozen first layers of a model. They run before the pipeline, without graph, gradients, buckets or
+// optimizer. Dropout is off; batch-norm uses its running statistics and does not change them. The output for a sample
+// therefore depends on that sample only, and any device can compute it. Each device of a replica runs an equal share of
+// the replica's samples (prefix_shares()), all at once, and sends the output to the first stage. pass.h runs the
+// shares.
+// Threads: forward() from any number of threads. All slots in one memory use one copy.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ class FrozenPrefix {
   // Its parameters require no gradient from here on.
   FrozenPrefix(LayerList layers, c10::Device device, nn::Numerics numerics = {});
 
-  // transformed: of the calling thread, for as long as the weights do not change; null: nothing is kept.
-  // from: the first layer that runs; inputs: what those before it make.
+  // transformed: a cache of the calling thread, valid while the weights do not change; null: no cache. from: the first
+  // layer that runs; inputs: the output of the layers before it.
   [[nodiscard]] at::Tensor forward(const at::Tensor& inputs, nn::TransformedWeights* transformed, int from = 0) const;
 
   [[nodiscard]] const FlatParameters& parameters() const { return *parameters_; }
@@ -38,7 +38,6 @@ class FrozenPrefix {
   std::unique_ptr<FlatParameters> parameters_;
 };
 
-// Samples [begin, end) of one micro-batch, which one device of the replica runs.
 struct PrefixShare {
   MicroBatchId micro_batch;
   DeviceId device;
@@ -48,11 +47,10 @@ struct PrefixShare {
   bool operator==(const PrefixShare&) const = default;
 };
 
-// Consecutive samples for one device after the other, as many each (they differ by at most one), cut where a
-// micro-batch ends. sizes: of a replica's micro-batches. In the order of the samples.
+// Gives consecutive samples to one device after the other, in equal numbers (they differ by at most one), and splits
+// them where a micro-batch ends. sizes: samples of each micro-batch of a replica. Returns the shares in sample order.
 [[nodiscard]] std::vector<PrefixShare> prefix_shares(const std::vector<std::int64_t>& sizes, int devices);
 
-// Takes the first `count` layers away from `layers`.
 [[nodiscard]] LayerList take_first(LayerList& layers, int count);
 
 }  // namespace sluice::pipeline

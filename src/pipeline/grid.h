@@ -1,5 +1,5 @@
 // grid: the stages of all local replicas, the devices that run them and the recorder of their threads. Internal to the
-// executor; it lives as long as any device thread may touch it, even one that had to be abandoned.
+// executor; lives as long as any device thread may use it, even an abandoned one.
 #pragma once
 
 #include <memory>
@@ -12,17 +12,17 @@
 
 namespace sluice::pipeline {
 
-// The stages of all local replicas: [replica][stage].
+// [replica][stage], all local replicas.
 using StageGrid = std::vector<std::vector<std::unique_ptr<Stage>>>;
 
-// [slot]: those in one memory have the same one. Empty where nothing is frozen.
+// [slot]; slots in one memory have the same prefix. Empty if no layer is frozen.
 using PrefixGrid = std::vector<std::shared_ptr<FrozenPrefix>>;
 
 struct Grid {
   StageGrid stages;
   PrefixGrid prefixes;
   std::vector<int> owners;                      // [stage]: the device that runs it (stage_owners())
-  std::vector<std::vector<StageId>> stages_of;  // [device]: ascending
+  std::vector<std::vector<StageId>> stages_of;  // [device]; ascending
   std::shared_ptr<Recorder> recorder;
   std::vector<Track*> tracks;  // [slot]
 
@@ -33,10 +33,10 @@ struct Grid {
   [[nodiscard]] int slot(ReplicaId replica, DeviceId device) const {
     return index(replica) * devices() + index(device);
   }
-  [[nodiscard]] int stage_index(ReplicaId replica, StageId stage) const {  // of a list of all stages of all replicas
+  [[nodiscard]] int stage_index(ReplicaId replica, StageId stage) const {
     return index(replica) * stages_per_replica() + index(stage);
   }
-  // The number of stages where none is.
+  // The number of stages if no stage is trained.
   [[nodiscard]] int first_trained_stage() const {
     int first = 0;
     while (first < stages_per_replica() && !stage(ReplicaId{0}, StageId{first}).is_trained()) ++first;

@@ -1,9 +1,9 @@
-// live_bytes: what a stage keeps between the actions of its micro-batches, counted from the tensors themselves:
-// storages that autograd has saved for backward, each once, the stage's inputs (with recomputation those of its
-// layers), and what put-off weight gradients wait with. Parameters and buffers are not among them, nor are the targets.
-// It is what a schedule's peak_bytes() (schedule/memory.h) predicts from tune::live_bytes(). Not here: the output on
-// its way to the next stage, whose input it is; what an action takes while it runs (device/memory.h has the peak of
-// both). Threads: tensors come and go in the stage's thread and in autograd's; the counts from any.
+// live_bytes: counts the bytes that a stage keeps between the actions of its micro-batches, from the tensors
+// themselves: storages that autograd saved for backward (each once), the stage's inputs (with recomputation, its
+// layers' inputs), and the tensors of deferred weight gradients. Parameters, buffers and targets do not count. The
+// output does not count either, because it is the next stage's input. peak_bytes() (schedule/memory.h) predicts this
+// count from tune::live_bytes(). device/memory.h has the peak that includes memory within actions.
+// Threads: tensors come and go in the stage's thread and in autograd's; read the counts from any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,36 +21,36 @@ namespace sluice::pipeline {
 
 class LiveBytes {
  public:
-  using Hold = std::shared_ptr<const void>;  // counted while it lives
+  using Hold = std::shared_ptr<const void>;  // the tensor counts while this lives
 
   LiveBytes();
 
-  // Storages that do not count: those of parameters and buffers.
+  // Excludes a storage: parameters and buffers do not count.
   void leave_out(const at::Tensor& tensor);
 
   [[nodiscard]] std::uint64_t current() const;
-  // Notes what there is now: the end of an action.
+  // Updates peak(); call at the end of an action.
   void end_action();
-  [[nodiscard]] std::uint64_t peak() const;  // at the ends of actions
+  [[nodiscard]] std::uint64_t peak() const;
 
  private:
   friend class MicroBatchLiveBytes;
-  // A storage; of one that is not the stage's own, the micro-batch's part of it.
+  // A storage. For one that the stage does not own, also the address of the micro-batch's part of it.
   using Key = std::pair<const void*, const void*>;
   struct Ledger;
 
   std::shared_ptr<Ledger> ledger_;
 };
 
-// The tensors of one micro-batch. Autograd's thread may outlive it.
+// The tensors of one micro-batch. Autograd's thread may release its holds after this object is destroyed.
 class MicroBatchLiveBytes final : public SavedTensorSink {
  public:
-  // input: counted by its own bytes, as it may be a part of a larger tensor that is not the stage's.
+  // input: counts by its own bytes, because it may be part of a larger tensor that the stage does not own.
   MicroBatchLiveBytes(const LiveBytes& stage, const at::Tensor& input);
 
   [[nodiscard]] LiveBytes::Hold hold(const at::Tensor& tensor) const;
   [[nodiscard]] std::shared_ptr<const void> saved(const at::Tensor& tensor) override { return hold(tensor); }
-  // Not the stage's: targets.
+  // Excludes a tensor that the stage does not own: the targets.
   void leave_out(const at::Tensor& tensor);
 
  private:

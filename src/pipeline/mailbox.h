@@ -1,7 +1,6 @@
-// mailbox: where one stage's thread leaves what another stage takes, one for each stage and kind of message. A message
-// is taken by the number of its micro-batch, so that the two threads need not agree on an order.
-// Threads: one that puts, one that takes; close() from any thread. No busy waiting. One message per micro-batch at a
-// time.
+// mailbox: passes messages between the threads of two stages, one mailbox for each receiving stage and kind of message.
+// A message is taken by the number of its micro-batch, so the threads need not agree on an order.
+// Threads: one thread puts, one takes; close() from any thread. No busy waiting. One message per micro-batch at a time.
 #pragma once
 
 #include <condition_variable>
@@ -18,18 +17,18 @@ namespace sluice::pipeline {
 template <typename Message>
 class Mailbox {
  public:
-  // Never blocks: the schedule bounds how many messages can be under way. Ignored after close().
+  // Never blocks: the schedule bounds the number of pending messages. Ignored after close().
   void put(MicroBatchId micro_batch, Message message) {
     {
       const std::scoped_lock lock(mutex_);
       if (closed_) return;
       const bool is_new = messages_.emplace(index(micro_batch), std::move(message)).second;
-      check(is_new, "a stage was sent a micro-batch twice");
+      check(is_new, "one pending message per micro-batch");
     }
     changed_.notify_one();
   }
 
-  // Blocks until it is there; nothing once the mailbox is closed.
+  // Blocks until the message arrives; returns nullopt once the mailbox is closed.
   [[nodiscard]] std::optional<Message> take(MicroBatchId micro_batch) {
     std::unique_lock lock(mutex_);
     auto found = messages_.end();
@@ -38,7 +37,7 @@ class Mailbox {
     return std::move(messages_.extract(found).mapped());
   }
 
-  // Wakes who waits. Messages under way are dropped.
+  // Wakes the waiting thread and drops pending messages.
   void close() {
     {
       const std::scoped_lock lock(mutex_);

@@ -7,13 +7,13 @@
 namespace sluice::pipeline {
 
 std::vector<std::int64_t> split_sizes(std::int64_t samples, int parts) {
-  check(samples >= 0 && parts > 0, "a batch is split into at least one part");
+  check(samples >= 0 && parts > 0, "a batch that is split into at least one part");
   std::vector<std::int64_t> sizes(parts, samples / parts);
   for (std::int64_t i = 0; i < samples % parts; ++i) ++sizes[i];
   return sizes;
 }
 
-// Divided by tensors: on GPUs ATen multiplies by the reciprocal of a number, which rounds twice.
+// Divides by tensors, because on GPUs ATen multiplies by the reciprocal of a number, which rounds twice.
 at::Tensor numbers_of_pixels(const at::Tensor& bytes, const at::Tensor& scale) {
   const auto of_channels = [&](std::int64_t row) { return scale[row].view({-1, 1, 1}); };
   return bytes.to(scale.scalar_type()).div_(of_channels(0)).sub_(of_channels(1)).div_(of_channels(2));

@@ -19,7 +19,7 @@
 namespace sluice::pipeline {
 namespace {
 
-// [replica]; empty where nothing is frozen.
+// [replica]; empty if no layer is frozen.
 std::vector<std::vector<PrefixShare>> shares_of(const Grid& grid,
                                                 const std::vector<std::vector<MicroBatch>>& micro_batches) {
   std::vector<std::vector<PrefixShare>> shares;
@@ -50,11 +50,11 @@ Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
       prefix_shares_(shares_of(*grid_, request_.micro_batches)),
       standings_(grid_->slots()) {
   const Schedule& schedule = request_.schedule;
-  check(schedule.stages == grid_->stages_per_replica(), "the schedule is for as many stages as the executor has");
-  check(stage_owners(schedule) == grid_->owners, "the schedule runs each stage on the device that holds it");
+  check(schedule.stages == grid_->stages_per_replica(), "a schedule with the executor's number of stages");
+  check(stage_owners(schedule) == grid_->owners, "a schedule that runs each stage on the device that holds it");
   check(static_cast<int>(request_.micro_batches.size()) == grid_->replicas(), "one list of micro-batches per replica");
   for (const auto& of_replica : request_.micro_batches) {
-    check(static_cast<int>(of_replica.size()) == schedule.micro_batches, "one micro-batch per slot of the schedule");
+    check(static_cast<int>(of_replica.size()) == schedule.micro_batches, "as many micro-batches as the schedule has");
   }
   const bool exchanges = request_.context.training &&
                          request_.context.numerics.batch_norm == nn::BatchNormMode::kSync &&
@@ -88,8 +88,8 @@ bool Pass::splits(const Action& action) const {
   return splits_[index(action.stage) * request_.schedule.micro_batches + index(action.micro_batch)] != 0;
 }
 
-// Per stage, the micro-batch whose B or W is the last to add to its gradients: they are reported while it runs. Where
-// the sync does not admit it, the REDUCE_GRAD reports them.
+// [stage]: the micro-batch whose B or W adds to the stage's gradients last. Its action reports the gradients. If the
+// sync does not admit this micro-batch, REDUCE_GRAD reports them.
 std::vector<std::optional<MicroBatchId>> Pass::last_gradients(const Slot& slot) const {
   std::vector<std::optional<MicroBatchId>> last(request_.schedule.stages);
   for (const Action& action : actions_of(slot.device)) {
@@ -99,7 +99,7 @@ std::vector<std::optional<MicroBatchId>> Pass::last_gradients(const Slot& slot) 
   return last;
 }
 
-// Tells the sync of each gradient that the action completes; empty where another action adds to them later.
+// Reports each gradient that the action completes to the sync; empty if a later action adds to the gradients.
 GradientReady Pass::reports_of(DeviceThread& thread, const Action& action) {
   if (!request_.sync || !ends_gradient(action.op)) return {};
   if (thread.last_gradients[index(action.stage)] != action.micro_batch) return {};
@@ -136,8 +136,8 @@ void Pass::work(const Slot& slot, const SlotStreams& streams) {
     for (const StageId stage : grid_->stages_of[index(slot.device)]) action(grid_->stage(slot.replica, stage));
   };
   const auto forget = [](Stage& stage) { stage.drop_in_flight(); };
-  static_cast<void>(nn::take_flops());  // of a pass that failed
-  for_own_stages(forget);               // of one that failed in another replica, when all was done here
+  static_cast<void>(nn::take_flops());  // discards the count of a failed pass
+  for_own_stages(forget);               // discards a pass that failed in another replica after this slot was done
   try {
     if (thread.graphs != nullptr)
       thread.graphs->begin(request_.context.step, request_.gradient_scale, request_.schedule.micro_batches);
@@ -145,7 +145,7 @@ void Pass::work(const Slot& slot, const SlotStreams& streams) {
     run_prefix(thread);
     run_actions(thread);
     for_own_stages([&](Stage& stage) {
-      if (request_.context.training) stage.settle_gradients();  // of a stage that has run nothing
+      if (request_.context.training) stage.settle_gradients();  // for a stage that ran no action
       stage.end_pass();
     });
     compute.synchronize();
@@ -217,7 +217,7 @@ void Pass::send(DeviceThread& thread, Way way, const Action& action, const at::T
     ready = thread.streams.compute().record();
   }
   way.mailbox.put(action.micro_batch,
-                  {tensor, ready, thread.streams.out(way.border)});  // may cost the processor: the receiver wakes
+                  {tensor, ready, thread.streams.out(way.border)});  // may yield the processor: the receiver wakes
 }
 
 StagePass Pass::pass_of(DeviceThread& thread, const Action& action) {
@@ -278,7 +278,7 @@ void Pass::finish(DeviceThread& thread, const Action& action, const at::Tensor& 
     if (request_.keep_logits) result.logits = nn::in_float(thread.graphs != nullptr ? logits.clone() : logits);
     if (!request_.context.training) result.loss = request_.loss(logits, targets);
   }
-  // The last one: recorded work may write where the logits are.
+  // Comes last, because recorded work may overwrite the logits.
   if (request_.context.training) result.loss = run_loss(thread, action, targets);
 }
 
@@ -308,7 +308,8 @@ void Pass::backward(DeviceThread& thread, const Action& action) {
   if (index(action.stage) > 0) send(thread, {gradients_[at - 1], Border::kGradients}, action, input_gradient);
 }
 
-// Recorded work tells nobody anything: what it completes is told behind it.
+// A CUDA graph cannot call the sync. Gradients completed by a recorded backward are reported after the graph has been
+// launched.
 at::Tensor Pass::run_backward(DeviceThread& thread, const Action& action, at::Tensor output_gradient) {
   Stage& stage = grid_->stage(thread.replica(), action.stage);
   const GradientReady reports = reports_of(thread, action);
@@ -343,7 +344,7 @@ void Pass::run_weight_gradient(DeviceThread& thread, const Action& action) {
 
 void Pass::reduce_gradient(DeviceThread& thread, const Action& action) {
   if (!request_.sync) return;
-  grid_->stage(thread.replica(), action.stage).settle_gradients();  // it may have run nothing
+  grid_->stage(thread.replica(), action.stage).settle_gradients();  // the stage may have run no action
   const StreamSpanScope reducing(thread.spans, Phase::kAllReduce, action.stage);
   request_.sync->on_backward_done(thread.replica(), action.stage);
 }

@@ -1,7 +1,6 @@
-// pass: one run of a schedule by the device threads of the executor: each walks the actions of its device, hands
-// results to other stages through mailboxes. Not here: what is said when something goes wrong (pass_report.h). Internal
-// to the executor.
-// Threads: work() once per slot, each from its own thread; the rest from any thread.
+// pass: one run of a schedule by the executor's device threads. Each thread runs the actions of its device and sends
+// results to other stages through mailboxes. Internal to the executor. pass_report.h describes failures.
+// Threads: work() once per slot, each from its own thread; the other functions from any thread.
 #pragma once
 
 #include <atomic>
@@ -24,35 +23,34 @@ class Pass {
  public:
   Pass(std::shared_ptr<Grid> grid, PassRequest request);
 
-  // Errors: any failure of an action, said with replica, stage and action; the drawing of the schedule goes to the log.
+  // Errors: any failure of an action, with replica, stage and action; the log shows the schedule.
   void work(const Slot& slot, const SlotStreams& streams);
-  // Wakes every thread that waits for another one; they end without an error of their own.
+  // Wakes every waiting thread; these threads end without an error of their own.
   void stop();
 
-  // Of this moment. Requires: the pass outlives it.
+  // A snapshot of the current state. Requires: the pass outlives it.
   [[nodiscard]] PassReport report() const;
 
-  [[nodiscard]] PassResult take_result();  // once, when all work is done
+  [[nodiscard]] PassResult take_result();  // call once, when all work is done
 
  private:
-  // A tensor on its way from one stage to the next.
   struct Message {
     at::Tensor tensor;  // undefined for an empty micro-batch
     device::Event ready;
-    device::Stream out;  // of the slot that sends it
+    device::Stream out;  // of the sending slot
   };
   struct DeviceThread;
   class OwnSum;
 
-  // The slot's share of the frozen layers' work, for the first stage.
+  // Runs the slot's share of the frozen layers, for the first stage.
   void run_prefix(DeviceThread& thread);
-  // inputs: of all or of some of `samples`, as the loader gives them.
+  // inputs: of all or some of `samples`, in the loader's format.
   [[nodiscard]] at::Tensor run_frozen(DeviceThread& thread, const Action& action, const MicroBatch& samples,
                                       const at::Tensor& inputs);
-  // As run_frozen(), of the inputs whose rows the feature source does not have.
+  // run_frozen() for the inputs whose features are not cached.
   [[nodiscard]] at::Tensor run_missing_features(DeviceThread& thread, const Action& action, const MicroBatch& samples);
   [[nodiscard]] at::Tensor frozen_features(DeviceThread& thread, const Action& action);
-  static void begin(DeviceThread& thread, Stage& stage);  // of training
+  static void begin(DeviceThread& thread, Stage& stage);  // training only
   void run_actions(DeviceThread& thread);
   void forward(DeviceThread& thread, const Action& action);
   void backward(DeviceThread& thread, const Action& action);  // B or I
@@ -60,24 +58,24 @@ class Pass {
   void reduce_gradient(DeviceThread& thread, const Action& action);
   void finish(DeviceThread& thread, const Action& action, const at::Tensor& logits);
   [[nodiscard]] at::Tensor run_loss(DeviceThread& thread, const Action& action, const at::Tensor& targets);
-  // Adds to the gradients, and tells the sync of those that the action completes.
+  // Adds to the gradients and reports those that the action completes to the sync.
   [[nodiscard]] at::Tensor run_backward(DeviceThread& thread, const Action& action, at::Tensor output_gradient);
   void run_weight_gradient(DeviceThread& thread, const Action& action);
-  // What an action does on its device, from tensors to tensors: done now, recorded, or run as it was recorded. `work`
-  // must not refer to the pass.
-  enum class Answer { kCopied, kInPlace };  // in memory of its own, or where the next recorded action may write
+  // Runs the device part of an action: directly, while recording it, or by launching its graph. `work` must not refer
+  // to the pass, which its graph outlives.
+  // Whether outputs get their own memory, or stay where the next graph may write.
+  enum class Answer { kCopied, kInPlace };
   [[nodiscard]] Tensors run(DeviceThread& thread, const Action& action, ActionPart part, Tensors inputs,
                             const device::GraphWork& work, Answer answer = Answer::kCopied);
-  // What lies in a mailbox, and what crosses the border by it.
   struct Way {
     Mailbox<Message>& mailbox;
     Border border;
   };
   [[nodiscard]] at::Tensor receive(DeviceThread& thread, Way way, const Action& action);
   void send(DeviceThread& thread, Way way, const Action& action, const at::Tensor& tensor);
-  // From the host: as it is; inputs as what layers take.
+  // Copies from the host without conversion; load_inputs() also converts bytes of images to numbers.
   [[nodiscard]] at::Tensor load(DeviceThread& thread, const Action& action, const at::Tensor& samples);
-  // As dropout reads them: in training on the slot's device, where they come once a micro-batch.
+  // Sample ids for dropout. In training they are on the slot's device, copied once per micro-batch.
   [[nodiscard]] at::Tensor sample_ids_of(DeviceThread& thread, MicroBatchId micro_batch);
   [[nodiscard]] at::Tensor load_inputs(DeviceThread& thread, const Action& action, const MicroBatch& samples);
   [[nodiscard]] at::Tensor load_numbers(DeviceThread& thread, const Action& action, const at::Tensor& inputs,
@@ -86,10 +84,11 @@ class Pass {
   [[nodiscard]] const MicroBatch& micro_batch_of(ReplicaId replica, MicroBatchId micro_batch) const {
     return request_.micro_batches[index(replica)][index(micro_batch)];
   }
-  // What a slot was at in an action, for one that has no memory for it; empty where that is not known.
+  // Describes the action of a slot for an out-of-memory error; empty if unknown.
   [[nodiscard]] std::string work_at(const Slot& slot, const Action* action) const;
   [[nodiscard]] bool admit(ReplicaId replica, MicroBatchId micro_batch);
-  // Whether it was admitted; asked by a stage that has its message from the first one.
+  // Whether the micro-batch was admitted. Requires: the calling stage has received a message that comes from the first
+  // stage.
   [[nodiscard]] bool runs(ReplicaId replica, MicroBatchId micro_batch) const {
     return result_.micro_batches[index(replica)][index(micro_batch)].has_run;
   }
@@ -104,18 +103,18 @@ class Pass {
 
   std::shared_ptr<Grid> grid_;
   PassRequest request_;
-  int first_trained_;  // stage; those before it need no gradients
+  int first_trained_;  // stages before this one need no gradients
   PassResult result_;
-  std::vector<char> splits_;                             // [stage][micro-batch]: its backward is cut into I and W
+  std::vector<char> splits_;                             // [stage][micro-batch]: its backward is split into I and W
   std::vector<FlopCount> flops_;                         // [slot]
-  std::vector<Mailbox<Message>> activations_;            // [slot]: into this stage, from the stage before
-  std::vector<Mailbox<Message>> gradients_;              // [slot]: into this stage, from the stage after
-  std::vector<Mailbox<Message>> features_;               // [slot]: what its share of the frozen layers has made
-  std::vector<std::vector<PrefixShare>> prefix_shares_;  // [replica]; empty where nothing is frozen
-  // [slot]: written by its own thread, or by one that works for it while it waits. One value: what is read of a slot
-  // is of one moment.
+  std::vector<Mailbox<Message>> activations_;            // [replica][stage]: into this stage, from the stage before
+  std::vector<Mailbox<Message>> gradients_;              // [replica][stage]: into this stage, from the stage after
+  std::vector<Mailbox<Message>> features_;               // [slot]: features of its share of the frozen layers
+  std::vector<std::vector<PrefixShare>> prefix_shares_;  // [replica]; empty if no layer is frozen
+  // [slot]: written by its own thread, or by an autograd thread that works for it while it waits. Position and wait are
+  // one atomic value, so that a reader gets both of the same moment.
   std::vector<std::atomic<Standing>> standings_;
-  std::vector<std::unique_ptr<StatisticsExchange>> exchanges_;  // [device]; empty where nothing is exchanged
+  std::vector<std::unique_ptr<StatisticsExchange>> exchanges_;  // [device]; empty if no statistics are exchanged
 };
 
 }  // namespace sluice::pipeline

@@ -1,4 +1,4 @@
-// The frozen layers' part of a pass, and what comes from the host.
+// The pass's work before its actions: copies from the host and the frozen layers.
 #include <algorithm>
 #include <utility>
 
@@ -10,10 +10,9 @@
 namespace sluice::pipeline {
 namespace {
 
-// Of a sample without inputs only its features are known.
 const at::Tensor& inputs_of(const MicroBatch& samples) {
   check(std::ranges::find(samples.without_inputs, true) == samples.without_inputs.end(),
-        "samples come without inputs to a pass that has nobody to ask for their features");
+        "inputs of all samples in a pass without a feature source");
   return samples.inputs;
 }
 
@@ -94,7 +93,6 @@ at::Tensor Pass::run_missing_features(DeviceThread& thread, const Action& action
   return load(thread, action, all);
 }
 
-// Of a micro-batch, in the order of its samples.
 at::Tensor Pass::frozen_features(DeviceThread& thread, const Action& action) {
   std::vector<at::Tensor> parts;
   for (const PrefixShare& share : prefix_shares_[index(thread.replica())]) {

@@ -14,7 +14,7 @@ namespace sluice::pipeline {
 
 PassReport::PassReport(const Schedule& schedule, std::vector<Standing> standings)
     : schedule_(schedule), owners_(stage_owners(schedule)), standings_(std::move(standings)) {
-  check(slots() % devices() == 0, "every replica has a place on each device");
+  check(slots() % devices() == 0, "a slot of every replica on each device");
 }
 
 std::string PassReport::name_of(int slot) const {
@@ -47,7 +47,7 @@ std::optional<int> PassReport::waits_for(int slot) const {
   if (wait != Wait::kMessage) return std::nullopt;
   const Action& action = actions_of(slot)[position];
   const int source = index(action.stage) + (action.op == Op::kForward ? -1 : 1);
-  if (source < 0) return std::nullopt;  // for frozen layers, which run in another slot of its replica
+  if (source < 0) return std::nullopt;  // frozen layers run in other slots of the replica
   return replica_of(slot) * devices() + owners_[source];
 }
 
@@ -58,8 +58,8 @@ std::string PassReport::describe(int slot) const {
   return source ? concat(action, ", which waits for ", name_of(*source)) : action;
 }
 
-// Follows the waits from a slot until one that waits for nobody here, or that has been passed before. Empty when the
-// first one waits for nobody.
+// Follows the waits from a slot to one that waits for no slot of this process, or that was already visited. Empty if
+// the first slot does not wait for another one.
 std::string PassReport::end_of_waits(int slot) const {
   std::vector<int> chain{slot};
   std::optional<int> next = waits_for(slot);
@@ -69,7 +69,7 @@ std::string PassReport::end_of_waits(int slot) const {
   }
   if (!next) return chain.size() > 1 ? concat("the others wait for ", describe(chain.back())) : std::string{};
   std::vector<int> cycle(std::ranges::find(chain, *next), chain.end());
-  std::ranges::rotate(cycle, std::ranges::min_element(cycle));  // the same text wherever it was entered
+  std::ranges::rotate(cycle, std::ranges::min_element(cycle));  // the same text from every entry point
   cycle.push_back(cycle.front());
   std::vector<std::string> names;
   for (const int member : cycle) names.push_back(name_of(member));
@@ -91,7 +91,7 @@ bool PassReport::waits_for_processes() const {
     if (is_done(slot)) continue;
     std::optional<int> end = slot;
     for (int steps = 0; end && standings_[*end].wait != Wait::kProcesses; ++steps)
-      end = steps < slots() ? waits_for(*end) : std::nullopt;  // longer: they wait for each other
+      end = steps < slots() ? waits_for(*end) : std::nullopt;  // more steps than slots: they wait for each other
     if (!end) return false;
     waits = true;
   }

@@ -1,4 +1,4 @@
-// pass_request: what the executor is asked to run, and what it answers. Values.
+// pass_request: the input and the result of Executor::run().
 #pragma once
 
 #include <functional>
@@ -19,42 +19,44 @@
 
 namespace sluice::pipeline {
 
-// What else a caller makes of a micro-batch's logits than its loss: a tensor on their device, without waiting for it.
+// Computes a tensor from a micro-batch's logits besides the loss, on their device and without waiting for it.
 using ScoreFunction = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& targets)>;
 
-// Called after each action that has added to the gradient of a stage (B, I or W), by the
-// stage's own thread, on the stream that wrote it, before another action of the stage.
+// Called after each action that added to a stage's gradient (B, I or W), before the stage's next action. Runs in the
+// stage's thread, on the stream that wrote the gradient.
 using AfterGradient = std::function<void(ReplicaId, const Stage&, const Action&)>;
 
-// One pass of a schedule over one mini-batch (training) or evaluation batch (context.training false).
+// One pass of a schedule over a mini-batch (training) or an evaluation batch (context.training is false).
 struct PassRequest {
   Schedule schedule;
-  std::vector<std::vector<MicroBatch>> micro_batches;  // [replica][micro-batch]; the same number in each replica
-  nn::ForwardContext context;                          // sample_ids come from the micro-batches
+  std::vector<std::vector<MicroBatch>> micro_batches;  // [replica][micro-batch]; equally many in each replica
+  nn::ForwardContext context;                          // its sample_ids come from the micro-batches
   nn::LossFunction loss;
   ScoreFunction score;                           // may be null
-  bool draws_failures = true;                    // into the log: where in the schedule it failed
-  std::string less_memory{kLessTrainingMemory};  // what to do where there is too little
-  bool keep_logits = false;                      // in the result; else they go when their micro-batch has been scored
+  bool draws_failures = true;                    // logs the schedule with the failed action
+  std::string less_memory{kLessTrainingMemory};  // advice for out of memory
+  bool keep_logits = false;                      // in the result; otherwise they are freed after scoring
   double gradient_scale = 1.0;                   // 1 / targets of the global batch
-  // Of synchronised batch-norm (context.numerics) with other processes: [device]; empty where there are none.
+  // [device]: communicators with other processes for synchronised batch-norm (context.numerics); empty if there are no
+  // other processes.
   std::vector<std::shared_ptr<comm::Communicator>> statistics_communicators;
-  // Of a training pass: asked which micro-batches may run, told of complete gradients. May be null.
+  // Training only: decides which micro-batches may run and receives complete gradients. May be null.
   std::shared_ptr<comm::ReplicaSync> sync;
-  // Keeps what frozen layers make of samples; null: nothing is kept.
+  // Caches the outputs of frozen layers; null: no cache.
   std::shared_ptr<FeatureSource> features;
-  AfterGradient after_gradient;  // of a training pass; null: nobody asks
-  // Of Executor::make_graphs(): the pass records its actions there, or runs what an earlier one has recorded, whose
-  // schedule, loss, options and shapes it has. Of a training pass that runs every micro-batch; null: it runs plainly.
+  AfterGradient after_gradient;  // training only; may be null
+  // From Executor::make_graphs(): the pass records its actions there, or runs what an earlier pass with the same
+  // schedule, loss, options and shapes recorded. Only for a training pass that runs every micro-batch; null: no
+  // recording.
   std::shared_ptr<PassGraphs> graphs;
 };
 
-// On the last stage's device; all undefined where the micro-batch has not run.
+// Tensors are on the last stage's device, and undefined if the micro-batch has not run.
 struct MicroBatchResult {
-  bool has_run = false;  // it has samples, and the sync has admitted it
+  bool has_run = false;  // it has samples and the sync has admitted it
   at::Tensor loss;       // scalar, summed over the micro-batch
-  at::Tensor score;      // where it was asked for
-  at::Tensor logits;     // [n, classes]; where they are kept
+  at::Tensor score;      // if PassRequest::score is set
+  at::Tensor logits;     // [n, classes], if PassRequest::keep_logits
 };
 struct PassResult {
   std::vector<std::vector<MicroBatchResult>> micro_batches;  // [replica][micro-batch]

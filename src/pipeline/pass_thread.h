@@ -1,5 +1,5 @@
-// pass_thread: what one worker thread carries through its actions in a pass, and how it tells what it waits for.
-// Internal to the pass: pass.cpp and pass_prefix.cpp.
+// pass_thread: the state of one device thread during a pass, and how it publishes what it waits for. Internal to
+// pass.cpp and pass_prefix.cpp.
 #pragma once
 
 #include <exception>
@@ -13,8 +13,8 @@
 
 namespace sluice::pipeline {
 
-// Another stage failed: this one has nothing to add to the report. It may pass through autograd, which knows how to
-// hand on a std::exception alone.
+// Ends this thread after another stage failed; adds nothing to the report. It may pass through autograd, which forwards
+// a std::exception only.
 struct StoppedByNeighbour : std::exception {};
 
 static_assert(std::atomic<Standing>::is_always_lock_free);
@@ -23,7 +23,7 @@ inline void set_wait(std::atomic<Standing>& standing, Wait wait) {
   standing.store({standing.load(std::memory_order_relaxed).position, wait}, std::memory_order_relaxed);
 }
 
-// Says that the slot waits, during its life.
+// Publishes what the slot waits for while the scope lives.
 class WaitScope {
  public:
   WaitScope(std::atomic<Standing>& standing, Wait wait) : standing_(standing) { set_wait(standing_, wait); }
@@ -35,7 +35,7 @@ class WaitScope {
   std::atomic<Standing>& standing_;
 };
 
-// One replica's way into the exchange of its device.
+// One replica's access to the exchange of its device.
 class Pass::OwnSum final : public nn::ReplicaSum {
  public:
   OwnSum(StatisticsExchange& exchange, ReplicaId replica, StreamSpans& spans, std::atomic<Standing>& standing)
@@ -56,23 +56,22 @@ class Pass::OwnSum final : public nn::ReplicaSum {
   std::atomic<Standing>& standing_;
 };
 
-// What a device thread carries through its actions.
 struct Pass::DeviceThread {
   const Slot& slot;
   const SlotStreams& streams;
   StreamSpans spans;
   int index;
   std::vector<std::optional<MicroBatchId>> last_gradients;       // [stage]
-  std::vector<at::Tensor> sample_ids;                            // [micro-batch]; undefined until a stage asks for them
-  std::unique_ptr<OwnSum> replicas;                              // null where nothing is exchanged
-  ActionGraphs* graphs = nullptr;                                // null: it runs plainly
-  bool runs_prefix = false;                                      // before its actions
-  nn::TransformedWeights of_prefix{charge_transformed_weights};  // while it does
-  std::vector<at::Tensor> kept = {};                             // by keep()
+  std::vector<at::Tensor> sample_ids;                            // [micro-batch]; undefined until used
+  std::unique_ptr<OwnSum> replicas;                              // null if no statistics are exchanged
+  ActionGraphs* graphs = nullptr;                                // null: no recording
+  bool runs_prefix = false;                                      // it runs frozen layers, before its actions
+  nn::TransformedWeights of_prefix{charge_transformed_weights};  // of the frozen layers, while they run
+  std::vector<at::Tensor> kept = {};
 
   [[nodiscard]] ReplicaId replica() const { return slot.replica; }
-  // Of what one queue reads and another has memory of. While any slot of a GPU records, LibTorch forgets who reads
-  // what there (docs/how-to/gpu_check.md): then it stays until the pass is over.
+  // Keeps a tensor that one stream allocated and another one reads. While any slot of a GPU records, LibTorch does not
+  // track such readers (docs/how-to/gpu_check.md), so the tensor must live until the pass is over.
   void keep(const at::Tensor& tensor) {
     if (graphs != nullptr && graphs->records()) kept.push_back(tensor);
   }

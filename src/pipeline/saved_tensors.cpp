@@ -12,7 +12,7 @@ namespace {
 using torch::autograd::Engine;
 using torch::autograd::SavedVariableHooks;
 
-thread_local SavedTensorSink* watching = nullptr;  // null: this thread is not being watched
+thread_local SavedTensorSink* watching = nullptr;  // null: this thread is not watched
 
 // Lives as long as the saved variable.
 class WatchingHooks final : public SavedVariableHooks {
@@ -26,7 +26,7 @@ class WatchingHooks final : public SavedVariableHooks {
   at::Tensor call_unpack_hook() override { return tensor_; }
 
  private:
-  SavedTensorSink& sink_;  // used while it watches only
+  SavedTensorSink& sink_;  // used only during the watch
   at::Tensor tensor_;
   std::shared_ptr<const void> token_;
 };
@@ -38,7 +38,7 @@ class WatchingEngine final : public Engine {
   }
 };
 
-// Never destroyed: an engine's end waits for threads.
+// Never destroyed, because an engine's destructor waits for its threads.
 Engine& watching_engine() {
   static auto* const kEngine = new WatchingEngine;
   return *kEngine;

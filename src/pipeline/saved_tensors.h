@@ -1,10 +1,9 @@
-// saved_tensors: the tensors that autograd keeps from a forward pass for its backward, found by LibTorch's hooks on
-// saved variables: all that built-in operations and our own autograd functions save. Not here: what they cost
-// (pipeline/live_bytes.h). Not seen: tensors that an autograd function keeps by other means than save_for_backward();
-// the layers of src/nn do not.
-// Threads: what the calling thread saves; others may run autograd meanwhile. Hooks on saved variables have no public
-// C++ entry: they belong to the engine, so from the first watch on an engine of our own stands in LibTorch's place. It
-// differs in nothing but these hooks.
+// saved_tensors: observes the tensors that autograd saves in a forward pass for backward, through LibTorch's hooks on
+// saved variables. It sees what built-in operations and our own autograd functions save, but not tensors that an
+// autograd function keeps without save_for_backward(). No layer of src/nn does that.
+// Threads: observes the calling thread; others may run autograd meanwhile. Hooks on saved variables have no public C++
+// API and belong to the engine. From the first watch on, an engine of our own therefore replaces LibTorch's; it differs
+// in these hooks only.
 #pragma once
 
 #include <functional>
@@ -15,7 +14,7 @@
 
 namespace sluice::pipeline {
 
-// What tells storages apart: views of one have it in common.
+// Identifies a storage: all views of it have the same value.
 [[nodiscard]] inline const void* storage_of(const at::Tensor& tensor) {
   return tensor.storage().unsafeGetStorageImpl();
 }
@@ -23,13 +22,12 @@ namespace sluice::pipeline {
 class SavedTensorSink {
  public:
   virtual ~SavedTensorSink() = default;
-  // For each tensor as it is saved, in order; one that is saved twice comes twice, and it may be undefined. What is
-  // returned lives for as long as autograd keeps the tensor.
+  // Called for each tensor as it is saved, in order. A tensor saved twice comes twice, and it may be undefined. The
+  // returned object lives as long as autograd keeps the tensor.
   [[nodiscard]] virtual std::shared_ptr<const void> saved(const at::Tensor& tensor) = 0;
 };
 
-// While it lives, what this thread saves goes to `sink`; with none nothing changes. They nest: the innermost one
-// counts.
+// While it lives, tensors that this thread saves go to `sink`; a null sink changes nothing. The innermost watch counts.
 class SavedTensorWatch {
  public:
   explicit SavedTensorWatch(SavedTensorSink* sink);
@@ -41,7 +39,7 @@ class SavedTensorWatch {
   SavedTensorSink* outer_;
 };
 
-// They share storage with the originals.
+// The tensors share storage with the originals.
 [[nodiscard]] std::vector<at::Tensor> tensors_saved_by(const std::function<void()>& forward);
 
 }  // namespace sluice::pipeline

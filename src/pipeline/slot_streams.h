@@ -1,7 +1,7 @@
-// slot_streams: the queues of one slot's device: one computes; the others copy beside it, so that a copy waits for
-// what it copies alone, and computing for what it needs alone. What comes from the host has one, and each direction of
-// a border between stages one on either device: activations and gradients do not queue behind each other. Sums over
-// replicas have queues of their own (ddp/local_sum.h). On a CPU device all are empty. Made once with the thread.
+// slot_streams: the streams of one slot's device. One stream computes. The others copy in parallel, so that a copy
+// waits only for its data, and computation only for what it needs. There is one stream for copies from the host and, on
+// either device of a border between stages, one for each direction: activations and gradients do not queue behind each
+// other. Sums over replicas have their own streams (ddp/local_sum.h). On a CPU device all streams are empty.
 // Threads: those of Stream.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace sluice::pipeline {
 
-enum class Border { kActivations, kGradients };  // what crosses it; features cross as activations
+enum class Border { kActivations, kGradients };  // by what crosses it; features cross as activations
 
 class SlotStreams {
  public:
@@ -23,7 +23,7 @@ class SlotStreams {
         out_{device::Stream::make_beside(device), device::Stream::make_beside(device)} {}
 
   [[nodiscard]] const device::Stream& compute() const { return compute_; }
-  [[nodiscard]] const device::Stream& load() const { return load_; }  // from the host
+  [[nodiscard]] const device::Stream& load() const { return load_; }  // copies from the host
   [[nodiscard]] const device::Stream& in(Border border) const { return in_[static_cast<std::size_t>(border)]; }
   [[nodiscard]] const device::Stream& out(Border border) const { return out_[static_cast<std::size_t>(border)]; }
 

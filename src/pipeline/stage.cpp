@@ -23,7 +23,7 @@ namespace {
 // Called by autograd once per backward, after it has added to the parameter's gradient.
 class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
  public:
-  // parameters: they outlive the leaf's backward.
+  // parameters: must outlive the leaf's backward.
   ReadyHook(FlatParameters& parameters, std::size_t entry, std::shared_ptr<const GradientReady> on_ready)
       : parameters_(parameters), entry_(entry), on_ready_(std::move(on_ready)) {}
 
@@ -38,16 +38,16 @@ class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
   std::shared_ptr<const GradientReady> on_ready_;
 };
 
-// As torch::autograd::backward(), without the output itself: only its position in the graph is kept.
+// torch::autograd::backward() without the output itself, of which only the position in the graph is kept.
 void run_backward(const torch::autograd::Edge& root, const at::Tensor& gradient) {
   torch::autograd::Engine::get_default_engine().execute({root}, {gradient}, /*keep_graph=*/false,
                                                         /*create_graph=*/false, /*accumulate_grad=*/true);
 }
 
-// What was accumulated in a leaf. The leaf keeps nothing of it, for what weight gradients wait with may be that leaf.
+// Takes the gradient out of a leaf. The leaf must not keep it, because a deferred weight gradient may hold that leaf.
 at::Tensor take_gradient(const at::Tensor& leaf) { return std::exchange(leaf.mutable_grad(), at::Tensor()); }
 
-// Of the trained parameters whose leaf is picked.
+// Reports the trained parameters whose leaf satisfies `picks`.
 void report(const FlatParameters& parameters, const GradientReady& on_ready, const auto& picks) {
   for (std::size_t i = 0; i < parameters.entries().size(); ++i) {
     const ParameterEntry& entry = parameters.entries()[i];
@@ -134,7 +134,7 @@ at::Tensor Stage::forward(MicroBatchId micro_batch, const at::Tensor& input, con
       options_.recompute ? forward_keeping_inputs(input, state) : forward_keeping_graph(input, state);
   if (live_bytes_) live_bytes_->end_action();
   const bool is_new = in_flight_.emplace(index(micro_batch), std::move(state)).second;
-  check(is_new, concat("micro-batch ", index(micro_batch), " was run forward twice"));
+  check(is_new, concat("one forward of micro-batch ", index(micro_batch)));
   work_ = {};
   return output;
 }
@@ -166,7 +166,7 @@ std::size_t Stage::first_trained_layer(const StagePass& pass) const {
 
 at::Tensor Stage::forward_keeping_inputs(const at::Tensor& input, InFlight& state) {
   const at::NoGradGuard no_grad;
-  const nn::UncountedFlops first_time;  // backward() counts them, as one that keeps the graph would have
+  const nn::UncountedFlops first_time;  // backward() counts these FLOPs, like a stage that keeps the graph
   const std::size_t first = first_trained_layer(state.pass);
   at::Tensor output = input;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -206,11 +206,10 @@ at::Tensor Stage::apply_loss(MicroBatchId micro_batch, const at::Tensor& targets
 
 at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gradient, const GradientReady& on_ready) {
   const auto found = in_flight_.find(index(micro_batch));
-  check(found != in_flight_.end(),
-        concat("backward of micro-batch ", index(micro_batch), ", which was not run forward"));
+  check(found != in_flight_.end(), concat("a forward before the backward of micro-batch ", index(micro_batch)));
   InFlight state = std::move(found->second);
   in_flight_.erase(found);
-  state.holds.clear();  // the tensors themselves go one by one
+  state.holds.clear();  // backward frees the tensors one by one
   work_ = {.what = "backward"};
   *on_ready_ = on_ready;
   at::Tensor input_gradient;
@@ -222,7 +221,7 @@ at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gr
     throw;
   }
   *on_ready_ = nullptr;
-  parameters_->settle_gradients();  // those that were deferred are added to zeros
+  parameters_->settle_gradients();  // deferred weight gradients are added to zeros
   if (state.queue) {
     Deferred deferred{.queue = std::move(state.queue)};
     if (state.live) {
@@ -237,7 +236,7 @@ at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gr
 }
 
 at::Tensor Stage::backward_through_graph(InFlight& state, const at::Tensor& output_gradient) {
-  if (!state.root.is_valid()) return {};  // the stage trains nothing
+  if (!state.root.is_valid()) return {};  // the stage is not trained
   run_backward(std::exchange(state.root, {}), output_gradient.defined() ? output_gradient : state.root_gradient);
   return state.input.defined() ? take_gradient(state.input) : at::Tensor();
 }
@@ -276,8 +275,7 @@ void Stage::take_part_in_backward(const StagePass& pass) const {
 
 void Stage::weight_gradient(MicroBatchId micro_batch, const GradientReady& on_ready) {
   const auto found = deferred_.find(index(micro_batch));
-  check(found != deferred_.end(),
-        concat("weight gradient of micro-batch ", index(micro_batch), ", whose backward did not put any off"));
+  check(found != deferred_.end(), concat("deferred weight gradients of micro-batch ", index(micro_batch)));
   nn::WeightGradQueue& queue = *found->second.queue;
   work_ = {.what = "weight gradients"};
   if (on_ready) {
@@ -303,7 +301,7 @@ void Stage::drop_in_flight() {
   in_flight_.clear();
   deferred_.clear();
   end_pass();
-  for (nn::BatchNorm2d* norm : batch_norms()) static_cast<void>(norm->collect());  // deferred statistics
+  for (nn::BatchNorm2d* norm : batch_norms()) static_cast<void>(norm->collect());  // discards deferred statistics
 }
 
 std::vector<nn::BatchNorm2d*> Stage::batch_norms() const {

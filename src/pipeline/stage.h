@@ -1,12 +1,10 @@
-// stage: consecutive layers of one replica on one device; runs the parts of one micro-batch's work: forward, the loss,
-// backward, and a weight gradient that was deferred.
-// Not here: when to run what (schedule), how tensors travel (pipeline/executor.h).
-// Recompute: forward keeps the input of every layer only; backward runs each layer forward again, under the same
-// context, and then backward, last layer first (Chen et al. 2016, arXiv:1604.06174, with a layer as the segment). The
-// gradient of the loss is computed at once, so that neither the logits nor the loss's graph is kept.
-// Threads: one thread at a time. Up to as many micro-batches as the schedule keeps in flight may be between forward and
-// backward; each holds its autograd graph, or its layers' inputs, until its backward; its output is the next stage's to
-// keep.
+// stage: consecutive layers of one replica on one device. It runs the parts of a micro-batch's work: forward, loss,
+// backward and deferred weight gradient.
+// Recompute: forward keeps only the input of every layer. Backward runs each layer forward again, in the same context,
+// and then backward, last layer first (Chen et al. 2016, arXiv:1604.06174, with a layer as the segment). The gradient
+// of the loss is computed at once, so that neither the logits nor the graph of the loss is kept.
+// Threads: one thread at a time. The schedule bounds how many micro-batches are between forward and backward. Each
+// keeps its autograd graph, or its layers' inputs, until its backward. The next stage keeps the output.
 #pragma once
 
 #include <functional>
@@ -33,23 +31,22 @@ namespace sluice::pipeline {
 
 using GradientReady = std::function<void(ParamId)>;
 
-// nn::TransformedWeights::Charge: what this thread allocates on its device counts as transformed weights.
+// nn::TransformedWeights::Charge: allocations of this thread on its device count as transformed weights.
 [[nodiscard]] std::shared_ptr<void> charge_transformed_weights();
 
-// How a stage is to run one micro-batch.
 struct StagePass {
   nn::ForwardContext context;
-  bool needs_input_gradient = true;  // false where no stage before it trains anything
+  bool needs_input_gradient = true;  // false if no earlier stage is trained
   bool has_loss = false;             // the last stage, in training
-  bool splits_backward = false;      // backward() leaves the weight gradients to weight_gradient()
-  bool keeps_transformed = false;    // transformed weights, until end_pass(): other micro-batches come
-  ActionMarks* marks = nullptr;      // who is told of each layer
+  bool splits_backward = false;      // backward() defers the weight gradients to weight_gradient()
+  bool keeps_transformed = false;    // keeps transformed weights until end_pass(), for other micro-batches
+  ActionMarks* marks = nullptr;      // notified of each layer; may be null
 };
 
-// What the gradient of the loss begins with: a number, or where that lies on the device ([1], float64).
+// The gradient that backward starts with at the loss: a number, or its address on the device ([1], float64).
 struct GradientScale {
   double number = 1;
-  at::Tensor in_memory = {};  // undefined: the number
+  at::Tensor in_memory = {};  // undefined: use `number`
 
   [[nodiscard]] at::Tensor like(const at::Tensor& loss) const;
 };
@@ -73,72 +70,70 @@ class Stage {
   [[nodiscard]] FlatParameters& parameters() { return *parameters_; }
   [[nodiscard]] const FlatParameters& parameters() const { return *parameters_; }
 
-  // The output without its graph. In training (context.training) what backward() needs is kept.
+  // Returns the output without its graph. In training (context.training), keeps what backward() needs.
   [[nodiscard]] at::Tensor forward(MicroBatchId micro_batch, const at::Tensor& input, const StagePass& pass);
-  // Last stage only, in training, once after forward(): the summed loss (a scalar without graph). The gradient of
-  // backward() starts from it, scaled by `gradient_scale`.
+  // For the last stage in training, once after forward(). Returns the summed loss (a scalar without graph). backward()
+  // starts from its gradient, scaled by `gradient_scale`.
   [[nodiscard]] at::Tensor apply_loss(MicroBatchId micro_batch, const at::Tensor& targets, const nn::LossFunction& loss,
                                       const GradientScale& gradient_scale);
   // Adds to the parameters' gradients. `output_gradient` is undefined on the last stage. Returns the gradient of the
-  // input, or an undefined tensor where none is needed. `on_ready`, when set, is called for each parameter that has
-  // received its share: pass it with the last backward of a step, where that is a whole one.
+  // input, or an undefined tensor if it is not needed. `on_ready`, if set, is called for each parameter that has
+  // received its share. Pass it with the last backward of a step, if that backward is not split.
   [[nodiscard]] at::Tensor backward(MicroBatchId micro_batch, const at::Tensor& output_gradient,
                                     const GradientReady& on_ready);
-  // For a micro-batch without samples here: the part of this stage's layers in what replicas exchange (batch-norm in
-  // mode kSync), in the order of forward() and of backward().
+  // For a micro-batch without samples here: takes part in exchanges between replicas (batch-norm in mode kSync), in the
+  // order of forward() and of backward().
   void take_part_in_forward(const StagePass& pass) const;
   void take_part_in_backward(const StagePass& pass) const;
-  // After the backward() of a pass that splits it: adds the weight gradients that were deferred. `on_ready`, when set,
-  // is called for each trained parameter that backward() deferred, as soon as it has its share, and at once for the
-  // others: pass it with the last weight gradient of a step, where no backward follows it.
+  // Adds the weight gradients that a split backward() deferred. `on_ready`, if set, is called for each deferred
+  // parameter as soon as it has its share, and at once for the other trained ones. Pass it with the last weight
+  // gradient of a step, if no backward follows.
   void weight_gradient(MicroBatchId micro_batch, const GradientReady& on_ready);
 
-  // Before the first backward of a pass, and after its last, or where it has none (flat_parameters.h).
+  // Call one of the first two before the first backward of a pass. Call settle_gradients() after the last backward, and
+  // also in a pass without backward (flat_parameters.h).
   void begin_gradients() { parameters_->begin_gradients(); }
   void begin_gradients_in_place() { parameters_->begin_gradients_in_place(); }
   void settle_gradients() { parameters_->settle_gradients(); }
-  // Of all that are trained, as their backward reports them: the last ones first.
+  // Reports all trained parameters in the order of their backward: the last ones first.
   void report_gradients(const GradientReady& on_ready) const;
-  // Some parameter of it requires a gradient.
+  // True if some parameter requires a gradient.
   [[nodiscard]] bool is_trained() const;
-  // Of all its layers.
   [[nodiscard]] std::vector<nn::BatchNorm2d*> batch_norms() const;
-  // Forgets micro-batches that are between forward and backward, or whose weight gradients are deferred (a failed
-  // step).
+  // After a failed step: drops micro-batches between forward and backward, and deferred weight gradients.
   void drop_in_flight();
-  // Frees what is kept for the micro-batches of one pass. Requires: nothing in flight; called before weights change.
+  // Frees what is kept for the micro-batches of one pass. Requires: nothing in flight. Call before weights change.
   void end_pass() { transformed_weights_.clear(); }
   [[nodiscard]] int in_flight() const { return static_cast<int>(in_flight_.size()); }
-  // What it does at this moment, or did when it failed and until its next call, on a micro-batch: "forward of layer1.0
-  // with samples [16, 3, 32, 32]". Of a whole backward its layers are named together. Empty: nothing.
+  // Describes the current work, or after a failure the failed work until the next call: "forward of layer1.0 with
+  // samples [16, 3, 32, 32]". A backward through the graph names all layers together. Empty: no work.
   [[nodiscard]] std::string work_on(const MicroBatch& samples) const;
   [[nodiscard]] int deferred() const { return static_cast<int>(deferred_.size()); }
-  // From now on, of passes that begin now; it costs a little time. Requires: nothing in flight.
+  // Counts live bytes of passes that begin after this call; costs a little time. Requires: nothing in flight.
   LiveBytes& count_live_bytes();
 
  private:
-  // Between forward and backward.
+  // A micro-batch between forward and backward.
   struct InFlight {
     StagePass pass;
-    at::Tensor input;                // a leaf, where its gradient is needed
-    std::vector<at::Tensor> inputs;  // of every layer, where the stage recomputes; undefined before the first trained
+    at::Tensor input;                // a leaf if its gradient is needed
+    std::vector<at::Tensor> inputs;  // recomputation: of every layer; undefined before the first trained one
     at::Tensor logits;               // of the last stage, until the loss
-    torch::autograd::Edge root;      // where backward begins; none where it recomputes or nothing is trained
-    at::Tensor root_gradient;        // what it begins with on the last stage
+    torch::autograd::Edge root;      // where backward begins; invalid with recomputation or if no layer is trained
+    at::Tensor root_gradient;        // gradient at the root, on the last stage
     std::unique_ptr<nn::WeightGradQueue> queue;
     std::unique_ptr<MicroBatchLiveBytes> live;  // null unless live bytes are counted
-    std::vector<LiveBytes::Hold> holds;         // of the tensors above
+    std::vector<LiveBytes::Hold> holds;         // for the tensors above
   };
-  // Between I and W.
+  // A micro-batch between I and W.
   struct Deferred {
     std::unique_ptr<nn::WeightGradQueue> queue;
     std::vector<LiveBytes::Hold> holds;
   };
 
-  // What it is at, for whoever reports a failure.
   struct Work {
-    const char* what = nullptr;        // null: nothing
-    const nn::Layer* layer = nullptr;  // null: all of them
+    const char* what = nullptr;        // null: no work
+    const nn::Layer* layer = nullptr;  // null: all layers
   };
 
   [[nodiscard]] at::Tensor run_layer(std::size_t layer, const at::Tensor& input, const nn::ForwardContext& context,
@@ -160,7 +155,7 @@ class Stage {
   std::unordered_map<int, InFlight> in_flight_;  // by micro-batch
   std::unordered_map<int, Deferred> deferred_;   // by micro-batch
   Work work_;
-  // What the hooks on the parameters call; set only during the last backward of a step.
+  // Called by the hooks on the parameters; set only during the last backward of a step.
   std::shared_ptr<GradientReady> on_ready_ = std::make_shared<GradientReady>();
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 using device::MemoryKind;
 
-// The fewest contiguous stages of at most `limit` bytes of state each; nothing where a layer alone is too large.
+// The fewest contiguous stages of at most `limit` bytes of state each; nullopt if one layer alone is too large.
 std::optional<int> fewest_stages(const std::vector<LayerState>& layers, std::uint64_t limit) {
   int stages = 1;
   std::uint64_t held = 0;
@@ -31,7 +31,7 @@ std::optional<int> fewest_stages(const std::vector<LayerState>& layers, std::uin
   return stages;
 }
 
-// shares: slots share a device now.
+// shares: slots share a device in the current plan.
 std::string fitting_stages(const std::vector<LayerState>& layers, std::uint64_t limit, const Plan& plan, bool shares,
                            const ListedSettings& listed) {
   if (const auto fitting = fewest_stages(layers, limit)) {
@@ -49,7 +49,6 @@ std::string fitting_stages(const std::vector<LayerState>& layers, std::uint64_t 
                 "; raise the limit or choose a smaller model");
 }
 
-// What is on a device all the time, and of which slots.
 struct DeviceState {
   device::BytesByKind bytes;
   std::vector<std::string> slots;
@@ -104,7 +103,7 @@ LayerState layer_state(nn::Layer& layer, int optimizer_states, Training training
 }
 
 std::uint64_t limit_of_slot(std::uint64_t limit, const std::vector<device::Device>& devices) {
-  std::ptrdiff_t slots = 1;  // on one device, at most
+  std::ptrdiff_t slots = 1;  // on one device; the largest number
   for (const device::Device device : devices) slots = std::max(slots, std::ranges::count(devices, device));
   return limit / static_cast<std::uint64_t>(slots);
 }

@@ -34,7 +34,7 @@ void StreamSpanScope::open() {
   host_begin_ = begin_.is_known() ? begin_.known_time() : now_ns();
 }
 
-// A GPU that has failed refuses events too, and the error that brought us here must pass.
+// Must not throw: a failed GPU refuses events too, and the original error must be reported.
 void StreamSpanScope::close() noexcept {
   try {
     const device::Moment end = spans_.stream().moment();

@@ -1,6 +1,6 @@
-// stream_spans: records what a slot does as spans of its stream's time: on a CPU device when the calls run, on a GPU
-// when the work that they queue runs, by events that are read after the pass. Nothing synchronises meanwhile. Each span
-// keeps the host's interval too, and who profiles the GPU is told of it while it lasts (core/action_marks.h).
+// stream_spans: records what a slot does as spans in the time of its stream: on a CPU device when the calls run, on a
+// GPU when the queued work runs, by events that are read after the pass. Recording does not synchronise. Each span also
+// keeps the host's interval, and a GPU profiler is notified of it while it lasts (core/action_marks.h).
 // Threads: the slot's own, or an autograd thread that works for it while it waits.
 #pragma once
 
@@ -14,22 +14,21 @@ namespace sluice::pipeline {
 
 class StreamSpans {
  public:
-  // track: null when nothing is recorded. marks: null when nobody is to be told. The stream is idle.
+  // track: null: no recording. marks: null: no notification. Requires: the stream is idle.
   StreamSpans(Track* track, const device::Stream& stream, ActionMarks* marks = nullptr);
 
   [[nodiscard]] bool is_on() const { return track_ != nullptr; }
   [[nodiscard]] const device::Stream& stream() const { return stream_; }
-  [[nodiscard]] ActionMarks* marks() const { return marks_; }  // null, too, while nothing is recorded
+  [[nodiscard]] ActionMarks* marks() const { return marks_; }  // null without recording
   [[nodiscard]] ReplicaId replica() const { return track_->replica(); }
 
-  // A span whose times are those of two moments.
   struct Pending {
     Span span;
     device::Moment begin, end;
   };
   void add(Pending pending);
-  void drop();  // counts a span whose end cannot be told
-  // Hands over the spans whose times were not known yet. The stream is idle again.
+  void drop();  // counts a span whose end is unknown
+  // Adds the pending spans to the track. Requires: the stream is idle again.
   void settle();
 
  private:
@@ -41,7 +40,6 @@ class StreamSpans {
   std::vector<Pending> pending_;
 };
 
-// Records the work that is done or queued during its life.
 class StreamSpanScope {
  public:
   StreamSpanScope(StreamSpans& spans, Phase phase, StageId stage = kNoStage, MicroBatchId micro_batch = kNoMicroBatch)

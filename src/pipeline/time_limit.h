@@ -1,5 +1,4 @@
-// time_limit: how long work that is done again and again may take before it counts as hung.
-// Values; one thread at a time.
+// time_limit: how long repeated work may take before it counts as hung. Values; one thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +8,12 @@ namespace sluice::pipeline {
 
 class TimeLimit {
  public:
-  // What has run for so long goes on: a machine may be twenty times slower for a while.
+  // A machine may be up to 20 times slower for a while.
   static constexpr int kFactor = 20;
   static constexpr std::chrono::milliseconds kLeast{60'000};
-  static constexpr std::chrono::milliseconds kFirst{3'600'000};  // nothing was measured yet
+  static constexpr std::chrono::milliseconds kFirst{3'600'000};  // before the first measurement
 
-  // fixed: the limit; 0: kFactor times the longest time so far, at least kLeast.
+  // fixed: the limit; 0: kFactor times the longest measured time, at least kLeast.
   explicit TimeLimit(std::chrono::milliseconds fixed) : fixed_(fixed) {}
 
   [[nodiscard]] std::chrono::milliseconds current() const {
@@ -29,13 +28,13 @@ class TimeLimit {
   std::chrono::nanoseconds longest_{0};
 };
 
-// The limits of a run's passes. They outlive a change of plan, so that the first pass under the new one is held to
-// what the run has measured. fixed: as TimeLimit has it.
+// The limits of a run's passes. They outlive a change of plan, so that earlier measurements limit the first pass of the
+// new plan. fixed: as in TimeLimit.
 struct PassLimits {
   explicit PassLimits(std::chrono::milliseconds fixed) : training(fixed), forward(fixed) {}
 
-  TimeLimit training;  // of passes with backward, and of jobs between passes
-  TimeLimit forward;   // of passes without
+  TimeLimit training;  // passes with backward, and jobs between passes
+  TimeLimit forward;   // passes without backward
 };
 
 }  // namespace sluice::pipeline

@@ -12,7 +12,7 @@ std::string_view letter(Op op) {
     case Op::kWeightGradient: return "W";
     case Op::kReduceGradient: return "REDUCE_GRAD";
   }
-  check(false, "unknown operation in a schedule");
+  check(false, "a known operation in a schedule");
   return "?";
 }
 

@@ -1,5 +1,4 @@
-// action_index: where each action of a schedule stands, and what it waits for.
-// Not here: whether the schedule is sound; but to build one, each (stage, micro-batch) must be complete (validate.h).
+// action_index: the position of each action of a schedule, and which actions it waits for.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,7 @@
 namespace sluice::pipeline {
 
 struct ActionPosition {
-  int device = -1;  // -1: nowhere
+  int device = -1;  // -1: no such action
   int position = -1;
 
   [[nodiscard]] explicit operator bool() const { return device >= 0; }
@@ -19,27 +18,27 @@ struct ActionPosition {
 
 class ActionIndex {
  public:
-  // Requires: ids in range; of each (stage, micro-batch) at most one F and one B or one I and one W; a stage has one
-  // owner. `schedule` must outlive the index.
+  // Requires: ids in range; for each (stage, micro-batch) at most one F, and one B or one I and one W; one owner per
+  // stage. `schedule` must outlive the index.
   explicit ActionIndex(const Schedule& schedule);
 
-  // Where the stage's backward of a micro-batch stands that makes the gradient of its input: its B or I.
+  // Position of the stage's B or I of a micro-batch.
   [[nodiscard]] ActionPosition find_gradient(StageId stage, MicroBatchId micro_batch) const;
-  // Where the last action of the same stage and micro-batch stands: its B or W; nowhere where there is none.
+  // Position of the B or W of the same stage and micro-batch; false without such an action.
   [[nodiscard]] ActionPosition find_last(const Action& action) const;
   [[nodiscard]] const Action& at(ActionPosition where) const;
-  // -1: of a stage without actions.
+  // -1: the stage has no actions.
   [[nodiscard]] int owner(StageId stage) const { return owners_[static_cast<std::size_t>(index(stage))]; }
 
-  // The action of the neighbouring stage whose result this one receives; nowhere at the two ends of the pipeline, and
-  // for W and REDUCE_GRAD, which need nothing from another stage.
+  // The neighbouring stage's action whose result this one receives; false at the two ends of the pipeline and for W and
+  // REDUCE_GRAD, which need no result of another stage.
   [[nodiscard]] ActionPosition source(const Action& action) const;
-  // The action of the neighbouring stage that receives this one's result.
+  // The neighbouring stage's action that receives this one's result.
   [[nodiscard]] ActionPosition receiver(const Action& action) const;
-  // The action of the same stage that must be over: F for B and I, I for W.
+  // The action of the same stage that must come before: F for B and I, I for W.
   [[nodiscard]] ActionPosition own_input(const Action& action) const;
 
-  // What F sends is an activation, what B and I send a gradient.
+  // F sends an activation; B and I send a gradient.
   [[nodiscard]] static Payload payload(const Action& sent);
 
  private:

@@ -1,5 +1,5 @@
-// device_actions: writes the actions of one device, for the generators. Each operation of a stage takes its
-// micro-batches in order, so that a generator says only which stage does what next.
+// device_actions: builds the action list of one device for a generator. Each operation of a stage takes its
+// micro-batches in order, so a generator only chooses which stage does what next.
 #pragma once
 
 #include <map>
@@ -12,18 +12,18 @@ namespace sluice::pipeline {
 
 class DeviceActions {
  public:
-  // Actions of micro-batches from `micro_batches` on are left out: an order that is drawn for a full pipeline fits a
-  // shorter step too.
+  // Skips actions of micro-batches from `micro_batches` on, so an order made for a full pipeline also fits a shorter
+  // step.
   explicit DeviceActions(int micro_batches) : micro_batches_(micro_batches) {}
 
   void forward(int stage);
   void backward(int stage);
   void input_gradient(int stage);
-  // The oldest micro-batch of the stage that has no W yet.
+  // Takes the stage's oldest micro-batch without W.
   void weight_gradient(int stage);
-  // F of one stage and B of another as a pair.
+  // Adds F of one stage and B of another as a pair.
   void overlapped(int forward_stage, int backward_stage);
-  // Any action, without counting.
+  // Adds an action without counting it.
   void add(Op op, int stage, int micro_batch);
 
   [[nodiscard]] int backwards(int stage) { return of_stage_[stage].backwards; }  // B and I so far

@@ -7,8 +7,8 @@
 namespace sluice::pipeline {
 namespace {
 
-constexpr std::size_t kWholeLine = 24;     // longest list that draw_grid shows in full
-constexpr std::size_t kNeighbourhood = 8;  // actions shown on each side of the current one otherwise
+constexpr std::size_t kWholeLine = 24;     // draw_grid shows up to this many actions in full
+constexpr std::size_t kNeighbourhood = 8;  // otherwise: actions on each side of the current one
 
 std::string grid_line(const std::vector<Action>& actions, std::size_t current) {
   std::size_t first = 0;

@@ -1,4 +1,4 @@
-// The generators with one stage a device.
+// The generators with one stage per device.
 #include <algorithm>
 
 #include "pipeline/schedule/generator_shape.h"
@@ -13,7 +13,7 @@ Schedule one_stage_per_device(std::string_view name, const PipelineShape& shape,
   return fill_devices(name, shape, 1, fill);
 }
 
-// `warm_up` forwards, then one forward, one backward.
+// `warm_up` forwards, then alternately one forward and one backward.
 void alternate(DeviceActions& actions, int stage, int micro_batches, int warm_up) {
   warm_up = std::min(micro_batches, warm_up);
   for (int i = 0; i < warm_up; ++i) actions.forward(stage);
@@ -24,7 +24,7 @@ void alternate(DeviceActions& actions, int stage, int micro_batches, int warm_up
   for (int i = 0; i < warm_up; ++i) actions.backward(stage);
 }
 
-// The same with the backward cut in two; W of a micro-batch comes `lag` backwards after its I, or at the end.
+// alternate() with a split backward; W of a micro-batch comes `lag` backwards after its I, or at the end.
 void alternate_split(DeviceActions& actions, int stage, int micro_batches, int warm_up, int lag) {
   warm_up = std::min(micro_batches, warm_up);
   for (int i = 0; i < warm_up; ++i) actions.forward(stage);

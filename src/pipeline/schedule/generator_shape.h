@@ -1,4 +1,4 @@
-// generator_shape: what the generators share: checks of the shape, and the loop over devices.
+// generator_shape: code that generators share: checks of the shape, and the loop over devices.
 #pragma once
 
 #include <string>
@@ -18,7 +18,6 @@ inline void require_shape(const PipelineShape& shape) {
   }
 }
 
-// For a schedule that knows only one number of virtual stages.
 inline void require_virtual_stages(std::string_view name, const PipelineShape& shape, int only) {
   const int given = shape.virtual_stages.value_or(only);
   if (given != only) {

@@ -14,8 +14,8 @@ namespace {
 struct Generator {
   std::string_view name;
   Schedule (*make)(const PipelineShape&);
-  int virtual_stages;              // by default
-  int micro_batches_a_device = 0;  // at least
+  int virtual_stages;              // default
+  int micro_batches_a_device = 0;  // least number
 };
 constexpr std::array kGenerators{
     Generator{"gpipe", make_gpipe, 1},
@@ -58,7 +58,7 @@ std::span<const std::string> schedule_names() {
 
 Schedule with_reductions(Schedule schedule) {
   for (auto& actions : schedule.devices) {
-    std::map<StageId, std::size_t> last_unit;  // begin of the unit with the last B or W of each stage
+    std::map<StageId, std::size_t> last_unit;  // first action of the unit with the last B or W of each stage
     for (std::size_t begin = 0; begin < actions.size(); begin = unit_end(actions, begin)) {
       for (std::size_t i = begin; i < unit_end(actions, begin); ++i) {
         if (actions[i].op == Op::kBackward || actions[i].op == Op::kWeightGradient) last_unit[actions[i].stage] = begin;

@@ -5,7 +5,7 @@
 namespace sluice::pipeline {
 namespace {
 
-// The highest sum on the way, when each action adds `change(op)`.
+// The highest partial sum of `change(op)` over the actions.
 template <typename Change>
 int highest_sum(const std::vector<Action>& actions, Change change) {
   int sum = 0;

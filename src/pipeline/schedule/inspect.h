@@ -1,4 +1,4 @@
-// inspect: plain facts about a schedule. Not here: time (simulate.h), bytes (memory.h) and soundness (validate.h).
+// inspect: plain facts about a schedule.
 #pragma once
 
 #include <vector>
@@ -9,21 +9,20 @@ namespace sluice::pipeline {
 
 [[nodiscard]] bool is_forward_only(const Schedule& schedule);
 
-// Whether any backward is cut into I and W.
 [[nodiscard]] bool splits_backward(const Schedule& schedule);
 
-// The device that runs each stage; -1 where none does. Requires: stages in range, one owner a stage.
+// [stage]: the device that runs it; -1: no device does. Requires: stages in range, one owner per stage.
 [[nodiscard]] std::vector<int> stage_owners(const Schedule& schedule);
 
-// The number of stages that each device owns, and the largest of these. Requires: the same.
+// The number of stages that each device owns, and the largest of these. Requires: as stage_owners().
 [[nodiscard]] std::vector<int> stages_per_device(const Schedule& schedule);
 [[nodiscard]] int most_stages_per_device(const Schedule& schedule);
 
-// Per device, the most (stage, micro-batch) pairs in flight at once, which is whose activations it has to keep: from
-// the start of a forward until its B or W is done. Without backwards nothing is kept: 1 where there is any action.
+// [device]: the most (stage, micro-batch) pairs in flight at once. The device keeps their activations from the start of
+// a forward until its B or W is done. Without backwards no activations are kept: 1 for a device with actions.
 [[nodiscard]] std::vector<int> peak_in_flight(const Schedule& schedule);
 
-// Per device, the most (stage, micro-batch) pairs between I and W: those whose weight gradient is stashed.
+// [device]: the most (stage, micro-batch) pairs between I and W, whose weight gradients are stashed.
 [[nodiscard]] std::vector<int> peak_stash(const Schedule& schedule);
 
 }  // namespace sluice::pipeline

@@ -1,4 +1,4 @@
-// The generators with several stages a device in a loop: device r owns stages r, p+r, 2p+r, ...
+// The generators with several stages per device in a loop: device r owns stages r, p+r, 2p+r, ...
 #include <algorithm>
 
 #include "pipeline/schedule/generator_shape.h"
@@ -16,7 +16,7 @@ int virtual_stages_of(std::string_view name, const PipelineShape& shape) {
   return virtual_stages;
 }
 
-// Sizes of the groups of micro-batches that go through a device's stages together: m / p of them, as equal as can be.
+// Sizes of the groups of micro-batches that go through a device's stages together: m / p groups, as equal as possible.
 std::vector<int> group_sizes(const PipelineShape& shape) {
   const int groups = std::max(1, shape.micro_batches / shape.stages);
   std::vector<int> sizes(static_cast<std::size_t>(groups), shape.micro_batches / groups);
@@ -24,8 +24,8 @@ std::vector<int> group_sizes(const PipelineShape& shape) {
   return sizes;
 }
 
-// The stages of a device in the order in which its forwards run, one entry per micro-batch: group by group, and in a
-// group stage by stage. The backwards take the stages the other way round.
+// The stages of a device in the order of its forwards, one entry per micro-batch: group by group, and stage by stage
+// within a group. The backwards take the stages in reverse.
 std::vector<int> forward_stages(const std::vector<int>& groups, int device, int devices, int virtual_stages) {
   std::vector<int> stages;
   for (const int size : groups) {

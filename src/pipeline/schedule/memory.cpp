@@ -18,7 +18,7 @@ std::vector<std::int64_t> peak_bytes(const Schedule& schedule, std::span<const S
 
 void require_bytes(const Schedule& schedule, std::span<const StageBytes> stages,
                    std::span<const std::int64_t> budgets) {
-  check(budgets.size() == schedule.devices.size(), "a budget per device");
+  check(budgets.size() == schedule.devices.size(), "one budget per device");
   const auto peaks = peak_bytes(schedule, stages);
   for (std::size_t device = 0; device < peaks.size(); ++device) {
     if (peaks[device] <= budgets[device]) continue;
@@ -41,7 +41,7 @@ std::vector<StageBytes> share_bytes(const Schedule& schedule, std::span<const St
     };
     const StageBytes& whole = devices[device];
     StageBytes stage{.fixed = share(whole.fixed), .activation = share(whole.activation), .stash = share(whole.stash)};
-    // One action runs at a time.
+    // Not divided, because one action runs at a time.
     stage.forward_working = whole.forward_working, stage.backward_working = whole.backward_working;
     stage.input_working = whole.input_working, stage.weight_working = whole.weight_working;
     stages.push_back(stage);

@@ -11,8 +11,8 @@
 
 namespace sluice::pipeline {
 
-// What the stages of one device have lent others and need no longer themselves. Another device is known to be as far as
-// the action whose result arrived last.
+// Tensors of one device that it no longer needs itself but has lent to others. The progress of another device is known
+// only from the action whose result arrived last.
 class MemoryTrace::Loans {
  public:
   Loans(const ActionIndex& index, int device, std::size_t devices, bool trains)
@@ -32,7 +32,7 @@ class MemoryTrace::Loans {
       }
     }
     if (!makes_input_gradient(action.op)) return;
-    // Its B or I waited for the next stage's, and the one before waits for it.
+    // The B or I waited for the next stage's; the previous stage waits for it.
     if (const ActionPosition next = index_->source(action)) {
       lend(Change::kOutputOfGradient, stage, next);
       lend(Change::kOutputOfLast, stage, index_->find_last(index_->at(next)));
@@ -71,7 +71,7 @@ class MemoryTrace::Loans {
   int device_;
   bool trains_;
   std::vector<int> done_;         // [device], position
-  std::vector<FirstToEnd> open_;  // [device that borrows]
+  std::vector<FirstToEnd> open_;  // [borrowing device]
 };
 
 class MemoryTrace::Held {
@@ -156,7 +156,7 @@ MemoryTrace::MemoryTrace(const Schedule& schedule)
 std::int64_t MemoryTrace::peak_bytes(int device, std::span<const StageBytes> stages) const {
   check(static_cast<int>(stages.size()) == count_, "bytes of every stage");
   check(stages.back().lent_output.total() == 0 && stages.front().lent_gradient.total() == 0,
-        "the ends of a pipeline lend nothing outwards");
+        "no tensors lent beyond the ends of the pipeline");
   Held held(trains_);
   const auto d = static_cast<std::size_t>(device);
   const auto of = [&](int stage) -> const StageBytes& { return stages[static_cast<std::size_t>(stage)]; };

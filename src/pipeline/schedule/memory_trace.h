@@ -1,6 +1,5 @@
 // memory_trace: when each action of a schedule takes and frees memory on its device. Made once for a schedule, it gives
-// the peak for any sizes of its stages: the search for a cut asks for many.
-// Not here: what a stage's bytes are (memory.h).
+// the peak for any sizes of stages, which a search for a cut asks for many times.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +15,13 @@ class MemoryTrace {
   // Requires: a validated schedule.
   explicit MemoryTrace(const Schedule& schedule);
 
-  // The most bytes that a device holds at any time: what its stages keep, and what the running action works with.
+  // The most bytes that a device holds at any time: what its stages keep, and the working memory of the running action.
   //   - I turns a stage's activation into its stash: while it runs, the larger of the two counts.
   //   - A schedule without backward keeps one activation at a time.
   //   - A tensor that a neighbour still reads counts until the neighbour has surely finished, however long actions
-  //   take:
-  //     the answer is an upper bound.
-  // Requires: one entry per stage of the schedule; those of other devices' stages are not looked at. The first stage
-  // lends no input gradient, the last one no output.
+  //     take. The result is therefore an upper bound.
+  // Requires: one entry per stage of the schedule; entries of other devices' stages are ignored. The first stage lends
+  // no input gradient, the last one no output.
   [[nodiscard]] std::int64_t peak_bytes(int device, std::span<const StageBytes> stages) const;
 
  private:
@@ -32,7 +30,7 @@ class MemoryTrace {
     kBackward,
     kInputGradient,
     kWeightGradient,
-    // A neighbour has finished with what it was lent.
+    // The neighbour has finished with a lent tensor.
     kOutputOfGradient,
     kOutputOfLast,
     kGradientOfGradient,
@@ -48,7 +46,7 @@ class MemoryTrace {
   [[nodiscard]] static std::vector<Event> events_of(const std::vector<Action>& actions, Loans loans);
 
   bool trains_;
-  int count_;                               // of stages
+  int count_;
   std::vector<std::vector<int>> stages_;    // [device]
   std::vector<std::vector<Event>> events_;  // [device]
 };

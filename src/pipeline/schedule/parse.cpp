@@ -21,7 +21,7 @@ constexpr std::string_view kDigits = "0123456789";
 
 struct NamedOp {
   std::string_view name;
-  std::optional<Op> op;  // nothing: skipped
+  std::optional<Op> op;  // nullopt: skipped
   bool has_micro_batch = true;
 };
 constexpr std::array kOps{
@@ -44,7 +44,7 @@ struct Token {
   std::size_t column = 1;
 };
 
-// The text as it may stand in a one-line message.
+// Makes text safe for a one-line message.
 std::string shown(std::string_view text) {
   constexpr std::size_t kLongest = 32;
   std::string safe(text.substr(0, kLongest));
@@ -136,7 +136,7 @@ class Parser {
     actions.push_back(*second);
   }
 
-  // Nothing for an action that a Schedule does not have: communication, sharding.
+  // Returns nullopt for an action that a Schedule does not have: communication, sharding.
   std::optional<Action> read_action(const Token& token) {
     const auto op_begin = std::min(token.text.find_first_not_of(kDigits), token.text.size());
     const auto op_end = std::min(token.text.find_first_of(kDigits, op_begin), token.text.size());

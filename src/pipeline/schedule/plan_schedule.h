@@ -1,6 +1,4 @@
-// plan_schedule: the schedule of a plan, and which device runs which stage under it.
-// Not here: the generators (pipeline/schedule/generators.h), and orders that somebody wrote
-// (pipeline/schedule/schedule_file.h).
+// plan_schedule: the schedule of a plan, and which device runs which stage.
 #pragma once
 
 #include <vector>
@@ -10,15 +8,14 @@
 
 namespace sluice::pipeline {
 
-// Made by its name, or from the plan's text. Validated; with a REDUCE_GRAD after the last B or W of each stage (an
-// order may have its own). Errors: ConfigError for an unknown name, and for numbers of devices, virtual stages and
-// chunks that the schedule does not have; a schedule file has one of each.
+// Generates the schedule by its name or parses the plan's text. It is validated and has a REDUCE_GRAD after the last B
+// or W of each stage (a schedule file may have its own). Errors: ConfigError for an unknown name, or numbers of
+// devices, virtual stages and chunks that the schedule does not support; a schedule file supports one of each.
 [[nodiscard]] Schedule make_train_schedule(const Plan& plan, int chunks);
 
-// The least number of chunks that its schedule has.
 [[nodiscard]] int least_micro_batches(const Plan& plan);
 
-// [stage]: the device of its replica that runs it. It depends on no number of chunks.
+// [stage]: the device of its replica that runs it. Does not depend on the number of chunks.
 [[nodiscard]] std::vector<int> stage_owners(const Plan& plan);
 
 }  // namespace sluice::pipeline

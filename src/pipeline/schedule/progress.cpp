@@ -10,13 +10,13 @@
 namespace sluice::pipeline {
 namespace {
 
-// What a device waits for: `target` has to be over, or reached where a receive buffer has to become free.
+// What a device waits for: `target` must be over or, to free a receive buffer, be reached.
 struct Blocker {
   ActionPosition target;
   bool is_buffer = false;
 };
 
-// Per queue, the receiving actions in the order of the receiver. With equal orders the n-th message sent is the n-th
+// The receiving actions of each queue in the receiver's order. If orders are equal, the n-th message sent is the n-th
 // received.
 class Queues {
  public:
@@ -34,7 +34,7 @@ class Queues {
     }
   }
 
-  // The action that must be reached before the message to `receiver` has one of `buffers` buffers.
+  // The action that must be reached before one of `buffers` buffers is free for the message to `receiver`.
   [[nodiscard]] ActionPosition frees_buffer_for(ActionPosition source, ActionPosition receiver, int buffers) const {
     const int number = numbers_[static_cast<std::size_t>(receiver.device)][static_cast<std::size_t>(receiver.position)];
     if (number < buffers) return {};
@@ -50,7 +50,8 @@ class Queues {
   const Schedule& schedule_;
   const ActionIndex& index_;
   std::map<Key, std::vector<ActionPosition>> receivers_;
-  std::vector<std::vector<int>> numbers_;  // [device][position]: number of the message it receives in its queue; or -1
+  // [device][position]: number of the message it receives in its queue; or -1.
+  std::vector<std::vector<int>> numbers_;
 };
 
 class Walk {
@@ -92,7 +93,7 @@ class Walk {
     Blocker blocker;
   };
 
-  // One more step of a device: it computes its unit, or its results have found their places.
+  // Advances a device by one step: it computes its unit, or hands its results over.
   bool advance(std::size_t device, const std::function<void(ActionPosition)>& visit) {
     const ActionPosition unit{static_cast<int>(device), static_cast<int>(at_[device])};
     if (wait_of(unit)) return false;
@@ -175,7 +176,7 @@ class Walk {
   void wake_neighbours(ActionPosition unit) {
     const auto& actions = schedule_.devices[static_cast<std::size_t>(unit.device)];
     const auto begin = static_cast<std::size_t>(unit.position);
-    // The next unit too: whoever waits for room in its queue may go on once it is reached.
+    // Also the next unit: reaching it may free a buffer that a sender waits for.
     const std::size_t end = unit_end(actions, begin);
     for (std::size_t i = begin; i < (end < actions.size() ? unit_end(actions, end) : end); ++i) {
       const int stage = index(actions[i].stage);
@@ -189,7 +190,7 @@ class Walk {
     for (const StageId stage : *group_of_.at(reached.stage)) wake(index_.owner(stage));
   }
 
-  // Walks from one stuck device to the device that holds what it waits for, until a device comes up again.
+  // Follows the waits from a stuck device until a device repeats.
   [[nodiscard]] std::string cycle_from(std::size_t device) const {
     std::vector<int> seen(at_.size(), -1);
     std::vector<Wait> waits;
@@ -216,9 +217,9 @@ class Walk {
   const ActionIndex& index_;
   const Transport& transport_;
   const Queues* queues_;
-  std::vector<std::size_t> at_;    // [device]: position of the unit it is at
+  std::vector<std::size_t> at_;    // [device]: position of its current unit
   std::vector<bool> is_computed_;  // [device]: that unit has run, but may still wait to hand its results over
-  std::deque<std::size_t> ready_;  // devices that may be able to go on
+  std::deque<std::size_t> ready_;  // devices that may be able to advance
   std::vector<bool> is_queued_;    // [device]: in ready_
   std::map<StageId, const std::vector<StageId>*> group_of_;
 };
@@ -243,7 +244,7 @@ int needed_receive_buffers(const Schedule& schedule) {
     walk.run({});
     return walk.stuck().has_value();
   };
-  // A buffer more never harms. Most schedules need 0 or 1, so the search begins there.
+  // More buffers never cause a deadlock. Most schedules need 0 or 1, so the search begins there.
   int enough = 0;
   int too_few = -1;
   while (gets_stuck_with(enough)) {

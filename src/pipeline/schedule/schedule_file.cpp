@@ -26,7 +26,7 @@ void require_few_actions(const Schedule& schedule, std::string_view source) {
     throw ConfigError(source, " has ", actions, " actions, more than ", kMostActions, "; give a shorter one");
 }
 
-// The devices that a sentence of validate() names, each once, in its order.
+// The devices that a message of validate() names, each once, in its order.
 std::vector<int> devices_named_in(std::string_view sentence, std::size_t devices) {
   constexpr std::string_view kWord = "device ";
   std::vector<int> named;
@@ -40,7 +40,7 @@ std::vector<int> devices_named_in(std::string_view sentence, std::size_t devices
   return named;
 }
 
-// validate() knows devices and positions; whoever wrote the file looks for a line.
+// Adds lines of the file to a message of validate(), which has devices and positions only.
 std::string with_lines(std::string_view sentence, const WrittenSchedule& written, std::string_view source) {
   const auto line_of = [&](int device) { return written.device_lines[static_cast<std::size_t>(device)]; };
   const std::vector<int> named = devices_named_in(sentence, written.device_lines.size());

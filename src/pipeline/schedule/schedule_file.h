@@ -1,6 +1,5 @@
-// schedule_file: a schedule that somebody wrote by hand: its file is read, its text is proved, and what is wrong with
-// it is told by file and line. Not here: the notation (draw.h), the rules (validate.h). Errors: ConfigError that begins
-// with SOURCE, or SOURCE:LINE.
+// schedule_file: reads a hand-written schedule, validates it and reports errors by file and line. draw.h has the
+// notation, validate.h the rules. Errors: ConfigError that begins with SOURCE, or SOURCE:LINE.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +12,17 @@
 
 namespace sluice::pipeline {
 
-// 64 devices, 512 chunks and 16 stages a device are 1.6 million. That many take about 0.2 GB here and make an SVG of
-// half a gigabyte: a picture of more helps nobody.
+// 64 devices, 512 chunks and 16 stages per device are 1.6 million actions. At the limit, a
+// schedule takes about 0.2 GB of memory and its SVG has half a gigabyte.
 inline constexpr std::int64_t kMostActions = 2'000'000;
 
-// The text of a schedule file, of at most 64 MiB: room for as many actions, and PyTorch's messages.
+// The text of a schedule file, at most 64 MiB: enough for kMostActions and PyTorch's communication actions.
 [[nodiscard]] std::string read_schedule_file(const std::filesystem::path& file);
 [[nodiscard]] std::string read_schedule_file(std::istream& in, const std::string& source);
 
-// Parsed, and proved by validate().
 [[nodiscard]] Schedule prove_schedule(std::string_view text, std::string_view source);
 
-// Also what a Plan needs: it trains, and all devices have the same number of stages.
+// Also checks what a Plan needs: the schedule trains, and all devices have the same number of stages.
 [[nodiscard]] Schedule prove_training_schedule(std::string_view text, std::string_view source);
 
 }  // namespace sluice::pipeline

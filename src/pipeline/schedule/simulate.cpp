@@ -19,7 +19,7 @@
 namespace sluice::pipeline {
 namespace {
 
-// Times are sums of many terms: of two that are equal but for rounding, the difference is 0.
+// Sets differences of long sums to 0 if they are only rounding errors.
 double without_noise(double difference, double of) {
   constexpr double kNoise = 1e-12;
   return std::abs(difference) < kNoise * of ? 0 : difference;
@@ -33,13 +33,14 @@ DeviceTimes times_of(const std::vector<Action>& actions, const std::vector<TimeS
 }
 
 void check_costs(const Schedule& schedule, const Costs& costs) {
-  check(static_cast<int>(costs.stages.size()) == schedule.stages, "a cost per stage");
+  check(static_cast<int>(costs.stages.size()) == schedule.stages, "one cost per stage");
   check(costs.sent_bytes.empty() || static_cast<int>(costs.sent_bytes.size()) == schedule.stages,
-        "bytes sent by every stage");
-  check(costs.links.empty() || static_cast<int>(costs.links.size()) == schedule.stages, "a link for every stage");
+        "sent bytes of every stage or none");
+  check(costs.links.empty() || static_cast<int>(costs.links.size()) == schedule.stages,
+        "a link of every stage or none");
   check(costs.link.bytes_per_time > 0 &&
             std::ranges::all_of(costs.links, [](const Link& link) { return link.bytes_per_time > 0; }),
-        "a bandwidth of more than 0");
+        "bandwidths of more than 0");
 }
 
 Simulation measure(const Schedule& schedule, std::vector<std::vector<TimeSpan>> spans) {
@@ -94,7 +95,7 @@ Simulator::Simulator(const Schedule& schedule) : schedule_(&schedule) {
   std::size_t count = 0;
   for (const auto& actions : schedule.devices) offsets.push_back(std::exchange(count, count + actions.size()));
   std::map<std::tuple<int, int, Payload>, int> queues;
-  std::set<std::pair<StageId, bool>> begun;  // stages whose first F, or first B or I, is over
+  std::set<std::pair<StageId, bool>> begun;  // stages whose first F (false), or first B or I (true), is over
   const auto is_first = [&](const Action& action) {
     const bool is_backward = makes_input_gradient(action.op);
     return (action.op == Op::kForward || is_backward) && begun.emplace(action.stage, is_backward).second;
@@ -115,7 +116,7 @@ Simulator::Simulator(const Schedule& schedule) : schedule_(&schedule) {
       const ActionPosition receiver = index.receiver(action);
       if (receiver && receiver.device != at.device) {
         const Payload payload = ActionIndex::payload(action);
-        // A gradient is as large as the activation that went the other way, and takes the same link.
+        // A gradient has the size of its activation and takes the same link back.
         part.border = part.stage - (payload == Payload::kGradient ? 1 : 0);
         part.queue =
             queues.try_emplace({at.device, receiver.device, payload}, static_cast<int>(queues.size())).first->second;
@@ -126,7 +127,7 @@ Simulator::Simulator(const Schedule& schedule) : schedule_(&schedule) {
   queues_ = queues.size();
 }
 
-// When a result that is made at `made` is at another device.
+// When a result made at `made` arrives at another device.
 double Simulator::arrival(const Part& part, double made, const Costs& costs, double& queue_free_at) {
   const Link& link = costs.links.empty() ? costs.link : costs.links[part.border];
   if (costs.sent_bytes.empty()) return made + link.latency;
@@ -149,7 +150,7 @@ double Simulator::seconds_alone(const Part& part, const Costs& costs) {
 Simulation Simulator::run(const Costs& costs) const {
   check_costs(*schedule_, costs);
   std::vector<TimeSpan> spans(parts_.size());
-  std::vector<double> arrivals(parts_.size());  // of the result where it is used
+  std::vector<double> arrivals(parts_.size());  // of the result at its receiver
   std::vector<double> queue_free_at(queues_, 0.0);
   std::vector<double> free_at(schedule_->devices.size(), 0.0);
   const std::vector<double> stretch = flattened(costs.stretch);
@@ -175,7 +176,7 @@ Simulation Simulator::run(const Costs& costs) const {
   return measure(*schedule_, by_device(*schedule_, spans));
 }
 
-// From event to event: an action begins, ends, or what it waits for arrives.
+// Runs event by event: an action begins or ends, or a result arrives.
 class Simulator::ChangingRun {
  public:
   ChangingRun(const Simulator& simulator, const Costs& costs)
@@ -206,15 +207,15 @@ class Simulator::ChangingRun {
   static constexpr int kWaits = -1;
 
   struct Device {
-    std::vector<std::size_t> units;  // where in parts_ each begins: an action, or a pair
+    std::vector<std::size_t> units;  // first position in parts_ of each unit: an action or a pair
     std::size_t done = 0;
-    double start = 0;  // of the unit that runs, and
-    double left = 0;   // what is left of its work
+    double start = 0;  // of the running unit
+    double left = 0;   // remaining work of the running unit
   };
 
   [[nodiscard]] std::size_t end_of(std::size_t begin) const { return begin + (parts_[begin].is_paired ? 2 : 1); }
 
-  // When all that its next unit waits for is there, as far as is known.
+  // When all known inputs of its next unit have arrived.
   [[nodiscard]] double ready_at(const Device& device) const {
     if (device.done == device.units.size()) return std::numeric_limits<double>::infinity();
     const std::size_t begin = device.units[device.done];
@@ -279,7 +280,7 @@ Simulation Simulator::run(const Costs& costs, const Stretching& stretching) cons
 Simulation simulate(const Schedule& schedule, const Costs& costs) { return Simulator(schedule).run(costs); }
 
 std::vector<StepCost> share_costs(const Schedule& schedule, std::span<const StepCost> devices) {
-  check(devices.size() == schedule.devices.size(), "a cost per device");
+  check(devices.size() == schedule.devices.size(), "one cost per device");
   const auto counts = stages_per_device(schedule);
   std::vector<StepCost> stages;
   for (const int owner : stage_owners(schedule)) {

@@ -1,8 +1,7 @@
-// simulate: what a schedule costs. Devices run their lists without gaps other than waiting for results; a result that
-// goes to another device arrives after the hop. Deterministic; any one unit of time for all inputs and results.
-// Not here: bytes held (memory.h), and what communication takes away from computation on the same device.
-// Messages of one queue (source, target, payload) share its bandwidth one after another; queues do not slow each other,
-// and receive buffers are as many as needed.
+// simulate: the time that a schedule takes. A device only waits for results; a result that goes to another device
+// arrives after the hop. Deterministic; all inputs and results use one unit of time.
+// Messages of one queue (source, target, payload) share its bandwidth one after another. Queues do not slow each other,
+// and receive buffers are unlimited. Communication does not slow computation on the same device.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +21,9 @@ struct StepCost {
   double forward = 1;
   double input = 1;                     // I
   double weight = 1;                    // W
-  std::optional<double> backward = {};  // B; nothing: input + weight
-  double first_forward = 0;             // more, of the stage's first F,
-  double first_backward = 0;            // and of its first B or I
+  std::optional<double> backward = {};  // B; nullopt: input + weight
+  double first_forward = 0;             // extra time of the stage's first F
+  double first_backward = 0;            // extra time of its first B or I
 
   [[nodiscard]] double whole_backward() const { return backward.value_or(input + weight); }
 };
@@ -35,14 +34,15 @@ struct Link {
 };
 
 struct Costs {
-  std::vector<StepCost> stages;    // [stage]
-  std::vector<double> sent_bytes;  // [stage]: of the activation it sends on, and of the gradient that comes back; may
-                                   // be empty: nothing
-  Link link;                       // between any two devices
-  std::vector<Link> links;         // [stage]: between it and the next one, instead of `link`; may be empty
-  // [device][position]: how many times as long an action takes, because of what else runs then; may be empty: 1
+  std::vector<StepCost> stages;  // [stage]
+  // [stage]: bytes of the activation it sends, and of the gradient that comes back; empty: no bytes.
+  std::vector<double> sent_bytes;
+  Link link;                // between any two devices
+  std::vector<Link> links;  // [stage]: between it and the next one, instead of `link`; may be empty
+  // [device][position]: factor on the time of an action, because of what else runs then; empty: 1.
   std::vector<std::vector<double>> stretch;
-  double overlap = 0;  // of the shorter part of an overlapped pair, what the longer one hides: 0 nothing, 1 all of it
+  // Part of an overlapped pair's shorter action that the longer one hides: 0 nothing, 1 all of it.
+  double overlap = 0;
 };
 
 struct TimeSpan {
@@ -51,8 +51,8 @@ struct TimeSpan {
 };
 
 struct DeviceTimes {
-  double start = 0;  // of its first action
-  double end = 0;    // of its last one
+  double start = 0;
+  double end = 0;
   double busy = 0;
   double idle = 0;  // makespan - busy
 };
@@ -60,46 +60,46 @@ struct DeviceTimes {
 struct Simulation {
   double makespan = 0;
   double bubble_fraction = 0;  // 1 - busy / (devices * makespan)
-  // makespan - busy of the busiest device: what a step with one optimizer step at its end loses
+  // makespan - busy of the busiest device: time that a step with one optimizer step at its end loses.
   double barrier_bubble = 0;
-  double window_bubble = 0;  // largest end - start - busy of a device: what zero-bubble papers report
+  // Largest end - start - busy of a device: what zero-bubble papers report.
+  double window_bubble = 0;
   std::vector<DeviceTimes> devices;
   std::vector<std::vector<TimeSpan>> spans;  // [device][position]; both parts of a pair have the pair's span
 };
 
-// A bubble or an idle time that is only what rounding leaves of the makespan is 0.
-// Requires: a validated schedule; a cost per stage; finite times of at least 0. Of the input and weight of a stage
-// whose backwards are all whole, only the sum counts, if there is no `backward`.
+// A bubble or an idle time within rounding errors of the makespan is 0.
+// Requires: a validated schedule; one cost per stage; finite times of at least 0. If a stage has only whole backwards
+// and no `backward` cost, only the sum of input and weight counts.
 [[nodiscard]] Simulation simulate(const Schedule& schedule, const Costs& costs);
 
-// How many times as long actions take by what else runs. working: [device], the stage that it works on, -1: it waits;
-// stretches: [device], more than 0, to be set for those that work.
+// Sets the factors on the times of actions by what else runs. working: [device], the stage that it works on, -1: it
+// waits; stretches: [device], more than 0, to be set for devices that work.
 using Stretching = std::function<void(std::span<const int> working, std::span<double> stretches)>;
 
-// The same for many costs of one schedule: the order, and who waits for whom, do not depend on them and are found once.
+// simulate() for many costs of one schedule: finds order and dependencies once.
 class Simulator {
  public:
-  // Requires: a validated schedule, which outlives this.
+  // Requires: a validated schedule that outlives this.
   explicit Simulator(const Schedule& schedule);
 
   [[nodiscard]] Simulation run(const Costs& costs) const;
-  // With speeds that change whenever an action begins or ends. Of a pair the first part's stage is told. Not read:
+  // Calls `stretching` whenever an action begins or ends; a pair counts as its first part's stage. Ignores
   // costs.stretch.
   [[nodiscard]] Simulation run(const Costs& costs, const Stretching& stretching) const;
   [[nodiscard]] const Schedule& schedule() const { return *schedule_; }
 
  private:
-  // An action.
   struct Part {
     Op op = Op::kForward;
-    bool is_first = false;   // of its stage's F, or of its B and I
+    bool is_first = false;   // first F of its stage, or first B or I
     bool is_paired = false;  // with the next one
     int device = 0;
     int stage = 0;
-    int number = 0;   // among all actions, device after device
-    int source = -1;  // the number of the action whose result it receives; -1: none
-    int border = -1;  // that its result crosses to another device,
-    int queue = -1;   // and the queue that it takes; -1: it stays
+    int number = 0;   // among all actions, device by device
+    int source = -1;  // number of the action whose result it receives; -1: none
+    int border = -1;  // border between devices that its result crosses; -1: none
+    int queue = -1;   // queue of its result; -1: none
   };
 
   class ChangingRun;
@@ -112,11 +112,11 @@ class Simulator {
   std::size_t queues_ = 0;
 };
 
-// Costs of stages from those of devices: `devices[d]` is for one micro-batch through all stages of device d, in equal
-// shares. Requires: a validated schedule; one entry per device.
+// Converts costs of devices to costs of stages: the stages of device d share `devices[d]`, the cost of one micro-batch
+// through all of them, equally. Requires: a validated schedule; one entry per device.
 [[nodiscard]] std::vector<StepCost> share_costs(const Schedule& schedule, std::span<const StepCost> devices);
 
-// A time as tables and pictures show it, to ten digits: "28.5", "6321600", "1e+12".
+// A time as in tables and pictures, to ten digits: "28.5", "6321600", "1e+12".
 [[nodiscard]] std::string number_text(double value);
 
 }  // namespace sluice::pipeline

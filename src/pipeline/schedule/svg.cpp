@@ -13,17 +13,17 @@
 namespace sluice::pipeline {
 namespace {
 
-constexpr double kWidest = 4000;    // pixels of the time axis
-constexpr double kPerAction = 34;   // pixels of the shortest action, where that is not too wide
-constexpr double kLabel = 70;       // pixels left of the time axis
-constexpr double kRow = 26;         // pixels from row to row
-constexpr double kBox = 22;         // height of a box
-constexpr double kPerLetter = 6.5;  // width of a letter at the font size below
-constexpr double kLine = 16;        // pixels from line to line of the legend
+constexpr double kWidest = 4000;   // pixels of the time axis, as all lengths below
+constexpr double kPerAction = 34;  // shortest action, unless the axis becomes too wide
+constexpr double kLabel = 70;      // left of the time axis
+constexpr double kRow = 26;        // from row to row
+constexpr double kBox = 22;
+constexpr double kPerLetter = 6.5;  // width of a letter in a box
+constexpr double kLine = 16;        // from line to line of the legend
 constexpr double kTitleLetter = 8;  // width of a letter of the title
-constexpr double kTitle = 26;       // height of the title
-constexpr double kAxis = 40;        // height of the time axis below the rows
-constexpr double kPerTick = 60;     // pixels between two ticks, at least
+constexpr double kTitle = 26;
+constexpr double kAxis = 40;
+constexpr double kPerTick = 60;  // least distance of ticks
 constexpr double kMargin = 10;
 constexpr std::array kDrawn{Op::kForward, Op::kBackward, Op::kInputGradient, Op::kWeightGradient, Op::kReduceGradient};
 
@@ -35,7 +35,7 @@ std::string_view fill_of(Op op) {
     case Op::kWeightGradient: return "#ffd966";
     case Op::kReduceGradient: return "#c27ba0";
   }
-  check(false, "unknown operation in a schedule");
+  check(false, "a known operation in a schedule");
   return "#ffffff";
 }
 
@@ -47,7 +47,7 @@ std::string_view meaning_of(Op op) {
     case Op::kWeightGradient: return "weight gradient";
     case Op::kReduceGradient: return "gradients summed over replicas";
   }
-  check(false, "unknown operation in a schedule");
+  check(false, "a known operation in a schedule");
   return {};
 }
 
@@ -63,7 +63,7 @@ double scale_of(const Simulation& simulation) {
   return std::min(kWidest / simulation.makespan, kPerAction / shortest);
 }
 
-// A device's first stage is plain, its later ones paler and paler.
+// A device's first stage has rank 0; later ones are drawn paler.
 std::map<StageId, int> rank_of_stages(const std::vector<Action>& actions) {
   std::map<StageId, int> rank;
   for (const auto& action : actions) rank.emplace(action.stage, 0);
@@ -99,7 +99,7 @@ std::string draw_row(const std::vector<Action>& actions, const std::vector<TimeS
   std::string svg;
   for (std::size_t begin = 0; begin < actions.size(); begin = unit_end(actions, begin)) {
     const std::size_t end = unit_end(actions, begin);
-    const double height = kBox / static_cast<double>(end - begin);  // the parts of a pair lie one above the other
+    const double height = kBox / static_cast<double>(end - begin);  // the parts of a pair are stacked
     for (std::size_t i = begin; i < end; ++i) {
       const Box box{kLabel + spans[i].start * scale, top + height * static_cast<double>(i - begin),
                     (spans[i].end - spans[i].start) * scale, height};
@@ -116,11 +116,10 @@ bool has_action(const Schedule& schedule, const Predicate& is_meant) {
 }
 
 struct LegendEntry {
-  std::string_view fill;  // of the square before the text; empty: none
+  std::string_view fill;  // of the square before the text; empty: no square
   std::string text;
 };
 
-// Of what is in the picture only.
 std::vector<LegendEntry> legend_of(const Schedule& schedule) {
   std::vector<LegendEntry> entries;
   for (const Op op : kDrawn) {
@@ -161,7 +160,8 @@ Legend draw_legend(const std::vector<LegendEntry>& entries, double width) {
   return legend;
 }
 
-// 1, 2 or 5 times a power of ten: the least that is at least `least`; 0 where there is none.
+// The least of 1, 2 or 5 times a power of ten that is at least `least`; 0 for a `least` that is not finite and
+// positive.
 double round_step(double least) {
   if (!(least > 0) || !std::isfinite(least)) return 0;
   const double power = std::pow(10.0, std::floor(std::log10(least)));
@@ -171,7 +171,7 @@ double round_step(double least) {
   return 10 * power;
 }
 
-// Ticks below the rows and faint lines through them, which the boxes cover.
+// Ticks below the rows and faint lines behind the boxes.
 std::string draw_axis(double makespan, double scale, double top, double bottom) {
   const double step = round_step(kPerTick / scale);
   const int last = step > 0 ? static_cast<int>(makespan / step) : 0;
@@ -201,7 +201,6 @@ std::string draw_svg(const Schedule& schedule, const Simulation& simulation) {
   const double top = kTitle + legend.height + 4;
   const double bottom = top + kRow * static_cast<double>(schedule.devices.size());
   const std::string across = pixels(width), down = pixels(bottom + kAxis);
-  // With a viewBox a page may show it at any size.
   std::string svg = concat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", across, "\" height=\"", down,
                            "\" viewBox=\"0 0 ", across, " ", down,
                            "\" font-family=\"monospace\" font-size=\"10\">\n<style>rect{stroke:#555;stroke-width:0.4} "

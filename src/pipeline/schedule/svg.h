@@ -1,6 +1,6 @@
-// svg: a simulated schedule as an SVG document: a row per device, a box per action, time from left to right.
-// Each box has its action and its times as a tooltip, and its text where there is room. Above the rows a title and what
-// the colours mean, below them the time axis in the unit of the simulated costs.
+// svg: a simulated schedule as an SVG document: a row per device, a box per action, time from left to right. Each box
+// has a tooltip with its action and times, and a label if it fits. A title and a legend are above the rows, the time
+// axis in the unit of the costs below.
 #pragma once
 
 #include <string>

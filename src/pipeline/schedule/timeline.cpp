@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kIdle = static_cast<std::size_t>(-1);
 
-// What a line shows, column by column: the position of the action that runs at its middle.
+// [column]: position of the action that runs at its middle.
 std::vector<std::size_t> columns_of(const std::vector<Action>& actions, const std::vector<TimeSpan>& spans,
                                     double columns_per_time, std::size_t columns) {
   std::vector<std::size_t> line(columns, kIdle);
@@ -52,7 +52,7 @@ std::string label_of(const std::vector<Action>& actions, std::size_t unit, Label
   return {};
 }
 
-// Columns per time at which each action has room for its label and a blank; infinite when there is none to show.
+// Columns per time at which each action has room for its label and a blank; infinite if an action takes no time.
 double readable_scale(const Schedule& schedule, const Simulation& simulation, Label label) {
   double scale = 0;
   for (std::size_t device = 0; device < schedule.devices.size(); ++device) {

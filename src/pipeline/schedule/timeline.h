@@ -1,5 +1,4 @@
-// timeline: a simulated schedule as a picture in text: a line per device, time from left to right.
-// Not here: the picture in an error message (draw.h), and files (svg.h).
+// timeline: a simulated schedule as text: one line per device, time from left to right.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +10,13 @@
 namespace sluice::pipeline {
 
 struct TimelineOptions {
-  std::size_t columns = 120;  // at most, of the part that shows time
-  bool color = false;         // ANSI colours by operation; a device's later stages are brighter
+  std::size_t columns = 120;  // largest width of the part that shows time
+  bool color = false;         // ANSI colours by operation; later stages of a device are brighter
 };
 
-// Each action is as wide as it is long. Where all of them have room their text is written in them; where that is too
-// long, operation and micro-batch alone, in small letters for the later stages of a device; else a column has the
-// letter of what runs at its middle, '&' for an overlapped pair and '.' for idle time.
+// The width of an action is proportional to its time. If all actions have room, they show their text; else, if they
+// have room for it, operation and micro-batch, in small letters for later stages of a device. Otherwise each column
+// shows the letter of the action at its middle, '&' for an overlapped pair and '.' for idle time.
 //   device 0 |0F0 0F1 0B0     0B1     |
 //   device 1 |    1F0 1B0     1F1 1B1 |
 [[nodiscard]] std::string draw_timeline(const Schedule& schedule, const Simulation& simulation,

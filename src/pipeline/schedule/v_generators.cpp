@@ -1,5 +1,5 @@
-// The generators with two stages a device in a V: device r owns stages r (down) and 2p-1-r (up), so that the last
-// device turns the pipeline round without a hop and the first one has the loss.
+// The generators with two stages per device in a V: device r owns stages r (down) and 2p-1-r (up). The last device
+// turns the pipeline round without a hop, and the first one has the loss.
 #include <algorithm>
 #include <deque>
 
@@ -15,7 +15,7 @@ struct VDevice {
 
   [[nodiscard]] int down() const { return device; }
   [[nodiscard]] int up() const { return 2 * devices - 1 - device; }
-  [[nodiscard]] int behind() const { return devices - 1 - device; }  // devices after this one
+  [[nodiscard]] int behind() const { return devices - 1 - device; }
 };
 
 template <typename Fill>
@@ -32,7 +32,7 @@ void split_backward(DeviceActions& actions, int stage) {
   actions.weight_gradient(stage);
 }
 
-// Warm-up of ZB-V: the first micro-batches go down, come back up, and start their backward.
+// Warm-up of ZB-V: the first micro-batches go down, come back up and start their backward.
 void zb_v_warm_up(DeviceActions& actions, const VDevice& v) {
   for (int i = 0; i < 2 * v.behind() + 1; ++i) actions.forward(v.down());
   for (int i = 0; i < v.device; ++i) {
@@ -55,7 +55,7 @@ void zb_v_cool_down(DeviceActions& actions, const VDevice& v, int micro_batches)
   while (actions.weights(v.down()) < micro_batches) actions.weight_gradient(v.down());
 }
 
-// B and I of DualPipeV share their order, and W's come in the order of the I's, whatever their stages.
+// B and I of DualPipeV share one order, and W's come in the order of the I's of all stages.
 class DualActions {
  public:
   DualActions(DeviceActions& actions, const VDevice& v) : actions_(actions), v_(v) {}
@@ -99,7 +99,7 @@ class DualActions {
   void main_phase() {
     const bool is_last = v_.behind() == 0;
     for (int i = 0; i < v_.micro_batches - 2 * v_.devices + v_.device + 1; ++i) {
-      if (i == 0 && is_last) {  // apart, the forward need not wait for the backward's input
+      if (i == 0 && is_last) {  // without overlap, because the forward need not wait for the backward's input
         actions_.forward(v_.down());
         actions_.backward(v_.up());
       } else {
@@ -114,7 +114,7 @@ class DualActions {
       actions_.backward(v_.up());
       actions_.overlapped(v_.up(), v_.down());
     }
-    // The second half of what is left is cut into I and W, so that the W's fill the bubble at the end.
+    // Splits the second half of the remaining backwards into I and W, so that W's fill the bubble at the end.
     const int whole = v_.device + 1;
     for (int i = 0; i < 2 * (v_.device + 1); ++i) backward(i % 2 == 0 ? v_.up() : v_.down(), i >= whole);
     for (int i = 0; i < v_.behind(); ++i) {
@@ -138,7 +138,7 @@ class DualActions {
 
 Schedule make_zb_v(const PipelineShape& shape) {
   return in_a_v("zb-v", shape, [](DeviceActions& actions, const VDevice& v) {
-    // Drawn for at least 2p-1 micro-batches; DeviceActions leaves out those that a shorter step does not have.
+    // Made for at least 2p-1 micro-batches; DeviceActions skips those that a shorter step does not have.
     const int micro_batches = std::max(2 * v.devices - 1, v.micro_batches);
     zb_v_warm_up(actions, v);
     const int warm_forwards = 2 * v.behind() + 1 + v.device;

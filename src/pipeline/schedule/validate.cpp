@@ -85,7 +85,8 @@ void check_pairs(const Schedule& schedule) {
   });
 }
 
-// What is twice among the actions of one (stage, micro-batch), sorted by operation; empty: nothing.
+// Describes an action that occurs twice among those of one (stage, micro-batch), sorted by operation; empty: no such
+// action.
 std::string repeated(std::span<const Placed> group) {
   const auto twice = std::ranges::adjacent_find(group, {}, [](const Placed& placed) { return placed.action.op; });
   if (twice == group.end()) return {};
@@ -93,7 +94,7 @@ std::string repeated(std::span<const Placed> group) {
                 "), expected once");
 }
 
-// What is missing or too much among them; empty: nothing.
+// Describes a missing or surplus action among those of one (stage, micro-batch); empty: complete.
 std::string incomplete(std::span<const Placed> group, bool trains) {
   const auto text_of = [&](Op op) { return to_text({op, group[0].action.stage, group[0].action.micro_batch}); };
   const auto has = [&](Op op) {
@@ -113,7 +114,7 @@ std::string incomplete(std::span<const Placed> group, bool trains) {
                 text_of(Op::kWeightGradient), ")");
 }
 
-// Where what is missing of a stage belongs. sorted: by stage.
+// The device of a stage with missing actions, for a message. sorted: by stage.
 std::string home_of(StageId stage, const std::vector<Placed>& sorted) {
   const auto stage_of = [](const Placed& placed) { return placed.action.stage; };
   const auto found = std::ranges::lower_bound(sorted, stage, {}, stage_of);
@@ -121,8 +122,8 @@ std::string home_of(StageId stage, const std::vector<Placed>& sorted) {
   return concat(" on device ", found->where.device);
 }
 
-// Counts, not sets: a second copy of an action is an error as much as a missing one. Works on the sorted actions, so
-// that a file which claims a billion stages costs no more than the actions it has.
+// Sorts and counts actions, so that a file that claims a billion stages costs no more than the actions it has. A set
+// would hide a second copy of an action, which is an error too.
 void check_complete(const Schedule& schedule) {
   std::vector<Placed> sorted;
   for_each_action(schedule, [&](const Action& action, ActionPosition where) {
@@ -179,7 +180,7 @@ void check_order(const Schedule& schedule, const ActionIndex& lookup) {
   });
 }
 
-// Per stage, its REDUCE_GRAD; empty when there is none at all.
+// [stage]: its REDUCE_GRAD; empty if the schedule has none.
 std::vector<ActionPosition> find_reductions(const Schedule& schedule) {
   std::vector<ActionPosition> reductions;
   for_each_action(schedule, [&](const Action& action, ActionPosition where) {
@@ -227,8 +228,8 @@ void check_reductions(const Schedule& schedule, const std::vector<std::vector<St
 }
 
 struct Queue {
-  std::vector<Action> sent;      // in the order of the source; named by the action that receives
-  std::vector<Action> received;  // in the order of the target
+  std::vector<Action> sent;      // in the source's order; named by the receiving action
+  std::vector<Action> received;  // in the target's order
 };
 
 void check_queues(const Schedule& schedule, const ActionIndex& lookup) {

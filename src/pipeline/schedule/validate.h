@@ -1,6 +1,5 @@
-// validate: proves that a schedule is complete and cannot deadlock. Run on every schedule before it is executed or
-// costed, whether generated or read from a file. docs/reference/schedules.md has the list of rules with what shows each.
-// Not here: whether it is fast (simulate.h) and the bytes it takes (memory.h).
+// validate: proves that a schedule is complete and cannot deadlock. Every schedule is validated before it is run or
+// simulated, whether generated or read from a file. docs/reference/schedules.md explains the rules.
 #pragma once
 
 #include <optional>
@@ -10,14 +9,14 @@
 
 namespace sluice::pipeline {
 
-// What the runtime that is to run the schedule can hold; nothing: as much as the schedule asks for.
+// Capacity of the runtime; nullopt: unlimited.
 struct Limits {
   std::optional<int> activations;  // per device: (stage, micro-batch) pairs in flight
   std::optional<int> stashes;      // per device: (stage, micro-batch) pairs between I and W
   Transport transport;
 };
 
-// Rules, in the order in which they are tried:
+// Rules, in the order of the checks:
 //   shape     at least one stage, micro-batch and device; no device without actions; the name is one word
 //   range     stage and micro-batch of every action exist
 //   pair      an overlapped pair is a forward and a B or I that comes directly after it
@@ -25,17 +24,17 @@ struct Limits {
 //             any backward: every forward exactly once
 //   owner     all actions of a stage are on one device
 //   order     on the owner, F of a micro-batch comes before its B or I, and I before W
-//   reduce    where there is a REDUCE_GRAD, each stage has exactly one, after its last B or W; where stages are tied
-//             there is, and a stage is tied once
+//   reduce    if there is a REDUCE_GRAD, each stage has exactly one, after its last B or W; tied stages need it, and a
+//             stage is tied once
 //   progress  program order and results together have no cycle
 //   queue     between any two devices, results of one kind are received in the order in which they are sent
 //   rendezvous  with the receive buffers of the transport, no sender waits for ever
-//   memory    activations in flight and stashed weight gradients stay within the limits; that none is left at the end
+//   memory    activations in flight and stashed weight gradients stay within the limits; none is left at the end, which
 //             follows from complete and order
-// `progress` and `queue` together: every device that walks its list reaches the end, if between any two devices each
-// kind of result goes through a first-in first-out queue that never fills up.
+// `progress` and `queue` together guarantee that every device reaches the end of its list, if between any two devices
+// each kind of result goes through a first-in first-out queue that never fills up.
 // Errors: ConfigError names the rule, the action and what was expected. Devices and positions count from 0 and count
-// actions alone: in the text of a schedule, not its header, comments, SEND and RECV.
+// actions only, not the header, comments, SEND and RECV of a text.
 void validate(const Schedule& schedule, const Limits& limits = {});
 
 }  // namespace sluice::pipeline
