@@ -14,7 +14,7 @@ namespace {
 
 double seconds_of_product(at::ScalarType type) {
   constexpr std::int64_t kSize = 256;
-  constexpr int kTimes = 5;  // the fastest counts, so that what else runs does not
+  constexpr int kTimes = 5;  // the fastest counts, to exclude other load
   const at::Tensor a = at::ones({kSize, kSize}, type), b = at::ones({kSize, kSize}, type);
   double least = std::numeric_limits<double>::infinity();
   for (int i = 0; i < kTimes; ++i) {

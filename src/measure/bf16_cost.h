@@ -1,11 +1,11 @@
-// bf16_cost: whether bfloat16 is fast on this CPU. One without instructions for it (AVX512-BF16, AMX) takes ten times
-// as long for a product as in float32. Measured, so that it holds for whatever LibTorch's libraries do there.
+// bf16_cost: measures whether bfloat16 is fast on this CPU. Without AVX512-BF16 or AMX a product takes ten times as
+// long as in float32.
 #pragma once
 
 namespace sluice::measure {
 
-// How many times as long the product of two matrices takes in bfloat16 as in float32, on this thread: about 0.5 with
-// the instructions. Takes some milliseconds.
+// Time of a matrix product in bfloat16 divided by its time in float32, on this thread: about 0.5 with the instructions.
+// Takes some milliseconds.
 [[nodiscard]] double bf16_slowdown();
 
 }  // namespace sluice::measure

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Absolute, as the XDG base directory specification asks.
+// The path must be absolute, as the XDG base directory specification requires.
 std::optional<fs::path> folder_from(const char* variable) {
   const char* const value = std::getenv(variable);
   if (value == nullptr || !fs::path(value).is_absolute()) return std::nullopt;
@@ -34,8 +34,8 @@ std::string name_of_costs(const profiler::LayerProfile& profile) {
                 profile.micro_batch, ".json");
 }
 
-// This program, in place of a version: a new build may have other kernels under the same one. Nothing where it cannot
-// be told, as when its file was replaced while it runs.
+// Identifies this executable, because a new build may have other kernels under the same version. Empty if unknown, for
+// example if its file was replaced while it runs.
 std::optional<std::string> identity_of_program() {
   std::error_code unknown;
   const fs::path program = fs::read_symlink("/proc/self/exe", unknown);
@@ -54,7 +54,6 @@ std::string source_of(const fs::path& file, const profiler::LayerProfile& profil
                 profile.describe_quality(), ")");
 }
 
-// As it was kept by this very program; nothing where there is none.
 std::optional<KeptCosts> find(const std::string& choice, const Workload& workload, const profiler::LayerProfile& wanted,
                               const std::string& name) {
   const auto folder = cost_cache_folder(choice);
@@ -65,7 +64,7 @@ std::optional<KeptCosts> find(const std::string& choice, const Workload& workloa
   if (!fs::exists(file, unknown)) return std::nullopt;
   try {
     profiler::LayerProfile found = profiler::read_profile(file);
-    if (found.fingerprint.sluice != *identity) return std::nullopt;  // an older build's
+    if (found.fingerprint.sluice != *identity) return std::nullopt;
     found.fingerprint.sluice = wanted.fingerprint.sluice;
     if (found.fingerprint == wanted.fingerprint && static_cast<int>(found.layers.size()) == workload.layers)
       return KeptCosts{found, source_of(file, found)};

@@ -1,9 +1,8 @@
-// cost_cache: measured layer costs kept between runs (`pipeline.cost_cache`): a profile file (docs/reference/profile_file.md) for each
-// fingerprint of machine, software and model, and size of a micro-batch; and beside them whole profiles. One that
-// another build of this program wrote is not used: it may have run other kernels. Nothing is kept where memory is not
-// counted (device/memory.h), nor of a machine that was busy (LayerProfile::disturbance). Nothing depends on the cache:
-// a file that cannot be read is measured again, and one that cannot be written is warned of. Several processes may use
-// one folder at once. Not here: measuring (measure_layers.h). Threads: any.
+// cost_cache: keeps measured layer costs between runs (`pipeline.cost_cache`) as profile files
+// (docs/reference/profile_file.md), by fingerprint and micro-batch size, and whole profiles. Files of another build are
+// ignored, because its kernels may differ. Nothing is kept if memory is not counted (device/memory.h) or the machine
+// was busy (LayerProfile::disturbance). Unreadable files are measured again. Several processes may share a folder.
+// Threads: any.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +14,7 @@
 
 namespace sluice::measure {
 
-// choice: `pipeline.cost_cache`. Nothing where nothing is kept: as configured, or because there is no home folder.
+// choice: `pipeline.cost_cache`. Empty if the cache is off or there is no home folder.
 [[nodiscard]] std::optional<std::filesystem::path> cost_cache_folder(const std::string& choice);
 
 struct KeptCosts {
@@ -25,10 +24,9 @@ struct KeptCosts {
 
 [[nodiscard]] std::optional<KeptCosts> find_costs(const std::string& choice, const Workload& workload,
                                                   std::int64_t micro_batch);
-// Fingerprints are put in here.
 void keep_costs(const std::string& choice, const Workload& workload, profiler::LayerProfile profile);
 
-// The last whole profile that was measured of this workload (`sluice profile`), whatever its plan and micro-batch.
+// The last whole profile measured for this workload (`sluice profile`), for any plan and micro-batch.
 [[nodiscard]] std::optional<KeptCosts> find_profile(const std::string& choice, const Workload& workload);
 void keep_profile(const std::string& choice, const Workload& workload, profiler::LayerProfile profile);
 

@@ -1,4 +1,4 @@
-// fingerprint_of: the fingerprint (profiler/fingerprint.h) of this machine, this software and a configured model.
+// fingerprint_of: the fingerprint (profiler/fingerprint.h) of this machine, its software and a configured model.
 #pragma once
 
 #include <string>
@@ -8,7 +8,6 @@
 
 namespace sluice::measure {
 
-// version: of Sluice.
 [[nodiscard]] profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string& version);
 
 }  // namespace sluice::measure

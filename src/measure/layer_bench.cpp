@@ -20,7 +20,7 @@ class OwnShare final : public nn::ReplicaSum {
   [[nodiscard]] at::Tensor sum(const at::Tensor& own) override { return own.clone(); }
 };
 
-// The first node of a layer's backward: gives autograd the only hold of the gradient.
+// The first node of a layer's backward; it gives autograd the only reference to the gradient.
 class HandOver final : public torch::autograd::Node {
  public:
   HandOver(at::Tensor gradient, const at::Tensor& seed, torch::autograd::Edge layer) : gradient_(std::move(gradient)) {
@@ -35,11 +35,10 @@ class HandOver final : public torch::autograd::Node {
   at::Tensor gradient_;
 };
 
-// The node in front of a layer: takes the gradient of the layer's input as the layer before gets it. A stage's first
-// layer has a leaf there, which copies a gradient of another layout than its own: room for that is taken as well.
+// The node in front of a layer: takes the input's gradient as the previous layer receives it. A stage's first layer has
+// a leaf instead, which copies a gradient of another layout; memory for this copy is allocated, too.
 class TakeGradient final : public torch::autograd::Node {
  public:
-  // Of `input`, to `gradient`.
   static void before(at::Tensor& input, at::Tensor& gradient) {
     torch::autograd::create_gradient_edge(input, std::make_shared<TakeGradient>(input.detach(), gradient));
   }
@@ -55,7 +54,7 @@ class TakeGradient final : public torch::autograd::Node {
   at::Tensor& gradient_;
 };
 
-// A second backward pass would add to it, which takes a kernel more than the first.
+// A second backward would accumulate, which takes one more kernel.
 void forget_gradient(const at::Tensor& leaf) {
   if (leaf.requires_grad()) leaf.mutable_grad() = at::Tensor();
 }
@@ -126,7 +125,6 @@ void LayerBench::forward(std::int64_t samples, bool defers_weights, const Around
   for (std::size_t i = 0; i < layers().size(); ++i) {
     Run& run = runs_.emplace_back();
     run.input = input.detach();
-    // The model's own input needs no gradient.
     if (i > 0 && how == Backward::kInGraph) {
       TakeGradient::before(run.input, run.input_gradient);
     } else {
@@ -163,7 +161,7 @@ void LayerBench::backward(at::Tensor gradient, const Around& around, bool repeat
       run.deferred = {};
       torch::autograd::backward({run.output}, {gradient}, /*retain_graph=*/true);
     });
-    run.output = at::Tensor();  // and its graph
+    run.output = at::Tensor();
     if (!run.deferred.empty())
       around(Part::kWeightGradient, i, [&] {
         if (!repeatable) return run.deferred.run();
@@ -178,7 +176,7 @@ void LayerBench::backward(at::Tensor gradient, const Around& around, bool repeat
 void LayerBench::backward_in_graph(at::Tensor gradient, const Around& around) {
   for (std::size_t i = runs_.size(); i-- > 0;) {
     Run& run = runs_[i];
-    if (!run.output.requires_grad()) break;  // as in backward()
+    if (!run.output.requires_grad()) break;
     const at::Tensor seed = at::zeros({1}, gradient.options());
     torch::autograd::Edge root(
         std::make_shared<HandOver>(std::exchange(gradient, {}), seed, torch::autograd::impl::gradient_edge(run.output)),

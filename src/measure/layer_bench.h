@@ -1,8 +1,7 @@
-// layer_bench: the layers of the configured model on the first device of this process, run part by part as a stage runs
-// them, so that each part can be watched by itself: by a clock, by what it saves, by the memory it takes. Transformed
-// weights are kept from run to run, as a stage keeps them from micro-batch to micro-batch; batch-norm is synchronised
-// where it is in training, with itself alone.
-// Not here: what is made of it (measure_layers.h, layer_bytes.h). Threads: one. Errors: those of the layers.
+// layer_bench: runs the configured model's layers on the first device of this process, part by part as a stage does.
+// Each part can be observed alone: its time, saved tensors and memory. Transformed weights are kept between runs, as
+// between micro-batches. Training batch-norm is synchronized with itself only. Threads: one. Errors: those of the
+// layers.
 #pragma once
 
 #include <cstdint>
@@ -28,41 +27,37 @@ namespace sluice::measure {
 
 class LayerBench {
  public:
-  // The loss belongs to the last layer. kBackward computes the input gradient alone where weight gradients are
-  // deferred.
+  // The loss belongs to the last layer. With deferred weight gradients, kBackward computes only the input gradient.
   enum class Part { kForward, kLoss, kLossBackward, kBackward, kWeightGradient };
-  // Runs `work`, a part of that layer's: once, or where it can be repeated, as often as wanted.
+  // Must call `work`, which runs a part of the layer: once, or any number of times in run_repeatably().
   using Around = std::function<void(Part part, std::size_t layer, const std::function<void()>& work)>;
-  // What becomes of a layer's output and its gradient while its backward runs: they are held, as where a stage
-  // recomputes; or autograd alone has them, as inside of a stage's graph, and frees them when it has used them. Inside
-  // of a graph the layer before gets the gradient as it is, where a leaf's has the layout of the leaf.
+  // Holder of a layer's output and output gradient during its backward. kHeld: the caller, as in a recomputing stage.
+  // kInGraph: autograd alone, as inside a stage's graph; it frees them after use. In a graph the previous layer gets
+  // the gradient unchanged; a leaf's gradient has the leaf's layout.
   enum class Backward { kHeld, kInGraph };
-  // Of one layer, until its backward is over.
   struct Run {
-    at::Tensor input;           // a leaf, where its gradient is not to be had as inside of a graph
-    at::Tensor input_gradient;  // as it comes there
+    at::Tensor input;           // a leaf, except with kInGraph
+    at::Tensor input_gradient;  // received with kInGraph
     at::Tensor output;
-    at::Tensor output_gradient;  // what its backward is given, where that is held
+    at::Tensor output_gradient;  // passed to the layer's backward with kHeld
     nn::WeightGradQueue deferred;
   };
 
   explicit LayerBench(const Workload& workload);
 
-  // Is told of each part of run() when it is over.
   void watch(std::function<void(Part part, std::size_t layer)> after) { after_ = std::move(after); }
-  // A forward pass through all layers, the loss, and a backward pass.
   void run(std::int64_t samples, bool defers_weights, const Around& around, Backward how = Backward::kHeld);
-  // The same with work that can be repeated: each call does what the first one did. What a part needs is kept until it
-  // is over, and weight gradients are deferred.
+  // Like run(), but `work` can be repeated with the same effect. Inputs of a part are kept until it is over, and weight
+  // gradients are deferred.
   void run_repeatably(std::int64_t samples, const Around& around);
-  [[nodiscard]] const Run& running(std::size_t layer) const { return runs_[layer]; }  // while run() runs
+  [[nodiscard]] const Run& running(std::size_t layer) const { return runs_[layer]; }  // valid during run()
 
   [[nodiscard]] const std::vector<std::unique_ptr<nn::Layer>>& layers() const { return model_.layers; }
   [[nodiscard]] std::uint64_t transformed_bytes(std::size_t layer) const { return transformed_[layer].bytes(); }
   void forget_transformed();
-  // false: each use makes its own, as in a pass of one micro-batch.
+  // false: each use transforms the weights again, as in a pass of one micro-batch.
   void keep_transformed(bool keeps) { keeps_transformed_ = keeps; }
-  [[nodiscard]] const at::Tensor& targets() const { return targets_; }  // of the last run
+  [[nodiscard]] const at::Tensor& targets() const { return targets_; }
   [[nodiscard]] const device::Stream& stream() const { return stream_; }
   void synchronize() const { stream_.synchronize(); }
 
@@ -82,9 +77,9 @@ class LayerBench {
   nn::LossFunction loss_;
   std::unique_ptr<nn::ReplicaSum> replicas_;
   nn::ForwardContext context_;
-  std::vector<nn::TransformedWeights> transformed_;  // [layer]
+  std::vector<nn::TransformedWeights> transformed_;
   bool keeps_transformed_ = true;
-  std::map<std::int64_t, at::Tensor> inputs_;  // by samples
+  std::map<std::int64_t, at::Tensor> inputs_;
   at::Tensor targets_;
   std::function<void(Part part, std::size_t layer)> after_;
   std::deque<Run> runs_;

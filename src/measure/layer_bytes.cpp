@@ -20,13 +20,11 @@ using Part = LayerBench::Part;
 using Backward = LayerBench::Backward;
 using profiler::LayerBytes;
 
-// Distinct storages by address, with their bytes.
 class Storages {
  public:
   void add(const at::Tensor& tensor) {
     if (tensor.defined()) bytes_[storage_of(tensor)] = tensor.storage().nbytes();
   }
-  // Whether it was there.
   bool take_out(const at::Tensor& tensor) { return tensor.defined() && bytes_.erase(storage_of(tensor)) > 0; }
   [[nodiscard]] bool contains(const at::Tensor& tensor) const { return bytes_.contains(storage_of(tensor)); }
   [[nodiscard]] std::uint64_t bytes() const {
@@ -44,7 +42,6 @@ struct Working {
   std::uint64_t backward = 0, input_gradient = 0, held_backward = 0, held_input_gradient = 0;
 };
 
-// Of one layer, at one size of a micro-batch.
 struct BytesAtSize {
   std::uint64_t saved = 0;  // besides input and parameters
   bool saves_input = false;
@@ -54,7 +51,7 @@ struct BytesAtSize {
   bool stashes_input = false, stashes_output_gradient = false;
   std::uint64_t transformed = 0;
   Working working;
-  Working once;  // where transformed weights are not kept
+  Working once;  // without keeping transformed weights
 };
 using LayersAtSize = std::vector<BytesAtSize>;
 
@@ -87,7 +84,6 @@ void find_saved(LayerBench& bench, std::int64_t samples, LayersAtSize& layers) {
   });
 }
 
-// How far above where it began the memory of a device has risen.
 class Rise {
  public:
   explicit Rise(device::Device device) : device_(device) { begin(); }
@@ -113,7 +109,7 @@ void find_working(LayerBench& bench, device::Device device, std::int64_t samples
   for (const Backward how : {Backward::kInGraph, Backward::kHeld}) {
     for (const bool defers_weights : {false, true}) {
       const auto watch = [&](Part part, std::size_t i, const std::function<void()>& work) {
-        if (part != Part::kLossBackward) rise.begin();  // one moment with the loss
+        if (part != Part::kLossBackward) rise.begin();  // the loss counts as one moment
         work();
         Working& working = layers[i].*which;
         switch (part) {
@@ -134,7 +130,7 @@ LayersAtSize bytes_at(LayerBench& bench, device::Device device, std::int64_t sam
   bench.forget_transformed();
   find_saved(bench, samples, layers);
   for (std::size_t i = 0; i < layers.size(); ++i) layers[i].transformed = bench.transformed_bytes(i);
-  if (!device::peak_bytes(device)) return layers;  // not counted
+  if (!device::peak_bytes(device)) return layers;
   const device::MemoryScope charge(device, device::MemoryKind::kActivations);
   find_working(bench, device, samples, &BytesAtSize::working, layers);
   for (BytesAtSize& layer : layers) layer.once = layer.working;
@@ -145,7 +141,7 @@ LayersAtSize bytes_at(LayerBench& bench, device::Device device, std::int64_t sam
   return layers;
 }
 
-// What is run: the sizes asked for, and where there is none below them the half of the first. Of one sample alone, two.
+// The requested sizes, plus half of the first unless it is 1. A single size of 1 also gets 2.
 std::vector<std::int64_t> sizes_to_run(const std::vector<std::int64_t>& asked) {
   std::vector<std::int64_t> sizes = asked;
   if (asked.front() > 1) sizes.insert(sizes.begin(), asked.front() / 2);
@@ -153,23 +149,22 @@ std::vector<std::int64_t> sizes_to_run(const std::vector<std::int64_t>& asked) {
   return sizes;
 }
 
-// What such a pass holds at most, about.
 double held_by(const LayersAtSize& layers) {
   std::uint64_t kept = 0, working = 0;
   for (const BytesAtSize& layer : layers) {
-    kept += layer.saved + layer.once.forward;  // where the output is not saved it is part of this
+    kept += layer.saved + layer.once.forward;  // includes an output that is not saved
     working = std::max({working, layer.once.held_backward, layer.once.held_input_gradient, layer.loss_working});
   }
   return static_cast<double>(kept + working);
 }
 
-// Of a size `times` as large: a CPU's memory ends without an error that could be caught.
+// Whether there is room for a size `times` as large. On a CPU running out of memory causes no error that can be caught.
 bool has_room(device::Device device, const LayersAtSize& smaller, double times) {
   return device.kind != device::DeviceKind::kCpu ||
          times * held_by(smaller) < static_cast<double>(available_memory()) / 2;
 }
 
-// Of each size that there is memory for, and of all up to `needed`.
+// Measures all sizes up to `needed`, and larger ones while there is room.
 std::vector<LayersAtSize> bytes_at_sizes(LayerBench& bench, device::Device device,
                                          const std::vector<std::int64_t>& sizes, std::int64_t needed) {
   std::vector<LayersAtSize> at;
@@ -188,8 +183,8 @@ std::vector<LayersAtSize> bytes_at_sizes(LayerBench& bench, device::Device devic
   return at;
 }
 
-// Exact at the larger size; at others where every sample takes the same. Through nothing where the small size takes
-// less than its share of the large one.
+// Exact at the larger size, and everywhere if all samples need the same. The line goes through zero if the smaller size
+// takes less than its share of the larger one.
 AffineBytes line_through(std::int64_t small, std::uint64_t of_small, std::int64_t large, std::uint64_t of_large) {
   const auto samples = static_cast<std::uint64_t>(large);
   const AffineBytes through_nothing{.fixed = 0, .per_sample = divided_up(of_large, samples)};
@@ -199,14 +194,14 @@ AffineBytes line_through(std::int64_t small, std::uint64_t of_small, std::int64_
   return {.fixed = of_large - per_sample * samples, .per_sample = per_sample};
 }
 
-// Exact at one sample; rises to what two took, as far as there is room for a line.
+// Exact at one sample. It rises to the value at two samples as far as a line with non-negative parts allows.
 AffineBytes line_from_one(std::uint64_t of_one, std::uint64_t of_two) {
   const std::uint64_t per_sample = of_two - std::min(of_one, of_two);
   if (per_sample > of_one) return {.fixed = 0, .per_sample = of_one};
   return {.fixed = of_one - per_sample, .per_sample = per_sample};
 }
 
-// line: of what a size took, through a number that it is told how to find; the flags are those of `more`.
+// line: makes a line from a getter of a size's bytes; the flags are those of `more`.
 template <typename Line>
 WorkingBytes working_bytes(Working BytesAtSize::*which, const Line& line) {
   const auto of = [&](std::uint64_t Working::*part) {
@@ -239,7 +234,6 @@ LayerBytes layer_bytes(std::int64_t samples, const BytesAtSize& more, const Line
           .working_once = more.transformed > 0 ? std::optional(working_bytes(&BytesAtSize::once, line)) : std::nullopt};
 }
 
-// [line] of layer i.
 std::vector<LayerBytes> lines_of(std::size_t i, const std::vector<std::int64_t>& sizes,
                                  const std::vector<LayersAtSize>& at) {
   std::vector<LayerBytes> lines;
@@ -265,7 +259,7 @@ int passes_for_bytes(const device::Device& device) { return device::peak_bytes(d
 
 std::vector<std::vector<LayerBytes>> measure_bytes(LayerBench& bench, const Workload& workload,
                                                    const std::vector<std::int64_t>& sizes, std::int64_t needed) {
-  // On a CPU device, a count of its own that has no limit.
+  // CPU device number with its own, unlimited memory count.
   constexpr device::Device kNobodys{device::DeviceKind::kCpu, 1 << 20};
   const device::Device own = workload.device;
   const device::Device device = own.kind == device::DeviceKind::kCpu ? kNobodys : own;

@@ -1,6 +1,5 @@
-// layer_bytes: what the layers of a model keep from forward to backward, what put-off weight gradients wait with, and
-// what each part of their work takes while it runs. Threads: one. Errors: those of the layers.
-// Not here: what a stage of several layers holds (tune/memory.h).
+// layer_bytes: measures the bytes that layers keep from forward to backward, stash for deferred weight gradients, and
+// use while they run. Stages of several layers: tune/memory.h. Threads: one. Errors: those of the layers.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +10,13 @@
 
 namespace sluice::measure {
 
-// [layer]: lines through neighbouring sizes (micro-batches, in samples, ascending), the first through its half. Sizes
-// above `needed` are left out where the device has no memory for them.
+// [layer]: lines through neighbouring sizes (micro-batches in samples, ascending), the first one through half of the
+// first size. Sizes above `needed` are skipped if the device has no memory for them.
 [[nodiscard]] std::vector<std::vector<profiler::LayerBytes>> measure_bytes(LayerBench& bench, const Workload& workload,
                                                                            const std::vector<std::int64_t>& sizes,
                                                                            std::int64_t needed);
 
-// Through the layers and back, for each size and one more.
+// Number of passes through all layers for each size, and for one additional size.
 [[nodiscard]] int passes_for_bytes(const device::Device& device);
 
 }  // namespace sluice::measure

@@ -26,7 +26,6 @@ class ClockTimer final : public LayerTimer {
 
   void warm_up(std::int64_t samples) override { (void)times_of_pass(samples, /*defers_weights=*/true); }
   [[nodiscard]] int warm_up_passes() const override { return 1; }
-  // Backward in halves, and then whole.
   void pass(std::int64_t samples) override {
     std::vector<LayerTimes> times = times_of_pass(samples, /*defers_weights=*/true);
     const std::vector<LayerTimes> whole = times_of_pass(samples, /*defers_weights=*/false);
@@ -86,7 +85,7 @@ class ClockTimer final : public LayerTimer {
 
   LayerBench& bench_;
   std::function<Nanoseconds()> clock_;
-  std::map<std::int64_t, std::vector<LayerTimes>> best_;  // by samples
+  std::map<std::int64_t, std::vector<LayerTimes>> best_;
 };
 
 class RepeatTimer final : public LayerTimer {
@@ -94,10 +93,10 @@ class RepeatTimer final : public LayerTimer {
   RepeatTimer(LayerBench& bench, std::unique_ptr<cupti::Session> session)
       : bench_(bench), session_(std::move(session)) {}
 
-  // Once for what is loaded, planned and allocated at this size, once more for how long calls take.
+  // The first pass loads, plans and allocates for this size; the second one measures the duration of calls.
   void warm_up(std::int64_t samples) override {
     for (int pass_number = 0; pass_number < warm_up_passes(); ++pass_number) (void)run(samples, /*is_warm=*/false);
-    if (session_) (void)session_->collect();  // of no use: CUPTI has instrumented what it met
+    if (session_) (void)session_->collect();  // discarded, because CUPTI instruments kernels on first use
   }
   [[nodiscard]] int warm_up_passes() const override { return 2; }
 
@@ -136,7 +135,7 @@ class RepeatTimer final : public LayerTimer {
   }
 
  private:
-  using PartTimes = std::array<std::optional<CallTime>, 5>;  // [Part]
+  using PartTimes = std::array<std::optional<CallTime>, 5>;
   struct Seen {
     Part part;
     std::size_t layer;
@@ -149,14 +148,13 @@ class RepeatTimer final : public LayerTimer {
     std::vector<Seen> seen;
   };
 
-  // later: what was collected after those of the last pass. Where some of them are that pass's, its sums lack them.
+  // later: records collected after the last pass. If some belong to that pass, its sums are incomplete and are dropped.
   void keep_last_kernels(const cupti::Records& later) {
     const Pass pass = std::exchange(last_, {});
     if (pass.seen.empty() || cupti::count_late(later, pass.seen.back().span.idle) > 0) return;
     for (const Seen& seen : pass.seen) keep(pass.samples, seen, seen.time);
   }
 
-  // A pass, one sequence after another.
   std::vector<Seen> run(std::int64_t samples, bool is_warm) {
     std::vector<PartTimes>& best = best_[samples];
     best.resize(bench_.layers().size());
@@ -198,9 +196,9 @@ class RepeatTimer final : public LayerTimer {
   }
 
   LayerBench& bench_;
-  std::unique_ptr<cupti::Session> session_;              // null: events alone
-  std::map<std::int64_t, std::vector<PartTimes>> best_;  // by samples
-  Pass last_;                                            // whose kernels are not kept yet; empty: there is none
+  std::unique_ptr<cupti::Session> session_;  // null: events only
+  std::map<std::int64_t, std::vector<PartTimes>> best_;
+  Pass last_;  // pass whose kernels are still to be kept; empty: none
 };
 
 }  // namespace

@@ -32,10 +32,9 @@ using profiler::MeasuredLayer;
 
 using Part = LayerBench::Part;
 
-// Enough for the kernels that more of them run, and soon done.
+// Enough samples to run the kernels of larger batches.
 constexpr std::int64_t kFewSamples = 16;
 
-// Names, and the bytes of what has a size of its own.
 std::vector<MeasuredLayer> describe(LayerBench& bench, const Workload& workload, std::int64_t micro_batch) {
   const int optimizer_states = optim::count_states(workload.optimizer);
   std::vector<MeasuredLayer> measured(bench.layers().size());
@@ -70,7 +69,6 @@ std::vector<std::int64_t> sizes_for_bytes(std::vector<std::int64_t> sizes, std::
   return sizes;
 }
 
-// Warms every size up and gives those that fit.
 std::vector<std::int64_t> warm_up(LayerTimer& timer, const LayerMeasurement& what) {
   std::vector<std::int64_t> fitting;
   for (const std::int64_t size : what.sizes) {
@@ -87,12 +85,11 @@ std::vector<std::int64_t> warm_up(LayerTimer& timer, const LayerMeasurement& wha
   return fitting;
 }
 
-// begin: of the budget.
 void measure_times(LayerTimer& timer, const std::vector<std::int64_t>& sizes, const LayerMeasurement& what,
                    Nanoseconds begin) {
   for (int round = 0; round < what.most_rounds; ++round) {
     if (round >= what.least_rounds && to_s(now_ns() - begin) > what.budget_s) break;
-    // Up and down in turn, so that a drift of the machine does not lean on one end.
+    // Alternate the direction, so that drift of the machine does not favour one end.
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       const std::size_t position = round % 2 == 0 ? i : sizes.size() - 1 - i;
       timer.pass(sizes[position]);
@@ -100,12 +97,10 @@ void measure_times(LayerTimer& timer, const std::vector<std::int64_t>& sizes, co
   }
 }
 
-// Of describe(), and of add_bytes() for so many sizes and what is below or above them.
 std::size_t passes_before_times(const Workload& workload, std::size_t sizes) {
   return 1 + (sizes + 1) * static_cast<std::size_t>(passes_for_bytes(workload.device));
 }
 
-// Tells how many passes through how many layers are done.
 void show_passes(LayerBench& bench, ProgressLine& progress, std::size_t most) {
   bench.watch([&bench, &progress, most, pass = 0](Part part, std::size_t layer) mutable {
     if (part == Part::kForward && layer == 0) ++pass;
@@ -118,7 +113,7 @@ void show_passes(LayerBench& bench, ProgressLine& progress, std::size_t most) {
   });
 }
 
-// Where a pass through all layers would take too long, a smaller one; `seconds_per_sample`: of such a pass.
+// Reduces the size if a pass through all layers would take too long. seconds_per_sample: of such a pass.
 LayerMeasurement within_budget(LayerMeasurement what, double seconds_per_sample) {
   const std::int64_t size = affordable_size(what.needed_size, seconds_per_sample, what.budget_s);
   if (size == what.needed_size) return what;
@@ -130,7 +125,7 @@ LayerMeasurement within_budget(LayerMeasurement what, double seconds_per_sample)
   return what;
 }
 
-// Of sizes that are not needed, those of which the rounds would take too long. seconds_per_sample: of a pass.
+// Drops sizes above the needed one whose rounds would exceed the budget. seconds_per_sample: of a pass.
 void leave_out_slow(LayerMeasurement& what, double seconds_per_sample) {
   if (what.budget_s <= 0) return;
   const std::int64_t smallest = what.sizes.front();
@@ -140,9 +135,9 @@ void leave_out_slow(LayerMeasurement& what, double seconds_per_sample) {
   });
 }
 
-// Seconds of a pass, by a sample. A quick one is timed again with more samples, beside which its fixed costs are small.
+// Seconds of a pass per sample. A quick pass is timed again with more samples, so that fixed costs matter less.
 double time_a_sample(LayerBench& bench, const Workload& workload, const LayerMeasurement& what, double first_s) {
-  constexpr double kQuickShare = 0.02;  // of the limit
+  constexpr double kQuickShare = 0.02;
   const std::int64_t few = std::min(what.needed_size, kFewSamples);
   if (few == 1 || static_cast<double>(few) * first_s > kQuickShare * what.limit_s) return first_s;
   const Nanoseconds begin = now_ns();
@@ -150,10 +145,10 @@ double time_a_sample(LayerBench& bench, const Workload& workload, const LayerMea
   return to_s(now_ns() - begin) / static_cast<double>(few);
 }
 
-// Leaves out what takes longer than the limit: of `what` times of sizes and rounds, of the answer bytes of sizes.
+// Drops what would exceed the limit: sizes and rounds of `what`. Returns the sizes whose bytes are measured.
 std::vector<std::int64_t> keep_to_limit(const LayerTimer& timer, const Workload& workload, double seconds_per_sample,
                                         double left_s, LayerMeasurement& what) {
-  constexpr double kShare = 0.4;  // of what is left, for times and for bytes
+  constexpr double kShare = 0.4;  // of the remaining time, for times and bytes each
   constexpr int kRound = 2, kFirstUses = 5;
   const int passes = timer.warm_up_passes() + kRound + kFirstUses;
   const std::size_t asked = what.sizes.size();
@@ -168,8 +163,8 @@ std::vector<std::int64_t> keep_to_limit(const LayerTimer& timer, const Workload&
                       passes_for_bytes(workload.device), kShare * left_s);
 }
 
-// Of what was asked for, what there is time for; the answer is the sizes whose bytes are measured. few: samples of the
-// pass that described the layers since `begin`.
+// Reduces the request to the available time and returns the sizes whose bytes are measured. few: samples of the pass
+// that described the layers since `begin`.
 std::vector<std::int64_t> settle(LayerBench& bench, const LayerTimer& timer, const Workload& workload, std::int64_t few,
                                  Nanoseconds begin, LayerMeasurement& what) {
   const double seconds_per_sample = to_s(now_ns() - begin) / static_cast<double>(few);
@@ -183,7 +178,7 @@ std::vector<std::int64_t> settle(LayerBench& bench, const LayerTimer& timer, con
   return keep_to_limit(timer, workload, of_sample, what.limit_s - to_s(now_ns() - begin), what);
 }
 
-// The GPU's own records; null where they are not asked for, or cannot be had, which a warning says.
+// Starts recording on the GPU. Null if not requested, or unavailable (with a warning).
 std::unique_ptr<cupti::Session> start_session(const Workload& workload, const LayerMeasurement& what) {
   if (!what.with_kernels) return nullptr;
   std::string why = "they are measured on a CPU device";
@@ -231,7 +226,7 @@ std::vector<MeasuredLayer> measure_on_this_thread(const Workload& workload, Laye
   return measured;
 }
 
-// In a thread of its own, so that the device's thread count does not stay with the caller's.
+// Runs in its own thread, so that the caller's thread count is unchanged.
 void measure_apart(const Workload& workload, const std::function<void()>& measure) {
   if (const std::exception_ptr failure = run_as_worker(workload.threads, measure))
     throw pipeline::describe_failure(failure, "measuring the layers");
@@ -241,8 +236,8 @@ void measure_apart(const Workload& workload, const std::function<void()>& measur
 
 std::vector<MeasuredLayer> measure_layers(const Workload& workload, const LayerMeasurement& what) {
   check(!what.sizes.empty() && std::ranges::is_sorted(what.sizes) && what.sizes.front() >= 1,
-        "layers are measured at ascending sizes of at least one sample");
-  check(!what.fits_budget || what.sizes.size() == 1, "one size alone is fitted into a budget");
+        "ascending sizes of at least one sample");
+  check(!what.fits_budget || what.sizes.size() == 1, "a single size if it is fitted into a budget");
   std::vector<MeasuredLayer> measured;
   measure_apart(workload, [&] { measured = measure_on_this_thread(workload, what); });
   return measured;

@@ -17,7 +17,7 @@
 namespace sluice::measure {
 namespace {
 
-// Two stages' threads that pass one activation back and forth.
+// Two stage threads that pass one activation back and forth.
 class PingPong {
  public:
   PingPong(device::Device here, device::Device there, int cpu_threads, const std::function<Nanoseconds()>& clock)
@@ -46,7 +46,6 @@ class PingPong {
     at::Tensor tensor;
     device::Event ready;
   };
-  // The queues of copies one way, as the executor has them.
   struct Way {
     device::Stream from, into;
     Way(device::Device source, device::Device target)
@@ -77,7 +76,7 @@ class PingPong {
     const Nanoseconds begin = clock_();
     forth_.put(kOnlyMessage, {tensor, stream.record()});
     const auto message = back_.take(kOnlyMessage);
-    if (!message) return 0;  // the partner has failed and says why
+    if (!message) return 0;  // the partner has failed and reports the reason
     const at::Tensor returned = device::transfer(message->tensor, message->ready, stream, way_back.queues());
     stream.synchronize();
     return to_s(clock_() - begin) / 2;
@@ -91,7 +90,6 @@ class PingPong {
   pipeline::Mailbox<Message> back_;
 };
 
-// A stage of one parameter of so many bytes.
 comm::SyncedStage one_bucket(const ReplicaGroup& group, std::uint64_t bytes) {
   const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(group.dtype));
   comm::SyncedStage gradients{.stage = StageId{0}, .extents = {{ParamId{0}, 0, elements}}};

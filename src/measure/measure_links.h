@@ -1,7 +1,6 @@
-// measure_links: what it costs to pass tensors on: from a stage to the next, and between replicas to add gradients up.
-// latency + bytes / bandwidth, by the medians of several repeats at several sizes (profiler/affine_fit.h, fit_link()).
-// Not here: how the layers' times add to it (tune/).
-// Threads: works in threads of its own; the caller waits. Errors: those of describe_failure(); PeerError when another
+// measure_links: measures the cost of passing tensors between stages and of all-reducing gradients, as latency + bytes
+// / bandwidth. Fits medians of several repeats at several sizes (profiler/affine_fit.h, fit_link()).
+// Threads: works in its own threads; the caller waits. Errors: those of describe_failure(); PeerError if another
 // process is lost.
 #pragma once
 
@@ -19,24 +18,23 @@
 
 namespace sluice::measure {
 
-// The replicas whose gradients are added up.
 struct ReplicaGroup {
-  std::vector<device::Device> devices;   // of the local replicas, where their gradients are
-  comm::Processes* processes = nullptr;  // null: there is one
+  std::vector<device::Device> devices;
+  comm::Processes* processes = nullptr;  // null: one process
   comm::Collectives collectives = comm::Collectives::kAuto;
   at::ScalarType dtype = at::kFloat;
   int cpu_threads = 1;
 };
 
-// Each border of a replica on `devices`, of which number owners[stage] runs a stage: half the time in which an
-// activation goes to the next stage's thread and back, through the executor's channels and device::transfer(). In the
-// same memory nothing is copied: there is then no bandwidth. clock: read by one thread at a time.
+// Measures each stage border of a replica: half the round trip of an activation through the executor's channels and
+// device::transfer(). owners: [stage], index into `devices`. Within one memory nothing is copied, so there is no
+// bandwidth. clock: read by one thread at a time.
 [[nodiscard]] std::vector<profiler::StageLink> measure_stage_links(const std::vector<device::Device>& devices,
                                                                    const std::vector<int>& owners, int cpu_threads,
                                                                    const std::function<Nanoseconds()>& clock = now_ns);
 
-// The sum of one bucket over all replicas, through the reducer, from when all of them have their share.
-// `largest_bytes`: of a bucket. Nothing with one replica. Every process takes part; the answer is this process's own.
+// Measures the all-reduce of one bucket over all replicas, from when all have their share. Empty with one replica.
+// Every process must take part; the result is local to the process.
 [[nodiscard]] std::optional<profiler::AllReduceLink> measure_all_reduce(const ReplicaGroup& group,
                                                                         std::uint64_t largest_bytes);
 

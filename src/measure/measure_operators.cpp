@@ -30,9 +30,9 @@ using profiler::PassOperators;
 constexpr int kFewestRounds = 5;
 constexpr int kMostRounds = 40;
 constexpr double kRoundsSeconds = 4;
-constexpr double kPeakSeconds = 0.5;  // of each of four kinds of work
+constexpr double kPeakSeconds = 0.5;  // for each of four kinds of work
 
-// Where this thread does all the work, its own processor time: others that take the core in between do not count.
+// CPU time if this thread does all the work, so that other programs on the core do not count.
 OperatorWatch::Clock clock_for(const Workload& workload) { return workload.threads == 1 ? &thread_time_ns : &now_ns; }
 
 Pass pass_of(LayerBench::Part part) {
@@ -43,7 +43,6 @@ PassOperators& of_pass(LayerOperators& layer, Pass pass) {
   return pass == Pass::kForward ? layer.forward : layer.backward;
 }
 
-// Adds what one pass through all layers took. watch: null: nobody watches.
 void run_once(LayerBench& bench, OperatorWatch::Clock clock, OperatorWatch* watch, OperatorProfile& profile) {
   const auto around = [&](LayerBench::Part part, std::size_t i, const std::function<void()>& work) {
     const Pass pass = pass_of(part);
@@ -85,7 +84,6 @@ void run_rounds(LayerBench& bench, OperatorWatch::Clock clock, OperatorProfile& 
   }
 }
 
-// The most that a second of `work` does, after one that warms up.
 double best_rate(OperatorWatch::Clock clock, double amount, const std::function<void()>& work) {
   constexpr int kFewest = 3;
   work();
@@ -106,17 +104,17 @@ double product_rate(OperatorWatch::Clock clock, at::ScalarType dtype) {
   at::Tensor out;
   const double flops = 2.0 * kSize * kSize * kSize;
   return std::max(best_rate(clock, flops, [&] { out = at::mm(a, b); }),
-                  best_rate(clock, flops, [&] { out = nn::linear_forward(a, b, std::nullopt); }));  // another library
+                  // uses another library
+                  best_rate(clock, flops, [&] { out = nn::linear_forward(a, b, std::nullopt); }));
 }
 
-// What memory there is for tensors: what the machine has available, and device.memory_limit.
 std::int64_t room_for(const Workload& workload) {
   const auto available = static_cast<std::int64_t>(available_memory());
   const auto limit = static_cast<std::int64_t>(workload.memory_limit);
   return limit > 0 ? std::min(available, limit) : available;
 }
 
-// Of a tensor: four times the last-level cache. There are three, which take a quarter of the room at most.
+// Bytes of one tensor: four times the last-level cache. The three tensors use at most a quarter of the memory.
 std::int64_t bytes_of_tensor(const Workload& workload, std::int64_t cache) {
   constexpr std::int64_t kLeast = std::int64_t{64} << 20;
   return std::min(std::max(4 * cache, kLeast), room_for(workload) / 12);
@@ -134,7 +132,7 @@ double memory_rate(OperatorWatch::Clock clock, at::ScalarType dtype, std::int64_
 profiler::MachinePeaks peaks_on_this_thread(const Workload& workload) {
   const at::NoGradGuard no_grad;
   const OperatorWatch::Clock clock = clock_for(workload);
-  const std::int64_t cache = std::max(::sysconf(_SC_LEVEL3_CACHE_SIZE), 0L);  // 0: not known
+  const std::int64_t cache = std::max(::sysconf(_SC_LEVEL3_CACHE_SIZE), 0L);  // 0: unknown
   const std::int64_t bytes = bytes_of_tensor(workload, cache);
   const at::ScalarType type = workload.model.in_bf16 ? at::kBFloat16 : workload.model.dtype;
   return {.flops_per_s = product_rate(clock, type),
@@ -145,7 +143,7 @@ profiler::MachinePeaks peaks_on_this_thread(const Workload& workload) {
 }  // namespace
 
 OperatorProfile measure_operators(const Workload& workload, std::int64_t micro_batch) {
-  check(workload.device.kind == device::DeviceKind::kCpu, "operators are read on CPU devices only");
+  check(workload.device.kind == device::DeviceKind::kCpu, "a CPU device");
   OperatorProfile profile{.micro_batch = micro_batch};
   const auto failure = run_as_worker(workload.threads, [&] {
     profile.peaks = peaks_on_this_thread(workload);

@@ -29,9 +29,8 @@ namespace {
 
 constexpr int kWarmUpSteps = 3, kTimedSteps = 15;
 constexpr ps::WorkerId kWorker{0};
-constexpr Nanoseconds kServerTimeout = 30'000'000'000;  // where the other end has failed
+constexpr Nanoseconds kServerTimeout = 30'000'000'000;  // if the other end has failed
 
-// A stage of one parameter of so many bytes on the worker's device.
 comm::SyncedStage one_parameter(const ServerSetup& setup, std::uint64_t bytes) {
   const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(setup.dtype));
   const auto options = at::TensorOptions(setup.dtype).device(device::torch_device(setup.device));
@@ -48,7 +47,6 @@ comm::SyncedStage one_parameter(const ServerSetup& setup, std::uint64_t bytes) {
           .devices = {setup.device}};
 }
 
-// The run's options with this policy, a constant rate, and all cores.
 ps::ServerOptions options_of_server(const ServerSetup& setup, const ps::SyncPolicy& policy) {
   ps::ServerOptions options = setup.server;
   options.policy = policy;
@@ -61,15 +59,13 @@ ps::Layout measured_layout(const ServerSetup& setup, const comm::SyncedStage& st
   return ps::layout_of({stage}, {.shards = setup.shards});
 }
 
-// Seconds of the parts of one round, from the end of a backward until the new weights are there; they add up to all of
-// it.
+// The parts of a round in seconds, from the end of a backward until the new weights arrive.
 struct Cycle {
   double push = 0;
   double update = 0;
   double pull = 0;
 };
 
-// A server in a thread of its own that notes when its last update began and ended.
 class TimedServer {
  public:
   TimedServer(const ServerSetup& setup, const comm::SyncedStage& stage)
@@ -90,7 +86,6 @@ class TimedServer {
   [[nodiscard]] Nanoseconds begin_of_update() const { return begin_; }
   [[nodiscard]] Nanoseconds end_of_update() const { return end_; }
   void stop() { thread_.request_stop(); }
-  // Waits for its end, and throws what has gone wrong. Requires: stop().
   void join() {
     thread_.join();
     if (failure_) std::rethrow_exception(failure_);
@@ -102,7 +97,7 @@ class TimedServer {
   ps::ServerOptions timed(const ServerSetup& setup) {
     ps::ServerOptions options = options_of_server(setup, ps::preset_policy("asp", /*workers=*/1));
     options.lr = [this, rate = options.lr](const ps::ServerProgress& progress) {
-      begin_ = now_ns();  // all of the push is here
+      begin_ = now_ns();  // the whole push has arrived
       return rate(progress);
     };
     return options;
@@ -121,11 +116,10 @@ class TimedServer {
   ps::Server server_;
   data::Ledger ledger_;
   ps::NetworkServer network_;
-  std::exception_ptr failure_;  // the thread's until it has ended
-  std::jthread thread_;         // the last member: it uses the others
+  std::exception_ptr failure_;  // owned by the thread until it has ended
+  std::jthread thread_;         // last member, because it uses the others
 };
 
-// As train/serve/worker.cpp has it, without what it computes.
 class IdleWorker {
  public:
   IdleWorker(const ServerSetup& setup, const comm::SyncedStage& stage, int port)
@@ -138,7 +132,7 @@ class IdleWorker {
         sync_({stage}, setup.bucket_bytes, link_) {}
 
   void pull(std::int64_t step) {
-    check(link_->next_lease().has_value(), "the measured server is not over");
+    check(link_->next_lease().has_value(), "a measured server that is still running");
     (void)link_->wait_for_weights();
     (void)sync_.begin_step({.step = step});
   }
@@ -172,14 +166,14 @@ Cycle time_cycles(const ServerSetup& setup, std::uint64_t bytes) {
       updates.push_back(to_s(server.end_of_update() - server.begin_of_update()));
       pulls.push_back(to_s(pulled - server.end_of_update()));
     }
-    server.stop();  // before its worker leaves: that would be a failure
+    server.stop();  // first, because a worker leaving a running server is a failure
     worker.leave();
   }
   server.join();
   return {median(pushes), median(updates), median(pulls)};
 }
 
-// Median seconds of an update of one push from each of so many workers; the pushes are handed over in memory.
+// Median seconds of an update from one push of each worker; pushes are passed in memory.
 double time_server_update(const ServerSetup& setup, const comm::SyncedStage& stage, int workers) {
   const ps::Layout layout = measured_layout(setup, stage);
   ps::Server server(layout, ps::values_of({stage}), ps::statistics_of({stage}),
@@ -198,7 +192,7 @@ double time_server_update(const ServerSetup& setup, const comm::SyncedStage& sta
                                   .targets = 1};
       ps::Tensors pushed{.shards = ps::to_shards(layout, {stage.gradients.front().to(at::kCPU, false, /*copy=*/true)}),
                          .statistics = at::empty({0}, layout.dtype)};
-      check(server.push(record, std::move(pushed), /*now=*/0) == ps::PushAnswer::kCommitted, "a push is taken");
+      check(server.push(record, std::move(pushed), /*now=*/0) == ps::PushAnswer::kCommitted, "a committed push");
     }
     const Nanoseconds begin = now_ns();
     (void)server.advance(/*now=*/0);

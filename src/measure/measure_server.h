@@ -1,7 +1,7 @@
-// measure_server: what a parameter server costs a worker, through all of its own parts (ps/net): a server in a thread,
-// and a worker that computes nothing, over a socket of this machine, with the same optimizer and compression.
-// Not here: what that makes of a step (tune/server_step.h); other machines' networks, encryption, logs.
-// Threads: works in some of its own; the caller waits. Errors: those of the server and its link, "measuring the
+// measure_server: measures the cost of a parameter server with the real ps/net parts: a server thread and a worker
+// without compute, over a local socket, with the run's optimizer and compression. It excludes networks between
+// machines, encryption and logs.
+// Threads: works in its own threads; the caller waits. Errors: those of the server and its link, "measuring the
 // parameter server: ...".
 #pragma once
 
@@ -16,20 +16,18 @@
 
 namespace sluice::measure {
 
-// A server and one of its workers, as they are measured.
 struct ServerSetup {
   device::Device device;  // of the worker's weights
   at::ScalarType dtype = at::kFloat;
-  int cpu_threads = 1;  // of the worker
+  int cpu_threads = 1;
   std::size_t bucket_bytes = 1;
   int shards = 1;
   ps::LinkCompression compression;
-  ps::ServerOptions
-      server;  // its workers push gradients; policy and threads are the measurement's own, so is a missing lr
+  ps::ServerOptions server;  // takes gradients; policy, threads and a missing lr are replaced
 };
 
-// Lines through medians over sizes of weights from 4 KiB to largest_bytes, at most 256 MiB (beyond: the line). Seconds
-// and bytes. push, pull, update: through the socket; merge: of a second push, in memory.
+// Lines through medians over weights of 4 KiB to largest_bytes, capped at 256 MiB (larger sizes are extrapolated).
+// Seconds and bytes. push, pull, update: through the socket; merge: of a second push, in memory.
 [[nodiscard]] ServerCost measure_server(const ServerSetup& setup, std::uint64_t largest_bytes);
 
 }  // namespace sluice::measure

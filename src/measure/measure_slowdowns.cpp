@@ -22,7 +22,7 @@ using Part = LayerBench::Part;
 
 constexpr int kMostPasses = 40;
 
-// [layer]: seconds of forward and backward in each pass.
+// [layer][pass]: seconds of forward and backward.
 using PassTimes = std::vector<std::vector<double>>;
 
 void add_pass(LayerBench& bench, std::int64_t samples, const std::function<Nanoseconds()>& clock, PassTimes& times) {
@@ -34,7 +34,7 @@ void add_pass(LayerBench& bench, std::int64_t samples, const std::function<Nanos
   });
 }
 
-// What the devices do: the first one takes the times, the others go on until it has them.
+// The first device measures; the others keep running until it has finished.
 class Devices {
  public:
   Devices(const Workload& workload, int count, std::int64_t samples, const SlowdownPasses& passes)
@@ -75,7 +75,7 @@ class Devices {
   const Workload& workload_;
   std::int64_t samples_;
   SlowdownPasses passes_;
-  std::function<Nanoseconds()> clock_;  // as the layers were timed alone
+  std::function<Nanoseconds()> clock_;
   std::barrier<> ready_;
   std::atomic<bool> ends_ = false;
   PassTimes times_;
@@ -85,7 +85,7 @@ class Devices {
 
 std::vector<double> measure_slowdowns(const Workload& workload, int devices, std::int64_t samples,
                                       const std::vector<profiler::MeasuredLayer>& alone, const SlowdownPasses& passes) {
-  check(devices >= 2, "one device slows nobody down");
+  check(devices >= 2, "at least two devices");
   Devices running(workload, devices, samples, passes);
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(devices));
   {

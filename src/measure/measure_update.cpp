@@ -19,7 +19,6 @@
 namespace sluice::measure {
 namespace {
 
-// An update on one device: weights, gradients, optimizer state.
 class Update {
  public:
   Update(const Workload& workload, std::uint64_t bytes)
@@ -30,7 +29,7 @@ class Update {
   void run() {
     optimizer_.begin_step();
     optimizer_.update(/*lr=*/0.01, /*divisor=*/1, {});
-    gradients_.zero_();  // the first backward of the next step writes there: layers are timed without that
+    gradients_.zero_();  // the next step's first backward writes here; layer times exclude that
   }
 
  private:
@@ -41,7 +40,7 @@ class Update {
 
 constexpr int kWarmUp = 2, kRepeats = 9;
 
-// Of every update but the first ones, which meet memory that was never touched. start: all devices begin together.
+// Times of every update except the first ones, which touch new memory. start: all devices begin together.
 std::vector<double> time_updates(const Workload& workload, std::uint64_t bytes, std::barrier<>& start) {
   const auto stream = device::Stream::make(workload.device);
   const device::StreamGuard guard(stream);
@@ -72,7 +71,7 @@ double time_update(const Workload& workload, std::uint64_t bytes, int devices) {
           try {
             times[device] = time_updates(workload, bytes, start);
           } catch (...) {
-            start.arrive_and_drop();  // the others do not wait for this one
+            start.arrive_and_drop();
             throw;
           }
         });

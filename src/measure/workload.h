@@ -1,5 +1,4 @@
-// workload: what measuring needs to know of a run: the model, where and how its layers run, and the names that tell one
-// measurement from another. A value.
+// workload: what measuring needs to know about a run: the model, how its layers run, and what identifies a measurement.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +12,16 @@
 namespace sluice::measure {
 
 struct Workload {
-  models::ModelOptions model;  // its seed is the one that dropout draws from
-  int layers = 0;              // of the model
-  device::Device device;       // the first of this process
-  int threads = 1;             // of a CPU device
+  models::ModelOptions model;  // its seed is also the seed of dropout
+  int layers = 0;
+  device::Device device;
+  int threads = 1;  // per CPU device
   nn::Numerics numerics = {};
-  int replicas = 1;  // over all processes
+  int replicas = 1;
   optim::OptimizerOptions optimizer;
   bool is_deterministic = false;
   bool tf32 = false;               // of a GPU in float32
-  std::uint64_t memory_limit = 0;  // bytes of tensors that a device may hold; 0: no limit
+  std::uint64_t memory_limit = 0;  // bytes of tensors per device; 0: no limit
 };
 
 }  // namespace sluice::measure

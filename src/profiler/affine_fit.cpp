@@ -9,7 +9,7 @@
 namespace sluice::profiler {
 namespace {
 
-// In relative terms every point asks for a * u + b * v = 1, with u = 1 / time and v = size / time.
+// Normal equations of a * u + b * v = 1 for each point, with u = 1 / time and v = size / time (relative errors).
 struct Equations {
   double uu = 0, uv = 0, vv = 0, u = 0, v = 0;
   int count = 0;
@@ -26,7 +26,7 @@ struct Equations {
 };
 
 AffineCost best_line(const Equations& sums) {
-  // Less than this share of uu * vv is rounding: there is one size only.
+  // A determinant below this share of uu * vv is rounding, so there is only one size.
   constexpr double kSingular = 1e-12;
   const AffineCost through_zero{.b_s = sums.v / sums.vv}, constant{.a_s = sums.u / sums.uu};
   const double determinant = sums.uu * sums.vv - sums.uv * sums.uv;
@@ -38,7 +38,6 @@ AffineCost best_line(const Equations& sums) {
   return rises ? through_zero : constant;
 }
 
-// Root mean square over the points that took any time.
 template <typename At>
 double relative_error(std::span<const TimeAtSize> points, const At& at) {
   double squares = 0;
@@ -54,11 +53,11 @@ double relative_error(std::span<const TimeAtSize> points, const At& at) {
 }  // namespace
 
 AffineCost fit_affine(std::span<const TimeAtSize> points) {
-  check(!points.empty(), "a fit needs at least one point");
+  check(!points.empty(), "at least one point");
   Equations sums;
   std::vector<TimeAtSize> used;
   for (const TimeAtSize& point : points) {
-    check(point.size > 0 && point.time_s >= 0, "a fit needs sizes above zero and times that are not negative");
+    check(point.size > 0 && point.time_s >= 0, "sizes above 0 and non-negative times");
     if (point.time_s == 0) continue;
     sums.add(point);
     used.push_back(point);

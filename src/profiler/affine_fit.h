@@ -1,7 +1,6 @@
-// affine_fit: the line a + b * size, neither part negative, that is nearest to measured times in relative error:
-// it minimises the sum of ((a + b * size - time) / time)^2, so that the short times of small sizes count as much as the
-// long ones of large sizes. Exact: the problem is convex, and its minimum is inside or on one of the two edges. Pure.
-// Not here: measuring; what the sizes are (samples, bytes).
+// affine_fit: fits a + b * size with a, b >= 0 to measured times in relative error: it minimizes the sum of ((a + b *
+// size - time) / time)^2, so that short times count as much as long ones. Exact: the problem is convex, and its minimum
+// is inside or on one of the two edges. Pure.
 #pragma once
 
 #include <span>
@@ -11,15 +10,15 @@
 
 namespace sluice::profiler {
 
-// Requires: sizes > 0, times >= 0, at least one point. One size says nothing about a: the line then goes through zero.
-// Points without time are passed over; with no other the answer is zero.
+// Requires: sizes > 0, times >= 0, at least one point. With one size, the line goes through zero. Points with time 0
+// are ignored; if there are no others the result is zero.
 [[nodiscard]] AffineCost fit_affine(std::span<const TimeAtSize> points);
 
-// The points with the line through them. Requires: as above, sizes ascending.
+// Requires: as fit_affine(), sizes ascending.
 [[nodiscard]] SizedCost sized_cost(std::span<const TimeAtSize> points);
 
-// Latency by the smallest size, bandwidth by a line through those within 16 times of the largest: what small messages
-// take says nothing of large ones where buffers and caches take them in. error: of both together, over all points.
+// Latency from the smallest size, bandwidth from a line through sizes within 16 times of the largest. Small messages
+// say nothing about large ones, because buffers and caches absorb them. error: of both together, over all points.
 [[nodiscard]] LinkCost fit_link(std::span<const TimeAtSize> points);
 
 }  // namespace sluice::profiler

@@ -22,7 +22,7 @@ const char* to_string(GpuProfiler profiler) {
 }
 
 CuptiClaim::CuptiClaim(GpuProfiler who) : is_valid_(false), holder_(GpuProfiler::kOff) {
-  check(who == GpuProfiler::kTorch || who == GpuProfiler::kCupti, "only who uses CUPTI claims it");
+  check(who == GpuProfiler::kTorch || who == GpuProfiler::kCupti, "a profiler that uses CUPTI");
   is_valid_ = now_holds.compare_exchange_strong(holder_, who);
   if (is_valid_) holder_ = who;
 }

@@ -7,7 +7,7 @@
 namespace sluice::profiler {
 namespace {
 
-// What may go on in a stage at one moment, the first that does counts. A span inside another comes before it.
+// Concurrent activities of a stage, by priority: the first active one counts. A nested span precedes its outer span.
 enum class Activity : std::uint8_t {
   kLocalSum,
   kHostToDevice,
@@ -20,15 +20,15 @@ enum class Activity : std::uint8_t {
   kFill,
   kSteady,
   kDrain,
-  kHostToDeviceBeside,  // on queues of their own: exposed while the slot does nothing else, nor waits for a neighbour
+  kHostToDeviceBeside,  // on queues of their own: exposed if the slot does nothing else and waits for no neighbour
   kStageCopyBeside,
   kLocalSumBeside,
-  kReplicaSkew,  // the other replicas of this process still run
-  kExchange,     // of this stage's buckets
+  kReplicaSkew,  // other replicas of this process still run
+  kExchange,
   kProcessSkew,
-  kOtherExchange,  // of other stages' buckets
+  kOtherExchange,
   kOtherSkew,
-  kTotals,  // small sums over the processes
+  kTotals,
   kLoad,
 };
 constexpr int kActivities = 21;
@@ -60,7 +60,6 @@ Part part_of(Activity activity) {
   return Part::kOther;
 }
 
-// Counts who is active between the ends of intervals, from the begin of the step to its end.
 class Sweep {
  public:
   Sweep(Nanoseconds begin, Nanoseconds end) : begin_(begin), end_(end) {}
@@ -106,10 +105,10 @@ class Sweep {
   std::vector<Edge> edges_;
 };
 
-// Moments of a slot's pass through its schedule, which ends where its optimizer begins.
+// Moments of a slot's pass through its schedule, which ends when its optimizer begins.
 struct Landmarks {
   Nanoseconds first_backward = std::numeric_limits<Nanoseconds>::max();
-  Nanoseconds last_forward = 0;  // its end
+  Nanoseconds last_forward = 0;
   Nanoseconds optimizer = std::numeric_limits<Nanoseconds>::max();
   Nanoseconds end;  // of the last span before the optimizer
 
@@ -130,7 +129,7 @@ Activity bubble_of(const Span& wait, const Landmarks& slot) {
   return wait.begin >= slot.last_forward ? Activity::kDrain : Activity::kSteady;
 }
 
-// What the stage's own thread did; nothing for phases that lie outside of steps.
+// Phases outside of steps are ignored.
 void add_own_spans(Sweep& sweep, const StepSpans::Slot& slot, const Landmarks& landmarks) {
   for (const Span& span : slot.spans) {
     const auto is = [&](Activity activity) { sweep.add(activity, span.begin, span.end); };
@@ -201,7 +200,7 @@ SlotBreakdown StepBreakdown::mean() const {
   for (const SlotBreakdown& slot : slots) add(mean, slot);
   const auto count = static_cast<Nanoseconds>(std::max<std::size_t>(slots.size(), 1));
   mean.all_reduce /= count;
-  // What integer division drops goes to "other", so that the parts still add up to the step.
+  // The remainder of the integer division goes to kOther, so that the parts still add up to the step.
   mean[Part::kOther] = 0;
   Nanoseconds rest = step;
   for (Nanoseconds& time : mean.parts) {

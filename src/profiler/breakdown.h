@@ -1,10 +1,8 @@
-// breakdown: where a step's time went, per (replica, device), by interval union over the recorder's spans.
-// Every nanosecond of the step is given to exactly one part, so the parts add up to the step by construction. Where
-// several things go on at once the first of these counts: what the stage's own thread does; waiting for a neighbour
-// (the bubble); waiting for the other stages and replicas of this process; the all-reduce over the processes, split
-// into waiting for the last of them and their exchange; the load. So an all-reduce is exposed while it alone keeps the
-// stage from going on, and hidden while the stage computes or would have waited for its neighbours anyway. Not here:
-// recording (core/recorder.h), advice (tune/advice.h). Pure. Times in nanoseconds.
+// breakdown: divides a step's time into disjoint parts per (replica, device), by interval union over the recorder's
+// spans. If several things overlap, the first of these counts: the stage's own thread; waiting for a neighbour (the
+// bubble); waiting for other stages and replicas; the all-reduce over processes, split into waiting for the last
+// process and the exchange; loading. So an all-reduce is exposed if it alone holds up the stage. Pure. Times in
+// nanoseconds.
 #pragma once
 
 #include <array>
@@ -17,20 +15,20 @@
 namespace sluice::profiler {
 
 enum class Part : std::uint8_t {
-  kLoad,  // waiting for the loader
+  kLoad,
   kHostToDevice,
   kForward,
   kLoss,
   kBackward,
   kWeightGradient,
   kStageCopy,  // tensors between stages, and weights between devices
-  kAllReduce,  // exposed: adding replicas up in this thread, or waiting for sums over the processes
-  kSkew,       // waiting for the slowest replica or process to get to the all-reduce
+  kAllReduce,  // exposed: summing replicas in this thread, or waiting for all-reduces over processes
+  kSkew,       // waiting for the slowest replica or process to reach the all-reduce
   kOptimizer,
-  kFill,    // bubble until the stage's first backward
-  kSteady,  // bubble in between
-  kDrain,   // bubble after the stage's last forward
-  kOther,   // none of these: launching work, waking threads, bookkeeping
+  kFill,  // bubble until the stage's first backward
+  kSteady,
+  kDrain,  // bubble after the stage's last forward
+  kOther,  // anything else: launching work, waking threads, bookkeeping
 };
 inline constexpr int kParts = 14;
 
@@ -38,12 +36,12 @@ struct SlotBreakdown {
   ReplicaId replica;
   DeviceId device;
   std::array<Nanoseconds, kParts> parts{};
-  Nanoseconds all_reduce = 0;  // exposed, or hidden: gradients of this stage were being added up, or waited to be
+  Nanoseconds all_reduce = 0;  // exposed or hidden: this stage's gradients were being summed or were waiting for it
 
   [[nodiscard]] Nanoseconds operator[](Part part) const { return parts[static_cast<std::size_t>(part)]; }
   [[nodiscard]] Nanoseconds& operator[](Part part) { return parts[static_cast<std::size_t>(part)]; }
 
-  // The columns of reports: disjoint, and together the step.
+  // Columns of reports; they are disjoint and add up to the step.
   [[nodiscard]] Nanoseconds load() const { return (*this)[Part::kLoad]; }
   [[nodiscard]] Nanoseconds forward() const { return (*this)[Part::kForward] + (*this)[Part::kLoss]; }
   [[nodiscard]] Nanoseconds backward() const { return (*this)[Part::kBackward] + (*this)[Part::kWeightGradient]; }
@@ -59,14 +57,13 @@ struct SlotBreakdown {
   [[nodiscard]] Nanoseconds busy() const { return forward() + backward() + optimizer(); }
 };
 
-// Part by part; replica and device are those of `sum`.
 void add(SlotBreakdown& sum, const SlotBreakdown& other);
 
 struct StepBreakdown {
-  Nanoseconds step = 0;              // from the request for the batch to the end of the optimizer
-  std::vector<SlotBreakdown> slots;  // empty when nothing was recorded
+  Nanoseconds step = 0;  // from the request for the batch to the end of the optimizer
+  std::vector<SlotBreakdown> slots;
   LateProcess late;
-  std::uint64_t dropped = 0;  // spans that were not kept: what they covered counts as other
+  std::uint64_t dropped = 0;  // spans that were not kept; their time counts as kOther
 
   [[nodiscard]] SlotBreakdown mean() const;
   [[nodiscard]] DeviceId slowest_device() const;          // busiest, mean over replicas

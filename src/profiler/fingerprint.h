@@ -1,6 +1,5 @@
-// fingerprint: everything that must be the same for measured layer costs to hold elsewhere: the machine, how much of it
-// a device uses, the software, and what was measured. Pure. Not here: finding these things out
-// (measure/fingerprint_of.h).
+// fingerprint: everything that must be equal for measured layer costs to be valid elsewhere: machine, resources per
+// device, software and what was measured. Computed in measure/fingerprint_of.h. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +14,17 @@
 namespace sluice::profiler {
 
 struct Fingerprint {
-  std::string cpu;                 // model name
-  int cores = 0;                   // that the process may use
-  int threads_per_device = 0;      // of a CPU device
-  std::string instruction_set;     // of our kernels
-  std::uint64_t memory_bytes = 0;  // of the machine
-  std::vector<std::string> gpus;   // model names
-  std::string device;              // that the layers were measured on
-  std::string sluice;              // version
-  std::string libtorch;            // version
+  std::string cpu;
+  int cores = 0;                // available to the process
+  int threads_per_device = 0;   // of a CPU device
+  std::string instruction_set;  // of Sluice's kernels
+  std::uint64_t memory_bytes = 0;
+  std::vector<std::string> gpus;
+  std::string device;
+  std::string sluice;
+  std::string libtorch;
   std::string precision;
-  std::optional<std::string> winograd;  // train.winograd where it is not "2x2"
+  std::optional<std::string> winograd;  // train.winograd if it is not "2x2"
   std::optional<bool> tf32;             // device.tf32 of a GPU in float32
   std::string optimizer;
   std::string batch_norm;
@@ -38,10 +37,10 @@ struct Fingerprint {
 
 [[nodiscard]] nlohmann::ordered_json to_json(const Fingerprint& fingerprint);
 
-// 16 hexadecimal digits of XXH3-64 over the fields: the same for equal fingerprints.
+// 16 hexadecimal digits of XXH3-64 over the fields.
 [[nodiscard]] std::string short_hash(const Fingerprint& fingerprint);
 
-// "cpu", "threads_per_device": the fields that differ, for messages; empty when none does.
+// Names of the fields that differ, for messages: "cpu", "threads_per_device". Empty if all are equal.
 [[nodiscard]] std::vector<std::string> differences(const Fingerprint& a, const Fingerprint& b);
 
 }  // namespace sluice::profiler

@@ -1,4 +1,4 @@
-// fingerprint_fields: the names of a Fingerprint's fields in JSON; only src/profiler includes this.
+// fingerprint_fields: the JSON names of a Fingerprint's fields. Internal to src/profiler.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace sluice::profiler {
 
-// In JSON they stand beside the other fields.
+// Model keys share one JSON object with the other fields.
 inline std::string name_of_model_key(const std::string& key) {
   if (key == "name") return "model";
   return key == "size" ? "model_size" : key;

@@ -7,7 +7,6 @@
 namespace sluice::profiler {
 namespace {
 
-// By records where there are such, else by events.
 double device_seconds(const CallTime& call) { return call.kernels_s.value_or(call.events_s); }
 
 }  // namespace
@@ -18,7 +17,7 @@ Sequence sequence_for(const CallTime& known) {
   constexpr double kMostDelay = 20e-3;
   const double longer = std::max(known.events_s, known.host_s);
   const double calls = longer > 0 ? std::clamp(std::ceil(kLeastSeconds / longer), 1.0, kMostCalls) : kMostCalls;
-  // Half as much again, because the host is not always equally fast.
+  // 50 % more, because the host's speed varies.
   const double delay = std::min(1.5 * calls * known.host_s, kMostDelay);
   return {.calls = static_cast<int>(calls), .delay = from_s(delay)};
 }

@@ -1,8 +1,7 @@
-// gpu_repeat_timing: what is made of the times of a layer's part on a GPU, where a call is repeated in a sequence
-// between two events and nothing waits in between. The queue is kept busy before (`delay`) until all calls are
-// enqueued, so the events show what the GPU takes for them, and the host's clock what it takes to enqueue them. Pure.
-// Not here: running sequences (measure/layer_timer.h), the records of kernels (cupti/sequence_kernels.h).
-// Units: nanoseconds of a sequence, seconds of a call.
+// gpu_repeat_timing: evaluates times of a layer's part on a GPU. A call is repeated in a sequence between two events,
+// without waiting. A delay keeps the queue busy until all calls are enqueued, so events show GPU time and the host's
+// clock shows enqueue time. Sequences run in measure/layer_timer.h. Pure. Units: nanoseconds per sequence, seconds per
+// call.
 #pragma once
 
 #include <cstdint>
@@ -16,38 +15,36 @@ namespace sluice::profiler {
 
 struct Sequence {
   int calls = 1;
-  Nanoseconds delay = 0;  // of the queue, before the first call
+  Nanoseconds delay = 0;
 
   bool operator==(const Sequence&) const = default;
 };
 
-// So many calls that the longer one of GPU and host has a millisecond to do, which events resolve to 0.1 %, but few
-// enough for the queue (1024 launches), and a delay in which the host enqueues them. known: the shortest times so far.
+// Chooses enough calls for a millisecond of the slower of GPU and host, which events resolve to 0.1 %. Few enough for
+// the queue (1024 launches). The delay lets the host enqueue them. known: the shortest times so far.
 [[nodiscard]] Sequence sequence_for(const CallTime& known);
 
-// What was seen of a sequence.
 struct SequenceTime {
   int calls = 1;
-  Nanoseconds events = 0;              // between both
+  Nanoseconds events = 0;
   Nanoseconds host = 0;                // until all calls were enqueued
-  std::optional<Nanoseconds> kernels;  // sum of what ran; nothing where it is not known
+  std::optional<Nanoseconds> kernels;  // sum of kernel times; empty if unknown
 };
 
 [[nodiscard]] CallTime call_time(const SequenceTime& sequence);
 
-// Each time by itself: what else the machine does only adds.
+// Keeps the minimum of each time, because other load only adds time.
 void keep_shortest(CallTime& best, const CallTime& other);
 
-// Of calls after each other. Without calls: all known, and zero.
+// Sums sequential calls. Without calls: all times known and zero.
 [[nodiscard]] CallTime sum_of(std::span<const CallTime> calls);
 
-// Where the records of all parts are known, the time of a part is that of its kernels. By events, it is the longer one
-// of GPU and host: both work at the same time. Launch-bound is a layer whose calls take the host longer than the GPU.
+// Uses kernel times if they are known for all parts. Otherwise a part takes the longer of its GPU and host times, which
+// overlap. A layer is launch-bound if its calls take longer on the host than on the GPU.
 [[nodiscard]] LayerTimes layer_times(std::int64_t samples, const CallTime& forward, const CallTime& input_gradient,
                                      const CallTime& weight_gradient);
 
-// The layers that are launch-bound at the largest size measured that is not above `samples` (else at the smallest), and
-// what they take.
+// Launch-bound layers and their times at the largest measured size up to `samples`, or else at the smallest.
 struct LaunchBound {
   int layers = 0;
   double host_s = 0;

@@ -1,9 +1,8 @@
-// json_fields: one list of fields for writing and for reading a value as JSON. A type gives
+// json_fields: one list of fields for both writing and reading a value as JSON. A type defines
 //   template <typename Io> void fields(Io& io, Type& value) { io("name", value.name); ... }
-// and JsonWriter or JsonReader goes through it. All numbers are finite, not negative, and none that sums and products
-// of them could not have: whole ones (bytes, samples) at most kMostWhole, others (seconds, shares) at most
-// kMostFraction. Not here: which types there are. Threads: values. Errors of reading: ConfigError names file, field and
-// what it is.
+// and JsonWriter or JsonReader calls it. Numbers must be finite and non-negative, and are limited so that sums and
+// products do not overflow: integers (bytes, samples) to kMostWhole, others (seconds, shares) to kMostFraction.
+// Threads: values. Errors when reading: ConfigError with file, field and value.
 #pragma once
 
 #include <cmath>
@@ -23,7 +22,7 @@
 namespace sluice::profiler {
 
 inline constexpr std::uint64_t kMostWhole = std::uint64_t{1} << 50;
-inline constexpr double kMostFraction = 1e9;  // but for rates, "..per_s", of which any is no trouble
+inline constexpr double kMostFraction = 1e9;  // except rates, "..per_s", which are unlimited
 
 class JsonWriter {
  public:
@@ -32,7 +31,7 @@ class JsonWriter {
     object_[name] = write(value);
   }
 
-  // A field that came after its schema version: readers of that version do without it. An empty value is left out.
+  // A field added after its schema version; readers of that version ignore it. An empty value is not written.
   template <typename Value>
   void if_there(const char* name, Value& value) {
     (*this)(name, value);
@@ -42,7 +41,6 @@ class JsonWriter {
     if (value) (*this)(name, *value);
   }
 
-  // The object of all fields.
   template <typename Value>
   [[nodiscard]] static nlohmann::ordered_json object_of(Value& value) {
     JsonWriter writer;
@@ -75,7 +73,7 @@ class JsonWriter {
 
 class JsonReader {
  public:
-  // path: of the object in its file, "layers[2]"; empty for the whole.
+  // path: of the object in its file, for example "layers[2]"; empty for the whole.
   JsonReader(const nlohmann::ordered_json& object, std::string file, std::string path)
       : object_(object), file_(std::move(file)), path_(std::move(path)) {
     if (!object_.is_object()) refuse(path_.empty() ? "the whole" : path_, "should be an object");
@@ -89,7 +87,6 @@ class JsonReader {
     read(*found, field, value);
   }
 
-  // Else the value stays as it is.
   template <typename Value>
   void if_there(const char* name, Value& value) {
     if (object_.contains(name)) (*this)(name, value);

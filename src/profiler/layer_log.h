@@ -1,6 +1,5 @@
-// layer_log: which layer of a thread's forward passes made the autograd functions with which sequence numbers, so that
-// a backward function is known by its number. Layers are indices of names (names.h). Threads: written by the one that
-// runs the forward pass, read by autograd's while that one waits for them.
+// layer_log: maps sequence numbers of autograd functions to the layer whose forward pass made them. Layers are indices
+// into Names (names.h). Threads: written by the thread of the forward pass, read by autograd's threads while it waits.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +12,7 @@ inline constexpr int kNoLayer = -1;
 
 class LayerLog {
  public:
-  // Functions from this number on are that layer's, until the next add().
+  // Functions from this number on belong to `layer`, until the next add().
   void add(std::uint64_t first, int layer) {
     if (entries_.size() == kMost) entries_.erase(entries_.begin(), entries_.begin() + kMost / 2);
     entries_.push_back({first, layer});
@@ -24,7 +23,7 @@ class LayerLog {
   }
 
  private:
-  static constexpr std::size_t kMost = 1 << 15;  // of the newest functions, more than a step has
+  static constexpr std::size_t kMost = 1 << 15;  // newest functions; more than a step has
   struct Entry {
     std::uint64_t first;
     int layer;

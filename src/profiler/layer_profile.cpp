@@ -10,7 +10,7 @@
 
 namespace sluice::profiler {
 
-// Found through their arguments, so not in an anonymous namespace with those of sluice.
+// Argument-dependent lookup must find these, so they are not in an anonymous namespace.
 template <typename Io>
 void fields(Io& io, CallTime& value) {
   io("events_s", value.events_s);
@@ -248,7 +248,6 @@ void check_links(const JsonReader& reader, const LayerProfile& profile) {
   check_link("server.pull", profile.server->cost.pull);
 }
 
-// What the types of the fields do not say.
 void check_values(const JsonReader& reader, const LayerProfile& profile) {
   if (profile.layers.empty()) reader.refuse("layers", "is empty");
   if (profile.micro_batch == 0) reader.refuse("micro_batch", "is 0");
@@ -264,7 +263,7 @@ void check_values(const JsonReader& reader, const LayerProfile& profile) {
   check_links(reader, profile);
 }
 
-// The file's lines stay as they are.
+// Takes the measured points but keeps the file's lines.
 void take_points(MeasuredLayer& layer) {
   const LayerCost lines = layer.cost;
   if (layer.times.empty()) return;

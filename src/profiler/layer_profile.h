@@ -1,8 +1,7 @@
-// layer_profile: what `sluice profile` measures, as values and as the text of profile.json (docs/reference/profile_file.md), so that
-// plans can be made on another machine. Not here: measuring (train/study/profile.h), deciding (tune/).
-// The text is one JSON object of schema version kProfileVersion. Reading takes every field as documented, passes over
-// fields that it does not know, and refuses everything else.
-// Units: seconds, bytes, bytes per second. Threads: values. Errors: ConfigError names the file and the field.
+// layer_profile: the measurements of `sluice profile`, as values and as profile.json (docs/reference/profile_file.md),
+// so that plans can be made on another machine. The text is one JSON object of schema version kProfileVersion. Reading
+// ignores unknown fields and rejects all other deviations. Units: seconds, bytes, bytes per second. Threads: values.
+// Errors: ConfigError names the file and the field.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +21,14 @@ namespace sluice::profiler {
 
 inline constexpr int kProfileVersion = 8;
 
-// How times were obtained.
-inline constexpr auto kTimedByClock = "clock";    // by the host's, after each part
-inline constexpr auto kTimedByEvents = "events";  // by events around repeated calls (gpu_repeat_timing.h)
-inline constexpr auto kTimedByCupti = "cupti";    // by the records of the kernels of such calls
+inline constexpr auto kTimedByClock = "clock";    // host clock after each part
+inline constexpr auto kTimedByEvents = "events";  // events around repeated calls (gpu_repeat_timing.h)
+inline constexpr auto kTimedByCupti = "cupti";    // kernel records of repeated calls
 
-// One call of a layer's part on a GPU.
 struct CallTime {
-  double events_s = 0;              // between events
-  double host_s = 0;                // until it is enqueued
-  std::optional<double> kernels_s;  // sum of its kernels; nothing where they are not recorded
+  double events_s = 0;
+  double host_s = 0;
+  std::optional<double> kernels_s;  // sum of its kernels; empty if not recorded
 
   bool operator==(const CallTime&) const = default;
 };
@@ -40,26 +37,25 @@ struct GpuTimes {
   CallTime forward;
   CallTime input_gradient;
   CallTime weight_gradient;
-  bool is_launch_bound = false;  // the host takes longer for the three than the GPU
+  bool is_launch_bound = false;  // the three parts take longer on the host than on the GPU
 
   bool operator==(const GpuTimes&) const = default;
 };
 
-// The best of several measurements at one micro-batch size.
 struct LayerTimes {
   std::int64_t samples = 0;
   double forward_s = 0;
   double input_gradient_s = 0;
   double weight_gradient_s = 0;
-  double backward_s = 0;  // of one that puts no weight gradient off
+  double backward_s = 0;  // without deferring weight gradients
   std::string timed_by = kTimedByClock;
-  std::optional<GpuTimes> gpu;  // if its calls were repeated on a GPU
+  std::optional<GpuTimes> gpu;  // set if calls were repeated on a GPU
 
   bool operator==(const LayerTimes&) const = default;
 };
 
-// What micro-batches take of up to so many samples, and of more than those of the line before: fields of LayerCost,
-// lines through what the two sizes took. Kernels change with the size, and their memory with them.
+// Bytes of micro-batches of up to `samples`, above those of the previous entry. Fields as in LayerCost, as lines
+// through two measured sizes. Kernels and their memory change with the size.
 struct LayerBytes {
   std::int64_t samples = 0;
   AffineBytes saved;
@@ -74,13 +70,12 @@ struct LayerBytes {
 
 struct MeasuredLayer {
   std::string name;
-  bool defers_weights = false;    // some of its weight gradients can be computed apart from those of the input
-  LayerCost cost;                 // with the points of `times`, and the bytes of the configured micro-batch
-  std::vector<LayerTimes> times;  // what cost's lines were fitted to
-  std::vector<LayerBytes> bytes;  // samples ascending; empty: those of `cost` are all that is known
+  bool defers_weights = false;    // some weight gradients can be computed separately from the input gradients
+  LayerCost cost;                 // with the points of `times` and the bytes of the configured micro-batch
+  std::vector<LayerTimes> times;  // measurements behind cost's lines
+  std::vector<LayerBytes> bytes;  // samples ascending; empty: only the bytes of `cost` are known
 };
 
-// One activation from a stage to the next.
 struct StageLink {
   int from_stage = 0;
   int to_stage = 0;
@@ -89,40 +84,37 @@ struct StageLink {
   LinkCost cost;
 };
 
-// The sum of one buffer over all replicas.
 struct AllReduceLink {
   int processes = 1;
   int local_replicas = 1;
   LinkCost cost;
 };
 
-// What one parameter server of this machine cost a worker on it (measure/measure_server.h), by all bytes of
-// the weights whatever part of them travels: so it holds where as little is sent.
+// Cost of one local parameter server for a worker (measure/measure_server.h), per byte of all weights, whatever part of
+// them is sent. It is valid only for the same compression.
 struct MeasuredServer {
   ServerCost cost;
-  std::string push_compression;  // ps.push_compression, ps.pull_compression and ps.topk_ratio
+  std::string push_compression;
   std::string pull_compression;
   double topk_ratio = 0;
 };
 
-// Whole training steps under the configured plan, and what the costs of layers and links say of them (tune/predict.h).
+// Whole training steps under the configured plan, and their prediction from layers and links (tune/predict.h).
 struct StepSummary {
-  int steps = 0;  // with a whole batch
+  int steps = 0;
   double median_s = 0;
-  double median_without_load_s = 0;  // what predicted_s is to be compared with
+  double median_without_load_s = 0;  // comparable with predicted_s
   double fastest_s = 0;
   double samples_per_s = 0;          // at the median, over all processes
   double predicted_s = 0;            // without loading
-  double predicted_allreduce_s = 0;  // of it, all-reduce that nothing hides
-  double predicted_update_s = 0;     // and the optimizer
+  double predicted_allreduce_s = 0;  // exposed all-reduce within predicted_s
+  double predicted_update_s = 0;     // optimizer within predicted_s
   double compute_s = 0;              // forward and backward, mean of the devices, median of the steps
-  double predicted_compute_s = 0;    // what the layers alone say of it
-  double compute_deviation = 0;      // of a device's from step to step, as a share of it; robust
-  double other_s = 0;                // that neither layers, links, sums, update nor loading explain
+  double predicted_compute_s = 0;    // from the layers alone
+  double compute_deviation = 0;      // relative deviation of a device from step to step; robust
+  double other_s = 0;                // not explained by layers, links, sums, update or loading
 };
 
-// What a stage kept at most between the actions of its micro-batches, counted and by the simulator
-// (pipeline/live_bytes.h).
 struct StageMemory {
   int stage = 0;
   std::string device;
@@ -130,73 +122,72 @@ struct StageMemory {
   std::uint64_t predicted_live_bytes = 0;
 };
 
-// All that a device's tensors took at most, what actions take while they run included.
+// Peak bytes of a device's tensors, including working memory of actions.
 struct DeviceMemory {
   std::string device;
   std::uint64_t peak_bytes = 0;
   std::uint64_t predicted_peak_bytes = 0;
 };
 
-// What other programs spoil in a profile.
+// Signs of disturbance by other programs.
 struct ProfileQuality {
-  // Slow-down of layers beside other devices, mean by their times. On a quiet machine at most the number of devices.
+  // Mean slow-down of layers beside other devices, weighted by time. At most the number of devices on a quiet machine.
   double slowdown = 1;
-  // Of times beside the line between the next smaller and larger size. On a quiet machine 0.02 to 0.12.
+  // Deviation of times from a line between the neighbouring sizes. 0.02 to 0.12 on a quiet machine.
   std::optional<double> scatter;
-  double compute_scale = 1;  // LayerProfile::compute_scale(). On a quiet machine 0.9 to 1.1.
+  double compute_scale = 1;  // LayerProfile::compute_scale(); 0.9 to 1.1 on a quiet machine
 };
 
 struct LayerProfile {
   Fingerprint fingerprint;
   std::int64_t micro_batch = 0;  // samples, as configured
-  int contenders = 1;  // devices that ran at the same time where LayerCost::slowdown was measured; 1: none did
+  // Devices that ran together when LayerCost::slowdown was measured; 1: not measured.
+  int contenders = 1;
   std::vector<MeasuredLayer> layers;
   std::vector<StageLink> stage_links;  // of replica 0, first border first
-  // Of the configured replicas; with one replica on several CPU devices, of as many replicas as these could be.
+  // Of the configured replicas. With one replica on several CPU devices, of as many replicas as there are devices.
   std::vector<AllReduceLink> all_reduces;
   std::optional<AffineCost> update;           // of a stage's weights, by their bytes
-  std::optional<AffineCost> update_together;  // the same on all CPU devices at once; nothing with one
-  std::optional<LoadCost> load;               // nothing: no data set was there
-  std::string load_of;                        // a hash of how samples were made; empty: not known
-  std::optional<MeasuredServer> server;       // nothing: the configuration has none
+  std::optional<AffineCost> update_together;  // on all CPU devices at once; empty with one
+  std::optional<LoadCost> load;               // empty: there was no data set
+  std::string load_of;                        // a hash of how samples were made; empty: unknown
+  std::optional<MeasuredServer> server;       // empty: not configured
   std::optional<StepSummary> step;
-  std::vector<StageMemory> stage_memory;    // of replica 0, in one more step
-  std::vector<DeviceMemory> device_memory;  // of this process, in that step; empty where memory is not counted
+  std::vector<StageMemory> stage_memory;
+  std::vector<DeviceMemory> device_memory;  // of this process, in that step; empty if memory is not counted
 
-  // With times as steps have them: what was measured of a layer alone, with its data in the caches, times
-  // compute_scale().
+  // Costs as in whole steps: times measured alone, with data in the caches, are multiplied by compute_scale().
   [[nodiscard]] std::vector<LayerCost> costs() const;
-  // With the bytes of micro-batches of so many samples, and a first use in a step only where they transform weights.
+  // Costs with the bytes of micro-batches of this size. First-use times apply only if such micro-batches transform
+  // weights.
   [[nodiscard]] std::vector<LayerCost> costs_at(std::int64_t samples) const;
-  // The same with no less than any kernel takes that may run: where no such micro-batch was measured, the most of the
-  // lines around it, for which kernels change where is not known; beyond the largest, as much a sample as that took.
+  // Like costs_at(), but never below what any kernel needs that may run. For sizes that were not measured it takes the
+  // maximum of the neighbouring lines, because the size at which kernels change is unknown. Beyond the largest size it
+  // scales that size's bytes per sample.
   [[nodiscard]] std::vector<LayerCost> most_at(std::int64_t samples) const;
-  // Computing in whole steps beside what the layers alone say of it; 1 where no steps were run.
+  // Compute time in whole steps relative to the layers alone; 1 if no steps were run.
   [[nodiscard]] double compute_scale() const;
   [[nodiscard]] ProfileQuality quality() const;
   // "slow-down 1.08, times scatter by 3.0 %, steps 1.02 times as long as their layers"
   [[nodiscard]] std::string describe_quality() const;
-  // Names the numbers of quality() that no quiet machine gives; empty if there are none.
+  // Names the values of quality() that are out of range for a quiet machine; empty if there are none.
   [[nodiscard]] std::string disturbance() const;
-  // That of so many processes with so many replicas each, or of the least larger number of replicas measured, or of the
-  // largest; null: none was measured of so many processes.
+  // The link for this number of processes and local replicas. If it was not measured, the next larger number of
+  // replicas, or else the largest. Null if this number of processes was not measured.
   [[nodiscard]] const LinkCost* all_reduce_of(int processes, int local_replicas) const;
 };
 
-// Takes the bytes over.
 void set_bytes(LayerCost& cost, const LayerBytes& bytes);
-// Of micro-batches of so many samples. Requires: there are some.
+// The entry for micro-batches of this size. Requires: `bytes` is not empty.
 [[nodiscard]] const LayerBytes& bytes_of(const std::vector<LayerBytes>& bytes, std::int64_t samples);
 
-// The lines and points of the layer's times.
 void set_costs(MeasuredLayer& layer);
 
-[[nodiscard]] std::string to_json_text(const LayerProfile& profile);  // ends with a line break
+[[nodiscard]] std::string to_json_text(const LayerProfile& profile);
 
-// file: for messages.
 [[nodiscard]] LayerProfile parse_profile(std::string_view text, const std::string& file);
 [[nodiscard]] LayerProfile read_profile(const std::filesystem::path& file);
-// Whether it calls itself a profile, of whatever version. No error: false also where it cannot be read.
+// Whether the file declares itself a profile, of any version. False, without an error, if it cannot be read.
 [[nodiscard]] bool is_profile(const std::filesystem::path& file);
 
 }  // namespace sluice::profiler

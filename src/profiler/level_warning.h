@@ -1,11 +1,10 @@
-// level_warning: what a run says where profile.level asks for what cannot be had. Threads: any.
+// level_warning: warns that a profile.level is unavailable. instead: what is used, for example "clocks". Threads: any.
 #pragma once
 
 #include <string>
 
 namespace sluice::profiler {
 
-// A warning: the level is unavailable, why, and what is used instead: "clocks".
 void warn_of_level(const std::string& level, const std::string& why, const std::string& instead);
 
 }  // namespace sluice::profiler

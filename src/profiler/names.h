@@ -1,4 +1,4 @@
-// names: each name once, told by its index. Threads: any.
+// names: maps names to indices and back. Threads: any.
 #pragma once
 
 #include <deque>
@@ -18,7 +18,7 @@ class Names {
     names_.emplace_back(name);
     return indices_.emplace(names_.back(), static_cast<int>(names_.size()) - 1).first->second;
   }
-  // Empty for an index that is none.
+  // Empty for an unknown index.
   [[nodiscard]] std::string name(int index) const {
     const std::scoped_lock lock(mutex_);
     return index >= 0 && index < static_cast<int>(names_.size()) ? names_[index] : std::string{};

@@ -1,8 +1,8 @@
-// nested_calls: splits nested calls of one thread into what each did itself: self time without inner calls and the
-// observer, operations and bytes counted once. Operations belong to the innermost call that has any, so that a
-// convolution, which calls another one, is counted once; a tensor's bytes to the innermost call that touches it, and to
-// the one that has operations. Units: nanoseconds, bytes. Threads: one.
-// Errors: none. Requires: each enter() has its end_call() and end_watch(), the last one first.
+// nested_calls: splits nested calls of one thread into their own costs: time without inner calls and the observer,
+// operations and bytes. Operations count for the innermost call that has any, so that a nested convolution is counted
+// once. A tensor's bytes count for the innermost call that touches it, and for the call that has operations. Units:
+// nanoseconds, bytes. Threads: one. Errors: none. Requires: each enter() has its end_call() and end_watch(), in reverse
+// order.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,12 @@
 
 namespace sluice::profiler {
 
-// Of a tensor: two with the same beginning are taken for one, as large as the larger one.
+// Memory of a tensor. Entries with the same address count once, with the larger size.
 struct Touched {
   const void* begin;
   std::uint64_t bytes;
 };
 
-// Of a whole call, those within it included.
 struct CallCost {
   double flops = 0;
   std::vector<Touched> touched;
@@ -32,19 +31,17 @@ struct SelfCost {
 
 class NestedCalls {
  public:
-  // called: the observer was entered; begins: the operator itself.
+  // called: when the observer was entered; begins: when the operator itself began.
   void enter(Nanoseconds called, Nanoseconds begins);
-  // The operator ended.
   [[nodiscard]] SelfCost end_call(Nanoseconds ended, CallCost whole);
-  // The observer returned.
   void end_watch(Nanoseconds done);
 
  private:
   struct Open {
     Nanoseconds called, begins;
-    Nanoseconds within = 0;        // of calls in it, and of watching them
-    bool has_flops = false;        // calls in it have
-    std::vector<Touched> touched;  // by calls in it
+    Nanoseconds within = 0;  // time of inner calls and of observing them
+    bool has_flops = false;
+    std::vector<Touched> touched;
   };
   std::vector<Open> open_;
   Nanoseconds last_called_ = 0;

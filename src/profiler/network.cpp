@@ -18,7 +18,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
-// The counters of a line after its name; nothing when it does not begin with 16 numbers.
+// The counters of a line after its name; empty if it does not begin with 16 numbers.
 std::optional<InterfaceBytes> parse_counters(std::string_view text) {
   std::array<std::uint64_t, kCounters> counters{};
   const char* at = text.data();
@@ -27,7 +27,7 @@ std::optional<InterfaceBytes> parse_counters(std::string_view text) {
     while (at != end && kBlanks.find(*at) != std::string_view::npos) ++at;
     const auto [next, error] = std::from_chars(at, end, counter);
     if (error != std::errc{}) return std::nullopt;
-    if (next != end && kBlanks.find(*next) == std::string_view::npos) return std::nullopt;  // "12x"
+    if (next != end && kBlanks.find(*next) == std::string_view::npos) return std::nullopt;
     at = next;
   }
   return InterfaceBytes{.received = counters[0], .sent = counters[kCounters / 2]};
@@ -48,7 +48,7 @@ NetworkBytes parse_net_dev(std::string_view text) {
     const auto newline = text.find('\n');
     const std::string_view line = text.substr(0, newline);
     text.remove_prefix(newline == std::string_view::npos ? text.size() : newline + 1);
-    const auto colon = line.rfind(':');  // the name of an alias has one too: "eth0:1: 0 0 ..."
+    const auto colon = line.rfind(':');  // the name of an alias also has a colon: "eth0:1: 0 0 ..."
     if (colon == std::string_view::npos) continue;
     const std::string_view name = trimmed(line.substr(0, colon));
     const auto counters = parse_counters(line.substr(colon + 1));

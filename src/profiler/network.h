@@ -1,8 +1,7 @@
-// network: bytes per second of every network interface, from the kernel's counters in /proc/net/dev.
-// Not here: which of them this run sent (the counters are those of the network namespace, other processes included);
-// what the all-reduce achieved (breakdown.h).
-// An interface made of others (bond, bridge, VLAN) counts beside them: the total then has those bytes twice.
-// Threads: one at a time. Errors: none; a file that cannot be read gives no interfaces.
+// network: bytes per second of each network interface, from the kernel's counters in /proc/net/dev. The counters cover
+// the whole network namespace, including other processes. Composite interfaces (bond, bridge, VLAN) count besides their
+// parts, so the total has those bytes twice. Threads: one at a time. Errors: none; an unreadable file gives no
+// interfaces.
 #pragma once
 
 #include <cstdint>
@@ -16,34 +15,32 @@
 
 namespace sluice::profiler {
 
-// Bytes since the interface came up.
 struct InterfaceBytes {
   std::uint64_t received = 0;
   std::uint64_t sent = 0;
 
   bool operator==(const InterfaceBytes&) const = default;
 };
-using NetworkBytes = std::map<std::string, InterfaceBytes>;  // by interface
+using NetworkBytes = std::map<std::string, InterfaceBytes>;
 
-// The text of /proc/net/dev. Lines that are not an interface with its 16 counters are left out.
+// Parses the text of /proc/net/dev. Lines without an interface and 16 counters are ignored.
 [[nodiscard]] NetworkBytes parse_net_dev(std::string_view text);
 
-// Bytes per second.
 struct InterfaceRate {
   double received = 0;
   double sent = 0;
 };
-// Each byte that this interface has sent it has also received: its two rates are one.
+// The loopback receives every byte it sends, so its two rates are equal.
 inline constexpr std::string_view kLoopback = "lo";
 
 struct NetworkRates {
-  std::map<std::string, InterfaceRate> interfaces;  // those that were there at both ends of the interval
-  // Sent and received, over all interfaces; of the loopback only what was sent.
+  std::map<std::string, InterfaceRate> interfaces;
+  // Bytes per second sent and received over all interfaces; for the loopback only those sent.
   double total = 0;
 };
 
-// The rates between two readings. Requires: seconds > 0. A counter that went back has wrapped at 2^32 where that
-// explains it (less than 2^31 bytes went by), else the interface was made anew and counted from 0.
+// Rates between two readings. Requires: seconds > 0. A counter that decreased has wrapped at 2^32 if that means less
+// than 2^31 bytes; otherwise the interface was recreated and counted from 0.
 [[nodiscard]] NetworkRates network_rates(const NetworkBytes& before, const NetworkBytes& after, double seconds);
 
 class NetworkSampler {
@@ -52,10 +49,9 @@ class NetworkSampler {
 
   explicit NetworkSampler(std::filesystem::path file = "/proc/net/dev") : file_(std::move(file)) {}
 
-  [[nodiscard]] bool is_known() const { return is_known_; }  // after the second reading
-  // The rates between the last two readings. Reads the file on the first call, and then when kInterval has passed since
-  // the last reading; calls in between cost a comparison. Empty until the second reading.
-  // now: as of now_ns(); tests pass their own.
+  [[nodiscard]] bool is_known() const { return is_known_; }
+  // Rates between the last two readings; empty until the second one. Reads the file on the first call and then once
+  // kInterval has passed; calls in between are cheap. now: from now_ns(); tests pass their own.
   const NetworkRates& rates(Nanoseconds now = now_ns());
 
  private:

@@ -14,11 +14,10 @@ double numel(const Shape& shape) {
 
 double last(const Shape& shape) { return static_cast<double>(shape.at(shape.size() - 1)); }
 
-// The last dimensions of both, multiplied as matrices [m, k] and [k, n]; those before them are batches.
 double product(const Shape& left, const Shape& right) { return 2 * numel(left) * last(right); }
 
-// Multiply-adds for each value of the side that the kernel slides over: of a [out, in / groups, ...] weight, which a
-// transposed convolution has as [in, out / groups, ...].
+// Multiply-adds per value of the side that the kernel slides over. weight: [out, in / groups, ...], or [in, out /
+// groups, ...] for a transposed convolution.
 double taps(const Shape& weight) { return weight.at(0) == 0 ? 0 : numel(weight) / static_cast<double>(weight.at(0)); }
 
 bool flag(const CallShapes& call, std::size_t position) {
@@ -27,7 +26,7 @@ bool flag(const CallShapes& call, std::size_t position) {
 
 double wanted_gradients(const CallShapes& call, std::size_t mask) {
   const auto& flags = call.flags.at(mask);
-  return (flags.at(0) ? 1.0 : 0.0) + (flags.at(1) ? 1.0 : 0.0);  // the bias's is a sum
+  return (flags.at(0) ? 1.0 : 0.0) + (flags.at(1) ? 1.0 : 0.0);  // the bias gradient is a sum
 }
 
 double first_two(const CallShapes& call) { return product(call.inputs.at(0), call.inputs.at(1)); }
@@ -51,7 +50,7 @@ double slow_convolution_backward(const CallShapes& call) {
   return 2 * numel(call.inputs.at(0)) * taps(call.inputs.at(2)) * wanted_gradients(call, kMask);
 }
 
-// [.., queries, width] and [.., keys, width of value]: the scores, and what is made of the values.
+// Scores and weighted values. query: [.., queries, width]; key, value: [.., keys, width of value].
 double attention_of(const Shape& query, const Shape& key, const Shape& value) {
   const double scores = numel(query) * static_cast<double>(key.at(key.size() - 2));
   return 2 * (scores + scores / last(query) * last(value));
@@ -61,31 +60,30 @@ double attention(const CallShapes& call) {
   return attention_of(call.inputs.at(0), call.inputs.at(1), call.inputs.at(2));
 }
 
-// The scores again; the gradients of probabilities and values; those of queries and keys.
+// Recomputed scores; gradients of probabilities and values; gradients of queries and keys.
 double attention_backward(const CallShapes& call) {
   const Shape &query = call.inputs.at(1), &key = call.inputs.at(2), &value = call.inputs.at(3);
   const double scores = numel(query) * static_cast<double>(key.at(key.size() - 2));
   return 2 * (3 * scores + 2 * scores / last(query) * last(value));
 }
 
-// x [.., in] with a weight [out, in].
 double linear(const CallShapes& call) {
   return 2 * numel(call.inputs.at(0)) * static_cast<double>(call.inputs.at(1).at(0));
 }
 
-// Gradient of the output [n, out, ..] and weight.
+// Inputs: output gradient [n, out, ..] and weight.
 double own_input_gradient(const CallShapes& call) { return 2 * numel(call.inputs.at(0)) * taps(call.inputs.at(1)); }
-// Gradient of the output, input; the result is the weight's.
+// Inputs: output gradient and input; the result is the weight's gradient.
 double own_weight_gradient(const CallShapes& call) { return 2 * numel(call.inputs.at(0)) * taps(call.outputs.at(0)); }
 
-// query [n, queries, width] or nothing, and the others packed side by side [n, keys, 2 or 3 widths]: each product.
+// Cost of one product. query: [n, queries, width], or empty. packed: the others side by side, [n, keys, 2 or 3 widths].
 double own_attention_product(const Shape& query, const Shape& packed) {
   const bool is_self = query.empty();
   const double width = static_cast<double>(packed.at(2)) / (is_self ? 3 : 2);
   return 2 * static_cast<double>(packed.at(0) * packed.at(1) * (is_self ? packed.at(1) : query.at(1))) * width;
 }
 double own_attention(const CallShapes& call) { return 2 * own_attention_product(call.inputs.at(0), call.inputs.at(1)); }
-// The probabilities are kept: none is repeated.
+// The probabilities are kept, so no product is repeated.
 double own_attention_backward(const CallShapes& call) {
   return 4 * own_attention_product(call.inputs.at(1), call.inputs.at(2));
 }

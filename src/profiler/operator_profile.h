@@ -1,6 +1,6 @@
-// operator_profile: which operators the layers of a model spend their time in, and how near each comes to the machine's
-// peaks; means of one micro-batch. A value, and its JSON (docs/reference/profile_file.md). Not here: measuring
-// (measure/measure_operators.h). Units: seconds, operations, bytes.
+// operator_profile: time of each operator in a model's layers and its distance from the machine's peaks, as means per
+// micro-batch; a value and its JSON (docs/reference/profile_file.md). Measured by measure/measure_operators.h. Units:
+// seconds, operations, bytes.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,12 @@ struct OperatorMean {
   double bytes = 0;
 };
 
-// Of a layer.
 struct PassOperators {
-  double seconds = 0;                   // while nobody watches
-  double watched_s = 0;                 // in the passes whose operators these are
-  std::vector<OperatorMean> operators;  // the slowest first
+  double seconds = 0;    // without an observer
+  double watched_s = 0;  // in the observed passes
+  std::vector<OperatorMean> operators;
 
-  [[nodiscard]] double operators_s() const;  // their sum
+  [[nodiscard]] double operators_s() const;
 };
 
 struct LayerOperators {
@@ -37,16 +36,16 @@ struct LayerOperators {
 };
 
 struct OperatorProfile {
-  std::int64_t micro_batch = 0;  // samples
-  int passes = 0;                // that the means are of
+  std::int64_t micro_batch = 0;
+  int passes = 0;
   MachinePeaks peaks;
   std::vector<LayerOperators> layers;
 };
 
-// What bounds most of the time of a pass, by its operators; time that no operator takes counts as bound by neither.
+// What bounds most of a pass's time, by its operators. Time outside of operators counts as bound by neither.
 [[nodiscard]] Bound bound_of(const PassOperators& pass, const MachinePeaks& peaks);
 
-// Of the sums of one layer and pass; the slowest first. divisor: micro-batches that they are of.
+// Means for one layer and pass, slowest first. divisor: number of micro-batches in `sums`.
 [[nodiscard]] std::vector<OperatorMean> means_of(const OperatorSums& sums, int layer, Pass pass, double divisor);
 
 [[nodiscard]] nlohmann::ordered_json to_json(const OperatorProfile& profile);

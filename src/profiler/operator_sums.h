@@ -1,5 +1,5 @@
-// operator_sums: what the operators of a model's layers did, as values: calls, self time, operations, bytes. Not here:
-// how they are seen (operators/operator_watch.h), what bounds them (roofline.h). Units: nanoseconds, operations, bytes.
+// operator_sums: calls, self time, operations and bytes of the operators of a model's layers, as values. Units:
+// nanoseconds, operations, bytes.
 #pragma once
 
 #include <compare>
@@ -14,7 +14,7 @@ namespace sluice::profiler {
 enum class Pass : std::uint8_t { kForward, kBackward };  // weight gradients are backward
 
 struct OperatorKey {
-  int layer;  // kNoLayer: not known
+  int layer;
   Pass pass;
   std::string name;
 

@@ -1,4 +1,4 @@
-// phase_names: what a phase (core/recorder.h) is called in records and traces: "forward", "all_reduce".
+// phase_names: names of phases (core/recorder.h) in records and traces, for example "forward" and "all_reduce".
 #pragma once
 
 #include <optional>
@@ -9,7 +9,6 @@
 namespace sluice::profiler {
 
 [[nodiscard]] const char* phase_word(Phase phase);
-// Nothing for a word that is no phase's.
 [[nodiscard]] std::optional<Phase> phase_of(std::string_view word);
 
 }  // namespace sluice::profiler

@@ -16,7 +16,7 @@ constexpr std::array kWorkingParts{&WorkingBytes::forward,        &WorkingBytes:
                                    &WorkingBytes::input_gradient, &WorkingBytes::weight_gradient,
                                    &WorkingBytes::held_backward,  &WorkingBytes::held_input_gradient};
 
-// To what the other says of so many samples, where that is more.
+// Raises `own` to the other's value at `samples` if that is larger.
 void raise_to(AffineBytes& own, const AffineBytes& other, std::int64_t samples) {
   const auto n = static_cast<std::uint64_t>(samples);
   if (other.at(n) > own.at(n)) own.fixed += other.at(n) - own.at(n);
@@ -26,7 +26,6 @@ void raise_to(WorkingBytes& own, const WorkingBytes& other, std::int64_t samples
   for (const auto part : kWorkingParts) raise_to(own.*part, other.*part, samples);
 }
 
-// As LayerCost::working_once is meant where it is not known.
 WorkingBytes working_once_of(const std::optional<WorkingBytes>& known, WorkingBytes working,
                              std::uint64_t transformed) {
   if (known) return *known;
@@ -48,7 +47,7 @@ void raise_to(LayerCost& cost, const LayerBytes& line, std::int64_t samples) {
   cost.transformed_bytes = std::max(cost.transformed_bytes, line.transformed);
 }
 
-// Of a size, as if all of it were its samples' shares.
+// A line through zero with the same value at `samples`.
 AffineBytes by_shares(const AffineBytes& bytes, std::int64_t samples) {
   const auto n = static_cast<std::uint64_t>(samples);
   return {.fixed = 0, .per_sample = divided_up(bytes.at(n), n)};
@@ -59,8 +58,9 @@ WorkingBytes by_shares(WorkingBytes bytes, std::int64_t samples) {
   return bytes;
 }
 
-// What no larger micro-batch exceeds. A part takes the most of several moments, of which one that grows faster than the
-// line may become the largest. But what a moment takes is not negative without samples, and bends down alone.
+// A bound for larger micro-batches. A part is the maximum over several moments, and one that grows faster than the line
+// may become the largest. A moment's bytes are non-negative at zero samples and concave, so bytes per sample do not
+// grow.
 LayerBytes by_shares(LayerBytes line) {
   for (const auto bytes : {&LayerBytes::saved, &LayerBytes::loss, &LayerBytes::loss_working, &LayerBytes::stash})
     line.*bytes = by_shares(line.*bytes, line.samples);
@@ -69,14 +69,14 @@ LayerBytes by_shares(LayerBytes line) {
   return line;
 }
 
-// Whether micro-batches of so many samples run a kernel that transforms weights. Where nothing is known it may.
+// Whether micro-batches of this size run a kernel that transforms weights. True if unknown.
 bool transforms(const MeasuredLayer& layer, std::int64_t samples) {
   return layer.bytes.empty() || samples == 0 || bytes_of(layer.bytes, samples).transformed > 0;
 }
 
 void forget_first_use(LayerCost& cost) { cost.first_forward_s = cost.first_backward_s = 0; }
 
-// Seconds between what a size took and the line through its neighbours. Kernels change with the size, but seldom twice
+// Seconds between a size's time and the line through its neighbours. Kernels change with the size, but rarely twice
 // within three sizes.
 double distance_from_neighbours(const TimeAtSize& smaller, const TimeAtSize& own, const TimeAtSize& larger) {
   const double share = (own.size - smaller.size) / (larger.size - smaller.size);

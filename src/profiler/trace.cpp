@@ -10,7 +10,7 @@ std::string dump(const nlohmann::ordered_json& value, int indent = -1) {
   return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-// HolisticTraceAnalysis looks for "rank": with white space behind it, line by line, and takes the first.
+// HolisticTraceAnalysis searches line by line for "rank": followed by white space, and takes the first match.
 std::string head_text(const TraceProcess& process, std::uint64_t dropped) {
   nlohmann::ordered_json clock;
   if (process.clock) clock = {{"offset_ns", process.clock->offset}, {"error_ns", process.clock->error}};
@@ -24,7 +24,7 @@ std::string head_text(const TraceProcess& process, std::uint64_t dropped) {
       {"deviceProperties", nlohmann::ordered_json::array()},
       {"sluice", {{"host", process.host}, {"clock", clock}, {"spans_dropped", dropped}}}};
   std::string text = dump(head, 1);
-  text.resize(text.rfind('}'));  // it goes on
+  text.resize(text.rfind('}'));  // the object continues
   while (text.ends_with('\n')) text.pop_back();
   return text;
 }

@@ -8,18 +8,18 @@
 namespace sluice::profiler {
 namespace {
 
-// Rows of a slot; those of stage k are k further. Readers take a tid for a stream, of which 0 is special.
+// First rows of a slot; stage k uses row + k. Readers interpret a tid as a stream, and stream 0 is special.
 constexpr int kCompute = 10, kCopies = 1010, kWaits = 2010, kSums = 3010;
-constexpr int kBesides = 20010;  // those of copies and sums that a GPU runs beside a stage's work
-constexpr int kLanes = 16;       // rows of one stage's sums, and of what it runs beside
+constexpr int kBesides = 20010;
+constexpr int kLanes = 16;
 
-// A slot's number is no process's: the kernel gives none above 2^22 (proc(5), pid_max).
+// Slot numbers must differ from process ids, which the kernel limits to 2^22 (proc(5), pid_max).
 constexpr int kFirstSlot = 1 << 22;
 
-// Rows of the process, after that of its loop: of what the loop does beside its steps, of the calls for each slot.
+// Rows of the process after its loop's row: loop work concurrent with steps, then the calls for each slot.
 constexpr int kBeside = 1, kFirstCalls = 2;
 
-constexpr Nanoseconds kShortest = 2000;  // of what is told as a GPU's work
+constexpr Nanoseconds kShortest = 2000;  // shortest bar shown as GPU work
 
 enum class Kind { kCompute, kCopy, kWait };
 
@@ -42,7 +42,7 @@ Kind kind_of(Phase phase) {
   return Kind::kCompute;
 }
 
-// HolisticTraceAnalysis takes for communication what matches "^nccl.*Kernel", for memory what begins with "Memcpy".
+// HolisticTraceAnalysis treats "^nccl.*Kernel" as communication and names that begin with "Memcpy" as memory.
 std::string name_of(const Span& span) {
   const std::string of = index(span.micro_batch) >= 0 ? concat(" mb ", index(span.micro_batch)) : "";
   switch (span.phase) {
@@ -56,7 +56,7 @@ std::string name_of(const Span& span) {
 
 int first_row(Kind kind) { return kind == Kind::kCopy ? kCopies : kind == Kind::kWait ? kWaits : kCompute; }
 
-// -1: nobody took turns.
+// -1: no workers took turns.
 int turn_at(const StepSpans& spans, Nanoseconds at) {
   const auto next = std::ranges::upper_bound(spans.turns, at, {}, &StepSpans::Turn::begin);
   return static_cast<int>(next - spans.turns.begin()) - 1;
@@ -146,7 +146,7 @@ void TraceEvents::add_span(const StepSpans::Slot& slot, int group, const Span& s
   const Kind kind = kind_of(span.phase);
   const bool has_stage = std::ranges::find(slot.stages, span.stage) != slot.stages.end();
   const bool has_micro_batch = index(span.micro_batch) >= 0;
-  // What no stage has to itself shares the first one's row: it is the same thread.
+  // Work of no particular stage shares the first stage's row, because it is the same thread.
   const StageId of = has_stage || slot.stages.empty() ? span.stage : slot.stages.front();
   const Row row = row_of(group, of, span);
   const Bar bar{row, span.begin, span.end};
@@ -155,7 +155,7 @@ void TraceEvents::add_span(const StepSpans::Slot& slot, int group, const Span& s
   if (span.is_beside) args["beside"] = true;
   if (has_stage) args["stage"] = index(span.stage);
   if (has_micro_batch) args["micro_batch"] = index(span.micro_batch);
-  // HolisticTraceAnalysis rounds to microseconds: what is shorter would end before it begins.
+  // HolisticTraceAnalysis rounds to microseconds, so a shorter bar would end before it begins.
   if (kind == Kind::kWait || span.end - span.begin < kShortest) {
     add_bar("user_annotation", name_of(span), bar, std::move(args));
   } else {
@@ -164,7 +164,6 @@ void TraceEvents::add_span(const StepSpans::Slot& slot, int group, const Span& s
   if (has_stage && has_micro_batch) remember({slot.replica, span.stage, span.micro_batch, turn}, span.phase, bar);
 }
 
-// What arrows lead from and to.
 void TraceEvents::remember(Work work, Phase phase, const Bar& bar) {
   work.is_forward = phase == Phase::kForward;
   if (!work.is_forward && phase != Phase::kBackward) return;
@@ -172,29 +171,28 @@ void TraceEvents::remember(Work work, Phase phase, const Bar& bar) {
   done_.insert_or_assign(work, bar);
 }
 
-// With the call on the host that began it: a reader drops work without.
+// Adds work and the host call that launched it, because a reader drops work without a call.
 void TraceEvents::add_work(const char* category, const std::string& name, const Bar& bar, TraceEvent args) {
   const int correlation = ++correlations_, group = bar.row.group;
   args.update(
       {{"device", std::max(group - 1, 0)}, {"context", 1}, {"stream", bar.row.tid}, {"correlation", correlation}});
   add_bar(category, name, bar, std::move(args));
   const Row host = named_row(kProcess, process_.pid + kFirstCalls + group, concat("calls for ", groups_[group]));
-  // Sums and what else runs beside overlap; the calls that begin them do not.
+  // Sums and other concurrent work overlap, but the calls that begin them do not.
   const bool is_sum = bar.row.tid >= kSums;
   add_bar("cuda_runtime", concat("launch ", name), {host, bar.begin, is_sum ? bar.begin : bar.end},
           {{"correlation", correlation}});
 }
 
-// What overlaps has rows of its own: bars of one row must nest.
+// Overlapping bars need separate rows, because bars of one row must nest.
 int TraceEvents::lane_of(std::vector<Nanoseconds>& lanes, Nanoseconds begin, Nanoseconds end) {
   auto lane = std::ranges::find_if(lanes, [&](Nanoseconds until) { return until <= begin; });
   if (lane == lanes.end() && lanes.size() < kLanes) lane = lanes.insert(lane, 0);
-  if (lane == lanes.end()) lane = std::ranges::min_element(lanes);  // more at once than anybody can read
+  if (lane == lanes.end()) lane = std::ranges::min_element(lanes);
   *lane = std::max(*lane, end);
   return static_cast<int>(lane - lanes.begin());
 }
 
-// Copies and sums beside a stage's work share rows.
 TraceEvents::Row TraceEvents::row_of(int group, StageId stage, const Span& span) {
   const Kind kind = kind_of(span.phase);
   const int number = std::max(index(stage), 0);
@@ -233,7 +231,7 @@ void TraceEvents::add_flow_end(const char* phase, const std::string& name, const
   events_.push_back(std::move(event));
 }
 
-// From the end of a stage's work on a micro-batch to the beginning of the next stage's.
+// Adds arrows from the end of a stage's work on a micro-batch to the begin of the next stage's.
 void TraceEvents::add_flows() {
   for (const auto& [work, bar] : begun_) {
     Work before = work;
@@ -243,7 +241,7 @@ void TraceEvents::add_flows() {
     ++flows_;
     const std::string name = concat(work.is_forward ? "activation mb " : "gradient mb ", index(work.micro_batch));
     const Bar& from = source->second;
-    add_flow_end("s", name, from.row, std::max(from.begin, from.end - 1));  // within its bar
+    add_flow_end("s", name, from.row, std::max(from.begin, from.end - 1));
     add_flow_end("f", name, bar.row, bar.begin);
   }
 }
@@ -260,7 +258,7 @@ void TraceEvents::add_counters(const TracedStep& step) {
   }
 }
 
-// The steps of a server go on beside what its loop does meanwhile; bars that cut each other need two rows.
+// A server's steps overlap its loop's other work; bars that overlap without nesting need two rows.
 void TraceEvents::add_outside() {
   for (const Span& span : outside_) {
     const bool is_beside =

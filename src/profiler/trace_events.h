@@ -1,4 +1,4 @@
-// trace_events: the events of a trace file (trace.h), step by step. Internal to the room.
+// trace_events: makes the events of a trace file (trace.h), step by step. Internal to src/profiler.
 #pragma once
 
 #include <map>
@@ -19,11 +19,11 @@ class TraceEvents {
   explicit TraceEvents(const TraceProcess& process) : process_(process) {}
 
   void add(const TracedStep& step);
-  // The names of all rows that have something, then what was added. Once.
+  // The names of all used rows, then the added events. Call once.
   [[nodiscard]] std::vector<TraceEvent> take();
 
  private:
-  // A device as one plan has it; of workers that take turns on it, one of them.
+  // A device of one plan; for workers that take turns on it, one per worker.
   struct Slot {
     ReplicaId replica;
     DeviceId device;
@@ -32,7 +32,7 @@ class TraceEvents {
     auto operator<=>(const Slot&) const = default;
   };
   static constexpr int kProcess = 0;
-  // Where a bar is drawn: kProcess, or the number of a slot; a row of it. Readers call them process and thread.
+  // Position of a bar: kProcess or a slot's number, and a row. Readers call these process and thread.
   struct Row {
     int group = kProcess;
     int tid = 0;
@@ -41,7 +41,7 @@ class TraceEvents {
     Row row;
     Nanoseconds begin = 0, end = 0;
   };
-  // What a stage does with a micro-batch, which the other stages' work on it waits for.
+  // A stage's work on a micro-batch; later stages wait for it.
   struct Work {
     ReplicaId replica;
     StageId stage;
@@ -54,7 +54,6 @@ class TraceEvents {
   void add_step_mark(const StepSpans& spans);
   void add_slot(const TracedStep& step, const StepSpans::Slot& slot);
   [[nodiscard]] int group_of(const Slot& slot);
-  // turn: of StepSpans::turns; -1: of none.
   void add_span(const StepSpans::Slot& slot, int group, const Span& span, const StepSpans& spans, int turn);
   void remember(Work work, Phase phase, const Bar& bar);
   void add_work(const char* category, const std::string& name, const Bar& bar, TraceEvent args);
@@ -69,19 +68,19 @@ class TraceEvents {
   [[nodiscard]] static int lane_of(std::vector<Nanoseconds>& lanes, Nanoseconds begin, Nanoseconds end);
   [[nodiscard]] Row row_of(int group, StageId stage, const Span& span);
   [[nodiscard]] Row bucket_row(const BucketSpan& bucket);
-  [[nodiscard]] double time(Nanoseconds at) const;  // in the file
+  [[nodiscard]] double time(Nanoseconds at) const;
   void add_bar(const char* category, const std::string& name, const Bar& bar, TraceEvent args);
   void add_flow_end(const char* phase, const std::string& name, const Row& row, Nanoseconds at);
 
   const TraceProcess& process_;
-  std::map<Slot, int> slots_;                        // their numbers
-  std::map<int, std::string> groups_;                // names of slots and of the process
-  std::map<std::pair<int, int>, std::string> rows_;  // by group and tid
-  // By group and stage: until when each row is taken, of sums and of what runs beside.
+  std::map<Slot, int> slots_;
+  std::map<int, std::string> groups_;
+  std::map<std::pair<int, int>, std::string> rows_;
+  // By group and stage: the end of the last bar in each row, for sums and for concurrent work.
   std::map<std::pair<int, StageId>, std::vector<Nanoseconds>> lanes_, besides_;
   std::map<StageId, int> stage_groups_;  // of the step: replica 0's slot of each stage
-  std::map<Work, Bar> done_, begun_;     // of the step
-  std::vector<Bar> marks_;               // of the steps
+  std::map<Work, Bar> done_, begun_;
+  std::vector<Bar> marks_;
   std::vector<Span> outside_;
   std::vector<TraceEvent> events_;
   int correlations_ = 0;

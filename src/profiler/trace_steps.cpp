@@ -59,7 +59,7 @@ class StepGatherer {
     std::vector<Span> spans;
   };
   struct Gathered {
-    StepSpans spans;  // but for its slots, and the process's own
+    StepSpans spans;  // without its slots and the process's own spans
     std::map<std::int64_t, OfSlot> slots;
   };
 
@@ -83,7 +83,7 @@ class StepGatherer {
 
   [[nodiscard]] TracedStep whole(Gathered& gathered) const {
     TracedStep step{.spans = std::move(gathered.spans)};
-    std::map<int, int> devices;  // of each replica
+    std::map<int, int> devices;
     for (auto& [pid, slot] : gathered.slots) {
       const ReplicaId replica{slot.replica};
       const DeviceId device{devices[slot.replica]++};
@@ -100,15 +100,15 @@ class StepGatherer {
   }
 
   std::map<std::int64_t, Gathered> steps_;
-  std::map<std::int64_t, std::string> rows_;  // names of the groups of rows
-  std::vector<Span> process_;                 // of its loop, in all steps
+  std::map<std::int64_t, std::string> rows_;
+  std::vector<Span> process_;
 };
 
 }  // namespace
 
 TraceOfProcess read_trace_steps(std::istream& in, const std::string& file) {
   StepGatherer gatherer;
-  // An event of the list is taken and dropped, so that the file's size does not count.
+  // Each event is handled and dropped while parsing, so that memory does not grow with the file.
   const auto take = [&](int depth, json::parse_event_t what, json& value) {
     constexpr int kEvent = 2;
     if (what != json::parse_event_t::object_end || depth != kEvent || !value.contains("ph")) return true;

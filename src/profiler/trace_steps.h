@@ -1,7 +1,6 @@
-// trace_steps: the steps of a trace file that trace.h has written, read back as they were recorded, by the file's own
-// clock, whose 0 is the same in all files of a run. Events of others in it are passed over.
-// Not here: unpacking a file (storage/unpacked_file.h), bars to draw (report/html/trace_reader.h).
-// Threads: any, each with its own stream. Errors: DataError for what is no such file, or is not whole.
+// trace_steps: reads back the steps of a trace file written by trace.h, by the file's own clock. Time 0 is the same in
+// all files of a run. Foreign events are ignored. Threads: any, each with its own stream. Errors: DataError for another
+// kind of file or an incomplete one.
 #pragma once
 
 #include <istream>
@@ -15,12 +14,11 @@ namespace sluice::profiler {
 struct TraceOfProcess {
   int rank = 0;
   int processes = 1;
-  bool has_own_clock = false;     // nobody has measured it beside the others': of a parameter server, or its worker
-  Nanoseconds base_epoch = 0;     // since 1970, the moment that is 0 in it; one in all files of a run
-  std::vector<TracedStep> steps;  // with spans and names of devices alone; by their numbers
+  bool has_own_clock = false;     // the clock was not compared with others: a parameter server or its worker
+  Nanoseconds base_epoch = 0;     // since 1970: time 0 of the file; the same in all files of a run
+  std::vector<TracedStep> steps;  // by number, with only spans and device names
 };
 
-// file: for messages.
 [[nodiscard]] TraceOfProcess read_trace_steps(std::istream& in, const std::string& file);
 
 }  // namespace sluice::profiler

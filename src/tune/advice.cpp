@@ -28,7 +28,6 @@ double mean_of(const std::vector<DeviceSeconds>& devices, DevicePart part) {
   return devices.empty() ? 0 : sum / static_cast<double>(devices.size());
 }
 
-// Means over the rows that have the same device, or the same replica.
 std::map<int, double> means_by(const std::vector<DeviceSeconds>& devices, int DeviceSeconds::*key, DevicePart part) {
   std::map<int, double> sums, counts;
   for (const DeviceSeconds& device : devices) {
@@ -39,16 +38,15 @@ std::map<int, double> means_by(const std::vector<DeviceSeconds>& devices, int De
   return sums;
 }
 
-// Seconds per step of the work of a replica's devices, mean over replicas.
+// Seconds per step of a replica's devices, mean over replicas.
 struct Work {
-  std::vector<double> forward, backward;  // [device]
+  std::vector<double> forward, backward;
 
   [[nodiscard]] std::vector<double> both() const {
     std::vector<double> sums = forward;
     for (std::size_t d = 0; d < sums.size(); ++d) sums[d] += backward[d];
     return sums;
   }
-  // The same of devices that all have the mean.
   [[nodiscard]] Work evened() const {
     const auto mean = [](const std::vector<double>& of) {
       return std::vector(of.size(), std::accumulate(of.begin(), of.end(), 0.0) / static_cast<double>(of.size()));
@@ -66,7 +64,7 @@ Work work_of(const AdviceInput& input) {
   return work;
 }
 
-// Nothing for a plan that does not run.
+// Empty for a plan that cannot run.
 std::optional<pipeline::Schedule> advised_schedule(const Plan& plan) {
   try {
     return pipeline::make_train_schedule(plan, plan.chunks);
@@ -75,7 +73,7 @@ std::optional<pipeline::Schedule> advised_schedule(const Plan& plan) {
   }
 }
 
-// The step by this work in chunks of no fixed cost, and nothing else. A backward is half input, half weight gradients.
+// A step of this work only, without fixed costs of chunks. Input and weight gradients each take half of the backward.
 std::optional<double> seconds_of(const Work& work, const Plan& plan) {
   const auto schedule = advised_schedule(plan);
   if (!schedule || schedule->devices.size() != work.forward.size()) return std::nullopt;
@@ -95,20 +93,19 @@ bool layers_are_known(const AdviceInput& input) {
 
 double micro_batch_of(const AdviceInput& input, const Plan& plan) { return input.replica_samples / plan.chunks; }
 
-// Seconds of a step under a plan. If costs are known, they are predicted; else the work of the steps that ran is put in
-// the order of the plan's schedule. Nothing for a plan that does not run.
+// Seconds of a step under a plan, predicted from costs if they are known. Otherwise the measured work is simulated in
+// the plan's schedule. Empty for a plan that cannot run.
 std::optional<double> seconds_under(const AdviceInput& input, const Plan& plan) {
   return layers_are_known(input) ? input.predict(plan, input.bucket_mb) : seconds_of(work_of(input), plan);
 }
 
-// The share of a step that becomes free. Predictions are compared with each other; what is known of computing alone is
-// compared with the whole step.
+// The share of a step that is saved. Predictions are compared with each other; an estimate from compute alone is
+// compared with the whole measured step.
 double gain_of(const AdviceInput& input, double now, double saved) {
   return saved / (layers_are_known(input) ? now : std::max(now, input.step));
 }
 
-// The size of buckets, in MiB, that predicts the shortest step. It is the processes' own costs that decide: small ones
-// begin early, each costs the latency.
+// The bucket size in MiB with the shortest predicted step. Small buckets start earlier, but each one costs a latency.
 std::optional<Advice> bucket_advice(const AdviceInput& input) {
   if (!layers_are_known(input) || input.bucket_mb <= 0) return std::nullopt;
   const auto now = seconds_under(input, input.plan);
@@ -124,20 +121,19 @@ std::optional<Advice> bucket_advice(const AdviceInput& input) {
                 gain};
 }
 
-// now: seconds_under() the plan that ran.
+// now: seconds_under() of the plan that ran.
 std::optional<double> saving_of(const AdviceInput& input, std::optional<double> now, const Plan& other) {
   const auto then = now ? seconds_under(input, other) : std::nullopt;
   return then ? std::optional(*now - *then) : std::nullopt;
 }
 
-// A boundary layer that moves from one stage to the next or the one before.
 struct Move {
   int layer = 0;
-  int to = 0;  // stage
+  int to = 0;
   double gain = 0;
 };
 
-// The single move off this device that saves most; none when no move saves anything. Requires: the layers are known.
+// The single move off this device that saves most; empty if no move saves time. Requires: layer costs are known.
 std::optional<Move> best_move(const AdviceInput& input, int device) {
   const std::vector<int> owners = pipeline::stage_owners(input.plan);
   const auto now = seconds_under(input, input.plan);
@@ -145,7 +141,7 @@ std::optional<Move> best_move(const AdviceInput& input, int device) {
   if (!now) return best;
   const auto consider = [&](int from, int to, int layer) {
     if (owners[from] != device || owners[to] == device) return;
-    if (input.plan.partition.layers_per_stage[from] < 2) return;  // no stage is empty
+    if (input.plan.partition.layers_per_stage[from] < 2) return;
     Plan moved = input.plan;
     --moved.partition.layers_per_stage[from];
     ++moved.partition.layers_per_stage[to];
@@ -153,16 +149,15 @@ std::optional<Move> best_move(const AdviceInput& input, int device) {
     if (gain > 0 && (!best || gain > best->gain)) best = Move{layer, to, gain};
   };
   for (int right = 1, begin = 0; right < input.plan.stages(); ++right) {
-    begin += input.plan.partition.layers_per_stage[right - 1];  // the first layer of the right stage
+    begin += input.plan.partition.layers_per_stage[right - 1];
     consider(right - 1, right, begin - 1);
     consider(right, right - 1, begin);
   }
   return best;
 }
 
-constexpr double kLongMicroBatch = 5e-3;  // seconds of compute of a device, beside which its fixed costs are small
+constexpr double kLongMicroBatch = 5e-3;  // seconds of compute per device above which fixed costs are small
 
-// Some stage of the device has a layer to spare.
 bool can_give(const Plan& plan, int device) {
   const std::vector<int> owners = pipeline::stage_owners(plan);
   for (int s = 0; s < plan.stages(); ++s) {
@@ -171,7 +166,6 @@ bool can_give(const Plan& plan, int device) {
   return false;
 }
 
-// Each device has one stage, of its own number.
 bool is_its_stage(const Plan& plan) {
   const std::vector<int> owners = pipeline::stage_owners(plan);
   for (int s = 0; s < plan.stages(); ++s)
@@ -192,7 +186,7 @@ std::optional<Advice> bottleneck_advice(const AdviceInput& input) {
       concat(one, " ", device, " is the bottleneck: it computes ", ms(*slowest), " of the ", ms(input.step), " step, ",
              percent(*slowest / mean - 1), " more than the mean of the ", one, "s; ");
   if (!layers_are_known(input)) {
-    if (input.partition_is_measured) return std::nullopt;  // a better cut was looked for and not found
+    if (input.partition_is_measured) return std::nullopt;
     const auto now = seconds_of(work, input.plan), evened = seconds_of(work.evened(), input.plan);
     if (!now || !evened) return std::nullopt;
     const double gain = gain_of(input, *now, *now - *evened);
@@ -207,7 +201,7 @@ std::optional<Advice> bottleneck_advice(const AdviceInput& input) {
                 move->gain};
 }
 
-// By a schedule file that the user wrote, which is for one number of chunks.
+// A user's schedule file is valid for one number of chunks only.
 bool is_from_file(const AdviceInput& input) { return !input.plan.schedule_text.empty(); }
 
 Plan with_chunks(Plan plan, int chunks) {
@@ -215,14 +209,13 @@ Plan with_chunks(Plan plan, int chunks) {
   return plan;
 }
 
-// What a micro-batch costs the device that computes longest, whatever its size. Requires: the layers are known.
+// Cost of a micro-batch on the slowest device that does not depend on its size. Requires: layer costs are known.
 double fixed_cost(const AdviceInput& input) {
   const std::vector<double> now = device_times(input.layers, micro_batch_of(input, input.plan), input.plan);
   const auto slowest = std::ranges::max_element(now) - now.begin();
   return device_times(input.layers, 0, input.plan)[slowest];
 }
 
-// How long a micro-batch is on its way through the devices and back, whatever its size.
 double hops_latency(const AdviceInput& input) {
   double latency = 0;
   for (const LinkCost& border : input.borders) latency += 2 * border.latency_s;
@@ -234,13 +227,13 @@ std::optional<Advice> more_chunks_advice(const AdviceInput& input) {
   const std::vector<double> compute = work_of(input).both();
   if (compute.size() < 2 || (input.replica_samples > 0 && twice > input.replica_samples)) return std::nullopt;
   if (input.chunks_are_measured || is_from_file(input)) return std::nullopt;
-  // What a micro-batch costs whatever its size is not known: it may eat up the gain where micro-batches are short.
+  // The fixed cost of a micro-batch is unknown here; for short micro-batches it could outweigh the gain.
   const bool by_layers = layers_are_known(input);
   if (!by_layers && *std::ranges::min_element(compute) / chunks < kLongMicroBatch) return std::nullopt;
   const auto now = seconds_under(input, input.plan);
   std::optional<double> saved = saving_of(input, now, with_chunks(input.plan, twice));
   const double bubble = mean_of(input.devices, &DeviceSeconds::fill) + mean_of(input.devices, &DeviceSeconds::drain);
-  // Half as large micro-batches shorten the bubble to half at best. Steps without a bubble have nothing to win.
+  // Micro-batches of half the size save at most half the bubble. Steps without a bubble gain nothing.
   if (!saved || bubble / 2 < kWorthwhile * input.step) return std::nullopt;
   if (!by_layers) saved = std::min(*saved, bubble / 2);
   const double gain = gain_of(input, *now, *saved);
@@ -255,7 +248,7 @@ std::optional<Advice> fewer_chunks_advice(const AdviceInput& input) {
   int best = input.plan.chunks;
   const auto now = seconds_under(input, input.plan);
   double most_saved = 0;
-  const int stride = std::max(1, input.plan.chunks / 64);  // of very many, neighbours differ little
+  const int stride = std::max(1, input.plan.chunks / 64);  // neighbours among many numbers differ little
   for (int chunks = 1; chunks < input.plan.chunks; ++chunks) {
     if (chunks % stride != 0 && !std::has_single_bit(static_cast<unsigned>(chunks))) continue;
     const double saved = saving_of(input, now, with_chunks(input.plan, chunks)).value_or(0);
@@ -294,7 +287,6 @@ std::optional<Advice> communication_advice(const AdviceInput& input) {
                 gain};
 }
 
-// What is known of who was waited for.
 std::optional<Advice> skew_advice(const AdviceInput& input) {
   if (input.late_rank) {
     const auto& [rank, late] = *input.late_rank;
@@ -309,7 +301,7 @@ std::optional<Advice> skew_advice(const AdviceInput& input) {
   for (const auto& [replica, wait] : waits) others += wait;
   others -= latest->second;
   if (waits.size() > 1) others /= static_cast<double>(waits.size() - 1);
-  // All wait: the replicas take turns at being late.
+  // If all wait, the replicas take turns at being late.
   if (waits.size() == 1 || latest->second > others / 2) return std::nullopt;
   const double late = others - latest->second;
   return Advice{
@@ -318,10 +310,10 @@ std::optional<Advice> skew_advice(const AdviceInput& input) {
       late / input.step};
 }
 
-// more_chunks: another rule asks for them, so that this one must not ask for fewer; nor of a number that was measured.
+// more_chunks: another rule suggests more chunks, so this rule must not suggest fewer. Measured chunks also stay.
 std::optional<Advice> idle_advice(const AdviceInput& input, bool more_chunks) {
   const double idle = mean_of(input.devices, &DeviceSeconds::other);
-  const double gain = idle / input.step / 2;  // half as many kernels, for twice the samples or half the chunks
+  const double gain = idle / input.step / 2;  // half as many kernels: twice the samples or half the chunks
   const bool fewer = input.plan.chunks > 1 && !more_chunks && !input.chunks_are_measured;
   return Advice{concat("the devices idle ", ms(idle), " of ", ms(input.step), " (", percent(idle / input.step),
                        ") between their work, waiting for none of the above, as many small operations make them do: ",

@@ -1,8 +1,6 @@
-// advice: what a run's breakdown says should be changed: one sentence with a number for each thing worth changing.
-// Pure rules on plain numbers. Not here: measuring (profiler/breakdown.h), what a step takes (predict.h), choosing a
-// plan (make_plan.h): a rule looks at one change at a time, from the plan that ran. If costs are known, both plans are
-// predicted by AdviceInput::predict, which is what `sluice simulate` predicts them by; the rules scale nothing.
-// Threads: pure functions. Errors: none; what is not known is 0 or empty, and its rules keep silent.
+// advice: rules that turn a run's breakdown into suggestions, one sentence with a number each. Each rule considers one
+// change of the plan that ran. If layer costs are known, AdviceInput::predict predicts both plans.
+// Threads: pure functions. Errors: none; unknown inputs are 0 or empty and disable their rules.
 #pragma once
 
 #include <cstdint>
@@ -17,46 +15,45 @@
 
 namespace sluice::tune {
 
-// One (replica, device): seconds per step, means over the run. The parts are disjoint.
+// Mean seconds per step of one (replica, device). The parts are disjoint.
 struct DeviceSeconds {
   int replica = 0;
   int device = 0;
   double forward = 0;
   double backward = 0;
   double load = 0;       // waiting for the batch
-  double allreduce = 0;  // that nothing hides, without skew
+  double allreduce = 0;  // exposed (not overlapped) all-reduce, without skew
   double skew = 0;       // waiting for the latest replica or process
-  double fill = 0;       // the bubble until the device's first backward,
-  double drain = 0;      // and after its last forward
-  double other = 0;      // idle for none of these causes
+  double fill = 0;       // bubble before the device's first backward
+  double drain = 0;      // bubble after the device's last forward
+  double other = 0;      // idle for any other reason
 };
 
-// The process on which the others waited, where processes compared their times.
+// The process that the others waited for; known if the processes compared their times.
 struct LateRank {
   int rank = 0;
-  double late = 0;  // seconds per step that the others waited for it
+  double late = 0;
 };
 
-// Seconds of a step of a plan whose gradients are summed in buckets of so many MiB. Nothing if the plan does not run.
+// Predicts the seconds of a step of a plan with all-reduce buckets of `bucket_mb` MiB; empty if the plan cannot run.
 using PredictStep = std::function<std::optional<double>(const Plan& plan, double bucket_mb)>;
 
 struct AdviceInput {
-  double step = 0;  // seconds
-  Plan plan;        // that ran
+  double step = 0;
+  Plan plan;
   std::vector<DeviceSeconds> devices;
-  bool chunks_are_measured = false;    // as the fastest of several numbers
-  bool partition_is_measured = false;  // cut by the layers' measured costs
-  double replica_samples = 0;          // samples a step of one replica
-  PredictStep predict;                 // empty: no costs are known
-  // What `predict` knows, for the sentences: costs of all layers of the model, and links between stages.
+  bool chunks_are_measured = false;
+  bool partition_is_measured = false;
+  double replica_samples = 0;
+  PredictStep predict;  // empty if no costs are known
   std::vector<LayerCost> layers;
   std::vector<LinkCost> borders;
-  double bucket_mb = 0;  // replicas.bucket_mb of the steps that ran
+  double bucket_mb = 0;
   std::optional<LateRank> late_rank;
-  double sync_bytes = 0;           // that the replicas agree on, per step
-  double allreduce = 0;            // seconds per step in all-reduce, hidden or not, without skew
-  double network_bytes_per_s = 0;  // over all interfaces
-  int data_workers = 0;            // loader threads
+  double sync_bytes = 0;  // bytes per step that the replicas all-reduce
+  double allreduce = 0;   // seconds per step in all-reduce, overlapped or not, without skew
+  double network_bytes_per_s = 0;
+  int data_workers = 0;
 };
 
 struct Advice {
@@ -66,10 +63,9 @@ struct Advice {
   bool operator==(const Advice&) const = default;
 };
 
-// Advice that gains less than this is not given.
 inline constexpr double kWorthwhile = 0.03;
 
-// The most valuable first; none when nothing is worthwhile.
+// Sorted by gain, largest first.
 [[nodiscard]] std::vector<Advice> advise(const AdviceInput& input);
 
 }  // namespace sluice::tune

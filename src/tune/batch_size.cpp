@@ -16,19 +16,19 @@
 namespace sluice::tune {
 namespace {
 
-// As RateRule.
+// [RateRule]
 const std::array<std::string, 4> kRateRuleNames{"linear", "sqrt", "adascale", "adamscale"};
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-void check_noise(double phi) { check(phi >= 0, "a noise scale is a number and not negative"); }
-void check_samples(double batch) { check(batch > 0 && std::isfinite(batch), "a batch has a finite number of samples"); }
+void check_noise(double phi) { check(phi >= 0, "a non-negative noise scale"); }
+void check_samples(double batch) { check(batch > 0 && std::isfinite(batch), "a finite batch size above 0"); }
 
 void check_batch_request(const BatchRequest& request) {
-  check(request.step_seconds != nullptr, "somebody knows what a step takes");
+  check(request.step_seconds != nullptr, "BatchRequest::step_seconds is set");
   const NoiseScale& noise = request.noise;
   check(noise.samples >= 0 && noise.error >= 0 && std::isfinite(noise.samples + noise.error),
-        "a noise scale and its error are finite, and neither is negative");
+        "a finite, non-negative noise scale and error");
   if (request.batch < 1) throw ConfigError("the present batch ", request.batch, " is below 1");
   if (!(request.rate > 0) || !std::isfinite(request.rate))
     throw ConfigError("the learning rate ", request.rate, " of the present batch is not above 0");
@@ -48,7 +48,6 @@ BatchChoice choice_of(const BatchRequest& request, std::int64_t batch, double se
           .rate = request.rate * rate_factor(request.rule, phi, base, samples)};
 }
 
-// The first of equals.
 BatchChoice best_of(const std::vector<BatchChoice>& choices) {
   return *std::ranges::max_element(choices, {}, &BatchChoice::goodput);
 }
@@ -94,10 +93,9 @@ std::string rule_taken(const BatchRequest& request) {
   throw BugError("a rule for the learning rate that has no sentence");
 }
 
-// What makes the answer doubtful.
 void add_warnings(const BatchRequest& request, BatchProposal& proposal) {
-  constexpr double kDoubtful = 0.5;  // error beside the noise scale
-  constexpr double kTooFast = 1.5;   // a linear rate beside AdaScale's
+  constexpr double kDoubtful = 0.5;  // relative error of the noise scale
+  constexpr double kTooFast = 1.5;   // linear rate relative to AdaScale's
   const BatchChoice &best = proposal.best, &present = proposal.present;
   const NoiseScale& noise = request.noise;
   if (noise.error > kDoubtful * noise.samples)
@@ -120,7 +118,6 @@ void add_warnings(const BatchRequest& request, BatchProposal& proposal) {
   proposal.sentences.push_back(concat("Left out, for no time of a step is known: ", join(words, ", "), "."));
 }
 
-// Of a range of many: in equal ratios.
 std::vector<std::int64_t> spread(std::int64_t first, std::int64_t last, int count) {
   std::vector<std::int64_t> numbers;
   const double ratio = static_cast<double>(last) / static_cast<double>(first);
@@ -156,15 +153,15 @@ double critical_batch(double phi) {
 double batch_of_efficiency(double phi, double base, double efficiency) {
   check_noise(phi);
   check_samples(base);
-  check(efficiency > 0 && std::isfinite(efficiency), "an efficiency is above 0");
-  check(std::isfinite(phi), "at an infinite noise scale every batch has the same efficiency");
+  check(efficiency > 0 && std::isfinite(efficiency), "a finite efficiency above 0");
+  check(std::isfinite(phi), "a finite noise scale, because at an infinite one all batches are equally efficient");
   return (phi + base) / efficiency - phi;
 }
 
 double adascale_gain(double variance, double squared_norm, double scale) {
   check(variance >= 0 && squared_norm >= 0 && std::isfinite(variance + squared_norm) && variance + squared_norm > 0,
-        "the gradient has a norm or a variance, and neither is negative");
-  check(scale > 0 && std::isfinite(scale), "a batch is some times as large as another");
+        "a finite, non-negative variance and squared norm, not both 0");
+  check(scale > 0 && std::isfinite(scale), "a finite scale above 0");
   return (variance + squared_norm) / (variance / scale + squared_norm);
 }
 
@@ -183,7 +180,7 @@ std::string_view name_of(RateRule rule) { return kRateRuleNames.at(static_cast<s
 
 double rate_factor(RateRule rule, double phi, double base, double batch) {
   const double scale = batch / base;
-  const double gain = scale * statistical_efficiency(phi, base, batch);  // AdaScale's, of phi = tr(Sigma) / |G|^2
+  const double gain = scale * statistical_efficiency(phi, base, batch);  // AdaScale's gain with phi = tr(Sigma) / |G|^2
   switch (rule) {
     case RateRule::kLinear: return scale;
     case RateRule::kSquareRoot: return std::sqrt(scale);
@@ -197,8 +194,8 @@ StepSeconds step_seconds_between(std::vector<StepTime> measured) {
   std::ranges::sort(measured, {}, &StepTime::batch);
   for (std::size_t i = 0; i < measured.size(); ++i) {
     check(measured[i].batch > 0 && measured[i].seconds > 0 && std::isfinite(measured[i].seconds),
-          "a measured step has samples and takes time");
-    check(i == 0 || measured[i - 1].batch < measured[i].batch, "each batch was measured once");
+          "a measured step with samples and a finite time above 0");
+    check(i == 0 || measured[i - 1].batch < measured[i].batch, "each batch measured once");
   }
   return [measured = std::move(measured)](std::int64_t batch) {
     const auto after = std::ranges::lower_bound(measured, batch, {}, &StepTime::batch);
@@ -212,7 +209,7 @@ StepSeconds step_seconds_between(std::vector<StepTime> measured) {
 }
 
 std::vector<std::int64_t> batches_in(const BatchRange& range) {
-  check(range.multiple >= 1 && range.count >= 2, "batches are multiples of something, and two of them at least");
+  check(range.multiple >= 1 && range.count >= 2, "a multiple of at least 1 and a count of at least 2");
   const std::int64_t first = std::max<std::int64_t>(divided_up(range.least, range.multiple), 1);
   const std::int64_t last = range.most / range.multiple;
   if (first > last) {
@@ -240,7 +237,7 @@ BatchProposal propose_batch(const BatchRequest& request) {
   BatchProposal proposal;
   for (const std::int64_t batch : batches) {
     const double seconds = request.step_seconds(batch);
-    check(seconds > 0, "a step takes time");
+    check(seconds > 0, "a step time above 0");
     if (std::isinf(seconds)) {
       if (batch == request.batch) throw ConfigError("no time of a step of the present batch ", batch, " is known");
       proposal.impossible.push_back(batch);

@@ -11,7 +11,7 @@
 namespace sluice::tune {
 namespace {
 
-using PartShares = std::array<double, Budget::kParts>;  // [Part]; what remains of 1 is for the runs
+using PartShares = std::array<double, Budget::kParts>;  // [Part]; the rest up to 1 is for the runs
 
 constexpr PartShares kOfPlan{0.6, 0, 0, 0.2, 0};
 constexpr PartShares kOfBatch{0.4, 0.1, 0.2, 0.1, 0};
@@ -41,7 +41,7 @@ double Budget::end_of(Part part) const {
 }
 
 void Budget::begin(Part part) {
-  check(part >= now_, "the parts of a budget come one after the other");
+  check(part >= now_, "parts of a budget that begin in order");
   const double time = clock_();
   used_.at(index_of(now_)) += time - part_begin_;
   now_ = part, part_begin_ = time;

@@ -1,7 +1,6 @@
-// budget: how `sluice tune` divides its seconds. The parts come one after the other: measuring the layers; where the
-// batch may change, searching for each batch and the run that finds its gradient noise; searching; running plans. Each
-// has a share of the whole, and what one leaves is for the runs. Not here: who obeys (train/study/tuning.h). Pure but
-// for the clock that is handed in. Threads: one. Units: seconds.
+// budget: divides the seconds of `sluice tune` among its parts, which run in the order of Part. kBatches searches for
+// each batch; kNoise runs a plan to find the gradient noise. Each part has a share; running plans gets whatever the
+// other parts leave. Pure except for the clock. Threads: one. Units: seconds.
 #pragma once
 
 #include <array>
@@ -15,18 +14,18 @@ class Budget {
  public:
   enum class Part : std::uint8_t { kMeasuring, kBatches, kNoise, kSearching, kRunning };
   static constexpr std::size_t kParts = 5;
-  // The share after which nothing is begun or waited for: ending processes and writing files takes the rest.
+  // No work starts or is waited for after this share. The rest is for ending processes and writing files.
   static constexpr double kUsable = 0.95;
 
-  // clock: seconds since any start. Measuring began so many seconds ago. may_change_batch: else its two parts have no
-  // share.
+  // clock: seconds since any start. seconds_ago: time since measuring began. may_change_batch: if false, kBatches and
+  // kNoise have no share.
   Budget(double seconds, bool may_change_batch, std::function<double()> clock, double seconds_ago = 0);
 
-  // Ends the part before. Requires: no later one has begun.
+  // Ends the previous part. Requires: no later part has begun.
   void begin(Part part);
-  // What the part that has begun may still take: of its share, and before the shares of those after it, but the runs'.
-  // Searching has its whole share, however late it begins: without a search there is no plan. Runs have kUsable of the
-  // whole.
+  // Seconds that the current part may still take from its share. A late part also keeps the shares of later parts free,
+  // except the share of the runs. Searching always gets its whole share, because there is no plan without a search.
+  // Runs may use kUsable of the whole.
   [[nodiscard]] double left() const;
 
   [[nodiscard]] double seconds() const { return seconds_; }
@@ -40,7 +39,7 @@ class Budget {
 
  private:
   [[nodiscard]] double share(Part part) const;
-  [[nodiscard]] double end_of(Part part) const;  // since the start
+  [[nodiscard]] double end_of(Part part) const;
 
   double seconds_;
   bool may_change_batch_;
@@ -48,7 +47,7 @@ class Budget {
   double begin_;
   double part_begin_;
   Part now_ = Part::kMeasuring;
-  std::array<double, kParts> used_{};  // of parts that are over
+  std::array<double, kParts> used_{};
 };
 
 }  // namespace sluice::tune

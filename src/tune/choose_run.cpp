@@ -7,16 +7,16 @@
 namespace sluice::tune {
 namespace {
 
-constexpr double kErrors = 2;          // standard ones of a difference, within which two steps are not told apart
-constexpr double kUsualError = 0.005;  // of a measured step, relative
-constexpr double kMostSpread = 0.02;   // worth a simpler plan
+constexpr double kErrors = 2;  // standard errors of a difference within which two steps count as equal
+constexpr double kUsualError = 0.005;
+constexpr double kMostSpread = 0.02;  // relative time worth giving up for a simpler plan
 
 auto complexity(const Plan& plan) {
   const bool is_plain = plan.schedule == "gpipe" || plan.schedule == "1f1b";
   return std::tuple(plan.virtual_stages, plan.recompute_any(), !is_plain, plan.devices(), plan.chunks);
 }
 
-// How much two steps may differ that no measurement tells apart, by the errors of those that ran.
+// Relative difference below which measurement cannot distinguish two steps, from the errors of the runs.
 double spread_of(std::span<const PlanRun> runs) {
   double sum = 0;
   int count = 0;
@@ -26,7 +26,6 @@ double spread_of(std::span<const PlanRun> runs) {
   return std::min(kMostSpread, kErrors * std::hypot(error, error));
 }
 
-// Of these with steps of at most so many seconds; null: none has.
 const Candidate* simplest_of(std::span<const Candidate> candidates, const Refit& refit, double most) {
   const Candidate* simplest = nullptr;
   for (const Candidate& candidate : candidates) {

@@ -1,6 +1,6 @@
-// choose_run: which of the plans that a search found to run next, and which of those that ran to take. Simple is what
-// has fewer stages a device, then recomputes nothing, then is gpipe or 1f1b, then has fewer devices, then fewer chunks.
-// Pure. Not here: running them (train/study/measured_plan.h). Times in seconds.
+// choose_run: decides which of the found plans to run next and which of the measured plans to take. Of two plans the
+// simpler one has fewer stages per device; then no recomputation; then gpipe or 1f1b; then fewer devices; then fewer
+// chunks. Pure. Times in seconds.
 #pragma once
 
 #include <span>
@@ -13,24 +13,25 @@ namespace sluice::tune {
 
 struct PlanRun {
   Candidate candidate;
-  bool ran = true;    // false: it has no memory, say
-  double step_s = 0;  // measured
-  double error = 0;   // of step_s, the standard error, relative
+  bool ran = true;  // false if it failed, for example for lack of memory
+  double step_s = 0;
+  double error = 0;  // relative standard error of step_s
 };
 
 [[nodiscard]] Refit refit_of(std::span<const PlanRun> runs);
 
-// Of those that were not run the one with the shortest step by predictions corrected by what ran; null: all were. After
-// the first one, a simpler one than those that ran comes before it, if by these predictions no measurement would tell
-// its step from the shortest: the simplest such.
+// The candidate to run next, or null if all have run: the one with the shortest corrected prediction. After the first
+// run, a candidate simpler than all that ran comes first if no measurement could distinguish its predicted step from
+// the shortest. Of several such candidates the simplest is chosen.
 [[nodiscard]] const Candidate* next_to_run(std::span<const Candidate> candidates, std::span<const PlanRun> runs);
 
-// Puts the simplest of `plain` that by prediction no measurement would tell from the best one among the best, where
-// none as simple is there; the last one of kMostCandidates gives way. Both: best first. Requires: there is a best one.
+// Adds the simplest candidate of `plain` whose predicted step no measurement could distinguish from the best one's,
+// unless `best` already has one as simple. It replaces the last entry if `best` is full (kMostCandidates). Both lists:
+// best first. Requires: `best` is not empty.
 void add_simplest(std::vector<Candidate>& best, std::span<const Candidate> plain);
 
-// The simplest of those that no measurement tells from the fastest: within two standard errors of the difference.
-// Null where nothing ran.
+// The simplest run that measurement cannot distinguish from the fastest (within two standard errors of the difference).
+// Null if nothing ran.
 [[nodiscard]] const PlanRun* simplest_of_fastest(std::span<const PlanRun> runs);
 
 }  // namespace sluice::tune

@@ -12,8 +12,8 @@
 namespace sluice::tune {
 namespace {
 
-constexpr int kMostSteps = 4;       // of one number, its first included
-constexpr double kContends = 1.25;  // times the fastest: a step that was slower by more is not repeated
+constexpr int kMostSteps = 4;       // per number, including the first
+constexpr double kContends = 1.25;  // relative to the fastest; slower numbers are not repeated
 
 }  // namespace
 
@@ -38,7 +38,7 @@ std::vector<ChunkCandidate> most_promising(std::vector<ChunkCandidate> candidate
 
 ChunkTrials::ChunkTrials(const std::vector<ChunkCandidate>& candidates, int start, double budget_s)
     : budget_s_(budget_s) {
-  check(!candidates.empty(), "there is a number of chunks to try");
+  check(!candidates.empty(), "at least one number of chunks to try");
   for (const ChunkCandidate& candidate : candidates)
     trials_.push_back({.chunks = candidate.chunks, .is_doubtful = !candidate.fits, .bytes = candidate.bytes});
   std::ranges::sort(trials_, {}, &Trial::chunks);
@@ -59,7 +59,7 @@ const ChunkTrials::Trial* ChunkTrials::next_untried() const {
   const auto from = best != nullptr ? best - trials_.data() : static_cast<std::ptrdiff_t>(start_);
   const auto rank = [&](const Trial& trial) {
     const std::ptrdiff_t away = &trial - trials_.data() - from;
-    // Doubtful ones last, and the one that needs least first.
+    // Doubtful candidates come last, least memory first.
     return std::tuple(trial.is_doubtful, trial.is_doubtful ? trial.bytes : 0.0, std::abs(away), away < 0);
   };
   const Trial* next = nullptr;
@@ -91,7 +91,7 @@ const ChunkTrials::Trial* ChunkTrials::wanted() const {
 bool ChunkTrials::has_time_for(const Trial& trial) const {
   const Trial* const best = fastest();
   if (best == nullptr) return true;
-  // A second step in the same number tells nothing by itself.
+  // A second step of the same number alone gives no comparison.
   const int steps = steps_ == 1 && next_untried() != nullptr ? 2 : 1;
   return spent_s_ + steps * (trial.is_timed() ? trial.seconds : best->seconds) <= budget_s_;
 }

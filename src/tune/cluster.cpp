@@ -17,9 +17,8 @@
 namespace sluice::tune {
 namespace {
 
-constexpr double kMostActions = 2e7;  // of a schedule: of each stage and chunk a forward and a backward
+constexpr double kMostActions = 2e7;  // a forward and a backward per stage and chunk
 
-// What a step of a replica takes besides its links.
 StepOverheads without_links(StepOverheads overheads) {
   overheads.borders.clear();
   overheads.all_reduce.reset();
@@ -27,8 +26,8 @@ StepOverheads without_links(StepOverheads overheads) {
   return overheads;
 }
 
-// Devices that are slowed down by each other are those of a node. predict_step() takes all of a replica for such; of
-// one that lies in several nodes, each device has that much less of it.
+// Only devices of one node slow each other down, but predict_step() applies contention to all devices of a replica. If
+// a replica spans several nodes, this reduces the contention of each device accordingly.
 void keep_contention_in_nodes(StepOverheads& overheads, const Placement& placement) {
   const int devices = placement.devices, per_node = placement.devices_per_node;
   overheads.replicas_on_machine = std::max(1, std::min(placement.replicas, per_node / devices));
@@ -38,7 +37,7 @@ void keep_contention_in_nodes(StepOverheads& overheads, const Placement& placeme
   overheads.contenders = per_node == 1 ? 1 : 1 + static_cast<int>(std::lround(others / (per_node - 1)));
 }
 
-// One device trains the whole model: with each micro-batch more its step grows by the same time.
+// One device trains the whole model. Each additional micro-batch adds the same time to its step.
 double one_device_per_s(const ClusterRun& run) {
   const PlanRequest& request = run.request;
   StepOverheads overheads = without_links(run.overheads);
@@ -56,7 +55,6 @@ double one_device_per_s(const ClusterRun& run) {
   return micro_batch * chunks / (first + (chunks - 1) * next);
 }
 
-// In the mean of the devices.
 DevicePrediction mean_device(const StepPrediction& step) {
   DevicePrediction mean;
   const auto devices = static_cast<double>(step.devices.size());
@@ -109,7 +107,6 @@ class ClusterPredictor {
   }
 
  private:
-  // Replicas, chunks and samples.
   [[nodiscard]] ClusterStep shape(int devices) const {
     const PlanRequest& request = run_.request;
     if (devices < 1 || devices > kMostDevices)
@@ -138,7 +135,6 @@ class ClusterPredictor {
     return step;
   }
 
-  // Of those that begin at different offsets in a node.
   [[nodiscard]] StepPrediction slowest_replica(const pipeline::Schedule& order, StepCosts costs,
                                                const Placement& placement) const {
     costs.overheads.all_reduce = sum_cost(placement, run_.cluster);
@@ -152,7 +148,6 @@ class ClusterPredictor {
     return slowest;
   }
 
-  // Each is made once.
   const pipeline::Schedule& schedule(const Plan& plan, int chunks) {
     const auto found = schedules_.find(chunks);
     if (found != schedules_.end()) return found->second;
@@ -160,8 +155,8 @@ class ClusterPredictor {
   }
 
   const ClusterRun& run_;
-  std::map<int, pipeline::Schedule> schedules_;  // [chunks]
-  std::vector<int> owners_;                      // [stage]
+  std::map<int, pipeline::Schedule> schedules_;
+  std::vector<int> owners_;
   Plan plan_;
   bool fits_ = true;
 };

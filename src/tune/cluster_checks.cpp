@@ -1,4 +1,3 @@
-// What a ClusterRun must be, whatever the devices.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

@@ -13,9 +13,8 @@
 namespace sluice::tune {
 namespace {
 
-// Of a node's devices.
 struct NodeShape {
-  int devices = 1;  // of a replica
+  int devices = 1;
   int replicas = 1;
 };
 
@@ -28,9 +27,8 @@ class ElasticEpochs {
         nodes_(run.request.replicas / run.request.plan.replicas),
         now_(first_) {}
 
-  // The next epoch. Errors: ConfigError where no shape runs.
   ElasticEpoch next(int frozen_layers) {
-    // As a run, which thinks of another shape only when other layers freeze: the shape as it is was asked for.
+    // As in a run, the shape changes only when other layers freeze; otherwise the present shape is kept.
     changes_ = frozen_layers != std::exchange(frozen_layers_, frozen_layers);
     auto [stay, best] = shapes(frozen_layers, /*needs_room=*/true);
     const bool fits = best.has_value();
@@ -41,7 +39,7 @@ class ElasticEpochs {
                         "; freeze fewer, or choose the schedule 1f1b");
     }
     if (!stay) stay = best;
-    // What the samples of a step take less.
+    // Time saved on the samples of one present step.
     const double won = stay->epoch.seconds * (1 - stay->epoch.samples_per_s / best->epoch.samples_per_s);
     Found& chosen = won * rules_.steps > rules_.change_s ? *best : *stay;
     now_ = chosen.shape;
@@ -60,7 +58,7 @@ class ElasticEpochs {
 
   [[nodiscard]] FoundShapes shapes(int frozen_layers, bool needs_room) const {
     FoundShapes found;
-    // With too few layers for the shape as it is, the next smaller one.
+    // If too few layers are left for the present shape, use the next smaller one.
     for (int devices = now_.devices; devices >= 1 && !found.stay; --devices)
       found.stay = try_shape({devices, now_.replicas}, frozen_layers, needs_room);
     found.best = found.stay;
@@ -72,7 +70,7 @@ class ElasticEpochs {
     return found;
   }
 
-  // Nothing where it does not run or has no room.
+  // Empty if the shape cannot run or does not fit.
   [[nodiscard]] std::optional<Found> try_shape(const NodeShape& shape, int frozen_layers, bool needs_room) const {
     ClusterRun run = run_;
     run.request.devices = shape.devices;
@@ -110,8 +108,8 @@ class ElasticEpochs {
   NodeShape first_;
   int nodes_;
   NodeShape now_;
-  int frozen_layers_ = 0;  // of the epoch before
-  bool changes_ = false;   // in this epoch
+  int frozen_layers_ = 0;
+  bool changes_ = false;
 };
 
 void check_elastic_run(const ClusterRun& run, std::span<const int> frozen_layers) {

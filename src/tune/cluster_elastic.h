@@ -1,10 +1,8 @@
-// cluster_elastic: an elastic run with freezing on a cluster that nobody here has, epoch by epoch: what each epoch's
-// pipeline shrinks to, how many replicas there are then, and what that wins. The counterpart of elastic.h, which takes
-// one cost for the sums of all shapes; here each shape has its own links (cluster_links.h).
-// As in a run, only an epoch that freezes other layers than the one before (of the first: than none) may have another
-// shape. A shape is of whole devices of each node, as elastic_plan() makes it: a replica stays inside a node, and what
-// does not make up a replica idles. The cut is made anew for each shape. Not here: how many layers freeze
-// (freeze/policy.h). Pure. Units: seconds, samples.
+// cluster_elastic: predicts an elastic run with freezing on a cluster, epoch by epoch: pipeline length, number of
+// replicas and speedup. Unlike elastic.h, each shape has its own links (cluster_links.h) and cut.
+// The shape may change only in an epoch that freezes other layers than the epoch before. As in elastic_plan(), a shape
+// uses whole devices of each node, a replica stays inside a node, and leftover devices idle. Pure. Units: seconds,
+// samples.
 #pragma once
 
 #include <span>
@@ -18,36 +16,36 @@ namespace sluice::tune {
 
 struct ElasticEpoch {
   int frozen_layers = 0;
-  int devices = 0;   // of a replica: PipeTransformer's pipeline length
-  int replicas = 0;  // of all nodes
+  int devices = 0;  // per replica: PipeTransformer's pipeline length
+  int replicas = 0;
   int chunks = 0;
-  bool fits = true;    // the memory limit; false: no shape does
-  double seconds = 0;  // a step
+  bool fits = true;
+  double seconds = 0;
   double samples_per_s = 0;
   double speedup = 1;  // against a run that never freezes
 };
 
-// run.request: of the first epoch's shape, with plan.replicas in each of request.replicas / plan.replicas nodes.
-// frozen_layers: [epoch], of all layers; fewer than there are. Of the rules `current` is not read: each epoch begins
-// with the shape of the one before. With weak scaling a step of more replicas takes more samples, and a shape has to
-// win back its change in the samples of so many steps. Errors: ConfigError.
+// run.request: the first epoch's shape; each of its request.replicas / plan.replicas nodes holds plan.replicas
+// replicas. frozen_layers: [epoch], fewer than all layers. rules.current is ignored: each epoch starts with the
+// previous shape. With weak scaling more replicas take more samples per step; a new shape must recover its change cost
+// over the samples of rules.steps steps. Errors: ConfigError.
 [[nodiscard]] std::vector<ElasticEpoch> elastic_epochs(const ClusterRun& run, std::span<const int> frozen_layers,
                                                        const ElasticRules& rules);
 
 struct ElasticRow {
   std::string name;
   std::vector<ElasticEpoch> epochs;
-  double speedup = 1;  // of all epochs together, which have equally many samples
+  double speedup = 1;  // over all epochs, which have equally many samples
 };
 
 // The rows of PipeTransformer's figure 9: "baseline" freezes nothing; "freeze only" keeps the shape; "elastic pipeline"
-// shrinks and leaves devices idle; "with AutoDP" makes replicas of them. Its feature cache is overheads.frozen_share =
-// 0. rules: `change_s` and `steps` count. Errors: ConfigError.
+// shrinks it and leaves devices idle; "with AutoDP" uses those for more replicas. Set overheads.frozen_share = 0 for
+// its feature cache. Only `change_s` and `steps` of the rules are used. Errors: ConfigError.
 [[nodiscard]] std::vector<ElasticRow> elastic_table(const ClusterRun& run, std::span<const int> frozen_layers,
                                                     const ElasticRules& rules = {});
 
-// Theirs: 2 nodes, each with 8 devices on PCIe 3.0 x16 (15.754 GB/s a direction), 5 GB/s between them. They tell no
-// latencies.
+// The cluster of the PipeTransformer paper: 2 nodes with 8 devices each on PCIe 3.0 x16 (15.754 GB/s per direction), 5
+// GB/s between nodes. The paper gives no latencies.
 [[nodiscard]] Cluster pipetransformer_cluster();
 
 }  // namespace sluice::tune

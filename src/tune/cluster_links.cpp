@@ -10,7 +10,6 @@ namespace {
 
 int divided_up(int a, int b) { return (a + b - 1) / b; }
 
-// Over one link, then over the other.
 LinkCost in_turn(const LinkCost& first, const LinkCost& second) {
   const double per_byte = first.transfer(1) + second.transfer(1);
   LinkCost both{.latency_s = first.latency_s + second.latency_s};
@@ -57,7 +56,7 @@ std::vector<LinkCost> border_costs(const std::vector<int>& owners, int offset, c
 std::vector<std::vector<int>> shared_networks(const std::vector<int>& owners, const Placement& placement) {
   const auto& [devices, replicas, per_node] = placement;
   if (devices <= per_node) return {};
-  // A node's devices: the first one's index in its replica, and how many they are.
+  // For each node: the index of its first device within its replica, and its number of devices.
   std::set<std::pair<int, int>> sets;
   for (int first = 0; first < devices * replicas; first += per_node)
     sets.insert({first % devices, std::min(per_node, devices * replicas - first)});

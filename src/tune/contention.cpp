@@ -12,11 +12,11 @@ namespace {
 
 using pipeline::TimeSpan;
 
-// Slower actions overlap otherwise than faster ones: what follows from the overlaps is put in again. Each round brings
-// the times closer by about the share of the slowdown in them.
+// Slower actions change the overlaps, which change the slowdowns again. Each round reduces the error by about the share
+// of the slowdown in the times.
 constexpr int kRounds = 3;
 
-// [position]: how long others work while each of these runs. Both: in ascending order.
+// sums: [position in `own`], the time that `others` work during it. Both spans are ascending.
 void add_overlaps(const std::vector<TimeSpan>& own, const std::vector<TimeSpan>& others, std::vector<double>& sums) {
   std::size_t first = 0;
   for (std::size_t i = 0; i < own.size(); ++i) {
@@ -26,7 +26,8 @@ void add_overlaps(const std::vector<TimeSpan>& own, const std::vector<TimeSpan>&
   }
 }
 
-// More devices than the cores run at once: how many work decides at each moment, and not only in the mean.
+// Applies if more devices work than the cores can run: the slowdown follows the number working at each moment, not the
+// mean.
 pipeline::Simulation share_cores(const pipeline::Simulator& simulator, const pipeline::Costs& costs,
                                  const Contention& contention) {
   return simulator.run(costs, [&](std::span<const int> working, std::span<double> stretches) {

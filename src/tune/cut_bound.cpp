@@ -27,10 +27,10 @@ CutBound::CutBound(std::span<const LayerCost> layers, const pipeline::Schedule& 
   const Contention contention{.slowdowns = {}, .contenders = overheads.contenders, .runnable = overheads.runnable};
   if (contention.most_beside() > 0 && devices * replicas > 1) {
     others_ = contention.share_of_slowdown(replicas);
-    // Pairs that overlap are counted twice (contention.cpp).
+    // Overlapping pairs are counted twice (contention.cpp).
     const double most_others = (2 * replicas * (devices - 1) + replicas - 1) / contention.most_beside();
     least_slowdown_ = std::max(0.0, 1 + (least - 1) * (least < 1 ? most_others : others_));
-    // What recomputes weighs the layers of a stage otherwise.
+    // Recomputation changes the weight of each layer within a stage.
     knows_slowdowns_ = least >= 1 && recompute != Recompute::kOpen;
   }
   waiting_ = contention.waiting(replicas);
@@ -145,7 +145,7 @@ double CutBound::gradient_of(int stage, const StageTimes& times) const {
   return std::min(counts.input > 0 ? times.input : kNever, counts.backward > 0 ? times.backward : kNever);
 }
 
-// From a stage that ends there to the next one; where its end is not known (-1), at least.
+// Border cost from a stage to the next one. If its end is unknown (-1), the latency is a lower bound.
 double CutBound::hop(int stage, int end) const {
   if (overheads_.borders.empty() || stage + 1 >= stages_ || owners_[stage] == owners_[stage + 1]) return 0;
   return end < 0 ? overheads_.borders[stage].latency_s : overheads_.borders[stage].at(sent_bytes_[end - 1]);
@@ -171,7 +171,7 @@ CutBound::Known CutBound::known(std::span<const int> ends) const {
   return known;
 }
 
-// Of an unknown stage: the first one's.
+// For an unknown stage: the path to the first unknown one.
 double CutBound::way_to(const Known& known, int stage) const {
   return known.to[std::min(static_cast<std::size_t>(stage), known.times.size())];
 }
@@ -180,7 +180,7 @@ double CutBound::way_back(const Known& known, int stage) const {
   return known.back[std::min(static_cast<std::size_t>(stage), known.times.size())];
 }
 
-// Until a micro-batch can begin its gradient in a stage, or in a later one.
+// Earliest time at which a micro-batch's gradient can begin in this stage or a later one.
 double CutBound::turn(const Known& known, int stage) const {
   const double last = known.to.back() + known.rest_to;
   if (stage >= static_cast<int>(known.times.size())) return last;
@@ -203,7 +203,6 @@ double CutBound::of_device(const Known& known, const DeviceFacts& device) const 
   return start + work - before + std::max(0.0, back - after);
 }
 
-// One of the devices that have stages to come has the mean of their work, or more.
 double CutBound::of_rest(const Known& known) const {
   double work = (sums_.back().work - sums_[known.layers].work) * least_slowdown_;
   double first = kNever, last = kNever;
@@ -228,7 +227,7 @@ double CutBound::of_sums(const Known& known) const {
   if (!overheads_.all_reduce || bytes <= 0) return 0;
   const double sums = overheads_.all_reduce->at(bytes);
   if (static_cast<int>(known.times.size()) < stages_ || least_slowdown_ < 1) return sums;
-  // Its first gradients are whole during its last B or W.
+  // The first gradients are complete during the stage's last B or W.
   double ready = kNever;
   for (int stage = 0; stage < stages_; ++stage) {
     const StageTimes& times = known.times[stage];

@@ -22,7 +22,6 @@ CutMemory::CutMemory(std::span<const LayerCost> layers, const pipeline::Schedule
   for (int stage = 0; stage < possible_.count(); ++stage) stages_[possible_.owner(stage)].push_back(stage);
 }
 
-// Fewer that recompute first.
 std::vector<CutMemory::Mask> CutMemory::masks_to_try(int stages) const {
   const Mask all = (Mask{1} << static_cast<unsigned>(stages)) - 1;
   if (rules_.recompute == Recompute::kLayer) return {all};

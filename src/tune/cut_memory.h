@@ -1,6 +1,6 @@
-// cut_memory: which cuts have room, and what has to be computed again for that. Where recomputation is open, a device
-// has the choices in which no stage could do without. Only src/tune includes this. Not here: a stage's bytes
-// (memory.h). Pure but for what it keeps of answers: a thread has its own.
+// cut_memory: finds which cuts fit in memory and which stages must recompute. If recomputation is open, it returns the
+// choices from which no recomputing stage can be dropped. Internal to src/tune. It caches answers, so each thread needs
+// its own instance.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,24 @@ namespace sluice::tune {
 
 class CutMemory {
  public:
-  // frozen: [device], bytes besides those of the stages. The layers, the schedule and the rules outlive this.
+  // frozen: [device], bytes besides those of its stages. The layers, the schedule and the rules must outlive this
+  // object.
   CutMemory(std::span<const LayerCost> layers, const pipeline::Schedule& schedule, const CutRules& rules,
             std::vector<std::uint64_t> frozen);
 
-  // Whether the device of the last of these first stages has room for those of them that are its own.
+  // Whether the device of the last of these first stages has room for its stages among them.
   [[nodiscard]] bool has_room(std::span<const int> ends);
-  // [choice][stage]: whether it recomputes. Nothing: there is no room.
   [[nodiscard]] std::vector<std::vector<bool>> choices(const Partition& partition);
-  // That all devices exceed the limit by, at best.
+  // Bytes by which all devices together exceed the limit in the best case.
   [[nodiscard]] std::uint64_t excess(const Partition& partition);
-  // [device]: what it needs at best. With the limit, all that does not exceed it is as good.
+  // [device]: bytes needed in the best case. With a limit, any value within it counts as best.
   [[nodiscard]] std::vector<std::uint64_t> least_peaks(const Partition& partition);
 
-  // More stages than this on a device recompute all together or not at all, where that is open.
+  // Devices with more stages recompute all or none of them if recomputation is open.
   static constexpr int kMostOpenStages = 6;
 
  private:
-  using Mask = std::uint32_t;  // bit i: the i-th stage of the device recomputes
+  using Mask = std::uint32_t;  // bit i: the device's i-th stage recomputes
   struct DeviceRoom {
     std::vector<Mask> choices;
     std::uint64_t least_peak = 0;
@@ -49,8 +49,8 @@ class CutMemory {
   const CutRules& rules_;
   PossibleStages possible_;
   std::vector<std::uint64_t> frozen_;
-  std::vector<std::vector<int>> stages_;                 // [device]
-  std::unordered_map<std::uint64_t, DeviceRoom> known_;  // of devices with one stage
+  std::vector<std::vector<int>> stages_;
+  std::unordered_map<std::uint64_t, DeviceRoom> known_;
 };
 
 }  // namespace sluice::tune

@@ -34,7 +34,7 @@ void CutSearch::place(ScoredCut& best) {
       visit(best);
     }
     ends_.pop_back();
-    if (takes_too_long) return;  // longer ones do as well
+    if (takes_too_long) return;  // longer stages take too long as well
   }
 }
 

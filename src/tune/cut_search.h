@@ -1,5 +1,5 @@
-// cut_search: the fastest cut of a family: exactly, by branch and bound, or by moving borders. Only src/tune includes
-// this.
+// cut_search: finds the fastest cut of a family, exactly by branch and bound or approximately by moving borders.
+// Internal to src/tune.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,13 @@
 
 namespace sluice::tune {
 
-// A time on a clock; without a clock it never comes.
+// A point in time; without a clock it never arrives.
 class Deadline {
  public:
   explicit Deadline(std::function<double()> clock = {}, double at = 0) : clock_(std::move(clock)), at_(at) {}
 
   [[nodiscard]] bool is_over() const { return clock_ && clock_() >= at_; }
   [[nodiscard]] double left() const { return clock_ ? at_ - clock_() : kNever; }
-  // This share of what is left.
   [[nodiscard]] Deadline share(double of_it) const {
     return clock_ ? Deadline(clock_, at_ - (1 - of_it) * std::max(0.0, left())) : *this;
   }
@@ -30,18 +29,16 @@ class Deadline {
   double at_;
 };
 
-// All cuts, stage by stage, but for those that are known to take longer than the best one, or than the bar.
+// Branch and bound over all cuts, stage by stage. Prunes cuts slower than the best one or than the bar.
 class CutSearch {
  public:
-  // bar: seconds; slower cuts are of no interest.
+  // bar: seconds; slower cuts are ignored.
   CutSearch(PlanFamily& family, double bar, const Deadline& deadline)
       : family_(family), bar_(bar), deadline_(deadline) {}
 
-  // Whether it came to the end: then no cut within the bar is faster than `best`.
+  // Returns whether the search finished; then no cut within the bar is faster than `best`.
   [[nodiscard]] bool improve(ScoredCut& best);
-  // Parts of cuts that a bound ruled out.
   [[nodiscard]] std::int64_t pruned() const { return pruned_; }
-  // Whether there are cuts that may have room, or have it, but are too slow.
   [[nodiscard]] bool has_slower() const { return has_slower_; }
 
  private:
@@ -53,20 +50,21 @@ class CutSearch {
   PlanFamily& family_;
   double bar_;
   const Deadline& deadline_;
-  std::vector<int> ends_;  // of the stages so far
+  std::vector<int> ends_;
   std::int64_t pruned_ = 0;
   std::int64_t nodes_ = 0;
   bool has_slower_ = false;
   bool is_stopped_ = false;
 };
 
-// Steepest descent: a border, or both borders of a stage, by a layer. First towards room, then towards speed.
+// Steepest descent: moves one border, or both borders of a stage, by one layer. It reduces excess memory first, then
+// time.
 class CutClimb {
  public:
   CutClimb(PlanFamily& family, const Deadline& deadline) : family_(family), deadline_(deadline), rng_(0) {}
 
   void from(const Partition& start, ScoredCut& best);
-  // From cuts near the best one, or anywhere as long as none has room.
+  // Restarts from cuts near the best one, or from random cuts until one fits in memory.
   void restart(ScoredCut& best);
 
  private:

@@ -8,7 +8,6 @@ namespace {
 
 using pipeline::StageBytes;
 
-// Every cut, stage by stage, but for those that cannot be better than the best one so far.
 class DeviceSearch {
  public:
   DeviceSearch(const PossibleStages& stages, double bound)
@@ -36,7 +35,7 @@ class DeviceSearch {
         if (++tries_ >= kMostTries) return;
         try_stage(stage, begin, end, recomputes);
       }
-      // Longer ones take longer.
+      // Longer stages take longer.
       if (seconds_[stages_.owner(stage)] + stages_.seconds(begin, end, false) > value_.largest) return;
     }
   }
@@ -64,7 +63,7 @@ class DeviceSearch {
     borders_ = borders_before;
   }
 
-  // The layers that are left go to devices that still have stages to come.
+  // Whether the remaining layers fit on devices that have stages to come.
   [[nodiscard]] bool rest_has_room(int stage, int end) const {
     double room = 0;
     for (int device = 0; device < stages_.devices(); ++device)
@@ -73,12 +72,12 @@ class DeviceSearch {
   }
 
   const PossibleStages& stages_;
-  CutValue value_;                 // of the best one
-  std::vector<double> seconds_;    // [device]
-  double squares_ = 0;             // of the stages' seconds
-  double borders_ = 0;             // what the stages so far send
-  std::vector<StageBytes> bytes_;  // [stage]; nothing where none is placed yet
-  std::vector<int> last_stage_;    // [device]
+  CutValue value_;  // of the best cut
+  std::vector<double> seconds_;
+  double squares_ = 0;
+  double borders_ = 0;
+  std::vector<StageBytes> bytes_;  // [stage]; default if not yet placed
+  std::vector<int> last_stage_;
   Cut current_;
   std::optional<Cut> best_;
   int tries_ = 0;

@@ -1,5 +1,5 @@
-// device_search: the cut whose slowest device takes least time, where devices have several stages each, by branch and
-// bound. Only src/tune includes this. Pure.
+// device_search: finds the cut with the fastest slowest device by branch and bound, for devices with several stages
+// each. Internal to src/tune. Pure.
 #pragma once
 
 #include <optional>
@@ -10,11 +10,10 @@
 namespace sluice::tune {
 
 struct DeviceSearchResult {
-  std::optional<Cut> cut;   // nothing where every cut that fits has a device slower than the bound
-  bool is_complete = true;  // false: it was given up
+  std::optional<Cut> cut;  // empty if every cut that fits has a device slower than the bound
+  bool is_complete = true;
 };
 
-// bound: seconds that the slowest device may take.
 [[nodiscard]] DeviceSearchResult least_slowest_device(const PossibleStages& stages, double bound);
 
 }  // namespace sluice::tune

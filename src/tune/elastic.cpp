@@ -14,7 +14,6 @@
 namespace sluice::tune {
 namespace {
 
-// What is asked for where a replica has `devices` of them.
 PlanRequest reshaped(const PlanRequest& first, int devices, int local_replicas, int frozen_layers) {
   PlanRequest request = first;
   const int processes = first.replicas / first.plan.replicas;
@@ -34,14 +33,12 @@ bool has_layers_and_samples(const PlanRequest& request) {
          request.plan.global_batch >= std::int64_t{request.replicas} * request.plan.chunks;
 }
 
-// What shapes are tried with.
 struct Trial {
   const std::vector<LayerCost>& costs;
   const StepOverheads& overheads;
   bool needs_room = true;
 };
 
-// Nothing where the plan does not run or has no room.
 std::optional<ElasticPlan> tried(const PlanRequest& request, const Trial& trial) {
   if (!has_layers_and_samples(request)) return std::nullopt;
   try {
@@ -58,7 +55,7 @@ std::optional<ElasticPlan> tried(const PlanRequest& request, const Trial& trial)
   }
 }
 
-// stay: in the shape as it is; with too few layers for that, in the next smaller one. other: the best of the others.
+// stay: the present shape, or the next smaller one if too few layers are left. other: the best other shape.
 struct Shapes {
   std::optional<ElasticPlan> stay, other;
 
@@ -75,7 +72,6 @@ std::string in_words(const ElasticPlan& shape) {
   return concat(counted(shape.plan.stages(), "stage"), " x ", counted(shape.plan.replicas, "replica"));
 }
 
-// Requires: it stays.
 std::string why_it_stays(const Shapes& shapes, const ElasticRules& rules) {
   const auto step_of = [](const ElasticPlan& shape) { return concat(fixed(shape.predicted_s * 1e3, 2), " ms a step"); };
   const std::string now = concat("keeping ", in_words(*shapes.stay), " (predicted ", step_of(*shapes.stay), "). ");
@@ -88,7 +84,6 @@ std::string why_it_stays(const Shapes& shapes, const ElasticRules& rules) {
                 " s in the ", counted(std::llround(rules.steps), "step"), " of an epoch.");
 }
 
-// Of a replica, before the change.
 int devices_of(const PlanRequest& request, const ElasticRules& rules) {
   return rules.current ? rules.current->devices() : request.devices;
 }

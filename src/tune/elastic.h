@@ -1,7 +1,6 @@
-// elastic: the shape that a pipeline takes once its first layers are frozen: on how many devices it goes on, and how
-// many replicas the devices make then. A shape is taken for its predicted step (predict.h), and only where it wins back
-// what the change to it costs. A micro-batch stays as large as it was: so do its memory and what batch-norm sees.
-// Not here: how many layers are frozen (freeze/policy.h), making the change (engine/engine.h). Pure. Times in seconds.
+// elastic: chooses a pipeline's shape after its first layers freeze: the number of devices per replica and of replicas.
+// A new shape is chosen by its predicted step (predict.h), and only if the gain outweighs the cost of the change. The
+// micro-batch size stays, so its memory and batch-norm's view of it stay too. Pure. Times in seconds.
 #pragma once
 
 #include <optional>
@@ -13,23 +12,25 @@
 namespace sluice::tune {
 
 struct ElasticRules {
-  bool may_shrink = true;       // onto fewer devices a replica
-  bool may_replicate = true;    // devices that are free become replicas
-  std::optional<Plan> current;  // in whose shape the run is; nothing: in that of the request
-  double change_s = 0;          // that a change of shape takes
-  double steps = 1;             // in which it has to win that back
+  bool may_shrink = true;
+  bool may_replicate = true;
+  std::optional<Plan> current;  // plan with the run's present shape; empty: the request's shape
+  double change_s = 0;
+  double steps = 1;  // number of steps over which a change must pay off
 };
 
 struct ElasticPlan {
   Plan plan;
-  double predicted_s = 0;    // a step
-  double staying_s = 0;      // a step in the shape as it is now, as far as there are layers for it
-  std::string why_it_stays;  // what the best other shape would bring; empty: the shape changes, or there is no choice
+  double predicted_s = 0;
+  // Per step in the present shape, or in the next smaller one if too few layers are left.
+  double staying_s = 0;
+  // Describes the best other shape; empty if the shape changes or there is no choice.
+  std::string why_it_stays;
 };
 
-// request: of the run's first plan, with costs of all layers. frozen_layers: of the plan that is wanted; fewer than
-// there are. The cut is anew, whatever the request says of it. Where no shape is estimated to have room, one is taken
-// all the same, with a warning. Errors: ConfigError where no shape runs.
+// request: the run's first plan, with costs of all layers. frozen_layers: in the new plan; fewer than all layers. The
+// cut is always made anew. If no shape is estimated to fit, one is chosen anyway, with a warning. Errors: ConfigError
+// if no shape can run.
 [[nodiscard]] ElasticPlan elastic_plan(const PlanRequest& request, int frozen_layers,
                                        const std::vector<LayerCost>& costs, const StepOverheads& overheads,
                                        const ElasticRules& rules);

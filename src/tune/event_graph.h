@@ -1,6 +1,5 @@
-// event_graph: pieces of work, and what each waits for: when they begin and end, and which of them make the length of
-// the whole. Pure. Times in nanoseconds, as double. Not here: where the pieces come from (step_replay.h). Threads: one.
-// Errors: DataError where pieces wait for each other in a ring.
+// event_graph: computes when pieces of work begin and end from their dependencies, and finds the critical path. Pure.
+// Times in nanoseconds, as double. Threads: one. Errors: DataError for a cycle.
 #pragma once
 
 #include <optional>
@@ -10,9 +9,8 @@
 
 namespace sluice::tune {
 
-// Whose time it is.
 struct WorkLabel {
-  std::optional<WorkKind> kind;  // nothing: time between pieces of work, of the stage of the later one
+  std::optional<WorkKind> kind;  // empty: time between pieces of work, attributed to the later one's stage
   int rank = -1;
   int stage = -1;
 
@@ -21,16 +19,16 @@ struct WorkLabel {
 
 class EventGraph {
  public:
-  // Begins at 0, or when all that it waits for is there.
+  // Adds a node that begins at 0 or when all its dependencies are met. Returns its index.
   int add(double work, const WorkLabel& label = {});
-  // `node` begins no earlier than `lag` after this share of the work of `from` is done.
+  // `node` begins at least `lag` after this share of the work of `from` is done.
   void wait(int node, int from, double lag = 0, double share = 1);
 
-  void run();  // once, when all is added
+  void run();  // call once, after all nodes are added
   [[nodiscard]] double begin(int node) const { return nodes_[node].begin; }
   [[nodiscard]] double end(int node) const { return nodes_[node].begin + nodes_[node].work; }
 
-  // Back from the begin of `node` to 0, by who was waited for longest: the times add up to begin(node).
+  // The critical path from 0 to the begin of `node`. Its times add up to begin(node).
   struct Part {
     WorkLabel label;
     double time = 0;
@@ -48,7 +46,7 @@ class EventGraph {
     WorkLabel label;
     std::vector<Edge> waits_for;
     double begin = 0;
-    int latest = -1;  // of waits_for
+    int latest = -1;  // the dependency that is met last
   };
 
   [[nodiscard]] std::vector<int> in_order() const;

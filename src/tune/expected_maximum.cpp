@@ -7,10 +7,10 @@
 
 namespace sluice::tune {
 
-// The mean of the greatest order statistic, whose density is n phi(x) Phi(x)^(n-1). The trapezoid rule is exact to
-// rounding here: the density is smooth and vanishes at both ends.
+// The mean of the largest order statistic, with density n phi(x) Phi(x)^(n-1). The trapezoid rule is exact to rounding
+// because the density is smooth and vanishes at both ends.
 double expected_maximum(int count) {
-  check(count >= 1, "a maximum of something");
+  check(count >= 1, "a count of at least 1");
   if (count == 1) return 0;
   constexpr double kEnd = 12;
   constexpr int kStepsPerUnit = 64;

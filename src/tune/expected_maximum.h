@@ -1,10 +1,10 @@
-// expected_maximum: how far the slowest of many lies beyond the mean, where all are normally distributed: replicas that
-// wait for each other take as long as the slowest. Pure.
+// expected_maximum: how far the slowest of several normally distributed times exceeds the mean. Replicas that wait for
+// each other all take as long as the slowest. Pure.
 #pragma once
 
 namespace sluice::tune {
 
-// Of `count` independent standard normals, at least 1. Multiplied by a standard deviation it is that of other normals.
+// Expected maximum of `count` (at least 1) independent standard normals. Multiply it by the standard deviation.
 [[nodiscard]] double expected_maximum(int count);
 
 }  // namespace sluice::tune

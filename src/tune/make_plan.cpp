@@ -25,13 +25,11 @@ Choice choose_cut(const PlanRequest& request, const Plan& plan, const std::vecto
   return {rules, best_cut(std::span(costs).subspan(plan.frozen_layers), schedule, rules)};
 }
 
-// Where no cut fits.
 std::string setting_to_raise(const Plan& plan, bool raise_chunks) {
   if (!plan.order.empty()) return "give a pipeline.order of more devices or micro-batches";
   return raise_chunks ? "raise pipeline.chunks or pipeline.stages" : "raise pipeline.stages";
 }
 
-// raise_chunks: they are not as many as there may be.
 void warn_of_doubts(const Plan& plan, const std::vector<LayerCost>& costs, const Choice& choice, bool raise_chunks) {
   const auto& [rules, cut] = choice;
   if (!cut.fits && !cut.is_proven) {
@@ -50,7 +48,7 @@ void warn_of_doubts(const Plan& plan, const std::vector<LayerCost>& costs, const
     log_info("the search for the best cut was given up after ", kMostTries, " tries; a slightly better one may exist");
 }
 
-// With chunks left open under a memory limit: the first number, from the plan's own on, for which some cut fits.
+// If chunks are open and there is a memory limit: doubles the plan's number until some cut fits.
 Choice choose_cut_and_chunks(const PlanRequest& request, Plan& plan, const std::vector<LayerCost>& costs,
                              const StepOverheads& overheads) {
   constexpr int kMostDoublings = 6;
@@ -77,7 +75,6 @@ std::string off_the_mean(const std::string& what, const std::vector<double>& sec
   return join(each, ", ");
 }
 
-// Of a request that leaves nothing open.
 Plan settled_plan(const PlanRequest& request) {
   Plan plan = request.uncut();
   plan.partition = request.partition.value_or(Partition{{request.layers - plan.frozen_layers}});

@@ -10,37 +10,35 @@ namespace {
 
 using pipeline::StageBytes;
 
-// Bytes of one micro-batch in a stage, layer by layer.
 class MicroBatchBytes {
  public:
   MicroBatchBytes(std::span<const LayerCost> layers, std::uint64_t samples, const StageRole& role)
       : layers_(layers), samples_(samples), role_(role) {
-    check(!layers.empty(), "a stage has layers");
+    check(!layers.empty(), "a stage with at least one layer");
   }
 
   [[nodiscard]] std::size_t size() const { return layers_.size(); }
   [[nodiscard]] std::uint64_t input() const { return keeps_input() ? layers_.front().input_bytes * samples_ : 0; }
   [[nodiscard]] std::uint64_t output(std::size_t i) const { return layers_[i].output_bytes * samples_; }
   [[nodiscard]] std::uint64_t stash(std::size_t i) const { return layers_[i].stash_bytes.at(samples_); }
-  // Besides what other layers keep.
+  // Bytes that only this layer keeps.
   [[nodiscard]] std::uint64_t kept_by(std::size_t i) const {
     if (role_.recomputes) return i > 0 && is_trained_from(i) ? output(i - 1) : 0;
     const bool next_keeps_output = i + 1 < size() && layers_[i + 1].saves_input && !layers_[i].saves_output;
     return layers_[i].saved_bytes.at(samples_) + (next_keeps_output ? output(i) : 0);
   }
-  // Kept by the layers before this one.
   [[nodiscard]] std::uint64_t kept_before(std::size_t end) const {
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < end; ++i) bytes += kept_by(i);
     return bytes;
   }
-  // The output of the layer before, while this one runs forward, where nobody keeps it.
+  // The previous layer's output during this layer's forward, if no layer saves it.
   [[nodiscard]] std::uint64_t passing_input(std::size_t i) const {
     if (i == 0) return 0;
     const bool is_kept = !role_.recomputes && (layers_[i - 1].saves_output || layers_[i].saves_input);
     return is_kept ? 0 : output(i - 1);
   }
-  // The same of the model's output, while the loss is computed.
+  // The model's output during the loss, if no layer saves it.
   [[nodiscard]] std::uint64_t passing_output() const {
     return layers_.back().saves_output && !role_.recomputes ? 0 : output(size() - 1);
   }
@@ -56,7 +54,6 @@ class MicroBatchBytes {
   }
   [[nodiscard]] std::uint64_t at(const AffineBytes& bytes) const { return bytes.at(samples_); }
   [[nodiscard]] const LayerCost& layer(std::size_t i) const { return layers_[i]; }
-  // Of any part but the weight gradient.
   [[nodiscard]] std::uint64_t working(std::size_t i, AffineBytes WorkingBytes::*part) const {
     if (!role_.one_micro_batch) return at(layers_[i].working.*part);
     if (layers_[i].working_once) return at((*layers_[i].working_once).*part);
@@ -77,14 +74,14 @@ class MicroBatchBytes {
   StageRole role_;
 };
 
-// At the worst moment of an action, all that is there of its micro-batch.
+// Peak bytes of one micro-batch during each kind of action.
 class WorstMoments {
  public:
   WorstMoments(const MicroBatchBytes& bytes, const StageRole& role, bool shares_memory)
       : bytes_(bytes), role_(role), own_input_(shares_memory ? 0 : bytes.input()), shares_memory_(shares_memory) {}
 
   [[nodiscard]] std::uint64_t forward() const {
-    // Its gradient comes with the backward, but where the stage recomputes.
+    // The gradient of the loss is made in the backward, except if the stage recomputes.
     const std::uint64_t at_loss = role_.recomputes ? bytes_.loss_working() : bytes_.kept_by_loss();
     std::uint64_t most =
         role_.is_last ? own_input_ + bytes_.kept_before(bytes_.size()) + bytes_.passing_output() + at_loss : 0;
@@ -108,11 +105,11 @@ class WorstMoments {
   }
 
  private:
-  // held: the same where the gradient of the layer's output is held from outside, as the worker holds what the next
-  // stage sent, and a stage that recomputes what the next layer gave.
+  // held: used if the layer's output gradient is also referenced from outside: by the device thread for a received
+  // gradient, or by a recomputing stage for the next layer's gradient.
   [[nodiscard]] std::uint64_t of_backward(AffineBytes WorkingBytes::*part, AffineBytes WorkingBytes::*held,
                                           bool splits) const {
-    // Where the stage recomputes the loss's gradient is there already.
+    // A stage that recomputes already has the gradient of the loss.
     const bool begins_with_loss = role_.is_last && !role_.recomputes;
     std::uint64_t most = begins_with_loss ? own_input_ + bytes_.kept_before(bytes_.size()) + bytes_.loss_working() : 0;
     for (std::size_t i = bytes_.size(); i-- > 0;) {
@@ -123,7 +120,7 @@ class WorstMoments {
         const std::uint64_t kept = bytes_.at(layer.saved_bytes) + (layer.saves_output ? 0 : bytes_.output(i));
         working = std::max(bytes_.working(i, &WorkingBytes::forward), kept + working);
       }
-      // The gradient of the last layer's output is the next stage's, where that has not sent a copy.
+      // The last layer's output gradient belongs to the next stage unless that stage sent a copy.
       const std::uint64_t gradient = shares_memory_ && is_sent ? 0 : bytes_.output(i);
       const std::uint64_t stash = splits ? bytes_.stash_from(i + 1) : 0;
       most = std::max(most, own_input_ + bytes_.kept_before(i + 1) + gradient + stash + working);
@@ -139,8 +136,8 @@ class WorstMoments {
 
 std::int64_t as_signed(std::uint64_t bytes) { return static_cast<std::int64_t>(bytes); }
 
-// Where memory is shared: the output and the input gradient are charged to this stage while neighbours use them, and
-// what it uses of theirs is not.
+// For shared memory: charges the output and the input gradient to this stage while neighbours use them, and does not
+// charge tensors of neighbours.
 void charge_makers(std::span<const LayerCost> layers, std::uint64_t samples, const StageRole& role, StageBytes& stage) {
   const std::int64_t input = as_signed(layers.front().input_bytes * samples);
   const std::int64_t output = as_signed(layers.back().output_bytes * samples);
@@ -152,7 +149,7 @@ void charge_makers(std::span<const LayerCost> layers, std::uint64_t samples, con
     if (layers.back().saves_output && !role.recomputes) stage.activation -= output;
     if (layers.back().stashes_output_gradient) stage.stash -= output;
   }
-  stage.stash = std::max<std::int64_t>(stage.stash, 0);  // each is a line of its own
+  stage.stash = std::max<std::int64_t>(stage.stash, 0);  // rounding: each term is a separate affine fit
 }
 
 }  // namespace
@@ -177,7 +174,7 @@ StageBytes device_bytes(std::span<const LayerCost> layers, std::uint64_t samples
   stage.activation = kept;
   if (shares_memory) charge_makers(layers, samples, role, stage);
   const WorstMoments worst(bytes, role, shares_memory);
-  // Of a backward, besides the activation, which is there when it begins.
+  // Working bytes of a backward beyond the activation, which exists when the backward begins.
   const auto beyond = [&](std::uint64_t moment) { return std::max<std::int64_t>(as_signed(moment) - kept, 0); };
   stage.forward_working = std::max(as_signed(worst.forward()), stage.activation + stage.lent_output.total());
   stage.backward_working = beyond(worst.backward());

@@ -11,7 +11,6 @@
 namespace sluice::tune {
 namespace {
 
-// Nothing for a plan that does not run.
 std::optional<pipeline::Schedule> schedule_of(const Plan& plan) {
   try {
     return pipeline::make_train_schedule(plan, plan.chunks);

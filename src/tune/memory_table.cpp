@@ -22,11 +22,11 @@ std::uint64_t need(const MemoryQuestion& question, std::vector<LayerCost> costs,
                           .shares_memory = question.request.shares_memory,
                           .processes = question.request.replicas / plan.replicas};
   const auto bytes = estimate_bytes(model, plan);
-  check(bytes.has_value(), "a plan that was made has a schedule");
+  check(bytes.has_value(), "a schedule for a plan from make_plan()");
   return *bytes;
 }
 
-// The batches that one number of chunks can have, by the samples of their micro-batches.
+// The possible batches for one number of chunks, by the samples of their micro-batches.
 class MicroBatches {
  public:
   MicroBatches(const MemoryQuestion& question, int chunks, std::int64_t most)
@@ -36,7 +36,7 @@ class MicroBatches {
         most_(most / step_) {}
 
   [[nodiscard]] std::optional<MemoryCell> largest() const {
-    // Need may fall where kernels change: at measured sizes. Between two of them, and beyond, it rises.
+    // At measured sizes need may fall, because kernels change. Between and beyond them it rises.
     std::int64_t above = most_ + 1;
     for (auto size = question_.measured.rbegin(); size != question_.measured.rend(); ++size) {
       if (const auto found = largest_between(*size + 1, above - 1)) return cell(*found);
@@ -104,7 +104,7 @@ MemoryCell memory_cell(const MemoryQuestion& question, std::int64_t global_batch
 }
 
 std::optional<MemoryCell> largest_batch(const MemoryQuestion& question, int chunks, std::int64_t most) {
-  check(!question.measured.empty(), "the sizes that were measured are known");
+  check(!question.measured.empty(), "at least one measured size");
   return MicroBatches(question, chunks, most).largest();
 }
 

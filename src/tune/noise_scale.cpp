@@ -12,17 +12,16 @@ namespace {
 bool is_norm(double value) { return std::isfinite(value) && value >= 0; }
 
 void check_mean_gradient(const MeanGradient& mean) {
-  check(is_norm(mean.samples) && is_norm(mean.squared_norm),
-        "a mean gradient has samples and a norm, neither negative");
+  check(is_norm(mean.samples) && is_norm(mean.squared_norm), "a finite, non-negative sample count and squared norm");
 }
 
-// The weights' sum over the replicas that have samples; they stand for the replicas' part in the mean.
+// Sums over the replicas that have samples, weighted by their share in the mean.
 struct ReplicaMeans {
   int replicas = 0;
   double weight = 0;
   double squares = 0;    // sum of v |g|^2
   double per_small = 0;  // sum of v / n
-  double per_big = 0;    // sum of v^2 / n
+  double per_big = 0;
 
   void add(const MeanGradient& mean, double v) {
     if (v == 0) return;
@@ -45,7 +44,7 @@ GradientEstimate& GradientEstimate::operator+=(const GradientEstimate& part) {
 std::optional<GradientEstimate> estimate_from_batches(const MeanGradient& small, const MeanGradient& big) {
   check_mean_gradient(small);
   check_mean_gradient(big);
-  check(small.samples > 0 && small.samples <= big.samples, "the small batch has samples, and no more than the big one");
+  check(small.samples > 0 && small.samples <= big.samples, "a small batch above 0 and at most the big batch");
   const double more = big.samples - small.samples;
   if (more <= 0) return std::nullopt;
   return GradientEstimate{.trace = (small.squared_norm - big.squared_norm) * small.samples * big.samples / more,
@@ -54,39 +53,41 @@ std::optional<GradientEstimate> estimate_from_batches(const MeanGradient& small,
 
 std::optional<GradientEstimate> estimate_from_sums(const ReplicaSums& sums, double mean_squared) {
   check(sums.replicas >= 0 && is_norm(sums.samples) && is_norm(sums.squares) && is_norm(mean_squared),
-        "replicas, samples and norms are not negative");
+        "non-negative replicas, samples and norms");
   if (sums.replicas < 2) return std::nullopt;
-  check(sums.samples > 0, "replicas that are counted have samples");
+  check(sums.samples > 0, "counted replicas with samples");
   const MeanGradient small{sums.samples / static_cast<double>(sums.replicas), sums.squares / sums.samples};
   return estimate_from_batches(small, {sums.samples, mean_squared});
 }
 
 std::optional<GradientEstimate> estimate_from_replicas(std::span<const MeanGradient> replicas, double mean_squared,
                                                        std::span<const double> weights) {
-  check(weights.empty() || weights.size() == replicas.size(), "a weight for each replica, or none");
+  check(weights.empty() || weights.size() == replicas.size(), "one weight per replica, or none");
   ReplicaMeans means;
   for (std::size_t k = 0; k < replicas.size(); ++k) {
     check_mean_gradient(replicas[k]);
     const double v = weights.empty() ? replicas[k].samples : weights[k];
-    check(is_norm(v) && (v == 0 || replicas[k].samples > 0), "a replica with a weight has samples");
+    check(is_norm(v) && (v == 0 || replicas[k].samples > 0),
+          "non-negative weights, and samples in each replica with a weight");
     means.add(replicas[k], v);
   }
-  check(is_norm(mean_squared), "the norm of the mean gradient is a number");
+  check(is_norm(mean_squared), "a finite, non-negative squared norm of the mean gradient");
   if (means.replicas < 2) return std::nullopt;
   return estimate_from_batches({means.weight / means.per_small, means.squares / means.weight},
                                {means.weight * means.weight / means.per_big, mean_squared});
 }
 
 NoiseAverage::NoiseAverage(Options options, const State& state) : options_(options), state_(state) {
-  check(options.decay > 0 && options.decay < 1, "the decay of a mean lies between 0 and 1");
-  check(options.least >= 2, "two estimates at least say how far they lie apart");
-  check(state.estimates >= 0 && is_norm(state.weight) && is_norm(state.squared_weight), "the state of a mean");
+  check(options.decay > 0 && options.decay < 1, "a decay between 0 and 1");
+  check(options.least >= 2, "a minimum of at least 2 estimates");
+  check(state.estimates >= 0 && is_norm(state.weight) && is_norm(state.squared_weight),
+        "a state with non-negative counts and weights");
 }
 
-// West 1979, with all weights so far multiplied by `keep` first.
+// West 1979, after multiplying all previous weights by `keep`.
 void NoiseAverage::add(const GradientEstimate& estimate, double steps) {
-  check(std::isfinite(estimate.trace) && std::isfinite(estimate.squared_norm), "estimates are finite");
-  check(std::isfinite(steps) && steps > 0, "an estimate counts for some steps");
+  check(std::isfinite(estimate.trace) && std::isfinite(estimate.squared_norm), "finite estimates");
+  check(std::isfinite(steps) && steps > 0, "a finite number of steps above 0");
   const double keep = std::pow(options_.decay, steps);
   const double weight = 1 - keep;
   State& now = state_;
@@ -106,7 +107,7 @@ void NoiseAverage::add(const GradientEstimate& estimate, double steps) {
 std::optional<NoiseScale> NoiseAverage::noise_scale() const {
   const State& now = state_;
   if (now.estimates < options_.least || now.mean.squared_norm <= 0) return std::nullopt;
-  // Of n equal weights share is 1 / n, and the variance of a mean the sum of squares / (n (n - 1)).
+  // For n equal weights, share is 1 / n, and the variance of the mean is the sum of squares / (n (n - 1)).
   const double share = now.squared_weight / (now.weight * now.weight);
   const double factor = share / (1 - share) / now.weight;
   const double ratio = now.mean.trace / now.mean.squared_norm;

@@ -19,14 +19,13 @@ namespace {
 using pipeline::Schedule;
 using pipeline::StageBytes;
 
-// What a stage of the layers [begin, end) costs in a unit to be minimised; kNever where it may not be.
+// Value of a stage with the layers [begin, end), to be minimized; kNever if it is not allowed.
 using StageValue = std::function<double(int stage, int begin, int end)>;
 
-// Nothing where no cut is allowed.
 std::optional<Partition> least_largest_stage(const PossibleStages& possible, const StageValue& value_of) {
   const int layers = possible.layers(), stages = possible.count();
-  check(stages >= 1 && stages <= layers, "a cut needs 1 <= stages <= layers");
-  // best[s][n]: the first n layers in s stages; cut[s][n]: where its last stage begins.
+  check(stages >= 1 && stages <= layers, "1 <= stages <= layers");
+  // best[s][n]: the first n layers in s stages; cut[s][n]: the begin of the last stage.
   std::vector<std::vector<CutValue>> best(stages + 1, std::vector<CutValue>(layers + 1));
   std::vector<std::vector<int>> cut(stages + 1, std::vector<int>(layers + 1, 0));
   best[0][0] = {0.0, 0.0, 0.0};
@@ -54,7 +53,7 @@ std::optional<Partition> least_largest_stage(const PossibleStages& possible, con
   return partition;
 }
 
-// Whether a stage recomputes: where that is open, only if it does not fit otherwise.
+// Whether the stage recomputes; if that is open, only if it does not fit otherwise. Empty if it never fits.
 std::optional<bool> fitting_choice(const PossibleStages& stages, const CutRules& rules, int stage, int begin, int end) {
   if (!stages.allows(stage, begin, end)) return std::nullopt;
   for (const bool recomputes : stages.choices(stage)) {
@@ -64,7 +63,7 @@ std::optional<bool> fitting_choice(const PossibleStages& stages, const CutRules&
   return std::nullopt;
 }
 
-// The best by what stages cost, of those that fit and take no longer than `longest`.
+// The best cut by cost_of() whose stages fit and take at most `longest`.
 std::optional<Cut> cut_by_stage(const PossibleStages& stages, const CutRules& rules, double longest,
                                 const std::function<double(double seconds)>& cost_of) {
   const auto choice = [&](int stage, int begin, int end) { return fitting_choice(stages, rules, stage, begin, end); };
@@ -84,12 +83,12 @@ std::optional<Cut> cut_by_stage(const PossibleStages& stages, const CutRules& ru
   return cut;
 }
 
-// Exact with one stage a device; with several it looks at each stage alone.
+// Exact with one stage per device. With several, it considers each stage alone.
 std::optional<Cut> least_slowest_stage(const PossibleStages& stages, const CutRules& rules) {
   return cut_by_stage(stages, rules, kNever, [](double seconds) { return seconds; });
 }
 
-// That with the cheapest borders, of those whose stages are nearly as fast as this cut's slowest one.
+// The cut with the cheapest borders among those whose stages are nearly as fast as this cut's slowest stage.
 std::optional<Cut> cheapest_borders(const PossibleStages& stages, const CutRules& rules, const Cut& least_slowest) {
   double slowest = 0;
   for (int s = 0, begin = 0; s < stages.count(); ++s) {
@@ -121,7 +120,7 @@ Cut smallest_cut(const PossibleStages& stages, const CutRules& rules) {
   const auto peak = [&](int stage, int begin, int end, bool recomputes) {
     return stages.peak_alone(stage, stages.bytes(stage, begin, end, recomputes));
   };
-  // With one micro-batch in flight recomputation may need more.
+  // With one micro-batch in flight recomputation may need more memory.
   const auto recomputes = [&](int stage, int begin, int end) {
     if (!rules.recompute_of_stage.empty()) return bool{rules.recompute_of_stage[stage]};
     if (rules.recompute != Recompute::kOpen) return rules.recompute == Recompute::kLayer;
@@ -140,7 +139,6 @@ Cut smallest_cut(const PossibleStages& stages, const CutRules& rules) {
   return cut;
 }
 
-// The first of those that end a step soonest.
 Cut soonest(const std::vector<Cut>& cuts, std::span<const LayerCost> costs, const Schedule& schedule,
             const CutRules& rules) {
   if (cuts.size() == 1) return cuts.front();

@@ -1,12 +1,10 @@
-// partition: the best contiguous cut of a list of layers into stages, from their measured costs. Pure.
-// Exact: it minimises the time of the slowest device, which bounds a pipeline's throughput, among the cuts that fit the
-// memory. With one stage a device by dynamic programming over (layers, stages), and among equal cuts the most even one
-// (least sum of squared stage times), then the one whose stages send least. With several a device by branch and bound,
-// since the stages of a device share its time and memory. Of that cut and the one with the least slowest stage the one
-// that ends its step sooner (predict.h); where links are known to take time for bytes, a cut that sends less with
-// stages nearly as fast takes part as well.
-// Recomputation adds a stage's forward time to its backward and takes less memory: where it is left open, each stage
-// has it only if the best cut needs it.
+// partition: finds the best contiguous cut of layers into stages from their measured costs. Pure.
+// It minimizes the time of the slowest device, exactly, among the cuts that fit in memory. With one stage per device:
+// dynamic programming over (layers, stages); ties go to the least sum of squared stage times, then to the least bytes
+// sent. With several: branch and bound, because stages share a device's time and memory.
+// It returns the candidate with the shortest predicted step (predict.h): this cut; the cut with the fastest slowest
+// stage; and, if transfer times are known, a nearly as fast cut that sends less. Open recomputation is used only if
+// the best cut needs it.
 #pragma once
 
 #include <cstdint>
@@ -25,50 +23,49 @@ enum class Recompute { kNone, kLayer, kOpen };
 
 struct CutRules {
   double micro_batch = 1;          // samples, on average
-  std::uint64_t most_samples = 1;  // of a micro-batch
+  std::uint64_t most_samples = 1;  // in a micro-batch
   Recompute recompute = Recompute::kNone;
-  std::vector<bool> recompute_of_stage;  // in the place of `recompute`; empty: by that
-  std::uint64_t memory_limit = 0;        // bytes of a device; 0: none
-  std::optional<Partition> partition;    // only recomputation is left to choose; nothing: any cut
-  bool shares_memory = true;             // device_bytes() (memory.h)
+  std::vector<bool> recompute_of_stage;  // replaces `recompute`; empty: unused
+  std::uint64_t memory_limit = 0;        // bytes per device; 0: no limit
+  std::optional<Partition> partition;    // if set, only recomputation is chosen
+  bool shares_memory = true;             // as for device_bytes() (memory.h)
   StepOverheads overheads;
 };
 
-// Stages that are slower than the least slowest one by no more than this may have cheaper borders.
+// Stages may be slower than the least slowest one by this share if their borders are cheaper.
 inline constexpr double kNearlyEqual = 0.05;
 
-// Of the search over devices that have several stages: about a second with a memory limit, a tenth without.
+// Limit of the search with several stages per device: about 1 s with a memory limit, 0.1 s without.
 inline constexpr int kMostTries = 500'000;
 
 struct Cut {
   Partition partition;
-  std::vector<bool> recompute;  // [stage]
-  bool fits = true;             // false: no cut fits; this is the one whose largest device needs least
-  bool is_proven = true;        // false: the search was given up after kMostTries, a better one may exist
+  std::vector<bool> recompute;
+  bool fits = true;       // false: no cut fits; this one has the smallest peak
+  bool is_proven = true;  // false: the search gave up after kMostTries; a better cut may exist
 };
 
-// For a schedule's devices, stages and order. Requires: a validated training schedule; stages <= costs.size(); a
+// Cuts for the schedule's devices and stages. Requires: a validated training schedule; stages <= costs.size(); a
 // partition in the rules covers the layers in as many stages.
 [[nodiscard]] Cut best_cut(std::span<const LayerCost> costs, const pipeline::Schedule& schedule, const CutRules& rules);
 
-// The cut whose largest stage needs least memory (of stages on one device, each is looked at alone). Where
-// recomputation is open a stage recomputes if it needs less so.
+// The cut with the least memory of its largest stage; each stage is considered alone, even with several per device. If
+// recomputation is open, a stage recomputes if that needs less memory.
 [[nodiscard]] Cut smallest_cut(std::span<const LayerCost> costs, const pipeline::Schedule& schedule,
                                const CutRules& rules);
 
-// Seconds per micro-batch, forward and backward, of each stage under a partition. recompute: [stage]; empty: none does.
+// Seconds per micro-batch, forward and backward, of each stage. recompute: [stage]; empty: none recomputes.
 [[nodiscard]] std::vector<double> stage_times(std::span<const LayerCost> costs, double micro_batch,
                                               const Partition& partition, const std::vector<bool>& recompute = {});
-// The same of each device of a plan: of all its stages.
 [[nodiscard]] std::vector<double> device_times(std::span<const LayerCost> costs, double micro_batch, const Plan& plan);
 
-// Bytes that each device holds at most. recompute: [stage]; empty: none does.
+// Peak bytes of each device. recompute: [stage]; empty: none recomputes.
 [[nodiscard]] std::vector<std::uint64_t> device_peaks(std::span<const LayerCost> costs,
                                                       const pipeline::Schedule& schedule, const Partition& partition,
                                                       const std::vector<bool>& recompute, std::uint64_t samples,
                                                       bool shares_memory);
 
-// [stage]: the most that it keeps between actions, live_bytes() of all its micro-batches in flight.
+// [stage]: peak bytes between actions, as live_bytes() of all its micro-batches in flight.
 [[nodiscard]] std::vector<std::uint64_t> live_peaks(std::span<const LayerCost> costs,
                                                     const pipeline::Schedule& schedule, const Partition& partition,
                                                     const std::vector<bool>& recompute, std::uint64_t samples);

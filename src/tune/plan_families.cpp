@@ -39,7 +39,7 @@ std::vector<ScheduleChoice> in_order(std::vector<ScheduleChoice> choices) {
   return choices;
 }
 
-// Without a limit of memory nothing is open; with one, no recomputation is among what is open.
+// Without a memory limit nothing is open. With one, kOpen includes kNone.
 std::vector<Recompute> rules_in_order(const SearchSpace& space) {
   std::vector<Recompute> rules = space.recompute;
   if (space.memory_limit == 0) std::ranges::replace(rules, Recompute::kOpen, Recompute::kNone);
@@ -116,8 +116,8 @@ class Families {
                                    std::int64_t{devices} * replicas, " places of ", space_.most_slots)};
   }
 
-  // On a device that is alone all orders of the same actions take the same time: stages hide nothing, nor sums of
-  // gradients. 1F1B with one stage keeps least; but of several stages only some may recompute.
+  // On a single device all orders of the same actions take the same time: there is nothing to overlap. 1F1B with one
+  // stage needs least memory, but with several stages only some may recompute.
   [[nodiscard]] std::optional<Reason> why_one_stage(const FamilyShape& shape) const {
     const Plan& plan = shape.plan;
     const auto is_1f1b = [](const ScheduleChoice& choice) {
@@ -155,7 +155,7 @@ class Families {
     return Reason{"partition", concat("the given partition does not have ", counted(layers, "layer"))};
   }
 
-  // Those that exist are kept until the numbers of devices or chunks are others.
+  // Reuses schedules until the number of devices or chunks changes.
   std::optional<Reason> make_schedule(FamilyShape& shape) {
     const Plan& plan = shape.plan;
     try {
@@ -205,7 +205,7 @@ class Families {
   std::vector<std::int64_t> batches_;
   std::vector<ScheduleChoice> schedules_;
   std::vector<Recompute> rules_;
-  std::vector<std::shared_ptr<const pipeline::Schedule>> made_;  // for the same devices and chunks
+  std::vector<std::shared_ptr<const pipeline::Schedule>> made_;
   std::map<std::tuple<int, int, int, std::string, int, std::string>, std::shared_ptr<const SlotCosts>> costs_;
   std::vector<FamilyShape> families_;
 };

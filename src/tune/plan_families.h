@@ -1,5 +1,5 @@
-// plan_families: the families of a space (plan_search.h), and why the others are none; what is told of those that are
-// not among the best. Only src/tune includes this. Pure.
+// plan_families: lists the plan families of a search space (plan_search.h) and groups the reasons for rejected ones.
+// Internal to src/tune. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,11 @@
 
 namespace sluice::tune {
 
-// Groups of families with one reason.
 class Refusals {
  public:
-  // Of the examples of a group the one that misses least is kept; of equal ones the first.
+  // A group keeps as example the family that misses least, or the first of a tie.
   void add(const std::string& group, const Plan& plan, const std::string& why, double missed_by = 0,
            bool is_of_memory = false);
-  // Most families first.
   [[nodiscard]] std::vector<Refusal> take() &&;
 
  private:
@@ -29,8 +27,8 @@ class Refusals {
   std::map<std::string, Group> groups_;
 };
 
-// In an order that does not depend on that of the lists. What a space repeats, and schedules that are the same orders,
-// are one family.
+// The order does not depend on the order of the space's lists. Duplicates, and schedules with equal actions, form one
+// family.
 [[nodiscard]] std::vector<FamilyShape> families_of(const SearchSpace& space, Refusals& refusals);
 
 }  // namespace sluice::tune

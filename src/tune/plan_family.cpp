@@ -18,7 +18,6 @@ std::span<const LayerCost> cut_layers(const FamilyShape& shape) {
   return std::span(shape.costs->layers).subspan(shape.plan.frozen_layers);
 }
 
-// As predict_step() of a Plan has it.
 double mean_micro_batch(const Plan& plan, const SearchSpace& space) {
   const double samples = static_cast<double>(plan.global_batch) / (plan.replicas * space.processes);
   return samples / plan.chunks;
@@ -66,7 +65,7 @@ PlanFamily::PlanFamily(const FamilyShape& shape, const SearchSpace& space)
 
 double PlanFamily::count_cuts() const {
   if (rules_.partition) return 1;
-  double count = 1;  // of the ends of all stages but the last one
+  double count = 1;  // choices of the ends of all stages except the last
   for (int i = 1; i < stages(); ++i) count = count * (layers() - i) / i;
   return count;
 }
@@ -75,7 +74,7 @@ bool PlanFamily::looks_at_all_choices() const {
   return rules_.recompute != Recompute::kOpen || stages() / shape_.plan.devices() <= CutMemory::kMostOpenStages;
 }
 
-// Without what devices take from each other, and without the sums.
+// Step time without contention and all-reduces.
 double PlanFamily::seconds_alone(const StepCosts& costs) const {
   StepCosts alone = costs;
   alone.overheads.contenders = 1;

@@ -14,12 +14,12 @@
 namespace sluice::tune {
 namespace {
 
-// So few cuts are searched exactly at once.
+// Families with at most this many cuts are searched exactly at once.
 constexpr double kFewCuts = 256;
-constexpr int kRestarts = 4;  // of a first look at the others
-// Of the time that is left when families are known: a first look at all may take it.
+constexpr int kRestarts = 4;  // per family in the first look
+// Share of the time left for the first look at all families.
 constexpr double kFirstLook = 0.5;
-// Speeds that agree in nine digits are one. A bound that is beyond by less is not beyond.
+// Rates that agree to nine digits are equal. A bound must exceed the bar by this share to rule out a family.
 constexpr double kMargin = 1e-8;
 
 double nine_digits(double value) {
@@ -32,11 +32,11 @@ std::string four_digits(double value) {
   return fixed(value, value > 0 ? std::clamp(3 - static_cast<int>(std::floor(std::log10(value))), 0, 12) : 0);
 }
 
-enum class State { kUnseen, kOpen, kSearched, kNoRoom, kTooSlow, kBeyond };  // kBeyond: by its bound
+enum class State { kUnseen, kOpen, kSearched, kNoRoom, kTooSlow, kBeyond };  // kBeyond: ruled out by its bound
 
 struct Searched {
   FamilyShape shape;
-  double bound = 0;  // seconds
+  double bound = 0;
   ScoredCut best;
   State state = State::kUnseen;
 
@@ -48,7 +48,6 @@ struct Searched {
     plan.partition = best.partition, plan.recompute = best.recompute;
     return plan;
   }
-  // Its plan belongs before others.
   [[nodiscard]] auto key() const {
     const Plan& plan = shape.plan;
     return std::tuple(-nine_digits(rate()), plan.chunks, plan.devices() * plan.replicas, plan.virtual_stages,
@@ -79,7 +78,6 @@ class PlanSearch {
         look_at(families_[i], deadline.share(1.0 / static_cast<double>(families_.size() - i)));
   }
 
-  // Those that are not settled, the most promising first.
   void search_all() {
     for (std::size_t i = 0; i < families_.size() && !deadline_.is_over(); ++i) {
       Searched& family = families_[i];
@@ -97,10 +95,9 @@ class PlanSearch {
                                  [&](const Searched& family) { return !is_settled(family) && !is_beyond(family); });
   }
 
-  // Samples a second that the tenth best has; 0: there are fewer.
+  // Samples per second of the tenth best plan; 0 if there are fewer.
   [[nodiscard]] double bar() const { return top_.size() < kMostCandidates ? 0 : top_.back()->rate(); }
   [[nodiscard]] bool is_beyond(const Searched& family) const { return family.most_rate() < bar() * (1 - kMargin); }
-  // What a family has to stay below.
   [[nodiscard]] double bar_seconds(const Searched& family) const {
     return bar() > 0 ? family.rate_of(bar()) * (1 + kMargin) : kNever;
   }
@@ -112,7 +109,7 @@ class PlanSearch {
     return true;
   }
 
-  // At one cut, whatever the time; at others as it lasts.
+  // Scores at least one cut regardless of the time, and more while time is left.
   void look_at(Searched& family, const Deadline& deadline) {
     PlanFamily plans(family.shape, space_);
     family.state = State::kOpen;
@@ -128,7 +125,7 @@ class PlanSearch {
     finish(family, plans);
   }
 
-  // Exactly; with what is left of its time from other starts.
+  // Searches exactly, then uses the rest of the family's time for restarts.
   void search(Searched& family, const Deadline& deadline) {
     PlanFamily plans(family.shape, space_);
     family.state = State::kOpen;
@@ -188,7 +185,7 @@ class PlanSearch {
     }
   }
 
-  // Of those that are too slow some may have no room either.
+  // Some of the families that are too slow may not fit either.
   void refuse_without_cut(Searched& family) {
     const Plan plan = family.plan();
     if (family.state == State::kNoRoom) {
@@ -224,7 +221,7 @@ class PlanSearch {
   const SearchSpace& space_;
   Deadline deadline_;
   Refusals refusals_;
-  std::vector<Searched> families_;  // the least bound first
+  std::vector<Searched> families_;
   std::vector<const Searched*> top_;
   bool is_proven_ = true;
   std::int64_t tried_ = 0;

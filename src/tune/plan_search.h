@@ -1,11 +1,8 @@
-// plan_search: the plan with the most samples a second, by the predicted time of its step (predict.h).
-// A family is what a plan is but for its cut: devices, replicas, schedule, chunks, batch, rule of recomputation. Each
-// family has one best cut; the result is the best cuts of the best ten families. Families, and parts of cuts, whose
-// lower bound (cut_bound.h) is beyond the tenth best are not looked at. A cut is searched by moving its borders, then
-// exactly, by branch and bound (both cut_search.h), as long as time is left; where there are few, exactly at once.
-// Not here: measuring the costs; which numbers of chunks are worth a look (first_guess_chunks() is a start).
-// Pure but for the clock that is handed in. Lists may be in any order and repeat themselves. Units: seconds, bytes,
-// samples.
+// plan_search: finds the plans with the most samples per second by predicted step time (predict.h). A family is a plan
+// without its cut. The result is the best cut of each of the ten best families. Families and partial cuts are skipped
+// if their lower bound (cut_bound.h) exceeds the tenth best. While time is left, cuts are first improved by moving
+// borders, then searched exactly (both cut_search.h). Families with few cuts are searched exactly at once.
+// Pure, except for the clock. Lists may be unsorted and contain duplicates. Units: seconds, bytes, samples.
 #pragma once
 
 #include <cstdint>
@@ -22,79 +19,77 @@
 namespace sluice::tune {
 
 struct SlotCosts {
-  std::vector<LayerCost> layers;  // of the whole model, frozen ones too
-  StepOverheads overheads;        // its borders: one a stage, or none
+  std::vector<LayerCost> layers;  // of the whole model, including frozen ones
+  StepOverheads overheads;        // borders: one per stage, or empty
 };
 
 struct ScheduleChoice {
   std::string name = "1f1b";
-  int virtual_stages = 1;     // a device
-  std::string schedule_text;  // Plan::schedule_text: the schedule is this one
+  int virtual_stages = 1;
+  std::string schedule_text;  // as Plan::schedule_text; replaces the named schedule
 };
 
-// What a plan may be. A choice that is pinned is a list of one.
+// The allowed plans. A list with one entry pins a choice.
 struct SearchSpace {
-  // Of a plan whose cut is not decided yet (each stage has one layer): devices that work at the same time have fewer
-  // threads each, and a schedule says between which devices its borders lie. Asked once for each number of devices,
-  // replicas and chunks with each schedule; may not depend on anything else. Errors that it throws end the search.
+  // Costs for a plan with one layer per stage. Concurrent devices have fewer threads each, and the schedule decides
+  // which devices exchange data. Called once per schedule and number of devices, replicas and chunks; the result may
+  // depend on these only. Errors it throws end the search.
   std::function<SlotCosts(const Plan& uncut)> costs_of;
-  int most_slots = 1;                       // local devices
-  int processes = 1;                        // machines: the replicas of each count
-  std::vector<int> devices = {1};           // of a replica: pipeline.stages
-  std::vector<int> replicas = {1};          // local ones
-  std::vector<int> chunks = {1};            // micro-batches of a replica
-  std::vector<std::int64_t> batches = {1};  // samples of a step over all replicas
+  int most_slots = 1;
+  int processes = 1;                // machines; each one runs `replicas`
+  std::vector<int> devices = {1};   // per replica: pipeline.stages
+  std::vector<int> replicas = {1};  // per process
+  std::vector<int> chunks = {1};
+  std::vector<std::int64_t> batches = {1};  // samples per step over all replicas
   std::vector<ScheduleChoice> schedules = {ScheduleChoice{}};
-  // With kOpen and a limit of memory a stage recomputes where its device has no room otherwise: no choice in which
-  // fewer stages do has room. The other rules are part of that one.
+  // With kOpen and a memory limit, a stage recomputes only if its device needs the room: dropping any recomputing stage
+  // would exceed the limit. kOpen includes the other rules.
   std::vector<Recompute> recompute = {Recompute::kNone};
-  std::optional<Partition> partition;  // pinned
+  std::optional<Partition> partition;
   int frozen_layers = 0;
-  std::uint64_t memory_limit = 0;          // bytes of a slot; 0: none
-  bool shares_memory = true;               // device_bytes() (memory.h)
-  std::int64_t least_micro_batch = 1;      // samples: normalisation over a batch needs some
-  bool needs_equal_micro_batches = false;  // the batch is divisible by all micro-batches
+  std::uint64_t memory_limit = 0;          // bytes per slot; 0: no limit
+  bool shares_memory = true;               // as for device_bytes() (memory.h)
+  std::int64_t least_micro_batch = 1;      // samples; batch normalization needs several
+  bool needs_equal_micro_batches = false;  // the batch must be divisible by all micro-batches
 };
 
-// Without a clock there is no limit.
 struct SearchLimit {
   double seconds = 0;
   std::function<double()> clock;  // seconds since any start
 };
 
-// A plan that has room.
 struct Candidate {
   Plan plan;
   StepPrediction step;
-  double samples_per_s = 0;                 // over all processes
-  std::vector<std::uint64_t> device_bytes;  // estimate_device_bytes() (memory_model.h)
+  double samples_per_s = 0;
+  std::vector<std::uint64_t> device_bytes;  // as estimate_device_bytes() (memory_model.h)
 };
 
-// Families that are not among the best, for one reason.
+// Families that were rejected for one reason.
 struct Refusal {
-  Plan plan;               // an example: what comes nearest; without a partition if none was decided
-  std::string why;         // of the example: "stage 0 needs 31.2 GiB of 24.0 GiB"
-  std::int64_t count = 0;  // families
+  Plan plan;        // closest example; without a partition if none was chosen
+  std::string why;  // for the example: "stage 0 needs 31.2 GiB of 24.0 GiB"
+  std::int64_t count = 0;
   bool is_of_memory = false;
 };
 
 struct SearchResult {
-  // Up to ten, best first. Of those that are equally fast to nine digits, fewer chunks first, then fewer slots.
+  // Up to ten, best first. Ties (nine digits) are ordered by fewer chunks, then by fewer slots.
   std::vector<Candidate> best;
-  std::vector<Refusal> refusals;  // most families first
-  // No plan of the space is faster than the first, or belongs here instead of another.
+  std::vector<Refusal> refusals;
+  // No plan of the space is faster than the first or belongs in this list instead of another.
   bool is_proven = true;
-  std::int64_t tried = 0;   // plans whose step was predicted
-  std::int64_t pruned = 0;  // families, and parts of cuts, that a bound ruled out unseen
+  std::int64_t tried = 0;   // plans with a predicted step
+  std::int64_t pruned = 0;  // families and partial cuts skipped by a bound
 };
 
 inline constexpr int kMostCandidates = 10;
 
 [[nodiscard]] SearchResult search_plans(const SearchSpace& space, const SearchLimit& limit = {});
 
-// The number of micro-batches in which a replica's `samples` of a step take least time on a pipeline with equal stages,
-// if a micro-batch of size n takes a + s n on each: (m + p - 1) (a + s samples / m) is least at
-// m = sqrt((p - 1) s samples / a). From 1 to `samples`.
+// The number of micro-batches with the least time for a replica's `samples`. Assumes equal stages on which a
+// micro-batch of n samples takes a + s n. (m + p - 1) (a + s samples / m) is least at m = sqrt((p - 1) s samples / a).
+// Between 1 and `samples`.
 [[nodiscard]] int first_guess_chunks(int devices, double samples, const AffineCost& slowest_stage);
 
 }  // namespace sluice::tune

@@ -1,5 +1,5 @@
-// possible_stages: the stages that layers can be cut into: their times, their bytes, what a device holds of them; and
-// how cuts compare. Only src/tune includes this. Pure.
+// possible_stages: times and bytes of all stages that layers can be cut into, and the comparison of cuts. Internal to
+// src/tune. Pure.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@ namespace sluice::tune {
 
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Sums of the same times in another order differ by rounding: that is no difference.
+// Compares times; sums in another order differ by rounding, which is ignored.
 inline bool is_less(double a, double b) { return a < b && b - a > 1e-9 * a; }
 
-// The largest stage, or device, first; then evenness of the stages; then what their borders cost.
+// Compares cuts by the largest stage or device, then by evenness of the stages, then by the cost of their borders.
 struct CutValue {
   double largest = kNever;
   double squares = kNever;
@@ -37,7 +37,6 @@ struct CutValue {
   }
 };
 
-// The stages that layers can make: their times, their bytes, and what a device holds of them.
 class PossibleStages {
  public:
   PossibleStages(std::span<const LayerCost> costs, const pipeline::Schedule& schedule, const CutRules& rules)
@@ -61,8 +60,8 @@ class PossibleStages {
   [[nodiscard]] double seconds(int begin, int end, bool recomputes) const {
     return seconds_[end] - seconds_[begin] + (recomputes ? forward_seconds_[end] - forward_seconds_[begin] : 0);
   }
-  // What passing on the output of a stage that ends before layer `end` costs: seconds where links take time for bytes,
-  // else bytes. Nothing after the last stage.
+  // Cost of sending the output of a stage that ends before layer `end`: seconds if links take time for bytes, else
+  // bytes. 0 for the last stage.
   [[nodiscard]] double border(int stage, int end) const {
     if (end == layers()) return 0;
     const double bytes = static_cast<double>(costs_[end - 1].output_bytes) * rules_.micro_batch;
@@ -96,7 +95,7 @@ class PossibleStages {
     }
     return all;
   }
-  // [stage] of which those of the device count.
+  // stages: [stage]; only those of the device are used.
   [[nodiscard]] std::uint64_t peak(int device, const std::vector<pipeline::StageBytes>& stages) const {
     return static_cast<std::uint64_t>(trace_.peak_bytes(device, stages));
   }
@@ -104,7 +103,6 @@ class PossibleStages {
   [[nodiscard]] bool fits(int device, const std::vector<pipeline::StageBytes>& stages) const {
     return !has_limit() || peak(device, stages) <= rules_.memory_limit;
   }
-  // Alone on its device.
   [[nodiscard]] std::uint64_t peak_alone(int stage, const pipeline::StageBytes& bytes) const {
     std::vector<pipeline::StageBytes> stages(count());
     stages[stage] = bytes;
@@ -117,7 +115,7 @@ class PossibleStages {
   pipeline::MemoryTrace trace_;
   const CutRules& rules_;
   std::vector<int> owners_;
-  std::vector<double> seconds_, forward_seconds_;  // of the layers before
+  std::vector<double> seconds_, forward_seconds_;
 };
 
 }  // namespace sluice::tune

@@ -31,14 +31,12 @@ Simulation simulate_compute(const pipeline::Simulator& simulator, const StepCost
                               .runnable = costs.overheads.runnable});
 }
 
-// Those of the stages that share a network.
 StageGradients gradients_of(const StageGradients& all, const std::vector<int>& stages) {
   StageGradients some(all.size());
   for (const int stage : stages) some.at(stage) = all.at(stage);
   return some;
 }
 
-// When the last bucket has passed its network.
 double end_of_reductions(const Schedule& schedule, const Simulation& simulation, const StepCosts& costs,
                          const ReductionCosts& bucket) {
   double end = 0;
@@ -56,7 +54,7 @@ double all_trained_bytes(const StepCosts& costs) {
   return bytes;
 }
 
-// What is left of a worker's push when it has computed. Buckets follow each other without waiting for an answer.
+// The part of a worker's push after its compute. Buckets follow each other without waiting for a reply.
 double pushing_after(const Schedule& schedule, const Simulation& compute, const StepCosts& costs,
                      const ServerUse& server) {
   LinkCost link = server.push_link();
@@ -66,7 +64,6 @@ double pushing_after(const Schedule& schedule, const Simulation& compute, const 
   return std::max(0.0, end_of_reductions(schedule, compute, costs, bucket) - compute.makespan);
 }
 
-// [device]
 std::vector<double> updates_of(const Schedule& schedule, const StepCosts& costs) {
   std::vector<double> seconds(schedule.devices.size(), 0.0);
   if (!costs.overheads.update) return seconds;
@@ -75,7 +72,7 @@ std::vector<double> updates_of(const Schedule& schedule, const StepCosts& costs)
     const double share = costs.trained_bytes(s) / costs.overheads.updaters;
     if (share > 0) seconds[owners[s]] += costs.overheads.update->at(share);
   }
-  // All devices of all replicas update at once: no faster than the cores can.
+  // All devices of all replicas update at once, limited by the cores.
   const double all = std::accumulate(seconds.begin(), seconds.end(), 0.0) * costs.overheads.replicas_on_machine;
   const double longest = std::ranges::max(seconds);
   const double slowed = longest > 0 ? std::max(1.0, all / costs.overheads.runnable / longest) : 1;
@@ -83,12 +80,12 @@ std::vector<double> updates_of(const Schedule& schedule, const StepCosts& costs)
   return seconds;
 }
 
-// computing: of the worker, until its last gradient is whole.
+// computing: the worker's time until its last gradient is complete.
 void add_server(const Schedule& schedule, const Simulation& compute, const StepCosts& costs, double computing,
                 StepPrediction& step) {
   const StepOverheads& overheads = costs.overheads;
   const ServerUse& server = *overheads.server;
-  // A worker reads its batch itself, once it has pushed.
+  // A worker reads its batch itself after the push.
   const double loading = overheads.loading ? overheads.loading->samples * overheads.loading->cost.sample_s : 0;
   step.served =
       served_step(server, {.computing = computing,
@@ -102,7 +99,7 @@ void add_server(const Schedule& schedule, const Simulation& compute, const StepC
   step.all_reduce += step.served->push + step.served->pull + step.served->wait;
 }
 
-// [device] updates; empty: nobody here updates, and all wait for the server's. slows: what loading takes from each.
+// updates: [device]; if empty, all devices wait for the server's update. slows: compute time that loading adds to each.
 void add_devices(const Simulation& compute, const StepCosts& costs, const std::vector<double>& updates, double slows,
                  StepPrediction& step) {
   for (std::size_t device = 0; device < compute.devices.size(); ++device) {
@@ -191,7 +188,7 @@ StepCosts step_costs(std::span<const LayerCost> layers, const Partition& partiti
     std::vector<LayerGradients>& gradients = costs.gradients.emplace_back();
     const bool recomputes = !recompute.empty() && recompute[s];
     for (int i = 0; i < partition.layers_per_stage[s]; ++i, ++layer) {
-      check(layer < layers.size(), "the partition has no more layers than there are");
+      check(layer < layers.size(), "a partition with at most as many layers as the model");
       const LayerCost& cost = layers[layer];
       const double forward = cost.forward.at(micro_batch);
       const double input = cost.input_gradient.at(micro_batch) + (recomputes ? forward : 0);
@@ -211,7 +208,7 @@ StepCosts step_costs(std::span<const LayerCost> layers, const Partition& partiti
     costs.slowdowns.push_back(alone > 0 ? slowed / alone : 1);
     costs.sent_bytes.push_back(layer == 0 ? 0 : static_cast<double>(layers[layer - 1].output_bytes) * micro_batch);
   }
-  check(layer == layers.size(), "the partition covers every layer");
+  check(layer == layers.size(), "a partition that covers every layer");
   return costs;
 }
 

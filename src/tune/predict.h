@@ -1,13 +1,11 @@
-// predict: the time of one training step, and where it goes, from measured costs. Whoever estimates a step asks here:
-// plans, the search for a cut, `sluice profile`, advice.
-// Frozen layers come first: every device runs its share of the samples through them. Then the schedule's actions run in
-// its own order (pipeline/schedule/simulate.h), with a hop wherever a result goes to another device. Buckets of
-// gradients are summed over the replicas as soon as they are whole (reductions.h). When everything has ended, the
-// weights are updated. A run hides more of an all-reduce where local replicas sum different stages at the same time.
-// Devices of one machine slow each other down (contention.h): memory and, where they are more than the cores can run
-// at once, cores; the latter in frozen layers and the update, too. So does loading (loading.h). Replicas wait for the
-// slowest of them (expected_maximum.h). Of a worker of a parameter server a step is one of its cycles (server_step.h).
-// Pure. Times in seconds.
+// predict: predicts the time of one training step and its parts from measured costs. All estimates of a step use it.
+// Every device first runs its share of the samples through the frozen layers. The schedule's actions then run in their
+// order (pipeline/schedule/simulate.h), with a hop between devices. Gradient buckets are all-reduced as soon as they
+// are complete (reductions.h); the update follows.
+// Devices of one machine share memory bandwidth and cores (contention.h), also with loader threads (loading.h).
+// Replicas wait for the slowest (expected_maximum.h). For a parameter server's worker a step is one cycle
+// (server_step.h). A real run hides more of an all-reduce if local replicas sum different stages at once. Pure. Times
+// in seconds.
 #pragma once
 
 #include <cstddef>
@@ -27,82 +25,84 @@
 
 namespace sluice::tune {
 
-// What a step costs besides the work of its layers. What is not known costs nothing.
+// Costs of a step besides its layers. Unknown costs count as 0.
 struct StepOverheads {
-  std::vector<LinkCost> borders;       // [stage]: an activation to the next one, and the gradient back; may be empty
-  std::optional<LinkCost> all_reduce;  // of one bucket over all replicas; nothing: there is one
-  // Each is of the stages whose buckets share it, one after another; networks do not slow each other. A stage may be in
-  // several: then it waits for the slowest. Empty: all stages share one.
+  // [stage]: activation to the next stage, and the gradient back; may be empty.
+  std::vector<LinkCost> borders;
+  std::optional<LinkCost> all_reduce;  // of one bucket over all replicas; empty: one replica
+  // Each network is a list of stages whose buckets share it one after another; networks do not slow each other. A stage
+  // in several networks waits for the slowest. Empty: all stages share one.
   std::vector<std::vector<int>> networks;
-  double bucket_bytes = 0;           // of the largest bucket; 0: all gradients of a stage are one
-  double sent_share = 1;             // of a gradient's bytes go over the network: half of them as bfloat16
-  std::optional<AffineCost> update;  // of the weights, by their bytes
-  int updaters = 1;                  // local replicas that share the update
-  int contenders = 1;                // devices that ran together where LayerCost::slowdown was measured; 1: it was not
-  // Replicas that compute at once on this machine; with a parameter server those of all its workers there.
+  double bucket_bytes = 0;  // largest bucket; 0: all gradients of a stage form one bucket
+  double sent_share = 1;    // share of a gradient's bytes that is sent; 0.5 for bfloat16
+  std::optional<AffineCost> update;
+  int updaters = 1;  // local replicas that share the update
+  // Devices that ran together when LayerCost::slowdown was measured; 1: not measured.
+  int contenders = 1;
+  // Replicas that compute at once on this machine; with a parameter server, those of all its workers on this machine.
   int replicas_on_machine = 1;
-  // CPU devices that the machine's cores can run at once: cores / threads of a device. More of them share the cores.
+  // CPU devices that the cores can run at once: cores / threads per device. More devices share the cores.
   double runnable = std::numeric_limits<double>::infinity();
-  double frozen_share = 1;         // of the samples run through the frozen layers; of the rest it is known
-  std::optional<Loading> loading;  // nothing: batches are there
-  // Of what a replica computes in a step, the standard deviation from step to step as a share of it; and how many
-  // replicas wait for the slowest.
+  // Share of the samples that run through the frozen layers; the outputs of the rest are cached.
+  double frozen_share = 1;
+  std::optional<Loading> loading;  // empty: batches are ready in time
+  // Relative standard deviation of a replica's compute from step to step, and the number of replicas that wait for the
+  // slowest.
   double deviation = 0;
   int replicas = 1;
-  double other_s = 0;  // a step, whatever the plan
-  // With one the replicas are those of one of its workers. The server updates, so `update` is not read.
+  double other_s = 0;
+  // If set, the replicas belong to one worker of a parameter server. The server updates, so `update` is ignored.
   std::optional<ServerUse> server;
 };
 
-// What the stages of a replica cost. Those of one micro-batch, where nothing else is said.
+// Costs of a replica's stages, per micro-batch unless stated otherwise.
 struct StepCosts {
-  std::vector<pipeline::StepCost> stages;  // [stage]
-  std::vector<double> sent_bytes;          // [stage]: to the next one; may be empty: nothing
-  StageGradients gradients;                // to be summed once a step; may be empty: none
-  std::vector<double> slowdowns;           // [stage]: beside `contenders` - 1 others (contention.h); may be empty: 1
-  double frozen_s = 0;                     // a step, of each device: its share of the frozen layers' work
+  std::vector<pipeline::StepCost> stages;
+  std::vector<double> sent_bytes;  // [stage]: to the next one; empty: nothing is sent
+  StageGradients gradients;        // summed once per step; empty: none
+  std::vector<double> slowdowns;   // [stage]: beside `contenders` - 1 other devices (contention.h); empty: 1
+  double frozen_s = 0;
   StepOverheads overheads;
 
   [[nodiscard]] double trained_bytes(std::size_t stage) const;
 };
 
-// They add up to the step.
+// The parts add up to the step.
 struct DevicePrediction {
   double compute = 0;
-  double all_reduce = 0;  // that no device's compute hides, with waiting for the slowest replica. With a parameter
-                          // server: push, pull and waiting (ServedStep)
-  double update = 0;      // the parameter server's, where there is one
-  double load = 0;        // waiting for the batch
-  double bubble = 0;      // waiting for other devices
-  double other = 0;       // StepOverheads::other_s
+  // Exposed all-reduce and waiting for the slowest replica. With a parameter server: push, pull and waiting
+  // (ServedStep).
+  double all_reduce = 0;
+  double update = 0;  // by the parameter server if there is one
+  double load = 0;
+  double bubble = 0;  // waiting for other devices
+  double other = 0;
 };
 
 struct StepPrediction {
   double seconds = 0;
-  double all_reduce = 0;  // that nothing hides: from the last action of any device to the last sum
-  double update = 0;      // of the device with most weights
-  double load = 0;        // waiting for the batch
+  double all_reduce = 0;  // exposed: from the last action of any device to the last all-reduce
+  double update = 0;      // of the device with the most weights
+  double load = 0;
   std::vector<DevicePrediction> devices;
-  std::optional<ServedStep> served;  // of a worker of a parameter server: in all_reduce, update and load
+  // Set for a worker of a parameter server; its parts are included in all_reduce, update and load.
+  std::optional<ServedStep> served;
 };
 
 // Requires: a validated training schedule; costs of its stages.
 [[nodiscard]] StepPrediction predict_step(const pipeline::Schedule& schedule, const StepCosts& costs);
 [[nodiscard]] StepPrediction predict_step(const pipeline::Simulator& simulator, const StepCosts& costs);
 
-// layers: of the whole model, frozen ones too; replica_samples: of a step. Errors: ConfigError for a plan without
-// schedule.
 [[nodiscard]] StepCosts step_costs(const Plan& plan, std::span<const LayerCost> layers, double replica_samples,
                                    const StepOverheads& overheads = {});
 [[nodiscard]] StepPrediction predict_step(const Plan& plan, std::span<const LayerCost> layers, double replica_samples,
                                           const StepOverheads& overheads = {});
 
-// StepCosts::frozen_s of a plan: what its frozen layers take.
 [[nodiscard]] double frozen_seconds(const Plan& plan, std::span<const LayerCost> layers, double micro_batch,
                                     const StepOverheads& overheads);
 
-// With recomputation a backward takes one more forward. recompute: [stage]; empty: none does. Requires: a partition of
-// all layers; so frozen ones are not among them.
+// Recomputation adds a forward to each backward. recompute: [stage]; empty: none recomputes. Requires: `partition`
+// covers `layers`, so `layers` excludes frozen ones.
 [[nodiscard]] StepCosts step_costs(std::span<const LayerCost> layers, const Partition& partition,
                                    const std::vector<bool>& recompute, double micro_batch,
                                    const StepOverheads& overheads = {});

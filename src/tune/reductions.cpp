@@ -12,13 +12,12 @@ namespace {
 
 using pipeline::Op;
 
-// The action after which a stage's gradients are all whole.
+// The action that completes a stage's gradients.
 struct LastBackward {
   double end = 0;
-  bool is_weight_only = false;  // a W
+  bool is_weight_only = false;
 };
 
-// [stage]
 std::vector<LastBackward> last_backwards(const pipeline::Schedule& schedule, const pipeline::Simulation& simulation) {
   std::vector<LastBackward> last(schedule.stages);
   for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
@@ -31,7 +30,8 @@ std::vector<LastBackward> last_backwards(const pipeline::Schedule& schedule, con
   return last;
 }
 
-// Cut from the last layer on, each full but for the last one. A layer's gradients are taken for divisible.
+// Splits gradients into full buckets from the last layer on; the final bucket may be smaller. A layer's gradients may
+// be split between buckets.
 std::deque<Reduction> buckets_of(const std::vector<LayerGradients>& layers, double bucket_bytes,
                                  const LastBackward& last) {
   std::deque<Reduction> buckets;

@@ -1,8 +1,8 @@
-// reductions: when the gradients of a step are added up over the replicas. Gradients become whole during a stage's last
-// backward, last layer first; full buckets of them are summed while the rest of the backward runs.
-// One network carries the bytes of all stages, one bucket after another. The buckets of a stage follow one another,
-// each with its latency, in which the network is free for the other stages. That a sum takes time from the compute
-// which it runs beside is not in it. Pure. Units: seconds, bytes.
+// reductions: computes when a step's gradients are all-reduced over the replicas. Gradients become complete during a
+// stage's last backward, last layer first. Full buckets are reduced while the rest of the backward runs.
+// One network carries the bytes of all stages, one bucket after another. A stage's buckets follow one another, each
+// with its latency, during which other stages may use the network. Slower compute during an all-reduce is ignored.
+// Pure. Units: seconds, bytes.
 #pragma once
 
 #include <optional>
@@ -14,11 +14,11 @@
 
 namespace sluice::tune {
 
-// The gradients of a layer, and what the layer's part of a backward of one micro-batch takes.
+// Gradient bytes of a layer, and seconds of the layer within a backward of one micro-batch.
 struct LayerGradients {
   double bytes = 0;
-  double backward = 0;  // of a B
-  double weight = 0;    // of a W
+  double backward = 0;  // in a B
+  double weight = 0;    // in a W
 };
 
 // [stage][layer], the last layer of each stage first.
@@ -26,20 +26,19 @@ using StageGradients = std::vector<std::vector<LayerGradients>>;
 
 struct ReductionCosts {
   LinkCost all_reduce;      // of one bucket over all replicas
-  double bucket_bytes = 0;  // 0: all gradients of a stage are one bucket
-  double sent_share = 1;    // of a gradient's bytes go over the network: half of them as bfloat16
+  double bucket_bytes = 0;  // 0: all gradients of a stage form one bucket
+  double sent_share = 1;    // share of a gradient's bytes that is sent; 0.5 for bfloat16
 };
 
-// One bucket.
 struct Reduction {
   int stage = 0;
   double bytes = 0;
-  double ready = 0;  // since the first action of the step, as `end`
+  double ready = 0;  // since the step's first action, like `end`
   double end = 0;
 };
 
-// In the order in which they begin. simulation: of the schedule. A stage without gradients has none. Requires: a
-// validated training schedule.
+// In the order in which they begin. simulation: of the same schedule. Stages without gradients have no reductions.
+// Requires: a validated training schedule.
 [[nodiscard]] std::vector<Reduction> reductions_of(const pipeline::Schedule& schedule,
                                                    const pipeline::Simulation& simulation,
                                                    const StageGradients& gradients, const ReductionCosts& costs);

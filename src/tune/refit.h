@@ -1,6 +1,6 @@
-// refit: predictions corrected by plans that ran. Where a plan took longer than predicted, others like it are taken to
-// do so by the same factor: those with as many devices and replicas, where any of these ran; else all. What the factor
-// of several runs is, is their geometric mean, so that too long and too short weigh alike. Pure. Times in seconds.
+// refit: corrects predictions with plans that ran. The factor is the geometric mean of measured / predicted, so that
+// errors in both directions weigh alike. It is taken over runs with the same number of devices and replicas, or over
+// all runs if there are none. Pure. Times in seconds.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,6 @@ class Refit {
   // measured: above 0.
   void add(const Candidate& candidate, double measured);
 
-  // Measured over predicted; 1 where nothing ran.
   [[nodiscard]] double factor(const Plan& plan) const;
   [[nodiscard]] double seconds(const Candidate& candidate) const {
     return candidate.step.seconds * factor(candidate.plan);

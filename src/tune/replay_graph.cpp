@@ -13,7 +13,7 @@ namespace {
 
 double length(Nanoseconds begin, Nanoseconds end) { return static_cast<double>(end - begin); }
 
-// Of an even number the upper one of the two in the middle, which is one that was recorded.
+// For an even count, the upper of the two middle values, because it was recorded.
 Nanoseconds upper_median(std::vector<Nanoseconds> times) {
   if (times.empty()) return 0;
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
@@ -21,7 +21,7 @@ Nanoseconds upper_median(std::vector<Nanoseconds> times) {
   return *middle;
 }
 
-// More is added to whole actions, not to what runs within them.
+// Additional time applies to whole actions, not to parts nested in them.
 bool takes_more(const SlotPieces& cut, const Piece& piece, const Span& span) {
   const int at = static_cast<int>(&piece - cut.pieces.data());
   return span.phase != Phase::kLoss && span.phase != Phase::kAllReduce && cut.first[piece.span] == at;
@@ -85,7 +85,7 @@ void ReplayGraph::add_begin(int rank) {
   }
 }
 
-// One after another, but for the first one of each section.
+// Chains the pieces of each section.
 void ReplayGraph::add_pieces(int rank, int slot) {
   SlotNodes& own = nodes_[rank].slots[slot];
   const StepSpans::Slot& recorded_slot = recorded(rank).slots[slot];
@@ -113,8 +113,8 @@ void ReplayGraph::add_pieces(int rank, int slot) {
   }
 }
 
-// A thread that waited wakes up some time after the message was sent. One that did not wait spent a moment on looking;
-// had it waited, it would have woken up as late as the others, but no later than would have been noticed.
+// A thread that waited wakes up some time after the send. A thread that did not wait spent a moment on checking. If it
+// now has to wait, it wakes up as late as the others, but not later than would have been noticed.
 void ReplayGraph::add_messages(int rank) {
   const std::vector<StepSpans::Slot>& slots = recorded(rank).slots;
   const std::vector<RecordedMessage> messages = messages_of(slots);
@@ -139,7 +139,7 @@ void ReplayGraph::add_messages(int rank) {
   }
 }
 
-// What is not covered by the two: the process's own time before the end.
+// Adds the rounds and the small sums in time order, then the process's own time before the end.
 void ReplayGraph::add_rounds(int rank) {
   ProcessNodes& own = nodes_[rank];
   add_barrier(rank, 0);

@@ -1,5 +1,5 @@
-// replay_graph: the graph of a recorded step (step_replay.h): a node for each piece of work, and what it waits for.
-// Internal to step_replay.
+// replay_graph: builds the graph of a recorded step (step_replay.h), with one node for each piece of work. Internal to
+// step_replay.
 #pragma once
 
 #include <span>
@@ -14,13 +14,13 @@ namespace sluice::tune {
 
 class ReplayGraph {
  public:
-  // Requires: both outlive it.
+  // Requires: both arguments outlive this object.
   ReplayGraph(std::span<const RecordedProcess> processes, const StepEdits& edits);
 
   [[nodiscard]] StepReplay run();
 
  private:
-  // Of a span, or a piece of one: where it begins, and where it ends.
+  // The first and the last node of a span or piece.
   struct Nodes {
     int first = 0, last = 0;
   };
@@ -28,19 +28,18 @@ class ReplayGraph {
     SlotPieces cut;
     std::vector<Nodes> pieces;
   };
-  // Of a sum over the processes.
   struct SumNodes {
-    int ready = 0;  // in this process
+    int ready = 0;
     int exchange = 0;
   };
   struct ProcessNodes {
     int begin = 0, end = 0;
     std::vector<SlotNodes> slots;
-    std::vector<Nodes> spans;     // [StepSpans::process]
-    std::vector<SumNodes> sums;   // [StepSpans::buckets]
-    std::vector<int> small_sums;  // spans of the process that are sums, in order
-    int done = 0;                 // what comes next waits for this one,
-    Nanoseconds done_at = 0;      // which was recorded then
+    std::vector<Nodes> spans;
+    std::vector<SumNodes> sums;
+    std::vector<int> small_sums;  // the process's spans that are small sums, in order
+    int done = 0;                 // the node that the next one waits for
+    Nanoseconds done_at = 0;
   };
   // A moment of a slot, by its recorded time.
   struct Anchor {
@@ -76,10 +75,10 @@ class ReplayGraph {
   const StepEdits& edits_;
   EditBook book_;
   EventGraph graph_;
-  Nanoseconds zero_ = 0;  // the recorded time that is 0 in the graph
+  Nanoseconds zero_ = 0;  // recorded time that is 0 in the graph
   int source_ = 0;
-  std::vector<ProcessNodes> nodes_;       // [rank]
-  std::vector<std::vector<int>> arrive_;  // [rank][small sum]
+  std::vector<ProcessNodes> nodes_;
+  std::vector<std::vector<int>> arrive_;
   StepReplay result_;
 };
 

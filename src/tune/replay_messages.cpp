@@ -11,7 +11,7 @@ namespace {
 
 enum class Cargo : std::uint8_t { kFeatures, kActivation, kGradient };
 
-// What is sent into a stage; of features the share, in the order of their devices.
+// Destination of a message. For features also the share, in the order of their devices.
 struct Address {
   ReplicaId replica;
   Cargo cargo = Cargo::kActivation;
@@ -38,7 +38,6 @@ class Mail {
   }
 
  private:
-  // A stage of a replica, and a micro-batch.
   struct Key {
     ReplicaId replica;
     int stage;
@@ -64,7 +63,7 @@ class Mail {
     return to(Cargo::kGradient, key.stage - 1);
   }
 
-  // Features come first, and only the first stage has any.
+  // Features come first; only the first stage receives them.
   void add_messages(const Key& key, const std::vector<SpanAt>& waits, std::vector<RecordedMessage>& messages) const {
     const int count = static_cast<int>(waits.size());
     const int gradients = key.stage < last_stage_ ? 1 : 0;

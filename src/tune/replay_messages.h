@@ -1,6 +1,6 @@
-// replay_messages: which recorded wait of a stage is for which recorded send of another one, by the order in which a
-// stage sends and receives for a micro-batch: first what goes forward, then what comes back. Internal to step_replay.
-// Pure. Errors: DataError for a wait for something that nobody has sent.
+// replay_messages: matches each recorded wait of a stage with another stage's recorded send. The match uses the order
+// of a stage's sends and receives for a micro-batch: forward first, then backward. Internal to step_replay. Pure.
+// Errors: DataError for a wait without a send.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,3 @@
-// The sums over processes of a ReplayGraph.
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -19,7 +18,7 @@ bool owns(const StepSpans::Slot& slot, StageId stage) {
   return std::ranges::find(slot.stages, stage) != slot.stages.end();
 }
 
-// The process's sums of a few numbers.
+// The process's all-reduces of a few numbers.
 std::vector<Span> small_sums_of(const StepSpans& spans) {
   std::vector<Span> sums;
   std::ranges::copy_if(spans.process, std::back_inserter(sums),
@@ -27,14 +26,13 @@ std::vector<Span> small_sums_of(const StepSpans& spans) {
   return sums;
 }
 
-// When all processes were ready for a bucket's sum.
 Nanoseconds all_ready(std::span<const RecordedProcess> processes, int bucket) {
   Nanoseconds last = std::numeric_limits<Nanoseconds>::min();
   for (const RecordedProcess& process : processes) last = std::max(last, process.spans.buckets[bucket].begin);
   return last;
 }
 
-// When all were there for a small sum. The first one begins when all buckets have been summed.
+// When all processes had arrived at a small sum. The first one begins after all buckets are summed.
 Nanoseconds all_arrived(std::span<const RecordedProcess> processes, int number) {
   Nanoseconds last = std::numeric_limits<Nanoseconds>::min();
   for (const RecordedProcess& process : processes) {
@@ -86,7 +84,7 @@ void ReplayGraph::add_ready(int rank, int bucket) {
   }
 }
 
-// Whose thread has made the bucket whole: it was at adding up this stage's gradients, or at least at the stage.
+// The thread that completed the bucket: it was reducing this stage's gradients, or was at least at this stage.
 ReplayGraph::Anchor ReplayGraph::caller_of(int rank, const BucketSpan& bucket) const {
   Anchor best{.at = bucket.begin};
   int best_fit = -1;
@@ -105,7 +103,8 @@ ReplayGraph::Anchor ReplayGraph::caller_of(int rank, const BucketSpan& bucket) c
   return best;
 }
 
-// As far into the last such action of the stage as the caller was into its own; no later than it was recorded.
+// The point in the slot's last such action that is as far (in share) as the caller was in its own; not later than
+// recorded.
 ReplayGraph::Anchor ReplayGraph::same_point(int rank, int slot, const Anchor& caller) const {
   const auto span_of = [&](int in, int piece) -> const Span& {
     const SlotPieces& cut = nodes_[rank].slots[in].cut;
@@ -136,8 +135,7 @@ void ReplayGraph::wait_for(int node, int rank, const Anchor& anchor) {
   graph_.wait(node, nodes.last, 0, between(piece.begin, anchor.at) / whole);
 }
 
-// As recorded, a stage's sums follow one another; on a network that is given, those of all stages, in the recorded
-// order.
+// As recorded, a stage's all-reduces are sequential. On a given network those of all stages are, in the recorded order.
 void ReplayGraph::add_exchanges() {
   for (int rank = 0; rank < ranks(); ++rank) {
     const std::vector<BucketSpan>& buckets = recorded(rank).buckets;
@@ -159,7 +157,7 @@ void ReplayGraph::add_exchange(int rank, int bucket) {
   Nanoseconds begin = all_ready(processes_, bucket);
   std::optional<int> before;
   for (int other = 0; other < bucket; ++other) {
-    if (buckets[other].stage != span.stage || buckets[other].end > span.end) continue;  // beside it
+    if (buckets[other].stage != span.stage || buckets[other].end > span.end) continue;
     before = sums[other].exchange;
     begin = std::max(begin, buckets[other].end);
   }
@@ -186,7 +184,7 @@ void ReplayGraph::add_small_sum(int rank, int number) {
     for (const SumNodes& sum : own.sums) graph_.wait(arrive_[rank][number], sum.exchange, 0);
   }
   double work = between(all_arrived(processes_, number), span.end);
-  if (edits_.network && edits_.network->latency_s > 0)  // it is of a few numbers
+  if (edits_.network && edits_.network->latency_s > 0)  // it sums a few numbers only
     work = ring_cost(ranks(), {.latency_s = edits_.network->latency_s}).latency_s * 1e9;
   work = book_.edited({WorkKind::kAllReduce, rank}, work, /*is_whole=*/false);
   const int exchange = graph_.add(work, {WorkKind::kAllReduce, rank});

@@ -5,10 +5,10 @@
 namespace sluice::tune {
 namespace {
 
-// Servers that are at work at the same time: those of one machine have no more cores than it.
+// Servers working in parallel; on one machine they are limited by its cores.
 double at_once(const ServerUse& use) { return use.cores > 0 ? std::min(use.servers, use.cores) : use.servers; }
 
-// The messages between servers (header), each with the latency of a worker's push.
+// The messages between servers (see the header), each with the latency of a worker's push.
 double messages_seconds(const ServerUse& use) {
   constexpr int kMessages = 6;
   return use.servers > 1 ? kMessages * use.cost.push.latency_s : 0;
@@ -19,8 +19,7 @@ double update_seconds(const ServerUse& use, double bytes) {
   return use.cost.update.at(share) + (use.pushes_of_update() - 1) * use.cost.merge.at(share) + messages_seconds(use);
 }
 
-// By how much a step is longer than that of a single worker: the others' transfers, as the header says, and the
-// slowest's computing.
+// Time added by other workers: their transfers (see the header) and the slowest one's extra compute.
 double wait_for_all(const ServerUse& use, const WorkerStep& worker) {
   const double share = worker.bytes / at_once(use);
   const double push = use.cost.push.transfer(share), pull = use.cost.pull.transfer(share);
@@ -29,13 +28,14 @@ double wait_for_all(const ServerUse& use, const WorkerStep& worker) {
          std::max(others * std::max(push, pull), others * (push + pull) - worker.computing - use.cost.pull.latency_s);
 }
 
-// The shortest step that server and cores allow workers that come one by one.
+// Shortest step for workers with asynchronous updates, limited by the server and the cores.
 double least_step(const ServerUse& use, const WorkerStep& worker, double loading) {
   const double share = worker.bytes / at_once(use);
   const double busy = use.cost.push.transfer(share) + update_seconds(use, worker.bytes) + use.cost.pull.transfer(share);
   const double by_server = use.workers * busy;
   if (use.cores == 0) return by_server;
-  // Of a worker: where all compute at once it is stretched already, and has no more than its part of the cores.
+  // Threads of a worker. If all compute at once, `computing` already includes contention, and each has its share of the
+  // cores.
   const double threads = std::min<double>(use.threads, static_cast<double>(use.cores) / use.workers);
   const double work = threads * worker.computing + loading + at_once(use) * busy;
   return std::max(by_server, use.workers * work / use.cores);

@@ -9,8 +9,8 @@
 namespace sluice::tune {
 namespace {
 
-// Of spans that begin together the one that holds the others comes first, but one of no length comes before it: it was
-// done when the other began.
+// If spans begin together, the outer span comes first, except that an empty span precedes it because it was finished
+// first.
 std::vector<int> in_order_of_time(const std::vector<Span>& spans) {
   std::vector<int> order(spans.size());
   std::iota(order.begin(), order.end(), 0);
@@ -47,7 +47,7 @@ class Cutter {
     while (!open_.empty() && open_.back().end <= begin) close();
     if (!open_.empty() && begin > now_) add(open_.back().span, begin);
     now_ = begin;
-    // What goes on beside takes none of the slot's time.
+    // A span in the background (is_beside) takes no time of the slot.
     Nanoseconds end = spans_[span].is_beside ? begin : std::max(spans_[span].end, begin);
     if (!open_.empty()) end = std::min(end, open_.back().end);
     cut_.first[span] = static_cast<int>(cut_.pieces.size());
@@ -73,7 +73,8 @@ class Cutter {
   Nanoseconds now_ = std::numeric_limits<Nanoseconds>::min();
 };
 
-// What every stage of a slot does once in each round after the pass. A stage's first sum of its own is of the pass.
+// Whether the span belongs to a round after the pass: work that every stage of a slot does once per round. A stage's
+// first all-reduce belongs to the pass.
 bool is_of_a_round(const Span& span, std::set<StageId>& reduced) {
   if (index(span.micro_batch) >= 0 || index(span.stage) < 0 || span.is_beside) return false;
   if (span.phase == Phase::kAllReduce) return !reduced.insert(span.stage).second;
@@ -91,7 +92,7 @@ SlotPieces pieces_of(const StepSpans::Slot& slot) {
   SlotPieces cut = Cutter(slot.spans).run();
   const int stages = std::max<int>(1, static_cast<int>(slot.stages.size()));
   std::set<StageId> reduced;
-  int rounds = 0;  // spans of them
+  int rounds = 0;
   for (std::size_t i = 0; i < cut.pieces.size(); ++i) {
     const int outer = cut.outermost[cut.pieces[i].span];
     if (cut.first[outer] != static_cast<int>(i)) continue;

@@ -1,7 +1,6 @@
-// slot_pieces: the recorded spans of one thread as pieces that follow one another: a span that holds others is cut
-// where they begin and end. And the sections of a step in which the threads of a process all wait for each other: its
-// pass through the schedule, and each round of what comes after it (norm, optimizer, weights). Pure. Not here: who
-// waits for whom (step_replay.h).
+// slot_pieces: splits the recorded spans of one thread into consecutive pieces: a span that holds others is split at
+// their begins and ends. It also finds the sections of a step after which all threads of a process wait for each other:
+// the pass, then each round after it (norm, optimizer, weights). Pure.
 #pragma once
 
 #include <vector>
@@ -12,24 +11,24 @@
 namespace sluice::tune {
 
 struct Piece {
-  int span = 0;  // the innermost one that covers it
+  int span = 0;
   Nanoseconds begin = 0, end = 0;
 };
 
 struct SlotPieces {
-  std::vector<Piece> pieces;     // in the order of time; every span has one at least, which may be empty
-  std::vector<int> first, last;  // [span]: of its pieces and those of the spans within it
-  std::vector<int> outermost;    // [span]: the span that holds it and is in no other; itself
-  std::vector<int> section;      // [span]: 0 its pass, 1 and on what comes after
+  std::vector<Piece> pieces;     // ascending in time; each span has at least one piece, which may be empty
+  std::vector<int> first, last;  // [span]: its pieces, including those of nested spans
+  std::vector<int> outermost;    // [span]: the top-level span that contains it, or itself
+  std::vector<int> section;      // [span]: 0 for the pass, 1 and up for later rounds
   int sections = 1;
 
-  // The last piece that begins at `time` or before, -1: none does.
+  // The last piece that begins at or before `time`, or -1.
   [[nodiscard]] int piece_at(Nanoseconds time) const;
 };
 
 [[nodiscard]] SlotPieces pieces_of(const StepSpans::Slot& slot);
 
-// Where the slots of a process have cut their steps differently, all that follows the pass is one section.
+// If the slots of a process disagree on sections, everything after the pass becomes one section.
 void agree_on_sections(std::vector<SlotPieces>& slots);
 
 }  // namespace sluice::tune

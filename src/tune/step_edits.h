@@ -1,6 +1,6 @@
-// step_edits: what a replay (step_replay.h) changes of a recorded step: how long pieces of work took, and the network
-// that its sums over processes cross. Values. Not here: the command line's grammar (app/commands/replay_edits.cpp).
-// Units: nanoseconds, bytes; of a network seconds and bytes a second. Errors: ConfigError.
+// step_edits: edits of a recorded step for a replay (step_replay.h): the time of work, and the network of all-reduces
+// over processes. Values. Units: nanoseconds and bytes; for a network seconds and bytes per second. Errors:
+// ConfigError.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,23 @@
 
 namespace sluice::tune {
 
-// What a step spends time on, as its spans name it (core/recorder.h).
 enum class WorkKind : std::uint8_t {
   kLoad,            // waiting for the loader
-  kForward,         // and the loss
-  kBackward,        // of a micro-batch, or of its inputs where the weight gradients are deferred
-  kWeightGradient,  // those that were deferred
-  kTransfer,        // samples onto the device, tensors between stages
-  kAllReduce,       // over local replicas and over processes
+  kForward,         // including the loss
+  kBackward,        // of a micro-batch, or only its input gradients if weight gradients are deferred
+  kWeightGradient,  // only deferred ones
+  kTransfer,
+  kAllReduce,
   kOptimizer,
 };
 inline constexpr int kWorkKinds = 7;
 
-[[nodiscard]] std::string_view word(WorkKind kind);  // "weight-gradient"
+[[nodiscard]] std::string_view word(WorkKind kind);
 [[nodiscard]] std::optional<WorkKind> work_kind(std::string_view word);
-// Nothing: of waiting, and of what lies between steps.
+// Empty for waiting and for time between steps.
 [[nodiscard]] std::optional<WorkKind> kind_of(Phase phase);
 
-// A piece of work of a step. -1, or empty: it has none.
+// A piece of work of a step. A field with -1 or an empty text does not apply.
 struct Work {
   WorkKind kind = WorkKind::kForward;
   int rank = 0;
@@ -40,8 +39,8 @@ struct Work {
   std::string_view device = {};
 };
 
-// Which work is meant. What is not set may be any; without a kind it is computing: forward, backward, weight gradients,
-// optimizer.
+// Selects work. An unset field matches any value; without a kind it matches compute: forward, backward, weight
+// gradients, optimizer.
 struct WorkSelector {
   std::optional<WorkKind> kind;
   std::optional<int> rank;
@@ -53,31 +52,30 @@ struct WorkSelector {
 };
 
 struct WorkEdit {
-  std::string text;  // as it was given, for messages
+  std::string text;  // as the user gave it, for messages
   WorkSelector of;
-  double factor = 1;  // of what the work took, then
-  double more = 0;    // to each piece; it never gets below 0
+  double factor = 1;  // multiplies the work's time first
+  double more = 0;    // added to each piece; the result is at least 0
 };
 
 struct StepEdits {
-  std::vector<WorkEdit> work;  // one after another
-  // Between any two processes. All sums over them share it, one after another.
+  std::vector<WorkEdit> work;
+  // A network between any two processes. All all-reduces share it, one after another.
   struct Network {
     double bytes_per_s = 0;
-    double latency_s = 0;  // of a message
-    double sum_s = 0;      // what a sum costs besides its messages
+    double latency_s = 0;
+    double sum_s = 0;  // cost of an all-reduce besides its messages
   };
   std::optional<Network> network;
 };
 
-// Applies edits, and knows which of them have met nothing.
+// Applies edits and records which of them matched nothing.
 class EditBook {
  public:
   explicit EditBook(const StepEdits& edits) : edits_(edits), has_met_(edits.work.size()) {}
 
-  // What a recorded piece of this work takes. is_whole: it takes `more`.
+  // Time of a recorded piece of this work after edits. is_whole: `more` applies.
   [[nodiscard]] double edited(const Work& work, double recorded, bool is_whole);
-  // ConfigError for an edit that no work was of.
   void check_all_met() const;
 
  private:

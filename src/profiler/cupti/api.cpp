@@ -7,7 +7,6 @@
 namespace sluice::cupti {
 namespace {
 
-// Binds names to members, and keeps the first name that is not there.
 class Binder {
  public:
   explicit Binder(void* library) : library_(library) {}

@@ -1,6 +1,5 @@
-// api: the functions of libcupti that we call, found at run time, so that the same binary goes on where there is none.
-// LibTorch's libraries need libcupti, too: opened by the same name it is the same one. Only src/profiler/cupti includes
-// this; it needs CUPTI's headers. Threads: any.
+// api: the functions of libcupti, loaded at run time so that the binary also works without it. LibTorch loads libcupti
+// by the same name, so both share one library. Internal to src/profiler/cupti; needs CUPTI's headers. Threads: any.
 #pragma once
 
 #include <cupti.h>
@@ -34,7 +33,7 @@ struct Api {
   [[nodiscard]] std::string text_of(CUptiResult result) const;
 };
 
-// Empty where it cannot be used: `why` then says so. The library stays loaded.
+// Empty if the library cannot be used; `why` then has the reason. The library stays loaded.
 [[nodiscard]] std::optional<Api> load_api(const std::string& library, std::string& why);
 
 }  // namespace sluice::cupti

@@ -9,14 +9,14 @@
 namespace sluice::cupti {
 namespace {
 
-// Waiting takes no device time: the events tell it, as they do without CUPTI.
+// Waits use no device time, so their times from events are kept.
 bool is_kept(Phase phase) {
   return phase == Phase::kReceiveWait || phase == Phase::kLoadWait || phase == Phase::kEvaluation ||
          phase == Phase::kCheckpoint;
 }
 
-// Finds, for moments in ascending order, the innermost span whose host interval contains them: of those that do, the
-// one that began last; of equal ones that which ends first, then the later one of the list.
+// For ascending moments, finds the innermost span whose host interval contains the moment: the one that began last.
+// Ties go to the one that ends first, then to the later one in the list.
 class InnermostSpan {
  public:
   explicit InnermostSpan(const std::vector<Span>& spans) : spans_(spans) {
@@ -29,7 +29,6 @@ class InnermostSpan {
       const Span& span = spans_[order_[next_]];
       open_.insert({-span.host_begin, span.host_end, -static_cast<std::int64_t>(order_[next_])});
     }
-    // Moments ascend: a span that has ended here contains none of those that follow.
     while (!open_.empty() && std::get<1>(*open_.begin()) <= moment) open_.erase(open_.begin());
     return open_.empty() ? nullptr : &spans_[static_cast<std::size_t>(-std::get<2>(*open_.begin()))];
   }
@@ -141,7 +140,7 @@ class Attributor {
     give(*slot, {{action.phase, action.micro_batch, 0, 0, action.stage}, fields.layer, /*is_beside=*/true}, work);
   }
 
-  // The GPU of the replica that has the stage. Statistics, which have none, belong to the one that they ran on.
+  // The GPU of the replica that has the stage. Statistics have no stage and belong to the GPU they ran on.
   [[nodiscard]] std::optional<std::size_t> slot_of(const ActionTag& action, int device) const {
     std::vector<std::size_t> found;
     for (std::size_t i = 0; i < host_slots_.size(); ++i) {
@@ -165,18 +164,19 @@ class Attributor {
     KernelTime& row = result_.kernels[{action.phase, whose.layer, work.name}];
     ++row.calls;
     row.time += work.end - work.begin;
-    if (work.is_communication && action.stage != kNoStage) {  // else statistics, which the slot waits for
+    // statistics are excluded, because the slot waits for them
+    if (work.is_communication && action.stage != kNoStage) {
       sums_[index(action.stage)].push_back({work.begin, work.end});
       return;
     }
     if (is_kept(action.phase)) return;                                 // its span covers it
-    const bool is_beside = whose.is_beside && !work.is_communication;  // for statistics the slot waits
+    const bool is_beside = whose.is_beside && !work.is_communication;  // the slot waits for statistics
     result_.spans.slots[slot].spans.push_back({action.phase, action.micro_batch, work.begin, work.end, action.stage,
                                                action.host_begin, action.host_end, is_beside});
   }
 
-  // NCCL's kernels tell when a stage's sums ran; the buckets know when the last process was there. The sums of a stage
-  // run in the order of its buckets.
+  // NCCL's kernels give the times of a stage's sums; buckets know when the last process arrived. A stage's sums run in
+  // bucket order.
   void time_buckets() {
     std::vector<BucketSpan>& buckets = result_.spans.buckets;
     for (auto& [stage, times] : sums_) {
@@ -196,8 +196,8 @@ class Attributor {
     }
   }
 
-  // The latest bucket for which all processes were there before this kernel ended; if none, the earliest. For NCCL's
-  // kernels where they are not one for each bucket.
+  // The latest bucket for which all processes had arrived when this kernel ended, or else the earliest. Used if NCCL's
+  // kernels do not match the buckets one to one.
   static const BucketSpan* last_in(const std::vector<BucketSpan>& buckets, Nanoseconds end) {
     const auto order = [end](const BucketSpan& bucket) {
       const bool fits = bucket.all_there <= end;
@@ -213,7 +213,7 @@ class Attributor {
   std::unordered_map<std::uint32_t, Nanoseconds> launches_;
   std::unordered_map<std::uint32_t, Tag> tags_;
   std::vector<std::vector<Placed>> on_slot_;
-  std::map<int, std::vector<std::pair<Nanoseconds, Nanoseconds>>> sums_;  // [stage]
+  std::map<int, std::vector<std::pair<Nanoseconds, Nanoseconds>>> sums_;
   Attribution result_;
 };
 

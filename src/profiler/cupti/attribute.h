@@ -1,9 +1,8 @@
-// attribute: whose work each record is, and with that the spans of a step as the GPU ran them.
-// Work on a slot's own stream belongs to the innermost action of the slot whose host interval contains its launch.
-// Work on any other stream (NCCL's; those for copies and for sums over replicas) belongs to the action that its launch
-// is tagged with, beside what the slot's own stream does. On a slot's own stream the tag is the cross-check. What
-// lies between the kernels of an action is nobody's: it counts as other in the breakdown, where events would count it
-// as the action's. Not here: reading CUPTI (session.h). Pure.
+// attribute: assigns CUPTI's records to actions and builds a step's spans from GPU times. Pure.
+// Work on a slot's own stream belongs to the slot's innermost action whose host interval contains the launch; its tag
+// is only a cross-check. Work on other streams (NCCL, copies, sums over replicas) belongs to the tagged action and runs
+// beside the slot's own stream. Gaps between an action's kernels count as "other" in the breakdown; event timing would
+// count them as the action's.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +16,24 @@
 namespace sluice::cupti {
 
 struct Counts {
-  std::uint64_t work = 0;            // records of device work, the next five included
-  std::uint64_t without_times = 0;   // the breakdown lacks them
-  std::uint64_t without_launch = 0;  // on a slot's stream, and no record of their launch: the breakdown lacks them
-  std::uint64_t late = 0;            // of a step before, whose breakdown lacks them
+  std::uint64_t work = 0;            // device work, including the next five counts
+  std::uint64_t without_times = 0;   // missing from the breakdown
+  std::uint64_t without_launch = 0;  // on a slot's stream without a launch record; missing from the breakdown
+  std::uint64_t late = 0;            // from an earlier step; missing from that step's breakdown
   std::uint64_t outside = 0;         // launched outside of any action
-  std::uint64_t elsewhere = 0;       // on streams of no slot, and not tagged
-  std::uint64_t disagreements = 0;   // the tag says another action than the intervals, which count
-  std::uint64_t dropped = 0;         // by CUPTI: the breakdown lacks them
+  std::uint64_t elsewhere = 0;       // untagged work on streams of no slot
+  std::uint64_t disagreements = 0;   // tag and intervals name different actions; intervals count
+  std::uint64_t dropped = 0;         // by CUPTI; missing from the breakdown
   std::uint64_t unknown = 0;
-  Nanoseconds overhead = 0;  // of the measurement
-  Nanoseconds waits = 0;     // of calls that synchronise
+  Nanoseconds overhead = 0;
+  Nanoseconds waits = 0;
 
   void add(const Counts& other);
 };
 
-// Calls and time of one kernel in one layer's part of a phase.
 struct KernelKey {
   Phase phase;
-  int layer;  // kNoLayer: not known
+  int layer;
   int name;
 
   auto operator<=>(const KernelKey&) const = default;
@@ -46,18 +44,18 @@ struct KernelTime {
 };
 using KernelTable = std::map<KernelKey, KernelTime>;
 
-// Records of work launched (without a record of its launch: begun) before `end`: too late for the step that ended then
-// and whose records were collected.
+// Number of records launched before `end` (or begun, if the launch is unrecorded). They came too late for the step that
+// ended then.
 [[nodiscard]] std::uint64_t count_late(const Records& records, Nanoseconds end);
 
 struct Attribution {
-  StepSpans spans;  // for profiler::break_down(); `dropped` counts what the records lack
+  StepSpans spans;  // for profiler::break_down(); `dropped` counts missing records
   KernelTable kernels;
   Counts counts;
 };
 
-// Requires: what ran before the step has been collected, so records of it are late.
-// streams: of each slot of `host`; device -1: it is no GPU, and its spans stay as they are.
+// Requires: records of earlier work have been collected, so any that remain are late.
+// streams: [slot of `host`]; device -1: not a GPU, its spans stay unchanged.
 [[nodiscard]] Attribution attribute(StepSpans host, const std::vector<StreamKey>& streams, const Records& records);
 
 }  // namespace sluice::cupti

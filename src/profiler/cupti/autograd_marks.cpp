@@ -14,7 +14,7 @@
 namespace sluice::cupti {
 namespace {
 
-// A kind of our own beside LibTorch's.
+// A kind that LibTorch does not use.
 constexpr auto kDebugInfo = static_cast<c10::DebugInfoKind>(0x53);
 
 using profiler::LayerLog;

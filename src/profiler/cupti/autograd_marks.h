@@ -1,8 +1,7 @@
-// autograd_marks: tags what is launched while an action of the executor runs, in its own thread and in autograd's,
-// where the backward of GPU tensors runs: the tag travels there in LibTorch's thread-local debug info, and a callback
-// around each backward function pushes it. A backward function belongs to the layer that ran when it was made, which
-// its sequence number tells. While no object of this class lives nothing of it is called. Threads: made and destroyed
-// while no step runs; the rest from any thread. One at a time.
+// autograd_marks: tags work launched during an executor's action, also in autograd's threads, where the backward of GPU
+// tensors runs. The tag travels in LibTorch's thread-local debug info; a callback around each backward function pushes
+// it. A backward function's layer is found by its sequence number. Without an object there is no overhead. Threads:
+// constructed and destroyed while no step runs; the rest from any thread. One object at a time.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,7 @@ class AutogradMarks final : public ActionMarks {
 
  private:
   Session& session_;
-  std::uint64_t callback_;  // LibTorch's handle of it
+  std::uint64_t callback_;
 };
 
 }  // namespace sluice::cupti

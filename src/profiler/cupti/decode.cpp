@@ -12,7 +12,7 @@
 namespace sluice::cupti {
 namespace {
 
-// A newer toolkit's structures are noticed here.
+// Detects changed structures in newer toolkits.
 static_assert(sizeof(CUpti_ActivityKernel10) == 216);
 static_assert(sizeof(CUpti_ActivityMemcpy6) == 96);
 static_assert(sizeof(CUpti_ActivityMemcpyPtoP4) == 96);
@@ -75,7 +75,7 @@ class Decoder {
       case CUPTI_ACTIVITY_KIND_OVERHEAD: {
         const auto cost = copy_of<CUpti_ActivityOverhead3>(record);
         out_.overheads.push_back({static_cast<int>(cost.overheadKind), time(cost.start), time(cost.end)});
-        return std::free(cost.overheadData);  // ours to free; mostly null
+        return std::free(cost.overheadData);  // the client must free it; mostly null
       }
       default: ++out_.unknown;
     }
@@ -85,7 +85,7 @@ class Decoder {
 
  private:
   template <typename Record>
-  static Record copy_of(const CUpti_Activity* record) {  // the records are packed
+  static Record copy_of(const CUpti_Activity* record) {  // copied because the records are packed
     Record copy;
     std::memcpy(&copy, static_cast<const void*>(record), sizeof(copy));
     return copy;

@@ -1,5 +1,5 @@
-// decode: a block of CUPTI's packed records as values of our own. Only src/profiler/cupti includes this; it needs
-// CUPTI's headers. Threads: any; CUPTI's functions are called without a lock of ours.
+// decode: converts a block of CUPTI's packed records to plain values. Internal to src/profiler/cupti; needs CUPTI's
+// headers. Threads: any; calls CUPTI without holding a lock.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@ namespace sluice::cupti {
 
 using profiler::Names;
 
-// Of the first `valid` bytes. `offset` is added to every time that is known. Names are copied: CUPTI owns its own.
+// Decodes the first `valid` bytes. `offset` is added to every known time. Names are copied, because CUPTI owns the
+// originals.
 [[nodiscard]] Records decode_block(const Api& api, std::uint8_t* block, std::size_t valid, Nanoseconds offset,
                                    Names& names);
 

@@ -1,5 +1,5 @@
-// records: what a GPU did and who asked for it, as plain values of our own. Not here: CUPTI's structures (decode.h).
-// Times in nanoseconds of the host's clock (core/clock.h).
+// records: GPU work and the calls that launched it, as plain values without CUPTI's structures. Times in nanoseconds of
+// the host's clock (core/clock.h).
 #pragma once
 
 #include <cstdint>
@@ -12,28 +12,27 @@ namespace sluice::cupti {
 
 struct StreamKey {
   int device = -1;
-  std::uint32_t stream = 0;  // as CUPTI numbers it
+  std::uint32_t stream = 0;
 
   auto operator<=>(const StreamKey&) const = default;
 };
 
 enum class WorkKind : std::uint8_t { kKernel, kCopy, kPeerCopy, kSet, kGraph };
 
-// A kernel, a copy, a setting of memory, or the launch of a CUDA graph as a whole.
+// A kernel, copy, memset, or the launch of a whole CUDA graph.
 struct Work {
   WorkKind kind = WorkKind::kKernel;
-  std::uint32_t correlation = 0;  // of the call that launched it; the kernels of one graph launch share it
+  std::uint32_t correlation = 0;  // of the launching call; kernels of one graph launch share it
   StreamKey where;
-  Nanoseconds begin = 0, end = 0;  // both 0: the device had no memory to keep them
-  int name = 0;                    // index of a name
+  Nanoseconds begin = 0, end = 0;  // both 0: the device had no memory to record them
+  int name = 0;
   std::uint64_t bytes = 0;
-  bool is_communication = false;  // a kernel of NCCL
+  bool is_communication = false;
 };
 
-// A call of the host that launched work.
 struct Launch {
   std::uint32_t correlation = 0;
-  std::uint32_t thread = 0;  // gettid()
+  std::uint32_t thread = 0;
   Nanoseconds begin = 0, end = 0;
 };
 
@@ -42,13 +41,12 @@ struct External {
   Tag tag = kNoTag;
 };
 
-// A call in which the host, or a stream, waited.
+// A call in which the host or a stream waited.
 struct Wait {
   int type = 0;  // CUpti_ActivitySynchronizationType
   Nanoseconds begin = 0, end = 0;
 };
 
-// What the measurement itself cost.
 struct Overhead {
   int kind = 0;  // CUpti_ActivityOverheadKind
   Nanoseconds begin = 0, end = 0;
@@ -60,8 +58,8 @@ struct Records {
   std::vector<External> externals;
   std::vector<Wait> waits;
   std::vector<Overhead> overheads;
-  std::uint64_t dropped = 0;  // for lack of a buffer, or of time to read it
-  std::uint64_t unknown = 0;  // of kinds that nobody asked for
+  std::uint64_t dropped = 0;  // for lack of a buffer or of time to read it
+  std::uint64_t unknown = 0;
 
   void append(Records more);
 };

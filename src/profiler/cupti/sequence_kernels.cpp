@@ -8,7 +8,7 @@
 namespace sluice::cupti {
 namespace {
 
-// The sequence that has this moment; `last`: a sequence's last moment.
+// The sequence that contains this moment; `last`: member with a sequence's last moment.
 std::optional<std::size_t> at(std::span<const SequenceSpan> spans, Nanoseconds moment,
                               Nanoseconds SequenceSpan::*last) {
   const auto after = std::ranges::upper_bound(spans, moment, {}, &SequenceSpan::begin);
@@ -32,7 +32,7 @@ std::vector<std::optional<Nanoseconds>> sequence_kernels(const Records& records,
     else if (has_times)
       sequence = at(spans, work.begin, &SequenceSpan::idle);
     else
-      return std::vector<std::optional<Nanoseconds>>(spans.size());  // it may be of any
+      return std::vector<std::optional<Nanoseconds>>(spans.size());
     if (!sequence) continue;
     std::optional<Nanoseconds>& time = times[*sequence];
     if (!has_times)

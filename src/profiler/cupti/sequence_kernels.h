@@ -1,6 +1,5 @@
-// sequence_kernels: how long the GPU worked on each of several sequences of calls that were enqueued one after another,
-// by its records: the sum of its kernels, copies and settings of memory, without the gaps between them.
-// Not here: reading CUPTI (session.h), what is made of the times (profiler/gpu_repeat_timing.h). Pure.
+// sequence_kernels: GPU time of each of several consecutive sequences of calls: the sum of its kernels, copies and
+// memsets without gaps. See profiler/gpu_repeat_timing.h for its use. Pure.
 #pragma once
 
 #include <optional>
@@ -12,16 +11,15 @@
 
 namespace sluice::cupti {
 
-// On the host's clock.
 struct SequenceSpan {
-  Nanoseconds begin = 0;  // before the first call was enqueued
-  Nanoseconds end = 0;    // after the last one
-  Nanoseconds idle = 0;   // the device had done it all
+  Nanoseconds begin = 0;
+  Nanoseconds end = 0;
+  Nanoseconds idle = 0;  // the device has finished all of it
 };
 
-// Work belongs to the sequence in which the host launched it; where that is not recorded, to the one in which it began.
-// Work of none (the delay before a sequence) is passed over. Nothing for a sequence of which a record has no times; for
-// none of them where records were dropped. spans: ascending, one after another.
+// Work belongs to the sequence in which the host launched it, or in which it began if the launch is unrecorded. Other
+// work (the delay before a sequence) is ignored. An entry is empty if one of its records has no times; all are empty if
+// records were dropped. spans: ascending, disjoint.
 [[nodiscard]] std::vector<std::optional<Nanoseconds>> sequence_kernels(const Records& records,
                                                                        std::span<const SequenceSpan> spans);
 

@@ -1,6 +1,5 @@
-// step_kernels: the steps of a run as the GPUs ran them: starts a session, and after each step puts what the records
-// say in the place of what the events say. The first step is thrown away (session.h) and keeps its events. Not here:
-// the marks in autograd's threads (autograd_marks.h). Threads: one, the one that drives the steps.
+// step_kernels: replaces the event times of each step by GPU records of a CUPTI session. The first step is discarded
+// (session.h) and keeps its event times. Threads: one, the one that drives the steps.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +17,21 @@ class StepKernels {
   explicit StepKernels(std::unique_ptr<Session> session) : session_(std::move(session)) {}
 
   [[nodiscard]] Session& session() { return *session_; }
-  // Of the step that has just ended, on streams that are idle. A stream that CUPTI does not know keeps its events; one
-  // warning says so.
+  // Replaces the times of the step that has just ended; its streams must be idle. A stream that CUPTI does not know
+  // keeps its event times, with one warning.
   [[nodiscard]] StepSpans attributed(StepSpans host);
-  // What ran since the last step, such as an evaluation. What it finds of that step came too late for it, and counts as
-  // dropped in the next one.
+  // Discards records since the last step, for example of an evaluation. Late records of that step count as dropped in
+  // the next step.
   void forget();
 
-  // Of all steps but the first.
+  // Sums over all steps except the first.
   struct Row {
     Phase phase;
-    std::string layer;  // empty: not known
+    std::string layer;
     std::string kernel;
     KernelTime sum;
   };
-  [[nodiscard]] std::vector<Row> rows() const;  // the longest first
+  [[nodiscard]] std::vector<Row> rows() const;
   [[nodiscard]] const Counts& counts() const { return counts_; }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
 
@@ -41,8 +40,8 @@ class StepKernels {
   bool is_warm_ = false;
   bool has_warned_ = false;
   std::int64_t steps_ = 0;
-  Nanoseconds end_of_last_ = 0;  // step whose records count; 0: there is none
-  std::uint64_t late_ = 0;       // found since then
+  Nanoseconds end_of_last_ = 0;  // of the last step whose records count; 0: none
+  std::uint64_t late_ = 0;
   KernelTable kernels_;
   Counts counts_;
 };

@@ -1,6 +1,6 @@
-// tag: whose work a launch is, in the 64 bits that CUPTI keeps with it. From the high bits: phase 4, micro-batch 12,
-// stage 10, replica 10, layer 16, 12 that are 1. Each number is stored plus one; what does not fit becomes "none".
-// No tag is 0. Pure.
+// tag: encodes the owner of a launch in the 64 bits that CUPTI stores with it. From the high bits: phase 4, micro-batch
+// 12, stage 10, replica 10, layer 16, twelve bits of 1. Numbers are stored plus one; numbers that do not fit become
+// "none". No tag is 0. Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ using profiler::kNoLayer;
 
 struct TagFields {
   ActionTag action;
-  int layer = kNoLayer;  // index of a name (names.h)
+  int layer = kNoLayer;
 
   bool operator==(const TagFields&) const = default;
 };

@@ -18,32 +18,32 @@
 namespace sluice::cupti {
 namespace {
 
-// Without these there is no breakdown.
+// Required for a breakdown.
 constexpr std::array kNeeded{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
                              CUPTI_ACTIVITY_KIND_MEMCPY2,           CUPTI_ACTIVITY_KIND_MEMSET,
                              CUPTI_ACTIVITY_KIND_RUNTIME,           CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
 constexpr std::array kWelcome{CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, CUPTI_ACTIVITY_KIND_OVERHEAD,
                               CUPTI_ACTIVITY_KIND_GRAPH_TRACE, CUPTI_ACTIVITY_KIND_INTERNAL_LAUNCH_API};
-// Of the driver's calls only those that launch: libraries such as cuDNN use them in place of the runtime's.
+// Only the driver's launch calls; libraries such as cuDNN use them instead of the runtime's.
 constexpr std::array kDriverLaunches{CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,
                                      CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch};
 
-// What CUPTI's callbacks work with. It is never destroyed: CUPTI may call until the process ends.
+// State of CUPTI's callbacks. It is never destroyed, because CUPTI may call back until the process ends.
 struct Sink {
   Api api{};
   Names names;
-  Nanoseconds offset = 0;  // from CUPTI's clock to ours
+  Nanoseconds offset = 0;
   std::mutex mutex;
-  bool is_on = false;  // with the mutex, as all below
+  bool is_on = false;  // guarded by `mutex`, like all members below
   std::size_t block_bytes = 0;
   std::size_t most_blocks = 0;
-  std::size_t blocks_out = 0;  // with CUPTI
-  std::size_t under_way = 0;   // came back, and are being read
+  std::size_t blocks_out = 0;
+  std::size_t under_way = 0;
   std::condition_variable came_back;
   std::vector<std::pair<std::uint8_t*, std::size_t>> free_blocks;
   Records records;
 
-  // Null past the cap: since CUDA 12.9 CUPTI takes that for "drop".
+  // Null beyond the cap; since CUDA 12.9 CUPTI then drops records.
   std::pair<std::uint8_t*, std::size_t> lend() {
     const std::scoped_lock lock(mutex);
     if (blocks_out >= most_blocks) return {nullptr, 0};
@@ -78,8 +78,8 @@ struct Sink {
     came_back.notify_all();
   }
 
-  // A flush promises nothing of what CUPTI's own thread hands back meanwhile. The blocks that are still being read when
-  // `hand_over_timeout` ends: their records come late.
+  // A flush does not wait for blocks that CUPTI's own thread returns meanwhile. Returns the number of blocks still
+  // being read after `hand_over_timeout`; their records come late.
   std::size_t wait_for_reads(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds hand_over_timeout) {
     wait_own_time(came_back, lock, hand_over_timeout, [this] { return under_way == 0; });
     return under_way;
@@ -107,7 +107,7 @@ void CUPTIAPI on_callback(void*, CUpti_CallbackDomain, CUpti_CallbackId, const v
 
 std::uint64_t CUPTIAPI our_time() { return static_cast<std::uint64_t>(now_ns()); }
 
-// From CUPTI's clock to ours: of several readings the one that was least disturbed.
+// Offset from CUPTI's clock to the host's: the least disturbed of several readings.
 Nanoseconds offset_of(const Api& api) {
   Nanoseconds offset = 0, least = std::numeric_limits<Nanoseconds>::max();
   for (int i = 0; i < 16; ++i) {
@@ -126,7 +126,7 @@ class CuptiSession final : public Session {
  public:
   CuptiSession(profiler::CuptiClaim claim, const Api& api) : claim_(std::move(claim)), api_(api) {}
 
-  // CUPTI stays attached: taking it down is safe only in places that we cannot see.
+  // CUPTI stays attached, because it can be detached safely only at points that this class cannot see.
   ~CuptiSession() override {
     for (const CUpti_ActivityKind kind : enabled_) static_cast<void>(api_.disable(kind));
     for (const auto call : driver_calls_) static_cast<void>(api_.enable_driver_call(call, 0));
@@ -140,13 +140,12 @@ class CuptiSession final : public Session {
     if (subscriber_ != nullptr) static_cast<void>(api_.unsubscribe(subscriber_));
   }
 
-  // Asked of CUPTI itself; what was begun ends with the object.
+  // The destructor undoes what subscribing began.
   [[nodiscard]] bool is_taken(std::string& why) {
     CUptiResult result = CUPTI_SUCCESS;
     return !subscribe(why, &result) && result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   }
 
-  // False where it cannot be; what was begun ends with the object.
   bool open(const SessionOptions& options, std::string& why) {
     if (!subscribe(why)) return false;
     static_cast<void>(api_.set_thread_id_type(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM));

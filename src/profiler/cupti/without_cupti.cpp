@@ -1,4 +1,4 @@
-// The session of a build without CUPTI's headers.
+// Session for builds without CUPTI's headers.
 #include "profiler/cupti/session.h"
 
 namespace sluice::cupti {

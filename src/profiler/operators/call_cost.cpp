@@ -9,11 +9,12 @@
 
 namespace sluice::operators {
 
-// Operators that read of one argument, a table, only what an index points at: slices of it, or single values.
+// An operator that reads only indexed slices or values of one argument, a table.
 struct TableReader {
   std::string_view name;
-  std::size_t table, index;  // which arguments
-  bool reads_slices;         // of the dimension that the second argument names, where that is a number; else the first
+  std::size_t table, index;
+  // true: slices of the dimension that the second argument names if that is a number, else of the first dimension.
+  bool reads_slices;
 };
 
 namespace {
@@ -21,8 +22,8 @@ namespace {
 using profiler::Shape;
 using profiler::Touched;
 
-// They hand memory out, take it in, or give it another shape; its values are another call's. A schema says so of views,
-// but not of those in place, nor of autograd's own `detach`.
+// Operators that allocate, take or reshape memory without touching values. A schema marks views, but not in-place
+// variants or autograd's `detach`.
 constexpr auto kMemoryAlone = std::to_array<std::string_view>(
     {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided",
      "aten::resize_", "aten::set_", "aten::as_strided_", "aten::squeeze_", "aten::unsqueeze_", "aten::t_",
@@ -45,7 +46,6 @@ std::uint64_t bytes_read(const TableReader& reader, const at::Tensor& table, std
   return values * table.itemsize();
 }
 
-// All its results are other names for its arguments' memory, which it only reads.
 bool makes_views(const at::RecordFunction& call) {
   const std::optional<c10::OperatorName> name = call.operator_name();
   if (!name) return false;

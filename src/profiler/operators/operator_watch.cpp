@@ -25,7 +25,6 @@ using profiler::Pass;
 
 namespace {
 
-// Where a thread is.
 struct At {
   int layer = profiler::kNoLayer;
   Pass pass = Pass::kForward;
@@ -36,12 +35,12 @@ struct At {
 
 struct ThreadCalls {
   At at;
-  std::vector<At> before;  // where the thread goes back to
+  std::vector<At> before;
   profiler::LayerLog log;
   profiler::NestedCalls calls;
   profiler::OperatorSums sums;
   std::map<std::string, OperatorTraits, std::less<>> traits;
-  // Of the last autograd function: AccumulateGrad, which follows it, has no sequence number.
+  // Layer of the last autograd function; AccumulateGrad follows it without a sequence number.
   int last_layer = profiler::kNoLayer;
   Nanoseconds cost = 0;
 };
@@ -64,7 +63,7 @@ const OperatorTraits& traits_in(ThreadCalls& thread, const at::RecordFunction& c
                                       : thread.traits.emplace(call.name(), traits_of(call)).first->second;
 }
 
-// None for a call that has thrown, or whose arguments are not those that its formula knows.
+// 0 for a call that threw or whose arguments do not fit its formula.
 double flops_of(InCall& call, std::span<const c10::IValue> outputs) {
   if (call.traits.formula == nullptr || outputs.empty()) return 0;
   call.shapes.outputs = shapes_of(outputs);
@@ -75,7 +74,7 @@ double flops_of(InCall& call, std::span<const c10::IValue> outputs) {
   }
 }
 
-// The engine calls each function of a graph under a name that holds the function's.
+// The engine calls each function of a graph under a name that contains the function's name.
 std::string_view row_of(std::string_view name) { return name.starts_with("autograd::") ? "autograd" : name; }
 
 void add(ThreadCalls& thread, std::string_view name, const profiler::SelfCost& own) {
@@ -138,7 +137,7 @@ OperatorWatch::OperatorWatch(Threads threads, Clock clock) : clock_(clock) {
   static std::atomic<std::uint64_t> made = 0;
   id_ = ++made;
   OperatorWatch* none = nullptr;
-  check(the_watch.compare_exchange_strong(none, this), "operators are watched by one at a time");
+  check(the_watch.compare_exchange_strong(none, this), "one OperatorWatch at a time");
   auto callback = at::RecordFunctionCallback(&Observer::begin, &Observer::end)
                       .needsInputs(true)
                       .needsOutputs(true)

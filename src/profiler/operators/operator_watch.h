@@ -1,13 +1,10 @@
-// operator_watch: sees the operators that run, by callbacks of LibTorch's (at::RecordFunction), and adds up what those
-// of each layer did: ATen's, our own kernels (nn/own_operator.h), and autograd's engine as one, "autograd". A call
-// counts for the layer that its thread is at; in autograd for that of the forward pass which made the function, as its
-// number tells. Calls outside of enter() and leave() are ignored. Watching costs 0.65 us a call (docs/results/performance.md):
-// nearly half is this class's work, which is left out of all times; the rest is LibTorch's calling back, which is in
-// them. While no object of this class lives nothing of it is called. CPU only: on a GPU a call ends when its work is
-// queued.
-//
-// Threads: one object at a time; made, destroyed and take() while no thread is at a layer; the rest from any thread,
-// each for itself. Errors: none.
+// operator_watch: observes operators with LibTorch's callbacks (at::RecordFunction) and sums them by layer: ATen's,
+// Sluice's kernels (nn/own_operator.h), and autograd's engine as "autograd". A call counts for its thread's layer; in
+// autograd, for the layer whose forward pass made the function. Calls outside of enter() and leave() are ignored. CPU
+// only, because on a GPU a call ends when its work is queued.
+// An observed call costs 0.65 us (docs/results/performance.md). Nearly half is this class's work, which is excluded
+// from all times; LibTorch's part is included. Without an object there is no overhead. Threads: one object at a time;
+// constructor, destructor and take() while no thread is in a layer; the rest per thread. Errors: none.
 #pragma once
 
 #include <cstdint>
@@ -33,17 +30,16 @@ class OperatorWatch {
   OperatorWatch(const OperatorWatch&) = delete;
   OperatorWatch& operator=(const OperatorWatch&) = delete;
 
-  // Where the calling thread is.
   void enter(int layer, profiler::Pass pass);
   void enter_nowhere();
   void leave();
-  // Of the calling thread: within a forward pass, the layer that makes autograd's functions from now on.
+  // Within a forward pass of the calling thread: the layer that makes autograd's functions from now on.
   void enter_layer(int layer);
   void leave_layer();
 
-  // Of all threads, since it was last asked.
+  // Sums of all threads since the last call.
   [[nodiscard]] profiler::OperatorSums take();
-  // What watching took, of the calling thread, since it was last asked; within enter() and leave().
+  // Observer time of the calling thread since the last call; within enter() and leave().
   [[nodiscard]] Nanoseconds take_cost();
 
  private:
@@ -52,9 +48,9 @@ class OperatorWatch {
 
   Clock clock_;
   std::uint64_t id_;
-  std::uint64_t callback_;  // LibTorch's handle of it
+  std::uint64_t callback_;
   std::mutex mutex_;
-  std::deque<std::unique_ptr<ThreadCalls>> threads_;  // with the mutex
+  std::deque<std::unique_ptr<ThreadCalls>> threads_;
 };
 
 }  // namespace sluice::operators

@@ -22,7 +22,7 @@ using torch::profiler::impl::ExperimentalConfig;
 using torch::profiler::impl::ProfilerConfig;
 using torch::profiler::impl::ProfilerState;
 
-// The threads of stages are no children of the one that starts the profiler.
+// Stage threads are not children of the thread that starts the profiler.
 ProfilerConfig config() {
   ExperimentalConfig experimental;
   experimental.profile_all_threads = true;
@@ -44,7 +44,7 @@ class Kineto final : public TorchProfiler {
     if (!is_on_) return;
     try {
       static_cast<void>(kineto::disableProfiler());
-    } catch (const std::exception&) {  // what it has seen is lost anyway
+    } catch (const std::exception&) {
     }
   }
   Kineto(const Kineto&) = delete;
@@ -64,7 +64,7 @@ class Kineto final : public TorchProfiler {
   }
 
   void save(const std::filesystem::path& file) override {
-    std::exchange(result_, {})->save(file.string());  // says nothing where it cannot write
+    std::exchange(result_, {})->save(file.string());  // reports no error if it cannot write
   }
 
  private:

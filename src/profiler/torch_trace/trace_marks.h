@@ -1,6 +1,6 @@
-// trace_marks: names what the executor does in the traces of LibTorch's profiler ("forward, replica 0 stage 1,
-// micro-batch 2", and within it each layer), and tells a watch of operators, if there is one, where each thread is. The
-// loss counts as a layer of its own, "loss". Threads: any, each for itself (core/action_marks.h).
+// trace_marks: names the executor's actions in traces of LibTorch's profiler ("forward, replica 0 stage 1, micro-batch
+// 2", and within it each layer). It also reports each thread's position to an operator watch, if there is one. The loss
+// counts as a layer, "loss". Threads: any, per thread (core/action_marks.h).
 #pragma once
 
 #include <string>
@@ -13,7 +13,6 @@ namespace sluice::torch_trace {
 
 class TraceMarks final : public ActionMarks {
  public:
-  // watch: null: there is none.
   explicit TraceMarks(operators::OperatorWatch* watch) : watch_(watch) {}
 
   void enter(const ActionTag& action) noexcept override;
