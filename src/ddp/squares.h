@@ -1,5 +1,5 @@
 // squares: the squared length of a gradient before replicas are added up, for the gradient noise scale. Not here: the
-// norm that gradients are clipped by (optim/clip_norm.h), which may differ in the last bits with the number of threads.
+// norm that gradients are clipped by (optim/clip_norm.h).
 // Threads: any. Errors: BugError for another type, or a buffer with gaps.
 #pragma once
 

@@ -237,7 +237,7 @@ double TrainStep::gradient_norm(double divisor, bool same_in_all_processes) cons
   return same_in_all_processes ? of_rank_0(own) : own;
 }
 
-// How many threads add a sum up decides its last bit, but weights have to stay equal in all processes.
+// On GPUs the last bit of a sum may differ, but weights have to stay equal in all processes.
 double TrainStep::of_rank_0(double number) const {
   if (is_alone()) return number;
   const SpanScope span(composition_.executor->recorder().process(), Phase::kAllReduce);

@@ -7,7 +7,8 @@
 
 namespace sluice::optim {
 
-// Of a flat buffer, in float64 whatever its type. No copy of the buffer is made.
+// Of a flat buffer, in float64 whatever its type. No copy of the buffer is made. On CPUs the same bits for any number
+// of threads.
 [[nodiscard]] double sum_of_squares(const at::Tensor& flat);
 [[nodiscard]] double sum_of_magnitudes(const at::Tensor& flat);
 // Whether no element is infinite or none at all. One pass, several times faster than a sum.
