@@ -13,8 +13,8 @@ DEBIAN_BUILD_PACKAGES=(
 
 # For the tests; the command is built and run without.
 # chromium opens the pages of `sluice report --html`. Open MPI and Slurm start runs, on a cluster of this machine that lives
-# as long as its test.
-DEBIAN_TEST_PACKAGES=(libgtest-dev libgmock-dev chromium openmpi-bin slurmctld slurmd slurm-client munge)
+# as long as its test. xz packs the programs for a machine with GPUs (scripts/gpu_pack.sh).
+DEBIAN_TEST_PACKAGES=(libgtest-dev libgmock-dev chromium openmpi-bin slurmctld slurmd slurm-client munge xz-utils)
 
 # Only for scripts/check.sh and scripts/test.sh --all.
 # clang 19: 14 cannot compile std::source_location of libstdc++ 12.

@@ -35,6 +35,7 @@ for program in "${programs[@]}"; do
   [[ -x build/release/$program ]] || die 2 "build/release/$program is missing: run scripts/bootstrap.sh --tests"
 done
 [[ -x .venv/bin/python ]] || die 2 ".venv is missing: run scripts/bootstrap.sh"
+command -v xz >/dev/null || die 2 "xz is missing: run scripts/bootstrap.sh --tests, or install the package xz-utils"
 torch_path=$(torch_library_path .venv/bin/python)
 
 scratch=$(mktemp -d)

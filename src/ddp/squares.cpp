@@ -1,7 +1,6 @@
 #include "ddp/squares.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <vector>
 
@@ -10,27 +9,10 @@
 
 #include "core/check.h"
 #include "core/divided_up.h"
+#include "core/sum_in_float64.h"
 
 namespace sluice::ddp {
 namespace {
-
-// One partial sum per SIMD lane and register, so that the compiler can vectorize the loop.
-template <typename Number>
-double squares_in_memory(const Number* numbers, std::int64_t count) {
-  constexpr std::int64_t kLanes = 16;
-  std::array<double, kLanes> sums{};
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      const auto number = static_cast<double>(numbers[i + lane]);
-      sums[lane] += number * number;
-    }
-  }
-  double sum = 0;
-  for (; i < count; ++i) sum += static_cast<double>(numbers[i]) * static_cast<double>(numbers[i]);
-  for (const double of_lane : sums) sum += of_lane;
-  return sum;
-}
 
 // Blocks of a fixed size, added in order: the bits do not depend on the number of threads.
 template <typename Number>
@@ -40,7 +22,8 @@ double squares_of_blocks(const at::Tensor& flat) {
   std::vector<double> sums(divided_up(flat.numel(), kBlock));
   at::parallel_for(0, std::ssize(sums), kBlocksOfThread, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
-      sums[i] = squares_in_memory(numbers + i * kBlock, std::min(kBlock, flat.numel() - i * kBlock));
+      sums[i] = sum_in_float64(numbers + i * kBlock, std::min(kBlock, flat.numel() - i * kBlock),
+                               [](double number) { return number * number; });
   });
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }

@@ -234,7 +234,7 @@ double TrainStep::gradient_norm(double divisor, bool same_in_all_processes) cons
   return same_in_all_processes ? of_rank_0(own) : own;
 }
 
-// The last bit of a sum depends on the number of threads, but weights must stay equal in all processes.
+// On GPUs the last bit of a sum may differ between processes, but weights must stay equal in all of them.
 double TrainStep::of_rank_0(double number) const {
   if (is_alone()) return number;
   const SpanScope span(composition_.executor->recorder().process(), Phase::kAllReduce);

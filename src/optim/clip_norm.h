@@ -6,7 +6,8 @@
 
 namespace sluice::optim {
 
-// Sums over a flat buffer of any type, computed in float64 without a copy of the buffer.
+// Sums over a flat buffer of any type, computed in float64 without a copy of the buffer. On CPUs the bits do not depend
+// on the number of threads.
 [[nodiscard]] double sum_of_squares(const at::Tensor& flat);
 [[nodiscard]] double sum_of_magnitudes(const at::Tensor& flat);
 // False if an element is infinite or NaN. One pass over the memory, several times faster than a sum.

@@ -1,31 +1,17 @@
 #include "optim/lamb.h"
 
-#include <array>
 #include <cmath>
 
 #include <ATen/ATen.h>
 
+#include "optim/clip_norm.h"
+
 namespace sluice::optim {
 namespace {
 
-// Fixed order: the last bit of sum_of_squares() depends on the number of threads, which differs between processes.
-template <typename T>
-double sum_of_squares_in_order(const T* numbers, std::int64_t count) {
-  std::array<double, 8> sums{};
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto number = static_cast<double>(numbers[i]);
-    sums[static_cast<std::size_t>(i) % sums.size()] += number * number;
-  }
-  double sum = 0;
-  for (const double part : sums) sum += part;
-  return sum;
-}
-
 double norm_of(const at::Tensor& flat) {
   if (!flat.is_cpu()) return at::linalg_vector_norm(flat, 2, {}, false, at::kDouble).item<double>();
-  return std::sqrt(flat.scalar_type() == at::kDouble
-                       ? sum_of_squares_in_order(flat.const_data_ptr<double>(), flat.numel())
-                       : sum_of_squares_in_order(flat.const_data_ptr<float>(), flat.numel()));
+  return std::sqrt(sum_of_squares(flat));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 namespace sluice::optim {
@@ -24,6 +25,25 @@ TEST(ClipNorm, MagnitudesAddUpInFloat64OverSeveralBlocks) {
   EXPECT_NEAR(sum_of_magnitudes(flat), 200'001 * static_cast<double>(0.1F), 1e-9);
   EXPECT_EQ(sum_of_magnitudes(at::zeros({0})), 0.0);
   EXPECT_TRUE(std::isnan(sum_of_magnitudes(at::full({3}, std::nan("")))));
+}
+
+// The threads of a server that update shards may use different numbers of threads for one operation.
+TEST(ClipNorm, SumsHaveTheSameBitsForAnyNumberOfThreads) {
+  at::manual_seed(3);
+  const int before = at::get_num_threads();
+  for (const at::ScalarType type : {at::kFloat, at::kDouble})
+    for (const std::int64_t count : {1000, 40'000, 65'536, 78'042, 1'000'003}) {
+      const at::Tensor flat = at::randn({count}, type);
+      at::set_num_threads(1);
+      const double squares = sum_of_squares(flat), magnitudes = sum_of_magnitudes(flat);
+      EXPECT_NEAR(squares, flat.to(at::kDouble).square().sum().item<double>(), 1e-12 * squares);
+      for (const int threads : {2, 3, 4}) {
+        at::set_num_threads(threads);
+        EXPECT_EQ(sum_of_squares(flat), squares) << count << " numbers, " << threads << " threads";
+        EXPECT_EQ(sum_of_magnitudes(flat), magnitudes) << count << " numbers, " << threads << " threads";
+      }
+    }
+  at::set_num_threads(before);
 }
 
 TEST(ClipNorm, OneElementThatIsNotFiniteIsFoundWhereverItIs) {
