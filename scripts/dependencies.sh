@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Everything that Sluice needs from outside, in one place: read by bootstrap.sh, test.sh and check.sh.
 # Debian 12 packages carry the version of that release; Python packages are pinned here.
-# The README says why each is there. (Sourced by bash; not a program.)
+# docs/reference/dependencies.md says why each is there. (Sourced by bash; not a program.)
 # shellcheck disable=SC2034
 
 DEBIAN_BUILD_PACKAGES=(
