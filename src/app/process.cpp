@@ -124,7 +124,11 @@ void start_again_with_short_spin(char** argv, char** environment) {
   ::execve("/proc/self/exe", argv, longer.data());
 }
 
-void end_as_interrupted(int) { ::_exit(static_cast<int>(ExitCode::kInterrupted)); }
+void end_as_interrupted(int) {
+  constexpr std::string_view kLine = "sluice: stopped by a signal while it started; nothing was done\n";
+  static_cast<void>(!::write(STDERR_FILENO, kLine.data(), kLine.size()));
+  ::_exit(static_cast<int>(ExitCode::kInterrupted));
+}
 
 void end_with_130_when_stopped() {
   struct sigaction end {};

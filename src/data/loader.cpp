@@ -64,16 +64,6 @@ void check_numbers(const LoaderOptions& options) {
   }
 }
 
-void check_kind(const DatasetInfo& info, const LoaderOptions& options) {
-  if (info.kind == SampleKind::kImage) return;
-  const char* const keys = options.augment.has_views()
-                               ? "random views (data.crop_*, data.flip, data.brightness and what stands beside it)"
-                           : options.mix.is_any() ? "data.mixup and data.cutmix"
-                                                  : nullptr;
-  if (keys != nullptr)
-    throw ConfigError(keys, " are for images, but data set ", info.name, " has tokens; leave them out");
-}
-
 LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, const Position& start) {
   if (dataset.size() == 0) throw DataError("dataset ", dataset.info().name, " is empty; check data.path");
   check_numbers(options);
@@ -88,6 +78,16 @@ LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, cons
 }
 
 }  // namespace
+
+void check_kind(const DatasetInfo& info, const LoaderOptions& options) {
+  if (info.kind == SampleKind::kImage) return;
+  const char* const keys = options.augment.has_views()
+                               ? "random views (data.crop_*, data.flip, data.brightness and what stands beside it)"
+                           : options.mix.is_any() ? "data.mixup and data.cutmix"
+                                                  : nullptr;
+  if (keys != nullptr)
+    throw ConfigError(keys, " are for images, but data set ", info.name, " has tokens; leave them out");
+}
 
 // Makes the batch of any position. Stateless except for the cache of orders; any number of threads at once.
 class Loader::BatchMaker {

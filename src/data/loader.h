@@ -83,6 +83,9 @@ struct LoaderOptions {
   std::chrono::seconds wait_limit{300};
 };
 
+// Throws ConfigError if the options are for samples of another kind than the data set has.
+void check_kind(const DatasetInfo& info, const LoaderOptions& options);
+
 class Loader {
  public:
   // `dataset` must outlive the loader. A data set owned by a shared_ptr is kept alive by abandoned reads; any other

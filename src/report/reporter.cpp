@@ -124,6 +124,7 @@ void Reporter::outside_of_steps(const std::vector<Span>& spans) { totals_.add_ou
 
 void Reporter::eval(const EvalRecord& record) {
   last_eval_ = record;
+  if (!last_step_) evaluated_first_ = true;
   const ordered_json fields = eval_fields(record, facts_);
   for (const auto& sink : sinks_) sink->eval(record, fields, epoch_is_over_);
   if (epoch_is_over_) end_epoch(&record);
@@ -132,8 +133,9 @@ void Reporter::eval(const EvalRecord& record) {
 ordered_json Reporter::predicted_fields(const ordered_json& peaks) const {
   const RunTotals& totals = is_settled() ? settled_ : of_plan_;
   const StageTimes& stages = is_settled() ? settled_stages_ : stages_of_plan_;
-  MeasuredRun measured{
-      .step_ms = step_ms_of_plan(), .by_stages_ms = {}, .device_bytes = plans_ > 1 ? ordered_json() : peaks};
+  MeasuredRun measured{.step_ms = step_ms_of_plan(),
+                       .by_stages_ms = {},
+                       .device_bytes = plans_ > 1 || evaluated_first_ ? ordered_json() : peaks};
   if (const auto seconds = facts_.by_pushes ? std::nullopt : stages.step_s(facts_.plan, totals.slots))
     measured.by_stages_ms = *seconds * 1e3;
   return prediction_fields(prediction_, measured);

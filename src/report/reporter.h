@@ -89,7 +89,8 @@ class Reporter {
   std::optional<Prediction> prediction_;
   // Peak memory before the first evaluation, which may need more than a step; nothing before that.
   std::optional<nlohmann::ordered_json> peaks_of_steps_;
-  int plans_ = 0;  // number of plans so far; peak memory covers all of them
+  bool evaluated_first_ = false;  // before the first step, as a resumed run may: the peaks of steps are not known
+  int plans_ = 0;                 // number of plans so far; peak memory covers all of them
   profiler::NetworkSampler network_;
 };
 

@@ -45,6 +45,7 @@ tune::AdviceInput advice_input(const RunTotals& totals, const RunFacts& facts) {
       .chunks_are_measured = facts.chunks_are_measured,
       .partition_is_measured = facts.partition_is_measured,
       .replica_samples = static_cast<double>(facts.plan.global_batch) / facts.replicas,
+      .costs = facts.costs,
       .sync_bytes = static_cast<double>(facts.sync_bytes),
       .network_bytes_per_s = totals.network_time > 0 ? totals.network_bytes / to_s(totals.network_time) : 0.0,
       .data_workers = facts.data_workers};

@@ -40,6 +40,7 @@ struct RunFacts {
   // True if a step is a parameter-server update from pushes. This process then does not know what workers computed and
   // sent.
   bool by_pushes = false;
+  tune::AdviceCosts costs = {};  // for the advice
 
   [[nodiscard]] bool is_on_gpu() const { return devices.front().kind == device::DeviceKind::kCuda; }
   [[nodiscard]] int all_devices() const { return static_cast<int>(devices.size()) * processes; }

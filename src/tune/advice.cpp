@@ -87,8 +87,8 @@ std::optional<double> seconds_of(const Work& work, const Plan& plan) {
 
 bool layers_are_known(const AdviceInput& input) {
   const auto& counts = input.plan.partition.layers_per_stage;
-  return input.predict && !input.layers.empty() &&
-         std::accumulate(counts.begin(), counts.end(), std::size_t{0}) == input.layers.size();
+  return input.costs.predict && !input.costs.layers.empty() &&
+         std::accumulate(counts.begin(), counts.end(), std::size_t{0}) == input.costs.layers.size();
 }
 
 double micro_batch_of(const AdviceInput& input, const Plan& plan) { return input.replica_samples / plan.chunks; }
@@ -96,7 +96,7 @@ double micro_batch_of(const AdviceInput& input, const Plan& plan) { return input
 // Seconds of a step under a plan, predicted from costs if they are known. Otherwise the measured work is simulated in
 // the plan's schedule. Empty for a plan that cannot run.
 std::optional<double> seconds_under(const AdviceInput& input, const Plan& plan) {
-  return layers_are_known(input) ? input.predict(plan, input.bucket_mb) : seconds_of(work_of(input), plan);
+  return layers_are_known(input) ? input.costs.predict(plan, input.costs.bucket_mb) : seconds_of(work_of(input), plan);
 }
 
 // The share of a step that is saved. Predictions are compared with each other; an estimate from compute alone is
@@ -107,17 +107,17 @@ double gain_of(const AdviceInput& input, double now, double saved) {
 
 // The bucket size in MiB with the shortest predicted step. Small buckets start earlier, but each one costs a latency.
 std::optional<Advice> bucket_advice(const AdviceInput& input) {
-  if (!layers_are_known(input) || input.bucket_mb <= 0) return std::nullopt;
+  if (!layers_are_known(input) || input.costs.bucket_mb <= 0) return std::nullopt;
   const auto now = seconds_under(input, input.plan);
   if (!now) return std::nullopt;
   double best = 0, saved = 0;
   for (const double mib : {64, 32, 16, 8, 4, 2, 1}) {
-    const double saves = *now - input.predict(input.plan, mib).value_or(*now);
+    const double saves = *now - input.costs.predict(input.plan, mib).value_or(*now);
     if (saves > saved * (1 + 1e-9)) saved = saves, best = mib;
   }
   const double gain = gain_of(input, *now, saved);
-  return Advice{concat("gradients are summed in buckets of ", input.bucket_mb, " MiB; replicas.bucket_mb = ", best,
-                       " predicts -", percent(gain)),
+  return Advice{concat("gradients are summed in buckets of ", input.costs.bucket_mb,
+                       " MiB; replicas.bucket_mb = ", best, " predicts -", percent(gain)),
                 gain};
 }
 
@@ -211,14 +211,14 @@ Plan with_chunks(Plan plan, int chunks) {
 
 // Cost of a micro-batch on the slowest device that does not depend on its size. Requires: layer costs are known.
 double fixed_cost(const AdviceInput& input) {
-  const std::vector<double> now = device_times(input.layers, micro_batch_of(input, input.plan), input.plan);
+  const std::vector<double> now = device_times(input.costs.layers, micro_batch_of(input, input.plan), input.plan);
   const auto slowest = std::ranges::max_element(now) - now.begin();
-  return device_times(input.layers, 0, input.plan)[slowest];
+  return device_times(input.costs.layers, 0, input.plan)[slowest];
 }
 
 double hops_latency(const AdviceInput& input) {
   double latency = 0;
-  for (const LinkCost& border : input.borders) latency += 2 * border.latency_s;
+  for (const LinkCost& border : input.costs.borders) latency += 2 * border.latency_s;
   return latency;
 }
 

@@ -1,5 +1,5 @@
 // advice: rules that turn a run's breakdown into suggestions, one sentence with a number each. Each rule considers one
-// change of the plan that ran. If layer costs are known, AdviceInput::predict predicts both plans.
+// change of the plan that ran. If layer costs are known, AdviceCosts::predict predicts both plans.
 // Threads: pure functions. Errors: none; unknown inputs are 0 or empty and disable their rules.
 #pragma once
 
@@ -38,6 +38,14 @@ struct LateRank {
 // Predicts the seconds of a step of a plan with all-reduce buckets of `bucket_mb` MiB; empty if the plan cannot run.
 using PredictStep = std::function<std::optional<double>(const Plan& plan, double bucket_mb)>;
 
+// What a step of another plan costs. By default nothing is known.
+struct AdviceCosts {
+  PredictStep predict = {};  // empty if no costs are known
+  std::vector<LayerCost> layers = {};
+  std::vector<LinkCost> borders = {};
+  double bucket_mb = 0;
+};
+
 struct AdviceInput {
   double step = 0;
   Plan plan;
@@ -45,10 +53,7 @@ struct AdviceInput {
   bool chunks_are_measured = false;
   bool partition_is_measured = false;
   double replica_samples = 0;
-  PredictStep predict;  // empty if no costs are known
-  std::vector<LayerCost> layers;
-  std::vector<LinkCost> borders;
-  double bucket_mb = 0;
+  AdviceCosts costs;
   std::optional<LateRank> late_rank;
   double sync_bytes = 0;  // bytes per step that the replicas all-reduce
   double allreduce = 0;   // seconds per step in all-reduce, overlapped or not, without skew

@@ -121,7 +121,7 @@ TEST(Chunks, FewerAreTheBestOfAllNumbers) {
 // after the other, so that the slow-down is gone: once, and not once more for the times that were measured with it.
 TEST(Chunks, OfDevicesThatSlowEachOtherDownArePredictedAsASimulationPredictsThem) {
   AdviceInput input = equal_stages(2, 16, 64, {0.001, 0.0001});
-  std::vector<LayerCost> layers = input.layers;
+  std::vector<LayerCost> layers = input.costs.layers;
   for (LayerCost& layer : layers) layer.slowdown = 4.5;
   const StepOverheads overheads{.contenders = 2};
   for (DeviceSeconds& device : input.devices) device.forward *= 4.5, device.backward *= 4.5;
@@ -150,7 +150,7 @@ TEST(Chunks, FewerSayWhatMicroBatchesCostInComputeAndOnTheirWay) {
   AdviceInput input = equal_stages(2, 16, 64, {0.001, 0.0001});
   EXPECT_GT(gain_of(advise(input), "each of the 16 micro-batches costs the slowest device 1.0 ms whatever its size;"),
             0);
-  know_costs(input, input.layers, {.borders = {{.latency_s = 0.0005}, {}}});
+  know_costs(input, input.costs.layers, {.borders = {{.latency_s = 0.0005}, {}}});
   EXPECT_GT(gain_of(advise(input),
                     "costs the slowest device 1.0 ms whatever its size, and is on its way between devices for 1.0 ms;"),
             0);
@@ -167,7 +167,7 @@ TEST(Chunks, FixedCostsAreThoseOfAllStagesOfADevice) {
 
 TEST(Chunks, TheSlowestDeviceIsTheOneWhoseLayersTakeLongest) {
   AdviceInput input = equal_stages(2, 16, 64, {0.001, 0.0001});
-  std::vector<LayerCost> layers = input.layers;
+  std::vector<LayerCost> layers = input.costs.layers;
   layers[1].input_gradient.b_s *= 10;  // 5 ms a micro-batch
   layers[0].input_gradient.a_s = 0.002;
   know_costs(input, layers);

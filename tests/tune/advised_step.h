@@ -48,11 +48,11 @@ inline std::vector<LayerCost> layers_of(const std::vector<double>& seconds) {
 // Predictions from these costs, as `sluice profile` makes them. Requires: `replica_samples` is set.
 inline void know_costs(AdviceInput& input, std::vector<LayerCost> layers, StepOverheads overheads = {}) {
   constexpr double kMiB = 1024 * 1024;
-  input.layers = layers;
-  input.borders = overheads.borders;
-  input.bucket_mb = overheads.bucket_bytes / kMiB;
-  input.predict = [layers = std::move(layers), overheads = std::move(overheads), samples = input.replica_samples](
-                      const Plan& plan, double bucket_mb) -> std::optional<double> {
+  input.costs.layers = layers;
+  input.costs.borders = overheads.borders;
+  input.costs.bucket_mb = overheads.bucket_bytes / kMiB;
+  input.costs.predict = [layers = std::move(layers), overheads = std::move(overheads), samples = input.replica_samples](
+                            const Plan& plan, double bucket_mb) -> std::optional<double> {
     StepOverheads costs = overheads;
     costs.bucket_bytes = bucket_mb * kMiB;
     try {

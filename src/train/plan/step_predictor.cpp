@@ -17,6 +17,7 @@ namespace {
 
 std::map<std::string, std::uint64_t> bytes_by_device(const Setup& setup, const Plan& plan,
                                                      const std::vector<LayerCost>& costs) {
+  if (plan.frozen_layers > 0) return {};  // what the devices hold for frozen layers is not predicted
   const tune::MemoryModel model{costs, shares_memory(setup), setup.process.processes};
   const auto bytes = tune::estimate_slot_bytes(model, plan);
   std::map<std::string, std::uint64_t> by_device;
@@ -66,6 +67,28 @@ report::Prediction StepPredictor::of(const Plan& plan) const {
 
 std::int64_t StepPredictor::samples(const Plan& plan) const {
   return plan.global_batch * (server_ ? server_->pushes_of_update() : 1);
+}
+
+tune::AdviceCosts StepPredictor::advice_costs(const Plan& plan) const {
+  return server_ ? tune::AdviceCosts{} : train::advice_costs(setup_, profile_, plan);
+}
+
+tune::AdviceCosts advice_costs(const Setup& setup, const profiler::LayerProfile& profile, const Plan& plan) {
+  const auto predict = [&setup, profile](const Plan& other, double bucket_mb) -> std::optional<double> {
+    config::Config config = setup.config;
+    config.replicas.bucket_mb = bucket_mb;
+    try {
+      return predict_by_profile(config, profile, other, setup.process.processes,
+                                {.cores_share = share_of_cores(setup.process)})
+          .seconds;
+    } catch (const ConfigError&) {
+      return std::nullopt;
+    }
+  };
+  return {.predict = predict,
+          .layers = profile.costs(),
+          .borders = overheads_by_profile(setup.config, profile, plan, setup.process.processes).borders,
+          .bucket_mb = setup.config.replicas.bucket_mb};
 }
 
 void report_prediction(const std::optional<StepPredictor>& predictor, const Plan& plan, report::Reporter& reporter) {

@@ -29,6 +29,8 @@ class StepPredictor {
   // Seconds of a step whose batch is ready.
   [[nodiscard]] double seconds_without_loading(const Plan& plan) const;
   [[nodiscard]] const std::string& source() const { return source_; }  // file, age and quality of the costs
+  // For advice about the steps of `plan`; nothing of a parameter server's. Outlived by the setup, not by the predictor.
+  [[nodiscard]] tune::AdviceCosts advice_costs(const Plan& plan) const;
   // True if the costs come from a profile: several sizes, contention between devices, sums over this run's replicas.
   [[nodiscard]] bool is_by_profile() const { return by_ == report::kByProfile; }
 
@@ -48,6 +50,10 @@ class StepPredictor {
   std::optional<tune::ServerUse> server_;
   std::string by_;
 };
+
+// What advice about `plan` and other plans is predicted from. Requires: `setup` outlives it.
+[[nodiscard]] tune::AdviceCosts advice_costs(const Setup& setup, const profiler::LayerProfile& profile,
+                                             const Plan& plan);
 
 // Logs and records the prediction for the next plan; does nothing without a predictor.
 void report_prediction(const std::optional<StepPredictor>& predictor, const Plan& plan, report::Reporter& reporter);

@@ -77,7 +77,7 @@ void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule
           : std::string("the learning-rate settings differ from the checkpoint's; restore them to keep the rate"),
       is_stretched ? concat("; to stay at the rate so far, set train.lr_schedule = \"constant\" and "
                             "train.lr = ",
-                            last)
+                            last, ", and name this run in --resume, as auto takes only a run of the same settings")
                    : std::string{});
 }
 

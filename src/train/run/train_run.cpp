@@ -226,6 +226,7 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   const auto report_plan = [&, predictor = StepPredictor::known(setup)](std::int64_t steps_done) {
     report::RunFacts facts = facts_of(setup, composition);
     facts.by_pushes = training.updates != nullptr;
+    if (predictor) facts.costs = predictor->advice_costs(composition.plan);
     reporter.plan(std::move(facts), describe_plan(setup, composition, /*chunks_are_open=*/false).json, steps_done);
     report_prediction(predictor, composition.plan, reporter);
   };

@@ -227,8 +227,10 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   setup.layers = models::count_layers(setup.model);
   if (!waits_for_schedule) check_pipeline(setup);
   settle_process(setup, process);
-  if (setup.train_set != nullptr)
+  if (setup.train_set != nullptr) {
     setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), setup.global_batch);
+    data::check_kind(setup.train_set->info(), train_loader_options(setup));
+  }
   setup.total_steps = count_steps(config.train, setup.batches_per_epoch);
   check_warmup(setup);
   return setup;

@@ -23,6 +23,7 @@
 #include "train/plan/plan_changes.h"
 #include "train/plan/profile_overheads.h"
 #include "train/plan/run_facts.h"
+#include "train/plan/step_predictor.h"
 #include "train/plan/trial_steps.h"
 #include "train/plan/what_if.h"
 #include "train/setup/run_state.h"
@@ -91,24 +92,10 @@ report::RunTotals totals_of(const std::vector<TrialStep>& trial, const report::R
 }
 
 // With layer and link costs, advice about layers and chunks is predicted instead of bounded.
-std::vector<tune::Advice> advice_of(const Setup& setup, const report::RunTotals& totals, const report::RunFacts& facts,
+std::vector<tune::Advice> advice_of(const Setup& setup, const report::RunTotals& totals, report::RunFacts facts,
                                     const LayerProfile& profile) {
-  tune::AdviceInput input = report::advice_input(totals, facts);
-  input.layers = profile.costs();
-  input.borders = overheads_by_profile(setup.config, profile, facts.plan, setup.process.processes).borders;
-  input.bucket_mb = setup.config.replicas.bucket_mb;
-  input.predict = [&](const Plan& plan, double bucket_mb) -> std::optional<double> {
-    config::Config config = setup.config;
-    config.replicas.bucket_mb = bucket_mb;
-    try {
-      return predict_by_profile(config, profile, plan, setup.process.processes,
-                                {.cores_share = share_of_cores(setup.process)})
-          .seconds;
-    } catch (const ConfigError&) {
-      return std::nullopt;
-    }
-  };
-  return tune::advise(input);
+  facts.costs = advice_costs(setup, profile, facts.plan);
+  return tune::advise(report::advice_input(totals, facts));
 }
 
 void add_prediction(const Setup& setup, const Plan& plan, double replica_samples, LayerProfile& profile) {
