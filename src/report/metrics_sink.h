@@ -20,7 +20,7 @@ class MetricsSink final : public RunSink {
   void summary(const SummaryReport& report) override { event("summary", report.fields); }
 
   // sync(), and where the lines so far end.
-  [[nodiscard]] MetricsPosition sync() { return writer_.sync(); }
+  [[nodiscard]] MetricsPosition sync_position() { return writer_.sync(); }
   // False: somebody has removed the file.
   [[nodiscard]] bool is_linked() const { return writer_.is_linked(); }
   [[nodiscard]] double time_s() const { return writer_.time_s(); }  // of training so far

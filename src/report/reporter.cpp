@@ -67,7 +67,7 @@ void Reporter::event(const std::string& name, const ordered_json& fields) {
 
 // The other sinks too: a run that goes on from the checkpoint does not make the points before it again.
 MetricsPosition Reporter::sync() {
-  const MetricsPosition position = metrics_->sync();
+  const MetricsPosition position = metrics_->sync_position();
   for (const auto& sink : sinks_) sink->sync();
   return position;
 }
