@@ -67,7 +67,7 @@ void Reporter::event(const std::string& name, const ordered_json& fields) {
 
 // Syncs the other sinks as well, because a run resumed from the checkpoint does not repeat earlier points.
 MetricsPosition Reporter::sync() {
-  const MetricsPosition position = metrics_->sync();
+  const MetricsPosition position = metrics_->sync_position();
   for (const auto& sink : sinks_) sink->sync();
   return position;
 }

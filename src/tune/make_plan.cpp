@@ -26,7 +26,7 @@ Choice choose_cut(const PlanRequest& request, const Plan& plan, const std::vecto
 }
 
 std::string setting_to_raise(const Plan& plan, bool raise_chunks) {
-  if (!plan.order.empty()) return "give a pipeline.order of more devices or micro-batches";
+  if (!plan.schedule_text.empty()) return "give a pipeline.order of more devices or micro-batches";
   return raise_chunks ? "raise pipeline.chunks or pipeline.stages" : "raise pipeline.stages";
 }
 

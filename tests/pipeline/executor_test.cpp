@@ -228,7 +228,7 @@ std::vector<at::Tensor> run_convolutions(Executor& executor, const Schedule& sch
 TEST(FrozenPrefix, RoundsAsItIsTold) {
   LayerList layers;
   layers.push_back(std::make_unique<ConvLayer>("a"));
-  const FrozenPrefix prefix(std::move(layers), at::kCPU, nn::Winograd::k4x4);
+  const FrozenPrefix prefix(std::move(layers), at::kCPU, {.winograd = nn::Winograd::k4x4});
   const at::Tensor x = at::randn({16, 16, 8, 8}), y = prefix.forward(x, nullptr);
   EXPECT_TRUE(at::equal(y, prefix.layers()[0]->forward(x, {.numerics = {.winograd = nn::Winograd::k4x4}})));
   EXPECT_FALSE(at::equal(y, prefix.layers()[0]->forward(x, {.numerics = {.winograd = nn::Winograd::k2x2}})));
