@@ -5,6 +5,7 @@
 #
 #   format     clang-format 14 with .clang-format
 #   includes   who may include whom, and where CUDA may be named (scripts/check_includes.py)
+#   prose      documentation and comments: long sentences, banned words, names of what does not exist (scripts/check_prose.py)
 #   units      names that two files of a library, compiled as one unit, both hide (scripts/check_units.py)
 #   limits     files of at most 400 lines, functions of at most 60 lines of code and cyclomatic complexity 12 (a switch counts 1); a
 #              justified exception says `#lizard forgives(cyclomatic_complexity)` with its reason in the function
@@ -25,7 +26,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 readonly max_file_lines=400
 readonly max_function_nloc=60
 readonly max_complexity=12
-readonly -a all_checks=(format includes units limits spelling shell tidy)
+readonly -a all_checks=(format includes prose units limits spelling shell tidy)
 readonly -a folders=(src models tests bench)
 changed=0
 checks=()
@@ -40,8 +41,8 @@ parse_arguments() {
   for argument in "$@"; do
     case $argument in
       --changed) changed=1 ;;
-      --fast) checks+=(format includes units limits spelling shell) ;;
-      format | includes | units | limits | spelling | shell | tidy) checks+=("$argument") ;;
+      --fast) checks+=(format includes prose units limits spelling shell) ;;
+      format | includes | prose | units | limits | spelling | shell | tidy) checks+=("$argument") ;;
       -h | --help)
         print_help
         exit 0
@@ -80,6 +81,8 @@ check_format() {
 }
 
 check_includes() { python3 scripts/check_includes.py; }
+
+check_prose() { python3 scripts/check_prose.py; }
 
 check_units() { python3 scripts/check_units.py; }
 
@@ -140,6 +143,7 @@ run_check() {
   case $1 in
     format) check_format ;;
     includes) check_includes ;;
+    prose) check_prose ;;
     units) check_units ;;
     limits) check_limits ;;
     spelling) check_spelling ;;

@@ -57,6 +57,7 @@ PLANTED = {
     "CUDA": ("includes", "src/core/bad.cpp", "#ifdef SLUICE_WITH_CUDA\n#endif\n", "CUDA is asked for outside"),
     "spelling": ("spelling", "src/core/bad.cpp", "// to rec" + "ieve\n", "receive"),
     "spelling in a module called data": ("spelling", "src/data/bad.cpp", "// to rec" + "ieve\n", "receive"),
+    "prose": ("prose", "src/core/bad.h", "int x;  // As above.\n", "a comment that begins with 'As above'"),
     "shell": ("shell", "scripts/bad.sh", "#!/bin/bash\nrm $1\n", "SC2086"),
 }
 
@@ -80,7 +81,7 @@ class PlantedViolationsTest(unittest.TestCase):
     def test_clean_sources_pass_every_check(self):
         done = self.copy.run("check.sh")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        for name in ("format", "includes", "units", "limits", "spelling", "shell", "tidy"):
+        for name in ("format", "includes", "prose", "units", "limits", "spelling", "shell", "tidy"):
             self.assertIn(f"check.sh: {name}: ok", done.stderr)
 
     def test_each_planted_violation_fires(self):
