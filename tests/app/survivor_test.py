@@ -43,8 +43,9 @@ class SurvivorTest(ranks_test.RanksCase):
         whole = self.folder / "whole"
         done = cli.finish_all(cli.start_ranks(2, "train", config, "--run-dir", whole))
         self.assertEqual(self.codes(done), [0, 0], [process.stderr for process in done])
-        for line in ("rank 1 of 2: epoch 1 trained, step 5 of 12, loss ", "rank 1 of 2: epoch 2 trained, step 10 of 12, loss ",
-                     "rank 1 of 2: done after step 12 of 12"):
+        losses = [f"{epoch['loss']:.4f}" for epoch in cli.events(whole, "epoch")]
+        for line in (f"rank 1 of 2: epoch 1 trained, step 5 of 12, loss {losses[0]}\n",
+                     f"rank 1 of 2: epoch 2 trained, step 10 of 12, loss {losses[1]}\n", "rank 1 of 2: done after step 12 of 12"):
             self.assertIn(line, done[1].stderr, "a rank that keeps no records shows that it trains")
 
         survivor = self.run_killed(config, 1, "gradients-summed:4")  # rank 0 has the sum, and finishes the step

@@ -68,6 +68,22 @@ TEST(Constants, OfFilesThatAnotherLibraryWroteAreIgnoredWithAWarning) {
   EXPECT_THAT(warning, HasSubstr((dir / "preprocessor_config.json").string() + " is ignored"));
 }
 
+TEST(Constants, AnInterpolationOtherThanThatOfTheWeightsIsWarnedOf) {
+  const sluice::test::TempDir dir;
+  storage::write_safetensors(dir / "a.safetensors", {{"vit.embeddings.cls_token", at::zeros({1, 1, 192})}});
+  sluice::test::spill(dir / "preprocessor_config.json", R"({"resample": 3})");  // Pillow's number of "bicubic"
+  const auto warning_with = [&](const char* interpolation) {
+    config::Config config;
+    config.data.interpolation = interpolation;
+    testing::internal::CaptureStderr();
+    static_cast<void>(constants_of_weights(dir / "a.safetensors", config, vit_options()));
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(warning_with("bilinear"),
+              HasSubstr("made for images resized by \"bicubic\", but data.interpolation is \"bilinear\""));
+  EXPECT_THAT(warning_with("bicubic"), testing::Not(HasSubstr("resized by")));
+}
+
 TEST(Constants, WeightsWithTokensOfTheirOwnAreRefusedOnBytes) {
   const sluice::test::TempDir dir;
   models::ModelOptions gpt2;

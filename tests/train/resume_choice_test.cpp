@@ -245,6 +245,9 @@ TEST_F(ChooseResume, AutoKnowsTheSameDataInAnotherFolderAgain) {
   save_state();
   config.data.path = "is/there";
   EXPECT_EQ(choose_resume("auto", "", "base.toml", config).run_dir, "runs/base-20260101-000000");
+  config::Config other = config;
+  other.train.lr = 0.25;
+  EXPECT_EQ(choose_resume("auto", "", "base.toml", other).run_dir, "") << "another rate as well as another folder";
   state.data->train.digest = "of others";
   save_state();
   EXPECT_EQ(choose_resume("auto", "", "base.toml", config).run_dir, "");
