@@ -46,7 +46,7 @@ def sections_of(lines):
     sections, entries = {}, None
     for line in lines:
         indent = len(line) - len(line.lstrip())
-        if re.fullmatch(r" {0,2}\S.*:", line):
+        if re.fullmatch(r" {0,2}\S+( \S+)*:", line):
             entries = sections.setdefault(line.strip()[:-1], [])
         elif not line.strip() or entries is None or line.lstrip().startswith("["):
             continue

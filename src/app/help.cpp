@@ -96,11 +96,12 @@ std::vector<std::string> type_and_checks(const std::string& text) {
 constexpr std::size_t kWidth = 100;         // columns of a line
 constexpr std::size_t kDescriptionAt = 30;  // column of a description, CLI11's own
 
-// Breaks the text between words into lines of at most `width` columns. `joint` ends all lines but the last one.
-std::string wrapped(std::string_view text, std::size_t width, std::string_view joint = "\n") {
+// Breaks the text at a `separator` into lines of at most `width` columns. `joint` ends all lines but the last one.
+std::string wrapped(std::string_view text, std::size_t width, std::string_view separator = " ",
+                    std::string_view joint = "\n") {
   std::string lines;
   while (text.size() > width) {
-    const std::size_t end = text.rfind(' ', width);
+    const std::size_t end = text.rfind(separator, width);
     if (end == std::string_view::npos || end == 0) break;
     lines += concat(text.substr(0, end), joint);
     text.remove_prefix(end + 1);
@@ -135,7 +136,8 @@ std::string example_text(std::string_view command) {
   const auto found = examples().find(command);
   if (found == examples().end()) return "";
   std::string text = found->second.size() > 1 ? "Examples:" : "Example:";
-  for (const std::string_view line : found->second) text += concat("\n  ", wrapped(line, kWidth - 4, " \\\n    "));
+  for (const std::string_view line : found->second)
+    text += concat("\n  ", wrapped(line, kWidth - 4, " --", " \\\n    "));
   return text;
 }
 
