@@ -1,7 +1,7 @@
 // config: the options of a run as plain typed values, read from TOML and from `--set key=value`.
-// schema.cpp describes each key once, with unit, range and help; docs/reference/configuration.md is generated from it. The TOML
-// reader rejects multi-line strings, dates and quoted parts of dotted keys. Words such as train.optimizer stay strings.
-// Errors: ConfigError, one line that begins with FILE:LINE or with the --set.
+// schema.cpp describes each key once, with unit, range and help; docs/reference/configuration.md is generated from it.
+// The TOML reader rejects multi-line strings, dates and quoted parts of dotted keys. Words such as train.optimizer stay
+// strings. Errors: ConfigError, one line that begins with FILE:LINE or with the --set.
 #pragma once
 
 #include <cstdint>

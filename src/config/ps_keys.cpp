@@ -58,6 +58,13 @@ Keys keys_of_workers() {
       {"ps.partitions", ps<&C::partitions>(), between(0, 65'536), "slices",
        "slices of a worker's step between which it looks at the clock: its micro-batches; 0 = pipeline.chunks",
        kPerWorker},
+  };
+}
+
+// Keys of stalls, and of virtual time.
+Keys keys_of_stalls() {
+  using C = PsConfig;
+  return {
       {"ps.induce", ps<&C::induce>(), words({"none", "ec2", "cedar", "exponential"}), "",
        "how workers are made to stall before each step, drawn with train.seed; ec2, cedar: the mixtures of the anytime "
        "project; exponential: ps.induce_shift_s plus an exponential of mean ps.induce_mean_s",
@@ -121,6 +128,6 @@ Keys keys_of_server() {
 
 }  // namespace
 
-Keys ps_keys() { return joined({keys_of_workers, keys_of_local_training, keys_of_server}); }
+Keys ps_keys() { return joined({keys_of_workers, keys_of_stalls, keys_of_local_training, keys_of_server}); }
 
 }  // namespace sluice::config::internal

@@ -1,6 +1,6 @@
-// error: failures that a user or the environment can cause, one class per exit code (docs/reference/exit_codes.md). The text is one
-// line: what happened, where (file, key, replica, stage, step), and what to do. The constructor joins its arguments:
-// ConfigError(key, " = ", value, " must be positive").
+// error: failures that a user or the environment can cause, one class per exit code (docs/reference/exit_codes.md). The
+// text is one line: what happened, where (file, key, replica, stage, step), and what to do. The constructor joins its
+// arguments: ConfigError(key, " = ", value, " must be positive").
 #pragma once
 
 #include <stdexcept>

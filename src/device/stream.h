@@ -1,8 +1,8 @@
 // stream: a queue of work on a device, points in it, and the only way to pass a tensor between queues. On a CPU device
 // work is complete when the call returns; streams and events are empty and cost a branch.
-// A GPU has queues for computing, for copies and for all-reduces (docs/explanation/threads.md). One queue waits for another by an
-// event and keeps the memory that it reads alive.
-// Threads: a Stream may be used from any thread; its work runs in the order of the calls.
+// A GPU has queues for computing, for copies and for all-reduces (docs/explanation/threads.md). One queue waits for
+// another by an event and keeps the memory that it reads alive. Threads: a Stream may be used from any thread; its work
+// runs in the order of the calls.
 #pragma once
 
 #include <memory>

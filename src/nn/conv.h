@@ -1,7 +1,7 @@
 // conv: 2-d convolution without dilation, as one autograd node with split backward, and the module that owns it.
 // Activations and weights are channels_last everywhere; a ResNet-8 step in plain ATen takes 0.67 of the contiguous time
-// (docs/results/performance.md). The result has channels_last strides. Winograd's algorithm (winograd.h) runs if it is allowed
-// and pays off, else oneDNN or cuDNN through ATen. Double backward is not supported.
+// (docs/results/performance.md). The result has channels_last strides. Winograd's algorithm (winograd.h) runs if it is
+// allowed and pays off, else oneDNN or cuDNN through ATen. Double backward is not supported.
 #pragma once
 
 #include <optional>

@@ -1,8 +1,8 @@
 // layer_norm: layer normalisation and the module that owns weight and bias. It always computes in float32 or float64,
 // and rounds the result if the layer computes in bfloat16.
-// On CPUs and in float64 ATen runs; an own CPU kernel saved 0.2 % of a ViT step (docs/results/performance.md). On GPUs in
-// float32 and bfloat16 a kernel of this project runs. It reads one type and writes the other; ATen needs a float32 copy
-// on either side and keeps it for backward.
+// On CPUs and in float64 ATen runs; an own CPU kernel saved 0.2 % of a ViT step (docs/results/performance.md). On GPUs
+// in float32 and bfloat16 a kernel of this project runs. It reads one type and writes the other; ATen needs a float32
+// copy on either side and keeps it for backward.
 #pragma once
 
 #include "nn/registry.h"

@@ -4,8 +4,8 @@
 // weight. In bfloat16, transformed values are rounded to bfloat16 and added up in float32. Shapes: x [N, in, H, W],
 // weight [out, in, 3, 3] of any strides, bias [out], grad [N, out, H, W].
 // Rounding error, as a norm relative to the plain sum's: F(2x2) about the same, with exact results for small integers;
-// F(4x4) two to six times as large (docs/results/performance.md). Results are bit-equal for any number of threads, and for any
-// other images in the batch as long as the tile size is the same.
+// F(4x4) two to six times as large (docs/results/performance.md). Results are bit-equal for any number of threads, and
+// for any other images in the batch as long as the tile size is the same.
 #pragma once
 
 #include <ATen/ATen.h>

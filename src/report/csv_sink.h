@@ -1,7 +1,7 @@
 // csv_sink: a run's numbers for spreadsheets and notebooks: metrics.csv (a row per step), evaluations.csv (per
 // evaluation) and pushes.csv (per push to a parameter server). The columns are the numeric fields of `step`, `eval` and
-// `push` in metrics.jsonl (docs/reference/files.md) in a fixed order; unknown values are empty. Errors: StorageError at opening;
-// later a full disk drops rows with a warning (storage/append_file.h).
+// `push` in metrics.jsonl (docs/reference/files.md) in a fixed order; unknown values are empty. Errors: StorageError at
+// opening; later a full disk drops rows with a warning (storage/append_file.h).
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// step_fields: fields of a run's records as in metrics.jsonl (docs/reference/files.md). Pure functions, except peak_memory() and
-// the summary, which read the current peak memory.
+// step_fields: fields of a run's records as in metrics.jsonl (docs/reference/files.md). Pure functions, except
+// peak_memory() and the summary, which read the current peak memory.
 #pragma once
 
 #include <optional>

@@ -37,8 +37,8 @@ struct WinogradFilter<2> {
 };
 
 // Points 0, a, -a, b, -b with a = 5/8 and b = 3/2. Among multiples of 1/16 these give the least rounding error, less
-// than half of that of the usual 1 and 2 (docs/results/performance.md). All factors but those of G are exact. With N(p) the
-// product of the differences between p and the other points:
+// than half of that of the usual 1 and 2 (docs/results/performance.md). All factors but those of G are exact. With N(p)
+// the product of the differences between p and the other points:
 //   B' = a2 b2    0    -(a2+b2)     0     1  0    G = 1/(a2 b2)     0         0       A' = 1 1  1  1  1  0
 //          0   -a b2     -b2        a     1  0        1/N(a)      a/N(a)   a2/N(a)         0 a -a  b -b  0
 //          0    a b2     -b2       -a     1  0        1/N(a)     -a/N(a)   a2/N(a)         0 a2 a2 b2 b2 0

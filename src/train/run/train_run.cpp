@@ -41,9 +41,7 @@
 #include "train/setup/same_start.h"
 #include "train/setup/server_settings.h"
 #include "train/setup/stop_signal.h"
-#include "train/trace/gpu_kernels.h"
-#include "train/trace/rank_times.h"
-#include "train/trace/torch_steps.h"
+#include "train/trace/observers.h"
 
 namespace sluice::train {
 namespace {
@@ -102,30 +100,6 @@ storage::CheckpointContents contents_at(const Training& training, const Progress
   return contents;
 }
 
-struct Observers {
-  StepTrace trace;
-  TorchSteps torch;
-  std::unique_ptr<GpuKernels> kernels;  // null: spans come from clocks and events
-  RankTimes times;
-
-  [[nodiscard]] std::vector<StepObserver*> all() {
-    std::vector<StepObserver*> all{&trace, &torch, &times};
-    if (kernels) all.insert(all.begin(), kernels.get());
-    return all;
-  }
-};
-
-Observers make_observers(const Training& training) {
-  const Setup& setup = training.setup;
-  const comm::Communicator* const others = training.peers.is_alone() ? nullptr : &training.peers.communicator();
-  const bool serves = training.updates != nullptr && !setup.servers.empty();
-  const TracePart part = serves ? part_of_server(setup) : part_of_process(setup);
-  return {.trace = {setup, others, traces_of_run(training.traced.own, part, training.run_dir)},
-          .torch = {setup, others, training.engine, training.traced.torch, training.run_dir},
-          .kernels = GpuKernels::start(setup.config.profile.level, training.updates == nullptr, training.engine),
-          .times = {}};
-}
-
 // Returns the steps done.
 std::int64_t run_loop(const Training& training, const LoopOptions& options, const Records& records) {
   Peers& peers = training.peers;
@@ -146,7 +120,11 @@ std::int64_t run_loop(const Training& training, const LoopOptions& options, cons
   std::optional<FreezeWatch> watch;
   if (!is_known_beforehand(policy_of(setup))) watch.emplace(peers, setup, engine, training.plans, training.start);
   const PlanSource source = watch ? watch->source() : source_of(training.plans.changes);
-  Observers observers = make_observers(training);
+  const bool serves = training.updates != nullptr && !setup.servers.empty();
+  const TracePart part = serves ? part_of_server(setup) : part_of_process(setup);
+  Observers observers = make_observers(
+      {setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, training.updates == nullptr},
+      traces_of_run(training.traced.own, part, training.run_dir), training.traced.torch, training.run_dir);
   LoopPeers others = loop_peers(peers, [&](const Progress& progress) {
     save_for_rank_0(training.message->run_dir_id, progress.steps_done,
                     [&](const auto& metrics) { return contents_at(training, progress, metrics); });

@@ -1,6 +1,7 @@
 // profile: `sluice profile`: measures layers, links and whole training steps, and writes them with the machine's
-// fingerprint to a file (docs/reference/profile_file.md). Rank 0 measures the layers and writes; all processes run the steps. Threads:
-// one, besides the devices'. Errors: as training; StorageError before measuring if the file cannot be written.
+// fingerprint to a file (docs/reference/profile_file.md). Rank 0 measures the layers and writes; all processes run the
+// steps. Threads: one, besides the devices'. Errors: as training; StorageError before measuring if the file cannot be
+// written.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// simulate() against the closed forms of the literature and of the reference notes (docs/reference/schedules.md), to 1e-9.
-// p devices, m micro-batches, v stages a device; F, I, W of a device; B = I + W, T = F + B; c the hop.
+// simulate() against the closed forms of the literature and of the reference notes (docs/reference/schedules.md), to
+// 1e-9. p devices, m micro-batches, v stages a device; F, I, W of a device; B = I + W, T = F + B; c the hop.
 #include <gtest/gtest.h>
 
 #include <algorithm>

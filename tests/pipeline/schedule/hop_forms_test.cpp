@@ -1,5 +1,5 @@
-// What a hop's latency adds to the makespan, against the closed forms of docs/reference/schedules.md: for random costs, hops up
-// to the limit of each form, and beyond it. p devices, m micro-batches, v stages a device; c the hop.
+// What a hop's latency adds to the makespan, against the closed forms of docs/reference/schedules.md: for random costs,
+// hops up to the limit of each form, and beyond it. p devices, m micro-batches, v stages a device; c the hop.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,0 +1,40 @@
+// observers: what watches the steps of a training run. Threads: one.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "engine/engine.h"
+#include "train/setup/setup.h"
+#include "train/trace/gpu_kernels.h"
+#include "train/trace/rank_times.h"
+#include "train/trace/step_observer.h"
+#include "train/trace/step_trace.h"
+#include "train/trace/torch_steps.h"
+
+namespace sluice::train {
+
+struct Observers {
+  StepTrace trace;
+  TorchSteps torch;
+  std::unique_ptr<GpuKernels> kernels;  // null: spans come from clocks and events
+  RankTimes times;
+
+  // In the order in which they see a step: the first may replace its spans.
+  [[nodiscard]] std::vector<StepObserver*> all();
+};
+
+// Requires: all of it outlives the observers.
+struct ObservedRun {
+  const Setup& setup;
+  const comm::Communicator* others = nullptr;  // null: there are no other processes
+  engine::Engine& engine;
+  bool makes_steps = true;  // this process's engine does
+};
+
+[[nodiscard]] Observers make_observers(const ObservedRun& run, TraceOptions trace, StepRange torch,
+                                       const std::filesystem::path& run_dir);
+
+}  // namespace sluice::train
