@@ -68,9 +68,6 @@ void meet_at_launchers_address(World& world, const RankAssignment& assignment, c
 
 World choose_world(const WorldOptions& options, const Environment& environment, bool on_terminal) {
   const RankAssignment assignment = rank_assignment(environment, on_terminal, assignment_by_options(options));
-  const bool names_a_meeting = options.init.starts_with(kTcp) || options.init.starts_with(kFile);
-  if (names_a_meeting && assignment.launcher.empty())
-    throw ConfigError("--init ", options.init, " needs --rank and --world-size too");
   World world{.launcher = assignment.launcher,
               .remark = launch_remark(assignment, environment),
               .rank = assignment.rank,
