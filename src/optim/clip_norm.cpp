@@ -2,41 +2,32 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include "core/divided_up.h"
 #include "core/sum_in_float64.h"
 
 namespace sluice::optim {
 namespace {
 
-constexpr std::int64_t kSummed = 1 << 16;  // elements of a block
-
-// Blocks of a fixed size, added in order: the bits do not depend on the number of threads, as those of ATen's norm do.
+// ATen's norm adds up as many parts as the calling thread may use threads, so its last bits depend on that.
 template <typename Number>
-double sum_of_blocks(const at::Tensor& flat, int power) {
-  constexpr std::int64_t kBlocksOfThread = 8;
-  const Number* const numbers = flat.const_data_ptr<Number>();
-  std::vector<double> sums(static_cast<std::size_t>(divided_up(flat.numel(), kSummed)));
-  at::parallel_for(0, std::ssize(sums), kBlocksOfThread, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t b = begin; b < end; ++b)
-      sums[b] = sum_in_float64(numbers + b * kSummed, std::min(kSummed, flat.numel() - b * kSummed),
-                               [power](double number) { return power == 2 ? number * number : std::abs(number); });
-  });
-  return std::accumulate(sums.begin(), sums.end(), 0.0);
+double powers_in_memory(const at::Tensor& flat, int power) {
+  return sum_of_blocks(
+      flat.const_data_ptr<Number>(), flat.numel(),
+      [power](double number) { return power == 2 ? number * number : std::abs(number); },
+      [](auto begin, auto end, auto grain, const auto& work) { at::parallel_for(begin, end, grain, work); });
 }
 
 double sum_of_powers(const at::Tensor& flat, int power) {
   if (flat.is_cpu() && flat.is_contiguous()) {
-    if (flat.scalar_type() == at::kFloat) return sum_of_blocks<float>(flat, power);
-    if (flat.scalar_type() == at::kDouble) return sum_of_blocks<double>(flat, power);
+    if (flat.scalar_type() == at::kFloat) return powers_in_memory<float>(flat, power);
+    if (flat.scalar_type() == at::kDouble) return powers_in_memory<double>(flat, power);
   }
+  constexpr std::int64_t kCopied = 1 << 16;  // bounds a copy that ATen makes of its input
   at::Tensor sum = at::zeros({}, flat.options().dtype(at::kDouble));
-  for (const at::Tensor& block : flat.split(kSummed))  // bounds a copy that ATen makes of its input
+  for (const at::Tensor& block : flat.split(kCopied))
     sum += at::linalg_vector_norm(block, power, {}, false, at::kDouble).pow(power);
   return sum.item<double>();
 }

@@ -10,7 +10,6 @@ import pathlib
 import signal
 import struct
 import subprocess
-import sys
 import tempfile
 import tomllib
 import unittest
@@ -18,7 +17,6 @@ import unittest
 import long_tests
 import sluice_cli as cli
 
-COMMANDS = ("train", "serve", "eval", "step", "profile", "tune", "config", "report", "schedule", "batch-plan", "simulate", "memory", "replay", "models", "datasets", "devices", "version")
 BREAKDOWN = ("load_ms", "forward_ms", "backward_ms", "transfer_ms", "allreduce_exposed_ms", "optimizer_ms", "idle_ms")
 
 
@@ -51,24 +49,6 @@ class CliTest(unittest.TestCase):
 
 
 class UsageTest(CliTest):
-    def test_every_command_has_help_on_standard_output(self):
-        for command in ((), *((name,) for name in long_tests.some(COMMANDS[::6], COMMANDS, "their help is made in one way"))):
-            done = cli.must_run(*command, "--help")
-            self.assertIn("Usage: sluice", done.stdout, command)
-            self.assertEqual(done.stderr, "", command)
-            self.assertRegex(done.stdout, rf"\nExamples?:\n  sluice {command[0] if command else ''}", command)
-            for line in done.stdout.partition("\nExample")[0].splitlines()[1:]:
-                self.assertNotRegex(line, r"\b(TEXT|INT|UINT|FLOAT|REQUIRED|BOOLEAN)\b", "words, and no types of the parser's")
-        everything = cli.must_run("--help").stdout
-        self.assertTrue(all(name in everything for name in COMMANDS))
-
-    def test_the_page_of_the_command_line_is_current(self):
-        root = pathlib.Path(__file__).resolve().parents[2]
-        made = subprocess.run([sys.executable, root / "scripts/cli_page.py", cli.BINARY], capture_output=True, text=True, check=False)
-        self.assertEqual(made.returncode, 0, made.stderr)
-        page = (root / "docs/reference/cli.md").read_text(encoding="utf-8")
-        self.assertEqual(made.stdout, page, "run: scripts/cli_page.py build/release/sluice > docs/reference/cli.md")
-
     def test_bad_usage_is_2_and_points_to_help(self):
         bad = ((), ("train",), ("train", self.config, "--nonsense"), ("nonsense",), ("eval", self.config), ("step", self.config),
                ("train", self.config, "--set"))
