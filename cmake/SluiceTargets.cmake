@@ -78,7 +78,7 @@ function(sluice_test)
     add_dependencies(torch_free_tests ${arg_NAME})
   endif()
   # Sanitizers: an allocation that is too large fails as it does without it, instead of ending the program.
-  set(environment "SLUICE_SOURCE_DIR=${CMAKE_SOURCE_DIR};XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache/${arg_NAME};GOMP_SPINCOUNT=3000;ASAN_OPTIONS=allocator_may_return_null=1;TSAN_OPTIONS=allocator_may_return_null=1 suppressions=${CMAKE_SOURCE_DIR}/tests/tsan_suppressions.txt")
+  set(environment "SLUICE_SOURCE_DIR=${CMAKE_SOURCE_DIR};XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache/${arg_NAME};GOMP_SPINCOUNT=3000;RES_OPTIONS=timeout:1 attempts:2;ASAN_OPTIONS=allocator_may_return_null=1;TSAN_OPTIONS=allocator_may_return_null=1 suppressions=${CMAKE_SOURCE_DIR}/tests/tsan_suppressions.txt")
   set(command ${arg_NAME})
   if(arg_SHARDS)
     set(command ${CMAKE_SOURCE_DIR}/tests/support/shards.sh ${arg_SHARDS} $<TARGET_FILE:${arg_NAME}>)

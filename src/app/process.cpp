@@ -175,6 +175,7 @@ void settle_environment() {
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
   ::setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
+  ::setenv("RES_OPTIONS", "timeout:1 attempts:2", /*overwrite=*/0);
   ::setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // LibTorch's profiler logs an error on machines without a GPU
 }
 

@@ -22,6 +22,8 @@ namespace sluice::app {
 //   comm/liveness.h detects lost processes.
 // - NCCL_RUNTIME_CONNECT=0: connects all channels when a communicator is created. Otherwise the first large all-reduce
 //   of a step connects them, and two processes with stages in a different order could deadlock.
+// - RES_OPTIONS: a DNS server that does not answer delays each lookup by 2 s, not 10 s. LibTorch's store looks up the
+//   name of every address that it connects to or accepts, only for its log.
 void settle_environment();
 
 // Makes writes to a closed pipe (SIGPIPE) or beyond the file size limit (SIGXFSZ) fail instead of ending the process.

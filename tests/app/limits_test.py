@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a run does if the system gives it too little: descriptors, stacks, threads.
+"""What a run does if the system gives it too little: descriptors, stacks, threads, answers of a DNS server.
 
     limits_test.py [unittest options]        SLUICE_BINARY names the binary
 """
@@ -71,6 +71,16 @@ class LimitsTest(unittest.TestCase):
                 self.assertEqual(done.returncode, 4, done.stderr)
                 self.assertIn("gives no more threads", cli.error_of(done))
                 self.assertIn("ulimit -u", cli.error_of(done))
+
+    # LibTorch's store looks up the name of each address, and rank 0 serves nobody meanwhile.
+    def test_a_dns_server_that_does_not_answer_keeps_no_rank_from_starting(self):
+        port = cli.free_port()
+        silent_dns = {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "ASAN_OPTIONS": "verify_asan_link_order=0",
+                      "SLUICE_TEST_SILENT_DNS": "1"}
+        done = cli.finish_all([cli.start("train", self.config, *cli.options(replicas={"connect_timeout_s": 20}),
+                                         "--run-dir", self.run_dir, env={**cli.rank_environment(rank, 2, port), **silent_dns})
+                               for rank in range(2)])
+        self.assertEqual([process.returncode for process in done], [0, 0], [process.stderr for process in done])
 
 
 if __name__ == "__main__":

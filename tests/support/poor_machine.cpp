@@ -2,13 +2,16 @@
 // Sluice. SLUICE_TEST_FSYNC_S: fsync() takes so many seconds longer, as on a disk that is busy or far away.
 // SLUICE_TEST_THREADS: so many threads are started, and no more, as under a limit of processes.
 // SLUICE_TEST_NO_THREADS_IF: no thread is started once this file is there.
+// SLUICE_TEST_SILENT_DNS: no DNS server answers a lookup of the name of an address.
 #include <dlfcn.h>
+#include <netdb.h>
 #include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <thread>
 
@@ -39,4 +42,17 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
   }
   return the_real<int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create")(
       thread, attributes, start, with);
+}
+
+extern "C" int getnameinfo(const sockaddr* address, socklen_t length, char* host, socklen_t host_length, char* service,
+                           socklen_t service_length, int flags) {
+  if (std::getenv("SLUICE_TEST_SILENT_DNS") != nullptr && (flags & NI_NUMERICHOST) == 0) {
+    int timeout_s = 5, attempts = 2;  // as resolv.conf(5) says
+    if (const char* const options = std::getenv("RES_OPTIONS"))
+      (void)std::sscanf(options, "timeout:%d attempts:%d", &timeout_s, &attempts);
+    std::this_thread::sleep_for(std::chrono::seconds(timeout_s * attempts));
+    return EAI_AGAIN;
+  }
+  return the_real<decltype(&::getnameinfo)>("getnameinfo")(address, length, host, host_length, service, service_length,
+                                                           flags);
 }
