@@ -46,6 +46,14 @@ class LimitsTest(unittest.TestCase):
         self.assertIn("ulimit -n", cli.error_of(done))
         self.assertFalse(self.run_dir.exists())
 
+    def test_a_rank_that_may_open_too_few_files_tells_the_others(self):
+        port = cli.free_port()
+        done = cli.finish_all([cli.start("train", self.config, "--run-dir", self.run_dir, env=cli.rank_environment(rank, 2, port),
+                                         preexec_fn=limit_to(resource.RLIMIT_NOFILE, 24, 24) if rank == 1 else None)
+                               for rank in range(2)])
+        self.assertEqual([process.returncode for process in done], [5, 4], [process.stderr for process in done])
+        self.assertIn("may open 24 files and sockets", cli.error_of(done[0]))
+
     def test_a_soft_limit_and_a_small_stack_end_no_run(self):
         def limit():
             resource.setrlimit(resource.RLIMIT_NOFILE, (8, 1024))
@@ -77,7 +85,7 @@ class LimitsTest(unittest.TestCase):
         port = cli.free_port()
         silent_dns = {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "ASAN_OPTIONS": "verify_asan_link_order=0",
                       "SLUICE_TEST_SILENT_DNS": "1"}
-        done = cli.finish_all([cli.start("train", self.config, *cli.options(replicas={"connect_timeout_s": 20}),
+        done = cli.finish_all([cli.start("train", self.config, *cli.options(replicas={"connect_timeout_s": 9}),
                                          "--run-dir", self.run_dir, env={**cli.rank_environment(rank, 2, port), **silent_dns})
                                for rank in range(2)])
         self.assertEqual([process.returncode for process in done], [0, 0], [process.stderr for process in done])

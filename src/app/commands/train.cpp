@@ -6,8 +6,10 @@
 #include "app/version.h"
 #include "comm/world.h"
 #include "core/concat.h"
+#include "core/error.h"
 #include "train/run/train_run.h"
 #include "train/setup/machine_fit.h"
+#include "train/setup/peers.h"
 
 namespace sluice::app {
 namespace {
@@ -35,7 +37,12 @@ void run_train_command(TrainArguments& arguments) {
     return;
   }
   turn_fatal_writes_into_errors();
-  train::refuse_too_few_open_files(arguments.run.launch.world.size);
+  try {
+    train::refuse_too_few_open_files(arguments.run.launch.world.size);
+  } catch (const Error& error) {
+    train::send_failure_to_peers(arguments.run.launch.world, error);
+    throw;
+  }
   const nlohmann::ordered_json summary = train::run_training(config, arguments.run);
   if (arguments.output.json) arguments.output.print(summary, "");  // the log already has this for readers
 }
