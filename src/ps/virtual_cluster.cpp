@@ -28,7 +28,7 @@ VirtualUpdate VirtualCluster::next_update() {
   UpdateRecord done = std::move(ready_.front());
   if (done.is_dropped) {
     throw DivergedError("update ", done.update.version,
-                        ": the pushes are finite, but not what comes of them; lower the learning rate");
+                        ": the pushes are finite, but their result is not; lower the learning rate");
   }
   ready_.erase(ready_.begin());
   return as_virtual_update(std::move(done));

@@ -1,8 +1,7 @@
 // virtual_cluster: workers and their server in virtual time. The server, its policy and the gradients are real. The
-// workers run one after the other in one process, on a clock that only this module advances. So there may be more
-// workers than cores, and a repeated run gives the same bits. A worker's step consists of the pull (sent bytes /
-// bandwidth), a stall (stragglers.h), slices until the deadline (slice_clock.h), each step_s + n * sample_s for n
-// samples, and the push.
+// workers run one after the other in one process, so there may be more workers than cores, and a repeated run gives the
+// same bits. A step consists of the pull (sent bytes / bandwidth), a stall (stragglers.h), slices until the deadline
+// (slice_clock.h), each step_s + n * sample_s for n samples, and the push.
 // Threads: one. Errors: those of the computation; DivergedError if a push is not finite.
 #pragma once
 

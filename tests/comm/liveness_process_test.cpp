@@ -72,17 +72,16 @@ TEST(LivenessOfProcesses, TheOneThatIsStoppedIsNamedAndLearnsItWhenItGoesOn) {
     PeerProcesses peers(3, kPeerTimeout);
     const auto stopped = std::chrono::steady_clock::now();
     peers[victim].signal(SIGSTOP);
-    expect_all_say(
-        peers,
-        concat("lost ", victim, ": ", here(victim), " has not answered for 2.5 s: it hangs, is stopped or cut off"),
-        victim);
+    expect_all_say(peers,
+                   concat("lost ", victim, ": ", here(victim),
+                          " has not answered for 2.5 s: it hangs, is stopped or has lost its network"),
+                   victim);
     EXPECT_GE(std::chrono::steady_clock::now() - stopped, kPeerTimeout) << "it was given up before its time";
     std::this_thread::sleep_for(milliseconds(200));
     peers[victim].signal(SIGCONT);
     EXPECT_EQ(peers[victim].read_line(),
-              concat("lost ", victim, ": this process, ", here(victim),
-                     ", was given up by the others: they had not heard of it for 2.5 s, because "
-                     "it was stopped or cut off"));
+              concat("lost ", victim, ": the other processes dropped this process, ", here(victim),
+                     ", because they received nothing from it for 2.5 s: it was stopped or had lost its network"));
     EXPECT_EQ(peers[victim].wait(), 5);
   }
 }

@@ -256,13 +256,13 @@ TEST(Processes, AFileThatLeadsNowhereIsNamed) {
     return run_ranks(1, [&](int) { Processes(world_by_file(rank, 2, by), {}, limits_of(milliseconds(1000))); })[0];
   };
   EXPECT_THAT(come(1, file), AllOf(HasSubstr("5: rank 1 did not find rank 0 by the file"), HasSubstr("within 1 s")));
-  EXPECT_THAT(come(0, folder.path() / "none" / "meeting"), HasSubstr("there is no such folder"));
-  EXPECT_THAT(come(0, file), HasSubstr("rank 1 of 2 did not come"));
+  EXPECT_THAT(come(0, folder.path() / "none" / "meeting"), HasSubstr("the folder does not exist"));
+  EXPECT_THAT(come(0, file), HasSubstr("rank 1 of 2 did not connect"));
   EXPECT_THAT(come(1, folder.path()), HasSubstr("did not find rank 0 by the file")) << "a folder";
   EXPECT_THAT(come(0, folder.path()), HasSubstr("Is a directory; choose a file"));
   EXPECT_FALSE(std::filesystem::exists(file));
   std::ofstream(file) << R"({"address":"127.0.0.1","port":1,"run":"x","machine":"another","host":"far"})";
-  EXPECT_THAT(come(1, file), AllOf(HasSubstr("2: rank 0 listens on 127.0.0.1 of far alone"), HasSubstr("--if-name")));
+  EXPECT_THAT(come(1, file), AllOf(HasSubstr("2: rank 0 listens on 127.0.0.1 of far only"), HasSubstr("--if-name")));
 }
 
 TEST(Processes, OneAloneNeedsNoAddress) {
@@ -360,10 +360,12 @@ TEST(Processes, APortInUseAndAnAddressThatIsNotOursAreNamed) {
   World elsewhere = world_of(0, 2, port);
   elsewhere.address = "192.0.2.1";  // for documentation: nobody has it
   const auto foreign = run_ranks(1, [&](int) { Processes(elsewhere, {}, kLimit); });
-  EXPECT_THAT(foreign[0], HasSubstr("192.0.2.1 is no address of this machine"));
+  EXPECT_THAT(foreign[0], HasSubstr("192.0.2.1 is not an address of this machine"));
   elsewhere.address = "no-such-host.invalid";
+  elsewhere.address_settings.host = "--init";
   const auto unknown = run_ranks(1, [&](int) { Processes(elsewhere, {}, limits_of(milliseconds(500))); });
-  EXPECT_THAT(unknown[0], HasSubstr("2: the host 'no-such-host.invalid' is not known"));
+  EXPECT_THAT(unknown[0], AllOf(HasSubstr("2: cannot resolve the host name 'no-such-host.invalid' ("),
+                                HasSubstr("within 0.5 s; check --init")));
 }
 
 TEST(Communicator, APeerThatDoesNotComeInTimeIsAPeerError) {
@@ -380,7 +382,7 @@ TEST(Communicator, APeerThatDoesNotComeInTimeIsAPeerError) {
       throw;
     }
   });
-  EXPECT_EQ(failures[0], "5: the all-reduce of gradients failed: the others did not come within 1 s");
+  EXPECT_EQ(failures[0], "5: the all-reduce of gradients failed: the other processes did not join within 1 s");
 }
 
 TEST(Communicator, APeerThatLeavesIsAPeerError) {

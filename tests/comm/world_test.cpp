@@ -194,13 +194,31 @@ TEST(ChooseWorld, ReadsTheOtherLaunchersOfMpi) {
   EXPECT_EQ(concat(world.rank, " of ", world.size, ", ", world.local_rank, " of ", world.local_size), "3 of 4, 1 of 0");
   Variables other = pals;
   other.insert({{"RANK", "2"}, {"WORLD_SIZE", "4"}});
-  EXPECT_THAT(refusal({}, other), HasSubstr("but PALS (mpiexec) says rank 3 of 4 (PALS_RANKID, PMI_SIZE)"));
+  EXPECT_THAT(refusal({}, other), HasSubstr("but PALS (mpiexec) gives rank 3 of 4 (PALS_RANKID, PMI_SIZE)"));
+}
+
+// MVAPICH's launchers also set the variables of PMI, which Hydra reads.
+TEST(ChooseWorld, MvapichAndPmiVariablesHaveToAgree) {
+  Variables both{{"MV2_COMM_WORLD_RANK", "1"}, {"MV2_COMM_WORLD_SIZE", "2"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"},
+                 {"MASTER_ADDR", "a"},         {"MASTER_PORT", "1"}};
+  const World world = world_of(both);
+  EXPECT_EQ(concat(world.launcher, ": ", world.rank, " of ", world.size), "MVAPICH (mpirun_rsh): 1 of 2");
+  both["PMI_RANK"] = "0";
+  EXPECT_THAT(refusal({}, both),
+              HasSubstr("two launchers contradict each other: MVAPICH (mpirun_rsh) gives rank 1 of 2 "
+                        "(MV2_COMM_WORLD_RANK, MV2_COMM_WORLD_SIZE), but Hydra (mpiexec of MPICH or Intel MPI) gives "
+                        "rank 0 of 2 (PMI_RANK, PMI_SIZE)"));
+  Variables in_slurm = both;
+  in_slurm.insert({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}});
+  EXPECT_EQ(world_of(in_slurm).launcher, "MVAPICH (mpirun_rsh)") << "srun has set PMI's";
+  both.insert({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
+  EXPECT_EQ(world_of(both).launcher, "Open MPI (mpirun)") << "its daemons are tasks of another launcher";
 }
 
 TEST(ChooseWorld, ARankWithoutANumberOfProcessesIsRefused) {
   for (const char* name : {"PMIX_RANK", "PALS_RANKID", "PMI_RANK", "MV2_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK"}) {
     const Variables alone{{name, "0"}};
-    EXPECT_THAT(refusal({}, alone), HasSubstr(concat("a launcher has started this process as rank 0 (", name, ")")));
+    EXPECT_THAT(refusal({}, alone), HasSubstr(concat("a launcher started this process as rank 0 (", name, ")")));
     EXPECT_TRUE(world_of(alone, {.rank = 0, .world_size = 1}).is_single());
     Variables known = alone;
     known.insert({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
@@ -259,14 +277,15 @@ TEST(ChooseWorld, LaunchersThatContradictEachOtherAreRefused) {
   };
   const auto by_hand = with(srun, {{"RANK", "0"}, {"WORLD_SIZE", "4"}});
   EXPECT_THAT(refusal({}, by_hand),
-              HasSubstr("RANK and WORLD_SIZE says rank 0 of 4 (RANK, WORLD_SIZE), but Slurm (srun) says rank 1 of 2 "
+              HasSubstr("RANK and WORLD_SIZE gives rank 0 of 4 (RANK, WORLD_SIZE), but Slurm (srun) gives rank 1 of 2 "
                         "(SLURM_PROCID, SLURM_STEP_NUM_TASKS)"));
   EXPECT_THAT(refusal({}, with(srun, {{"RANK", "0"}, {"WORLD_SIZE", "2"}})), HasSubstr("contradict"));
   EXPECT_THAT(refusal({}, with(srun, {{"RANK", "0"}, {"WORLD_SIZE", "1"}})), HasSubstr("contradict"));
-  EXPECT_THAT(refusal({.rank = 0, .world_size = 2}, srun), HasSubstr("the command line says rank 0 of 2 (--rank"));
+  EXPECT_THAT(refusal({.rank = 0, .world_size = 2}, srun), HasSubstr("the command line gives rank 0 of 2 (--rank"));
   EXPECT_THAT(refusal({.rank = 0, .world_size = 2}, {{"RANK", "1"}, {"WORLD_SIZE", "2"}}), HasSubstr("contradict"));
   const Variables mpi{{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}};
-  EXPECT_THAT(refusal({}, with(mpi, {{"RANK", "0"}, {"WORLD_SIZE", "4"}})), HasSubstr("Open MPI (mpirun) says rank 3"));
+  EXPECT_THAT(refusal({}, with(mpi, {{"RANK", "0"}, {"WORLD_SIZE", "4"}})),
+              HasSubstr("Open MPI (mpirun) gives rank 3"));
 
   // Those that agree, and those of which one stands inside the other.
   const auto assignment = [&](const WorldOptions& options, const Variables& variables) {
@@ -303,6 +322,7 @@ TEST(ChooseWorld, OptionsSayWhereAProcessStandsAndMeets) {
   EXPECT_EQ(world.address, "10.0.0.1");
   EXPECT_EQ(world.port, 1234);
   EXPECT_EQ(world.interface, "eth1");
+  EXPECT_EQ(world.address_settings, (AddressSettings{.host = "--init", .port = "port in --init", .number = "--rank"}));
   EXPECT_EQ(choose_world({.rank = 0, .world_size = 2, .init = "tcp://[::1]:80"}, environment_of({})).address, "::1");
 }
 

@@ -18,7 +18,7 @@ TEST(Graph, CpuDevicesRecordNone) {
     require_graphs({kGpu, kCpu});
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("cpu:1 is no GPU"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("cpu:1 is not a GPU"));
   }
   EXPECT_THROW((void)make_graph_sequence(Stream::make(kCpu)), BugError);
 }

@@ -34,7 +34,7 @@ void demand_word(std::string_view option, const std::string& word, const std::ve
 
 // Checks an option that is valid only with a certain value of another option.
 void demand_owner(bool is_given, bool is_owner, std::string_view option, std::string_view owner) {
-  demand(!is_given || is_owner, option, " goes with ", owner, " alone; leave it out, or give ", owner);
+  demand(!is_given || is_owner, option, " is valid only with ", owner, "; leave it out, or give ", owner);
 }
 
 void check_work(const UnevenRequest& request) {
@@ -44,7 +44,7 @@ void check_work(const UnevenRequest& request) {
          kMostWorkers);
   demand(request.base_batch >= 1 && request.base_batch <= kLargestBatch, "--base-batch is ", request.base_batch,
          "; give 1 to ", kLargestBatch, " examples");
-  demand(!seconds.empty(), "--seconds-per-example is missing; give what an example takes a worker");
+  demand(!seconds.empty(), "--seconds-per-example is missing; give the seconds that a worker needs per example");
   demand(seconds.size() == 1 || std::ssize(seconds) == request.workers, "--seconds-per-example has ", seconds.size(),
          " values for ", request.workers, " workers; give one for all, or one for each");
   for (const double s : seconds)
@@ -60,7 +60,7 @@ void check_anytime(const UnevenRequest& request) {
   if (!is_anytime) return;
   demand(limit.has_value(), "--sync amb needs a time limit; give --amb-time-limit in seconds");
   demand(slices.has_value(),
-         "--sync amb looks at the clock between slices of a batch; give their number, --partitions");
+         "--sync amb checks the time limit between slices of a batch; give their number, --partitions");
   demand(*limit >= 1e-9 && *limit <= kLongestRun, "--amb-time-limit is ", *limit, "; give seconds above 0, at most ",
          kLongestRun);
   demand(*slices >= 1, "--partitions is ", *slices, "; give 1 or more slices");
@@ -75,7 +75,7 @@ void check_policy_options(const UnevenRequest& request) {
   demand_owner(request.quorum.has_value(), request.sync == "quorum", "--quorum", "--sync quorum");
   const int quorum = request.quorum.value_or(1);
   demand(quorum >= 1 && quorum <= request.workers, "--quorum ", quorum, " of --workers ", request.workers,
-         " cannot be; give 1 to ", request.workers);
+         " is out of range; give 1 to ", request.workers);
 }
 
 void check_stragglers(const UnevenRequest& request) {
