@@ -1,4 +1,4 @@
-// Hosts whose name comes late, and those with several addresses.
+// Host names that appear late or have several addresses.
 #include "comm/socket_address.h"
 
 #include <gmock/gmock.h>

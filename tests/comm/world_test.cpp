@@ -1,4 +1,3 @@
-// Which process this is: from launchers' environments and from options, and what is refused.
 #include "comm/world.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +24,7 @@ Environment environment_of(Variables variables) {
   };
 }
 
-// Of a process without a terminal, as launchers start them.
+// The world of a process without a terminal, as launchers start processes.
 World world_of(const Variables& variables, const WorldOptions& options = {}) {
   return choose_world(options, environment_of(variables), /*on_terminal=*/false);
 }
@@ -101,7 +100,7 @@ TEST(ChooseWorld, SlurmsJobIsAMeetingPoint) {
   EXPECT_EQ(meeting_point_of("n[1-2", "3"), "MASTER_ADDR is not set") << "damaged";
 }
 
-// Of a step on nodes 7 and 9 of three, two tasks on the first and one on the other.
+// A step on nodes 7 and 9 of three, with two tasks on the first and one on the other.
 TEST(ChooseWorld, ASmallerStepOfASlurmJobIsWhatCounts) {
   const Variables step{{"SLURM_JOB_ID", "30"},
                        {"SLURM_JOB_NODELIST", "node[1,7,9]"},
@@ -130,7 +129,7 @@ TEST(ChooseWorld, ASmallerStepOfASlurmJobIsWhatCounts) {
   EXPECT_EQ(choose_world({}, environment_of(wide)).local_size, 2);
 }
 
-// What Slurm 22.05 sets in a job's batch script, and what mpirun adds when it is called there.
+// Variables of a batch script of Slurm 22.05, and those that mpirun adds in it.
 TEST(ChooseWorld, ABatchScriptOfSlurmIsNoTask) {
   const Variables batch{{"SLURM_JOB_ID", "2"},        {"SLURM_JOB_NODELIST", "vm"}, {"SLURM_LOCALID", "0"},
                         {"SLURM_NODEID", "0"},        {"SLURM_NTASKS", "2"},        {"SLURM_PROCID", "0"},
@@ -165,7 +164,7 @@ TEST(ChooseWorld, OpenMpiOnOneMachineNeedsNoAddress) {
   EXPECT_THAT(refusal({}, mpi), HasSubstr("MASTER_ADDR is not set")) << "on two machines";
 }
 
-// As mpiexec.hydra of MPICH 4.0.2 sets them; Intel MPI has the same. The others by their documentation.
+// Variables of mpiexec.hydra of MPICH 4.0.2; Intel MPI has the same. The others follow the documentation.
 TEST(ChooseWorld, ReadsTheOtherLaunchersOfMpi) {
   const Variables hydra{{"PMI_FD", "8"},          {"PMI_RANK", "1"},        {"PMI_SIZE", "2"},
                         {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}, {"MASTER_PORT", "29500"}};
@@ -227,7 +226,7 @@ TEST(ChooseWorld, ARankWithoutANumberOfProcessesIsRefused) {
   EXPECT_TRUE(world_of({{"PMI_SIZE", "2"}}).is_single());
 }
 
-// What Slurm 22.05 sets with --mpi=pmi2, and what mpiexec.hydra adds in a task.
+// Variables of Slurm 22.05 with --mpi=pmi2, and those that mpiexec.hydra adds in a task.
 TEST(ChooseWorld, WhatSlurmTellsThePmiLibraryIsSlurms) {
   Variables task{{"SLURM_JOB_ID", "1"}, {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"},
                  {"SLURM_NTASKS", "2"}, {"PMI_JOBID", "1.0"},   {"PMI_RANK", "1"},     {"PMI_SIZE", "2"},
@@ -240,7 +239,7 @@ TEST(ChooseWorld, WhatSlurmTellsThePmiLibraryIsSlurms) {
   EXPECT_EQ(world_of(task).launcher, "Hydra (mpiexec of MPICH or Intel MPI)");
 }
 
-// As Slurm 22.05 sets them in `srun -n 2 --pty bash`, and in what a further srun there starts.
+// Variables of Slurm 22.05 in `srun -n 2 --pty bash`, and in a further srun there.
 TEST(ChooseWorld, TheShellOfAnInteractiveStepIsNoTask) {
   const Variables step{{"SLURM_JOB_ID", "3"},         {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"},
                        {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_NTASKS", "2"},  {"SLURM_PTY_PORT", "46571"},
@@ -287,7 +286,7 @@ TEST(ChooseWorld, LaunchersThatContradictEachOtherAreRefused) {
   EXPECT_THAT(refusal({}, with(mpi, {{"RANK", "0"}, {"WORLD_SIZE", "4"}})),
               HasSubstr("Open MPI (mpirun) gives rank 3"));
 
-  // Those that agree, and those of which one stands inside the other.
+  // Launchers that agree, and nested ones.
   const auto assignment = [&](const WorldOptions& options, const Variables& variables) {
     const World world =
         choose_world(options, environment_of(with({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}, variables)));

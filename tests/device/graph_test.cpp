@@ -54,7 +54,6 @@ TEST_F(GraphOnGpu, ReadsItsInputsAndMemoryWhenItRuns) {
   }
 }
 
-// The first leaves what the second reads; what neither needs any more is used again.
 TEST_F(GraphOnGpu, ASequenceSharesMemory) {
   const Stream stream = Stream::make(kGpu);
   const StreamGuard guard(stream);
