@@ -48,10 +48,6 @@ void warn_of_loopback(const World& world, const std::string& host) {
               " to an address that they can reach");
 }
 
-std::string describe_store(const World& world) {
-  return concat(world.is_hosted ? "the launcher" : "rank 0", " at ", world.address, ":", world.port);
-}
-
 // Runs `make` in a thread, which it abandons if `limit` passes. LibTorch waits forever for a silent listener, and
 // inside Gloo if a thread cannot be created. `make` must own its data.
 template <typename Make>
@@ -142,9 +138,10 @@ void Processes::connect_to_rank_0() {
   }
   if (const auto tried = reach_store(limits_.connect); !tried.empty()) {
     const bool is_name = tried != std::vector{world_.address};
-    throw PeerError("rank ", world_.rank, " cannot reach ", describe_store(world_),
-                    is_name ? concat(" (", join(tried, ", "), ")") : "", " within ", seconds_text(limits_.connect),
-                    "; check that it runs, then ", world_.address_settings.host, " and firewalls");
+    throw PeerError("rank ", world_.rank, " cannot reach ", world_.is_hosted ? "the launcher" : "rank 0", " at ",
+                    world_.address, ":", world_.port, is_name ? concat(" (", join(tried, ", "), ")") : "", " within ",
+                    seconds_text(limits_.connect), "; check that it runs, then ", world_.address_settings.host,
+                    " and firewalls");
   }
 }
 

@@ -4,7 +4,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -48,19 +47,14 @@ std::string difference(const nlohmann::json& of_rank_0, const World& world, cons
                   of_rank_0.at("size").dump(), "; start all with the same world size");
   }
   const Agreement theirs = of_rank_0.at("agreement");
-  std::set<std::string> keys;
-  for (const auto& [key, value] : theirs) keys.insert(key);
-  for (const auto& [key, value] : own) keys.insert(key);
-  const auto value_in = [](const Agreement& agreement, const std::string& key) {
-    const auto found = agreement.find(key);
-    return found == agreement.end() ? std::string("nothing") : found->second;
-  };
-  for (const std::string& key : keys) {
-    const std::string mine = value_in(own, key), other = value_in(theirs, key);
-    if (mine == other) continue;
-    return concat(key, " is ", mine, " in rank ", world.rank, ", but ", other, " in rank 0; make them equal");
+  auto found = first_disagreement(own, theirs);
+  if (!found) {
+    found = first_disagreement(theirs, own);
+    if (!found) return {};
+    std::swap(found->one, found->other);
   }
-  return {};
+  return concat(found->key, " is ", found->one, " in rank ", world.rank, ", but ", found->other,
+                " in rank 0; make them equal");
 }
 
 class Start {
