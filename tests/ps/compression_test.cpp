@@ -172,7 +172,6 @@ TEST(Compression, AddingWhatCameIsAddingItsValues) {
   }
 }
 
-
 TEST(Compression, AnotherNumberOfBytesIsNoShard) {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
     for (const Compression& compression : {Compression{}, kBf16, top(0.3)}) {

@@ -137,7 +137,6 @@ TEST_F(ShardStateTest, OneElementThatIsNotFiniteIsFoundWhereverItIs) {
   }
 }
 
-
 constexpr std::int64_t kGiven = 4099;
 const Mix kOne{.parts = {{0, 1}}, .divisor = 1};
 
