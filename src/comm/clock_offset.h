@@ -1,7 +1,6 @@
-// clock_offset: how far a process's clock differs from rank 0's. The processes meet several times, and no process
-// leaves a meeting before all have arrived, so each meeting bounds the difference. The bound holds for any network
-// delay, but not for clocks that drift during the meetings (milliseconds). For longer periods use covering().
-// Threads: one. Errors: those of the communicator.
+// clock_offset: how far a process's clock differs from rank 0's. No process leaves a meeting before all have arrived,
+// so each meeting bounds the difference, except for drift during the meetings (milliseconds). For longer periods use
+// covering(). Threads: one. Errors: those of the communicator.
 #pragma once
 
 #include <span>
@@ -21,13 +20,11 @@ struct Meeting {
   Nanoseconds left = 0;
 };
 
-// Both spans hold the same meetings, at least one.
 [[nodiscard]] ClockOffset clock_offset(std::span<const Meeting> own, std::span<const Meeting> of_rank_0);
 
 // Bounds the offset at any time between the two measurements, for clocks that drift steadily.
 [[nodiscard]] ClockOffset covering(const ClockOffset& one, const ClockOffset& other);
 
-// Collective: all processes call it together.
 [[nodiscard]] ClockOffset measure_clock_offset(const Communicator& communicator);
 
 }  // namespace sluice::comm

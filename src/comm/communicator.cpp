@@ -37,8 +37,7 @@ auto as_peer_error(const std::string& what, const Action& action) {
 // Gloo's flight recorder is shared by all communicators. It adds each started operation to a map without a lock.
 std::mutex start_mutex;
 
-// Gloo's thread notes the end of the operation even if wait() comes late. With NCCL nothing is noted, because its
-// future is already complete when the work is queued.
+// Gloo's thread notes the end even if wait() comes late. NCCL's future is already complete when the work is queued.
 Pending::End note_end(const c10::intrusive_ptr<c10d::Work>& work, const std::string& backend) {
   if (backend == "nccl") return nullptr;
   const auto noted = std::make_shared<std::atomic<Nanoseconds>>(0);
@@ -67,7 +66,7 @@ bool is_over_before(c10d::Work& work, const std::stop_token& stop, std::chrono::
   std::unique_lock lock(over->mutex);
   const auto ends = [&] { return over->is_reached || stop.stop_requested(); };
   if (!wait_own_time(over->changed, lock, limit, ends))
-    throw std::runtime_error(concat("the others did not come within ", seconds_text(limit)));
+    throw std::runtime_error(concat("the other processes did not join within ", seconds_text(limit)));
   return over->is_reached;
 }
 
@@ -82,8 +81,8 @@ bool wait_for(c10d::Work& work, bool by_nccl, std::chrono::milliseconds limit, c
   });
 }
 
-// NCCL may block here until the other processes arrive, so two of its communicators must not share a lock. Its flight
-// recorder changes its map only in a communicator's first operation, which make_communicator() runs.
+// NCCL may block here until the other processes arrive, so its communicators must not share a lock. Its flight recorder
+// changes its map only in a communicator's first operation, which make_communicator() runs.
 template <typename Operation>
 auto start(const c10d::Backend& backend, const Operation& operation) {
   std::unique_lock lock(start_mutex, std::defer_lock);
@@ -133,7 +132,7 @@ void Communicator::broadcast(const at::Tensor& tensor, int root) const {
 }
 
 std::vector<at::Tensor> Communicator::gather(const at::Tensor& tensor, int root) const {
-  const std::string what = concat("the gathering of ", name_);
+  const std::string what = concat("the gather of ", name_);
   return as_peer_error(what, [&] {
     std::vector<at::Tensor> own{tensor};
     std::vector<at::Tensor> from_all;

@@ -33,15 +33,13 @@ class Pending {
                    End end = nullptr)
       : wait_(std::move(wait)), queue_wait_(std::move(queue_wait)), end_(std::move(end)) {}
 
-  // Blocks until the result is complete. Throws PeerError if it fails.
   void wait() const { static_cast<void>(wait_({})); }
-  // Orders later work of the calling thread's current stream after the result. With NCCL the caller does not block and
-  // sees no failure, so it must later wait() for this or a later operation of the communicator.
+  // Orders later work of the caller's current stream after the result. With NCCL it neither blocks nor reports a
+  // failure, so the caller must later wait() for this or a later operation of the communicator.
   void queue_wait() const { queue_wait_ ? queue_wait_() : wait(); }
   [[nodiscard]] bool notes_end() const { return end_ != nullptr; }
-  // Like wait(), but returns false as soon as `stop` is requested. Only the wait ends, because no backend can cancel an
-  // operation. The operation keeps its tensor until it completes, fails or reaches the time limit. Until then, keep the
-  // communicator alive and start no other operation on it. NCCL ignores `stop`.
+  // Like wait(), but returns false as soon as `stop` is requested. No backend can cancel an operation: until it
+  // completes, fails or times out, keep the communicator alive and start no other operation on it. NCCL ignores `stop`.
   [[nodiscard]] bool wait(const std::stop_token& stop) const { return wait_(stop); }
   // Requires wait(). Time at which the result was complete, or the current time if the backend did not note it.
   [[nodiscard]] Nanoseconds end() const {
@@ -71,7 +69,6 @@ class Communicator {
   // In-place sum over all processes, with the same bits in each. `tensor` is dense and must live until the end. On a
   // GPU the sum runs after the work on the caller's current stream; it is complete when wait() returns.
   [[nodiscard]] Pending all_reduce(const at::Tensor& tensor, EndTime end_time = EndTime::kUnknown) const;
-  // Copies `tensor` of process `root` to all processes; blocks.
   void broadcast(const at::Tensor& tensor, int root) const;
   // Returns the tensors of all processes, by rank, in process `root`, nothing in others. One size for all; blocks.
   [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& tensor, int root) const;
@@ -84,10 +81,8 @@ class Communicator {
   std::chrono::milliseconds limit_;
 };
 
-// Returns the text of process `root` in all processes; blocks.
 [[nodiscard]] std::string broadcast_text(const Communicator& communicator, const std::string& text, int root);
-// Returns the texts of all processes, by rank, in process `root`, and nothing in the others; blocks. Memory: the
-// longest text's size in each process, times the number of processes in `root`.
+// Returns the texts of all processes, by rank, in process `root`, nothing in others; blocks.
 [[nodiscard]] std::vector<std::string> gather_texts(const Communicator& communicator, const std::string& own, int root);
 
 }  // namespace sluice::comm

@@ -8,10 +8,8 @@ namespace sluice::comm {
 
 namespace {
 
-// sum: replaces a tensor by its sum over all processes.
 std::optional<Difference> compare(int rank, int processes, const std::vector<std::int64_t>& values, const auto& sum) {
   if (values.empty()) return std::nullopt;
-  // One row per process. The other processes add zeros to it.
   const at::Tensor table = at::zeros({processes, static_cast<std::int64_t>(values.size())}, at::kLong);
   table[rank].copy_(at::tensor(values, at::kLong));
   sum(table);

@@ -20,7 +20,6 @@ struct Difference {
   bool operator==(const Difference&) const = default;
 };
 
-// Returns the same answer in all processes.
 [[nodiscard]] std::optional<Difference> find_difference(const Communicator& communicator,
                                                         const std::vector<std::int64_t>& values);
 [[nodiscard]] std::optional<Difference> find_difference(ReplicaSync& sync, const std::vector<std::int64_t>& values);

@@ -35,7 +35,7 @@ struct Names {
 constexpr Names kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Names kVariables{"RANK and WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Names kSlurm{"Slurm (srun)", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr};
-// MPI launchers. Any of these variables may be set alone, for example to pass a library its rank.
+// MPI launchers, the most specific first: MVAPICH and PALS set the variables of Hydra, too. Any may be set alone.
 constexpr std::array kMpi{
     Names{"Open MPI (mpirun)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
           "OMPI_COMM_WORLD_LOCAL_SIZE"},
@@ -48,19 +48,17 @@ constexpr const Names& kOpenMpi = kMpi[0];
 constexpr std::array<std::string_view, 12> kPrefixes{"RANK=",         "WORLD_SIZE=", "LOCAL_",    "MASTER_",
                                                      "TORCHELASTIC_", "OMPI_",       "MV2_",      "PALS_",
                                                      "PMI_",          "PMIX_",       "MPI_LOCAL", "SLURM_"};
-// PMIx passes a process its rank, but no variable holds the number of processes.
 constexpr const char* kPmixRank = "PMIX_RANK";
 
 bool is_torchrun(const Environment& environment) { return environment("TORCHELASTIC_RUN_ID").has_value(); }
 
-// A batch script and the processes that mpirun starts in it also have SLURM_PROCID and SLURM_NTASKS. Only srun's tasks
-// have a step.
+// A batch script and mpirun's processes in it also have SLURM_PROCID. Only srun's tasks have a step.
 bool is_step_of_slurm(const Environment& environment) {
   return environment("SLURM_STEP_ID").has_value() && environment("SLURM_PROCID").has_value();
 }
 
-// `srun --pty` gives its first task a terminal. If that task is a shell, its children have the task's variables but are
-// not tasks of the step. The tasks of a nested srun inherit SLURM_PTY_PORT, too, but have no terminal.
+// `srun --pty` gives its first task a terminal. The children of such a shell are no tasks, but have the task's
+// variables. The tasks of a nested srun also inherit SLURM_PTY_PORT, but have no terminal.
 bool is_in_interactive_step(const Environment& environment, bool on_terminal) {
   const bool is_the_task = environment("SLURM_TASK_PID") == std::to_string(::getpid());
   return is_step_of_slurm(environment) && environment("SLURM_PTY_PORT").has_value() && on_terminal && !is_the_task;
@@ -131,22 +129,27 @@ std::optional<RankAssignment> assignment_by_slurm(const Environment& environment
   return assignment;
 }
 
-// srun also passes its ranks to the PMI library (--mpi=pmi2). An mpiexec inside a task of srun numbers its own
-// processes and sets how many of them are on this machine.
+// srun also passes its ranks to the PMI library (--mpi=pmi2). An mpiexec inside a task sets MPI_LOCALNRANKS.
 bool is_slurms_own(const RankAssignment& mpi, const RankAssignment& task, const Environment& environment) {
   return mpi.rank == task.rank && mpi.size == task.size && !environment(kOpenMpi.rank) &&
          !environment("MPI_LOCALNRANKS");
 }
 
-std::optional<RankAssignment> assignment_by_mpi(const Environment& environment) {
+// Several assignments must agree. Open MPI's counts alone, because its daemons may be tasks of another launcher.
+std::vector<RankAssignment> assignments_by_mpi(const Environment& environment,
+                                               const std::optional<RankAssignment>& task) {
+  std::vector<RankAssignment> found;
   for (const Names& names : kMpi) {
-    if (auto assignment = assignment_by_variables(names, environment)) return assignment;
+    const auto assignment = assignment_by_variables(names, environment);
+    if (!assignment || (task && is_slurms_own(*assignment, *task, environment))) continue;
+    found.push_back(*assignment);
+    if (&names == &kOpenMpi) break;
   }
-  return std::nullopt;
+  return found;
 }
 
-// Assignments of launchers that are not nested, the innermost first. Outer launchers are left out. torchrun is started
-// by other launchers, and mpirun's daemons are tasks of Slurm, so their children inherit the outer variables.
+// Assignments of launchers that are not nested, the innermost first. Other launchers start torchrun, and mpirun's
+// daemons are tasks of Slurm, so their children inherit the variables of outer launchers, which are left out.
 std::vector<RankAssignment> assignments_in(const Environment& environment, bool on_terminal) {
   std::vector<RankAssignment> found;
   const bool by_torchrun = is_torchrun(environment);
@@ -157,18 +160,13 @@ std::vector<RankAssignment> assignments_in(const Environment& environment, bool 
     if (by_torchrun) return found;
   }
   const auto task = assignment_by_slurm(environment);
-  auto mpi = assignment_by_mpi(environment);
-  if (mpi && task && is_slurms_own(*mpi, *task, environment)) mpi.reset();
-  if (mpi) {
-    found.push_back(*mpi);
-  } else if (task && !is_in_interactive_step(environment, on_terminal)) {
-    found.push_back(*task);
-  }
+  const auto mpi = assignments_by_mpi(environment, task);
+  found.insert(found.end(), mpi.begin(), mpi.end());
+  if (mpi.empty() && task && !is_in_interactive_step(environment, on_terminal)) found.push_back(*task);
   return found;
 }
 
-// Several processes run, but their number is unknown: each would train alone. Slurm's ranks may be for the PMI library
-// only.
+// Each of several processes would train alone. In a Slurm job the ranks may be for the PMI library only.
 void refuse_rank_without_size(const Environment& environment) {
   if (environment("SLURM_JOB_ID")) return;
   std::vector<const char*> ranks{kPmixRank};
@@ -176,23 +174,22 @@ void refuse_rank_without_size(const Environment& environment) {
   for (const char* name : ranks) {
     const auto rank = environment(name);
     if (!rank) continue;
-    throw ConfigError("a launcher has started this process as rank ", *rank, " (", name,
-                      "), but does not say how many processes there are; set RANK and WORLD_SIZE, or give "
+    throw ConfigError("a launcher started this process as rank ", *rank, " (", name,
+                      "), but did not give the number of processes; set RANK and WORLD_SIZE, or give "
                       "--rank and --world-size");
   }
 }
 
 std::string describe(const RankAssignment& assignment) {
-  return concat(assignment.launcher, " says rank ", assignment.rank, " of ", assignment.size, " (",
+  return concat(assignment.launcher, " gives rank ", assignment.rank, " of ", assignment.size, " (",
                 assignment.rank_name, ", ", assignment.size_name, ")");
 }
 
-// Two launchers that differ and are not nested: one of them is unintended.
 void refuse_contradiction(const RankAssignment& inner, const RankAssignment& outer) {
   const bool is_shell = outer.size == 1;  // one task of srun, in which the other processes were started by hand
   if (is_shell || (inner.rank == outer.rank && inner.size == outer.size)) return;
   throw ConfigError("two launchers contradict each other: ", describe(inner), ", but ", describe(outer),
-                    "; leave out or unset the one that is not meant");
+                    "; remove or unset the one that you do not want");
 }
 
 // First host of a Slurm host list: "node7" of "node[7-9,12],other", "rack0_blade3" of "rack[0-1]_blade[3-4]".
@@ -280,9 +277,9 @@ std::optional<std::string> launchers_port(const Environment& environment) {
 std::string launch_remark(const RankAssignment& assignment, const Environment& environment) {
   const auto tasks = environment("SLURM_NTASKS");
   if (!assignment.launcher.empty() || !tasks || *tasks == "1") return {};
-  return concat("Slurm's job has ", *tasks,
+  return concat("the Slurm job has ", *tasks,
                 " tasks, but this process was not started by srun: it trains alone; "
-                "`srun sluice train ...` starts one process a task");
+                "`srun sluice train ...` starts one process per task");
 }
 
 }  // namespace sluice::comm

@@ -1,7 +1,6 @@
-// launcher: finds which launcher started the processes of a run, and the rank that it gave this one. Supported:
-// torchrun, MPI (Open MPI, MPICH, Intel MPI, MVAPICH, Cray PALS), Slurm's srun, RANK and WORLD_SIZE, and command-line
-// options. All except options are read from the environment. If launchers are nested (torchrun in the tasks of srun),
-// the innermost one counts.
+// launcher: finds which launcher started the processes of a run, and the rank that it gave this one: torchrun, MPI
+// (Open MPI, MPICH, Intel MPI, MVAPICH, Cray PALS), Slurm's srun, RANK and WORLD_SIZE, or command-line options. If
+// launchers are nested (torchrun in the tasks of srun), the innermost one counts.
 // Errors: ConfigError (contradicting launchers, an incomplete assignment, a number out of range).
 #pragma once
 
@@ -22,7 +21,6 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 // Whether this process can reach a terminal, even if its input and output are redirected.
 [[nodiscard]] bool has_terminal();
 
-// Rank and number of processes as one launcher gives them.
 struct RankAssignment {
   std::string launcher;  // display name: "torchrun", "Slurm (srun)"; empty: no launcher, there is one process
   std::string rank_name;
@@ -33,7 +31,7 @@ struct RankAssignment {
   int local_size = 0;   // number of processes on this machine; 0: unknown
 };
 
-// The assignment to use. of_options: the assignment of the command line, if it has one.
+// of_options: the assignment of the command line, if it has one.
 [[nodiscard]] RankAssignment rank_assignment(const Environment& environment, bool on_terminal,
                                              const std::optional<RankAssignment>& of_options = std::nullopt);
 

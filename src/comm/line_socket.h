@@ -1,8 +1,7 @@
-// line_socket: connections that carry lines of text, all on one socket, which also reports when each connection opens
-// and ends. Any process may connect to a listening socket, so the caller has to authenticate the connections. It uses a
-// raw ZeroMQ socket (ZMQ_STREAM), which reports the end of a connection in order with its lines, under an id that is
-// never reused. A ROUTER socket reports ends only through a separate monitor, unordered and by file descriptor.
-// Threads: one at a time. Errors: ConfigError (an unknown address, or not ours), PeerError (no more sockets).
+// line_socket: connections that carry lines of text, all on one socket. Any process may connect to a listening socket,
+// so the caller has to authenticate connections. A raw ZeroMQ socket (ZMQ_STREAM) reports the end of a connection in
+// order with its lines, under an id that is never reused; a ROUTER socket does neither. Threads: one at a time. Errors:
+// ConfigError (an unknown address, or not ours), PeerError (no more sockets).
 #pragma once
 
 #include <chrono>
@@ -27,16 +26,13 @@ class LineSocket {
     std::string line;  // without the newline
   };
 
-  // A connection that sends a longer line is closed.
   explicit LineSocket(std::size_t longest_line);
-  // Closes all connections after a short time for lines that are still queued.
   ~LineSocket();
   LineSocket(const LineSocket&) = delete;
   LineSocket& operator=(const LineSocket&) = delete;
 
-  // Listens on a free port of `host` only. Returns the port.
   [[nodiscard]] int listen(const std::string& host);
-  // Connects in the background; kOpened reports success. It may reopen after an end, as another connection.
+  // Connects in the background, and again after an end; kOpened reports each new connection.
   void connect(const std::string& host, int port);
 
   // Never blocks. The line is lost if the connection has ended or its other end stops reading.

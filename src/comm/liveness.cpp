@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/host.h"
 #include "core/own_time.h"
 #include "core/text.h"
 
@@ -55,7 +56,6 @@ class Liveness::ControlThread {
   }
 
  private:
-  // Requests of other threads to the control thread.
   struct Requests {
     bool stop = false;
     bool leave = false;
@@ -71,7 +71,6 @@ class Liveness::ControlThread {
     wake_up_.give();
   }
 
-  // Connects all processes, in the caller's thread, before the control thread starts.
   void gather() {
     while (!watch_.is_complete()) {
       watch_.step();
@@ -80,11 +79,11 @@ class Liveness::ControlThread {
       if (world_.rank == 0) {
         watch_.fail(concat(numbered("rank", watch_.missing()), " of ", world_.size,
                            " did not open a control connection within ", seconds_text(options_.connect_timeout),
-                           "; see what they say"));
+                           "; see their logs"));
       } else if (!watch_.is_connected()) {
         throw PeerError("rank ", world_.rank, " cannot open a control connection to rank 0 at ", world_.address,
                         " within ", seconds_text(options_.connect_timeout),
-                        "; rank 0 listens on a free port of its own there: check firewalls");
+                        "; rank 0 listens there on a random port: check firewalls");
       }
     }
   }
@@ -93,7 +92,7 @@ class Liveness::ControlThread {
     if (lost.how == LostProcess::How::kFailed && lost.rank == world_.rank) return lost.reason;
     if (lost.how == LostProcess::How::kDead && lost.rank == 0) {
       return concat("rank 0 (host ", lost.host, ") closed the control connection of rank ", world_.rank,
-                    " while the run started; see what it says");
+                    " while the run started; see its log");
     }
     return concat(lost.describe(), " while the run started");
   }
@@ -111,8 +110,8 @@ class Liveness::ControlThread {
         if (const LostProcess* lost = watch_.lost()) report_lost(*lost);
       }
     } catch (const std::exception& error) {
-      report_lost(
-          {world_.rank, "this one", LostProcess::How::kFailed, concat("its control connection broke: ", error.what())});
+      report_lost({world_.rank, host_name(), LostProcess::How::kFailed,
+                   concat("its control connection broke: ", error.what())});
     }
   }
 

@@ -1,13 +1,11 @@
 // liveness: detects which processes of a run are alive. A thread in each process exchanges heartbeats with rank 0 over
-// a control connection. If the connection ends, the process died; if heartbeats stop, it hangs, is stopped or is cut
-// off. A process that fails sends the reason itself. All processes learn of the same loss, the first. Time in which
-// this process itself was stopped does not count. After a backend's error, wait_for_lost() returns the lost process.
-// The connections are not encrypted. Rank 0 listens on World::address only and accepts each rank once, with the token
-// that `publish` carried.
-// Threads: any. The control thread calls `on_lost`, which must be brief and not throw, call members or destroy this
-// object.
-// Errors: the constructor throws within LivenessOptions::connect_timeout. PeerError: ranks that did not connect, by
-// number, in rank 0 and in all connected ranks, or rank 0 cannot be reached. ConfigError: as in socket_address.h.
+// a control connection. If the connection ends, the process died; if heartbeats stop, it hangs, is stopped or has lost
+// its network. A process that fails sends the reason itself. All processes report the same loss, the first. Pauses of
+// this process do not count. The connections are not encrypted. Rank 0 listens on World::address only and accepts each
+// rank once, with the token that `publish` carried.
+// Threads: any. The control thread calls `on_lost`, which must be brief and not throw or use this object.
+// Errors of the constructor, within LivenessOptions::connect_timeout: PeerError with the ranks that did not connect, in
+// rank 0 and all connected ranks, or if rank 0 cannot be reached; ConfigError as in socket_address.h.
 #pragma once
 
 #include <chrono>
@@ -30,8 +28,8 @@ struct MeetingPoint {
 
 class Liveness {
  public:
-  // Returns when every process is connected. on_lost is called at most once, and not for this process's own fail(). The
-  // call may come until leave() or the destructor returns. It ends before the other members report the loss.
+  // Returns when every process is connected. on_lost is called at most once, until leave() or the destructor returns,
+  // and not for this process's own fail(). It ends before the other members report the loss.
   Liveness(const World& world, const MeetingPoint& meeting, const LivenessOptions& options,
            std::function<void(const LostProcess&)> on_lost);
   // Takes at most a second. The others see a death unless leave() or fail() came before.
@@ -39,8 +37,8 @@ class Liveness {
   Liveness(const Liveness&) = delete;
   Liveness& operator=(const Liveness&) = delete;
 
-  // This process ends as planned, which is not a loss. Rank 0 keeps watching until all others have left, for at most
-  // LivenessOptions::drain_timeout; after that no process is watched. Returns early if a process is lost.
+  // This process ends as planned. Rank 0 keeps watching until all others have left, for at most
+  // LivenessOptions::drain_timeout. Returns early if a process is lost.
   void leave();
 
   // This process ends with an error. The others receive `why`, unless another loss came first. Returns when they have,

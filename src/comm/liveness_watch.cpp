@@ -61,7 +61,7 @@ void LivenessWatch::approach(const std::string& where) {
   std::istringstream words(where);
   int port = 0;
   if (!(words >> port >> token_ >> leader_))
-    throw PeerError("rank 0 does not say where it listens, but '", where, "'; is it of the same version?");
+    throw PeerError("rank 0 sent '", where, "' instead of its port; start all ranks with the same version of Sluice");
   socket_.connect(world_.address, port);
 }
 
@@ -130,7 +130,6 @@ void LivenessWatch::on_ended(const Connection& connection) {
   ended_.push_back(connection);
 }
 
-// Rank 0: adds a connection with a valid hello to the run.
 void LivenessWatch::admit(const Connection& connection, const std::optional<ControlMessage>& hello) {
   strangers_.erase(connection);
   const std::vector<int> awaited = missing();
@@ -166,7 +165,6 @@ void LivenessWatch::take_report(const LostProcess& lost, Peer& from) {
   report(lost, &from);
 }
 
-// Only the first loss counts. It is sent to all neighbours except the one that reported it.
 void LivenessWatch::report(LostProcess lost, const Peer* from) {
   if (lost_ || has_sent_leave_) return;
   acknowledge_deadline_ = now_ + kAcknowledgeTimeout;

@@ -1,9 +1,8 @@
-// liveness_watch: one process's view of which processes of the run are alive. The connections form a star with rank 0
-// in the middle. Every process sends heartbeats to its neighbours (rank 0: all others; the others: rank 0). A process
-// is lost if its connection ends, if it is silent for too long, or if a neighbour reports it. The process that first
-// detects a loss reports it to its neighbours. Later losses are ignored, because they follow from the first one.
-// Connections without the run's token, or silent for LivenessOptions::peer_timeout, are dropped (thread: liveness.h).
-// Threads: one at a time. Errors: those of LineSocket, during the start.
+// liveness_watch: one process's view of which processes of the run are alive (thread: liveness.h). Rank 0 is the
+// neighbour of all other ranks; neighbours exchange heartbeats. A process is lost if its connection ends, if it is
+// silent for too long, or if a neighbour reports it. The process that detects a loss first reports it to its
+// neighbours; later losses are ignored. Rank 0 drops connections without the run's token. Threads: one at a time.
+// Errors: those of LineSocket, during the start.
 #pragma once
 
 #include <chrono>
@@ -31,7 +30,6 @@ class LivenessWatch {
   // Other ranks: connects to rank 0. where: the line that rank 0's open() returned.
   void approach(const std::string& where);
 
-  // Waits for at most one heartbeat interval, then handles all events that are due.
   void step();
 
   [[nodiscard]] bool is_complete() const { return complete_; }          // all processes are connected
@@ -41,7 +39,6 @@ class LivenessWatch {
 
   // This process ends with an error, or (kStopped) because it was asked to stop.
   void fail(const std::string& why, LostProcess::How how = LostProcess::How::kFailed);
-  // This process ends as planned. Rank 0 ends when all others have left or its drain timeout has passed.
   void leave();
 
   // The first loss, once the neighbours have acknowledged it or their time to do so has passed. Otherwise null.

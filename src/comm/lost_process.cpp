@@ -8,12 +8,13 @@ std::string LostProcess::describe() const {
   std::string who = concat("rank ", rank, " (host ", host, ")");
   switch (how) {
     case How::kDead: return concat(who, " died");
-    case How::kHung: return concat(who, " has not answered for ", reason, ": it hangs, is stopped or cut off");
+    case How::kHung:
+      return concat(who, " has not answered for ", reason, ": it hangs, is stopped or has lost its network");
     case How::kFailed: return concat(who, " failed: ", reason);
     case How::kStopped: return concat(who, " was ", reason);
     case How::kGivenUp:
-      return concat("this process, ", who, ", was given up by the others: they had not heard of it for ", reason,
-                    ", because it was stopped or cut off");
+      return concat("the other processes dropped this process, ", who, ", because they received nothing from it for ",
+                    reason, ": it was stopped or had lost its network");
   }
   return who;
 }

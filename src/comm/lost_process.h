@@ -19,7 +19,6 @@ struct LostProcess {
   How how = How::kDead;
   std::string reason;  // kHung, kGivenUp: length of the silence ("10 s"); kFailed, kStopped: its error
 
-  // Example: "rank 1 (host nodeB) died".
   [[nodiscard]] std::string describe() const;
 
   bool operator==(const LostProcess&) const = default;

@@ -1,5 +1,4 @@
-// machine_cores: the cores that a process may run on, and how the processes of a run share them. Processes that a
-// launcher or a container has bound to separate cores share nothing. Threads: any. Errors: never throws.
+// machine_cores: the cores that a process may run on, and how the processes of a run share them. Threads: any.
 #pragma once
 
 #include <set>

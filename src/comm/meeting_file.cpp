@@ -45,8 +45,8 @@ MeetingFile::MeetingFile(fs::path file, const std::string& address, int port, st
     : file_(std::move(file)), run_(std::move(run)) {
   std::error_code error;
   if (!fs::is_directory(file_.parent_path(), error)) {
-    throw ConfigError(
-        concat("--init file://", file_.string(), ": there is no such folder; make it, on a disk that all ranks see"));
+    throw ConfigError(concat("--init file://", file_.string(),
+                             ": the folder does not exist; create it on a disk that all ranks share"));
   }
   const nlohmann::json json{
       {"address", address}, {"port", port}, {"run", run_}, {"machine", boot_id()}, {"host", host_name()}};
@@ -59,7 +59,7 @@ MeetingFile::MeetingFile(fs::path file, const std::string& address, int port, st
   if (out && !error) return;
   const std::string why = error ? error.message() : "it cannot be written";
   fs::remove(whole, error);
-  throw StorageError("--init file://", file_.string(), ": ", why, "; choose a file that rank 0 may write");
+  throw StorageError("--init file://", file_.string(), ": ", why, "; choose a file that rank 0 can write");
 }
 
 MeetingFile::~MeetingFile() {

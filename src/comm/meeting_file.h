@@ -1,6 +1,5 @@
-// meeting_file: a file in a shared folder by which all processes of a run find rank 0 (`--init file://PATH`). Rank 0
-// writes its address; the others read it. Rank 0 replaces the file of an earlier run. A process that still reads the
-// old file finds no listener at its address, or one of another run.
+// meeting_file: a file in a shared folder with rank 0's address (`--init file://PATH`). Rank 0 replaces the file of an
+// earlier run. A process that still reads the old file finds no listener at its address, or one of another run.
 // Threads: one. Errors: ConfigError (no such folder), StorageError (the file cannot be written).
 #pragma once
 
@@ -18,13 +17,12 @@ struct MeetingNote {
   std::string host;
 };
 
-// Returns nothing if the file does not exist or is not a meeting note.
 [[nodiscard]] std::optional<MeetingNote> read_meeting(const std::filesystem::path& file);
 
 // Whether the note names the loopback address of another machine, which cannot be reached.
 [[nodiscard]] bool is_out_of_reach(const MeetingNote& meeting);
 
-// Rank 0's file. It is written atomically. The destructor removes it, unless another run has replaced it.
+// Rank 0's file, written atomically. The destructor removes it, unless another run has replaced it.
 class MeetingFile {
  public:
   MeetingFile(std::filesystem::path file, const std::string& address, int port, std::string run);

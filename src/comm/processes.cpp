@@ -38,26 +38,18 @@ constexpr int kNoListener = -1;               // for a process that connects
 constexpr int kAnyPort = 0;
 constexpr milliseconds kMeshing{20000};  // added to the connect timeout: all are there and make the same communicators
 
-// Key under which rank 0's store marks the start that it belongs to.
 std::string meeting_key(const std::string& run) { return concat("meeting/", run); }
 
 // Debian's /etc/hosts maps a machine's own name to an address that no other machine can reach.
-void warn_of_loopback(const std::string& host, const std::string& address) {
-  if (!is_loopback(address) || address == host || host == "localhost") return;
-  log_warning(
-      concat("rank 0 listens on ", address, ", which is ", host,
-             " on this machine: ranks of other machines cannot come; give an address that they reach as MASTER_ADDR"));
+void warn_of_loopback(const World& world, const std::string& host) {
+  if (!is_loopback(world.address) || world.address == host || host == "localhost") return;
+  log_warning("rank 0 listens on ", world.address, ", the address of ", host,
+              " on this machine, which other machines cannot reach; set ", world.address_settings.host,
+              " to an address that they can reach");
 }
 
-std::string describe_store(const World& world) {
-  if (!world.meeting_file.empty() && world.address.empty())
-    return concat("rank 0 by the file ", world.meeting_file.string());
-  return concat(world.is_hosted ? "the launcher" : "rank 0", " at ", world.address, ":", world.port);
-}
-
-// Runs `make` in a thread of its own. Returns nothing, and abandons the thread, if it does not finish within `limit`.
-// LibTorch waits forever for a silent listener, and inside Gloo if a thread cannot be created. `make` must own its
-// data.
+// Runs `make` in a thread, which it abandons if `limit` passes. LibTorch waits forever for a silent listener, and
+// inside Gloo if a thread cannot be created. `make` must own its data.
 template <typename Make>
 auto made_within(milliseconds limit, Make make) -> std::optional<decltype(make())> {
   const auto promise = std::make_shared<std::promise<decltype(make())>>();
@@ -74,7 +66,6 @@ auto made_within(milliseconds limit, Make make) -> std::optional<decltype(make()
   return made.get();
 }
 
-// Returns null if the listener is not such a store.
 c10::intrusive_ptr<c10d::TCPStore> open_store(const std::string& host, const c10d::TCPStoreOptions& options,
                                               milliseconds limit) {
   try {
@@ -97,7 +88,7 @@ Processes::Processes(World world, const Agreement& agreement, TimeLimits limits,
   }
   if (!world_.interface.empty() && ::if_nametoindex(world_.interface.c_str()) == 0) {
     throw ConfigError(
-        concat("--if-name ", world_.interface, ": this machine has no such interface; `ip link` lists what it has"));
+        concat("--if-name ", world_.interface, ": this machine has no such interface; `ip link` lists its interfaces"));
   }
   const bool hosts = world_.rank == 0 && !world_.is_hosted;
   if (hosts) listen();
@@ -117,10 +108,10 @@ Processes::~Processes() = default;
 void Processes::listen() {
   if (world_.meeting_file.empty()) {
     const std::string host = world_.address;
-    const int listener = listen_on(host, world_.port, {}, limits_.connect);
+    const int listener = listen_on(host, world_.port, world_.address_settings, limits_.connect);
     world_.address = own_address(listener).address;
     open(listener, limits_.connect);
-    warn_of_loopback(host, world_.address);
+    warn_of_loopback(world_, host);
     return;
   }
   world_.address = world_.interface.empty() ? "127.0.0.1" : address_of_interface(world_.interface);
@@ -137,26 +128,27 @@ void Processes::connect_to_rank_0() {
     if (connect_by_file(limits_.connect)) return;
     const auto last = read_meeting(world_.meeting_file);
     if (last && is_out_of_reach(*last)) {
-      throw ConfigError("rank 0 listens on ", last->address, " of ", last->host, " alone, and rank ", world_.rank,
-                        " is on another machine; give every rank --if-name NAME, the network between them");
+      throw ConfigError("rank 0 listens on ", last->address, " of ", last->host, " only, but rank ", world_.rank,
+                        " is on another machine; give every rank --if-name NAME, the network between the machines");
     }
     throw PeerError(
         concat("rank ", world_.rank, " did not find rank 0 by the file ", world_.meeting_file.string(), " within ",
                seconds_text(limits_.connect),
-               "; check that rank 0 runs, that its --init is the same file, and, on several machines, --if-name"));
+               "; check that rank 0 runs with the same --init and, if it is on another machine, check --if-name"));
   }
   if (const auto tried = reach_store(limits_.connect); !tried.empty()) {
     const bool is_name = tried != std::vector{world_.address};
-    throw PeerError("rank ", world_.rank, " cannot reach ", describe_store(world_),
-                    is_name ? concat(" (", join(tried, ", "), ")") : "", " within ", seconds_text(limits_.connect),
-                    "; check that it runs, the address, and firewalls");
+    throw PeerError("rank ", world_.rank, " cannot reach ", world_.is_hosted ? "the launcher" : "rank 0", " at ",
+                    world_.address, ":", world_.port, is_name ? concat(" (", join(tried, ", "), ")") : "", " within ",
+                    seconds_text(limits_.connect), "; check that it runs, then ", world_.address_settings.host,
+                    " and firewalls");
   }
 }
 
 // Connects to the first address of rank 0's host that accepts connections, and keeps it. Else returns those tried.
 std::vector<std::string> Processes::reach_store(milliseconds limit) {
   OwnLimit own_limit(limit, kLongestTry);
-  const FoundListener found = find_listener(world_.address, world_.port, own_limit);
+  const FoundListener found = find_listener(world_.address, world_.port, own_limit, world_.address_settings.host);
   if (found.address.empty()) return found.tried;
   world_.address = found.address;
   open(kNoListener, limit);
@@ -179,7 +171,7 @@ bool Processes::connect_to(const MeetingNote& meeting) {
     if (!reach_store(milliseconds(0)).empty()) throw PeerError("no process listens at that address");
     if (store_->check(std::vector<std::string>{meeting_key(meeting.run)})) return true;
   } catch (const std::exception& error) {
-    log_debug("nobody of this run at ", meeting.address, ":", meeting.port, ": ", first_line(error.what()));
+    log_debug("no rank 0 of this run at ", meeting.address, ":", meeting.port, ": ", first_line(error.what()));
   }
   store_.reset();
   world_.address.clear();
@@ -193,23 +185,26 @@ void Processes::open(int listener, milliseconds limit) {
   options.waitWorkers = false;
   options.timeout = limits_.connect;
   if (options.isServer) options.masterListenFd = listener;
-  const auto store = open_store(world_.address, options, std::max(limit, kHandshake));
+  const milliseconds answer_limit = std::max(limit, kHandshake);
+  const auto store = open_store(world_.address, options, answer_limit);
   if (!store) {
-    throw PeerError("rank ", world_.rank, " finds somebody else than ", describe_store(world_),
-                    ", who does not speak as it should; choose another MASTER_PORT");
+    throw PeerError("rank ", world_.rank, ": the process that listens at ", world_.address, ":", world_.port,
+                    " did not answer as ", world_.is_hosted ? "torchrun's store" : "rank 0 of Sluice", " within ",
+                    seconds_text(answer_limit), "; if another program uses the port, choose another ",
+                    world_.address_settings.port, "; if rank 0 hangs, start all ranks again");
   }
   // A store that outlives an attempt still holds the values of that attempt.
   store_ = c10::make_intrusive<c10d::PrefixStore>(concat("sluice/", world_.attempt), store);
 }
 
-// The original error is already being reported and the others may be absent, so failures here are ignored.
+// Failures are ignored: the caller throws the original error, and the other processes may be absent.
 void Processes::report_failure(const std::string& why) {
   try {
     if (!store_ && !world_.meeting_file.empty()) (void)connect_by_file(kReportTimeout);
     if (!store_ && !world_.address.empty()) (void)reach_store(kReportTimeout);
     if (store_) fail_start(*store_, world_, why);
   } catch (const std::exception& error) {
-    log_debug("the other processes did not hear of the failure: ", first_line(error.what()));
+    log_debug("cannot send the failure to the other processes: ", first_line(error.what()));
   }
 }
 
@@ -220,8 +215,8 @@ auto Processes::over_store(const Action& action) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw PeerError("rank 0 at ", world_.address, ":", world_.port, " went away while the run started (",
-                    first_line(error.what()), "); see what it says");
+    throw PeerError("lost rank 0 at ", world_.address, ":", world_.port, " while the run started (",
+                    first_line(error.what()), "); see its log");
   }
 }
 
@@ -269,7 +264,8 @@ c10::intrusive_ptr<c10d::Backend> Processes::make_gloo(const c10::intrusive_ptr<
     return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
   });
   if (!made)
-    throw std::runtime_error(concat("not within ", seconds_text(limit), "; see whether each may have more threads"));
+    throw std::runtime_error(
+        concat("no connection within ", seconds_text(limit), "; check the thread limit, ulimit -u"));
   return *made;
 }
 
@@ -287,7 +283,6 @@ std::shared_ptr<Communicator> Processes::make_communicator(const std::string& na
     const auto backend =
         by_nccl ? nccl::make_backend(store, world_.rank, world_.size, device, limits_.operation) : make_gloo(store);
     auto communicator = std::make_shared<Communicator>(name, device, backend, limits_.operation);
-    // The first operation loads kernels and starts threads. It runs here to keep that out of a step.
     if (by_nccl) communicator->all_reduce(at::zeros({1}, device::torch_device(device))).wait();
     return communicator;
   } catch (const Error&) {
@@ -295,8 +290,8 @@ std::shared_ptr<Communicator> Processes::make_communicator(const std::string& na
   } catch (const std::system_error&) {  // no more threads
     throw;
   } catch (const std::exception& error) {
-    throw PeerError("rank ", world_.rank, " cannot connect ", name, " with the other processes (",
-                    first_line(error.what()), ")");
+    throw PeerError("rank ", world_.rank, " cannot connect to the other processes for ", name, " (",
+                    first_line(error.what()), "); see their logs");
   }
 }
 

@@ -1,13 +1,10 @@
-// processes: connects the processes of a run. They find each other, check that they run the same configuration, and can
-// then make communicators. Rank 0 listens on World::address only, unless the launcher does (World::is_hosted). Tensors
-// use the interface that leads there, or World::interface. Nothing is encrypted.
+// processes: connects the processes of a run, checks that they run the same configuration, and makes communicators.
+// Rank 0 listens on World::address only, unless the launcher does (World::is_hosted). Nothing is encrypted. Threads:
+// one.
 // Requires: SIGPIPE is ignored, because LibTorch writes to connections whose other end may have closed.
-// Threads: one.
-// Errors: each comes within about the time limit, not counting pauses of this process.
-//   - ConfigError: the address is unknown or not ours, the port is in use, a rank is duplicated, or ranks differ in
-//     world size, version or configuration.
-//   - PeerError: rank 0 does not answer, ranks did not arrive (by number), or a rank failed by itself.
-//   - The errors of meeting_file.h.
+// Errors: each within about the time limit. ConfigError: the address is unknown or not ours, the port is in use, a rank
+// is duplicated, or ranks differ in world size, version or configuration. PeerError: rank 0 does not answer, ranks did
+// not arrive (by number), or a rank failed by itself. The errors of meeting_file.h.
 #pragma once
 
 #include <chrono>
@@ -44,15 +41,15 @@ enum class Collectives { kAuto, kGloo, kNccl };  // kAuto: NCCL for a GPU, else 
 
 class Processes {
  public:
-  // prepare: work of this process before it waits for the others; rank 0 already listens. If it throws, connected
-  // processes receive the reason at once and end with a PeerError that names this rank.
+  // prepare: work before this process waits for the others; rank 0 already listens. If it throws, connected processes
+  // end at once with a PeerError that names this rank and the reason.
   Processes(
       World world, const Agreement& agreement, TimeLimits limits, const std::function<void()>& prepare = [] {});
   ~Processes();
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
-  // The world, completed by what the launcher left open: the local rank, the local size and the cores of this process.
+  // Completed by what the launcher left open: the local rank, the local size and the cores of this process.
   [[nodiscard]] const World& world() const { return world_; }
   [[nodiscard]] int rank() const { return world_.rank; }
   [[nodiscard]] int size() const { return world_.size; }
@@ -61,7 +58,7 @@ class Processes {
   [[nodiscard]] std::shared_ptr<Communicator> make_communicator(const std::string& name, device::Device device = {},
                                                                 Collectives collectives = Collectives::kAuto);
 
-  // publish() stores a text for the other processes; look_up() blocks until it is there.
+  // look_up() blocks until another process has published the text.
   void publish(const std::string& key, const std::string& text);
   [[nodiscard]] std::string look_up(const std::string& key);
 

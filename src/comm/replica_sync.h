@@ -1,7 +1,6 @@
-// replica_sync: the interface that keeps the replicas of a model in step. A training step uses only this interface.
-// Implementations: all-reduce (ddp/reducer.h), a parameter server (ps/worker_sync.h), nothing (no_sync.h). A sync is
-// made for the stages of one composition; a new frozen prefix or partition needs a new object. If the pass of a step
-// fails, finish_step() is not called, and the next begin_step() discards the step.
+// replica_sync: the interface by which a training step keeps the replicas of a model in step: by all-reduce
+// (ddp/reducer.h), a parameter server (ps/worker_sync.h) or not at all (no_sync.h). A new frozen prefix or partition
+// needs a new object. If the pass of a step fails, the next begin_step() discards the step.
 // Threads: admits(), on_grad_ready() and on_backward_done() may be called from any thread. All other calls come from
 // one thread, between passes, in the same order in every process.
 // Errors: PeerError if another process is lost.
@@ -26,7 +25,6 @@ struct Extent {
   std::int64_t end;
   std::string name;
   std::string tied_to;  // name of the parameter that this one is a copy of, possibly in another stage (nn/layer.h)
-  // Shape and strides within the flat tensor.
   std::vector<std::int64_t> sizes = {};
   std::vector<std::int64_t> strides = {};
 };
@@ -43,7 +41,6 @@ struct SyncedStage {
   std::vector<at::Tensor> values;       // [replica]: 1-d; the same tensor for replicas in the same memory
   std::vector<at::Tensor> gradients;    // [replica]: 1-d; the layout of the trained part of the values
   std::vector<device::Device> devices;  // [replica]
-  // Filled for ReplicaSync::takes_statistics().
   std::vector<RunningStatistic> statistics = {};
 };
 
@@ -61,7 +58,7 @@ struct ReplicaShare {
 };
 
 // Sums for the gradient noise scale, over replicas that have run n samples with t targets. s is a replica's own
-// gradient, summed over its targets, times StepStart::gradient_scale. They add up over replicas and processes.
+// gradient, summed over its targets, times StepStart::gradient_scale.
 struct ReplicaNorms {
   std::int64_t replicas = 0;
   double squares = 0;    // sum of |s|^2 / t
@@ -106,16 +103,15 @@ class ReplicaSync {
  public:
   virtual ~ReplicaSync() = default;
 
-  // Called before any forward of the step. Returns true if weights were written into replica 0's values
-  // (weights_replaced), by work queued on the calling thread's current streams.
+  // Called before any forward of the step. Returns whether weights were written into replica 0's values, by work queued
+  // on the calling thread's current streams.
   [[nodiscard]] virtual bool begin_step(const StepStart& start) = 0;
 
-  // Whether a replica may run one more micro-batch of this step. Called once per micro-batch, when the replica's first
-  // stage is about to run it forward. A rejected micro-batch passes through the pipeline without computation.
+  // Whether a replica may run one more micro-batch. Called once per micro-batch, before its first stage's forward. A
+  // rejected micro-batch passes through the pipeline without computation.
   [[nodiscard]] virtual bool admits(ReplicaId /*replica*/, MicroBatchId /*micro_batch*/) { return true; }
 
-  // The gradient of `param` in `replica` includes its last micro-batch. Called at most once per step. The work that
-  // wrote the gradient is queued on the calling thread's current stream.
+  // The gradient is complete once the calling thread's current stream is. Called at most once per step.
   virtual void on_grad_ready(ReplicaId replica, ParamId param) = 0;
 
   // The stage has run its last backward. Unreported parameters get no further gradient.

@@ -29,7 +29,6 @@ using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 constexpr std::chrono::milliseconds kBetweenTries{200};
 constexpr timeval kLongestConnect{2, 0};  // a packet that a firewall drops gets no answer
 
-// Returns null if `address` is not numeric.
 AddressList resolve_number(const std::string& address, int port, int type) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST;
@@ -56,7 +55,6 @@ SocketAddress in_numbers(const sockaddr* address, socklen_t length) {
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
-// "node0 (10.0.0.1, ::1)", or only the host if it is its own address.
 std::string with_addresses(const std::string& host, const std::vector<std::string>& addresses) {
   return addresses == std::vector{host} ? host : concat(host, " (", join(addresses, ", "), ")");
 }
@@ -64,11 +62,11 @@ std::string with_addresses(const std::string& host, const std::vector<std::strin
 [[noreturn]] void cannot_listen(const std::string& host, int port, int error, const AddressSettings& settings) {
   if (error == EADDRINUSE) {
     throw ConfigError("port ", port, " on ", host, " is in use; choose another ", settings.port,
-                      " or end what uses it (scripts/stop.sh)");
+                      " or end the program that uses it (scripts/stop.sh)");
   }
   if (error == EADDRNOTAVAIL)
-    throw ConfigError(host, " is no address of this machine, but ", settings.who, " runs here; check ", settings.host,
-                      " and ", settings.number);
+    throw ConfigError(host, " is not an address of this machine, but ", settings.who, " runs here; check ",
+                      settings.host, " and ", settings.number);
   const std::string what = concat(settings.who, " cannot listen on ", host, ":", port, ": ", reason(error));
   if (is_file_limit(error)) too_many_open_files(what);
   throw ConfigError(what);
@@ -109,7 +107,7 @@ std::vector<std::string> resolve_addresses(const std::string& host, std::string&
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
   if (error == EAI_SYSTEM && is_file_limit(errno))
-    too_many_open_files(concat("cannot ask for the host '", host, "': ", reason(errno)));
+    too_many_open_files(concat("cannot look up the host name '", host, "': ", reason(errno)));
   why = error == EAI_SYSTEM ? reason(errno) : error != 0 ? ::gai_strerror(error) : "";
   const AddressList all(found, &::freeaddrinfo);
   std::vector<std::string> addresses;
@@ -123,7 +121,7 @@ std::vector<std::string> resolve_addresses(const std::string& host, std::string&
 void log_wait_once(bool& is_logged, OwnLimit& limit, const std::string& what) {
   const auto left = limit.left();
   if (left.count() > 0 && !std::exchange(is_logged, true))
-    log_info(what, ": asking again for ", seconds_text(std::chrono::ceil<std::chrono::seconds>(left)));
+    log_info(what, "; trying again for up to ", seconds_text(std::chrono::ceil<std::chrono::seconds>(left)));
 }
 
 }  // namespace
@@ -140,13 +138,17 @@ std::vector<std::string> addresses_of(const std::string& host, OwnLimit& limit, 
   std::vector<std::string> addresses;
   std::string why;
   bool is_logged = false;
+  const auto time_limit = std::chrono::round<std::chrono::milliseconds>(limit.left());
   const bool are_known = limit.retry(kBetweenTries, [&] {
     addresses = resolve_addresses(host, why);
     if (addresses.empty())
-      log_wait_once(is_logged, limit, concat("the host '", host, "' is not known yet (", why, ")"));
+      log_wait_once(is_logged, limit, concat("cannot resolve the host name '", host, "' (", why, ")"));
     return !addresses.empty();
   });
-  if (!are_known) throw ConfigError("the host '", host, "' is not known (", why, "); check ", setting);
+  if (!are_known) {
+    throw ConfigError("cannot resolve the host name '", host, "' (", why, ")",
+                      time_limit.count() > 0 ? concat(" within ", seconds_text(time_limit)) : "", "; check ", setting);
+  }
   return addresses;
 }
 
@@ -166,7 +168,7 @@ int listen_on(const std::string& host, int port, const AddressSettings& settings
     listener = listen_on_one_of(addresses, host, port, settings);
     if (!listener)
       log_wait_once(is_logged, own_limit,
-                    concat(with_addresses(host, addresses), " is no address of this machine yet"));
+                    concat(with_addresses(host, addresses), " is not an address of this machine"));
     return listener.has_value();
   });
   if (!listens) cannot_listen(with_addresses(host, addresses), port, EADDRNOTAVAIL, settings);
@@ -189,10 +191,10 @@ SocketAddress own_address(int fd) {
   return in_numbers(generic, length);
 }
 
-FoundListener find_listener(const std::string& host, int port, OwnLimit& limit) {
+FoundListener find_listener(const std::string& host, int port, OwnLimit& limit, const std::string& setting) {
   FoundListener found;
   (void)limit.retry(kBetweenTries, [&] {
-    found.tried = addresses_of(host, limit);  // the addresses may change until a process listens
+    found.tried = addresses_of(host, limit, setting);  // the addresses may change until a process listens
     for (const std::string& address : found.tried) {
       if (takes_connections(address, port)) {
         found.address = address;
@@ -214,8 +216,8 @@ std::string address_towards(const std::string& host) {
   const std::string address = found ? own_address(fd).address : std::string{};
   if (fd >= 0) ::close(fd);
   if (!found && is_file_limit(error))
-    too_many_open_files(concat("cannot look for a route to ", host, ": ", reason(error)));
-  if (!found) throw ConfigError("there is no route to ", host, " (", reason(error), "); check MASTER_ADDR");
+    too_many_open_files(concat("cannot look up a route to ", host, ": ", reason(error)));
+  if (!found) throw ConfigError("there is no route to ", host, " (", reason(error), "); check the address of rank 0");
   return address;
 }
 
@@ -230,7 +232,8 @@ std::string address_of_interface(const std::string& name) {
     if (each->ifa_addr->sa_family == AF_INET6 && found.empty())
       found = in_numbers(each->ifa_addr, sizeof(sockaddr_in6)).address;
   }
-  if (found.empty()) throw ConfigError("--if-name ", name, ": this interface has no address; `ip address` lists them");
+  if (found.empty())
+    throw ConfigError("--if-name ", name, ": this interface has no address; `ip address` lists all addresses");
   return found;
 }
 

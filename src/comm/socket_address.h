@@ -1,6 +1,6 @@
-// socket_address: the address on which rank 0 listens, and the address by which another machine reaches this one. An
-// address is numeric ("10.0.0.1", "::1"). A host may be a name, and a name may have several addresses. The name of a
-// starting machine may appear late, or still lead to an earlier one: functions with a `limit` retry.
+// socket_address: finds the addresses of a host, listens and looks for listeners. An address is numeric ("10.0.0.1",
+// "::1"). A host may be a name with several addresses. The name of a starting machine may appear late, or still lead to
+// an earlier one: functions with a `limit` retry.
 // Errors: ConfigError (not a host, not ours, in use); OutOfMemoryError (no more sockets).
 #pragma once
 
@@ -22,18 +22,19 @@ struct HostAndPort {
 };
 [[nodiscard]] std::optional<HostAndPort> split_host_and_port(const std::string& text);
 
-// Names of the settings that an error mentions.
 struct AddressSettings {
   std::string who = "rank 0";
   std::string host = "MASTER_ADDR";
   std::string port = "MASTER_PORT";
   std::string number = "RANK";
+
+  bool operator==(const AddressSettings&) const = default;
 };
 
 // Longer than one connection attempt takes: at most this much of one step counts against a limit.
 inline constexpr std::chrono::seconds kLongestTry{6};
 
-// The distinct addresses of `host`, in the system's order. setting: where the host comes from, for errors.
+// The distinct addresses of `host`, in the system's order. setting: the setting that names the host, for errors.
 [[nodiscard]] std::vector<std::string> addresses_of(const std::string& host, OwnLimit& limit,
                                                     const std::string& setting = "MASTER_ADDR");
 [[nodiscard]] std::vector<std::string> addresses_of(const std::string& host, std::chrono::milliseconds limit = {},
@@ -57,15 +58,14 @@ struct FoundListener {
   std::vector<std::string> tried;
 };
 // Tries to connect to each address of `host` in turn, until one accepts or the limit has passed, not counting pauses.
-[[nodiscard]] FoundListener find_listener(const std::string& host, int port, OwnLimit& limit);
+[[nodiscard]] FoundListener find_listener(const std::string& host, int port, OwnLimit& limit,
+                                          const std::string& setting = "MASTER_ADDR");
 
 [[nodiscard]] bool is_loopback(const std::string& address);
 
-// The format of ZeroMQ.
 [[nodiscard]] bool is_ipv6(const std::string& address);
 [[nodiscard]] std::string tcp_endpoint(const std::string& address, int port);
 
-// The address of this machine from which packets to `host` are sent.
 [[nodiscard]] std::string address_towards(const std::string& host);
 
 // An address of this machine's interface, preferably IPv4. Throws ConfigError if it has none.

@@ -4,7 +4,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -48,19 +47,14 @@ std::string difference(const nlohmann::json& of_rank_0, const World& world, cons
                   of_rank_0.at("size").dump(), "; start all with the same world size");
   }
   const Agreement theirs = of_rank_0.at("agreement");
-  std::set<std::string> keys;
-  for (const auto& [key, value] : theirs) keys.insert(key);
-  for (const auto& [key, value] : own) keys.insert(key);
-  const auto value_in = [](const Agreement& agreement, const std::string& key) {
-    const auto found = agreement.find(key);
-    return found == agreement.end() ? std::string("nothing") : found->second;
-  };
-  for (const std::string& key : keys) {
-    const std::string mine = value_in(own, key), other = value_in(theirs, key);
-    if (mine == other) continue;
-    return concat(key, " is ", mine, " in rank ", world.rank, ", but ", other, " in rank 0; make them equal");
+  auto found = first_disagreement(own, theirs);
+  if (!found) {
+    found = first_disagreement(theirs, own);
+    if (!found) return {};
+    std::swap(found->one, found->other);
   }
-  return {};
+  return concat(found->key, " is ", found->one, " in rank ", world.rank, ", but ", found->other,
+                " in rank 0; make them equal");
 }
 
 class Start {
@@ -83,8 +77,9 @@ class Start {
       }
       if (missing.empty()) break;
       if (const auto lost = silent_rank(missing)) {
-        give_up(concat("rank ", *lost, " has come to ", world_.address, ":", world_.port,
-                       ", but has not been heard of for ", seconds_text(kPeerTimeout), "; start all ranks again"));
+        give_up(concat("rank ", *lost, " connected to ", world_.address, ":", world_.port,
+                       ", but sent no heartbeat for ", seconds_text(kPeerTimeout),
+                       "; see its log, then start all ranks again"));
       }
       if (time_.pass() > deadline_) give_up(describe_missing(missing));
       std::this_thread::sleep_for(kPoll);
@@ -139,7 +134,6 @@ class Start {
     throw PeerError(why);
   }
 
-  // A rank that has arrived and has then been silent for too long.
   [[nodiscard]] std::optional<int> silent_rank(const std::vector<int>& missing) {
     const nanoseconds now = time_.pass();
     if (now < next_look_) return std::nullopt;
@@ -165,19 +159,19 @@ class Start {
     while (std::ranges::none_of(any_of, [&](const std::string& key) { return store_.check({key}); })) {
       send_heartbeat();
       if (time_.pass() > deadline_) {
-        throw PeerError("rank 0 at ", world_.address, ":", world_.port, " did not let the run start within ",
-                        seconds_text(limit_), "; see what it says");
+        throw PeerError("rank 0 at ", world_.address, ":", world_.port, " did not start the run within ",
+                        seconds_text(limit_), "; see its log");
       }
       std::this_thread::sleep_for(kPoll);
     }
   }
 
   [[nodiscard]] std::string describe_missing(const std::vector<int>& missing) const {
-    return concat(numbered("rank", missing), " of ", world_.size, " did not come to ", world_.address, ":", world_.port,
-                  " within ", seconds_text(limit_), "; start every rank, with the same MASTER_ADDR and MASTER_PORT");
+    return concat(numbered("rank", missing), " of ", world_.size, " did not connect to ", world_.address, ":",
+                  world_.port, " within ", seconds_text(limit_), "; start every rank, all with the same ",
+                  world_.address_settings.host, " and port");
   }
 
-  // Gives the others time to read the refusal, because the store ends with this process.
   void drain() {
     const nanoseconds end = time_.pass() + kDrainTimeout;
     for (int rank = 1; rank < world_.size; ++rank) {

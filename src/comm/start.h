@@ -1,5 +1,4 @@
-// start: the processes of a run check over a shared store that all have arrived, are alive, and were started for the
-// same run. processes.h connects them to the store.
+// start: the processes of a run check over a shared store (processes.h) that all have arrived and are alive.
 // Threads: one. Errors: each arises in all arrived ranks, with the same exit code. ConfigError: a rank is duplicated,
 // or ranks differ in world size, version or configuration. PeerError: ranks did not arrive, or fell silent.
 #pragma once
@@ -26,7 +25,6 @@ struct Disagreement {
   std::string one;
   std::string other;
 };
-// Returns the first key of `one` that `other` lacks or has with another value.
 [[nodiscard]] inline std::optional<Disagreement> first_disagreement(const Agreement& one, const Agreement& other) {
   for (const auto& [key, value] : one) {
     const auto found = other.find(key);
@@ -40,8 +38,7 @@ struct Disagreement {
 void start_together(c10d::Store& store, const World& world, const Agreement& agreement,
                     std::chrono::milliseconds limit);
 
-// Called instead of start_together() by a rank that cannot take part. Ranks that are there, or arrive within two
-// seconds, end with a PeerError that names this rank and `why`.
+// Called instead by a rank that cannot take part. Ranks that arrive within two seconds throw a PeerError that names it.
 void fail_start(c10d::Store& store, const World& world, const std::string& why);
 
 // Key of the store under which start_together() leaves each rank's cores_of_this_process(), as text.

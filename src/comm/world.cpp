@@ -2,7 +2,6 @@
 
 #include <string_view>
 
-#include "comm/socket_address.h"
 #include "core/concat.h"
 #include "core/error.h"
 
@@ -24,6 +23,12 @@ std::optional<RankAssignment> assignment_by_options(const WorldOptions& options)
   return assignment;
 }
 
+AddressSettings address_settings_of(const RankAssignment& assignment, const WorldOptions& options) {
+  AddressSettings settings{.number = assignment.rank_name};
+  if (!options.init.empty() && options.init != "env://") settings.host = "--init", settings.port = "port in --init";
+  return settings;
+}
+
 void meet_at(World& world, const std::string& host, const std::string& host_name, const std::string& port,
              const std::string& port_name) {
   if (host.empty()) throw ConfigError(host_name, " is empty; give the address of rank 0");
@@ -41,11 +46,11 @@ void meet_at_url(World& world, const std::string& init) {
 void meet_by_file(World& world, const std::string& init) {
   world.meeting_file = init.substr(kFile.size());
   if (!world.meeting_file.is_absolute())
-    throw ConfigError("--init ", init, " is no whole path; write file:///FOLDER/NAME, with three slashes");
+    throw ConfigError("--init ", init, " is not an absolute path; write file:///FOLDER/NAME, with three slashes");
   const bool has_other_machines = world.local_size > 0 && world.local_size < world.size;
   if (has_other_machines && world.interface.empty()) {
-    throw ConfigError("--init ", init, " does not say over which network ", world.size,
-                      " processes on several machines meet; give --if-name NAME as well");
+    throw ConfigError("--init ", init, " names no network for ", world.size,
+                      " processes on several machines; give --if-name NAME as well");
   }
 }
 
@@ -74,6 +79,7 @@ World choose_world(const WorldOptions& options, const Environment& environment, 
               .size = assignment.size,
               .local_rank = assignment.local_rank,
               .local_size = assignment.local_size,
+              .address_settings = address_settings_of(assignment, options),
               .interface = options.interface};
   if (world.is_single()) return world;
   if (options.init.starts_with(kTcp)) {
@@ -83,7 +89,7 @@ World choose_world(const WorldOptions& options, const Environment& environment, 
   } else if (options.init.empty() || options.init == "env://") {
     meet_at_launchers_address(world, assignment, environment);
   } else {
-    throw ConfigError("--init ", options.init, "; write tcp://HOST:PORT, file:///PATH or env://");
+    throw ConfigError("--init ", options.init, " is not supported; write tcp://HOST:PORT, file:///PATH or env://");
   }
   return world;
 }

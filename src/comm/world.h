@@ -1,7 +1,6 @@
-// world: this process's rank and the address at which the run's processes meet. Both come from options or the
-// launcher's environment (launcher.h). Slurm gives no meeting point: the first host of the job is used, with a port
-// computed from the job's number. Open MPI's port on one machine is computed in the same way.
-// Errors: ConfigError names the variable or option.
+// world: this process's rank and the address at which the run's processes meet, from options or the launcher's
+// environment (launcher.h). With Slurm it is the job's first host and a port computed from the job's number. Open MPI's
+// port on one machine is computed in the same way. Errors: ConfigError names the variable or option.
 #pragma once
 
 #include <filesystem>
@@ -9,6 +8,7 @@
 #include <string>
 
 #include "comm/launcher.h"
+#include "comm/socket_address.h"
 
 namespace sluice::comm {
 
@@ -24,6 +24,7 @@ struct World {
   // Where rank 0 listens: host and port. Empty with one process, and until read from `meeting_file`.
   std::string address;
   int port = 0;
+  AddressSettings address_settings = {};
   std::filesystem::path meeting_file;
   bool is_hosted = false;  // the launcher (torchrun's agent) listens there, for all attempts of a run
   int attempt = 0;         // how often the launcher has restarted the run

@@ -1,9 +1,8 @@
 // addition_sequence: the fixed sequence in which R replicas' shares are added up: the sum always has the same bits.
 //   in turn   ((0 + 1) + 2) + 3: R - 1 additions, one after the other, all into replica 0's memory
 //   in pairs  (0 + 1) + (2 + 3), then pairs of pairs: R - 1 additions in ceil(log2 R) rounds
-// The additions of one round run in parallel, each on the two devices of its replicas. No device's link carries more
-// than one share per round. An element is rounded once per round in pairs, and R - 1 times in turn. A share that
-// another one is added to is overwritten. Pure functions.
+// The additions of one round run in parallel, each on the two devices of its replicas. A device's link carries at most
+// one share per round. A share that another one is added to is overwritten. Pure functions.
 #pragma once
 
 #include <vector>

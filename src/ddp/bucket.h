@@ -17,9 +17,8 @@ struct Bucket {
   std::vector<ParamId> params;
 };
 
-// Requires `extents` to be ascending and disjoint. The buckets tile the range from the first extent's begin to the last
-// extent's end; every parameter is in exactly one bucket. A bucket exceeds `bucket_elements` only if a single parameter
-// does. The first bucket holds the last parameters.
+// Requires ascending, disjoint `extents`, which the buckets tile; the first bucket holds the last parameters. A bucket
+// exceeds `bucket_elements` only if a single parameter does.
 [[nodiscard]] std::vector<Bucket> make_buckets(std::span<const comm::Extent> extents, std::int64_t bucket_elements);
 
 }  // namespace sluice::ddp

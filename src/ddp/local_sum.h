@@ -1,8 +1,7 @@
 // local_sum: adds up the gradients of this process's replicas, bucket by bucket, while backward still runs, and calls
 // `Complete` for each completed bucket. The last replica to complete a bucket queues the additions in a fixed sequence
-// (addition_sequence.h), so the sum does not depend on timing: in turn on CPU devices, in pairs with GPUs. The second
-// GPU's share is first copied to the first GPU. The additions run on streams of their own, one per GPU, beside
-// backward. On request, each replica's share is squared before the addition: the norm of its own gradient.
+// (addition_sequence.h): in turn on CPU devices, in pairs with GPUs. They run on streams of their own, beside backward.
+// On request, each replica's share is squared before the addition: the norm of its own gradient.
 // Threads: on_grad_ready() and on_backward_done() from any; the rest from one, before and after the calls of a step.
 // Errors: BugError if a parameter is unknown or reported twice, or if a step ends with one missing.
 #pragma once
@@ -26,8 +25,8 @@ namespace sluice::ddp {
 
 class LocalSum {
  public:
-  // Called for a complete bucket, by the thread of the last replica to complete it. stage: position in the list of
-  // stages; bucket: number within the stage; summed: the event after the additions.
+  // Called by the thread of the last replica to complete the bucket. stage: position in the list; bucket: number within
+  // it.
   using Complete = std::function<void(int stage, int bucket, const device::Event& summed)>;
 
   enum class Order { kByDevices, kInPairs };
@@ -47,8 +46,8 @@ class LocalSum {
   void finish_step();
 
   [[nodiscard]] const std::vector<comm::SyncedStage>& stages() const { return stages_; }
-  // Valid after finish_step() of a step with takes_norms: [replica], the squared norm of its own gradient, and the time
-  // that the slowest (replica, device) spent on it. On a GPU the time covers only queueing.
+  // After finish_step() with takes_norms: [replica], squared norms, and the slowest device's time (on a GPU for
+  // queueing).
   [[nodiscard]] std::vector<double> replica_squares() const;
   [[nodiscard]] Nanoseconds squares_time() const;
 

@@ -1,8 +1,7 @@
 // ordered_all_reduce: sums one device's buckets over the processes of a run. All processes have to start a
 // communicator's operations in the same order, so a bucket that is ready early waits for those before it. With
-// Options::sends_bf16 the processes exchange copies in bfloat16, half the bytes. Each addend and each partial sum of P
-// processes is rounded to nearest (2^-8): to first order, a value differs from the exact sum by at most P 2^-8 sum
-// |g_p|. All processes have the same bits. On a GPU the operations run on a stream of their own.
+// Options::sends_bf16 each addend and each partial sum of P processes is rounded to nearest bfloat16: to first order, a
+// value differs from the exact sum by at most P 2^-8 sum |g_p|. All processes have the same bits.
 // Threads: ready() from any; begin_step() and wait() from one, before and after the calls of a step. Errors: PeerError.
 #pragma once
 
@@ -31,10 +30,8 @@ class OrderedAllReduce {
                    std::vector<at::Tensor> buckets, const Options& options);
 
   void begin_step();
-  // This process's part of bucket number `bucket` is complete once `summed` has happened.
   void ready(int bucket, const device::Event& summed);
-  // Blocks until every bucket is the sum over all processes; with NCCL it waits once. The returned times count only
-  // with EndTime::kNoted: by the GPU's clock with NCCL, else from when each sum was queued.
+  // Blocks until every bucket is the sum over all processes. The returned times count only with EndTime::kNoted.
   [[nodiscard]] std::vector<SumTimes> wait();
   [[nodiscard]] std::int64_t sent_bytes(int bucket) const { return static_cast<std::int64_t>(sent_[bucket].nbytes()); }
 
@@ -52,7 +49,6 @@ class OrderedAllReduce {
     comm::Pending pending;
   };
   [[nodiscard]] bool is_on_gpu() const;
-  // Whether times are read from the GPU's clock, because the backend does not note the end of an operation.
   [[nodiscard]] bool reads_gpu_clock(const comm::Pending& pending) const;
   std::vector<Sum> started_;  // guarded by mutex_
   device::Moment base_;

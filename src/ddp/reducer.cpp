@@ -88,8 +88,7 @@ void Reducer::take_rank_0s(const at::Tensor& numbers) {
   if (small_) small_->broadcast(numbers, /*root=*/0);
 }
 
-// Returns a vector of the contribution plus one element per process for its batch and times. The elements of other
-// processes are zero, so that the sum over the processes contains the values of all of them.
+// Elements of other processes are zero, so that the sum over the processes contains the values of all of them.
 at::Tensor Reducer::numbers_of(const comm::Contribution& local, const comm::ReplicaNorms& norms,
                                const Times& times) const {
   const auto buckets = static_cast<std::int64_t>(timing_ ? local_.buckets() : 0);

@@ -17,7 +17,6 @@
 
 namespace sluice::ddp {
 
-// Communicators between processes. Empty if there is only one process.
 struct Network {
   // A communicator for the buckets of these stages (indices in the list), one stage after the other; all on one device.
   struct Line {

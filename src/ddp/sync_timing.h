@@ -1,9 +1,6 @@
 // sync_timing: finds which process was ready last for a bucket's sum, and when, in this process's time. Waiting until
-// then is skew; the rest is transfer. Clocks of different machines have different origins, but a sum ends at nearly the
-// same moment in all processes. The difference of two clocks is therefore the median, over many sums, of the
-// differences between the recorded ends. The remaining error is the delay with which a process regularly sees such an
-// end.
-// Threads: one. Pure apart from the memory of past sums.
+// then is skew; the rest is transfer. A sum ends at nearly the same moment in all processes, so the difference of two
+// clocks is the median, over many sums, of the differences between the recorded ends. Threads: one.
 #pragma once
 
 #include <deque>
@@ -28,7 +25,6 @@ struct Readiness {
 
 class SyncTiming {
  public:
-  // own: rank of this process.
   SyncTiming(int own, int processes) : own_(own), differences_(processes) {}
 
   [[nodiscard]] Readiness readiness(std::span<const std::vector<SumTimes>> of_process);

@@ -1,6 +1,5 @@
-// backend: the CUDA part of src/device. CMake compiles one implementation: cuda/backend_cuda.cpp and
-// cuda/graphs_cuda.cpp with a CUDA toolkit, or cuda/backend_none.cpp (no devices) without. Only src/device includes
-// this.
+// backend: the CUDA part of src/device, which alone includes this: backend_cuda.cpp and graphs_cuda.cpp, or without a
+// CUDA toolkit backend_none.cpp (no devices).
 #pragma once
 
 #include <cstdint>
@@ -54,7 +53,6 @@ void cuda_reset_peak_bytes(int index);
 void cuda_limit_memory(int index, std::uint64_t bytes);
 enum class Urgency { kNormal, kHigh };
 std::shared_ptr<StreamState> make_cuda_stream(int index, Urgency urgency);
-// The calling thread's current stream, for example on an autograd thread.
 std::shared_ptr<StreamState> current_cuda_stream(int index);
 std::unique_ptr<GraphSequence> make_cuda_graphs(int index);
 

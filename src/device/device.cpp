@@ -37,8 +37,7 @@ std::vector<Device> consecutive(DeviceKind kind, int first, int count) {
 // A launcher such as Slurm may show each process only its own GPUs.
 bool devices_were_dealt_out() { return std::getenv("CUDA_VISIBLE_DEVICES") != nullptr; }
 
-// First index of a process's slice of the devices. It does not depend on the plan, so a process keeps its devices when
-// the plan changes.
+// Independent of the plan, so that a process keeps its devices when the plan changes.
 int slice_begin(std::size_t devices, int process, int processes) {
   return static_cast<int>(devices) / processes * process;
 }
@@ -81,7 +80,7 @@ Device parse_device(const std::string& text) {
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
   const bool number_ok = error == std::errc{} && end == number.data() + number.size() && index >= 0;
   if (!number_ok || (kind != "cpu" && kind != "cuda")) {
-    throw ConfigError("device.list: '", text, "' is no device; use names such as \"cpu:0\" or \"cuda:1\"");
+    throw ConfigError("device.list: '", text, "' is not a device; use names such as \"cpu:0\" or \"cuda:1\"");
   }
   return {kind == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda, index};
 }

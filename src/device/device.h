@@ -39,12 +39,10 @@ struct DeviceDescription {
 [[nodiscard]] std::optional<std::uint64_t> peak_bytes(Device device);
 [[nodiscard]] int cuda_device_count();  // 0 without a GPU, a driver or a CUDA build
 
-// Devices for `needed` slots (stages x local replicas), in grid order. `list` is {"auto"}, {"cpu"}, {"cuda"} or
-// explicit names. Explicit names are used from the first on; a repeated name means that stages share a device. "auto"
-// takes GPUs if there are enough, otherwise CPUs.
-// If `processes` on this machine each need as many, number `process` takes its slice of the GPUs. It also takes its
-// slice of explicit names if they suffice for all processes; otherwise the names are its own. Every process has its own
-// virtual CPU devices.
+// Devices for `needed` slots (stages x local replicas), in grid order. `list` is {"auto"}, {"cpu"}, {"cuda"} or names,
+// of which the first are used; a repeated name means that stages share a device. "auto" takes GPUs if there are enough,
+// otherwise CPUs. If `processes` on this machine each need as many, number `process` takes its slice of the GPUs, and
+// of the names if they suffice for all. Every process has its own virtual CPU devices.
 [[nodiscard]] std::vector<Device> choose_devices(const std::vector<std::string>& list, int needed, int process = 0,
                                                  int processes = 1);
 [[nodiscard]] std::vector<std::string> unused_names(const std::vector<std::string>& list, int needed, int processes);

@@ -1,5 +1,5 @@
-// free_list: keeps expensive objects, such as GPU events, for reuse. Last in, first out, because the last object is
-// most likely still in a cache. The list never shrinks. Threads: any.
+// free_list: keeps expensive objects, such as GPU events, for reuse, last in, first out. It never shrinks. Threads:
+// any.
 #pragma once
 
 #include <cstddef>

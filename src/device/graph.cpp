@@ -15,9 +15,9 @@ std::unique_ptr<GraphSequence> make_graph_sequence(const Stream& stream) {
 void require_graphs(const std::vector<Device>& devices) {
   const auto found = std::ranges::find(devices, DeviceKind::kCpu, &Device::kind);
   if (found == devices.end()) return;
-  throw ConfigError("device.cuda_graphs = true, but ", to_string(*found),
-                    " is no GPU and records none; set device.cuda_graphs = false or choose GPUs in "
-                    "device.list");
+  throw ConfigError(
+      "device.cuda_graphs = true, but ", to_string(*found),
+      " is not a GPU and cannot record graphs; set device.cuda_graphs = false or choose GPUs in device.list");
 }
 
 }  // namespace sluice::device

@@ -1,15 +1,12 @@
 // graph: device work that is recorded once and launched as a whole (CUDA graphs), so that short kernels do not wait for
-// the host. Recording runs nothing. A launch uses the addresses, shapes and scalar arguments from recording; other
-// values must be read from memory.
-// The graphs of a sequence share memory: a result kept for a later graph is valid until that graph has run, and then
-// its memory belongs to graphs recorded later. Therefore graphs run in recording order, all or none, one sequence on
-// one stream, and nothing else writes to that memory in between.
-// Threads: a sequence and its graphs belong to one thread at a time, whose current stream is the sequence's. Create and
-// destroy them while no other sequence of the process records. Several sequences may record concurrently, and other
-// threads may use the device meanwhile. However, keep_alive() (stream.h) has no effect on a device during recording:
-// keep a reference to the tensor instead.
-// Errors: what the work throws, and LibTorch's errors if the device cannot record an operation; after those, LibTorch's
-// memory of the device may be unusable.
+// the host. Recording runs nothing. A launch uses the addresses, shapes and scalar arguments from recording.
+// The graphs of a sequence share memory: a result kept for a later graph is valid until that graph has run. Therefore
+// graphs run in recording order, all or none, one sequence on one stream, and nothing else writes to that memory.
+// Threads: a sequence and its graphs belong to one thread at a time, whose current stream is the sequence's. Sequences
+// may record concurrently; create and destroy them while none records. During a recording keep_alive() (stream.h) has
+// no effect on that device: keep a reference to the tensor instead.
+// Errors: those of the work; after LibTorch's error that it cannot record an operation, its memory of the device may be
+// unusable.
 #pragma once
 
 #include <functional>
@@ -23,8 +20,7 @@
 
 namespace sluice::device {
 
-// Maps tensors to tensors, any of which may be undefined. It must not wait for other work; everything else it reads
-// must live as long as the graph.
+// Any tensor may be undefined. Must not wait for other work; all else that it reads must live as long as the graph.
 using GraphWork = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
 class Graph {
@@ -48,7 +44,6 @@ using GraphFactory = std::function<std::unique_ptr<GraphSequence>(const Stream&)
 // Creates a sequence on a GPU. Releases LibTorch's cached memory on it, which graphs cannot use.
 [[nodiscard]] std::unique_ptr<GraphSequence> make_graph_sequence(const Stream& stream);
 
-// Throws ConfigError if one of the devices cannot record graphs.
 void require_graphs(const std::vector<Device>& devices);
 
 }  // namespace sluice::device

@@ -1,11 +1,9 @@
-// memory: counts and limits the memory of each CPU device, as the allocator of LibTorch's CPU tensors. CPU devices
-// share one memory, so a MemoryScope on the thread determines the device of each allocation; without one, it is the
-// host, which has no limit. A tensor stays charged to that device until it is freed: an activation to the stage that
-// computed it, a batch to the host.
-// Not counted: memory outside of tensors. Buffers of LibTorch's intra-op threads count for the host. limit_memory() of
-// a GPU is passed to LibTorch's allocator.
+// memory: counts and limits the memory of each CPU device, as the allocator of LibTorch's CPU tensors. The MemoryScope
+// of the thread determines the device of each allocation; without one it is the host, which has no limit. A tensor
+// stays charged to that device until it is freed. Buffers of LibTorch's intra-op threads count for the host; memory
+// outside of tensors is not counted. limit_memory() of a GPU is passed to LibTorch's allocator.
 // Threads: any. Errors: MemoryLimitError at a limit, c10::OutOfMemoryError if the system has no memory; thread and
-// device stay usable after both.
+// device stay usable.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +18,11 @@ namespace sluice::device {
 
 class MemoryPool;
 
-// Enables counting, limits and caching of freed blocks (device/cpu/memory_pool.h). Call once, at process start, before
-// any tensor exists.
+// Enables counting, limits and caching (device/cpu/memory_pool.h). Call once, before any tensor exists.
 void count_memory();
 [[nodiscard]] bool memory_is_counted();
 
-// Charges this thread's allocations to a device as `kind` for the object's lifetime; the innermost scope counts. No
-// effect for a GPU.
+// Charges this thread's allocations to a CPU device, as `kind`; the innermost scope counts.
 class MemoryScope {
  public:
   MemoryScope(Device device, MemoryKind kind);

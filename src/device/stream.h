@@ -1,8 +1,6 @@
 // stream: a queue of work on a device, points in it, and the only way to pass a tensor between queues. On a CPU device
-// work is complete when the call returns; streams and events are empty and cost a branch.
-// A GPU has queues for computing, for copies and for all-reduces (docs/explanation/threads.md). One queue waits for
-// another by an event and keeps the memory that it reads alive. Threads: a Stream may be used from any thread; its work
-// runs in the order of the calls.
+// work is complete when the call returns; streams and events are empty. A GPU has queues for computing, for copies and
+// for all-reduces (docs/explanation/threads.md). Threads: any; a stream's work runs in the order of the calls.
 #pragma once
 
 #include <memory>
@@ -27,8 +25,7 @@ class Event {
   std::shared_ptr<backend::EventState> state_;
 };
 
-// A time in a stream's work. A CPU device reads the clock at once. A GPU stores the time in an event, so it is known
-// only when the event is complete; nothing waits for it.
+// A time in a stream's work. On a GPU an event stores it, so it is known only when the event is complete.
 class Moment {
  public:
   // Returns the time on the host's clock (core/clock.h). Requires, on a GPU: this moment and `base` are complete, and
@@ -46,8 +43,8 @@ class Moment {
 class Stream {
  public:
   [[nodiscard]] static Stream make(Device device);
-  // Creates a queue for copies or all-reduces, with high priority. LibTorch has 32 streams of each priority per GPU and
-  // reuses them in turn, so this is never a compute queue.
+  // Creates a queue with high priority. LibTorch reuses its 32 streams of each priority, so it is never a compute
+  // queue.
   [[nodiscard]] static Stream make_beside(Device device);
   [[nodiscard]] static Stream current(Device device);
 
@@ -79,18 +76,15 @@ class StreamGuard {
   std::shared_ptr<void> guard_;
 };
 
-// The queues of a copy, one on the source's device and one on the target's. The copy starts when both reach it, so
-// copies that share a queue run one after the other.
+// The queues of a copy on both devices. Copies that share a queue run one after the other.
 struct CopyQueues {
   const Stream& from;
   const Stream& into;
 };
 
 // Returns `tensor`, valid when `ready` is complete, on the device of `to`, for work queued on `to` from now on. In the
-// same memory the result shares the storage. Otherwise it is a copy on `over`, ordered after `ready` and before later
-// work of `to`; work already on `to` is not affected. Keeps the source and the copy alive long enough.
-// Blocks the caller if the host reads or writes the memory: from a GPU to the CPU, and to a GPU from memory that is not
-// pinned.
+// same memory the result shares the storage. Otherwise it is a copy on `over`, between `ready` and that work. Keeps the
+// source and the copy alive long enough. Blocks the caller for a copy to the CPU or from memory that is not pinned.
 [[nodiscard]] at::Tensor transfer(const at::Tensor& tensor, const Event& ready, const Stream& to,
                                   const CopyQueues& over);
 // Copies on `to` and the source's current stream, after all their queued work.

@@ -1,18 +1,15 @@
 // policy: how many of a model's first units are frozen from an epoch on. A unit is a block or half a block
-// (models/freeze_points.h); the head belongs to no unit. Pure functions.
-//
+// (models/freeze_points.h). Pure functions.
 // L is the number of units and T the epoch, counted from 0. In epoch 0 no rule freezes a unit.
 //   none             never freezes.
 //   linear           ceil(L (1 - (1 - alpha)^T)), the rule that PipeTransformer (ICML 2021) ran.
 //   schedule         the units of the last entry whose epoch has been reached; a later entry may thaw units.
 //   gradient         PipeTransformer's equation 1. Freezes up to and including the active unit with the smallest norm,
-//                    which has converged first. Two limits apply: F + alpha (L - F) rounded up, with F units frozen
-//                    now, and linear's number for this epoch, the paper's closed form of that limit. The paper counts
-//                    its layers from 1 to L.
+//                    at most F + alpha (L - F) rounded up, with F units frozen now, and at most linear's number for the
+//                    epoch, the paper's closed form of that limit.
 //   gradient-change  AutoFreeze (Liu et al. 2021, arXiv 2102.01386). Freezes the active units before the first one
 //                    whose norm changed by at least the threshold, a percentile of the changes of all active units.
-//                    That unit stays active, as in AutoFreeze's code (freeze_intermediate_e2e_lr: start_layer = key),
-//                    so the last active unit never freezes. PipeTransformer's copy of that code froze it, too.
+//                    PipeTransformer's copy of AutoFreeze's code froze that unit, too.
 // linear and schedule depend on the epoch alone. The gradient rules never thaw, and change nothing if the norm of an
 // active unit is missing or not finite. If norms or changes are equal, the first unit counts, which freezes least.
 #pragma once
@@ -39,10 +36,9 @@ struct Policy {
   std::vector<ScheduledFreeze> schedule;  // schedule: sorted by epoch
 };
 
-// The norm of a unit is the L1 norm of its accumulated gradient, over everything that freezes with the unit. Gradients
-// are first added over all steps since the last decision, over replicas and over processes, so opposite gradients
-// cancel out. L1 is what the code of both papers measures; L1 norms add up over parameters, stages and shards. All
-// intervals must have the same number of steps, because the norm grows with that number.
+// The L1 norm of a unit's gradient, added up over all steps since the last decision, over replicas and processes, so
+// opposite gradients cancel out. L1 is what the code of both papers measures. All intervals must have the same number
+// of steps, because the norm grows with that number.
 struct Situation {
   std::int64_t epoch = 0;  // the epoch that begins, from 0
   int units = 0;
@@ -71,7 +67,6 @@ struct Decision {
 [[nodiscard]] bool needs_gradients(const Policy& policy);
 [[nodiscard]] bool is_known_beforehand(const Policy& policy);  // depends on the epoch and the number of units alone
 
-// Accepts "none", "linear", "gradient", "gradient-change" and "schedule"; throws ConfigError for any other name.
 [[nodiscard]] Rule rule_of(const std::string& name);
 
 }  // namespace sluice::freeze

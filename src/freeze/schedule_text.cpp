@@ -23,7 +23,7 @@ Number parse_number(std::string_view text, Number least, std::string_view what, 
   Number number = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (error != std::errc{} || end != digits.data() + digits.size() || number < least) {
-    throw ConfigError(where, ": ", quoted(digits), " is no ", what, "; write a whole number from ", least, " to ",
+    throw ConfigError(where, ": ", quoted(digits), " is not ", what, "; write a whole number from ", least, " to ",
                       std::numeric_limits<Number>::max(), ", ", kExample);
   }
   return number;
@@ -33,9 +33,9 @@ ScheduledFreeze parse_entry(const std::string& entry, const std::string& where) 
   const auto colon = entry.find(':');
   if (colon == std::string::npos) throw ConfigError(where, ": no ':' after an epoch; write an entry ", kExample);
   const std::string_view text = entry;
-  const auto epoch =
-      parse_number<std::int64_t>(text.substr(0, colon), 1, "epoch that may freeze units (epoch 0 never does)", where);
-  return {.epoch = epoch, .units = parse_number<int>(text.substr(colon + 1), 0, "number of units", where)};
+  const auto epoch = parse_number<std::int64_t>(text.substr(0, colon), 1,
+                                                "an epoch that may freeze units (epoch 0 never does)", where);
+  return {.epoch = epoch, .units = parse_number<int>(text.substr(colon + 1), 0, "a number of units", where)};
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ std::vector<ScheduledFreeze> parse_schedule(std::span<const std::string> entries
     schedule.push_back(parse_entry(entry, here));
     if (schedule.size() > 1 && schedule.back().epoch <= schedule[schedule.size() - 2].epoch) {
       throw ConfigError(here, ": comes after the entry of epoch ", schedule[schedule.size() - 2].epoch,
-                        "; order them by epoch, one for each");
+                        "; sort the entries by epoch, with one entry per epoch");
     }
   }
   return schedule;
@@ -58,7 +58,7 @@ void require_units(std::span<const ScheduledFreeze> schedule, int units, std::st
   for (const ScheduledFreeze& entry : schedule) {
     if (entry.units <= units) continue;
     throw ConfigError(where, ": \"", entry.epoch, ": ", entry.units, "\": the model has ", counted(units, "unit"),
-                      " that may freeze; freeze at most as many");
+                      " that may freeze; freeze at most that many");
   }
 }
 

@@ -1,6 +1,5 @@
-// schedule_text: parses a freeze schedule. The entry "3: 7" freezes the first 7 units from epoch 3 on; epochs count
-// from 0, and before the first entry no unit is frozen. Pure.
-// Errors: ConfigError whose text begins with `where` (the location and key of the list) and names the entry.
+// schedule_text: parses a freeze schedule. The entry "3: 7" freezes the first 7 units from epoch 3 on, counted from 0.
+// Pure. Errors: ConfigError that begins with `where` (the location and key of the list) and names the entry.
 #pragma once
 
 #include <span>
@@ -15,7 +14,6 @@ namespace sluice::freeze {
 // At least one entry; the epochs increase and begin at 1 or later.
 [[nodiscard]] std::vector<ScheduledFreeze> parse_schedule(std::span<const std::string> entries, std::string_view where);
 
-// Throws if an entry freezes more units than the model has.
 void require_units(std::span<const ScheduledFreeze> schedule, int units, std::string_view where);
 
 }  // namespace sluice::freeze

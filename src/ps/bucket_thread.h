@@ -21,7 +21,6 @@ class BucketThread {
 
   explicit BucketThread(Work work);
 
-  // summed: the event after which the bucket may be read.
   void add(int stage, int bucket, const device::Event& summed);
   // Blocks until all added work is done. After an error the remaining work is dropped.
   void wait();

@@ -52,8 +52,6 @@ auto with_type(at::ScalarType dtype, const Visit& visit) {
   return dtype == at::kDouble ? visit(double{}) : visit(float{});
 }
 
-// --- kTopK
-
 template <typename Value>
 using BitsOf = std::conditional_t<sizeof(Value) == 4, std::uint32_t, std::uint64_t>;
 
@@ -137,8 +135,6 @@ void add_largest(const at::Tensor& bytes, const at::Tensor& to, double scale) {
   for (std::size_t i = 0; i < kept.count; ++i) sums[kept.indices[i]] += static_cast<Value>(scale) * kept.values[i];
 }
 
-// --- kBf16
-
 at::Tensor pack_rounded(const at::Tensor& values) {
   at::Tensor rounded = values.to(at::kBFloat16);
   if (!optim::is_finite(rounded)) {
@@ -147,8 +143,6 @@ at::Tensor pack_rounded(const at::Tensor& values) {
   }
   return rounded.view(at::kByte);
 }
-
-// --- All kinds
 
 at::Tensor unpacked(const Compression& compression, at::ScalarType dtype, std::int64_t elements,
                     const at::Tensor& bytes) {
@@ -168,8 +162,7 @@ Compression::Kind compression_named(std::string_view name) {
   constexpr std::array kKinds{Kind::kNone, Kind::kBf16, Kind::kTopK};  // in the order of compression_names()
   const auto found = std::ranges::find(compression_names(), name);
   if (found == compression_names().end())
-    throw ConfigError(
-        concat("there is no compression \"", name, "\"; the words are ", join(compression_names(), ", ")));
+    throw ConfigError(concat("compression \"", name, "\" is unknown; give one of ", join(compression_names(), ", ")));
   return kKinds.at(static_cast<std::size_t>(found - compression_names().begin()));
 }
 
@@ -181,15 +174,15 @@ const std::vector<std::string>& compression_names() {
 void check_compression(const Compression& compression, const Layout& layout) {
   if (!compression.loses()) return;
   if (!is_number(layout.dtype))
-    throw ConfigError("numbers of the kind ", c10::toString(layout.dtype),
-                      " cannot be sent compressed; leave ps.push_compression and ps.pull_compression out");
+    throw ConfigError("tensors of ", c10::toString(layout.dtype),
+                      " cannot be compressed; leave out ps.push_compression and ps.pull_compression");
   if (compression.kind != Kind::kTopK) return;
   if (!(compression.ratio > 0 && compression.ratio <= 1))
     throw ConfigError("ps.topk_ratio=", compression.ratio, " is out of range; it must be > 0 and <= 1");
   for (const Shard& shard : layout.shards) {
     if (shard.elements > kMostIndices)
-      throw ConfigError("a shard of ", shard.elements, " elements is too large for \"topk\", which has room for ",
-                        kMostIndices, "; set ps.shards higher");
+      throw ConfigError("a shard of ", shard.elements, " elements is too large for \"topk\", which allows ",
+                        kMostIndices, "; raise ps.shards");
   }
 }
 

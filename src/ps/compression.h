@@ -5,10 +5,8 @@
 //   kTopK  the kept_of() largest magnitudes, the first ones among equals: their values, then their indices in the
 //          shard as ascending 32-bit numbers
 // The sender keeps what packing loses (push_compressor.h, pull_compressor.h). NaN and infinity count as larger than any
-// number, so they are never lost and the receiver detects them. The bytes are little-endian. Their number follows from
-// kind, ratio, type and elements. Received bytes are checked before use, and unpacking needs no more memory than the
-// shard. Running statistics are not compressed. Pure functions.
-// Threads: any. Errors: ConfigError.
+// number, so they are always sent. The bytes are little-endian. Received bytes are checked before use, and unpacking
+// needs no more memory than the shard. Running statistics are not compressed. Threads: any. Errors: ConfigError.
 #pragma once
 
 #include <cstdint>
@@ -42,11 +40,9 @@ struct LinkCompression {
 [[nodiscard]] Compression::Kind compression_named(std::string_view name);
 [[nodiscard]] const std::vector<std::string>& compression_names();
 
-// Throws ConfigError if the shards of this layout cannot be sent with this compression.
 void check_compression(const Compression& compression, const Layout& layout);
 
-// Number of elements of a shard that kTopK keeps: ceil(ratio * elements), at least one, so that a value that is not
-// finite is always sent. A product that exceeds a whole number by less than 1e-6 is rounded down (0.07 of 100 is 7).
+// ceil(ratio * elements), at least one. An excess below 1e-6 over a whole number is rounded down (0.07 of 100 is 7).
 [[nodiscard]] std::int64_t kept_of(double ratio, std::int64_t elements);
 
 [[nodiscard]] std::int64_t packed_bytes(const Compression& compression, at::ScalarType dtype, std::int64_t elements);
@@ -66,12 +62,10 @@ struct Packed {
                              const at::Tensor& bytes);
 [[nodiscard]] bool is_packed(const Compression& compression, const TensorsShape& shape, const Packed& packed);
 
-// to += scale * the unpacked values, with one rounding per element. Both ends of a connection use this function, so
-// their results have the same bits. Requires is_packed().
+// to += scale * the unpacked values, with one rounding per element and the same bits everywhere. Requires is_packed().
 void add_packed(const Compression& compression, const at::Tensor& bytes, const at::Tensor& to, double scale = 1);
 
-// Returns the values, with 0 for elements that were not sent; nothing if `bytes` is not such a shard. kNone gives a
-// view if aligned.
+// Returns nothing if `bytes` is not such a shard. Elements that were not sent are 0. kNone gives a view if aligned.
 [[nodiscard]] std::optional<at::Tensor> unpack(const Compression& compression, at::ScalarType dtype,
                                                std::int64_t elements, const at::Tensor& bytes);
 [[nodiscard]] std::optional<Tensors> unpack(const Compression& compression, const TensorsShape& shape,

@@ -25,7 +25,6 @@ bool is_sound_parameter(const Parameter& parameter) {
          std::accumulate(parameter.sizes.begin(), parameter.sizes.end(), std::int64_t{1}, times_size) <= kMostElements;
 }
 
-// Whether the pieces are contiguous and within their parameters.
 bool is_sound_shard(const Shard& shard, const std::vector<Parameter>& parameters) {
   std::int64_t end = 0;
   for (const Piece& piece : shard.pieces) {

@@ -41,7 +41,6 @@ struct Layout {
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
-// The range of a layout's shards that one of several servers keeps.
 struct ShardRange {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -82,7 +81,6 @@ struct TensorsShape {
 [[nodiscard]] TensorsShape shape_of(const Layout& layout, const ShardRange& range);
 [[nodiscard]] TensorsShape shape_of(const Layout& layout);
 
-// Convert flat values, [parameter], to the shards of a layout and back.
 [[nodiscard]] std::vector<at::Tensor> to_shards(const Layout& layout, const std::vector<at::Tensor>& values);
 [[nodiscard]] std::vector<at::Tensor> from_shards(const Layout& layout, const std::vector<at::Tensor>& shards);
 

@@ -1,7 +1,6 @@
 // other_shards: the lead server's view of the shards on another server (ps/server.h). Each pair of calls starts an
-// operation and waits for it, so that all servers work in parallel. An operation is done exactly once, even if it has
-// to be sent again or the shard server restarts in between.
-// Threads: one. Errors: those of the connection (ps/net/shard_link.h).
+// operation and waits for it, so that all servers work in parallel. An operation is done exactly once, even if it is
+// sent again or the shard server restarts. Threads: one. Errors: those of the connection (ps/net/shard_link.h).
 #pragma once
 
 #include "ps/shard_step.h"
@@ -18,13 +17,11 @@ class OtherShards {
   // First half of a step. The shard server holds its parts of the pushes.
   virtual void prepare(const ShardStep& step) = 0;
   [[nodiscard]] virtual Prepared prepared() = 0;
-  // Second half of a step. Requires the first half.
   virtual void commit(const ShardStep& step, const ShardUpdate& update) = 0;
   virtual void committed() = 0;
   // Registers a step that an earlier process made. The server has done it, or does it when it connects.
   virtual void remember(const ShardStep& step, const ShardUpdate& update) = 0;
 
-  // May be called after the last update.
   virtual void ask_for_state() = 0;
   [[nodiscard]] virtual ShardsState state() = 0;
 };

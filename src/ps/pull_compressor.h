@@ -1,10 +1,9 @@
 // pull_compressor: compresses the weights that a worker pulls, by sending only their changes. The server keeps a
-// shadow, the weights that the worker has, and sends the packed difference. Both add the sent difference to their copy
-// with the same function, so the copies agree bit for bit. What packing loses is part of the next difference. A message
-// carries the whole weights if it is the first of an incarnation or follows a message that may be lost. Requires that
-// workers push gradients or deltas. Pushed weights would bring back the changes that were not sent. Memory: one copy of
-// the weights per worker on the server, and one on the worker.
-// Threads: one at a time. Errors: ConfigError, see check_compression().
+// shadow, the weights that the worker has, and sends the packed difference. Both add it to their copy with the same
+// function, so the copies agree bit for bit. What packing loses is part of the next difference. The first message of an
+// incarnation, or after one that may be lost, carries the whole weights. Requires that workers push gradients or
+// deltas. Memory: one copy of the weights per worker on the server, and one on the worker. Threads: one at a time.
+// Errors: ConfigError, see check_compression().
 #pragma once
 
 #include <cstdint>
@@ -24,8 +23,7 @@ struct PackedWeights {
   Packed packed;              // views of the weights if is_whole
 };
 
-// The server has one per incarnation of a worker. Messages are counted from a random number. A restarted server
-// therefore counts differently, and the worker cannot apply its changes to weights of the earlier server.
+// Counts messages from a random number, so that a worker cannot apply a restarted server's changes to earlier weights.
 class PullCompressor {
  public:
   PullCompressor(const Compression& compression, const Layout& layout);
@@ -51,7 +49,6 @@ class PullDecoder {
   [[nodiscard]] bool follows(const PackedWeights& message) const;
   // Returns the read-only weights; nothing, without any change, if the message does not fit. Requires follows().
   [[nodiscard]] std::optional<Tensors> take(const PackedWeights& message);
-  // Another incarnation begins, with a whole message.
   void forget() { weights_.clear(); }
 
  private:

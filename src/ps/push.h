@@ -17,7 +17,6 @@ struct PushScores {
   friend bool operator==(const PushScores&, const PushScores&) = default;
 };
 
-// Durations in the step that made the push.
 struct PushTimes {
   double compute_s = 0;  // includes the stall
   double stall_s = 0;

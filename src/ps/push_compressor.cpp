@@ -65,9 +65,9 @@ void PushCompressor::load(const Named& residuals) {
     const bool fits = found != residuals.end() && found->second.sizes() == c10::IntArrayRef(parameter.sizes) &&
                       found->second.scalar_type() == layout_.dtype;
     if (!fits)
-      throw CheckpointError("what a worker had not sent yet is of another model: there is no ", parameter.name, " ",
+      throw CheckpointError("a worker's saved residuals belong to another model: they lack ", parameter.name, " ",
                             c10::IntArrayRef(parameter.sizes), " of ", c10::toString(layout_.dtype),
-                            "; leave it out, and the worker begins with nothing left to send");
+                            "; without these residuals the worker starts with none");
     at::Tensor& flat = values.emplace_back(at::empty({parameter.elements()}, layout_.dtype));
     in_shape(parameter, flat).copy_(found->second);
   }

@@ -1,12 +1,10 @@
 // push_compressor: compresses a worker's pushes with error feedback. What packing loses is the residual, which is added
 // to the next push:
 //   what was pushed + the residual = what was accumulated,
-// up to one rounding per element and push, of residual + gradient. The remainder after packing is exact, except for
-// float64 values beyond the largest bf16, which are rounded once more. If a push turns out not to count, because its
-// samples went to others, undo() restores the earlier residual. That residual is kept until the push is known to be
-// committed. Only sums can be compressed: gradients and deltas. A push without targets is in no update, so it carries
-// no residual. Memory: the residual, and during a push the tensors that it was made of.
-// Threads: one at a time. Errors: ConfigError, see check_compression(); CheckpointError for another model.
+// up to one rounding per element and push. float64 values beyond the largest bf16 are rounded once more. If a push
+// turns out not to count, because its samples went to others, undo() restores the earlier residual. Only sums can be
+// compressed: gradients and deltas. A push without targets carries no residual. Memory: the residual, and during a push
+// the tensors that it was made of. Threads: one at a time. Errors: ConfigError; CheckpointError for another model.
 #pragma once
 
 #include <map>

@@ -1,5 +1,4 @@
-// random_number: a number that is almost surely different in each call and process. It tells messages apart. It does
-// not depend on the run's seed, because it has no effect on training. Threads: any.
+// random_number: a number that differs in almost every call and process. It tells messages apart. Threads: any.
 #pragma once
 
 #include <cstdint>

@@ -4,11 +4,9 @@
 //     shards, and applied by the optimizer. Deltas use the outer optimizer. Weights are mixed without one.
 //   - Gradients and deltas come with the change of the worker's running statistics since its pull. The mean change by
 //     examples is added to the server's statistics. Statistics of pushed weights are mixed like them.
-//   - A push counts once. A push that was committed before is a duplicate and changes nothing.
-//   - A push with invalid numbers (not finite, or negative counts) is refused and changes nothing.
+//   - A push counts once. A push with invalid numbers (not finite, or negative counts) is refused and changes nothing.
 //   - Other servers may keep some of the shards. This server, the lead, keeps the first shards and the statistics. It
 //     decides on an update before any shard changes (OnDecision); the others follow.
-// The owner provides sockets, logs and the clock.
 // Threads: one; ServerOptions::threads help with large shards. Errors: BugError for tensors of another layout or kind.
 #pragma once
 
@@ -50,11 +48,10 @@ struct UpdateRecord {
   bool is_dropped = false;
 };
 
-// Called when an update is about to be made, before anything changes.
+// Called before anything changes.
 using OnDecision = std::function<void(const UpdateRecord&)>;
 
-// Read-only weights of one version, of this server's shards. Only the statistics are copied. If the tensors are still
-// held, the next update writes into other memory; else it works in place.
+// Read-only weights of this server's shards. While the tensors are held, updates write into other memory.
 struct Weights {
   std::int64_t version = 0;
   Tensors tensors;
@@ -74,12 +71,11 @@ class Server {
   Server(const Layout& layout, const std::vector<at::Tensor>& values, const at::Tensor& statistics,
          ServerOptions options, const ServerProgress& progress = {});
 
-  // Restores the optimizer and the workers of an earlier server. Requires that no worker has joined.
+  // Requires that no worker has joined.
   void resume_from(const ServerState& state);
 
-  // Both repeat, in the order of an earlier server's log and before any worker joins, what that server did. redo()
-  // repeats an update of these pushes at this rate. restore_push() adds a push that waits for its update. Both take
-  // ownership of the tensors, which are as push() received them. Other servers only register the update.
+  // Both repeat, in the order of an earlier server's log and before any worker joins, what that server did, and take
+  // ownership of the tensors. restore_push() adds a push that waits for its update.
   [[nodiscard]] UpdateRecord redo(Update update, std::vector<Tensors> pushed, double lr, double other_squares = 0);
   void restore_push(const PushRecord& record, Tensors pushed, Nanoseconds now);
 

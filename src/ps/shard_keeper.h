@@ -1,6 +1,5 @@
-// shard_keeper: a shard server without its network. It holds its parts of pushes and does the steps that the lead
-// server sends (ps/server.h). Each step is done once, even if it is sent again. Replaying a log gives the same bits.
-// Threads: one. Errors: returned as values.
+// shard_keeper: a shard server without its network. It holds its parts of pushes and does each step of the lead server
+// (ps/server.h) once. Replaying a log gives the same bits. Threads: one. Errors: returned as values.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +27,6 @@ class ShardKeeper {
 
   // Returns nothing if a part is missing or the step is not the next one.
   [[nodiscard]] std::optional<Prepared> prepare(const ShardStep& step);
-  // Returns whether the step is done, now or before.
   [[nodiscard]] bool commit(const ShardStep& step, const ShardUpdate& update);
   [[nodiscard]] bool has_committed(const ShardStep& step) const;
 
@@ -46,7 +44,6 @@ class ShardKeeper {
     Tensors tensors;
     bool is_finite = true;
   };
-  // The last prepared step. Repeating the same request gives the same answer.
   struct Asked {
     std::vector<PushKey> pushes;
     std::int64_t version = 0;

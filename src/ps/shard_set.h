@@ -1,8 +1,6 @@
 // shard_set: the shards of one server, and the two halves of each step of an update. The first half computes the result
-// of the pushes and changes nothing; the second commits it. In between all servers agree on the norm and that all is
-// finite.
-// Threads: one, with helpers for large shards; each uses one thread of LibTorch. The result's bits do not depend on
-// their number. Errors: never throws.
+// and changes nothing; the second commits it. In between all servers agree on the norm and that all is finite.
+// Threads: one, with helpers for large shards; each uses one thread of LibTorch. Their number does not change any bit.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,4 @@
-// shard_state: one shard on a server: its values and its part of the optimizer. Its commands are plain numbers
-// (ps/policy/mix.h), so that all shards of all servers do the same.
-// Threads: one at a time. Errors: never throws.
+// shard_state: one shard on a server: its values and its part of the optimizer. Threads: one at a time.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// shard_step: messages between the servers of a run about their shards: the steps of an update in two halves
-// (shard_set.h), and the resulting state. Values.
+// shard_step: messages between the servers of a run about their shards (shard_set.h). Values.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +42,6 @@ enum class PartState {
   kNotFinite,
 };
 
-// Optimizer states by name; [shard].
 using NamedStates = std::vector<std::pair<std::string, std::vector<at::Tensor>>>;
 
 // The state from which a shard server can be restored. It does not change afterwards.

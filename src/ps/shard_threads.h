@@ -21,9 +21,8 @@ class ShardThreads {
   // threads: number of parallel threads with the caller. begin: runs first in each helper.
   explicit ShardThreads(int threads, const std::function<void()>& begin = {});
 
-  // Calls work(0) .. work(shards - 1) once each, on any thread, and returns when all are done, with their memory
-  // effects. After an exception no further shard begins; it is thrown once all threads have stopped. run() may be
-  // called again.
+  // Calls work(0) .. work(shards - 1) once each, on any thread. Its memory effects are visible when it returns. After
+  // an exception no further shard begins; it is thrown once all threads have stopped.
   void run(std::size_t shards, const Work& work);
 
  private:

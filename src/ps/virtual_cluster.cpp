@@ -1,7 +1,6 @@
 #include "ps/virtual_cluster.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "core/check.h"
@@ -23,13 +22,13 @@ VirtualCluster::VirtualCluster(Server& server, VirtualOptions options, Compute c
 VirtualUpdate VirtualCluster::next_update() {
   while (ready_.empty()) {
     begin_ready_workers();
-    advance_to_next_event();
-    ready_ = server_.advance(now_);
+    if (const auto arrived = clock_.advance(server_.due_at())) deliver(*arrived);
+    ready_ = server_.advance(clock_.now());
   }
   UpdateRecord done = std::move(ready_.front());
   if (done.is_dropped) {
     throw DivergedError("update ", done.update.version,
-                        ": the pushes are finite, but not what comes of them; lower the learning rate");
+                        ": the pushes are finite, but their result is not; lower the learning rate");
   }
   ready_.erase(ready_.begin());
   return as_virtual_update(std::move(done));
@@ -38,57 +37,40 @@ VirtualUpdate VirtualCluster::next_update() {
 void VirtualCluster::begin_ready_workers() {
   for (std::size_t w = 0; w < workers_.size(); ++w) {
     const WorkerId worker{static_cast<int>(w)};
-    if (workers_[w].arrives < 0 && server_.may_begin(worker)) begin(worker);
+    if (!workers_[w].push && server_.may_begin(worker)) begin(worker);
   }
 }
 
 void VirtualCluster::begin(WorkerId id) {
   Worker& worker = workers_[index_of(id)];
   const WorkerCosts& costs = options_.workers[index_of(id)];
-  SliceClock clock(costs, stragglers_.stall_s(id, worker.steps), to_s(server_.policy().deadline));
-  compute_(id, worker.steps++, clock);
-  auto push = worker.link->take();
-  check(push.has_value(), "a worker's step in virtual time pushes");
-  worker.push = std::move(*push);
+  SliceClock slice_clock(costs, stragglers_.stall_s(id, worker.steps), to_s(server_.policy().deadline));
+  compute_(id, worker.steps++, slice_clock);
+  worker.push = worker.link->take();
+  check(worker.push.has_value(), "a worker's step in virtual time pushes");
   const auto bytes = static_cast<double>(worker.link->bytes());
   const double send_s = costs.bytes_per_s > 0 ? bytes / costs.bytes_per_s : 0;
-  worker.push.times = {.compute_s = clock.compute_s(),
-                       .stall_s = clock.stall_s(),
-                       .send_s = send_s,
-                       .idle_s = to_s(now_ - worker.idle_since)};
-  worker.arrives = now_ + clock.compute_time() + from_s(send_s);
+  worker.push->times = {.compute_s = slice_clock.compute_s(),
+                        .stall_s = slice_clock.stall_s(),
+                        .send_s = send_s,
+                        .idle_s = to_s(clock_.now() - worker.idle_since)};
+  clock_.schedule_push(id, slice_clock.compute_time() + from_s(send_s));
 }
 
-// Advances to the next arrival of a push (the first worker's if equal), or to an earlier end of a grace window.
-void VirtualCluster::advance_to_next_event() {
-  Worker* next = nullptr;
-  for (Worker& worker : workers_) {
-    if (worker.arrives >= 0 && (next == nullptr || worker.arrives < next->arrives)) next = &worker;
-  }
-  const std::optional<Nanoseconds> due = server_.due_at();
-  if (due && (next == nullptr || *due <= next->arrives)) {
-    now_ = std::max(now_, *due);
-    return;
-  }
-  check(next != nullptr, "a worker computes or an update is due in virtual time");
-  now_ = next->arrives;
-  deliver(*next);
-}
-
-void VirtualCluster::deliver(Worker& worker) {
-  const PushRecord record = worker.push.record;
-  delivered_[index_of(record.worker)] = {worker.push.scores, worker.push.times, worker.link->bytes()};
-  const PushAnswer answer = server_.push(record, std::move(worker.push.tensors), now_);
+void VirtualCluster::deliver(WorkerId id) {
+  Worker& worker = workers_[index_of(id)];
+  Push push = std::exchange(worker.push, std::nullopt).value();
+  delivered_[index_of(id)] = {push.scores, push.times, worker.link->bytes()};
+  const PushAnswer answer = server_.push(push.record, std::move(push.tensors), clock_.now());
   if (answer == PushAnswer::kRefused)
-    throw DivergedError("push ", record.sequence, " of worker ", index_of(record.worker),
+    throw DivergedError("push ", push.record.sequence, " of worker ", index_of(id),
                         " has numbers that are not finite; lower the learning rate");
   check(answer == PushAnswer::kCommitted, "a push in virtual time is committed");
-  worker.arrives = -1;
-  worker.idle_since = now_;
+  worker.idle_since = clock_.now();
 }
 
 VirtualUpdate VirtualCluster::as_virtual_update(UpdateRecord done) {
-  VirtualUpdate update{.at = now_};
+  VirtualUpdate update{.at = clock_.now()};
   for (const PushRecord& record : done.update.pushes)
     update.pushes.push_back({.record = record,
                              .scores = delivered_[index_of(record.worker)].scores,

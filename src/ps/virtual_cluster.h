@@ -1,19 +1,20 @@
 // virtual_cluster: workers and their server in virtual time. The server, its policy and the gradients are real. The
-// workers run one after the other in one process, on a clock that only this module advances. So there may be more
-// workers than cores, and a repeated run gives the same bits. A worker's step consists of the pull (sent bytes /
-// bandwidth), a stall (stragglers.h), slices until the deadline (slice_clock.h), each step_s + n * sample_s for n
-// samples, and the push.
+// workers run one after the other in one process, so there may be more workers than cores, and a repeated run gives the
+// same bits. A step consists of the pull (sent bytes / bandwidth), a stall (stragglers.h), slices until the deadline
+// (slice_clock.h), each step_s + n * sample_s for n samples, and the push.
 // Threads: one. Errors: those of the computation; DivergedError if a push is not finite.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/clock.h"
 #include "ps/policy/slice_clock.h"
 #include "ps/policy/stragglers.h"
+#include "ps/policy/virtual_clock.h"
 #include "ps/virtual_link.h"
 
 namespace sluice::ps {
@@ -40,15 +41,14 @@ class VirtualCluster {
 
   [[nodiscard]] std::shared_ptr<VirtualLink> link(WorkerId worker) const { return workers_[index_of(worker)].link; }
   [[nodiscard]] VirtualUpdate next_update();
-  [[nodiscard]] Nanoseconds now() const { return now_; }
+  [[nodiscard]] Nanoseconds now() const { return clock_.now(); }
 
  private:
   struct Worker {
     std::shared_ptr<VirtualLink> link;
     std::int64_t steps = 0;
     Nanoseconds idle_since = 0;
-    Nanoseconds arrives = -1;  // when its push arrives; -1: no push is in flight
-    Push push;
+    std::optional<Push> push;  // computed, but not yet arrived
   };
   struct Delivered {
     PushScores scores;
@@ -59,8 +59,7 @@ class VirtualCluster {
   static std::size_t index_of(WorkerId worker) { return static_cast<std::size_t>(worker); }
   void begin_ready_workers();
   void begin(WorkerId id);
-  void advance_to_next_event();
-  void deliver(Worker& worker);
+  void deliver(WorkerId id);
   [[nodiscard]] VirtualUpdate as_virtual_update(UpdateRecord done);
 
   Server& server_;
@@ -70,7 +69,7 @@ class VirtualCluster {
   std::vector<Worker> workers_;
   std::vector<UpdateRecord> ready_;
   std::vector<Delivered> delivered_;  // [worker]: its last push
-  Nanoseconds now_ = 0;
+  VirtualClock clock_;
 };
 
 }  // namespace sluice::ps

@@ -1,5 +1,4 @@
-// virtual_link: connects a worker to a server in the same process, one step at a time. A push waits here until the
-// owner delivers it. Weights and pushes pass through their compression, and their bytes are counted.
+// virtual_link: connects a worker to a server in the same process. A push waits here until the owner delivers it.
 // Threads: one. Errors: BugError if it pulls before it may begin; ConfigError, see check_compression().
 #pragma once
 
@@ -53,7 +52,6 @@ class VirtualLink final : public ServerLink {
     outgoing_ = std::move(push);
   }
 
-  // Returns the push since the last call; nothing if there was none.
   [[nodiscard]] std::optional<Push> take() { return std::exchange(outgoing_, std::nullopt); }
   // Bytes sent both ways since its last step began.
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }

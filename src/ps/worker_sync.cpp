@@ -60,7 +60,7 @@ std::string in_words(const Parameter& parameter) {
 
 void check_same_model(const std::vector<comm::SyncedStage>& stages, const Layout& layout) {
   const auto refuse = [](const auto&... what) {
-    throw ConfigError("this worker's model is not the server's: ", what...,
+    throw ConfigError("the model of this worker is not the server's: ", what...,
                       "; start both with the same [model] and [freeze], on devices of the same kind");
   };
   const std::vector<Parameter> own = parameters_in(stages);
@@ -68,14 +68,14 @@ void check_same_model(const std::vector<comm::SyncedStage>& stages, const Layout
   const bool ends_here = mine == own.end(), ends_there = servers == layout.parameters.end();
   if (!ends_here && !ends_there) {
     const bool is_order = mine->name == servers->name && mine->sizes == servers->sizes;
-    refuse(in_words(*mine), " stands here where the server has ", in_words(*servers),
-           is_order ? " in another order of its elements" : "");
+    refuse("the worker has ", in_words(*mine), ", but the server has ", in_words(*servers),
+           is_order ? " with its elements in another order" : "");
   }
   if (!ends_here) refuse("the server does not have ", in_words(*mine));
-  if (!ends_there) refuse("it does not train ", in_words(*servers));
+  if (!ends_there) refuse("the worker does not train ", in_words(*servers));
   if (const auto dtype = stages.front().values.front().scalar_type(); dtype != layout.dtype)
-    refuse("its numbers are ", c10::toString(dtype), ", the server's ", c10::toString(layout.dtype));
-  if (statistics_in(stages) != layout.statistics) refuse("its running statistics are others");
+    refuse("the worker's type is ", c10::toString(dtype), ", the server's is ", c10::toString(layout.dtype));
+  if (statistics_in(stages) != layout.statistics) refuse("their running statistics differ");
 }
 
 }  // namespace
@@ -235,7 +235,6 @@ void WorkerSync::push(Tensors tensors) {
                .tensors = std::move(tensors)});
 }
 
-// The weights after the round's steps; with deltas their change.
 Tensors WorkerSync::own_tensors() const {
   const at::NoGradGuard no_grad;
   Tensors pushed{.statistics = statistics_of(sum_.stages())};
@@ -283,7 +282,6 @@ void WorkerSync::send_bucket(int stage, int bucket) {
   for (const Ahead& ahead : found->second) send_ahead(ahead, {});
 }
 
-// Sends a message, with the gradients of copies added to their owners.
 void WorkerSync::send_ahead(const Ahead& ahead, const std::vector<Move>& copies) {
   const at::NoGradGuard no_grad;
   std::vector<ShardSpan> spans;

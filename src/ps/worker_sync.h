@@ -70,7 +70,6 @@ class WorkerSync final : public comm::ReplicaSync {
     std::int64_t begin, offset, elements;
     bool is_copy;  // copy of a tied parameter: its gradient is added to the owner's; its value is not written
   };
-  // The part of a push that is sent ahead in one message.
   struct Ahead {
     std::size_t shard;
     std::vector<Move> moves;  // one after the other; without copies

@@ -110,10 +110,10 @@ class ConfigurationTest(CliTest):
 
     def test_cpu_devices_record_no_graphs(self):
         words = ("--set", "device.cuda_graphs=true")
-        self.assert_refused(self.train(*words), 2, "device.cuda_graphs = true, but cpu:0 is no GPU", "device.cuda_graphs = false")
+        self.assert_refused(self.train(*words), 2, "device.cuda_graphs = true, but cpu:0 is not a GPU", "device.cuda_graphs = false")
         self.assertFalse(self.run_dir.exists())
         if long_tests.RUN:
-            self.assert_refused(self.train(*words, "--dry-run"), 2, "cpu:0 is no GPU")
+            self.assert_refused(self.train(*words, "--dry-run"), 2, "cpu:0 is not a GPU")
         batch_norm = ("--set", 'pipeline.batch_norm="deferred"')
         self.assert_refused(self.train(*words, *batch_norm), 2, "pipeline.batch_norm", "device.cuda_graphs=false")
         out = self.folder / "step.safetensors"

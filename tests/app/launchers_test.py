@@ -86,7 +86,7 @@ class ByFileTest(LaunchedCase):
         init = ("--world-size", 2, "--init", f"file://{self.folder}/none/meeting", "--set", "replicas.connect_timeout_s=2")
         done = processes_by_hand(self.train(*init, "--rank", 0), self.train(*init, "--rank", 1))
         self.assertEqual([process.returncode for process in done], [2, 5], [text_of(process) for process in done])
-        self.assertIn("there is no such folder", cli.error_of(done[0]))
+        self.assertIn("the folder does not exist", cli.error_of(done[0]))
         self.assertIn("did not find rank 0 by the file", cli.error_of(done[1]))
         self.assertFalse(self.run_dir.exists())
 
@@ -122,8 +122,8 @@ class OpenMpiTest(LaunchedCase):
     def test_variables_that_say_something_else_are_refused(self):
         done = self.mpirun(*self.train(), RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(cli.free_port()))
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("two launchers contradict each other: RANK and WORLD_SIZE says rank 0 of 2", done.stderr)
-        self.assertIn("Open MPI (mpirun) says rank 1 of 2", done.stderr)
+        self.assertIn("two launchers contradict each other: RANK and WORLD_SIZE gives rank 0 of 2", done.stderr)
+        self.assertIn("Open MPI (mpirun) gives rank 1 of 2", done.stderr)
 
 
 class SlurmTest(LaunchedCase):
@@ -159,7 +159,7 @@ class SlurmTest(LaunchedCase):
     def test_a_batch_script_without_srun_is_one_process_and_hears_of_it(self):
         done = self.batch(shlex.join(map(str, self.train())), "-n", 2)
         self.assertEqual(done.returncode, 0, text_of(done))
-        self.assertIn("Slurm's job has 2 tasks, but this process was not started by srun", done.stdout)
+        self.assertIn("the Slurm job has 2 tasks, but this process was not started by srun", done.stdout)
         self.assertEqual(cli.events(self.run_dir, "plan")[0]["processes"], 1)
 
     @long_tests.only("one more job")
@@ -179,7 +179,7 @@ class SlurmTest(LaunchedCase):
         done = self.cluster.run("srun", "-n", 2, *self.train(), RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                                 MASTER_PORT=str(cli.free_port()))
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("Slurm (srun) says rank 1 of 2 (SLURM_PROCID, SLURM_STEP_NUM_TASKS)", done.stderr)
+        self.assertIn("Slurm (srun) gives rank 1 of 2 (SLURM_PROCID, SLURM_STEP_NUM_TASKS)", done.stderr)
 
     def example(self, *words, **variables):
         log = self.folder / "example.log"

@@ -271,9 +271,9 @@ class RanksTest(RanksCase):
             stranger.listen()
             port = stranger.getsockname()[1]
             done = cli.run("train", config, env=cli.rank_environment(1, 2, port))
-        self.assert_refused([done], [5], "finds somebody else than rank 0", f"127.0.0.1:{port}")
+        self.assert_refused([done], [5], "did not answer as rank 0 of Sluice", f"127.0.0.1:{port}")
         unknown = cli.run("train", config, "--rank", 1, "--world-size", 2, "--init", "tcp://no-such-host.invalid:1")
-        self.assert_refused([unknown], [2], "'no-such-host.invalid' is not known")
+        self.assert_refused([unknown], [2], "cannot resolve the host name 'no-such-host.invalid'", "check --init")
 
     @long_tests.only("liveness_process_test has it in CI")
     def test_a_rank_that_dies_while_others_are_awaited_is_named(self):
@@ -287,7 +287,7 @@ class RanksTest(RanksCase):
         begin = time.monotonic()
         done = cli.finish(first)
         self.assertLess(time.monotonic() - begin, 30)
-        self.assert_refused([done], [5], "rank 1 has come to 127.0.0.1")
+        self.assert_refused([done], [5], "rank 1 connected to 127.0.0.1")
         cli.finish(second)
 
     def test_rank_0_may_come_late(self):
@@ -400,7 +400,7 @@ class ByTheClockTest(RanksCase):
         port = cli.free_port()
         done = cli.finish_all([cli.start("train", config, "--run-dir", self.run_dir, env=cli.rank_environment(rank, 3, port))
                                for rank in (0, 2)])
-        self.assert_refused(done, [5, 5], "rank 1 of 3 did not come to 127.0.0.1")
+        self.assert_refused(done, [5, 5], "rank 1 of 3 did not connect to 127.0.0.1")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@
 namespace sluice::comm {
 namespace {
 
-// Whatever the meetings look like, and whichever way they are late: the difference is within what is said.
+// For random meetings and delays, the true difference is within the reported error.
 TEST(ClockOffset, TheDifferenceLiesWithinTheError) {
   std::mt19937_64 random(3);
   const auto between = [&](Nanoseconds least, Nanoseconds most) {

@@ -33,7 +33,7 @@ class Connecting : public c10d::Backend {
   std::shared_future<void> others_;
 };
 
-// Two processes whose stages complete their first buckets in another order each waited for the other for ever.
+// Regression: two processes whose stages completed their first buckets in another order waited for each other.
 TEST(Communicator, OneThatConnectsDoesNotHoldUpAnother) {
   constexpr std::chrono::seconds kMinute(60);
   std::promise<void> others_come, nobody_is_missing;

@@ -2,9 +2,8 @@
 //
 // usage: liveness_peer RANK SIZE FILE SILENCE_MS HEARTBEAT_MS
 //
-// FILE carries where rank 0 listens. Standard input tells what to do, a line each: leave, fail SENTENCE, exit (as if it
-// had crashed); its end is an exit too. Standard output: "joined", "left", "failed", "lost RANK: DESCRIPTION". After a
-// lost it ends with code 5, as a program that heeds it would.
+// FILE passes rank 0's address. Each line of standard input is a command: leave, fail SENTENCE, exit (like a crash).
+// Standard output: "joined", "left", "failed", "lost RANK: DESCRIPTION"; after a loss it ends with code 5.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -45,7 +44,7 @@ MeetingPoint meet_in(const std::filesystem::path& file) {
               }};
 }
 
-// The next line of standard input; none when a lost comes first or the input is over.
+// Returns nothing if a loss is reported first or the input has ended.
 std::optional<std::string> next_command(int loss_event) {
   std::array<pollfd, 2> items{{{loss_event, POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}}};
   while (::poll(items.data(), items.size(), -1) < 0) {

@@ -1,5 +1,4 @@
-// Real processes that are killed, stopped and continued: all that are left name the one that went first, and nobody
-// else.
+// Real processes that are killed, stopped and continued: all others name the first one that was lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -28,7 +27,7 @@ std::string here(int rank) {
   return concat("rank ", rank, " (host ", name.data(), ")");
 }
 
-// Every process but `without` says `what`, says nothing else, and ends with code 5.
+// Expects that every process except `without` prints `what` and nothing else, and ends with code 5.
 void expect_all_say(PeerProcesses& peers, const std::string& what, int without) {
   for (int rank = 0; rank < peers.size(); ++rank) {
     if (rank == without) continue;
@@ -52,7 +51,6 @@ TEST(LivenessOfProcesses, TheOneThatCrashesIsNamedByAllOthers) {
   expect_all_say(peers, concat("lost 2: ", here(2), " died"), 2);
 }
 
-// Which of eight, and when, differs from seed to seed; the moment may lie right after the start.
 TEST(LivenessOfProcesses, OfEightOneIsKilledAtSomeMoment) {
   for (const unsigned seed : {1U, 2U, 3U, 4U, 5U}) {
     std::mt19937 random(seed);
@@ -66,23 +64,22 @@ TEST(LivenessOfProcesses, OfEightOneIsKilledAtSomeMoment) {
   }
 }
 
-// Rank 0 hears of it through those who gave it up; the others from rank 0.
+// A stopped rank 0 receives the report from its neighbours; other ranks receive it from rank 0.
 TEST(LivenessOfProcesses, TheOneThatIsStoppedIsNamedAndLearnsItWhenItGoesOn) {
   for (const int victim : {0, 1}) {
     PeerProcesses peers(3, kPeerTimeout);
     const auto stopped = std::chrono::steady_clock::now();
     peers[victim].signal(SIGSTOP);
-    expect_all_say(
-        peers,
-        concat("lost ", victim, ": ", here(victim), " has not answered for 2.5 s: it hangs, is stopped or cut off"),
-        victim);
+    expect_all_say(peers,
+                   concat("lost ", victim, ": ", here(victim),
+                          " has not answered for 2.5 s: it hangs, is stopped or has lost its network"),
+                   victim);
     EXPECT_GE(std::chrono::steady_clock::now() - stopped, kPeerTimeout) << "it was given up before its time";
     std::this_thread::sleep_for(milliseconds(200));
     peers[victim].signal(SIGCONT);
     EXPECT_EQ(peers[victim].read_line(),
-              concat("lost ", victim, ": this process, ", here(victim),
-                     ", was given up by the others: they had not heard of it for 2.5 s, because "
-                     "it was stopped or cut off"));
+              concat("lost ", victim, ": the other processes dropped this process, ", here(victim),
+                     ", because they received nothing from it for 2.5 s: it was stopped or had lost its network"));
     EXPECT_EQ(peers[victim].wait(), 5);
   }
 }

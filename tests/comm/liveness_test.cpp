@@ -1,4 +1,4 @@
-// Who lives, in one process: threads stand in for processes. Strangers, ranks that do not come, who is told what.
+// Threads stand in for processes: strangers, ranks that do not connect, and which rank receives which report.
 #include "comm/liveness.h"
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ constexpr milliseconds kTimeout{20000};
 
 World world_of(int rank, int size) { return test::world_of(rank, size, /*port=*/1); }
 
-// Carries rank 0's text to the other threads, with what a test does to it on the way.
+// Passes rank 0's text to the other threads; a test may change it.
 class Meeting {
  public:
   [[nodiscard]] MeetingPoint point() {
@@ -54,7 +54,7 @@ class Meeting {
 
 void nothing_is_lost(const LostProcess& lost) { ADD_FAILURE() << lost.describe(); }
 
-// A connection to rank 0 that knows nothing of the run.
+// A connection to rank 0 without the token of the run.
 class Stranger {
  public:
   explicit Stranger(int port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -67,7 +67,6 @@ class Stranger {
 
   [[nodiscard]] bool is_open() const { return is_open_; }
   void send(const std::string& bytes) const { (void)::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
-  // True when the other side ends the connection without a word.
   [[nodiscard]] bool is_dropped() const {
     const timeval limit{.tv_sec = 20, .tv_usec = 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -244,7 +243,6 @@ TEST(Liveness, AWrongTokenIsNotLetIn) {
   EXPECT_THAT(failures[1], AllOf(HasSubstr("5: rank 0 (host "), HasSubstr("closed the control connection of rank 1")));
 }
 
-// Whatever they say, as one of the run is still awaited and when all are there.
 TEST(Liveness, StrangersAreDroppedBeforeAndAfterTheRunIsComplete) {
   Meeting meeting;
   std::promise<void> strangers_are_done;

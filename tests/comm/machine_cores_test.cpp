@@ -1,4 +1,3 @@
-// How the processes of a machine share its cores, by the cores that each may run on.
 #include "comm/machine_cores.h"
 
 #include <gtest/gtest.h>

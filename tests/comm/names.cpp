@@ -61,7 +61,7 @@ int ask(const char* node, const char* service, const addrinfo* hints, addrinfo**
 
 }  // namespace sluice::comm::test
 
-// Takes the place of the system's in the whole program.
+// Replaces the system's function in the whole program.
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints, addrinfo** found) {
   return sluice::comm::test::ask(node, service, hints, found);
 }

@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Of every wait until one was in vain, and of those after it.
+// Timeouts of a wait: before and after the first timeout.
 milliseconds timeout{30000};
 constexpr milliseconds kShortTimeout{1000};
 

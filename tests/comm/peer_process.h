@@ -1,6 +1,5 @@
-// peer_process: real processes (liveness_peer) of a run, which a test tells what to do, kills, stops and listens to.
-// Every wait ends: with half a minute the first that is in vain, with a second every one after that, so that a test of
-// something that is broken fails soon. What is still there at the end of the test is killed.
+// peer_process: real processes (liveness_peer) of a run, which a test commands, kills and stops. The first wait in vain
+// takes half a minute, later ones a second. Processes that are left at the end of the test are killed.
 #pragma once
 
 #include <sys/types.h>
@@ -22,9 +21,9 @@ class PeerProcess {
 
   void send_command(const std::string& command) const;
   void signal(int number) const;
-  // The next line it says; "" when it has ended, or says nothing in time.
+  // Returns the next line of its output; "" if it has ended or prints nothing in time.
   [[nodiscard]] std::string read_line();
-  // Its exit code, or minus the signal that ended it. One that does not end in time is killed, and the test fails.
+  // Exit code, or minus the signal that ended it. A process that does not end in time is killed, and the test fails.
   [[nodiscard]] int wait();
 
  private:
@@ -34,10 +33,9 @@ class PeerProcess {
   std::string begun_;  // a line without its end
 };
 
-// Processes that know of each other.
 class PeerProcesses {
  public:
-  // peer_timeout: after which they call another hung.
+  // peer_timeout: silence after which a process counts as hung.
   PeerProcesses(int size, std::chrono::milliseconds peer_timeout,
                 std::chrono::milliseconds heartbeat_interval = std::chrono::milliseconds(50));
   ~PeerProcesses();

@@ -1,4 +1,4 @@
-// Processes that find each other, agree and add tensors up; threads stand in for them. And how a start fails.
+// Processes that connect, agree and add tensors up, and failures of the start. Threads stand in for processes.
 #include "comm/processes.h"
 #include "comm/clock_offset.h"
 
@@ -34,7 +34,6 @@ using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// For connecting and for each operation.
 constexpr TimeLimits limits_of(milliseconds limit) { return {limit, limit}; }
 constexpr TimeLimits kLimit = limits_of(milliseconds(20000));
 
@@ -42,7 +41,7 @@ using test::free_port;
 using test::run_ranks;
 using test::world_of;
 
-// As written by a run on this machine that is over.
+// A meeting file of an earlier run on this machine.
 std::string stale_meeting(int port) {
   return concat(R"({"address":"127.0.0.1","port":)", port, R"(,"run":"of yesterday","machine":")", boot_id(),
                 R"(","host":"here"})");
@@ -74,7 +73,7 @@ TEST(Processes, AddUpAndBroadcastOverSeveralCommunicatorsAtOnce) {
     const auto failures = run_ranks(size, [&](int rank) {
       Processes processes(world_of(rank, size, port), {{"train.lr", "0.1"}}, kLimit);
       const auto first = processes.make_communicator("stage 0"), second = processes.make_communicator("stage 1");
-      // Not equal in any two ranks, so that a sum over some of them only would be seen.
+      // Different in any two ranks, so that a missing rank changes the sum.
       const at::Tensor a = at::arange(100, at::kDouble) * (rank + 1), b = at::full({7}, 1 << rank, at::kLong);
       const Pending of_b = second->all_reduce(b);
       first->all_reduce(a).wait();
@@ -146,7 +145,7 @@ TEST(Processes, LeaveTextsForEachOtherAndCountThoseOnTheSameCores) {
   EXPECT_THAT(failures, testing::Each(""));
 }
 
-// Two nodes' scripts on one machine said so; each process took all cores.
+// Regression: with the scripts of two nodes on one machine, each process took all cores.
 TEST(Processes, ShareTheirCoresWhateverTheLauncherSays) {
   const int port = free_port();
   const auto failures = run_ranks(2, [&](int rank) {
@@ -181,7 +180,7 @@ TEST(Processes, TwoCommunicatorsOfOneNameShareNoKeys) {
   EXPECT_THAT(failures, testing::Each(""));
 }
 
-// Rank 1's name for rank 0 has another address before it, where nobody listens, and is not known at first.
+// Rank 1's host name does not resolve at first, and its first address has no listener.
 TEST(Processes, MeetAtAHostWithSeveralAddresses) {
   test::set_host("rank0.test", {"127.0.0.3", "127.0.0.1"}, /*unknown_for=*/2);
   const int port = free_port();
@@ -201,7 +200,7 @@ TEST(Processes, MeetAtAHostWithSeveralAddresses) {
   EXPECT_THAT(alone[1], HasSubstr(concat("rank 0 at rank0.test:", port, " (127.0.0.3, 127.0.0.1) within")));
 }
 
-// As torchrun's agent does: it listens for all attempts of a run, which must not hear what an earlier one has said.
+// torchrun's agent keeps one store for all attempts; values of an earlier attempt must not be read.
 TEST(Processes, MeetAtALaunchersStoreInEveryAttempt) {
   c10d::TCPStoreOptions options;
   options.isServer = true;
@@ -223,7 +222,7 @@ World world_by_file(int rank, int size, const std::filesystem::path& file) {
   return {.rank = rank, .size = size, .meeting_file = file};
 }
 
-// What a run that was killed has left: the place of nobody, of somebody who speaks otherwise, or of another run.
+// A killed run leaves a file with a dead address, the address of another program, or that of another run.
 TEST(Processes, MeetByAFileWhateverAnEarlierRunHasLeftThere) {
   const sluice::test::TempDir folder;
   const std::filesystem::path file = folder.path() / "meeting";
@@ -256,13 +255,13 @@ TEST(Processes, AFileThatLeadsNowhereIsNamed) {
     return run_ranks(1, [&](int) { Processes(world_by_file(rank, 2, by), {}, limits_of(milliseconds(1000))); })[0];
   };
   EXPECT_THAT(come(1, file), AllOf(HasSubstr("5: rank 1 did not find rank 0 by the file"), HasSubstr("within 1 s")));
-  EXPECT_THAT(come(0, folder.path() / "none" / "meeting"), HasSubstr("there is no such folder"));
-  EXPECT_THAT(come(0, file), HasSubstr("rank 1 of 2 did not come"));
+  EXPECT_THAT(come(0, folder.path() / "none" / "meeting"), HasSubstr("the folder does not exist"));
+  EXPECT_THAT(come(0, file), HasSubstr("rank 1 of 2 did not connect"));
   EXPECT_THAT(come(1, folder.path()), HasSubstr("did not find rank 0 by the file")) << "a folder";
   EXPECT_THAT(come(0, folder.path()), HasSubstr("Is a directory; choose a file"));
   EXPECT_FALSE(std::filesystem::exists(file));
   std::ofstream(file) << R"({"address":"127.0.0.1","port":1,"run":"x","machine":"another","host":"far"})";
-  EXPECT_THAT(come(1, file), AllOf(HasSubstr("2: rank 0 listens on 127.0.0.1 of far alone"), HasSubstr("--if-name")));
+  EXPECT_THAT(come(1, file), AllOf(HasSubstr("2: rank 0 listens on 127.0.0.1 of far only"), HasSubstr("--if-name")));
 }
 
 TEST(Processes, OneAloneNeedsNoAddress) {
@@ -291,7 +290,7 @@ TEST(Processes, AKeyThatDiffersIsNamedWithBothValues) {
   EXPECT_THAT(failures[1], testing::AnyOf(names_it, HasSubstr("cannot reach rank 0")));  // when it comes too late
 }
 
-// Rank 2 never comes: nobody waits for it. Rank 1 is there before, or comes while rank 0 stays to tell.
+// Rank 2 never connects. Rank 1 connects before the failure, or while rank 0 still reports it.
 TEST(Processes, WhatIsWrongWithRank0AloneIsSaidAtOnceAndTheOthersHearIt) {
   const int port = free_port();
   const auto begin = std::chrono::steady_clock::now();
@@ -360,10 +359,12 @@ TEST(Processes, APortInUseAndAnAddressThatIsNotOursAreNamed) {
   World elsewhere = world_of(0, 2, port);
   elsewhere.address = "192.0.2.1";  // for documentation: nobody has it
   const auto foreign = run_ranks(1, [&](int) { Processes(elsewhere, {}, kLimit); });
-  EXPECT_THAT(foreign[0], HasSubstr("192.0.2.1 is no address of this machine"));
+  EXPECT_THAT(foreign[0], HasSubstr("192.0.2.1 is not an address of this machine"));
   elsewhere.address = "no-such-host.invalid";
+  elsewhere.address_settings.host = "--init";
   const auto unknown = run_ranks(1, [&](int) { Processes(elsewhere, {}, limits_of(milliseconds(500))); });
-  EXPECT_THAT(unknown[0], HasSubstr("2: the host 'no-such-host.invalid' is not known"));
+  EXPECT_THAT(unknown[0], AllOf(HasSubstr("2: cannot resolve the host name 'no-such-host.invalid' ("),
+                                HasSubstr("within 0.5 s; check --init")));
 }
 
 TEST(Communicator, APeerThatDoesNotComeInTimeIsAPeerError) {
@@ -380,7 +381,7 @@ TEST(Communicator, APeerThatDoesNotComeInTimeIsAPeerError) {
       throw;
     }
   });
-  EXPECT_EQ(failures[0], "5: the all-reduce of gradients failed: the others did not come within 1 s");
+  EXPECT_EQ(failures[0], "5: the all-reduce of gradients failed: the other processes did not join within 1 s");
 }
 
 TEST(Communicator, APeerThatLeavesIsAPeerError) {

@@ -12,7 +12,7 @@
 
 namespace sluice::comm::test {
 
-// Below those that the kernel gives to outgoing connections, one of which might take it meanwhile.
+// Below the ephemeral ports, which an outgoing connection might take meanwhile.
 int free_port() {
   std::random_device random;
   for (;;) {

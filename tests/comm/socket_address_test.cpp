@@ -1,4 +1,4 @@
-// Hosts whose name comes late, and those with several addresses.
+// Host names that appear late or have several addresses.
 #include "comm/socket_address.h"
 
 #include <gmock/gmock.h>
@@ -27,8 +27,9 @@ TEST(AddressesOf, ANameThatComesLateIsAskedForAgain) {
   test::set_host("late.test", {"127.0.0.3", "127.0.0.3", "::1"}, /*unknown_for=*/3);
   EXPECT_THAT(addresses_of("late.test", kLong), ElementsAre("127.0.0.3", "::1"));
   test::set_host("never.test", {"127.0.0.3"}, /*unknown_for=*/1000);
-  EXPECT_THAT(error_of<ConfigError>([] { return addresses_of("never.test", milliseconds(500), "ps.address"); }),
-              AllOf(HasSubstr("the host 'never.test' is not known"), HasSubstr("check ps.address")));
+  EXPECT_THAT(
+      error_of<ConfigError>([] { return addresses_of("never.test", milliseconds(500), "ps.address"); }),
+      AllOf(HasSubstr("cannot resolve the host name 'never.test' ("), HasSubstr(") within 0.5 s; check ps.address")));
   EXPECT_THAT(addresses_of("127.0.0.1"), ElementsAre("127.0.0.1"));
 }
 
@@ -43,7 +44,7 @@ TEST(ListenOn, TakesTheFirstAddressThatThisMachineHas) {
   ::close(fd);
   test::set_host("other.test", {kOfNobody, "203.0.113.1"});
   EXPECT_THAT(error_of<ConfigError>([&] { return listen_on("other.test", port); }),
-              HasSubstr("other.test (192.0.2.1, 203.0.113.1) is no address of this machine"));
+              HasSubstr("other.test (192.0.2.1, 203.0.113.1) is not an address of this machine"));
 }
 
 // A name server may still have the record of a machine that had the name before.
@@ -54,7 +55,7 @@ TEST(ListenOn, ANameThatLeadsToAnotherMachineIsAskedForAgain) {
   EXPECT_EQ(test::questions_about("moved.test"), 3);
   ::close(fd);
   EXPECT_THAT(error_of<ConfigError>([] { return listen_on(kOfNobody, test::free_port(), {}, std::chrono::hours(1)); }),
-              HasSubstr("192.0.2.1 is no address of this machine"))
+              HasSubstr("192.0.2.1 is not an address of this machine"))
       << "a number stays what it is";
 }
 
@@ -75,6 +76,13 @@ TEST(FindListener, TheTimeInWhichTheNameIsUnknownCounts) {
   OwnLimit limit(milliseconds(300), milliseconds(20));
   EXPECT_EQ(find_listener("slow.test", test::free_port(), limit).address, "");
   EXPECT_LE(test::questions_about("slow.test"), 1 + 15);
+}
+
+TEST(FindListener, AnUnknownHostIsNamedWithTheTimeWaitedAndItsSetting) {
+  test::set_host("nohost.invalid", {});
+  OwnLimit limit(milliseconds(300));
+  EXPECT_THAT(error_of<ConfigError>([&] { (void)find_listener("nohost.invalid", 1, limit, "--init"); }),
+              AllOf(HasSubstr("'nohost.invalid'"), HasSubstr("within 0.3 s; check --init")));
 }
 
 TEST(FindListener, TriesAllAddresses) {

@@ -1,4 +1,3 @@
-// Which process this is: from launchers' environments and from options, and what is refused.
 #include "comm/world.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +24,7 @@ Environment environment_of(Variables variables) {
   };
 }
 
-// Of a process without a terminal, as launchers start them.
+// The world of a process without a terminal, as launchers start processes.
 World world_of(const Variables& variables, const WorldOptions& options = {}) {
   return choose_world(options, environment_of(variables), /*on_terminal=*/false);
 }
@@ -101,7 +100,7 @@ TEST(ChooseWorld, SlurmsJobIsAMeetingPoint) {
   EXPECT_EQ(meeting_point_of("n[1-2", "3"), "MASTER_ADDR is not set") << "damaged";
 }
 
-// Of a step on nodes 7 and 9 of three, two tasks on the first and one on the other.
+// A step on nodes 7 and 9 of three, with two tasks on the first and one on the other.
 TEST(ChooseWorld, ASmallerStepOfASlurmJobIsWhatCounts) {
   const Variables step{{"SLURM_JOB_ID", "30"},
                        {"SLURM_JOB_NODELIST", "node[1,7,9]"},
@@ -130,7 +129,7 @@ TEST(ChooseWorld, ASmallerStepOfASlurmJobIsWhatCounts) {
   EXPECT_EQ(choose_world({}, environment_of(wide)).local_size, 2);
 }
 
-// What Slurm 22.05 sets in a job's batch script, and what mpirun adds when it is called there.
+// Variables of a batch script of Slurm 22.05, and those that mpirun adds in it.
 TEST(ChooseWorld, ABatchScriptOfSlurmIsNoTask) {
   const Variables batch{{"SLURM_JOB_ID", "2"},        {"SLURM_JOB_NODELIST", "vm"}, {"SLURM_LOCALID", "0"},
                         {"SLURM_NODEID", "0"},        {"SLURM_NTASKS", "2"},        {"SLURM_PROCID", "0"},
@@ -165,7 +164,7 @@ TEST(ChooseWorld, OpenMpiOnOneMachineNeedsNoAddress) {
   EXPECT_THAT(refusal({}, mpi), HasSubstr("MASTER_ADDR is not set")) << "on two machines";
 }
 
-// As mpiexec.hydra of MPICH 4.0.2 sets them; Intel MPI has the same. The others by their documentation.
+// Variables of mpiexec.hydra of MPICH 4.0.2; Intel MPI has the same. The others follow the documentation.
 TEST(ChooseWorld, ReadsTheOtherLaunchersOfMpi) {
   const Variables hydra{{"PMI_FD", "8"},          {"PMI_RANK", "1"},        {"PMI_SIZE", "2"},
                         {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}, {"MASTER_PORT", "29500"}};
@@ -194,13 +193,31 @@ TEST(ChooseWorld, ReadsTheOtherLaunchersOfMpi) {
   EXPECT_EQ(concat(world.rank, " of ", world.size, ", ", world.local_rank, " of ", world.local_size), "3 of 4, 1 of 0");
   Variables other = pals;
   other.insert({{"RANK", "2"}, {"WORLD_SIZE", "4"}});
-  EXPECT_THAT(refusal({}, other), HasSubstr("but PALS (mpiexec) says rank 3 of 4 (PALS_RANKID, PMI_SIZE)"));
+  EXPECT_THAT(refusal({}, other), HasSubstr("but PALS (mpiexec) gives rank 3 of 4 (PALS_RANKID, PMI_SIZE)"));
+}
+
+// MVAPICH's launchers also set the variables of PMI, which Hydra reads.
+TEST(ChooseWorld, MvapichAndPmiVariablesHaveToAgree) {
+  Variables both{{"MV2_COMM_WORLD_RANK", "1"}, {"MV2_COMM_WORLD_SIZE", "2"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"},
+                 {"MASTER_ADDR", "a"},         {"MASTER_PORT", "1"}};
+  const World world = world_of(both);
+  EXPECT_EQ(concat(world.launcher, ": ", world.rank, " of ", world.size), "MVAPICH (mpirun_rsh): 1 of 2");
+  both["PMI_RANK"] = "0";
+  EXPECT_THAT(refusal({}, both),
+              HasSubstr("two launchers contradict each other: MVAPICH (mpirun_rsh) gives rank 1 of 2 "
+                        "(MV2_COMM_WORLD_RANK, MV2_COMM_WORLD_SIZE), but Hydra (mpiexec of MPICH or Intel MPI) gives "
+                        "rank 0 of 2 (PMI_RANK, PMI_SIZE)"));
+  Variables in_slurm = both;
+  in_slurm.insert({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}});
+  EXPECT_EQ(world_of(in_slurm).launcher, "MVAPICH (mpirun_rsh)") << "srun has set PMI's";
+  both.insert({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
+  EXPECT_EQ(world_of(both).launcher, "Open MPI (mpirun)") << "its daemons are tasks of another launcher";
 }
 
 TEST(ChooseWorld, ARankWithoutANumberOfProcessesIsRefused) {
   for (const char* name : {"PMIX_RANK", "PALS_RANKID", "PMI_RANK", "MV2_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK"}) {
     const Variables alone{{name, "0"}};
-    EXPECT_THAT(refusal({}, alone), HasSubstr(concat("a launcher has started this process as rank 0 (", name, ")")));
+    EXPECT_THAT(refusal({}, alone), HasSubstr(concat("a launcher started this process as rank 0 (", name, ")")));
     EXPECT_TRUE(world_of(alone, {.rank = 0, .world_size = 1}).is_single());
     Variables known = alone;
     known.insert({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
@@ -209,7 +226,7 @@ TEST(ChooseWorld, ARankWithoutANumberOfProcessesIsRefused) {
   EXPECT_TRUE(world_of({{"PMI_SIZE", "2"}}).is_single());
 }
 
-// What Slurm 22.05 sets with --mpi=pmi2, and what mpiexec.hydra adds in a task.
+// Variables of Slurm 22.05 with --mpi=pmi2, and those that mpiexec.hydra adds in a task.
 TEST(ChooseWorld, WhatSlurmTellsThePmiLibraryIsSlurms) {
   Variables task{{"SLURM_JOB_ID", "1"}, {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"},
                  {"SLURM_NTASKS", "2"}, {"PMI_JOBID", "1.0"},   {"PMI_RANK", "1"},     {"PMI_SIZE", "2"},
@@ -222,7 +239,7 @@ TEST(ChooseWorld, WhatSlurmTellsThePmiLibraryIsSlurms) {
   EXPECT_EQ(world_of(task).launcher, "Hydra (mpiexec of MPICH or Intel MPI)");
 }
 
-// As Slurm 22.05 sets them in `srun -n 2 --pty bash`, and in what a further srun there starts.
+// Variables of Slurm 22.05 in `srun -n 2 --pty bash`, and in a further srun there.
 TEST(ChooseWorld, TheShellOfAnInteractiveStepIsNoTask) {
   const Variables step{{"SLURM_JOB_ID", "3"},         {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"},
                        {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_NTASKS", "2"},  {"SLURM_PTY_PORT", "46571"},
@@ -259,16 +276,17 @@ TEST(ChooseWorld, LaunchersThatContradictEachOtherAreRefused) {
   };
   const auto by_hand = with(srun, {{"RANK", "0"}, {"WORLD_SIZE", "4"}});
   EXPECT_THAT(refusal({}, by_hand),
-              HasSubstr("RANK and WORLD_SIZE says rank 0 of 4 (RANK, WORLD_SIZE), but Slurm (srun) says rank 1 of 2 "
+              HasSubstr("RANK and WORLD_SIZE gives rank 0 of 4 (RANK, WORLD_SIZE), but Slurm (srun) gives rank 1 of 2 "
                         "(SLURM_PROCID, SLURM_STEP_NUM_TASKS)"));
   EXPECT_THAT(refusal({}, with(srun, {{"RANK", "0"}, {"WORLD_SIZE", "2"}})), HasSubstr("contradict"));
   EXPECT_THAT(refusal({}, with(srun, {{"RANK", "0"}, {"WORLD_SIZE", "1"}})), HasSubstr("contradict"));
-  EXPECT_THAT(refusal({.rank = 0, .world_size = 2}, srun), HasSubstr("the command line says rank 0 of 2 (--rank"));
+  EXPECT_THAT(refusal({.rank = 0, .world_size = 2}, srun), HasSubstr("the command line gives rank 0 of 2 (--rank"));
   EXPECT_THAT(refusal({.rank = 0, .world_size = 2}, {{"RANK", "1"}, {"WORLD_SIZE", "2"}}), HasSubstr("contradict"));
   const Variables mpi{{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}};
-  EXPECT_THAT(refusal({}, with(mpi, {{"RANK", "0"}, {"WORLD_SIZE", "4"}})), HasSubstr("Open MPI (mpirun) says rank 3"));
+  EXPECT_THAT(refusal({}, with(mpi, {{"RANK", "0"}, {"WORLD_SIZE", "4"}})),
+              HasSubstr("Open MPI (mpirun) gives rank 3"));
 
-  // Those that agree, and those of which one stands inside the other.
+  // Launchers that agree, and nested ones.
   const auto assignment = [&](const WorldOptions& options, const Variables& variables) {
     const World world =
         choose_world(options, environment_of(with({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}, variables)));
@@ -303,6 +321,7 @@ TEST(ChooseWorld, OptionsSayWhereAProcessStandsAndMeets) {
   EXPECT_EQ(world.address, "10.0.0.1");
   EXPECT_EQ(world.port, 1234);
   EXPECT_EQ(world.interface, "eth1");
+  EXPECT_EQ(world.address_settings, (AddressSettings{.host = "--init", .port = "port in --init", .number = "--rank"}));
   EXPECT_EQ(choose_world({.rank = 0, .world_size = 2, .init = "tcp://[::1]:80"}, environment_of({})).address, "::1");
 }
 

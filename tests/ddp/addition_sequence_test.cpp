@@ -21,8 +21,7 @@ TEST(AdditionSequence, InPairsIsPairsThenPairsOfPairs) {
   EXPECT_EQ(add_in_pairs(8), (std::vector<Addition>{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {0, 2}, {4, 6}, {0, 4}}));
 }
 
-// Every share goes into the sum once: R - 1 copies; and no replica takes part in more than ceil(log2 R) of them, where
-// in turn replica 0 takes part in all.
+// Every share is added once; in pairs, no replica takes part in more than ceil(log2 R) additions.
 TEST(AdditionSequence, InPairsEachShareIsCopiedOnceAndNoReplicaTakesMoreThanALogarithm) {
   for (int replicas = 1; replicas <= 40; ++replicas) {
     std::map<int, std::set<int>> holds;

@@ -48,7 +48,6 @@ void run_step(LocalSum& sum, int replicas) {
   sum.finish_step();
 }
 
-// As the header of addition_sequence.h draws it.
 at::Tensor tree_of(int first, int replicas, int width) {
   if (width == 1) return gradient_of(first, at::kFloat);
   const at::Tensor left = tree_of(first, replicas, width / 2);
@@ -67,7 +66,6 @@ void expect_sums(int replicas, Order order, const std::vector<device::Device>& d
     for (int r = 0; r < replicas; ++r) synced.gradients[r].copy_(gradient_of(r, at::kFloat));
     run_step(sum, replicas);
     const at::Tensor summed = synced.gradients[0].cpu();
-    // Each element goes through so many roundings at most.
     const int rounds = order == Order::kInPairs ? 5 : replicas;
     EXPECT_TRUE(((summed.to(at::kDouble) - exact).abs() <= magnitudes * (1.01 * rounds * 0x1p-24)).all().item<bool>());
     if (order == Order::kInPairs) {
@@ -93,7 +91,7 @@ TEST(LocalSum, InPairsTheSumIsTheTreesBitForBitAndAsNearAsItsDepthSays) {
   for (const int replicas : {1, 2, 3, 4, 7, 8}) expect_sums(replicas, Order::kInPairs, {});
 }
 
-// Of whole numbers: r + 1 everywhere, R (R + 1) / 2 in the end.
+// Gradients are r + 1 everywhere; their sum is R (R + 1) / 2.
 TEST(LocalSum, InPairsInFloat64TheSumIsTheClosedForm) {
   for (const int replicas : {2, 3, 6, 16}) {
     const comm::SyncedStage synced = stage_of(replicas, at::kDouble, {});

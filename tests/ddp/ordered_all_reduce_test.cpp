@@ -47,7 +47,6 @@ TEST(OrderedAllReduce, AddsUpWhateverTheOrderInWhichBucketsBecomeReady) {
   EXPECT_THAT(failures, testing::Each(""));
 }
 
-// Within the bound that the header states, and not by chance exact.
 TEST(OrderedAllReduce, AsBfloat16TheSumsAreAsNearAsStatedAndTheSameInAll) {
   const int port = comm::test::free_port();
   const auto failures = comm::test::run_ranks(kRanks, [&](int rank) {

@@ -89,7 +89,7 @@ TEST(Reducer, AParameterWithoutAGradientDoesNotHoldUpItsBucket) {
   EXPECT_TRUE(at::equal(synced.gradients[0], at::full({kParams * kSize}, 3.0, at::kDouble)));
 }
 
-// Of two processes, for which threads stand in, each completes another stage first.
+// Threads stand in for two processes, each of which completes another stage first.
 TEST(Reducer, StagesThatShareACommunicatorAreSummedInOneOrder) {
   constexpr std::chrono::minutes kMinute(1);
   const int port = comm::test::free_port();

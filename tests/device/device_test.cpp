@@ -27,7 +27,7 @@ TEST(Device, NamesRoundTrip) {
 
 TEST(Device, WhatIsNoDeviceIsRefusedByName) {
   for (const std::string text : {"gpu:0", "cpu:", "cpu:-1", "cpu:1x", ""}) {
-    EXPECT_THAT(message_of([&] { static_cast<void>(parse_device(text)); }), HasSubstr("'" + text + "' is no device"))
+    EXPECT_THAT(message_of([&] { static_cast<void>(parse_device(text)); }), HasSubstr("'" + text + "' is not a device"))
         << text;
   }
 }

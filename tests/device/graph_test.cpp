@@ -18,7 +18,7 @@ TEST(Graph, CpuDevicesRecordNone) {
     require_graphs({kGpu, kCpu});
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("cpu:1 is no GPU"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("cpu:1 is not a GPU"));
   }
   EXPECT_THROW((void)make_graph_sequence(Stream::make(kCpu)), BugError);
 }
@@ -54,7 +54,6 @@ TEST_F(GraphOnGpu, ReadsItsInputsAndMemoryWhenItRuns) {
   }
 }
 
-// The first leaves what the second reads; what neither needs any more is used again.
 TEST_F(GraphOnGpu, ASequenceSharesMemory) {
   const Stream stream = Stream::make(kGpu);
   const StreamGuard guard(stream);

@@ -66,7 +66,6 @@ TEST(MemoryPool, AFreedBlockIsTakenOffItsOwnKind) {
   }
 }
 
-// As a step does: the next block of a size may be of another kind than the last one.
 TEST(MemoryPool, AKeptBlockTakesTheKindOfItsNextUse) {
   MemoryPool pool;
   MemoryPool::free(pool.allocate(500, MemoryKind::kOptimizer));
@@ -178,7 +177,6 @@ TEST(MemoryPool, ABlockIsTakenOffThePoolItCameFrom) {
   EXPECT_EQ(pool.use().current, 0U);
 }
 
-// Threads of two pools hand blocks to each other, fill them and find them as they were filled.
 TEST(MemoryPool, ManyThreadsLoseNothingAndShareNothing) {
   constexpr int kThreads = 4, kRounds = 4000;
   struct Handed {

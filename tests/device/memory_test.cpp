@@ -1,4 +1,3 @@
-// LibTorch's CPU tensors, charged to CPU devices.
 #include "device/memory.h"
 
 #include <gmock/gmock.h>

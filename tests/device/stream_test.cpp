@@ -39,7 +39,7 @@ TEST(Transfer, BetweenCpuDevicesTakesNoQueue) {
   EXPECT_FALSE(transfer(at::Tensor(), {}, to, {.from = from, .into = into}).defined());
 }
 
-// The queue that computes is kept busy: the copy is over before it, and what is computed from it comes after.
+// While the compute queue is busy, the copy completes first; work on the copy runs later.
 TEST(Transfer, ToAGpuOnAQueueOfItsOwnPassesByWhatIsComputed) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device is visible";
   constexpr Nanoseconds kBusy = 100'000'000;
@@ -64,7 +64,7 @@ TEST(Transfer, ToAGpuOnAQueueOfItsOwnPassesByWhatIsComputed) {
   EXPECT_TRUE(at::equal(doubled.cpu(), tensor * 2));
 }
 
-// Memory that is freed while a copy still reads it, or that the copy has made, is not given to others too early.
+// Memory that a copy reads or has made is not reused too early.
 TEST(Transfer, ToAGpuAndFromItKeepsItsMemoryUntilItWasRead) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device is visible";
   constexpr int kRounds = 200;
@@ -84,7 +84,6 @@ TEST(Transfer, ToAGpuAndFromItKeepsItsMemoryUntilItWasRead) {
   EXPECT_TRUE(at::equal(back, at::full({1 << 16}, kRounds * (kRounds - 1) / 2, at::kFloat)));
 }
 
-// Neither GPU's computing waits for the copy, and the copy for none of it but what it copies.
 TEST(Transfer, BetweenTwoDevicesOnQueuesOfItsOwn) {
   if (cuda_device_count() < 2) GTEST_SKIP() << "fewer than two CUDA devices are visible";
   constexpr Nanoseconds kBusy = 100'000'000;
@@ -114,7 +113,6 @@ TEST(Transfer, BetweenTwoDevicesOnQueuesOfItsOwn) {
   EXPECT_TRUE(at::equal(doubled.cpu(), at::arange(1 << 20).to(at::kFloat) * 2));
 }
 
-// One that is used again stands for its last recording alone.
 TEST(Stream, EventsOfAGpuAreUsedAgain) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device is visible";
   constexpr Nanoseconds kBusy = 10'000'000;

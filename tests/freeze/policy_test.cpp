@@ -120,7 +120,6 @@ Decision by_gradient(const Situation& situation, double alpha = 0.5) {
 TEST(Gradient, FreezesUpToAndWithTheActiveUnitOfTheSmallestNorm) {
   EXPECT_EQ(by_gradient({.epoch = 1, .units = 6, .norms = {5, 1, 2, 3, 4, 6}}).frozen, 2);
   EXPECT_EQ(by_gradient({.epoch = 1, .units = 6, .norms = {1, 5, 2, 3, 4, 6}}).frozen, 1);
-  // Units that are frozen have no say, whatever stands in their places.
   EXPECT_EQ(by_gradient({.epoch = 2, .units = 6, .frozen = 2, .norms = {0, kNan, 3, 2, 4, 6}}).frozen, 4);
 }
 
@@ -163,7 +162,6 @@ Decision by_change(const Situation& situation, double percentile = 50) {
   return decide({.rule = Rule::kGradientChange, .percentile = percentile}, situation);
 }
 
-// Norms that have changed by these.
 Situation changed_by(const std::vector<double>& changes) {
   Situation now{.epoch = 2, .units = static_cast<int>(changes.size())};
   for (std::size_t i = 0; i < changes.size(); ++i) {
@@ -240,7 +238,6 @@ TEST(GradientRules, LeaveEverythingWhereANormIsMissingOrNotFinite) {
   EXPECT_TRUE(has_term(by_change({3, 4, 1, good, {}}), "norm_before_missing"));
 }
 
-// One in eight is zero.
 std::vector<double> random_norms(RngStream& rng, int units) {
   std::vector<double> norms(units);
   for (double& norm : norms) norm = rng.below(8) == 0 ? 0 : rng.uniform();
@@ -274,7 +271,7 @@ TEST(GradientRules, NeverThawAndKeepToTheirBounds) {
   }
 }
 
-// As Liu et al.'s loop has it: sort, threshold, first unit that reaches it.
+// Liu et al.'s loop: sort, threshold, first unit that reaches it.
 int freeze_by_hand(const Situation& now, double percentile) {
   std::vector<double> changes, sorted;
   for (int i = now.frozen; i < now.units; ++i)

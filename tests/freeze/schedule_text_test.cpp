@@ -37,8 +37,9 @@ TEST(ScheduleText, GivesUnitsByEpoch) {
 TEST(ScheduleText, RefusesWhatIsNoEntry) {
   EXPECT_THAT(refusal({}), HasSubstr("is empty; write when to freeze how many units, such as \"3: 7\""));
   EXPECT_THAT(refusal({"7"}), HasSubstr(": \"7\": no ':' after an epoch; write an entry such as \"3: 7\""));
-  EXPECT_THAT(refusal({"1: 2", "three: 7"}), HasSubstr(": \"three: 7\": \"three\" is no epoch"));
-  EXPECT_THAT(refusal({"3: many"}), HasSubstr("\"many\" is no number of units; write a whole number from 0 to 2147"));
+  EXPECT_THAT(refusal({"1: 2", "three: 7"}), HasSubstr(": \"three: 7\": \"three\" is not an epoch"));
+  EXPECT_THAT(refusal({"3: many"}),
+              HasSubstr("\"many\" is not a number of units; write a whole number from 0 to 2147"));
   for (const char* entry : {"", ":", " : ", "3:", "3: ", ":7", "3 7", "3: 7 8", "3: 7: 8", "3.5: 7", "3: 7.0", "+3: 7",
                             "3: 0x7", "9223372036854775808: 1", "3: 2147483648", "3\n: 7\n"})
     EXPECT_THAT(refusal({entry}), HasSubstr("such as \"3: 7\"")) << entry;
@@ -46,15 +47,17 @@ TEST(ScheduleText, RefusesWhatIsNoEntry) {
 }
 
 TEST(ScheduleText, RefusesNegativeNumbersAndEpoch0) {
-  EXPECT_THAT(refusal({"-3: 7"}), HasSubstr("\"-3\" is no epoch that may freeze units (epoch 0 never does); write a "
-                                            "whole number from 1 to"));
-  EXPECT_THAT(refusal({"0: 7"}), HasSubstr("\"0\" is no epoch that may freeze units"));
-  EXPECT_THAT(refusal({"3: -7"}), HasSubstr("\"-7\" is no number of units"));
+  EXPECT_THAT(refusal({"-3: 7"}),
+              HasSubstr("\"-3\" is not an epoch that may freeze units (epoch 0 never does); write a "
+                        "whole number from 1 to"));
+  EXPECT_THAT(refusal({"0: 7"}), HasSubstr("\"0\" is not an epoch that may freeze units"));
+  EXPECT_THAT(refusal({"3: -7"}), HasSubstr("\"-7\" is not a number of units"));
 }
 
 TEST(ScheduleText, RefusesEpochsThatDoNotIncrease) {
-  EXPECT_THAT(refusal({"1: 2", "3: 7", "2: 4"}),
-              HasSubstr("\"2: 4\": comes after the entry of epoch 3; order them by epoch, one for each"));
+  EXPECT_THAT(
+      refusal({"1: 2", "3: 7", "2: 4"}),
+      HasSubstr("\"2: 4\": comes after the entry of epoch 3; sort the entries by epoch, with one entry per epoch"));
   EXPECT_THAT(refusal({"3: 7", "3: 8"}), HasSubstr("\"3: 8\": comes after the entry of epoch 3"));
 }
 

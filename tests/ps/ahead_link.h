@@ -1,4 +1,4 @@
-// ahead_link: hands a worker's pushes on whole that have gone ahead span by span, as a server puts them together.
+// ahead_link: assembles pushes that were sent ahead span by span, as a server does.
 #pragma once
 
 #include <memory>
@@ -47,7 +47,6 @@ class AheadLink final : public ServerLink {
     link_->push(std::move(push));
   }
 
-  // Of the push to come.
   [[nodiscard]] std::int64_t elements_ahead() {
     const std::scoped_lock lock(mutex_);
     return elements_;

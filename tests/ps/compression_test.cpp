@@ -1,4 +1,4 @@
-// What travels in place of a shard: beside PyTorch's bf16 and topk, and beside ten lines that sort.
+// Compression compared with PyTorch's bf16 and topk, and with ten lines that sort.
 #include "ps/compression.h"
 
 #include <gmock/gmock.h>
@@ -141,7 +141,6 @@ TEST(Compression, ShardsWithoutElementsAndOddOnes) {
   }
 }
 
-// A message's bytes begin where they like.
 TEST(Compression, BytesNeedNotLieAsNumbersDo) {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
     for (const Compression& compression : {Compression{}, kBf16, top(0.3)}) {
@@ -172,8 +171,6 @@ TEST(Compression, AddingWhatCameIsAddingItsValues) {
     }
   }
 }
-
-// --- Bytes from those who wish us ill.
 
 TEST(Compression, AnotherNumberOfBytesIsNoShard) {
   for (const auto dtype : {at::kFloat, at::kDouble}) {

@@ -1,7 +1,6 @@
-// libFuzzer target: a parameter server to which five strangers say what they like, in any order: bytes, messages with
-// any fields, and messages such as a worker says. It ends with none but the errors that it promises, each push counts
-// once, and no sample is in two places.
-// The socket is one without a network: what the input says comes in, and what goes out is looked at.
+// libFuzzer target: a parameter server to which five strangers send bytes, messages with any fields, and messages of a
+// worker, in any order. Only documented errors may occur, each push counts once, and no sample is in two leases. The
+// socket has no network.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <array>
@@ -26,7 +25,7 @@ using fuzz::require;
 constexpr std::size_t kPeers = 5;
 constexpr std::int64_t kSamples = 12;
 
-// What a stranger knows from what it was told.
+// What a stranger has learnt from the answers.
 struct Known {
   std::int64_t incarnation = 1, server_epoch = 0, version = 0, lease = 0, sequence = 0, samples = 0;
 };
@@ -58,7 +57,7 @@ void learn(Known& known, const FromServer& message, const Frames& frames) {
   }
 }
 
-// A push, and now and then what goes ahead of it, all of it or some.
+// A push, sometimes with some or all of it sent ahead.
 std::vector<Frames> push_of(FuzzedDataProvider& input, const Known& known, WorkerId worker) {
   const auto nearly = [&](std::int64_t right) {
     const auto draw = input.ConsumeIntegralInRange(0, 15);
@@ -118,7 +117,6 @@ FromWorker word_of(FuzzedDataProvider& input, const Known& known, WorkerId worke
 void receive(FuzzedDataProvider& input) {
   const std::size_t peer = input.ConsumeIntegralInRange<std::size_t>(0, kPeers - 1);
   const std::string name(1, static_cast<char>('a' + peer));
-  // Mostly its own number.
   const WorkerId worker{
       static_cast<int>(input.ConsumeIntegralInRange(0, 9) == 0 ? input.ConsumeIntegral<std::uint8_t>() : peer % 3)};
   Frames frames;

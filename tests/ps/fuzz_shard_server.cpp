@@ -1,7 +1,6 @@
-// libFuzzer target: a shard server to which a lead server, workers and strangers say what they like, in any order:
-// bytes, messages with any fields, and messages that are nearly right. It ends with none but the errors that it
-// promises, says nothing that cannot be read, does steps in order only, and obeys nobody but its lead. The socket is
-// one without a network, as in fuzz_network_server.cpp.
+// libFuzzer target: a shard server to which a lead server, workers and strangers send bytes, messages with any fields,
+// and nearly valid messages, in any order. Only documented errors may occur, every answer can be read, and only steps
+// of the lead run, in order. The socket has no network.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <cstdint>
@@ -30,7 +29,6 @@ struct Wire {
 };
 Wire* wire = nullptr;
 
-// Of four shards those of the second server.
 Assignment fuzz_assignment() {
   return {make_layout({{"a", {6}, {1}}, {"b", {5}, {1}}}, {{"mean", 1}}, {.shards = 4, .split_bound = 3}), {2, 4}};
 }
@@ -141,7 +139,6 @@ Frames of_worker(FuzzedDataProvider& input, std::int64_t worker) {
 }
 
 void receive(FuzzedDataProvider& input, std::int64_t version) {
-  // Now and then somebody else says it.
   const auto any = [&](const std::string& peer) {
     return input.ConsumeIntegralInRange(0, 15) == 0 ? input.PickValueInArray({"lead", "0", "1", "2", "stranger"})
                                                     : peer;
@@ -156,7 +153,7 @@ void receive(FuzzedDataProvider& input, std::int64_t version) {
     fuzz::incoming.push_back({any(std::to_string(worker)), of_worker(input, worker)});
 }
 
-// What a run begins with: without it nothing is heard.
+// The start of a run; without it all other messages are ignored.
 void begin(ShardServer& server, FuzzedDataProvider& input) {
   const LeadHello hello{.process_id = "lead", .assignment = fuzz_assignment()};
   for (int times = 0; times < 2; ++times) {  // the first makes the server listen anew

@@ -1,5 +1,4 @@
-// Workers that make steps of their own between pushes, beside devices that train alone and are averaged by hand, in
-// float64. Every worker has samples, a cut and a number of steps of its own.
+// Workers with local steps compared with devices that train alone and are averaged by hand, in float64.
 #include <gtest/gtest.h>
 
 #include "ps/workers.h"
@@ -36,7 +35,7 @@ class LocalStepsTest : public engine::test::SyncTest {
     return local.shape.model == std::string("gpt2") ? engine::test::make_token_batch(local.samples, seed)
                                                     : engine::test::make_batch(local.samples, seed);
   }
-  // Returns what has been pushed.
+  // Returns the push.
   static PushRecord run_round(Workers& workers, const Local& local, int worker, int round) {
     workers.syncs[worker]->begin_round({.steps = local.steps, .factor = local.factor});
     for (int step = 0; step < local.steps; ++step) {
@@ -46,7 +45,7 @@ class LocalStepsTest : public engine::test::SyncTest {
     }
     return workers.deliver(worker);
   }
-  // The same from given weights by a device alone, which keeps the state of its optimizer. Its weights then.
+  // Runs the same steps on one device from given weights, keeping its optimizer state. Returns the weights.
   static TensorMap train_alone(engine::Engine& alone, const Local& local, int worker, int round,
                                const TensorMap& from) {
     engine::State state = alone.capture();
@@ -132,7 +131,6 @@ TEST_F(LocalStepsTest, DiLoCoIsANesterovStepOnWhatDevicesAloneHaveMoved) {
   }
 }
 
-// One after the other, each from the weights that the one before has left.
 TEST_F(LocalStepsTest, WeightsOfDualBatchSizesAreMixedInByTheirFactor) {
   const std::vector<Local> all{{{"resnet8", 2, 1, "1f1b", 2}, 2, 9, 1}, {{"resnet8", 1, 1, "1f1b", 2}, 4, 4, 0.8}};
   const auto workers = make_workers(
@@ -154,7 +152,7 @@ TEST_F(LocalStepsTest, WeightsOfDualBatchSizesAreMixedInByTheirFactor) {
   }
 }
 
-// Gives the same weights again and again, as a server that a worker joins anew.
+// Returns the same weights for every pull, like a server for a worker that joins anew.
 class SameWeights final : public ServerLink {
  public:
   explicit SameWeights(const std::vector<comm::SyncedStage>& stages)

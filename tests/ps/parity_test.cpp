@@ -1,5 +1,4 @@
-// Workers of a parameter server beside one device that has all their samples: in float64, with every worker on samples
-// of its own.
+// Workers of a parameter server compared with one device that has all their samples, in float64.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -115,7 +114,7 @@ TEST_F(WorkerTest, AsynchronousWithOneWorkerIsPlainTraining) {
   }
 }
 
-// A gradient of weights that are two updates old changes those of now.
+// A gradient of two-updates-old weights changes the current ones.
 TEST_F(WorkerTest, AnAsynchronousPushIsOfTheWeightsThatItBeganWith) {
   const Case of{"", {kOne, kOne}, {4, 5}};
   const auto workers = make_workers(of, "asp");
@@ -163,7 +162,7 @@ TEST_F(WorkerTest, RunningStatisticsAreTheMeanByExamples) {
   }
 }
 
-// Whatever the step at which time is over: count and gradient are those of the slices that ran.
+// For every time limit, count and gradient are those of the slices that ran.
 TEST_F(WorkerTest, AnytimeWorkersPushTheSlicesThatTheyHadTimeFor) {
   constexpr int kSlices = 5;
   for (int stages = 1; stages <= 4; ++stages) {

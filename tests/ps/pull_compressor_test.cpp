@@ -1,4 +1,4 @@
-// What a worker has and what its server believes that it has are the same bits, whatever is lost on the way.
+// The copies of worker and server have the same bits, whichever messages are lost.
 #include "ps/pull_compressor.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,6 @@ class PullCompressorTest : public testing::TestWithParam<Case> {
     for (at::Tensor& shard : weights_.shards) shard.add_(at::randn(shard.sizes(), generator_, options_) * 0.1);
     weights_.statistics.add_(1);
   }
-  // As if it had travelled: memory of its own.
   static PackedWeights sent(PackedWeights message) {
     for (at::Tensor& shard : message.packed.shards) shard = shard.clone();
     message.packed.statistics = message.packed.statistics.clone();

@@ -1,5 +1,4 @@
-// Gradients that leave while backward still runs. That they are the right ones, tied or not, on any cut and replicas,
-// is tested with all else of workers (parity_test.cpp: every other worker's pushes go ahead).
+// Gradients that are sent while backward still runs. parity_test.cpp tests their values.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -29,7 +28,6 @@ comm::SyncedStage two_parameters() {
           .devices = {{device::DeviceKind::kCpu, 0}}};
 }
 
-// Keeps what is pushed.
 class Keeper final : public ServerLink {
  public:
   explicit Keeper(const std::vector<comm::SyncedStage>& stages) : layout_(layout_of(stages, {.shards = 3})) {}

@@ -1,4 +1,4 @@
-// What a worker has not sent yet is not lost: sums over random pushes, and descent that needs them.
+// Residuals are not lost: sums over random pushes, and descent that needs them.
 #include "ps/push_compressor.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class PushCompressorTest : public testing::TestWithParam<Case> {
   at::Tensor values_in(const Packed& packed) const {
     return in_doubles(unpack(GetParam().compression, shape_of(layout_), packed)->shards);
   }
-  // Whatever the shards: in the order of the parameters.
+  // In the order of the parameters, for any shards.
   static at::Tensor left_in(const PushCompressor& compressor) {
     std::vector<at::Tensor> all;
     for (const auto& [name, residual] : compressor.residuals()) all.push_back(residual.reshape(-1).to(at::kDouble));

@@ -215,7 +215,7 @@ TEST_P(ServerTest, WhatIsNotFiniteOrCameBeforeChangesNothing) {
   EXPECT_EQ(server.progress().version, 1);
 }
 
-// Each push is finite, their sum is not.
+// The pushes are finite, but not their sum.
 TEST_P(ServerTest, AnUpdateThatIsNotFiniteLeavesEverythingAsItWas) {
   for (const Payload payload : {Payload::kGradients, Payload::kWeights}) {
     SyncPolicy policy = preset_policy(payload == Payload::kGradients ? "bsp" : "local_sgd", 2);
@@ -268,7 +268,7 @@ TEST_P(ServerTest, NobodysExamplesMakeAnUpdateThatChangesNothing) {
   EXPECT_TRUE(at::equal(server.weights().tensors.statistics, start_statistics_));
 }
 
-// Another server's shards, of which only their part in the norm is known.
+// A stand-in for another server's shards, which returns only their part of the norm.
 class OtherNorm final : public OtherShards {
  public:
   void prepare(const ShardStep& step) override { was_asked = step.wants_norm; }

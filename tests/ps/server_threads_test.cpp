@@ -1,4 +1,4 @@
-// However many threads work on a server's shards: the bits of the result are those of one.
+// The result has the same bits for any number of threads.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -40,7 +40,6 @@ struct Outcome {
   std::vector<double> norms;
 };
 
-// Workers that take turns as they may, each with pushes of its own.
 Outcome train(const ServerOptions& options) {
   std::mt19937_64 random(5);
   const Layout of = layout();
@@ -108,7 +107,7 @@ TEST_F(ServerThreads, DoNotChangeABitOfAnyPolicysUpdates) {
   }
 }
 
-// Of a push in which one shard is not finite, and of pushes that are, but not the sum of one shard.
+// A push with one shard that is not finite, and finite pushes of which the sum of one shard is not.
 TEST_F(ServerThreads, LeaveEverythingAsItWasWhereOneShardIsNotFinite) {
   const Layout of = layout();
   std::mt19937_64 random(7);

@@ -1,4 +1,4 @@
-// What a shard server holds and does, without its network.
+// A shard server without its network.
 #include "ps/shard_keeper.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST_F(ShardKeeperTest, WhatIsCommittedNeedNotHaveBeenAskedForFirst) {
   expect_weights(-2);
 }
 
-// A lead server that died in between may come back and decide otherwise.
+// A lead server that was lost in between may return and decide differently.
 TEST_F(ShardKeeperTest, AnUpdateOfOtherPushesIsPreparedAnew) {
   EXPECT_TRUE(keeper.hold(key_of(0, 1), part_of(2)));
   EXPECT_TRUE(keeper.hold(key_of(1, 1), part_of(5)));

@@ -25,7 +25,6 @@ at::Tensor wave(double frequency) {
   return (at::arange(kElements, at::kDouble) * frequency + 0.3).sin().to(at::kFloat);
 }
 
-// Each worker's are its own; anew, since an update takes their memory.
 std::vector<at::Tensor> pushes_of(int update) {
   static const at::Tensor kAll = [] {
     std::vector<at::Tensor> all;
@@ -138,8 +137,6 @@ TEST_F(ShardStateTest, OneElementThatIsNotFiniteIsFoundWhereverItIs) {
   }
 }
 
-// --- Weights that are given out.
-
 constexpr std::int64_t kGiven = 4099;
 const Mix kOne{.parts = {{0, 1}}, .divisor = 1};
 
@@ -177,7 +174,6 @@ TEST_F(ShardStateTest, AnUpdateIsMadeInPlaceWhereNobodyHoldsTheWeights) {
   EXPECT_NE(shard.values().const_data_ptr(), address);
 }
 
-// As the thread that sends them does, while updates go on.
 TEST_F(ShardStateTest, WeightsMayBeReadAndLetGoOfInAnotherThread) {
   ShardState shard({.kind = "sgd"}, at::zeros({kGiven}));
   std::mutex mutex;

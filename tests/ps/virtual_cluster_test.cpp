@@ -15,7 +15,7 @@ namespace {
 
 const auto kDouble = at::TensorOptions().dtype(at::kDouble);
 
-// Workers that compute nothing: what matters is when they do it, and on how many samples.
+// Workers without computation: only their times and sample counts matter.
 class Clockwork {
  public:
   Clockwork(const SyncPolicy& policy, VirtualOptions options, std::int64_t batch, int slices = 1)

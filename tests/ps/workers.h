@@ -1,5 +1,4 @@
-// workers: a server and the engines of its workers in one process, for tests: real models, real gradients.
-// The pushes of every other worker go ahead.
+// workers: a server and its workers' engines in one process, with real models. Every other worker pushes ahead.
 #pragma once
 
 #include <memory>
@@ -40,7 +39,7 @@ class Workers {
     }
   }
 
-  // What this worker has pushed goes to the server.
+  // Delivers the push of this worker to the server.
   PushRecord deliver(int worker) {
     auto push = links[worker]->take();
     EXPECT_TRUE(push.has_value());
@@ -48,7 +47,6 @@ class Workers {
     return push->record;
   }
 
-  // By the names of a checkpoint.
   [[nodiscard]] storage::TensorMap weights() const {
     storage::TensorMap all;
     const Weights weights = server->weights();
@@ -75,7 +73,6 @@ class Workers {
   ServerOptions options_;
 };
 
-// Those of an engine that the server has too, in its shapes.
 inline storage::TensorMap weights_of(const engine::Engine& engine, const storage::TensorMap& like) {
   storage::TensorMap all;
   const engine::State state = engine.capture();

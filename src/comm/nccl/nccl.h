@@ -1,5 +1,4 @@
-// nccl: collective operations of GPUs (with_nccl.cpp in builds with CUDA). NCCL accepts one process per GPU.
-// Errors: ConfigError in a build without CUDA; the exceptions of NCCL.
+// nccl: collective operations of GPUs. Errors: ConfigError in a build without CUDA; the exceptions of NCCL.
 #pragma once
 
 #include <chrono>
@@ -15,9 +14,9 @@ class Store;
 
 namespace sluice::comm::nccl {
 
-// Makes a backend that is bound to `device` and connected, so it need not guess the GPU of an operation without
-// tensors. With NCCL_RUNTIME_CONNECT=0, which the program sets, no step connects first. Its kernels have high priority,
-// because all processes wait for them. Every process makes its backends in the same order. limit: of one operation.
+// Makes a backend that is connected and bound to `device`, so that it need not guess the GPU of an operation without
+// tensors. Its kernels have high priority, because all processes wait for them. Every process makes its backends in the
+// same order. limit: of one operation.
 [[nodiscard]] c10::intrusive_ptr<c10d::Backend> make_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                                              int size, device::Device device,
                                                              std::chrono::milliseconds limit);

@@ -22,8 +22,7 @@ namespace {
 
 constexpr int kHost = -1;
 
-// The pool of each CPU device by index, created on first use. Never destroyed, because tensors may outlive static
-// objects.
+// The pool of each CPU device by index. Never destroyed, because tensors may outlive static objects.
 class PoolTable {
  public:
   MemoryPool& of(int index) {
@@ -128,10 +127,10 @@ void reset_peak_memory(Device device) {
 }
 
 MemoryLimitError::MemoryLimitError(Device device, std::uint64_t asked, const MemoryUse& use)
-    : c10::OutOfMemoryError(
-          {"allocate", "device/memory", 0},
-          concat("out of memory on ", to_string(device), ": no room for ", human_bytes(asked),
-                 ": device.memory_limit is ", human_bytes(use.limit), ", ", human_bytes(use.current), " of it taken")),
+    : c10::OutOfMemoryError({"allocate", "device/memory", 0},
+                            concat("out of memory on ", to_string(device), ": no room for ", human_bytes(asked),
+                                   ": device.memory_limit is ", human_bytes(use.limit), ", of which ",
+                                   human_bytes(use.current), " is in use")),
       device_(device),
       asked_(asked),
       use_(use) {}

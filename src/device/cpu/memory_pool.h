@@ -1,14 +1,11 @@
 // memory_pool: the memory of one CPU device: allocates blocks, counts bytes by kind, enforces a limit and caches freed
-// blocks by size. A repeated step therefore neither searches nor page-faults. device/memory.h connects pools to threads
-// and LibTorch.
-// The requested bytes count, also against the limit. The process uses more than that: a block has a 64-byte header and
-// is rounded up, by at most an eighth or 64 bytes.
-// A request is rounded up to one of eight sizes per power of two and reuses a cached block of that size. Live and
-// cached blocks together stay within the limit and within 1.5 times the pool's peak. To achieve this, the pool returns
-// the least recently used sizes to the system before it allocates a new block. If the system has no memory, every pool
-// returns all cached blocks.
-// Threads: any; a block may be freed by another thread and returns to its own pool. Each pool has one short lock.
-// Under AddressSanitizer nothing is cached, so that use after free is detected.
+// blocks by size, so that a repeated step neither searches nor page-faults. Requested bytes count, also against the
+// limit. A block needs more: a 64-byte header, and rounding by at most an eighth or 64 bytes.
+// A request reuses a cached block of its size class. Live and cached blocks together stay within the limit and within
+// 1.5 times the pool's peak: the pool first returns the least recently used sizes to the system. If the system has no
+// memory, all pools return their cached blocks.
+// Threads: any; a freed block returns to its own pool. Under AddressSanitizer nothing is cached, so that use after free
+// is detected.
 #pragma once
 
 #include <array>
@@ -30,7 +27,6 @@ struct MemoryRefusal {
 class MemoryPool {
  public:
   MemoryPool();
-  // Requires: all blocks are free.
   ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;

@@ -1,4 +1,3 @@
-// backend_cuda: the CUDA part of src/device, on LibTorch's streams, events and caching allocator.
 #include <algorithm>
 #include <array>
 #include <exception>
@@ -20,9 +19,8 @@
 namespace sluice::device::backend {
 namespace {
 
-// Reuses CUDA events, one list per GPU and kind. A step with many micro-batches records thousands of events, and
-// creating or destroying one is a driver call that may block other threads. Re-recording an event does not affect
-// streams that already wait for its earlier record (cudaEventRecord).
+// Reuses CUDA events, because creating or destroying one is a driver call that may block other threads. Re-recording an
+// event does not affect streams that already wait for its earlier record (cudaEventRecord).
 class EventPool {
  public:
   enum class Kind { kWithoutTime, kWithTime };

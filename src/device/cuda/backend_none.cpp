@@ -1,4 +1,3 @@
-// backend_none: the CUDA part of src/device in a build without a CUDA toolkit, which has no CUDA devices.
 #include "core/error.h"
 #include "device/backend.h"
 #include "device/graph.h"
@@ -8,8 +7,8 @@ namespace {
 
 [[noreturn]] void no_cuda() {
   throw ConfigError(
-      "this build of Sluice has no CUDA side; install a CUDA toolkit and run scripts/bootstrap.sh, or set device.list "
-      "= \"cpu\"");
+      "this build of Sluice has no CUDA support; install a CUDA toolkit and run scripts/bootstrap.sh, or set "
+      "device.list = \"cpu\"");
 }
 
 }  // namespace

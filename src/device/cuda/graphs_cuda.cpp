@@ -1,4 +1,3 @@
-// graphs_cuda: records GPU work as CUDA graphs of LibTorch.
 #include <exception>
 #include <mutex>
 
@@ -16,8 +15,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Returns a view that does not own its memory. The memory returns to the graphs' pool when its owners are destroyed;
-// later graphs may then use it.
+// The memory returns to the graphs' pool when its owners are destroyed; later graphs may then use it.
 at::Tensor without_owning(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
   return at::for_blob(tensor.mutable_data_ptr(), tensor.sizes())
@@ -67,7 +65,6 @@ class CudaGraph final : public Graph {
     outputs_ = without_owning(work(inputs));
   }
 
-  // Ignores further errors, so that the first one is reported.
   void end_failed_capture() noexcept {
     try {
       graph_.capture_end();

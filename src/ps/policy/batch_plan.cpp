@@ -20,7 +20,7 @@ void check_request(const BatchPlanRequest& request) {
                       " is less than 1: smaller batches take longer, not shorter; give 1.05 for 5 % more");
   }
   if (!request.b.is_positive() || (request.small_b && !request.small_b->is_positive()))
-    throw ConfigError("--b must be above 0: where a step has no fixed cost, small batches take as long as large ones");
+    throw ConfigError("--b must be above 0: if a step has no fixed cost, small batches take as long as large ones");
 }
 
 struct StepCosts {
@@ -66,8 +66,8 @@ BatchPlan plan_batches(const BatchPlanRequest& request) {
   plan.small_batch = small_batch_of(request, base, plan.small_samples);
   if (plan.small_batch < (request.allows_tiny ? 1 : kLeastBatch)) {
     throw ConfigError("the small batch would be ", plan.small_batch, ", below ", kLeastBatch,
-                      ", where noise costs more than the plan wins; lower --extra-time, give more small "
-                      "workers, or --force");
+                      ": the noise of such a batch costs more than the plan gains; lower --extra-time, give more "
+                      "small workers, or add --force");
   }
   if (plan.small_batch < kLeastBatch)
     plan.small_lr_factor = static_cast<double>(plan.small_batch) / static_cast<double>(request.base_batch);

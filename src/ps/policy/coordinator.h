@@ -44,11 +44,9 @@ class Coordinator {
   void redo(const Update& update);
   void restore_push(const PushRecord& record, Nanoseconds now);
 
-  // Returns the incarnation that begins; its pushes are counted from 1.
   int join(WorkerId worker, Nanoseconds now);
   void leave(WorkerId worker, Nanoseconds now);
   void open(Nanoseconds now);
-  // Returns the version of the weights for the worker's step. Requires may_begin().
   std::int64_t begin(WorkerId worker);
   // Restarts the step on the current weights, because the earlier ones did not reach the worker. Requires begin().
   std::int64_t begin_again(WorkerId worker);
@@ -56,7 +54,6 @@ class Coordinator {
 
   // Returns the next update that is due at this time; nothing if none is due. Make it before any other call.
   [[nodiscard]] std::optional<Update> take_update(Nanoseconds now);
-  // Time at which an update becomes due if no event happens before.
   [[nodiscard]] std::optional<Nanoseconds> due_at() const;
 
   [[nodiscard]] bool may_begin(WorkerId worker) const;

@@ -23,8 +23,7 @@ struct Mix {
   double divisor = 1;
 };
 
-// The mixes of an update, to be applied one after the other. All records have one kind of payload. Pushes without a
-// target are left out; if no push has a target, the result is empty.
+// To be applied one after the other. Pushes without a target are left out; if no push has one, the result is empty.
 [[nodiscard]] std::vector<Mix> mixes_of(const SyncPolicy& policy, const std::vector<PushRecord>& records);
 
 }  // namespace sluice::ps

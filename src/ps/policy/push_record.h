@@ -14,7 +14,6 @@ enum class Payload {
   kDelta,      // the weights that it began with minus its own
 };
 
-// The server's decision on a push.
 enum class PushAnswer {
   kCommitted,  // it will be in an update
   kDuplicate,  // it was committed before; ignored

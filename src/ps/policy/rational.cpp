@@ -13,7 +13,7 @@ namespace sluice::ps {
 namespace {
 
 [[noreturn]] void throw_too_long() {
-  throw ConfigError("these numbers have too many digits to be divided exactly; give fewer of them");
+  throw ConfigError("these numbers have too many digits for an exact division; give fewer digits");
 }
 
 __int128 greatest_common_divisor(__int128 a, __int128 b) {
@@ -26,7 +26,6 @@ __int128 greatest_common_divisor(__int128 a, __int128 b) {
   return a;
 }
 
-// Parses "-4" or "+3". Returns nothing for other text.
 std::optional<int> exponent_of(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
   int exponent = 0;

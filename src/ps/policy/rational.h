@@ -10,7 +10,6 @@ namespace sluice::ps {
 class Rational {
  public:
   Rational(std::int64_t whole) : above_(whole) {}  // NOLINT(google-explicit-constructor): as numbers are written
-  // Parses "0.00022595", "1.05", "2e-4". `name`: the option, for errors.
   static Rational parse(std::string_view text, std::string_view name);
 
   friend Rational operator+(const Rational& a, const Rational& b);

@@ -1,6 +1,5 @@
-// slice_clock: the time of one step of a worker, and the rule of anytime mini-batches: no slice begins once the stall
-// and the earlier slices have reached the deadline. The first slice always runs. Times are whole nanoseconds, so that a
-// slice that ends exactly at the deadline is recognized. Threads: one. Errors: never throws.
+// slice_clock: the time of one step of a worker, and the rule of anytime mini-batches: no slice but the first begins
+// once the stall and the earlier slices have reached the deadline. Times are whole nanoseconds. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +8,6 @@
 
 namespace sluice::ps {
 
-// Costs of a worker, in seconds.
 struct WorkerCosts {
   double sample_s = 0;
   double step_s = 0;
@@ -18,7 +16,6 @@ struct WorkerCosts {
 
 class SliceClock {
  public:
-  // deadline_s: 0 means no deadline.
   SliceClock(const WorkerCosts& costs, double stall_s, double deadline_s)
       : costs_(costs), stall_(from_s(stall_s)), deadline_(from_s(deadline_s)) {}
 

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "core/text.h"
 
 namespace sluice::ps {
 namespace {
@@ -34,11 +35,12 @@ double draw(const Mixture& mixture, RngStream& numbers) {
 
 Stragglers::Stragglers(const StragglerOptions& options) : options_(options) {
   const auto found = std::ranges::find(straggler_names(), options.kind);
-  if (found == straggler_names().end()) throw ConfigError("ps.induce=", options.kind, ": there are no such stragglers");
+  if (found == straggler_names().end())
+    throw ConfigError("ps.induce=", options.kind, " is unknown; give one of ", join(straggler_names(), ", "));
   constexpr std::array kKinds{Kind::kNone, Kind::kEc2, Kind::kCedar, Kind::kExponential};  // as straggler_names()
   kind_ = kKinds.at(static_cast<std::size_t>(found - straggler_names().begin()));
   if (!(options.scale > 0) || !(options.shift_s >= 0) || !(options.mean_s >= 0))
-    throw ConfigError("ps.induce: times of stragglers may not be negative, and their scale is above 0");
+    throw ConfigError("ps.induce: stall times must be at least 0 s and their scale above 0");
 }
 
 double Stragglers::stall_s(WorkerId worker, std::int64_t step) const {

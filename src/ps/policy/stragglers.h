@@ -1,9 +1,8 @@
-// stragglers: artificial stalls of workers before they compute, to study uneven machines on even ones. A pure function
-// of (seed, worker, step): the same in a run, in virtual time and in a simulation.
+// stragglers: artificial stalls of workers, to study uneven machines on even ones. A pure function of (seed, worker,
+// step).
 //   ec2, cedar   |N(mean, deviation)| of one of four normal distributions, drawn by their weights, at most 6.5 s: the
 //                distributions of the anytime project's experiments (github.com/thadikari/anytime, --induce)
 //   exponential  shift + Exp(rate): the model of their analysis (Ferdinand et al., ICLR 2019)
-// Threads: any. Errors: ConfigError.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/error.h"
+#include "core/text.h"
 
 namespace sluice::ps {
 namespace {
@@ -47,7 +48,8 @@ constexpr std::array kMerges{Merge::kHalf, Merge::kBesides, Merge::kMean};  // i
 
 Merge merge_named(std::string_view name) {
   const auto found = std::ranges::find(merge_names(), name);
-  if (found == merge_names().end()) throw ConfigError("ps.merge=", name, ": there is no such merge");
+  if (found == merge_names().end())
+    throw ConfigError("ps.merge=", name, " is unknown; give one of ", join(merge_names(), ", "));
   return kMerges.at(static_cast<std::size_t>(found - merge_names().begin()));
 }
 
@@ -58,7 +60,8 @@ const std::vector<std::string>& merge_names() {
 
 SyncPolicy preset_policy(std::string_view name, int workers) {
   const auto found = std::ranges::find(presets(), name, &Preset::name);
-  if (found == presets().end()) throw ConfigError("ps.policy=", name, ": there is no such policy");
+  if (found == presets().end())
+    throw ConfigError("ps.policy=", name, " is unknown; give one of ", join(policy_names(), ", "));
   SyncPolicy policy = found->policy;
   policy.workers = workers;
   if (name == "quorum") policy.quorum = workers / 2 + 1;
@@ -80,19 +83,21 @@ void check_policy(const SyncPolicy& policy, std::string_view where) {
   };
   require(policy.workers >= 1, "there are ", policy.workers, " workers; at least 1 is needed");
   require(policy.quorum >= 0 && policy.quorum <= policy.workers, "a quorum of ", policy.quorum, " of ", policy.workers,
-          " workers never comes; set 1 to ", policy.workers, ", or 0 for all of them");
-  require(policy.grace >= 0, "a grace window may not be negative");
-  require(policy.deadline >= 0, "a time limit may not be negative");
-  require(policy.staleness >= kUnbounded, "a staleness bound of ", policy.staleness, "; set 0 or more, or -1 for none");
+          " workers cannot be reached; set 1 to ", policy.workers, ", or 0 for all of them");
+  require(policy.grace >= 0, "the grace window must be at least 0 s");
+  require(policy.deadline >= 0, "the time limit must be at least 0 s");
+  require(policy.staleness >= kUnbounded, "the staleness bound is ", policy.staleness,
+          "; set 0 or more, or -1 for no bound");
   const bool trains_alone = policy.local_steps > 0 || policy.pushes_a_share;
   require(trains_alone == (policy.payload != Payload::kGradients),
-          trains_alone ? "a worker that makes updates of its own pushes weights or what they have moved, not gradients"
-                       : "only a worker that makes updates of its own can push weights; set its local steps");
-  require(policy.deadline == 0 || !trains_alone, "a time limit goes with gradients: local steps have none");
-  require(policy.weigh != Weigh::kTargetsSquaredPerStep || trains_alone, "targets^2 / steps needs local steps");
-  const bool knows_factor = policy.weigh == Weigh::kFactor || policy.weigh == Weigh::kUniform;
-  require(policy.merge == Merge::kMean || (policy.payload == Payload::kWeights && knows_factor),
-          "only weights are mixed in one after the other, by their factor or all alike");
+          trains_alone ? "a worker with optimizer steps of its own pushes weights or their change, not gradients"
+                       : "only a worker with optimizer steps of its own can push weights; set its local steps");
+  require(policy.deadline == 0 || !trains_alone, "a time limit applies only to gradients, not to local steps");
+  require(policy.weigh != Weigh::kTargetsSquaredPerStep || trains_alone,
+          "weights of targets^2 / steps need local steps");
+  const bool weighs_single_pushes = policy.weigh == Weigh::kFactor || policy.weigh == Weigh::kUniform;
+  require(policy.merge == Merge::kMean || (policy.payload == Payload::kWeights && weighs_single_pushes),
+          "only weights are merged one after the other, weighed by their factor or uniformly");
 }
 
 }  // namespace sluice::ps

@@ -23,7 +23,6 @@ namespace sluice::ps {
 
 inline constexpr std::int64_t kUnbounded = -1;
 
-// Weight of a push relative to the others of its update.
 enum class Weigh {
   kTargets,  // number of trained targets
   kUniform,

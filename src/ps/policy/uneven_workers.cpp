@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <queue>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +11,7 @@
 #include "ps/policy/coordinator.h"
 #include "ps/policy/slice_clock.h"
 #include "ps/policy/stragglers.h"
+#include "ps/policy/virtual_clock.h"
 
 namespace sluice::ps {
 namespace {
@@ -35,7 +34,7 @@ void demand_word(std::string_view option, const std::string& word, const std::ve
 
 // Checks an option that is valid only with a certain value of another option.
 void demand_owner(bool is_given, bool is_owner, std::string_view option, std::string_view owner) {
-  demand(!is_given || is_owner, option, " goes with ", owner, " alone; leave it out, or give ", owner);
+  demand(!is_given || is_owner, option, " is valid only with ", owner, "; leave it out, or give ", owner);
 }
 
 void check_work(const UnevenRequest& request) {
@@ -45,7 +44,7 @@ void check_work(const UnevenRequest& request) {
          kMostWorkers);
   demand(request.base_batch >= 1 && request.base_batch <= kLargestBatch, "--base-batch is ", request.base_batch,
          "; give 1 to ", kLargestBatch, " examples");
-  demand(!seconds.empty(), "--seconds-per-example is missing; give what an example takes a worker");
+  demand(!seconds.empty(), "--seconds-per-example is missing; give the seconds that a worker needs per example");
   demand(seconds.size() == 1 || std::ssize(seconds) == request.workers, "--seconds-per-example has ", seconds.size(),
          " values for ", request.workers, " workers; give one for all, or one for each");
   for (const double s : seconds)
@@ -61,7 +60,7 @@ void check_anytime(const UnevenRequest& request) {
   if (!is_anytime) return;
   demand(limit.has_value(), "--sync amb needs a time limit; give --amb-time-limit in seconds");
   demand(slices.has_value(),
-         "--sync amb looks at the clock between slices of a batch; give their number, --partitions");
+         "--sync amb checks the time limit between slices of a batch; give their number, --partitions");
   demand(*limit >= 1e-9 && *limit <= kLongestRun, "--amb-time-limit is ", *limit, "; give seconds above 0, at most ",
          kLongestRun);
   demand(*slices >= 1, "--partitions is ", *slices, "; give 1 or more slices");
@@ -76,7 +75,7 @@ void check_policy_options(const UnevenRequest& request) {
   demand_owner(request.quorum.has_value(), request.sync == "quorum", "--quorum", "--sync quorum");
   const int quorum = request.quorum.value_or(1);
   demand(quorum >= 1 && quorum <= request.workers, "--quorum ", quorum, " of --workers ", request.workers,
-         " cannot be; give 1 to ", request.workers);
+         " is out of range; give 1 to ", request.workers);
 }
 
 void check_stragglers(const UnevenRequest& request) {
@@ -142,13 +141,10 @@ class UnevenCluster {
   UnevenResult run() {
     begin_ready_workers();
     while (result_.steps < request_.steps) {
-      check(!arrivals_.empty(), "a worker computes or an update is due in virtual time");
-      const auto [at, id] = arrivals_.top();  // the first worker's if several are equal
-      arrivals_.pop();
-      deliver(id, at);
-      const std::optional<Update> update = coordinator_.take_update(at);
+      deliver(clock_.advance().value());
+      const std::optional<Update> update = coordinator_.take_update(clock_.now());
       if (!update) continue;
-      add(*update, at);
+      add(*update);
       // An idle worker waits for an update or, if each push is an update, for a slower worker.
       begin_ready_workers();
     }
@@ -161,7 +157,6 @@ class UnevenCluster {
     PushRecord push;
     Nanoseconds computed = 0;
   };
-  using Arrival = std::pair<Nanoseconds, WorkerId>;
 
   Worker& at(WorkerId id) { return workers_[static_cast<std::size_t>(id)]; }
 
@@ -177,27 +172,27 @@ class UnevenCluster {
     const std::vector<double>& seconds = request_.seconds_per_example;
     Worker& worker = at(id);
     const WorkerCosts costs{.sample_s = seconds[seconds.size() == 1 ? 0 : static_cast<std::size_t>(id)]};
-    SliceClock clock(costs, stragglers_.stall_s(id, worker.steps), to_s(policy_.deadline));
+    SliceClock slice_clock(costs, stragglers_.stall_s(id, worker.steps), to_s(policy_.deadline));
     const std::int64_t slice = slice_of(request_), slices = request_.partitions.value_or(1);
     std::int64_t examples = 0;
-    for (std::int64_t s = 0; s < slices && clock.admits(slice); ++s) examples += slice;
+    for (std::int64_t s = 0; s < slices && slice_clock.admits(slice); ++s) examples += slice;
     worker.push = {.worker = id,
                    .incarnation = 1,
                    .sequence = ++worker.steps,
                    .base_version = coordinator_.begin(id),
                    .examples = examples,
                    .targets = examples};
-    worker.computed = clock.compute_time();
-    arrivals_.emplace(now_ + worker.computed, id);
+    worker.computed = slice_clock.compute_time();
+    clock_.schedule_push(id, worker.computed);
   }
 
-  void deliver(WorkerId id, Nanoseconds at_time) {
-    now_ = at_time;
-    check(coordinator_.push(at(id).push, now_) == PushAnswer::kCommitted, "a push in virtual time is committed");
+  void deliver(WorkerId id) {
+    check(coordinator_.push(at(id).push, clock_.now()) == PushAnswer::kCommitted,
+          "a push in virtual time is committed");
     idle_.push_back(id);
   }
 
-  void add(const Update& update, Nanoseconds at_time) {
+  void add(const Update& update) {
     Nanoseconds slowest = 0;
     for (const PushRecord& push : update.pushes) {
       slowest = std::max(slowest, at(push.worker).computed);
@@ -208,7 +203,7 @@ class UnevenCluster {
       ++result_.pushes;
     }
     ++result_.steps;
-    result_.time = at_time;
+    result_.time = clock_.now();
     result_.longest_push = std::max(result_.longest_push, slowest);
     result_.slowest += slowest;
   }
@@ -219,8 +214,7 @@ class UnevenCluster {
   Stragglers stragglers_;
   std::vector<Worker> workers_;
   std::vector<WorkerId> idle_;
-  std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> arrivals_;
-  Nanoseconds now_ = 0;
+  VirtualClock clock_;
   UnevenResult result_;
 };
 

@@ -1,9 +1,6 @@
 // uneven_workers: simulates the speed of uneven workers and their server under a policy, in virtual time and without
-// training. It uses the policies (coordinator.h), stalls (stragglers.h) and slices (slice_clock.h) of a run, on a clock
-// in whole nanoseconds. With the same seed a worker stalls as in a run in virtual time. Simpler than a run:
-//   - Sending and merging take no time.
-//   - "amb" has P slices of int(B / P) examples, like the anytime project. A run cuts the whole batch into P nearly
-//     equal slices.
+// training. It uses the policies (coordinator.h), stalls (stragglers.h), slices (slice_clock.h) and seeds of a run. But
+// sending and merging take no time, and "amb" has P slices of int(B / P) examples, like the anytime project.
 // Pure. Errors: ConfigError for values that do not fit together; messages name the options of `sluice simulate`.
 #pragma once
 

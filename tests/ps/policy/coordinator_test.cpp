@@ -14,7 +14,6 @@ namespace {
 
 constexpr Nanoseconds kSecond = 1'000'000'000;
 
-// incarnation: which of its incarnations the worker is in.
 PushRecord push_of(int worker, std::int64_t sequence, std::int64_t base_version = 0, int incarnation = 1) {
   return {.worker = WorkerId{worker},
           .incarnation = incarnation,
@@ -24,7 +23,6 @@ PushRecord push_of(int worker, std::int64_t sequence, std::int64_t base_version 
           .targets = 1};
 }
 
-// A whole step of a worker: the push that comes of it is committed.
 void step(Coordinator& coordinator, int worker, std::int64_t sequence, Nanoseconds now, int incarnation = 1) {
   const std::int64_t version = coordinator.begin(WorkerId{worker});
   EXPECT_EQ(coordinator.push(push_of(worker, sequence, version, incarnation), now), PushAnswer::kCommitted);
@@ -180,8 +178,7 @@ TEST(Coordinator, WhoComesLateBeginsAtTheClockOfTheSlowest) {
   EXPECT_TRUE(ssp.may_begin(WorkerId{0}));
 }
 
-// Random speeds, deaths in the middle of a step, returns, and pushes of an earlier incarnation that arrive late. What
-// is checked is counted here, by pushes since everybody who is there has been there.
+// Random speeds, losses during a step, returns, and late pushes of an earlier incarnation, checked by counting.
 class Storm {
  public:
   Storm(const SyncPolicy& policy, unsigned seed) : policy_(policy), coordinator_(policy), random_(seed) {
@@ -234,7 +231,7 @@ class Storm {
   }
   void begin(int w) {
     ASSERT_FALSE(waiting_.contains({w, workers_[w].incarnation}));
-    // Nobody here can have been more than bound + 1 ahead when the members changed.
+    // No worker was more than bound + 1 ahead when the members changed.
     if (policy_.staleness != kUnbounded) {
       for (const auto& [other, worker] : workers_) {
         if (worker.is_here) {

@@ -47,7 +47,6 @@ TEST(ShardPlan, HasEveryElementOnceForAnyNumberOfShards) {
   }
 }
 
-// The best packing, by trying all.
 std::int64_t best(const std::vector<std::int64_t>& sizes, std::size_t next, std::vector<std::int64_t>& loads) {
   if (next == sizes.size()) return std::ranges::max(loads);
   std::int64_t found = std::numeric_limits<std::int64_t>::max();

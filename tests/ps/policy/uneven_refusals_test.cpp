@@ -78,15 +78,15 @@ TEST(UnevenWorkers, RefuseOptionsThatDoNotGoTogether) {
   refuse(
       "amb", [](auto& r) { r.partitions = 65; }, "slices without an example; give at most 64");
   refuse(
-      "fmb", [](auto& r) { r.time_limit_s = 1; }, "--amb-time-limit goes with --sync amb alone");
+      "fmb", [](auto& r) { r.time_limit_s = 1; }, "--amb-time-limit is valid only with --sync amb");
   refuse(
-      "asp", [](auto& r) { r.partitions = 4; }, "--partitions goes with --sync amb alone");
+      "asp", [](auto& r) { r.partitions = 4; }, "--partitions is valid only with --sync amb");
   refuse(
-      "asp", [](auto& r) { r.staleness = 4; }, "--staleness goes with --sync ssp alone");
+      "asp", [](auto& r) { r.staleness = 4; }, "--staleness is valid only with --sync ssp");
   refuse(
       "ssp", [](auto& r) { r.staleness = -1; }, "--sync asp for no bound");
   refuse(
-      "ssp", [](auto& r) { r.quorum = 2; }, "--quorum goes with --sync quorum alone");
+      "ssp", [](auto& r) { r.quorum = 2; }, "--quorum is valid only with --sync quorum");
   refuse(
       "quorum", [](auto& r) { r.quorum = 5; }, "--quorum 5 of --workers 4");
   refuse(
@@ -99,9 +99,9 @@ TEST(UnevenWorkers, RefuseOptionsThatDoNotGoTogether) {
         r.induce = "ec2";
         r.mean_s = 1;
       },
-      "--mean goes with --induce shifted-exponential alone");
+      "--mean is valid only with --induce shifted-exponential");
   refuse(
-      "fmb", [](auto& r) { r.shift_s = 1; }, "--shift goes with --induce shifted-exponential alone");
+      "fmb", [](auto& r) { r.shift_s = 1; }, "--shift is valid only with --induce shifted-exponential");
   for (const double s : {-1.0, double(NAN), double(INFINITY)})
     refuse(
         "fmb",

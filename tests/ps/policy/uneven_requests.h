@@ -1,4 +1,3 @@
-// uneven_requests: what workers of the tests are asked for.
 #pragma once
 
 #include <string>
