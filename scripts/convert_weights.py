@@ -11,7 +11,8 @@ names are those of a model that Sluice knows without it. Nothing else is changed
 Hugging Face and timm (docs/how-to/weights.md). OUT appears whole or not at all.
 With several of these entries, --key NAME says which; it may have dots, for one inside another.
 
-Exit codes: 0 done, 2 bad usage or a package is missing, 7 IN holds no weights, 8 a file cannot be read or written.
+Exit codes: 0 done, 2 bad usage or a package is missing, 7 IN is missing, cannot be read or holds no weights, 8 OUT cannot be
+written.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import pathlib
 import re
 import sys
 
-BAD_USAGE, NO_WEIGHTS, BAD_FILE = 2, 7, 8
+BAD_USAGE, NO_WEIGHTS, CANNOT_WRITE = 2, 7, 8
 KEYS = ("state_dict", "state_dict_ema", "model_state_dict", "model", "model_ema", "module")
 PREFIXES = ("module.", "_orig_mod.")
 # How the names of our models begin in the libraries; some of them begin every file of such a model.
@@ -46,10 +47,12 @@ except ImportError as missing:
 
 def read(path):
     if not path.is_file():
-        raise Refusal(BAD_FILE, f"there is no file {path}")
+        raise Refusal(NO_WEIGHTS, f"there is no file {path}; check the path")
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):
             return torch.load(path, map_location="cpu", weights_only=True)
+    except PermissionError as error:
+        raise Refusal(NO_WEIGHTS, f"{path} cannot be read: {error.strerror}; change its permissions") from error
     except Exception as error:  # torch.load raises what it meets: pickle's, zipfile's, its own
         objects = re.search(r"GLOBAL ([\w.]+)", str(error))
         why = f"it holds Python objects ({objects[1]})" if objects else "it is damaged, or nothing that torch.save wrote"
@@ -133,7 +136,7 @@ def write(tensors, out):
             os.fsync(file.fileno())
         os.replace(beside, out)
     except Exception as error:  # OSError, or safetensors' own
-        raise Refusal(BAD_FILE, f"cannot write {out}: {error}") from error
+        raise Refusal(CANNOT_WRITE, f"cannot write {out}: {error}; choose a folder that can be written") from error
     finally:
         beside.unlink(missing_ok=True)
 

@@ -52,6 +52,15 @@ void reject_unreadable(const std::filesystem::path& file, const std::error_code&
                   " or point data.path at a copy that this user may read");
 }
 
+void reject_unlistable(const std::filesystem::path& folder, const std::error_code& error, std::string_view advice) {
+  check_open_files(folder, error);
+  const std::string what = concat("the folder cannot be listed (", error.message(), ")");
+  if (error != std::errc::permission_denied) reject_file(folder.native(), what, advice);
+  reject_file(folder.native(), what,
+              concat("let its owner run `chmod a+rx ", folder.native(),
+                     "`, or point data.path at a copy that this user may read"));
+}
+
 bool is_there(const std::filesystem::path& file) {
   std::error_code error;
   const bool found = std::filesystem::exists(file, error);

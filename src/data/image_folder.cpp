@@ -11,7 +11,6 @@
 
 #include "core/check.h"
 #include "core/concat.h"
-#include "core/error.h"
 #include "core/text.h"
 #include "data/file.h"
 #include "data/pictures.h"
@@ -59,11 +58,10 @@ class ImageFolder final : public Dataset {
 bool is_picture(const fs::path& file) { return std::ranges::find(kEndings, ending_of(file)) != kEndings.end(); }
 
 constexpr std::string_view kFolderAdvice =
-    "data.path is to hold train/CLASS/PICTURE and val/CLASS/PICTURE, or choose another data.name";
+    "data.path must hold train/CLASS/PICTURE and val/CLASS/PICTURE, or choose another data.name";
 
-[[noreturn]] void reject_folder(const fs::path& folder, const std::string& what,
-                                std::string_view advice = kFolderAdvice) {
-  throw DataError(folder.native(), ": ", what, "; ", advice);
+[[noreturn]] void reject_folder(const fs::path& folder, const std::string& what) {
+  reject_file(folder.native(), what, kFolderAdvice);
 }
 
 struct Listing {
@@ -78,8 +76,7 @@ Listing list(const fs::path& folder) {
     const bool is_folder = entry->is_directory(ignored);
     (is_folder ? listing.folders : listing.files).push_back(entry->path().filename().native());
   }
-  check_open_files(folder, error);
-  if (error) reject_folder(folder, concat("cannot be listed (", error.message(), ")"));
+  if (error) reject_unlistable(folder, error, kFolderAdvice);
   std::ranges::sort(listing.folders);
   std::ranges::sort(listing.files);
   return listing;
@@ -123,9 +120,11 @@ std::vector<std::string> classes_of(const fs::path& split_folder) {
   if (!is_there(split_folder)) reject_folder(split_folder, "no such folder");
   auto [classes, files] = list(split_folder);
   const auto stray = std::ranges::find_if(files, [](const std::string& file) { return is_picture(file); });
-  if (stray != files.end())
-    reject_folder(split_folder, concat("picture ", *stray, " is in no folder of a class"), "move it into one, or away");
-  if (classes.empty()) reject_folder(split_folder, "there are no folders of classes");
+  if (stray != files.end()) {
+    reject_file(split_folder.native(), concat("picture ", *stray, " is in no class folder"),
+                "move it into one, or remove it");
+  }
+  if (classes.empty()) reject_folder(split_folder, "there are no class folders");
   return classes;
 }
 

@@ -7,7 +7,7 @@
 
 #include "core/check.h"
 #include "core/concat.h"
-#include "core/error.h"
+#include "core/text.h"
 #include "data/file.h"
 #include "data/image/image.h"
 #include "data/npy.h"
@@ -42,17 +42,32 @@ std::optional<Layout> layout_of(const std::vector<std::int64_t>& shape) {
   return are_channels(shape[1]) ? std::optional(Layout::kPlanes) : std::nullopt;
 }
 
+[[noreturn]] void reject_images(const fs::path& path, const NpyArray& array) {
+  std::vector<std::string> sizes;
+  for (const std::int64_t size : array.shape) sizes.push_back(concat(size));
+  const std::string shape = concat("[", join(sizes, ", "), "]");
+  const bool is_positive = std::ranges::count(array.shape, 0) == 0;
+  if (array.type == "u1" && array.shape.size() == 4 && is_positive) {
+    const bool is_last = array.shape[3] <= array.shape[1];
+    reject_file(path.native(),
+                concat("images of shape ", shape, " have ", is_last ? array.shape[3] : array.shape[1],
+                       " channels; 1 (grey) or 3 (RGB) are allowed"),
+                concat("convert the images and save them again; to drop an alpha channel, save images[",
+                       is_last ? "..., :3]" : ":, :3]"));
+  }
+  reject_file(path.native(),
+              concat("images must be uint8 of shape [n, height, width], [n, height, width, channels] or "
+                     "[n, channels, height, width] with 1 or 3 channels; found ",
+                     array.type[0] == 'u' ? "uint" : "int", 8 * (array.type[1] - '0'), " of shape ", shape));
+}
+
 Images read_images(const fs::path& path) {
   Images images;
   images.file = read_bytes(path, kMostBytes);
   const NpyArray array = parse_npy(images.file, path.native());
   const std::vector<std::int64_t>& shape = array.shape;
   const std::optional<Layout> layout = layout_of(shape);
-  if (array.type != "u1" || !layout) {
-    reject_file(path.native(), concat("images are to be uint8 [n, height, width], [n, height, width, channels] or "
-                                      "[n, channels, height, width] with 1 or 3 channels, not ",
-                                      array.type, " of ", shape.size(), " dimensions"));
-  }
+  if (array.type != "u1" || !layout) reject_images(path, array);
   images.values = array.bytes;
   images.count = shape[0];
   images.layout = *layout;

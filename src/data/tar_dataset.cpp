@@ -18,7 +18,6 @@
 
 #include "core/check.h"
 #include "core/concat.h"
-#include "core/error.h"
 #include "core/file_descriptor.h"
 #include "core/log.h"
 #include "data/file.h"
@@ -130,13 +129,13 @@ bool is_label_part(const std::string& part) { return part == "cls" || part == "j
 
 class ShardReader {
  public:
-  ShardReader(const fs::path& path, std::int32_t number, PassedOver& passed_over)
-      : name_(path.native()), shard_(path), number_(number), passed_over_(passed_over) {}
+  ShardReader(const fs::path& path, std::int32_t number, PassedOver& passed_over, bool warns)
+      : name_(path.native()), shard_(path), number_(number), passed_over_(passed_over), warns_(warns) {}
 
   void add_to(std::vector<PackedPicture>& pictures) {
     const ReadAt read = [this](std::int64_t offset, std::span<std::uint8_t> bytes) { shard_.read(offset, bytes); };
     const TarListing listing = list_tar(shard_.size(), read, name_);
-    if (!listing.has_end) {
+    if (warns_ && !listing.has_end) {
       log_warning(name_,
                   " does not end with blocks of zeros as tar files do; if it was cut off, samples are missing: "
                   "compare its size with the original's");
@@ -232,6 +231,7 @@ class ShardReader {
   const Shard shard_;
   const std::int32_t number_;
   PassedOver& passed_over_;
+  const bool warns_;
   std::string key_;
   std::vector<std::string> others_;
   std::optional<TarMember> picture_;
@@ -255,19 +255,17 @@ std::vector<fs::path> shards_in(const fs::path& folder, PassedOver& passed_over)
       passed_over.add(file.native());
     }
   }
-  check_open_files(folder, error);
-  if (error || shards.empty()) {
-    throw DataError(folder.native(), ": ", error ? concat("cannot be listed (", error.message(), ")") : "no tar files",
-                    "; data.path is to hold train/*.tar and val/*.tar, or choose another data.name");
-  }
+  constexpr std::string_view kAdvice = "data.path must hold train/*.tar and val/*.tar, or choose another data.name";
+  if (error) reject_unlistable(folder, error, kAdvice);
+  if (shards.empty()) reject_file(folder.native(), "no tar files", kAdvice);
   std::ranges::sort(shards);
   return shards;
 }
 
-std::vector<PackedPicture> pictures_in(const std::vector<fs::path>& shards, PassedOver& passed_over) {
+std::vector<PackedPicture> pictures_in(const std::vector<fs::path>& shards, PassedOver& passed_over, bool warns) {
   std::vector<PackedPicture> pictures;
   for (std::size_t i = 0; i < shards.size(); ++i)
-    ShardReader(shards[i], static_cast<std::int32_t>(i), passed_over).add_to(pictures);
+    ShardReader(shards[i], static_cast<std::int32_t>(i), passed_over, warns).add_to(pictures);
   if (pictures.empty()) reject_file(shards.front().native(), "neither it nor the other tar files hold a sample");
   return pictures;
 }
@@ -281,12 +279,13 @@ std::int64_t count_classes(const std::vector<PackedPicture>& pictures) {
 std::unique_ptr<Dataset> open_tar_dataset(const fs::path& path, Split split) {
   PassedOver passed_over;
   std::vector<fs::path> shards = shards_in(path / "train", passed_over);
-  std::vector<PackedPicture> pictures = pictures_in(shards, passed_over);
+  // The test split reads the training shards only to count classes; their log lines come with the training split.
+  std::vector<PackedPicture> pictures = pictures_in(shards, passed_over, /*warns=*/split == Split::kTrain);
   DatasetInfo info = info_of_pictures("tar", split, count_classes(pictures));
   if (split == Split::kTest) {
-    passed_over = {};  // logged when the training split itself is opened
+    passed_over = {};
     shards = shards_in(path / "val", passed_over);
-    pictures = pictures_in(shards, passed_over);
+    pictures = pictures_in(shards, passed_over, /*warns=*/true);
     if (count_classes(pictures) > info.classes) {
       reject_file(shards.front().native(), concat("it and the others have class ", count_classes(pictures) - 1,
                                                   ", and those of train only 0 to ", info.classes - 1));

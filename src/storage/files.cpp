@@ -164,9 +164,10 @@ FileDescriptor open_for_reading(const fs::path& file) {
   struct stat info {};
   if (handle.get() >= 0 && ::fstat(handle.get(), &info) == 0 && S_ISREG(info.st_mode)) return handle;
   if (handle.get() >= 0) throw CheckpointError("cannot read ", file.string(), ": it is not a regular file");
-  const bool is_fault_of_file = errno != EIO && !is_file_limit(errno);
-  if (!is_fault_of_file) throw_storage_error(errno, "read", file);
-  throw CheckpointError("cannot read ", file.string(), ": ", std::generic_category().message(errno));
+  const int error = errno;
+  if (error == EIO || is_file_limit(error)) throw_storage_error(error, "read", file);
+  throw CheckpointError("cannot read ", file.string(), ": ", std::generic_category().message(error), "; ",
+                        advice(error, "read"));
 }
 
 std::string read_text(const fs::path& file) {

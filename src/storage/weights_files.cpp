@@ -97,14 +97,18 @@ fs::path resolve_weights(const fs::path& path) {
 }
 
 TensorMap read_weights(const fs::path& path) {
+  constexpr std::string_view kAdvice =
+      "; set model.weights (or --weights) to a safetensors file, an index of several, a folder with one of these, or a "
+      "run directory";
   std::error_code ignored;
-  if (!fs::is_directory(path, ignored))
+  const fs::file_status status = fs::status(path, ignored);
+  if (status.type() == fs::file_type::not_found)
+    throw CheckpointError("there is no weights file or folder ", path.string(), kAdvice);
+  if (!fs::is_directory(status))
     return path.extension() == ".json" ? read_shards(path) : read_safetensors(path).tensors;
   if (is_there(path / kOneFile)) return read_safetensors(path / kOneFile).tensors;
   if (is_there(path / kIndex)) return read_shards(path / kIndex);
-  throw CheckpointError(path.string(), " has neither ", kOneFile, " nor ", kIndex,
-                        "; name a safetensors file, an index of several, a folder with one of these, or a run "
-                        "directory");
+  throw CheckpointError("folder ", path.string(), " has neither ", kOneFile, " nor ", kIndex, kAdvice);
 }
 
 AboutWeights read_about_weights(const fs::path& path) {

@@ -4,7 +4,10 @@
 #include <sys/fsuid.h>
 #include <unistd.h>
 
+#include <iomanip>
+#include <sstream>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -18,6 +21,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::ThrowsMessage;
 
 // Three images of 2x2 and their labels, as the four files of MNIST.
@@ -106,7 +110,7 @@ TEST(Dataset, APictureInNoFolderOfAClassIsAnError) {
   write_file(folder.path() / "val/2.JPG", {1});
   EXPECT_THAT(
       opening({.name = "image_folder", .path = folder.path()}, Split::kTest),
-      ThrowsMessage<DataError>(HasSubstr("picture 2.JPG is in no folder of a class; move it into one, or away")));
+      ThrowsMessage<DataError>(HasSubstr("picture 2.JPG is in no class folder; move it into one, or remove it")));
 }
 
 TEST(Dataset, OnlyOfPublicFilesItIsSaidToFetchThemAgain) {
@@ -166,6 +170,62 @@ TEST(Dataset, WhatMayNotBeReadIsNotCalledMissing) {
        NamesAndFiles{{"mnist", "train-images-idx3-ubyte.gz"}, {"cifar10", "data_batch_1.bin"}, {"text", "text.txt"}}) {
     rights(closed / file, 0);
     refused(name, file, "the file");
+  }
+}
+
+TEST(Dataset, AClassFolderThatMayNotBeListedIsNamedWithTheCommandThatOpensIt) {
+  const TemporaryFolder folder;
+  write_picture_folder(folder.path());
+  const auto closed = folder.path() / "train/cat";
+  std::filesystem::permissions(folder.path(), static_cast<std::filesystem::perms>(0711));
+  std::filesystem::permissions(closed, static_cast<std::filesystem::perms>(0));
+  const auto open = opening({.name = "image_folder", .path = folder.path()});
+  {
+    const AsNobody nobody;
+    EXPECT_THAT(open,
+                ThrowsMessage<DataError>(closed.native() +
+                                         ": the folder cannot be listed (Permission denied); let its owner run "
+                                         "`chmod a+rx " +
+                                         closed.native() + "`, or point data.path at a copy that this user may read"));
+  }
+  std::filesystem::permissions(closed, static_cast<std::filesystem::perms>(0755));
+}
+
+// One sample of class 0 without the blocks of zeros that end an archive.
+void write_shard_without_end(const std::filesystem::path& file) {
+  Bytes shard;
+  for (const auto& [name, content] : {std::pair{"a.jpg", '1'}, std::pair{"a.cls", '0'}}) {
+    std::string header(512, '\0');
+    header.replace(0, 5, name);
+    header.replace(124, 11, "00000000001");
+    header.replace(148, 8, "        ");
+    header[156] = '0';
+    unsigned sum = 0;
+    for (const unsigned char byte : header) sum += byte;
+    std::ostringstream octal;
+    octal << std::oct << std::setw(6) << std::setfill('0') << sum;
+    header.replace(148, 6, octal.str());
+    header[154] = '\0';
+    header += content;
+    header.resize(1024);
+    shard.insert(shard.end(), header.begin(), header.end());
+  }
+  write_file(file, shard);
+}
+
+TEST(Dataset, ATarShardWithoutEndIsWarnedAboutOnce) {
+  const TemporaryFolder folder;
+  for (const char* split : {"train", "val"}) {
+    std::filesystem::create_directories(folder.path() / split);
+    write_shard_without_end(folder.path() / split / "0.tar");
+  }
+  for (const auto& [split, own, other] :
+       {std::tuple{Split::kTrain, "train", "val"}, std::tuple{Split::kTest, "val", "train"}}) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(open_dataset({.name = "tar", .path = folder.path()}, split)->size(), 1);
+    const std::string warnings = testing::internal::GetCapturedStderr();
+    EXPECT_THAT(warnings, HasSubstr((folder.path() / own / "0.tar").native() + " does not end with blocks of zeros"));
+    EXPECT_THAT(warnings, Not(HasSubstr((folder.path() / other / "0.tar").native())));
   }
 }
 

@@ -76,8 +76,12 @@ TEST_F(WeightsFiles, ThatAreMissingOrDamagedAreRefused) {
   EXPECT_THAT(refusal(folder()), AllOf(HasSubstr(kIndex), HasSubstr("names \"two.safetensors\", which is missing")));
   fs::remove(dir_ / kIndex);
   EXPECT_THAT(refusal(folder()), HasSubstr("has neither model.safetensors nor model.safetensors.index.json"));
-  EXPECT_THAT(refusal(dir_ / "none.safetensors"), HasSubstr("none.safetensors"));
-  EXPECT_THAT(refusal(dir_ / "none.json"), HasSubstr("none.json"));
+  for (const char* name : {"none.safetensors", "none.json"}) {
+    EXPECT_EQ(refusal(dir_ / name),
+              concat("there is no weights file or folder ", (dir_ / name).string(),
+                     "; set model.weights (or --weights) to a safetensors file, an index of several, a folder with one "
+                     "of these, or a run directory"));
+  }
 }
 
 TEST_F(WeightsFiles, ThatDisagreeWithTheirIndexAreRefused) {
