@@ -1,6 +1,5 @@
 // error: failures that a user or the environment can cause, one class per exit code (docs/reference/exit_codes.md). The
-// text is one line: what happened, where (file, key, replica, stage, step), and what to do. The constructor joins its
-// arguments: ConfigError(key, " = ", value, " must be positive").
+// text is one line: what happened, where, and what to do. The constructor joins its arguments.
 #pragma once
 
 #include <stdexcept>
@@ -30,7 +29,7 @@ class Error : public std::runtime_error {
   Error(ExitCode code, const Parts&... parts) : std::runtime_error(concat(parts...)), code_(code) {}
   [[nodiscard]] ExitCode exit_code() const { return code_; }
 
-  // Returns the error with "`context`: " before its text and the same exit code. The type of the result is Error.
+  // Returns the error with "`context`: " before its text. The type of the result is Error.
   [[nodiscard]] Error with_context(std::string_view context) const;
 
  private:
@@ -41,7 +40,6 @@ struct ConfigError : Error {
   template <typename... Parts>
   explicit ConfigError(const Parts&... parts) : Error(ExitCode::kUsage, parts...) {}
 };
-// A data file that is missing, truncated, oversized or mislabelled.
 struct DataError : Error {
   template <typename... Parts>
   explicit DataError(const Parts&... parts) : Error(ExitCode::kData, parts...) {}
@@ -78,7 +76,6 @@ struct BugError : Error {
   explicit BugError(const Parts&... parts) : Error(ExitCode::kBug, parts...) {}
 };
 
-// Advice for a process that can open no more files or sockets.
 inline constexpr std::string_view kRaiseFileLimit =
     "raise the limit on open files (ulimit -n; of the whole machine the sysctl fs.file-max)";
 [[nodiscard]] bool is_file_limit(int error);

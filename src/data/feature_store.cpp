@@ -31,7 +31,7 @@ void FeatureStore::reset(std::uint64_t row_bytes) {
   warn_if_nothing_fits();
 }
 
-// Divides the memory between the index of rows on disk, the read-ahead buffer and, as returned, rows with their index.
+// Divides the memory between the index of rows on disk, the read-ahead buffer and, as returned, rows with index.
 std::uint64_t FeatureStore::share_memory() {
   const std::uint64_t all = options_.memory_bytes;
   buffer_bytes_ = most_disk_rows_ = 0;

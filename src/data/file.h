@@ -1,5 +1,5 @@
-// file: reads whole data-set files and reports defects. No LibTorch, because the fuzzers build it. Threads: pure.
-// Errors: DataError, which names the file, the defect and an action; OutOfMemoryError if no more files can be opened.
+// file: reads whole data-set files and reports defects. No LibTorch, because the fuzzers build it. Errors: DataError,
+// which names the file, the defect and an action; OutOfMemoryError if no more files can be opened.
 #pragma once
 
 #include <cstdint>

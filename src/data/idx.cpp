@@ -88,7 +88,6 @@ class GzipSource final : public ByteSource {
     }
   }
 
-  // A gzip file may consist of several members.
   void end_member() {
     const auto rest = bytes_.subspan(position());
     if (rest.empty()) {

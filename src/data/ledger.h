@@ -1,6 +1,6 @@
 // ledger: tracks which samples of an epoch are leased, committed to the weights, or waiting, for workers that take work
-// as they can instead of fixed shares (sampler.h). Samples are leased in the order of the epoch; returned samples are
-// leased again before new ones. So every sample of an epoch is finally pushed exactly once or reported lost.
+// as they can. Samples are leased in the order of the epoch; returned samples before new ones. So every sample of an
+// epoch is finally pushed exactly once or reported lost.
 // A lease belongs to one epoch, because the epoch determines the augmentation. The next epoch may begin while leases of
 // the previous one are out. Threads: one. Errors: BugError for a lease that is not out.
 #pragma once
@@ -61,8 +61,8 @@ class Ledger {
 
   // Leases at most `most` (> 0) samples plus the slack, fewer at the end of an epoch; empty if all epochs are leased.
   [[nodiscard]] std::optional<Lease> lease(std::int64_t most);
-  // Leases exactly these samples, to repeat a lease that was made after the restored state. Samples before them in the
-  // order count as leased and returned. Empty: a sample does not wait here; the ledger must then be discarded.
+  // Repeats a lease that was made after the restored state. Samples before these in the order count as leased and
+  // returned. Empty: a sample does not wait here; the ledger must then be discarded.
   [[nodiscard]] std::optional<Lease> lease_again(std::int64_t epoch, const std::vector<std::int64_t>& samples);
   // Marks these positions of the lease (ascending) as pushed; the others return.
   void push(LeaseId lease, const std::vector<std::int64_t>& positions);

@@ -18,8 +18,7 @@ namespace {
 
 using Order = std::shared_ptr<const std::vector<std::int64_t>>;
 
-// Caches the order of the latest two epochs for all loader threads, because batches around the end of an epoch are made
-// concurrently. Other epochs are drawn again.
+// Caches the order of two epochs, because batches around the end of an epoch are made concurrently.
 class EpochOrders {
  public:
   EpochOrders(const Dataset& dataset, const LoaderOptions& options)

@@ -1,5 +1,5 @@
-// npy: parses a NumPy array file (format 1.0 to 3.0) and checks it against the file's size. Only little-endian whole
-// numbers in C order. No LibTorch, because the fuzzer builds it. Threads: pure. Errors: DataError, as in file.h.
+// npy: parses a NumPy array file (format 1.0 to 3.0): little-endian whole numbers in C order. No LibTorch, because the
+// fuzzer builds it. Errors: DataError, as in file.h.
 #pragma once
 
 #include <cstdint>

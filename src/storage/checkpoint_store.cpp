@@ -62,8 +62,7 @@ std::optional<pid_t> owner_of(const fs::path& temporary) {
   return pid;
 }
 
-// Treats our own process id as gone: a restarted container often gets the same id, and a store is created before its
-// first save.
+// Our own process id counts as gone: a restarted container often gets the same id.
 bool is_gone(pid_t pid) { return pid == ::getpid() || (::kill(pid, 0) != 0 && errno == ESRCH); }
 
 fs::path temporary_for(const fs::path& checkpoint) { return concat(checkpoint.string(), kTemporaryMark, ::getpid()); }

@@ -39,8 +39,7 @@ std::string_view advice(int error, std::string_view action) {
   }
 }
 
-// Returns the bytes that an unprivileged process may still write next to `path`; nothing if the file system does not
-// report it.
+// Bytes that an unprivileged process may still write next to `path`; nothing if the file system does not report it.
 std::optional<std::uint64_t> free_bytes(fs::path path) {
   struct statvfs info {};
   while (::statvfs(path.empty() ? "." : path.c_str(), &info) != 0) {

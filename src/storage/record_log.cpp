@@ -207,8 +207,8 @@ std::optional<LogRecord> RecordLogReader::read_record(const Head& head) const {
   return record;
 }
 
-// Returns true if a later record shows that the damaged one was committed (synced) before. A later record alone does
-// not show it, because the disk may write records out of order.
+// True if a later record shows that the damaged one was synced before. A later record alone does not show it, because
+// the disk may write records out of order.
 bool RecordLogReader::is_followed_by_committed_record() const {
   for (std::uint64_t from = at_ + 1; from < size_; from += kBlock) {
     const std::string block = read(from, std::min<std::uint64_t>(kBlock + sizeof(RecordHead), size_ - from));

@@ -26,7 +26,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kTrace = "trace.rank", kTorchTrace = "torch_trace.rank", kTraceEnding = ".json.gz";
 
-// Returns the name of an entry that shows that `dir` holds a run; empty if it holds none.
 std::string trace_of_run(const fs::path& dir) {
   std::error_code ignored;
   for (const auto* name : {"config.toml", "metrics.jsonl", "checkpoints"}) {

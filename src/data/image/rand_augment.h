@@ -28,8 +28,7 @@ enum class Operation : std::uint8_t {
 inline constexpr int kOperations = 14;
 inline constexpr int kMostStrength = 30;
 
-// torchvision's magnitude, without a sign, for strength 0 .. kMostStrength: a slope, pixels, degrees, a factor's
-// difference from 1, bits, or a threshold.
+// torchvision's magnitude, without a sign, for strength 0 .. kMostStrength.
 [[nodiscard]] double magnitude_of(Operation operation, int strength, const ImageSize& image);
 void apply(Image& image, Operation operation, double magnitude);
 
