@@ -2,9 +2,8 @@
 // convnext_tiny ... _large. Libraries differ in epsilons and GELU form, so these come from ModelConstants.
 // Layers: features.stem (4x4, stride 4), four groups of blocks (features.1.0, ...) separated by features.downsample2, 4
 // and 6, and classifier (mean over all pixels, layer norm, linear). A block is one layer: a cut inside would also send
-// its input.
-// Stochastic depth drops block i of n for a sample with probability model.stochastic_depth * i
-// (n - 1), keyed like dropout.
+// its input. Stochastic depth drops block i of n for a sample with probability model.stochastic_depth * i / (n - 1),
+// keyed like dropout.
 #include <array>
 
 #include "core/concat.h"

@@ -2,9 +2,8 @@
 // belong to the first unit. The head, after the last block, never freezes. Layer names determine the blocks:
 // - Equal names up to the last number form a block ("layer1.0", "vit.encoder.layer.3").
 // - Layers numbered in one list with the last layer ("classifier.0" of VGG), and unnumbered layers after the last
-// block, belong to the head.
+//   block, belong to the head.
 // - Without numbered layers (mlp, toy_cnn), every layer except the last is a block.
-// - In VGG every convolution with its batch norm, ReLU and pooling is a block.
 // nn::Parameter::tied_to covers parameters that the head shares with a frozen layer.
 #pragma once
 

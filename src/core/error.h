@@ -77,7 +77,7 @@ struct BugError : Error {
 };
 
 inline constexpr std::string_view kRaiseFileLimit =
-    "raise the limit on open files (ulimit -n; of the whole machine the sysctl fs.file-max)";
+    "raise the limit on open files (ulimit -n; for the whole machine: sysctl fs.file-max)";
 [[nodiscard]] bool is_file_limit(int error);
 // Throws OutOfMemoryError with kRaiseFileLimit. `what`: the failed action and, if known, the system's reason.
 [[noreturn]] void too_many_open_files(std::string_view what);

@@ -137,7 +137,7 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
     try {
       use(*file_);
     } catch (const spdlog::spdlog_ex& error) {
-      std::fprintf(stderr, "warning: the log file ends here: %s; the program goes on without it\n", error.what());
+      std::fprintf(stderr, "warning: the log file ends here: %s; the program continues without it\n", error.what());
       file_.reset();
     }
   }

@@ -1,8 +1,6 @@
 // augment: turns the bytes of an image into normalised floating point, in training with a random crop and flip. Order,
-// after image_sizer.h: zero padding, crop, horizontal flip, then (pixel
-// 255 - mean)
-// stddev, computed in T as torchvision's ToTensor and Normalize. A view depends only on (seed, epoch, index). Threads:
-// const, any number.
+// after image_sizer.h: zero padding, crop, horizontal flip, then (pixel / 255 - mean) / stddev, computed in T as
+// torchvision's ToTensor and Normalize. A view depends only on (seed, epoch, index). Threads: const, any number.
 #pragma once
 
 #include <array>

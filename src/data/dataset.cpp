@@ -167,7 +167,7 @@ void add_dataset(DatasetEntry entry) {
   if (name.empty()) throw ConfigError("a data set without a name was added; set DatasetDescription::name");
   for (const auto& known : entries()) {
     if (known.description.name == name)
-      throw ConfigError("a data set \"", name, "\" is there already; give yours another name");
+      throw ConfigError("a data set \"", name, "\" already exists; give yours another name");
   }
   entries().push_back(std::move(entry));
 }

@@ -168,9 +168,9 @@ void FeatureFile::give_up(int error) {
   off_ = true;
   file_.reset();
   size_ = 0;
-  log_warning("the feature cache keeps nothing on disk any more: ", folder_.string(), ": ",
-              std::generic_category().message(error), "; what does not fit in memory is computed again: ",
-              is_file_limit(error) ? kRaiseFileLimit : "make room there or set freeze.cache_dir");
+  log_warning("the feature cache stops using the disk: ", folder_.string(), ": ",
+              std::generic_category().message(error), "; features that do not fit in memory are computed again; ",
+              is_file_limit(error) ? kRaiseFileLimit : "free space there or set freeze.cache_dir");
 }
 
 void FeatureFile::begin_change(std::uint64_t row_bytes) {

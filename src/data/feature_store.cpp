@@ -118,7 +118,7 @@ void FeatureStore::count_damaged(const FeatureKey& key) {
   if (counts_.damaged++ > 0) return;
   log_warning("the feature cache's row of sample ", key.sample, ", view ", key.view, " in ",
               options_.directory.string(),
-              " is not what was written; it is computed again, as further ones will be: check that disk");
+              " has changed on the disk; damaged rows are computed again; check that disk");
 }
 
 bool FeatureStore::disk_is_full() const {

@@ -72,7 +72,7 @@ std::vector<std::uint8_t> read_bytes(const std::filesystem::path& file, std::uin
   std::error_code error;
   const std::uint64_t size = std::filesystem::file_size(file, error);
   if (error) reject_unreadable(file, error);
-  if (size > max_bytes) reject_file(file.native(), concat(size, " bytes found, at most ", max_bytes, " expected"));
+  if (size > max_bytes) reject_file(file.native(), concat("found ", size, " bytes, expected at most ", max_bytes));
   std::ifstream in(file, std::ios::binary);
   if (!in) reject_unreadable(file, {errno, std::generic_category()});
   std::vector<std::uint8_t> bytes(size);

@@ -134,8 +134,8 @@ void check_classes(const fs::path& folder, const std::vector<std::string>& train
   std::ranges::set_symmetric_difference(own, train, std::back_inserter(other));
   if (other.empty()) return;
   const bool is_here = std::ranges::binary_search(own, other.front());
-  reject_folder(folder, concat("class ", other.front(), is_here ? " is not among" : " is missing, which is among",
-                               " those of train (", other.size(), " of ", train.size(), " differ)"));
+  reject_folder(folder, concat("class ", other.front(), is_here ? " is not in train" : " is missing, but is in train",
+                               " (", other.size(), " of ", train.size(), " classes differ)"));
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, cons
 void check_kind(const DatasetInfo& info, const LoaderOptions& options) {
   if (info.kind == SampleKind::kImage) return;
   const char* const keys = options.augment.has_views()
-                               ? "random views (data.crop_*, data.flip, data.brightness and what stands beside it)"
+                               ? "random views (data.crop_*, data.flip, data.brightness and similar keys)"
                            : options.mix.is_any() ? "data.mixup and data.cutmix"
                                                   : nullptr;
   if (keys != nullptr)

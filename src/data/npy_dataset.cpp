@@ -81,12 +81,11 @@ std::vector<std::int64_t> read_labels(const fs::path& path, const Images& images
   const std::vector<std::uint8_t> file = read_bytes(path, kMostBytes);
   const NpyArray array = parse_npy(file, path.native());
   if (array.shape != std::vector{images.count})
-    reject_file(path.native(), concat("labels are to be [", images.count, "], one for each image"));
+    reject_file(path.native(), concat("labels must have shape [", images.count, "], one for each image"));
   std::vector<std::int64_t> labels = whole_numbers(array, path.native());
   const auto wrong = std::ranges::find_if(labels, [&](std::int64_t label) { return label < 0 || label >= classes; });
   if (wrong == labels.end()) return labels;
-  reject_file(path.native(),
-              concat("label ", wrong - labels.begin(), " is ", *wrong, ", 0 to ", classes - 1, " expected"));
+  reject_file(path.native(), concat("label ", wrong - labels.begin(), " is ", *wrong, ", expected 0 to ", classes - 1));
 }
 
 void measure(const Images& images, DatasetInfo& info) {
@@ -157,7 +156,7 @@ std::unique_ptr<Dataset> open_npy_dataset(const fs::path& folder, Split split) {
     const fs::path file = folder / "test_images.npy";
     images = read_images(file);
     if (images.size != ImageSize{info.height, info.width} || images.channels != info.channels)
-      reject_file(file.native(), "its images have not the size and channels of train_images.npy");
+      reject_file(file.native(), "its images do not have the size and channels of train_images.npy");
   }
   std::vector<std::int64_t> targets = read_labels(labels, images, info.classes);
   return std::make_unique<NpyDataset>(std::move(info), std::move(images), std::move(targets));

@@ -158,15 +158,14 @@ std::int64_t SampleReader::read_picture(std::int64_t index, int view, std::span<
       if (!dataset_.info().is_encoded) throw;
       if (!options_.skips_broken) {
         throw DataError(error.what(),
-                        "; mend or remove the file, or go on without such ones with "
-                        "data.broken = \"skip\"");
+                        "; repair or remove the file, or set data.broken = \"skip\" to skip broken files");
       }
       broken_->add(next, error.what());
       const std::int64_t tried = std::min(kMostBroken, dataset_.size());
       if (next == (index + tried - 1) % dataset_.size()) {
-        throw DataError("of ", tried,
-                        " pictures in a row none can be read, so data.broken = \"skip\" finds none to "
-                        "take their place; the last one: ",
+        throw DataError(tried,
+                        " pictures in a row cannot be read, so data.broken = \"skip\" finds no replacement; check "
+                        "data.path; the last error: ",
                         error.what());
       }
     }

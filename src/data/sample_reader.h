@@ -34,9 +34,8 @@ struct SampleReaderOptions {
 struct Samples {
   at::Tensor inputs;   // [n, channels, height, width]; tokens: [n, context] int64; on the CPU
   at::Tensor targets;  // [n] int64; tokens: [n, context]
-  // Defined if the inputs are uint8: [3, channels] of SampleReaderOptions::dtype. The normalised input is (pixel
-  // row 0 - row 1)
-  // row 2, with each step rounded.
+  // Defined if the inputs are uint8: [3, channels] of SampleReaderOptions::dtype. The normalised input is (pixel / row
+  // 0 - row 1) / row 2, with each step rounded.
   at::Tensor pixel_scale = {};
 };
 

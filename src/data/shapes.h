@@ -1,7 +1,7 @@
 // shapes: a synthetic data set without files. Each image shows one of ten figures at a random place, size, slight
 // rotation and colours, with noise. A sample is a pure function of (seed, split, index). Each ten consecutive samples
-// (0-9, 10-19, ..) contain every class once. Drawing uses only exactly rounded arithmetic (+ - *
-// sqrt), so that machines agree on the bytes.
+// (0-9, 10-19, ..) contain every class once. Drawing uses only exactly rounded arithmetic (+ - * / sqrt), so that
+// machines agree on the bytes.
 #pragma once
 
 #include <array>

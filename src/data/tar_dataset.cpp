@@ -49,7 +49,7 @@ class Shard {
       if (done < 0 && errno == EINTR) continue;
       if (done < 0) reject_unreadable(path_, {errno, std::system_category()});
       if (done == 0)
-        reject_file(path_.native(), concat("it ends at byte ", offset, ", before it did when it was opened"));
+        reject_file(path_.native(), concat("it ends at byte ", offset, "; it was longer when it was opened"));
       bytes = bytes.subspan(static_cast<std::size_t>(done));
       offset += done;
     }
@@ -168,7 +168,7 @@ class ShardReader {
       if (picture_)
         reject_file(name_, concat("sample ", key_, " has two pictures, ", picture_->name, " and ", member.name));
       if (member.size > kMostPictureBytes)
-        reject_file(name_, concat(member.name, " has ", member.size, " bytes, too many"));
+        reject_file(name_, concat(member.name, " has ", member.size, " bytes, expected at most ", kMostPictureBytes));
       picture_ = member;
     } else if (part == "cls") {
       label_ = number_in(member, text_of(member));
@@ -181,7 +181,7 @@ class ShardReader {
 
   [[nodiscard]] std::string text_of(const TarMember& member) const {
     if (member.size > kMostLabelBytes)
-      reject_file(name_, concat(member.name, " has ", member.size, " bytes, too many"));
+      reject_file(name_, concat(member.name, " has ", member.size, " bytes, expected at most ", kMostLabelBytes));
     std::string text(static_cast<std::size_t>(member.size), '\0');
     shard_.read(member.offset, {reinterpret_cast<std::uint8_t*>(text.data()), text.size()});
     return text;
@@ -195,7 +195,7 @@ class ShardReader {
       if (error != std::errc{} || stop != text.data() + end + 1) number = -1;
     }
     if (number < 0 || number >= kMostClasses)
-      reject_file(name_, concat(member.name, " is to hold the number of a class, 0 to ", kMostClasses - 1));
+      reject_file(name_, concat(member.name, " must hold the number of a class, 0 to ", kMostClasses - 1));
     return number;
   }
 
@@ -249,7 +249,7 @@ std::vector<fs::path> shards_in(const fs::path& folder, PassedOver& passed_over)
       shards.push_back(file);
     } else if (ending == "tgz" ||
                (std::ranges::find(kPacked, ending) != kPacked.end() && ending_of(file.stem()) == "tar")) {
-      reject_file(file.native(), "it is compressed, and pictures in it cannot be found by their offset",
+      reject_file(file.native(), "it is compressed, so single pictures cannot be read",
                   "unpack it to a plain tar file, or move it away");
     } else {
       passed_over.add(file.native());
@@ -287,8 +287,8 @@ std::unique_ptr<Dataset> open_tar_dataset(const fs::path& path, Split split) {
     shards = shards_in(path / "val", passed_over);
     pictures = pictures_in(shards, passed_over, /*warns=*/true);
     if (count_classes(pictures) > info.classes) {
-      reject_file(shards.front().native(), concat("it and the others have class ", count_classes(pictures) - 1,
-                                                  ", and those of train only 0 to ", info.classes - 1));
+      reject_file(shards.front().native(), concat("the tar files of val have class ", count_classes(pictures) - 1,
+                                                  ", but those of train have only 0 to ", info.classes - 1));
     }
   }
   passed_over.log(info);

@@ -3,8 +3,7 @@
 // bfloat16: batch_norm_gpu.h. Everything else uses ATen.
 // In training each call normalises by its own micro-batch, in mode kSync over all replicas (batch_norm_sync.h). A NaN
 // or infinite value makes its channel NaN. So does a variance beyond the type's range, which would otherwise give
-// finite outputs (1
-// infinity = 0).
+// finite outputs (1 / infinity = 0).
 #pragma once
 
 #include <optional>

@@ -16,9 +16,8 @@ struct ConvShape {
   std::int64_t groups = 1;  // divides in and out; groups = in = out: depthwise
 };
 
-// x: [N, in, H, W]; weight: [out, in
-// groups, kernel, kernel]; bias: [out]. Returns [N, out, H', W'], channels_last. queue and transformed: null, or
-// objects that outlive the backward pass.
+// x: [N, in, H, W]; weight: [out, in / groups, kernel, kernel]; bias: [out]. Returns [N, out, H', W'], channels_last.
+// queue and transformed: null, or objects that outlive the backward pass.
 at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                   std::int64_t stride, std::int64_t padding, WeightGradQueue* queue, TransformedWeights* transformed,
                   Winograd winograd = Winograd::k2x2);

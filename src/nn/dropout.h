@@ -12,9 +12,9 @@ namespace gpu {
 struct MaskNumbers;  // cuda/keyed_bits.h
 }
 
-// x: [N, ...]; context.sample_ids: [N]. Elements are kept with probability 1 - p and scaled by 1
-// (1 - p). `site` names the layer and the call in it. Returns x itself if p = 0 or not in training. BugError if
-// sample_ids does not fit x.
+// x: [N, ...]; context.sample_ids: [N]. Elements are kept with probability 1 - p and scaled by 1 / (1 - p). `site`
+// names the layer and the call in it. Returns x itself if p = 0 or not in training. BugError if sample_ids does not fit
+// x.
 at::Tensor dropout(const at::Tensor& x, double p, std::string_view site, const ForwardContext& context);
 
 // The factors, shaped and typed like x (float32 for bfloat16): 0 or 1 / (1 - p).

@@ -54,7 +54,7 @@ bool AppendFile::is_linked() const { return has_link(file_.get()) || !had_link_;
 void AppendFile::drop(int error) {
   if (dropped_++ > 0) return;
   log_warning("cannot write ", path_.string(), ": ", std::generic_category().message(error),
-              "; training goes on and drops such records: free space on that disk");
+              "; training continues without these records; free space on that disk");
 }
 
 void AppendFile::sync() {

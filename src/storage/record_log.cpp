@@ -181,7 +181,7 @@ std::optional<LogRecord> RecordLogReader::next() {
     }
   }
   if (records_ == 0 && !std::string_view(head.magic.data(), head.magic.size()).starts_with(kMagic.substr(0, 6)))
-    throw CheckpointError(path_.string(), " is not a log of Sluice's, or has lost its beginning", advice_);
+    throw CheckpointError(path_.string(), " is not a Sluice log, or its beginning is damaged", advice_);
   if (is_followed_by_committed_record())
     throw CheckpointError(path_.string(), " is damaged at byte ", at_, " of ", size_, advice_);
   return std::nullopt;

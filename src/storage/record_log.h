@@ -2,7 +2,7 @@
 // record is written when append() returns. A promise based on it may be made then, or after sync() if it must survive
 // the machine.
 // - A record that is cut short or damaged at the end of the file is ignored, because it was never promised. If a
-// committed record follows it, promised data is lost and reading throws.
+//   committed record follows it, promised data is lost and reading throws.
 // - Each record has a number and XXH3-128 checksums of its head and its bytes. Numbers are little-endian.
 // Threads: one at a time. Errors: StorageError if writing fails, after which only the destructor may be called;
 // CheckpointError for a damaged file or a file of another kind.

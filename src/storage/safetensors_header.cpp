@@ -35,7 +35,7 @@ constexpr std::array kDtypes{
 };
 
 [[noreturn]] void fail(std::string_view where, std::string_view what) {
-  throw CheckpointError(where, " is no valid safetensors file: ", what, "; fetch or save it again");
+  throw CheckpointError(where, " is not a valid safetensors file: ", what, "; fetch or save it again");
 }
 
 // Detects output of torch.save: a ZIP archive, or a pickle of protocol 2 or later.

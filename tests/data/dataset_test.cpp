@@ -232,9 +232,10 @@ TEST(Dataset, ATarShardWithoutEndIsWarnedAboutOnce) {
 TEST(Dataset, CountMismatchIsNamed) {
   const TemporaryFolder folder;
   write_mnist(folder.path(), {1, 2});
-  EXPECT_THAT(opening({.name = "mnist", .path = folder.path()}),
-              ThrowsMessage<DataError>(AllOf(HasSubstr("train-labels-idx1-ubyte: byte 4: 3 labels expected"),
-                                             HasSubstr("train-images-idx3-ubyte.gz, 2 found"))));
+  EXPECT_THAT(
+      opening({.name = "mnist", .path = folder.path()}),
+      ThrowsMessage<DataError>(AllOf(HasSubstr("train-labels-idx1-ubyte: byte 4: found 2 labels for the 3 images in"),
+                                     HasSubstr("train-images-idx3-ubyte.gz; put"))));
 }
 
 TEST(Dataset, ALabelOutOfRangeIsNamed) {
@@ -242,7 +243,7 @@ TEST(Dataset, ALabelOutOfRangeIsNamed) {
   write_mnist(folder.path(), {1, 2, 10});
   EXPECT_THAT(opening({.name = "mnist", .path = folder.path()}),
               ThrowsMessage<DataError>(AllOf(HasSubstr("train-labels-idx1-ubyte: byte 10"),
-                                             HasSubstr("the label of sample 2 is 10, 0 to 9 expected"))));
+                                             HasSubstr("the label of sample 2 is 10, expected 0 to 9"))));
 }
 
 TEST(Dataset, SwappedFilesAreNamed) {
@@ -250,7 +251,7 @@ TEST(Dataset, SwappedFilesAreNamed) {
   write_mnist(folder.path());
   std::filesystem::copy_file(folder.path() / "train-labels-idx1-ubyte", folder.path() / "train-images-idx3-ubyte");
   EXPECT_THAT(opening({.name = "mnist", .path = folder.path()}),
-              ThrowsMessage<DataError>(HasSubstr("0x00000801 (a file of labels) found")));
+              ThrowsMessage<DataError>(HasSubstr("found 0x00000801 (a file of labels)")));
 }
 
 TEST(Dataset, AnUnknownNameGetsTheNearestOne) {
@@ -278,7 +279,7 @@ TEST(Dataset, OfAProgramsOwnHasANameOfItsOwn) {
     };
   };
   const std::size_t known = list_datasets().size();
-  EXPECT_THAT(adding("shapes"), ThrowsMessage<ConfigError>(HasSubstr("a data set \"shapes\" is there already")));
+  EXPECT_THAT(adding("shapes"), ThrowsMessage<ConfigError>(HasSubstr("a data set \"shapes\" already exists")));
   EXPECT_THROW(adding("")(), ConfigError);
   EXPECT_EQ(list_datasets().size(), known);
 }

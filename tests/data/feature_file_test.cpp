@@ -57,7 +57,7 @@ TEST(FeatureFile, TooManyOpenFilesAreNoLackOfRoom) {
     const FeatureFile file(dir.path(), kBudget);
   }
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              testing::AllOf(HasSubstr("ulimit -n"), Not(HasSubstr("make room"))));
+              testing::AllOf(HasSubstr("ulimit -n"), Not(HasSubstr("free space"))));
 }
 
 TEST(FeatureFile, HoldsAsManyRowsAsTheBudgetHasRoomFor) {

@@ -212,7 +212,7 @@ TEST(Models, OfAProgramsOwnHaveNamesOfTheirOwn) {
   const auto make = [](const ModelOptions&) { return Layers{}; };
   const std::size_t known = families().size();
   EXPECT_THAT([&] { add_family({.name = "vit", .make = make}); },
-              testing::ThrowsMessage<ConfigError>(HasSubstr("a model \"vit\" is there already")));
+              testing::ThrowsMessage<ConfigError>(HasSubstr("a model \"vit\" already exists")));
   EXPECT_THROW(add_family({.name = "", .make = make}), ConfigError);
   EXPECT_THROW(add_family({.name = "own"}), BugError);
   EXPECT_EQ(families().size(), known);
@@ -232,12 +232,12 @@ TEST(Models, RefuseWhatCannotBeBuiltAndSayWhatToDo) {
   EXPECT_THAT(refusal(options), HasSubstr("model.patch_size=0"));
   options = options_of("resnet8");
   options.dropout = 0.1;
-  EXPECT_THAT(refusal(options), HasSubstr("model.dropout=0.1 has no place in resnet8"));
+  EXPECT_THAT(refusal(options), HasSubstr("model.dropout=0.1 is not supported by resnet8"));
   options.dropout = 1;
   EXPECT_THAT(refusal(options), HasSubstr("model.dropout=1"));
   options.dropout = 0;
   options.stochastic_depth = 0.1;
-  EXPECT_THAT(refusal(options), HasSubstr("model.stochastic_depth=0.1 has no place in resnet8"));
+  EXPECT_THAT(refusal(options), HasSubstr("model.stochastic_depth=0.1 is not supported by resnet8"));
   options = options_of("convnext", "tiny");
   options.stochastic_depth = 1;
   EXPECT_THAT(refusal(options), HasSubstr("model.stochastic_depth=1 must be at least 0 and below 1"));
@@ -250,7 +250,7 @@ TEST(Models, RefuseWhatCannotBeBuiltAndSayWhatToDo) {
               HasSubstr("model.stem=\"mnist\" is not a stem of resnet18; use one of cifar, imagenet"));
   options = options_of("resnet8");
   options.stem = "imagenet";
-  EXPECT_THAT(refusal(options), HasSubstr("model.stem=\"imagenet\" has no place in resnet8"));
+  EXPECT_THAT(refusal(options), HasSubstr("model.stem=\"imagenet\" is not supported by resnet8"));
   options = options_of("vgg16");
   options.image_size = 31;
   EXPECT_THAT(refusal(options), HasSubstr("model.image_size=31 is too small for vgg16"));
@@ -261,7 +261,7 @@ TEST(Models, RefuseWhatCannotBeBuiltAndSayWhatToDo) {
   EXPECT_THAT(refusal(options), HasSubstr("model.context=-1"));
   options = options_of("vit");
   options.vocabulary = 50257;
-  EXPECT_THAT(refusal(options), HasSubstr("model.vocabulary=50257 has no place in vit"));
+  EXPECT_THAT(refusal(options), HasSubstr("model.vocabulary=50257 is not supported by vit"));
   options = options_of("mlp");
   options.classes = 0;
   EXPECT_THAT(refusal(options), HasSubstr("model.classes=0"));

@@ -193,7 +193,8 @@ TEST(CheckpointStore, ACopyUnderAnotherNameLoads) {
 TEST(CheckpointStore, AFolderThatIsNoCheckpointIsRefusedWithAdvice) {
   const test::TempDir dir;
   const auto text = test::error_of<CheckpointError>([&] { return load_checkpoint(dir.path()); });
-  EXPECT_THAT(text, HasSubstr(dir.path().string() + " is no complete checkpoint: state.json is missing; resume from"));
+  EXPECT_THAT(text,
+              HasSubstr(dir.path().string() + " is not a complete checkpoint: state.json is missing; resume from"));
 }
 
 TEST(CheckpointStore, StateThatJsonCannotHoldIsOurBugNotALoss) {

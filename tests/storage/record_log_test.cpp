@@ -130,7 +130,7 @@ TEST(RecordLog, AFlippedBitInWhatIsFollowedIsAnErrorAndInTheLastRecordCutsItOff)
       continue;
     }
     const auto text = test::error_of<CheckpointError>([&] { return read_log(dir / "log"); });
-    ASSERT_THAT(text, testing::AnyOf(HasSubstr("is damaged at byte "), HasSubstr("is not a log"))) << at;
+    ASSERT_THAT(text, testing::AnyOf(HasSubstr("is damaged at byte "), HasSubstr("is not a Sluice log"))) << at;
     ASSERT_THAT(text, HasSubstr("; advice"));
   }
 }
@@ -168,7 +168,8 @@ TEST(RecordLog, OtherFilesAreNone) {
   const test::TempDir dir;
   for (const std::string& bytes : {std::string("short"), std::string(5000, 'x'), std::string("{\"event\": 1}\n")}) {
     test::spill(dir / "log", bytes);
-    EXPECT_THAT(test::error_of<CheckpointError>([&] { return read_log(dir / "log"); }), HasSubstr("is not a log"));
+    EXPECT_THAT(test::error_of<CheckpointError>([&] { return read_log(dir / "log"); }),
+                HasSubstr("is not a Sluice log"));
   }
   EXPECT_THAT(test::error_of<CheckpointError>([&] { return read_log(dir / "none"); }), HasSubstr("cannot read"));
   test::spill(dir / "log", "");

@@ -60,8 +60,8 @@ std::vector<Case> cases() {
       {"TrailingByte", "{" + x + "}", "abcde", "it has 5 bytes of data, expected 4 (bytes follow"},
       {"TruncatedData", "{" + x + "}", "abc", "it has 3 bytes of data, expected 4 (truncated)"},
       {"NegativeOffset", one(R"("dtype":"U8","shape":[4],"data_offsets":[-1,4])"), four, "a negative number"},
-      {"FloatOffset", one(R"("dtype":"U8","shape":[4],"data_offsets":[0.0,4])"), four, "no 64-bit integer"},
-      {"HugeOffset", one(R"("dtype":"U8","shape":[4],"data_offsets":[0,99999999999999999999])"), four, "no 64-bit"},
+      {"FloatOffset", one(R"("dtype":"U8","shape":[4],"data_offsets":[0.0,4])"), four, "not a 64-bit integer"},
+      {"HugeOffset", one(R"("dtype":"U8","shape":[4],"data_offsets":[0,99999999999999999999])"), four, "not a 64-bit"},
       {"OffsetsReversed", one(R"("dtype":"U8","shape":[4],"data_offsets":[4,0])"), four,
        "expected 4 bytes by its shape"},
       {"OneOffset", one(R"("dtype":"U8","shape":[4],"data_offsets":[0])"), four, "has 1 data_offsets, expected 2"},
@@ -107,7 +107,7 @@ TEST_P(Conformance, IsAcceptedOrRefusedWithTheReason) {
     return;
   }
   const auto text = test::error_of<CheckpointError>([&] { parse(file); });
-  EXPECT_THAT(text, HasSubstr("w.safetensors is no valid safetensors file: "));
+  EXPECT_THAT(text, HasSubstr("w.safetensors is not a valid safetensors file: "));
   EXPECT_THAT(text, HasSubstr(GetParam().problem));
   EXPECT_EQ(text.find('\n'), std::string::npos);
 }

@@ -57,7 +57,7 @@ TEST_F(WeightsFiles, AreOneTableWhetherNamedByTheFolderOrTheIndex) {
 TEST_F(WeightsFiles, OfARunAreThoseOfItsNewestWholeCheckpoint) {
   const fs::path run = dir_ / "run";
   fs::create_directories(run / "checkpoints");
-  EXPECT_THAT(refusal(run), HasSubstr("there is no whole checkpoint in"));
+  EXPECT_THAT(refusal(run), HasSubstr("there is no complete checkpoint in"));
   CheckpointStore store(run / "checkpoints", 9);
   for (const int step : {4, 8}) store.save(step, {.model = {{"w", at::full({2}, step)}}, .optimizer = {}});
   EXPECT_EQ(resolve_weights(run), run / "checkpoints/step-8");
@@ -88,21 +88,21 @@ TEST_F(WeightsFiles, ThatDisagreeWithTheirIndexAreRefused) {
   write_safetensors(dir_ / "two.safetensors", {{"c", at::ones({4})}, {"a", at::ones({2})}});
   EXPECT_THAT(refusal(folder()), HasSubstr("has tensor \"a\" twice, in one.safetensors and in two.safetensors"));
   write_safetensors(dir_ / "two.safetensors", {{"d", at::ones({4})}});
-  EXPECT_THAT(refusal(folder()), HasSubstr("says that two.safetensors has tensor \"c\", which it has not"));
+  EXPECT_THAT(refusal(folder()), HasSubstr("says that two.safetensors has tensor \"c\", but the file lacks it"));
 }
 
 TEST_F(WeightsFiles, WithAnIndexThatIsNoneAreRefused) {
   for (const char* text :
        {"", "[]", "3", "{", "{\"weight_map\": {}}", "{\"weight_map\": [\"a\"]}", "{\"metadata\": {}}"}) {
     write_index(text);
-    EXPECT_THAT(refusal(folder()), HasSubstr("is no index of weights")) << text;
+    EXPECT_THAT(refusal(folder()), HasSubstr("is not an index of weights")) << text;
   }
   write_index(R"({"weight_map": {"a": 3}})");
   EXPECT_THAT(refusal(folder()), HasSubstr("names no file for \"a\""));
   for (const char* name :
        {"../one.safetensors", "/etc/passwd", "", ".", "..", "x/one.safetensors", "one.safetensors/"}) {
     write_index(concat(R"({"weight_map": {"a": ")", name, R"("}})"));
-    EXPECT_THAT(refusal(folder()), HasSubstr("which is no file beside it")) << name;
+    EXPECT_THAT(refusal(folder()), HasSubstr("which is not a file in the same folder")) << name;
   }
 }
 

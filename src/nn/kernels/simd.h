@@ -1,6 +1,5 @@
-// simd: a vector type as wide as the including file's instruction set, and its functions, with GCC
-// Clang extensions. All code is in namespace SLUICE_ISA and always inlined, so that no wide code is linked into a path
-// for a narrow set.
+// simd: a vector type as wide as the including file's instruction set, and its functions, with GCC / Clang extensions.
+// All code is in namespace SLUICE_ISA and always inlined, so that no wide code is linked into a path for a narrow set.
 #pragma once
 
 #include <cstdint>
