@@ -55,6 +55,10 @@ class Dataset : public std::enable_shared_from_this<Dataset> {  // owner: see Lo
   // First sample of each file, beginning with 0, if files hold many consecutive samples (tar); else empty.
   [[nodiscard]] virtual std::vector<std::int64_t> shard_begins() const { return {}; }
   [[nodiscard]] virtual bool is_in_memory() const { return false; }
+
+ protected:
+  // Returns `index`. BugError unless 0 <= index < size().
+  [[nodiscard]] std::int64_t checked(std::int64_t index) const;
 };
 
 struct DatasetOptions {

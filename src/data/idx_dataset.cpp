@@ -23,14 +23,10 @@ class IdxDataset final : public Dataset {
   [[nodiscard]] bool is_in_memory() const override { return true; }
 
   void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
-    check(index >= 0 && index < size(), "a sample index below the size of the data set");
     check(std::ssize(pixels) == info_.pixels(), "a buffer with the size of one image");
-    std::copy_n(images_.values.begin() + index * info_.pixels(), info_.pixels(), pixels.begin());
+    std::copy_n(images_.values.begin() + checked(index) * info_.pixels(), info_.pixels(), pixels.begin());
   }
-  [[nodiscard]] std::int64_t target(std::int64_t index) const override {
-    check(index >= 0 && index < size(), "a sample index below the size of the data set");
-    return labels_.values[static_cast<std::size_t>(index)];
-  }
+  [[nodiscard]] std::int64_t target(std::int64_t index) const override { return labels_.values[checked(index)]; }
 
  private:
   DatasetInfo info_;

@@ -44,10 +44,7 @@ class ImageFolder final : public Dataset {
   }
 
  private:
-  [[nodiscard]] const Picture& picture(std::int64_t index) const {
-    check(index >= 0 && index < size(), "a sample index below the size of the data set");
-    return pictures_[static_cast<std::size_t>(index)];
-  }
+  [[nodiscard]] const Picture& picture(std::int64_t index) const { return pictures_[checked(index)]; }
   [[nodiscard]] fs::path path_of(std::int64_t index) const { return folder_ / picture(index).file; }
 
   DatasetInfo info_;

@@ -113,14 +113,10 @@ class NpyDataset final : public Dataset {
   [[nodiscard]] const DatasetInfo& info() const override { return info_; }
   [[nodiscard]] std::int64_t size() const override { return images_.count; }
   [[nodiscard]] bool is_in_memory() const override { return true; }
-  [[nodiscard]] std::int64_t target(std::int64_t index) const override {
-    check(index >= 0 && index < size(), "a sample index below the size of the data set");
-    return labels_[static_cast<std::size_t>(index)];
-  }
+  [[nodiscard]] std::int64_t target(std::int64_t index) const override { return labels_[checked(index)]; }
   void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
-    check(index >= 0 && index < size(), "a sample index below the size of the data set");
     check(std::ssize(pixels) == images_.values_of_one(), "a buffer with the size of one image");
-    const auto image = images_.values.subspan(static_cast<std::size_t>(index) * pixels.size(), pixels.size());
+    const auto image = images_.values.subspan(checked(index) * pixels.size(), pixels.size());
     if (images_.layout == Layout::kPlanes) {
       std::ranges::copy(image, pixels.begin());
     } else {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <stop_token>
+#include <tuple>
 #include <vector>
 
 #include "data/augment.h"
@@ -76,9 +77,7 @@ class SampleReader {
   const ImageSizer sizer_;
   const std::shared_ptr<BrokenFiles> broken_ = std::make_shared<BrokenFiles>();
   const ColorView colors_;
-  const ViewWriter<float> floats_;
-  const ViewWriter<double> doubles_;
-  const ViewWriter<std::uint8_t> bytes_;
+  const std::tuple<ViewWriter<float>, ViewWriter<double>, ViewWriter<std::uint8_t>> writers_;
   const at::Tensor pixel_scale_;
 };
 

@@ -97,13 +97,8 @@ class TarDataset final : public Dataset {
   }
 
  private:
-  [[nodiscard]] const PackedPicture& picture(std::int64_t index) const {
-    check(index >= 0 && index < size(), "a sample index below the size of the data set");
-    return pictures_[static_cast<std::size_t>(index)];
-  }
-  [[nodiscard]] const fs::path& shard_of(std::int64_t index) const {
-    return shards_[static_cast<std::size_t>(picture(index).shard)];
-  }
+  [[nodiscard]] const PackedPicture& picture(std::int64_t index) const { return pictures_[checked(index)]; }
+  [[nodiscard]] const fs::path& shard_of(std::int64_t index) const { return shards_[picture(index).shard]; }
 
   DatasetInfo info_;
   std::vector<fs::path> shards_;

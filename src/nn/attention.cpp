@@ -145,7 +145,6 @@ bool may_lose_not_finite(at::TensorList operands) {
   });
 }
 
-// Sets the order in which LibTorch tries its fused kernels (reason: attention.h).
 void settle_order_on_gpus(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   static std::once_flag is_settled;
   std::call_once(is_settled, [&] {
@@ -186,7 +185,7 @@ at::Tensor plain_attention(const at::Tensor& query, const at::Tensor& key, const
   return out.transpose(1, 2).reshape(query.sizes());
 }
 
-// Two products of [queries, width] and [keys, width]. As in PyTorch, causal attention counts masked scores, too.
+// As in PyTorch, causal attention counts masked scores, too.
 void count(const at::Tensor& query, std::int64_t queries, const at::Tensor& packed, std::int64_t width) {
   const auto pairs = static_cast<double>(packed.size(0) * queries * packed.size(1));
   count_product(ProductKind::kAttention, 2 * pairs * static_cast<double>(width), query, packed);

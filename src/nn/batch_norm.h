@@ -21,8 +21,7 @@ struct BatchStatistics {
 // Statistics of the union of two sets, in float64. An empty set (count 0) may have undefined tensors.
 [[nodiscard]] BatchStatistics pooled(const BatchStatistics& a, const BatchStatistics& b);
 
-// Sums that can be added over sets, [1 + 2 channels] float64 on the CPU: count, count * mean, count * (variance +
-// mean^2).
+// Sums that can be added over sets, [1 + 2 channels] float64 on the CPU: n, n mean, n (variance + mean^2).
 [[nodiscard]] at::Tensor to_sums(const BatchStatistics& statistics, std::int64_t channels);
 [[nodiscard]] BatchStatistics from_sums(const at::Tensor& sums);
 
@@ -38,7 +37,6 @@ BatchNormResult batch_norm_training(const at::Tensor& x, const at::Tensor& resid
 
 class BatchNorm2d {
  public:
-  // Registers `name`.weight, .bias and the buffers .running_mean, .running_var, .num_batches_tracked.
   BatchNorm2d(Registry& registry, const std::string& name, std::int64_t channels);
 
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context, Activation activation,

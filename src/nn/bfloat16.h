@@ -1,8 +1,7 @@
-// bfloat16: helpers for layers that compute in bfloat16 with float32 parameters (LayerOptions::in_bf16). The input's
-// type decides. Products use a rounded copy of the weight; autograd sees the float32 parameter, so gradients are
-// float32.
-// Norms, softmax, the loss, statistics and the residual stream of transformers stay float32: rounding the stream after
-// every block made the gradient's error 1.1 to 1.5 times that of torch.autocast.
+// bfloat16: helpers for layers that compute in bfloat16 with float32 parameters and gradients (LayerOptions::in_bf16).
+// The input's type decides. Products use a rounded copy of the weight. Norms, softmax, the loss, statistics and the
+// residual stream of transformers stay float32: rounding the stream after every block made the gradient's error 1.1 to
+// 1.5 times that of torch.autocast.
 // Micikevicius et al. 2018, "Mixed precision training", without loss scaling: bfloat16 has float32's exponent range.
 #pragma once
 

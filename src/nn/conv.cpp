@@ -80,7 +80,7 @@ at::Tensor seen_pixels(const at::Tensor& x, std::int64_t stride) {
       .contiguous(at::MemoryFormat::ChannelsLast);
 }
 
-// Like aten_gradients(), but avoids oneDNN for the weight and bias gradients of shapes that it computes wrongly.
+// Avoids oneDNN for the weight and bias gradients of shapes that it computes wrongly.
 Gradients plain_gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                           const Geometry& geometry, Wanted wanted) {
   const bool breaks_in_bf16 = wanted.weight && breaks_onednn_in_bf16(x, weight, geometry);

@@ -24,7 +24,6 @@ class UncountedFlops {
   FlopCount before_;
 };
 
-// Returns the calling thread's count since the last call.
 [[nodiscard]] FlopCount take_flops();
 // Adds operations of a recorded CUDA graph, which are not counted when the graph is launched (device/graph.h).
 void add_flops(const FlopCount& flops);

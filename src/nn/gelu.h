@@ -16,8 +16,7 @@ at::Tensor gelu(const at::Tensor& x);
 // GELU approximated by tanh: Hugging Face's "gelu_new", as in GPT-2. Always ATen's.
 inline at::Tensor gelu_tanh(const at::Tensor& x) { return at::gelu(x, "tanh"); }
 
-// gelu(linear(x)), or gelu_tanh. On a GPU in float32 and bfloat16 the activation kernels add the bias and sum its
-// gradient.
+// gelu(linear(x)), or gelu_tanh. On GPUs in float32 and bfloat16 the activation kernels add the bias and its gradient.
 at::Tensor linear_gelu(const at::Tensor& x, const Linear& linear, const ForwardContext& context,
                        GeluForm form = GeluForm::kExact);
 

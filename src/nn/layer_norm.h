@@ -12,7 +12,6 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 
 class LayerNorm {
  public:
-  // Registers `name`.weight (ones) and `name`.bias (zeros).
   LayerNorm(Registry& registry, const std::string& name, std::int64_t width, double epsilon)
       : weight_(&registry.add_parameter(name + ".weight", {width}, Init::constant(1), ParameterRole::kNorm)),
         bias_(&registry.add_parameter(name + ".bias", {width}, Init::constant(0), ParameterRole::kNorm)),

@@ -1,7 +1,6 @@
 // linear: y = x w' + b over the last dimension, as one autograd node with split backward, and the module that owns w
-// and b. Several weights over the same input (query, key, value) run as one product. GPT-2's weights are stored as [in,
-// out].
-// Types: float32, float64, or x in bfloat16 with float32 parameters (bfloat16.h). Double backward is not supported.
+// and b. Several weights over the same input (query, key, value) run as one product. Types: float32, float64, or x in
+// bfloat16 with float32 parameters (bfloat16.h). Double backward is not supported.
 #pragma once
 
 #include <span>

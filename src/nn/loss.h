@@ -25,7 +25,7 @@ inline constexpr std::int64_t kNoTarget = -100;  // ignore_index of PyTorch and 
 // Counts of a micro-batch on the device of its logits, for counts_of(); the call does not wait. Among equal logits the
 // lower class comes first, so a constant output is not counted as correct.
 [[nodiscard]] at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& targets);
-// Result of count_correct() for few logits on a GPU: [n, classes + 1], each row followed by its target.
+// [n, classes + 1], each row followed by its target: replaces count_correct() for few logits on a GPU.
 [[nodiscard]] at::Tensor logits_to_count(const at::Tensor& logits, const at::Tensor& targets);
 
 [[nodiscard]] EvalCounts counts_of(const at::Tensor& counted);

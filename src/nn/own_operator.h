@@ -1,6 +1,5 @@
 // own_operator: reports a kernel of this project to LibTorch's observers as the dispatcher reports ATen's operators.
-// The reported call lasts as long as the object. Without an observer it costs one query. Threads: any. Errors: the
-// observers'.
+// The reported call lasts as long as the object. Without an observer it costs one query. Threads: any.
 #pragma once
 
 #include <initializer_list>

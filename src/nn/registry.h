@@ -21,7 +21,6 @@ struct LayerOptions {
   bool in_bf16 = false;      // products and their inputs and outputs in bfloat16 (bfloat16.h)
 };
 
-// Parameters and buffers in the order of registration. Their addresses do not change.
 class Registry {
  public:
   explicit Registry(const LayerOptions& options) : options_(options) {}

@@ -1,7 +1,6 @@
 // weight_queue: weight gradients that backward defers when it computes only input gradients (split backward of the
-// zero-bubble schedules, Qi et al. 2024). The executor passes one queue to each micro-batch's forward, runs backward
-// (action I) and later run() (action W). The queue must outlive the backward pass; until run(), it holds inputs and
-// output gradients. Not thread-safe.
+// zero-bubble schedules, Qi et al. 2024): backward is action I, run() action W. The queue must outlive the backward
+// pass; until run(), it holds inputs and output gradients. Not thread-safe.
 #pragma once
 
 #include <ATen/ATen.h>

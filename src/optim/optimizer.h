@@ -42,9 +42,7 @@ struct UpdateRange {
   std::int64_t missed = 0;  // optimizer steps without an update, because its layer was frozen
 };
 
-// The name under which costs are measured: the kind and its extra states, for example "adamw", "adam+amsgrad+ema".
 [[nodiscard]] std::string name_of(const OptimizerOptions& options);
-// Number of state tensors, each of the parameters' size.
 [[nodiscard]] int count_states(const OptimizerOptions& options);
 
 struct BufferPart {
