@@ -24,7 +24,6 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::ThrowsMessage;
 
-// Three images of 2x2 and their labels, as the four files of MNIST.
 void write_mnist(const std::filesystem::path& folder, const Bytes& labels = {7, 0, 9}) {
   const Bytes images = images_bytes(3, 2, 2, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
   write_file(folder / "train-images-idx3-ubyte.gz", gzip(images));
@@ -78,7 +77,7 @@ TEST(Dataset, MissingFilesSayWhereAndWhatToDo) {
   EXPECT_THAT(opening({.name = "mnist"}), ThrowsMessage<ConfigError>(HasSubstr("data.path is empty")));
 }
 
-// train/cat/1.jpg and val/cat/1.jpg, of which only the names are read.
+// train/cat/1.jpg and val/cat/1.jpg.
 void write_picture_folder(const std::filesystem::path& folder) {
   for (const char* split : {"train", "val"}) {
     std::filesystem::create_directories(folder / split / "cat");
@@ -124,7 +123,7 @@ TEST(Dataset, OnlyOfPublicFilesItIsSaidToFetchThemAgain) {
               ThrowsMessage<DataError>(HasSubstr("; fetch the file again or point data.path at an intact copy")));
 }
 
-// Root reads everything, but not as another user. Of this thread only.
+// Runs as another user, because root may read everything. Affects only this thread.
 class AsNobody {
  public:
   AsNobody() { ::setfsuid(kNobody); }

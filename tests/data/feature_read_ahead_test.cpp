@@ -25,7 +25,6 @@ class ReadAhead : public testing::Test {
     }
   }
 
-  // Rows begin .. end - 1 of the file, in order.
   static std::vector<FeatureReadAhead::Row> rows(std::uint32_t begin, std::uint32_t end) {
     std::vector<FeatureReadAhead::Row> list;
     for (std::uint32_t slot = begin; slot < end; ++slot) list.push_back({.key = {slot, 0}, .slot = slot});
@@ -123,7 +122,6 @@ TEST_F(ReadAhead, ThreadsTakeEachRowAtMostOnce) {
   }
 }
 
-// The buffer is given back only when nobody copies a row out of it.
 TEST_F(ReadAhead, ListsChangeWhileThreadsTakeRows) {
   std::atomic<bool> ends = false;
   std::atomic<int> taken = 0;

@@ -19,7 +19,6 @@ const Bytes kPixels = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
 const Bytes kImages = images_bytes(2, 2, 3, kPixels);
 const Bytes kLabels = labels_bytes({3, 0, 9});
 
-// The text of the DataError that parsing gives; fails the test when it gives none.
 std::string error_of(const Bytes& bytes, IdxKind kind) {
   try {
     static_cast<void>(parse_idx(bytes, "images.gz", kind));
@@ -93,7 +92,6 @@ TEST(Idx, TrailingBytesAreNamed) {
   EXPECT_THAT(image_error(after_gzip), HasSubstr("but 1 more bytes follow"));
 }
 
-// Nothing is allocated for sizes that the file cannot hold: the test would need 1 GiB or 2^96 bytes otherwise.
 TEST(Idx, AbsurdSizesAreRefusedBeforeAllocating) {
   EXPECT_THAT(image_error(images_bytes(~0U, ~0U, ~0U, {})),
               HasSubstr("byte 4: the count is 4294967295, expected 1 to"));
@@ -106,7 +104,7 @@ TEST(Idx, AbsurdSizesAreRefusedBeforeAllocating) {
               HasSubstr("expected 1073741824 bytes, found at most"));
 }
 
-// A million zeros pack into a thousand bytes; only as many are unpacked as the header announces, and one more.
+// A million zeros pack into a thousand bytes. Only the announced bytes and one more are unpacked.
 TEST(Idx, AGzipBombIsNotUnpacked) {
   EXPECT_THAT(image_error(gzip(images_bytes(1, 1, 1, Bytes(50'000'000)))), HasSubstr("byte 17: more bytes follow"));
 }
@@ -122,7 +120,6 @@ TEST(Idx, CorruptGzipIsNamed) {
   EXPECT_THAT(image_error(wrong_block), AllOf(HasSubstr("corrupt gzip data"), HasSubstr("invalid block type")));
 }
 
-// The fuzzer's promise in small: damage never does worse than a DataError.
 TEST(Idx, RandomDamageGivesADataErrorOrAnArrayOfTheAnnouncedSize) {
   RngStream rng(hash_name("idx damage"));
   const std::vector<Bytes> seeds = {kImages, gzip(kImages)};

@@ -69,7 +69,6 @@ TEST(Ledger, WhatIsLostIsReportedAndNotTrainedOnAgain) {
   EXPECT_FALSE(ledger.lease(1));
 }
 
-// A lease that would leave only a few takes them along, so that no lease is of next to nothing.
 TEST(Ledger, TheLastLeaseOfAnEpochTakesWhatIsLeftOver) {
   Ledger ledger({.seed = 1, .samples = 23, .slack = 3});
   std::vector<std::size_t> sizes;
@@ -92,7 +91,7 @@ TEST(Ledger, RefusesWhatIsNotOut) {
   EXPECT_THROW((void)ledger.lease(0), BugError);
 }
 
-// Workers that push parts, die and lose: what has become of every sample.
+// Workers that push parts, die and lose samples; tracks the fate of every sample.
 class LedgerStorm {
  public:
   static constexpr std::int64_t kSamples = 57, kEpochs = 6;
@@ -153,7 +152,7 @@ TEST(Ledger, AccountsForEverySampleOfEveryEpoch) {
   }
 }
 
-// A run that dies at any moment and goes on from its last state: what was out comes back, nothing is trained on twice.
+// A run stops at any moment and continues from its last state. Leased samples return, and none is trained on twice.
 TEST(Ledger, GoesOnFromAnyOfItsStates) {
   constexpr std::int64_t kSamples = 41, kEpochs = 5;
   const LedgerOptions options{.seed = 2, .samples = kSamples, .epochs = kEpochs};
@@ -188,7 +187,6 @@ TEST(Ledger, GoesOnFromAnyOfItsStates) {
   }
 }
 
-// What was out is the first to be leased again, in the order in which it was.
 TEST(Ledger, GoesOnWithWhatWasOut) {
   const LedgerOptions options{.seed = 2, .samples = 12};
   Ledger ledger(options);
@@ -201,7 +199,6 @@ TEST(Ledger, GoesOnWithWhatWasOut) {
   EXPECT_EQ(next.lease(12)->samples, ledger.lease(12)->samples);
 }
 
-// Two servers took the same pushes; one was killed, and begins again from its state of then.
 TEST(Ledger, WhatWasPushedAfterAStateIsLeasedAgainAndOnlyThat) {
   const LedgerOptions options{.seed = 2, .samples = 12};
   for (const unsigned seed : {1U, 2U, 3U, 4U}) {
@@ -284,7 +281,7 @@ TEST(Ledger, StatesThatCannotBeAreNotSound) {
   EXPECT_FALSE(is_sound(good, {.seed = 2, .samples = 13}));
 }
 
-// A worker that is a step ahead may be the first to leave: its samples must not take the place of the step before.
+// A worker that is one step ahead may leave first. Its samples must not precede those of the step before.
 TEST(Ledger, ARunThatGoesOnLeasesInTheOrderOfTheEpoch) {
   const LedgerOptions options{.seed = 5, .samples = 24};
   Ledger ledger(options);

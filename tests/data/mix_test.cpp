@@ -89,7 +89,7 @@ LoaderOptions mixing(std::int64_t batch_size) {
   return options;
 }
 
-// What a batch is without a loader that mixes: the plain one, moved on by one.
+// Compares with the batch of a loader that does not mix, moved by one sample.
 TEST(LoaderThatMixes, GivesThePlainBatchMixedWithItselfMovedOnByOne) {
   const auto dataset = make_shapes({.samples = 22, .channels = 3, .image_size = 8, .seed = 1}, Split::kTrain);
   const LoaderOptions options = mixing(6);

@@ -30,7 +30,7 @@ TEST(Sampler, SeedsAndEpochsGiveDifferentOrders) {
   EXPECT_NE(epoch_order(7, 0, 100), sequential_order(100));
 }
 
-// Resumed runs rely on this: a change of the generator must show.
+// Resumed runs rely on this order.
 TEST(Sampler, TheOrderOfAKnownSeedDoesNotChange) {
   EXPECT_THAT(epoch_order(42, 0, 8), ElementsAre(7, 1, 2, 0, 3, 5, 6, 4));
 }
@@ -70,7 +70,6 @@ TEST(Sampler, AShareIsTheUnionOfItsReplicas) {
   EXPECT_THROW(static_cast<void>(share_slice(10, {.first = 3, .count = 2, .parts = 4})), BugError);
 }
 
-// The promise of the whole module: however batches and replicas cut an epoch, the pieces in order are the order.
 TEST(Sampler, EverySampleComesExactlyOnceHoweverTheEpochIsCut) {
   for (const std::int64_t size : {1, 7, 64, 101}) {
     const auto order = epoch_order(5, 2, size);
@@ -90,7 +89,6 @@ TEST(Sampler, EverySampleComesExactlyOnceHoweverTheEpochIsCut) {
   }
 }
 
-// The shares of `processes` with `replicas` each, of one batch.
 std::vector<std::vector<std::int64_t>> homes_of(const std::vector<std::int64_t>& batch, std::int64_t processes,
                                                 std::int64_t replicas) {
   std::vector<std::vector<std::int64_t>> shares;
@@ -99,7 +97,6 @@ std::vector<std::vector<std::int64_t>> homes_of(const std::vector<std::int64_t>&
   return shares;
 }
 
-// Windows, taken from the order that the shards come in, hold the same samples as there.
 TEST(Sampler, ShardsComeWholeAndSamplesStayInTheirWindow) {
   const std::vector<std::int64_t> begins{0, 7, 8, 30, 55};
   constexpr std::int64_t kSize = 61;
@@ -149,7 +146,6 @@ TEST(Sampler, SamplesAtHomeAreTheBatchOnceInItsOrder) {
   }
 }
 
-// Of the samples of an epoch, those that the process has had in an epoch before.
 TEST(Sampler, SamplesComeHomeAgain) {
   constexpr std::int64_t kSize = 4000, kBatch = 40;
   for (const std::int64_t processes : {2, 3}) {

@@ -96,7 +96,7 @@ TEST_P(EveryModel, StartsFromTheSeedAloneWhateverTheNumberType) {
   EXPECT_TRUE(differs);
 }
 
-// Stage inputs are shared by pointer between stages: a layer that wrote into its input would corrupt its neighbour.
+// Stages share their inputs by pointer, so a layer must not write into its input.
 void expect_inputs_left_alone(const Model& model) {
   at::Tensor x = random_inputs(model, 2);
   for (const auto& layer : model.layers) {
@@ -112,7 +112,6 @@ void expect_inputs_left_alone(const Model& model) {
 
 TEST_P(EveryModel, LeavesTheInputsOfItsLayersAlone) { expect_inputs_left_alone(make_model(options_of(GetParam()))); }
 
-// Forward 0, forward 1, backward 0, backward 1 give what two separate steps give.
 TEST_P(EveryModel, KeepsMicroBatchesInFlightApart) {
   Model model = make_model(options_of(GetParam()));
   const nn::ForwardContext context{.training = true, .sample_ids = at::arange(2)};
@@ -135,7 +134,7 @@ TEST_P(EveryModel, KeepsMicroBatchesInFlightApart) {
 
 INSTANTIATE_TEST_SUITE_P(All, EveryModel, testing::Values("resnet8", "vit", "gpt2", "mlp", "toy_cnn"));
 
-// These are none of EveryModel, because drawing their weights takes up to two seconds.
+// Not part of EveryModel, because drawing their weights takes up to two seconds.
 TEST(Bottleneck, LeavesTheInputsOfItsLayersAlone) { expect_inputs_left_alone(make_model(options_of("resnet50"))); }
 TEST(ConvNext, LeavesTheInputsOfItsLayersAlone) {
   expect_inputs_left_alone(make_model(options_of("convnext", "tiny")));
@@ -169,7 +168,6 @@ TEST_P(Transformer, DropoutGivesEverySampleItsOwnMaskWhateverTheChunking) {
   EXPECT_GE((forward(plain, x, {}) - whole).abs().max().item<double>(), 1e-4);
 }
 
-// The two stages of a cut between the halves of a block get what one stage gets.
 TEST_P(Transformer, IsCutBetweenTheHalvesOfABlock) {
   ModelOptions options = options_of(GetParam());
   options.dropout = 0.1;

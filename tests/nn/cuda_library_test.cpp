@@ -1,5 +1,4 @@
-// Layers that run LibTorch's kernels on a GPU, beside the CPU in float64: attention by each of its backends, batch
-// normalisation by cuDNN and by ATen. Skips without a GPU.
+// Layers that run LibTorch's GPU kernels, compared with the CPU in float64. Skips without a GPU.
 #include <gtest/gtest.h>
 
 #include "device/device.h"
@@ -64,7 +63,6 @@ TEST_F(Attention, IsThatOfFloat64ByEveryBackend) {
         for (const at::SDPBackend other : kOrderOnGpus)
           if (other != first) order.push_back(other);
         at::globalContext().setSDPPriorityOrder(numbers(order));
-        // Probabilities, outputs and gradients are rounded to bfloat16 on the way.
         expect_equal_outcomes(attended(packed.to(kGpu, at::kBFloat16), causal), exact, 2e-2);
       }
     }

@@ -1,4 +1,3 @@
-// Who is told that a parameter's gradient is whole, and when.
 #include "nn/weight_queue.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +48,6 @@ TEST(WeightGradQueue, WaitsForAParameterUntilTheLastWorkThatAddsToItHasRun) {
   EXPECT_FALSE(two.queue.waits_for(two.once));
 }
 
-// What waits with an activation had its graph with it, and so the input of the stage.
 TEST(WeightGradQueue, WaitsWithoutTheInputThatTheGraphBeganWith) {
   const at::Tensor image_weight = at::randn({16, 16, 3, 3}).requires_grad_(),
                    weight = at::randn({3, 5}).requires_grad_();

@@ -1,4 +1,4 @@
-// Every rule of the format, and what our reader does where the official one (0.8.0) is lenient.
+// Every rule of the format, and the cases in which the official reader (0.8.0) is lenient.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,6 @@ SafetensorsHeader parse(const std::string& file) {
   return parse_safetensors_header(std::as_bytes(std::span(file)), "w.safetensors");
 }
 
-// One tensor of 4 bytes; `inner` are its fields.
 std::string one(const std::string& inner) { return R"({"x":{)" + inner + "}}"; }
 std::string u8(const std::string& name, int begin, int end) {
   return '"' + name + R"(":{"dtype":"U8","shape":[)" + std::to_string(end - begin) + R"(],"data_offsets":[)" +
@@ -172,7 +171,7 @@ TEST(SafetensorsHeader, MoreThan64DimensionsAreRefused) {
               HasSubstr("65 dimensions"));
 }
 
-// No prefix and no changed byte of a header may crash; what is accepted must tile the data.
+// No truncated or changed header crashes; an accepted one tiles the data.
 TEST(SafetensorsHeader, EveryTruncationAndManyMutationsEitherParseOrThrow) {
   const auto good =
       file_of({"", "{" + u8("a", 0, 1) + "," + u8("b", 1, 4) + R"(,"__metadata__":{"k":"v"}}  )", "abcd", ""});

@@ -22,7 +22,6 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 
 class WeightsFiles : public testing::Test {
  protected:
-  // A folder whose index says: a and b in one.safetensors, c in two.safetensors.
   void SetUp() override {
     write_safetensors(dir_ / "one.safetensors", {{"a", at::ones({2})}, {"b", at::zeros({3})}});
     write_safetensors(dir_ / "two.safetensors", {{"c", at::ones({4, 5})}});
