@@ -53,7 +53,6 @@ parse_arguments() {
   esac
 }
 
-
 # Logs every 20 s that the command still runs, with the last "[12/80] ..." of the log.
 tick() {
   local label=$1 start=$SECONDS progress
@@ -107,7 +106,6 @@ take_lock() {
   flock -w 3600 "$1" || die 5 "the other bootstrap still runs after an hour: end it, then run this again"
 }
 
-
 missing_debian_packages() {
   local name status
   local -A installed=()
@@ -144,7 +142,6 @@ install_debian_packages() {
   step "updating the list of Debian packages" "${as_root[@]}" "${apt[@]}" update
   step "installing ${#missing[@]} Debian packages" "${as_root[@]}" "${apt[@]}" install -y --no-install-recommends "${missing[@]}"
 }
-
 
 # A stamp lists the packages that were completely installed and verified.
 python_group_is_ready() {
@@ -222,7 +219,6 @@ install_python_packages() {
   [[ $check_tools -eq 0 ]] || install_python_group trace --no-deps "${PYTHON_TRACE_PACKAGES[@]}"
   [[ $plots -eq 0 ]] || install_python_group plot "${PYTHON_PLOT_PACKAGES[@]}"
 }
-
 
 # A folder that was configured with tests keeps them. Without tests, GoogleTest is not required.
 configure() {
