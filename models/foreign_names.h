@@ -13,7 +13,6 @@ enum class NamesOf { kOurs, kTorchvision, kHuggingFace, kTimm };
 // "torchvision's", for messages; empty for kOurs.
 [[nodiscard]] std::string in_words(NamesOf source);
 
-// The other libraries with a table for models of this name (ModelSpec::name).
 [[nodiscard]] std::vector<NamesOf> foreign_sources(const std::string& model);
 
 // Our names for the tensor `name` of `source`. Several names: the tensor is split along its first dimension. Empty: our

@@ -64,7 +64,6 @@ struct TokenSizes {
   int vocabulary = 0;
   int context = 0;
 };
-// Sizes of a token model: as configured, otherwise the defaults of its size.
 [[nodiscard]] TokenSizes token_sizes(const ModelOptions& options);
 
 [[nodiscard]] int count_layers(const ModelOptions& options);

@@ -64,7 +64,6 @@ class Shortcut {
     return norm_ ? (*norm_)((*conv_)(x, context), context, Activation::kNone) : x;
   }
 
-  // Returns the batch norms in the order in which they run.
   [[nodiscard]] std::vector<nn::BatchNorm2d*> before(std::vector<nn::BatchNorm2d*> norms) {
     if (norm_) norms.insert(norms.begin(), norm_.get());
     return norms;

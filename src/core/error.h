@@ -61,7 +61,6 @@ struct CheckpointError : Error {
   template <typename... Parts>
   explicit CheckpointError(const Parts&... parts) : Error(ExitCode::kCheckpoint, parts...) {}
 };
-// A disk is full or read-only.
 struct StorageError : Error {
   template <typename... Parts>
   explicit StorageError(const Parts&... parts) : Error(ExitCode::kStorage, parts...) {}

@@ -58,8 +58,8 @@ struct AffineBytes {
   bool operator==(const AffineBytes&) const = default;
 };
 
-// Peak bytes that a part of a layer's work allocates, including its results and what it saves. Backward has two values:
-// autograd frees the layer's output and its gradient after their last use, or they are held from outside.
+// Peak bytes that a part of a layer's work allocates, with its results and what it saves. Backward has two values:
+// autograd frees the output and its gradient after their last use, or they are held from outside.
 struct WorkingBytes {
   AffineBytes forward;
   AffineBytes backward;

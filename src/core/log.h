@@ -33,7 +33,6 @@ void log_error(const Parts&... parts) {
   log(LogLevel::kError, concat(parts...));
 }
 void log_lines(std::string_view text, LogLevel level = LogLevel::kInfo);
-// Logs the lines of a table unchanged, without a time before each line.
 void log_table(std::string_view text, LogLevel level = LogLevel::kInfo);
 // Logs fields separated by two spaces. A terminal shows the fields that fit into its width; the file gets all.
 void log_fields(std::string_view message);

@@ -34,7 +34,6 @@ class FeatureCache {
  public:
   using Statistics = FeatureStatistics;
 
-  // Removes leftover files of dead processes from the directory.
   explicit FeatureCache(const FeatureCacheOptions& options);
 
   // prefix: hash of the number of frozen layers, their weights and running statistics. Drops all rows if prefix, sizes
@@ -44,7 +43,6 @@ class FeatureCache {
   // Drops all rows and their description; call use() next.
   void clear();
 
-  // True for each key that has a row; all false before the first use().
   [[nodiscard]] std::vector<bool> has(std::span<const FeatureKey> keys) const;
 
   // Writes rows to `rows` [n, row...], of any layout and device; returns true for each row found. Others are unchanged.

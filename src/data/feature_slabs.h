@@ -44,7 +44,6 @@ class FeatureSlabs {
   [[nodiscard]] const std::byte* old_row(Slot slot) const {
     return slabs_[slot.slab].memory.data() + slot.row * old_row_bytes_;
   }
-  // Releases the old rows up to and including this one.
   void release_old(Slot last);
 
  private:

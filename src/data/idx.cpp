@@ -26,7 +26,6 @@ constexpr std::uint64_t kMaxDeflateRatio = 1032;  // zlib's limit of expansion
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Fills `out` from the current position; returns the number of bytes read.
   virtual std::size_t read(std::span<std::uint8_t> out) = 0;
   [[nodiscard]] virtual std::uint64_t max_remaining() const = 0;
 };

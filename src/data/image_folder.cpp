@@ -93,7 +93,7 @@ std::vector<std::string> folders_below(const fs::path& folder, const std::string
 }
 
 std::vector<Picture> pictures_of(const fs::path& split_folder, const std::string& name, std::int64_t label,
-                                 PassedOver& passed_over) {
+                                 SkippedFiles& skipped_files) {
   std::set<fs::path> seen;
   std::vector<std::string> folders = folders_below(split_folder / name, name, seen);
   std::ranges::sort(folders);
@@ -103,7 +103,7 @@ std::vector<Picture> pictures_of(const fs::path& split_folder, const std::string
       if (is_picture(file)) {
         pictures.push_back({concat(folder, "/", file), label});
       } else {
-        passed_over.add((split_folder / folder / file).native());
+        skipped_files.add((split_folder / folder / file).native());
       }
     }
   }
@@ -141,15 +141,15 @@ std::unique_ptr<Dataset> open_image_folder(const fs::path& path, Split split) {
   const std::vector<std::string> classes = classes_of(path / "train");
   const fs::path folder = path / (split == Split::kTrain ? "train" : "val");
   if (split == Split::kTest) check_classes(folder, classes);
-  PassedOver passed_over;
+  SkippedFiles skipped_files;
   std::vector<Picture> pictures;
   for (std::size_t label = 0; label < classes.size(); ++label) {
-    std::ranges::move(pictures_of(folder, classes[label], static_cast<std::int64_t>(label), passed_over),
+    std::ranges::move(pictures_of(folder, classes[label], static_cast<std::int64_t>(label), skipped_files),
                       std::back_inserter(pictures));
   }
   DatasetInfo info = info_of_pictures("image_folder", split, std::ssize(classes));
   info.is_sorted_by_class = true;
-  passed_over.log(info);
+  skipped_files.log(info);
   return std::make_unique<ImageFolder>(std::move(info), folder, std::move(pictures));
 }
 

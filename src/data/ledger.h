@@ -21,7 +21,6 @@ struct Lease {
   std::vector<std::int64_t> samples;  // indices into the data set
 };
 
-// Counts of one epoch; their sum is its number of samples.
 struct LedgerCounts {
   std::int64_t waiting = 0;  // to be leased, for the first time or again
   std::int64_t leased = 0;
@@ -90,7 +89,6 @@ class Ledger {
   // Position in open_ of the first epoch with waiting samples, begun if necessary; empty if all epochs are leased.
   [[nodiscard]] std::optional<std::size_t> epoch_with_work();
   void begin_epoch();
-  // Removes a sample from the waiting ones, out of order; false: it does not wait.
   [[nodiscard]] static bool take_waiting(Epoch& epoch, std::int64_t sample);
   void forget_finished_epochs();
 

@@ -88,7 +88,6 @@ void check_kind(const DatasetInfo& info, const LoaderOptions& options) {
     throw ConfigError(keys, " are for images, but data set ", info.name, " has tokens; leave them out");
 }
 
-// Makes the batch of any position. Stateless except for the cache of orders; any number of threads at once.
 class Loader::BatchMaker {
  public:
   BatchMaker(const Dataset& dataset, const LoaderOptions& options, const Position& start)
@@ -149,7 +148,7 @@ class Loader::BatchMaker {
     return {all.begin() + mine.begin, all.begin() + mine.begin + mine.count};
   }
 
-  // Reads each sample together with its predecessor in the global batch, which may belong to another process.
+  // Reads also the predecessor of the first sample, which may belong to another process.
   [[nodiscard]] Samples read_mixed(std::span<const std::int64_t> ids, const Batch& batch, const std::stop_token& stop) {
     const auto [begin, count] = whole(batch.batch);
     const std::int64_t mine = share_slice(count, options_.share).begin;

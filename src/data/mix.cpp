@@ -15,7 +15,6 @@
 namespace sluice::data {
 namespace {
 
-// LibTorch's distribution with a generator of its own.
 double draw_beta(double a, std::uint64_t key) {
   const at::Tensor both = at::full({2}, a, at::kDouble);
   return at::_sample_dirichlet(both, at::detail::createCPUGenerator(key))[0].item<double>();

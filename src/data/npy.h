@@ -19,7 +19,6 @@ struct NpyArray {
 // `name`: the file, for errors. The result points into `file`.
 [[nodiscard]] NpyArray parse_npy(std::span<const std::uint8_t> file, std::string_view name);
 
-// Numbers of any whole type as 64 bits. Throws DataError for values that do not fit.
 [[nodiscard]] std::vector<std::int64_t> whole_numbers(const NpyArray& array, std::string_view name);
 
 }  // namespace sluice::data

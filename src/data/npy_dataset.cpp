@@ -33,7 +33,6 @@ struct Images {
 
 bool are_channels(std::int64_t size) { return size == 1 || size == 3; }
 
-// Layout of images of this shape; [n, height, width] is one plane per image.
 std::optional<Layout> layout_of(const std::vector<std::int64_t>& shape) {
   if (std::ranges::count(shape, 0) > 0) return std::nullopt;
   if (shape.size() == 3) return Layout::kPlanes;

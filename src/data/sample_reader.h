@@ -67,7 +67,6 @@ class SampleReader {
                    const Samples& samples, const std::stop_token& stop, Team* team) const;
   template <typename T>
   void write_view(std::int64_t id, int view, std::span<std::uint8_t> pixels, std::span<T> out) const;
-  // Returns the sample that was read: `index`, or its replacement.
   std::int64_t read_picture(std::int64_t index, int view, std::span<std::uint8_t> pixels) const;
   [[nodiscard]] Samples read_tokens(std::span<const std::int64_t> ids, const std::stop_token& stop) const;
 

@@ -26,10 +26,8 @@ struct Slice {
 [[nodiscard]] std::int64_t batches_per_epoch(std::int64_t size, std::int64_t batch_size);
 [[nodiscard]] Slice batch_slice(std::int64_t size, std::int64_t batch_size, std::int64_t batch);
 
-// Splits a batch in order over `parts` replicas: sizes differ by at most one, larger parts first.
-[[nodiscard]] std::vector<Slice> replica_slices(std::int64_t batch_samples, std::int64_t parts);
-
-// The replicas of one process: `count` of `parts` replicas in all processes, beginning with `first`.
+// The replicas of one process: `count` of `parts` replicas in all processes, beginning with `first`. A batch is split
+// in order over all replicas: sizes differ by at most one, larger parts first.
 struct Share {
   std::int64_t first = 0;
   std::int64_t count = 1;

@@ -23,7 +23,6 @@ struct ShapesOptions {
 inline constexpr std::array<std::string_view, 10> kShapeNames = {"disc", "ring",  "square",  "frame",   "triangle",
                                                                  "plus", "cross", "stripes", "columns", "checkerboard"};
 
-// Throws ConfigError for options out of range.
 [[nodiscard]] std::unique_ptr<Dataset> make_shapes(const ShapesOptions& options, Split split);
 
 }  // namespace sluice::data

@@ -124,8 +124,8 @@ bool is_label_part(const std::string& part) { return part == "cls" || part == "j
 
 class ShardReader {
  public:
-  ShardReader(const fs::path& path, std::int32_t number, PassedOver& passed_over, bool warns)
-      : name_(path.native()), shard_(path), number_(number), passed_over_(passed_over), warns_(warns) {}
+  ShardReader(const fs::path& path, std::int32_t number, SkippedFiles& skipped_files, bool warns)
+      : name_(path.native()), shard_(path), number_(number), skipped_files_(skipped_files), warns_(warns) {}
 
   void add_to(std::vector<PackedPicture>& pictures) {
     const ReadAt read = [this](std::int64_t offset, std::span<std::uint8_t> bytes) { shard_.read(offset, bytes); };
@@ -143,7 +143,7 @@ class ShardReader {
                     "pack the files with tar --dereference");
       }
       if (key.empty() || member.is_symbolic_link) {
-        passed_over_.add(concat(name_, "/", member.name));
+        skipped_files_.add(concat(name_, "/", member.name));
         continue;
       }
       if (key != key_) finish(pictures);
@@ -211,7 +211,7 @@ class ShardReader {
 
   void finish(std::vector<PackedPicture>& pictures) {
     refuse_lost_samples();
-    for (const std::string& other : others_) passed_over_.add(concat(name_, "/", other));
+    for (const std::string& other : others_) skipped_files_.add(concat(name_, "/", other));
     others_.clear();
     if (picture_.has_value() != label_.has_value()) {
       reject_file(name_, concat("sample ", key_, " has ", picture_ ? "no class" : "no picture"),
@@ -225,7 +225,7 @@ class ShardReader {
   const std::string name_;
   const Shard shard_;
   const std::int32_t number_;
-  PassedOver& passed_over_;
+  SkippedFiles& skipped_files_;
   const bool warns_;
   std::string key_;
   std::vector<std::string> others_;
@@ -233,7 +233,7 @@ class ShardReader {
   std::optional<std::int32_t> label_;
 };
 
-std::vector<fs::path> shards_in(const fs::path& folder, PassedOver& passed_over) {
+std::vector<fs::path> shards_in(const fs::path& folder, SkippedFiles& skipped_files) {
   constexpr std::array kPacked{"gz", "bz2", "xz", "zst"};
   std::vector<fs::path> shards;
   std::error_code error;
@@ -247,7 +247,7 @@ std::vector<fs::path> shards_in(const fs::path& folder, PassedOver& passed_over)
       reject_file(file.native(), "it is compressed, so single pictures cannot be read",
                   "unpack it to a plain tar file, or move it away");
     } else {
-      passed_over.add(file.native());
+      skipped_files.add(file.native());
     }
   }
   constexpr std::string_view kAdvice = "data.path must hold train/*.tar and val/*.tar, or choose another data.name";
@@ -257,10 +257,10 @@ std::vector<fs::path> shards_in(const fs::path& folder, PassedOver& passed_over)
   return shards;
 }
 
-std::vector<PackedPicture> pictures_in(const std::vector<fs::path>& shards, PassedOver& passed_over, bool warns) {
+std::vector<PackedPicture> pictures_in(const std::vector<fs::path>& shards, SkippedFiles& skipped_files, bool warns) {
   std::vector<PackedPicture> pictures;
   for (std::size_t i = 0; i < shards.size(); ++i)
-    ShardReader(shards[i], static_cast<std::int32_t>(i), passed_over, warns).add_to(pictures);
+    ShardReader(shards[i], static_cast<std::int32_t>(i), skipped_files, warns).add_to(pictures);
   if (pictures.empty()) reject_file(shards.front().native(), "neither it nor the other tar files hold a sample");
   return pictures;
 }
@@ -272,21 +272,21 @@ std::int64_t count_classes(const std::vector<PackedPicture>& pictures) {
 }  // namespace
 
 std::unique_ptr<Dataset> open_tar_dataset(const fs::path& path, Split split) {
-  PassedOver passed_over;
-  std::vector<fs::path> shards = shards_in(path / "train", passed_over);
+  SkippedFiles skipped_files;
+  std::vector<fs::path> shards = shards_in(path / "train", skipped_files);
   // The test split reads the training shards only to count classes; their log lines come with the training split.
-  std::vector<PackedPicture> pictures = pictures_in(shards, passed_over, /*warns=*/split == Split::kTrain);
+  std::vector<PackedPicture> pictures = pictures_in(shards, skipped_files, /*warns=*/split == Split::kTrain);
   DatasetInfo info = info_of_pictures("tar", split, count_classes(pictures));
   if (split == Split::kTest) {
-    passed_over = {};
-    shards = shards_in(path / "val", passed_over);
-    pictures = pictures_in(shards, passed_over, /*warns=*/true);
+    skipped_files = {};
+    shards = shards_in(path / "val", skipped_files);
+    pictures = pictures_in(shards, skipped_files, /*warns=*/true);
     if (count_classes(pictures) > info.classes) {
       reject_file(shards.front().native(), concat("the tar files of val have class ", count_classes(pictures) - 1,
                                                   ", but those of train have only 0 to ", info.classes - 1));
     }
   }
-  passed_over.log(info);
+  skipped_files.log(info);
   return std::make_unique<TarDataset>(std::move(info), std::move(shards), std::move(pictures));
 }
 

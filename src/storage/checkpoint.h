@@ -37,7 +37,6 @@ void write_checkpoint(const std::filesystem::path& dir, std::int64_t step, const
 
 void verify_checkpoint(const std::filesystem::path& dir);
 
-// Returns true if state.json is intact and the tensor files have the recorded sizes. Cheap: reads no tensor.
 [[nodiscard]] bool looks_complete(const std::filesystem::path& dir);
 
 [[nodiscard]] std::optional<std::int64_t> step_of(const std::filesystem::path& dir);

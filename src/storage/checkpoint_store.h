@@ -16,7 +16,6 @@
 
 namespace sluice::storage {
 
-// Result of a read-only scan, which `eval` may run on any directory.
 struct CheckpointScan {
   std::optional<std::filesystem::path> newest;  // verified byte by byte
   std::set<std::int64_t> damaged;               // newer steps, skipped with a warning each

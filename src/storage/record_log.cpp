@@ -27,7 +27,7 @@ constexpr std::size_t kBlock = std::size_t{1} << 20;
 constexpr std::uint64_t kMostParts = std::uint64_t{1} << 20;
 constexpr std::size_t kLargestWrite = std::size_t{1} << 30;
 
-// Value of `synced` in a log that is never synced: every written record counts as committed.
+// For a log that is never synced: every written record counts as committed.
 constexpr std::uint64_t kAlwaysCounts = std::numeric_limits<std::uint64_t>::max();
 
 struct RecordHead {

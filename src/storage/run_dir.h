@@ -28,7 +28,6 @@ class RunDir {
   // Creates parent/<config_name>-<date>-<time>[-n], with local time: 20250131-235959.
   static RunDir create_named(const std::filesystem::path& parent, std::string_view config_name);
 
-  // Directories made by create_named(parent, config_name), newest first.
   static std::vector<std::filesystem::path> named(const std::filesystem::path& parent, std::string_view config_name);
 
   static std::string trace_name(int rank);

@@ -30,7 +30,6 @@ FileDigest write_safetensors(const std::filesystem::path& path, const TensorMap&
                              const std::map<std::string, std::string>& metadata = {{"format", "pt"}},
                              Values allowed = Values::kAny);
 
-// Bytes that write_safetensors() writes for `tensors`, without the header.
 [[nodiscard]] std::uint64_t tensor_bytes(const TensorMap& tensors);
 
 // Maps the file; its pages are read on first access and copied on write. The file may be removed or replaced meanwhile,

@@ -49,7 +49,6 @@ std::map<std::string, std::string> files_by_tensor(const fs::path& index) {
   return files;
 }
 
-// Adds the tensors of a file to `all`. `from`: the file of each tensor added so far.
 void add_file(const fs::path& index, const std::string& name, TensorMap& all,
               std::map<std::string, std::string>& from) {
   const fs::path file = index.parent_path() / name;

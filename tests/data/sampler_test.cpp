@@ -13,6 +13,13 @@ namespace {
 
 using testing::ElementsAre;
 
+std::vector<Slice> replica_slices(std::int64_t batch_samples, std::int64_t replicas) {
+  std::vector<Slice> slices;
+  for (std::int64_t first = 0; first < replicas; ++first)
+    slices.push_back(share_slice(batch_samples, {.first = first, .count = 1, .parts = replicas}));
+  return slices;
+}
+
 TEST(Sampler, TheOrderIsASeededPermutation) {
   EXPECT_EQ(epoch_order(7, 3, 100), epoch_order(7, 3, 100));
   for (const std::uint64_t seed : {0ULL, 1ULL, ~0ULL}) {

@@ -11,7 +11,6 @@ namespace sluice::data {
 
 enum class Interpolation { kBilinear, kBicubic };
 
-// Resize `whole` to `size` and compute the part `window` of the result.
 struct Resizing {
   ImageSize whole;
   ImageSize size;

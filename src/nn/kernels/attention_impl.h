@@ -15,7 +15,6 @@ static std::int64_t attention_scratch(std::int64_t queries, std::int64_t keys, s
   return (head_width + queries) * attention_padded(keys);
 }
 
-// Writes the transposed rows to `to` [head_width, padded], with zeros in the padding.
 static void transpose_padded(const float* rows, std::int64_t stride, std::int64_t keys, std::int64_t head_width,
                              float* to) {
   const std::int64_t padded = attention_padded(keys);

@@ -66,7 +66,6 @@ SLUICE_INLINE Vec at_least(Vec value, Vec floor) { return value < floor ? floor 
 // Gradient of y = at_least(., 0): passes if y is above zero or NaN.
 SLUICE_INLINE Vec relu_gradient(Vec gradient, Vec y) { return y <= Vec{} ? Vec{} : gradient; }
 
-// Loads the first `count` (below kLanes) values and zeros for the rest.
 SLUICE_INLINE Vec load_part(const float* from, std::int64_t count) {
   Vec value{};
   std::memcpy(&value, from, static_cast<std::size_t>(count) * sizeof(float));
