@@ -121,19 +121,19 @@ install_debian_packages() {
   local -a missing as_root=()
   local command
   command -v dpkg-query >/dev/null \
-    || die 2 "this is no Debian system: install the counterparts of these packages by hand, then build with CMake: ${debian_packages[*]}"
+    || die 2 "this is not a Debian system: install the equivalents of these packages, then build with CMake: ${debian_packages[*]}"
   mapfile -t missing < <(missing_debian_packages "${debian_packages[@]}")
   [[ ${#missing[@]} -gt 0 ]] || return 0
   command="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
   if [[ $(id -u) -ne 0 ]]; then
     if ! command -v sudo >/dev/null; then
-      die 2 "Debian packages are missing and this is neither root nor is there sudo; as root run: $command"
+      die 2 "Debian packages are missing, and sudo is not installed; run as root: $command"
     elif sudo -n true 2>/dev/null; then
       as_root=(sudo -n)
     elif [[ -t 0 ]] && sudo -v; then
       as_root=(sudo)
     else
-      die 2 "Debian packages are missing and sudo asks for a password; as root run: $command"
+      die 2 "Debian packages are missing, and sudo needs a password; run as root: $command"
     fi
   fi
   as_root+=(env DEBIAN_FRONTEND=noninteractive)

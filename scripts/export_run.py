@@ -46,9 +46,9 @@ def read_records(file):
         try:
             record = json.loads(line)
         except json.JSONDecodeError as error:
-            raise Failure(3, f"{file}: line {number} is no JSON ({error.msg}); export an undamaged run") from error
+            raise Failure(3, f"{file}: line {number} is not JSON ({error.msg}); export an undamaged run") from error
         if not isinstance(record, dict) or not isinstance(record.get("event"), str):
-            raise Failure(3, f"{file}: line {number} is no record of a run; export an undamaged run")
+            raise Failure(3, f"{file}: line {number} is not a record of a run; export an undamaged run")
         records.append(record)
     return records
 
@@ -117,7 +117,7 @@ class Run:
         config, metrics = self.folder / "config.toml", self.folder / "metrics.jsonl"
         for file in (config, metrics):
             if not file.is_file():
-                raise Failure(3, f"{folder} is no run directory: it has no {file.name}; give the one that --run-dir named")
+                raise Failure(3, f"{folder} is not a run directory: {file.name} is missing; give the folder of --run-dir")
         try:
             self.parameters = flat(tomllib.loads(config.read_text(encoding="utf-8")))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -127,7 +127,7 @@ class Run:
         self.outcome, summary = end_of(records)
         self.summary = numbers_of(summary, "summary")
         if not self.points:
-            raise Failure(3, f"{metrics} has no steps yet; export the run once it has trained")
+            raise Failure(3, f"{metrics} has no steps yet; export the run after its first step")
         self.name = self.folder.name
         self.id = hashlib.sha256(str(self.folder).encode()).hexdigest()[:16]
         self.began = metrics.stat().st_mtime - max(seconds for _, seconds, _ in self.points)

@@ -51,7 +51,7 @@ bring=${2:+$(realpath -m -- "$2")}
 [[ -z $bring || ($out/ != "$bring"/* && $bring/ != "$out"/*) ]] || die 2 "OUT_DIR and BRING_DIR lie in each other: name two folders apart"
 cd "$SLUICE_ROOT"
 [[ -x build/release/sluice ]] || die 2 "build/release/sluice is missing: run scripts/bootstrap.sh, or carry the build here"
-gpus=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null) || die 2 "no NVIDIA GPU answers here"
+gpus=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null) || die 2 "no NVIDIA GPU found: nvidia-smi failed"
 mkdir -p "$out" ${bring:+"$bring"}
 if [[ ! -d .venv ]]; then
   LD_LIBRARY_PATH=$(torch_library_path "$python")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

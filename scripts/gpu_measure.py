@@ -39,7 +39,7 @@ FORMAT_ERRORS = {True: 1e-2, False: 1e-5}  # the largest with and without TF32
 WARNING = re.compile("warning", re.IGNORECASE)
 
 
-class NotAsItShould(Exception):
+class CheckFailed(Exception):
     """A failed check: one sentence."""
 
 
@@ -54,7 +54,7 @@ def steps_of(lines):
     """The steps of a run without the first ones."""
     steps = [line for line in lines if line["event"] == "step"][FIRST_STEPS:]
     if not steps:
-        raise NotAsItShould(f"the run has no more than {FIRST_STEPS} steps")
+        raise CheckFailed(f"the run has no more than {FIRST_STEPS} steps")
     return steps
 
 
@@ -73,7 +73,7 @@ def kernel_summary(lines, longest=5):
     """Text of the longest kernels, and the result: how much of a step the GPU worked."""
     kernels = next((line for line in lines if line["event"] == "kernels"), None)
     if kernels is None:
-        raise NotAsItShould("the run has no event `kernels`: CUPTI was not available")
+        raise CheckFailed("the run has no event `kernels`: CUPTI was not available")
     by_name = {}
     for row in kernels["rows"]:
         calls, time = by_name.get(row["kernel"], (0, 0.0))
@@ -103,15 +103,15 @@ def recording_summary(times):
 
 
 def memory_summary(profile):
-    """Raises NotAsItShould if a device took more than predicted."""
+    """Raises CheckFailed if a device took more than predicted."""
     devices = profile["device_memory"]
     if not devices:
-        raise NotAsItShould("the profile has no memory of devices")
+        raise CheckFailed("the profile has no memory of devices")
     text = ", ".join(f"{one['device']}: predicted {one['predicted_peak_bytes'] / 2**20:.0f} MiB, took "
                      f"{one['peak_bytes'] / 2**20:.0f} MiB (x {one['predicted_peak_bytes'] / one['peak_bytes']:.2f})"
                      for one in devices)
     if any(one["predicted_peak_bytes"] < MEMORY_SHORT * one["peak_bytes"] for one in devices):
-        raise NotAsItShould(text)
+        raise CheckFailed(text)
     return text
 
 
@@ -174,7 +174,7 @@ def formats():
         errors = {what: ((value.double() - exact[what]).norm() / exact[what].norm()).item() for what, value in plain.items()}
         parts.append(f"device.tf32 = {str(allowed).lower()}: " + ", ".join(f"{what} {error:.1e}" for what, error in errors.items()))
         if not max(errors.values()) <= FORMAT_ERRORS[allowed]:  # not a number fails, too
-            raise NotAsItShould("; ".join(parts) + f", which is not the error of {'TF32' if allowed else 'fp32'}")
+            raise CheckFailed("; ".join(parts) + f", expected the error of {'TF32' if allowed else 'fp32'}")
     return "; ".join(parts)
 
 
@@ -235,12 +235,12 @@ def recording(folder, *train):
             run = pathlib.Path(folder) / f"{level}-{number}"
             code = subprocess.run([*train, "--set", f'profile.level="{level}"', "--run-dir", run], check=False).returncode
             if code != 0:
-                raise NotAsItShould(f"the run with {level} ended with exit code {code}")
+                raise CheckFailed(f"the run with {level} ended with exit code {code}")
             lines = lines_of(run)
             # Compares whole steps, because with "off" the wait for data is unknown.
             share = 0 if level == "off" else load_share(lines)
             if share > MOST_LOAD:
-                raise NotAsItShould(f"the steps with {level} wait {share:.0%} of their time for data, so that what "
+                raise CheckFailed(f"the steps with {level} wait {share:.0%} of their time for data, so that what "
                                     "recording costs cannot be seen")
             times[level].append(statistics.median(step["step_ms"] for step in steps_of(lines)))
             print(f"{level}: {times[level][-1]:.3f} ms a step", flush=True)
@@ -277,7 +277,7 @@ def main():
         return 2
     try:
         print(f"result: {check(*sys.argv[2:])}")
-    except NotAsItShould as error:
+    except CheckFailed as error:
         print(f"result: {error}")
         return 70
     return 0

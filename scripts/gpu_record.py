@@ -28,7 +28,7 @@ def rows_of(text, name):
     rows = [(line, ROW.fullmatch(line)) for line in text.splitlines() if line.strip()]
     for line, match in rows:
         if match is None:
-            raise RecordError(f"{name} has a line that is no result: {line[:80]}; give the gpu_results.md of a run")
+            raise RecordError(f"{name} has a line that is not a result: {line[:80]}; give the gpu_results.md of a run")
     if not rows:
         raise RecordError(f"{name} has no results; give the gpu_results.md of a run")
     return rows

@@ -38,7 +38,7 @@ class Record:
         except OSError as error:
             raise Refused(f"--out {folder}: {error.strerror}: give a folder that can be written") from None
         if there - {".lock", "experiment.json.new"} and "experiment.json" not in there:
-            raise Refused(f"--out {folder} exists already and is not an experiment's: give another folder")
+            raise Refused(f"--out {folder} exists and is not the folder of an experiment: give another folder")
         self._lock()
         self._compare(json.loads(json.dumps(asked, default=str)))
         self._read()

@@ -24,7 +24,7 @@ TEST(OwnTime, CountsShortStepsWholeAndALongOneAsTheLongest) {
   EXPECT_EQ(time.pass(start + milliseconds(3600'010)), milliseconds(55));
 }
 
-TEST(OwnTime, LeavesOutWhatItIsToldTo) {
+TEST(OwnTime, ExcludesIntervalsOnRequest) {
   const Clock::time_point start{};
   OwnTime time(milliseconds(20), start);
   EXPECT_EQ(time.pass(start + milliseconds(10)), milliseconds(10));

@@ -90,7 +90,7 @@ TEST(Cifar, TheFolderOfTheArchiveIsFoundInsideThePath) {
   EXPECT_EQ(open_dataset({.name = "cifar100", .path = folder.path()}, Split::kTrain)->size(), 2);
 }
 
-TEST(Cifar, MissingFilesSayWhereAndWhatToDo) {
+TEST(Cifar, MissingFilesGiveThePathAndAnAction) {
   const TemporaryFolder folder;
   EXPECT_THAT(opening({.name = "cifar10", .path = folder.path()}),
               ThrowsMessage<DataError>(AllOf(HasSubstr("data_batch_1.bin is neither in " + folder.path().native()),

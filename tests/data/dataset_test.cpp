@@ -67,7 +67,7 @@ TEST(Dataset, LimitKeepsTheFirstSamples) {
   EXPECT_THAT(opening({.name = "mnist", .limit = -1}), ThrowsMessage<ConfigError>(HasSubstr("data.limit = -1")));
 }
 
-TEST(Dataset, MissingFilesSayWhereAndWhatToDo) {
+TEST(Dataset, MissingFilesGiveThePathAndAnAction) {
   const TemporaryFolder folder;
   EXPECT_THAT(opening({.name = "fashion_mnist", .path = folder.path()}),
               ThrowsMessage<DataError>(AllOf(HasSubstr((folder.path() / "train-images-idx3-ubyte.gz").native()),
@@ -85,7 +85,7 @@ void write_picture_folder(const std::filesystem::path& folder) {
   }
 }
 
-TEST(Dataset, FilesOfAFolderThatAreNoPicturesAreCountedAndNamedOnce) {
+TEST(Dataset, OtherFilesOfAFolderAreCountedAndLoggedOnce) {
   const TemporaryFolder folder;
   write_picture_folder(folder.path());
   const auto opened = [&] {
@@ -101,7 +101,7 @@ TEST(Dataset, FilesOfAFolderThatAreNoPicturesAreCountedAndNamedOnce) {
                                (folder.path() / "train/cat/2.gif").native())));
 }
 
-TEST(Dataset, APictureInNoFolderOfAClassIsAnError) {
+TEST(Dataset, APictureInNoClassFolderIsAnError) {
   const TemporaryFolder folder;
   write_picture_folder(folder.path());
   write_file(folder.path() / "val/notes.txt", {1});
@@ -112,7 +112,7 @@ TEST(Dataset, APictureInNoFolderOfAClassIsAnError) {
       ThrowsMessage<DataError>(HasSubstr("picture 2.JPG is in no class folder; move it into one, or remove it")));
 }
 
-TEST(Dataset, OnlyOfPublicFilesItIsSaidToFetchThemAgain) {
+TEST(Dataset, OnlyPublicFilesCanBeFetchedAgain) {
   const TemporaryFolder folder;
   write_file(folder.path() / "train_images.npy", {1, 2, 3});
   EXPECT_THAT(opening({.name = "npy", .path = folder.path()}),
@@ -135,7 +135,7 @@ class AsNobody {
   static constexpr uid_t kNobody = 65534;
 };
 
-TEST(Dataset, WhatMayNotBeReadIsNotCalledMissing) {
+TEST(Dataset, UnreadableFilesAreNotCalledMissing) {
   const TemporaryFolder folder;
   const auto closed = folder.path() / "closed";
   const auto rights = [](const std::filesystem::path& path, int mode) {
@@ -270,7 +270,7 @@ TEST(Dataset, TheListNamesWhatCanBeOpened) {
                                  "shapes", "text", "toy"));
 }
 
-TEST(Dataset, OfAProgramsOwnHasANameOfItsOwn) {
+TEST(Dataset, AProgramsOwnDataSetNeedsANewName) {
   const auto open = [](const DatasetOptions& options, Split split) { return open_dataset(options, split); };
   const auto adding = [&](const char* name) {
     return [=] {

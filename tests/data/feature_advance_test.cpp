@@ -102,7 +102,7 @@ TEST(FeatureCache, AForwardThatFailsLeavesAnEmptyCacheOfTheNewPrefix) {
   EXPECT_TRUE(same_bits(fetched(cache, keys, {4}), rows));
 }
 
-TEST(FeatureCache, AForwardThatGivesOtherRowsThanWasSaidIsABug) {
+TEST(FeatureCache, AForwardWithRowsOfAnotherFormatIsABug) {
   const auto keys = keys_between(0, 100);
   FeatureCache cache({.memory_bytes = 1 << 20});
   cache.use("a", kSizes, at::kFloat);

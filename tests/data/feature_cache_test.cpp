@@ -170,7 +170,7 @@ TEST(FeatureCache, EntriesOfAnotherPrefixSizeOrTypeAreDropped) {
   }
 }
 
-TEST(FeatureCache, RowsThatDoNotFitWhatWasSaidAreABug) {
+TEST(FeatureCache, RowsOfAnotherFormatAreABug) {
   FeatureCache cache({.memory_bytes = 1 << 20});
   cache.use("a", kSizes, at::kFloat);
   at::Tensor wrong_type = at::zeros(sizes_with(2), at::kDouble);
@@ -180,7 +180,7 @@ TEST(FeatureCache, RowsThatDoNotFitWhatWasSaidAreABug) {
               testing::ThrowsMessage<BugError>(HasSubstr("rows [2, 3, 8, 8] of Float, not [3, 3, 8, 8] of Float")));
 }
 
-TEST(FeatureCache, EpochsInTheOrderThatWasToldAreAllHits) {
+TEST(FeatureCache, EpochsInTheAnnouncedOrderAreAllHits) {
   const test::TempDir dir;
   const FeatureCacheOptions options{.memory_bytes = 400'000, .disk_bytes = 1 << 20, .directory = dir.path()};
   FeatureCache cache(options);

@@ -184,7 +184,7 @@ TEST(FeatureFile, RowsChangeTheirSizeInPlaceWithinTheBudget) {
   }
 }
 
-TEST(UnnamedFile, WhereTheFileSystemHasNoTmpfileTheNameIsTakenAway) {
+TEST(UnnamedFile, WithoutTmpfileTheNameIsUnlinked) {
   const test::TempDir dir;
   const FileDescriptor file = open_and_unlink(dir.path());
   ASSERT_TRUE(file.is_open());

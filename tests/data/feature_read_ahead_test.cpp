@@ -47,7 +47,7 @@ class ReadAhead : public testing::Test {
   FeatureReadAhead ahead_{file_};
 };
 
-TEST_F(ReadAhead, FillsItsBufferInOrderAndGoesOnAsRowsAreTaken) {
+TEST_F(ReadAhead, FillsItsBufferInOrderAndContinuesAsRowsAreTaken) {
   ahead_.start(rows(0, 100), 10 * kPage + 100);
   EXPECT_EQ(ahead_.mapped_bytes(), 10 * kPage);
   for (std::uint32_t position = 0; position < 100; ++position) {
@@ -67,7 +67,7 @@ TEST_F(ReadAhead, ARowThatIsNotThereYetIsPassedOver) {
   EXPECT_TRUE(take(8, 8));
 }
 
-TEST_F(ReadAhead, RowsThatNobodyTakesDoNotBlockItForEver) {
+TEST_F(ReadAhead, RowsThatAreNotTakenDoNotBlockItForever) {
   ahead_.start(rows(0, 100), 4 * kPage);
   wait_for(4);
   EXPECT_FALSE(take(50, 50));

@@ -103,7 +103,7 @@ TEST(FeatureStore, TheIndexTakesNoMoreThanIsCountedForIt) {
   EXPECT_GE(after - before, kRows * kIndexBytes / 2);
 }
 
-TEST(FeatureStore, LargerRowsAreDroppedOnlyWhereBothBudgetsAreFull) {
+TEST(FeatureStore, LargerRowsAreDroppedOnlyIfBothBudgetsAreFull) {
   const test::TempDir dir;
   const FeatureStoreOptions options{.memory_bytes = 1 << 20, .disk_bytes = 1 << 20, .directory = dir.path()};
   FeatureStore store(options);

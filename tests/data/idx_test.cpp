@@ -92,7 +92,7 @@ TEST(Idx, TrailingBytesAreNamed) {
   EXPECT_THAT(image_error(after_gzip), HasSubstr("but 1 more bytes follow"));
 }
 
-TEST(Idx, AbsurdSizesAreRefusedBeforeAllocating) {
+TEST(Idx, ImpossibleSizesAreRejectedBeforeAllocating) {
   EXPECT_THAT(image_error(images_bytes(~0U, ~0U, ~0U, {})),
               HasSubstr("byte 4: the count is 4294967295, expected 1 to"));
   EXPECT_THAT(image_error(images_bytes(1, 70000, 1, {})), HasSubstr("byte 8: the height is 70000, expected 1 to"));

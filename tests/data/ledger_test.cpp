@@ -15,7 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(Ledger, LeasesTheOrderOfTheEpochAndGoesOnWithTheNext) {
+TEST(Ledger, LeasesTheOrderOfTheEpochAndThenTheNext) {
   Ledger ledger({.seed = 3, .samples = 10});
   const auto order = epoch_order(3, 0, 10);
   EXPECT_THAT(ledger.lease(4)->samples, testing::ElementsAreArray(order.begin(), order.begin() + 4));
@@ -69,7 +69,7 @@ TEST(Ledger, WhatIsLostIsReportedAndNotTrainedOnAgain) {
   EXPECT_FALSE(ledger.lease(1));
 }
 
-TEST(Ledger, TheLastLeaseOfAnEpochTakesWhatIsLeftOver) {
+TEST(Ledger, TheLastLeaseOfAnEpochTakesTheSmallRest) {
   Ledger ledger({.seed = 1, .samples = 23, .slack = 3});
   std::vector<std::size_t> sizes;
   for (int i = 0; i < 6; ++i) sizes.push_back(ledger.lease(10)->samples.size());
@@ -153,7 +153,7 @@ TEST(Ledger, AccountsForEverySampleOfEveryEpoch) {
 }
 
 // A run stops at any moment and continues from its last state. Leased samples return, and none is trained on twice.
-TEST(Ledger, GoesOnFromAnyOfItsStates) {
+TEST(Ledger, ContinuesFromAnyOfItsStates) {
   constexpr std::int64_t kSamples = 41, kEpochs = 5;
   const LedgerOptions options{.seed = 2, .samples = kSamples, .epochs = kEpochs};
   std::mt19937 random(5);
@@ -187,7 +187,7 @@ TEST(Ledger, GoesOnFromAnyOfItsStates) {
   }
 }
 
-TEST(Ledger, GoesOnWithWhatWasOut) {
+TEST(Ledger, LeasesReturnedSamplesFirst) {
   const LedgerOptions options{.seed = 2, .samples = 12};
   Ledger ledger(options);
   const Lease first = *ledger.lease(3), second = *ledger.lease(3), third = *ledger.lease(3);
@@ -199,7 +199,7 @@ TEST(Ledger, GoesOnWithWhatWasOut) {
   EXPECT_EQ(next.lease(12)->samples, ledger.lease(12)->samples);
 }
 
-TEST(Ledger, WhatWasPushedAfterAStateIsLeasedAgainAndOnlyThat) {
+TEST(Ledger, OnlySamplesPushedAfterAStateAreLeasedAgain) {
   const LedgerOptions options{.seed = 2, .samples = 12};
   for (const unsigned seed : {1U, 2U, 3U, 4U}) {
     std::mt19937 random(seed);
@@ -282,7 +282,7 @@ TEST(Ledger, StatesThatCannotBeAreNotSound) {
 }
 
 // A worker that is one step ahead may leave first. Its samples must not precede those of the step before.
-TEST(Ledger, ARunThatGoesOnLeasesInTheOrderOfTheEpoch) {
+TEST(Ledger, AResumedRunLeasesInTheOrderOfTheEpoch) {
   const LedgerOptions options{.seed = 5, .samples = 24};
   Ledger ledger(options);
   std::vector<Lease> leases;

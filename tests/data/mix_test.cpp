@@ -72,7 +72,7 @@ TEST(Mix, OfBothEachBatchHasOneDrawnEvenly) {
   EXPECT_NEAR(cuts, 500, 4.5 * 15.8);
 }
 
-TEST(Mix, AClassThatIsNoneIsFound) {
+TEST(Mix, AnInvalidClassIsFound) {
   for (const std::int64_t wrong : {-1, 4}) {
     EXPECT_THROW(static_cast<void>(mix_targets(at::tensor(std::vector<std::int64_t>{3, 1, wrong}, at::kLong),
                                                {.share = 0.75, .box = {}}, 4, at::kDouble)),

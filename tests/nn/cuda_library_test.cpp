@@ -69,7 +69,7 @@ TEST_F(Attention, IsThatOfFloat64ByEveryBackend) {
   }
 }
 
-TEST_F(Attention, RepeatsBitForBitWhereThatIsAskedFor) {
+TEST_F(Attention, RepeatsBitForBitInDeterministicMode) {
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
   const at::Tensor packed = at::randn({4, 256, 3 * 192}).to(kGpu, at::kBFloat16);
   const Outcome first = attended(packed, true);

@@ -228,7 +228,7 @@ TEST_P(NotFinite, SynchronisedBatchNorm) {
       {images({2, 16, 3, 5}), random({16}), random({16})});
 }
 
-// ATen goes on with finite outputs and a running variance of infinity.
+// ATen would continue with finite outputs and an infinite running variance.
 TEST(NotFiniteBatchNorm, AVarianceBeyondTheTypeIsNaNAndNot1OverInfinity) {
   at::manual_seed(18);
   for (const auto& [type, channels, size] :
@@ -278,7 +278,7 @@ at::Tensor heads_of(const at::Tensor& x, std::int64_t heads) {
   return x.reshape({x.size(0), x.size(1), heads, -1}).transpose(1, 2);
 }
 
-// The formula; `mask`, where defined, is what the probabilities are multiplied by.
+// The plain formula; `mask`, if defined, multiplies the probabilities.
 at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::int64_t heads,
                            bool causal = false, const std::function<at::Tensor(const at::Tensor&)>& drop = {}) {
   at::Tensor scores = at::matmul(heads_of(q, heads), heads_of(k, heads).transpose(2, 3)) /

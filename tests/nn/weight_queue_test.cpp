@@ -48,7 +48,7 @@ TEST(WeightGradQueue, WaitsForAParameterUntilTheLastWorkThatAddsToItHasRun) {
   EXPECT_FALSE(two.queue.waits_for(two.once));
 }
 
-TEST(WeightGradQueue, WaitsWithoutTheInputThatTheGraphBeganWith) {
+TEST(WeightGradQueue, DoesNotKeepTheInputOfTheGraphAlive) {
   const at::Tensor image_weight = at::randn({16, 16, 3, 3}).requires_grad_(),
                    weight = at::randn({3, 5}).requires_grad_();
   const auto leaf_outlives = [](at::IntArrayRef shape, const auto& layer) {

@@ -189,7 +189,7 @@ TEST_F(WinogradTest, IsUsedOnlyWhereItIsWritten) {
 }
 
 // By work: (tiles + 32 for the transformed weight) of 36 products against 16.
-TEST_F(WinogradTest, TakesTilesOf4x4WhereTheyAreLessWork) {
+TEST_F(WinogradTest, TakesTilesOf4x4IfTheyAreLessWork) {
   struct Row {
     std::int64_t images, height, width;
     int tile;
@@ -220,7 +220,7 @@ TEST_F(WinogradTest, IsWhatAConvolutionLayerUses) {
   }
 }
 
-TEST_F(WinogradTest, IsLeftOutWhereItMayNotBeUsed) {
+TEST_F(WinogradTest, IsNotUsedIfItIsNotAllowed) {
   Case example({8, 32, 8, 8}, 16, kLast);
   example.make_random();
   at::Tensor x = example.x.clone().requires_grad_(), weight = example.weight.clone().requires_grad_();

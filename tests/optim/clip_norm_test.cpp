@@ -46,7 +46,7 @@ TEST(ClipNorm, SumsHaveTheSameBitsForAnyNumberOfThreads) {
   at::set_num_threads(before);
 }
 
-TEST(ClipNorm, OneElementThatIsNotFiniteIsFoundWhereverItIs) {
+TEST(ClipNorm, OneElementThatIsNotFiniteIsFoundAtAnyPosition) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     for (const std::int64_t size : {1, 5, 64, 100'003}) {

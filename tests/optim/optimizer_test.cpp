@@ -113,7 +113,7 @@ TEST(Optimizer, DividesTheGradientFirst) {
   }
 }
 
-TEST(Optimizer, GoesOnFromRestoredStateAndStepCount) {
+TEST(Optimizer, ContinuesFromRestoredStateAndStepCount) {
   for (const OptimizerOptions& options : ours_too()) {
     SCOPED_TRACE(describe(options));
     const at::Tensor values = wave(1.1), gradients = at::zeros_like(values);

@@ -99,7 +99,7 @@ class BootstrapTest(unittest.TestCase):
         done = self.bootstrap(USER_ID="1000")
         self.assertEqual(done.returncode, 2)
         self.assertEqual(len(done.stderr.splitlines()), 1)
-        self.assertIn("as root run: apt-get update && apt-get install -y", done.stderr)
+        self.assertIn("run as root: apt-get update && apt-get install -y", done.stderr)
         self.assertIn("libspdlog-dev", done.stderr)
         self.assertEqual(self.calls("apt-get"), [])
 

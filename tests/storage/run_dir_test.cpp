@@ -76,7 +76,7 @@ TEST(RunDir, WhatWasThereBeforeARunThatNeverBeganStays) {
   EXPECT_EQ(test::names_in(dir / "own"), std::vector<std::string>{"log.txt"});
 }
 
-TEST(RunDir, ASecondProcessIsKeptOutAndToldWhoIsIn) {
+TEST(RunDir, ASecondProcessGetsAnErrorWithTheOwner) {
   const test::TempDir dir;
   const RunDir run(dir / "run", RunDirMode::kNew);
   const pid_t child = ::fork();

@@ -75,8 +75,8 @@ std::vector<Case> cases() {
       {"MetadataNested", R"({"__metadata__":{"a":{}}})", "", "an object at key \"a\" in __metadata__"},
       {"NotAnObject", "[]", "", "does not begin with '{'"},
       {"TensorIsNull", R"({"x":null})", "", "null at key \"x\" in the header, expected an object"},
-      {"NotJson", "{\"x\":}", "", "is no JSON at byte"},
-      {"NotUtf8", "{\"\xff\":{}}", "", "is no JSON at byte"},
+      {"NotJson", "{\"x\":}", "", "is not JSON at byte"},
+      {"NotUtf8", "{\"\xff\":{}}", "", "is not JSON at byte"},
       {"EmptyHeader", "", "", "does not begin with '{'"},
       // accepted by the official reader, rejected here
       {"DuplicateTensorWithEqualEntry", "{" + x + "," + x + "}", four, "duplicate key \"x\" in the header"},
@@ -93,7 +93,7 @@ std::vector<Case> cases() {
       {"DtypeWeDoNotRead", one(R"("dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4])"), four, "dtype \"F8_E4M3\""},
       {"ZeroTimesTooMuch", one(R"("dtype":"F32","shape":[0,4611686018427387904,4],"data_offsets":[0,0])"), "",
        "overflows"},
-      {"TextAfterTheObject", "{} {}", "", "is no JSON at byte"},
+      {"TextAfterTheObject", "{} {}", "", "is not JSON at byte"},
   };
 }
 

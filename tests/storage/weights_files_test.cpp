@@ -90,7 +90,7 @@ TEST_F(WeightsFiles, ThatDisagreeWithTheirIndexAreRefused) {
   EXPECT_THAT(refusal(folder()), HasSubstr("says that two.safetensors has tensor \"c\", but the file lacks it"));
 }
 
-TEST_F(WeightsFiles, WithAnIndexThatIsNoneAreRefused) {
+TEST_F(WeightsFiles, WithAnInvalidIndexAreRejected) {
   for (const char* text :
        {"", "[]", "3", "{", "{\"weight_map\": {}}", "{\"weight_map\": [\"a\"]}", "{\"metadata\": {}}"}) {
     write_index(text);

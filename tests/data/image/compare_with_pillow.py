@@ -55,7 +55,7 @@ class EqualToPillow(unittest.TestCase):
                     np.testing.assert_array_equal(ours, theirs[top : top + height, left : left + width])
 
     def test_sizes(self):
-        """Rows first: Pillow 13 takes columns first where the height shrinks more, which may differ by 1."""
+        """Rows first: Pillow 13 begins with columns if the height shrinks more, so values may differ by 1."""
         draw = random.Random(6)
         kinds = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
         for name, data in self.pictures.items():
