@@ -33,8 +33,7 @@ Checksum checksum_of(const FeatureFile::Layout& layout, const FeatureKey& key, c
 int write_all(int file, const void* from, std::uint64_t bytes, std::uint64_t offset) {
   const auto* next = static_cast<const std::byte*>(from);
   while (bytes > 0) {
-    const auto written = ::pwrite(file, next, bytes, static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
+    const auto written = uninterrupted([&] { return ::pwrite(file, next, bytes, static_cast<off_t>(offset)); });
     if (written <= 0) return written < 0 ? errno : ENOSPC;
     next += written;
     offset += static_cast<std::uint64_t>(written);
@@ -45,8 +44,7 @@ int write_all(int file, const void* from, std::uint64_t bytes, std::uint64_t off
 
 bool read_all(int file, std::byte* into, std::uint64_t bytes, std::uint64_t offset) {
   while (bytes > 0) {
-    const auto count = ::pread(file, into, bytes, static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
+    const auto count = uninterrupted([&] { return ::pread(file, into, bytes, static_cast<off_t>(offset)); });
     if (count <= 0) return false;
     into += count;
     offset += static_cast<std::uint64_t>(count);

@@ -45,8 +45,7 @@ class Shard {
   }
   void read(std::int64_t offset, std::span<std::uint8_t> bytes) const {
     while (!bytes.empty()) {
-      const ssize_t done = ::pread(file_.get(), bytes.data(), bytes.size(), offset);
-      if (done < 0 && errno == EINTR) continue;
+      const ssize_t done = uninterrupted([&] { return ::pread(file_.get(), bytes.data(), bytes.size(), offset); });
       if (done < 0) reject_unreadable(path_, {errno, std::system_category()});
       if (done == 0)
         reject_file(path_.native(), concat("it ends at byte ", offset, "; it was longer when it was opened"));

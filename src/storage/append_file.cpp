@@ -35,10 +35,7 @@ bool AppendFile::append(std::string_view record) {
     ++dropped_;
     return false;
   }
-  ssize_t written = 0;
-  do {
-    written = ::write(file_.get(), record.data(), record.size());
-  } while (written < 0 && errno == EINTR);
+  const ssize_t written = uninterrupted([&] { return ::write(file_.get(), record.data(), record.size()); });
   if (written == static_cast<ssize_t>(record.size())) {
     bytes_ += record.size();
     return true;

@@ -51,11 +51,7 @@ std::optional<std::uint64_t> free_bytes(fs::path path) {
 }
 
 bool sync_descriptor(int fd) {
-  int result = 0;
-  do {
-    result = ::fsync(fd);
-  } while (result != 0 && errno == EINTR);
-  return result == 0;
+  return uninterrupted([&] { return ::fsync(fd); }) == 0;
 }
 
 fs::path resolve_target(const fs::path& target) {
@@ -101,8 +97,8 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::write(std::span<const std::byte> bytes) {
   check(file_.get() >= 0, "AtomicFile::write before commit");
   while (!bytes.empty()) {
-    const auto written = ::write(file_.get(), bytes.data(), std::min(bytes.size(), kMaxWrite));
-    if (written < 0 && errno == EINTR) continue;
+    const auto written =
+        uninterrupted([&] { return ::write(file_.get(), bytes.data(), std::min(bytes.size(), kMaxWrite)); });
     if (written <= 0) {
       const int error = written == 0 ? ENOSPC : errno;
       static_cast<void>(::ftruncate(file_.get(), 0));  // so that the error reports the final free space
@@ -174,8 +170,7 @@ std::string read_text(const fs::path& file) {
   std::string text;
   std::string block(std::size_t{1} << 16, '\0');
   for (;;) {
-    const auto count = ::read(handle.get(), block.data(), block.size());
-    if (count < 0 && errno == EINTR) continue;
+    const auto count = uninterrupted([&] { return ::read(handle.get(), block.data(), block.size()); });
     if (count < 0) throw_storage_error(errno, "read", file);
     if (count == 0) return text;
     text.append(block, 0, static_cast<std::size_t>(count));
