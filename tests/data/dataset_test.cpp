@@ -177,6 +177,7 @@ TEST(Dataset, AClassFolderThatMayNotBeListedIsNamedWithTheCommandThatOpensIt) {
   write_picture_folder(folder.path());
   const auto closed = folder.path() / "train/cat";
   std::filesystem::permissions(folder.path(), static_cast<std::filesystem::perms>(0711));
+  std::filesystem::permissions(folder.path() / "train", static_cast<std::filesystem::perms>(0755));
   std::filesystem::permissions(closed, static_cast<std::filesystem::perms>(0));
   const auto open = opening({.name = "image_folder", .path = folder.path()});
   {
