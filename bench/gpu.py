@@ -162,7 +162,7 @@ def compare(model, folder, device, rounds=ROUNDS, names=tuple(PEERS)):
             run = pathlib.Path(folder) / f"ours-{number}"
             code = subprocess.run(our_command(model, run, device), check=False).returncode
             if code != 0:
-                raise gpu_measure.NotAsItShould(f"our run ended with exit code {code}")
+                raise gpu_measure.CheckFailed(f"our run ended with exit code {code}")
             rate, flop = rate_of(gpu_measure.lines_of(run))
             rates["ours"].append(rate)
             for peer in list(peers):
@@ -201,7 +201,7 @@ def main():
     try:
         rates, flop = compare(asked.model, asked.folder, asked.device, asked.rounds, asked.peers)
         peak = peak_of(name_of_gpu(), MODELS[asked.model]["precision"]) if asked.device == "cuda" else None
-    except (gpu_measure.NotAsItShould, ValueError, OSError) as error:
+    except (gpu_measure.CheckFailed, ValueError, OSError) as error:
         print(f"result: {error}")
         return 70
     print(f"result: {summary(rates, flop, peak)}")

@@ -1,10 +1,9 @@
 // convnext: ConvNeXt (Liu et al. 2022) with the names, numerics and initial distributions of torchvision's
-// convnext_tiny ... _large. Epsilons and the GELU form differ between libraries, so they come from ModelConstants.
+// convnext_tiny ... _large. Libraries differ in epsilons and GELU form, so these come from ModelConstants.
 // Layers: features.stem (4x4, stride 4), four groups of blocks (features.1.0, ...) separated by features.downsample2, 4
-// and 6, and classifier (mean over all pixels, layer norm, linear). A block is one layer, because a cut inside it would
-// also have to send its input.
-// Stochastic depth: block i of n is dropped for a sample with probability model.stochastic_depth * i / (n - 1), with
-// keyed random numbers like dropout.
+// and 6, and classifier (mean over all pixels, layer norm, linear). A block is one layer: a cut inside would also send
+// its input. Stochastic depth drops block i of n for a sample with probability model.stochastic_depth * i / (n - 1),
+// keyed like dropout.
 #include <array>
 
 #include "core/concat.h"
@@ -103,7 +102,6 @@ class ConvNextBlock : public nn::RegisteredLayer {
   }
 
  private:
-  // Multiplies each sample by its stochastic-depth factor.
   [[nodiscard]] at::Tensor kept(const at::Tensor& y, const nn::ForwardContext& context) const {
     if (!context.training || left_out_ == 0) return y;
     return y * nn::dropout_mask(y.detach().narrow(1, 0, 1).narrow(2, 0, 1).narrow(3, 0, 1), left_out_, name(), context);

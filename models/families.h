@@ -1,5 +1,4 @@
-// families: one builder per model family. model.cpp checks the common options and selects a builder (family.h); each
-// builder checks its own options and throws ConfigError.
+// families: one builder per model family (family.h), which checks its own options. Errors: ConfigError.
 #pragma once
 
 #include <algorithm>

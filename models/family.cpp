@@ -57,7 +57,7 @@ void add_family(Family family) {
   check(!family.tokens || family.sizes, concat("Family::sizes for the token model ", family.name));
   if (family.name.empty()) throw ConfigError("a model without a name was added; set Family::name");
   if (std::ranges::find(families(), family.name, &Family::name) != families().end())
-    throw ConfigError("a model \"", family.name, "\" is there already; give yours another name");
+    throw ConfigError("a model \"", family.name, "\" already exists; give yours another name");
   known_families().push_back(std::move(family));
 }
 

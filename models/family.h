@@ -1,5 +1,5 @@
-// family: a model that a configuration can name, with one or several sizes, and the list of all families. A program
-// with its own models adds them first (app/program.h). Threads: one thread fills the list before others start.
+// family: a model that a configuration can name, and the list of all families. A program adds its own models first
+// (app/program.h), on one thread, before others start.
 #pragma once
 
 #include <functional>
@@ -18,9 +18,8 @@ using Layers = std::vector<std::unique_ptr<nn::Layer>>;
 
 struct Family {
   std::string name;
-  // Creates the model as an ordered list of layers; the last one returns logits. It must apply
-  // ModelOptions::draw_weights, and throw ConfigError for impossible options. `constants` is set, and for tokens also
-  // vocabulary and context.
+  // Creates the ordered list of layers; the last one returns logits. It must apply ModelOptions::draw_weights, and
+  // throw ConfigError for impossible options. `constants`, vocabulary and context are set.
   std::function<Layers(const ModelOptions&)> make;
   std::function<std::vector<std::string>()> sizes;            // allowed values of model.size; empty: no choice
   std::function<std::vector<std::string>()> stems;            // allowed values of model.stem; empty: no choice
@@ -37,10 +36,8 @@ struct Family {
       .seed = options.seed, .dtype = options.dtype, .draw_weights = options.draw_weights, .in_bf16 = options.in_bf16};
 }
 
-// All families, in the order of `sluice models`.
 [[nodiscard]] const std::vector<Family>& families();
 
-// Throws ConfigError if the name exists already.
 void add_family(Family family);
 
 }  // namespace sluice::models

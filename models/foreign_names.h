@@ -1,5 +1,5 @@
-// foreign_names: maps tensor names of torchvision, Hugging Face's transformers and timm to ours. Our names are
-// torchvision's for CNNs and Hugging Face's for ViT and GPT-2; timm's ResNets use torchvision's names. Threads: any.
+// foreign_names: maps tensor names of torchvision, Hugging Face's transformers and timm to ours: torchvision's for
+// CNNs, Hugging Face's for ViT and GPT-2. timm's ResNets use torchvision's names. Threads: any.
 #pragma once
 
 #include <optional>
@@ -13,12 +13,11 @@ enum class NamesOf { kOurs, kTorchvision, kHuggingFace, kTimm };
 // "torchvision's", for messages; empty for kOurs.
 [[nodiscard]] std::string in_words(NamesOf source);
 
-// The other libraries with a table for models of this name (ModelSpec::name).
 [[nodiscard]] std::vector<NamesOf> foreign_sources(const std::string& model);
 
-// Our names for the tensor `name` of `source`. Several names: the tensor is split along its first dimension (query, key
-// and value). An empty list: our models do not use the tensor (a pooler, a mask). nullopt: the table does not contain
-// the name. A returned name may not exist in the model, because the table does not limit the number of blocks.
+// Our names for the tensor `name` of `source`. Several names: the tensor is split along its first dimension. Empty: our
+// models do not use it (a pooler, a mask). nullopt: the table does not contain it. The model may lack a returned name,
+// because the table does not limit the number of blocks.
 [[nodiscard]] std::optional<std::vector<std::string>> our_names(NamesOf source, const std::string& model,
                                                                 const std::string& name);
 

@@ -47,7 +47,7 @@ std::int64_t count_known(NamesOf source, const std::string& model, const NamedTe
   const std::string others = libraries.empty() ? "" : concat(", nor any under ", join(libraries, ", "), " names");
   throw CheckpointError(source, " has no tensor '", made.layers.front()->parameters().front()->name,
                         "' or any other of ", model.name, others, "; its first is '", file.begin()->first,
-                        "': it is of another model");
+                        "', so it is the file of another model; choose the model of these weights");
 }
 
 NamesOf choose_names(const std::string& source, const ModelOptions& model, const NamedTensors& file,
@@ -77,8 +77,8 @@ class Renaming {
   void take_apart(const std::string& foreign, const at::Tensor& tensor, const std::vector<std::string>& names) {
     const auto parts = static_cast<std::int64_t>(names.size());
     if (tensor.dim() == 0 || tensor.size(0) % parts != 0) {
-      throw CheckpointError(source_, ": tensor '", foreign, "' is ", tensor.sizes(), ", which are not ", parts,
-                            " tensors: '", names[0], "' and so on");
+      throw CheckpointError(source_, ": tensor '", foreign, "' is ", tensor.sizes(), ", which cannot be split into ",
+                            parts, " tensors: '", names[0], "' and so on");
     }
     const std::int64_t rows = tensor.size(0) / parts;
     for (std::int64_t i = 0; i < parts; ++i) add(foreign, names[i], tensor.narrow(0, i * rows, rows));

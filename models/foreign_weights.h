@@ -1,9 +1,7 @@
-// foreign_weights: converts the tensors of a file to those of our model: renames them (models/foreign_names.h), splits
-// query, key and value, reshapes them, and interpolates position embeddings of a vision transformer to its image size.
-// Values are shared with the file unless computed.
+// foreign_weights: converts the tensors of a file to our model's: names (foreign_names.h), shapes, the split of query,
+// key and value, and the position embeddings of a vision transformer. Values are shared with the file unless computed.
 // Interpolation is bicubic, as in the library whose names the file uses: Hugging Face without antialiasing, timm with
-// it, torchvision with aligned corners.
-// Errors: CheckpointError naming the file and the tensor.
+// it, torchvision with aligned corners. Errors: CheckpointError naming the file and the tensor.
 #pragma once
 
 #include <map>

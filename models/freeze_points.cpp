@@ -6,8 +6,7 @@
 namespace sluice::models {
 namespace {
 
-// The block in a layer's name: "vit.encoder.layer.3.mlp" is in block "vit.encoder.layer.3" of the list
-// "vit.encoder.layer".
+// In "vit.encoder.layer.3.mlp": block "vit.encoder.layer.3" of the list "vit.encoder.layer".
 struct BlockName {
   std::string_view block, list;  // both empty if no part of the name is a number
 };

@@ -1,8 +1,7 @@
-// gpt2: GPT-2 (Radford et al. 2019) with the names, shapes and numerics of Hugging Face's GPT2LMHeadModel: pre-norm
-// blocks, matrices of attention and MLP as [in, out], the head's matrix tied to the token embedding. `small` is the
-// public model with 124 million parameters; nano and tiny have a vocabulary of 256 bytes.
-// Layers: transformer.embeddings, per block i transformer.h.i.attn and transformer.h.i.mlp, and lm_head. Dropout: after
-// the embeddings, on the attention probabilities, after both residual projections.
+// gpt2: GPT-2 (Radford et al. 2019) with the names, shapes and numerics of Hugging Face's GPT2LMHeadModel. `small` is
+// the public model with 124 million parameters; nano and tiny have a vocabulary of 256 bytes.
+// Layers: transformer.embeddings, per block i transformer.h.i.attn and transformer.h.i.mlp, and lm_head, whose matrix
+// is tied to the token embedding.
 #include <array>
 #include <cmath>
 

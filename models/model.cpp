@@ -34,7 +34,7 @@ void check_word(const char* key, const std::string& word, const Family& family, 
 void check_probability(const char* key, double value, bool is_supported, const Family& family) {
   if (!(value >= 0 && value < 1)) throw ConfigError("model.", key, "=", value, " must be at least 0 and below 1");
   if (value == 0 || is_supported) return;
-  throw ConfigError("model.", key, "=", value, " has no place in ", family.name, "; set model.", key, "=0");
+  throw ConfigError("model.", key, "=", value, " is not supported by ", family.name, "; set model.", key, "=0");
 }
 
 void check_images(const ModelOptions& options, const Family& family) {
@@ -44,7 +44,7 @@ void check_images(const ModelOptions& options, const Family& family) {
   const auto refuse = [&](const char* key, int value) {
     if (value == 0) return;
     throw ConfigError(
-        concat("model.", key, "=", value, " has no place in ", family.name, "; leave model.", key, " out"));
+        concat("model.", key, "=", value, " is not supported by ", family.name, "; leave model.", key, " out"));
   };
   refuse("vocabulary", options.vocabulary);
   refuse("context", options.context);
@@ -67,7 +67,7 @@ void check_common(const ModelOptions& options, const Family& family) {
   if (family.stems) check_word("stem", options.stem, family, family.stems());
   if (!family.stems && options.stem != ModelSpec().stem) {
     throw ConfigError(
-        concat("model.stem=\"", options.stem, "\" has no place in ", family.name, "; leave model.stem out"));
+        concat("model.stem=\"", options.stem, "\" is not supported by ", family.name, "; leave model.stem out"));
   }
 }
 

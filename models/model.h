@@ -1,7 +1,6 @@
-// model: creates a model that a configuration can name, on the CPU, as an ordered list of layers. Pipeline stages are
-// cut between layers.
-// Parameter names are torchvision's for CNNs and Hugging Face's for ViT and GPT-2, so that state dicts of both load
-// unchanged. Errors: ConfigError names the configuration key, its value and what to do.
+// model: creates a model that a configuration can name, on the CPU, as an ordered list of layers. Parameter names are
+// torchvision's for CNNs and Hugging Face's for ViT and GPT-2, so state dicts of both load unchanged. Errors:
+// ConfigError names the configuration key, its value and what to do.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +29,6 @@ struct ModelConstants {
 };
 
 struct ModelOptions : ModelSpec {
-  // Default: 10 classes, images of 3 channels and 32 x 32 pixels.
   ModelOptions() : ModelOptions({.classes = 10, .channels = 3, .image_size = 32}) {}
   explicit ModelOptions(ModelSpec spec, at::ScalarType type = at::kFloat, std::uint64_t weights_seed = 0)
       : ModelSpec(std::move(spec)), dtype(type), seed(weights_seed) {}
@@ -57,7 +55,6 @@ struct Model {
 [[nodiscard]] bool has_batch_norms(const ModelOptions& options);
 [[nodiscard]] std::vector<std::string> layer_names(const Model& model);
 
-// Constants of a model that starts with fresh weights.
 [[nodiscard]] ModelConstants own_constants(const std::string& name);
 
 // Sample kind of the models of this name. ConfigError if make_model() rejects the name.
@@ -67,7 +64,6 @@ struct TokenSizes {
   int vocabulary = 0;
   int context = 0;
 };
-// Sizes of a token model: as configured, otherwise the defaults of its size.
 [[nodiscard]] TokenSizes token_sizes(const ModelOptions& options);
 
 [[nodiscard]] int count_layers(const ModelOptions& options);

@@ -117,7 +117,6 @@ void read_timm(const json& config, const ModelOptions& model, const std::string&
   read_gelu(source, arguments, "act_layer", constants.gelu);
 }
 
-// True if the names are transformers'. kOurs may be transformers' or torchvision's.
 bool are_transformers(NamesOf names, const std::string& model) {
   return names == NamesOf::kHuggingFace || (names == NamesOf::kOurs && (model == "vit" || model == "gpt2"));
 }

@@ -1,7 +1,6 @@
-// public_constants: constants of public models that their tensors do not show: the arithmetic (ModelConstants) and the
-// preparation of pixels. They follow from the library whose names a file uses, and from config.json (transformers,
-// timm) and preprocessor_config.json (transformers) beside it. Errors: CheckpointError with file, key and value for a
-// model whose arithmetic is not supported.
+// public_constants: arithmetic and pixel preparation of public models, which their tensors do not show. They follow
+// from the library whose names a file uses, and from config.json and preprocessor_config.json beside it. Errors:
+// CheckpointError with file, key and value for a model whose arithmetic is not supported.
 #pragma once
 
 #include <string>
@@ -22,8 +21,7 @@ namespace sluice::models {
 [[nodiscard]] ModelConstants public_constants(NamesOf names, const ModelOptions& model, const nlohmann::json& config,
                                               const std::string& source);
 
-// Which files beside the weights apply: config.json (transformers' with "model_type", or timm's) and
-// preprocessor_config.json (transformers'), if they are from the library whose names the tensors have.
+// Which files beside the weights apply: those from the library whose names the tensors have.
 struct FilesBeside {
   bool config = false, preprocessor = false;
 };

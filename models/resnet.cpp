@@ -1,8 +1,7 @@
 // resnet: ResNets (He et al. 2016) with the names and initial distributions of torchvision's ResNet.
 // - resnet8, for small images (section 4.2, n = 1): a 3x3 stem of 16 channels, then blocks of 16, 32 and 64 channels.
 // - resnet18 to resnet152: one of two stems (model.stem), then groups of 64, 128, 256 and 512 channels. From resnet50
-//   on, blocks are bottlenecks with four times as many channels and the stride in the 3x3 convolution (torchvision's
-//   "v1.5").
+//   on, blocks are bottlenecks with the stride in the 3x3 convolution (torchvision's "v1.5").
 // Layers: conv1 (the stem), layer1.0, ..., fc (average pooling and the classifier). A block is one layer.
 #include <algorithm>
 #include <array>
@@ -65,7 +64,6 @@ class Shortcut {
     return norm_ ? (*norm_)((*conv_)(x, context), context, Activation::kNone) : x;
   }
 
-  // Returns the batch norms in the order in which they run.
   [[nodiscard]] std::vector<nn::BatchNorm2d*> before(std::vector<nn::BatchNorm2d*> norms) {
     if (norm_) norms.insert(norms.begin(), norm_.get());
     return norms;

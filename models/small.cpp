@@ -1,7 +1,6 @@
-// small: models without batch norm, for parity tests and quick runs.
+// small: models without batch norm, for parity tests and quick runs. Every fc and conv is a layer.
 // - mlp: flatten, fc1, ReLU, fc2, ReLU, fc3.
 // - toy_cnn: conv1, conv2, conv3 (3x3, ReLU, the last two with stride 2), pool, fc.
-// Initial weights: torch's defaults. Every fc and conv is a layer.
 #include "models/families.h"
 #include "nn/conv.h"
 #include "nn/dropout.h"

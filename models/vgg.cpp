@@ -1,8 +1,7 @@
 // vgg: VGG-11 to VGG-19 (Simonyan and Zisserman 2015, configurations A, B, D and E), with and without batch norm.
 // Names, numerics and initial distributions are those of torchvision's vgg11 ... vgg19_bn.
 // Layers: each convolution with its batch norm, ReLU and following pooling, named as the convolution (features.0, ...);
-// then classifier.0 (with the pooling to 7x7), classifier.3 and classifier.6. 129 to 144 million parameters, 103
-// million of them in classifier.0.
+// then classifier.0 (with the pooling to 7x7, 103 million parameters), classifier.3 and classifier.6.
 #include <algorithm>
 #include <array>
 
@@ -22,7 +21,6 @@ namespace {
 constexpr std::int64_t kGrid = 7;  // height and width of the classifier's input
 constexpr std::int64_t kHidden = 4096;
 
-// Five groups of convolutions, each followed by a pooling.
 constexpr std::array<std::int64_t, 5> kWidths{64, 128, 256, 512, 512};
 constexpr int kSmallestImage = 1 << kWidths.size();  // each pooling halves the size
 

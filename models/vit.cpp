@@ -1,8 +1,7 @@
 // vit: vision transformer for classification (Dosovitskiy et al. 2021) with the names and numerics of Hugging Face's
-// ViTForImageClassification: pre-norm blocks, classifier on the class token. Epsilons and the GELU form differ between
-// libraries, so they come from ModelConstants.
+// ViTForImageClassification. Libraries differ in epsilons and GELU form, so these come from ModelConstants.
 // Layers: vit.embeddings, per block i vit.encoder.layer.i.attention and vit.encoder.layer.i.mlp, and classifier. The
-// last block computes only the class token, because no later layer reads other tokens: its halves return [N, 1, width].
+// last block computes only the class token, [N, 1, width], because no later layer reads other tokens.
 #include <array>
 
 #include "core/concat.h"

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Installs what Sluice needs and builds the command. May be run again at any time: what is there already is left alone.
+# Installs the dependencies of Sluice and builds the command. You can run it again at any time.
 #
 # usage: scripts/bootstrap.sh [--preset release|debug|asan|tsan] [--no-build] [--tests] [--check-tools] [--plots]
 #
-#   --preset NAME   what to build, in build/NAME (default: release)
+#   --preset NAME   build preset, in build/NAME (default: release)
 #   --no-build      install and configure only
-#   --tests         also what the tests and benchmarks need, and build them
-#   --check-tools   --tests, and what only scripts/test.sh and scripts/check.sh use, with that of --plots
-#   --plots         also what scripts/experiment.py draws with
+#   --tests         also install the dependencies of tests and benchmarks, and build them
+#   --check-tools   --tests, --plots, and the tools of scripts/test.sh and scripts/check.sh
+#   --plots         also install the plotting packages of scripts/experiment.py
 #
-# Debian packages are installed as root or through sudo; Python packages (LibTorch, CMake, Ninja) go into .venv here.
-# Details of each run are in build/bootstrap.log. CMAKE_BUILD_PARALLEL_LEVEL limits the compile jobs.
+# Debian packages are installed as root or through sudo; Python packages (LibTorch, CMake, Ninja) go into .venv. The log
+# is build/bootstrap.log. CMAKE_BUILD_PARALLEL_LEVEL limits the compile jobs.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
 set +o posix -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -53,9 +53,7 @@ parse_arguments() {
   esac
 }
 
-# ---- running long commands -----------------------------------------------------------------------------------------
-
-# Says every 20 s that the command goes on, with the last "[12/80] ..." of the log.
+# Logs every 20 s that the command still runs, with the last "[12/80] ..." of the log.
 tick() {
   local label=$1 start=$SECONDS progress
   while kill -0 "$$" 2>/dev/null; do
@@ -65,7 +63,7 @@ tick() {
   done
 }
 
-# step LABEL COMMAND...: runs the command with its output in the log; says what is wrong and exits when it fails.
+# step LABEL COMMAND...: runs the command with its output in the log; on a failure, explains it and exits.
 step() {
   local label=$1 start=$SECONDS offset ticker rc=0
   shift
@@ -101,14 +99,12 @@ explain_failure() {
 
 interrupted() { die 130 "interrupted: run it again to go on"; }
 
-# take_lock FD FILE SENTENCE: waits for another bootstrap.
+# take_lock FD MESSAGE: waits for another bootstrap.
 take_lock() {
   flock -n "$1" && return
   say "$2"
-  flock -w 3600 "$1" || die 5 "the other bootstrap did not end within an hour: end it, then run this again"
+  flock -w 3600 "$1" || die 5 "the other bootstrap still runs after an hour: end it, then run this again"
 }
-
-# ---- Debian packages -----------------------------------------------------------------------------------------------
 
 missing_debian_packages() {
   local name status
@@ -125,19 +121,19 @@ install_debian_packages() {
   local -a missing as_root=()
   local command
   command -v dpkg-query >/dev/null \
-    || die 2 "this is no Debian system: install the counterparts of these packages by hand, then build with CMake: ${debian_packages[*]}"
+    || die 2 "this is not a Debian system: install the equivalents of these packages, then build with CMake: ${debian_packages[*]}"
   mapfile -t missing < <(missing_debian_packages "${debian_packages[@]}")
   [[ ${#missing[@]} -gt 0 ]] || return 0
   command="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
   if [[ $(id -u) -ne 0 ]]; then
     if ! command -v sudo >/dev/null; then
-      die 2 "Debian packages are missing and this is neither root nor is there sudo; as root run: $command"
+      die 2 "Debian packages are missing, and sudo is not installed; run as root: $command"
     elif sudo -n true 2>/dev/null; then
       as_root=(sudo -n)
     elif [[ -t 0 ]] && sudo -v; then
       as_root=(sudo)
     else
-      die 2 "Debian packages are missing and sudo asks for a password; as root run: $command"
+      die 2 "Debian packages are missing, and sudo needs a password; run as root: $command"
     fi
   fi
   as_root+=(env DEBIAN_FRONTEND=noninteractive)
@@ -147,9 +143,7 @@ install_debian_packages() {
   step "installing ${#missing[@]} Debian packages" "${as_root[@]}" "${apt[@]}" install -y --no-install-recommends "${missing[@]}"
 }
 
-# ---- Python packages -----------------------------------------------------------------------------------------------
-
-# A stamp names the packages that were completely installed and verified; it is written last.
+# A stamp lists the packages that were completely installed and verified.
 python_group_is_ready() {
   local file=.venv/.sluice-$1 pin
   shift
@@ -170,7 +164,7 @@ python_is_ready() {
     && { [[ $plots -eq 0 ]] || python_group_is_ready plot "${PYTHON_PLOT_PACKAGES[@]}"; }
 }
 
-# False for no environment, a half-made one, one whose interpreter is gone and one that was moved from elsewhere.
+# False for an environment that is missing, incomplete, moved, or without its interpreter.
 venv_works() {
   .venv/bin/python -c 'import pip' 2>/dev/null || return 1
   [[ ! -e .venv/bin/cmake ]] || .venv/bin/cmake --version >/dev/null 2>&1
@@ -185,7 +179,7 @@ check_disk() {
 }
 
 make_venv() {
-  [[ ! -L .venv || -d .venv ]] || die 2 "the link .venv leads nowhere: remove it, then run this again"
+  [[ ! -L .venv || -d .venv ]] || die 2 "the link .venv is broken: remove it, then run this again"
   local python
   for python in python3 /usr/bin/python3; do
     if command -v "$python" >/dev/null && "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
@@ -193,11 +187,11 @@ make_venv() {
       return
     fi
   done
-  die 2 "no Python 3.11 or newer with its venv module was found: put one first in PATH, then run this again"
+  die 2 "no Python 3.11 or newer with its venv module was found: install one and put it first in PATH, then run this again"
 }
 
-# Installs the packages that are named and proves that nothing is half there. --no-compile: Torch's 110 MB of Python
-# would be compiled, while Sluice uses its C++; what a script imports is compiled then.
+# Installs the packages and verifies all files. --no-compile skips Torch's 110 MB of Python, of which Sluice uses
+# little.
 install_python_group() {
   local group=$1
   shift
@@ -213,10 +207,10 @@ install_python_packages() {
   if ! venv_works; then
     make_venv
   elif [[ ! -f .venv/.sluice-base ]] && ! .venv/bin/python scripts/verify_venv.py >>"$log" 2>&1; then
-    say "an earlier installation into .venv did not finish: making it anew"
+    say "an earlier installation into .venv did not finish: making it again"
     make_venv
   elif [[ -f .venv/.sluice-base ]] && ! has_libtorch; then
-    say "files are missing from .venv: making it anew"
+    say "files are missing from .venv: making it again"
     make_venv
   fi
   has_libtorch || check_disk
@@ -226,9 +220,7 @@ install_python_packages() {
   [[ $plots -eq 0 ]] || install_python_group plot "${PYTHON_PLOT_PACKAGES[@]}"
 }
 
-# ---- build ---------------------------------------------------------------------------------------------------------
-
-# A folder that was configured with the tests keeps them; without, GoogleTest need not be there.
+# A folder that was configured with tests keeps them. Without tests, GoogleTest is not required.
 configure() {
   local dir=build/$preset key with_tests=OFF
   [[ $tests -eq 0 && ! -f $dir/.tests ]] || with_tests=ON
@@ -260,14 +252,14 @@ main() {
   local start=$SECONDS
   cd "$SLUICE_ROOT"
   trap interrupted INT
-  # ccache: a hit needs this for files that use the precompiled header.
+  # ccache needs this for files that use the precompiled header.
   export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
   export PATH="$SLUICE_ROOT/.venv/bin:$PATH"
   export LC_ALL=C.UTF-8 # the causes of failures are recognised by their English messages
 
   { mkdir -p build && touch "$log"; } 2>/dev/null \
     || die 8 "cannot write $SLUICE_ROOT/build: the disk is full or read-only, or the folder belongs to another user"
-  # Lock 9: one bootstrap a checkout. Lock 8: one installation a user and machine.
+  # Lock 9: one bootstrap per checkout. Lock 8: one installation per user and machine.
   exec 9>>build/.bootstrap.lock
   take_lock 9 "waiting for another bootstrap of this checkout"
   printf '==== %s: preset %s\n' "$(date -u +%FT%TZ)" "$preset" >"$log"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Checks the sources for what no test sees. Every finding is an error and names its place.
+# Static checks of the sources. Every finding is an error with its file and line.
 #
 # usage: scripts/check.sh [--changed] [--fast] [CHECK...]
 #
 #   format     clang-format 14 with .clang-format
-#   includes   who may include whom, and where CUDA may be named (scripts/check_includes.py)
+#   includes   allowed includes between folders, and uses of CUDA (scripts/check_includes.py)
 #   prose      documentation and comments: long sentences, banned words, names of what does not exist (scripts/check_prose.py)
 #   units      names that two files of a library, compiled as one unit, both hide (scripts/check_units.py)
 #   limits     files of at most 400 lines, functions of at most 60 lines of code and cyclomatic complexity 12 (a switch counts 1); a
@@ -53,7 +53,7 @@ parse_arguments() {
   [[ ${#checks[@]} -gt 0 ]] || checks=("${all_checks[@]}")
 }
 
-# Files that differ from where this branch left main, committed or not, new ones included.
+# Files that differ from the branch point of main, including new and uncommitted ones.
 changed_files() {
   local base
   base=$(git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
@@ -76,7 +76,7 @@ list_sources() {
 
 check_format() {
   require clang-format-14
-  # One finding a file is enough: the tool itself mends them all.
+  # One finding per file is enough, because clang-format corrects it.
   clang-format-14 --dry-run -Werror --style=file "${sources[@]}" 2>&1 | awk -F: '/ error: / && !seen[$1]++ { print $0 "; mend: clang-format-14 -i " $1 }'
 }
 
@@ -103,7 +103,7 @@ check_limits() {
 check_spelling() {
   require codespell
   local -a texts=()
-  # By path where the name of a folder may be a module's too (src/data).
+  # By path, because a folder name may also be a module name (src/data).
   mapfile -t texts < <(find . \( -path ./.git -o -path ./build -o -path ./.venv -o -path ./runs -o -path ./data -o -name golden -o -name corpus \) -prune \
     -o -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.md' -o -name '*.toml' -o -name '*.sh' -o -name '*.py' \
     -o -name '*.cmake' -o -name 'CMakeLists.txt' \) -print)
@@ -122,7 +122,7 @@ check_tidy() {
   python3 scripts/clang_commands.py build/release/compile_commands.json build/clang || return
   local -a units=()
   mapfile -t units < <(python3 - "${sources[@]}" <<'PYTHON'
-# The sources that are compiled in this build (CUDA files are not everywhere).
+# Sources of this build (CUDA files are not in every build).
 import json, os, sys
 built = {os.path.realpath(entry["file"]) for entry in json.load(open("build/clang/compile_commands.json"))}
 print("\n".join(source for source in sys.argv[1:] if os.path.realpath(source) in built))

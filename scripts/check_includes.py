@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the architecture: who may include whom, who may know LibTorch, where CUDA may be asked for, and who may read a clock.
+"""Checks the architecture: allowed includes between folders, and uses of LibTorch, CUDA and clocks.
 
 usage: scripts/check_includes.py [--whole] [ROOT]
 
-The table below is the one of docs/explanation/architecture.md; the DEPS lines in CMake say the same to the linker.
---whole   also what only the whole tree shows: edges of the table that nobody uses, headers that include each other in a
-          ring, a room that holds more than its share of the lines.
+--whole   also checks the whole tree: unused edges of the table, include cycles, rooms with too many lines.
 A quoted include names its folder ("core/error.h"), relative to src/, the repository (models) or tests/ (support).
 Exit codes: 0 nothing found, 70 findings (one line each).
 """
@@ -14,7 +12,7 @@ import pathlib
 import re
 import sys
 
-# Each room: a folder (longest match wins) and the rooms that it may include besides itself.
+# Each room is a folder (the longest match wins), with the other rooms that it may include.
 MAY_INCLUDE = {
     "core": set(),
     "config": {"core"},
@@ -54,7 +52,7 @@ MAY_INCLUDE = {
     "train/study": {"core", "config", "device", "comm", "nn", "profiler", "data", "pipeline/schedule", "freeze", "tune", "storage", "models",
                     "measure", "engine", "report", "train/setup", "train/plan"},
 }
-# These may include all rooms above; an edge of theirs that nobody uses is no finding.
+# These may include all rooms above; unused edges are no finding.
 ROOMS = set(MAY_INCLUDE)
 OPEN = {"app": ROOMS, "tests": ROOMS | {"app"}, "bench": ROOMS | {"app"}}
 MAY_INCLUDE |= OPEN
@@ -63,8 +61,8 @@ TORCH_FREE = {"core", "config", "pipeline/schedule", "profiler", "freeze", "ps/p
 CUDA_ALLOWED = {"device", "comm", "profiler"}
 KERNELS, KERNEL_SUFFIXES = "src/nn/cuda/", {".cu", ".cuh"}  # the one folder of what nvcc compiles
 
-# Where limits are counted, a clock that goes on while the process is stopped is for these files alone. What has a limit
-# counts OwnTime or OwnClock, or waits by wait_own_time() (core/own_time.h).
+# Files that may read a clock that continues while the process is stopped. Code with a time limit uses OwnTime, OwnClock
+# or wait_own_time() (core/own_time.h).
 OWN_TIME_ROOMS = {"comm", "data", "ddp", "engine", "pipeline", "ps", "ps/net", "ps/policy", "train/setup", "train/trace", "train/plan", "train/serve",
                   "train/run", "train/study"}
 MAY_READ_CLOCKS = {
@@ -97,7 +95,7 @@ def reads_clock(line):
 
 
 def module_of(path):
-    """The module that a path relative to src/ (or the repository) lies in, or None."""
+    """The module of a path relative to src/ or the repository, or None."""
     parts = path.split("/")[:-1]
     for length in range(len(parts), 0, -1):
         name = "/".join(parts[:length])
@@ -107,7 +105,7 @@ def module_of(path):
 
 
 def include_defect(includer, quote, header):
-    """What is wrong with one include in a file of the module, or an empty string."""
+    """The defect of one include in a file of the module, or an empty string."""
     if quote == "<":
         if includer in TORCH_FREE and TORCH_HEADER.match(header):
             return f"'{includer}' is free of LibTorch, but includes <{header}>"
@@ -147,7 +145,6 @@ def file_defects(path, relative):
 
 
 def source_files(root):
-    """Yields each source file's path and its name relative to the root."""
     for folder in SOURCE_FOLDERS:
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in SUFFIXES and path.is_file():
@@ -155,14 +152,13 @@ def source_files(root):
 
 
 def includes_of(path):
-    """The quoted includes of a file."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     found = (INCLUDE.match(line) for line in lines)
     return [include.group(2) for include in found if include and include.group(1) == '"']
 
 
 def ring_in(graph):
-    """The nodes of one ring of a graph {node: its successors}, or None."""
+    """The nodes of one cycle of a graph {node: its successors}, or None."""
     state = {}  # absent: not visited; False: on the path; True: done
     for start in graph:
         path = [(start, iter(graph[start]))] if start not in state else []
@@ -183,7 +179,6 @@ def ring_in(graph):
 
 
 def whole_tree_defects(root):
-    """Yields what is wrong with the tree as a whole."""
     used, headers, lines = set(), {}, {}
     idle = set(CLOCK_READERS)
     for path, relative in source_files(root):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks the documentation and the comments: how long sentences are, banned words, and names of what does not exist.
+"""Checks documentation and comments: long sentences, banned words, and names of things that do not exist.
 
 usage: scripts/check_prose.py [ROOT]
 
 In README.md and docs/: sentences of at most 35 words; no banned words; files, commands (`sluice NAME`) and configuration
 keys (`table.key`) exist. In comments of src/ and models/: no banned words; files exist.
-What stands between ``` lines or in docs/reference/configuration.md (generated) is not measured.
+Code blocks and docs/reference/configuration.md (generated) are not measured.
 Exit codes: 0 nothing found, 70 findings (one line each).
 """
 
@@ -37,7 +37,7 @@ WORD = re.compile(r"\w[\w'%-]*")
 
 
 class Tree:
-    """What exists in the repository, and so may be named."""
+    """Names of the files, commands and keys in the repository."""
 
     def __init__(self, root):
         self.root = root

@@ -4,10 +4,9 @@
 usage: scripts/check_units.py [ROOT]
 
 Several files of a library are compiled as one unit (sluice_unite in cmake/SluiceTargets.cmake), which joins their
-anonymous namespaces. Two functions of one name become overloads there, of which another than meant may be taken without
-a word; two types or constants are a compile error as soon as a new file moves both into one unit. An alias that says
-the same in both files may stand in both.
-Looked at: src/ and models/, by the sources that their CMakeLists.txt name for sluice_library and sluice_unite.
+anonymous namespaces. Two functions with the same name become overloads there, so the wrong one may be called. Two types or
+constants are a compile error as soon as both files are in one unit. Equal aliases are allowed.
+Checks the sources of sluice_library and sluice_unite in src/ and models/.
 Exit codes: 0 nothing found, 70 findings (one line each).
 """
 
@@ -38,7 +37,7 @@ Definition = collections.namedtuple("Definition", "name line meaning")  # meanin
 
 
 def tokens_of(text):
-    """Without blanks, comments and preprocessor lines."""
+    """Tokens without blanks, comments and preprocessor lines."""
     line = 1
     for match in TOKEN.finditer(text):
         if match.lastgroup != "blank":
@@ -83,8 +82,7 @@ def unqualified(tokens, at):
 
 
 class Declaration:
-    """One declaration, read token by token: what it has turned out to be so far decides what the next token means. What
-    stands in brackets is passed over: no scope is entered."""
+    """One declaration, read token by token; the tokens so far decide the meaning of the next. Brackets are skipped."""
 
     def __init__(self, tokens, at):
         while at < len(tokens) and tokens[at].text in ("[[", "template"):
@@ -96,7 +94,6 @@ class Declaration:
         self.has_body = False  # with which it ends
 
     def read(self):
-        """The index after it, and its definitions."""
         while not self.has_body and self.text() not in ("", ";"):
             self.take()
         if self.has_body:
@@ -112,14 +109,13 @@ class Declaration:
         takers.get(self.text(), self.skip)()
 
     def skip(self):
-        """A bracket with all that is in it, or one token."""
         self.at = after_group(self.tokens, self.at) if self.text() in OPENING else self.at + 1
 
     def take_angles(self):
         self.at = self.at + 1 if self.is_value else after_angles(self.tokens, self.at)
 
     def take_operator(self):
-        """Nothing is defined from here on: operators are overloads of each other everywhere."""
+        """Operators define no name, because they are overloads of each other everywhere."""
         self.is_function = self.is_value = True
         self.at += 1
 
@@ -142,7 +138,7 @@ class Declaration:
             self.definitions = type_name(self.tokens, self.first, self.at)
             self.has_body = True
         elif self.is_function:
-            # The braces are its body, unless they stand behind an operator's =.
+            # The braces are the body, unless they follow the = of an operator.
             self.has_body = not (self.is_value and text_before(self.tokens, self.at) == "=")
         elif not self.is_value:
             self.define_variable()
@@ -153,7 +149,6 @@ class Declaration:
         self.definitions += unqualified(self.tokens, before_array(self.tokens, self.at - 1))
 
     def definitions_without_body(self):
-        """Of a declaration that ends with its semicolon, at `at`."""
         word = self.tokens[self.first].text if self.first < len(self.tokens) else ""
         if word == "using":
             return alias(self.tokens[self.first : self.at])
@@ -198,7 +193,7 @@ def alias(tokens):
 
 
 def hidden_definitions(text):
-    """What a source defines in anonymous namespaces."""
+    """Definitions of a source in anonymous namespaces."""
     tokens = list(tokens_of(text))
     scopes = []  # of the namespaces around: whether each is anonymous
     at = 0
@@ -216,7 +211,7 @@ def hidden_definitions(text):
 
 
 def namespace_brace(tokens, at):
-    """The index of the `{` that opens a namespace at `at`; None where that is no namespace, or an alias of one."""
+    """The index of the `{` of a namespace at `at`; None if there is no namespace, or an alias."""
     at += tokens[at].text == "inline"
     if at >= len(tokens) or tokens[at].text != "namespace":
         return None
@@ -252,7 +247,7 @@ def shared_names(sources):
         for definition in hidden_definitions(path.read_text(encoding="utf-8")):
             first = seen.setdefault(definition.name, (path, variable, definition))
             is_same_alias = definition.meaning is not None and definition.meaning == first[2].meaning
-            # Of the files that one variable may name, a build has one.
+            # A build has one of the files of a variable.
             is_alternative = variable is not None and variable == first[1]
             if first[0] != path and not is_same_alias and not is_alternative:
                 yield path, definition, first

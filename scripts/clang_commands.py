@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Makes a compile_commands.json that clang's tools can read from one that was made for GCC.
+"""Converts a compile_commands.json of GCC to one for clang's tools.
 
 usage: scripts/clang_commands.py BUILD/compile_commands.json OUT_DIR
 
-GCC's precompiled header cannot be read by clang, so its forced include goes (every file includes what it uses), and
-so do the flags that clang does not know. Where several files are compiled as one unit, each gets a command of its own. What
-nvcc compiles is left out.
+Removes the forced include of GCC's precompiled header, which clang cannot read, and flags that clang does not support.
+Files that are compiled as one unit get a command each. CUDA files are left out.
 Exit code: 0 done, 2 a file cannot be read.
 """
 
@@ -15,12 +14,11 @@ import re
 import shlex
 import sys
 
-# -Werror: warnings are GCC's to judge in its own build.
+# -Werror is for the warnings of GCC.
 GCC_ONLY = {"-fpch-preprocess", "-Winvalid-pch", "-Wno-subobject-linkage", "-Werror"}
 
 
 def for_clang(command):
-    """One compiler command without what only GCC understands."""
     kept = []
     words = iter(shlex.split(command))
     for word in words:

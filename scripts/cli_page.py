@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Prints docs/reference/cli.md, the page of all commands and options, from what `sluice --help` says.
+"""Prints docs/reference/cli.md, the page of all commands and options, from the output of `sluice --help`.
 
 usage: scripts/cli_page.py BINARY > docs/reference/cli.md
 
-An option that several commands describe in the same words stands once, in a table at the head of the page.
+An option with the same description in several commands is listed once, in a table at the top of the page.
 Exit codes: 0 done, 2 bad usage, 70 the binary failed.
 """
 
@@ -65,7 +65,7 @@ def text_of(meaning):
 
 
 def row_of(section, name, meaning):
-    """What stands in parentheses behind the name ("required", a range, other options) moves behind the meaning."""
+    """Moves parentheses after the name ("required", a range, other options) behind the meaning."""
     notes = [part for note in re.findall(r" \(([^()]*)\)", name) for part in note.split("; ")]
     word = re.sub(r" \([^()]*\)", "", name).replace("|", "\\|")
     shown = f"**`{word}`**" if "required" in notes else f"`{word}`"
@@ -75,7 +75,6 @@ def row_of(section, name, meaning):
 
 
 def table(heads, rows):
-    """rows: Row, and what else a line has; a line of its own names a section."""
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for section, group in itertools.groupby(rows, key=lambda row: row[0]):
         lines += [f"| *{section}:* |" + " |" * (len(heads) - 1)] if section else []

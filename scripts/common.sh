@@ -1,9 +1,8 @@
 # shellcheck shell=bash
-# What the scripts of this folder share: where the repository is, how they speak and stop. (Sourced by bash.)
-# Exit codes are those of docs/reference/exit_codes.md; everything a person reads goes to standard error.
+# Shared by the scripts of this folder: the repository root, messages and exits. Sourced by bash. Exit codes are those
+# of docs/reference/exit_codes.md; messages for users go to standard error.
 
-# Used by the scripts that source this file.
-# shellcheck disable=SC2034
+# shellcheck disable=SC2034 # the scripts that source this file use it
 SLUICE_ROOT=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
@@ -19,7 +18,7 @@ die() {
 # The comment at the head of the script is its help.
 print_help() { awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$0"; }
 
-# What a person types as a file or folder is meant from the caller's folder; the scripts work in the repository's.
+# Relative paths of the user are relative to the caller's folder; the scripts work in the repository.
 absolute() {
   case $1 in
     /*) printf '%s\n' "$1" ;;
@@ -27,14 +26,14 @@ absolute() {
   esac
 }
 
-# torch_library_path PYTHON: the folders with the libraries of its PyTorch and of the NVIDIA packages beside it.
+# torch_library_path PYTHON: library folders of its PyTorch and of the NVIDIA packages beside it.
 torch_library_path() {
   "$1" -c 'import glob, os, torch
 root = os.path.dirname(torch.__file__)
 print(":".join([root + "/lib", *glob.glob(os.path.dirname(root) + "/nvidia/*/lib")]))'
 }
 
-# One job a core, but no more than the free memory allows: a file that includes LibTorch takes up to 1.5 GB.
+# One job per core, but no more than the free memory allows: a file that includes LibTorch takes up to 1.5 GB.
 build_jobs() {
   if [[ -n ${CMAKE_BUILD_PARALLEL_LEVEL:-} ]]; then
     printf '%s\n' "$CMAKE_BUILD_PARALLEL_LEVEL"

@@ -3,15 +3,15 @@
 
 usage: .venv/bin/python scripts/convert_weights.py IN OUT.safetensors
 
-The file is read with weights_only=True: one from a stranger runs no code. An argparse.Namespace (a trainer's options) may
-lie beside the weights: it holds values only. Where the file holds more than weights, they are taken from its entry
-state_dict, state_dict_ema, model_state_dict, model, model_ema or module. "module." (of a model that was wrapped for several
-devices) and "_orig_mod." (of a compiled one) before every name are taken off, and one word more ("model.", "net.") if the
-names are those of a model that Sluice knows without it. Nothing else is changed: Sluice knows the names of torchvision,
-Hugging Face and timm (docs/how-to/weights.md). OUT appears whole or not at all.
-With several of these entries, --key NAME says which; it may have dots, for one inside another.
+The file is read with weights_only=True, so it cannot run code; an argparse.Namespace beside the weights is allowed. Weights
+are the file itself, or its entry state_dict, state_dict_ema, model_state_dict, model, model_ema or module. With several of
+these entries, choose one with --key NAME, or NAME.NAME for a nested one. Removes the prefixes "module." (of a model on
+several devices) and "_orig_mod." (of a compiled model) of all names, and one more word ("model.", "net.") if Sluice supports
+the names without it. Other names stay: Sluice supports those of torchvision, Hugging Face and timm
+(docs/how-to/weights.md). OUT is written completely or not at all.
 
-Exit codes: 0 done, 2 bad usage or a package is missing, 7 IN holds no weights, 8 a file cannot be read or written.
+Exit codes: 0 done, 2 bad usage or a package is missing, 7 IN is missing, cannot be read or holds no weights, 8 OUT cannot be
+written.
 """
 
 import argparse
@@ -20,10 +20,10 @@ import pathlib
 import re
 import sys
 
-BAD_USAGE, NO_WEIGHTS, BAD_FILE = 2, 7, 8
+BAD_USAGE, NO_WEIGHTS, CANNOT_WRITE = 2, 7, 8
 KEYS = ("state_dict", "state_dict_ema", "model_state_dict", "model", "model_ema", "module")
 PREFIXES = ("module.", "_orig_mod.")
-# How the names of our models begin in the libraries; some of them begin every file of such a model.
+# First words of our models' names in the libraries.
 FIRST_WORDS = re.compile(r"(conv1|bn1|layer\d|fc|features|classifier|class_token|conv_proj|encoder|heads|head|cls_token|pos_embed"
                          r"|patch_embed|blocks|norm|stem|stages|vit|embeddings|layernorm|resnet|embedder|convnext|transformer"
                          r"|wte|wpe|h|ln_f|lm_head|pooler|pre_logits)\.?")
@@ -46,13 +46,15 @@ except ImportError as missing:
 
 def read(path):
     if not path.is_file():
-        raise Refusal(BAD_FILE, f"there is no file {path}")
+        raise Refusal(NO_WEIGHTS, f"there is no file {path}; check the path")
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):
             return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch.load raises what it meets: pickle's, zipfile's, its own
+    except PermissionError as error:
+        raise Refusal(NO_WEIGHTS, f"{path} cannot be read: {error.strerror}; change its permissions") from error
+    except Exception as error:  # torch.load raises errors of pickle, zipfile and its own
         objects = re.search(r"GLOBAL ([\w.]+)", str(error))
-        why = f"it holds Python objects ({objects[1]})" if objects else "it is damaged, or nothing that torch.save wrote"
+        why = f"it holds Python objects ({objects[1]})" if objects else "it is damaged, or torch.save did not write it"
         raise Refusal(NO_WEIGHTS, f"{path} cannot be read as weights alone: {why}; save the state_dict() of the model in the "
                                   "program that made it, or fetch the file again") from error
 
@@ -75,7 +77,7 @@ def listed(table):
 
 
 def weights_in(table, key, path):
-    """The table of tensors by name, wherever in what was saved it is."""
+    """The table of tensors by name in the saved object."""
     if key:
         return entry(table, key, path)
     while is_table(table):
@@ -103,7 +105,7 @@ def is_known(name):
 
 
 def without_first_word(tensors):
-    """Of the model as a member of another module, as Lightning and many trainers save it."""
+    """Removes the name of the module that contains the model, as Lightning and many trainers save it."""
     prefixes = {name.partition(".")[0] + "." for name in tensors}
     if len(prefixes) != 1 or all(map(is_known, tensors)):
         return tensors
@@ -125,7 +127,7 @@ def checked(tensors, path):
 
 
 def write(tensors, out):
-    """Beside, made durable, then renamed. Tensors that share memory are written each."""
+    """Writes a temporary file, syncs and renames it. Tensors that share memory are written separately."""
     beside = out.with_name(f"{out.name}.tmp-{os.getpid()}")
     try:
         save_file({name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}, beside, {"format": "pt"})
@@ -133,7 +135,7 @@ def write(tensors, out):
             os.fsync(file.fileno())
         os.replace(beside, out)
     except Exception as error:  # OSError, or safetensors' own
-        raise Refusal(BAD_FILE, f"cannot write {out}: {error}") from error
+        raise Refusal(CANNOT_WRITE, f"cannot write {out}: {error}; choose a folder that can be written") from error
     finally:
         beside.unlink(missing_ok=True)
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compares a run with profile.level = "cupti" with the same run by events. For scripts/gpu_check.sh.
+"""Compares a run with profile.level = "cupti" with the same run measured by events. For scripts/gpu_check.sh.
 
 usage: scripts/cupti_check.py EVENTS_RUN CUPTI_RUN
 
-Prints the median time of each phase by both, and what the records cost by CUPTI's own account and by the length of steps
+Prints the median time of each phase by both, and the cost of the records, as reported by CUPTI and from the length of steps
 without their wait for data.
-Exit codes: 0 all agree, 70 something does not: a phase differs by more than 3 % (those above 1 % of the step by either),
-none is that long, records were dropped, a tag disagrees, or there are no records.
+Exit codes: 0 all agree; 70 a phase of more than 1 % of the step differs by more than 3 %, no phase is that long, records
+were dropped, a tag disagrees, or there are no records.
 """
 
 import statistics
@@ -27,7 +27,6 @@ def medians(lines):
 
 
 def defects(events, cupti, kernels):
-    """What does not agree, one line each."""
     long = [phase for phase in PHASES if not max(events[phase], cupti[phase]) < LEAST_SHARE * events["step_ms"]]
     if not long:
         yield "no phase is long enough to be compared"

@@ -1,8 +1,7 @@
 # shellcheck shell=bash
-# The arguments of run_elastic_pipe.sh: what they mean for the configuration. (Sourced by launch.sh.)
-#
-# One process drives all devices of a node: NPROC of them hold NPROC / PIPE_LEN pipelines to begin with. What depends on
-# the configuration (PIPE_LEN left out, the policy that FREEZE = 1 means) is settled in apply_*, once sluice is built.
+# Converts the arguments of run_elastic_pipe.sh to configuration keys. Sourced by launch.sh. One process drives the
+# NPROC devices of a node, which hold NPROC / PIPE_LEN pipelines at first. The apply_* functions run after sluice is
+# built, because they read the configuration.
 
 # shellcheck disable=SC2154 # max_world and config are launch.sh's
 local_devices= # NPROC; empty: replicas.local is the configuration's
@@ -21,10 +20,10 @@ take_elastic() {
   take_switches "${@:14}"
 }
 
-# --if-name wins. An empty one leaves the interface open, so that the arguments behind it can be given.
+# --if-name wins. An empty argument leaves the interface open.
 take_interface() {
   [[ ! $1 =~ ^[0-9.]+$ ]] \
-    || usage_error "IF_NAME = '$1' is a number: between IB and LR stands the network interface's name, '' for any"
+    || usage_error "IF_NAME = '$1' is a number: give the name of a network interface between IB and LR, or '' for any"
   if_name=${if_name:-$1}
 }
 
@@ -34,13 +33,12 @@ take_pipe_len() {
   argument_sets+=(--set "pipeline.stages=$REPLY")
 }
 
-# check_pipes STAGES
 check_pipes() {
   [[ $((local_devices % $1)) -eq 0 ]] \
-    || die 2 "NPROC = $local_devices devices do not make pipelines of $1 each: NPROC must be a multiple of PIPE_LEN (pipeline.stages)"
+    || die 2 "NPROC = $local_devices is not a multiple of PIPE_LEN = $1 (pipeline.stages); change one of them"
 }
 
-# A share such as 0.33 stands there in later notes: freezing, with this freeze.alpha.
+# FREEZE may be a share such as 0.33: freezing, with this freeze.alpha.
 take_freeze() {
   if [[ $1 =~ ^0?\.[0-9]+$ ]]; then
     freeze=1
@@ -50,7 +48,7 @@ take_freeze() {
   fi
 }
 
-# take_switches [SWITCH...]: of two that contradict each other the later one holds.
+# take_switches [SWITCH...]: the last of contradictory switches wins.
 take_switches() {
   local switch
   for switch in "$@"; do
@@ -68,7 +66,6 @@ take_switches() {
   done
 }
 
-# As many pipelines as the devices hold.
 apply_devices() {
   [[ -n $local_devices ]] || return 0
   configured_number pipeline stages
@@ -76,7 +73,7 @@ apply_devices() {
   argument_sets+=(--set "replicas.local=$((local_devices / REPLY))")
 }
 
-# FREEZE = 1 leaves a policy that the configuration names.
+# FREEZE = 1 keeps a policy that the configuration names.
 apply_freeze() {
   local policy
   case $freeze in
@@ -89,8 +86,8 @@ apply_freeze() {
   esac
 }
 
-# Crops and flips that are new in each epoch leave nothing to keep: with the cache on a sample has two, taken in turn,
-# unless the configuration says how many. Where nothing freezes there is nothing to keep either.
+# New crops and flips in each epoch would make every feature a miss. So with the cache a sample has two views in turn,
+# unless the configuration sets data.views or no layers freeze.
 apply_feature_cache() {
   case $feature_cache in
     0) argument_sets+=(--set freeze.cache=off) ;;

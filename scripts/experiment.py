@@ -5,11 +5,11 @@ usage: scripts/experiment.py EXPERIMENT [--scale small|full] [OPTIONS]
 
   single_dp_ddp       one device, replicas in one process, and processes
   pipe_vs_ddp         {DDP, Pipe+DDP} x {chunks, batch}: memory a device, images/s, time to train, what runs out of memory
-  elastic_freeze      fine-tuning with layers that freeze: which part of it (elastic pipeline, replicas, cache) brings what
-  anytime             anytime mini-batches against fixed ones on a parameter server whose workers stall
-  partitions          what it costs to compute a batch in slices, as anytime workers do
-  batch_norm_slicing  what slices do to the accuracy of a model with batch-norm
-  communication       push and pull, and all-reduce: time against size and how many take part
+  elastic_freeze      fine-tuning with layers that freeze: effect of elastic pipeline, replicas and cache
+  anytime             anytime and fixed mini-batches on a parameter server whose workers stall
+  partitions          cost of computing a batch in slices, as anytime workers do
+  batch_norm_slicing  effect of slices on the accuracy of a model with batch norm
+  communication       push and pull, and all-reduce: time by size and number of participants
   two_nodes           one node, two with the same global batch, and two with the same batch a node: time, top-1, top-5
   lr_sweep            learning rates by batch: accuracy, what diverges, how the best rate grows with the batch
   dual_batch          some or all workers of a parameter server with a smaller batch: accuracy and time by how many
@@ -17,9 +17,9 @@ usage: scripts/experiment.py EXPERIMENT [--scale small|full] [OPTIONS]
 scripts/experiment.py EXPERIMENT --help has the options of each. docs/how-to/experiments.md
 
 --out DIR (default: runs/experiments/EXPERIMENT-DATE-TIME) receives results.csv, table.md, table.tex, plots (PNG and PDF)
-if matplotlib is there, and the log and run directory of each run. The same call with the same --out goes on after the last run that was done; with
-other settings it is refused. --set key=value comes last and holds for every run. Exit codes: that of a run that fails; 2 bad
-usage; 130 interrupted; else 0.
+if matplotlib is installed, and the log and run directory of each run. The same call with the same --out continues after
+the last finished run; other settings are an error. --set key=value comes last and applies to every run. Exit codes: that of
+a failed run; 2 bad usage; 130 interrupted; else 0.
 """
 
 import argparse

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Hands a run directory to an experiment tracker, by the tracker's own Python package.
+"""Exports a run directory to an experiment tracker, with the tracker's own Python package.
 
     export_run.py RUN --to wandb  [--out FOLDER] [--project NAME] [--every N]     offline files, for `wandb sync`
     export_run.py RUN --to mlflow [--out FOLDER] [--project NAME] [--every N]     a local MLflow store
 
 Reads RUN/config.toml (parameters) and RUN/metrics.jsonl (points): training steps under train/, evaluations under val/,
-epochs under epoch/, the summary's numbers under summary/. A run that goes on or was resumed may be handed over again: it
-takes the place of what was there of it, so no point is there twice. Nothing is sent over a network.
+epochs under epoch/, the summary's numbers under summary/. You can export a run again after it continued; the new export
+replaces the old one. Nothing is sent over a network.
 
-Exit code 2 for bad arguments or a package that is missing, 3 for a directory that is no run, 8 for an output that cannot
-be written.
+Exit codes: 2 for bad arguments or a missing package, 3 for a directory without a run, 8 for an output that cannot be written.
 """
 
 import argparse
@@ -24,11 +23,11 @@ import sys
 import tomllib
 
 PREFIXES = {"step": "train", "eval": "val", "epoch": "epoch"}
-# Of a record, what is no measurement.
+# Fields of a record that are not measurements.
 PLACES = {"event", "time_s", "step", "epoch", "batch", "batches"}
-# After these a run goes on, whatever ended it before.
+# After these events a run continues, whatever ended it before.
 GOES_ON = {"plan", "resume", "step"}
-# MLflow's words for how a run ended; any other is still RUNNING there.
+# MLflow's words for the end of a run; any other run is RUNNING.
 MLFLOW_STATUS = {"done": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 
 
@@ -41,15 +40,15 @@ class Failure(Exception):
 
 
 def read_records(file):
-    """The whole lines of metrics.jsonl; a last one that is being written is left out."""
+    """The complete lines of metrics.jsonl."""
     records = []
     for number, line in enumerate(file.read_text(encoding="utf-8").split("\n")[:-1], 1):
         try:
             record = json.loads(line)
         except json.JSONDecodeError as error:
-            raise Failure(3, f"{file}: line {number} is no JSON ({error.msg}); export an undamaged run") from error
+            raise Failure(3, f"{file}: line {number} is not JSON ({error.msg}); export an undamaged run") from error
         if not isinstance(record, dict) or not isinstance(record.get("event"), str):
-            raise Failure(3, f"{file}: line {number} is no record of a run; export an undamaged run")
+            raise Failure(3, f"{file}: line {number} is not a record of a run; export an undamaged run")
         records.append(record)
     return records
 
@@ -96,8 +95,8 @@ def points_of(records, every=1):
 
 
 def end_of(records):
-    """(how the run ended, its summary), by the rules of `sluice report` (RunLog::outcome in src/report/run_log.cpp): a run
-    that trains on after a summary or a fault has not ended by it. "running" is what is not known to have ended."""
+    """(how the run ended, its summary), by the rules of RunLog::outcome (src/report/run_log.cpp). "running": the run has not
+    ended, or it trains again after a summary or a fault."""
     summary, ends_in_fault = {}, False
     for record in records:
         if record["event"] in GOES_ON:
@@ -118,7 +117,7 @@ class Run:
         config, metrics = self.folder / "config.toml", self.folder / "metrics.jsonl"
         for file in (config, metrics):
             if not file.is_file():
-                raise Failure(3, f"{folder} is no run directory: it has no {file.name}; give the one that --run-dir named")
+                raise Failure(3, f"{folder} is not a run directory: {file.name} is missing; give the folder of --run-dir")
         try:
             self.parameters = flat(tomllib.loads(config.read_text(encoding="utf-8")))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -128,7 +127,7 @@ class Run:
         self.outcome, summary = end_of(records)
         self.summary = numbers_of(summary, "summary")
         if not self.points:
-            raise Failure(3, f"{metrics} has no steps yet; export the run once it has trained")
+            raise Failure(3, f"{metrics} has no steps yet; export the run after its first step")
         self.name = self.folder.name
         self.id = hashlib.sha256(str(self.folder).encode()).hexdigest()[:16]
         self.began = metrics.stat().st_mtime - max(seconds for _, seconds, _ in self.points)

@@ -1,24 +1,22 @@
 #!/usr/bin/env bash
-# Runs what only a machine with a GPU can show, with programs that were built elsewhere. For docs/how-to/gpu_check.md.
+# Runs the checks that need a GPU, with programs that were built elsewhere. For docs/how-to/gpu_check.md.
 #
 # usage: scripts/gpu_check.sh [first|right|shape|costs] [OUT_DIR [BRING_DIR]]
 #        scripts/gpu_check.sh --record FILE
 #
-#   first   some of each of the others, for a GPU that is there for one part only: right, what the GPU can do, two models
-#           beside PyTorch in two rounds
-#   right   results are right: tests, parity under compute-sanitizer, number formats, NCCL, Gloo, stages that share the
-#           GPU, memory, CUPTI beside events
-#   shape   what the GPU can do and how a step uses it: product rates, copies, kernels and idle time, what recording costs
-#   costs   samples/s beside PyTorch; the predicted step beside the measured one
+#   first   some of each part, if the GPU is available for one part only
+#   right   correctness: tests, parity under compute-sanitizer, number formats, NCCL, Gloo, stages that share the GPU,
+#           memory, CUPTI compared with events
+#   shape   speed of the GPU and its use by a step: product rates, copies, kernels and idle time, cost of recording
+#   costs   samples/s compared with PyTorch; the predicted step compared with the measured one
 #   none    right, shape and costs, one after the other
 #
-# A part takes at most 520 s (SLUICE_GPU_CHECK_BUDGET_S): a check that finds no time left is not run. Needs build/release and
-# Python's torch of the same version, whose libraries the programs then use. A machine that cannot build is given both the
-# programs and the other libraries, in build/release/lib, by scripts/gpu_pack.sh. Prints one line a check and writes them to OUT_DIR/gpu_check.txt (default:
-# build/gpu_check), and as rows of a table to OUT_DIR/gpu_results.md and docs/how-to/gpu_check.md. Logs and runs of a part are in
-# OUT_DIR/PART, which begins empty. If this repository is a copy that will be gone, name a BRING_DIR outside of OUT_DIR.
-# It receives three files: gpu_check.txt and gpu_results.md after each check, and the logs as logs.tar.gz at the end or when
-# the script is ended. Bring these back and give gpu_results.md to --record.
+# A part takes at most 520 s (SLUICE_GPU_CHECK_BUDGET_S); checks without time left are skipped. Needs build/release, or a
+# file of scripts/gpu_pack.sh, and Python's torch of the same version. Prints one line per check, also to
+# OUT_DIR/gpu_check.txt (default: build/gpu_check) and, as table rows, to OUT_DIR/gpu_results.md and
+# docs/how-to/gpu_check.md. Logs and runs of a part are in OUT_DIR/PART, which begins empty. If this repository is a
+# temporary copy, name a BRING_DIR outside of OUT_DIR. It receives gpu_check.txt and gpu_results.md after each check, and
+# logs.tar.gz at the end. Pass gpu_results.md to --record.
 # Exit codes: 0 all passed, 2 bad usage, no GPU or nothing built, 70 a check failed.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
 set +o posix -euo pipefail
@@ -53,7 +51,7 @@ bring=${2:+$(realpath -m -- "$2")}
 [[ -z $bring || ($out/ != "$bring"/* && $bring/ != "$out"/*) ]] || die 2 "OUT_DIR and BRING_DIR lie in each other: name two folders apart"
 cd "$SLUICE_ROOT"
 [[ -x build/release/sluice ]] || die 2 "build/release/sluice is missing: run scripts/bootstrap.sh, or carry the build here"
-gpus=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null) || die 2 "no NVIDIA GPU answers here"
+gpus=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null) || die 2 "no NVIDIA GPU found: nvidia-smi failed"
 mkdir -p "$out" ${bring:+"$bring"}
 if [[ ! -d .venv ]]; then
   LD_LIBRARY_PATH=$(torch_library_path "$python")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -75,20 +73,20 @@ declare -A ended # by check: passed, FAILED or not run
 today=$(date +%Y-%m-%d)
 IFS=, read -r gpu_name driver <<<"$gpus"
 
-# An earlier run's logs and runs must not be taken for today's; what somebody else has put there is not ours to remove.
+# Removes logs and runs of an earlier call, but no folder of another origin.
 begin_part() {
   work=$out/$part
-  [[ ! -e $work || -e $work/.gpu_check ]] || die 2 "$work is there already and is not of this script; give another OUT_DIR"
+  [[ ! -e $work || -e $work/.gpu_check ]] || die 2 "$work exists and was not made by this script; give another OUT_DIR"
   rm -rf -- "$work"
   mkdir -p "$work"
   : >"$work/.gpu_check"
   part_began=$SECONDS
 }
 
-# What is short is there after each check, whatever ends this script.
+# Copies the short results after each check.
 bring_results() { [[ -z $bring ]] || cp -- "$out/gpu_check.txt" "$out/gpu_results.md" "$bring/"; }
 
-# However the script ends: no check goes on, and the logs are brought back but for weights and records of more than 4 MiB.
+# Ends a running check and packs the logs, except weights and files of more than 4 MiB.
 # shellcheck disable=SC2317 # the trap calls it
 at_end() {
   [[ -z $running ]] || kill "$running" || true
@@ -99,7 +97,7 @@ at_end() {
 
 is_left_out() { [[ -n $only && " $only " != *" $1 "* ]]; }
 
-# answer NAME VERDICT: the check's line, and its row.
+# answer NAME VERDICT: writes the line and the table row of a check.
 answer() {
   ! is_left_out "$1" || return 0
   case $2 in passed*) ended[$1]=passed ;; *) ended[$1]=other ;; esac
@@ -109,8 +107,8 @@ answer() {
   bring_results
 }
 
-# check NAME SECONDS COMMAND...: its output goes to OUT_DIR/PART/NAME.log; what it says in a line `result: ...` stands in the
-# answer. Exit code 77: it cannot be run here, and says why in that line.
+# check NAME SECONDS COMMAND...: logs to OUT_DIR/PART/NAME.log; a line `result: ...` of the command becomes part of the
+# answer. Exit code 77: the check cannot run here, for the reason in that line.
 check() {
   local name=$1 limit=$2 left=$((budget_s - (SECONDS - part_began))) start=$SECONDS code=0 verdict said
   shift 2
@@ -128,19 +126,19 @@ check() {
   case $code in
     0) verdict=passed ;;
     77)
-      answer "$name" "not run: ${said:-it says no reason}"
+      answer "$name" "not run: ${said:-no reason given}"
       return
       ;;
     124 | 137) verdict="FAILED (not done after $limit s)" ;;
     *) verdict="FAILED (exit code $code)" ;;
   esac
-  # A test that skips proves nothing here.
+  # A skipped test is a failure here.
   if grep -q '\[  SKIPPED \]' "$work/$name.log"; then verdict="FAILED (skipped)"; fi
   [[ $verdict == passed ]] || failed=70
   answer "$name" "$verdict after $((SECONDS - start)) s${said:+; $said}"
 }
 
-# check_of "OTHER..." NAME SECONDS COMMAND...: a check that reads what the others have left.
+# check_of "OTHER..." NAME SECONDS COMMAND...: a check that reads the results of other checks.
 check_of() {
   local others=$1 other
   shift
@@ -160,8 +158,7 @@ on_gpu=(--set 'device.list="cuda"' --set 'data.name="shapes"' --set data.samples
   --set pipeline.chunks=4) # auto would measure and plan for up to 15 s a run
 one_place=(--set pipeline.stages=1 --set replicas.local=1)
 four_places=(--set 'device.list=["cuda:0", "cuda:0", "cuda:0", "cuda:0"]')
-# Batches that fill the GPU: else the gaps between kernels, which only events count, are most of a phase. One loader thread
-# would not keep up with them.
+# Batches that fill the GPU: otherwise the gaps between kernels, which only events count, dominate a phase.
 large=("${one_place[@]}" --set pipeline.chunks=1 --set train.global_batch=1000 --set data.samples=20000 --set data.workers=8
   --set log.every=1)
 
@@ -255,7 +252,7 @@ part_right() {
   check memory_profile 90 build/release/sluice profile configs/quickstart.toml "${on_gpu[@]}" "${large[@]}" --out "$work/memory.json"
   check_of memory_profile memory 10 "${measure[@]}" memory "$work/memory.json"
   check warnings 10 "${measure[@]}" warnings "$work"
-  # The slowest ones last: they give way where time is short.
+  # The slowest ones last, because they are skipped if time is short.
   local smallest='*toy_cnn_2stages_2replicas'
   by_function sanitizer_memory 150 sanitized memcheck "$tests/engine/engine_cuda_parity_test" --gtest_filter="$smallest"
   by_function sanitizer_races 150 sanitized racecheck "$tests/engine/engine_cuda_parity_test" --gtest_filter="$smallest"
@@ -288,7 +285,7 @@ part_costs() {
   done
 }
 
-# Speed only where it tells most: two models, two rounds.
+# Speed of two models in two rounds.
 part_first() {
   only="devices transfer recorded local_sum tf32 pixel_batches losses parity graphs kernels_nn number_formats nccl_one gloo_tensors train_one train_grid
     train_graphs train_cupti product_rates copies train_kernels kernels attention_rates speed_vit_b16 speed_resnet50"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The parts of scripts/gpu_check.sh that measure with PyTorch or read what a run has written.
+"""The parts of scripts/gpu_check.sh that measure with PyTorch or read the records of a run.
 
 usage: scripts/gpu_measure.py formats                  the error of fp32 products and convolutions with device.tf32 and without
                               rates                    matrix products of ViT-B/16, TFLOP/s
@@ -11,8 +11,8 @@ usage: scripts/gpu_measure.py formats                  the error of fp32 product
                               predicted PROFILE        the step, predicted beside measured; layers that are launch-bound
                               warnings DIR             warnings in the logs of a folder
 
-Each prints what it saw and last a line `result: ...`. Times on the GPU are those of events around repeated calls.
-Exit codes: 0 done, 2 bad usage, 70 something is not as it should be.
+Each prints its measurements and then a line `result: ...`. GPU times are those of events around repeated calls.
+Exit codes: 0 done, 2 bad usage, 70 a check failed.
 """
 
 import inspect
@@ -39,14 +39,13 @@ FORMAT_ERRORS = {True: 1e-2, False: 1e-5}  # the largest with and without TF32
 WARNING = re.compile("warning", re.IGNORECASE)
 
 
-class NotAsItShould(Exception):
-    """What is not as it should be: one sentence."""
+class CheckFailed(Exception):
+    """A failed check: one sentence."""
 
 
-# Pure: what the numbers say.
+# Pure functions of the numbers.
 
 def lines_of(run):
-    """The records of a run directory's metrics.jsonl."""
     text = (pathlib.Path(run) / "metrics.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
@@ -55,17 +54,17 @@ def steps_of(lines):
     """The steps of a run without the first ones."""
     steps = [line for line in lines if line["event"] == "step"][FIRST_STEPS:]
     if not steps:
-        raise NotAsItShould(f"the run has no more than {FIRST_STEPS} steps")
+        raise CheckFailed(f"the run has no more than {FIRST_STEPS} steps")
     return steps
 
 
 def step_ms(lines):
-    """The median step without its wait for data, which is not the GPU's matter."""
+    """The median step without its wait for data."""
     return statistics.median(step["step_ms"] - (step["load_ms"] or 0) for step in steps_of(lines))
 
 
 def tflops(shape, seconds):
-    """Of the product of [m, k] and [k, n]."""
+    """TFLOP/s of the product of [m, k] and [k, n]."""
     rows, columns, inner = shape
     return 2 * rows * columns * inner / seconds / 1e12
 
@@ -74,7 +73,7 @@ def kernel_summary(lines, longest=5):
     """Text of the longest kernels, and the result: how much of a step the GPU worked."""
     kernels = next((line for line in lines if line["event"] == "kernels"), None)
     if kernels is None:
-        raise NotAsItShould("the run has no event `kernels`: CUPTI was not available")
+        raise CheckFailed("the run has no event `kernels`: CUPTI was not available")
     by_name = {}
     for row in kernels["rows"]:
         calls, time = by_name.get(row["kernel"], (0, 0.0))
@@ -90,7 +89,7 @@ def kernel_summary(lines, longest=5):
 
 
 def load_share(lines):
-    """Of the steps' time, what they wait for data."""
+    """Share of the time that steps wait for data."""
     steps = steps_of(lines)
     return sum(step["load_ms"] for step in steps) / sum(step["step_ms"] for step in steps)
 
@@ -104,15 +103,15 @@ def recording_summary(times):
 
 
 def memory_summary(profile):
-    """Raises where less was predicted than taken."""
+    """Raises CheckFailed if a device took more than predicted."""
     devices = profile["device_memory"]
     if not devices:
-        raise NotAsItShould("the profile has no memory of devices")
+        raise CheckFailed("the profile has no memory of devices")
     text = ", ".join(f"{one['device']}: predicted {one['predicted_peak_bytes'] / 2**20:.0f} MiB, took "
                      f"{one['peak_bytes'] / 2**20:.0f} MiB (x {one['predicted_peak_bytes'] / one['peak_bytes']:.2f})"
                      for one in devices)
     if any(one["predicted_peak_bytes"] < MEMORY_SHORT * one["peak_bytes"] for one in devices):
-        raise NotAsItShould(text)
+        raise CheckFailed(text)
     return text
 
 
@@ -138,10 +137,10 @@ def warnings_of(texts):
     return list(found.values())
 
 
-# With the GPU.
+# Measurements on the GPU.
 
 def seconds_of(torch, call):
-    """A call's, by events around a sequence that lasts SEQUENCE_S; the shortest of three."""
+    """Seconds of a call, by events around a sequence of SEQUENCE_S; the shortest of three."""
     call()
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
@@ -169,13 +168,13 @@ def formats():
              "convolutions": torch.nn.functional.conv2d(image.double(), filters.double(), padding=1)}
     parts = []
     for allowed in (True, False):
-        # What device.tf32 sets (src/train/setup/libtorch_settings.cpp).
+        # Like device.tf32 (src/train/setup/libtorch_settings.cpp).
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
         plain = {"products": a @ b, "convolutions": torch.nn.functional.conv2d(image, filters, padding=1)}
         errors = {what: ((value.double() - exact[what]).norm() / exact[what].norm()).item() for what, value in plain.items()}
         parts.append(f"device.tf32 = {str(allowed).lower()}: " + ", ".join(f"{what} {error:.1e}" for what, error in errors.items()))
         if not max(errors.values()) <= FORMAT_ERRORS[allowed]:  # not a number fails, too
-            raise NotAsItShould("; ".join(parts) + f", which is not the error of {'TF32' if allowed else 'fp32'}")
+            raise CheckFailed("; ".join(parts) + f", expected the error of {'TF32' if allowed else 'fp32'}")
     return "; ".join(parts)
 
 
@@ -194,7 +193,7 @@ def rates():
 
 
 def attention():
-    """Which of them should come first in src/nn/attention.h."""
+    """Compares the kernels, for their order in src/nn/attention.h."""
     import torch  # pylint: disable=import-outside-toplevel
     from torch.nn.attention import SDPBackend, sdpa_kernel  # pylint: disable=import-outside-toplevel
     parts = []
@@ -236,12 +235,12 @@ def recording(folder, *train):
             run = pathlib.Path(folder) / f"{level}-{number}"
             code = subprocess.run([*train, "--set", f'profile.level="{level}"', "--run-dir", run], check=False).returncode
             if code != 0:
-                raise NotAsItShould(f"the run with {level} ended with exit code {code}")
+                raise CheckFailed(f"the run with {level} ended with exit code {code}")
             lines = lines_of(run)
-            # By the step alone: with "off" nobody knows how long it waited for data, so it must not have to.
+            # Compares whole steps, because with "off" the wait for data is unknown.
             share = 0 if level == "off" else load_share(lines)
             if share > MOST_LOAD:
-                raise NotAsItShould(f"the steps with {level} wait {share:.0%} of their time for data, so that what "
+                raise CheckFailed(f"the steps with {level} wait {share:.0%} of their time for data, so that what "
                                     "recording costs cannot be seen")
             times[level].append(statistics.median(step["step_ms"] for step in steps_of(lines)))
             print(f"{level}: {times[level][-1]:.3f} ms a step", flush=True)
@@ -278,7 +277,7 @@ def main():
         return 2
     try:
         print(f"result: {check(*sys.argv[2:])}")
-    except NotAsItShould as error:
+    except CheckFailed as error:
         print(f"result: {error}")
         return 70
     return 0

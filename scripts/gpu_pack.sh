@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Packs the programs that scripts/gpu_check.sh needs into one file, for a machine with a GPU that has a copy of this repository
-# and PyTorch, but no build. Tries the file here, as far as that goes without a GPU.
+# Packs the programs of scripts/gpu_check.sh into one file, for a GPU machine that has a copy of this repository and
+# PyTorch, but no build. Then tries the file here, without a GPU.
 #
 # usage: scripts/gpu_pack.sh [FILE]      FILE: default .gpu/build.tar.xz, which git ignores
 #
-# There, in the copy of the repository: tar xJf FILE && scripts/gpu_check.sh PART OUT_DIR BRING_DIR
-# In the file: build/release/sluice, the tests that gpu_check.sh names, both without symbols, and in build/release/lib the
-# libraries that they need, except those of PyTorch and NVIDIA, glibc, libstdc++, libgcc and libgomp, which the machine has.
-# Exit codes: 0 packed and tried, 2 bad usage or nothing built, 70 a file above SLUICE_GPU_PACK_MIB (default: 50) or that does not run.
+# On the GPU machine: tar xJf FILE && scripts/gpu_check.sh PART OUT_DIR BRING_DIR
+# The file contains build/release/sluice and the tests of gpu_check.sh, without symbols, and in build/release/lib their
+# libraries, except those of PyTorch and NVIDIA, glibc, libstdc++, libgcc and libgomp.
+# Exit codes: 0 packed and tried; 2 bad usage or nothing built; 70 the file is larger than SLUICE_GPU_PACK_MIB (default: 50)
+# or does not run.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
 set +o posix -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -41,7 +42,7 @@ torch_path=$(torch_library_path .venv/bin/python)
 scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch" "$file.new"' EXIT
 
-# in_torch NAME: a library of PyTorch or of the NVIDIA packages beside it.
+# in_torch NAME: true if PyTorch or an NVIDIA package beside it has the library.
 in_torch() {
   local -a folders
   IFS=: read -r -a folders <<<"$torch_path"
@@ -52,8 +53,8 @@ in_torch() {
   return 1
 }
 
-# needed_by LIBRARY_PATH PROGRAM...: NAME<tab>FILE of each library that the loader finds for these programs; the file is
-# empty if it finds none.
+# needed_by LIBRARY_PATH PROGRAM...: prints NAME<tab>FILE of each library of these programs; FILE is empty if the loader
+# does not find it.
 needed_by() {
   LD_LIBRARY_PATH=$1 ldd "${@:2}" | sed -nE 's/^\t([^ ]+) => (not found|(.*) \(0x[0-9a-f]+\))$/\1\t\3/p' | sort -u
 }
@@ -67,12 +68,12 @@ collect() {
   done
   while IFS=$'\t' read -r name from; do
     if [[ $name =~ ^($machines_own)$ ]] || in_torch "$name"; then continue; fi
-    [[ -n $from ]] || die 2 "$name, which the programs need, is not found here: run scripts/bootstrap.sh"
+    [[ -n $from ]] || die 2 "library $name of the programs was not found: run scripts/bootstrap.sh"
     cp -L -- "$from" "$scratch/pack/build/release/lib/$name"
   done < <(needed_by "$torch_path" "${programs[@]/#/build/release/}")
 }
 
-# The programs are alike, as each contains the project's libraries: a window that holds all of them stores these once.
+# The programs share most code, so a window that holds all of them stores it once.
 pack() {
   mkdir -p "$(dirname -- "$file")"
   tar -C "$scratch/pack" --sort=name --owner=0 --group=0 -cf - build | xz -T1 --lzma2=preset=6,dict=256MiB >"$file.new"
@@ -85,14 +86,14 @@ pack() {
   say "$file: $mib MiB, ${#programs[@]} programs, $(find "$scratch/pack/build/release/lib" -type f | wc -l) libraries"
 }
 
-# In an empty folder the loader finds all in the file, in PyTorch or among the machine's own; and the programs start.
+# Checks in an empty folder that all libraries are found and the programs start.
 try() {
   local there=$scratch/there name from root=${torch_path%%/torch/lib*}
   mkdir "$there"
   tar -xJf "$file" -C "$there"
   local library_path=$there/build/release/lib:$torch_path
   while IFS=$'\t' read -r name from; do
-    [[ $from == "$there"/* || $from == "$root"/* || $name =~ ^($machines_own)$ ]] || die 70 "$name would not be found there (here: ${from:-nowhere})"
+    [[ $from == "$there"/* || $from == "$root"/* || $name =~ ^($machines_own)$ ]] || die 70 "$name would not be found on the GPU machine (here: ${from:-not found})"
   done < <(needed_by "$library_path" "${programs[@]/#/$there/build/release/}")
   cd "$there"
   LD_LIBRARY_PATH=$library_path build/release/sluice devices >/dev/null || die 70 "the packed sluice does not run"

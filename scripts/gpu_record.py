@@ -3,9 +3,9 @@
 
 usage: scripts/gpu_record.py PAGE FILE
 
-FILE has the rows of one run (gpu_results.md). They are added to the table under `## Results`, each once, and the last
-result of each check stands in the table of checks, so that what was not run yet is seen there.
-Exit codes: 0 recorded, 2 a file cannot be read or is of another form.
+FILE has the rows of one run (gpu_results.md). They are added to the table under `## Results`, each once; the table of
+checks shows the last result of each check.
+Exit codes: 0 recorded, 2 a file cannot be read or has another form.
 """
 
 import pathlib
@@ -28,7 +28,7 @@ def rows_of(text, name):
     rows = [(line, ROW.fullmatch(line)) for line in text.splitlines() if line.strip()]
     for line, match in rows:
         if match is None:
-            raise RecordError(f"{name} has a line that is no result: {line[:80]}; give the gpu_results.md of a run")
+            raise RecordError(f"{name} has a line that is not a result: {line[:80]}; give the gpu_results.md of a run")
     if not rows:
         raise RecordError(f"{name} has no results; give the gpu_results.md of a run")
     return rows
@@ -52,7 +52,7 @@ def with_last_results(page, rows):
 
 
 def with_rows(page, rows):
-    """The table of results with those rows that it does not have."""
+    """The table of results with the new rows."""
     if HEADING not in page:
         page = f"{page.rstrip()}\n\n{HEADING}\n\n{COLUMNS}"
     new = [line for line, _ in rows if line not in page.split("\n")]
@@ -66,7 +66,6 @@ def with_rows(page, rows):
 
 
 def recorded(page, text, name="the file"):
-    """docs/how-to/gpu_check.md with the results of one run."""
     rows = rows_of(text, name)
     head, heading, results = with_rows(page, rows).partition(HEADING)
     return with_last_results(head, rows) + heading + results

@@ -1,9 +1,6 @@
 # shellcheck shell=bash
-# How run.sh, run_ddp.sh, run_elastic_pipe.sh, run_single_gpu.sh, run_ps.sh and run_perf_amb.sh turn their arguments into
-# `sluice train`. (Sourced by bash.)
-#
-# What a user gives is data: it reaches sluice as whole words, whatever they hold, and is never expanded. Values are
-# judged by sluice; only what is needed to count processes is judged here.
+# Converts the arguments of the run*.sh scripts to a call of `sluice train`. Sourced by bash. Arguments of the user are
+# passed on as whole words and never expanded. sluice checks the values; only the numbers of processes are checked here.
 
 # shellcheck source=scripts/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
@@ -36,7 +33,6 @@ usage_error() {
   exit 2
 }
 
-# split_arguments ARGUMENTS...: fills positionals and options.
 split_arguments() {
   while [[ $# -gt 0 && $1 != -* ]]; do
     positionals+=("$1")
@@ -63,7 +59,6 @@ split_arguments() {
   done
 }
 
-# take_option NAME VALUE
 take_option() {
   case $1 in
     --if-name) if_name=$2 ;;
@@ -78,7 +73,7 @@ take_option() {
   esac
 }
 
-# number NAME TEXT LOW HIGH: sets the variable REPLY to the text as a number without leading zeros.
+# number NAME TEXT LOW HIGH: sets REPLY to the number without leading zeros.
 number() {
   if [[ ! $2 =~ ^[0-9]{1,10}$ ]] || ((10#$2 < $3 || 10#$2 > $4)); then
     usage_error "$1 = '$2' is not a whole number from $3 to $4"
@@ -86,7 +81,7 @@ number() {
   REPLY=$((10#$2))
 }
 
-# real NAME TEXT: sets REPLY to the text as TOML takes it.
+# real NAME TEXT: sets REPLY to the number in the syntax of TOML.
 real() {
   [[ $2 =~ ^([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$ ]] || usage_error "$1 = '$2' is not a number"
   REPLY=$2
@@ -115,14 +110,12 @@ take_world() {
   placed=1
 }
 
-# on_this_machine PROCESSES: all nodes are this machine.
 on_this_machine() {
   local_rank=$node_rank
   local_size=$1
 }
 
-# take_recipe [LR [BATCH [DATASET [DATADIR]]]]: those that are missing stay as configured. Whoever starts a run by such
-# arguments reads the log lines of the same notes.
+# take_recipe [LR [BATCH [DATASET [DATADIR]]]]: missing arguments stay as configured.
 take_recipe() {
   argument_sets+=(--set log.lines=full)
   [[ $# -lt 1 ]] || take_lr "$1"
@@ -148,32 +141,31 @@ take_data_folder() {
   argument_sets+=(--set "data.path=$(absolute "$1")")
 }
 
-# take_config DEFAULT: SLUICE_CONFIG, as meant from the caller's folder, or the default.
+# take_config DEFAULT: uses SLUICE_CONFIG or the default.
 take_config() {
   config=$1
   [[ -z ${SLUICE_CONFIG:-} ]] || config=$(absolute "$SLUICE_CONFIG")
 }
 
-# configured TABLE KEY: the value that sluice makes of the configuration and all --set.
+# configured TABLE KEY: prints the value of the key in the resolved configuration.
 configured() {
   build/release/sluice config "$config" "${argument_sets[@]}" "${user_sets[@]}" \
     | awk -v table="[$1]" -v key="$2" '/^\[/ { inside = $0 == table } inside && $1 == key && $2 == "=" { print $3 }'
 }
 
-# configured_number TABLE KEY: sets REPLY.
 configured_number() {
   REPLY=$(configured "$1" "$2") || exit
   [[ $REPLY =~ ^[0-9]+$ ]] || die 70 "sluice config $config does not say $1.$2"
 }
 
-# BATCH counts per replica; a replica is one pipeline, replicas.local of them in each process.
+# BATCH is per replica; each process has replicas.local of them.
 apply_batch() {
   [[ -n $batch ]] || return 0
   configured_number replicas local
   argument_sets+=(--set "train.global_batch=$((batch * REPLY * nproc * nnodes))")
 }
 
-# What the positional arguments say holds against what another launcher has left in the environment.
+# Positional arguments win over the environment of another launcher.
 forget_other_launchers() {
   unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE SLURM_PROCID SLURM_NTASKS OMPI_COMM_WORLD_RANK
   unset MV2_COMM_WORLD_RANK PALS_RANKID PMI_RANK PMIX_RANK
@@ -186,13 +178,13 @@ use_interface() {
   options+=(--if-name "$if_name")
 }
 
-# Builds what is missing or old and trains. One process takes this script's place; several are its children.
+# Builds if necessary and trains. One process replaces this script; several become its children.
 launch() {
   cd "$SLUICE_ROOT" || exit
   start_record "${0##*/} $config"
   scripts/bootstrap.sh --preset release
-  [[ -x build/release/sluice ]] || die 70 "the build made no build/release/sluice: this checkout has no command-line program yet"
-  # With fewer cores than threads, OpenMP's default spinning costs a hundredfold; it is read before main() starts.
+  [[ -x build/release/sluice ]] || die 70 "the build made no build/release/sluice; see build/bootstrap.log"
+  # With fewer cores than threads, the default spinning of OpenMP costs a factor of a hundred. main() is too late.
   export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-3000}
   [[ $placed -eq 0 ]] || forget_other_launchers
   apply_devices
@@ -200,7 +192,7 @@ launch() {
   apply_feature_cache
   apply_batch
   use_interface
-  # The user's --set come last, so that they win.
+  # The last --set wins.
   local -a command=(build/release/sluice train "$config" "${argument_sets[@]}" "${options[@]}")
   if [[ $((nproc * nnodes)) -gt 1 ]]; then
     export WORLD_SIZE=$((nproc * nnodes)) LOCAL_WORLD_SIZE=${local_size:-$nproc}

@@ -1,8 +1,6 @@
 # shellcheck shell=bash
-# Several processes of a run on this node: start them, pass signals on, wait for all, and answer with the exit code that
-# tells the cause. (Sourced by launch.sh; sweep.sh starts its runs by it, one after the other.)
-#
-# Each rank has a session of its own, so a Ctrl-C in the terminal reaches it through this script only: once, not twice.
+# Starts several processes of a run on this node, passes signals on, waits for all, and returns the exit code that tells
+# the cause. Sourced by launch.sh. Each rank has its own session, so it gets a Ctrl-C once, through this script.
 
 readonly poll_s=0.25
 peer_grace_s=30                         # how long ranks may go on after one has failed
@@ -16,7 +14,7 @@ failed_at=0
 ending=none      # what was sent after the grace: none, TERM, KILL
 exit_code=0
 
-# How much a code says about the cause: a rank that lost a peer is a victim, an interrupted one was asked to.
+# How much a code says about the cause: code 5 (lost a peer) and 130 (interrupted) are consequences.
 weight_of() {
   case $1 in
     0) REPLY=0 ;;
@@ -34,16 +32,15 @@ run_ranks() {
   for ((i = 0; i < count && !stop_asked; ++i)); do
     start_rank $((first + i)) "$i" "$@"
   done
-  # The one that was being started when the signal came does not know of it; a second signal would end the others at once.
+  # Signals a rank that was being started when the signal came. A second signal would end the others at once.
   [[ $stop_asked -eq 0 ]] || send_to_untold TERM
   exec {messages}>&2
-  # The shell's own words on a killed child would go to standard error.
+  # Hides the messages of the shell about killed children.
   wait_for_ranks 2>/dev/null
   wait "${filters[@]}" || true
   exit "$exit_code"
 }
 
-# From now on this script's signals are its children's.
 pass_signals_on() {
   local signal
   for signal in TERM INT HUP; do
@@ -52,21 +49,20 @@ pass_signals_on() {
   done
 }
 
-# start_rank RANK LOCAL_RANK COMMAND...
 start_rank() {
   local rank=$1 local_rank=$2 output
   shift 2
   open_output "$rank"
-  # Standard output is rank 0's answer and stays as it is.
+  # Standard output is the result of rank 0 and stays unchanged.
   RANK=$rank LOCAL_RANK=$local_rank start_apart "$rank" "rank $rank" "$@" 2>&"$output"
   exec {output}>&-
 }
 
-# start_apart NUMBER WHAT COMMAND...: in a session of its own; its process is pid_of[NUMBER].
+# start_apart NUMBER WHAT COMMAND...: starts the command in its own session; sets pid_of[NUMBER].
 start_apart() {
   local number=$1 what=$2 start_time=gone
   shift 2
-  # A child in the background of a script would ignore SIGINT.
+  # By default, a background child of a script ignores SIGINT.
   env --default-signal=INT --default-signal=QUIT setsid "$@" </dev/null &
   pid_of[number]=$!
   read_start_time "$!" || true
@@ -74,8 +70,8 @@ start_apart() {
   record "$!" "$what"
 }
 
-# open_output RANK: sets output to a descriptor for the standard error of a rank, which gets its name before every line.
-# On a terminal rank 0 keeps it as it is, for the line of progress, which the others' lines then have to clear.
+# open_output RANK: sets output to a descriptor for standard error that puts the rank before every line. On a terminal,
+# rank 0 is unchanged because of its progress line, which lines of other ranks clear.
 open_output() {
   local name="[rank $1] "
   if [[ -t 2 ]]; then
@@ -85,7 +81,7 @@ open_output() {
     fi
     name=$'\r\e[K'$name
   fi
-  # It outlives every signal and ends with its rank.
+  # Ignores signals; it ends with its rank.
   exec {output}> >(
     trap '' INT TERM HUP
     exec sed -u "s/^/$name/" >&2
@@ -93,7 +89,6 @@ open_output() {
   filters+=("$!")
 }
 
-# send SIGNAL: to every rank that still runs.
 send() {
   local rank
   for rank in "${!pid_of[@]}"; do
@@ -115,8 +110,8 @@ send_to_untold() {
   done
 }
 
-# Looks at its ranks from time to time: bash 5.2's `wait -n` overlooks a child that a signal killed before the call, and
-# its `read -t` forgets the time limit when a signal comes. A signal to this script is handled when `sleep` ends.
+# Polls, because bash 5.2's `wait -n` misses a child that a signal killed before the call, and `read -t` forgets its
+# limit at a signal. Signals to this script are handled when `sleep` ends.
 wait_for_ranks() {
   local rank code
   while [[ ${#pid_of[@]} -gt 0 ]]; do
@@ -132,10 +127,10 @@ wait_for_ranks() {
   done
 }
 
-# take_code RANK CODE: the first code of the greatest weight is the script's.
+# take_code RANK CODE: the first code of the greatest weight becomes the exit code of the script.
 take_code() {
   local weight
-  # What our own signals did is no cause.
+  # Ignores results of our own signals.
   [[ $ending == none ]] || [[ $2 -ne 143 && $2 -ne 137 ]] || return 0
   weight_of "$2" && weight=$REPLY
   weight_of "$exit_code"
@@ -145,7 +140,7 @@ take_code() {
   [[ -n $failed_rank ]] || { failed_rank=$1 failed_at=$SECONDS; }
 }
 
-# Ranks that go on without one that failed would wait for it: they get SIGTERM, and later SIGKILL.
+# The other ranks would wait for a failed one, so they get SIGTERM, and later SIGKILL.
 end_the_rest() {
   [[ -n $failed_rank && $((SECONDS - failed_at)) -ge $peer_grace_s ]] || return 0
   case $ending in

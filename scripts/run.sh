@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds Sluice when it is missing or old, then trains: the quickstart, or pipelines on one or more nodes.
+# Builds Sluice if necessary, then trains: the quickstart, or pipelines on one or more nodes.
 #
 # usage: scripts/run.sh [OPTIONS]
 #        scripts/run.sh NPROC NNODES NODE_RANK MASTER_ADDR MASTER_PORT [IB [LR [BATCH [DATASET [DATADIR]]]]] [OPTIONS]
 #
-# Without arguments it trains configs/quickstart.toml. With them it is started on every node, with that node's NODE_RANK,
-# and trains configs/pipe_ddp.toml, a pipeline in every process, replicated over all nodes:
+# Without arguments it trains configs/quickstart.toml. With arguments, start it on every node with that node's NODE_RANK. It
+# trains configs/pipe_ddp.toml: a pipeline in every process, replicated over all nodes.
 #
 #   NPROC NNODES NODE_RANK    processes a node (normally 1, which drives all devices), nodes, this node from 0
 #   MASTER_ADDR MASTER_PORT   where node 0 is found, and a free port there
@@ -35,6 +35,6 @@ case ${#positionals[@]} in
     take_world "${positionals[@]:0:6}"
     take_recipe "${positionals[@]:6}"
     ;;
-  *) usage_error "${#positionals[@]} arguments, but it takes none or 5 to 10" ;;
+  *) usage_error "${#positionals[@]} arguments given, but run.sh takes none or 5 to 10" ;;
 esac
 launch

@@ -4,15 +4,14 @@
 # usage: scripts/run_cifar100_batch_experiment_node0.sh [NPROC [MASTER_ADDR [MASTER_PORT [IB [IF_NAME [BATCH
 #            [DATADIR [PIPE_LEN [FREEZE [SWITCH...]]]]]]]]]] [OPTIONS]
 #
-# Each is one run of scripts/run_elastic_pipe.sh, whose --help says what the arguments are. What is missing at the end is
-# as in the notes: NPROC 8, MASTER_ADDR and MASTER_PORT from the environment (else 22222), IB 1, IF_NAME '' (any), BATCH
-# 320, DATADIR data/cifar100 where you are, PIPE_LEN as many as NPROC, FREEZE 1. The runs take MASTER_PORT and the three
-# ports behind it.
+# Each is one run of scripts/run_elastic_pipe.sh; its --help explains the arguments. Defaults: NPROC 8, MASTER_ADDR and
+# MASTER_PORT from the environment (else 22222), IB 1, IF_NAME '' (any), BATCH 320, DATADIR data/cifar100 where you are,
+# PIPE_LEN equal to NPROC, FREEZE 1. The runs use MASTER_PORT and the next three ports.
 #
-# A rate that fails, such as one that diverges, does not end the sweep; the exit code is the first one's that failed.
-# OPTIONS: those of scripts/run.sh; --run-dir FOLDER is the sweep's folder (else runs/cifar100_batch_experiment-DATE-TIME):
-# run and log of a rate are FOLDER/lr-RATE and FOLDER/lr-RATE-node0.log. scripts/stop.sh ends run and sweep, and then the
-# other node's sweep ends, too; --run-dir FOLDER --resume auto on both goes on.
+# A failed rate, for example a diverging one, does not end the sweep; the exit code is that of the first failure. OPTIONS:
+# those of scripts/run.sh; --run-dir FOLDER is the folder of the sweep (else runs/cifar100_batch_experiment-DATE-TIME), with
+# FOLDER/lr-RATE and FOLDER/lr-RATE-node0.log. scripts/stop.sh ends the sweep on both nodes; --run-dir FOLDER --resume auto
+# on both nodes continues it.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
 set +o posix -euo pipefail
 # shellcheck source=scripts/sweep.sh

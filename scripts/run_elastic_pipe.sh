@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pipelines that freeze layers and shrink: one process a node drives NPROC devices, PIPE_LEN of them a pipeline to begin with.
+# Pipelines that freeze layers and shrink: one process per node drives NPROC devices, at first PIPE_LEN per pipeline.
 #
 # usage: scripts/run_elastic_pipe.sh NPROC NNODES NODE_RANK MASTER_ADDR MASTER_PORT [IB [IF_NAME [LR [BATCH [DATASET
 #            [DATADIR [PIPE_LEN [FREEZE [SWITCH...]]]]]]]]] [OPTIONS]
@@ -18,9 +18,9 @@
 #   SWITCH                    for each part, in any order; the later one holds:
 #     freeze | no_freeze        FREEZE again: 1 or 0
 #     auto_pipe | no_auto_pipe  whether the pipeline may shrink (freeze.elastic)
-#     auto_dp | no_auto_dp      whether devices that it gives up become replicas (freeze.replicas)
-#     cache | no_cache          whether what frozen layers make of a sample is kept (freeze.cache: auto, or what the
-#                               configuration has); with crops and flips also data.views=2, where it is 0
+#     auto_dp | no_auto_dp      whether freed devices become replicas (freeze.replicas)
+#     cache | no_cache          whether outputs of frozen layers are kept (freeze.cache: auto, or as configured); with crops
+#                               and flips also data.views=2, if it is 0
 #
 # Arguments that are missing at the end stay as configured; options are those of scripts/run.sh. The configuration is
 # $SLUICE_CONFIG or configs/elastic_pipe.toml.

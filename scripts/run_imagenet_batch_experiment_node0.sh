@@ -4,8 +4,8 @@
 # usage: scripts/run_imagenet_batch_experiment_node0.sh [NPROC [MASTER_ADDR [MASTER_PORT [IB [IF_NAME [BATCH
 #            [DATADIR [PIPE_LEN [FREEZE [SWITCH...]]]]]]]]]] [OPTIONS]
 #
-# Arguments and options are those of scripts/run_cifar100_batch_experiment_node0.sh; see its --help. What is missing is BATCH
-# 400 and DATADIR data/imagenet where you are.
+# Arguments and options are those of scripts/run_cifar100_batch_experiment_node0.sh; see its --help. Other defaults: BATCH
+# 400, DATADIR data/imagenet where you are.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
 set +o posix -euo pipefail
 # shellcheck source=scripts/sweep.sh

@@ -19,9 +19,9 @@
 #   --last_step N             updates of the run (2000)
 #   --log_freq N              updates between two lines of the log (1)
 #
-# Under mpirun, srun or torchrun the first process is the master and the others are its workers; one alone trains by
-# itself. Without a launcher ten workers run in this process, on a virtual clock that is charged 22.3 ms a sample, as
-# the project's machines took: --set ps.workers=N, ps.sample_s=S, ps.step_s=S (a slice) for others.
+# Under mpirun, srun or torchrun the first process is the master and the others are its workers; a single process trains
+# alone. Without a launcher ten workers run in this process, on a virtual clock that counts 22.3 ms per sample, as measured
+# by the project. Change this with --set ps.workers=N, ps.sample_s=S, ps.step_s=S (per slice).
 #
 # OPTIONS: those of scripts/run.sh. Data are in data/mnist and data/cifar10, or where --set data.path=DIR says. The
 # configuration is $SLUICE_CONFIG or configs/perf_amb.toml.
@@ -60,14 +60,13 @@ take_arguments() {
   done
 }
 
-# take_number NAME KEY LOW HIGH: a whole number for a key, where it is given.
+# take_number NAME KEY LOW HIGH: sets a key to a whole number, if the argument is given.
 take_number() {
   [[ -n ${given[$1]+x} ]] || return 0
   number "--$1" "${given[$1]}" "$3" "$4"
   set_key "$2" "$REPLY"
 }
 
-# take_real NAME KEY
 take_real() {
   [[ -n ${given[$1]+x} ]] || return 0
   real "--$1" "${given[$1]}"
@@ -86,7 +85,7 @@ take_data() {
 
 take_rule() {
   case $1 in
-    # As TensorFlow has them, with which they trained: its eps of 1e-10 is inside of the root.
+    # As in TensorFlow, whose eps of 1e-10 is inside the root.
     rms) argument_sets+=(--set train.optimizer=rmsprop --set train.rms_alpha=0.9 --set train.eps=1e-5) ;;
     adm) set_key train.optimizer adam ;;
     mom) argument_sets+=(--set train.optimizer=momentum --set train.momentum=0.9) ;;
@@ -95,13 +94,12 @@ take_rule() {
   esac
 }
 
-# take_batch amb|fmb BATCH
 take_batch() {
   number BATCH "$2" 1 1000000000
   local samples=$REPLY
   case $1 in
     fmb)
-      [[ -z ${given[amb_time_limit]+x}${given[amb_num_partitions]+x} ]] || say "fmb has neither time limit nor partitions: they are left out"
+      [[ -z ${given[amb_time_limit]+x}${given[amb_num_partitions]+x} ]] || say "fmb has neither time limit nor partitions: ignoring these arguments"
       ;;
     amb)
       [[ -n ${given[amb_time_limit]+x} && -n ${given[amb_num_partitions]+x} ]] || usage_error "amb needs --amb_time_limit and --amb_num_partitions"
@@ -128,7 +126,7 @@ take_recipe_of_theirs() {
   [[ -z ${given[induce]:-} ]] || set_key ps.induce ec2
 }
 
-# How many processes a launcher has started; 0: there is none.
+# Number of processes that a launcher started; 0: none.
 launched() {
   REPLY=${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${MV2_COMM_WORLD_SIZE:-${PMI_SIZE:-0}}}}
   [[ -z ${SLURM_STEP_ID:-} || $REPLY != 0 ]] || REPLY=${SLURM_STEP_NUM_TASKS:-${SLURM_NTASKS:-0}}

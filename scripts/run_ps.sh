@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# One process of a run on a parameter server: RANK 0 of WORLD is the server, the others are its workers. Start each by
-# itself, in any order, on any machine; workers may die and be started again.
+# One process of a run on a parameter server: RANK 0 of WORLD is the server, the others are its workers. Start each
+# process in any order, on any machine; you can restart workers that died.
 #
 # usage: scripts/run_ps.sh ADDR WORLD RANK [CONFIG] [OPTIONS]
 #        scripts/run_ps.sh -a=ADDR -w=WORLD -r=RANK [CONFIG] [OPTIONS]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole model on one device, in one process: what the others are compared with.
+# The whole model on one device, in one process: the baseline of the other scripts.
 #
 # usage: scripts/run_single_gpu.sh LR [BATCH [DATASET [DATADIR [IS_GPU]]]] [OPTIONS]
 #

@@ -1,14 +1,13 @@
 # shellcheck shell=bash
-# The record of what the launch scripts have started on this node, so that scripts/stop.sh ends that and nothing else.
-# (Sourced by bash, after common.sh.)
-#
-# A launch has one file, $STARTED_DIR/PID.START of the launching script. Its first line is the boot it belongs to, each
-# other one "PID START WHAT", the launching script's first. START is the process's start time (field 22 of /proc/PID/stat): a number that was given to
-# another process since does not match. The folder is in /tmp because XDG_RUNTIME_DIR vanishes at logout, nohup or not.
+# Records the processes that the launch scripts start on this node, so that scripts/stop.sh ends only those. Sourced by
+# bash, after common.sh.
+# A launch has one file, $STARTED_DIR/PID.START of the launching script. Its first line is the boot id, each other line
+# "PID START WHAT", the launching script's first. START is the start time (field 22 of /proc/PID/stat), so a reused PID
+# does not match. The folder is in /tmp because XDG_RUNTIME_DIR vanishes at logout.
 STARTED_DIR=${SLUICE_STATE_DIR:-/tmp/sluice-$UID}
 read -r this_boot </proc/sys/kernel/random/boot_id
 
-# read_start_time PID: sets start_time; fails when there is no such process, or only its exit code is left of it.
+# read_start_time PID: sets start_time; fails if the process does not exist or is a zombie.
 read_start_time() {
   local line
   local -a fields
@@ -24,13 +23,13 @@ is_running() {
   read_start_time "$1" && [[ $start_time == "$2" ]]
 }
 
-# Fails where somebody else could have prepared the folder or could write into it.
+# Fails if another user could have prepared the folder or could write into it.
 open_started_dir() {
   [[ -e $STARTED_DIR ]] || mkdir -m 700 -- "$STARTED_DIR" 2>/dev/null || true # another launch may be quicker
   [[ -d $STARTED_DIR && ! -L $STARTED_DIR && -O $STARTED_DIR && $(stat -c %a -- "$STARTED_DIR") == *700 ]]
 }
 
-# list_running FILE: the lines of a record whose processes still run.
+# list_running FILE: prints the lines of a record whose processes still run.
 list_running() {
   local boot pid start what
   {
@@ -42,7 +41,6 @@ list_running() {
   } <"$1"
 }
 
-# Removes records of which nothing runs any more.
 remove_stale_records() {
   local record
   for record in "$STARTED_DIR"/*.*; do
@@ -50,25 +48,24 @@ remove_stale_records() {
   done
 }
 
-# start_record WHAT: begins the record of this launch. Without one it goes on, and says so. A launch that a sweep has
-# started is in the sweep's record (SLUICE_LAUNCH_RECORD) already: stop.sh would ask it twice otherwise.
+# start_record WHAT: begins the record of this launch, or warns if it cannot. A launch of a sweep is already in the
+# sweep's record (SLUICE_LAUNCH_RECORD); with a second one, stop.sh would signal it twice.
 start_record() {
   local start_time
   launch_record=${SLUICE_LAUNCH_RECORD:-}
   [[ -z $launch_record ]] || return 0
   if ! open_started_dir; then
-    say "$STARTED_DIR is not a folder of yours alone: scripts/stop.sh will not find this run (SLUICE_STATE_DIR names another)"
+    say "other users may write to $STARTED_DIR, so scripts/stop.sh will not find this run; set SLUICE_STATE_DIR to another folder"
     return
   fi
   remove_stale_records
   read_start_time "$$"
   launch_record=$STARTED_DIR/$$.$start_time
-  # Whole at once: another launch may be looking for stale ones.
+  # Renames a finished file, because another launch may be looking for stale records.
   printf '%s\n' "$this_boot" "$$ $start_time $1" >"$STARTED_DIR/.$$"
   mv -- "$STARTED_DIR/.$$" "$launch_record"
 }
 
-# record PID WHAT: one more process of this launch.
 record() {
   local start_time
   [[ -n $launch_record ]] && read_start_time "$1" || return 0

@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Ends what run.sh, run_ddp.sh, run_elastic_pipe.sh, run_single_gpu.sh and the run_*_batch_experiment_node*.sh of this user
-# have started on this node, and nothing else.
+# Ends the runs and sweeps that the launch scripts (run*.sh) of this user have started on this node, and nothing else.
 #
 # usage: scripts/stop.sh [--timeout SECONDS]
 #
-# Every run gets SIGTERM, saves a checkpoint and ends; --resume goes on from there. What still runs after --timeout
-# (default: 120) is killed. Two calls at a time do not add up: the second waits for the first. But a second call after
-# the first was broken off is a second signal, which ends a run at once, without saving.
-# Exit codes: 0 all has ended, or nothing ran; 2 bad usage; 5 something had to be killed; 8 the records cannot be trusted.
+# Every run gets SIGTERM, saves a checkpoint and ends; --resume continues it. Processes that still run after --timeout
+# (default: 120) are killed. A second call waits for the first. If the first call was interrupted, a second one sends a
+# second signal, which ends a run at once, without saving.
+# Exit codes: 0 all ended, or nothing ran; 2 bad usage; 5 some were killed; 8 the records cannot be trusted.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
 set +o posix -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -53,7 +52,7 @@ find_running() {
   done
 }
 
-# ask_to_stop RECORD: the launching script passes the signal on; where it is gone, its ranks get it from here.
+# ask_to_stop RECORD: signals the launching script, which passes the signal on, or, if it is gone, its ranks.
 ask_to_stop() {
   local launcher=${1##*/} pid start
   while read -r pid start _; do
@@ -62,7 +61,6 @@ ask_to_stop() {
   done < <(list_running "$1")
 }
 
-# send SIGNAL PID START
 send() { ! is_running "$2" "$3" || kill -s "$1" "$2" 2>/dev/null || true; }
 
 describe_running() {
@@ -74,7 +72,6 @@ describe_running() {
   printf '%s\n' "$text"
 }
 
-# wait_until_ended SECONDS
 wait_until_ended() {
   local start=$SECONDS said=$SECONDS
   find_running
@@ -90,24 +87,24 @@ wait_until_ended() {
 }
 
 parse_arguments "$@"
-open_started_dir || die 8 "$STARTED_DIR is not a folder of yours alone: its records cannot be trusted; look at it and remove it"
+open_started_dir || die 8 "other users may write to $STARTED_DIR, so its records cannot be trusted; inspect it and remove it"
 exec {lock}>"$STARTED_DIR/lock"
-flock -n "$lock" || { say "another stop.sh is at work: waiting for it" && flock "$lock"; }
+flock -n "$lock" || { say "waiting for another stop.sh" && flock "$lock"; }
 remove_stale_records
 find_running
-[[ ${#running[@]} -gt 0 ]] || { say "nothing runs that was started here" && exit 0; }
+[[ ${#running[@]} -gt 0 ]] || { say "no process of these scripts is running" && exit 0; }
 say "asking to stop: $(describe_running)"
 for record in "$STARTED_DIR"/*.*; do ask_to_stop "$record"; done
 
 code=0
 if ! wait_until_ended "$timeout_s"; then
-  say "killing what did not end: $(describe_running)"
+  say "killing processes that did not end: $(describe_running)"
   for line in "${running[@]}"; do
     read -r pid start _ <<<"$line"
     send KILL "$pid" "$start"
   done
   code=5
-  wait_until_ended 10 || die 5 "${#running[@]} do not end even when killed: the kernel holds them"
+  wait_until_ended 10 || die 5 "${#running[@]} processes do not end even when killed: the kernel holds them"
 fi
 remove_stale_records
 say "all ended"

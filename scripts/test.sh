@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs the tests. The last lines are CTest's.
+# Installs missing dependencies, builds, and runs the tests. The last lines are those of CTest.
 #
 # usage: scripts/test.sh [--all] [CTEST ARGUMENTS...]
 #
 #   (default)  the tests labelled `ci`
-#   --all      before these scripts/check.sh, the fuzzers (30 s each), the tests under ASan + UBSan and the torch-free
-#              ones under TSan; with them the tests labelled `long`
+#   --all      first scripts/check.sh, the fuzzers (30 s each), the tests under ASan + UBSan and the torch-free ones
+#              under TSan; also the tests labelled `long`
 #
 # CTest arguments narrow the release build's tests, e.g. scripts/test.sh -R core --verbose
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
@@ -16,7 +16,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 readonly fuzz_seconds=30
 failed=()
 
-# timed LABEL COMMAND...: says how long it took; a failure is kept for the end, so that the other parts still run.
+# timed LABEL COMMAND...: logs the duration; a failure is remembered, so that the other parts still run.
 timed() {
   local label=$1 start=$SECONDS rc=0 verdict="done"
   shift
@@ -42,8 +42,8 @@ thread_sanitizer() {
     && run_ctest tsan -L '^torch_free$'
 }
 
-# Each tests/FOLDER/fuzz_NAME.cpp is a libFuzzer program of that name. What it learns and finds stays in build/fuzz, so
-# that the next run begins there; seeds, where there are any, lie in tests/FOLDER/corpus/fuzz_NAME.
+# Each tests/FOLDER/fuzz_NAME.cpp is a libFuzzer program. Its corpus stays in build/fuzz for the next run; seeds are in
+# tests/FOLDER/corpus/fuzz_NAME.
 fuzzers() {
   local source name rc=0
   local -a sources names=() corpus
@@ -88,7 +88,7 @@ start=$SECONDS
 scripts/bootstrap.sh --check-tools
 export PATH="$SLUICE_ROOT/.venv/bin:$PATH"
 export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
-# Most tests wait more than they compute, and none has a bound on time; those of several processes run alone (PROCESSORS).
+# Tests wait more than they compute, so several run at once; tests of several processes run alone (PROCESSORS).
 export CTEST_PARALLEL_LEVEL=${CTEST_PARALLEL_LEVEL:-$(nproc)}
 say "installed and built after $((SECONDS - start)) s"
 

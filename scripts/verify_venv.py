@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Proves that every package of the running Python environment is completely installed.
+"""Checks that every package of the running Python environment is completely installed.
 
 usage: .venv/bin/python scripts/verify_venv.py
 
-Each file that a package's RECORD lists must be there with its size. An interrupted pip leaves packages without RECORD,
-with missing or short files, or folders that begin with '~'; pip itself takes some of these for installed.
+Each file in a package's RECORD must exist with its size. An interrupted pip leaves packages without RECORD, with missing or
+short files, or folders that begin with '~'; pip regards some of these as installed.
 Exit code: 0 complete, 1 not; the broken packages are named.
 """
 

@@ -15,7 +15,6 @@ import statistics
 
 from . import anytime_report, arguments, runs, server_runs
 
-# Of the experiment, as runner.py calls them.
 summarise = anytime_report.summarise
 markdown = anytime_report.markdown
 figures = anytime_report.figures
@@ -66,7 +65,7 @@ def defaults(options):
 
 
 def check(options):
-    """Why these options go together with nothing; empty where they do."""
+    """Why these options cannot be combined; empty if they can."""
     if options.scale == "full" and not options.data:
         return "--scale full needs --data DIR (CIFAR-10)"
     if options.real and (options.sample_s is not None or options.step_s):
@@ -130,7 +129,6 @@ def one_run(arm, seed, options):
 
 
 def calibration(options):
-    """Anytime batches in slices, without stalls and limit."""
     sets = {"train.steps": CALIBRATION_STEPS, "train.eval_every_steps": arguments.ONLY_AT_THE_END, "train.seed": 1, "ps.induce": "none"}
     return runs.Planned(name="calibration", kind="calibration", title="what a batch takes without stalls", config=config_of(options),
                         sets=common_sets(options) | arm_sets("amb", options) | {"ps.policy": "fmb", "ps.time_limit_s": 0} | sets,
@@ -146,7 +144,7 @@ def processes_of(options):
 
 
 def places(rows, options):
-    """Limit and stalls of processes: to the time of their batch as the published ones were to that of theirs."""
+    """Limit and stalls of real processes, with the published proportion to the time of a batch."""
     calibrations = [row for row in rows if row["arm"] == "calibration"]
     if not calibrations:
         return {}

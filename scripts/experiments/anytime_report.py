@@ -16,15 +16,12 @@ PUBLISHED_ROWS = [
 
 
 def width_of(arm, options):
-    """About as many samples in each arm: an update of asp is one push."""
+    """Updates with about equal samples in each arm: an update of asp is one push."""
     return WIDTH * (options.workers if arm == "asp" else 1)
 
 
-# ---- rows of the tables
-
-
 def summarise(rows, options):
-    """A row an arm, then a row a threshold. Factors are of pairs: runs of the same seed."""
+    """A row per arm, then a row per threshold. Factors compare runs of the same seed."""
     by_arm = {arm: {row["seed"]: row for row in rows if row["arm"] == arm} for arm in options.arms}
     base = by_arm[options.arms[0]]
     ends = {seed: min(mine[seed]["total_s"] for mine in by_arm.values()) for seed in base}
@@ -66,7 +63,7 @@ def top1_at(row, time):
 
 
 def threshold_row(index, by_arm, options):
-    """When each arm has reached it, and how much sooner than the first one where both have."""
+    """When each arm reached the threshold, and how much sooner than the first arm."""
     reached = {arm: {seed: server_runs.from_cell(row["reached_s"])[index] for seed, row in mine.items()} for arm, mine in by_arm.items()}
     row = {"threshold": options.thresholds[index]}
     first = reached[options.arms[0]]
@@ -78,9 +75,6 @@ def threshold_row(index, by_arm, options):
         row[f"{arm}_x"], row[f"{arm}_x_sd"] = arguments.mean_and_deviation(ratios)
         row[f"{arm}_x_inconclusive"] = arguments.range_holds(ratios, 1)
     return row
-
-
-# ---- table.md
 
 
 def markdown(summary, options):
@@ -140,11 +134,8 @@ def time_text(row, arm, options):
     return shown(row, f"{arm}_s", 1) + some
 
 
-# ---- figures
-
-
 def figures(rows, options):
-    """Curves are a line a seed; histograms are of all seeds, with the range over them."""
+    """Curves have a line per seed; histograms are over all seeds, with their range."""
     trained = [row for row in rows if row["arm"] in options.arms]
     of_runs = {row["run"]: server_runs.ServerRun(runs.events_of(options.out / row["run"])) for row in trained}
     if not all(run.steps for run in of_runs.values()):  # their folders are gone

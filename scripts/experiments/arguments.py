@@ -32,13 +32,13 @@ def share(text):
 
 
 def add_numbers(parser, **meanings):
-    """--NAME N for each; those that are not given are the scale's."""
+    """Adds --NAME N for each; the scale gives the defaults."""
     for name, meaning in meanings.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=positive, metavar="N", help=meaning)
 
 
 def device_sets(options):
-    # A CPU device is a core, however many are in use.
+    # A CPU device counts as one core.
     return {"device.list": options.device} | ({"device.threads": 1} if options.device == "cpu" else {})
 
 
@@ -53,17 +53,16 @@ def data_sets(options):
 
 
 def folder_views(image_size):
-    """Of pictures of a folder: the random crops of the published recipes."""
+    """The random crops of the published recipes, for folders of pictures."""
     return {"data.crop_area": 0.08, "data.crop_padding": 0, "data.resize": image_size * 8 // 7}
 
 
 def data_title(options):
-    """As people write it."""
     return {"shapes": "shapes", "cifar10": "CIFAR-10", "fashion_mnist": "Fashion-MNIST", "image_folder": "an image folder"}[data_sets(options)["data.name"]]
 
 
 def turned(arms, seed):
-    """With as many seeds as arms each arm has each place in the order, so that none has the quiet hours to itself."""
+    """Rotates the order of the arms by seed, so that no arm always runs at the same time."""
     first = (seed - 1) % len(arms)
     return arms[first:] + arms[:first]
 
@@ -74,14 +73,14 @@ def table(heads, rows):
 
 
 def plus_minus(value, other, digits=2, sign=""):
-    """A value with its deviation, where there is one; empty where there is no value."""
+    """A value with its deviation, if known; empty without a value."""
     if value is None:
         return ""
     return f"{value:{sign}.{digits}f}" + (f" ± {other:.{digits}f}" if other is not None else "")
 
 
 def mean_and_deviation(values):
-    """The mean, and the deviation of a sample; None where there are too few."""
+    """The mean and the sample deviation; None if there are too few values."""
     if not values:
         return None, None
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
@@ -96,7 +95,7 @@ def several(number, what):
 
 
 def count_with_spread(number, what):
-    """So many rounds or seeds; of one it is said that nothing is known of the spread."""
+    """The number of rounds or seeds; for one, states that the spread is unknown."""
     return several(number, what) if number != 1 else f"one {what} (n = 1: nothing is known of the spread)"
 
 
@@ -105,22 +104,22 @@ def inconclusive_mark(is_open):
 
 
 def ranges_overlap(ours, others):
-    """Of the values of two arms; False if either has only one, whose range is unknown."""
+    """Whether the values of two arms overlap; False if either has only one value."""
     return min(len(ours), len(others)) > 1 and min(ours) <= max(others) and min(others) <= max(ours)
 
 
 def range_holds(values, value):
-    """Likewise of the values of pairs and of what no difference would be."""
+    """Whether the values of pairs contain the value of no difference; False for one value."""
     return len(values) > 1 and min(values) <= value <= max(values)
 
 
 def interval_contains_zero(difference, half_width):
-    """Of the interval of mean_and_half_width(); False if a single value has none."""
+    """Whether the interval of mean_and_half_width() contains 0; False without an interval."""
     return half_width is not None and abs(difference) <= half_width
 
 
 def add_speed_up(summary, rows, name):
-    """How many times as fast as the first way each way is, and whether its range and that one's overlap. name: of the time."""
+    """The speed of each way over that of the first, and whether their ranges overlap. name: column of the time."""
     times = {one["way"]: [row[name] for row in rows if row["way"] == one["way"]] for one in summary}
     for one in summary:
         one["speed_up"] = summary[0][name] / one[name]
@@ -128,29 +127,27 @@ def add_speed_up(summary, rows, name):
 
 
 def add_range(row, name, values):
-    """The least and the greatest beside the value that stands for all."""
+    """Adds the least and the greatest value."""
     row[f"{name}_min"], row[f"{name}_max"] = min(values), max(values)
 
 
 def digits_of(value):
-    """Of three significant digits, but one at least."""
+    """Decimals for three significant digits."""
     return max(1, 2 - math.floor(math.log10(abs(value)))) if value else 1
 
 
 def ranged(row, name, digits=None):
-    """The value with its range; a single one by itself."""
     value, low, high = (row[key] for key in (name, f"{name}_min", f"{name}_max"))
     digits = digits_of(value) if digits is None else digits
     return f"{value:.{digits}f}" + (f" ({low:.{digits}f} to {high:.{digits}f})" if low < high else "")
 
 
 def points(rows, x, name, factor=1):
-    """A series of plots.py with error bars, of rows that have a value and its range."""
+    """A series of plots.py with error bars."""
     return [[row[x] for row in rows], *([row[key] * factor for row in rows] for key in (name, f"{name}_min", f"{name}_max"))]
 
 
 def note(number, what, centre):
-    """What stands under the title of a figure with error bars."""
     return f"{centre} of {number} {what}s; error bars: least and greatest" if number > 1 else f"one {what} (n = 1): no error bars"
 
 
@@ -164,12 +161,12 @@ def median_or_none(values):
 
 
 def t95(degrees):
-    """Student's t, two-sided 95 %, for so many degrees of freedom; beyond the table its last, which is a little larger."""
+    """Student's t, two-sided 95 %; beyond the table its last value, which is slightly larger."""
     return T95[min(degrees, len(T95)) - 1]
 
 
 def mean_and_half_width(values):
-    """The mean, and half of its 95 % interval by Student's t; None of fewer than two values."""
+    """The mean and half of its 95 % interval by Student's t; None for fewer than two values."""
     mean = statistics.fmean(values)
     if len(values) < 2:
         return mean, None

@@ -51,7 +51,6 @@ def plan(options):
 
 
 def ways(options):
-    """The whole batch is the same in all modes."""
     return [(mode, partitions) for mode in options.modes for partitions in options.partitions if partitions > 1 or mode == options.modes[0]]
 
 
@@ -87,11 +86,8 @@ def measure(planned, events, options):
             "evaluated_top1": server_runs.to_cell(top1)}
 
 
-# ---- rows of the table
-
-
 def summarise(rows, options):
-    """A row a number of slices in each mode; then, of each mode, where it breaks."""
+    """A row per number of slices and mode; then, for each mode, where it breaks."""
     whole = {row["seed"]: row["top1"] for row in rows if row["partitions"] == 1}
     summary = []
     for mode in options.modes:
@@ -101,7 +97,7 @@ def summarise(rows, options):
 
 
 def of_slices(mode, partitions, rows, whole, options):
-    """Differences are of pairs: runs of the same seed."""
+    """Differences compare runs of the same seed."""
     mine = [row for row in rows if row["partitions"] == partitions and (row["mode"] == mode or partitions == 1)]
     values = [row["top1"] for row in mine]
     top1, top1_sd = arguments.mean_and_deviation(values)
@@ -112,16 +108,13 @@ def of_slices(mode, partitions, rows, whole, options):
 
 
 def breaks_at(rows, drop):
-    """The fewest slices from which on all numbers lose more than `drop` points, beyond chance where several seeds tell; None: there are none."""
+    """The fewest slices from which on all numbers lose more than `drop` points, significantly if there are several seeds; or None."""
     result = None
     for row in reversed(rows):
         if not (row["difference"] < -drop and row["difference"] + (row["half_width"] or 0) < 0):
             break
         result = row["partitions"]
     return result
-
-
-# ---- table.md
 
 
 def markdown(summary, options):

@@ -20,7 +20,6 @@ WARMUP = 5  # steps of the all-reduce that do not count
 BENCH = "bench/bench_parameter_server"
 COLUMNS = ["way", "mib", "peers", "round", "bytes", "ms", "gb_per_s", "least_share"]
 GROWS = ["rounds"]
-# An mlp: hidden layers of 128, ten classes, images of three channels.
 HIDDEN, CLASSES, CHANNELS = 128, 10, 3
 
 
@@ -89,7 +88,7 @@ def allreduce_run(mib, processes, number, options):
 
 
 def image_size_of(size_bytes):
-    """Of the mlp whose gradients have about so many bytes of float32: nearly all are the first layer's."""
+    """Image size of the mlp whose gradients have about this many bytes, nearly all in the first layer."""
     rest = HIDDEN + HIDDEN * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES
     return max(1, round(math.sqrt((size_bytes / 4 - rest) / (CHANNELS * HIDDEN))))
 
@@ -104,7 +103,7 @@ def measure(planned, events, options):
 
 
 def of_the_bench(lines, size, workers):
-    """Bytes pushed and pulled in a second, of all workers; they share that."""
+    """Bytes pushed and pulled per second by all workers together."""
     try:
         measured = json.loads(lines[-1])
         rate, least_share = measured["bytes_per_s"], measured["least_share"]
@@ -113,25 +112,18 @@ def of_the_bench(lines, size, workers):
     return {"bytes": size, "ms": 2000 * size * workers / rate if rate > 0 else None, "gb_per_s": rate * 1e-9, "least_share": least_share}
 
 
-# ---- rows of the table
-
-
 def summarise(rows, options):
     keys = dict.fromkeys((row["way"], row["mib"], row["peers"]) for row in rows)
     return [of_one([row for row in rows if (row["way"], row["mib"], row["peers"]) == key]) for key in keys]
 
 
 def of_one(rows):
-    """Medians over the rounds."""
     summary = {name: rows[0][name] for name in ("way", "mib", "peers", "bytes")}
     times = [row["ms"] for row in rows if row["ms"] is not None]
     summary |= {"ms_min": min(times, default=None), "ms_max": max(times, default=None)}
     for name in ("ms", "gb_per_s", "least_share"):
         summary[name] = arguments.median_or_none(row[name] for row in rows)
     return summary
-
-
-# ---- table.md
 
 
 def markdown(summary, options):
@@ -156,7 +148,7 @@ def number(value):
 
 
 def figures(rows, options):
-    """Against size, a series a number of peers; and against peers, a series a size."""
+    """Time by size, a series per number of peers; and by peers, a series per size."""
     summary = [{**row, "sent_mib": row["bytes"] / 2**20} for row in summarise(rows, options) if row["ms"] is not None]
 
     def panels(x, name_of):

@@ -47,7 +47,7 @@ def add_arguments(parser):
 
 
 def check(options):
-    """Why these options go together with nothing; empty where they do."""
+    """Why these options cannot be combined; empty if they can."""
     if options.scale == "full" and not options.data:
         return "--scale full needs --data DIR (CIFAR-10)"
     try:
@@ -63,7 +63,7 @@ def check(options):
 
 
 def batches_of(small, options):
-    """{small_batch, large_samples, small_samples} as published, in fractions; the batch is 0 where no batch does it."""
+    """{small_batch, large_samples, small_samples} as published, in fractions; the batch is 0 if none fits."""
     extra, a, b = (fractions.Fraction(text) for text in (options.extra_time, options.sample_s, options.step_s))
     even = fractions.Fraction(options.samples, options.workers)
     if small == 0:
@@ -120,11 +120,8 @@ def measure(planned, events, options):
             "loss": run.evaluations[-1]["loss"], "evaluated_s": server_runs.to_cell(times), "evaluated_top1": server_runs.to_cell(top1)}
 
 
-# ---- rows of the table
-
-
 def summarise(rows, options):
-    """A row for each number of small workers. Differences and extra time are of pairs: runs of the same seed."""
+    """A row per number of small workers. Differences and extra time compare runs of the same seed."""
     large = {row["seed"]: row for row in rows if row["small_workers"] == 0}
     return [of_arm(small, [row for row in rows if row["small_workers"] == small], large, options) for small in options.small]
 
@@ -141,9 +138,6 @@ def of_arm(small, mine, large, options):
     row["difference"], row["half_width"] = arguments.mean_and_half_width([one["top1"] - large[one["seed"]]["top1"] for one in mine])
     row["difference_inconclusive"] = arguments.interval_contains_zero(row["difference"], row["half_width"])
     return row
-
-
-# ---- table.md
 
 
 def markdown(summary, options):

@@ -16,7 +16,6 @@ import statistics
 
 from . import arguments, elastic_report, fashion_split, record, runs
 
-# Of the experiment, as runner.py calls them.
 summarise = elastic_report.summarise
 markdown = elastic_report.markdown
 figures = elastic_report.figures
@@ -61,7 +60,7 @@ def add_arguments(parser):
 
 
 def check(options):
-    """Why these options go together with nothing; empty where they do."""
+    """Why these options cannot be combined; empty if they can."""
     if options.pretrain and not options.data:
         return "--pretrain is for --data: without it both data sets are parts of Fashion-MNIST"
     if options.data and not (options.pretrain or options.weights):
@@ -72,7 +71,6 @@ def check(options):
 
 
 def prepare(options):
-    """What the runs read."""
     if not options.data:
         try:
             fashion_split.write(options.out / "data", options.samples)
@@ -110,7 +108,7 @@ def common_sets(options):
 
 
 def pretraining(options):
-    """More outputs than there are classes: so fine-tuning begins with a fresh head."""
+    """More outputs than classes, so that fine-tuning begins with a fresh head."""
     if options.pretrain:
         data = {"data.name": "cifar100", "data.path": options.pretrain.resolve()}
     else:
@@ -121,7 +119,6 @@ def pretraining(options):
 
 
 def target_sets(options):
-    """The data to fine-tune on, and the weights to start from."""
     weights = options.weights.resolve() if options.weights else f"{{out}}/pretrain/run/checkpoints/step-{options.pretrain_steps}/model.safetensors"
     if options.data:
         return arguments.data_sets(options) | {"model.weights": weights}
@@ -136,7 +133,7 @@ def fine_tuning(arm, seed, options):
 
 
 def all_frozen(batch, options):
-    """Epoch 0 never freezes, so it is short. Devices that have no stage left become replicas, which all run frozen layers."""
+    """Epoch 0 never freezes, so it is short. Devices without a stage become replicas, which run frozen layers."""
     sets = {
         "train.global_batch": batch,
         "train.steps": options.frozen_steps + 4,  # two unfrozen ones, two of warm-up

@@ -24,11 +24,8 @@ def seconds_by_epoch(steps):
     return {epoch: sum(step["step_ms"] for step in group) / 1000 for epoch, group in itertools.groupby(steps, key=lambda step: step["epoch"])}
 
 
-# ---- rows of the tables
-
-
 def summarise(rows, options):
-    """One row an arm; then the changes of plan, and the steps with all blocks frozen."""
+    """A row per arm; then the changes of plan, and the steps with all blocks frozen."""
     base = of_arm(rows, options.arms[0])
     summary = [arm_row(arm, of_arm(rows, arm), base) for arm in options.arms]
     changes = [change for row in rows if row["arm"] in options.arms for change in changes_of(row, options)]
@@ -41,7 +38,6 @@ def of_arm(rows, arm):
 
 
 def arm_row(arm, mine, base):
-    """Pairs are runs of the same seed."""
     taken = {seed: row["steps_s"] + row["changes_s"] for seed, row in mine.items()}
     ratios = [(base[seed]["steps_s"] + base[seed]["changes_s"]) / taken[seed] for seed in mine]
     whole = [base[seed]["wall_s"] / mine[seed]["wall_s"] for seed in mine]
@@ -68,7 +64,7 @@ def arm_row(arm, mine, base):
 
 
 def changes_of(row, options):
-    """Each change of plan with the step that was predicted for it and the one that was measured under it."""
+    """Each change of plan with its predicted and its measured step."""
     events = runs.events_of(options.out / row["run"])
     changes = runs.events_named(events, "transition")
     ends = [change["measured_before_ms"] for change in changes[1:]]
@@ -84,9 +80,6 @@ def changes_of(row, options):
 
 def plan_text(plan):
     return f"{plan['stages']} x {plan['replicas']}, {plan.get('frozen_layers') or 0} layers frozen"
-
-
-# ---- table.md
 
 
 def markdown(summary, options):
@@ -138,11 +131,8 @@ def frozen_table(rows):
     return arguments.table(heads, cells) + "\nOurs: medians; forward and backward are means over the devices, beside which a step has loading, waiting and all-reduce.\n"
 
 
-# ---- figures
-
-
 def figures(rows, options):
-    """Factors of pairs; and a line for each run against the seconds of training steps and changes: evaluation is left out."""
+    """Factors, and a line per run by the seconds of steps and changes, without evaluation."""
     return factor_figures(rows, options) + curve_figures(rows, options)
 
 
@@ -174,7 +164,7 @@ def curve_figures(rows, options):
 
 
 class Curve:
-    """What a run's events say, with the time of the steps and changes before them: [times, values]."""
+    """Values of the events of a run, with the time of the steps and changes before them: [times, values]."""
 
     def __init__(self, events):
         self.steps = []  # (time, event)

@@ -11,7 +11,7 @@ ESCAPED = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r
 
 
 def of_markdown(text, name):
-    """A table's caption is what stands before it since the last heading; what follows it is its note, unless it ends with a colon."""
+    """The text between the last heading and a table is its caption; the text after it is its note, unless it ends with a colon."""
     result, caption, heading = [], [], ""
     for block in re.split(r"\n\s*\n", text.strip()):
         for is_table, lines in parts_of(block.split("\n")):
@@ -31,7 +31,7 @@ def of_markdown(text, name):
 
 
 def parts_of(lines):
-    """Runs of lines that belong to a table or do not."""
+    """Groups of lines in and outside of tables."""
     result = []
     for line in lines:
         is_table = line.startswith("|")
@@ -64,13 +64,13 @@ def escaped(text):
 
 
 def head(text, column):
-    """In several lines if it is long: heads, not numbers, make tables wide."""
+    """Breaks long heads into lines, because heads make tables wide."""
     lines = textwrap.wrap(text, HEAD_LETTERS, break_long_words=False)
     return rf"\shortstack[{column}]{{" + r" \\ ".join(map(inline, lines)) + "}" if len(lines) > 1 else inline(text)
 
 
 def table(rows, caption, label, notes):
-    """As wide as the text at most, over both columns of a page if there is much. Columns of numbers are set right."""
+    """At most as wide as the text, or over both columns of a page. Columns of numbers are right-aligned."""
     heads, *body = rows
     float_name = "table*" if len(heads) > NARROW else "table"
     columns = "".join("r" if all(NUMBER.fullmatch(cell) for cell in column if cell) else "l" for column in zip(*body)) or "l" * len(heads)

@@ -73,7 +73,7 @@ def accuracies(rows, of):
 
 
 def of_one(batch, rate, rows):
-    """A rate with which any seed diverges has no accuracy: it is no rate to take."""
+    """A rate with which any seed diverges has no accuracy."""
     summary = {"batch": batch, "lr": rate, "diverged": sum(row["outcome"] != "done" for row in rows), "seeds": len(rows), "is_best": False, "overlaps": False}
     for name in ("train_loss", "loss", "top1", "top5"):
         values = [row[name] for row in rows]
@@ -84,7 +84,7 @@ def of_one(batch, rate, rows):
 
 
 def growth(summary, options):
-    """How the best rate grows with the batch: the exponent between the smallest and the largest; None where one is open."""
+    """Exponent of the growth of the best rate from the smallest to the largest batch; None if one rate is open."""
     best = {row["batch"]: row["lr"] for row in summary if row["is_best"] and row["lr"] > 0}
     small, large = min(options.batches), max(options.batches)
     if small == large or small not in best or large not in best:
@@ -106,7 +106,6 @@ def markdown(summary, options):
 
 
 def figures(rows, options):
-    """A rate with which a seed diverged is a cross on the lower edge."""
     by_batch = {f"batch {batch}": [row for row in summarise(rows, options) if row["batch"] == batch and row["lr"] > 0] for batch in options.batches}
     panel = {
         "y": "top-1 %", "kind": "line", "log": "x",

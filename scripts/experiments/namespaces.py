@@ -1,4 +1,4 @@
-"""Hosts with a slow network between them: network namespaces of this machine stand in for them. Needs root, ip and tc."""
+"""Network namespaces of this machine as hosts with a slow network. Needs root, ip and tc."""
 
 import itertools
 import os
@@ -20,7 +20,7 @@ numbers = itertools.count()  # so that one process may have several networks at 
 
 
 class Namespaces:
-    """Two namespaces with a cable between them, or more at a switch, and a limit on what each sends ("100mbit")."""
+    """Two connected namespaces, or more at a switch, with a limit on the rate of each ("100mbit")."""
 
     def __init__(self, rate, count=2):
         self.rate = rate
@@ -66,16 +66,14 @@ class Namespaces:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
     def command(self, i, *words):
-        """What runs `words` on host i."""
         return ["ip", "netns", "exec", self.names[i], *map(str, words)]
 
     def environment(self, i, port=29500):
-        """The variables of the one process of host i."""
         return rank_environment(i, len(self.names), port, address=self.addresses[0], local=(0, 1))
 
 
 def missing():
-    """Why there can be no hosts here, or nothing."""
+    """Why namespaces cannot be made here, or an empty string."""
     if os.geteuid() != 0:
         return "not root"
     for program in ("ip", "tc", "ss"):

@@ -41,7 +41,6 @@ def batch_of_model(text):
 
 
 def defaults(options):
-    """A batch that is given replaces that of the scale."""
     scale = SCALES[options.scale]
     options.batches = scale["batches"] | dict(options.batches or [])
     return scale
@@ -57,7 +56,7 @@ def plan(options):
 
 
 def slices_of(batch):
-    """1, 2, 4, ... of two samples at least."""
+    """1, 2, 4, ... slices of at least two samples."""
     result = [1]
     while batch // (2 * result[-1]) >= 2:
         result.append(2 * result[-1])
@@ -92,11 +91,8 @@ def measure(planned, events, options):
     return {"steps": len(steps), "fastest_ms": min(times), "median_ms": statistics.median(times)}
 
 
-# ---- rows of the table
-
-
 def summarise(rows, options):
-    """A row a model and number of slices; then, of each model, the most slices that are cheap enough and the line through all."""
+    """A row per model and number of slices; then, for each model, the most slices that are cheap enough, and a fitted line."""
     return [row for model in options.models for row in of_model(model, [row for row in rows if row["model"] == model], options)]
 
 
@@ -113,7 +109,7 @@ def of_model(model, rows, options):
 
 
 def of_slices(partitions, rows):
-    """Costs are over the whole batch: of the fastest step, and of medians in the same round."""
+    """Costs relative to the whole batch: of the fastest step, and of medians in the same round."""
     mine, whole = ([row for row in rows if row["partitions"] == number] for number in (partitions, 1))
     fastest_ms, fastest_whole = (min(row["fastest_ms"] for row in some) for some in (mine, whole))
     per_sample = [1000 * row["fastest_ms"] / mine[0]["batch"] for row in mine]
@@ -126,7 +122,7 @@ def of_slices(partitions, rows):
 
 
 def line(points):
-    """a, b of y = a x + b with the least sum of squared relative deviations, neither negative: milliseconds of a slice, and of all samples."""
+    """a, b >= 0 of y = a x + b with the least squared relative deviations: milliseconds per slice, and of all samples."""
     if len(points) < 2:
         return 0.0, points[0][1]
     weights = [1 / y**2 for _, y in points]
@@ -140,9 +136,6 @@ def line(points):
     if b >= 0:
         return a, b
     return sum(w * x * y for w, (x, y) in zip(weights, points)) / sum(w * x * x for w, (x, _) in zip(weights, points)), 0.0
-
-
-# ---- table.md
 
 
 def markdown(summary, options):

@@ -98,7 +98,7 @@ def one_run(devices, way, chunks, batch, number, options):
 
 
 def wanted(planned, rows):
-    """Not above a batch that has run out of memory, and that one once."""
+    """False above a batch that ran out of memory; that batch runs once."""
     mine = planned.columns
     return not any(
         row["outcome"] == "out of memory" and row["batch"] <= mine["batch"] and all(row[name] == mine[name] for name in ("devices", "way", "chunks"))
@@ -115,7 +115,7 @@ def measure(planned, events, options):
 
 
 def summarise(rows, options):
-    """A row a batch, in the order of the ladders; each rate also over that of the fastest DDP on as many devices."""
+    """A row per batch; each rate also relative to the fastest DDP on as many devices."""
     summary = []
     for (devices, way, chunks), batches in options.ladders:
         for batch in batches:
@@ -140,7 +140,7 @@ def done_of(summary):
 
 
 def of_one_batch(rows, options):
-    """Out of memory if one round was; the rates are those of the rounds that were not."""
+    """Out of memory if one round was; rates are those of the other rounds."""
     first = next((row for row in rows if row["outcome"] != "done"), rows[0])
     kept = {name: first[name] for name in ("devices", "way", "chunks", "batch", "global_batch", "outcome", "said")}
     kept |= {"rounds": len(rows), "replicas": replicas_of(kept["devices"], kept["way"], options)}
@@ -186,7 +186,6 @@ def numbers(row):
 
 
 def figures(rows, options):
-    """A batch that ran out of memory is a cross on the lower edge."""
     by_name = {}
     for row in summarise(rows, options):
         chunks = f", {row['chunks']} chunks" if row["way"] == "pipe" else ""

@@ -27,7 +27,7 @@ STYLE = {
     "font.size": 8, "axes.titlesize": 8, "legend.fontsize": 7, "axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.3, "lines.linewidth": 1.2, "savefig.dpi": 200,
     "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
 }
-# Okabe and Ito's colours, which colour-blind readers tell apart; marks and dashes tell series apart without colour.
+# Okabe and Ito's colours for colour-blind readers; marks and dashes distinguish series without colour.
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 MARKS = "os^DvPX"
 DASHES = ["-", "--", "-.", ":"]
@@ -37,7 +37,7 @@ FEW_TICKS = 8  # up to so many different values on a logarithmic axis have a tic
 
 
 def draw(figures, folder, other_python):
-    """Empty, or a sentence that says why nothing was drawn."""
+    """Returns an empty string, or why nothing was drawn."""
     if not figures:
         return ""
     for python in (sys.executable, str(other_python)):
@@ -89,7 +89,7 @@ def draw_panel(panel, axis):
 
 
 def add_legend(axis, explained):
-    """Unless a panel above explains the same; failures come last."""
+    """Adds a legend, unless a panel above has the same; failures come last."""
     entries = sorted(zip(*axis.get_legend_handles_labels()), key=lambda entry: getattr(entry[0], "get_gid", str)() == FAILED)
     labels = [label for _, label in entries]
     if len(labels) > 1 and not explained.issuperset(labels):
@@ -116,7 +116,7 @@ def error_bars(series):
 
 
 def length_of(upper, lower):
-    """Nothing, and not less, if the two differ by rounding alone."""
+    """0 if the two differ only by rounding."""
     return upper - lower if upper - lower > 1e-6 * abs(upper) else 0
 
 
@@ -141,7 +141,6 @@ def draw_histogram(series, axis, look, shift):
 
 
 def set_x_axis(panels, axis):
-    """The panels share it."""
     values = [x for panel in panels for x in x_of(panel)]
     if any("x" in panel.get("log", "") for panel in panels):
         axis.set_xscale("log")
@@ -164,7 +163,7 @@ def set_y_axis(panel, axis):
 
 
 def set_ticks(one, ticks, subs=(1, 2, 5)):
-    """Of a logarithmic axis at these values, without any at `subs` times powers of ten; None: whole numbers of another axis."""
+    """Ticks of a logarithmic axis at these values, without minor ticks; None: whole numbers on a linear axis."""
     from matplotlib import ticker
     if ticks is None:
         one.set_major_locator(ticker.MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
@@ -175,7 +174,7 @@ def set_ticks(one, ticks, subs=(1, 2, 5)):
 
 
 def ticks_of(values):
-    """The values of a logarithmic axis if they are few, every second or third one of many powers of two; else none."""
+    """The values of a logarithmic axis if they are few; every second or third of many powers of two; else none."""
     known = sorted(set(values))
     if len(known) <= FEW_TICKS:
         return known
@@ -183,7 +182,7 @@ def ticks_of(values):
 
 
 def x_of(panel):
-    """All x that are drawn; of bins their middles, which counts have whole; names of bars are no numbers."""
+    """All drawn x: for bins their middles; names of bars are not numbers."""
     series = [middles_of(line[0]) if panel["kind"] == "histogram" else line[0] for line in lines_of(panel)] + list(panel.get("failed", {}).get("at", {}).values())
     return [x for values in series for x in values if not isinstance(x, str)]
 
@@ -210,7 +209,7 @@ def begins_at_zero(panel):
 
 
 def draw_failed(panel, axis):
-    """Crosses at the lower edge, whatever the axis begins with; each series has a line of its own."""
+    """Crosses at the lower edge, with a line per series."""
     failed = panel.get("failed", {"at": {}})
     for index, name in enumerate(panel["series"]):
         for x in failed["at"].get(name, []):

@@ -8,7 +8,7 @@ import random
 import re
 import socket
 
-# What another launcher may have left: two that contradict each other are refused by the program.
+# Variables of other launchers; the program rejects contradictory ones.
 LAUNCHER_VARIABLES = r"SLURM_|OMPI_|MV2_|PALS_|PMIX?_|MPI_LOCAL|TORCHELASTIC_|MASTER_|(LOCAL_)?(RANK|WORLD_SIZE)$"
 OTHER_LAUNCHERS = re.compile(LAUNCHER_VARIABLES)
 HIGHEST_PORT = 65535
@@ -16,7 +16,7 @@ LOWEST_UNPRIVILEGED_PORT = 1024
 
 
 def environment_without_launchers():
-    """This process's variables without those by which a launcher (srun, mpirun, torchrun) told it a rank of its own."""
+    """This process's variables, without those that a launcher (srun, mpirun, torchrun) set."""
     return {name: value for name, value in os.environ.items() if not OTHER_LAUNCHERS.match(name)}
 
 
@@ -30,7 +30,7 @@ def rank_environment(rank, size, port, address="127.0.0.1", local=None):
 
 
 def ports_to_choose():
-    """Those below the ports that the kernel gives to connections, which might take one meanwhile."""
+    """Ports below those that the kernel gives to connections."""
     lowest_of_connections = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text("ascii").split()[0])
     if lowest_of_connections // 2 < LOWEST_UNPRIVILEGED_PORT:  # too few are left below
         return range(LOWEST_UNPRIVILEGED_PORT, HIGHEST_PORT + 1)
@@ -38,7 +38,6 @@ def ports_to_choose():
 
 
 def free_port():
-    """A port on which nobody listens, and which no connection is given."""
     ports = ports_to_choose()
     while True:
         port = random.SystemRandom().choice(ports)

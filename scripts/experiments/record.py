@@ -18,7 +18,7 @@ FIRST_COLUMNS = ["run", "settings", "program", "outcome", "wall_s"]
 
 
 class Refused(Exception):
-    """The folder cannot be used for what was asked, or what the experiment reads is not there."""
+    """The folder does not fit the request, or the input of the experiment is missing."""
 
     def __init__(self, sentence, code=2):
         super().__init__(sentence)
@@ -26,7 +26,7 @@ class Refused(Exception):
 
 
 class Record:
-    """Rows that are done, and where. One process at a time: the folder is locked as long as this lives."""
+    """Finished rows and their folder, which stays locked for the lifetime of the object."""
 
     def __init__(self, folder, asked, columns):
         self.folder = folder
@@ -38,7 +38,7 @@ class Record:
         except OSError as error:
             raise Refused(f"--out {folder}: {error.strerror}: give a folder that can be written") from None
         if there - {".lock", "experiment.json.new"} and "experiment.json" not in there:
-            raise Refused(f"--out {folder} exists already and is not an experiment's: give another folder")
+            raise Refused(f"--out {folder} exists and is not the folder of an experiment: give another folder")
         self._lock()
         self._compare(json.loads(json.dumps(asked, default=str)))
         self._read()
@@ -79,7 +79,7 @@ class Record:
         return next((row for row in self.rows if row["run"] == planned.name and row["settings"] == digest), None)
 
     def fresh_folder(self, planned):
-        """Where a run is to be made; what one that was killed has left there is removed."""
+        """An empty folder for a run; removes the remains of a killed one."""
         folder = self.folder / planned.name
         if folder.exists():
             shutil.rmtree(folder)
@@ -104,7 +104,7 @@ def settings_digest(planned):
 
 
 def write_whole(path, text):
-    """All of it or nothing is there, whenever this is killed."""
+    """Writes the file atomically."""
     new = path.with_name(path.name + ".new")
     with open(new, "w", encoding="utf-8") as file:
         file.write(text)
@@ -120,14 +120,13 @@ def csv_line(values):
 
 
 def text_of(value):
-    """A value as results.csv has it: one line."""
     if value is None:
         return ""
     return f"{value:.9g}" if isinstance(value, float) else " ".join(str(value).split("\n"))
 
 
 def number_or_text(text):
-    """Back from results.csv; None where nothing was known."""
+    """The inverse of text_of(); None for an empty cell."""
     if text in ("", None):
         return None
     try:

@@ -28,7 +28,7 @@ def say(sentence):
 
 
 def carry_out(experiment, options, record):
-    """The summary, when every run is done; RunFailed when one is not."""
+    """Returns the summary after all runs. Raises RunFailed if one fails."""
     planned = experiment.plan(options)
     wanted = getattr(experiment, "wanted", lambda run, rows: True)
     if hasattr(experiment, "prepare"):
@@ -55,7 +55,7 @@ def carry_out(experiment, options, record):
 
 
 def rows_of(planned, record):
-    """Rows of this plan, in its order: what an earlier call has measured besides is left out."""
+    """Rows of this plan, in its order, without those of other plans."""
     rows = [record.row_of(run) for run in planned]
     return [row for row in rows if row]
 
@@ -95,7 +95,6 @@ def command_of(experiment, run, options, record):
 
 
 def text(value):
-    """A value as --set has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -105,7 +104,7 @@ def program_digest(path):
 
 
 def time_left(left, rows, planned):
-    """About how long the runs that are left will take, from those of their kind that are done; empty where none is."""
+    """Estimated time of the remaining runs, from finished runs of their kind; empty without one."""
     kinds = {run.name: run.kind for run in planned}
     taken = {}
     for row in rows:

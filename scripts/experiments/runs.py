@@ -21,16 +21,16 @@ BUG = 70
 PEER_GRACE_S = 30  # how long the processes of a run may go on after one has failed
 
 
-# Set by a signal handler. One that raised could do so while a process is being started, which nobody would end then.
+# Set by a signal handler, which must not raise: a process that is being started would then never be ended.
 stopping = threading.Event()
 
 
 class Interrupted(Exception):
-    """Asked to stop; what was started has ended."""
+    """The experiment was stopped; its processes have ended."""
 
 
 class RunFailed(Exception):
-    """A run that did not end well; the code is sluice's."""
+    """A failed run, with the exit code of sluice."""
 
     def __init__(self, sentence, code):
         super().__init__(sentence)
@@ -39,7 +39,7 @@ class RunFailed(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """A run that an experiment is made of. What it is, not what came of it."""
+    """A run of an experiment, without its results."""
 
     name: str  # its folder in --out, and its key in results.csv
     kind: str  # runs of one kind take about as long
@@ -60,7 +60,6 @@ class Planned:
 
 
 class Run:
-    """Starts a planned run, waits for it and reads what it measured."""
 
     def __init__(self, planned, folder):
         self.name = planned.label
@@ -72,7 +71,7 @@ class Run:
         self.port = ranks.free_port() if planned.processes > 1 else None
 
     def carry_out(self, command):
-        """All events of rank 0; of a program that prints, its lines."""
+        """Returns the events of rank 0, or the lines of another program."""
         self.folder.mkdir(parents=True)
         if not self.prints:
             command = [*command, "--run-dir", str(self.folder / "run")]
@@ -140,7 +139,7 @@ class Run:
 
 
 def events_of(folder):
-    """The events of the run that has this folder; none where it is gone."""
+    """The events of the run in this folder; empty if it is missing."""
     path = folder / "run" / "metrics.jsonl"
     if not path.exists():
         return []
@@ -153,7 +152,7 @@ def events_named(events, name):
 
 
 def steps_after(planned, events, warmup):
-    """The steps that are measured: those after the first `warmup` ones. At least one, or the user's own --set is refused."""
+    """Steps after the first `warmup` ones; at least one, or the --set of the user is an error."""
     steps = events_named(events, "step")
     if len(steps) <= warmup:
         raise RunFailed(f"{planned.label} made no step after the {warmup} of warm-up ({len(steps)} in all): leave train.steps and train.epochs to the "
@@ -162,12 +161,10 @@ def steps_after(planned, events, warmup):
 
 
 def evaluations_of(planned, events):
-    """In order; at least one, as above."""
     return some_of("eval", "was never evaluated: leave train.eval_every_steps and train.eval_every_epochs", planned, events)
 
 
 def epochs_of(planned, events):
-    """The means over epochs, in order; at least one, as above."""
     return some_of("epoch", "came to the end of no epoch: leave train.steps and train.epochs", planned, events)
 
 

@@ -11,7 +11,7 @@ TAIL = 3  # evaluations whose mean is an accuracy at the end
 
 
 class ServerRun:
-    """Updates in order. Seconds are virtual where the run's clock is, and count from the beginning of training."""
+    """Updates in order. Seconds count from the beginning of training, in virtual time if the run has it."""
 
     def __init__(self, events):
         self.steps = runs.events_named(events, "step")
@@ -29,7 +29,7 @@ class ServerRun:
         return list(itertools.accumulate(self.of_steps("samples")))
 
     def evaluated(self, name):
-        """[times, values]: of the weights after the update that was the last one then."""
+        """[times, values] of evaluations, at the time of the last update before each."""
         at = dict(zip(self.of_steps("step"), self.times))
         kept = [event for event in self.evaluations if event["step"] in at]
         return [[at[event["step"]] for event in kept], [event[name] for event in kept]]
@@ -48,17 +48,17 @@ def times_of(steps, pushes):
 
 
 def moving_mean(values, width):
-    """Of the last `width` values up to each, at the beginning of fewer."""
+    """Mean of the last `width` values up to each, of fewer at the beginning."""
     return [statistics.fmean(values[max(0, end - width) : end]) for end in range(1, len(values) + 1)]
 
 
 def time_to(times, values, threshold):
-    """When the values have first reached the threshold; None: never."""
+    """Time at which the values first reached the threshold, or None."""
     return next((time for time, value in zip(times, values) if value >= threshold), None)
 
 
 def tail_mean(times, values, time=math.inf):
-    """Of the last evaluations up to then, which are noisy one by one; None: there was none yet."""
+    """Mean of the last evaluations before this time, or None."""
     known = values[: bisect.bisect_right(times, time)]
     return statistics.fmean(known[-TAIL:]) if known else None
 
@@ -82,14 +82,11 @@ def shares_of_runs(runs_of, edges):
 
 
 def shares(values, edges):
-    """The last bin has its upper edge."""
+    """The last bin includes its upper edge."""
     counts = [0] * (len(edges) - 1)
     for value in values:
         counts[min(bisect.bisect_right(edges, value), len(counts)) - 1] += 1
     return [100 * count / len(values) for count in counts]
-
-
-# ---- lists of numbers in a cell of results.csv
 
 
 def to_cell(values):

@@ -1,6 +1,5 @@
-// action_marks: reports which action a thread runs or queues work for, so that a profiler can label it. A null
-// ActionMarks* means that no profiler is on; it costs one branch.
-// Threads: each calls leave() once for every enter() and enter_layer(), innermost first. Nothing throws.
+// action_marks: reports which action a thread runs, so that a profiler can label it. A null ActionMarks* means that no
+// profiler is on. Threads: each calls leave() once per enter() and enter_layer(), innermost first. Nothing throws.
 #pragma once
 
 #include <string>
@@ -23,12 +22,10 @@ class ActionMarks {
  public:
   virtual ~ActionMarks() = default;
   virtual void enter(const ActionTag& action) noexcept = 0;
-  // Marks a layer of the current action until the matching leave().
   virtual void enter_layer(const std::string& name) noexcept = 0;
   virtual void leave() noexcept = 0;
 };
 
-// Marks one layer of the current action for the object's lifetime.
 class LayerMark {
  public:
   LayerMark(ActionMarks* marks, const std::string& name) : marks_(marks) {

@@ -1,6 +1,5 @@
 // check: asserts an invariant of Sluice itself, in every build; throws BugError with the file and line. `expected`
-// completes "expected: ", for example "a positive batch size". `ok` must have no side effects. For failures that a user
-// or the environment can cause, throw an Error (core/error.h).
+// completes "expected: ". `ok` must have no side effects. For failures from outside, throw an Error (core/error.h).
 #pragma once
 
 #include <source_location>

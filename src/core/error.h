@@ -1,6 +1,5 @@
 // error: failures that a user or the environment can cause, one class per exit code (docs/reference/exit_codes.md). The
-// text is one line: what happened, where (file, key, replica, stage, step), and what to do. The constructor joins its
-// arguments: ConfigError(key, " = ", value, " must be positive").
+// text is one line: what happened, where, and what to do. The constructor joins its arguments.
 #pragma once
 
 #include <stdexcept>
@@ -30,7 +29,7 @@ class Error : public std::runtime_error {
   Error(ExitCode code, const Parts&... parts) : std::runtime_error(concat(parts...)), code_(code) {}
   [[nodiscard]] ExitCode exit_code() const { return code_; }
 
-  // Returns the error with "`context`: " before its text and the same exit code. The type of the result is Error.
+  // Returns the error with "`context`: " before its text. The type of the result is Error.
   [[nodiscard]] Error with_context(std::string_view context) const;
 
  private:
@@ -41,7 +40,6 @@ struct ConfigError : Error {
   template <typename... Parts>
   explicit ConfigError(const Parts&... parts) : Error(ExitCode::kUsage, parts...) {}
 };
-// A data file that is missing, truncated, oversized or mislabelled.
 struct DataError : Error {
   template <typename... Parts>
   explicit DataError(const Parts&... parts) : Error(ExitCode::kData, parts...) {}
@@ -63,7 +61,6 @@ struct CheckpointError : Error {
   template <typename... Parts>
   explicit CheckpointError(const Parts&... parts) : Error(ExitCode::kCheckpoint, parts...) {}
 };
-// A disk is full or read-only.
 struct StorageError : Error {
   template <typename... Parts>
   explicit StorageError(const Parts&... parts) : Error(ExitCode::kStorage, parts...) {}
@@ -78,9 +75,8 @@ struct BugError : Error {
   explicit BugError(const Parts&... parts) : Error(ExitCode::kBug, parts...) {}
 };
 
-// Advice for a process that can open no more files or sockets.
 inline constexpr std::string_view kRaiseFileLimit =
-    "raise the limit on open files (ulimit -n; of the whole machine the sysctl fs.file-max)";
+    "raise the limit on open files (ulimit -n; for the whole machine: sysctl fs.file-max)";
 [[nodiscard]] bool is_file_limit(int error);
 // Throws OutOfMemoryError with kRaiseFileLimit. `what`: the failed action and, if known, the system's reason.
 [[noreturn]] void too_many_open_files(std::string_view what);

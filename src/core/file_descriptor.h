@@ -1,6 +1,8 @@
 // file_descriptor: owns one open file descriptor and closes it. Threads: one per object.
 #pragma once
 
+#include <cerrno>
+
 namespace sluice {
 
 class FileDescriptor {
@@ -20,5 +22,13 @@ class FileDescriptor {
  private:
   int fd_;
 };
+
+// Repeats a system call while signals interrupt it.
+template <typename Call>
+auto uninterrupted(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
 
 }  // namespace sluice

@@ -15,8 +15,7 @@
 namespace sluice {
 namespace {
 
-// Returns the number after `word` in a file of lines such as "MemAvailable:   123 kB". An empty `word` reads the number
-// at the beginning of the file.
+// The number after `word` in lines such as "MemAvailable:   123 kB"; with an empty `word`, the file's first number.
 std::optional<std::uint64_t> number_in(const char* file, std::string_view word) {
   std::ifstream in(file);
   std::string read;
@@ -26,8 +25,7 @@ std::optional<std::uint64_t> number_in(const char* file, std::string_view word) 
   return in >> number ? std::optional(number) : std::nullopt;
 }
 
-// Returns the free memory below the container's limit (control groups, version 2). Cached file pages count as free,
-// because the kernel drops them first.
+// Free memory below the container's limit (control groups, version 2), with cached pages, which the kernel drops.
 std::optional<std::uint64_t> left_of_limit() {
   const auto limit = number_in("/sys/fs/cgroup/memory.max", "");
   const auto taken = number_in("/sys/fs/cgroup/memory.current", "");

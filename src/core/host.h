@@ -13,7 +13,6 @@ namespace sluice {
 // Bytes that this process can still allocate without swapping, within its container's limit.
 [[nodiscard]] std::uint64_t available_memory();
 
-// Largest resident memory of this process so far, in bytes.
 [[nodiscard]] std::uint64_t peak_process_memory();
 
 }  // namespace sluice

@@ -1,5 +1,4 @@
-// ids: strong integer types, so that the compiler rejects a stage index passed as a micro-batch index. All count from
-// 0.
+// ids: strong integer types for indices from 0, so that the compiler rejects a stage as a micro-batch.
 #pragma once
 
 #include <compare>

@@ -1,6 +1,5 @@
-// layer_cost: measured cost of one layer on one device. Planning uses only these numbers.
-// Measured by measure/measure_layers.h and measure/layer_bytes.h, stored by profiler/layer_profile.h.
-// Units: seconds and bytes; sizes are samples of a micro-batch.
+// layer_cost: measured cost of one layer on one device (measure/measure_layers.h, layer_bytes.h); planning uses only
+// these numbers. Units: seconds and bytes; sizes are samples of a micro-batch.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 
 namespace sluice {
 
-// Time as a line: a_s + b_s * size. The size is the number of samples of a micro-batch unless stated otherwise.
+// a_s + b_s * size; the size is samples of a micro-batch unless stated otherwise.
 struct AffineCost {
   double a_s = 0;
   double b_s = 0;
@@ -20,7 +19,6 @@ struct AffineCost {
   [[nodiscard]] double at(double size) const { return a_s + b_s * size; }
 };
 
-// One measurement. Requires: size > 0.
 struct TimeAtSize {
   double size = 0;
   double time_s = 0;
@@ -28,8 +26,8 @@ struct TimeAtSize {
   bool operator==(const TimeAtSize&) const = default;
 };
 
-// Measured times at several sizes, interpolated linearly. Beyond the largest size the fitted line a_s + b_s * size
-// continues. One line alone would be wrong over a wide range, because kernels change at size thresholds.
+// Interpolates linearly between measured sizes; beyond the largest, the line a_s + b_s * size continues. One line alone
+// would be wrong, because kernels change at size thresholds.
 struct SizedCost {
   double a_s = 0;
   double b_s = 0;
@@ -52,7 +50,6 @@ struct SizedCost {
   }
 };
 
-// Bytes as a line: fixed + per_sample * samples.
 struct AffineBytes {
   std::uint64_t fixed = 0;
   std::uint64_t per_sample = 0;
@@ -61,9 +58,8 @@ struct AffineBytes {
   bool operator==(const AffineBytes&) const = default;
 };
 
-// Peak bytes that one part of a layer's work allocates, beyond what existed when it began; includes its results and
-// what it saves. The two backward parts are given twice: when autograd frees the layer's output and its gradient after
-// their last use, and when they are held from outside until the layer is done.
+// Peak bytes that a part of a layer's work allocates, with its results and what it saves. Backward has two values:
+// autograd frees the output and its gradient after their last use, or they are held from outside.
 struct WorkingBytes {
   AffineBytes forward;
   AffineBytes backward;
@@ -78,9 +74,8 @@ struct WorkingBytes {
 // The cost of the last layer includes the loss in its forward and input gradient.
 struct LayerCost {
   SizedCost forward;
-  // Backward work that is not deferred when weight gradients are (nn/weight_queue.h): the input gradient, which the
-  // first layer of a model skips, and weight gradients that cannot be deferred (normalization layers, position
-  // embeddings).
+  // Backward work that is never deferred: the input gradient, which the first layer skips, and weight gradients of
+  // normalization layers and position embeddings (nn/weight_queue.h).
   SizedCost input_gradient;
   SizedCost weight_gradient;  // deferrable weight gradients: convolutions, linear layers, token tables
   SizedCost backward;         // backward without deferral; if unknown, the sum of the two halves above
@@ -102,11 +97,10 @@ struct LayerCost {
   bool stashes_input = false;
   bool stashes_output_gradient = false;  // stash_bytes includes the incoming output gradient
   WorkingBytes working;  // without the loss; 0, like loss_working, if memory is not counted (device/memory.h)
-  // Transformed weights as kernels use them (nn/transformed_weights.h), not included in `working`. A pass of several
-  // micro-batches keeps them; a pass of one micro-batch creates them for each use.
+  // Transformed weights (nn/transformed_weights.h), not included in `working`. A pass of several micro-batches keeps
+  // them; a pass of one creates them for each use.
   std::uint64_t transformed_bytes = 0;
-  // The value of `working` in a pass of one micro-batch, in which each use creates its own transformed weights. If
-  // unknown, add transformed_bytes to `working`.
+  // `working` in a pass of one micro-batch. If unknown, add transformed_bytes to `working`.
   std::optional<WorkingBytes> working_once = {};
   std::uint64_t parameter_bytes = 0;
   std::uint64_t buffer_bytes = 0;  // running statistics; each replica has its own

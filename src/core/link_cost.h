@@ -1,12 +1,10 @@
-// link_cost: measured cost of moving bytes between stages or in an all-reduce over replicas. Measured by
-// measure/measure_links.h, stored by profiler/layer_profile.h. Units: seconds, bytes.
+// link_cost: measured cost of moving bytes between stages or in an all-reduce. Units: seconds, bytes.
 #pragma once
 
 #include <optional>
 
 namespace sluice {
 
-// Time of one transfer: latency_s + bytes / bytes_per_s.
 struct LinkCost {
   double latency_s = 0;
   std::optional<double> bytes_per_s;  // nullopt: the bytes are not copied, so only the latency counts

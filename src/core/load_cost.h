@@ -1,5 +1,4 @@
-// load_cost: measured cost of preparing one sample in one loader thread. Measured by measure/measure_loading.h, used by
-// tune/loading.h. Units: seconds.
+// load_cost: measured cost of preparing one sample in one loader thread. Units: seconds.
 #pragma once
 
 namespace sluice {

@@ -29,7 +29,6 @@ namespace {
 using spdlog::details::log_msg;
 
 constexpr auto kPattern = "%Y-%m-%d %H:%M:%S.%e %^%-7l%$ %v";
-// Short patterns for terminals, which are narrower than a file.
 constexpr auto kShortPattern = "%H:%M:%S %v";
 constexpr auto kShortPatternWithLevel = "%H:%M:%S %^%l:%$ %v";
 constexpr auto kClearLine = "\r\x1b[K";
@@ -50,7 +49,6 @@ std::string text_of(const log_msg& message, spdlog::formatter& formatter) {
   return {text.data(), text.size()};
 }
 
-// Writes to standard error and keeps at most one progress line below the log lines.
 class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   ConsoleSink() { set_pattern_(kPattern); }
@@ -92,8 +90,7 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
   static std::string fitted(std::string_view line) { return fit_to_width(line, terminal_columns(STDERR_FILENO) - 1); }
   void draw_progress() { write(fitted(progress_)); }
 
-  // A blocked reader (full pipe, Ctrl-S) must not block the program. After a short wait, lines are dropped until the
-  // reader continues.
+  // A blocked reader (full pipe, Ctrl-S) must not block the program: after a short wait, lines are dropped.
   void write(std::string_view text) {
     pollfd console{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
     if (::poll(&console, 1, stalled_ ? 0 : kConsoleTimeoutMs) == 0) {
@@ -140,7 +137,7 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
     try {
       use(*file_);
     } catch (const spdlog::spdlog_ex& error) {
-      std::fprintf(stderr, "warning: the log file ends here: %s; the program goes on without it\n", error.what());
+      std::fprintf(stderr, "warning: the log file ends here: %s; the program continues without it\n", error.what());
       file_.reset();
     }
   }

@@ -1,4 +1,4 @@
-// median: the median of measurements and their spread. For an even count, the median is the mean of the middle two.
+// median: the median of measurements, for an even count the mean of the middle two, and their spread.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,7 @@ namespace sluice {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-// Robust estimate of the standard deviation: 1.4826 times the median distance from the median. It equals the standard
-// deviation for normally distributed values, and one outlier does not change it much.
+// Robust standard deviation: 1.4826 times the median distance from the median.
 [[nodiscard]] inline double median_deviation(const std::vector<double>& values) {
   const double middle = median(values);
   std::vector<double> distances;

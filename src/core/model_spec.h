@@ -1,5 +1,4 @@
-// model_spec: which model to build, as a value: the keys of [model], the input of models/model.h and part of the cost
-// fingerprint (profiler/fingerprint.h). A new key is added here and in config/schema.cpp.
+// model_spec: which model to build: the keys of [model] and a part of the cost fingerprint (profiler/fingerprint.h).
 #pragma once
 
 #include <string>
@@ -22,7 +21,7 @@ struct ModelSpec {
   bool operator==(const ModelSpec&) const = default;
 };
 
-// Calls visit("name", spec.name) and so on for every key. With several specs: visit(key, member of each).
+// Calls visit("name", spec.name) for every key; with several specs: visit(key, member of each).
 template <typename Visit, typename... Specs>
 void for_each_key(const Visit& visit, Specs&... specs) {
   visit("name", specs.name...);

@@ -1,6 +1,5 @@
-// own_time: elapsed time without pauses of the whole process (Ctrl-Z, SIGSTOP, a debugger, a suspended machine), so
-// that a pause does not trigger timeouts. A pause shows as an unusually long step between two clock readings. Every
-// wait with a limit uses this time.
+// own_time: elapsed time without pauses of the whole process (Ctrl-Z, a debugger, a suspended machine), so that a pause
+// does not trigger timeouts. A pause shows as an unusually long step between two clock readings.
 // Threads: one per OwnTime. Units: nanoseconds of the steady clock.
 #pragma once
 
@@ -12,15 +11,13 @@
 
 namespace sluice {
 
-// Longest interval between two clock readings in a wait.
 inline constexpr std::chrono::milliseconds kShortWait{200};
 
 class OwnTime {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Requires: while the process runs, the interval between two calls of pass() is below `longest_step`. A longer
-  // interval counts as `longest_step`.
+  // An interval between two calls of pass() counts at most `longest_step`; while the process runs it is shorter.
   explicit OwnTime(std::chrono::nanoseconds longest_step, Clock::time_point start = Clock::now())
       : longest_step_(longest_step), last_(start) {}
 
@@ -48,9 +45,8 @@ class OwnTime {
   Clock::time_point last_;
 };
 
-// Own time as a clock, for code with several limits. Requires: while a limit runs, the clock is read at least every
-// kReadEvery. An interval between two readings counts as at most one second. Threads: one per OwnClock; now() is not
-// thread-safe.
+// Own time as a clock, for code with several limits. Requires: a reading at least every kReadEvery while a limit runs.
+// An interval between two readings counts as at most one second. One thread per OwnClock.
 class OwnClock {
  public:
   static constexpr std::chrono::milliseconds kReadEvery{500};
@@ -70,8 +66,7 @@ class OwnLimit {
 
   [[nodiscard]] std::chrono::nanoseconds left() { return std::max(limit_ - time_.pass(), std::chrono::nanoseconds{0}); }
 
-  // Calls try_once() at least once, with pauses between, until it returns true or the limit is over. Returns its last
-  // result.
+  // Calls try_once() at least once, with pauses between, until it is true or the limit is over.
   template <typename Try>
   bool retry(std::chrono::milliseconds pause, const Try& try_once) {
     while (!try_once()) {
@@ -86,9 +81,8 @@ class OwnLimit {
   OwnTime time_;
 };
 
-// Like changed.wait_for(lock, limit, predicate), in own time and without intervals during which `is_excused` holds. A
-// few times a second, is_excused() is called with the lock held; its answer applies to the interval since the last
-// call.
+// Like changed.wait_for(lock, limit, predicate), in own time, without intervals during which `is_excused` holds: it is
+// called a few times a second with the lock held, for the interval since the last call.
 template <typename Condition, typename Predicate, typename Excused>
 bool wait_own_time(Condition& changed, std::unique_lock<std::mutex>& lock, std::chrono::nanoseconds limit,
                    const Predicate& predicate, const Excused& is_excused) {

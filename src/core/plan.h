@@ -1,5 +1,4 @@
-// plan: values that say how a model is run. train/ (from the configuration) or tune/ creates a Plan; a Plan is
-// replaced, never edited.
+// plan: values that say how a model is run. A Plan is replaced, never edited.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +8,7 @@
 
 namespace sluice {
 
-// Number of layers per stage, first stage first. Every trained layer is in exactly one stage; no stage is empty.
+// Number of layers per stage, first stage first; no stage is empty.
 struct Partition {
   std::vector<int> layers_per_stage;
 

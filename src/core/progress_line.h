@@ -1,5 +1,4 @@
-// progress_line: shows the progress of a slow operation: one redrawn line on a terminal, otherwise a log line every few
-// seconds. Without a terminal, operations shorter than that interval log nothing. Threads: one at a time.
+// progress_line: the progress of a slow operation, redrawn on a terminal, else logged every few seconds. One thread.
 #pragma once
 
 #include <functional>
@@ -18,7 +17,6 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  // May be called at any rate; `text` is called only if its result is shown.
   void show(const std::function<std::string()>& text);
 
  private:

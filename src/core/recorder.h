@@ -1,10 +1,7 @@
 // recorder: records what each thread of a run does as time spans. A thread writes into its own ring buffer; the thread
-// that drives the step collects the spans after the step.
-// profiler/breakdown.h adds the spans up; device/stream.h (Moment) reads a GPU's clock.
+// that drives the step collects the spans after the step, and profiler/breakdown.h adds them up.
 // Threads: each Track has one writer and one reader at a time, concurrently and without locks. A span added before a
-// collect() call is in its result.
-// Memory is allocated once, by add_track(). A full ring drops the newest spans and counts them. Cost per span: two
-// clock readings and one store; one branch if recording is off.
+// collect() call is in its result. A full ring drops the newest spans and counts them.
 #pragma once
 
 #include <atomic>
@@ -39,8 +36,8 @@ enum class Phase : std::uint8_t {
 inline constexpr MicroBatchId kNoMicroBatch{-1};
 inline constexpr StageId kNoStage{-1};
 
-// One span of a device's time. On a GPU, host calls run ahead of the device: host_begin and host_end are the time of
-// the calls, including all kernel launches. On a CPU device both intervals are the same.
+// One span of a device's time. On a GPU, host_begin and host_end are the time of the calls, which run ahead of it. On a
+// CPU device both intervals are the same.
 struct Span {
   Phase phase;
   MicroBatchId micro_batch;
@@ -49,8 +46,8 @@ struct Span {
   StageId stage = kNoStage;
   Nanoseconds host_begin = 0;
   Nanoseconds host_end = 0;
-  // Runs on a GPU queue other than the slot's compute queue: a copy or an all-reduce. It overlaps the slot's own work,
-  // which takes precedence in the breakdown.
+  // On a GPU queue other than the slot's compute queue: a copy or an all-reduce. The slot's own work takes precedence
+  // in the breakdown.
   bool is_beside = false;
 };
 
@@ -93,7 +90,6 @@ class SpanRing {
 
   void take(std::vector<Span>& into);
   void drop() { dropped_.fetch_add(1, std::memory_order_relaxed); }
-  // Spans dropped since the last call.
   [[nodiscard]] std::uint64_t take_dropped() { return dropped_.exchange(0, std::memory_order_relaxed); }
 
  private:
@@ -154,7 +150,6 @@ class Recorder {
 
   // Do not call the next four functions while a step runs.
   void switch_on(bool on) { is_on_ = on; }
-  // Removes all slots and their uncollected spans, before the slots of another plan are added.
   void remove_tracks() { tracks_.clear(); }
   // Adds a track for a slot that runs these stages. It is valid until remove_tracks().
   [[nodiscard]] Track& add_track(ReplicaId replica, DeviceId device, std::vector<StageId> stages,

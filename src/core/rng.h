@@ -1,6 +1,5 @@
-// rng: keyed random numbers. A value is a pure function of (key, counter). Data order, augmentation, initial weights
-// and dropout masks therefore do not depend on threads, stages, replicas or earlier draws.
-// Generator: Philox4x32-10 (Salmon et al., SC 2011), from the Random123 library.
+// rng: keyed random numbers. A value is a pure function of (key, counter), so it does not depend on threads, stages,
+// replicas or earlier draws. Generator: Philox4x32-10 (Salmon et al., SC 2011), from the Random123 library.
 // Threads: functions are pure; an RngStream belongs to one thread.
 #pragma once
 
@@ -12,7 +11,7 @@
 
 namespace sluice {
 
-// One Philox block: four independent uniform 32-bit words for the 64-bit key and the 128-bit counter (high, low).
+// Four independent uniform words for the 64-bit key and the 128-bit counter (high, low).
 [[nodiscard]] std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t high, std::uint64_t low);
 
 // Upper half of the counter for derived keys, "sluice" in ASCII. No other draw uses this counter.

@@ -1,5 +1,4 @@
-// server_cost: measured cost of a parameter server for its workers, through its own protocol. Measured by
-// measure/measure_server.h, used by tune/server_step.h, stored by profiler/layer_profile.h. Units: seconds; bytes of
+// server_cost: measured cost of a parameter server for its workers, through its own protocol. Units: seconds; bytes of
 // the full weights, even if only a part is sent.
 #pragma once
 

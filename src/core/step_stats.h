@@ -1,5 +1,4 @@
-// step_stats: results of a training step and of an evaluation: target counts, loss, norms, operations. Times are in
-// core/recorder.h.
+// step_stats: results of a training step and of an evaluation. Times are in core/recorder.h.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +28,7 @@ struct EvalCounts {
   [[nodiscard]] double top5_percent() const { return 100.0 * static_cast<double>(top5) / static_cast<double>(targets); }
 };
 
-// Squared gradient norms for one part of the parameters: mean gradients over a small and over a big set of samples of
-// the same step.
+// Squared norms of the mean gradients over a small and a big set of samples of one step, for some parameters.
 struct GradientPair {
   double small_samples = 0;
   double small_squares = 0;
@@ -43,8 +41,7 @@ struct GradientNorms {
   Nanoseconds duration = 0;         // time to compute the norms; on a GPU without work that is only queued
 };
 
-// Statistics of one step. They are equal in every process, with two exceptions: `flops` in a process without samples,
-// and norms, which may differ in their last bits.
+// Equal in every process, except `flops` in a process without samples, and the last bits of norms.
 struct StepStats {
   double loss = 0;  // mean over the counted targets (samples or tokens)
   std::int64_t samples = 0;

@@ -12,7 +12,6 @@
 
 namespace sluice {
 
-// The sum of term(number) over `count` numbers, each made float64 first.
 template <typename Number, typename Term>
 [[nodiscard]] double sum_in_float64(const Number* numbers, std::int64_t count, Term term) {
   constexpr std::int64_t kLanes = 16;  // sums side by side, for which the compiler has registers
@@ -26,8 +25,8 @@ template <typename Number, typename Term>
   return sum;
 }
 
-// The same in blocks of a fixed size, added in order, so that the bits do not depend on the number of threads.
-// parallel_for: as at::parallel_for(begin, end, grain, work(begin, end)).
+// The same in blocks of a fixed size, so that the bits do not depend on the number of threads. parallel_for: as
+// at::parallel_for(begin, end, grain, work(begin, end)).
 template <typename Number, typename Term, typename ParallelFor>
 [[nodiscard]] double sum_of_blocks(const Number* numbers, std::int64_t count, Term term,
                                    const ParallelFor& parallel_for) {

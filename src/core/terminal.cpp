@@ -26,7 +26,6 @@ constexpr std::array kWide{Range{0x1100, 0x115F}, Range{0x2E80, 0xA4CF},   Range
                            Range{0xF900, 0xFAFF}, Range{0xFE30, 0xFE6F},   Range{0xFF00, 0xFF60},
                            Range{0xFFE0, 0xFFE6}, Range{0x1F300, 0x1FAFF}, Range{0x20000, 0x3FFFD}};
 
-// One UTF-8 character, or one byte that is not valid UTF-8.
 struct Character {
   std::size_t bytes = 1;
   int columns = 1;

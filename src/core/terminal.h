@@ -15,9 +15,8 @@ namespace sluice {
 // Current width; $COLUMNS if the terminal does not report it, 80 if that is not set.
 [[nodiscard]] int terminal_columns(int descriptor);
 
-// Returns `line` cut to `columns` columns, without control characters. Fields are separated by two spaces; fields at
-// the end that do not fit are dropped whole, so that no number is cut. The first field is cut if it alone is too long.
-// UTF-8 characters stay whole; East Asian characters and pictographs count as two columns.
+// `line` cut to `columns` columns, without control characters. Fields, separated by two spaces, that do not fit are
+// dropped whole; the first one is cut. UTF-8 characters stay whole; wide ones count as two columns.
 [[nodiscard]] std::string fit_to_width(std::string_view line, int columns);
 
 }  // namespace sluice

@@ -16,8 +16,8 @@ inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // UTF-8 byt
 
 [[nodiscard]] std::string nearest(std::string_view word, std::span<const std::string> candidates);
 
-// Returns "; did you mean 'resnet8'?" if a candidate begins with `word` or is within `tolerance` edits; otherwise an
-// empty string. Default tolerance: a third of the word's length, at least 2.
+// "; did you mean 'resnet8'?" if a candidate begins with `word` or is within `tolerance` edits, else empty. Default
+// tolerance: a third of the word's length, at least 2.
 [[nodiscard]] std::string did_you_mean(std::string_view word, std::span<const std::string> candidates,
                                        std::optional<std::size_t> tolerance = {});
 
@@ -33,9 +33,8 @@ inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // UTF-8 byt
 [[nodiscard]] std::string numbered(std::string_view noun, std::span<const int> numbers);  // "rank 1", "ranks 1, 3"
 [[nodiscard]] std::string seconds_text(std::chrono::nanoseconds time);
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);
-// Parses "512MiB", "1.5 GB" or "1000": a number and an optional unit, B, KB, MB, GB, TB (powers of 1000) or KiB, MiB,
-// GiB, TiB (powers of 1024), in any case. The default unit is bytes. Numbers beyond 64 bits are clamped; other text
-// gives nullopt.
+// Parses "512MiB", "1.5 GB" or "1000": KB to TB are powers of 1000, KiB to TiB of 1024, in any case. Numbers beyond 64
+// bits are clamped; other text gives nullopt.
 [[nodiscard]] std::optional<std::int64_t> parse_bytes(std::string_view text);
 [[nodiscard]] std::string exact_bytes(std::int64_t bytes);  // "512MiB", "1000B"; parse_bytes() reads it back exactly
 [[nodiscard]] std::string human_count(std::uint64_t count);

@@ -1,5 +1,4 @@
-// thread_time: processor time of the calling thread, in nanoseconds since an arbitrary start. It stops while the thread
-// waits or does not have a core, so it measures work on a busy machine. Wall time is in clock.h.
+// thread_time: processor time of the calling thread in nanoseconds; it stops while the thread waits or has no core.
 #pragma once
 
 #include <ctime>

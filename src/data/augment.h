@@ -1,7 +1,6 @@
-// augment: turns the bytes of an image into normalised floating point, in training with a random crop and flip.
-// Order, after image_sizer.h: zero padding, crop to the old size, horizontal flip, then (pixel / 255 - mean) / stddev,
-// computed in T as torchvision's ToTensor and Normalize round. A view depends only on (seed, epoch, index). Costs one
-// table look-up per pixel. Threads: const, any number at once.
+// augment: turns the bytes of an image into normalised floating point, in training with a random crop and flip. Order,
+// after image_sizer.h: zero padding, crop, horizontal flip, then (pixel / 255 - mean) / stddev, computed in T as
+// torchvision's ToTensor and Normalize. A view depends only on (seed, epoch, index). Threads: const, any number.
 #pragma once
 
 #include <array>
@@ -50,7 +49,6 @@ class ViewWriter {
  public:
   ViewWriter(const DatasetInfo& info, const AugmentOptions& options);
 
-  // pixels, out: [channels, height, width].
   void write(std::span<const std::uint8_t> pixels, const View& view, std::span<T> out) const;
 
  private:

@@ -1,5 +1,4 @@
-// broken_files: counts and logs the pictures that could not be read. Each is replaced by the next readable sample, the
-// same one in every process. Threads: any.
+// broken_files: counts and logs pictures that could not be read and are replaced by the next readable ones. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -40,8 +40,7 @@ class CifarDataset final : public Dataset {
 
  private:
   [[nodiscard]] std::span<const std::uint8_t> record(std::int64_t index) const {
-    check(index >= 0 && index < size(), "a sample index below the size of the data set");
-    return std::span(records_).subspan(static_cast<std::size_t>(index * record_bytes_),
+    return std::span(records_).subspan(static_cast<std::size_t>(checked(index) * record_bytes_),
                                        static_cast<std::size_t>(record_bytes_));
   }
 

@@ -1,7 +1,6 @@
-// cifar: CIFAR-10 and CIFAR-100 in their authors' binary layout, held in memory (154 MB for 50,000 images). A record is
-// the label bytes (CIFAR-10: one; CIFAR-100: coarse and fine, and the fine one is the target), then 3,072 pixels: the
-// red, green and blue planes, row by row. Opening checks that records are complete and labels are in range; any number
-// of records is accepted. Errors: DataError.
+// cifar: CIFAR-10 and CIFAR-100 in their authors' binary layout, held in memory. A record is the label bytes
+// (CIFAR-100: coarse and fine, which is the target), then 3,072 pixels: the red, green and blue planes. Any number of
+// records is accepted. Errors: DataError.
 #pragma once
 
 #include <filesystem>

@@ -29,15 +29,15 @@ const CifarFormat& cifar_format(CifarKind kind) {
 void check_cifar_records(const CifarFormat& format, std::span<const std::uint8_t> bytes, const std::string& file) {
   const std::int64_t size = std::ssize(bytes), record = format.record_bytes();
   if (size == 0 || size % record != 0) {
-    reject_download(file, concat(size, " bytes found, a positive multiple of ", record,
-                                 " expected, the size of a record of ", format.name));
+    reject_download(file, concat("found ", size, " bytes, expected a positive multiple of ", record,
+                                 ", the size of a record of ", format.name));
   }
   for (std::int64_t at = 0; at < size; at += record) {
     for (std::int64_t i = 0; i < format.label_bytes(); ++i) {
       const int label = bytes[static_cast<std::size_t>(at + i)], classes = format.labels[static_cast<std::size_t>(i)];
       if (label < classes) continue;
-      reject_download(file, concat("byte ", at + i, ": the label of record ", at / record, " is ", label, ", 0 to ",
-                                   classes - 1, " expected"));
+      reject_download(file, concat("byte ", at + i, ": the label of record ", at / record, " is ", label,
+                                   ", expected 0 to ", classes - 1));
     }
   }
 }

@@ -1,5 +1,4 @@
-// cifar_records: format of a CIFAR record and its check. No LibTorch, because the fuzzer builds it. Threads: pure.
-// Errors: DataError.
+// cifar_records: format of a CIFAR record and its check. No LibTorch, because the fuzzer builds it. Errors: DataError.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// color_view: changes to a view besides crop and flip: ColorJitter and RandAugment (image/rand_augment.h) on bytes,
-// after both; random erasing at the end, on normalised values. Threads: const, any number at once.
+// color_view: ColorJitter and RandAugment (image/rand_augment.h) on bytes, after crop and flip; random erasing at the
+// end, on normalised values. Threads: const, any number at once.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,7 @@ class ColorView {
   const ViewWriter<std::uint8_t> views_;
 };
 
-// torchvision's RandomErasing: with a probability of options.erasing, a part of 2 to 33 % of the image, with height /
-// width of 0.3 to 3.3, becomes 0. values: [channels, height, width].
+// torchvision's RandomErasing: with probability options.erasing, 2 to 33 % of [channels, height, width] becomes 0.
 template <typename T>
 void erase_part(std::span<T> values, const ImageSize& size, const AugmentOptions& options, RngStream rng);
 

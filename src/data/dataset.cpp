@@ -30,9 +30,12 @@ std::unique_ptr<Dataset> open_idx_folder(const DatasetOptions& options, Split sp
                           split);
 }
 
-template <CifarKind kKind>
-std::unique_ptr<Dataset> open_cifar_folder(const DatasetOptions& options, Split split) {
-  return open_cifar(kKind, options.path, split);
+auto opening_cifar(CifarKind kind) {
+  return [kind](const DatasetOptions& options, Split split) { return open_cifar(kind, options.path, split); };
+}
+
+auto opening_path(std::unique_ptr<Dataset> (*open)(const std::filesystem::path&, Split)) {
+  return [open](const DatasetOptions& options, Split split) { return open(options.path, split); };
 }
 
 std::unique_ptr<Dataset> open_shapes(const DatasetOptions& options, Split split) {
@@ -41,18 +44,6 @@ std::unique_ptr<Dataset> open_shapes(const DatasetOptions& options, Split split)
                       .image_size = options.image_size,
                       .seed = options.seed},
                      split);
-}
-
-std::unique_ptr<Dataset> open_folder(const DatasetOptions& options, Split split) {
-  return open_image_folder(options.path, split);
-}
-
-std::unique_ptr<Dataset> open_tar_folder(const DatasetOptions& options, Split split) {
-  return open_tar_dataset(options.path, split);
-}
-
-std::unique_ptr<Dataset> open_npy_folder(const DatasetOptions& options, Split split) {
-  return open_npy_dataset(options.path, split);
 }
 
 std::unique_ptr<Dataset> open_text_file(const DatasetOptions& options, Split split) {
@@ -79,27 +70,27 @@ std::vector<DatasetEntry>& entries() {
         .what = "50,000 + 10,000 colour 32x32 images in 10 classes",
         .default_path = {},
         .files = cifar_file_names(CifarKind::k10)},
-       open_cifar_folder<CifarKind::k10>},
+       opening_cifar(CifarKind::k10)},
       {{.name = "cifar100",
         .what = "50,000 + 10,000 colour 32x32 images in 100 classes",
         .default_path = {},
         .files = cifar_file_names(CifarKind::k100)},
-       open_cifar_folder<CifarKind::k100>},
+       opening_cifar(CifarKind::k100)},
       {{.name = "image_folder",
         .what = "JPEG, PNG and WebP files, a folder a class, as torchvision's ImageFolder has them",
         .default_path = {},
         .files = {"train/CLASS/PICTURE", "val/CLASS/PICTURE"}},
-       open_folder},
+       opening_path(open_image_folder)},
       {{.name = "npy",
         .what = "images of your own as NumPy arrays of bytes, with labels",
         .default_path = {},
         .files = npy_file_names()},
-       open_npy_folder},
+       opening_path(open_npy_dataset)},
       {{.name = "tar",
         .what = "pictures and their classes in tar files, as WebDataset lays them out",
         .default_path = {},
         .files = {"train/*.tar", "val/*.tar"}},
-       open_tar_folder},
+       opening_path(open_tar_dataset)},
       {{.name = "shapes",
         .what = "drawn from a seed: noisy coloured figures of 10 kinds; needs no files",
         .default_path = {},
@@ -143,6 +134,11 @@ std::string Dataset::file_of(std::int64_t) const {
   return {};
 }
 
+std::int64_t Dataset::checked(std::int64_t index) const {
+  check(index >= 0 && index < size(), "a sample index below the size of the data set");
+  return index;
+}
+
 std::string_view name_of(Split split) { return split == Split::kTrain ? "train" : "test"; }
 
 std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split) {
@@ -167,7 +163,7 @@ void add_dataset(DatasetEntry entry) {
   if (name.empty()) throw ConfigError("a data set without a name was added; set DatasetDescription::name");
   for (const auto& known : entries()) {
     if (known.description.name == name)
-      throw ConfigError("a data set \"", name, "\" is there already; give yours another name");
+      throw ConfigError("a data set \"", name, "\" already exists; give yours another name");
   }
   entries().push_back(std::move(entry));
 }

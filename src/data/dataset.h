@@ -1,6 +1,5 @@
-// dataset: labelled images or token sequences by index, as bytes, and the data-set names of the configuration.
-// Threads: reads are const and may run on any number of threads at once. Errors: DataError for missing or damaged
-// files; ConfigError for names and options.
+// dataset: labelled images or token sequences by index, as bytes, and the data-set names of the configuration. Threads:
+// reads are const, any number at once. Errors: DataError for files; ConfigError for names and options.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +45,7 @@ class Dataset : public std::enable_shared_from_this<Dataset> {  // owner: see Lo
   [[nodiscard]] virtual const DatasetInfo& info() const = 0;
   [[nodiscard]] virtual std::int64_t size() const = 0;
 
-  // Writes one sample: pixels [channels, height, width], or context + 1 consecutive tokens of a byte each. Requires: 0
-  // <= index < size(), and info().sample_bytes() bytes of room.
+  // Writes info().sample_bytes() bytes: pixels [channels, height, width], or context + 1 tokens of a byte each.
   virtual void read(std::int64_t index, std::span<std::uint8_t> sample) const = 0;
   // Class of an image, 0 .. classes - 1. Not for tokens, because a sequence contains its targets.
   [[nodiscard]] virtual std::int64_t target(std::int64_t index) const;
@@ -56,8 +54,11 @@ class Dataset : public std::enable_shared_from_this<Dataset> {  // owner: see Lo
   [[nodiscard]] virtual std::string file_of(std::int64_t index) const;
   // First sample of each file, beginning with 0, if files hold many consecutive samples (tar); else empty.
   [[nodiscard]] virtual std::vector<std::int64_t> shard_begins() const { return {}; }
-  // True if read() only copies from memory.
   [[nodiscard]] virtual bool is_in_memory() const { return false; }
+
+ protected:
+  // Returns `index`. BugError unless 0 <= index < size().
+  [[nodiscard]] std::int64_t checked(std::int64_t index) const;
 };
 
 struct DatasetOptions {
@@ -82,8 +83,7 @@ struct DatasetDescription {
 };
 [[nodiscard]] std::vector<DatasetDescription> list_datasets();
 
-// Registers a program's own data set (app/program.h); call it before other threads start. ConfigError if the name
-// exists.
+// Registers a program's own data set (app/program.h) before other threads start. ConfigError if the name exists.
 struct DatasetEntry {
   DatasetDescription description;
   std::function<std::unique_ptr<Dataset>(const DatasetOptions&, Split)> open;

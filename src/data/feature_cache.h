@@ -1,11 +1,9 @@
 // feature_cache: stores outputs of the frozen prefix of layers, one row per (sample, view), for all replicas of the
-// process. Rows go to memory first, then to disk (feature_store.h). Nothing is evicted; with full budgets, further rows
-// are misses.
-// A hit is bit-equal to the stored row, or with as_bfloat16 to the row rounded to nearest even, in the type of use().
+// process. Nothing is evicted; with full budgets (feature_store.h), further rows are misses. A hit is bit-equal to the
+// stored row, or with as_bfloat16 to the row rounded to nearest even.
 // Threads: any. use() and advance() wait for running calls, and other calls except statistics() wait for them. Errors:
-// disk errors are not thrown. A full or broken disk is logged once, its rows are dropped and its space is freed; the
-// memory continues. A row whose bytes on disk have changed is a miss. No file remains after the process ends
-// (unnamed_file.h).
+// disk errors are not thrown. A full or broken disk is logged once, its rows are dropped and its space is freed. A row
+// whose bytes on disk have changed is a miss.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -36,36 +34,33 @@ class FeatureCache {
  public:
   using Statistics = FeatureStatistics;
 
-  // Removes leftover files of dead processes from the directory.
   explicit FeatureCache(const FeatureCacheOptions& options);
 
-  // Sets what later rows are. prefix: hash of the number of frozen layers, their weights and running statistics. Drops
-  // all rows if the prefix, sizes or type change. Required before the first fetch(), store() and advance().
+  // prefix: hash of the number of frozen layers, their weights and running statistics. Drops all rows if prefix, sizes
+  // or type change. Required before the first fetch(), store() and advance().
   void use(const std::string& prefix, at::IntArrayRef row_sizes, at::ScalarType type);
 
   // Drops all rows and their description; call use() next.
   void clear();
 
-  // True for each key that has a row; all false before the first use().
   [[nodiscard]] std::vector<bool> has(std::span<const FeatureKey> keys) const;
 
-  // Writes the rows of these keys to `rows` [n, row...], of any layout and device. Returns true for each row found;
-  // other rows of the tensor are unchanged.
+  // Writes rows to `rows` [n, row...], of any layout and device; returns true for each row found. Others are unchanged.
   std::vector<bool> fetch(std::span<const FeatureKey> keys, at::Tensor& rows);
 
   // Stores rows [n, row...] from any device, as far as the budgets allow. Existing rows stay; new ones must equal them.
   void store(std::span<const FeatureKey> keys, const at::Tensor& rows);
 
   [[nodiscard]] bool reads_ahead() const { return !store_.statistics().disk_is_off; }
-  // Sets the keys that will be fetched next, in order, and replaces the previous list. A thread reads those that are on
-  // disk now, as far as its buffer allows. No effect before the first use().
+  // Replaces the list of keys that will be fetched next. A thread reads those that are on disk now, as far as its
+  // buffer allows. No effect before the first use().
   void read_ahead(const std::vector<FeatureKey>& keys);
 
   // Maps `rows` [m, old row...] (CPU, old type) to [m, new row...] (any device, new type).
   using Forward = std::function<at::Tensor(const at::Tensor& rows)>;
-  // Replaces every row by forward(row) after the prefix has grown, in pieces of at most 256 rows and within the
-  // budgets. If rows grow, those without room are dropped. With as_bfloat16, every advance rounds again. An exception
-  // of `forward` is passed on and leaves an empty cache with the new prefix. `forward` may call only statistics().
+  // Replaces every row by forward(row) after the prefix has grown. If rows grow, those without room are dropped. With
+  // as_bfloat16, every advance rounds again. An exception of `forward` is passed on and leaves an empty cache with the
+  // new prefix. `forward` may call only statistics().
   void advance(const std::string& prefix, at::IntArrayRef row_sizes, at::ScalarType type, const Forward& forward);
 
   [[nodiscard]] Statistics statistics() const { return store_.statistics(); }

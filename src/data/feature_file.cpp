@@ -33,8 +33,7 @@ Checksum checksum_of(const FeatureFile::Layout& layout, const FeatureKey& key, c
 int write_all(int file, const void* from, std::uint64_t bytes, std::uint64_t offset) {
   const auto* next = static_cast<const std::byte*>(from);
   while (bytes > 0) {
-    const auto written = ::pwrite(file, next, bytes, static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
+    const auto written = uninterrupted([&] { return ::pwrite(file, next, bytes, static_cast<off_t>(offset)); });
     if (written <= 0) return written < 0 ? errno : ENOSPC;
     next += written;
     offset += static_cast<std::uint64_t>(written);
@@ -45,8 +44,7 @@ int write_all(int file, const void* from, std::uint64_t bytes, std::uint64_t off
 
 bool read_all(int file, std::byte* into, std::uint64_t bytes, std::uint64_t offset) {
   while (bytes > 0) {
-    const auto count = ::pread(file, into, bytes, static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
+    const auto count = uninterrupted([&] { return ::pread(file, into, bytes, static_cast<off_t>(offset)); });
     if (count <= 0) return false;
     into += count;
     offset += static_cast<std::uint64_t>(count);
@@ -168,9 +166,9 @@ void FeatureFile::give_up(int error) {
   off_ = true;
   file_.reset();
   size_ = 0;
-  log_warning("the feature cache keeps nothing on disk any more: ", folder_.string(), ": ",
-              std::generic_category().message(error), "; what does not fit in memory is computed again: ",
-              is_file_limit(error) ? kRaiseFileLimit : "make room there or set freeze.cache_dir");
+  log_warning("the feature cache stops using the disk: ", folder_.string(), ": ",
+              std::generic_category().message(error), "; features that do not fit in memory are computed again; ",
+              is_file_limit(error) ? kRaiseFileLimit : "free space there or set freeze.cache_dir");
 }
 
 void FeatureFile::begin_change(std::uint64_t row_bytes) {

@@ -1,10 +1,9 @@
-// feature_file: fixed-size rows in an unnamed file (unnamed_file.h) that grows in steps up to its budget, preallocated
-// if the file system supports it. A slot is the row, its XXH3 and up to 7 bytes of padding. The checksum is seeded with
-// the key and the layout count, so that a read returns this key's latest row or fails. The budget excludes the system's
-// page cache.
+// feature_file: fixed-size rows in an unnamed file (unnamed_file.h) that grows in steps up to its budget. A slot is the
+// row, its XXH3 and padding. The checksum is seeded with the key and the layout count, so that a read returns this
+// key's latest row or fails.
 // Threads: read() and write() any; other calls one at a time, reset() and layout changes alone. Errors: nothing is
-// thrown. The first error of a full or broken disk is logged and ends the file: its space is freed (a checkpoint may
-// need it), and all later reads and writes fail.
+// thrown. The first error of a full or broken disk is logged and ends the file: its space is freed, and all later reads
+// and writes fail.
 #pragma once
 
 #include <atomic>
@@ -47,8 +46,8 @@ class FeatureFile {
   // Reads slot_bytes of the layout to `into`; the first row_bytes are the row. Returns false if the checksum is wrong.
   bool read(const Layout& layout, std::uint32_t slot, const FeatureKey& key, std::byte* into) const;
 
-  // Replace rows by rows of another size within the file, like FeatureSlabs. Between the two calls, old slots are read
-  // with the old layout, and reserve() returns slots that do not overlap old rows.
+  // Replace rows by rows of another size within the file. Between the two calls, old slots are read with the old
+  // layout, and reserve() returns slots that do not overlap old rows.
   void begin_change(std::uint64_t row_bytes);
   void end_change();
   void release_old(std::uint32_t last);

@@ -1,9 +1,7 @@
-// feature_read_ahead: a thread reads rows of a FeatureFile into a bounded buffer before they are requested, in the
-// order of a list. A row is identified by its position in the list. Taking a row frees its buffer cell. If a row is
-// requested before it was read, the caller reads it, and the thread skips it.
-// Rows that are not taken stay in the buffer. If a request is more than two buffers ahead of the thread, the buffer is
-// emptied, and the thread continues from there. Threads: any; start() and stop() are serialised. Errors: nothing is
-// thrown; a row that cannot be read is missing.
+// feature_read_ahead: a thread reads rows of a FeatureFile into a bounded buffer in the order of a list. Taking a row
+// frees its cell. If a row is requested before it was read, the caller reads it, and the thread skips it. If a request
+// is more than two buffers ahead of the thread, the buffer is emptied, and the thread continues from there.
+// Threads: any; start() and stop() are serialised. Errors: nothing is thrown; a row that cannot be read is missing.
 #pragma once
 
 #include <condition_variable>
@@ -30,8 +28,7 @@ class FeatureReadAhead {
 
   explicit FeatureReadAhead(const FeatureFile& file) : file_(file) {}
 
-  // Replaces the list and drops the rows read so far. The buffer takes at most buffer_bytes; it must hold at least one
-  // row.
+  // Replaces the list and drops the rows read so far. The buffer takes at most buffer_bytes, at least one row.
   void start(std::vector<Row> rows, std::uint64_t buffer_bytes);
   // Drops the list and frees the buffer. When it returns, no read is running, so the file may change.
   void stop();

@@ -61,7 +61,7 @@ bool FeatureSlabs::add_slab() {
   if (full_) {
     if (rows > 0 && !std::exchange(warned_, true))
       log_warning("the system gives the feature cache no more memory than the ", human_bytes(mapped_),
-                  " that it has; what does not fit is computed again: lower freeze.cache_bytes");
+                  " that it has; features that do not fit are computed again; lower freeze.cache_bytes");
     return false;
   }
   mapped_ += memory.size();

@@ -1,6 +1,6 @@
-// feature_slabs: rows in memory, in slabs of many rows. Rows are only added; reset() drops all of them. A row never
-// crosses a slab. A slab is a memory mapping of a 16th of the limit, at most 64 MiB and at least one row; the last one
-// is smaller if the limit requires it. A slab is charged its pages, plus kIndexBytes per row for the caller's index.
+// feature_slabs: rows in memory, in slabs of many rows, which only reset() drops. A slab is a memory mapping of a 16th
+// of the limit, at most 64 MiB and at least one row. It is charged its pages, plus kIndexBytes per row for the caller's
+// index.
 // Threads: one at a time; a row's bytes belong to the caller that reserved it and do not move. Errors: if memory runs
 // out, reserve() is empty and one warning is logged.
 #pragma once
@@ -14,8 +14,7 @@
 
 namespace sluice::data {
 
-// Index bytes per row, in memory or on disk: a hash-map node with its malloc() block takes 48, buckets after growth 16,
-// the position in the read-ahead list 24. Rounded up.
+// Per row, rounded up: hash-map node with its malloc() block 48, buckets after growth 16, read-ahead list 24.
 inline constexpr std::uint64_t kIndexBytes = 96;
 
 class FeatureSlabs {
@@ -38,14 +37,13 @@ class FeatureSlabs {
   [[nodiscard]] std::uint64_t mapped_bytes() const { return mapped_; }
   [[nodiscard]] std::uint64_t charged_bytes() const { return charged_; }
 
-  // Replace rows by rows of another size in the same memory. Between the two calls, earlier slots are old and read with
-  // old_row(). reserve() returns new rows, also in memory that release_old() freed, but never over unreleased old rows.
+  // Replace rows by rows of another size in the same memory. Between the two calls, earlier slots are read with
+  // old_row(), and reserve() never returns rows over unreleased old ones.
   void begin_change(std::uint64_t row_bytes, std::uint64_t limit);
   void end_change();  // releases the remaining old rows
   [[nodiscard]] const std::byte* old_row(Slot slot) const {
     return slabs_[slot.slab].memory.data() + slot.row * old_row_bytes_;
   }
-  // Releases the old rows up to and including this one.
   void release_old(Slot last);
 
  private:

@@ -31,7 +31,7 @@ void FeatureStore::reset(std::uint64_t row_bytes) {
   warn_if_nothing_fits();
 }
 
-// Divides the memory between the index of rows on disk, the read-ahead buffer and, as returned, rows with their index.
+// Divides the memory between the index of rows on disk, the read-ahead buffer and, as returned, rows with index.
 std::uint64_t FeatureStore::share_memory() {
   const std::uint64_t all = options_.memory_bytes;
   buffer_bytes_ = most_disk_rows_ = 0;
@@ -118,7 +118,7 @@ void FeatureStore::count_damaged(const FeatureKey& key) {
   if (counts_.damaged++ > 0) return;
   log_warning("the feature cache's row of sample ", key.sample, ", view ", key.view, " in ",
               options_.directory.string(),
-              " is not what was written; it is computed again, as further ones will be: check that disk");
+              " has changed on the disk; damaged rows are computed again; check that disk");
 }
 
 bool FeatureStore::disk_is_full() const {

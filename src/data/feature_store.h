@@ -1,11 +1,9 @@
-// feature_store: rows of bytes of one size by key, in memory first (feature_slabs.h), then on disk (feature_file.h).
-// Tensors and their types: feature_cache.h. No LibTorch, so that its tests run under TSan.
-// Nothing is evicted: every epoch requests all keys again, so evicting a row would only move the miss. Rows are kept in
-// order of arrival until the budgets are full.
+// feature_store: rows of bytes of one size by key, in memory first (feature_slabs.h), then on disk (feature_file.h). No
+// LibTorch, so that its tests run under TSan. Nothing is evicted, because every epoch requests all keys again.
 // Budgets: slabs, index (kIndexBytes per row, in memory or on disk) and read-ahead buffer never exceed memory_bytes;
 // the file never exceeds disk_bytes. With a disk, the buffer takes at most an eighth of the memory and 256 MiB (half of
-// the memory if it holds no rows); the index of rows on disk takes at most a quarter of the rest. Not included: working
-// memory of a call, one row (change(): a piece of at most 32 MiB, or a row).
+// the memory if it holds no rows); the index of rows on disk takes at most a quarter of the rest. Working memory of a
+// call (change(): at most 32 MiB, or a row) is not included.
 // Threads: any; reset() and change() run alone, except for statistics(). Errors: disk errors are not thrown. Damaged
 // rows are dropped, with one warning for all.
 #pragma once
@@ -58,13 +56,13 @@ class FeatureStore {
   [[nodiscard]] std::vector<std::int64_t> wanted(std::span<const FeatureKey> keys) const;
   // Stores the row of keys[i] from rows + i * row_bytes. Existing rows stay unchanged.
   void keep(std::span<const FeatureKey> keys, const std::byte* rows);
-  // Sets the keys that will be fetched next, in order, and replaces the previous list. Rows on disk are read ahead.
+  // Replaces the list of keys that will be fetched next; rows on disk are read ahead.
   void read_ahead(std::span<const FeatureKey> keys);
 
   // Maps `count` old rows to as many new rows; the result is valid until the next call.
   using Transform = std::function<const std::byte*(std::byte* rows, std::int64_t count)>;
-  // Replaces each row by its transform, in pieces and within the budgets. If rows grow, those without room are dropped.
-  // An exception of `transform` is passed on; the store is then empty and has the new row size.
+  // Replaces each row by its transform. If rows grow, those without room are dropped. An exception of `transform` is
+  // passed on; the store is then empty and has the new row size.
   void change(std::uint64_t row_bytes, const Transform& transform);
 
   [[nodiscard]] FeatureStatistics statistics() const;

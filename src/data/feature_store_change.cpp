@@ -1,4 +1,3 @@
-// FeatureStore::change(): replaces all rows when the frozen prefix grows.
 #include <algorithm>
 #include <cstring>
 #include <memory>

@@ -52,6 +52,15 @@ void reject_unreadable(const std::filesystem::path& file, const std::error_code&
                   " or point data.path at a copy that this user may read");
 }
 
+void reject_unlistable(const std::filesystem::path& folder, const std::error_code& error, std::string_view advice) {
+  check_open_files(folder, error);
+  const std::string what = concat("the folder cannot be listed (", error.message(), ")");
+  if (error != std::errc::permission_denied) reject_file(folder.native(), what, advice);
+  reject_file(folder.native(), what,
+              concat("let its owner run `chmod a+rx ", folder.native(),
+                     "`, or point data.path at a copy that this user may read"));
+}
+
 bool is_there(const std::filesystem::path& file) {
   std::error_code error;
   const bool found = std::filesystem::exists(file, error);
@@ -63,7 +72,7 @@ std::vector<std::uint8_t> read_bytes(const std::filesystem::path& file, std::uin
   std::error_code error;
   const std::uint64_t size = std::filesystem::file_size(file, error);
   if (error) reject_unreadable(file, error);
-  if (size > max_bytes) reject_file(file.native(), concat(size, " bytes found, at most ", max_bytes, " expected"));
+  if (size > max_bytes) reject_file(file.native(), concat("found ", size, " bytes, expected at most ", max_bytes));
   std::ifstream in(file, std::ios::binary);
   if (!in) reject_unreadable(file, {errno, std::generic_category()});
   std::vector<std::uint8_t> bytes(size);

@@ -1,5 +1,5 @@
-// file: reads whole data-set files and reports defects. No LibTorch, because the fuzzers build it. Threads: pure.
-// Errors: DataError, which names the file, the defect and an action; OutOfMemoryError if no more files can be opened.
+// file: reads whole data-set files and reports defects. No LibTorch, because the fuzzers build it. Errors: DataError,
+// which names the file, the defect and an action; OutOfMemoryError if no more files can be opened.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,9 @@ namespace sluice::data {
 void check_open_files(const std::filesystem::path& file, const std::error_code& error);
 
 [[noreturn]] void reject_unreadable(const std::filesystem::path& file, const std::error_code& error);
+// advice: what to do unless the permissions are wrong.
+[[noreturn]] void reject_unlistable(const std::filesystem::path& folder, const std::error_code& error,
+                                    std::string_view advice);
 
 [[noreturn]] void reject_file(std::string_view name, const std::string& what);
 [[noreturn]] void reject_file(std::string_view name, const std::string& what, std::string_view advice);

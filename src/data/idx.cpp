@@ -26,7 +26,6 @@ constexpr std::uint64_t kMaxDeflateRatio = 1032;  // zlib's limit of expansion
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Fills `out` from the current position; returns the number of bytes read.
   virtual std::size_t read(std::span<std::uint8_t> out) = 0;
   [[nodiscard]] virtual std::uint64_t max_remaining() const = 0;
 };
@@ -88,7 +87,6 @@ class GzipSource final : public ByteSource {
     }
   }
 
-  // A gzip file may consist of several members.
   void end_member() {
     const auto rest = bytes_.subspan(position());
     if (rest.empty()) {
@@ -120,8 +118,8 @@ std::uint32_t read_word(ByteSource& source, std::string_view name, std::size_t o
   std::array<std::uint8_t, 4> word{};
   const std::size_t found = source.read(word);
   if (found < word.size()) {
-    reject_download(
-        name, concat("byte ", offset, ": the header ends early: 4 bytes of ", what, " expected, ", found, " found"));
+    reject_download(name,
+                    concat("byte ", offset, ": the header ends early: expected 4 bytes of ", what, ", found ", found));
   }
   return big_endian(word);
 }
@@ -134,8 +132,8 @@ void check_magic(std::uint32_t magic, std::string_view name, IdxKind kind) {
   const std::string_view hint = magic == kImagesMagic   ? " (a file of images)"
                                 : magic == kLabelsMagic ? " (a file of labels)"
                                                         : "";
-  reject_download(name, concat("byte 0: magic ", hex(images ? kImagesMagic : kLabelsMagic),
-                               images ? " (images)" : " (labels)", " expected, ", hex(magic), hint, " found"));
+  reject_download(name, concat("byte 0: expected magic ", hex(images ? kImagesMagic : kLabelsMagic),
+                               images ? " (images)" : " (labels)", ", found ", hex(magic), hint));
 }
 
 // Reads the sizes in the header and checks their product against the bytes that can follow.
@@ -149,8 +147,8 @@ std::vector<std::int64_t> read_dims(ByteSource& source, std::string_view name, I
     const std::uint64_t limit = i == 0 ? kMaxIdxBytes : kMaxSide;
     total *= dim;  // cannot overflow: at most 2^30 * 2^32
     if (dim == 0 || dim > limit || total > kMaxIdxBytes) {
-      reject_download(name, concat("byte ", offset, ": a ", kWhat[i], " of ", dim, " is absurd: 1 to ", limit,
-                                   ", and at most ", kMaxIdxBytes, " bytes in all, expected"));
+      reject_download(name, concat("byte ", offset, ": the ", kWhat[i], " is ", dim, ", expected 1 to ", limit,
+                                   " and at most ", kMaxIdxBytes, " bytes in all"));
     }
     dims.push_back(static_cast<std::int64_t>(dim));
   }
@@ -165,8 +163,7 @@ IdxArray parse(ByteSource& source, std::string_view name, IdxKind kind) {
   const std::size_t offset = 4 + 4 * array.dims.size();
 
   const auto ends_early = [&](std::string_view found) {
-    reject_download(name,
-                    concat("byte ", offset, ": the data ends early: ", total, " bytes expected, ", found, " found"));
+    reject_download(name, concat("byte ", offset, ": the data ends early: expected ", total, " bytes, found ", found));
   };
   if (source.max_remaining() < total) ends_early(concat("at most ", source.max_remaining()));
   array.values.resize(total);
@@ -175,8 +172,7 @@ IdxArray parse(ByteSource& source, std::string_view name, IdxKind kind) {
 
   std::array<std::uint8_t, 1> extra{};
   if (source.read(extra) != 0) {
-    reject_download(name, concat("byte ", offset + total, ": trailing bytes found where the end of ", total,
-                                 " bytes of data was expected"));
+    reject_download(name, concat("byte ", offset + total, ": more bytes follow the ", total, " bytes of data"));
   }
   return array;
 }
@@ -185,7 +181,7 @@ IdxArray parse(ByteSource& source, std::string_view name, IdxKind kind) {
 
 IdxArray parse_idx(std::span<const std::uint8_t> bytes, std::string_view name, IdxKind kind) {
   if (bytes.size() > kMaxIdxBytes) {
-    reject_download(name, concat("a file of ", bytes.size(), " bytes found, at most ", kMaxIdxBytes, " expected"));
+    reject_download(name, concat("found ", bytes.size(), " bytes, expected at most ", kMaxIdxBytes));
   }
   if (starts_gzip(bytes)) {
     GzipSource source(bytes, name);

@@ -1,8 +1,7 @@
 // idx: the file format of the MNIST family: a big-endian header, then unsigned bytes; plain or gzip.
 //   bytes 0-3  magic 0x00000801 (labels, 1 dimension) or 0x00000803 (images, 3 dimensions)
 //   bytes 4..  one 32-bit size per dimension, then exactly as many bytes as their product
-// Other element types are rejected. Input is not trusted: allocations are bounded by the input's own length. Threads:
-// pure. Errors: DataError with file, byte offset, expected and found value.
+// Input is not trusted: allocations are bounded by its own length. Errors: DataError with file and byte offset.
 #pragma once
 
 #include <cstdint>

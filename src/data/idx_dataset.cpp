@@ -23,14 +23,10 @@ class IdxDataset final : public Dataset {
   [[nodiscard]] bool is_in_memory() const override { return true; }
 
   void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
-    check(index >= 0 && index < size(), "a sample index below the size of the data set");
     check(std::ssize(pixels) == info_.pixels(), "a buffer with the size of one image");
-    std::copy_n(images_.values.begin() + index * info_.pixels(), info_.pixels(), pixels.begin());
+    std::copy_n(images_.values.begin() + checked(index) * info_.pixels(), info_.pixels(), pixels.begin());
   }
-  [[nodiscard]] std::int64_t target(std::int64_t index) const override {
-    check(index >= 0 && index < size(), "a sample index below the size of the data set");
-    return labels_.values[static_cast<std::size_t>(index)];
-  }
+  [[nodiscard]] std::int64_t target(std::int64_t index) const override { return labels_.values[checked(index)]; }
 
  private:
   DatasetInfo info_;
@@ -50,8 +46,8 @@ std::filesystem::path find_file(const IdxFolder& source, const std::string& file
 void check_labels(const IdxArray& images, const IdxArray& labels, const std::filesystem::path& images_file,
                   const std::filesystem::path& labels_file) {
   if (labels.dims[0] != images.dims[0]) {
-    throw DataError(labels_file.native(), ": byte 4: ", images.dims[0], " labels expected, as there are images in ",
-                    images_file.native(), ", ", labels.dims[0], " found; put the two files of one download together");
+    throw DataError(labels_file.native(), ": byte 4: found ", labels.dims[0], " labels for the ", images.dims[0],
+                    " images in ", images_file.native(), "; put the two files of one download together");
   }
   const auto is_wrong = [](std::uint8_t label) { return label >= kIdxClasses; };
   const auto wrong = std::ranges::find_if(labels.values, is_wrong);
@@ -59,7 +55,7 @@ void check_labels(const IdxArray& images, const IdxArray& labels, const std::fil
   constexpr std::int64_t kHeaderBytes = 8;
   const std::int64_t sample = wrong - labels.values.begin();
   throw DataError(labels_file.native(), ": byte ", kHeaderBytes + sample, ": the label of sample ", sample, " is ",
-                  int{*wrong}, ", 0 to ", kIdxClasses - 1, " expected; fetch the file again");
+                  int{*wrong}, ", expected 0 to ", kIdxClasses - 1, "; fetch the file again");
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// idx_dataset: a folder of four idx files in MNIST's layout, held in memory (47 MB for 60,000 images). Opening checks
-// that there are as many labels as images and that labels are below 10. Errors: DataError.
+// idx_dataset: four idx files in MNIST's layout, held in memory, with labels below 10. Errors: DataError.
 #pragma once
 
 #include <filesystem>

@@ -11,7 +11,6 @@
 
 #include "core/check.h"
 #include "core/concat.h"
-#include "core/error.h"
 #include "core/text.h"
 #include "data/file.h"
 #include "data/pictures.h"
@@ -45,10 +44,7 @@ class ImageFolder final : public Dataset {
   }
 
  private:
-  [[nodiscard]] const Picture& picture(std::int64_t index) const {
-    check(index >= 0 && index < size(), "a sample index below the size of the data set");
-    return pictures_[static_cast<std::size_t>(index)];
-  }
+  [[nodiscard]] const Picture& picture(std::int64_t index) const { return pictures_[checked(index)]; }
   [[nodiscard]] fs::path path_of(std::int64_t index) const { return folder_ / picture(index).file; }
 
   DatasetInfo info_;
@@ -59,11 +55,10 @@ class ImageFolder final : public Dataset {
 bool is_picture(const fs::path& file) { return std::ranges::find(kEndings, ending_of(file)) != kEndings.end(); }
 
 constexpr std::string_view kFolderAdvice =
-    "data.path is to hold train/CLASS/PICTURE and val/CLASS/PICTURE, or choose another data.name";
+    "data.path must hold train/CLASS/PICTURE and val/CLASS/PICTURE, or choose another data.name";
 
-[[noreturn]] void reject_folder(const fs::path& folder, const std::string& what,
-                                std::string_view advice = kFolderAdvice) {
-  throw DataError(folder.native(), ": ", what, "; ", advice);
+[[noreturn]] void reject_folder(const fs::path& folder, const std::string& what) {
+  reject_file(folder.native(), what, kFolderAdvice);
 }
 
 struct Listing {
@@ -78,8 +73,7 @@ Listing list(const fs::path& folder) {
     const bool is_folder = entry->is_directory(ignored);
     (is_folder ? listing.folders : listing.files).push_back(entry->path().filename().native());
   }
-  check_open_files(folder, error);
-  if (error) reject_folder(folder, concat("cannot be listed (", error.message(), ")"));
+  if (error) reject_unlistable(folder, error, kFolderAdvice);
   std::ranges::sort(listing.folders);
   std::ranges::sort(listing.files);
   return listing;
@@ -99,7 +93,7 @@ std::vector<std::string> folders_below(const fs::path& folder, const std::string
 }
 
 std::vector<Picture> pictures_of(const fs::path& split_folder, const std::string& name, std::int64_t label,
-                                 PassedOver& passed_over) {
+                                 SkippedFiles& skipped_files) {
   std::set<fs::path> seen;
   std::vector<std::string> folders = folders_below(split_folder / name, name, seen);
   std::ranges::sort(folders);
@@ -109,7 +103,7 @@ std::vector<Picture> pictures_of(const fs::path& split_folder, const std::string
       if (is_picture(file)) {
         pictures.push_back({concat(folder, "/", file), label});
       } else {
-        passed_over.add((split_folder / folder / file).native());
+        skipped_files.add((split_folder / folder / file).native());
       }
     }
   }
@@ -123,9 +117,11 @@ std::vector<std::string> classes_of(const fs::path& split_folder) {
   if (!is_there(split_folder)) reject_folder(split_folder, "no such folder");
   auto [classes, files] = list(split_folder);
   const auto stray = std::ranges::find_if(files, [](const std::string& file) { return is_picture(file); });
-  if (stray != files.end())
-    reject_folder(split_folder, concat("picture ", *stray, " is in no folder of a class"), "move it into one, or away");
-  if (classes.empty()) reject_folder(split_folder, "there are no folders of classes");
+  if (stray != files.end()) {
+    reject_file(split_folder.native(), concat("picture ", *stray, " is in no class folder"),
+                "move it into one, or remove it");
+  }
+  if (classes.empty()) reject_folder(split_folder, "there are no class folders");
   return classes;
 }
 
@@ -135,8 +131,8 @@ void check_classes(const fs::path& folder, const std::vector<std::string>& train
   std::ranges::set_symmetric_difference(own, train, std::back_inserter(other));
   if (other.empty()) return;
   const bool is_here = std::ranges::binary_search(own, other.front());
-  reject_folder(folder, concat("class ", other.front(), is_here ? " is not among" : " is missing, which is among",
-                               " those of train (", other.size(), " of ", train.size(), " differ)"));
+  reject_folder(folder, concat("class ", other.front(), is_here ? " is not in train" : " is missing, but is in train",
+                               " (", other.size(), " of ", train.size(), " classes differ)"));
 }
 
 }  // namespace
@@ -145,15 +141,15 @@ std::unique_ptr<Dataset> open_image_folder(const fs::path& path, Split split) {
   const std::vector<std::string> classes = classes_of(path / "train");
   const fs::path folder = path / (split == Split::kTrain ? "train" : "val");
   if (split == Split::kTest) check_classes(folder, classes);
-  PassedOver passed_over;
+  SkippedFiles skipped_files;
   std::vector<Picture> pictures;
   for (std::size_t label = 0; label < classes.size(); ++label) {
-    std::ranges::move(pictures_of(folder, classes[label], static_cast<std::int64_t>(label), passed_over),
+    std::ranges::move(pictures_of(folder, classes[label], static_cast<std::int64_t>(label), skipped_files),
                       std::back_inserter(pictures));
   }
   DatasetInfo info = info_of_pictures("image_folder", split, std::ssize(classes));
   info.is_sorted_by_class = true;
-  passed_over.log(info);
+  skipped_files.log(info);
   return std::make_unique<ImageFolder>(std::move(info), folder, std::move(pictures));
 }
 

@@ -1,7 +1,6 @@
 // image_folder: pictures in one folder per class, in the order of torchvision's ImageFolder: `path`/train/CLASS/... and
-// `path`/val/CLASS/.... Classes are sorted by name, pictures of a class by folder and name; links are followed. Opening
-// reads only names. Files are those with torchvision's endings; a file in another format than JPEG, PNG or WebP fails
-// when it is read. Both splits have the classes of the training split. Errors: DataError.
+// `path`/val/CLASS/.... Links are followed; opening reads only names. Files are those with torchvision's endings; other
+// formats than JPEG, PNG and WebP fail when they are read. Errors: DataError.
 #pragma once
 
 #include <filesystem>

@@ -1,6 +1,6 @@
-// image_sizer: resizes the images of a data set to the model's size, as bytes. In training with crop_area: a random
-// part, resized (image/crop.h). Otherwise: the shorter side becomes `resize` pixels and the middle is taken.
-// Threads: const, any number at once. Errors: those of the data set; DataError with the name of a damaged file.
+// image_sizer: resizes images to the model's size, as bytes. In training with crop_area: a random part, resized
+// (image/crop.h). Otherwise: the shorter side becomes `resize` pixels and the middle is taken. Threads: const, any
+// number at once. Errors: those of the data set; DataError with the name of a damaged file.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,8 @@ struct SizeOptions {
 
 class ImageSizer {
  public:
-  // crop_area: least part of the area that a random crop takes; 0: no random crop.
   ImageSizer(const Dataset& dataset, const SizeOptions& options, double crop_area);
 
-  // The data set's info with the resulting height, width and normalisation.
   [[nodiscard]] const DatasetInfo& info() const { return info_; }
 
   // Writes [channels, height, width]. `key`: of the random numbers.

@@ -182,7 +182,6 @@ LedgerCounts Ledger::counts(std::int64_t epoch) const {
 
 std::int64_t Ledger::epochs_over() const { return first_; }
 
-// Checks before any member changes.
 void Ledger::check_positions(LeaseId lease, const std::vector<std::int64_t>& positions) const {
   const auto found = out_.find(lease);
   check(found != out_.end(), "a lease that is out");

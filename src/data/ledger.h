@@ -1,6 +1,6 @@
 // ledger: tracks which samples of an epoch are leased, committed to the weights, or waiting, for workers that take work
-// as they can instead of fixed shares (sampler.h). Samples are leased in the order of the epoch; returned samples are
-// leased again before new ones. So every sample of an epoch is finally pushed exactly once or reported lost.
+// as they can. Samples are leased in the order of the epoch; returned samples before new ones. So every sample of an
+// epoch is finally pushed exactly once or reported lost.
 // A lease belongs to one epoch, because the epoch determines the augmentation. The next epoch may begin while leases of
 // the previous one are out. Threads: one. Errors: BugError for a lease that is not out.
 #pragma once
@@ -21,7 +21,6 @@ struct Lease {
   std::vector<std::int64_t> samples;  // indices into the data set
 };
 
-// Counts of one epoch; their sum is its number of samples.
 struct LedgerCounts {
   std::int64_t waiting = 0;  // to be leased, for the first time or again
   std::int64_t leased = 0;
@@ -61,8 +60,8 @@ class Ledger {
 
   // Leases at most `most` (> 0) samples plus the slack, fewer at the end of an epoch; empty if all epochs are leased.
   [[nodiscard]] std::optional<Lease> lease(std::int64_t most);
-  // Leases exactly these samples, to repeat a lease that was made after the restored state. Samples before them in the
-  // order count as leased and returned. Empty: a sample does not wait here; the ledger must then be discarded.
+  // Repeats a lease that was made after the restored state. Samples before these in the order count as leased and
+  // returned. Empty: a sample does not wait here; the ledger must then be discarded.
   [[nodiscard]] std::optional<Lease> lease_again(std::int64_t epoch, const std::vector<std::int64_t>& samples);
   // Marks these positions of the lease (ascending) as pushed; the others return.
   void push(LeaseId lease, const std::vector<std::int64_t>& positions);
@@ -90,7 +89,6 @@ class Ledger {
   // Position in open_ of the first epoch with waiting samples, begun if necessary; empty if all epochs are leased.
   [[nodiscard]] std::optional<std::size_t> epoch_with_work();
   void begin_epoch();
-  // Removes a sample from the waiting ones, out of order; false: it does not wait.
   [[nodiscard]] static bool take_waiting(Epoch& epoch, std::int64_t sample);
   void forget_finished_epochs();
 

@@ -18,8 +18,7 @@ namespace {
 
 using Order = std::shared_ptr<const std::vector<std::int64_t>>;
 
-// Caches the order of the latest two epochs for all loader threads, because batches around the end of an epoch are made
-// concurrently. Other epochs are drawn again.
+// Caches the order of two epochs, because batches around the end of an epoch are made concurrently.
 class EpochOrders {
  public:
   EpochOrders(const Dataset& dataset, const LoaderOptions& options)
@@ -82,14 +81,13 @@ LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, cons
 void check_kind(const DatasetInfo& info, const LoaderOptions& options) {
   if (info.kind == SampleKind::kImage) return;
   const char* const keys = options.augment.has_views()
-                               ? "random views (data.crop_*, data.flip, data.brightness and what stands beside it)"
+                               ? "random views (data.crop_*, data.flip, data.brightness and similar keys)"
                            : options.mix.is_any() ? "data.mixup and data.cutmix"
                                                   : nullptr;
   if (keys != nullptr)
     throw ConfigError(keys, " are for images, but data set ", info.name, " has tokens; leave them out");
 }
 
-// Makes the batch of any position. Stateless except for the cache of orders; any number of threads at once.
 class Loader::BatchMaker {
  public:
   BatchMaker(const Dataset& dataset, const LoaderOptions& options, const Position& start)
@@ -150,7 +148,7 @@ class Loader::BatchMaker {
     return {all.begin() + mine.begin, all.begin() + mine.begin + mine.count};
   }
 
-  // Reads each sample together with its predecessor in the global batch, which may belong to another process.
+  // Reads also the predecessor of the first sample, which may belong to another process.
   [[nodiscard]] Samples read_mixed(std::span<const std::int64_t> ids, const Batch& batch, const std::stop_token& stop) {
     const auto [begin, count] = whole(batch.batch);
     const std::int64_t mine = share_slice(count, options_.share).begin;

@@ -1,9 +1,9 @@
 // loader: loader threads make batches ahead of time, in the sampler's order. All threads together decode the pictures
 // of the earliest unfinished batch. Batches are bit-equal for any number of threads and for any start position. Loader
-// threads run no parallel region of ATen (OpenMP) and use no device, except to pin memory.
+// threads run no parallel region of ATen (OpenMP).
 // Threads: next() and the destructor from one thread. The destructor abandons a read() that exceeds wait_limit. Errors:
-// an exception of Dataset::read leaves next() once, when its batch is due, with the sample's name and the same exit
-// code. DataError if no batch comes in time. After either, next() must not be called again.
+// an exception of Dataset::read leaves next() once, when its batch is due; DataError if no batch comes in time. After
+// either, next() must not be called again.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -43,8 +43,7 @@ struct Batch {
   std::int64_t global_size = 0;  // samples over all processes; n of them are in this process
   int view = 0;                  // SampleReader::view_in() of the epoch
   bool view_repeats = true;      // true if a later epoch of LoaderOptions::epochs has this view
-  // [i]: inputs of sample i are NaN, not read: LoaderOptions::features has the sample's row. Empty: all inputs were
-  // read.
+  // [i]: inputs of sample i are NaN, because LoaderOptions::features has its row. Empty: all inputs were read.
   std::vector<bool> without_inputs;
   at::Tensor pixel_scale;
 };
@@ -67,11 +66,10 @@ struct LoaderOptions {
   at::ScalarType dtype = at::kFloat;
   bool skips_broken = false;  // as in SampleReaderOptions
   std::int64_t epochs = 1;    // epochs of the run, for Batch::view_repeats
-  // Cache of frozen features; images with a cached row are not read. Only endless loaders announce samples at the start
-  // of an epoch, so that an evaluation in between does not replace that list. null: no cache.
+  // Cache of frozen features; images with a cached row are not read. Only endless loaders announce samples, so that an
+  // evaluation does not replace that list. null: no cache.
   std::shared_ptr<FeatureCache> features = nullptr;
-  // For GPUs. pins: tensors lie in pinned memory. gives_bytes: images are uint8 (a quarter of the bytes to copy),
-  // normalised on the device; not applied if erasing, mixup or CutMix change normalised values.
+  // For GPUs: pinned memory, and uint8 images that the device normalises (not if erasing, mixup or CutMix are on).
   bool pins = false;
   bool gives_bytes = false;
   // Each process takes the same samples in every epoch, as far as its share of each batch allows (samples_at_home()).
@@ -83,7 +81,6 @@ struct LoaderOptions {
   std::chrono::seconds wait_limit{300};
 };
 
-// Throws ConfigError if the options are for samples of another kind than the data set has.
 void check_kind(const DatasetInfo& info, const LoaderOptions& options);
 
 class Loader {

@@ -1,6 +1,5 @@
-// mapped_memory: anonymous pages that return to the system as soon as they are freed; malloc() may keep freed memory,
-// which would break a memory budget. Pages cost nothing before they are written. Threads: one owner. Errors: if the
-// system has no memory, the object is empty.
+// mapped_memory: anonymous pages that return to the system as soon as they are freed; malloc() may keep freed memory.
+// Pages cost nothing before they are written. Threads: one owner. Without memory, the object is empty.
 #pragma once
 
 #include <cstddef>

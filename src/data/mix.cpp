@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Dispatch.h>
 #include <ATen/EmptyTensor.h>
 
 #include "core/check.h"
@@ -14,7 +15,6 @@
 namespace sluice::data {
 namespace {
 
-// LibTorch's distribution with a generator of its own.
 double draw_beta(double a, std::uint64_t key) {
   const at::Tensor both = at::full({2}, a, at::kDouble);
   return at::_sample_dirichlet(both, at::detail::createCPUGenerator(key))[0].item<double>();
@@ -88,22 +88,14 @@ Mix draw_mix(const MixOptions& options, std::uint64_t key, const ImageSize& size
 }
 
 at::Tensor mix_inputs(const at::Tensor& inputs, const Mix& mix) {
-  if (inputs.scalar_type() == at::kDouble) {
-    mix_all<double>(inputs, mix);
-  } else {
-    mix_all<float>(inputs, mix);
-  }
+  AT_DISPATCH_FLOATING_TYPES(inputs.scalar_type(), "mix_inputs", [&] { mix_all<scalar_t>(inputs, mix); });
   return inputs.narrow(0, 1, inputs.size(0) - 1);
 }
 
 at::Tensor mix_targets(const at::Tensor& targets, const Mix& mix, std::int64_t classes, at::ScalarType dtype,
                        bool pins) {
   at::Tensor shares = at::detail::empty_cpu({targets.size(0) - 1, classes}, dtype, pins);
-  if (dtype == at::kDouble) {
-    write_shares<double>(targets, mix, shares);
-  } else {
-    write_shares<float>(targets, mix, shares);
-  }
+  AT_DISPATCH_FLOATING_TYPES(dtype, "mix_targets", [&] { write_shares<scalar_t>(targets, mix, shares); });
   return shares;
 }
 

@@ -1,8 +1,7 @@
 // mix: mixup (Zhang et al., 2018, arXiv 1710.09412) and CutMix (Yun et al., 2019, arXiv 1905.04899) of a batch. As in
 // torchvision, each sample is mixed with its predecessor in the batch, the first with the last. One draw per batch: a
-// share from Beta(a, a), and for CutMix the middle of a rectangle, cut off at the edges. With both, each batch takes
-// one of them with equal probability. Targets become class probabilities. A draw depends only on its key, so replicas
-// and processes agree.
+// share from Beta(a, a), and for CutMix the middle of a rectangle. With both, each batch takes one of them with equal
+// probability. A draw depends only on its key, so replicas and processes agree.
 // Threads: pure; no parallel region of ATen (OpenMP).
 #pragma once
 
@@ -27,11 +26,10 @@ struct Mix {
   std::optional<Box> box;  // part taken from the predecessor; empty: both are blended
 };
 
-// Requires: options.is_any().
 [[nodiscard]] Mix draw_mix(const MixOptions& options, std::uint64_t key, const ImageSize& size);
 
-// Mixes n + 1 consecutive samples, each with its predecessor, except for the first. inputs: [n + 1, channels, height,
-// width], float32 or float64, overwritten; returns a part of it, [n, ...].
+// Mixes samples with their predecessors. inputs: [n + 1, channels, height, width], float32 or float64, overwritten;
+// returns a part of it, [n, ...].
 [[nodiscard]] at::Tensor mix_inputs(const at::Tensor& inputs, const Mix& mix);
 // targets: [n + 1] int64. Returns [n, classes] of `dtype`; each row sums to 1. pins: in pinned memory.
 [[nodiscard]] at::Tensor mix_targets(const at::Tensor& targets, const Mix& mix, std::int64_t classes,

@@ -37,7 +37,7 @@ class Header {
 
  private:
   [[noreturn]] void reject(std::string_view expected) const {
-    reject_file(name_, concat("its header has no ", expected, " where it is expected"));
+    reject_file(name_, concat("its header is damaged: expected ", expected));
   }
 
   void skip_space() { rest_.remove_prefix(std::min(rest_.find_first_not_of(" \n"), rest_.size())); }
@@ -54,9 +54,9 @@ class Header {
 
   std::string read_word() {
     skip_space();
-    if (rest_.empty() || (rest_.front() != '\'' && rest_.front() != '"')) reject("word in quotes");
+    if (rest_.empty() || (rest_.front() != '\'' && rest_.front() != '"')) reject("a word in quotes");
     const std::size_t end = rest_.find(rest_.front(), 1);
-    if (end == std::string_view::npos) reject("end of a word");
+    if (end == std::string_view::npos) reject("the end of a word");
     std::string word(rest_.substr(1, end - 1));
     rest_.remove_prefix(end + 1);
     return word;
@@ -71,7 +71,7 @@ class Header {
     } else if (key == "shape") {
       shape_ = read_shape();
     } else {
-      reject("key that is known");
+      reject("a known key");
     }
   }
 
@@ -82,7 +82,8 @@ class Header {
     const bool is_whole = word.size() == 3 && (word[1] == 'u' || word[1] == 'i');
     const bool has_size = is_whole && std::string_view("1248").find(word[2]) != std::string_view::npos;
     if (!has_size || word[0] == '>' || (word[0] == '|' && word[2] != '1'))
-      reject_file(name_, concat("its numbers are '", word, "', whole little-endian ones expected, such as '|u1'"));
+      reject_file(name_,
+                  concat("its numbers are of type '", word, "', expected little-endian whole numbers, such as '|u1'"));
     return word.substr(1);
   }
 
@@ -92,10 +93,10 @@ class Header {
     while (!take(")")) {
       std::int64_t size = 0;
       const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), size);
-      if (error != std::errc() || size < 0 || shape.size() == kMostDimensions) reject("size of a dimension");
+      if (error != std::errc() || size < 0 || shape.size() == kMostDimensions) reject("the size of a dimension");
       rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
       shape.push_back(size);
-      if (!take(",") && !rest_.starts_with(')')) reject("end of the shape");
+      if (!take(",") && !rest_.starts_with(')')) reject("the end of the shape");
     }
     return shape;
   }
@@ -108,15 +109,16 @@ class Header {
 std::string_view header_of(std::span<const std::uint8_t> file, std::string_view name) {
   constexpr std::size_t kVersion = 6, kLength = 8;
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  if (!text.starts_with(kMagic)) reject_file(name, "it does not begin as a file of NumPy does");
+  if (!text.starts_with(kMagic)) reject_file(name, "it does not begin like a NumPy file");
   if (file.size() < kLength + 4) reject_file(name, "it ends within its header");
   const int version = file[kVersion];
-  if (version < 1 || version > 3) reject_file(name, concat("version ", version, " of the format, 1 to 3 expected"));
+  if (version < 1 || version > 3) reject_file(name, concat("its format has version ", version, ", expected 1 to 3"));
   const std::size_t length_bytes = version == 1 ? 2 : 4;
   std::size_t length = 0;
   for (std::size_t i = 0; i < length_bytes; ++i) length |= std::size_t{file[kLength + i]} << (8 * i);
   const std::size_t begin = kLength + length_bytes;
-  if (length > kMostHeaderBytes) reject_file(name, concat("a header of ", length, " bytes"));
+  if (length > kMostHeaderBytes)
+    reject_file(name, concat("its header has ", length, " bytes, expected at most ", kMostHeaderBytes));
   if (file.size() - begin < length) reject_file(name, "it ends within its header");
   return text.substr(begin, length);
 }
@@ -137,7 +139,8 @@ std::vector<std::int64_t> widened(const NpyArray& array, std::string_view name) 
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     T number;
     std::memcpy(&number, array.bytes.data() + i * sizeof(T), sizeof(T));
-    if (!std::in_range<std::int64_t>(number)) reject_file(name, concat("number ", i, " is ", number));
+    if (!std::in_range<std::int64_t>(number))
+      reject_file(name, concat("number ", i, " is ", number, ", too large for a signed 64-bit integer"));
     numbers[i] = static_cast<std::int64_t>(number);
   }
   return numbers;
@@ -153,7 +156,7 @@ NpyArray parse_npy(std::span<const std::uint8_t> file, std::string_view name) {
   array.bytes = file.subspan(begin);
   const std::int64_t expected = bytes_named_by(array, name);
   if (std::ssize(array.bytes) != expected)
-    reject_file(name, concat(array.bytes.size(), " bytes of numbers found, ", expected, " expected"));
+    reject_file(name, concat("found ", array.bytes.size(), " bytes of numbers, expected ", expected));
   return array;
 }
 

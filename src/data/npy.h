@@ -1,5 +1,5 @@
-// npy: parses a NumPy array file (format 1.0 to 3.0) and checks it against the file's size. Only little-endian whole
-// numbers in C order. No LibTorch, because the fuzzer builds it. Threads: pure. Errors: DataError, as in file.h.
+// npy: parses a NumPy array file (format 1.0 to 3.0): little-endian whole numbers in C order. No LibTorch, because the
+// fuzzer builds it. Errors: DataError, as in file.h.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,6 @@ struct NpyArray {
 // `name`: the file, for errors. The result points into `file`.
 [[nodiscard]] NpyArray parse_npy(std::span<const std::uint8_t> file, std::string_view name);
 
-// Numbers of any whole type as 64 bits. Throws DataError for values that do not fit.
 [[nodiscard]] std::vector<std::int64_t> whole_numbers(const NpyArray& array, std::string_view name);
 
 }  // namespace sluice::data

@@ -7,7 +7,7 @@
 
 #include "core/check.h"
 #include "core/concat.h"
-#include "core/error.h"
+#include "core/text.h"
 #include "data/file.h"
 #include "data/image/image.h"
 #include "data/npy.h"
@@ -33,7 +33,6 @@ struct Images {
 
 bool are_channels(std::int64_t size) { return size == 1 || size == 3; }
 
-// Layout of images of this shape; [n, height, width] is one plane per image.
 std::optional<Layout> layout_of(const std::vector<std::int64_t>& shape) {
   if (std::ranges::count(shape, 0) > 0) return std::nullopt;
   if (shape.size() == 3) return Layout::kPlanes;
@@ -42,17 +41,32 @@ std::optional<Layout> layout_of(const std::vector<std::int64_t>& shape) {
   return are_channels(shape[1]) ? std::optional(Layout::kPlanes) : std::nullopt;
 }
 
+[[noreturn]] void reject_images(const fs::path& path, const NpyArray& array) {
+  std::vector<std::string> sizes;
+  for (const std::int64_t size : array.shape) sizes.push_back(concat(size));
+  const std::string shape = concat("[", join(sizes, ", "), "]");
+  const bool is_positive = std::ranges::count(array.shape, 0) == 0;
+  if (array.type == "u1" && array.shape.size() == 4 && is_positive) {
+    const bool is_last = array.shape[3] <= array.shape[1];
+    reject_file(path.native(),
+                concat("images of shape ", shape, " have ", is_last ? array.shape[3] : array.shape[1],
+                       " channels; 1 (grey) or 3 (RGB) are allowed"),
+                concat("convert the images and save them again; to drop an alpha channel, save images[",
+                       is_last ? "..., :3]" : ":, :3]"));
+  }
+  reject_file(path.native(),
+              concat("images must be uint8 of shape [n, height, width], [n, height, width, channels] or "
+                     "[n, channels, height, width] with 1 or 3 channels; found ",
+                     array.type[0] == 'u' ? "uint" : "int", 8 * (array.type[1] - '0'), " of shape ", shape));
+}
+
 Images read_images(const fs::path& path) {
   Images images;
   images.file = read_bytes(path, kMostBytes);
   const NpyArray array = parse_npy(images.file, path.native());
   const std::vector<std::int64_t>& shape = array.shape;
   const std::optional<Layout> layout = layout_of(shape);
-  if (array.type != "u1" || !layout) {
-    reject_file(path.native(), concat("images are to be uint8 [n, height, width], [n, height, width, channels] or "
-                                      "[n, channels, height, width] with 1 or 3 channels, not ",
-                                      array.type, " of ", shape.size(), " dimensions"));
-  }
+  if (array.type != "u1" || !layout) reject_images(path, array);
   images.values = array.bytes;
   images.count = shape[0];
   images.layout = *layout;
@@ -66,12 +80,11 @@ std::vector<std::int64_t> read_labels(const fs::path& path, const Images& images
   const std::vector<std::uint8_t> file = read_bytes(path, kMostBytes);
   const NpyArray array = parse_npy(file, path.native());
   if (array.shape != std::vector{images.count})
-    reject_file(path.native(), concat("labels are to be [", images.count, "], one for each image"));
+    reject_file(path.native(), concat("labels must have shape [", images.count, "], one for each image"));
   std::vector<std::int64_t> labels = whole_numbers(array, path.native());
   const auto wrong = std::ranges::find_if(labels, [&](std::int64_t label) { return label < 0 || label >= classes; });
   if (wrong == labels.end()) return labels;
-  reject_file(path.native(),
-              concat("label ", wrong - labels.begin(), " is ", *wrong, ", 0 to ", classes - 1, " expected"));
+  reject_file(path.native(), concat("label ", wrong - labels.begin(), " is ", *wrong, ", expected 0 to ", classes - 1));
 }
 
 void measure(const Images& images, DatasetInfo& info) {
@@ -99,14 +112,10 @@ class NpyDataset final : public Dataset {
   [[nodiscard]] const DatasetInfo& info() const override { return info_; }
   [[nodiscard]] std::int64_t size() const override { return images_.count; }
   [[nodiscard]] bool is_in_memory() const override { return true; }
-  [[nodiscard]] std::int64_t target(std::int64_t index) const override {
-    check(index >= 0 && index < size(), "a sample index below the size of the data set");
-    return labels_[static_cast<std::size_t>(index)];
-  }
+  [[nodiscard]] std::int64_t target(std::int64_t index) const override { return labels_[checked(index)]; }
   void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
-    check(index >= 0 && index < size(), "a sample index below the size of the data set");
     check(std::ssize(pixels) == images_.values_of_one(), "a buffer with the size of one image");
-    const auto image = images_.values.subspan(static_cast<std::size_t>(index) * pixels.size(), pixels.size());
+    const auto image = images_.values.subspan(checked(index) * pixels.size(), pixels.size());
     if (images_.layout == Layout::kPlanes) {
       std::ranges::copy(image, pixels.begin());
     } else {
@@ -142,7 +151,7 @@ std::unique_ptr<Dataset> open_npy_dataset(const fs::path& folder, Split split) {
     const fs::path file = folder / "test_images.npy";
     images = read_images(file);
     if (images.size != ImageSize{info.height, info.width} || images.channels != info.channels)
-      reject_file(file.native(), "its images have not the size and channels of train_images.npy");
+      reject_file(file.native(), "its images do not have the size and channels of train_images.npy");
   }
   std::vector<std::int64_t> targets = read_labels(labels, images, info.classes);
   return std::make_unique<NpyDataset>(std::move(info), std::move(images), std::move(targets));

@@ -1,7 +1,7 @@
-// npy_dataset: the user's own images as NumPy arrays: a folder with train_images.npy, train_labels.npy, test_images.npy
-// and test_labels.npy, held in memory. Images are uint8: [n, height, width], [n, height, width, channels] or [n,
-// channels, height, width], with 1 or 3 channels. Labels are whole numbers [n] from 0; the largest training label
-// determines the number of classes. Mean and deviation are those of the training images. Errors: DataError.
+// npy_dataset: train_images.npy, train_labels.npy, test_images.npy and test_labels.npy of a folder, held in memory.
+// Images are uint8: [n, height, width], [n, height, width, channels] or [n, channels, height, width], with 1 or 3
+// channels. Labels are whole numbers [n] from 0; the largest training label determines the number of classes. Errors:
+// DataError.
 #pragma once
 
 #include <filesystem>

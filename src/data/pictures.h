@@ -36,7 +36,7 @@ inline constexpr std::int64_t kMostPictureBytes = std::int64_t{256} << 20;
   return ending.empty() ? ending : ending.substr(1);
 }
 
-class PassedOver {
+class SkippedFiles {
  public:
   void add(const std::string& file) {
     if (by_ending_.empty()) first_ = file;

@@ -1,5 +1,4 @@
-// prefetch: makes numbered items ahead of time on its own threads and returns them in order. The results do not depend
-// on the number of threads if make(number) does not depend on earlier items.
+// prefetch: makes numbered items ahead of time on its own threads and returns them in order.
 // Threads: next() and the destructor from one thread. make() runs on the prefetcher's threads, several at once, or in
 // next() with 0 threads. Errors: an exception of make(n) leaves next() when n is due, after all earlier items;
 // DataError if nothing comes within wait_limit. Either ends the sequence: next() must not be called again.
@@ -40,15 +39,13 @@ class Prefetcher {
   // Makes item `number`, counted from 0. If a stop is requested, it should return soon, with any value.
   using Make = std::function<T(std::int64_t number, const std::stop_token& stop)>;
 
-  // Returns items 0 .. count-1.
   Prefetcher(std::int64_t count, Make make, const PrefetchOptions& options);
-  // Requests running make() calls to stop and waits for them. Calls that hang (next() or this wait reached the limit)
-  // are abandoned. So everything that `make` uses must be owned by it or live as long as the process.
+  // Requests running make() calls to stop and waits for them. Calls that hang are abandoned, so everything that `make`
+  // uses must be owned by it or live as long as the process.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // The next item; empty after the last one.
   std::optional<T> next();
 
  private:

@@ -1,5 +1,6 @@
 #include "data/sample_reader.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/EmptyTensor.h>
 
 #include <algorithm>
@@ -51,19 +52,14 @@ SampleReader::SampleReader(const Dataset& dataset, const SampleReaderOptions& op
       options_(options),
       sizer_(dataset, options.sizes, options.augment.crop_area),
       colors_(sizer_.info(), options.augment),
-      floats_(sizer_.info(), options.augment),
-      doubles_(sizer_.info(), options.augment),
-      bytes_(sizer_.info(), options.augment),
+      writers_(ViewWriter<float>(sizer_.info(), options.augment), ViewWriter<double>(sizer_.info(), options.augment),
+               ViewWriter<std::uint8_t>(sizer_.info(), options.augment)),
       pixel_scale_(make_pixel_scale()) {}
 
 at::Tensor SampleReader::make_pixel_scale() const {
   if (dataset_.info().kind != SampleKind::kImage || !gives_bytes()) return {};
   const at::Tensor scale = uninitialized({3, sizer_.info().channels}, options_.dtype, options_.pins);
-  if (options_.dtype == at::kFloat) {
-    write_pixel_scale<float>(sizer_.info(), scale);
-  } else {
-    write_pixel_scale<double>(sizer_.info(), scale);
-  }
+  AT_DISPATCH_FLOATING_TYPES(options_.dtype, "pixel_scale", [&] { write_pixel_scale<scalar_t>(sizer_.info(), scale); });
   return scale;
 }
 
@@ -87,13 +83,8 @@ Samples SampleReader::read(std::span<const std::int64_t> ids, int view, const st
   const at::ScalarType type = gives_bytes() ? at::kByte : options_.dtype;
   Samples samples{uninitialized({count, info.channels, info.height, info.width}, type, options_.pins),
                   uninitialized({count}, at::kLong, options_.pins), pixel_scale_};
-  if (gives_bytes()) {
-    read_images<std::uint8_t>(ids, view, without_inputs, samples, stop, team);
-  } else if (options_.dtype == at::kFloat) {
-    read_images<float>(ids, view, without_inputs, samples, stop, team);
-  } else {
-    read_images<double>(ids, view, without_inputs, samples, stop, team);
-  }
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kByte, type, "read_images",
+                                 [&] { read_images<scalar_t>(ids, view, without_inputs, samples, stop, team); });
   return samples;
 }
 
@@ -137,13 +128,7 @@ void SampleReader::write_view(std::int64_t id, int view, std::span<std::uint8_t>
     colors_.apply(pixels, part, draw("colors"));
     part = {.top = augment.crop_padding, .left = augment.crop_padding, .flip = false};
   }
-  if constexpr (std::is_same_v<T, float>) {
-    floats_.write(pixels, part, out);
-  } else if constexpr (std::is_same_v<T, double>) {
-    doubles_.write(pixels, part, out);
-  } else {
-    return bytes_.write(pixels, part, out);
-  }
+  std::get<ViewWriter<T>>(writers_).write(pixels, part, out);
   if constexpr (std::is_floating_point_v<T>) {
     if (augment.erasing > 0) erase_part(out, {sizer_.info().height, sizer_.info().width}, augment, draw("erasing"));
   }
@@ -158,15 +143,14 @@ std::int64_t SampleReader::read_picture(std::int64_t index, int view, std::span<
       if (!dataset_.info().is_encoded) throw;
       if (!options_.skips_broken) {
         throw DataError(error.what(),
-                        "; mend or remove the file, or go on without such ones with "
-                        "data.broken = \"skip\"");
+                        "; repair or remove the file, or set data.broken = \"skip\" to skip broken files");
       }
       broken_->add(next, error.what());
       const std::int64_t tried = std::min(kMostBroken, dataset_.size());
       if (next == (index + tried - 1) % dataset_.size()) {
-        throw DataError("of ", tried,
-                        " pictures in a row none can be read, so data.broken = \"skip\" finds none to "
-                        "take their place; the last one: ",
+        throw DataError(tried,
+                        " pictures in a row cannot be read, so data.broken = \"skip\" finds no replacement; check "
+                        "data.path; the last error: ",
                         error.what());
       }
     }

@@ -1,7 +1,6 @@
-// sample_reader: samples of a data set as tensors: images as normalised views (image_sizer.h, augment.h), tokens with
-// their targets. Threads: const, any number at once; no parallel region of ATen (OpenMP).
-// Errors: those of Dataset::read, with the sample's name and the same exit code. With skips_broken, the next readable
-// sample and its target replace a broken picture; after kMostBroken consecutive ones it is an error.
+// sample_reader: samples of a data set as tensors. Threads: const, any number at once; no parallel region of ATen
+// (OpenMP). Errors: those of Dataset::read, with the sample's name. With skips_broken, the next readable sample and its
+// target replace a broken picture; after kMostBroken consecutive ones it is an error.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <stop_token>
+#include <tuple>
 #include <vector>
 
 #include "data/augment.h"
@@ -35,8 +35,8 @@ struct SampleReaderOptions {
 struct Samples {
   at::Tensor inputs;   // [n, channels, height, width]; tokens: [n, context] int64; on the CPU
   at::Tensor targets;  // [n] int64; tokens: [n, context]
-  // Defined if the inputs are uint8 pixels: [3, channels] of SampleReaderOptions::dtype. The normalised input is (pixel
-  // / row 0 - row 1) / row 2, with each step rounded.
+  // Defined if the inputs are uint8: [3, channels] of SampleReaderOptions::dtype. The normalised input is (pixel / row
+  // 0 - row 1) / row 2, with each step rounded.
   at::Tensor pixel_scale = {};
 };
 
@@ -51,12 +51,10 @@ class SampleReader {
 
   // The view of all samples in an epoch (FeatureKey::view). Equal numbers give bit-equal inputs.
   [[nodiscard]] int view_in(std::int64_t epoch) const;
-  // True if a later one of `epochs` has the view of this epoch.
   [[nodiscard]] bool is_repeated(std::int64_t epoch, std::int64_t epochs) const;
 
-  // without_inputs[i]: only the target of sample i is read; its inputs are NaN (as bytes 0). Empty: all are read.
-  // Tokens are always read, because they contain the targets. After a requested stop the result is unfinished. team:
-  // helps to decode; may be null.
+  // without_inputs[i]: only the target of sample i is read; its inputs are NaN (as bytes 0). Tokens are always read.
+  // After a requested stop the result is unfinished. team: helps to decode; may be null.
   [[nodiscard]] Samples read(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs = {},
                              const std::stop_token& stop = {}, Team* team = nullptr) const;
 
@@ -69,7 +67,6 @@ class SampleReader {
                    const Samples& samples, const std::stop_token& stop, Team* team) const;
   template <typename T>
   void write_view(std::int64_t id, int view, std::span<std::uint8_t> pixels, std::span<T> out) const;
-  // Returns the sample that was read: `index`, or its replacement.
   std::int64_t read_picture(std::int64_t index, int view, std::span<std::uint8_t> pixels) const;
   [[nodiscard]] Samples read_tokens(std::span<const std::int64_t> ids, const std::stop_token& stop) const;
 
@@ -79,9 +76,7 @@ class SampleReader {
   const ImageSizer sizer_;
   const std::shared_ptr<BrokenFiles> broken_ = std::make_shared<BrokenFiles>();
   const ColorView colors_;
-  const ViewWriter<float> floats_;
-  const ViewWriter<double> doubles_;
-  const ViewWriter<std::uint8_t> bytes_;
+  const std::tuple<ViewWriter<float>, ViewWriter<double>, ViewWriter<std::uint8_t>> writers_;
   const at::Tensor pixel_scale_;
 };
 

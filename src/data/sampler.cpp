@@ -63,16 +63,6 @@ Slice batch_slice(std::int64_t size, std::int64_t batch_size, std::int64_t batch
   return {begin, std::min(batch_size, size - begin)};
 }
 
-std::vector<Slice> replica_slices(std::int64_t batch_samples, std::int64_t parts) {
-  check(parts > 0, "at least one replica to split a batch over");
-  std::vector<Slice> slices;
-  slices.reserve(static_cast<std::size_t>(parts));
-  for (std::int64_t part = 0; part < parts; ++part) {
-    slices.push_back(share_slice(batch_samples, {.first = part, .count = 1, .parts = parts}));
-  }
-  return slices;
-}
-
 Slice share_slice(std::int64_t batch_samples, const Share& share) {
   check(share.first >= 0 && share.count >= 0 && share.parts > 0 && share.first + share.count <= share.parts,
         "a share within the replicas");

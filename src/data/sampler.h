@@ -1,6 +1,5 @@
 // sampler: the order of samples and their distribution over replicas. Pure functions. Every sample comes exactly once
-// per epoch: the last batch may be short; none is dropped or repeated. The order does not depend on the number of
-// replicas. Evaluation takes 0 .. size-1 in order.
+// per epoch: the last batch may be short. The order does not depend on the number of replicas.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +8,10 @@
 
 namespace sluice::data {
 
-// Seeded permutation of 0 .. size-1 for one epoch of training.
 [[nodiscard]] std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t size);
 
-// Seeded order that reads shard after shard, in a random order of shards. `begins`: first sample of each shard. Samples
-// are shuffled only within windows of `window` consecutive positions.
+// Reads shard after shard (`begins`: their first samples) in a random order; samples are shuffled only within windows
+// of `window` consecutive positions.
 [[nodiscard]] std::vector<std::int64_t> shard_order(std::uint64_t seed, std::int64_t epoch, std::int64_t size,
                                                     std::span<const std::int64_t> begins, std::int64_t window);
 
@@ -28,10 +26,8 @@ struct Slice {
 [[nodiscard]] std::int64_t batches_per_epoch(std::int64_t size, std::int64_t batch_size);
 [[nodiscard]] Slice batch_slice(std::int64_t size, std::int64_t batch_size, std::int64_t batch);
 
-// Splits a batch in order over `parts` replicas: sizes differ by at most one, larger parts first.
-[[nodiscard]] std::vector<Slice> replica_slices(std::int64_t batch_samples, std::int64_t parts);
-
-// The replicas of one process: `count` of `parts` replicas in all processes, beginning with `first`.
+// The replicas of one process: `count` of `parts` replicas in all processes, beginning with `first`. A batch is split
+// in order over all replicas: sizes differ by at most one, larger parts first.
 struct Share {
   std::int64_t first = 0;
   std::int64_t count = 1;
@@ -40,9 +36,8 @@ struct Share {
 [[nodiscard]] Slice share_slice(std::int64_t batch_samples, const Share& share);
 
 // This process's samples of a batch, as many as share_slice() has, in the order of the batch. Each sample has a home
-// process, so that data kept there is found again in later epochs. Samples beyond a home's share go elsewhere, the same
-// ones each time if possible. All processes together get each sample once. Requires: all processes have the same number
-// of replicas.
+// process, so that data kept there is found again. Samples beyond a home's share go elsewhere, the same ones each time
+// if possible. Requires: all processes have the same number of replicas.
 [[nodiscard]] std::vector<std::int64_t> samples_at_home(std::span<const std::int64_t> batch, const Share& share);
 
 }  // namespace sluice::data

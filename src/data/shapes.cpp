@@ -95,10 +95,10 @@ class ShapesDataset final : public Dataset {
 };
 
 std::int64_t ShapesDataset::target(std::int64_t index) const {
-  check(index >= 0 && index < size_, "a sample index below the size of the data set");
   std::array<std::int64_t, kShapeClasses> kinds{};
   std::iota(kinds.begin(), kinds.end(), std::int64_t{0});
-  RngStream rng(derive_key(derive_key(key_, hash_name("kinds")), static_cast<std::uint64_t>(index / kShapeClasses)));
+  const auto group = static_cast<std::uint64_t>(checked(index) / kShapeClasses);
+  RngStream rng(derive_key(derive_key(key_, hash_name("kinds")), group));
   shuffle(kinds, rng);
   return kinds[static_cast<std::size_t>(index % kShapeClasses)];
 }

@@ -1,8 +1,7 @@
 // shapes: a synthetic data set without files. Each image shows one of ten figures at a random place, size, slight
-// rotation and colours, lighter than its background, with noise. A small network learns nearly all of it.
-// A sample is a pure function of (seed, split, index); the splits never share a random stream. Each ten consecutive
-// samples (0-9, 10-19, ..) contain every class once, so any prefix is balanced. Drawing uses only exactly rounded
-// arithmetic (+ - * / sqrt), so that machines agree on the bytes.
+// rotation and colours, with noise. A sample is a pure function of (seed, split, index). Each ten consecutive samples
+// (0-9, 10-19, ..) contain every class once. Drawing uses only exactly rounded arithmetic (+ - * / sqrt), so that
+// machines agree on the bytes.
 #pragma once
 
 #include <array>
@@ -24,7 +23,6 @@ struct ShapesOptions {
 inline constexpr std::array<std::string_view, 10> kShapeNames = {"disc", "ring",  "square",  "frame",   "triangle",
                                                                  "plus", "cross", "stripes", "columns", "checkerboard"};
 
-// Throws ConfigError for options out of range.
 [[nodiscard]] std::unique_ptr<Dataset> make_shapes(const ShapesOptions& options, Split split);
 
 }  // namespace sluice::data

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/check.h"
 #include "core/error.h"
 #include "data/sampler.h"
 
@@ -30,10 +29,7 @@ class Subset final : public Dataset {
   }
 
  private:
-  [[nodiscard]] std::int64_t index_in_whole(std::int64_t index) const {
-    check(index >= 0 && index < size(), "a sample index below the size of the subset");
-    return indices_[static_cast<std::size_t>(index)];
-  }
+  [[nodiscard]] std::int64_t index_in_whole(std::int64_t index) const { return indices_[checked(index)]; }
 
   const std::shared_ptr<const Dataset> whole_;
   const std::vector<std::int64_t> indices_;

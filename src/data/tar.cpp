@@ -81,7 +81,7 @@ class Walk {
         check_end();
         return {std::move(members), /*has_end=*/true};
       }
-      if (!has_right_checksum(block)) damaged("its header is not one of a tar file");
+      if (!has_right_checksum(block)) damaged("its header is not that of a tar file");
       if (auto member = take(block)) {
         if (!member->is_symbolic_link) extents_[plain(member->name)] = {member->offset, member->size};
         members.push_back(*std::move(member));
@@ -101,8 +101,7 @@ class Walk {
     const bool is_packed = (begin[0] == 0x1f && begin[1] == 0x8b) || (begin[0] == 'B' && begin[1] == 'Z') ||
                            (begin[0] == 0xfd && begin[1] == '7') || (begin[0] == 0x28 && begin[1] == 0xb5);
     if (is_packed) {
-      reject_file(name_,
-                  "it is compressed, and pictures in it cannot be found by their place; unpack it to a plain tar file");
+      reject_file(name_, "it is compressed, so single pictures cannot be read", "unpack it to a plain tar file");
     }
   }
 
@@ -125,7 +124,7 @@ class Walk {
     const auto type = static_cast<char>(block[156]);
     const bool is_file = type == '0' || type == '\0' || type == '7';
     const std::int64_t size = data_bytes(block, type, is_file), begin = at_ + kBlock;
-    if (type == 'S') damaged("sparse members are not read; pack the files anew without --sparse");
+    if (type == 'S') damaged("sparse members are not supported; pack the files again without --sparse");
     std::optional<TarMember> member;
     if (type == 'L') {
       long_name_ = text_at(begin, size);
@@ -144,14 +143,14 @@ class Walk {
       pax_ = {};
     }
     at_ = begin + (size + kBlock - 1) / kBlock * kBlock;
-    if (at_ > size_) reject_file(name_, concat("byte ", size_, ": it is cut off behind its last member"));
+    if (at_ > size_) reject_file(name_, concat("byte ", size_, ": it is cut off after its last member"));
     return member;
   }
 
   [[nodiscard]] TarMember linked(std::string name, const std::string& target) const {
     const auto extent = extents_.find(plain(target));
     if (extent == extents_.end())
-      damaged(concat(name, " is a hard link to ", target, ", which the archive does not have before it"));
+      damaged(concat(name, " is a hard link to ", target, ", which is not earlier in the archive"));
     return {std::move(name), extent->second.first, extent->second.second};
   }
 
@@ -168,7 +167,7 @@ class Walk {
     constexpr std::size_t kBegin = 124, kLength = 12;
     const auto size =
         (block[kBegin] & 0x80U) != 0 ? base_256(block, kBegin, kLength) : octal(field(block, kBegin, kLength));
-    if (!size) damaged("the size of a member is no number");
+    if (!size) damaged("the size of a member is not a number");
     return *size;
   }
 
@@ -186,7 +185,7 @@ class Walk {
   }
 
   [[nodiscard]] std::string text_at(std::int64_t begin, std::int64_t size) const {
-    if (size > kMostName) damaged(concat("a name or header of ", size, " bytes"));
+    if (size > kMostName) damaged(concat("a name or header has ", size, " bytes, expected at most ", kMostName));
     std::string text(static_cast<std::size_t>(size), '\0');
     read_(begin, {reinterpret_cast<std::uint8_t*>(text.data()), text.size()});
     return text;
@@ -210,12 +209,13 @@ class Walk {
   void set_pax(std::string_view key, std::string_view value) {
     if (key == "path") pax_.path = value.substr(0, std::min(value.find('\0'), value.size()));
     if (key == "linkpath") pax_.link_path = value.substr(0, std::min(value.find('\0'), value.size()));
-    if (key.starts_with("GNU.sparse")) damaged("sparse members are not read; pack the files anew without --sparse");
+    if (key.starts_with("GNU.sparse"))
+      damaged("sparse members are not supported; pack the files again without --sparse");
     if (key != "size") return;
     std::int64_t size = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), size);
     if (error != std::errc{} || end != value.data() + value.size() || size < 0)
-      damaged("its pax header has a size that is no number");
+      damaged("its pax header has a size that is not a number");
     pax_.size = size;
   }
 

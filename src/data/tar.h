@@ -1,6 +1,6 @@
 // tar: positions of the members of a tar archive, from its headers alone: POSIX ustar and pax, GNU long names, old v7.
-// Members of a large archive can then be read in any order; libraries such as libarchive read sequentially and do not
-// report positions. No LibTorch, because the fuzzer builds it.
+// Members can then be read in any order; libarchive does not report positions. No LibTorch, because the fuzzer builds
+// it.
 // Threads: pure. Errors: DataError for damaged or compressed archives, sparse members, hard links to missing members,
 // and an archive appended to the first one.
 #pragma once
@@ -28,8 +28,7 @@ struct TarListing {
 // Reads bytes.size() bytes from `offset`; the range lies within the archive.
 using ReadAt = std::function<void(std::int64_t offset, std::span<std::uint8_t> bytes)>;
 
-// A hard link (a second name of a stored file) gets the position of that file. size: of the archive. name: for
-// messages.
+// A hard link gets the position of the file. size: of the archive. name: for messages.
 [[nodiscard]] TarListing list_tar(std::int64_t size, const ReadAt& read, const std::string& name);
 
 }  // namespace sluice::data

@@ -18,7 +18,6 @@
 
 #include "core/check.h"
 #include "core/concat.h"
-#include "core/error.h"
 #include "core/file_descriptor.h"
 #include "core/log.h"
 #include "data/file.h"
@@ -46,11 +45,10 @@ class Shard {
   }
   void read(std::int64_t offset, std::span<std::uint8_t> bytes) const {
     while (!bytes.empty()) {
-      const ssize_t done = ::pread(file_.get(), bytes.data(), bytes.size(), offset);
-      if (done < 0 && errno == EINTR) continue;
+      const ssize_t done = uninterrupted([&] { return ::pread(file_.get(), bytes.data(), bytes.size(), offset); });
       if (done < 0) reject_unreadable(path_, {errno, std::system_category()});
       if (done == 0)
-        reject_file(path_.native(), concat("it ends at byte ", offset, ", before it did when it was opened"));
+        reject_file(path_.native(), concat("it ends at byte ", offset, "; it was longer when it was opened"));
       bytes = bytes.subspan(static_cast<std::size_t>(done));
       offset += done;
     }
@@ -98,13 +96,8 @@ class TarDataset final : public Dataset {
   }
 
  private:
-  [[nodiscard]] const PackedPicture& picture(std::int64_t index) const {
-    check(index >= 0 && index < size(), "a sample index below the size of the data set");
-    return pictures_[static_cast<std::size_t>(index)];
-  }
-  [[nodiscard]] const fs::path& shard_of(std::int64_t index) const {
-    return shards_[static_cast<std::size_t>(picture(index).shard)];
-  }
+  [[nodiscard]] const PackedPicture& picture(std::int64_t index) const { return pictures_[checked(index)]; }
+  [[nodiscard]] const fs::path& shard_of(std::int64_t index) const { return shards_[picture(index).shard]; }
 
   DatasetInfo info_;
   std::vector<fs::path> shards_;
@@ -130,13 +123,13 @@ bool is_label_part(const std::string& part) { return part == "cls" || part == "j
 
 class ShardReader {
  public:
-  ShardReader(const fs::path& path, std::int32_t number, PassedOver& passed_over)
-      : name_(path.native()), shard_(path), number_(number), passed_over_(passed_over) {}
+  ShardReader(const fs::path& path, std::int32_t number, SkippedFiles& skipped_files, bool warns)
+      : name_(path.native()), shard_(path), number_(number), skipped_files_(skipped_files), warns_(warns) {}
 
   void add_to(std::vector<PackedPicture>& pictures) {
     const ReadAt read = [this](std::int64_t offset, std::span<std::uint8_t> bytes) { shard_.read(offset, bytes); };
     const TarListing listing = list_tar(shard_.size(), read, name_);
-    if (!listing.has_end) {
+    if (warns_ && !listing.has_end) {
       log_warning(name_,
                   " does not end with blocks of zeros as tar files do; if it was cut off, samples are missing: "
                   "compare its size with the original's");
@@ -149,7 +142,7 @@ class ShardReader {
                     "pack the files with tar --dereference");
       }
       if (key.empty() || member.is_symbolic_link) {
-        passed_over_.add(concat(name_, "/", member.name));
+        skipped_files_.add(concat(name_, "/", member.name));
         continue;
       }
       if (key != key_) finish(pictures);
@@ -169,7 +162,7 @@ class ShardReader {
       if (picture_)
         reject_file(name_, concat("sample ", key_, " has two pictures, ", picture_->name, " and ", member.name));
       if (member.size > kMostPictureBytes)
-        reject_file(name_, concat(member.name, " has ", member.size, " bytes, too many"));
+        reject_file(name_, concat(member.name, " has ", member.size, " bytes, expected at most ", kMostPictureBytes));
       picture_ = member;
     } else if (part == "cls") {
       label_ = number_in(member, text_of(member));
@@ -182,7 +175,7 @@ class ShardReader {
 
   [[nodiscard]] std::string text_of(const TarMember& member) const {
     if (member.size > kMostLabelBytes)
-      reject_file(name_, concat(member.name, " has ", member.size, " bytes, too many"));
+      reject_file(name_, concat(member.name, " has ", member.size, " bytes, expected at most ", kMostLabelBytes));
     std::string text(static_cast<std::size_t>(member.size), '\0');
     shard_.read(member.offset, {reinterpret_cast<std::uint8_t*>(text.data()), text.size()});
     return text;
@@ -196,7 +189,7 @@ class ShardReader {
       if (error != std::errc{} || stop != text.data() + end + 1) number = -1;
     }
     if (number < 0 || number >= kMostClasses)
-      reject_file(name_, concat(member.name, " is to hold the number of a class, 0 to ", kMostClasses - 1));
+      reject_file(name_, concat(member.name, " must hold the number of a class, 0 to ", kMostClasses - 1));
     return number;
   }
 
@@ -217,7 +210,7 @@ class ShardReader {
 
   void finish(std::vector<PackedPicture>& pictures) {
     refuse_lost_samples();
-    for (const std::string& other : others_) passed_over_.add(concat(name_, "/", other));
+    for (const std::string& other : others_) skipped_files_.add(concat(name_, "/", other));
     others_.clear();
     if (picture_.has_value() != label_.has_value()) {
       reject_file(name_, concat("sample ", key_, " has ", picture_ ? "no class" : "no picture"),
@@ -231,14 +224,15 @@ class ShardReader {
   const std::string name_;
   const Shard shard_;
   const std::int32_t number_;
-  PassedOver& passed_over_;
+  SkippedFiles& skipped_files_;
+  const bool warns_;
   std::string key_;
   std::vector<std::string> others_;
   std::optional<TarMember> picture_;
   std::optional<std::int32_t> label_;
 };
 
-std::vector<fs::path> shards_in(const fs::path& folder, PassedOver& passed_over) {
+std::vector<fs::path> shards_in(const fs::path& folder, SkippedFiles& skipped_files) {
   constexpr std::array kPacked{"gz", "bz2", "xz", "zst"};
   std::vector<fs::path> shards;
   std::error_code error;
@@ -249,25 +243,23 @@ std::vector<fs::path> shards_in(const fs::path& folder, PassedOver& passed_over)
       shards.push_back(file);
     } else if (ending == "tgz" ||
                (std::ranges::find(kPacked, ending) != kPacked.end() && ending_of(file.stem()) == "tar")) {
-      reject_file(file.native(), "it is compressed, and pictures in it cannot be found by their offset",
+      reject_file(file.native(), "it is compressed, so single pictures cannot be read",
                   "unpack it to a plain tar file, or move it away");
     } else {
-      passed_over.add(file.native());
+      skipped_files.add(file.native());
     }
   }
-  check_open_files(folder, error);
-  if (error || shards.empty()) {
-    throw DataError(folder.native(), ": ", error ? concat("cannot be listed (", error.message(), ")") : "no tar files",
-                    "; data.path is to hold train/*.tar and val/*.tar, or choose another data.name");
-  }
+  constexpr std::string_view kAdvice = "data.path must hold train/*.tar and val/*.tar, or choose another data.name";
+  if (error) reject_unlistable(folder, error, kAdvice);
+  if (shards.empty()) reject_file(folder.native(), "no tar files", kAdvice);
   std::ranges::sort(shards);
   return shards;
 }
 
-std::vector<PackedPicture> pictures_in(const std::vector<fs::path>& shards, PassedOver& passed_over) {
+std::vector<PackedPicture> pictures_in(const std::vector<fs::path>& shards, SkippedFiles& skipped_files, bool warns) {
   std::vector<PackedPicture> pictures;
   for (std::size_t i = 0; i < shards.size(); ++i)
-    ShardReader(shards[i], static_cast<std::int32_t>(i), passed_over).add_to(pictures);
+    ShardReader(shards[i], static_cast<std::int32_t>(i), skipped_files, warns).add_to(pictures);
   if (pictures.empty()) reject_file(shards.front().native(), "neither it nor the other tar files hold a sample");
   return pictures;
 }
@@ -279,20 +271,21 @@ std::int64_t count_classes(const std::vector<PackedPicture>& pictures) {
 }  // namespace
 
 std::unique_ptr<Dataset> open_tar_dataset(const fs::path& path, Split split) {
-  PassedOver passed_over;
-  std::vector<fs::path> shards = shards_in(path / "train", passed_over);
-  std::vector<PackedPicture> pictures = pictures_in(shards, passed_over);
+  SkippedFiles skipped_files;
+  std::vector<fs::path> shards = shards_in(path / "train", skipped_files);
+  // The test split reads the training shards only to count classes; their log lines come with the training split.
+  std::vector<PackedPicture> pictures = pictures_in(shards, skipped_files, /*warns=*/split == Split::kTrain);
   DatasetInfo info = info_of_pictures("tar", split, count_classes(pictures));
   if (split == Split::kTest) {
-    passed_over = {};  // logged when the training split itself is opened
-    shards = shards_in(path / "val", passed_over);
-    pictures = pictures_in(shards, passed_over);
+    skipped_files = {};
+    shards = shards_in(path / "val", skipped_files);
+    pictures = pictures_in(shards, skipped_files, /*warns=*/true);
     if (count_classes(pictures) > info.classes) {
-      reject_file(shards.front().native(), concat("it and the others have class ", count_classes(pictures) - 1,
-                                                  ", and those of train only 0 to ", info.classes - 1));
+      reject_file(shards.front().native(), concat("the tar files of val have class ", count_classes(pictures) - 1,
+                                                  ", but those of train have only 0 to ", info.classes - 1));
     }
   }
-  passed_over.log(info);
+  skipped_files.log(info);
   return std::make_unique<TarDataset>(std::move(info), std::move(shards), std::move(pictures));
 }
 

@@ -1,6 +1,5 @@
-// team: threads that share work. A thread offers work in pieces, and idle threads help. So all threads of a loader
-// decode the pictures of a batch together. Threads: any, any number at once. Errors: run() throws the exception of the
-// first failed piece in order; pieces after it may be skipped.
+// team: a thread offers work in pieces, and idle threads help, so all threads of a loader decode a batch together.
+// Threads: any. Errors: run() throws the exception of the first failed piece in order; later pieces may be skipped.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +17,7 @@ namespace sluice::data {
 
 class Team {
  public:
-  // Runs piece(i) for 0 <= i < pieces on this thread and on helping threads, and waits for all of them without a time
-  // limit.
+  // Runs piece(i) for 0 <= i < pieces on this and on helping threads; waits for all of them without a time limit.
   void run(std::int64_t pieces, std::function<void(std::int64_t)> piece) {
     const auto work = std::make_shared<Work>(pieces, std::move(piece));
     {

@@ -34,9 +34,8 @@ class TextDataset final : public Dataset {
   [[nodiscard]] bool is_in_memory() const override { return true; }
 
   void read(std::int64_t index, std::span<std::uint8_t> tokens) const override {
-    check(index >= 0 && index < size(), "a sample index below the size of the data set");
     check(std::ssize(tokens) == info_.sample_bytes(), "a buffer with the size of one sequence");
-    std::copy_n(text_.begin() + index * info_.context, info_.sample_bytes(), tokens.begin());
+    std::copy_n(text_.begin() + checked(index) * info_.context, info_.sample_bytes(), tokens.begin());
   }
 
  private:
@@ -58,9 +57,8 @@ class ToyDataset final : public Dataset {
   [[nodiscard]] std::int64_t size() const override { return size_; }
 
   void read(std::int64_t index, std::span<std::uint8_t> tokens) const override {
-    check(index >= 0 && index < size_, "a sample index below the size of the data set");
     check(std::ssize(tokens) == info_.sample_bytes(), "a buffer with the size of one sequence");
-    RngStream rng(derive_key(key_, static_cast<std::uint64_t>(index)));
+    RngStream rng(derive_key(key_, static_cast<std::uint64_t>(checked(index))));
     auto token = static_cast<std::uint8_t>(rng.below(kToyTokens));
     for (std::uint8_t& out : tokens) {
       out = token;

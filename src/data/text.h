@@ -1,7 +1,7 @@
 // text: data sets of token sequences. Sequence i holds the tokens i * context .. (i + 1) * context: inputs are all but
-// the last, targets all but the first. So each token except the first is a target once; a rest that is too short is
-// left out. text: one file, a token per byte; its last tenth is the test split. toy: drawn from a seed, without files.
-// Errors: ConfigError; DataError for a file that is missing, too large or too short.
+// the last, targets all but the first; a short rest is left out. text: one file, a token per byte; its last tenth is
+// the test split. toy: drawn from a seed. Errors: ConfigError; DataError for a file that is missing, too large or too
+// short.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,7 @@ inline constexpr std::int64_t kToyTokens = 64;
 // Entropy of the toy chain in nats per token: the lowest loss that a model can reach.
 inline constexpr double kToyEntropy = 1.2130075659799042;  // 7/4 ln 2
 
-// A Markov chain: each token has four successors with probabilities 1/2, 1/4, 1/8, 1/8. Both splits use the seed's
-// chain. A sample is a pure function of (seed, split, index).
+// A Markov chain: each token has four successors with probabilities 1/2, 1/4, 1/8, 1/8; both splits use one chain.
 [[nodiscard]] std::unique_ptr<Dataset> make_toy(const ToyOptions& options, Split split);
 
 }  // namespace sluice::data

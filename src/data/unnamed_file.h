@@ -1,6 +1,6 @@
-// unnamed_file: opens a file without a name in its folder, so that nothing remains after the process ends in any way.
-// Uses O_TMPFILE, or else unlinks the file sluice-features-PID-HOST-XXXXXX at once; if a process is killed in between,
-// a later remove_leftovers() removes the empty file. Threads: any. Errors: an errno; nothing is thrown.
+// unnamed_file: opens a file without a name, so that nothing remains after the process ends. Uses O_TMPFILE, or else
+// unlinks sluice-features-PID-HOST-XXXXXX at once; if the process is killed in between, a later remove_leftovers()
+// removes it. Threads: any. Errors: an errno; nothing is thrown.
 #pragma once
 
 #include <filesystem>

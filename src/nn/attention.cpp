@@ -23,7 +23,7 @@ using torch::autograd::variable_list;
 
 constexpr std::int64_t kLongestSequence = 256;  // longest measured; the saved probabilities grow with its square
 
-// The operands of attention: the query is the first third of `packed`, or a tensor of its own.
+// The query is the first third of `packed`, or a tensor of its own.
 struct Operands {
   at::Tensor query, packed;  // query undefined: self-attention
   std::int64_t heads;
@@ -145,7 +145,6 @@ bool may_lose_not_finite(at::TensorList operands) {
   });
 }
 
-// Sets the order in which LibTorch tries its fused kernels (reason: attention.h).
 void settle_order_on_gpus(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   static std::once_flag is_settled;
   std::call_once(is_settled, [&] {
@@ -157,8 +156,7 @@ void settle_order_on_gpus(const at::Tensor& q, const at::Tensor& k, const at::Te
   });
 }
 
-// Without dropout. Fused kernels add up gradients in the order in which blocks finish, so deterministic runs avoid
-// them.
+// Without dropout. Fused kernels add up gradients in varying order, so deterministic runs avoid them.
 at::Tensor attention_on_gpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   if (at::globalContext().deterministicAlgorithms()) {
     return std::get<0>(at::_scaled_dot_product_attention_math(q, k, v, {}, 0.0, causal));
@@ -187,8 +185,7 @@ at::Tensor plain_attention(const at::Tensor& query, const at::Tensor& key, const
   return out.transpose(1, 2).reshape(query.sizes());
 }
 
-// Counts two products of [queries, width] and [keys, width], for any number of heads. Causal attention counts the same,
-// as in PyTorch, although half of its scores are masked.
+// As in PyTorch, causal attention counts masked scores, too.
 void count(const at::Tensor& query, std::int64_t queries, const at::Tensor& packed, std::int64_t width) {
   const auto pairs = static_cast<double>(packed.size(0) * queries * packed.size(1));
   count_product(ProductKind::kAttention, 2 * pairs * static_cast<double>(width), query, packed);

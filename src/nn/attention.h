@@ -1,11 +1,10 @@
 // attention: multi-head softmax attention over packed projections. Causal: no position attends to later ones.
 // CPU kernels of this project run for float32 or bfloat16, not causal, without dropout, short sequences and a head
-// width in multiples of 16. They read the packed projection in place and keep the probabilities for backward. Otherwise
-// ATen runs. Dropout (with a keyed mask), float64 and inputs that are not finite use the plain formula.
-// On GPUs, scaled_dot_product_attention takes the first backend of kOrderOnGpus that supports the input: flash
-// attention (bfloat16, heads up to 256 wide), cuDNN (bfloat16), memory-efficient (also float32), the plain formula.
-// Gradients of fused backends repeat bit for bit only if LibTorch raises an error for every nondeterministic operator.
-// So with at::Context::deterministicAlgorithms() (train.deterministic) the plain formula always runs.
+// width in multiples of 16; they keep the probabilities for backward. Otherwise ATen runs. Dropout (with a keyed mask),
+// float64 and inputs that are not finite use the plain formula.
+// On GPUs, scaled_dot_product_attention takes the first backend of kOrderOnGpus that supports the input. Gradients of
+// fused backends repeat bit for bit only if LibTorch raises an error for every nondeterministic operator. So with
+// at::Context::deterministicAlgorithms() (train.deterministic) the plain formula always runs.
 #pragma once
 
 #include <array>

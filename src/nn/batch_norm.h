@@ -1,10 +1,9 @@
 // batch_norm: batch normalisation of [N, C, H, W] with optional residual and ReLU in one pass, and its module.
-// CPU kernels of this project run for float32 and bfloat16, channels_last, C a multiple of 16; they save only x and y,
-// which the neighbouring layers save anyway. GPUs in float32 and bfloat16: batch_norm_gpu.h. Everything else uses ATen.
-// In training each call normalises by its own micro-batch, in mode kSync over all replicas (batch_norm_sync.h).
-// BatchNormMode (layer.h) decides how running statistics are updated. A NaN or infinite value makes its channel NaN. So
-// does a variance beyond the type's range; otherwise outputs would be finite (1 / infinity = 0) with an infinite
-// running variance.
+// CPU kernels of this project run for float32 and bfloat16, channels_last, C a multiple of 16. GPUs in float32 and
+// bfloat16: batch_norm_gpu.h. Everything else uses ATen.
+// In training each call normalises by its own micro-batch, in mode kSync over all replicas (batch_norm_sync.h). A NaN
+// or infinite value makes its channel NaN. So does a variance beyond the type's range, which would otherwise give
+// finite outputs (1 / infinity = 0).
 #pragma once
 
 #include <optional>
@@ -22,15 +21,13 @@ struct BatchStatistics {
 // Statistics of the union of two sets, in float64. An empty set (count 0) may have undefined tensors.
 [[nodiscard]] BatchStatistics pooled(const BatchStatistics& a, const BatchStatistics& b);
 
-// Statistics as sums that can be added over sets, [1 + 2 channels] float64 on the CPU: count, count * mean, count *
-// (variance + mean^2).
+// Sums that can be added over sets, [1 + 2 channels] float64 on the CPU: n, n mean, n (variance + mean^2).
 [[nodiscard]] at::Tensor to_sums(const BatchStatistics& statistics, std::int64_t channels);
 [[nodiscard]] BatchStatistics from_sums(const at::Tensor& sums);
 
 enum class Activation { kNone, kRelu };
 
-// activation(normalised(x) * weight + bias + residual). x is normalised by its own statistics, which are returned
-// detached. residual: undefined, or shaped like x.
+// activation(normalised(x) * weight + bias + residual). Returned statistics are detached; residual may be undefined.
 struct BatchNormResult {
   at::Tensor y;
   BatchStatistics statistics;
@@ -40,7 +37,6 @@ BatchNormResult batch_norm_training(const at::Tensor& x, const at::Tensor& resid
 
 class BatchNorm2d {
  public:
-  // Registers `name`.weight, .bias and the buffers .running_mean, .running_var, .num_batches_tracked.
   BatchNorm2d(Registry& registry, const std::string& name, std::int64_t channels);
 
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context, Activation activation,
@@ -54,7 +50,7 @@ class BatchNorm2d {
 
   // Deferred mode: statistics of all samples since the last call. Micro mode: always empty.
   [[nodiscard]] BatchStatistics collect();
-  // Updates the running statistics by a batch; an empty batch changes nothing.
+  // Updates the running statistics; an empty batch changes nothing.
   void take_in(const BatchStatistics& batch);
 
  private:

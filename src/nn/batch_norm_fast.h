@@ -8,7 +8,6 @@ namespace sluice::nn {
 
 bool batch_norm_has_fast_path(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight);
 
-// Requires: batch_norm_has_fast_path().
 BatchNormResult batch_norm_fast(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
                                 const at::Tensor& bias, double epsilon, Activation activation);
 

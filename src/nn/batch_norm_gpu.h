@@ -1,8 +1,6 @@
-// batch_norm_gpu: GPU training pass of batch_norm.h as one autograd node. float32 uses cuDNN, as LibTorch does.
-// bfloat16, for which LibTorch does not use cuDNN, and shapes beyond cuDNN's limits use ATen's kernels; these read
-// bfloat16 and compute statistics in float32 without a copy. Then one kernel of this project (cuda/operations.h) adds
-// the residual, applies the ReLU and sets channels with an overflowed variance to NaN. The statistics come from the
-// same pass, through running statistics that belong to the call.
+// batch_norm_gpu: GPU training pass of batch_norm.h as one autograd node. float32 uses cuDNN, as LibTorch does;
+// bfloat16 and shapes beyond cuDNN's limits use ATen's kernels with float32 statistics. Then one kernel of this project
+// (cuda/operations.h) adds the residual, applies the ReLU and sets channels with an overflowed variance to NaN.
 #pragma once
 
 #include "nn/batch_norm.h"

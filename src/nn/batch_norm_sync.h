@@ -1,9 +1,7 @@
-// batch_norm_sync: batch normalisation of a micro-batch by its statistics over all replicas, with the exact gradient
-// (Ioffe and Szegedy 2015, for the union of the replicas' micro-batches). Forward exchanges a count, the means and the
-// mean squares. Backward exchanges the two sums of the gradient that pass through the statistics. A replica without
-// samples takes part in both with zeros.
-// Order of exchanges: autograd on a CPU device runs the backward nodes of a graph in reverse order of their creation.
-// All replicas run the same layers, so they exchange in the same order.
+// batch_norm_sync: batch normalisation by statistics over all replicas' micro-batches, with the exact gradient (Ioffe
+// and Szegedy 2015). Forward exchanges counts, means and mean squares; backward exchanges the two sums of the gradient
+// that pass through the statistics. A replica without samples takes part in both with zeros.
+// Order: autograd on a CPU device runs backward nodes in reverse order of creation, so all replicas exchange alike.
 #pragma once
 
 #include "nn/batch_norm.h"

@@ -45,8 +45,8 @@ Gradients aten_gradients(const at::Tensor& grad, const at::Tensor& x, const at::
   return {grad_x, grad_weight, grad_bias};
 }
 
-// On CPUs with AVX2 but not AVX-512, oneDNN of LibTorch 2.11 computes a wrong weight gradient and writes out of bounds.
-// This happens for channels_last with fewer channels than a vector has lanes.
+// On CPUs with AVX2 but not AVX-512, oneDNN of LibTorch 2.11 computes a wrong weight gradient and writes out of bounds
+// for channels_last with fewer channels than a vector has lanes.
 bool breaks_onednn(const at::Tensor& x, const at::Tensor& weight, const Geometry& geometry) {
   constexpr std::int64_t kVector = 8;
   return x.is_cpu() && weight.size(2) == 1 && weight.size(3) == 1 && geometry.stride > 1 && geometry.padding == 0 &&
@@ -80,7 +80,7 @@ at::Tensor seen_pixels(const at::Tensor& x, std::int64_t stride) {
       .contiguous(at::MemoryFormat::ChannelsLast);
 }
 
-// Like aten_gradients(), but avoids oneDNN for the weight and bias gradients of shapes that it computes wrongly.
+// Avoids oneDNN for the weight and bias gradients of shapes that it computes wrongly.
 Gradients plain_gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                           const Geometry& geometry, Wanted wanted) {
   const bool breaks_in_bf16 = wanted.weight && breaks_onednn_in_bf16(x, weight, geometry);
@@ -104,9 +104,8 @@ Gradients gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tenso
   return result;
 }
 
-// True if oneDNN's bfloat16 convolution in blocked layouts is faster than its channels_last one, which ATen would use.
-// With the weight already in that layout, it takes 0.3 to 0.8 of the time: the channels_last one also multiplies the
-// padding and reorders the weight at each call (docs/results/performance.md). Measured without AMX.
+// True if oneDNN's bfloat16 convolution in blocked layouts is faster than ATen's choice, channels_last: it takes 0.3 to
+// 0.8 of the time (docs/results/performance.md). Measured without AMX.
 bool is_small_map(const at::Tensor& x, const at::Tensor& weight, const Geometry& geometry) {
   static const bool is_measured_cpu =
       kernels::supported(kernels::avx512_bf16()) && __builtin_cpu_supports("amx-bf16") == 0;
@@ -130,8 +129,8 @@ at::Tensor small_map_forward(const at::Tensor& x, const at::Tensor& weight, cons
   return at::mkldnn_convolution(x, laid_out, bias_for(x, bias), padding, stride, dilation, /*groups=*/1);
 }
 
-// In bfloat16, Winograd's algorithm computes only the gradients. In the forward pass it would round the transformed
-// values, which made the gradient's error 1.15 times as large (ResNet-18); in the gradients it has no visible effect.
+// In bfloat16, Winograd's algorithm computes only gradients: in forward, rounding the transformed values made the
+// gradient's error 1.15 times as large (ResNet-18).
 class ConvFunction : public torch::autograd::Function<ConvFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,

@@ -62,7 +62,6 @@ gpu::MaskNumbers numbers_on_gpu(double p, std::string_view site, const ForwardCo
 // x times the dropout factors; backward draws the factors again instead of keeping them.
 class DropoutOnGpu : public torch::autograd::Function<DropoutOnGpu> {
  public:
-  // step: the tensor that mask.step points into; empty if mask.step is null.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& sample_ids,
                             const gpu::MaskNumbers& mask, const std::optional<at::Tensor>& step) {
     ctx->save_for_backward({sample_ids, step ? *step : at::Tensor()});

@@ -1,7 +1,5 @@
-// dropout: masks drawn with Philox, keyed by (seed, step, sample, layer). So a sample gets the same mask for any
-// micro-batch, stage, thread or schedule, and when a forward pass is repeated; torch's global generator is not used.
-// GPU kernels draw the same numbers (cuda/operations.h), in forward and again in backward, without a stored mask or a
-// wait.
+// dropout: masks drawn with Philox, keyed by (seed, step, sample, layer), so they do not depend on micro-batch, stage,
+// thread or schedule. GPU kernels draw the same numbers (cuda/operations.h), again in backward, without a stored mask.
 #pragma once
 
 #include <string_view>
@@ -14,9 +12,9 @@ namespace gpu {
 struct MaskNumbers;  // cuda/keyed_bits.h
 }
 
-// x: [N, ...]; context.sample_ids: [N], copied to the device of x if they are elsewhere. Elements are kept with
-// probability 1 - p and scaled by 1 / (1 - p). `site` names the layer and the call in it. Returns x itself if p = 0 or
-// not in training. Throws BugError if sample_ids does not fit x.
+// x: [N, ...]; context.sample_ids: [N]. Elements are kept with probability 1 - p and scaled by 1 / (1 - p). `site`
+// names the layer and the call in it. Returns x itself if p = 0 or not in training. BugError if sample_ids does not fit
+// x.
 at::Tensor dropout(const at::Tensor& x, double p, std::string_view site, const ForwardContext& context);
 
 // The factors, shaped and typed like x (float32 for bfloat16): 0 or 1 / (1 - p).

@@ -1,5 +1,5 @@
-// embedding: looks up a table row for each token, with split backward like linear's, and the module that owns the
-// table. The gradient of the table is dense. Double backward is not supported.
+// embedding: looks up a table row for each token, with split backward, and the module that owns the table. The gradient
+// of the table is dense. Double backward is not supported.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,8 +1,6 @@
-// flops: counts the floating-point operations of matrix products when layers call them: convolutions, linear layers and
-// the two products of attention. One multiply-add is two operations. A forward pass also counts its backward, according
-// to what requires a gradient. Operations whose work is a small multiple of their bytes are not counted. The count is
-// the model's, so it ignores what a kernel saves (winograd.h) and what recomputation repeats. Threads: one count per
-// thread.
+// flops: counts the floating-point operations of matrix products when layers call them; one multiply-add is two. A
+// forward pass also counts its backward, according to what requires a gradient. The count is the model's: it ignores
+// what a kernel saves (winograd.h), recomputation, and operations with little work per byte. One count per thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,7 +24,6 @@ class UncountedFlops {
   FlopCount before_;
 };
 
-// Returns the calling thread's count since the last call.
 [[nodiscard]] FlopCount take_flops();
 // Adds operations of a recorded CUDA graph, which are not counted when the graph is launched (device/graph.h).
 void add_flops(const FlopCount& flops);

@@ -1,6 +1,5 @@
 // gelu: x Phi(x) with the exact error function (Hugging Face's "gelu"). On the CPU, float32 and bfloat16 use the
-// kernels of kernels/ (one exponential serves the distribution and its density); everything else uses ATen. Double
-// backward is supported only on ATen's path. After a linear layer use linear_gelu(), which on GPUs fuses the bias.
+// kernels of kernels/; everything else uses ATen, which alone supports double backward.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,8 +16,7 @@ at::Tensor gelu(const at::Tensor& x);
 // GELU approximated by tanh: Hugging Face's "gelu_new", as in GPT-2. Always ATen's.
 inline at::Tensor gelu_tanh(const at::Tensor& x) { return at::gelu(x, "tanh"); }
 
-// gelu(linear(x)), or gelu_tanh. On a GPU in float32 and bfloat16 the activation kernel adds the bias. Its backward
-// also sums the gradient of the bias, which saves one read of the product's gradient.
+// gelu(linear(x)), or gelu_tanh. On GPUs in float32 and bfloat16 the activation kernels add the bias and its gradient.
 at::Tensor linear_gelu(const at::Tensor& x, const Linear& linear, const ForwardContext& context,
                        GeluForm form = GeluForm::kExact);
 

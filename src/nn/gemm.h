@@ -1,7 +1,6 @@
 // gemm: the three matrix products of a linear layer, y = x w' + b, without autograd (linear.h). float32 on the CPU uses
-// oneDNN through LibTorch's dispatcher, with operands in the layouts that its kernels prefer; everything else, and tiny
-// shapes, use ATen. The choice depends only on shapes, so a run repeats bit for bit. Figures:
-// docs/results/performance.md. All matrices are 2-d: x [rows, in], w [out, in] (any strides), b [out], y [rows, out].
+// oneDNN in the layouts that it prefers; everything else, and tiny shapes, use ATen. The choice depends only on shapes,
+// so a run repeats bit for bit. Matrices: x [rows, in], w [out, in] (any strides), b [out], y [rows, out].
 #pragma once
 
 #include <ATen/ATen.h>

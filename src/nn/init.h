@@ -1,7 +1,6 @@
-// init: distributions of initial weights, drawn from the keyed generator of core/rng.h by (seed, parameter name). So
-// they do not depend on the partition, the device, the order of construction or the number type.
-// Sources: torchvision's ResNet (kaiming_normal_, fan_out), torch.nn.Linear and Conv2d (uniform by fan-in), Hugging
-// Face's ViT (truncated normal with deviation 0.02).
+// init: distributions of initial weights, drawn by (seed, parameter name), so that they depend on neither partition,
+// device, order of construction nor number type. Sources: torchvision's ResNet (kaiming_normal_, fan_out),
+// torch.nn.Linear and Conv2d (uniform by fan-in), Hugging Face's ViT (truncated normal with deviation 0.02).
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,8 +1,7 @@
-// layer: the smallest unit at which a model can be cut into stages: a stem, a residual block, half a transformer block,
-// a head. A model is an ordered list of layers; each maps one tensor to one tensor.
-// Threads: a layer belongs to one replica and is run by one thread at a time. Several micro-batches may be between
-// forward and backward at once, so forward stores nothing in the layer except deferred batch-norm sums. Forward never
-// changes its input in place, because stage inputs are shared by pointer.
+// layer: the smallest unit at which a model can be cut into stages. A model is an ordered list of layers; each maps one
+// tensor to one tensor.
+// Threads: one thread at a time runs a layer. Several micro-batches may be between forward and backward, so forward
+// stores nothing in the layer except deferred batch-norm sums. Forward never changes its input, which stages share.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,6 @@ class ReplicaSum;
 class TransformedWeights;
 class WeightGradQueue;
 
-// The use of a parameter in its layer; recipes treat uses differently (engine/parameter_groups.h).
 enum class ParameterRole : std::uint8_t {
   kWeight,
   kBias,
@@ -27,11 +25,9 @@ enum class ParameterRole : std::uint8_t {
 };
 
 // A leaf tensor that requires a gradient. A stage replaces `value` by a view into its flat buffer, with equal strides.
-// Tied parameters are one parameter of the public model that two layers use, possibly in different stages, for example
-// GPT-2's token embedding and output head. One layer owns it. The others have a copy of the same shape and initial
-// values, which names the owner's parameter in `tied_to`. A layer computes with its own copy and leaves its share of
-// the gradient there. The trainer (not the layer) must give all copies the sum of the shares and one update, and keep
-// their values equal. Copies are not counted as parameters, and the norm of the gradient includes the sum once.
+// Tied parameters are one parameter of the public model that two layers use, possibly in different stages. One layer
+// owns it; the others have a copy that names the owner's parameter in `tied_to`, and leave their share of the gradient
+// in it. The trainer must give all copies the sum of the shares and one update. Copies are not counted.
 struct Parameter {
   std::string name;  // public name, unique in the model: "layer1.0.conv1.weight"
   at::Tensor value;
@@ -56,27 +52,24 @@ enum class BatchNormMode {
 // F(4x4, 3x3). The choice changes the rounding of forward and backward.
 enum class Winograd : std::uint8_t { kNone, k2x2, k4x4 };
 
-// Settings of a run that change the numbers of a step, besides those of the model.
 struct Numerics {
   BatchNormMode batch_norm = BatchNormMode::kMicro;
   Winograd winograd = Winograd::k2x2;
   double label_smoothing = 0;
 };
 
-// All inputs of a forward pass besides its tensor.
 struct ForwardContext {
   bool training = false;
   Numerics numerics = {};
   std::uint64_t seed = 0;
   std::int64_t step = 0;
-  // [1] int64 on the device of the input: replaces `step` if the work is recorded in a CUDA graph and launched in other
-  // steps (device/graph.h). Undefined: use `step`.
+  // [1] int64 on the device of the input: replaces `step`, if defined, in a recorded CUDA graph (device/graph.h).
   at::Tensor step_in_memory = {};
   // [micro_batch] int64, positions in the data set; they key dropout.
   at::Tensor sample_ids;
   // False when a forward pass is repeated (recomputation): running statistics must not change.
   bool update_statistics = true;
-  // True for a pass that is only timed: its values do not matter and cause no warnings.
+  // Only timed: the values do not matter and cause no warnings.
   bool is_measurement = false;
   // Used by kSync: sums over all replicas that run this micro-batch. Null: there are no other replicas.
   ReplicaSum* replicas = nullptr;

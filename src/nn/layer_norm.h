@@ -1,21 +1,17 @@
-// layer_norm: layer normalisation and the module that owns weight and bias. It always computes in float32 or float64,
-// and rounds the result if the layer computes in bfloat16.
-// On CPUs and in float64 ATen runs; an own CPU kernel saved 0.2 % of a ViT step (docs/results/performance.md). On GPUs
-// in float32 and bfloat16 a kernel of this project runs. It reads one type and writes the other; ATen needs a float32
-// copy on either side and keeps it for backward.
+// layer_norm: layer normalisation in float32 or float64, and the module that owns weight and bias.
+// On CPUs and in float64 ATen runs. On GPUs in float32 and bfloat16 a kernel of this project reads one type and writes
+// the other; ATen would keep a float32 copy for backward.
 #pragma once
 
 #include "nn/registry.h"
 
 namespace sluice::nn {
 
-// Normalises the last dimension of x; the result is rounded to `type`.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
                       at::ScalarType type);
 
 class LayerNorm {
  public:
-  // Registers `name`.weight (ones) and `name`.bias (zeros).
   LayerNorm(Registry& registry, const std::string& name, std::int64_t width, double epsilon)
       : weight_(&registry.add_parameter(name + ".weight", {width}, Init::constant(1), ParameterRole::kNorm)),
         bias_(&registry.add_parameter(name + ".bias", {width}, Init::constant(0), ParameterRole::kNorm)),

@@ -1,8 +1,6 @@
 // linear: y = x w' + b over the last dimension, as one autograd node with split backward, and the module that owns w
-// and b. Several weights over the same input (query, key, value) run as one product, and each parameter keeps its
-// public name. GPT-2's weights are stored as [in, out]; neither they nor their gradients are transposed.
-// Types: float32, float64, or x in bfloat16 with float32 parameters (bfloat16.h); float64 and bfloat16 use ATen's
-// kernels. Double backward is not supported.
+// and b. Several weights over the same input (query, key, value) run as one product. Types: float32, float64, or x in
+// bfloat16 with float32 parameters (bfloat16.h). Double backward is not supported.
 #pragma once
 
 #include <span>

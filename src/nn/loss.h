@@ -1,8 +1,7 @@
-// loss: cross-entropy summed over the targets, and the counts that evaluation reports. A target is the class of a
-// sample ([n]), the token at each position of a sequence ([n, T]), or class probabilities of a sample ([n, classes],
-// floating point). For probabilities, the largest one is the class to predict.
-// Targets of kNoTarget (padding, masked tokens) are not counted: not in the loss, not as correct, not in the divisor.
-// The divisor is the number of targets in the global batch, because micro-batches have different numbers of targets.
+// loss: cross-entropy summed over the targets, and the counts that evaluation reports. A target is a class ([n]), a
+// token per position ([n, T]), or class probabilities ([n, classes]), the largest of which is the class to predict.
+// Targets of kNoTarget (padding) are not counted. The divisor is the number of targets in the global batch, because
+// micro-batches have different numbers of targets.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +22,12 @@ inline constexpr std::int64_t kNoTarget = -100;  // ignore_index of PyTorch and 
 
 [[nodiscard]] std::int64_t count_targets(const at::Tensor& targets);
 
-// Counts of a micro-batch as a tensor on the device of its logits, for counts_of(); the call does not wait for the
-// device. Shapes as for cross_entropy_sum(). A target's rank is the number of classes before it in order of logits.
-// Among equal logits the lower class comes first, so a constant output is not counted as correct.
+// Counts of a micro-batch on the device of its logits, for counts_of(); the call does not wait. Among equal logits the
+// lower class comes first, so a constant output is not counted as correct.
 [[nodiscard]] at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& targets);
-// Result of count_correct() for few logits on a GPU: [n, classes + 1], each row followed by its target.
+// [n, classes + 1], each row followed by its target: replaces count_correct() for few logits on a GPU.
 [[nodiscard]] at::Tensor logits_to_count(const at::Tensor& logits, const at::Tensor& targets);
 
-// Converts the result of count_correct(); the loss is not set.
 [[nodiscard]] EvalCounts counts_of(const at::Tensor& counted);
 
 }  // namespace sluice::nn

@@ -1,7 +1,5 @@
-// own_operator: reports a kernel of this project to LibTorch's observers (its profiler, profiler/operators), as the
-// dispatcher reports ATen's operators: name, inputs, outputs, begin and end. The reported call lasts as long as the
-// object. Without an observer it costs one query (docs/results/performance.md). Threads: any. Errors: those of the
-// observers.
+// own_operator: reports a kernel of this project to LibTorch's observers as the dispatcher reports ATen's operators.
+// The reported call lasts as long as the object. Without an observer it costs one query. Threads: any.
 #pragma once
 
 #include <initializer_list>

@@ -1,7 +1,6 @@
-// parallel: at::parallel_for that is always parallel. at::parallel_for is a header template that silently runs serially
-// in every file compiled without -fopenmp, and that flag would invalidate the shared precompiled header. So one source
-// file with the flag has the loop. Threads: at::get_num_threads() of the caller; workers inherit no thread-local state
-// of Sluice.
+// parallel: at::parallel_for that is always parallel. ATen's is a template that silently runs serially in every file
+// compiled without -fopenmp, and that flag would invalidate the precompiled header. Threads: at::get_num_threads() of
+// the caller; workers inherit no thread-local state of Sluice.
 #pragma once
 
 #include <cstdint>

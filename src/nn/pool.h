@@ -1,5 +1,4 @@
-// pool: maximum and average pooling of [N, C, H, W] by ATen. There are no parameters, so split backward has no deferred
-// weight gradients. The input is not changed. Layout: channels_last in, channels_last out.
+// pool: maximum and average pooling of [N, C, H, W] by ATen. Layout: channels_last in, channels_last out.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,8 +15,7 @@ struct PoolShape {
 // [N, C, H', W'], H' = floor((H + 2 padding - kernel) / stride) + 1. The gradient goes to the first of equal maxima.
 at::Tensor max_pool2d(const at::Tensor& x, const PoolShape& shape);
 
-// [N, C, size, size]: means over the regions of torch.nn.AdaptiveAvgPool2d. If the input has fewer than `size` pixels,
-// a pixel counts several times. May alias x, which costs nothing if H = W = size.
+// [N, C, size, size]: means over the regions of torch.nn.AdaptiveAvgPool2d. May alias x.
 at::Tensor adaptive_avg_pool2d(const at::Tensor& x, std::int64_t size);
 
 }  // namespace sluice::nn

@@ -1,6 +1,5 @@
 // registry: owns the parameters and buffers of a layer and draws initial values. RegisteredLayer is the base of layers
-// whose parts (Linear, Conv2d, BatchNorm2d, ...) register themselves by their public names. A Stage moves parameters to
-// devices and flat buffers by replacing Parameter::value.
+// whose parts register themselves by their public names.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -22,13 +21,12 @@ struct LayerOptions {
   bool in_bf16 = false;      // products and their inputs and outputs in bfloat16 (bfloat16.h)
 };
 
-// Parameters and buffers in the order of registration. Their addresses do not change.
 class Registry {
  public:
   explicit Registry(const LayerOptions& options) : options_(options) {}
 
-  // Adds a parameter drawn from `init` under (seed, name), so the values do not depend on dtype (except for rounding),
-  // layout or order. Without draw_weights it has only a shape and a type, no memory (torch's meta device).
+  // Draws from `init` under (seed, name), so the values do not depend on dtype (except for rounding), layout or order.
+  // Without draw_weights the parameter has no memory (torch's meta device).
   Parameter& add_parameter(const std::string& name, at::IntArrayRef sizes, const Init& init,
                            at::MemoryFormat layout = at::MemoryFormat::Contiguous);
   Parameter& add_parameter(const std::string& name, at::IntArrayRef sizes, const Init& init, ParameterRole role);

@@ -1,5 +1,4 @@
-// replica_sum: adds numbers up over all replicas that run the same micro-batch, for layers that need the other
-// replicas' samples (synchronised batch norm). Implemented by pipeline/statistics_exchange.h.
+// replica_sum: adds numbers up over all replicas that run the same micro-batch (pipeline/statistics_exchange.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,8 +1,6 @@
 // transformed_weights: keeps weights in the form that a kernel multiplies while the micro-batches of a pass use them:
-// transformed for Winograd's convolutions (winograd.h), or rounded to bfloat16 (bfloat16.h), also in oneDNN's blocked
-// layout. At 4 samples per micro-batch, a new transform for each takes a quarter of ResNet-18's time.
-// Memory of 3x3 convolutions: 16/9 of the weight for each use, or 36/9 with F(4x4); half of that in bfloat16. Lifetime:
-// call clear() before the weights change. Threads: one at a time.
+// transformed for Winograd's convolutions (16/9 of the weight for each use, 36/9 with F(4x4)), or rounded to bfloat16,
+// also in oneDNN's blocked layout. Call clear() before the weights change. Threads: one at a time.
 #pragma once
 
 #include <cstdint>

@@ -118,7 +118,6 @@ at::Tensor transformed_for(Use use, const at::Tensor& weight, int tile, Transfor
   return kept != nullptr ? kept->get(weight, use, tile, make) : make();
 }
 
-// Convolves x with a transformed weight; its planes have a row for each channel of x.
 template <typename T>
 at::Tensor convolved(const Kernels<T>& kernel, const at::Tensor& x, const at::Tensor& planes, std::int64_t outputs,
                      const float* bias) {
@@ -142,7 +141,6 @@ at::Tensor convolved(const Kernels<T>& kernel, const at::Tensor& x, const at::Te
   return y;
 }
 
-// Writes the weight gradient to `result`, in its strides.
 template <typename T>
 void add_up_weight_gradient(const at::Tensor& grad, const at::Tensor& x, int tile, const at::Tensor& result) {
   const Kernels<T>& kernel = kernels_for<T>(tile);

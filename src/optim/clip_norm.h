@@ -1,13 +1,11 @@
-// clip_norm: the sums behind gradient norms, and the factor that torch.nn.utils.clip_grad_norm_ scales by. Threads:
-// any.
+// clip_norm: gradient norms and the factor of torch.nn.utils.clip_grad_norm_. Threads: any.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace sluice::optim {
 
-// Sums over a flat buffer of any type, computed in float64 without a copy of the buffer. On CPUs the bits do not depend
-// on the number of threads.
+// Sums over a flat buffer in float64, without a copy. On CPUs the bits do not depend on the number of threads.
 [[nodiscard]] double sum_of_squares(const at::Tensor& flat);
 [[nodiscard]] double sum_of_magnitudes(const at::Tensor& flat);
 // False if an element is infinite or NaN. One pass over the memory, several times faster than a sum.

@@ -1,8 +1,7 @@
 // lamb: LAMB (You et al., 2020, arXiv 1904.00962) for one parameter, as timm.optim.Lamb with its defaults: bias
 // correction, decay inside the update, and the trust ratio |w| / |update| for parameters that decay. Other parameters
-// take Adam's update. max_grad_norm is left out; train.clip_norm replaces it. On CPUs the norms are added up in a fixed
-// order, so that all processes get the same bits.
-// Threads: disjoint parameters may be updated at once.
+// take Adam's update. max_grad_norm is left out; train.clip_norm replaces it. On CPUs the norms are summed in a fixed
+// order. Threads: disjoint parameters may be updated at once.
 #pragma once
 
 #include <cstdint>

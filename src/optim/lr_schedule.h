@@ -28,7 +28,6 @@ struct LrSchedule {
   double decay = 0.1;
   double power = 1;
 
-  // falls: number of falls of "plateau" so far.
   [[nodiscard]] double at(std::int64_t step, int falls = 0) const;
 };
 

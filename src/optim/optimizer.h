@@ -1,10 +1,7 @@
-// optimizer: SGD, momentum, RMSprop, Adam, AdamW (both also with AMSGrad) and LAMB (lamb.h) over a stage's flat buffer,
-// by torch.optim's update rules and with ATen's fused kernels if they exist.
-// An exponential moving average of the weights can be kept, as torch.optim.swa_utils.AveragedModel with
-// get_ema_multi_avg_fn does. The first average is a copy of the weights; until then the average equals the weights.
+// optimizer: SGD, momentum, RMSprop, Adam, AdamW and LAMB (lamb.h) over a stage's flat buffer, by torch.optim's update
+// rules. The average of the weights is that of torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn.
 // Delayed Nesterov (Liu et al., 2024, arXiv 2401.09135) is for gradients that arrive one by one, each computed on older
 // weights. Each of N gradients moves the weights by its N-th part; only the last one applies momentum, of their mean.
-// Together they equal one Nesterov step on that mean.
 // Threads: after one begin_step(), update() of disjoint parts may run at once.
 #pragma once
 
@@ -45,12 +42,9 @@ struct UpdateRange {
   std::int64_t missed = 0;  // optimizer steps without an update, because its layer was frozen
 };
 
-// The name under which costs are measured: the kind and its extra states, for example "adamw", "adam+amsgrad+ema".
 [[nodiscard]] std::string name_of(const OptimizerOptions& options);
-// Number of state tensors, each of the parameters' size.
 [[nodiscard]] int count_states(const OptimizerOptions& options);
 
-// Range number `index` of `count` nearly equal ranges of a flat buffer.
 struct BufferPart {
   int index = 0;
   int count = 1;
@@ -69,13 +63,11 @@ class Optimizer {
   // Applies the current gradients, divided by `divisor`, to one part; LAMB to the parameters that begin in it.
   void update(double lr, double divisor, BufferPart part);
 
-  // Flat state tensors by name. Momentum: momentum_buffer, with a delay also gradient_sum. RMSprop: square_avg. Adam,
-  // AdamW and LAMB: exp_avg, exp_avg_sq, with amsgrad max_exp_avg_sq. The average of the weights, kAverage, comes last.
+  // Flat state tensors by name, as torch.optim names them, and gradient_sum with a delay; kAverage comes last.
   [[nodiscard]] const std::vector<std::pair<std::string, at::Tensor>>& states() const { return states_; }
   [[nodiscard]] at::Tensor average() const { return options_.ema_decay > 0 ? states_.back().second : at::Tensor(); }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
-  // Number of updates of each range given to the constructor. Adam, AdamW and LAMB use it for their bias correction, as
-  // torch.optim uses the `step` of a parameter.
+  // Number of updates of each range given to the constructor, as torch.optim's `step` of a parameter.
   [[nodiscard]] std::vector<std::int64_t> updates() const;
   // Continues after `steps` steps. updates: as returned by updates(); empty: every step updated every range.
   void set_steps(std::int64_t steps, const std::vector<std::int64_t>& updates = {});

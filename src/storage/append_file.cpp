@@ -35,10 +35,7 @@ bool AppendFile::append(std::string_view record) {
     ++dropped_;
     return false;
   }
-  ssize_t written = 0;
-  do {
-    written = ::write(file_.get(), record.data(), record.size());
-  } while (written < 0 && errno == EINTR);
+  const ssize_t written = uninterrupted([&] { return ::write(file_.get(), record.data(), record.size()); });
   if (written == static_cast<ssize_t>(record.size())) {
     bytes_ += record.size();
     return true;
@@ -54,7 +51,7 @@ bool AppendFile::is_linked() const { return has_link(file_.get()) || !had_link_;
 void AppendFile::drop(int error) {
   if (dropped_++ > 0) return;
   log_warning("cannot write ", path_.string(), ": ", std::generic_category().message(error),
-              "; training goes on and drops such records: free space on that disk");
+              "; training continues without these records; free space on that disk");
 }
 
 void AppendFile::sync() {

@@ -1,7 +1,6 @@
 // append_file: a file that grows record by record during training (metrics.jsonl, TensorBoard events). On a full disk,
-// training continues and the file never holds half a record: a record that cannot be written whole is removed and
-// counted, with one warning. Later records are tried again. Only sync() makes records durable.
-// Threads: one at a time. Errors: StorageError if the file cannot be opened; later failures are warnings.
+// training continues: a record that cannot be written whole is removed and counted, with one warning. Only sync() makes
+// records durable. Threads: one at a time. Errors: StorageError if the file cannot be opened.
 #pragma once
 
 #include <cstdint>

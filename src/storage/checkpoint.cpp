@@ -38,7 +38,7 @@ constexpr std::string_view kAdvice = "; resume from another checkpoint (--resume
 }
 
 [[noreturn]] void missing(const fs::path& dir, std::string_view file) {
-  throw CheckpointError(dir.string(), " is no complete checkpoint: ", file, " is missing");
+  throw CheckpointError(dir.string(), " is not a complete checkpoint: ", file, " is missing");
 }
 
 bool all_finite(const json& value) {
@@ -141,7 +141,7 @@ json write_tensors(const fs::path& file, std::int64_t step, const TensorMap& ten
   try {
     return digest_json(write_safetensors(file, tensors, metadata, Values::kFinite));
   } catch (const DivergedError& error) {
-    throw DivergedError("after step ", step, ": ", error.what(), ", so no checkpoint is made of it");
+    throw DivergedError("after step ", step, ": ", error.what(), ", so no checkpoint was written");
   }
 }
 

@@ -62,8 +62,7 @@ std::optional<pid_t> owner_of(const fs::path& temporary) {
   return pid;
 }
 
-// Treats our own process id as gone: a restarted container often gets the same id, and a store is created before its
-// first save.
+// Our own process id counts as gone: a restarted container often gets the same id.
 bool is_gone(pid_t pid) { return pid == ::getpid() || (::kill(pid, 0) != 0 && errno == ESRCH); }
 
 fs::path temporary_for(const fs::path& checkpoint) { return concat(checkpoint.string(), kTemporaryMark, ::getpid()); }
@@ -113,7 +112,7 @@ void CheckpointStore::clean_up() {
     if (std::error_code ignored; fs::exists(checkpoint, ignored)) {
       remove(entry);
     } else {
-      log_info("putting back ", checkpoint.string(), ", whose replacement was cut short");
+      log_info("restoring ", checkpoint.string(), ", whose replacement was interrupted");
       rename_or_throw(entry, checkpoint);
     }
   }
@@ -152,8 +151,8 @@ fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& cont
 // Called after writing, because the run directory may be renamed during the write.
 void CheckpointStore::require_own_dir() const {
   if (is_replaced_ && is_replaced_())
-    throw StorageError("another directory has taken the place of ", dir_.parent_path().string(),
-                       ", so no checkpoint was put there");
+    throw StorageError("another directory has replaced ", dir_.parent_path().string(),
+                       ", so no checkpoint was written there");
 }
 
 void CheckpointStore::publish(const fs::path& temporary, const fs::path& final_dir) const {

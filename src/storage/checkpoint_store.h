@@ -1,8 +1,8 @@
 // checkpoint_store: the checkpoints of one run, RUN/checkpoints/step-N. A crash at any instant leaves each checkpoint
-// whole or absent. A scan that verifies the files finds the newest one; no pointer file exists.
+// whole or absent.
 // Threads: one at a time; one store per directory (between processes, the lock of the run directory ensures it).
 // Errors: StorageError if a save fails, DivergedError if its tensors are not finite; both leave older checkpoints
-// untouched and nothing new, so training may go on. Damaged checkpoints are skipped with a warning.
+// untouched and nothing new. Damaged checkpoints are skipped with a warning.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,6 @@
 
 namespace sluice::storage {
 
-// Result of a read-only scan, which `eval` may run on any directory.
 struct CheckpointScan {
   std::optional<std::filesystem::path> newest;  // verified byte by byte
   std::set<std::int64_t> damaged;               // newer steps, skipped with a warning each
@@ -25,25 +24,22 @@ struct CheckpointScan {
 
 class CheckpointStore {
  public:
-  // Creates `dir` (RUN/checkpoints) if missing and removes half-written checkpoints of dead processes, with a log line
-  // each. keep >= 1: number of complete checkpoints to keep. is_replaced (may be empty): returns true if another
-  // directory replaced the run directory, whose checkpoints must not be touched.
+  // Creates `dir` (RUN/checkpoints) and removes half-written checkpoints of dead processes. keep >= 1: number of
+  // complete checkpoints to keep. is_replaced (may be empty): true if another directory replaced the run directory.
   CheckpointStore(std::filesystem::path dir, int keep, std::function<bool()> is_replaced = {});
 
   // Writes or replaces step-N durably and returns its directory. Then removes checkpoints older than the `keep` newest
-  // complete ones up to this step, and those set aside; later steps are not touched. `proven` is a step that is kept as
-  // well, in case the new weights are bad.
+  // complete ones up to this step, except `proven`, and those set aside.
   std::filesystem::path save(std::int64_t step, const CheckpointContents& contents,
                              std::optional<std::int64_t> proven = {});
-  // Keeps this checkpoint until another one is the best, and links DIR/best to it. Does nothing if the step has no
-  // checkpoint. A link that cannot be created is a warning.
+  // Keeps this checkpoint until another one is the best, and links DIR/best to it, if the step has a checkpoint.
   void keep_best(std::int64_t step);
   // True if a save recreated a missing run directory, which therefore belongs to this run.
   [[nodiscard]] bool has_made_dir() const { return has_made_dir_; }
   [[nodiscard]] std::vector<std::int64_t> steps() const;
 
-  // Starts a new history from an older checkpoint: renames newer checkpoints to step-N.left, which scans ignore and the
-  // next save removes. Otherwise a later --resume auto would take the newest of the old history.
+  // Renames newer checkpoints to step-N.left, which scans ignore and the next save removes. Otherwise a later --resume
+  // auto would take the newest of the old history.
   void set_aside_newer_than(std::int64_t step);
 
  private:

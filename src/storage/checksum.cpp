@@ -48,8 +48,7 @@ FileDigest digest_file(const std::filesystem::path& file) {
   Digester digester;
   const auto block = std::make_unique_for_overwrite<std::byte[]>(kReadBlock);
   for (;;) {
-    const auto count = ::read(handle.get(), block.get(), kReadBlock);
-    if (count < 0 && errno == EINTR) continue;
+    const auto count = uninterrupted([&] { return ::read(handle.get(), block.get(), kReadBlock); });
     if (count < 0) throw_storage_error(errno, "read", file);
     if (count == 0) return digester.digest();
     digester.update({block.get(), static_cast<std::size_t>(count)});

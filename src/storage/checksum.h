@@ -1,5 +1,4 @@
-// checksum: XXH3-128 (xxhash library) of bytes and files, as 32 hexadecimal digits, high half first, like `xxhsum -H2`.
-// Detects accidental damage; it is not a signature.
+// checksum: XXH3-128 of bytes and files, as 32 hexadecimal digits, like `xxhsum -H2`. Detects accidental damage only.
 // Threads: an object belongs to one thread. Errors: digest_file() throws the reading errors of files.h.
 #pragma once
 

@@ -39,8 +39,7 @@ std::string_view advice(int error, std::string_view action) {
   }
 }
 
-// Returns the bytes that an unprivileged process may still write next to `path`; nothing if the file system does not
-// report it.
+// Bytes that an unprivileged process may still write next to `path`; nothing if the file system does not report it.
 std::optional<std::uint64_t> free_bytes(fs::path path) {
   struct statvfs info {};
   while (::statvfs(path.empty() ? "." : path.c_str(), &info) != 0) {
@@ -52,11 +51,7 @@ std::optional<std::uint64_t> free_bytes(fs::path path) {
 }
 
 bool sync_descriptor(int fd) {
-  int result = 0;
-  do {
-    result = ::fsync(fd);
-  } while (result != 0 && errno == EINTR);
-  return result == 0;
+  return uninterrupted([&] { return ::fsync(fd); }) == 0;
 }
 
 fs::path resolve_target(const fs::path& target) {
@@ -102,8 +97,8 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::write(std::span<const std::byte> bytes) {
   check(file_.get() >= 0, "AtomicFile::write before commit");
   while (!bytes.empty()) {
-    const auto written = ::write(file_.get(), bytes.data(), std::min(bytes.size(), kMaxWrite));
-    if (written < 0 && errno == EINTR) continue;
+    const auto written =
+        uninterrupted([&] { return ::write(file_.get(), bytes.data(), std::min(bytes.size(), kMaxWrite)); });
     if (written <= 0) {
       const int error = written == 0 ? ENOSPC : errno;
       static_cast<void>(::ftruncate(file_.get(), 0));  // so that the error reports the final free space
@@ -164,9 +159,10 @@ FileDescriptor open_for_reading(const fs::path& file) {
   struct stat info {};
   if (handle.get() >= 0 && ::fstat(handle.get(), &info) == 0 && S_ISREG(info.st_mode)) return handle;
   if (handle.get() >= 0) throw CheckpointError("cannot read ", file.string(), ": it is not a regular file");
-  const bool is_fault_of_file = errno != EIO && !is_file_limit(errno);
-  if (!is_fault_of_file) throw_storage_error(errno, "read", file);
-  throw CheckpointError("cannot read ", file.string(), ": ", std::generic_category().message(errno));
+  const int error = errno;
+  if (error == EIO || is_file_limit(error)) throw_storage_error(error, "read", file);
+  throw CheckpointError("cannot read ", file.string(), ": ", std::generic_category().message(error), "; ",
+                        advice(error, "read"));
 }
 
 std::string read_text(const fs::path& file) {
@@ -174,8 +170,7 @@ std::string read_text(const fs::path& file) {
   std::string text;
   std::string block(std::size_t{1} << 16, '\0');
   for (;;) {
-    const auto count = ::read(handle.get(), block.data(), block.size());
-    if (count < 0 && errno == EINTR) continue;
+    const auto count = uninterrupted([&] { return ::read(handle.get(), block.data(), block.size()); });
     if (count < 0) throw_storage_error(errno, "read", file);
     if (count == 0) return text;
     text.append(block, 0, static_cast<std::size_t>(count));

@@ -1,8 +1,7 @@
 // files: file operations that must not lose data: atomic replacement, fsync, checks of free space.
 // Threads: functions are re-entrant; an object belongs to one thread. Two threads must not write one target.
-// Errors: writing throws StorageError (exit code 8) with the path, the bytes needed and free, and what to do. Reading
-// throws CheckpointError if there is nothing to read and StorageError if the disk fails. Both throw OutOfMemoryError if
-// the process can open no more files.
+// Errors: writing throws StorageError with the path, the bytes needed and free, and what to do. Reading throws
+// CheckpointError, or StorageError if the disk fails. OutOfMemoryError if the process can open no more files.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +16,10 @@
 
 namespace sluice::storage {
 
-// Returns false if the open file or directory was removed. Some network file systems count no links: compare with the
-// value at opening.
+// False if the open file was removed. Some network file systems count no links: compare with the value at opening.
 [[nodiscard]] bool has_link(int fd);
 
-// Throws StorageError: "cannot <action> <path>: <errno text>; needs ..., ... free; <advice>", or OutOfMemoryError if
-// the process can open no more files. needed_bytes = 0: unknown, omitted from the text.
+// "cannot <action> <path>: <errno text>; needs ..., ... free; <advice>". needed_bytes = 0: unknown, omitted.
 [[noreturn]] void throw_storage_error(int error, std::string_view action, const std::filesystem::path& path,
                                       std::uint64_t needed_bytes = 0);
 

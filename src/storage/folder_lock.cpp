@@ -22,7 +22,6 @@ namespace {
 
 std::string owner_line() { return concat("process ", ::getpid(), " on ", host_name(), "\n"); }
 
-// Returns the last process that wrote the lock file, for messages only.
 std::string read_owner(int fd) {
   std::array<char, 320> text{};
   const auto count = ::pread(fd, text.data(), text.size() - 1, 0);

@@ -1,6 +1,6 @@
-// folder_lock: keeps other processes out of a folder with an flock on its .lock file. The file names host and process
-// of the owner and stays after the lock ends. Threads: one. Errors: ConfigError if the folder is in use; StorageError
-// if it cannot be written, or if a lock is required and the file system has none.
+// folder_lock: keeps other processes out of a folder with an flock on its .lock file, which names the owner and stays
+// after the lock ends. Threads: one. Errors: ConfigError if the folder is in use; StorageError if it cannot be written,
+// or if a lock is required and the file system has none.
 #pragma once
 
 #include <filesystem>
@@ -10,11 +10,9 @@
 
 namespace sluice::storage {
 
-// How to treat a file system without locks.
 enum class WithoutLocks { kWarning, kError };
 
-// Locks the folder for the lifetime of the result. name: kind of folder ("run directory"); advice: alternative to
-// waiting.
+// Locks the folder for the lifetime of the result. name: kind of folder; advice: alternative to waiting.
 [[nodiscard]] FileDescriptor lock_folder(const std::filesystem::path& folder, std::string_view name,
                                          std::string_view advice, WithoutLocks without = WithoutLocks::kWarning);
 

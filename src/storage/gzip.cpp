@@ -14,7 +14,7 @@ std::string gzip(std::string_view text) {
   check(text.size() < std::numeric_limits<uInt>::max(), "less than 4 GiB for one call of zlib");
   z_stream stream{};
   if (deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzip, kMemory, Z_DEFAULT_STRATEGY) != Z_OK)
-    throw OutOfMemoryError("there is no memory to compress a file");
+    throw OutOfMemoryError("there is not enough memory to compress a file");
   std::string result(deflateBound(&stream, text.size()), '\0');
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
   stream.avail_in = static_cast<uInt>(text.size());

@@ -11,8 +11,7 @@
 namespace sluice::storage {
 namespace {
 
-// A value is NaN or infinite if all bits of its exponent are set. The fixed block size lets compilers vectorize the
-// loop at any optimization level.
+// All bits of the exponent are set in NaN and infinity. The fixed block size lets compilers vectorize the loop.
 template <typename Bits>
 bool exponents_are_finite(std::span<const std::byte> values, Bits exponent) {
   constexpr std::size_t kBlock = 1024;

@@ -27,7 +27,7 @@ constexpr std::size_t kBlock = std::size_t{1} << 20;
 constexpr std::uint64_t kMostParts = std::uint64_t{1} << 20;
 constexpr std::size_t kLargestWrite = std::size_t{1} << 30;
 
-// Value of `synced` in a log that is never synced: every written record counts as committed.
+// For a log that is never synced: every written record counts as committed.
 constexpr std::uint64_t kAlwaysCounts = std::numeric_limits<std::uint64_t>::max();
 
 struct RecordHead {
@@ -114,8 +114,8 @@ void RecordLog::append(std::uint64_t kind, std::span<const std::string_view> par
 
 void RecordLog::write(std::string_view bytes) {
   while (!bytes.empty()) {
-    const auto written = ::write(file_.get(), bytes.data(), std::min(bytes.size(), kLargestWrite));
-    if (written < 0 && errno == EINTR) continue;
+    const auto written =
+        uninterrupted([&] { return ::write(file_.get(), bytes.data(), std::min(bytes.size(), kLargestWrite)); });
     if (written <= 0) fail(written == 0 ? ENOSPC : errno, "write");
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
@@ -130,11 +130,7 @@ void RecordLog::fail(int error, std::string_view action) {
 // Never retries a failed sync: the kernel may have dropped the written pages.
 void RecordLog::sync() {
   if (outlives_ == Outlives::kProcess || synced_ == bytes_) return;
-  int result = 0;
-  do {
-    result = ::fdatasync(file_.get());
-  } while (result != 0 && errno == EINTR);
-  if (result != 0) fail(errno, "write");
+  if (uninterrupted([&] { return ::fdatasync(file_.get()); }) != 0) fail(errno, "write");
   synced_ = bytes_;
 }
 
@@ -159,9 +155,10 @@ std::string RecordLogReader::read(std::uint64_t from, std::uint64_t bytes) const
   std::string text(bytes, '\0');
   std::uint64_t done = 0;
   while (done < bytes) {
-    const auto count = ::pread(file_.get(), text.data() + done, std::min(bytes - done, kLargestWrite),
-                               static_cast<off_t>(from + done));
-    if (count < 0 && errno == EINTR) continue;
+    const auto count = uninterrupted([&] {
+      return ::pread(file_.get(), text.data() + done, std::min(bytes - done, kLargestWrite),
+                     static_cast<off_t>(from + done));
+    });
     if (count < 0) throw_storage_error(errno, "read", path_);
     if (count == 0) throw CheckpointError(path_.string(), " became shorter while it was read", advice_);
     done += static_cast<std::uint64_t>(count);
@@ -181,7 +178,7 @@ std::optional<LogRecord> RecordLogReader::next() {
     }
   }
   if (records_ == 0 && !std::string_view(head.magic.data(), head.magic.size()).starts_with(kMagic.substr(0, 6)))
-    throw CheckpointError(path_.string(), " is not a log of Sluice's, or has lost its beginning", advice_);
+    throw CheckpointError(path_.string(), " is not a Sluice log, or its beginning is damaged", advice_);
   if (is_followed_by_committed_record())
     throw CheckpointError(path_.string(), " is damaged at byte ", at_, " of ", size_, advice_);
   return std::nullopt;
@@ -207,8 +204,8 @@ std::optional<LogRecord> RecordLogReader::read_record(const Head& head) const {
   return record;
 }
 
-// Returns true if a later record shows that the damaged one was committed (synced) before. A later record alone does
-// not show it, because the disk may write records out of order.
+// True if a later record shows that the damaged one was synced before. A later record alone does not show it, because
+// the disk may write records out of order.
 bool RecordLogReader::is_followed_by_committed_record() const {
   for (std::uint64_t from = at_ + 1; from < size_; from += kBlock) {
     const std::string block = read(from, std::min<std::uint64_t>(kBlock + sizeof(RecordHead), size_ - from));

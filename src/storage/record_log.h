@@ -1,10 +1,9 @@
 // record_log: a growing file of records that can be read back after the process is killed or the machine loses power. A
 // record is written when append() returns. A promise based on it may be made then, or after sync() if it must survive
 // the machine.
-// - publish() makes the file appear, or replace one of that name, with all records appended so far.
 // - A record that is cut short or damaged at the end of the file is ignored, because it was never promised. If a
 //   committed record follows it, promised data is lost and reading throws.
-// Each record has a number and XXH3-128 checksums of its head and its bytes. Numbers are little-endian.
+// - Each record has a number and XXH3-128 checksums of its head and its bytes. Numbers are little-endian.
 // Threads: one at a time. Errors: StorageError if writing fails, after which only the destructor may be called;
 // CheckpointError for a damaged file or a file of another kind.
 #pragma once
@@ -33,7 +32,6 @@ class RecordLog {
   RecordLog& operator=(const RecordLog&) = delete;
 
   void append(std::uint64_t kind, std::span<const std::string_view> parts);
-  // With Outlives::kMachine: makes all appended records durable. Otherwise does nothing.
   void sync();
   void publish();
 
@@ -62,7 +60,6 @@ struct LogRecord {
 
 class RecordLogReader {
  public:
-  // advice: what to do about a damaged file, for messages.
   RecordLogReader(std::filesystem::path file, std::string advice);
 
   [[nodiscard]] std::optional<LogRecord> next();

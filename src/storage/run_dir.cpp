@@ -26,7 +26,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kTrace = "trace.rank", kTorchTrace = "torch_trace.rank", kTraceEnding = ".json.gz";
 
-// Returns the name of an entry that shows that `dir` holds a run; empty if it holds none.
 std::string trace_of_run(const fs::path& dir) {
   std::error_code ignored;
   for (const auto* name : {"config.toml", "metrics.jsonl", "checkpoints"}) {
@@ -94,8 +93,7 @@ void check_path(const fs::path& dir, bool must_be_there) {
         concat("no run directory ", dir.string(), " to resume; check the path or start without --resume"));
   }
   if (fs::symlink_status(dir, ignored).type() != fs::file_type::not_found) {
-    throw ConfigError(
-        concat("run directory ", dir.string(), " is a file or a link to nothing; choose another --run-dir"));
+    throw ConfigError(concat("run directory ", dir.string(), " is a file or a broken link; choose another --run-dir"));
   }
 }
 
@@ -117,8 +115,8 @@ RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
   resumes_ = !trace.empty();
   if (mode == RunDirMode::kNew && resumes_) {
     throw ConfigError("run directory ", dir_.string(), " already holds a run (", trace,
-                      "); add --resume auto, which goes on with it, or begins where it has no checkpoint, or "
-                      "choose another --run-dir");
+                      "); add --resume auto to continue it, or to start it if it has no checkpoint, or choose another "
+                      "--run-dir");
   }
   if (must_hold_run && !resumes_) {
     throw ConfigError(

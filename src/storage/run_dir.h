@@ -1,10 +1,6 @@
-// run_dir: the directory of one run: its layout, its creation and its lock against other processes. Only rank 0 makes
-// one.
-// Layout: config.toml (resolved), metrics.jsonl, log.txt, tensorboard/, checkpoints/step-N/, pushes/,
-// trace.rankN.json.gz, torch_trace.rankN.json.gz, workers/ (written by other processes, report/worker_writer.h), .lock
-// (folder_lock.h).
-// Threads: one. Errors: ConfigError if the directory cannot be used (another run, in use, nothing to resume);
-// StorageError if it cannot be written.
+// run_dir: the directory of one run: its layout (docs/reference/files.md), its creation and its lock against other
+// processes. Only rank 0 makes one. Threads: one. Errors: ConfigError if the directory cannot be used (another run, in
+// use, nothing to resume); StorageError if it cannot be written.
 #pragma once
 
 #include <filesystem>
@@ -32,10 +28,8 @@ class RunDir {
   // Creates parent/<config_name>-<date>-<time>[-n], with local time: 20250131-235959.
   static RunDir create_named(const std::filesystem::path& parent, std::string_view config_name);
 
-  // Directories made by create_named(parent, config_name), newest first.
   static std::vector<std::filesystem::path> named(const std::filesystem::path& parent, std::string_view config_name);
 
-  // File names: a process's trace, a worker's trace in its own directory, and a trace of LibTorch's profiler.
   static std::string trace_name(int rank);
   static std::string worker_trace_name(int worker);
   static std::string torch_trace_name(int rank);
@@ -44,8 +38,8 @@ class RunDir {
 
   [[nodiscard]] bool resumes() const { return resumes_; }
 
-  // Returns a function that removes this run's files from a directory that held no run before, and the directory if the
-  // run created it. Files that existed before stay. The function may be called from any thread and ignores failures.
+  // Returns a function that removes this run's files, but none that existed before, from a directory that held no run,
+  // and the directory if the run created it. The function may be called from any thread and ignores failures.
   [[nodiscard]] std::function<void()> discarding() const;
 
   [[nodiscard]] const std::filesystem::path& path() const { return dir_; }

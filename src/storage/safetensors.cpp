@@ -90,7 +90,7 @@ void check_booleans(std::span<const std::byte> data, const TensorEntry& entry, c
   const auto bytes = data.subspan(entry.begin, entry.end - entry.begin);
   const auto wrong = std::find_if(bytes.begin(), bytes.end(), [](std::byte b) { return b > std::byte{1}; });
   if (wrong == bytes.end()) return;
-  throw CheckpointError(path.string(), " is no valid safetensors file: tensor ", quoted_name(entry.name),
+  throw CheckpointError(path.string(), " is not a valid safetensors file: tensor ", quoted_name(entry.name),
                         " of dtype BOOL holds ", std::to_integer<int>(*wrong),
                         ", expected 0 or 1; fetch or save it again");
 }

@@ -35,7 +35,7 @@ constexpr std::array kDtypes{
 };
 
 [[noreturn]] void fail(std::string_view where, std::string_view what) {
-  throw CheckpointError(where, " is no valid safetensors file: ", what, "; fetch or save it again");
+  throw CheckpointError(where, " is not a valid safetensors file: ", what, "; fetch or save it again");
 }
 
 // Detects output of torch.save: a ZIP archive, or a pickle of protocol 2 or later.
@@ -52,8 +52,7 @@ bool looks_like_pickle(std::span<const std::byte> file) {
              "`python scripts/convert_weights.py FILE OUT` does that (docs/how-to/weights.md)"));
 }
 
-// Returns the bytes of a tensor, nothing on overflow. Overflow is checked with zero sizes as one, because strides are
-// computed that way.
+// The bytes of a tensor, nothing on overflow. Zero sizes count as one for overflow, as strides are computed that way.
 std::optional<std::uint64_t> bytes_of(const std::vector<std::uint64_t>& shape, std::uint64_t element_size) {
   std::uint64_t product = element_size;
   bool empty = false;

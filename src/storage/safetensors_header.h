@@ -1,8 +1,7 @@
 // safetensors_header: the part of a safetensors file before the data: an 8-byte little-endian length, JSON, padding.
-// Parsing is a pure function of bytes (it is fuzzed).
 // Stricter than the official reader: the JSON begins with '{', is padded with spaces only, and has no duplicate or
-// unknown keys; tensors tile the data exactly and have at most 64 dimensions.
-// Threads: any. Errors: CheckpointError naming the file, the tensor and what was expected.
+// unknown keys; tensors tile the data exactly and have at most 64 dimensions. Parsing is a pure function of bytes (it
+// is fuzzed). Errors: CheckpointError naming the file, the tensor and what was expected.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -39,8 +38,7 @@ struct SafetensorsHeader {
 [[nodiscard]] std::string encode_safetensors_header(const std::map<std::string, std::string>& metadata,
                                                     const std::vector<TensorEntry>& entries);
 
-// Position of a dtype in the file order: rank 0, with the strictest alignment, is written first. Returns nothing for
-// unsupported dtypes.
+// Position of a dtype in the file order (0: strictest alignment); nothing for unsupported dtypes.
 [[nodiscard]] std::optional<int> safetensors_rank(c10::ScalarType dtype);
 
 [[nodiscard]] std::string safetensors_dtypes();

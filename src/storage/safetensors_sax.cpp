@@ -22,7 +22,7 @@ class HeaderSax final : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool /*value*/) override { return unexpected("a boolean"); }
   bool number_integer(number_integer_t /*value*/) override { return unexpected("a negative number"); }
   bool number_float(number_float_t /*value*/, const string_t& /*text*/) override {
-    return unexpected("a number that is no 64-bit integer");
+    return unexpected("a number that is not a 64-bit integer");
   }
   bool binary(binary_t& /*value*/) override { return unexpected("binary data"); }
 
@@ -90,7 +90,7 @@ class HeaderSax final : public nlohmann::json_sax<nlohmann::json> {
 
   bool parse_error(std::size_t position, const std::string& /*token*/,
                    const nlohmann::json::exception& error) override {
-    return fail(concat("its header is no JSON at byte ", position, ": ", error.what()));
+    return fail(concat("its header is not JSON at byte ", position, ": ", error.what()));
   }
 
  private:

@@ -1,6 +1,5 @@
 // safetensors_sax: parses the JSON of a safetensors header with nlohmann's SAX interface, because its DOM silently
-// accepts duplicate keys. Checks the grammar only; safetensors_header.cpp checks dtypes, shapes and offsets. Memory is
-// bounded by the size of the text. Errors: CheckpointError without the file name.
+// accepts duplicate keys. Checks the grammar only. Errors: CheckpointError without the file name.
 #pragma once
 
 #include <cstdint>

@@ -28,8 +28,7 @@ fs::path folder_of_all() {
   return error ? fs::path("/tmp") : all;
 }
 
-// The lock file gets its name only after it is locked. A named file without a lock therefore belongs to a process that
-// has ended, even in another container.
+// The lock file gets its name only after it is locked. So a named file without a lock belongs to an ended process.
 FileDescriptor hold(const fs::path& folder) {
   const fs::path unnamed = folder / concat(kLock, ".new");
   FileDescriptor lock(::open(unnamed.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));

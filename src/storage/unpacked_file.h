@@ -1,5 +1,5 @@
-// unpacked_file: a stream of the uncompressed bytes of a gzip or plain file. `limit` bounds the bytes, and so the
-// memory. Threads: one. Errors: never throws; on a failure the stream ends and the object has the reason.
+// unpacked_file: a stream of at most `limit` uncompressed bytes of a gzip or plain file. Threads: one. Never throws; on
+// a failure the stream ends and the object has the reason.
 #pragma once
 
 #include <array>

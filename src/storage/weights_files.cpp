@@ -32,14 +32,14 @@ bool is_there(const fs::path& path) {
 void check_shard_name(const fs::path& index, const std::string& name) {
   const fs::path path(name);
   if (!name.empty() && path == path.filename() && name != "." && name != "..") return;
-  refuse_index(index, concat("names ", quoted_name(name), ", which is no file beside it"));
+  refuse_index(index, concat("names ", quoted_name(name), ", which is not a file in the same folder"));
 }
 
 std::map<std::string, std::string> files_by_tensor(const fs::path& index) {
   const auto json = nlohmann::json::parse(read_text(index), nullptr, /*allow_exceptions=*/false);
   const auto found = json.is_object() ? json.find("weight_map") : json.end();
   if (!json.is_object() || found == json.end() || !found->is_object() || found->empty())
-    refuse_index(index, "is no index of weights: it has no 'weight_map' with the file of each tensor");
+    refuse_index(index, "is not an index of weights: it has no 'weight_map' with the file of each tensor");
   std::map<std::string, std::string> files;
   for (const auto& [tensor, file] : found->items()) {
     if (!file.is_string()) refuse_index(index, concat("names no file for ", quoted_name(tensor)));
@@ -49,7 +49,6 @@ std::map<std::string, std::string> files_by_tensor(const fs::path& index) {
   return files;
 }
 
-// Adds the tensors of a file to `all`. `from`: the file of each tensor added so far.
 void add_file(const fs::path& index, const std::string& name, TensorMap& all,
               std::map<std::string, std::string>& from) {
   const fs::path file = index.parent_path() / name;
@@ -73,7 +72,7 @@ TensorMap read_shards(const fs::path& index) {
   for (const auto& [tensor, file] : files) {
     const auto found = from.find(tensor);
     if (found == from.end() || found->second != file)
-      refuse_index(index, concat("says that ", file, " has tensor ", quoted_name(tensor), ", which it has not"));
+      refuse_index(index, concat("says that ", file, " has tensor ", quoted_name(tensor), ", but the file lacks it"));
   }
   return all;
 }
@@ -92,19 +91,23 @@ fs::path resolve_weights(const fs::path& path) {
   const bool is_run = fs::is_directory(checkpoints, ignored) && !is_there(path / kOneFile) && !is_there(path / kIndex);
   if (!is_run) return path;
   if (const CheckpointScan scan = scan_checkpoints(checkpoints); scan.newest) return *scan.newest;
-  throw CheckpointError("there is no whole checkpoint in ", checkpoints.string(),
+  throw CheckpointError("there is no complete checkpoint in ", checkpoints.string(),
                         "; name a run that has saved one, or a file of weights");
 }
 
 TensorMap read_weights(const fs::path& path) {
+  constexpr std::string_view kAdvice =
+      "; set model.weights (or --weights) to a safetensors file, an index of several, a folder with one of these, or a "
+      "run directory";
   std::error_code ignored;
-  if (!fs::is_directory(path, ignored))
+  const fs::file_status status = fs::status(path, ignored);
+  if (status.type() == fs::file_type::not_found)
+    throw CheckpointError("there is no weights file or folder ", path.string(), kAdvice);
+  if (!fs::is_directory(status))
     return path.extension() == ".json" ? read_shards(path) : read_safetensors(path).tensors;
   if (is_there(path / kOneFile)) return read_safetensors(path / kOneFile).tensors;
   if (is_there(path / kIndex)) return read_shards(path / kIndex);
-  throw CheckpointError(path.string(), " has neither ", kOneFile, " nor ", kIndex,
-                        "; name a safetensors file, an index of several, a folder with one of these, or a run "
-                        "directory");
+  throw CheckpointError("folder ", path.string(), " has neither ", kOneFile, " nor ", kIndex, kAdvice);
 }
 
 AboutWeights read_about_weights(const fs::path& path) {

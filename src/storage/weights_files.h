@@ -1,10 +1,9 @@
-// weights_files: reads the tensors of a model from a safetensors file, a folder, or an index
-// (model.safetensors.index.json). A folder holds model.safetensors, or shards and an index. Call resolve_weights() once
-// first: it replaces a run directory by its newest complete checkpoint, and the run may go on saving.
-// Threads: any. Errors: as safetensors.h. Also CheckpointError:
-// - for an invalid index, or one that names a missing file or a file in another folder;
-// - for a tensor that its file lacks or that two files have;
-// - for a run without a complete checkpoint.
+// weights_files: reads the tensors of a model from a safetensors file, an index (model.safetensors.index.json), or a
+// folder with model.safetensors or shards and an index. Call resolve_weights() once first: it replaces a run directory
+// by its newest complete checkpoint, and the run may go on saving.
+// Threads: any. Errors: as safetensors.h; CheckpointError for an invalid index, for one that names a missing file or a
+// file in another folder, for a tensor that its file lacks or that two files have, and for a run without a complete
+// checkpoint.
 #pragma once
 
 #include <filesystem>

@@ -126,7 +126,7 @@ class FeatureCacheTest(unittest.TestCase):
             said = cli.must_run("train", config, "--run-dir", runs[-1], **more).stderr
         warnings = [line for line in said.splitlines() if " warning " in line]
         self.assertEqual(len(warnings), 1, said)
-        self.assertIn("the feature cache keeps nothing on disk any more", warnings[0])
+        self.assertIn("the feature cache stops using the disk", warnings[0])
         self.assert_close(*(cli.column(run, "loss") for run in runs))
 
     def test_killed_it_leaves_nothing_and_goes_on(self):

@@ -303,13 +303,13 @@ class PublicWeightsTest(unittest.TestCase):
     def test_files_of_other_models_are_7_in_one_sentence(self):
         timms = randomised(timm_vit()).state_dict()
         weights = self.save(timms)
-        self.assertIn("or any other of resnet18, nor any under Hugging Face's names; its first is 'blocks.0.attn.proj.bias': "
-                      "it is of another model", self.refusal(weights, name="resnet18", stem="imagenet"))
+        self.assertIn("or any other of resnet18, nor any under Hugging Face's names; its first is 'blocks.0.attn.proj.bias', "
+                      "so it is the file of another model", self.refusal(weights, name="resnet18", stem="imagenet"))
         self.assertIn("tensor 'vit.", self.refusal(weights, name="vit", size="small"))
         self.assertIn("tensor 'vit.embeddings.patch_embeddings.projection.weight' is [192, 3, 8, 8]",
                       self.refusal(weights, name="vit", size="tiny", patch_size=4))
         timms["blocks.3.attn.qkv.weight"] = torch.zeros(575, 192)
-        self.assertIn("'blocks.3.attn.qkv.weight' is [575, 192], which are not 3 tensors: 'vit.encoder.layer.3.attention",
+        self.assertIn("'blocks.3.attn.qkv.weight' is [575, 192], which cannot be split into 3 tensors: 'vit.encoder.layer.3.attention",
                       self.refusal(self.save(timms), name="vit", size="tiny"))
         for error in (self.refusal(self.folder, name="convnext"), self.refusal(self.folder / "step.toml", name="vit")):
             self.assertEqual(len(error.splitlines()), 1)

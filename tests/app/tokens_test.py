@@ -93,7 +93,7 @@ class TokensTest(unittest.TestCase):
                 ({"vocabulary": 63}, {}, "model.vocabulary = 63"),
                 ({"classes": 10}, {}, "model.classes = 10 has no place in gpt2"),
                 ({"image_size": 32}, {}, "model.image_size = 32 has no place in gpt2"),
-                ({"name": "mlp"}, {"name": "shapes"}, f"model.context={CONTEXT} has no place in mlp"),
+                ({"name": "mlp"}, {"name": "shapes"}, f"model.context={CONTEXT} is not supported by mlp"),
                 ({}, {"name": "text"}, "data.path is empty"))
         for model, data, said in long_tests.some(refused[:2], refused, "keys that have no place"):
             done = cli.run("step", self.configuration(model=model, data=data), "--out", self.folder / "out")

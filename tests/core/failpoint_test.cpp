@@ -23,7 +23,7 @@ class FailpointTest : public testing::Test {
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
-TEST_F(FailpointTest, KillsWhereAndWhenItIsTold) {
+TEST_F(FailpointTest, KillsAtTheGivenCallOfThePoint) {
   EXPECT_EXIT(pass_with("other"), testing::KilledBySignal(SIGKILL), "");
   EXPECT_EXIT(pass_with("other:2"), testing::KilledBySignal(SIGKILL), "");
   EXPECT_EXIT(pass_with("other:3"), testing::ExitedWithCode(0), "");

@@ -1,4 +1,4 @@
-// Standard error is no terminal here: it is captured.
+// Standard error is captured here, so it is not a terminal.
 #include "core/log.h"
 
 #include <gmock/gmock.h>
@@ -97,7 +97,7 @@ TEST(Log, OutsideOfATerminalThereIsNoProgressAndNoEscapeSequence) {
   EXPECT_THAT(captured([] { log_error("red on a terminal"); }), Not(HasSubstr("\x1b")));
 }
 
-// /dev/full opens, and refuses every byte: a full disk.
+// Writes to /dev/full fail as on a full disk.
 TEST(Log, AFullDiskEndsTheFileWithOneWarning) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "sluice_log_test";
   std::filesystem::create_directories(folder);

@@ -24,7 +24,7 @@ TEST(OwnTime, CountsShortStepsWholeAndALongOneAsTheLongest) {
   EXPECT_EQ(time.pass(start + milliseconds(3600'010)), milliseconds(55));
 }
 
-TEST(OwnTime, LeavesOutWhatItIsToldTo) {
+TEST(OwnTime, ExcludesIntervalsOnRequest) {
   const Clock::time_point start{};
   OwnTime time(milliseconds(20), start);
   EXPECT_EQ(time.pass(start + milliseconds(10)), milliseconds(10));
@@ -105,7 +105,7 @@ TEST_F(WaitOwnTime, TimeThatIsExcusedDoesNotCount) {
   EXPECT_GE(looks, 3 + 2) << "300 ms are two short waits";
 }
 
-// The limit is 1.5 s; what is waited for takes 1 s of the process's running time, and it is stopped for 2 s.
+// The limit is 1.5 s. The wait takes 1 s of the running time, and the process is stopped for 2 s.
 TEST_F(WaitOwnTime, TimeInWhichTheProcessWasStoppedDoesNotCount) {
   const int code = test::run_and_pause(milliseconds(300), milliseconds(2000), [this] {
     const std::jthread other([this] {

@@ -79,7 +79,7 @@ TEST(Terminal, TellsItsWidthAtEachCallAndWhetherItTakesColours) {
   ::close(theirs);
 }
 
-TEST(Terminal, APipeIsNone) {
+TEST(Terminal, APipeIsNotATerminal) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   const Variable columns("COLUMNS", "wide");

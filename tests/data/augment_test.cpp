@@ -26,7 +26,6 @@ std::vector<std::uint8_t> noise(const DatasetInfo& info) {
   return pixels;
 }
 
-// The definition, one output pixel at a time.
 template <typename T>
 std::vector<T> reference(const DatasetInfo& info, std::int64_t padding, const View& view,
                          const std::vector<std::uint8_t>& pixels) {

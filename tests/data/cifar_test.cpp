@@ -90,7 +90,7 @@ TEST(Cifar, TheFolderOfTheArchiveIsFoundInsideThePath) {
   EXPECT_EQ(open_dataset({.name = "cifar100", .path = folder.path()}, Split::kTrain)->size(), 2);
 }
 
-TEST(Cifar, MissingFilesSayWhereAndWhatToDo) {
+TEST(Cifar, MissingFilesGiveThePathAndAnAction) {
   const TemporaryFolder folder;
   EXPECT_THAT(opening({.name = "cifar10", .path = folder.path()}),
               ThrowsMessage<DataError>(AllOf(HasSubstr("data_batch_1.bin is neither in " + folder.path().native()),
@@ -111,18 +111,19 @@ TEST(ReadBytes, AFileLargerThanExpectedIsRefusedBeforeItIsRead) {
   write_file(folder.path() / "four", {1, 2, 3, 4});
   EXPECT_EQ(read_bytes(folder.path() / "four", 4), (Bytes{1, 2, 3, 4}));
   EXPECT_THAT([&] { static_cast<void>(read_bytes(folder.path() / "four", 3)); },
-              ThrowsMessage<DataError>(HasSubstr("four: 4 bytes found, at most 3 expected")));
+              ThrowsMessage<DataError>(HasSubstr("four: found 4 bytes, expected at most 3")));
 }
 
 TEST(Cifar, AFileCutOffIsNamedWithItsSize) {
   const TemporaryFolder folder;
   write_cifar10(folder.path());
   std::filesystem::resize_file(folder.path() / "data_batch_3.bin", 2 * 3073 - 1);
-  EXPECT_THAT(opening({.name = "cifar10", .path = folder.path()}),
-              ThrowsMessage<DataError>(HasSubstr("data_batch_3.bin: 6145 bytes found, a positive multiple of 3073")));
+  EXPECT_THAT(
+      opening({.name = "cifar10", .path = folder.path()}),
+      ThrowsMessage<DataError>(HasSubstr("data_batch_3.bin: found 6145 bytes, expected a positive multiple of 3073")));
   std::filesystem::resize_file(folder.path() / "test_batch.bin", 0);
   EXPECT_THAT(opening({.name = "cifar10", .path = folder.path()}, Split::kTest),
-              ThrowsMessage<DataError>(HasSubstr("test_batch.bin: 0 bytes found")));
+              ThrowsMessage<DataError>(HasSubstr("test_batch.bin: found 0 bytes")));
 }
 
 TEST(Cifar, ALabelOutOfRangeIsNamed) {
@@ -131,13 +132,13 @@ TEST(Cifar, ALabelOutOfRangeIsNamed) {
   write_file(folder.path() / "data_batch_2.bin", records({{3}, {10}}));
   EXPECT_THAT(
       opening({.name = "cifar10", .path = folder.path()}),
-      ThrowsMessage<DataError>(HasSubstr("data_batch_2.bin: byte 3073: the label of record 1 is 10, 0 to 9 expected")));
+      ThrowsMessage<DataError>(HasSubstr("data_batch_2.bin: byte 3073: the label of record 1 is 10, expected 0 to 9")));
   write_file(folder.path() / "train.bin", records({{19, 100}}));
   EXPECT_THAT(opening({.name = "cifar100", .path = folder.path()}),
-              ThrowsMessage<DataError>(HasSubstr("byte 1: the label of record 0 is 100, 0 to 99 expected")));
+              ThrowsMessage<DataError>(HasSubstr("byte 1: the label of record 0 is 100, expected 0 to 99")));
   write_file(folder.path() / "train.bin", records({{20, 5}}));
   EXPECT_THAT(opening({.name = "cifar100", .path = folder.path()}),
-              ThrowsMessage<DataError>(HasSubstr("byte 0: the label of record 0 is 20, 0 to 19 expected")));
+              ThrowsMessage<DataError>(HasSubstr("byte 0: the label of record 0 is 20, expected 0 to 19")));
 }
 
 TEST(Cifar, TheTrueRecordsOfTheAuthors) {

@@ -81,13 +81,18 @@ class EqualToNumpy(unittest.TestCase):
         self.refused("train_images.npy", np.zeros((9, 4, 4), np.float32), "'<f4'")
         self.refused("train_images.npy", np.zeros((9, 4, 4), ">u2"), "'>u2'")
         self.refused("train_images.npy", np.asfortranarray(np.zeros((9, 4, 4), np.uint8)), "Fortran")
-        self.refused("train_images.npy", np.zeros((9, 4, 4, 2), np.uint8), "1 or 3 channels")
-        self.refused("train_images.npy", np.zeros((0, 4, 4), np.uint8), "images are to be uint8")
+        self.refused("train_images.npy", np.zeros((9, 4, 5, 2), np.uint8),
+                     "images of shape [9, 4, 5, 2] have 2 channels; 1 (grey) or 3 (RGB) are allowed")
+        self.refused("train_images.npy", np.zeros((9, 5, 6, 4), np.uint8), "have 4 channels")
+        self.refused("train_images.npy", np.zeros((9, 5, 6, 4), np.uint8), "to drop an alpha channel, save images[..., :3]")
+        self.refused("train_images.npy", np.zeros((9, 4, 5, 6), np.uint8), "to drop an alpha channel, save images[:, :3]")
+        self.refused("train_images.npy", np.zeros((0, 4, 4), np.uint8), "images must be uint8 of shape")
+        self.refused("train_images.npy", np.zeros((9, 4, 4), np.int16), "found int16 of shape [9, 4, 4]")
         self.refused("train_images.npy", np.zeros((9, 4, 4), [("a", "u1"), ("b", "u1")]), "records")
         self.refused("train_images.npy", np.array([object()] * 9), "'|O'")
-        self.refused("test_images.npy", np.zeros((9, 5, 4), np.uint8), "not the size and channels")
+        self.refused("test_images.npy", np.zeros((9, 5, 4), np.uint8), "do not have the size and channels")
         self.refused("train_labels.npy", np.zeros(8, int), "one for each image")
-        self.refused("test_labels.npy", np.array([0] * 8 + [4]), "label 8 is 4, 0 to 3 expected")
+        self.refused("test_labels.npy", np.array([0] * 8 + [4]), "label 8 is 4, expected 0 to 3")
         self.refused("train_labels.npy", np.array([0] * 8 + [-1]), "label 8 is -1")
 
     def test_damaged_files_are_refused(self):
@@ -95,10 +100,10 @@ class EqualToNumpy(unittest.TestCase):
         whole = (self.folder / "train_images.npy").read_bytes()
         for damaged, expected in (
                 (b"", "does not begin"), (whole[:9], "within its header"), (whole[:40], "within its header"),
-                (whole[:-1], "bytes of numbers found"), (whole + b"x", "bytes of numbers found"),
+                (whole[:-1], "bytes of numbers, expected"), (whole + b"x", "bytes of numbers found"),
                 (whole.replace(b"(9, 4", b"(-9, "), "size of a dimension"), (whole.replace(b"'descr'", b"'xescr'"), "key"),
                 (whole[:8] + b"\xff\xff" + whole[10:], "within its header"),
-                (whole.replace(b"(9, 4, 4), ", b"(9" + b"9" * 17 + b"),"), "bytes of numbers found")):
+                (whole.replace(b"(9, 4, 4), ", b"(9" + b"9" * 17 + b"),"), "bytes of numbers, expected")):
             self.refused("train_images.npy", damaged, expected)
 
 

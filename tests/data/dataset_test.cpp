@@ -4,7 +4,10 @@
 #include <sys/fsuid.h>
 #include <unistd.h>
 
+#include <iomanip>
+#include <sstream>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -18,9 +21,9 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::ThrowsMessage;
 
-// Three images of 2x2 and their labels, as the four files of MNIST.
 void write_mnist(const std::filesystem::path& folder, const Bytes& labels = {7, 0, 9}) {
   const Bytes images = images_bytes(3, 2, 2, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
   write_file(folder / "train-images-idx3-ubyte.gz", gzip(images));
@@ -64,7 +67,7 @@ TEST(Dataset, LimitKeepsTheFirstSamples) {
   EXPECT_THAT(opening({.name = "mnist", .limit = -1}), ThrowsMessage<ConfigError>(HasSubstr("data.limit = -1")));
 }
 
-TEST(Dataset, MissingFilesSayWhereAndWhatToDo) {
+TEST(Dataset, MissingFilesGiveThePathAndAnAction) {
   const TemporaryFolder folder;
   EXPECT_THAT(opening({.name = "fashion_mnist", .path = folder.path()}),
               ThrowsMessage<DataError>(AllOf(HasSubstr((folder.path() / "train-images-idx3-ubyte.gz").native()),
@@ -74,7 +77,7 @@ TEST(Dataset, MissingFilesSayWhereAndWhatToDo) {
   EXPECT_THAT(opening({.name = "mnist"}), ThrowsMessage<ConfigError>(HasSubstr("data.path is empty")));
 }
 
-// train/cat/1.jpg and val/cat/1.jpg, of which only the names are read.
+// train/cat/1.jpg and val/cat/1.jpg.
 void write_picture_folder(const std::filesystem::path& folder) {
   for (const char* split : {"train", "val"}) {
     std::filesystem::create_directories(folder / split / "cat");
@@ -82,7 +85,7 @@ void write_picture_folder(const std::filesystem::path& folder) {
   }
 }
 
-TEST(Dataset, FilesOfAFolderThatAreNoPicturesAreCountedAndNamedOnce) {
+TEST(Dataset, OtherFilesOfAFolderAreCountedAndLoggedOnce) {
   const TemporaryFolder folder;
   write_picture_folder(folder.path());
   const auto opened = [&] {
@@ -98,7 +101,7 @@ TEST(Dataset, FilesOfAFolderThatAreNoPicturesAreCountedAndNamedOnce) {
                                (folder.path() / "train/cat/2.gif").native())));
 }
 
-TEST(Dataset, APictureInNoFolderOfAClassIsAnError) {
+TEST(Dataset, APictureInNoClassFolderIsAnError) {
   const TemporaryFolder folder;
   write_picture_folder(folder.path());
   write_file(folder.path() / "val/notes.txt", {1});
@@ -106,10 +109,10 @@ TEST(Dataset, APictureInNoFolderOfAClassIsAnError) {
   write_file(folder.path() / "val/2.JPG", {1});
   EXPECT_THAT(
       opening({.name = "image_folder", .path = folder.path()}, Split::kTest),
-      ThrowsMessage<DataError>(HasSubstr("picture 2.JPG is in no folder of a class; move it into one, or away")));
+      ThrowsMessage<DataError>(HasSubstr("picture 2.JPG is in no class folder; move it into one, or remove it")));
 }
 
-TEST(Dataset, OnlyOfPublicFilesItIsSaidToFetchThemAgain) {
+TEST(Dataset, OnlyPublicFilesCanBeFetchedAgain) {
   const TemporaryFolder folder;
   write_file(folder.path() / "train_images.npy", {1, 2, 3});
   EXPECT_THAT(opening({.name = "npy", .path = folder.path()}),
@@ -120,7 +123,7 @@ TEST(Dataset, OnlyOfPublicFilesItIsSaidToFetchThemAgain) {
               ThrowsMessage<DataError>(HasSubstr("; fetch the file again or point data.path at an intact copy")));
 }
 
-// Root reads everything, but not as another user. Of this thread only.
+// Runs as another user, because root may read everything. Affects only this thread.
 class AsNobody {
  public:
   AsNobody() { ::setfsuid(kNobody); }
@@ -132,7 +135,7 @@ class AsNobody {
   static constexpr uid_t kNobody = 65534;
 };
 
-TEST(Dataset, WhatMayNotBeReadIsNotCalledMissing) {
+TEST(Dataset, UnreadableFilesAreNotCalledMissing) {
   const TemporaryFolder folder;
   const auto closed = folder.path() / "closed";
   const auto rights = [](const std::filesystem::path& path, int mode) {
@@ -169,12 +172,70 @@ TEST(Dataset, WhatMayNotBeReadIsNotCalledMissing) {
   }
 }
 
+TEST(Dataset, AClassFolderThatMayNotBeListedIsNamedWithTheCommandThatOpensIt) {
+  const TemporaryFolder folder;
+  write_picture_folder(folder.path());
+  const auto closed = folder.path() / "train/cat";
+  std::filesystem::permissions(folder.path(), static_cast<std::filesystem::perms>(0711));
+  std::filesystem::permissions(folder.path() / "train", static_cast<std::filesystem::perms>(0755));
+  std::filesystem::permissions(closed, static_cast<std::filesystem::perms>(0));
+  const auto open = opening({.name = "image_folder", .path = folder.path()});
+  {
+    const AsNobody nobody;
+    EXPECT_THAT(open,
+                ThrowsMessage<DataError>(closed.native() +
+                                         ": the folder cannot be listed (Permission denied); let its owner run "
+                                         "`chmod a+rx " +
+                                         closed.native() + "`, or point data.path at a copy that this user may read"));
+  }
+  std::filesystem::permissions(closed, static_cast<std::filesystem::perms>(0755));
+}
+
+// One sample of class 0 without the blocks of zeros that end an archive.
+void write_shard_without_end(const std::filesystem::path& file) {
+  Bytes shard;
+  for (const auto& [name, content] : {std::pair{"a.jpg", '1'}, std::pair{"a.cls", '0'}}) {
+    std::string header(512, '\0');
+    header.replace(0, 5, name);
+    header.replace(124, 11, "00000000001");
+    header.replace(148, 8, "        ");
+    header[156] = '0';
+    unsigned sum = 0;
+    for (const unsigned char byte : header) sum += byte;
+    std::ostringstream octal;
+    octal << std::oct << std::setw(6) << std::setfill('0') << sum;
+    header.replace(148, 6, octal.str());
+    header[154] = '\0';
+    header += content;
+    header.resize(1024);
+    shard.insert(shard.end(), header.begin(), header.end());
+  }
+  write_file(file, shard);
+}
+
+TEST(Dataset, ATarShardWithoutEndIsWarnedAboutOnce) {
+  const TemporaryFolder folder;
+  for (const char* split : {"train", "val"}) {
+    std::filesystem::create_directories(folder.path() / split);
+    write_shard_without_end(folder.path() / split / "0.tar");
+  }
+  for (const auto& [split, own, other] :
+       {std::tuple{Split::kTrain, "train", "val"}, std::tuple{Split::kTest, "val", "train"}}) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(open_dataset({.name = "tar", .path = folder.path()}, split)->size(), 1);
+    const std::string warnings = testing::internal::GetCapturedStderr();
+    EXPECT_THAT(warnings, HasSubstr((folder.path() / own / "0.tar").native() + " does not end with blocks of zeros"));
+    EXPECT_THAT(warnings, Not(HasSubstr((folder.path() / other / "0.tar").native())));
+  }
+}
+
 TEST(Dataset, CountMismatchIsNamed) {
   const TemporaryFolder folder;
   write_mnist(folder.path(), {1, 2});
-  EXPECT_THAT(opening({.name = "mnist", .path = folder.path()}),
-              ThrowsMessage<DataError>(AllOf(HasSubstr("train-labels-idx1-ubyte: byte 4: 3 labels expected"),
-                                             HasSubstr("train-images-idx3-ubyte.gz, 2 found"))));
+  EXPECT_THAT(
+      opening({.name = "mnist", .path = folder.path()}),
+      ThrowsMessage<DataError>(AllOf(HasSubstr("train-labels-idx1-ubyte: byte 4: found 2 labels for the 3 images in"),
+                                     HasSubstr("train-images-idx3-ubyte.gz; put"))));
 }
 
 TEST(Dataset, ALabelOutOfRangeIsNamed) {
@@ -182,7 +243,7 @@ TEST(Dataset, ALabelOutOfRangeIsNamed) {
   write_mnist(folder.path(), {1, 2, 10});
   EXPECT_THAT(opening({.name = "mnist", .path = folder.path()}),
               ThrowsMessage<DataError>(AllOf(HasSubstr("train-labels-idx1-ubyte: byte 10"),
-                                             HasSubstr("the label of sample 2 is 10, 0 to 9 expected"))));
+                                             HasSubstr("the label of sample 2 is 10, expected 0 to 9"))));
 }
 
 TEST(Dataset, SwappedFilesAreNamed) {
@@ -190,7 +251,7 @@ TEST(Dataset, SwappedFilesAreNamed) {
   write_mnist(folder.path());
   std::filesystem::copy_file(folder.path() / "train-labels-idx1-ubyte", folder.path() / "train-images-idx3-ubyte");
   EXPECT_THAT(opening({.name = "mnist", .path = folder.path()}),
-              ThrowsMessage<DataError>(HasSubstr("0x00000801 (a file of labels) found")));
+              ThrowsMessage<DataError>(HasSubstr("found 0x00000801 (a file of labels)")));
 }
 
 TEST(Dataset, AnUnknownNameGetsTheNearestOne) {
@@ -210,7 +271,7 @@ TEST(Dataset, TheListNamesWhatCanBeOpened) {
                                  "shapes", "text", "toy"));
 }
 
-TEST(Dataset, OfAProgramsOwnHasANameOfItsOwn) {
+TEST(Dataset, AProgramsOwnDataSetNeedsANewName) {
   const auto open = [](const DatasetOptions& options, Split split) { return open_dataset(options, split); };
   const auto adding = [&](const char* name) {
     return [=] {
@@ -218,7 +279,7 @@ TEST(Dataset, OfAProgramsOwnHasANameOfItsOwn) {
     };
   };
   const std::size_t known = list_datasets().size();
-  EXPECT_THAT(adding("shapes"), ThrowsMessage<ConfigError>(HasSubstr("a data set \"shapes\" is there already")));
+  EXPECT_THAT(adding("shapes"), ThrowsMessage<ConfigError>(HasSubstr("a data set \"shapes\" already exists")));
   EXPECT_THROW(adding("")(), ConfigError);
   EXPECT_EQ(list_datasets().size(), known);
 }

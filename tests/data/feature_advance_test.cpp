@@ -18,8 +18,7 @@ using test::kSizes;
 using test::same_bits;
 using test::stores;
 
-// Layers that keep the size of the rows, make them smaller, and larger; of double rows, whose last bits alone may
-// depend on the batch that a row is computed in.
+// Layers that keep, shrink and enlarge the rows. Double rows: only their last bits may depend on the batch.
 struct NewLayers {
   const char* name;
   std::vector<std::int64_t> sizes;
@@ -103,7 +102,7 @@ TEST(FeatureCache, AForwardThatFailsLeavesAnEmptyCacheOfTheNewPrefix) {
   EXPECT_TRUE(same_bits(fetched(cache, keys, {4}), rows));
 }
 
-TEST(FeatureCache, AForwardThatGivesOtherRowsThanWasSaidIsABug) {
+TEST(FeatureCache, AForwardWithRowsOfAnotherFormatIsABug) {
   const auto keys = keys_between(0, 100);
   FeatureCache cache({.memory_bytes = 1 << 20});
   cache.use("a", kSizes, at::kFloat);

@@ -102,7 +102,6 @@ TEST(FeatureCache, RowsOfAnyLayoutAreStoredAndFetched) {
     at::Tensor last = at::zeros(sizes_with(6)).contiguous(at::MemoryFormat::ChannelsLast);
     EXPECT_THAT(cache.fetch(keys, last), testing::Each(true));
     EXPECT_TRUE(same_bits(last, rows));
-    // Every other row of a larger tensor; the rows between stay.
     const at::Tensor larger = at::full(sizes_with(12), 7.0);
     at::Tensor half = larger.slice(0, 0, 12, 2);
     EXPECT_THAT(cache.fetch(keys, half), testing::Each(true));
@@ -171,7 +170,7 @@ TEST(FeatureCache, EntriesOfAnotherPrefixSizeOrTypeAreDropped) {
   }
 }
 
-TEST(FeatureCache, RowsThatDoNotFitWhatWasSaidAreABug) {
+TEST(FeatureCache, RowsOfAnotherFormatAreABug) {
   FeatureCache cache({.memory_bytes = 1 << 20});
   cache.use("a", kSizes, at::kFloat);
   at::Tensor wrong_type = at::zeros(sizes_with(2), at::kDouble);
@@ -181,8 +180,7 @@ TEST(FeatureCache, RowsThatDoNotFitWhatWasSaidAreABug) {
               testing::ThrowsMessage<BugError>(HasSubstr("rows [2, 3, 8, 8] of Float, not [3, 3, 8, 8] of Float")));
 }
 
-// An epoch in its order, then the next one, as a run of two replicas does it.
-TEST(FeatureCache, EpochsInTheOrderThatWasToldAreAllHits) {
+TEST(FeatureCache, EpochsInTheAnnouncedOrderAreAllHits) {
   const test::TempDir dir;
   const FeatureCacheOptions options{.memory_bytes = 400'000, .disk_bytes = 1 << 20, .directory = dir.path()};
   FeatureCache cache(options);
@@ -216,7 +214,6 @@ TEST(FeatureCache, EpochsInTheOrderThatWasToldAreAllHits) {
   EXPECT_EQ(cache.statistics().damaged, 0);
 }
 
-// use() and advance() in the midst of threads that fetch: each row is wholly of one prefix.
 TEST(FeatureCache, APrefixChangesWhileThreadsFetch) {
   const test::TempDir dir;
   FeatureCache cache({.memory_bytes = 150'000, .disk_bytes = 1 << 20, .directory = dir.path()});

@@ -57,7 +57,7 @@ TEST(FeatureFile, TooManyOpenFilesAreNoLackOfRoom) {
     const FeatureFile file(dir.path(), kBudget);
   }
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              testing::AllOf(HasSubstr("ulimit -n"), Not(HasSubstr("make room"))));
+              testing::AllOf(HasSubstr("ulimit -n"), Not(HasSubstr("free space"))));
 }
 
 TEST(FeatureFile, HoldsAsManyRowsAsTheBudgetHasRoomFor) {
@@ -147,7 +147,7 @@ TEST(FeatureFile, ASlotThatIsGivenBackIsUsedAgain) {
   EXPECT_FALSE(file.reserve());
 }
 
-// Changes row after row, and checks that no old one was touched before its turn.
+// Changes row after row, and checks that no old row is changed before its turn.
 Slots change_rows(FeatureFile& file, const Slots& slots, std::uint64_t new_bytes) {
   const auto old = file.layout();
   file.begin_change(new_bytes);
@@ -184,7 +184,7 @@ TEST(FeatureFile, RowsChangeTheirSizeInPlaceWithinTheBudget) {
   }
 }
 
-TEST(UnnamedFile, WhereTheFileSystemHasNoTmpfileTheNameIsTakenAway) {
+TEST(UnnamedFile, WithoutTmpfileTheNameIsUnlinked) {
   const test::TempDir dir;
   const FileDescriptor file = open_and_unlink(dir.path());
   ASSERT_TRUE(file.is_open());
@@ -197,7 +197,7 @@ TEST(UnnamedFile, WhereTheFileSystemHasNoTmpfileTheNameIsTakenAway) {
   EXPECT_EQ(status.st_mode & 0777U, 0600U);
 }
 
-// A process that was killed between making its file and taking the name away.
+// A process is killed after it created its file and before it unlinked it.
 TEST(UnnamedFile, LeftoversOfDeadProcessesOfThisMachineAreRemoved) {
   const test::TempDir dir;
   pid_t dead = 0;
@@ -246,7 +246,7 @@ TEST(FeatureFile, AFolderThatCannotBeMadeTurnsItOffWithOneWarning) {
   EXPECT_EQ(test::warnings_in(log), 1);
 }
 
-// Writes rows until that fails; they can be read until then, and the file is closed after.
+// Writes rows until that fails. They can be read until then; afterwards the file is closed.
 void fill_until_it_fails(const std::filesystem::path& dir) {
   FeatureFile file(dir, 64 << 20);
   file.reset(64 << 10);

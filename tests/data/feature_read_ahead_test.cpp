@@ -25,7 +25,6 @@ class ReadAhead : public testing::Test {
     }
   }
 
-  // Rows begin .. end - 1 of the file, in order.
   static std::vector<FeatureReadAhead::Row> rows(std::uint32_t begin, std::uint32_t end) {
     std::vector<FeatureReadAhead::Row> list;
     for (std::uint32_t slot = begin; slot < end; ++slot) list.push_back({.key = {slot, 0}, .slot = slot});
@@ -48,7 +47,7 @@ class ReadAhead : public testing::Test {
   FeatureReadAhead ahead_{file_};
 };
 
-TEST_F(ReadAhead, FillsItsBufferInOrderAndGoesOnAsRowsAreTaken) {
+TEST_F(ReadAhead, FillsItsBufferInOrderAndContinuesAsRowsAreTaken) {
   ahead_.start(rows(0, 100), 10 * kPage + 100);
   EXPECT_EQ(ahead_.mapped_bytes(), 10 * kPage);
   for (std::uint32_t position = 0; position < 100; ++position) {
@@ -68,7 +67,7 @@ TEST_F(ReadAhead, ARowThatIsNotThereYetIsPassedOver) {
   EXPECT_TRUE(take(8, 8));
 }
 
-TEST_F(ReadAhead, RowsThatNobodyTakesDoNotBlockItForEver) {
+TEST_F(ReadAhead, RowsThatAreNotTakenDoNotBlockItForever) {
   ahead_.start(rows(0, 100), 4 * kPage);
   wait_for(4);
   EXPECT_FALSE(take(50, 50));
@@ -123,7 +122,6 @@ TEST_F(ReadAhead, ThreadsTakeEachRowAtMostOnce) {
   }
 }
 
-// The buffer is given back only when nobody copies a row out of it.
 TEST_F(ReadAhead, ListsChangeWhileThreadsTakeRows) {
   std::atomic<bool> ends = false;
   std::atomic<int> taken = 0;

@@ -55,7 +55,6 @@ TEST(FeatureSlabs, AreFilledToTheLimitAndNoFurther) {
     EXPECT_EQ(could, !slots.empty());
     EXPECT_LE(slabs.charged_bytes(), limit);
     EXPECT_GE(slabs.charged_bytes(), slabs.mapped_bytes() + slots.size() * kIndexBytes);
-    // What is left is no room for another slab of one row.
     EXPECT_GT(slabs.charged_bytes() + MappedMemory::whole_pages(row_bytes) + kIndexBytes, limit);
     for (const auto& [slot, number] : slots) EXPECT_TRUE(is_row(slabs.row(slot), number, row_bytes));
   }
@@ -111,7 +110,7 @@ struct Change {
   double filled;
 };
 
-// Changes row after row; returns the rows of the new size, and checks that no old one was touched before its turn.
+// Changes row after row, checks that no old row is changed before its turn, and returns the new rows.
 std::map<std::int64_t, FeatureSlabs::Slot> change_rows(FeatureSlabs& slabs, const std::vector<NumberedSlot>& slots,
                                                        const Change& change, std::mt19937& random) {
   const std::uint64_t most = std::max(slabs.charged_bytes(), change.limit);

@@ -64,7 +64,6 @@ FeatureStore::Transform copy_of_rows(Bytes& made, std::uint64_t row_bytes) {
   };
 }
 
-// Everything goes on in memory after the file could not grow.
 void go_on_without_the_disk(const std::filesystem::path& dir) {
   constexpr std::uint64_t kRow = 10'000;
   FeatureStore store({.memory_bytes = 1 << 20, .disk_bytes = 64 << 20, .directory = dir});
@@ -103,7 +102,6 @@ TEST(FeatureStoreFaults, AFullDiskTurnsTheDiskOffWithOneWarningAndNothingElseCha
   EXPECT_EQ(status, 0);
 }
 
-// Larger rows need a larger file.
 TEST(FeatureStoreFaults, ADiskThatFillsUpDuringAChangeLeavesTheRowsInMemory) {
   const test::TempDir dir;
   const int status = test::in_child([&] {
@@ -128,7 +126,6 @@ TEST(FeatureStoreFaults, ADiskThatFillsUpDuringAChangeLeavesTheRowsInMemory) {
   EXPECT_EQ(status, 0);
 }
 
-// Another thread's write fails while these keep and fetch.
 void use_by_threads(FeatureStore& store, std::uint64_t row_bytes) {
   std::vector<std::jthread> threads;
   for (std::int64_t thread = 0; thread < 4; ++thread) {

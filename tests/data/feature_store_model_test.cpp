@@ -14,7 +14,6 @@ namespace {
 
 using test::Bytes;
 
-// A row that names its key and its generation.
 Bytes named_row(const FeatureKey& key, std::uint64_t row_bytes, std::uint8_t last) {
   Bytes row(row_bytes, std::byte{last});
   std::memcpy(row.data(), &key.sample, sizeof key.sample);
@@ -29,7 +28,7 @@ FeatureKey key_of(const std::byte* named) {
   return key;
 }
 
-// A store beside the set of keys that it keeps; the rows name their key and how often all rows were replaced.
+// A store and the set of its keys. Rows contain their key and the number of changes.
 class StoreAndModel {
  public:
   StoreAndModel(const FeatureStoreOptions& options, std::mt19937& random)

@@ -1,4 +1,4 @@
-// feature_store_support: a store of the tests' rows (feature_support.h): kept, fetched, and looked at.
+// feature_store_support: keeps, fetches and checks rows of the tests (feature_support.h).
 #pragma once
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace sluice::test {
 
 inline std::int64_t count_of(const std::vector<bool>& found) { return std::ranges::count(found, true); }
 
-// The rows there are of these keys, checked to be those of `salt`, and the others untouched.
+// Checks that rows of these keys, if found, are those of `salt`, and that the others are unchanged.
 inline std::vector<bool> fetch_checked(data::FeatureStore& store, const std::vector<data::FeatureKey>& keys,
                                        std::uint64_t row_bytes, std::uint64_t salt = 0) {
   Bytes rows(keys.size() * row_bytes, std::byte{0x5a});
@@ -39,7 +39,7 @@ inline void expect_budgets_kept(const data::FeatureStore& store, const data::Fea
   const auto now = store.statistics();
   EXPECT_LE(now.memory_bytes, options.memory_bytes);
   EXPECT_LE(now.disk_bytes, options.disk_bytes);
-  // Another thread may make the file between the two looks.
+  // Another thread may create the file between the two calls.
   for (const auto& file : unnamed_files(options.directory)) {
     const auto size = size_of(file);
     EXPECT_THAT(size, testing::AnyOf(now.disk_bytes, store.statistics().disk_bytes));

@@ -79,7 +79,6 @@ TEST(FeatureStore, BudgetsTooSmallForARowAreAWarningOnce) {
   EXPECT_EQ(count_of(fetch_checked(store, {{0, 0}}, 2 << 20)), 0);
 }
 
-// kIndexBytes is what malloc() hands out and what the list of keys takes, measured.
 TEST(FeatureStore, TheIndexTakesNoMoreThanIsCountedForIt) {
   if (kHasAddressSanitizer) GTEST_SKIP() << "malloc() is another one";
   constexpr std::int64_t kRows = 200'000;
@@ -104,7 +103,7 @@ TEST(FeatureStore, TheIndexTakesNoMoreThanIsCountedForIt) {
   EXPECT_GE(after - before, kRows * kIndexBytes / 2);
 }
 
-TEST(FeatureStore, LargerRowsAreDroppedOnlyWhereBothBudgetsAreFull) {
+TEST(FeatureStore, LargerRowsAreDroppedOnlyIfBothBudgetsAreFull) {
   const test::TempDir dir;
   const FeatureStoreOptions options{.memory_bytes = 1 << 20, .disk_bytes = 1 << 20, .directory = dir.path()};
   FeatureStore store(options);
@@ -140,8 +139,7 @@ TEST(FeatureStore, WithinTheBudgetsAtEachMomentOfAChange) {
   }
 }
 
-// Small rows, whose index is most of what they take, become large ones, of which the memory holds more than its share
-// as long as those on disk are not counted.
+// Small rows, whose index takes most of the memory, become large ones.
 TEST(FeatureStore, WhileRowsGrowTheIndexOfThoseOnDiskStillCounts) {
   const test::TempDir dir;
   const FeatureStoreOptions options{.memory_bytes = 1 << 20, .disk_bytes = 1 << 20, .directory = dir.path()};

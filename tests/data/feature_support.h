@@ -1,4 +1,4 @@
-// feature_support: what the tests of the feature cache share: rows that tell their key, and the file that has no name.
+// feature_support: rows that identify their key, and the unnamed file, for tests of the feature cache.
 #pragma once
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ namespace sluice::test {
 
 using Bytes = std::vector<std::byte>;
 
-// Pseudo-random bytes of a key; `salt` tells rows of another prefix.
+// Pseudo-random bytes of a key; `salt` distinguishes prefixes.
 inline Bytes row_of(const data::FeatureKey& key, std::uint64_t size, std::uint64_t salt = 0) {
   std::minstd_rand random(static_cast<std::uint32_t>(data::hash_of(key) + splitmix64(salt + 1)));
   Bytes row(size);
@@ -63,13 +63,11 @@ inline std::uint64_t size_of(const std::filesystem::path& file) {
   return ::stat(file.c_str(), &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
 }
 
-// What the file takes on the disk.
 inline std::uint64_t blocks_of(const std::filesystem::path& file) {
   struct stat status {};
   return ::stat(file.c_str(), &status) == 0 ? static_cast<std::uint64_t>(status.st_blocks) * 512 : 0;
 }
 
-// Turns every bit of these bytes of a file over.
 inline void damage(const std::filesystem::path& file, std::uint64_t begin, std::uint64_t count) {
   const int descriptor = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
   Bytes bytes(count);
@@ -94,7 +92,6 @@ inline int in_child(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// What `action` writes to standard error.
 inline std::string log_of(const std::function<void()>& action) {
   testing::internal::CaptureStderr();
   action();
@@ -107,7 +104,7 @@ inline std::int64_t warnings_in(const std::string& log) {
   return count;
 }
 
-// From here on a file of this process may not grow beyond `bytes`: a write fails as on a full disk.
+// Limits the size of files that this process writes, so that a write fails as on a full disk.
 inline void limit_files(std::uint64_t bytes) {
   ::signal(SIGXFSZ, SIG_IGN);
   const rlimit limit{bytes, bytes};

@@ -1,5 +1,4 @@
-// feature_tensors: what the tests of the feature cache with tensors share: rows that tell their key, and caches for
-// them.
+// feature_tensors: rows that identify their key, and caches for them, for tests of the feature cache with tensors.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -20,7 +19,7 @@ inline constexpr std::int64_t kChannels = 3;
 inline constexpr std::int64_t kSide = 8;
 inline const std::vector<std::int64_t> kSizes{kChannels, kSide, kSide};
 
-// Images that tell their key: what a data set would give for this sample and view.
+// Images that identify their sample and view.
 inline at::Tensor inputs_of(const std::vector<data::FeatureKey>& keys, at::ScalarType type = at::kFloat) {
   std::vector<at::Tensor> rows;
   for (const auto& key : keys) {
@@ -43,7 +42,6 @@ inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
          std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) == 0;
 }
 
-// The rows of these keys, all of which must be there.
 inline at::Tensor fetched(data::FeatureCache& cache, const std::vector<data::FeatureKey>& keys,
                           at::IntArrayRef sizes = kSizes, at::ScalarType type = at::kFloat) {
   at::Tensor rows = at::zeros(sizes_with(std::ssize(keys), sizes), type);
@@ -57,7 +55,6 @@ inline std::int64_t hits_of(data::FeatureCache& cache, const std::vector<data::F
   return std::ranges::count(cache.fetch(keys, rows), true);
 }
 
-// In memory, on disk, and the first of them in memory and the others on disk.
 inline std::vector<data::FeatureCacheOptions> stores(const TempDir& dir) {
   return {{.memory_bytes = 1 << 20},
           {.memory_bytes = 1 << 20, .disk_bytes = 1 << 20, .directory = dir.path(), .rows_in_memory = false},

@@ -1,6 +1,5 @@
-// libFuzzer target: any bytes either parse or give a DataError, and what parses keeps its promises.
-// Build: cmake -DCMAKE_CXX_COMPILER=clang++ -DSLUICE_FUZZ=ON, target fuzz_idx. Run: fuzz_idx -max_total_time=60
-// -rss_limit_mb=3000
+// libFuzzer target: any bytes either parse or give a DataError. Build: cmake -DCMAKE_CXX_COMPILER=clang++
+// -DSLUICE_FUZZ=ON, target fuzz_idx. Run: fuzz_idx -max_total_time=60 -rss_limit_mb=3000
 #include <cstdlib>
 #include <span>
 

@@ -56,7 +56,6 @@ inline void write_file(const std::filesystem::path& file, const Bytes& bytes) {
   ASSERT_TRUE(out.good()) << file;
 }
 
-// A folder that is gone after the test, with all that is in it.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

@@ -15,7 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(Ledger, LeasesTheOrderOfTheEpochAndGoesOnWithTheNext) {
+TEST(Ledger, LeasesTheOrderOfTheEpochAndThenTheNext) {
   Ledger ledger({.seed = 3, .samples = 10});
   const auto order = epoch_order(3, 0, 10);
   EXPECT_THAT(ledger.lease(4)->samples, testing::ElementsAreArray(order.begin(), order.begin() + 4));
@@ -69,8 +69,7 @@ TEST(Ledger, WhatIsLostIsReportedAndNotTrainedOnAgain) {
   EXPECT_FALSE(ledger.lease(1));
 }
 
-// A lease that would leave only a few takes them along, so that no lease is of next to nothing.
-TEST(Ledger, TheLastLeaseOfAnEpochTakesWhatIsLeftOver) {
+TEST(Ledger, TheLastLeaseOfAnEpochTakesTheSmallRest) {
   Ledger ledger({.seed = 1, .samples = 23, .slack = 3});
   std::vector<std::size_t> sizes;
   for (int i = 0; i < 6; ++i) sizes.push_back(ledger.lease(10)->samples.size());
@@ -92,7 +91,7 @@ TEST(Ledger, RefusesWhatIsNotOut) {
   EXPECT_THROW((void)ledger.lease(0), BugError);
 }
 
-// Workers that push parts, die and lose: what has become of every sample.
+// Workers that push parts, die and lose samples; tracks the fate of every sample.
 class LedgerStorm {
  public:
   static constexpr std::int64_t kSamples = 57, kEpochs = 6;
@@ -153,8 +152,8 @@ TEST(Ledger, AccountsForEverySampleOfEveryEpoch) {
   }
 }
 
-// A run that dies at any moment and goes on from its last state: what was out comes back, nothing is trained on twice.
-TEST(Ledger, GoesOnFromAnyOfItsStates) {
+// A run stops at any moment and continues from its last state. Leased samples return, and none is trained on twice.
+TEST(Ledger, ContinuesFromAnyOfItsStates) {
   constexpr std::int64_t kSamples = 41, kEpochs = 5;
   const LedgerOptions options{.seed = 2, .samples = kSamples, .epochs = kEpochs};
   std::mt19937 random(5);
@@ -188,8 +187,7 @@ TEST(Ledger, GoesOnFromAnyOfItsStates) {
   }
 }
 
-// What was out is the first to be leased again, in the order in which it was.
-TEST(Ledger, GoesOnWithWhatWasOut) {
+TEST(Ledger, LeasesReturnedSamplesFirst) {
   const LedgerOptions options{.seed = 2, .samples = 12};
   Ledger ledger(options);
   const Lease first = *ledger.lease(3), second = *ledger.lease(3), third = *ledger.lease(3);
@@ -201,8 +199,7 @@ TEST(Ledger, GoesOnWithWhatWasOut) {
   EXPECT_EQ(next.lease(12)->samples, ledger.lease(12)->samples);
 }
 
-// Two servers took the same pushes; one was killed, and begins again from its state of then.
-TEST(Ledger, WhatWasPushedAfterAStateIsLeasedAgainAndOnlyThat) {
+TEST(Ledger, OnlySamplesPushedAfterAStateAreLeasedAgain) {
   const LedgerOptions options{.seed = 2, .samples = 12};
   for (const unsigned seed : {1U, 2U, 3U, 4U}) {
     std::mt19937 random(seed);
@@ -284,8 +281,8 @@ TEST(Ledger, StatesThatCannotBeAreNotSound) {
   EXPECT_FALSE(is_sound(good, {.seed = 2, .samples = 13}));
 }
 
-// A worker that is a step ahead may be the first to leave: its samples must not take the place of the step before.
-TEST(Ledger, ARunThatGoesOnLeasesInTheOrderOfTheEpoch) {
+// A worker that is one step ahead may leave first. Its samples must not precede those of the step before.
+TEST(Ledger, AResumedRunLeasesInTheOrderOfTheEpoch) {
   const LedgerOptions options{.seed = 5, .samples = 24};
   Ledger ledger(options);
   std::vector<Lease> leases;

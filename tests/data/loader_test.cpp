@@ -19,7 +19,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-// Images whose pixels tell their index; sample `broken` cannot be read.
+// Images that contain their index; sample `broken` cannot be read.
 class NumberedDataset final : public Dataset {
  public:
   explicit NumberedDataset(std::int64_t size, std::int64_t broken = -1, std::int64_t side = 4)
@@ -135,7 +135,6 @@ TEST(Loader, ResumingInTheMiddleContinuesExactly) {
   }
 }
 
-// Two processes of two and one replicas load together what one process loads alone.
 TEST(Loader, SharesOfProcessesMakeUpTheGlobalBatch) {
   const NumberedDataset dataset(11);
   LoaderOptions options{.batch_size = 4, .endless = false, .augment = kAugment, .seed = 2};
@@ -164,7 +163,7 @@ TEST(Loader, AFailingSampleIsNamedOnceAfterTheBatchesBeforeIt) {
   }
 }
 
-// A loader that is dropped early leaves threads that wait, read or have failed.
+// A loader that is destroyed early has threads that wait, read or have failed.
 TEST(Loader, FailingOrUnreadLoadersDoNotHang) {
   const NumberedDataset dataset(40, 0);
   for (const int threads : {1, 2, 7}) {
@@ -174,7 +173,7 @@ TEST(Loader, FailingOrUnreadLoadersDoNotHang) {
   }
 }
 
-// Its reads wait at a gate that the test opens.
+// Its reads wait until the test opens the gate.
 class GatedDataset final : public Dataset {
  public:
   explicit GatedDataset(std::shared_ptr<std::atomic<bool>> gate) : gate_(std::move(gate)) {}
@@ -221,8 +220,8 @@ std::ptrdiff_t threads_of_this_process() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
 }
 
-// at::empty fills new memory under deterministic algorithms, with an OpenMP region when it is large: each loader thread
-// then brought a team of threads of its own that fought with the devices' threads for the cores.
+// at::empty fills new memory under deterministic algorithms. For large tensors, each loader thread then started an
+// OpenMP team, which took cores from the device threads.
 TEST(Loader, ThreadsStartNoThreadsOfTheirOwn) {
   if (!std::filesystem::exists("/proc/self/task")) GTEST_SKIP() << "needs /proc to count threads";
   at::globalContext().setDeterministicAlgorithms(true, false);
@@ -248,7 +247,6 @@ TEST(Loader, PreparesAFashionMnistEpochWellUnderASecondOfOneCore) {
 #endif
 }
 
-// [sample]: its inputs in an epoch.
 std::vector<at::Tensor> inputs_of_epoch(const Dataset& dataset, const LoaderOptions& options, std::int64_t epoch) {
   Loader loader(dataset, options, {.epoch = epoch, .batch = 0});
   std::vector<at::Tensor> inputs(dataset.size());

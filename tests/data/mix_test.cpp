@@ -72,7 +72,7 @@ TEST(Mix, OfBothEachBatchHasOneDrawnEvenly) {
   EXPECT_NEAR(cuts, 500, 4.5 * 15.8);
 }
 
-TEST(Mix, AClassThatIsNoneIsFound) {
+TEST(Mix, AnInvalidClassIsFound) {
   for (const std::int64_t wrong : {-1, 4}) {
     EXPECT_THROW(static_cast<void>(mix_targets(at::tensor(std::vector<std::int64_t>{3, 1, wrong}, at::kLong),
                                                {.share = 0.75, .box = {}}, 4, at::kDouble)),
@@ -89,7 +89,7 @@ LoaderOptions mixing(std::int64_t batch_size) {
   return options;
 }
 
-// What a batch is without a loader that mixes: the plain one, moved on by one.
+// Compares with the batch of a loader that does not mix, moved by one sample.
 TEST(LoaderThatMixes, GivesThePlainBatchMixedWithItselfMovedOnByOne) {
   const auto dataset = make_shapes({.samples = 22, .channels = 3, .image_size = 8, .seed = 1}, Split::kTrain);
   const LoaderOptions options = mixing(6);

@@ -21,8 +21,8 @@ using testing::ThrowsMessage;
 
 std::string thing(std::int64_t number) { return concat("thing ", number); }
 
-// A run that was stopped for long (Ctrl-Z) used to end by "reading the data hangs" when it went on. The first test
-// here: it copies this process, which has one thread yet.
+// A run that was stopped for long (Ctrl-Z) used to fail with "reading the data hangs". This test comes first, because
+// it copies this process while it has one thread.
 TEST(Prefetch, APauseOfTheProcessIsNoHangOfTheData) {
   const int code = sluice::test::run_and_pause(300ms, 2000ms, [] {
     const auto slow = [](std::int64_t, const std::stop_token&) {
@@ -56,7 +56,6 @@ TEST(Prefetch, HandsThingsOutInOrderForAnyNumberOfThreads) {
   }
 }
 
-// Four threads, of which one may make something: the others do pieces of it.
 TEST(Prefetch, ThreadsWithNothingToMakeHelpWithThePiecesOfWhatIsMade) {
   constexpr std::int64_t kPieces = 200;
   const auto team = std::make_shared<Team>();
@@ -133,7 +132,7 @@ TEST(Prefetch, AFailureComesOnceInItsTurnAndEndsTheSequence) {
   }
 }
 
-// What a make() that hangs uses: it belongs to the threads, because one of them may outlive the prefetcher.
+// State of a make() that hangs. The threads own it, because one of them may outlive the prefetcher.
 struct Gate {
   std::atomic<bool> open{false};
   std::atomic<bool> waited_at{false};
@@ -154,13 +153,12 @@ Prefetcher<int>::Make hanging(const std::shared_ptr<Gate>& gate) {
   };
 }
 
-// The caller and nobody else holds the gate: no thread is left.
 bool threads_end(const std::shared_ptr<Gate>& gate) {
   for (int tries = 0; tries < 5000 && gate.use_count() > 1; ++tries) std::this_thread::sleep_for(1ms);
   return gate.use_count() == 1;
 }
 
-// The run used to report the hang and then never exit: the destructor joined the reader that hung.
+// The run used to report the hang and never exit, because the destructor joined the reader.
 TEST(Prefetch, AHangingMakerIsReportedAndAbandoned) {
   for (const int threads : {1, 3}) {
     const auto gate = std::make_shared<Gate>();

@@ -13,6 +13,13 @@ namespace {
 
 using testing::ElementsAre;
 
+std::vector<Slice> replica_slices(std::int64_t batch_samples, std::int64_t replicas) {
+  std::vector<Slice> slices;
+  for (std::int64_t first = 0; first < replicas; ++first)
+    slices.push_back(share_slice(batch_samples, {.first = first, .count = 1, .parts = replicas}));
+  return slices;
+}
+
 TEST(Sampler, TheOrderIsASeededPermutation) {
   EXPECT_EQ(epoch_order(7, 3, 100), epoch_order(7, 3, 100));
   for (const std::uint64_t seed : {0ULL, 1ULL, ~0ULL}) {
@@ -30,7 +37,7 @@ TEST(Sampler, SeedsAndEpochsGiveDifferentOrders) {
   EXPECT_NE(epoch_order(7, 0, 100), sequential_order(100));
 }
 
-// Resumed runs rely on this: a change of the generator must show.
+// Resumed runs rely on this order.
 TEST(Sampler, TheOrderOfAKnownSeedDoesNotChange) {
   EXPECT_THAT(epoch_order(42, 0, 8), ElementsAre(7, 1, 2, 0, 3, 5, 6, 4));
 }
@@ -70,7 +77,6 @@ TEST(Sampler, AShareIsTheUnionOfItsReplicas) {
   EXPECT_THROW(static_cast<void>(share_slice(10, {.first = 3, .count = 2, .parts = 4})), BugError);
 }
 
-// The promise of the whole module: however batches and replicas cut an epoch, the pieces in order are the order.
 TEST(Sampler, EverySampleComesExactlyOnceHoweverTheEpochIsCut) {
   for (const std::int64_t size : {1, 7, 64, 101}) {
     const auto order = epoch_order(5, 2, size);
@@ -90,7 +96,6 @@ TEST(Sampler, EverySampleComesExactlyOnceHoweverTheEpochIsCut) {
   }
 }
 
-// The shares of `processes` with `replicas` each, of one batch.
 std::vector<std::vector<std::int64_t>> homes_of(const std::vector<std::int64_t>& batch, std::int64_t processes,
                                                 std::int64_t replicas) {
   std::vector<std::vector<std::int64_t>> shares;
@@ -99,7 +104,6 @@ std::vector<std::vector<std::int64_t>> homes_of(const std::vector<std::int64_t>&
   return shares;
 }
 
-// Windows, taken from the order that the shards come in, hold the same samples as there.
 TEST(Sampler, ShardsComeWholeAndSamplesStayInTheirWindow) {
   const std::vector<std::int64_t> begins{0, 7, 8, 30, 55};
   constexpr std::int64_t kSize = 61;
@@ -149,7 +153,6 @@ TEST(Sampler, SamplesAtHomeAreTheBatchOnceInItsOrder) {
   }
 }
 
-// Of the samples of an epoch, those that the process has had in an epoch before.
 TEST(Sampler, SamplesComeHomeAgain) {
   constexpr std::int64_t kSize = 4000, kBatch = 40;
   for (const std::int64_t processes : {2, 3}) {

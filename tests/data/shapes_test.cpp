@@ -50,7 +50,7 @@ TEST(Shapes, ASampleIsAFunctionOfSeedSplitAndIndex) {
   EXPECT_EQ(distinct.size(), 100U);
 }
 
-// The ground of a channel is even but for noise of up to 32 either way. No figure reaches the corners.
+// The background of a channel is even except for noise of up to 32. No figure reaches the corners.
 TEST(Shapes, TheNoiseIsAsStrongAsDocumented) {
   constexpr std::int64_t kSide = 64, kCorner = 6;
   const auto dataset = make_shapes({.samples = 20, .image_size = kSide}, Split::kTrain);
@@ -105,7 +105,7 @@ TEST(Shapes, StatesItsOwnMeanAndDeviation) {
   }
 }
 
-// Image less its mean, over the channels' sum: what a linear look sees of the figure.
+// The image minus its mean, over the sum of the channels.
 std::vector<double> centred(const Pixels& image, std::size_t plane) {
   std::vector<double> grey(plane, 0.0);
   double mean = 0;
@@ -117,8 +117,7 @@ std::vector<double> centred(const Pixels& image, std::size_t plane) {
   return grey;
 }
 
-// The nearest of the ten mean images, which knows nothing of position, size or turn, is right far more often than one
-// time in ten, and far from always.
+// Classification by the nearest of ten mean images is right far more often than 10 %, and far less than always.
 TEST(Shapes, IsLearnableButNotTrivial) {
   const auto train = make_shapes({.samples = 3000}, Split::kTrain);
   const auto test = make_shapes({.samples = 3000}, Split::kTest);

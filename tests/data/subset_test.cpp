@@ -13,7 +13,6 @@
 namespace sluice::data {
 namespace {
 
-// Sample i is the byte i and of class i.
 class Numbered final : public Dataset {
  public:
   explicit Numbered(std::int64_t size) : size_(size) {
@@ -75,7 +74,6 @@ TEST(Limited, TakesTheFirstOnes) {
   EXPECT_EQ(limited(std::make_unique<Numbered>(9), 10)->size(), 9);
 }
 
-// A folder of pictures comes class by class: its first samples would all be of one class.
 TEST(Limited, TakesOfEveryClassOfAFolder) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "limited_image_folder";
   for (const std::string split : {"train", "val"}) {

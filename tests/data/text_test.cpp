@@ -25,7 +25,7 @@ std::vector<std::uint8_t> sample_of(const Dataset& dataset, std::int64_t index) 
   return tokens;
 }
 
-// Bytes 0, 1, 2, ... : 100 of them, so 90 for training.
+// 100 bytes 0, 1, 2, ..., of which 90 are for training.
 std::filesystem::path write_text(const TemporaryFolder& folder, std::size_t size = 100) {
   Bytes text(size);
   std::iota(text.begin(), text.end(), std::uint8_t{0});
@@ -78,7 +78,7 @@ TEST(Toy, ASampleIsAFunctionOfSeedSplitAndIndex) {
   EXPECT_NE(sample_of(*train, 7), sample_of(*make_toy({.context = 20, .seed = 4}, Split::kTrain), 7));
 }
 
-// Both splits: four successors a token, and what is left to know of a token is the entropy that the header promises.
+// In both splits, a token has four successors, with the entropy that text.h states.
 TEST(Toy, IsOneMarkovChainOfTheStatedEntropy) {
   std::map<int, std::map<int, double>> counts;
   double transitions = 0;

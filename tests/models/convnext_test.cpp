@@ -1,4 +1,4 @@
-// What ConvNeXt has besides what every model has. Its numbers: tests/app/public_models_test.py.
+// ConvNeXt's own parts. Its numbers: tests/app/public_models_test.py.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kFirstBlock = 1, kLastBlock = 21;  // of `tiny`; the stem is layer 0, the head layer 22
 constexpr std::int64_t kSamples = 400;
 
-// Weights so large that a block that is run shows.
+// Weights so large that every block changes the result.
 Model tiny_model(double stochastic_depth) {
   ModelOptions options = options_of("convnext", "tiny");
   options.stochastic_depth = stochastic_depth;
@@ -27,7 +27,7 @@ Model tiny_model(double stochastic_depth) {
   return model;
 }
 
-// [N] bool: the samples that the block changes, of those with the numbers `first` and on.
+// [N] bool: samples that the block changes; numbered from `first`.
 at::Tensor changed(Model& model, std::size_t layer, const at::Tensor& x, std::int64_t first, bool training = true) {
   const at::Tensor y = model.layers[layer]->forward(
       x, {.training = training, .seed = 3, .step = 9, .sample_ids = at::arange(first, first + x.size(0))});
@@ -47,7 +47,6 @@ TEST(StochasticDepth, LeavesWholeSamplesAsTheyAreTheLastBlockMostOften) {
   EXPECT_TRUE(at::equal(parts, kept)) << "the chunking decides";
 }
 
-// What is kept counts for what is not.
 TEST(StochasticDepth, ScalesWhatItKeeps) {
   const at::NoGradGuard no_grad;
   Model with = tiny_model(0.5), without = tiny_model(0);

@@ -1,4 +1,4 @@
-// The tables of foreign names by themselves. With the libraries' own models: tests/app/public_weights_test.py.
+// Only the tables. With the libraries' own models: tests/app/public_weights_test.py.
 #include "models/foreign_names.h"
 
 #include <gmock/gmock.h>

@@ -34,7 +34,7 @@ TEST(FreezePoints, OfEveryModelGrowAndLeaveTheHead) {
   }
 }
 
-// The blocks that the papers of these models count; of VGG the convolutions.
+// Blocks as in the papers; for VGG the convolutions.
 TEST(FreezePoints, CountTheBlocksOfThePapers) {
   const std::map<std::pair<std::string, std::string>, std::pair<int, int>> expected{
       {{"vit", "nano"}, {4, 8}},         {{"vit", "tiny"}, {12, 24}},       {{"vit", "small"}, {12, 24}},
@@ -56,7 +56,6 @@ TEST(FreezePoints, CountTheBlocksOfThePapers) {
   }
 }
 
-// In the order of the layers: parameters of each unit, those of the head last.
 std::vector<std::int64_t> parameters_by_unit(const ModelOptions& options, FreezeUnit unit) {
   std::vector<int> ends = freeze_points(options, unit);
   const Model model = make_model(options);
@@ -90,7 +89,6 @@ TEST(FreezePoints, OfVitBase16HaveThePublishedParameters) {
   EXPECT_THAT(parameters_by_unit(options, FreezeUnit::kHalfBlock), ElementsAreArray(halves));
 }
 
-// What halves the image freezes with the block behind it, the stem with the first one.
 TEST(FreezePoints, OfConvNextKeepTheLayersBetweenItsBlocks) {
   EXPECT_THAT(freeze_points(options_of("convnext", "tiny"), FreezeUnit::kBlock),
               ElementsAre(0, 2, 3, 4, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 21, 22));
@@ -117,7 +115,7 @@ TEST(FreezePoints, ComeFromTheLayersNames) {
                                       "classifier"};
   EXPECT_THAT(points_of(bert), ElementsAre(0, 3, 5));
   EXPECT_THAT(points_of(bert, FreezeUnit::kHalfBlock), ElementsAre(0, 2, 3, 4, 5));
-  // A stem of several layers, groups of blocks, a layer between two blocks: it freezes with the block behind it.
+  // A layer between two blocks freezes with the block after it.
   EXPECT_THAT(points_of({"conv1", "bn1", "layer1.0", "layer1.1", "down", "layer2.0", "norm", "fc"}),
               ElementsAre(0, 3, 4, 6));
   EXPECT_THAT(points_of({"features.0", "features.2", "classifier.0", "classifier.3"}), ElementsAre(0, 1, 2));

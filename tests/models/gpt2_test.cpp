@@ -1,4 +1,4 @@
-// What GPT-2 has besides what every model has. Its numbers: the tests named models_equal_torch_gpt2*.
+// GPT-2's own parts. Its numbers: the tests named models_equal_torch_gpt2*.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -106,7 +106,7 @@ TEST(Gpt2, ATokenChangesNothingInFrontOfIt) {
   EXPECT_GT(difference.narrow(0, kPosition, difference.size(0) - kPosition).min().item<double>(), 0);
 }
 
-// Every weight that has a matrix product or a table behind it is deferred, and arrives bit for bit.
+// Every weight of a matrix product or a table is deferred, with equal bits.
 TEST(Gpt2, SplitBackwardGivesTheSameGradients) {
   const Model model = make_model(options_of("gpt2"));
   const auto parameters = by_name(model);

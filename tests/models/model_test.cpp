@@ -96,7 +96,7 @@ TEST_P(EveryModel, StartsFromTheSeedAloneWhateverTheNumberType) {
   EXPECT_TRUE(differs);
 }
 
-// Stage inputs are shared by pointer between stages: a layer that wrote into its input would corrupt its neighbour.
+// Stages share their inputs by pointer, so a layer must not write into its input.
 void expect_inputs_left_alone(const Model& model) {
   at::Tensor x = random_inputs(model, 2);
   for (const auto& layer : model.layers) {
@@ -112,7 +112,6 @@ void expect_inputs_left_alone(const Model& model) {
 
 TEST_P(EveryModel, LeavesTheInputsOfItsLayersAlone) { expect_inputs_left_alone(make_model(options_of(GetParam()))); }
 
-// Forward 0, forward 1, backward 0, backward 1 give what two separate steps give.
 TEST_P(EveryModel, KeepsMicroBatchesInFlightApart) {
   Model model = make_model(options_of(GetParam()));
   const nn::ForwardContext context{.training = true, .sample_ids = at::arange(2)};
@@ -135,7 +134,7 @@ TEST_P(EveryModel, KeepsMicroBatchesInFlightApart) {
 
 INSTANTIATE_TEST_SUITE_P(All, EveryModel, testing::Values("resnet8", "vit", "gpt2", "mlp", "toy_cnn"));
 
-// These are none of EveryModel, because drawing their weights takes up to two seconds.
+// Not part of EveryModel, because drawing their weights takes up to two seconds.
 TEST(Bottleneck, LeavesTheInputsOfItsLayersAlone) { expect_inputs_left_alone(make_model(options_of("resnet50"))); }
 TEST(ConvNext, LeavesTheInputsOfItsLayersAlone) {
   expect_inputs_left_alone(make_model(options_of("convnext", "tiny")));
@@ -169,7 +168,6 @@ TEST_P(Transformer, DropoutGivesEverySampleItsOwnMaskWhateverTheChunking) {
   EXPECT_GE((forward(plain, x, {}) - whole).abs().max().item<double>(), 1e-4);
 }
 
-// The two stages of a cut between the halves of a block get what one stage gets.
 TEST_P(Transformer, IsCutBetweenTheHalvesOfABlock) {
   ModelOptions options = options_of(GetParam());
   options.dropout = 0.1;
@@ -212,7 +210,7 @@ TEST(Models, OfAProgramsOwnHaveNamesOfTheirOwn) {
   const auto make = [](const ModelOptions&) { return Layers{}; };
   const std::size_t known = families().size();
   EXPECT_THAT([&] { add_family({.name = "vit", .make = make}); },
-              testing::ThrowsMessage<ConfigError>(HasSubstr("a model \"vit\" is there already")));
+              testing::ThrowsMessage<ConfigError>(HasSubstr("a model \"vit\" already exists")));
   EXPECT_THROW(add_family({.name = "", .make = make}), ConfigError);
   EXPECT_THROW(add_family({.name = "own"}), BugError);
   EXPECT_EQ(families().size(), known);
@@ -232,12 +230,12 @@ TEST(Models, RefuseWhatCannotBeBuiltAndSayWhatToDo) {
   EXPECT_THAT(refusal(options), HasSubstr("model.patch_size=0"));
   options = options_of("resnet8");
   options.dropout = 0.1;
-  EXPECT_THAT(refusal(options), HasSubstr("model.dropout=0.1 has no place in resnet8"));
+  EXPECT_THAT(refusal(options), HasSubstr("model.dropout=0.1 is not supported by resnet8"));
   options.dropout = 1;
   EXPECT_THAT(refusal(options), HasSubstr("model.dropout=1"));
   options.dropout = 0;
   options.stochastic_depth = 0.1;
-  EXPECT_THAT(refusal(options), HasSubstr("model.stochastic_depth=0.1 has no place in resnet8"));
+  EXPECT_THAT(refusal(options), HasSubstr("model.stochastic_depth=0.1 is not supported by resnet8"));
   options = options_of("convnext", "tiny");
   options.stochastic_depth = 1;
   EXPECT_THAT(refusal(options), HasSubstr("model.stochastic_depth=1 must be at least 0 and below 1"));
@@ -250,7 +248,7 @@ TEST(Models, RefuseWhatCannotBeBuiltAndSayWhatToDo) {
               HasSubstr("model.stem=\"mnist\" is not a stem of resnet18; use one of cifar, imagenet"));
   options = options_of("resnet8");
   options.stem = "imagenet";
-  EXPECT_THAT(refusal(options), HasSubstr("model.stem=\"imagenet\" has no place in resnet8"));
+  EXPECT_THAT(refusal(options), HasSubstr("model.stem=\"imagenet\" is not supported by resnet8"));
   options = options_of("vgg16");
   options.image_size = 31;
   EXPECT_THAT(refusal(options), HasSubstr("model.image_size=31 is too small for vgg16"));
@@ -261,7 +259,7 @@ TEST(Models, RefuseWhatCannotBeBuiltAndSayWhatToDo) {
   EXPECT_THAT(refusal(options), HasSubstr("model.context=-1"));
   options = options_of("vit");
   options.vocabulary = 50257;
-  EXPECT_THAT(refusal(options), HasSubstr("model.vocabulary=50257 has no place in vit"));
+  EXPECT_THAT(refusal(options), HasSubstr("model.vocabulary=50257 is not supported by vit"));
   options = options_of("mlp");
   options.classes = 0;
   EXPECT_THAT(refusal(options), HasSubstr("model.classes=0"));

@@ -1,5 +1,4 @@
-// One NaN or infinite value in any parameter makes the loss of the first step one too, in every model: nothing on the
-// way may turn it into a number.
+// One NaN or infinite value in any parameter makes the loss of the first step NaN or infinite, in every model.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +26,6 @@ at::Tensor first_value(at::Tensor tensor) {  // a view, whatever the layout
   return tensor.detach();
 }
 
-// The parameter and its tied copies.
 void set_first(Model& model, const std::string& name, double value) {
   for (const auto& layer : model.layers) {
     for (nn::Parameter* parameter : layer->parameters()) {
@@ -100,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Models, NotFiniteModel,
                            return std::string(std::get<0>(info.param)) + c10::toString(std::get<1>(info.param));
                          });
 
-// VGG's large classifier is the dense layer of mlp; its features pass on what is not finite, layer by layer.
+// VGG's classifier is the dense layer of mlp, so only its features are tested.
 TEST(NotFiniteVgg, FeaturesPassItOn) {
   for (const char* name : {"vgg16", "vgg16_bn"}) {
     ModelOptions options = options_of(name);

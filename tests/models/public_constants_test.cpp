@@ -95,7 +95,7 @@ TEST(PublicConstants, WhatOurModelsDoNotComputeIsRefused) {
           {{"architecture", "resnet50"}, {"model_args", {{"act_layer", "silu"}}}}, "act_layer = \"silu\"");
 }
 
-// Their anti-aliasing has no tensors: the files look alike.
+// Anti-aliasing has no tensors, so these files look like ours.
 TEST(PublicConstants, OtherResNetsOfTimmAreRefused) {
   const auto read = [](const char* model, const json& config) {
     return [=] { (void)constants_read(NamesOf::kOurs, model_named(model), config); };

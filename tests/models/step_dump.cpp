@@ -1,8 +1,8 @@
-// step_dump MODEL SIZE STEM fp32|fp64 FILE: one forward and backward pass of a model on random samples, everything that
-// went in and came out written as safetensors for compare_with_torch.py. Batch-norm gets weights and buffers off their
-// initial values, so that a swapped or ignored one shows.
-// step_dump names MODEL SIZE STEM: "NAME [SHAPE]" of every parameter and buffer, as for ImageNet, and behind it the
-// role of a parameter ("norm", "head bias", ...), for public_names_test.py.
+// step_dump MODEL SIZE STEM fp32|fp64 FILE: writes inputs and results of one forward and backward pass on random
+// samples as safetensors, for compare_with_torch.py. Batch norms get weights and buffers that differ from their initial
+// values.
+// step_dump names MODEL SIZE STEM: "NAME [SHAPE] ROLE" of every parameter and buffer, as for ImageNet, for
+// public_names_test.py.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
@@ -56,7 +56,7 @@ void leave_initial_values(sluice::models::Model& model) {
   }
 }
 
-// Tokens: fewer than the model has positions, and some of the targets masked.
+// Tokens: fewer than the model has positions, with some masked targets.
 void fill_batch(const sluice::models::Model& model, at::ScalarType type, std::int64_t samples, Tensors& all) {
   std::vector<std::int64_t> sizes = model.sample_shape;
   sizes.insert(sizes.begin(), samples);
@@ -127,8 +127,7 @@ int main(int argc, char** argv) try {
   }
   if (argc != 6) throw std::runtime_error("usage: step_dump MODEL SIZE STEM fp32|fp64 FILE");
   at::set_num_threads(1);
-  // With seed 0 an activation of toy_cnn is 2e-8: which side of ReLU it falls on is rounding's choice, and differs
-  // between CPUs.
+  // With seed 0 an activation of toy_cnn is 2e-8, so its side of ReLU depends on rounding and the CPU.
   at::manual_seed(1);
   sluice::models::ModelOptions options;
   options.name = argv[1];

@@ -1,4 +1,4 @@
-// support: what the tests of the models share.
+// support: helpers for the tests of the models.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -22,7 +22,6 @@ inline ModelOptions options_of(const std::string& name, const std::string& size 
   return options;
 }
 
-// One line for each layer, parameter and buffer, in order.
 inline std::string describe(const ModelOptions& options) {
   std::ostringstream text;
   for (const auto& layer : make_model(options).layers) {
@@ -42,7 +41,6 @@ inline std::string golden(const std::string& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// So many random samples of what the model takes.
 inline at::Tensor random_inputs(const Model& model, std::int64_t samples, at::ScalarType type = at::kFloat) {
   std::vector<std::int64_t> sizes = model.sample_shape;
   sizes.insert(sizes.begin(), samples);

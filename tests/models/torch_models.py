@@ -235,7 +235,7 @@ class Gpt2Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """tied=False: the head has a matrix of its own, so that the two shares of the tied gradient can be told apart."""
+    """tied=False: the head has its own matrix, so that the two shares of the tied gradient are separate."""
 
     SIZES = {"nano": (32, 2, 2, 256, 32), "tiny": (128, 4, 4, 256, 128), "small": (768, 12, 12, 50257, 1024)}
 

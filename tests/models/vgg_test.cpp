@@ -1,5 +1,5 @@
-// VGG-16 has 134 million parameters: here only the layers under test get values. The whole model: the tests named
-// models_equal_torch_vgg16*, labelled long.
+// VGG-16 has 134 million parameters, so only the tested layers get values. The whole model: the long tests
+// models_equal_torch_vgg16*.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,6 @@ void fill(nn::Layer& layer) {
   for (auto* p : layer.parameters()) p->value = (at::randn(p->value.sizes(), at::kDouble) * 0.05).requires_grad_();
 }
 
-// One layer's part of torchvision's `features`, in plain ATen and torchvision's order.
 at::Tensor reference(nn::Layer& layer, const at::Tensor& x, bool pools) {
   const auto p = layer.parameters();
   at::Tensor y = at::conv2d(x, p[0]->value, p[1]->value, 1, 1);
@@ -64,7 +63,7 @@ TEST_P(Vgg, FeaturesEqualPlainAten) {
   for (std::size_t i = 0; i < kConvolutions; ++i) {
     for (const auto* p : model.layers[i]->parameters()) {
       const double scale = gradient->norm().item<double>();
-      // A bias before a batch-norm has no gradient but rounding.
+      // The gradient of a bias before a batch norm is only rounding.
       EXPECT_LE((p->value.grad() - *gradient).norm().item<double>(), 1e-10 * scale + 1e-12) << p->name;
       ++gradient;
     }

@@ -1,6 +1,4 @@
-// Layers that compute in bfloat16 beside parameters of float32 (nn/bfloat16.h): near the same in float64, with
-// gradients of parameters in float32, the same whether weight gradients are deferred and whether copies of weights are
-// kept.
+// Layers that compute in bfloat16 with float32 parameters (nn/bfloat16.h), compared with float64.
 #include "nn/bfloat16.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +51,6 @@ void expect_equal(const Run& a, const Run& b) {
   for (std::size_t i = 0; i < a.gradients.size(); ++i) EXPECT_TRUE(at::equal(a.gradients[i], b.gradients[i])) << i;
 }
 
-// x in bfloat16, parameters in float32.
 void expect_near_exact(const Operation& f, const at::Tensor& x, const Tensors& parameters,
                        double tolerance = kRounding) {
   Tensors exact;
@@ -139,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Bf16Conv,
                                          ConvCase{"Depthwise", 24, 24, 7, 1, 24, 9, Winograd::k2x2}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// oneDNN leaves the gradients of taps that see padding alone as the memory was.
+// oneDNN leaves the gradients of taps that read only padding uninitialised.
 TEST_F(Bf16, TheWeightGradientOfTapsThatSeePaddingAloneIsZero) {
   struct Shape {
     std::int64_t in, out, kernel, stride, height, width;
@@ -161,15 +158,14 @@ TEST_F(Bf16, TheWeightGradientOfTapsThatSeePaddingAloneIsZero) {
   }
 }
 
-// A Winograd transform of the forward pass would be seen here: the plain sum of rounded weights is this one, bit for
-// bit.
+// Equal bit for bit to the plain sum of rounded weights, so no Winograd transform is involved.
 TEST_F(Bf16, TheForwardPassOfAConvolutionIsThePlainSum) {
   const at::Tensor x = random({4, 32, 8, 8}).contiguous(at::MemoryFormat::ChannelsLast), w = at::randn({32, 32, 3, 3});
   const at::Tensor y = conv2d(x, w, {}, 1, 1, nullptr, nullptr, Winograd::k2x2);
   EXPECT_TRUE(at::equal(y, at::conv2d(x, w.to(at::kBFloat16), {}, 1, 1)));
 }
 
-// Fast channels and others; as one would write it: normalised in float32, added, cut off, rounded once.
+// Normalised in float32, added, clamped, rounded once; with and without the fast path.
 TEST_F(Bf16, BatchNormRoundsOnce) {
   for (const std::int64_t channels : {32, 6}) {
     const at::Tensor x = random({4, channels, 5, 5}).contiguous(at::MemoryFormat::ChannelsLast),
@@ -210,7 +206,6 @@ TEST_F(Bf16, LayerNormIsRoundedOnceWhateverComesIn) {
   }
 }
 
-// Sums over many rows do not drown in rounding.
 TEST_F(Bf16, LayerNormAddsGradientsUpInFloat) {
   Registry registry({.seed = 1, .in_bf16 = true});
   const LayerNorm norm(registry, "ln", 48, 1e-5);
@@ -221,7 +216,6 @@ TEST_F(Bf16, LayerNormAddsGradientsUpInFloat) {
   EXPECT_LE(relative_error(registry.parameters()[0]->value.grad(), (normalised * grad.to(at::kDouble)).sum(0)), 1e-4);
 }
 
-// At once and deferred.
 TEST_F(Bf16, TheBiasGradientOfALinearMapIsNotRounded) {
   const at::Tensor x = random({1 << 10, 48}), grad = random({1 << 10, 32}) + 0.5, exact = grad.to(at::kDouble).sum(0);
   WeightGradQueue queue;

@@ -11,15 +11,15 @@ namespace sluice::nn {
 
 using Tensors = std::vector<at::Tensor>;
 
-// |a - b| / max(|b|, tiny), norms in float64, wherever they lie.
+// |a - b| / max(|b|, tiny), norms in float64, on any devices.
 inline double relative_error(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor reference = b.to(at::kCPU, at::kDouble);
   return (a.to(at::kCPU, at::kDouble) - reference).norm().item<double>() /
          std::max(reference.norm().item<double>(), 1e-30);
 }
 
-// Norms of differences, of a size in proportion to the exact ones' or to 1: some are nothing but rounding, as the
-// gradient of a normalised row of one number. exact: float64 on the CPU.
+// Bounds the norm of the difference relative to the exact norm or to 1, because some gradients are only rounding.
+// exact: float64 on the CPU.
 inline void expect_close(const at::Tensor& ours, const at::Tensor& exact, double tolerance, const char* what) {
   ASSERT_TRUE(ours.defined()) << what;
   ASSERT_EQ(ours.sizes(), exact.sizes()) << what;
@@ -40,7 +40,7 @@ Outcome run_with_gradients(const Function& f, const Tensors& inputs) {
     leaves.push_back(input.detach().clone().requires_grad_());
   }
   const at::Tensor y = f(leaves);
-  // In float64 whatever y is: rounding the argument of sin would give the two sides different gradients.
+  // In float64 for any y: rounding the argument of sin would give the two sides different gradients.
   const at::Tensor upstream =
       at::sin(at::arange(y.numel(), at::kDouble) * 0.7 + 0.3).view(y.sizes()).to(y.device(), y.scalar_type());
   (y * upstream).sum().backward();
@@ -59,7 +59,6 @@ inline void expect_equal_outcomes(const Outcome& a, const Outcome& b, double tol
   }
 }
 
-// `ours` on `inputs` against `reference` on the same inputs in float64.
 template <typename Ours, typename Reference>
 void expect_equal_gradients(const Ours& ours, const Reference& reference, const Tensors& inputs, double tolerance) {
   Tensors exact;

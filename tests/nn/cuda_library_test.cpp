@@ -1,5 +1,4 @@
-// Layers that run LibTorch's kernels on a GPU, beside the CPU in float64: attention by each of its backends, batch
-// normalisation by cuDNN and by ATen. Skips without a GPU.
+// Layers that run LibTorch's GPU kernels, compared with the CPU in float64. Skips without a GPU.
 #include <gtest/gtest.h>
 
 #include "device/device.h"
@@ -64,14 +63,13 @@ TEST_F(Attention, IsThatOfFloat64ByEveryBackend) {
         for (const at::SDPBackend other : kOrderOnGpus)
           if (other != first) order.push_back(other);
         at::globalContext().setSDPPriorityOrder(numbers(order));
-        // Probabilities, outputs and gradients are rounded to bfloat16 on the way.
         expect_equal_outcomes(attended(packed.to(kGpu, at::kBFloat16), causal), exact, 2e-2);
       }
     }
   }
 }
 
-TEST_F(Attention, RepeatsBitForBitWhereThatIsAskedFor) {
+TEST_F(Attention, RepeatsBitForBitInDeterministicMode) {
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
   const at::Tensor packed = at::randn({4, 256, 3 * 192}).to(kGpu, at::kBFloat16);
   const Outcome first = attended(packed, true);

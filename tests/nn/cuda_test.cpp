@@ -1,6 +1,5 @@
-// Our GPU kernels on a GPU, beside the CPU: dropout's masks bit for bit, the rest beside float64 with stated bounds, in
-// float32 and bfloat16, forward and backward, also where a sum is cut into pieces and a row is beyond a warp. Skips
-// without a GPU; their arithmetic alone: gpu_math_test.cpp.
+// Our GPU kernels compared with the CPU: dropout masks bit for bit, the rest with bounds. Skips without a GPU; the
+// arithmetic alone: gpu_math_test.cpp.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -20,7 +19,7 @@ const at::Device kGpu(at::kCUDA, 0);
 constexpr std::array<std::int64_t, 4> kColumns{1, 3, 1000, 4097};
 constexpr auto kBoth = {at::kFloat, at::kBFloat16};
 
-// Of a norm: what rounding leaves, once in bfloat16 (2^-9) or in each operation in float32.
+// Bound of a norm: rounding once in bfloat16 (2^-9) or in each operation in float32.
 double bound_of(at::ScalarType type) { return type == at::kBFloat16 ? 4e-3 : 3e-6; }
 
 class NnCuda : public testing::Test {
@@ -35,7 +34,7 @@ class NnCuda : public testing::Test {
     return {.training = true, .seed = 21, .step = 6, .sample_ids = at::arange(samples, at::kLong) * 7 + 100'000};
   }
 
-  // Numbers that bfloat16 has, so that both sides begin with the same.
+  // Numbers that bfloat16 represents, so that both sides get equal inputs.
   static at::Tensor random(at::IntArrayRef sizes, double mean = 0) {
     return (at::randn(sizes) + mean).to(at::kBFloat16).to(at::kFloat);
   }
@@ -58,7 +57,7 @@ TEST_F(NnCuda, MasksAreThoseOfTheCpuBitForBit) {
   }
 }
 
-// As recorded work does it: the kernels read the number of the step when they run.
+// As in recorded work: kernels read the step number when they run.
 TEST_F(NnCuda, MasksFollowAStepInMemory) {
   const at::Tensor x = random({5, 1000}), step = at::zeros({1}, at::TensorOptions().dtype(at::kLong).device(kGpu));
   ForwardContext there = context_of(5), here = context_of(5);
@@ -85,7 +84,6 @@ TEST_F(NnCuda, MasksDoNotDependOnHowSamplesLieInMemory) {
   odd.copy_(turned);
   context.sample_ids = context.sample_ids.to(kGpu);
   EXPECT_TRUE(at::equal(dropout(odd, 0.4, "layer", context).cpu(), expected));
-  // More samples than a grid is high; none at all.
   const at::Tensor many = at::ones({70'001, 2});
   EXPECT_TRUE(at::equal(dropout(many.to(kGpu), 0.4, "layer", context_of(70'001)).cpu(),
                         dropout(many, 0.4, "layer", context_of(70'001))));
@@ -166,7 +164,6 @@ TEST_F(NnCuda, LayerNormIsThatOfFloat64) {
         for (const at::Tensor& input : inputs) exact.push_back(input.to(at::kDouble));
         const Outcome a = run_with_gradients(ours, {inputs[0].to(kGpu, of_x), inputs[1].to(kGpu), inputs[2].to(kGpu)});
         const Outcome b = run_with_gradients(plain, exact);
-        // The gradient that arrives is rounded as y is, and all others come from it.
         expect_close(a.y, b.y, slack * bound_of(of_y), "y");
         expect_close(a.gradients[0], b.gradients[0], slack * std::max(bound_of(of_x), bound_of(of_y)), "gradient of x");
         expect_close(a.gradients[1], b.gradients[1], slack * bound_of(of_y), "gradient of the weight");
@@ -206,7 +203,6 @@ TEST_F(NnCuda, WhatIsNotTrainedGetsNoGradient) {
   EXPECT_TRUE(trained.grad().defined());
 }
 
-// Sums over rows go through memory and several blocks: no block may come first by chance.
 TEST_F(NnCuda, RepeatsAreEqualBitForBit) {
   const Tensors inputs{at::randn({20'000, 771}, kGpu), at::randn({771}, kGpu), at::randn({771}, kGpu)};
   const auto norm = [](const Tensors& t) { return layer_norm(t[0], t[1], t[2], 1e-5, at::kFloat); };

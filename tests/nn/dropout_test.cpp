@@ -33,7 +33,6 @@ TEST(Dropout, MaskDependsOnSampleStepSeedAndSite) {
   EXPECT_FALSE(at::equal(mask, dropout(x, 0.5, "other", context_of(3, 1))));
 }
 
-// What runs again as it was recorded has the number of its own step from there.
 TEST(Dropout, AStepInMemoryStandsForTheNumberOfTheStep) {
   const at::Tensor x = at::randn({3, 256}), step = at::zeros({1}, at::kLong);
   ForwardContext context = context_of(3, 3, 4);

@@ -12,7 +12,6 @@ class EmbeddingTest : public testing::TestWithParam<at::ScalarType> {
  protected:
   void SetUp() override { at::manual_seed(9); }
   at::Tensor random(at::IntArrayRef sizes) const { return at::randn(sizes, GetParam()); }
-  // Some tokens several times, the last row of the table never.
   at::Tensor tokens_ = at::tensor({3, 0, 3, 1, 3, 1}, at::kLong).view({2, 3});
 };
 

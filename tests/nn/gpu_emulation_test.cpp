@@ -1,6 +1,5 @@
-// The GPU kernels whole, without a GPU: their sources compiled for the CPU with threads for threads (emulated_cuda),
-// beside plain formulas in float64: which thread does what, sums over lanes, warps and pieces, shapes that fill no
-// block. On a GPU: cuda_test.cpp. Memory is filled with NaN before, so what nobody writes shows.
+// The GPU kernels compiled for the CPU with a thread per GPU thread (emulated_cuda), compared with plain formulas in
+// float64. On a GPU: cuda_test.cpp. Memory is filled with NaN before, so unwritten elements show.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +20,6 @@ namespace {
 constexpr float kNothing = std::numeric_limits<float>::quiet_NaN();
 using Floats = std::vector<float>;
 
-// Numbers as floats or as bfloat16.
 struct Numbers {
   Numbers(std::span<const float> values, Number type) : type(type), floats(values.begin(), values.end()) {
     for (const float value : values) narrow(value, halves.emplace_back());
@@ -41,7 +39,6 @@ class GpuEmulation : public testing::Test {
     for (float& value : values) value = normal(generator_);
     return values;
   }
-  // Numbers that bfloat16 has.
   Numbers random_numbers(std::int64_t count, Number type) {
     const Numbers rounded(random(count), Number::kBf16);
     Floats values;
@@ -50,7 +47,7 @@ class GpuEmulation : public testing::Test {
   }
   static Numbers unwritten(std::int64_t count, Number type) { return {Floats(count, kNothing), type}; }
 
-  // One rounding of the answer, and what floats lose beside `size`.
+  // Bound: one rounding of the result, and the float rounding of numbers of `size`.
   static void expect_near(double ours, double exact, Number type, double size, const char* what) {
     EXPECT_LE(std::abs(ours - exact), (type == Number::kBf16 ? 8e-3 : 2e-5) * std::max(size, 1.0)) << what;
   }
@@ -86,7 +83,6 @@ TEST_F(GpuEmulation, DropoutDrawsTheNumbersOfTheCore) {
   }
 }
 
-// The number of the step is read when the kernel runs.
 TEST_F(GpuEmulation, DropoutReadsTheStepFromMemory) {
   constexpr std::int64_t kSamples = 3, kCount = 1000;
   const std::vector<std::int64_t> ids{5, 0, 123'456'789'012};
@@ -106,7 +102,6 @@ TEST_F(GpuEmulation, DropoutReadsTheStepFromMemory) {
   }
 }
 
-// More of them than a block is high.
 TEST_F(GpuEmulation, SumsOfManyPieces) {
   constexpr std::int64_t kPieces = 19, kColumns = 40;
   Floats partial = random(kPieces * kColumns);
@@ -149,7 +144,6 @@ TEST_F(GpuEmulation, BiasGeluAndItsGradients) {
 
 constexpr float kEpsilon = 1e-3F;
 
-// A layer normalisation and its gradients by plain formulas.
 struct ExactLayerNorm {
   std::vector<double> y, grad_x;           // [rows, columns]
   std::vector<double> size;                // [rows, columns]: of the terms that make the gradient of x

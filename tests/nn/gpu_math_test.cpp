@@ -1,6 +1,5 @@
-// What GPU kernels compute, without a GPU: the functions that they are made of (src/nn/cuda/*.h), compiled for the CPU
-// and compared with the CPU's own kernels and with ATen in float64. How they are spread over threads only a GPU shows
-// (cuda_test.cpp).
+// The functions of the GPU kernels (src/nn/cuda/*.h), compiled for the CPU and compared with the CPU kernels and with
+// ATen in float64. Their distribution over threads: cuda_test.cpp.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -19,7 +18,7 @@
 namespace sluice::nn {
 namespace {
 
-// The lanes of so many warps, one after the other: what LaneGroup of grid.cuh does on a GPU.
+// The lanes of several warps, one after the other, like LaneGroup of grid.cuh.
 struct GroupOnCpu {
   int warps = 1;
 
@@ -36,7 +35,6 @@ struct GroupOnCpu {
         const std::vector<float> before = lanes;
         for (int i = 0; i < gpu::kWarp; ++i) lanes[i] = before[i] + before[i ^ offset];
       }
-      // Whichever lane the answer is taken from.
       EXPECT_TRUE(std::equal(lanes.begin() + 1, lanes.end(), lanes.begin(), [](float a, float b) {
         return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
       }));
@@ -130,7 +128,6 @@ void expect_gelu(const char* form) {
   const at::Tensor exact_slope = at::gelu_backward(at::ones_like(exact), exact, form);
   EXPECT_LE((value - at::gelu(exact, form)).abs().max().item<double>(), 1e-6) << form;
   EXPECT_LE((slope - exact_slope).abs().max().item<double>(), 1e-6) << form;
-  // Where x is not finite, as in ATen.
   for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
                           std::numeric_limits<float>::quiet_NaN(), 1e30F, -1e30F}) {
     const at::Tensor at_bad = at::full({1}, bad);
@@ -214,7 +211,6 @@ TEST(GpuMath, LayerNormIsThatOfAtenInFloat64) {
   }
 }
 
-// One rounding of the answer, of inputs that are what they are.
 TEST(GpuMath, LayerNormReadsAndWritesBfloat16) {
   at::manual_seed(4);
   constexpr std::int64_t kColumns = 768;

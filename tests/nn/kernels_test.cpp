@@ -1,4 +1,4 @@
-// Every instruction set that this CPU runs gives the same answers as the baseline one, odd sizes included.
+// Every instruction set of this CPU gives the results of the baseline, also for odd sizes.
 #include "nn/kernels/kernels.h"
 
 #include <ATen/ATen.h>
@@ -72,7 +72,7 @@ TEST_P(KernelsTest, AttentionMatchesTheBaseline) {
   EXPECT_LE(relative_error(run(table().attention.in_float), run(kernels::baseline().attention.in_float)), 2e-6);
 }
 
-// With every float that bfloat16 has a neighbour of: halves between two, infinities, NaN, the smallest.
+// Halves between two bfloat16, infinities, NaN and the smallest numbers.
 TEST_P(KernelsTest, Bf16IsRoundedAsATenDoes) {
   const auto number = [](std::uint32_t bits) { return std::bit_cast<float>(bits); };
   std::vector<float> numbers;
@@ -129,7 +129,6 @@ TEST_P(KernelsTest, Bf16KernelsRoundWhatTheFloatOnesGive) {
   EXPECT_TRUE(at::equal(y.flatten().narrow(0, 0, kOdd), wide_y.to(at::kBFloat16).flatten().narrow(0, 0, kOdd)));
 }
 
-// Probabilities are rounded between forward and backward.
 TEST_P(KernelsTest, Bf16AttentionIsNearTheExactOne) {
   const kernels::AttentionShape shape{
       .queries = 13, .keys = 21, .head_width = 32, .q_stride = 40, .kv_stride = 70, .out_stride = 32, .scale = 0.2F};
@@ -153,8 +152,8 @@ TEST_P(KernelsTest, Bf16AttentionIsNearTheExactOne) {
   EXPECT_EQ(gk.narrow(1, 32, 38).abs().max().item<float>(), 0) << "beyond the head";
 }
 
-// One convolution of small integers, put together from the steps; a block that starts amid the tiles, both of odd
-// numbers of them. That of 2x2 is exact, but for the rounding of what comes out in bfloat16.
+// One convolution of small integers, composed of the steps, with a block that begins amid the tiles. F(2x2) is exact,
+// except for rounding to bfloat16.
 template <typename T>
 void expect_convolution(const kernels::WinogradKernels<T>& kernel, std::int64_t tiles, at::MemoryFormat layout,
                         double tolerance) {

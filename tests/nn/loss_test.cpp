@@ -94,7 +94,6 @@ TEST(CountCorrect, LeavesMaskedTokensOut) {
   EXPECT_EQ(count(logits, at::full({2, 4}, kNoTarget, at::kLong)).targets, 0);
 }
 
-// Row i of the logits has its target at rank `ranks[i]`.
 EvalCounts count_ranks(const std::vector<int>& ranks, int classes) {
   const at::Tensor row = at::arange(classes, at::kFloat).neg();  // class c has rank c
   return count(row.repeat({static_cast<std::int64_t>(ranks.size()), 1}), ids({ranks.begin(), ranks.end()}));
@@ -130,7 +129,6 @@ TEST(CountCorrect, NaNIsNeverRight) {
   EXPECT_EQ(few.targets, 3);
 }
 
-// Ties, infinities and NaN among the others, in both number formats, against sorting.
 TEST(CountCorrect, IsTheRankInAStableSortOfTheLogits) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     at::Tensor logits = at::arange(400, at::kDouble).mul(7).remainder(11).view({40, 10}).to(type);

@@ -17,8 +17,7 @@ inline const std::vector<double>& not_finite_values() {
   return kValues;
 }
 
-// A copy with the value in its first, a middle or its last position (which = 0, 1, 2): the ends of vectors and of
-// tails.
+// A copy with the value first, in the middle or last (which = 0, 1, 2).
 inline at::Tensor with_value_at(const at::Tensor& tensor, int which, double value) {
   at::Tensor copy = tensor.detach().clone();
   const std::int64_t position = which == 0 ? 0 : which == 1 ? tensor.numel() / 2 : tensor.numel() - 1;
@@ -34,8 +33,8 @@ inline at::Tensor with_value_at(const at::Tensor& tensor, int which, double valu
   return copy;
 }
 
-// kNowhere: what is finite in the reference is finite in ours. kInItsRow: but for rows (of the first dimension:
-// samples, output channels) in which the reference has a NaN or infinite value.
+// kNowhere: results that are finite in the reference are finite in ours. kInItsRow: except in rows of the first
+// dimension in which the reference has a NaN or infinite value.
 enum class MaySpread { kNowhere, kInItsRow };
 
 inline void expect_same_not_finite(const at::Tensor& ours, const at::Tensor& reference, MaySpread spread,

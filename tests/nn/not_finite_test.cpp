@@ -1,7 +1,5 @@
-// NaN and infinities come through every layer as through ATen's operations: each layer is given one in each input,
-// parameter, buffer and incoming gradient, and its output and gradients are NaN or infinite where ATen's are. A NaN
-// that becomes a number lets a ruined model train on.
-// Where ours may have more of them: Winograd's transforms spread one over its tile, so over its sample at most.
+// Every layer passes NaN and infinities on as ATen does: with one in each input, parameter, buffer and incoming
+// gradient, outputs and gradients are NaN or infinite if those of ATen are. Winograd may spread one over its sample.
 #include "nn/not_finite.h"
 
 #include <ATen/Parallel.h>
@@ -36,7 +34,6 @@ constexpr double kEpsilon = 1e-5;
 
 using Function = std::function<at::Tensor(const Tensors&)>;
 
-// Output, and the gradients of sum(output * upstream); undefined for an input that has none.
 Outcome run(const Function& f, const Tensors& inputs, const at::Tensor& upstream) {
   Tensors leaves;
   for (const at::Tensor& input : inputs) leaves.push_back(input.detach().clone().requires_grad_());
@@ -58,7 +55,6 @@ class NotFinite : public testing::TestWithParam<at::ScalarType> {
   at::Tensor images(at::IntArrayRef sizes) const { return random(sizes).contiguous(kLast); }
   bool is_float() const { return GetParam() == at::kFloat; }
 
-  // With a value that is not finite in each of the inputs and in the gradient of the output.
   void expect_like(const std::string& name, const Function& ours, const Function& reference, const Tensors& inputs,
                    MaySpread spread = MaySpread::kNowhere) {
     const at::Tensor y = reference(inputs);
@@ -91,7 +87,6 @@ class NotFinite : public testing::TestWithParam<at::ScalarType> {
 };
 
 TEST_P(NotFinite, Linear) {
-  // The larger ones go to oneDNN in float32.
   for (const auto& [rows, in, out] : {std::array{3, 5, 7}, std::array{320, 96, 288}, std::array{320, 288, 96}}) {
     expect_like(
         concat("linear ", rows), [](const Tensors& t) { return linear(t[0], {t[1]}, {t[2]}, ForwardContext{}); },
@@ -168,7 +163,7 @@ TEST_P(NotFinite, BatchNorm) {
   }
 }
 
-// A batch-norm whose parameters and buffers are put in from outside: weight, bias, running mean, running variance.
+// A batch norm with given parameters and buffers.
 struct NormLayer : RegisteredLayer {
   NormLayer(const Tensors& values, std::size_t first)
       : RegisteredLayer("bn", {.dtype = values[first].scalar_type()}), norm(registry_, "bn", values[first].numel()) {
@@ -210,7 +205,7 @@ TEST_P(NotFinite, BatchNormWithRunningStatistics) {
   }
 }
 
-// The other replica has the same samples, so the statistics of both are those of one.
+// The other replica has the same samples, so both have the same statistics.
 class Twin final : public ReplicaSum {
  public:
   at::Tensor sum(const at::Tensor& own) override { return own * 2; }
@@ -233,7 +228,7 @@ TEST_P(NotFinite, SynchronisedBatchNorm) {
       {images({2, 16, 3, 5}), random({16}), random({16})});
 }
 
-// ATen goes on with finite outputs and a running variance of infinity.
+// ATen would continue with finite outputs and an infinite running variance.
 TEST(NotFiniteBatchNorm, AVarianceBeyondTheTypeIsNaNAndNot1OverInfinity) {
   at::manual_seed(18);
   for (const auto& [type, channels, size] :
@@ -255,7 +250,6 @@ TEST_P(NotFinite, Pooling) {
        {PoolShape{.kernel = 3, .stride = 2, .padding = 1}, PoolShape{.kernel = 2, .stride = 2}}) {
     expect_like(
         concat("maximum of ", shape.kernel), [&](const Tensors& t) { return max_pool2d(t[0], shape); },
-        // ATen has another kernel for this layout.
         [&](const Tensors& t) { return at::max_pool2d(t[0].contiguous(), shape.kernel, shape.stride, shape.padding); },
         {images({2, 5, 8, 8})});
   }
@@ -284,7 +278,7 @@ at::Tensor heads_of(const at::Tensor& x, std::int64_t heads) {
   return x.reshape({x.size(0), x.size(1), heads, -1}).transpose(1, 2);
 }
 
-// The formula; `mask`, where defined, is what the probabilities are multiplied by.
+// The plain formula; `mask`, if defined, multiplies the probabilities.
 at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::int64_t heads,
                            bool causal = false, const std::function<at::Tensor(const at::Tensor&)>& drop = {}) {
   at::Tensor scores = at::matmul(heads_of(q, heads), heads_of(k, heads).transpose(2, 3)) /
@@ -316,10 +310,9 @@ TEST_P(NotFinite, Attention) {
           return plain_attention(parts[0], parts[1], parts[2], s.heads, s.causal);
         },
         {random({s.samples, s.tokens, 3 * s.width})},
-        // ATen's own, backward, multiplies a NaN of the gradient by the zeros of later keys.
+        // ATen's backward multiplies a NaN of the gradient by the zeros of later keys.
         s.causal && is_float() ? MaySpread::kInItsRow : MaySpread::kNowhere);
   }
-  // Every score is beyond float32 and none of the operands is.
   for (const bool causal : {false, true}) {
     const at::Tensor packed = at::full({1, 9, 96}, 1e25, GetParam());
     const at::Tensor y = self_attention(packed, {.heads = 2, .site = "a", .causal = causal}, {});
@@ -374,7 +367,6 @@ TEST_P(NotFinite, LayerNormEmbeddingAndDropout) {
       [&](const Tensors& t) { return t[0] * dropout_mask(t[0], 0.5, "d", context); }, {random({3, 7})});
 }
 
-// The weight gradients of a split backward are computed later, by the same functions.
 TEST_P(NotFinite, QueuedWeightGradients) {
   const at::Tensor x = images({2, 16, 8, 8}), weight = images({16, 16, 3, 3});
   for (const double value : not_finite_values()) {

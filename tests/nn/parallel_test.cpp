@@ -24,8 +24,7 @@ class Parallel : public testing::Test {
   int before_ = at::get_num_threads();
 };
 
-// Once every kernel ran on one thread: at::parallel_for is serial in files compiled without -fopenmp, and nothing said
-// so.
+// at::parallel_for runs serially in files compiled without -fopenmp, without a warning.
 TEST_F(Parallel, PiecesRunOnSeveralThreadsAtOnce) {
   at::set_num_threads(2);
   std::mutex mutex;
@@ -55,7 +54,6 @@ TEST_F(Parallel, PassesExceptionsOn) {
                std::runtime_error);
 }
 
-// Kernels split their work into fixed pieces: the number of threads changes no bit.
 TEST_F(Parallel, KernelsGiveTheSameBitsOnOneAndTwoThreads) {
   at::manual_seed(9);
   const at::Tensor image = at::randn({16, 32, 20, 20}).contiguous(at::MemoryFormat::ChannelsLast);

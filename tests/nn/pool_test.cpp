@@ -15,7 +15,7 @@ class PoolTest : public testing::TestWithParam<at::ScalarType> {
   }
 };
 
-// The maxima of shifted copies of the padded image, one for each position in the window: no pooling kernel involved.
+// The maxima of shifted copies of the padded image, without a pooling kernel.
 at::Tensor maximum_of_shifts(const at::Tensor& x, const PoolShape& shape) {
   const at::Tensor padded = at::constant_pad_nd(x, {shape.padding, shape.padding, shape.padding, shape.padding}, -1e9);
   const auto slide = [&](std::int64_t size) { return (size - shape.kernel) / shape.stride * shape.stride + 1; };

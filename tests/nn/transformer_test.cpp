@@ -1,4 +1,3 @@
-// gelu and attention against ATen's autograd.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -73,7 +72,6 @@ TEST_P(TransformerTest, TanhGeluEqualsTheFormulaOfGpt2) {
                          {x}, tolerance_of(GetParam()));
 }
 
-// Row by row, each over the keys up to its own position.
 at::Tensor plain_causal(const at::Tensor& packed, std::int64_t heads) {
   const auto parts = packed.chunk(3, 2);
   std::vector<at::Tensor> rows;

@@ -1,4 +1,3 @@
-// Who is told that a parameter's gradient is whole, and when.
 #include "nn/weight_queue.h"
 
 #include <gmock/gmock.h>
@@ -49,8 +48,7 @@ TEST(WeightGradQueue, WaitsForAParameterUntilTheLastWorkThatAddsToItHasRun) {
   EXPECT_FALSE(two.queue.waits_for(two.once));
 }
 
-// What waits with an activation had its graph with it, and so the input of the stage.
-TEST(WeightGradQueue, WaitsWithoutTheInputThatTheGraphBeganWith) {
+TEST(WeightGradQueue, DoesNotKeepTheInputOfTheGraphAlive) {
   const at::Tensor image_weight = at::randn({16, 16, 3, 3}).requires_grad_(),
                    weight = at::randn({3, 5}).requires_grad_();
   const auto leaf_outlives = [](at::IntArrayRef shape, const auto& layer) {

@@ -1,6 +1,5 @@
-// Small integers make every step of F(2x2, 3x3) exact in float32 (its only factors are 1/2 and 1/4), so an answer must
-// equal the plain convolution's bit for bit. F(4x4, 3x3) has factors that are not exact, so it is held to float64 by a
-// bound. Random values measure the rounding of both.
+// Small integers make every step of F(2x2, 3x3) exact in float32, so results equal the plain convolution bit for bit.
+// F(4x4, 3x3) is compared with float64 within a bound.
 #include "nn/winograd.h"
 
 #include <ATen/Parallel.h>
@@ -57,7 +56,7 @@ void expect_same_bits(const Answers& a, const Answers& b) {
 }
 
 constexpr std::array kTiles{2, 4};
-// All ways in which a map ends within a tile of 2x2 and 4x4; blocks that are not full.
+// All ways in which a map ends within a tile of 2x2 and 4x4; partly filled blocks.
 const std::vector<std::vector<std::int64_t>> kInputs = {{2, 16, 8, 8},   {1, 16, 5, 9},  {3, 48, 7, 7},
                                                         {16, 32, 1, 1},  {5, 80, 2, 3},  {1, 64, 1, 40},
                                                         {9, 16, 14, 13}, {4, 32, 6, 10}, {20, 16, 11, 12}};
@@ -69,7 +68,6 @@ class WinogradTest : public testing::Test {
   int before_ = at::get_num_threads();
 };
 
-// check(example) for all inputs, 16 to 112 output channels, and both layouts of the weight.
 template <typename Check>
 void for_all_shapes(const Check& check) {
   for (const auto& sizes : kInputs) {
@@ -157,7 +155,6 @@ TEST_F(WinogradTest, AnImageDoesNotDependOnTheOthersInItsBatch) {
   }
 }
 
-// Micro-batches of one pass may have tiles of both sizes.
 TEST_F(WinogradTest, KeepsTransformedWeightsUntilTheyAreCleared) {
   const Case example({4, 32, 8, 8}, 48, kLast);
   const std::array anew{example.winograd(2), example.winograd(4)};
@@ -192,7 +189,7 @@ TEST_F(WinogradTest, IsUsedOnlyWhereItIsWritten) {
 }
 
 // By work: (tiles + 32 for the transformed weight) of 36 products against 16.
-TEST_F(WinogradTest, TakesTilesOf4x4WhereTheyAreLessWork) {
+TEST_F(WinogradTest, TakesTilesOf4x4IfTheyAreLessWork) {
   struct Row {
     std::int64_t images, height, width;
     int tile;
@@ -223,7 +220,7 @@ TEST_F(WinogradTest, IsWhatAConvolutionLayerUses) {
   }
 }
 
-TEST_F(WinogradTest, IsLeftOutWhereItMayNotBeUsed) {
+TEST_F(WinogradTest, IsNotUsedIfItIsNotAllowed) {
   Case example({8, 32, 8, 8}, 16, kLast);
   example.make_random();
   at::Tensor x = example.x.clone().requires_grad_(), weight = example.weight.clone().requires_grad_();
@@ -232,7 +229,6 @@ TEST_F(WinogradTest, IsLeftOutWhereItMayNotBeUsed) {
   expect_same_bits({y, x.grad(), weight.grad()}, example.plain(at::kFloat));
 }
 
-// Split backward: what is queued is what is computed at once.
 TEST_F(WinogradTest, DefersItsWeightGradient) {
   Case example({8, 32, 8, 8}, 16, kLast);
   example.make_random();

@@ -11,7 +11,7 @@ namespace sluice::optim {
 namespace {
 
 TEST(ClipNorm, SquaresAddUpInFloat64OverSeveralBlocks) {
-  // 0.1 as a float, 200 001 times: float32 sums are off by 1e-4 and more.
+  // With float32 sums, the error would be 1e-4 and more.
   const at::Tensor flat = at::full({200'001}, 0.1F, at::kFloat);
   const double one = static_cast<double>(0.1F) * static_cast<double>(0.1F);
   EXPECT_NEAR(sum_of_squares(flat), 200'001 * one, 1e-9);
@@ -27,7 +27,7 @@ TEST(ClipNorm, MagnitudesAddUpInFloat64OverSeveralBlocks) {
   EXPECT_TRUE(std::isnan(sum_of_magnitudes(at::full({3}, std::nan("")))));
 }
 
-// The threads of a server that update shards may use different numbers of threads for one operation.
+// Threads of a server may use different numbers of threads for one operation.
 TEST(ClipNorm, SumsHaveTheSameBitsForAnyNumberOfThreads) {
   at::manual_seed(3);
   const int before = at::get_num_threads();
@@ -46,7 +46,7 @@ TEST(ClipNorm, SumsHaveTheSameBitsForAnyNumberOfThreads) {
   at::set_num_threads(before);
 }
 
-TEST(ClipNorm, OneElementThatIsNotFiniteIsFoundWhereverItIs) {
+TEST(ClipNorm, OneElementThatIsNotFiniteIsFoundAtAnyPosition) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     for (const std::int64_t size : {1, 5, 64, 100'003}) {

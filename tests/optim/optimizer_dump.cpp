@@ -1,8 +1,8 @@
-// Runs our optimizer over given gradients, for compare_with_torch.py: optimizer_dump IN OUT OPTIONS
-// IN: safetensors, values [elements] and gradients [steps, elements]. OPTIONS: JSON with the members of
-// OptimizerOptions that are asked for, "lr", "ranges": [[begin, end, decays, lr_factor], ...], and "phases":
-// [[steps, first], ...]: in so many steps the ranges before number `first` are frozen, and each phase has an optimizer
-// of its own, as after a resume or a change of plan. OUT: values and each state.
+// optimizer_dump IN OUT OPTIONS: runs our optimizer over given gradients, for compare_with_torch.py.
+// IN: safetensors, values [elements] and gradients [steps, elements]. OPTIONS: JSON with members of OptimizerOptions,
+// "lr", "ranges": [[begin, end, decays, lr_factor], ...], and "phases": [[steps, first], ...]: for so many steps the
+// ranges before number `first` are frozen; each phase has a new optimizer, as after a resume. OUT: values and each
+// state.
 #include <algorithm>
 #include <fstream>
 #include <iostream>
@@ -32,7 +32,6 @@ OptimizerOptions options_in(const nlohmann::json& json) {
   return options;
 }
 
-// What outlives an optimizer.
 struct Training {
   OptimizerOptions options;
   double lr = 0;

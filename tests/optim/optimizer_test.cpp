@@ -1,4 +1,3 @@
-// The fused update over a flat buffer is torch.optim's published rule, step by step.
 #include "optim/optimizer.h"
 
 #include <ATen/ATen.h>
@@ -31,7 +30,6 @@ std::vector<OptimizerOptions> all_kinds() {
           {.kind = "adamw", .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99}};
 }
 
-// Also what torch.optim does not have.
 std::vector<OptimizerOptions> ours_too() {
   std::vector<OptimizerOptions> kinds = all_kinds();
   kinds.push_back({.kind = "momentum", .momentum = 0.8, .nesterov = true, .nesterov_delay = 3, .weight_decay = 0.1});
@@ -85,7 +83,6 @@ TEST(Optimizer, UpdatesInPartsEqualOneUpdateBitForBit) {
   }
 }
 
-// Wherever the division is done.
 TEST(Optimizer, DividesAsTheGradientDividedBeforeBitForBit) {
   for (const OptimizerOptions& options : ours_too()) {
     for (const auto type : {at::kFloat, at::kDouble}) {
@@ -116,7 +113,7 @@ TEST(Optimizer, DividesTheGradientFirst) {
   }
 }
 
-TEST(Optimizer, GoesOnFromRestoredStateAndStepCount) {
+TEST(Optimizer, ContinuesFromRestoredStateAndStepCount) {
   for (const OptimizerOptions& options : ours_too()) {
     SCOPED_TRACE(describe(options));
     const at::Tensor values = wave(1.1), gradients = at::zeros_like(values);
@@ -154,7 +151,7 @@ TEST(Optimizer, UpdatesTheWholeOfALongBuffer) {
   EXPECT_TRUE(at::allclose(optimizer.states().at(0).second, state.at("square_avg"), 1e-12, 1e-13));
 }
 
-// As the paper's algorithm has it (arXiv 2401.09135, c = 0), a push at a time.
+// The paper's algorithm (arXiv 2401.09135, c = 0), one push at a time.
 TEST(Optimizer, DelayedNesterovFollowsThePaper) {
   const OptimizerOptions options{
       .kind = "momentum", .momentum = 0.8, .nesterov = true, .nesterov_delay = 4, .weight_decay = 0.05};
@@ -180,7 +177,7 @@ TEST(Optimizer, DelayedNesterovFollowsThePaper) {
   EXPECT_TRUE(at::allclose(optimizer.states().at(0).second, m, 1e-12, 1e-13));
 }
 
-// What it is for: as many pushes as workers do together what one Nesterov step on their mean does.
+// Together, the pushes of all workers equal one Nesterov step on their mean.
 TEST(Optimizer, DelayedNesterovOfARoundIsNesterovOnItsMean) {
   OptimizerOptions delayed{.kind = "momentum", .nesterov = true, .nesterov_delay = 6};
   OptimizerOptions plain = delayed;

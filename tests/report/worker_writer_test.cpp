@@ -159,7 +159,7 @@ TEST_F(WorkerWriterTest, AFullDiskDropsLinesWithOneWarning) {
     one.end("done");
   }
   const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(log, testing::HasSubstr("No space left on device; training goes on and drops such records"));
+  EXPECT_THAT(log, testing::HasSubstr("No space left on device; training continues without these records"));
   EXPECT_EQ(log.find("cannot write"), log.rfind("cannot write")) << log;
   EXPECT_THAT(log, testing::HasSubstr("5 records were dropped"));
 }

@@ -99,7 +99,7 @@ class BootstrapTest(unittest.TestCase):
         done = self.bootstrap(USER_ID="1000")
         self.assertEqual(done.returncode, 2)
         self.assertEqual(len(done.stderr.splitlines()), 1)
-        self.assertIn("as root run: apt-get update && apt-get install -y", done.stderr)
+        self.assertIn("run as root: apt-get update && apt-get install -y", done.stderr)
         self.assertIn("libspdlog-dev", done.stderr)
         self.assertEqual(self.calls("apt-get"), [])
 
@@ -109,7 +109,7 @@ class BootstrapTest(unittest.TestCase):
         self.assertEqual(list((self.copy.root / ".venv").glob(".sluice-*")), [])
         repaired = self.bootstrap()
         self.assertEqual(repaired.returncode, 0, repaired.stderr)
-        self.assertIn("did not finish: making it anew", repaired.stderr)
+        self.assertIn("did not finish: making it again", repaired.stderr)
         self.assertEqual(len(self.calls("python3 -m venv")), 2)
 
     def test_a_venv_without_its_interpreter_is_made_anew(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/clang_commands.py: flags that only GCC knows go, and each file of a unit gets a command of its own."""
+"""scripts/clang_commands.py removes flags of GCC, and gives each file of a unit its own command."""
 
 import json
 import pathlib

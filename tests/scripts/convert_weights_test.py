@@ -135,7 +135,8 @@ class ConvertWeightsTest(unittest.TestCase):
         self.assertFalse(pathlib.Path("planted").exists())
 
     def test_files_that_cannot_be_read_or_written(self):
-        self.assertEqual(self.run_script("none.pth", "out.safetensors"), (8, "convert_weights.py: there is no file none.pth\n"))
+        self.assertEqual(self.run_script("none.pth", "out.safetensors"),
+                         (7, "convert_weights.py: there is no file none.pth; check the path\n"))
         pathlib.Path("in.pth").write_bytes(b"no pickle")
         self.assertEqual(self.run_script("in.pth", "out.safetensors")[0], 7)
         torch.save(WEIGHTS, "in.pth")

@@ -122,9 +122,9 @@ class ArgumentsTest(LaunchCase):
             ((*NOTE[:7], "fast"), "LR = 'fast'"),
             ((*NOTE[:8], "1.5"), "BATCH = '1.5'"),
             ((*NOTE[:11], "0"), "PIPE_LEN = '0'"),
-            ((*NOTE[:11], "3"), "NPROC = 8 devices do not make pipelines of 3 each: NPROC must be a multiple of PIPE_LEN"),
-            ((*NOTE[:11], "16"), "NPROC = 8 devices do not make pipelines of 16 each"),
-            ((*NODE, "--set", "pipeline.stages=5"), "NPROC = 8 devices do not make pipelines of 5 each"),
+            ((*NOTE[:11], "3"), "NPROC = 8 is not a multiple of PIPE_LEN = 3 (pipeline.stages); change one of them"),
+            ((*NOTE[:11], "16"), "NPROC = 8 is not a multiple of PIPE_LEN = 16"),
+            ((*NODE, "--set", "pipeline.stages=5"), "NPROC = 8 is not a multiple of PIPE_LEN = 5"),
             ((*NOTE[:12], "2"), "FREEZE = '2' is neither 0 nor 1"),
             ((*NOTE, "autopipe"), "'autopipe' is none of"),
         )

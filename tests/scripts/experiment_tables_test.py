@@ -34,7 +34,7 @@ def assert_refuses_a_set(test, measure, planned, events, options, sentence):
 
 
 class MeasuredEventsTest(unittest.TestCase):
-    """What a run measured is of no use where the user's own --set takes the place of the experiment's."""
+    """Measurements are useless if a --set of the user replaces one of the experiment."""
 
     def test_what_is_there_is_handed_over_in_order(self):
         planned = runs.Planned(name="a", kind="a", sets={})

@@ -114,7 +114,7 @@ class ExportRun(unittest.TestCase):
         self.write(RECORDS[:2], end="nonsense\n")
         code, said = self.export("--to", "wandb")
         self.assertEqual(code, 3)
-        self.assertIn("line 3 is no JSON", said)
+        self.assertIn("line 3 is not JSON", said)
         (self.run_dir / "config.toml").unlink()
         self.assertIn("it has no config.toml", self.export("--to", "wandb")[1])
         self.assertEqual(self.export("--to", "nobody")[0], 2)

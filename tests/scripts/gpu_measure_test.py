@@ -31,7 +31,7 @@ class MeasureTest(unittest.TestCase):
 
     def test_the_step_leaves_the_warm_up_and_the_load_out(self):
         self.assertEqual(gpu_measure.step_ms(steps(*[900] * 5, 11, 13, 90)), 12)
-        with self.assertRaisesRegex(gpu_measure.NotAsItShould, "no more than 5 steps"):
+        with self.assertRaisesRegex(gpu_measure.CheckFailed, "no more than 5 steps"):
             gpu_measure.step_ms(steps(1, 2, 3))
 
     def kernels(self):
@@ -47,7 +47,7 @@ class MeasureTest(unittest.TestCase):
         self.assertEqual(result, "kernels 10.00 ms of a step of 20.00 ms, idle 50%; gemm 80%, relu 10%")
 
     def test_without_records_there_are_no_kernels(self):
-        with self.assertRaisesRegex(gpu_measure.NotAsItShould, "CUPTI"):
+        with self.assertRaisesRegex(gpu_measure.CheckFailed, "CUPTI"):
             gpu_measure.kernel_summary(steps(*[9] * 8))
 
     def test_recording_compares_within_rounds(self):
@@ -77,13 +77,13 @@ class MeasureTest(unittest.TestCase):
             fake_run = pathlib.Path(folder) / "again" / "off-0"
             fake_run.mkdir(parents=True)
             (fake_run / "metrics.jsonl").write_text((out / "off-0" / "metrics.jsonl").read_text(encoding="utf-8"), encoding="utf-8")
-            with self.assertRaisesRegex(gpu_measure.NotAsItShould, "with events ended with exit code 4"):
+            with self.assertRaisesRegex(gpu_measure.CheckFailed, "with events ended with exit code 4"):
                 gpu_measure.recording(fake_run.parent, sys.executable, str(fake))
 
     def test_recording_costs_cannot_be_seen_where_steps_wait_for_data(self):
         with tempfile.TemporaryDirectory() as folder:
             fake = self.fake_train(folder, step_ms="25", load_ms="13 if cupti else 1")
-            with self.assertRaisesRegex(gpu_measure.NotAsItShould, "steps with cupti wait 52% of their time for data"):
+            with self.assertRaisesRegex(gpu_measure.CheckFailed, "steps with cupti wait 52% of their time for data"):
                 gpu_measure.recording(pathlib.Path(folder) / "out", sys.executable, str(fake))
 
     def test_memory_is_short_where_less_was_predicted(self):
@@ -91,9 +91,9 @@ class MeasureTest(unittest.TestCase):
             return {"device_memory": [{"device": "cuda:0", "peak_bytes": 100 << 20, "predicted_peak_bytes": predicted << 20}]}
 
         self.assertEqual(gpu_measure.memory_summary(profile(110)), "cuda:0: predicted 110 MiB, took 100 MiB (x 1.10)")
-        with self.assertRaisesRegex(gpu_measure.NotAsItShould, "predicted 80 MiB, took 100 MiB"):
+        with self.assertRaisesRegex(gpu_measure.CheckFailed, "predicted 80 MiB, took 100 MiB"):
             gpu_measure.memory_summary(profile(80))
-        with self.assertRaisesRegex(gpu_measure.NotAsItShould, "no memory"):
+        with self.assertRaisesRegex(gpu_measure.CheckFailed, "no memory"):
             gpu_measure.memory_summary({"device_memory": []})
 
     def test_the_predicted_step_says_how_layers_were_timed(self):
@@ -153,7 +153,7 @@ class CompareTest(unittest.TestCase):
         rate, flop = gpu.rate_of(steps(*[900] * 5, 17, 17, 17))
         self.assertAlmostEqual(rate, 4000, places=6)
         self.assertAlmostEqual(flop, 5e9, delta=1)
-        with self.assertRaises(gpu_measure.NotAsItShould):
+        with self.assertRaises(gpu_measure.CheckFailed):
             gpu.rate_of(steps(1, 2))
 
     def test_a_slow_step_and_the_time_between_steps_count_as_they_do_for_the_peers(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/experiments/ranks.py: what the processes of a run are told, by whom they are started, and where they meet."""
+"""scripts/experiments/ranks.py: variables, launchers and ports of the processes of a run."""
 
 import os
 import pathlib

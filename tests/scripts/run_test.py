@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/run.sh: what it starts, where, and with what."""
+"""scripts/run.sh: the started process, its folder and its arguments."""
 
 import os
 import signal

@@ -45,7 +45,7 @@ class StopTest(LaunchCase):
 
     def test_nothing_runs(self):
         done = self.run_script("stop.sh")
-        self.assertEqual((done.returncode, done.stderr), (0, "stop.sh: nothing runs that was started here\n"))
+        self.assertEqual((done.returncode, done.stderr), (0, "stop.sh: no process of these scripts is running\n"))
 
     def test_every_launch_is_asked_once_and_waited_for(self):
         single = self.start("run.sh", plan={"0": LONG})
@@ -68,7 +68,7 @@ class StopTest(LaunchCase):
         process = self.start("run_ddp.sh", 2, 1, 0, "h", 5000, plan={"0": LONG, "1": {**LONG, "stopped": "never"}})
         done = self.run_script("stop.sh", "--timeout", "1")
         self.assertEqual(done.returncode, 5)
-        self.assertIn("killing what did not end", done.stderr)
+        self.assertIn("killing processes that did not end", done.stderr)
         process.wait(timeout=60)
         self.assertEqual(self.records(), [])
 
@@ -87,7 +87,7 @@ class StopTest(LaunchCase):
             with self.subTest(boot=boot, line=line):
                 record = self.write_record(boot, line)
                 done = self.run_script("stop.sh")
-                self.assertEqual((done.returncode, done.stderr), (0, "stop.sh: nothing runs that was started here\n"))
+                self.assertEqual((done.returncode, done.stderr), (0, "stop.sh: no process of these scripts is running\n"))
                 self.assertFalse(record.exists())
                 self.assertIsNone(stranger.poll())
 

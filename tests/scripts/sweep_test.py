@@ -81,7 +81,7 @@ class SweepTest(LaunchCase):
         done = self.run_script(CIFAR.format(0), 4, "h", "--run-dir", self.sweep, plan={"0": {"code_of": {"train.lr=0.01": 130}}})
         self.assertEqual(done.returncode, 130)
         self.assertEqual(self.values("train.lr"), RATES[:2])
-        self.assertIn("--resume auto go on", done.stderr)
+        self.assertIn("--resume auto", done.stderr)
 
     def test_stop_ends_it_and_asks_the_run_once(self):
         process = self.start_sweep(plan={"0": {"sleep": 60}})
@@ -123,13 +123,13 @@ class SweepTest(LaunchCase):
 
     def test_bad_arguments_start_nothing(self):
         for arguments, sentence in (
-                ((), "where is node 0?"),
+                ((), "MASTER_ADDR is missing"),
                 ((8, ""), "MASTER_ADDR is empty"),
                 ((8, "h", 65533), "MASTER_PORT = '65533' is not a whole number from 1 to 65532"),
                 ((8, "h", 5000, 2), "IB = '2'"),
                 ((8, "h", 5000, 1, "", 0), "BATCH = '0'"),
                 ((8, "h", 5000, 1, "", 320, ""), "DATADIR is empty"),
-                ((8, "h", 5000, 1, "", 320, "d", 3), "NPROC = 8 devices do not make pipelines of 3"),
+                ((8, "h", 5000, 1, "", 320, "d", 3), "NPROC = 8 is not a multiple of PIPE_LEN = 3"),
                 ((8, "h", 5000, 1, "", 320, "d", 8, 1, "cash"), "'cash' is none of"),
                 ((8, "h", "--resume", "auto"), "--run-dir FOLDER --resume auto"),
                 ((8, "h", "--run-dir", "a", "--resume", "b"), "--run-dir FOLDER --resume auto")):

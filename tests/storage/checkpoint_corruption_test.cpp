@@ -1,4 +1,4 @@
-// The corruption matrix: whatever happened to the newest checkpoint, its file is named and the previous one is taken.
+// For any damage of the newest checkpoint, its file is named and the previous one is used.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Optional;
 
-// In place: a file that is written anew would be flushed to the disk each time.
+// In place, because a new file would be flushed to the disk each time.
 void flip_bit(const fs::path& file, std::size_t byte, int bit) {
   std::fstream stream(file, std::ios::binary | std::ios::in | std::ios::out);
   stream.seekg(static_cast<std::streamoff>(byte));

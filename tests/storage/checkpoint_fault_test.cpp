@@ -1,4 +1,4 @@
-// Full disks and kills: a failed save leaves nothing and costs nothing; a killed one never fools newest().
+// Full disks and kills: a failed or killed save leaves nothing that looks like a checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -26,7 +26,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Optional;
 
-// A small file system of its own.
 class SmallDisk {
  public:
   explicit SmallDisk(const std::string& options) {
@@ -71,7 +70,7 @@ TEST(FullDisk, ASaveThatDoesNotFitIsRefusedBeforeItStarts) {
   expect_contents(load_checkpoint(disk.path() / "step-1"), 1, kFloats);
 }
 
-// Inodes run out at another file each time, while statvfs sees space enough: the disk fills in the middle of a save.
+// Inodes run out at another file each time, although statvfs reports enough space.
 TEST(FullDisk, ASaveThatFailsMidwayLeavesNothing) {
   int failures = 0;
   for (int inodes = 6; inodes < 14; ++inodes) {
@@ -125,7 +124,7 @@ int in_child(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// Needs no root: the limit on file sizes makes a write() come back short.
+// Needs no root: the limit on file sizes cuts a write() short.
 TEST(FileSizeLimit, AShortWriteIsAStorageErrorThatLeavesNothing) {
   const test::TempDir dir;
   CheckpointStore(dir.path(), 2).save(1, contents_of(1));

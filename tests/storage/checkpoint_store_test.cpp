@@ -54,7 +54,7 @@ TEST(CheckpointStore, KeepsTheNewestComplete) {
   EXPECT_THAT(test::names_in(dir.path()), ElementsAre("step-10", "step-3"));
 }
 
-TEST(CheckpointStore, ARunsDirectoryThatIsGoneIsMadeAnewAndIsOurs) {
+TEST(CheckpointStore, AMissingRunDirectoryIsRecreatedAndOurs) {
   const test::TempDir dir;
   CheckpointStore store(dir / "run" / "checkpoints", 2, [] { return true; });  // what is not the first one's is another
   EXPECT_FALSE(store.has_made_dir());
@@ -172,7 +172,7 @@ TEST(CheckpointStore, RemovesWhatDeadProcessesLeftAndNothingElse) {
   EXPECT_THAT(test::names_in(dir.path()), ElementsAre("notes", alive, "step-x"));
 }
 
-TEST(CheckpointStore, PutsBackAStepWhoseReplacementWasCutShort) {
+TEST(CheckpointStore, RestoresAStepWhoseReplacementWasInterrupted) {
   const test::TempDir dir;
   CheckpointStore(dir.path(), 1).save(5, contents_of(5));
   std::filesystem::rename(dir / "step-5", dir / "step-5.replaced");
@@ -193,7 +193,8 @@ TEST(CheckpointStore, ACopyUnderAnotherNameLoads) {
 TEST(CheckpointStore, AFolderThatIsNoCheckpointIsRefusedWithAdvice) {
   const test::TempDir dir;
   const auto text = test::error_of<CheckpointError>([&] { return load_checkpoint(dir.path()); });
-  EXPECT_THAT(text, HasSubstr(dir.path().string() + " is no complete checkpoint: state.json is missing; resume from"));
+  EXPECT_THAT(text,
+              HasSubstr(dir.path().string() + " is not a complete checkpoint: state.json is missing; resume from"));
 }
 
 TEST(CheckpointStore, StateThatJsonCannotHoldIsOurBugNotALoss) {

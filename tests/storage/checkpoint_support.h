@@ -1,4 +1,4 @@
-// checkpoint_support: contents of a checkpoint that can be told apart by their step, for the tests of the store.
+// checkpoint_support: contents of a checkpoint that identify their step.
 #pragma once
 
 #include <ATen/ATen.h>

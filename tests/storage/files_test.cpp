@@ -43,7 +43,7 @@ TEST(AtomicFile, FollowsALinkInsteadOfReplacingIt) {
   EXPECT_EQ(test::slurp(dir / "real.txt"), "new");
 }
 
-// As root a rename would replace the device node itself, for the whole machine.
+// As root, a rename would replace the device node of the whole machine.
 TEST(AtomicFile, NeverReplacesADevice) {
   const auto text = test::error_of<StorageError>([] { write_text_atomically("/dev/null", "x"); });
   EXPECT_THAT(text, HasSubstr("/dev/null"));

@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;  // refused, which is right for most bytes
   }
   if (header.data_begin + data_bytes(header) != size) std::abort();
-  // What was read can be written and reads the same; an exception ends the fuzzer.
+  // The header can be written and reads the same; an exception ends the fuzzer.
   auto again = sluice::storage::encode_safetensors_header(header.metadata, header.entries);
   again.resize(again.size() + data_bytes(header));
   const auto twice = sluice::storage::parse_safetensors_header(std::as_bytes(std::span(again)), "again");

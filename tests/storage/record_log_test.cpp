@@ -1,5 +1,4 @@
-// Logs of records that were cut short anywhere, damaged anywhere, or could not be written: what was promised is read
-// back, or it is said that it cannot be.
+// Logs of records that were cut short, damaged or not written: promised records are read back, or reading throws.
 #include "storage/record_log.h"
 
 #include <gmock/gmock.h>
@@ -130,7 +129,7 @@ TEST(RecordLog, AFlippedBitInWhatIsFollowedIsAnErrorAndInTheLastRecordCutsItOff)
       continue;
     }
     const auto text = test::error_of<CheckpointError>([&] { return read_log(dir / "log"); });
-    ASSERT_THAT(text, testing::AnyOf(HasSubstr("is damaged at byte "), HasSubstr("is not a log"))) << at;
+    ASSERT_THAT(text, testing::AnyOf(HasSubstr("is damaged at byte "), HasSubstr("is not a Sluice log"))) << at;
     ASSERT_THAT(text, HasSubstr("; advice"));
   }
 }
@@ -145,7 +144,7 @@ TEST(RecordLog, RecordsThatAreMissingOrComeTwiceAreNoticed) {
   EXPECT_THAT(test::error_of<CheckpointError>([&] { return read_log(dir / "log"); }), HasSubstr("is damaged"));
 }
 
-// A machine that loses power may have kept a later record of those that nobody had synced, and not the one before.
+// A machine that loses power may have kept a later unsynced record, but not the one before.
 TEST(RecordLog, OfWhatWasNotSyncedAGapIsAnEnd) {
   const test::TempDir dir;
   for (const std::size_t sync : {1, 2}) {
@@ -168,7 +167,8 @@ TEST(RecordLog, OtherFilesAreNone) {
   const test::TempDir dir;
   for (const std::string& bytes : {std::string("short"), std::string(5000, 'x'), std::string("{\"event\": 1}\n")}) {
     test::spill(dir / "log", bytes);
-    EXPECT_THAT(test::error_of<CheckpointError>([&] { return read_log(dir / "log"); }), HasSubstr("is not a log"));
+    EXPECT_THAT(test::error_of<CheckpointError>([&] { return read_log(dir / "log"); }),
+                HasSubstr("is not a Sluice log"));
   }
   EXPECT_THAT(test::error_of<CheckpointError>([&] { return read_log(dir / "none"); }), HasSubstr("cannot read"));
   test::spill(dir / "log", "");
@@ -202,7 +202,6 @@ TEST(RecordLog, AFullDiskIsAnErrorAndNoHalfRecordStays) {
               HasSubstr("cannot create"));
 }
 
-// As a full disk does, the device takes nothing.
 TEST(RecordLog, ADeviceThatTakesNothingIsAnError) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "there is no /dev/full";
   const test::TempDir dir;

@@ -27,7 +27,7 @@ TEST(RunDir, AnotherRunIsNotOverwritten) {
   RunDir(dir / "run", RunDirMode::kNew).write_config("lr = 0.1\n");
   const auto text = test::error_of<ConfigError>([&] { RunDir(dir / "run", RunDirMode::kNew); });
   EXPECT_THAT(text, HasSubstr((dir / "run").string() + " already holds a run (config.toml)"));
-  EXPECT_THAT(text, HasSubstr("add --resume auto, which goes on with it, or begins where it has no checkpoint"));
+  EXPECT_THAT(text, HasSubstr("add --resume auto to continue it, or to start it if it has no checkpoint"));
   EXPECT_EQ(test::slurp(dir / "run" / "config.toml"), "lr = 0.1\n");
 }
 
@@ -76,7 +76,7 @@ TEST(RunDir, WhatWasThereBeforeARunThatNeverBeganStays) {
   EXPECT_EQ(test::names_in(dir / "own"), std::vector<std::string>{"log.txt"});
 }
 
-TEST(RunDir, ASecondProcessIsKeptOutAndToldWhoIsIn) {
+TEST(RunDir, ASecondProcessGetsAnErrorWithTheOwner) {
   const test::TempDir dir;
   const RunDir run(dir / "run", RunDirMode::kNew);
   const pid_t child = ::fork();

@@ -1,4 +1,4 @@
-// Every rule of the format, and what our reader does where the official one (0.8.0) is lenient.
+// Every rule of the format, and the cases in which the official reader (0.8.0) is lenient.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,6 @@ SafetensorsHeader parse(const std::string& file) {
   return parse_safetensors_header(std::as_bytes(std::span(file)), "w.safetensors");
 }
 
-// One tensor of 4 bytes; `inner` are its fields.
 std::string one(const std::string& inner) { return R"({"x":{)" + inner + "}}"; }
 std::string u8(const std::string& name, int begin, int end) {
   return '"' + name + R"(":{"dtype":"U8","shape":[)" + std::to_string(end - begin) + R"(],"data_offsets":[)" +
@@ -60,8 +59,8 @@ std::vector<Case> cases() {
       {"TrailingByte", "{" + x + "}", "abcde", "it has 5 bytes of data, expected 4 (bytes follow"},
       {"TruncatedData", "{" + x + "}", "abc", "it has 3 bytes of data, expected 4 (truncated)"},
       {"NegativeOffset", one(R"("dtype":"U8","shape":[4],"data_offsets":[-1,4])"), four, "a negative number"},
-      {"FloatOffset", one(R"("dtype":"U8","shape":[4],"data_offsets":[0.0,4])"), four, "no 64-bit integer"},
-      {"HugeOffset", one(R"("dtype":"U8","shape":[4],"data_offsets":[0,99999999999999999999])"), four, "no 64-bit"},
+      {"FloatOffset", one(R"("dtype":"U8","shape":[4],"data_offsets":[0.0,4])"), four, "not a 64-bit integer"},
+      {"HugeOffset", one(R"("dtype":"U8","shape":[4],"data_offsets":[0,99999999999999999999])"), four, "not a 64-bit"},
       {"OffsetsReversed", one(R"("dtype":"U8","shape":[4],"data_offsets":[4,0])"), four,
        "expected 4 bytes by its shape"},
       {"OneOffset", one(R"("dtype":"U8","shape":[4],"data_offsets":[0])"), four, "has 1 data_offsets, expected 2"},
@@ -76,8 +75,8 @@ std::vector<Case> cases() {
       {"MetadataNested", R"({"__metadata__":{"a":{}}})", "", "an object at key \"a\" in __metadata__"},
       {"NotAnObject", "[]", "", "does not begin with '{'"},
       {"TensorIsNull", R"({"x":null})", "", "null at key \"x\" in the header, expected an object"},
-      {"NotJson", "{\"x\":}", "", "is no JSON at byte"},
-      {"NotUtf8", "{\"\xff\":{}}", "", "is no JSON at byte"},
+      {"NotJson", "{\"x\":}", "", "is not JSON at byte"},
+      {"NotUtf8", "{\"\xff\":{}}", "", "is not JSON at byte"},
       {"EmptyHeader", "", "", "does not begin with '{'"},
       // accepted by the official reader, rejected here
       {"DuplicateTensorWithEqualEntry", "{" + x + "," + x + "}", four, "duplicate key \"x\" in the header"},
@@ -94,7 +93,7 @@ std::vector<Case> cases() {
       {"DtypeWeDoNotRead", one(R"("dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4])"), four, "dtype \"F8_E4M3\""},
       {"ZeroTimesTooMuch", one(R"("dtype":"F32","shape":[0,4611686018427387904,4],"data_offsets":[0,0])"), "",
        "overflows"},
-      {"TextAfterTheObject", "{} {}", "", "is no JSON at byte"},
+      {"TextAfterTheObject", "{} {}", "", "is not JSON at byte"},
   };
 }
 
@@ -107,7 +106,7 @@ TEST_P(Conformance, IsAcceptedOrRefusedWithTheReason) {
     return;
   }
   const auto text = test::error_of<CheckpointError>([&] { parse(file); });
-  EXPECT_THAT(text, HasSubstr("w.safetensors is no valid safetensors file: "));
+  EXPECT_THAT(text, HasSubstr("w.safetensors is not a valid safetensors file: "));
   EXPECT_THAT(text, HasSubstr(GetParam().problem));
   EXPECT_EQ(text.find('\n'), std::string::npos);
 }
@@ -172,7 +171,7 @@ TEST(SafetensorsHeader, MoreThan64DimensionsAreRefused) {
               HasSubstr("65 dimensions"));
 }
 
-// No prefix and no changed byte of a header may crash; what is accepted must tile the data.
+// No truncated or changed header crashes; an accepted one tiles the data.
 TEST(SafetensorsHeader, EveryTruncationAndManyMutationsEitherParseOrThrow) {
   const auto good =
       file_of({"", "{" + u8("a", 0, 1) + "," + u8("b", 1, 4) + R"(,"__metadata__":{"k":"v"}}  )", "abcd", ""});

@@ -142,7 +142,7 @@ TEST(Safetensors, ErrorsNameTheFile) {
               HasSubstr((dir / "none").string()));
   test::spill(dir / "empty", "");
   EXPECT_THAT(test::error_of<CheckpointError>([&] { return read_safetensors(dir / "empty"); }),
-              HasSubstr((dir / "empty").string() + " is no valid safetensors file: it has 0 bytes"));
+              HasSubstr((dir / "empty").string() + " is not a valid safetensors file: it has 0 bytes"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Folders for temporary files: each goes with its owner, and where the owner was killed with the next one that is made.
+// A folder is removed with its owner, or, if the owner was killed, when the next folder is created.
 #include "storage/scratch_folder.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// TMPDIR is a folder of its own while a test runs.
 class ScratchFolderTest : public testing::Test {
  protected:
   ScratchFolderTest() {
@@ -29,7 +28,6 @@ class ScratchFolderTest : public testing::Test {
     fs::remove_all(all_);
   }
 
-  // Of a process that SIGKILL ended.
   void leave_one() const {
     const pid_t child = ::fork();
     if (child == 0) {

@@ -22,7 +22,6 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 
 class WeightsFiles : public testing::Test {
  protected:
-  // A folder whose index says: a and b in one.safetensors, c in two.safetensors.
   void SetUp() override {
     write_safetensors(dir_ / "one.safetensors", {{"a", at::ones({2})}, {"b", at::zeros({3})}});
     write_safetensors(dir_ / "two.safetensors", {{"c", at::ones({4, 5})}});
@@ -57,7 +56,7 @@ TEST_F(WeightsFiles, AreOneTableWhetherNamedByTheFolderOrTheIndex) {
 TEST_F(WeightsFiles, OfARunAreThoseOfItsNewestWholeCheckpoint) {
   const fs::path run = dir_ / "run";
   fs::create_directories(run / "checkpoints");
-  EXPECT_THAT(refusal(run), HasSubstr("there is no whole checkpoint in"));
+  EXPECT_THAT(refusal(run), HasSubstr("there is no complete checkpoint in"));
   CheckpointStore store(run / "checkpoints", 9);
   for (const int step : {4, 8}) store.save(step, {.model = {{"w", at::full({2}, step)}}, .optimizer = {}});
   EXPECT_EQ(resolve_weights(run), run / "checkpoints/step-8");
@@ -76,29 +75,33 @@ TEST_F(WeightsFiles, ThatAreMissingOrDamagedAreRefused) {
   EXPECT_THAT(refusal(folder()), AllOf(HasSubstr(kIndex), HasSubstr("names \"two.safetensors\", which is missing")));
   fs::remove(dir_ / kIndex);
   EXPECT_THAT(refusal(folder()), HasSubstr("has neither model.safetensors nor model.safetensors.index.json"));
-  EXPECT_THAT(refusal(dir_ / "none.safetensors"), HasSubstr("none.safetensors"));
-  EXPECT_THAT(refusal(dir_ / "none.json"), HasSubstr("none.json"));
+  for (const char* name : {"none.safetensors", "none.json"}) {
+    EXPECT_EQ(refusal(dir_ / name),
+              concat("there is no weights file or folder ", (dir_ / name).string(),
+                     "; set model.weights (or --weights) to a safetensors file, an index of several, a folder with one "
+                     "of these, or a run directory"));
+  }
 }
 
 TEST_F(WeightsFiles, ThatDisagreeWithTheirIndexAreRefused) {
   write_safetensors(dir_ / "two.safetensors", {{"c", at::ones({4})}, {"a", at::ones({2})}});
   EXPECT_THAT(refusal(folder()), HasSubstr("has tensor \"a\" twice, in one.safetensors and in two.safetensors"));
   write_safetensors(dir_ / "two.safetensors", {{"d", at::ones({4})}});
-  EXPECT_THAT(refusal(folder()), HasSubstr("says that two.safetensors has tensor \"c\", which it has not"));
+  EXPECT_THAT(refusal(folder()), HasSubstr("says that two.safetensors has tensor \"c\", but the file lacks it"));
 }
 
-TEST_F(WeightsFiles, WithAnIndexThatIsNoneAreRefused) {
+TEST_F(WeightsFiles, WithAnInvalidIndexAreRejected) {
   for (const char* text :
        {"", "[]", "3", "{", "{\"weight_map\": {}}", "{\"weight_map\": [\"a\"]}", "{\"metadata\": {}}"}) {
     write_index(text);
-    EXPECT_THAT(refusal(folder()), HasSubstr("is no index of weights")) << text;
+    EXPECT_THAT(refusal(folder()), HasSubstr("is not an index of weights")) << text;
   }
   write_index(R"({"weight_map": {"a": 3}})");
   EXPECT_THAT(refusal(folder()), HasSubstr("names no file for \"a\""));
   for (const char* name :
        {"../one.safetensors", "/etc/passwd", "", ".", "..", "x/one.safetensors", "one.safetensors/"}) {
     write_index(concat(R"({"weight_map": {"a": ")", name, R"("}})"));
-    EXPECT_THAT(refusal(folder()), HasSubstr("which is no file beside it")) << name;
+    EXPECT_THAT(refusal(folder()), HasSubstr("which is not a file in the same folder")) << name;
   }
 }
 

@@ -110,7 +110,7 @@ TEST_F(DivergingRun, TheCheckpointThatIsProvenStaysAndIsNamed) {
 
 TEST_F(DivergingRun, NoCheckpointIsMadeOfWeightsThatAreNotFinite) {
   ASSERT_EQ(train(2, "0.05"), "no failure");
-  EXPECT_THAT(train(9, "1e39"), AllOf(StartsWith("6: after step 3: "), HasSubstr("so no checkpoint is made of it"),
+  EXPECT_THAT(train(9, "1e39"), AllOf(StartsWith("6: after step 3: "), HasSubstr("so no checkpoint was written"),
                                       HasSubstr("lower train.lr"),
                                       HasSubstr(concat("the last good checkpoint is ", checkpoint(2).string()))));
   EXPECT_FALSE(has(3));

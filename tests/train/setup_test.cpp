@@ -249,7 +249,7 @@ TEST(MakeSetup, RefusesWhatCannotBe) {
   EXPECT_THAT(refused([](auto& c) { c.model.name = "no_such_model"; }), HasSubstr("no_such_model"));
   EXPECT_THAT(refused([](auto& c) { c.data.name = "toy"; }), HasSubstr("data set toy has tokens"));
   EXPECT_THAT(refused([](auto& c) { c.model.name = "gpt2"; }), HasSubstr("data set shapes has images"));
-  EXPECT_THAT(refused([](auto& c) { c.model.context = 9; }), HasSubstr("model.context=9 has no place in resnet8"));
+  EXPECT_THAT(refused([](auto& c) { c.model.context = 9; }), HasSubstr("model.context=9 is not supported by resnet8"));
   EXPECT_THAT(refused([](auto& c) { c.replicas.local = 17; }), HasSubstr("train.global_batch=16"));
   EXPECT_THAT(refused([](auto& c) {
                 c.replicas.local = 2;

@@ -1,5 +1,4 @@
-// adjust: colour operations on an RGB image in place, byte-equal to Pillow's in torchvision's adjust_brightness,
-// adjust_contrast, adjust_saturation, adjust_sharpness, adjust_hue, posterize, solarize, autocontrast and equalize. On
+// adjust: colour operations on an image in place, byte-equal to Pillow's in torchvision's functions of these names. On
 // images of one channel, saturation and hue change nothing. Threads: pure.
 #pragma once
 
@@ -7,8 +6,7 @@
 
 namespace sluice::data {
 
-// Factor 1 changes nothing. Factor 0 gives black, an even grey, a grey or a smoothed image; above 1 the effect
-// reverses.
+// Factor 1 changes nothing; 0 gives black, an even grey, a grey or a smoothed image; above 1 the effect reverses.
 void adjust_brightness(Image& image, double factor);
 void adjust_contrast(Image& image, double factor);
 void adjust_saturation(Image& image, double factor);

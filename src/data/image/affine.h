@@ -1,5 +1,5 @@
-// affine: moves, shears or rotates an image without changing its size; nearest pixels, black outside. Byte-equal to
-// Pillow's Image.transform and Image.rotate, which torchvision's affine and rotate call. Threads: pure.
+// affine: moves, shears or rotates an image without changing its size, black outside. Byte-equal to Pillow's
+// Image.transform and Image.rotate with nearest pixels. Threads: pure.
 #pragma once
 
 #include "data/image/image.h"

@@ -1,5 +1,4 @@
-// crop: which part of an image is taken and to which size it is resized, as in torchvision: RandomResizedCrop in
-// training, Resize of the shorter side and CenterCrop in evaluation. Threads: pure; an RngStream belongs to its caller.
+// crop: which part of an image is taken and to which size it is resized, as in torchvision. Threads: pure.
 #pragma once
 
 #include <optional>

@@ -1,8 +1,7 @@
-// decode: decodes JPEG (libjpeg-turbo), PNG (libpng) and WebP (libwebp). The format is detected from the bytes, and
-// only the requested part is decoded, as far as the format allows.
-// The pixels equal Pillow's Image.open(file).convert("RGB"), which torchvision's ImageFolder uses. Grey is copied to
-// three channels, transparency is dropped, CMYK is read as Adobe's (inverted), EXIF orientation is not applied, and
-// animations give their first image. 16 bits are cut to the upper 8, also for grey, which Pillow makes white above 255.
+// decode: decodes JPEG (libjpeg-turbo), PNG (libpng) and WebP (libwebp), as far as possible only the requested part.
+// The pixels equal Pillow's Image.open(file).convert("RGB"): grey is copied to three channels, transparency is dropped,
+// CMYK is read as Adobe's (inverted), EXIF orientation is not applied, and animations give their first image. 16 bits
+// are cut to the upper 8, also for grey, which Pillow makes white above 255.
 // Threads: pure. Errors: DataError, without the file's name, for damaged or truncated files, other formats, and
 // pictures of more than kMostPixels (decompression bombs).
 #pragma once
@@ -18,7 +17,6 @@ inline constexpr std::int64_t kMostPixels = 100'000'000;
 
 using EncodedBytes = std::span<const std::uint8_t>;
 
-// Reads only the header.
 [[nodiscard]] ImageSize read_image_size(EncodedBytes file);
 
 // Returns RGB, [box.height, box.width, 3]. Requires: the box lies inside the image.

@@ -14,7 +14,6 @@ namespace sluice::data {
 [[nodiscard]] ImageSize read_webp_size(EncodedBytes file);
 [[nodiscard]] Image decode_webp(EncodedBytes file, const Box& box);
 
-// Throws DataError if there are no pixels, or too many.
 void check_image_size(const ImageSize& size);
 
 }  // namespace sluice::data

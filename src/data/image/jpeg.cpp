@@ -81,8 +81,7 @@ class JpegReader {
     longjmp(back_, 1);
   }
 
-  // Checks for the end-of-image marker after the header, so that a truncated file is detected even if the requested
-  // part is complete. Coded data never contains 0xff before 0xd9.
+  // Detects a truncated file even if the requested part is complete. Coded data never contains 0xff before 0xd9.
   void check_end() const {
     constexpr std::array<std::uint8_t, 2> kEnd{0xff, 0xd9};
     const EncodedBytes rest(info_.src->next_input_byte, info_.src->bytes_in_buffer);
@@ -101,8 +100,8 @@ class JpegReader {
     longjmp(back_, 1);
   }
 
-  // Skips to the first row of the box and, if that saves work, near its columns; returns the column at which rows now
-  // begin. Smooth chroma needs neighbouring pixels, so some are read beyond the box.
+  // Skips to the first row of the box and near its columns; returns the column at which rows begin. Smooth chroma needs
+  // neighbouring pixels, so some are read beyond the box.
   std::int64_t skip_to(const Box& box) {
     constexpr std::int64_t kNeighbours = 4;
     const std::int64_t end = std::min<std::int64_t>(box.left + box.width + kNeighbours, info_.output_width);

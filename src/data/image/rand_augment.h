@@ -28,12 +28,10 @@ enum class Operation : std::uint8_t {
 inline constexpr int kOperations = 14;
 inline constexpr int kMostStrength = 30;
 
-// torchvision's magnitude, without a sign, for strength 0 .. kMostStrength: a slope, pixels, degrees, a factor's
-// difference from 1, bits, or a threshold.
+// torchvision's magnitude, without a sign, for strength 0 .. kMostStrength.
 [[nodiscard]] double magnitude_of(Operation operation, int strength, const ImageSize& image);
 void apply(Image& image, Operation operation, double magnitude);
 
-// Applies `count` operations in sequence. Each is drawn anew; if it has a direction, its sign is drawn too.
 void rand_augment(Image& image, int count, int strength, RngStream& rng);
 
 // Largest difference of each factor from 1; hue: largest turn, at most 0.5.
@@ -42,7 +40,6 @@ struct ColorJitter {
 
   [[nodiscard]] bool is_any() const { return brightness > 0 || contrast > 0 || saturation > 0 || hue > 0; }
 };
-// Draws a factor for each property and applies them in a random order.
 void jitter_colors(Image& image, const ColorJitter& jitter, RngStream& rng);
 
 }  // namespace sluice::data

@@ -46,7 +46,6 @@ class Filter {
 
   [[nodiscard]] bool is_identity() const { return axis_.from == axis_.to; }
 
-  // Taps of result pixel `index`, counted over the whole result.
   [[nodiscard]] Taps taps(std::int64_t index) const {
     if (is_identity()) return {index, 1};
     const double middle = center(index);
@@ -82,7 +81,6 @@ class Filter {
   double widening_;  // of the filter's support
 };
 
-// Taps and weights of the result pixels begin .. begin + count of an axis.
 struct Plan {
   bool is_identity = false;
   Taps source;

@@ -1,9 +1,8 @@
-// resample: resizes an image, byte-equal to Pillow's Image.resize (Resample.c), which torchvision's Resize of a Pillow
-// image calls. The filter is a triangle (bilinear) or Keys' cubic with a = -0.5 (bicubic), widened by the reduction
-// (antialias). Rows come first, then columns, in fixed point with 22 fractional bits, rounded to bytes in between.
-// Pillow 13 begins with columns if the height shrinks more than the width; bilinear values then differ by at most 1,
-// bicubic ones by more at edges.
-// Computes only the requested part of the result, from the part of the source that it needs. Threads: pure.
+// resample: resizes an image, byte-equal to Pillow's Image.resize. The filter is a triangle (bilinear) or Keys' cubic
+// with a = -0.5 (bicubic), widened by the reduction (antialias). Rows come first, then columns, in fixed point with 22
+// fractional bits, rounded to bytes in between. Pillow 13 begins with columns if the height shrinks more than the
+// width; bilinear values then differ by at most 1, bicubic ones by more at edges. Computes only the requested part.
+// Threads: pure.
 #pragma once
 
 #include "data/image/image.h"
@@ -12,7 +11,6 @@ namespace sluice::data {
 
 enum class Interpolation { kBilinear, kBicubic };
 
-// Resize `whole` to `size` and compute the part `window` of the result.
 struct Resizing {
   ImageSize whole;
   ImageSize size;

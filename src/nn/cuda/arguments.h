@@ -1,5 +1,5 @@
-// arguments: raw-memory arguments of the project's GPU kernels, internal to src/nn/cuda and its tests. Matrices are not
-// empty; pointers that may be null say so. `void` pointers have the number type that is passed with the call.
+// arguments: memory and shapes for the project's GPU kernels, internal to src/nn/cuda and its tests. Matrices are not
+// empty; `void` pointers have the number type that is passed with the call.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,6 @@
 #include "core/rng.h"
 #include "nn/cuda/device_code.h"
 
-// Random123 marks its functions with this macro.
 #define R123_CUDA_DEVICE SLUICE_DEVICE
 #include <Random123/philox.h>
 
@@ -18,7 +17,6 @@ struct Block {
   std::uint32_t words[kWordsInBlock];
 };
 
-// The same as philox() of core/rng.h.
 SLUICE_DEVICE inline Block philox_block(std::uint64_t key, std::uint64_t high, std::uint64_t low) {
   r123::Philox4x32::ctr_type counter;
   counter.v[0] = static_cast<std::uint32_t>(low);
@@ -32,7 +30,6 @@ SLUICE_DEVICE inline Block philox_block(std::uint64_t key, std::uint64_t high, s
   return {{block.v[0], block.v[1], block.v[2], block.v[3]}};
 }
 
-// The same as derive_key() of core/rng.h.
 SLUICE_DEVICE inline std::uint64_t derived_key(std::uint64_t key, std::uint64_t value) {
   const Block block = philox_block(key, kDerivedKeyCounter, value);
   return (static_cast<std::uint64_t>(block.words[1]) << 32U) | block.words[0];

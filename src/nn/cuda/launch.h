@@ -1,7 +1,6 @@
-// launch: starts the project's GPU kernels (*.cu) on raw memory; operations.cpp calls it for tensors. Internal to
-// src/nn/cuda. Requires: the device of the memory is current. No call waits. Sums are float32 for every number type.
-// Errors: c10's, if a kernel cannot be started; std::length_error if the grid would be too large. Errors of a running
-// kernel appear in a later call, as usual with CUDA.
+// launch: starts the project's GPU kernels (*.cu) on raw memory of the current device. Internal to src/nn/cuda. No call
+// waits. Sums are float32 for every number type. Errors: c10's, if a kernel cannot be started; std::length_error if the
+// grid would be too large. Errors of a running kernel appear in a later call, as usual with CUDA.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -5,7 +5,11 @@
 namespace sluice::nn::gpu {
 namespace {
 
-constexpr const char* kNoKernels = "a build with GPU kernels";
+template <typename Result>
+Result no_kernels() {
+  check(false, "a build with GPU kernels");
+  return Result();
+}
 
 }  // namespace
 
@@ -13,31 +17,19 @@ bool has_kernels() { return false; }
 bool run_on_device_of(const at::Tensor&) { return false; }
 bool suits(const at::Tensor&) { return false; }
 
-at::Tensor dropout(const at::Tensor&, const at::Tensor&, const MaskNumbers&) {
-  check(false, kNoKernels);
-  return {};
-}
-at::Tensor dropout_factors(at::IntArrayRef, const at::Tensor&, const MaskNumbers&) {
-  check(false, kNoKernels);
-  return {};
-}
-at::Tensor bias_gelu(const at::Tensor&, const at::Tensor&, GeluForm) {
-  check(false, kNoKernels);
-  return {};
-}
+at::Tensor dropout(const at::Tensor&, const at::Tensor&, const MaskNumbers&) { return no_kernels<at::Tensor>(); }
+at::Tensor dropout_factors(at::IntArrayRef, const at::Tensor&, const MaskNumbers&) { return no_kernels<at::Tensor>(); }
+at::Tensor bias_gelu(const at::Tensor&, const at::Tensor&, GeluForm) { return no_kernels<at::Tensor>(); }
 BiasGeluGradients bias_gelu_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, GeluForm, bool) {
-  check(false, kNoKernels);
-  return {};
+  return no_kernels<BiasGeluGradients>();
 }
 LayerNormResult layer_norm(const at::Tensor&, const at::Tensor&, const at::Tensor&, double, at::ScalarType) {
-  check(false, kNoKernels);
-  return {};
+  return no_kernels<LayerNormResult>();
 }
 LayerNormGradients layer_norm_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                        const at::Tensor&, LayerNormWanted) {
-  check(false, kNoKernels);
-  return {};
+  return no_kernels<LayerNormGradients>();
 }
-void finish_batch_norm(at::Tensor&, const at::Tensor&, const at::Tensor&, bool) { check(false, kNoKernels); }
+void finish_batch_norm(at::Tensor&, const at::Tensor&, const at::Tensor&, bool) { no_kernels<void*>(); }
 
 }  // namespace sluice::nn::gpu

@@ -1,5 +1,4 @@
-// number: how GPU kernels load and store float and bfloat16. They compute in float and round to nearest even, as ATen
-// does.
+// number: float and bfloat16 in GPU kernels, which compute in float and round to nearest even, as ATen does.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,7 @@
-// operations: the project's GPU kernels on tensors: keyed dropout, bias and GELU, layer normalisation, and the end of a
-// batch normalisation. In a build without a CUDA toolkit only has_kernels(), run_on_device_of() and suits() may be
-// called.
+// operations: the project's GPU kernels on tensors, without autograd. In a build without a CUDA toolkit only
+// has_kernels(), run_on_device_of() and suits() may be called.
 // All calls use the current stream of their tensors' device and do not wait. Results repeat bit for bit: no sum depends
-// on the order of threads. Computed in float; no autograd. Tests on CPUs share the arithmetic (row_math.h, number.h,
-// ...).
+// on the order of threads. Tests on CPUs share the arithmetic (row_math.h, number.h, ...).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +19,6 @@ namespace sluice::nn::gpu {
 
 // input [N, ...] times the factors of its samples. sample_ids: [N] int64 on the device of the input.
 [[nodiscard]] at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids, const MaskNumbers& mask);
-// Only the factors: float32, `sizes` [N, ...].
 [[nodiscard]] at::Tensor dropout_factors(at::IntArrayRef sizes, const at::Tensor& sample_ids, const MaskNumbers& mask);
 
 // gelu(input + bias) for input [..., columns] and bias [columns] float32. upper: gradient of the result.

@@ -1,5 +1,5 @@
-// attention_impl: softmax attention of one head, forward and backward, for one instruction set (see kernels.h). It is
-// meant for short sequences: the whole probability matrix of a head stays in the cache.
+// attention_impl: softmax attention of one head for one instruction set (kernels.h), for short sequences whose whole
+// probability matrix stays in the cache.
 #pragma once
 
 #include "nn/kernels/kernels.h"
@@ -15,7 +15,6 @@ static std::int64_t attention_scratch(std::int64_t queries, std::int64_t keys, s
   return (head_width + queries) * attention_padded(keys);
 }
 
-// Writes the transposed rows to `to` [head_width, padded], with zeros in the padding.
 static void transpose_padded(const float* rows, std::int64_t stride, std::int64_t keys, std::int64_t head_width,
                              float* to) {
   const std::int64_t padded = attention_padded(keys);
@@ -100,7 +99,6 @@ SLUICE_INLINE AttentionShape as_adjacent(AttentionShape shape) {
   return shape;
 }
 
-// Scratch floats for one head and its gradients.
 static std::int64_t bf16_attention_scratch(std::int64_t queries, std::int64_t keys, std::int64_t head_width) {
   const std::int64_t rows = 2 * (queries + keys) * head_width;
   return 2 * rows + queries * attention_padded(keys) + attention_scratch(queries, keys, head_width);

@@ -1,8 +1,7 @@
-// kernels: inner loops of the CPU fast paths, as one table of function pointers per instruction set. The same source is
-// compiled once per instruction set, and best() returns the widest table that the CPU supports.
+// kernels: inner loops of the CPU fast paths, as one table of function pointers per instruction set.
 // Kernels compute in float32. T is the type in memory: float, or Bf16, which is widened on load and rounded on store.
-// Every function only reads its inputs and writes its outputs. Results computed from NaN or infinity are never finite,
-// as in ATen. Callers split rows and run the pieces in parallel.
+// Results computed from NaN or infinity are never finite, as in ATen. Callers split rows and run the pieces in
+// parallel.
 // This folder must not use torch: its files are compiled with other flags and must share no inline code with the rest.
 #pragma once
 
@@ -76,8 +75,7 @@ struct AttentionKernels {
                    const T* grad_out, T* grad_q, T* grad_k, T* grad_v, float* scratch);
 };
 
-// A 3x3 convolution of stride 1 and padding 1 by Winograd's minimal filtering. Per channel pair and tile, F(2x2, 3x3)
-// takes 16 products instead of 36 for 2x2 outputs; F(4x4, 3x3) takes 36 instead of 144 for 4x4 outputs. d: the 4x4
+// A 3x3 convolution of stride 1 and padding 1 by Winograd's minimal filtering, F(2x2, 3x3) or F(4x4, 3x3). d: the 4x4
 // (6x6) inputs of a tile, y: its outputs, g: the weights of a channel pair, *: elementwise; A, B, G:
 // winograd_filters.h.
 //   y = A' [(G g G') * (B' d B)] A,   and so   dg = G' [sum over tiles of (B' d B) * (A dy A')] G.
@@ -166,7 +164,6 @@ const Table& baseline();
 
 bool supported(const Table& table);
 
-// The widest supported table; chosen once per process.
 const Table& best();
 
 }  // namespace sluice::nn::kernels

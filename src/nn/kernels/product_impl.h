@@ -1,5 +1,4 @@
-// product_impl: product of two small float matrices for one instruction set (see kernels.h), with register tiles over
-// operands in the cache. Callers block for the cache and split over threads.
+// product_impl: product of two small float matrices with register tiles over operands in the cache.
 #pragma once
 
 #include "nn/kernels/kernels.h"

@@ -1,6 +1,5 @@
-// simd: a vector type as wide as the including file's instruction set, and the functions that the kernels need, written
-// with GCC / Clang vector extensions. All code is in the file's namespace SLUICE_ISA and always inlined. Otherwise code
-// for a wide instruction set could be linked into a path for a narrow one.
+// simd: a vector type as wide as the including file's instruction set, and its functions, with GCC / Clang extensions.
+// All code is in namespace SLUICE_ISA and always inlined, so that no wide code is linked into a path for a narrow set.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +45,8 @@ SLUICE_INLINE Vec load(const Bf16* from) {
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
-// Returns the bfloat16 in the upper half of each lane. Adding 0x7fff plus the last kept bit carries into that bit when
-// the value must be rounded up. NaN is excluded, because the carry could turn it into an infinity.
+// The bfloat16 in the upper half of each lane: adding 0x7fff plus the last kept bit carries if the value must be
+// rounded up. NaN is excluded, because the carry could turn it into an infinity.
 SLUICE_INLINE UnsignedVec bf16_bits(Vec value) {
   UnsignedVec bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -63,12 +62,10 @@ SLUICE_INLINE void store(Bf16* to, Vec value) {
 SLUICE_INLINE Vec splat(float value) { return Vec{} + value; }
 
 // max(value, floor) that keeps NaN, as ATen does; a NaN turned into a number would let a broken model train on.
-// Comparisons with NaN are false, so only the direction of the comparison matters, and keeping NaN costs nothing.
 SLUICE_INLINE Vec at_least(Vec value, Vec floor) { return value < floor ? floor : value; }
 // Gradient of y = at_least(., 0): passes if y is above zero or NaN.
 SLUICE_INLINE Vec relu_gradient(Vec gradient, Vec y) { return y <= Vec{} ? Vec{} : gradient; }
 
-// Loads the first `count` (below kLanes) values and zeros for the rest.
 SLUICE_INLINE Vec load_part(const float* from, std::int64_t count) {
   Vec value{};
   std::memcpy(&value, from, static_cast<std::size_t>(count) * sizeof(float));

@@ -1,4 +1,3 @@
-// Instruction set "avx2"; compiler flags: src/nn/CMakeLists.txt.
 #define SLUICE_ISA isa_avx2
 #include "nn/kernels/table_impl.h"
 

@@ -1,4 +1,3 @@
-// Instruction set "avx512"; compiler flags: src/nn/CMakeLists.txt.
 #define SLUICE_ISA isa_avx512
 #include "nn/kernels/table_impl.h"
 

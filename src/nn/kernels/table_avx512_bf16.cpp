@@ -1,4 +1,3 @@
-// Instruction set "avx512_bf16"; compiler flags: src/nn/CMakeLists.txt.
 #define SLUICE_ISA isa_avx512_bf16
 #include "nn/kernels/table_impl.h"
 

@@ -1,4 +1,3 @@
-// Instruction set "baseline"; compiler flags: src/nn/CMakeLists.txt.
 #define SLUICE_ISA isa_baseline
 #include "nn/kernels/table_impl.h"
 

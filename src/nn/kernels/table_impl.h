@@ -1,4 +1,5 @@
-// table_impl: collects the kernels of one instruction set. Exactly one source file per instruction set includes it.
+// table_impl: collects the kernels of one instruction set. One source file per instruction set includes it, with the
+// compiler flags of src/nn/CMakeLists.txt.
 #pragma once
 
 #include "nn/kernels/attention_impl.h"

@@ -1,6 +1,5 @@
 // winograd_filters: the one-dimensional matrices of Winograd's minimal filtering F(m, 3) as sums of vectors, for one
-// instruction set: `in` times B', A', A, G or G'. They compute a product of polynomials by interpolation from its
-// values at m + 1 points and infinity. The choice of points determines the rounding error.
+// instruction set: `in` times B', A', A, G or G'.
 #pragma once
 
 #include "nn/kernels/simd.h"

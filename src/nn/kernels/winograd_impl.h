@@ -1,6 +1,5 @@
-// winograd_impl: the steps of a 3x3 convolution by Winograd's F(2x2, 3x3) or F(4x4, 3x3) for one instruction set
-// (contracts: kernels.h). Each lane of a vector is a channel, so the transforms need no shuffles: they add and subtract
-// vectors, along the columns of a tile and then along its rows.
+// winograd_impl: the steps of a 3x3 convolution by Winograd's algorithms for one instruction set (contracts:
+// kernels.h). Each lane of a vector is a channel, so the transforms need no shuffles.
 #pragma once
 
 #include "nn/kernels/kernels.h"
@@ -15,8 +14,7 @@ inline constexpr std::int64_t kLineBytes = 64;
 inline constexpr std::int64_t kTilesAhead = 2;
 inline constexpr std::int64_t kPanel = kTileVectors * kLanes;
 
-// Rows of `columns` values are stored in panels of kPanel columns, one after the other. So product() reads adjacent
-// memory for one strip of its result; rows 2 KiB apart would fall into few cache sets.
+// Rows of `columns` values are stored in panels of kPanel columns, so that product() reads adjacent memory.
 SLUICE_INLINE std::int64_t panel_width(std::int64_t columns, std::int64_t first) {
   return columns - first < kPanel ? columns - first : kPanel;
 }
@@ -37,8 +35,7 @@ struct TileOrigin {
   }
 };
 
-// A square of kSide x kSide values of a map, with zeros outside of the map. Value (i, j) of channel c is at
-// from[i][j][step[i][j] * c].
+// kSide x kSide values of a map, zeros outside. Value (i, j) of channel c is at from[i][j][step[i][j] * c].
 template <int kSide, typename T>
 struct TileValues {
   const T* from[kSide][kSide];
@@ -86,8 +83,7 @@ SLUICE_INLINE void with_values(const WinogradMap& map, const T* data, const Tile
   }
 }
 
-// Prefetches the map values of tile `tile`: its rows are too short for the hardware prefetcher (input transform of
-// F(4x4), 64 channels of 32x32: 2.45 -> 1.85 ms).
+// Prefetches a tile, because its rows are too short for the hardware (F(4x4), 64 channels of 32x32: 2.45 -> 1.85 ms).
 template <int kOutputs, typename T>
 SLUICE_INLINE void fetch_tile(const WinogradMap& map, const T* data, std::int64_t tile) {
   const TileOrigin at(map, kOutputs, tile);

@@ -1,5 +1,4 @@
-// fuzz_format: any bytes as a picture in one of the formats: a part of it is decoded, or it is refused with one
-// DataError.
+// fuzz_format: any bytes as a picture in one format: a part of it is decoded, or one DataError is thrown.
 #pragma once
 
 #include <cstdint>

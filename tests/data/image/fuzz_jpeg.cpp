@@ -1,4 +1,3 @@
-// Any bytes as a JPEG file: decoded, or refused with one DataError.
 #include "fuzz_format.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {

@@ -1,7 +1,7 @@
-// start, in the place of src/nn/cuda/start.cuh: runs a kernel on the CPU, block after block, with a thread for each of
-// a block's threads. Barriers and shuffles synchronise as on a GPU, so TSan sees races in shared memory. Not
-// emulated: that a warp's lanes run in step, and faults from misaligned memory. Requires: no lane returns before a
-// shuffle of its warp, and a warp that shuffles has all of its 32 lanes.
+// start: replaces src/nn/cuda/start.cuh. Runs a kernel on the CPU, block after block, with a thread for each thread of
+// a block. Barriers and shuffles synchronise as on a GPU, so TSan finds races in shared memory. Not emulated: lanes in
+// step, and faults from misaligned memory. Requires: no lane returns before a shuffle of its warp, and a warp that
+// shuffles has 32 lanes.
 #pragma once
 
 #include <algorithm>
