@@ -22,6 +22,7 @@ struct SlotPieces {
   std::vector<int> section;      // [span]: 0 for the pass, 1 and up for later rounds
   int sections = 1;
 
+  [[nodiscard]] int section_of(const Piece& piece) const { return section[piece.span]; }
   // The last piece that begins at or before `time`, or -1.
   [[nodiscard]] int piece_at(Nanoseconds time) const;
 };
