@@ -50,29 +50,24 @@ class Pass {
   // run_frozen() for the inputs whose features are not cached.
   [[nodiscard]] at::Tensor run_missing_features(DeviceThread& thread, const Action& action, const MicroBatch& samples);
   [[nodiscard]] at::Tensor frozen_features(DeviceThread& thread, const Action& action);
-  static void begin(DeviceThread& thread, Stage& stage);  // training only
   void run_actions(DeviceThread& thread);
   void forward(DeviceThread& thread, const Action& action);
   void backward(DeviceThread& thread, const Action& action);  // B or I
   void weight_gradient(DeviceThread& thread, const Action& action);
   void reduce_gradient(DeviceThread& thread, const Action& action);
-  void finish(DeviceThread& thread, const Action& action, const at::Tensor& logits);
+  // The device parts of an action.
+  [[nodiscard]] at::Tensor run_forward(DeviceThread& thread, const Action& action, at::Tensor input);
+  void score_logits(DeviceThread& thread, const Action& action, const at::Tensor& logits);
   [[nodiscard]] at::Tensor run_loss(DeviceThread& thread, const Action& action, const at::Tensor& targets);
-  // Adds to the gradients and reports those that the action completes to the sync.
+  // The next two add to the gradients and report those that the action completes to the sync.
   [[nodiscard]] at::Tensor run_backward(DeviceThread& thread, const Action& action, at::Tensor output_gradient);
   void run_weight_gradient(DeviceThread& thread, const Action& action);
-  // Runs the device part of an action: directly, while recording it, or by launching its graph. `work` must not refer
-  // to the pass, which its graph outlives.
-  // Whether outputs get their own memory, or stay where the next graph may write.
-  enum class Answer { kCopied, kInPlace };
-  [[nodiscard]] Tensors run(DeviceThread& thread, const Action& action, ActionPart part, Tensors inputs,
-                            const device::GraphWork& work, Answer answer = Answer::kCopied);
-  struct Way {
+  struct Channel {
     Mailbox<Message>& mailbox;
     Border border;
   };
-  [[nodiscard]] at::Tensor receive(DeviceThread& thread, Way way, const Action& action);
-  void send(DeviceThread& thread, Way way, const Action& action, const at::Tensor& tensor);
+  [[nodiscard]] at::Tensor receive(DeviceThread& thread, Channel channel, const Action& action);
+  void send(DeviceThread& thread, Channel channel, const Action& action, const at::Tensor& tensor);
   // Copies from the host without conversion; load_inputs() also converts bytes of images to numbers.
   [[nodiscard]] at::Tensor load(DeviceThread& thread, const Action& action, const at::Tensor& samples);
   // Sample ids for dropout. In training they are on the slot's device, copied once per micro-batch.

@@ -61,19 +61,19 @@ struct Pass::DeviceThread {
   const SlotStreams& streams;
   StreamSpans spans;
   int index;
-  std::vector<std::optional<MicroBatchId>> last_gradients;       // [stage]
-  std::vector<at::Tensor> sample_ids;                            // [micro-batch]; undefined until used
-  std::unique_ptr<OwnSum> replicas;                              // null if no statistics are exchanged
-  ActionGraphs* graphs = nullptr;                                // null: no recording
-  bool runs_prefix = false;                                      // it runs frozen layers, before its actions
-  nn::TransformedWeights of_prefix{charge_transformed_weights};  // of the frozen layers, while they run
-  std::vector<at::Tensor> kept = {};
+  std::vector<std::optional<MicroBatchId>> last_gradients;  // [stage]
+  std::vector<at::Tensor> sample_ids;                       // [micro-batch]; undefined until used
+  std::unique_ptr<OwnSum> replicas;                         // null if no statistics are exchanged
+  ActionRunner& runner;
+  bool runs_prefix = false;                                           // it runs frozen layers, before its actions
+  nn::TransformedWeights prefix_weights{charge_transformed_weights};  // of the frozen layers, while they run
+  std::vector<at::Tensor> kept = {};                                  // until the pass is over
 
   [[nodiscard]] ReplicaId replica() const { return slot.replica; }
   // Keeps a tensor that one stream allocated and another one reads. While any slot of a GPU records, LibTorch does not
-  // track such readers (docs/how-to/gpu_check.md), so the tensor must live until the pass is over.
+  // track such readers (docs/how-to/gpu_check.md).
   void keep(const at::Tensor& tensor) {
-    if (graphs != nullptr && graphs->records()) kept.push_back(tensor);
+    if (runner.is_recording()) kept.push_back(tensor);
   }
 };
 
