@@ -129,6 +129,9 @@ class TrainStep {
   [[nodiscard]] bool sums_outlast_pass() const;
   Contributed contribute(const StepBatch& batch, std::int64_t step, int chunks, double gradient_scale,
                          const StepRequest& wanted);
+  // Sums gradients and running statistics with the other replicas.
+  comm::StepOutcome sum_gradients(const Contributed& own, std::int64_t step);
+  [[nodiscard]] static StepStats stats_of(const Contributed& own, const comm::StepOutcome& outcome, bool count_correct);
   [[nodiscard]] std::vector<std::vector<optim::BufferPart>> plan_update() const;  // [replica][stage]
   void exchange_average();
   // Copies replica 0's weights to the copies of tied parameters and to replicas with weights of their own.
