@@ -71,8 +71,8 @@ void check_same_state(const Composition& composition, const std::string& when) {
   }
   const auto difference = comm::find_difference(*composition.sync, hashes);
   if (!difference) return;
-  throw PeerError(names[difference->position], " of ", difference->describe_ranks(), " is not that of rank 0 ", when,
-                  ": memory, a disk or the network has changed it; start again from the last checkpoint");
+  throw PeerError(names[difference->position], " of ", difference->describe_ranks(), " differs from rank 0 ", when,
+                  ": memory, a disk or the network corrupted it; restart from the last checkpoint");
 }
 
 }  // namespace sluice::engine

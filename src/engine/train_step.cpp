@@ -40,9 +40,8 @@ FlopCount flops_of_all(const FlopCount& own, std::int64_t own_samples, std::int6
 void check_same_batch(const std::vector<std::int64_t>& of_processes, std::int64_t step) {
   for (std::size_t rank = 1; rank < of_processes.size(); ++rank) {
     if (of_processes[rank] == of_processes[0]) continue;
-    throw BugError("step ", step + 1, ": rank ", rank, " has taken batch ", of_processes[rank],
-                   " of the data, but rank 0 batch ", of_processes[0],
-                   " (from 0, over all epochs): they do not stand at the same place");
+    throw BugError("step ", step + 1, ": rank ", rank, " trains batch ", of_processes[rank],
+                   ", but rank 0 trains batch ", of_processes[0], " (numbered from 0 over all epochs)");
   }
 }
 
@@ -290,7 +289,6 @@ void TrainStep::with_average(const std::function<void()>& evaluate) {
   exchange_average();
 }
 
-// Exchanges in replica 0, then spreads to all replicas.
 void TrainStep::exchange_average() {
   const at::NoGradGuard no_grad;
   const auto& executor = *composition_.executor;

@@ -15,14 +15,12 @@
 namespace sluice::pipeline {
 namespace {
 
-// Requires: called within a catch block.
 [[noreturn]] void refuse_recording() {
   const Error what = describe_failure(std::current_exception(), "its work cannot be recorded as a CUDA graph");
   if (what.exit_code() != ExitCode::kBug) throw;  // for example, out of memory
   throw ConfigError(what.what(), "; set device.cuda_graphs = false");
 }
 
-// Counts the FLOPs of `work` in `flops` only, not in the thread's counter.
 device::GraphWork counted_apart(device::GraphWork work, std::shared_ptr<FlopCount> flops) {
   return [work = std::move(work), flops = std::move(flops)](const Tensors& inputs) {
     const FlopCount before = nn::take_flops();

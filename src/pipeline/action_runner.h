@@ -1,6 +1,5 @@
-// action_runner: how a device thread runs the device part of its actions: directly (DirectActions), or as recorded work
+// action_runner: runs the device part of a thread's actions: directly (DirectActions) or as recorded work
 // (action_graphs.h).
-// Threads: the slot's thread, during a pass.
 #pragma once
 
 #include <cstdint>

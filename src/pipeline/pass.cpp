@@ -19,7 +19,6 @@
 namespace sluice::pipeline {
 namespace {
 
-// [replica]; empty if no layer is frozen.
 std::vector<std::vector<PrefixShare>> shares_of(const Grid& grid,
                                                 const std::vector<std::vector<MicroBatch>>& micro_batches) {
   std::vector<std::vector<PrefixShare>> shares;
@@ -245,7 +244,6 @@ void Pass::forward(DeviceThread& thread, const Action& action) {
   if (!is_last(action.stage)) send(thread, {activations_[at + 1], Border::kActivations}, action, output);
 }
 
-// Returns the output for the next stage; on the last stage, also computes the results from the logits.
 at::Tensor Pass::run_forward(DeviceThread& thread, const Action& action, at::Tensor input) {
   Stage& stage = grid_->stage(thread.replica(), action.stage);
   const StreamSpanScope span(thread.spans, Phase::kForward, action.stage, action.micro_batch);

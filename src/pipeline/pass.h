@@ -42,7 +42,6 @@ class Pass {
   struct DeviceThread;
   class OwnSum;
 
-  // Runs the slot's share of the frozen layers, for the first stage.
   void run_prefix(DeviceThread& thread);
   // inputs: of all or some of `samples`, in the loader's format.
   [[nodiscard]] at::Tensor run_frozen(DeviceThread& thread, const Action& action, const MicroBatch& samples,
@@ -55,7 +54,6 @@ class Pass {
   void backward(DeviceThread& thread, const Action& action);  // B or I
   void weight_gradient(DeviceThread& thread, const Action& action);
   void reduce_gradient(DeviceThread& thread, const Action& action);
-  // The device parts of an action.
   [[nodiscard]] at::Tensor run_forward(DeviceThread& thread, const Action& action, at::Tensor input);
   void score_logits(DeviceThread& thread, const Action& action, const at::Tensor& logits);
   [[nodiscard]] at::Tensor run_loss(DeviceThread& thread, const Action& action, const at::Tensor& targets);
@@ -70,7 +68,6 @@ class Pass {
   void send(DeviceThread& thread, Channel channel, const Action& action, const at::Tensor& tensor);
   // Copies from the host without conversion; load_inputs() also converts bytes of images to numbers.
   [[nodiscard]] at::Tensor load(DeviceThread& thread, const Action& action, const at::Tensor& samples);
-  // Sample ids for dropout. In training they are on the slot's device, copied once per micro-batch.
   [[nodiscard]] at::Tensor sample_ids_of(DeviceThread& thread, MicroBatchId micro_batch);
   [[nodiscard]] at::Tensor load_inputs(DeviceThread& thread, const Action& action, const MicroBatch& samples);
   [[nodiscard]] at::Tensor load_numbers(DeviceThread& thread, const Action& action, const at::Tensor& inputs,
@@ -79,7 +76,6 @@ class Pass {
   [[nodiscard]] const MicroBatch& micro_batch_of(ReplicaId replica, MicroBatchId micro_batch) const {
     return request_.micro_batches[index(replica)][index(micro_batch)];
   }
-  // Describes the action of a slot for an out-of-memory error; empty if unknown.
   [[nodiscard]] std::string work_at(const Slot& slot, const Action* action) const;
   [[nodiscard]] bool admit(ReplicaId replica, MicroBatchId micro_batch);
   // Whether the micro-batch was admitted. Requires: the calling stage has received a message that comes from the first

@@ -1,5 +1,4 @@
-// pass_thread: the state of one device thread during a pass, and how it publishes what it waits for. Internal to
-// pass.cpp and pass_prefix.cpp.
+// pass_thread: the state of one device thread during a pass. Internal to pass.cpp and pass_prefix.cpp.
 #pragma once
 
 #include <exception>
@@ -13,8 +12,7 @@
 
 namespace sluice::pipeline {
 
-// Ends this thread after another stage failed; adds nothing to the report. It may pass through autograd, which forwards
-// a std::exception only.
+// Ends this thread after another stage failed. Autograd, which it may pass, forwards a std::exception only.
 struct StoppedByNeighbour : std::exception {};
 
 static_assert(std::atomic<Standing>::is_always_lock_free);
@@ -23,7 +21,6 @@ inline void set_wait(std::atomic<Standing>& standing, Wait wait) {
   standing.store({standing.load(std::memory_order_relaxed).position, wait}, std::memory_order_relaxed);
 }
 
-// Publishes what the slot waits for while the scope lives.
 class WaitScope {
  public:
   WaitScope(std::atomic<Standing>& standing, Wait wait) : standing_(standing) { set_wait(standing_, wait); }
@@ -35,7 +32,6 @@ class WaitScope {
   std::atomic<Standing>& standing_;
 };
 
-// One replica's access to the exchange of its device.
 class Pass::OwnSum final : public nn::ReplicaSum {
  public:
   OwnSum(StatisticsExchange& exchange, ReplicaId replica, StreamSpans& spans, std::atomic<Standing>& standing)

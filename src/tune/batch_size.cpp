@@ -29,11 +29,11 @@ void check_batch_request(const BatchRequest& request) {
   const NoiseScale& noise = request.noise;
   check(noise.samples >= 0 && noise.error >= 0 && std::isfinite(noise.samples + noise.error),
         "a finite, non-negative noise scale and error");
-  if (request.batch < 1) throw ConfigError("the present batch ", request.batch, " is below 1");
+  if (request.batch < 1) throw ConfigError("the current batch size is ", request.batch, "; it must be at least 1");
   if (!(request.rate > 0) || !std::isfinite(request.rate))
-    throw ConfigError("the learning rate ", request.rate, " of the present batch is not above 0");
+    throw ConfigError("the learning rate of the current batch is ", request.rate, "; it must be above 0");
   for (const std::int64_t batch : request.batches)
-    if (batch < 1) throw ConfigError("batch ", batch, " to choose from is below 1");
+    if (batch < 1) throw ConfigError("candidate batch size ", batch, " is below 1; give larger ones");
 }
 
 BatchChoice choice_of(const BatchRequest& request, std::int64_t batch, double seconds, double phi) {
@@ -90,7 +90,7 @@ std::string rule_taken(const BatchRequest& request) {
     case RateRule::kAdaScale: return concat(text, "AdaScale's gain, for SGD.");
     case RateRule::kAdamScale: return concat(text, "the square root of AdaScale's gain, for Adam.");
   }
-  throw BugError("a rule for the learning rate that has no sentence");
+  throw BugError("a learning-rate rule without a description");
 }
 
 void add_warnings(const BatchRequest& request, BatchProposal& proposal) {
@@ -187,7 +187,7 @@ double rate_factor(RateRule rule, double phi, double base, double batch) {
     case RateRule::kAdaScale: return gain;
     case RateRule::kAdamScale: return std::sqrt(gain);
   }
-  throw BugError("a rule for the learning rate that nobody obeys");
+  throw BugError("a learning-rate rule that is not implemented");
 }
 
 StepSeconds step_seconds_between(std::vector<StepTime> measured) {
@@ -213,8 +213,8 @@ std::vector<std::int64_t> batches_in(const BatchRange& range) {
   const std::int64_t first = std::max<std::int64_t>(divided_up(range.least, range.multiple), 1);
   const std::int64_t last = range.most / range.multiple;
   if (first > last) {
-    throw ConfigError("there is no batch from ", range.least, " to ", range.most, " that ", range.multiple,
-                      " divides; widen the range");
+    throw ConfigError("no multiple of ", range.multiple, " lies between ", range.least, " and ", range.most,
+                      "; widen the range of batches");
   }
   std::vector<std::int64_t> batches;
   if (last - first < range.count) {
@@ -239,7 +239,7 @@ BatchProposal propose_batch(const BatchRequest& request) {
     const double seconds = request.step_seconds(batch);
     check(seconds > 0, "a step time above 0");
     if (std::isinf(seconds)) {
-      if (batch == request.batch) throw ConfigError("no time of a step of the present batch ", batch, " is known");
+      if (batch == request.batch) throw ConfigError("the step time of the current batch ", batch, " was not measured");
       proposal.impossible.push_back(batch);
       continue;
     }

@@ -4,8 +4,7 @@
 // S (1 + phi / B) steps, with E and S the least possible (McCandlish et al. 2018). So a sample in batch B is worth (phi
 // + B0) / (phi + B) of one in the present batch B0. This assumes a constant phi and a rate that fits the batch, and
 // ignores batch-norm statistics, Adam's moments and generalization.
-// Pure. Times in seconds. Errors: ConfigError for an invalid batch, rate or rule; BugError for invalid internal
-// numbers.
+// Pure. Times in seconds. Errors: ConfigError for an invalid batch, rate or rule.
 #pragma once
 
 #include <cstdint>
@@ -61,8 +60,8 @@ struct StepTime {
 // Linear interpolation between measured batches; infinite outside them. Requires: each batch once, in any order.
 [[nodiscard]] StepSeconds step_seconds_between(std::vector<StepTime> measured);
 
-// The multiples of `multiple` from `least` to `most`, ascending. If there are many, about `count` of them in equal
-// ratios, including the first and the last. Errors: ConfigError if there are none.
+// Ascending; if there are many, about `count` in equal ratios with the first and the last. ConfigError if there is
+// none.
 struct BatchRange {
   std::int64_t least = 1;
   std::int64_t most = 1;

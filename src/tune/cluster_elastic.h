@@ -1,8 +1,6 @@
-// cluster_elastic: predicts an elastic run with freezing on a cluster, epoch by epoch: pipeline length, number of
-// replicas and speedup. Unlike elastic.h, each shape has its own links (cluster_links.h) and cut.
-// The shape may change only in an epoch that freezes other layers than the epoch before. As in elastic_plan(), a shape
-// uses whole devices of each node, a replica stays inside a node, and leftover devices idle. Pure. Units: seconds,
-// samples.
+// cluster_elastic: predicts an elastic run with freezing on a cluster, epoch by epoch. Unlike elastic.h, each shape has
+// its own links (cluster_links.h) and cut. The shape may change only in an epoch that freezes other layers. As in
+// elastic_plan(), a replica stays inside a node and leftover devices idle. Pure. Units: seconds, samples.
 #pragma once
 
 #include <span>

@@ -52,7 +52,6 @@ double CutBound::device_time(const KnownStages& known, const DeviceFacts& device
   }
   const double start =
       std::max(path_to(known, device.first_stage) + warm_up, gradient_start(known, device.first_gradient_stage));
-  // An open stage may have weight gradients of any length in the drain.
   const bool knows_drain = known.has(device.stages.back()) || !device.has_drain_weights;
   const double drain = knows_drain ? path_back(known, device.last_gradient_stage) : 0;
   return start + work - warm_up + std::max(0.0, drain - drain_weights);

@@ -5,9 +5,9 @@
 //   makespan = max((1) of each device, (2), (3), (4))
 //
 //   (1) device_time       = max(path_to(first stage) + warm-up, gradient_start(stage of the first gradient))
-//                           + work - warm-up + max(0, path_back(stage of the last gradient) - deferred weight
-//                           gradients)
-//       The work and the warm-up (the forwards before the device's first gradient) are those of its known stages.
+//                           + work - warm-up + max(0, path_back(stage of the last gradient) - drain weights)
+//       Work, warm-up (forwards before the device's first gradient) and drain weights (weight gradients after its last
+//       gradient) are those of its known stages. An open stage may have drain weights of any length.
 //   (2) round_trip        = path_to(end) + path_back(end): one micro-batch passes all stages forward and back
 //   (3) open_devices_time = least path_to(first stage) + max(mean work of a device with open stages,
 //                           least work of the busiest open stage) + least path_back(stage of the last gradient)

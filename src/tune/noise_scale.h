@@ -50,8 +50,7 @@ struct ReplicaSums {
 // Empty for fewer than two replicas. mean_squared: |g|^2.
 [[nodiscard]] std::optional<GradientEstimate> estimate_from_sums(const ReplicaSums& sums, double mean_squared);
 
-// Estimates from each replica's mean. weights: of the replicas in g, in any unit; empty: their samples. Replicas
-// without samples are ignored. Empty if fewer than two replicas have samples and weight.
+// weights: of the replicas in g, in any unit; empty: their samples. Empty for fewer than two with samples and weight.
 [[nodiscard]] std::optional<GradientEstimate> estimate_from_replicas(std::span<const MeanGradient> replicas,
                                                                      double mean_squared,
                                                                      std::span<const double> weights = {});
@@ -68,8 +67,7 @@ struct NoiseScale {
   std::int64_t estimates = 0;
 };
 
-// Averages both estimates over the steps separately. The mean of their ratios would be biased and has no variance if
-// |G|^2 is near 0. Exponential averages, corrected for their start: after one step its estimate is the mean.
+// Exponential averages of both estimates, because the mean of their ratios would be biased. Corrected for the start.
 class NoiseAverage {
  public:
   struct Options {

@@ -155,7 +155,6 @@ class Families {
     return Reason{"partition", concat("the given partition does not have ", counted(layers, "layer"))};
   }
 
-  // Reuses schedules until the number of devices or chunks changes.
   std::optional<Reason> make_schedule(FamilyShape& shape) {
     const Plan& plan = shape.plan;
     try {

@@ -22,7 +22,6 @@ Nanoseconds upper_median(std::vector<Nanoseconds> times) {
 
 const Span& span_at(const StepSpans& step, const SpanAt& at) { return step.slots[at.slot].spans[at.span]; }
 
-// Whether the receiver was already waiting when the message was sent.
 bool has_waited(const Span& sent, const Span& waited) { return waited.begin < sent.end; }
 
 Nanoseconds median_wake_up(const StepSpans& step, const std::vector<RecordedMessage>& messages) {
@@ -48,10 +47,11 @@ void check_is_whole_training_step(const StepSpans& spans) {
     throw DataError("step ", spans.step,
                     " of the trace has no forward pass: nothing to replay; name a training step with --step");
   if (spans.dropped > 0)
-    throw DataError("step ", spans.step, " of the trace lacks spans that found no room; record one with ",
-                    "fewer micro-batches (pipeline.chunks)");
+    throw DataError("step ", spans.step, " of the trace is incomplete, because the recorder ran out of room; record a ",
+                    "step with fewer micro-batches (pipeline.chunks)");
   if (!spans.turns.empty())
-    throw DataError("the trace is of workers that take turns; replay reads training runs without a parameter server");
+    throw DataError(
+        "the trace is of virtual workers of a parameter server; replay needs a run without a parameter server");
 }
 
 }  // namespace

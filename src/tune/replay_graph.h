@@ -1,13 +1,11 @@
 // replay_graph: the dependency graph of a recorded step, from which step_replay.h computes the replay.
-// - A node is a piece of work with its edited time, or a moment: a time-0 node such as a barrier. A wait is two
-// moments,
-//   its begin and its end.
+// - A node is a piece of work with its edited time, or a moment, such as a barrier, which takes no time. A wait is two
+//   moments: its begin and its end.
 // - An edge holds a node back until another node, or a share of it, is done, plus the recorded gap between the two.
-// - A resource is used by one node at a time: each node has an edge to the previous user. Resources are a device thread
-//   (its pieces of one section), the process itself (loading, barriers, rounds, small sums) and the network
-//   (all-reduces of a stage; of all stages if the network is given).
-// Steps of run(): begin and loads, pieces of the device threads, messages between them; for each bucket the moment when
-// a process is ready and the all-reduce; the barrier after the pass, and the rounds after it. Internal to step_replay.
+// - A resource serves one node at a time, so each node has an edge to the previous one: a device thread (its pieces of
+//   one section), the process itself (loading, barriers, rounds, small sums), the network (the all-reduces of a stage;
+//   of all stages if edits give the network).
+// Internal to step_replay.
 #pragma once
 
 #include <span>

@@ -34,7 +34,6 @@ Nanoseconds all_ready(std::span<const RecordedProcess> processes, int bucket) {
   return last;
 }
 
-// When all processes had arrived at a small sum.
 Nanoseconds all_arrived(std::span<const RecordedProcess> processes, int number) {
   Nanoseconds last = std::numeric_limits<Nanoseconds>::min();
   for (const RecordedProcess& process : processes) {
@@ -56,15 +55,15 @@ void ReplayGraph::check_sums() const {
     if (std::ranges::equal(first.buckets, other.buckets, is_same) &&
         small_sums_of(first).size() == small_sums_of(other).size())
       continue;
-    throw DataError("the traces of rank 0 and rank ", rank, " tell of different sums in step ", first.step,
-                    "; give files of one run");
+    throw DataError("the traces of rank 0 and rank ", rank, " have different all-reduces in step ", first.step,
+                    "; give the files of one run");
   }
   if (!edits_.network) return;
   if (first.buckets.empty())
-    throw ConfigError("--bandwidth: the recorded step has no sums over processes, so there is no network in it");
+    throw ConfigError("--bandwidth: the recorded step has no all-reduce over processes, so it uses no network");
   const auto is_unknown = [](const BucketSpan& bucket) { return bucket.bytes <= 0; };
   if (std::ranges::any_of(first.buckets, is_unknown))
-    throw ConfigError("--bandwidth: the trace does not say how many bytes its sums carry; record it again");
+    throw ConfigError("--bandwidth: the trace lacks the sizes of its all-reduces; record it again");
 }
 
 void ReplayGraph::add_sums(int rank) {

@@ -137,7 +137,7 @@ TEST(BatchSize, RangesOfBatches) {
   EXPECT_TRUE(std::ranges::is_sorted(many, std::less_equal<>()));
   EXPECT_TRUE(std::ranges::all_of(many, [](std::int64_t batch) { return batch % 8 == 0; }));
   EXPECT_THAT([] { (void)batches_in({.least = 9, .most = 15, .multiple = 8}); },
-              ThrowsMessage<ConfigError>("there is no batch from 9 to 15 that 8 divides; widen the range"));
+              ThrowsMessage<ConfigError>("no multiple of 8 lies between 9 and 15; widen the range of batches"));
   EXPECT_THROW((void)batches_in({.least = 16, .most = 8}), ConfigError);
 }
 
@@ -218,7 +218,7 @@ TEST(ProposeBatch, LeavesOutWhatCannotRunAndSaysSo) {
   EXPECT_THAT(all_sentences(proposal), HasSubstr("128 is the end of the batches that can run; a larger one may be"));
   request.batch = 256;
   EXPECT_THAT([&] { (void)propose_batch(request); },
-              ThrowsMessage<ConfigError>("no time of a step of the present batch 256 is known"));
+              ThrowsMessage<ConfigError>("the step time of the current batch 256 was not measured"));
 }
 
 TEST(ProposeBatch, WarnsOfALinearRateBeyondTheNoise) {

@@ -63,7 +63,6 @@ double scale_of(const Simulation& simulation) {
   return std::min(kWidest / simulation.makespan, kPerAction / shortest);
 }
 
-// A device's first stage has rank 0; later ones are drawn paler.
 std::map<StageId, int> rank_of_stages(const std::vector<Action>& actions) {
   std::map<StageId, int> rank;
   for (const auto& action : actions) rank.emplace(action.stage, 0);
@@ -160,8 +159,7 @@ Legend draw_legend(const std::vector<LegendEntry>& entries, double width) {
   return legend;
 }
 
-// The least of 1, 2 or 5 times a power of ten that is at least `least`; 0 for a `least` that is not finite and
-// positive.
+// The least of 1, 2 or 5 times a power of ten at or above `least`; 0 if that is not finite and positive.
 double round_step(double least) {
   if (!(least > 0) || !std::isfinite(least)) return 0;
   const double power = std::pow(10.0, std::floor(std::log10(least)));
@@ -171,7 +169,6 @@ double round_step(double least) {
   return 10 * power;
 }
 
-// Ticks below the rows and faint lines behind the boxes.
 std::string draw_axis(double makespan, double scale, double top, double bottom) {
   const double step = round_step(kPerTick / scale);
   const int last = step > 0 ? static_cast<int>(makespan / step) : 0;
