@@ -4,8 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <limits>
-#include <utility>
 
 #include "core/check.h"
 #include "core/concat.h"
@@ -18,8 +16,6 @@ namespace {
 
 // [RateRule]
 const std::array<std::string, 4> kRateRuleNames{"linear", "sqrt", "adascale", "adamscale"};
-
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 void check_noise(double phi) { check(phi >= 0, "a non-negative noise scale"); }
 void check_samples(double batch) { check(batch > 0 && std::isfinite(batch), "a finite batch size above 0"); }
@@ -139,32 +135,6 @@ double statistical_efficiency(double phi, double base, double batch) {
   return std::isinf(phi) ? 1.0 : (phi + base) / (phi + batch);
 }
 
-TrainingEffort training_effort(double phi, double batch) {
-  check_noise(phi);
-  check_samples(batch);
-  return {.steps = 1 + phi / batch, .samples = phi > 0 ? 1 + batch / phi : kInfinite};
-}
-
-double critical_batch(double phi) {
-  check_noise(phi);
-  return phi;
-}
-
-double batch_of_efficiency(double phi, double base, double efficiency) {
-  check_noise(phi);
-  check_samples(base);
-  check(efficiency > 0 && std::isfinite(efficiency), "a finite efficiency above 0");
-  check(std::isfinite(phi), "a finite noise scale, because at an infinite one all batches are equally efficient");
-  return (phi + base) / efficiency - phi;
-}
-
-double adascale_gain(double variance, double squared_norm, double scale) {
-  check(variance >= 0 && squared_norm >= 0 && std::isfinite(variance + squared_norm) && variance + squared_norm > 0,
-        "a finite, non-negative variance and squared norm, not both 0");
-  check(scale > 0 && std::isfinite(scale), "a finite scale above 0");
-  return (variance + squared_norm) / (variance / scale + squared_norm);
-}
-
 std::span<const std::string> rate_rule_names() { return kRateRuleNames; }
 
 RateRule rate_rule_of(std::string_view name) {
@@ -188,24 +158,6 @@ double rate_factor(RateRule rule, double phi, double base, double batch) {
     case RateRule::kAdamScale: return std::sqrt(gain);
   }
   throw BugError("a learning-rate rule that is not implemented");
-}
-
-StepSeconds step_seconds_between(std::vector<StepTime> measured) {
-  std::ranges::sort(measured, {}, &StepTime::batch);
-  for (std::size_t i = 0; i < measured.size(); ++i) {
-    check(measured[i].batch > 0 && measured[i].seconds > 0 && std::isfinite(measured[i].seconds),
-          "a measured step with samples and a finite time above 0");
-    check(i == 0 || measured[i - 1].batch < measured[i].batch, "each batch measured once");
-  }
-  return [measured = std::move(measured)](std::int64_t batch) {
-    const auto after = std::ranges::lower_bound(measured, batch, {}, &StepTime::batch);
-    if (after == measured.end()) return kInfinite;
-    if (after->batch == batch) return after->seconds;
-    if (after == measured.begin()) return kInfinite;
-    const StepTime& before = *std::prev(after);
-    const double share = static_cast<double>(batch - before.batch) / static_cast<double>(after->batch - before.batch);
-    return before.seconds + share * (after->seconds - before.seconds);
-  };
 }
 
 std::vector<std::int64_t> batches_in(const BatchRange& range) {

@@ -21,7 +21,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 
 namespace sluice::tune {
 
@@ -40,20 +39,6 @@ struct MeanGradient {
 
 // Empty if both batches are equally large. Requires: 0 < small.samples <= big.samples.
 [[nodiscard]] std::optional<GradientEstimate> estimate_from_batches(const MeanGradient& small, const MeanGradient& big);
-
-// Sums over replicas that are weighted by their samples.
-struct ReplicaSums {
-  std::int64_t replicas = 0;  // replicas that have samples
-  double samples = 0;         // N
-  double squares = 0;         // sum of n_k |g_k|^2
-};
-// Empty for fewer than two replicas. mean_squared: |g|^2.
-[[nodiscard]] std::optional<GradientEstimate> estimate_from_sums(const ReplicaSums& sums, double mean_squared);
-
-// weights: of the replicas in g, in any unit; empty: their samples. Empty for fewer than two with samples and weight.
-[[nodiscard]] std::optional<GradientEstimate> estimate_from_replicas(std::span<const MeanGradient> replicas,
-                                                                     double mean_squared,
-                                                                     std::span<const double> weights = {});
 
 // The ratio of two means with its standard errors (delta method). Steps count as independent, so drift within the
 // averaging window counts as noise. It is valid if |G|^2 is several standard errors above 0.
