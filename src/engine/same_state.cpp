@@ -19,13 +19,6 @@ std::int64_t hash_of(const at::Tensor& tensor) {
   return std::bit_cast<std::int64_t>(XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes()));
 }
 
-// All state that must be equal, with names for messages; views on CPU devices.
-storage::TensorMap replicated_state(const Composition& composition) {
-  storage::TensorMap tensors = model_tensors(composition);
-  tensors.merge(optimizer_tensors(composition));
-  return tensors;
-}
-
 }  // namespace
 
 void hand_out_state(Composition& composition) {
@@ -54,7 +47,8 @@ void hand_out_state(Composition& composition) {
 }
 
 void check_same_state(const Composition& composition, const std::string& when) {
-  const storage::TensorMap tensors = replicated_state(composition);
+  storage::TensorMap tensors = model_tensors(composition);
+  tensors.merge(optimizer_tensors(composition));
   std::vector<std::string> names;
   std::vector<std::int64_t> hashes;
   for (const auto& [name, tensor] : tensors) {

@@ -163,8 +163,4 @@ std::vector<ElasticRow> elastic_table(const ClusterRun& run, std::span<const int
   return rows;
 }
 
-Cluster pipetransformer_cluster() {
-  return {.devices_per_node = 8, .inside = {.bytes_per_s = 15.754e9}, .between = {.bytes_per_s = 5e9}};
-}
-
 }  // namespace sluice::tune

@@ -42,8 +42,4 @@ struct ElasticRow {
 [[nodiscard]] std::vector<ElasticRow> elastic_table(const ClusterRun& run, std::span<const int> frozen_layers,
                                                     const ElasticRules& rules = {});
 
-// The cluster of the PipeTransformer paper: 2 nodes with 8 devices each on PCIe 3.0 x16 (15.754 GB/s per direction), 5
-// GB/s between nodes. The paper gives no latencies.
-[[nodiscard]] Cluster pipetransformer_cluster();
-
 }  // namespace sluice::tune

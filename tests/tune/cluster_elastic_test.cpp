@@ -124,7 +124,9 @@ ClusterRun pipetransformer_run() {
                       .memory_limit = 16'000'000'000},
           .layers = layers,
           .overheads = {.bucket_bytes = 25 << 20},
-          .cluster = pipetransformer_cluster()};
+          .cluster = {.devices_per_node = 8,
+                      .inside = {.bytes_per_s = 15.754e9},  // PCIe 3.0 x16
+                      .between = {.bytes_per_s = 5e9}}};
 }
 
 TEST(ElasticTable, HasTheRowsOfPipeTransformer) {
