@@ -7,7 +7,6 @@
 namespace sluice::engine {
 namespace {
 
-// All virtual CPU devices share the memory, so they need no name.
 std::string gpu_of(device::Device device) {
   return device.kind == device::DeviceKind::kCuda ? device::to_string(device) : std::string{};
 }

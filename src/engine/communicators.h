@@ -1,8 +1,6 @@
-// communicators: the communicators between the processes of a run, each kept until the end, so that a change of plan
-// connects nothing twice. A communicator for GPU tensors is made again if its stage moves to another GPU in some
-// process.
-// Threads: one. Every process asks for the same names in the same order. Errors: those of
-// Processes::make_communicator().
+// communicators: the communicators between the processes of a run, kept over changes of plan. One for GPU tensors is
+// made again if its stage moves to another GPU in some process. Threads: one; every process asks for the same names in
+// order. Errors: those of Processes::make_communicator().
 #pragma once
 
 #include <map>
@@ -29,7 +27,6 @@ class Communicators {
   };
 
   [[nodiscard]] bool has_peers() const { return processes_.size() > 1; }
-  // For small tensors on the CPU.
   [[nodiscard]] Made get(const std::string& name);
   // For tensors on `device`, made as configured. Requires: all processes have it on that device, or none has.
   [[nodiscard]] Made get(const std::string& name, device::Device device);

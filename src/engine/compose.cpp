@@ -27,7 +27,6 @@ std::vector<std::vector<device::Device>> by_replica(const std::vector<device::De
   return grid;
 }
 
-// Layers decide by their first parameter whether to compute gradients.
 void check_trained_whole(nn::Layer& layer) {
   const auto parameters = layer.parameters();
   const auto is_trained = [](const nn::Parameter* parameter) { return parameter->value.requires_grad(); };
@@ -115,7 +114,7 @@ LayerCopies make_copies(const Plan& plan, const ComposeOptions& options,
   return copies;
 }
 
-// Zeros until load_optimizer() loads the kept states. An optimizer names its states only if it has parameters.
+// Zeros until load_optimizer() loads the kept states.
 std::map<std::string, at::Tensor> frozen_states(const pipeline::PrefixGrid& prefixes,
                                                 const std::vector<std::shared_ptr<optim::Optimizer>>& optimizers) {
   std::map<std::string, at::Tensor> states;
@@ -174,7 +173,7 @@ void refuse_shared_gpus(const std::vector<device::Device>& devices) {
   for (const device::Device device : devices) {
     if (device.kind == device::DeviceKind::kCuda && !seen.insert(device).second) {
       throw ConfigError("pipeline.batch_norm = \"sync\" needs a GPU for each stage and replica, but ",
-                        device::to_string(device), " is taken twice; name others in device.list");
+                        device::to_string(device), " is used twice; name different GPUs in device.list");
     }
   }
 }

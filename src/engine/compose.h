@@ -39,7 +39,6 @@ struct ComposeOptions {
   std::shared_ptr<Communicators> communicators = nullptr;  // with the run's other processes; null: there are none
   std::uint64_t memory_limit = 0;                          // bytes of tensors on each device; 0: no limit
   pipeline::ListedSettings listed = {};                    // for the message of a limit that is too small
-  // Objects that outlive a composition (pipeline/executor.h); null: the executor creates its own.
   std::shared_ptr<pipeline::DeviceThreads> threads = nullptr;
   std::shared_ptr<Recorder> recorder = nullptr;
   std::shared_ptr<pipeline::PassLimits> limits = nullptr;
@@ -59,13 +58,11 @@ struct Composition {
   std::vector<std::shared_ptr<optim::Optimizer>> optimizers;
   // Optimizer state of frozen parameters by checkpoint name, kept on the host for when they are trained again.
   std::map<std::string, at::Tensor> frozen_optimizer;
-  // Number of updates of each frozen parameter before it was frozen, by name (engine/state.h).
   std::map<std::string, std::int64_t> frozen_updates;
   std::vector<TiedParameter> tied;
   std::shared_ptr<pipeline::FeatureSource> features;
   bool has_new_weights = true;  // `features` does not know the current frozen weights
 
-  // Call before each pass: passes the frozen layers to `features` if their weights are new.
   void follow_frozen();
   [[nodiscard]] int processes() const { return sync->processes(); }
   [[nodiscard]] std::int64_t parameter_count() const;  // counts a tied parameter once

@@ -49,7 +49,7 @@ void throw_divergence(const Composition& composition, const pipeline::MicroBatch
   if (const int rank = first_bad_rank(composition, !bad_sample.empty()); rank >= 0) {
     throw DataError(where, ", because ",
                     bad_sample.empty() ? concat("rank ", rank, " has a sample that is not finite") : bad_sample,
-                    "; mend the data or leave that sample out");
+                    "; correct the data or remove that sample");
   }
   // Running statistics are not checked, because this step has already changed them.
   if (const std::string ruined = storage::describe_not_finite(parameter_tensors(composition)); !ruined.empty()) {
@@ -58,7 +58,7 @@ void throw_divergence(const Composition& composition, const pipeline::MicroBatch
   }
   if (at.step == 0) {
     throw DivergedError(where,
-                        " before any update, so train.lr has no part in it: a number overflows with these "
+                        " before any update, so train.lr is not the cause: a number overflows with these "
                         "weights and data; check model.weights",
                         is_double(composition) ? "" : ", or try train.precision = \"fp64\"");
   }

@@ -39,7 +39,6 @@ void require_finite(const State& state) {
   }
 }
 
-// failure: null if another process failed.
 [[noreturn]] void refuse(const std::exception_ptr& failure) {
   if (!failure) {
     throw PlanRefused(ExitCode::kPeer,
@@ -125,7 +124,6 @@ void Engine::apply(Plan plan) {  // a copy: `plan` may refer to composition_.pla
   Plan with_own_chunks = plan;
   with_own_chunks.chunks = composition_.plan.chunks;
   if (plan.chunks != composition_.plan.chunks && with_own_chunks == composition_.plan) {
-    // Fails in every process alike.
     if (const auto failure = failure_of([&] { (void)pipeline::make_train_schedule(plan, plan.chunks); }))
       refuse(failure);
     composition_.plan.chunks = plan.chunks;  // no composed object depends on it
@@ -159,8 +157,8 @@ void Engine::apply(Plan plan) {  // a copy: `plan` may refer to composition_.pla
   }
   connect(old_plan, options_on(old_where));
   if (const std::exception_ptr lost = recompose(old_plan, old_where, state)) {
-    throw BugError("neither the new plan nor the one before can be composed: ",
-                   pipeline::describe_failure(lost, "the plan before").what(), "; go on from the last checkpoint");
+    throw BugError("neither the new nor the previous plan can be set up: ",
+                   pipeline::describe_failure(lost, "the plan before").what(), "; resume from the last checkpoint");
   }
   refuse(failure);
 }

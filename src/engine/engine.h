@@ -1,10 +1,9 @@
 // engine: the only owner of composed stages. It runs training steps and evaluations on a Plan, and can change to
-// another Plan in the running process: another partition, schedule or recomputation, other numbers of stages, replicas
-// and chunks. Parameters, optimizer state, running statistics and the number of optimizer steps carry over. Data order,
-// dropout and learning rate depend on numbers that the caller keeps, so a change does not affect them.
-// The recorder, the device threads, the communicators and the devices' memory pools outlive a composition.
-// Threads: one. Every process of a run makes the same calls in the same order. Errors: those of compose(), TrainStep
-// and apply().
+// another Plan in the running process. Parameters, optimizer state, running statistics and the number of optimizer
+// steps carry over, as do recorder, device threads, communicators and memory pools. Data order, dropout and learning
+// rate depend on numbers that the caller keeps.
+// Threads: one. Every process makes the same calls in the same order. Errors: those of compose(), TrainStep and
+// apply().
 #pragma once
 
 #include <exception>
@@ -31,8 +30,7 @@ struct EngineOptions {
   std::function<DeviceChoice(const Plan&)> devices_of;
 };
 
-// Thrown by Engine::apply(): the previous plan stays in every process, with the same state. Has the exit code of the
-// original error, or that of a lost peer in a process without an error of its own.
+// Thrown by Engine::apply(): every process keeps the previous plan. Exit code: that of the error or of a lost peer.
 struct PlanRefused : Error {
   using Error::Error;
 };
@@ -50,26 +48,22 @@ class Engine {
   [[nodiscard]] TrainStep& step() { return *step_; }
   [[nodiscard]] Recorder& recorder() { return *options_.compose.recorder; }
 
-  // TrainStep::take_gradient_norms(). Call before apply(): each composition starts new sums, and apply() discards them
-  // unless it changes only the number of chunks. State does not contain them.
+  // Call before apply(), which discards the sums unless it changes only the number of chunks.
   [[nodiscard]] std::vector<double> take_gradient_norms() { return step_->take_gradient_norms(); }
 
-  // All state that is not in the plan, from replica 0. Copies in CPU memory that do not count against a limit.
+  // State that is not in the plan, from replica 0: copies in CPU memory that do not count against a limit.
   [[nodiscard]] State capture() const;
   // False after an apply() that failed: no state can be read.
   [[nodiscard]] bool holds_state() const { return composition_.executor != nullptr; }
-  // Keeps the current buffers for model_between_steps() until forget_buffers(), because a step that may be cut off
-  // changes them.
+  // Keeps the current buffers for model_between_steps() before a step that may be cut off.
   void remember_buffers() { remembered_.emplace(composition_, BufferSnapshot::Replicas::kFirst); }
   void forget_buffers() { remembered_.reset(); }
   // model_tensors() with the remembered buffers, if any. Call from any thread while weights and plan do not change.
   [[nodiscard]] storage::TensorMap model_between_steps() const;
-  // `source` names it in errors.
   void load(const State& state, const std::string& source);
 
-  // Call between two steps. Throws PlanRefused if some process rejects the plan or cannot compose it, and DivergedError
-  // if the state is not finite; the old plan stays in both cases. After any other error the engine is unusable: a peer
-  // is lost, or the old plan cannot be restored (BugError).
+  // Call between two steps. Throws PlanRefused if some process rejects the plan, and DivergedError if the state is not
+  // finite; the old plan stays in both cases. After any other error the engine is unusable.
   void apply(Plan plan);
   // Throws if apply() would certainly reject the plan in this process.
   void check_feasible(const Plan& plan) const { check_feasible(plan, options_.devices_of(plan)); }
@@ -80,7 +74,6 @@ class Engine {
   // Replaces the composition by one of `plan` with `state`. Returns the error, or null.
   std::exception_ptr recompose(const Plan& plan, const DeviceChoice& where, const State& state);
   void check_feasible(const Plan& plan, const DeviceChoice& where) const;
-  // Whether some process failed; every process gets the same answer.
   [[nodiscard]] bool failed_somewhere(bool failed_here) const;
 
   EngineOptions options_;  // devices and threads are those of the plan

@@ -1,14 +1,10 @@
 // gradient_sums: sums the gradients of steps and takes the L1 norm of the sum in each layer, for the gradient freeze
-// rules (freeze/policy.h). Gradients are added over steps, replicas and processes before the norm is taken, so opposite
-// gradients cancel.
-// The sums cover what an optimizer updates: copies of tied parameters count with their owner, untrained parameters have
-// norm 0.
-// Memory: one more buffer of that size and of the gradients' type, in the memory of replica 0's stages, counted as
-// gradients. Plans do not reserve it. Accuracy: in float32, n additions change an element by at most n 2^-24 of the
-// largest partial sum, usually about sqrt(n) 2^-24; after 10 000 steps, a norm by about 1e-6 of itself. Norms are taken
-// in float64. Sums in float64 would take twice the memory and three to five times as long.
-// Threads: one; the stages' own threads do the work. Errors: OutOfMemoryError of the constructor; those of the
-// executor.
+// rules (freeze/policy.h). Opposite gradients of steps, replicas and processes cancel. Copies of tied parameters count
+// with their owner, untrained parameters have norm 0.
+// Memory: one more gradient buffer in replica 0's stages, which plans do not reserve. Accuracy: in float32, n additions
+// change an element by usually about sqrt(n) 2^-24 of the largest partial sum; after 10 000 steps, a norm by about 1e-6
+// of itself. Sums in float64 would take twice the memory and three to five times as long.
+// Threads: one; the stages' own threads do the work. Errors: OutOfMemoryError of the constructor.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +22,12 @@ class GradientSums {
   // Starts with zeros. Requires: the composition outlives it and changes only its number of chunks.
   explicit GradientSums(const Composition& composition);
 
-  // Adds gradient / divisor of a step. Requires: replica 0 has complete gradients, summed over replicas and processes,
-  // with those of tied copies added to their owners'. Call before the update, which divides the gradients in place.
+  // Requires: replica 0 has complete gradients, summed over replicas, processes and tied copies. Call before the
+  // update, which divides the gradients in place.
   void add(double divisor);
 
-  // [layer of the model]: L1 norms of the sums; 0 for frozen layers, not finite if a gradient was not finite. Resets
-  // the sums to zero. All processes add the same gradients, so their norms differ at most by the rounding of the norm.
+  // [layer of the model]: L1 norms, not finite if a gradient was not; sets the sums to zero. Equal in all processes up
+  // to the rounding of the norm.
   [[nodiscard]] std::vector<double> take();
 
  private:

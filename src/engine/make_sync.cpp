@@ -24,10 +24,8 @@ std::vector<int> first_on_gpu(const std::vector<device::Device>& of_stages) {
   return first;
 }
 
-// Name for the stage and those that share its GPU.
 std::string name_of(int stage) { return concat("the gradients of stage ", stage); }
 
-// Local sums are on the devices of replica 0.
 ddp::Network network_of(Communicators& communicators, const std::vector<device::Device>& of_stages,
                         const std::vector<int>& order) {
   ddp::Network network{.lines = {}, .small = communicators.get(kSmallSums)};

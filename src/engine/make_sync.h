@@ -1,6 +1,4 @@
-// make_sync: the default ReplicaSync of a composition. ComposeOptions::make_sync replaces it, for example by a
-// parameter server.
-// Threads: one. Every process of a run makes the same. Errors: PeerError if another process is lost.
+// make_sync: the default ReplicaSync of a composition. ComposeOptions::make_sync replaces it.
 #pragma once
 
 #include <functional>
@@ -22,19 +20,17 @@ struct SyncRequest {
   bool sends_bf16 = false;    // as in ddp::ReducerOptions
 };
 
-// Makes the communicators that make_sync() needs for stages on these devices of replica 0, if some process does not
-// have them. Without it, a process that fails before make_sync() leaves the others waiting there. Throws ConfigError in
-// all processes if stages share a GPU in one process but not in another.
+// Makes the communicators for stages on these devices of replica 0 in all processes, so that a process that fails
+// before make_sync() leaves none waiting. ConfigError in all if stages share a GPU in one process but not in another.
 void connect_stages(Communicators& communicators, const std::vector<device::Device>& of_stages);
 
-// Groups of stages that share a communicator, each in this order. Kernels of two NCCL communicators on one GPU may
-// deadlock unless all processes start them in one order, so the stages of a GPU share one. Gloo does not need this.
+// Groups of stages that share a communicator: the stages of a GPU. Kernels of two NCCL communicators on one GPU may
+// deadlock unless all processes start them in one order.
 [[nodiscard]] std::vector<std::vector<int>> stages_by_line(const std::vector<device::Device>& of_stages,
                                                            const std::vector<int>& order);
 
 using SyncFactory = std::function<std::shared_ptr<comm::ReplicaSync>(SyncRequest)>;
 
-// All-reduce; no operation for a single replica.
 [[nodiscard]] std::shared_ptr<comm::ReplicaSync> make_sync(SyncRequest request);
 
 }  // namespace sluice::engine

@@ -141,9 +141,9 @@ std::string why_no_noise_norms(const Plan& plan, int processes) {
       if (action.op != pipeline::Op::kReduceGradient || pipeline::first_gradient(actions, action.stage, samples))
         continue;
       return concat("the schedule ", plan.schedule, " with ", plan.chunks,
-                    " micro-batches has weight gradients of stage ", index(action.stage),
-                    " put off until the end, so its gradient is never that of fewer samples than "
-                    "the step's; set pipeline.schedule = \"1f1b\", or use more replicas");
+                    " micro-batches defers the weight gradients of stage ", index(action.stage),
+                    " to the end, so its gradient never covers fewer samples than the step; "
+                    "set pipeline.schedule = \"1f1b\", or use more replicas");
     }
   }
   return {};

@@ -1,11 +1,9 @@
 // noise_norms: the squared gradient norms of a training step for the gradient noise scale (tune/noise_scale.h): of the
-// step's mean gradient, and of means over fewer of its samples. With several replicas, the latter are the replicas'
-// gradients, which the sync squares before it sums them (comm::ReplicaNorms). With one replica, it is each stage's sum
-// after its first micro-batches (pipeline/schedule/first_gradient.h).
-// Norms are of trained parameters before clipping. A tied parameter counts once for each copy: adding its gradients
-// first would need products that cross devices.
-// Weights: the loss is a mean over targets (samples, or tokens), so a part weighs by its targets. The independent unit
-// is a sample (one text for texts). Exact if every sample has equally many targets.
+// mean gradient, and of means over fewer samples. With several replicas, the latter are the replicas' gradients
+// (comm::ReplicaNorms). With one, it is each stage's sum after its first micro-batches
+// (pipeline/schedule/first_gradient.h).
+// Norms are of trained parameters before clipping; each copy of a tied parameter counts. The loss is a mean over
+// targets (samples, or tokens), so a part weighs by its targets. Exact if every sample has equally many targets.
 // Threads: take() from each stage's own thread, the rest from one.
 #pragma once
 
@@ -52,16 +50,14 @@ class FirstNorms {
   std::vector<OfStage> stages_;
 };
 
-// Results of the sync and the pass when gradients are summed, before those of tied copies are added. Empty if norms
-// were not requested.
+// Results of the sync and the pass when gradients are summed, before those of tied copies are added.
 struct SummedStep {
   const comm::StepOutcome& outcome;
   const FirstNorms* first;    // null: several replicas, or no first gradient
   double gradient_scale = 1;  // as in StepStart
   double divisor = 1;         // turns replica 0's gradients into the mean
 };
-// Returns nullopt if no two batches can be compared (fewer than two replicas have samples and there is no first
-// gradient), or if the update does not use the local gradients.
+// Empty if norms were not requested, the update is not local, or no two batches can be compared.
 [[nodiscard]] std::optional<GradientNorms> noise_norms(pipeline::Executor& executor, const SummedStep& step);
 
 // Why steps of this plan give no norms to compare; empty if they do.

@@ -17,7 +17,6 @@ struct GroupOptions {
   double classifier_lr_factor = 1;
 };
 
-// One range for each updated parameter, in their order.
 [[nodiscard]] std::vector<optim::UpdateRange> update_ranges(const pipeline::FlatParameters& parameters,
                                                             const GroupOptions& options);
 

@@ -1,6 +1,5 @@
-// pass_sums: sums over the micro-batches of a pass in this process. Results stay on the devices during the pass and are
-// read afterwards, with one copy for all results of a GPU that are alike. They are added on the CPU in the order of the
-// micro-batches. Threads: one.
+// pass_sums: sums over the micro-batches of a pass in this process, read after the pass with one copy for all alike
+// results of a GPU, and added in the order of the micro-batches. Threads: one.
 #pragma once
 
 #include <vector>
@@ -15,7 +14,6 @@ namespace sluice::engine {
 
 using MicroBatches = std::vector<std::vector<pipeline::MicroBatch>>;  // [replica][micro-batch]
 
-// Returns the tensors on the CPU. Tensors of one GPU, type and shape are copied together.
 [[nodiscard]] std::vector<at::Tensor> on_cpu(std::vector<at::Tensor> tensors);
 
 // [replica]: samples and targets of its micro-batches that have run.

@@ -15,7 +15,6 @@ nn::BatchStatistics moved_to(const nn::BatchStatistics& statistics, c10::Device 
   return {statistics.mean.to(device), statistics.variance.to(device), statistics.count};
 }
 
-// Combines the statistics of each layer over all processes, with one operation for all layers.
 void add_up_over_processes(comm::ReplicaSync& sync, std::vector<nn::BatchStatistics>& layers,
                            const std::vector<std::int64_t>& channels) {
   std::vector<at::Tensor> parts;
@@ -75,7 +74,6 @@ std::vector<at::Tensor> batch_counts(const Composition& composition, int replica
   return counts;
 }
 
-// In place: sums over all processes, and rank 0's `counts`, in one operation.
 void share_over_processes(comm::ReplicaSync& sync, std::int64_t& samples, const std::vector<at::Tensor>& sums,
                           const std::vector<at::Tensor>& counts) {
   std::vector<at::Tensor> parts{at::full({1}, samples, at::kDouble)};
@@ -94,8 +92,7 @@ void share_over_processes(comm::ReplicaSync& sync, std::int64_t& samples, const 
   for (const at::Tensor& count : counts) take(count);
 }
 
-// The mean over all replicas, weighted by samples. Replicas may have different numbers of micro-batches. The first one
-// has the largest share of a batch, so its number of batches counts.
+// Weighted by samples. The first replica has the largest share of a batch, so its number of batches counts.
 void average(const Composition& composition, const std::vector<std::int64_t>& samples) {
   const auto& executor = *composition.executor;
   const std::vector<at::Tensor> counts = batch_counts(composition, 0);

@@ -1,6 +1,4 @@
-// running_statistics: makes the running statistics of batch-norm layers equal in all replicas after every step, so that
-// evaluations and checkpoints can read any replica.
-// Threads: one, between steps. Errors: none.
+// running_statistics: makes the running statistics of batch-norm equal in all replicas after every step. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +11,7 @@ namespace sluice::engine {
 
 // kDeferred: every replica takes in the statistics of the whole mini-batch, as if one device had seen it.
 // kSync: already equal.
-// kMicro: the replicas have taken in their micro-batches; their running statistics become the mean, weighted by
-// samples.
+// kMicro: the mean of the replicas' statistics, weighted by samples.
 // samples: [replica of this process], samples that have run in the step.
 void merge_running_statistics(const Composition& composition, nn::BatchNormMode mode,
                               const std::vector<std::int64_t>& samples);

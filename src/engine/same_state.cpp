@@ -19,13 +19,6 @@ std::int64_t hash_of(const at::Tensor& tensor) {
   return std::bit_cast<std::int64_t>(XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes()));
 }
 
-// All state that must be equal, with names for messages; views on CPU devices.
-storage::TensorMap replicated_state(const Composition& composition) {
-  storage::TensorMap tensors = model_tensors(composition);
-  tensors.merge(optimizer_tensors(composition));
-  return tensors;
-}
-
 }  // namespace
 
 void hand_out_state(Composition& composition) {
@@ -54,7 +47,8 @@ void hand_out_state(Composition& composition) {
 }
 
 void check_same_state(const Composition& composition, const std::string& when) {
-  const storage::TensorMap tensors = replicated_state(composition);
+  storage::TensorMap tensors = model_tensors(composition);
+  tensors.merge(optimizer_tensors(composition));
   std::vector<std::string> names;
   std::vector<std::int64_t> hashes;
   for (const auto& [name, tensor] : tensors) {
@@ -71,8 +65,8 @@ void check_same_state(const Composition& composition, const std::string& when) {
   }
   const auto difference = comm::find_difference(*composition.sync, hashes);
   if (!difference) return;
-  throw PeerError(names[difference->position], " of ", difference->describe_ranks(), " is not that of rank 0 ", when,
-                  ": memory, a disk or the network has changed it; start again from the last checkpoint");
+  throw PeerError(names[difference->position], " of ", difference->describe_ranks(), " differs from rank 0 ", when,
+                  ": memory, a disk or the network corrupted it; restart from the last checkpoint");
 }
 
 }  // namespace sluice::engine

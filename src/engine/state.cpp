@@ -45,7 +45,6 @@ std::string shape_of(const at::Tensor& tensor) {
   return concat(tensor.sizes(), " ", c10::toString(tensor.scalar_type()));
 }
 
-// Moves `name` from `remaining` into `target`.
 void copy_in(storage::TensorMap& remaining, const std::string& name, const at::Tensor& target,
              const std::string& source) {
   const auto found = remaining.find(name);
@@ -86,7 +85,7 @@ void refuse_leftovers(const storage::TensorMap& remaining, const std::string& so
 void refuse_not_finite(const storage::TensorMap& tensors, const std::string& source) {
   const std::string found = storage::describe_not_finite(tensors);
   if (found.empty()) return;
-  throw CheckpointError(source, ": ", found, "; use an earlier checkpoint or weights that are whole");
+  throw CheckpointError(source, ": ", found, "; use an earlier checkpoint or other weights");
 }
 
 storage::TensorMap parameter_tensors(const Composition& composition) {
@@ -151,7 +150,6 @@ UpdateCounts update_counts(const Composition& composition) {
 
 namespace {
 
-// Loads into every copy of the frozen layers. Returns the other tensors.
 storage::TensorMap load_frozen(const Composition& composition, const storage::TensorMap& tensors,
                                const std::string& source) {
   storage::TensorMap remaining = tensors;

@@ -17,7 +17,6 @@ namespace sluice::engine {
 [[nodiscard]] storage::TensorMap parameter_tensors(const Composition& composition);
 [[nodiscard]] storage::TensorMap buffer_tensors(const Composition& composition);
 [[nodiscard]] storage::TensorMap model_tensors(const Composition& composition);  // parameters and buffers
-// Gradients of trained parameters, by parameter name.
 [[nodiscard]] storage::TensorMap gradient_tensors(const Composition& composition);
 // "exp_avg/<parameter>", for trained parameters and those that a plan has frozen (Plan::frozen_layers).
 [[nodiscard]] storage::TensorMap optimizer_tensors(const Composition& composition);
@@ -34,7 +33,6 @@ struct State {
   UpdateCounts updates = {};  // a parameter without entry was updated in all steps
 };
 
-// Throws for tensors of a file that are not finite.
 void refuse_not_finite(const storage::TensorMap& tensors, const std::string& source);
 // Loads into all replicas. `tensors` must be exactly the model's tensors, all finite.
 void load_model(Composition& composition, const storage::TensorMap& tensors, const std::string& source);
@@ -47,10 +45,8 @@ void load_optimizer(Composition& composition, const storage::TensorMap& tensors,
 class BufferSnapshot {
  public:
   enum class Replicas { kAll, kFirst };
-  // The composition must outlive it.
   explicit BufferSnapshot(const Composition& composition, Replicas replicas = Replicas::kAll);
   void restore() const;
-  // Replaces the buffers in `model` by the copies of the first replica.
   void put_into(storage::TensorMap& model) const;
 
  private:

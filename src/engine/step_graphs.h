@@ -1,8 +1,6 @@
-// step_graphs: which training passes of a composition run as recorded work (pipeline/action_graphs.h). After one plain
-// pass, a second pass in a row that is like it records; later ones like it run the recording. Other passes run plainly:
-// a short last batch, a trial, a step whose gradients are read in between. If such passes repeat, for example after a
-// change of the number of chunks, the second one in a row records anew.
-// Threads: one.
+// step_graphs: which training passes run as recorded work (pipeline/action_graphs.h). The second of two alike passes in
+// a row records; later ones like it run the recording. Other passes run plainly: a short last batch, a trial. If such
+// passes repeat, for example with another number of chunks, the second one in a row records anew. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +16,7 @@ class StepGraphs {
  public:
   explicit StepGraphs(device::GraphFactory make) : make_(std::move(make)) {}
 
-  // Graphs of the next training pass, whose schedule is the composition's for its number of micro-batches; null: runs
-  // plainly. Requires: seed, options and loss are the same in all passes.
+  // Null: the pass runs plainly. Requires: seed, options, loss and the schedule by chunks are the same in all passes.
   [[nodiscard]] std::shared_ptr<pipeline::PassGraphs> of(const pipeline::Executor& executor,
                                                          const pipeline::PassRequest& request);
   // Call after a failed pass, which leaves its recording incomplete.

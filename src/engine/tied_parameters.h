@@ -19,9 +19,7 @@ struct TiedParameter {
 // In the order of the executor's model. Errors: BugError if an owner is missing or has another shape.
 [[nodiscard]] std::vector<TiedParameter> find_tied_parameters(const pipeline::Executor& executor);
 
-// Call after the sum over the replicas.
 void add_tied_gradients(pipeline::Executor& executor, const std::vector<TiedParameter>& tied);
-// Call after the owners have changed.
 void copy_tied_values(pipeline::Executor& executor, const std::vector<TiedParameter>& tied);
 
 }  // namespace sluice::engine

@@ -26,11 +26,12 @@
 namespace sluice::engine {
 namespace {
 
+double at_least_1(std::int64_t count) { return static_cast<double>(std::max<std::int64_t>(count, 1)); }
+
 // Assumes that every process does the same work per sample. With a FeatureSource, rank 0's hits stand for all.
 FlopCount flops_of_all(const FlopCount& own, std::int64_t own_samples, std::int64_t all_samples) {
-  const auto share = static_cast<double>(std::max<std::int64_t>(own_samples, 1));
   FlopCount all = own;
-  for (double& flops : all) flops *= static_cast<double>(all_samples) / share;
+  for (double& flops : all) flops *= static_cast<double>(all_samples) / at_least_1(own_samples);
   return all;
 }
 
@@ -39,9 +40,8 @@ FlopCount flops_of_all(const FlopCount& own, std::int64_t own_samples, std::int6
 void check_same_batch(const std::vector<std::int64_t>& of_processes, std::int64_t step) {
   for (std::size_t rank = 1; rank < of_processes.size(); ++rank) {
     if (of_processes[rank] == of_processes[0]) continue;
-    throw BugError("step ", step + 1, ": rank ", rank, " has taken batch ", of_processes[rank],
-                   " of the data, but rank 0 batch ", of_processes[0],
-                   " (from 0, over all epochs): they do not stand at the same place");
+    throw BugError("step ", step + 1, ": rank ", rank, " trains batch ", of_processes[rank],
+                   ", but rank 0 trains batch ", of_processes[0], " (numbered from 0 over all epochs)");
   }
 }
 
@@ -132,11 +132,37 @@ TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_
   return own;
 }
 
+comm::StepOutcome TrainStep::sum_gradients(const Contributed& own, std::int64_t step) {
+  const SpanScope span(sums_outlast_pass() ? composition_.executor->recorder().process() : nullptr, Phase::kAllReduce);
+  const auto merge_statistics = [&] {
+    merge_running_statistics(composition_, options_.numerics.batch_norm, own.samples);
+  };
+  const bool merges_first = composition_.sync->takes_statistics();
+  if (merges_first) merge_statistics();
+  comm::StepOutcome outcome = composition_.sync->finish_step(own.local);
+  check_same_batch(outcome.batches, step);
+  if (!merges_first) merge_statistics();
+  return outcome;
+}
+
+StepStats TrainStep::stats_of(const Contributed& own, const comm::StepOutcome& outcome, bool count_correct) {
+  const comm::Contribution& total = outcome.total;
+  StepStats stats{.loss = total.loss_sum / at_least_1(total.targets),
+                  .samples = total.samples,
+                  .targets = total.targets,
+                  .stop = total.stop_votes > 0,
+                  .skipped = outcome.update == comm::Update::kSkipped,
+                  .flops = flops_of_all(own.result.flops, own.local.samples, total.samples)};
+  if (count_correct)
+    stats.correct =
+        EvalCounts{.loss_sum = total.loss_sum, .top1 = total.top1, .top5 = total.top5, .targets = total.targets};
+  return stats;
+}
+
 TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::int64_t step, int chunks,
                                                   const StepRequest& wanted) {
   // The number of targets in other processes is known only when the gradients are summed.
-  const std::int64_t targets = is_alone() ? nn::count_targets(batch.local.targets) : batch.global_samples;
-  const auto scaled_by = static_cast<double>(std::max<std::int64_t>(targets, 1));
+  const double scaled_by = at_least_1(is_alone() ? nn::count_targets(batch.local.targets) : batch.global_samples);
   const comm::StepStart start{.step = step,
                               .lr = wanted.lr,
                               .is_trial = wanted.is_trial,
@@ -145,45 +171,23 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   if (composition_.sync->begin_step(start)) take_weights();
   std::optional<BufferSnapshot> before;
   if (composition_.sync->may_skip()) before.emplace(composition_);
+
   const Contributed own = contribute(batch, step, chunks, start.gradient_scale, wanted);
-  Recorder& recorder = composition_.executor->recorder();
-  comm::StepOutcome outcome;
-  {
-    const SpanScope span(sums_outlast_pass() ? recorder.process() : nullptr, Phase::kAllReduce);
-    const auto merge = [&] { merge_running_statistics(composition_, options_.numerics.batch_norm, own.samples); };
-    const bool merges_first = composition_.sync->takes_statistics();
-    if (merges_first) merge();
-    outcome = composition_.sync->finish_step(own.local);
-    check_same_batch(outcome.batches, step);
-    if (!merges_first) merge();
-  }
+  const comm::StepOutcome outcome = sum_gradients(own, step);
   if (outcome.update == comm::Update::kSkipped) {
     check(before.has_value(), "a sync that skips only steps it said it may skip");
     before->restore();
   }
-  recorder.add_buckets(outcome.buckets, outcome.late);
+  composition_.executor->recorder().add_buckets(outcome.buckets, outcome.late);
 
-  const comm::Contribution& total = outcome.total;
-  const auto all_targets = static_cast<double>(std::max<std::int64_t>(total.targets, 1));
-  const double divisor = outcome.divisor * all_targets / scaled_by;
-  std::optional<GradientNorms> norms =
-      noise_norms(*composition_.executor, {outcome, own.first.get(), start.gradient_scale, divisor});
-  if (outcome.update == comm::Update::kLocal) add_tied_gradients(*composition_.executor, composition_.tied);
-  Gradients gradients{.divisor = divisor,
+  Gradients gradients{.stats = stats_of(own, outcome, wanted.count_correct),
+                      .divisor = outcome.divisor * at_least_1(outcome.total.targets) / scaled_by,
                       .update = outcome.update,
                       .weights_replaced = outcome.weights_replaced,
                       .same_in_all_processes = outcome.same_gradients};
-  gradients.stats = {.loss = total.loss_sum / all_targets,
-                     .samples = total.samples,
-                     .targets = total.targets,
-                     .stop = total.stop_votes > 0,
-                     .skipped = outcome.update == comm::Update::kSkipped,
-                     .flops = flops_of_all(own.result.flops, own.local.samples, total.samples),
-                     .norms = std::move(norms)};
-  if (wanted.count_correct) {
-    gradients.stats.correct =
-        EvalCounts{.loss_sum = total.loss_sum, .top1 = total.top1, .top5 = total.top5, .targets = total.targets};
-  }
+  gradients.stats.norms =
+      noise_norms(*composition_.executor, {outcome, own.first.get(), start.gradient_scale, gradients.divisor});
+  if (outcome.update == comm::Update::kLocal) add_tied_gradients(*composition_.executor, composition_.tied);
   if (wanted.keep_logits) gradients.logits = logits_in_order(own.result);
   return gradients;
 }
@@ -285,7 +289,6 @@ void TrainStep::with_average(const std::function<void()>& evaluate) {
   exchange_average();
 }
 
-// Exchanges in replica 0, then spreads to all replicas.
 void TrainStep::exchange_average() {
   const at::NoGradGuard no_grad;
   const auto& executor = *composition_.executor;

@@ -1,8 +1,6 @@
 // train_step: the training step of every mode: runs the schedule, synchronises with the other replicas, updates the
-// weights. A single device is one stage without other replicas. A new mode is a new schedule or a new ReplicaSync, not
-// a new step.
-// Threads: one. Errors: DivergedError, or DataError if samples are the reason (divergence.h), before the weights change
-// when the loss is NaN or infinite; those of the executor.
+// weights. A new mode is a new schedule or a new ReplicaSync, not a new step.
+// Threads: one. Errors: those of the executor; DivergedError or DataError (divergence.h) before the weights change.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +29,6 @@ struct TrainStepOptions {
   bool sums_gradients = false;  // for take_gradient_norms(); takes memory
   // Limits an evaluation pass to the memory of training: one training micro-batch for each device.
   bool memory_is_limited = false;
-  // Advice for out of memory in a training pass, as the end of a sentence.
   std::string less_memory{pipeline::kLessTrainingMemory};
   // Adds to an out-of-memory error of a training pass of this plan; may be empty.
   std::function<Error(const Error&, const Plan&)> explain_memory;
@@ -44,7 +41,6 @@ struct TrainStepOptions {
 struct StepBatch {
   pipeline::MicroBatch local;
   std::int64_t global_samples = 0;  // over all processes
-  // Number of the batch from the beginning of the first epoch; the same in all processes.
   std::int64_t number = 0;
 
   StepBatch(pipeline::MicroBatch all)  // NOLINT(google-explicit-constructor): one process has them all
@@ -60,8 +56,7 @@ struct StepRequest {
   bool take_norms = false;  // for the gradient noise scale (noise_norms.h); the same in every process
   bool is_trial = false;    // no update follows, and a failure is not explained
   double lr = 0;            // of the following update; set by run()
-  // Called once before the first weight changes; until then parameters and optimizer are those of the previous step.
-  // May be null.
+  // Called once before the first weight changes; may be null.
   std::function<void()> before_update = nullptr;
 };
 
@@ -95,27 +90,22 @@ class TrainStep {
     bool same_in_all_processes = true;
   };
   Gradients compute_gradients(const StepBatch& batch, std::int64_t step, int chunks, const StepRequest& wanted = {});
-  // The second half of run(): throws if the loss is not finite, with the reason (divergence.h), clips the gradients,
-  // updates the weights and completes the stats. `batch` is the batch of the gradients.
+  // The second half of run(): checks that the loss is finite (divergence.h), clips, updates the weights and completes
+  // the stats. `batch` is the batch of the gradients.
   StepStats apply(const Gradients& gradients, const StepBatch& batch, std::int64_t step, double lr,
                   const std::function<void()>& before_update = nullptr);
-  // The update alone, without clipping.
   void update_weights(double lr, double divisor);
 
-  // [layer of the model]: the L1 norm of the summed gradients since the last call (gradient_sums.h), each of the step's
-  // mean loss. Only steps with a local update count (comm::Update::kLocal). Gradients are summed before clipping:
-  // clipping scales all layers of a step alike, but each step by another factor, so it would weight the steps by their
-  // gradients' length. If a sync leaves each process its own gradients, the norms are of those. Requires:
-  // options.sums_gradients.
+  // [layer of the model]: the L1 norm of the summed gradients since the last call (gradient_sums.h), of steps with a
+  // local update. Summed before clipping, which would weight the steps by their gradients' length. If a sync leaves
+  // each process its own gradients, the norms are of those. Requires: options.sums_gradients.
   [[nodiscard]] std::vector<double> take_gradient_norms();
 
-  // Whether an average of the weights is kept (optim::OptimizerOptions::ema_decay).
   [[nodiscard]] bool has_average() const { return composition_.optimizers.front()->average().defined(); }
   // Calls evaluate() with the average in place of the weights; buffers do not change. Requires: has_average().
   void with_average(const std::function<void()>& evaluate);
 
-  // Loss and correct predictions over one batch. `logits`, if not null, receives this process's logits in order, on the
-  // CPU. Every process evaluates its share of the same batches.
+  // `logits`, if not null, receives this process's logits in order, on the CPU. Every process evaluates its share.
   EvalStats evaluate(const pipeline::MicroBatch& batch, bool stop = false, at::Tensor* logits = nullptr);
 
  private:
@@ -129,6 +119,8 @@ class TrainStep {
   [[nodiscard]] bool sums_outlast_pass() const;
   Contributed contribute(const StepBatch& batch, std::int64_t step, int chunks, double gradient_scale,
                          const StepRequest& wanted);
+  comm::StepOutcome sum_gradients(const Contributed& own, std::int64_t step);
+  [[nodiscard]] static StepStats stats_of(const Contributed& own, const comm::StepOutcome& outcome, bool count_correct);
   [[nodiscard]] std::vector<std::vector<optim::BufferPart>> plan_update() const;  // [replica][stage]
   void exchange_average();
   // Copies replica 0's weights to the copies of tied parameters and to replicas with weights of their own.

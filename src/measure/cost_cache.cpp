@@ -34,8 +34,7 @@ std::string name_of_costs(const profiler::LayerProfile& profile) {
                 profile.micro_batch, ".json");
 }
 
-// Identifies this executable, because a new build may have other kernels under the same version. Empty if unknown, for
-// example if its file was replaced while it runs.
+// A new build may have other kernels under the same version. Empty if unknown, for example after its file was replaced.
 std::optional<std::string> identity_of_program() {
   std::error_code unknown;
   const fs::path program = fs::read_symlink("/proc/self/exe", unknown);
@@ -68,9 +67,9 @@ std::optional<KeptCosts> find(const std::string& choice, const Workload& workloa
     found.fingerprint.sluice = wanted.fingerprint.sluice;
     if (found.fingerprint == wanted.fingerprint && static_cast<int>(found.layers.size()) == workload.layers)
       return KeptCosts{found, source_of(file, found)};
-    log_warning(file.string(), " is not of this machine and model; measuring again");
+    log_warning(file.string(), " belongs to another machine or model; measuring again");
   } catch (const Error& error) {
-    log_warning(file.string(), " cannot be read and is written anew; measuring again");
+    log_warning(file.string(), " cannot be read; measuring again and replacing the file");
     log_debug(error.what());
   }
   return std::nullopt;
@@ -83,15 +82,15 @@ void keep(const std::string& choice, const Workload& workload, profiler::LayerPr
   const bool has_all = device::peak_bytes(workload.device).has_value();
   if (!folder || !identity || !has_all) return;
   if (const std::string why = profile.disturbance(); !why.empty())
-    return log_warning("measured costs are not kept in ", folder->string(), ": the machine was busy (", why,
+    return log_warning("not saving the measured costs in ", folder->string(), ": the machine was busy (", why,
                        "); measure again on a quiet machine");
   profile.fingerprint.sluice = *identity;
   try {
     storage::make_directories(*folder);
     storage::write_text_atomically(*folder / name, profiler::to_json_text(profile));
   } catch (const Error& error) {
-    log_warning("the measured layer costs are not kept: ", error.what(),
-                " (pipeline.cost_cache names another folder, or \"off\")");
+    log_warning("cannot save the measured layer costs: ", error.what(),
+                "; set pipeline.cost_cache to another folder or to \"off\"");
   }
 }
 

@@ -1,8 +1,6 @@
-// cost_cache: keeps measured layer costs between runs (`pipeline.cost_cache`) as profile files
-// (docs/reference/profile_file.md), by fingerprint and micro-batch size, and whole profiles. Files of another build are
-// ignored, because its kernels may differ. Nothing is kept if memory is not counted (device/memory.h) or the machine
-// was busy (LayerProfile::disturbance). Unreadable files are measured again. Several processes may share a folder.
-// Threads: any.
+// cost_cache: keeps measured layer costs and whole profiles between runs (`pipeline.cost_cache`) as profile files
+// (docs/reference/profile_file.md). Ignores files of another build. Keeps nothing if memory is not counted
+// (device/memory.h) or the machine was busy (LayerProfile::disturbance). Several processes may share a folder.
 #pragma once
 
 #include <filesystem>

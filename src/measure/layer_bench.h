@@ -1,7 +1,6 @@
-// layer_bench: runs the configured model's layers on the first device of this process, part by part as a stage does.
-// Each part can be observed alone: its time, saved tensors and memory. Transformed weights are kept between runs, as
-// between micro-batches. Training batch-norm is synchronized with itself only. Threads: one. Errors: those of the
-// layers.
+// layer_bench: runs the configured model's layers on the first device of this process, part by part as a stage does, so
+// that each part can be observed alone. Transformed weights are kept between runs, as between micro-batches. Threads:
+// one. Errors: those of the layers.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +46,7 @@ class LayerBench {
 
   void watch(std::function<void(Part part, std::size_t layer)> after) { after_ = std::move(after); }
   void run(std::int64_t samples, bool defers_weights, const Around& around, Backward how = Backward::kHeld);
-  // Like run(), but `work` can be repeated with the same effect. Inputs of a part are kept until it is over, and weight
-  // gradients are deferred.
+  // Like run(), but `work` can be repeated with the same effect; inputs stay until the part is over.
   void run_repeatably(std::int64_t samples, const Around& around);
   [[nodiscard]] const Run& running(std::size_t layer) const { return runs_[layer]; }  // valid during run()
 

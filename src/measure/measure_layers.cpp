@@ -78,7 +78,7 @@ std::vector<std::int64_t> warm_up(LayerTimer& timer, const LayerMeasurement& wha
     } catch (...) {
       const Error error = pipeline::describe_failure(std::current_exception(), concat("a micro-batch of ", size));
       if (error.exit_code() != ExitCode::kOutOfMemory || size <= what.needed_size) throw;
-      log_warning("sizes from ", size, " on are not measured: ", error.what());
+      log_warning("not measuring sizes from ", size, " on: ", error.what());
       break;
     }
   }
@@ -113,19 +113,18 @@ void show_passes(LayerBench& bench, ProgressLine& progress, std::size_t most) {
   });
 }
 
-// Reduces the size if a pass through all layers would take too long. seconds_per_sample: of such a pass.
+// seconds_per_sample: of a pass through all layers.
 LayerMeasurement within_budget(LayerMeasurement what, double seconds_per_sample) {
   const std::int64_t size = affordable_size(what.needed_size, seconds_per_sample, what.budget_s);
   if (size == what.needed_size) return what;
-  log_info("the layers are measured at ", counted(size, "sample"), ": a pass of ", what.needed_size,
+  log_info("measuring the layers with ", counted(size, "sample"), ": a pass of ", what.needed_size,
            " would take about ", human_duration(seconds_per_sample * static_cast<double>(what.needed_size)),
-           " (pipeline.planning_budget_s)");
+           ", over pipeline.planning_budget_s");
   what.sizes = {size};
   what.needed_size = size;
   return what;
 }
 
-// Drops sizes above the needed one whose rounds would exceed the budget. seconds_per_sample: of a pass.
 void leave_out_slow(LayerMeasurement& what, double seconds_per_sample) {
   if (what.budget_s <= 0) return;
   const std::int64_t smallest = what.sizes.front();
@@ -145,7 +144,6 @@ double time_a_sample(LayerBench& bench, const Workload& workload, const LayerMea
   return to_s(now_ns() - begin) / static_cast<double>(few);
 }
 
-// Drops what would exceed the limit: sizes and rounds of `what`. Returns the sizes whose bytes are measured.
 std::vector<std::int64_t> keep_to_limit(const LayerTimer& timer, const Workload& workload, double seconds_per_sample,
                                         double left_s, LayerMeasurement& what) {
   constexpr double kShare = 0.4;  // of the remaining time, for times and bytes each
@@ -163,8 +161,7 @@ std::vector<std::int64_t> keep_to_limit(const LayerTimer& timer, const Workload&
                       passes_for_bytes(workload.device), kShare * left_s);
 }
 
-// Reduces the request to the available time and returns the sizes whose bytes are measured. few: samples of the pass
-// that described the layers since `begin`.
+// Returns the sizes whose bytes are measured. few: samples of the pass that described the layers since `begin`.
 std::vector<std::int64_t> settle(LayerBench& bench, const LayerTimer& timer, const Workload& workload, std::int64_t few,
                                  Nanoseconds begin, LayerMeasurement& what) {
   const double seconds_per_sample = to_s(now_ns() - begin) / static_cast<double>(few);
@@ -178,7 +175,6 @@ std::vector<std::int64_t> settle(LayerBench& bench, const LayerTimer& timer, con
   return keep_to_limit(timer, workload, of_sample, what.limit_s - to_s(now_ns() - begin), what);
 }
 
-// Starts recording on the GPU. Null if not requested, or unavailable (with a warning).
 std::unique_ptr<cupti::Session> start_session(const Workload& workload, const LayerMeasurement& what) {
   if (!what.with_kernels) return nullptr;
   std::string why = "they are measured on a CPU device";

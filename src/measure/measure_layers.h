@@ -1,8 +1,7 @@
 // measure_layers: measures each layer of the configured model on the first device of this process, for
-// pipeline.partition = "auto" and `sluice profile`. A pass runs all layers forward and backward and times each layer's
-// forward, input gradient and weight gradient (nn/weight_queue.h). Sizes alternate, and the shortest time counts,
-// because other load only adds time. The clock: see layer_timer.h. The loss belongs to the last layer.
-// Threads: works in its own thread; the caller waits. Errors: those of describe_failure(), "measuring the layers: ...".
+// pipeline.partition = "auto" and `sluice profile`. Sizes alternate, and the shortest time counts, because other load
+// only adds time. The loss belongs to the last layer.
+// Threads: works in its own thread; the caller waits. Errors: "measuring the layers: ...".
 #pragma once
 
 #include <cstdint>
@@ -20,11 +19,9 @@ struct LayerMeasurement {
   double budget_s = 0;  // further rounds begin until the rounds have taken this long
   // The budget then covers all measuring. The only size is halved until passes fit in it.
   bool fits_budget = false;
-  // Larger sizes are dropped with a warning if the device has no memory for them, or if `least_rounds` of them would
-  // exceed the budget.
+  // Larger sizes are dropped if the device has no memory for them, or if `least_rounds` of them exceed the budget.
   std::int64_t needed_size = 0;
-  // Seconds for all measuring; 0: no limit. Sizes that would take longer are dropped, largest first, even the needed
-  // one; the two smallest are always measured. One round is enough then.
+  // Seconds for all measuring; 0: no limit. The largest sizes are dropped first; the two smallest are always measured.
   double limit_s = 0;
   bool with_memory = true;
   // Bytes are measured at all sizes, and also at doubles of the largest size up to this one.
@@ -45,9 +42,8 @@ struct LayerMeasurement {
 
 [[nodiscard]] std::vector<LayerCost> measure_layer_bytes(const Workload& workload, std::int64_t micro_batch);
 
-// Powers of two from micro_batch / 16 up, and `micro_batch` itself; at least four sizes, with some above a small one.
-// Also doubles of it up to min(`most`, 16 * micro_batch), for plans with fewer micro-batches, because kernels change
-// with the size.
+// Powers of two from micro_batch / 16 up, and `micro_batch` itself; at least four sizes. Also doubles of it up to
+// min(`most`, 16 * micro_batch), for plans with fewer micro-batches, because kernels change with the size.
 [[nodiscard]] std::vector<std::int64_t> sizes_to_profile(std::int64_t micro_batch, std::int64_t most = 0);
 
 }  // namespace sluice::measure

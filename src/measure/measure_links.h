@@ -1,7 +1,6 @@
 // measure_links: measures the cost of passing tensors between stages and of all-reducing gradients, as latency + bytes
-// / bandwidth. Fits medians of several repeats at several sizes (profiler/affine_fit.h, fit_link()).
-// Threads: works in its own threads; the caller waits. Errors: those of describe_failure(); PeerError if another
-// process is lost.
+// / bandwidth (profiler/affine_fit.h, fit_link()). Threads: works in its own threads; the caller waits. Errors:
+// PeerError.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +25,14 @@ struct ReplicaGroup {
   int cpu_threads = 1;
 };
 
-// Measures each stage border of a replica: half the round trip of an activation through the executor's channels and
-// device::transfer(). owners: [stage], index into `devices`. Within one memory nothing is copied, so there is no
-// bandwidth. clock: read by one thread at a time.
+// Half the round trip of an activation through the executor's channels, for each border. owners: [stage], index into
+// `devices`. Within one memory nothing is copied, so there is no bandwidth. clock: read by one thread at a time.
 [[nodiscard]] std::vector<profiler::StageLink> measure_stage_links(const std::vector<device::Device>& devices,
                                                                    const std::vector<int>& owners, int cpu_threads,
                                                                    const std::function<Nanoseconds()>& clock = now_ns);
 
-// Measures the all-reduce of one bucket over all replicas, from when all have their share. Empty with one replica.
-// Every process must take part; the result is local to the process.
+// The all-reduce of one bucket over all replicas, from when all have their share; empty with one replica. Every process
+// must take part; the result is local to the process.
 [[nodiscard]] std::optional<profiler::AllReduceLink> measure_all_reduce(const ReplicaGroup& group,
                                                                         std::uint64_t largest_bytes);
 

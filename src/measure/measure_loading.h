@@ -1,5 +1,4 @@
-// measure_loading: measures the time to prepare a sample of a data set, by one thread. Threads: works in the caller's.
-// Errors: those of the loader.
+// measure_loading: the time to prepare a sample of a data set, by the calling thread. Errors: those of the loader.
 #pragma once
 
 #include "core/load_cost.h"
@@ -8,8 +7,7 @@
 
 namespace sluice::measure {
 
-// Times some batches after the first, for about a second. Uses `options` except their threads. Files may come from the
-// page cache.
+// Times batches for about a second. Uses `options` except their threads. Files may come from the page cache.
 [[nodiscard]] LoadCost measure_loading(const data::Dataset& set, data::LoaderOptions options);
 
 }  // namespace sluice::measure

@@ -173,7 +173,6 @@ Cycle time_cycles(const ServerSetup& setup, std::uint64_t bytes) {
   return {median(pushes), median(updates), median(pulls)};
 }
 
-// Median seconds of an update from one push of each worker; pushes are passed in memory.
 double time_server_update(const ServerSetup& setup, const comm::SyncedStage& stage, int workers) {
   const ps::Layout layout = measured_layout(setup, stage);
   ps::Server server(layout, ps::values_of({stage}), ps::statistics_of({stage}),

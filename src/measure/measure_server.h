@@ -1,8 +1,6 @@
-// measure_server: measures the cost of a parameter server with the real ps/net parts: a server thread and a worker
-// without compute, over a local socket, with the run's optimizer and compression. It excludes networks between
-// machines, encryption and logs.
-// Threads: works in its own threads; the caller waits. Errors: those of the server and its link, "measuring the
-// parameter server: ...".
+// measure_server: measures the cost of a parameter server over a local socket, with the run's optimizer and
+// compression, but without networks between machines, encryption and logs.
+// Threads: works in its own threads; the caller waits. Errors: "measuring the parameter server: ...".
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,6 @@
 // measure_slowdowns: measures how much CPU devices of a machine slow down each other's layers: all devices run the
-// layers unsynchronized, and the first one is timed. The clock is that of layer_timer.h, so waiting for a core used by
-// other programs does not count.
-// Threads: works in its own threads; the caller waits. Errors: those of describe_failure(), "measuring how devices slow
-// each other down: ...".
+// layers unsynchronized, and the first one is timed (layer_timer.h).
+// Threads: works in its own threads; the caller waits. Errors: "measuring how devices slow each other down: ...".
 #pragma once
 
 #include <cstdint>

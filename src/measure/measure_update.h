@@ -1,6 +1,5 @@
-// measure_update: measures the optimizer's update of a stage's weights, including zeroing gradients, by their bytes. It
-// runs on the first device of this process while other devices do the same. Threads: works in its own threads; the
-// caller waits. Errors: those of describe_failure(), "measuring the optimizer: ...".
+// measure_update: measures the optimizer's update of a stage's weights, by their bytes, while other devices do the
+// same. Threads: works in its own threads; the caller waits. Errors: "measuring the optimizer: ...".
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// time_sizes: times an action at several sizes, for fits (profiler/affine_fit.h). Internal to src/measure. Threads:
-// one.
+// time_sizes: times an action at several sizes, for fits (profiler/affine_fit.h). Internal to src/measure.
 #pragma once
 
 #include <cstdint>

@@ -15,14 +15,12 @@
 namespace sluice::pipeline {
 namespace {
 
-// Requires: called within a catch block.
 [[noreturn]] void refuse_recording() {
   const Error what = describe_failure(std::current_exception(), "its work cannot be recorded as a CUDA graph");
   if (what.exit_code() != ExitCode::kBug) throw;  // for example, out of memory
   throw ConfigError(what.what(), "; set device.cuda_graphs = false");
 }
 
-// Counts the FLOPs of `work` in `flops` only, not in the thread's counter.
 device::GraphWork counted_apart(device::GraphWork work, std::shared_ptr<FlopCount> flops) {
   return [work = std::move(work), flops = std::move(flops)](const Tensors& inputs) {
     const FlopCount before = nn::take_flops();
@@ -47,22 +45,22 @@ void copy_in(const Tensors& inputs, const Tensors& fixed) {
 
 }  // namespace
 
-void ActionGraphs::begin(std::int64_t step, double gradient_scale, int micro_batches) {
+void ActionGraphs::begin_pass(const PassValues& values) {
   check(next_ == recorded_.size(), "a previous pass that ran all recorded actions");
   const at::NoGradGuard no_grad;
   records_ = recorded_.empty();
   next_ = 0;
-  sample_ids_.resize(micro_batches);
+  sample_ids_.resize(values.micro_batches);
   if (records_) {  // allocated by the stream that writes them
     const auto options = at::TensorOptions().device(device::torch_device(device_));
     step_ = at::empty({1}, options.dtype(at::kLong));
     gradient_scale_ = at::empty({1}, options.dtype(at::kDouble));
   }
-  step_.fill_(step);
-  gradient_scale_.fill_(gradient_scale);
+  step_.fill_(values.step);
+  gradient_scale_.fill_(values.gradient_scale);
 }
 
-at::Tensor ActionGraphs::keep_sample_ids(MicroBatchId micro_batch, const at::Tensor& ids) {
+at::Tensor ActionGraphs::sample_ids(MicroBatchId micro_batch, const at::Tensor& ids) {
   at::Tensor& fixed = sample_ids_[index(micro_batch)];
   if (!fixed.defined()) fixed = at::empty_like(ids);
   copy_in({ids}, {fixed});
@@ -81,8 +79,7 @@ ActionGraphs::Recorded ActionGraphs::record(const Action& action, ActionPart par
   }
 }
 
-const Tensors& ActionGraphs::run(const Action& action, ActionPart part, const Tensors& inputs,
-                                 const device::GraphWork& work) {
+Tensors ActionGraphs::run(const Action& action, ActionPart part, const Tensors& inputs, const device::GraphWork& work) {
   if (records_) recorded_.push_back(record(action, part, inputs, work));
   check(next_ < recorded_.size() && recorded_[next_].action == action && recorded_[next_].part == part,
         concat("action ", to_text(action), " in its recorded position"));

@@ -18,7 +18,6 @@
 
 namespace sluice::pipeline {
 
-// Outlives the pool if a thread was abandoned.
 struct DeviceThreads::Shared {
   struct Seat {
     Slot where;
@@ -185,7 +184,7 @@ std::string DeviceThreads::describe_hang(const JobControl& control) const {
   const std::string conclusion = control.conclude();
   return concat("the step did not end within ", seconds_text(control.timeout), ": ", join(stuck, "; "),
                 conclusion.empty() ? "" : concat("; ", conclusion),
-                "; if the step is only slow, set train.step_timeout_s to more");
+                "; if the step is only slow, raise train.step_timeout_s");
 }
 
 }  // namespace sluice::pipeline

@@ -1,6 +1,5 @@
 // device_threads: one thread per slot (replica, device), bound to its device; all threads run the same job. Memory that
-// a thread allocates is charged to its device (device/memory.h). assign() changes the slots between jobs and keeps the
-// threads.
+// a thread allocates is charged to its device (device/memory.h).
 // Threads: call run() from one thread at a time. A job that waits must return once `on_failure` was called.
 #pragma once
 
@@ -23,39 +22,33 @@ struct Slot {
 };
 
 struct JobControl {
-  // Limit for the whole run(). Time in which the process was stopped (Ctrl-Z, a debugger) or is_excused() returned true
-  // does not count.
+  // Limit for the whole run(), without time in which the process was stopped (Ctrl-Z) or is_excused() returned true.
   std::chrono::milliseconds timeout;
   std::chrono::milliseconds grace{5000};     // time for the other slots to return after a failure or timeout
   std::function<void()> on_failure = [] {};  // wakes jobs that wait; called from any thread, at most once
-  // Returns true while the slots can go on only if something outside of this pool acts. Must be fast: it is called with
-  // the pool's lock held.
+  // True while only something outside of this pool can continue the run. Must be fast: the pool's lock is held.
   std::function<bool()> is_excused = [] { return false; };
-  // For the message of a timeout: what a slot is doing, and a conclusion over all slots.
-  std::function<std::string(int slot)> describe = [](int slot) { return "place " + std::to_string(slot); };
+  std::function<std::string(int slot)> describe = [](int slot) { return "slot " + std::to_string(slot); };
   std::function<std::string()> conclude = [] { return std::string{}; };
 };
 
 class DeviceThreads {
  public:
   explicit DeviceThreads(std::vector<Slot> slots = {});
-  // Joins the threads, except those that a run() abandoned.
   ~DeviceThreads();
   DeviceThreads(const DeviceThreads&) = delete;
   DeviceThreads& operator=(const DeviceThreads&) = delete;
 
-  // Sets the slots of the following jobs. Existing threads are kept and rebound, missing threads are started, surplus
-  // threads stay idle. Requires: no job runs, no thread was abandoned.
+  // Sets the slots of the following jobs and keeps the threads. Requires: no job runs, no thread was abandoned.
   void assign(std::vector<Slot> slots);
 
   [[nodiscard]] const std::vector<Slot>& slots() const { return slots_; }
   // [slot]
   [[nodiscard]] const std::vector<SlotStreams>& streams() const { return streams_; }
 
-  // Runs job(slot) on every slot's thread and waits for all of them. The first exception ends the run and is rethrown
-  // when all slots are done. After the timeout, throws a PeerError that describes what each unfinished slot is doing. A
-  // thread that does not return within the grace period is abandoned with everything its job holds; the pool then
-  // refuses further runs. Returns the time that counted against the timeout.
+  // Runs job(slot) on every slot's thread and waits for all. Rethrows the first exception when all slots are done.
+  // After the timeout, throws a PeerError that describes each unfinished slot. Abandons a thread that does not return
+  // within the grace period; the pool then refuses further runs. Returns the time that counted against the timeout.
   std::chrono::nanoseconds run(std::function<void(int slot)> job, const JobControl& control);
   [[nodiscard]] bool has_abandoned_threads() const;
 

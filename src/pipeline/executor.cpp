@@ -83,7 +83,7 @@ std::shared_ptr<PassGraphs> Executor::make_graphs(const device::GraphFactory& ma
     if (name != StreamName{} && std::ranges::find(names, name) != names.end())
       throw ConfigError(
           concat("two stages or replicas share a stream of ", device::to_string(compute.device()),
-                 ", and cannot be recorded apart; set device.cuda_graphs = false, or use fewer places a GPU"));
+                 ", so their work cannot be recorded; set device.cuda_graphs = false or run fewer stages per GPU"));
     names.push_back(name);
     graphs->push_back(std::make_unique<ActionGraphs>(make(compute), compute.device()));
   }

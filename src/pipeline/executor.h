@@ -2,10 +2,9 @@
 // replica pass activations and gradients by pointer on CPU devices and by peer copy on GPUs. The parts of an overlapped
 // pair run one after the other.
 // Threads: call run() and for_each_stage() from one thread.
-// Errors: the first failure of any stage ends the step. Its error names replica, stage and action, and the log shows
-// the schedule with the failing action marked. run() throws when all device threads have returned or were abandoned. A
-// step that exceeds the timeout throws PeerError. Time in which the whole pass waits for other processes (synchronised
-// batch-norm) does not count: another process may save a checkpoint or wait for data, and has its own limit for hangs.
+// Errors: the first failure of any stage ends the step, names replica, stage and action, and logs the schedule with the
+// failing action marked. A step that exceeds the timeout throws PeerError. Time in which the whole pass waits for other
+// processes does not count: another process may save a checkpoint, and has its own limit for hangs.
 #pragma once
 
 #include <chrono>
@@ -26,8 +25,7 @@ struct ExecutorOptions {
   // Timeout of a pass; 0: derived from earlier passes (time_limit.h).
   std::chrono::milliseconds step_timeout{0};
   bool record_spans = true;
-  // Objects that outlive this executor and are reused by the next one; null: the executor creates its own. Only one
-  // executor may use them at a time.
+  // Reused by the next executor; null: the executor creates its own. Only one executor may use them at a time.
   std::shared_ptr<DeviceThreads> threads = nullptr;
   std::shared_ptr<Recorder> recorder = nullptr;
   std::shared_ptr<PassLimits> limits = nullptr;  // null: limits from step_timeout
@@ -54,21 +52,17 @@ class Executor {
   PassResult run(PassRequest request);
   // Makes graphs for passes that are alike (PassRequest::graphs). The executor must outlive them.
   [[nodiscard]] std::shared_ptr<PassGraphs> make_graphs(const device::GraphFactory& make) const;
-  // True if a slot did not return in time after a failure: no further run is possible.
   [[nodiscard]] bool has_abandoned_threads() const { return pool_->has_abandoned_threads(); }
 
-  // Time after which the next training pass counts as hung.
   [[nodiscard]] std::chrono::milliseconds training_limit() const { return limits_->training.current(); }
 
-  // Waits for the work that the calling thread has queued on the devices. Device threads have their own streams, which
-  // do not wait for the caller's.
+  // Waits for what the calling thread has queued on the devices: device threads have their own streams.
   void wait_for_caller() const;
 
   // Runs `job` once for every stage, on the stage's thread and device, and records spans as `phase`. The job must own
   // what it uses, because a thread that hangs is abandoned together with the job.
   void for_each_stage(Phase phase, const std::function<void(ReplicaId, StageId, Stage&)>& job);
 
-  // One track per slot, in the order [replica][device].
   [[nodiscard]] Recorder& recorder() { return *grid_->recorder; }
 
  private:

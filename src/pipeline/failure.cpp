@@ -17,8 +17,7 @@ namespace {
 
 constexpr std::string_view kInLimit = " in its device.memory_limit of ";
 
-// Extracts "74.5 GiB" from LibTorch's "... you tried to allocate 80000000000 bytes ..." (CPU) or "... Tried to allocate
-// 74.51 GiB. GPU 0 has ..." (CUDA). Returns `what` if it contains neither.
+// Finds "74.5 GiB" in "... tried to allocate 80000000000 bytes ..." (CPU) or "... allocate 74.51 GiB. ..." (CUDA).
 std::string request_in(const std::string& what) {
   constexpr std::string_view kSign = "ried to allocate ";
   const std::size_t found = what.find(kSign);
@@ -70,7 +69,7 @@ Error describe_failure(const std::exception_ptr& failure, const std::string& whe
     if (error.code() != std::errc::resource_unavailable_try_again)
       return BugError(where, ": ", first_line(error.what()));
     return OutOfMemoryError(
-        concat(where, ": the system gives no more threads (", first_line(error.what()),
+        concat(where, ": the system refuses to start another thread (", first_line(error.what()),
                "); use fewer data.workers, pipeline.stages, replicas.local or device.threads, or raise the "
                "limit on processes (ulimit -u, or pids.max of the cgroup)"));
   } catch (const std::exception& error) {

@@ -21,14 +21,12 @@ struct MemoryWords {
   std::string work = {};
 };
 
-// Requires: called inside a catch block, or with a caught exception. A LibTorch error keeps the first line of its
-// message. Out of memory becomes an Error with OutOfMemoryError's exit code; its message says what memory there was and
-// ends in the advice.
+// Requires: a caught exception. A LibTorch error keeps its first line. Out of memory becomes an Error with
+// OutOfMemoryError's exit code that says what memory there was and ends in the advice.
 [[nodiscard]] Error describe_failure(const std::exception_ptr& failure, const std::string& where,
                                      const MemoryWords& words = {});
 
-// True if describe_failure() made this error from a MemoryLimitError, so the limit of a CPU device refused memory and
-// not the system. Context that was added later does not matter.
+// True if the limit of a CPU device refused memory (MemoryLimitError), and not the system.
 [[nodiscard]] bool is_refused_by_limit(const Error& error);
 
 }  // namespace sluice::pipeline

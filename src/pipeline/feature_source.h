@@ -1,8 +1,6 @@
-// feature_source: a cache of the outputs of frozen layers (features), so that a pass runs these layers on new samples
-// only. For each share of a micro-batch (frozen_prefix.h) a pass calls find(), runs the layers on the missing samples,
-// then calls complete(). train/run/feature_reuse.h implements it.
-// Threads: find() and complete() from any number of threads; follow() while no pass runs. Errors: those of reading
-// samples; a failure of the cache itself is not an error.
+// feature_source: a cache of the outputs of frozen layers (features). For each share of a micro-batch a pass calls
+// find(), runs the layers on the missing samples, then calls complete(). train/run/feature_reuse.h implements it.
+// Threads: find() and complete() from any thread; follow() while no pass runs. Errors: those of reading samples.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +29,10 @@ class FeatureSource {
   };
   [[nodiscard]] virtual Found find(const MicroBatch& samples) = 0;
 
-  // made: [missing, feature...], on any device. Returns all rows in the order of the samples, on that device or on the
-  // CPU.
+  // made: [missing, feature...], on any device. Returns all rows in order, on that device or on the CPU.
   [[nodiscard]] virtual at::Tensor complete(const MicroBatch& samples, const Found& found, const at::Tensor& made) = 0;
 
-  // Sets the frozen layers by one copy of them; null: no layer is frozen. Rows of other weights are dropped. If the
-  // layers are the previous ones and more, cached rows become the outputs of all of them.
+  // Sets the frozen layers; null: none. Drops rows of other weights; runs kept rows through added layers.
   virtual void follow(const FrozenPrefix* prefix) = 0;
 };
 

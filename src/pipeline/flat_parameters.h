@@ -1,11 +1,9 @@
-// flat_parameters: a stage's parameters, gradients and buffers as views into flat tensors. The optimizer, the reducer
-// and the merge of running statistics then make a few calls over whole buffers instead of one per parameter. Local
-// replicas in the same memory share one flat value tensor; each has its own gradient.
-// Order: trained parameters, then trained copies of tied parameters (nn::Parameter), then untrained parameters. An
-// optimizer therefore updates a front part, and untrained parameters have no gradient.
-// A pass starts with undefined gradients: the first gradient of a parameter is written to the flat tensor
-// (begin_gradients()) instead of added to zeros. The bits are the same.
-// Threads: built by one thread before the run; afterwards, values are written only between steps.
+// flat_parameters: a stage's parameters, gradients and buffers as views into flat tensors, for which the optimizer and
+// the reducer make few calls. Local replicas in the same memory share one flat value tensor; each has its own gradient.
+// Order: trained parameters, then trained copies of tied parameters (nn::Parameter), then untrained ones. An optimizer
+// therefore updates a front part, and untrained parameters have no gradient.
+// A pass starts with undefined gradients, and a parameter's first gradient is written to the flat tensor. Threads:
+// values are written between steps only.
 #pragma once
 
 #include <cstdint>
@@ -46,18 +44,15 @@ class FlatParameters {
   [[nodiscard]] const at::Tensor& gradients() const { return gradients_; }
   // Makes all gradients undefined. gradients() has no meaning until settle_gradients().
   void begin_gradients();
-  // begin_gradients() for recorded work (device/graph.h), which has fixed addresses and cannot branch. Every gradient
-  // starts as zeros in the flat tensor, and the first one is added as well. The bits are the same.
+  // begin_gradients() for recorded work (device/graph.h): gradients start as zeros, with the same bits.
   void begin_gradients_in_place();
-  // Call when autograd has given this entry's leaf a gradient. The first gradient moves to the flat tensor, where later
-  // ones are added.
+  // Call when autograd has given this entry's leaf a gradient, which is moved or added to the flat tensor.
   void settle_gradient(std::size_t entry);
   // settle_gradient() for all entries; entries without a gradient get zeros.
   void settle_gradients();
   // [elements]: the floating-point buffers of batch-norm; may be empty.
   [[nodiscard]] const at::Tensor& running_statistics() const { return running_statistics_; }
 
-  // Elements that an optimizer updates: trained parameters, without copies of tied ones.
   [[nodiscard]] std::int64_t updated_elements() const { return updated_elements_; }
 
   // A view of `flat`, a tensor with this layout, in the shape of the parameter.

@@ -36,7 +36,6 @@ struct Grid {
   [[nodiscard]] int stage_index(ReplicaId replica, StageId stage) const {
     return index(replica) * stages_per_replica() + index(stage);
   }
-  // The number of stages if no stage is trained.
   [[nodiscard]] int first_trained_stage() const {
     int first = 0;
     while (first < stages_per_replica() && !stage(ReplicaId{0}, StageId{first}).is_trained()) ++first;

@@ -1,8 +1,7 @@
-// live_bytes: counts the bytes that a stage keeps between the actions of its micro-batches, from the tensors
-// themselves: storages that autograd saved for backward (each once), the stage's inputs (with recomputation, its
-// layers' inputs), and the tensors of deferred weight gradients. Parameters, buffers and targets do not count. The
-// output does not count either, because it is the next stage's input. peak_bytes() (schedule/memory.h) predicts this
-// count from tune::live_bytes(). device/memory.h has the peak that includes memory within actions.
+// live_bytes: counts the bytes that a stage keeps between the actions of its micro-batches: storages that autograd
+// saved (each once), the inputs of the stage (with recomputation, of its layers), and deferred weight gradients.
+// Parameters, buffers, targets and the output, which is the next stage's input, do not count. peak_bytes()
+// (schedule/memory.h) predicts this count.
 // Threads: tensors come and go in the stage's thread and in autograd's; read the counts from any thread.
 #pragma once
 
@@ -25,11 +24,9 @@ class LiveBytes {
 
   LiveBytes();
 
-  // Excludes a storage: parameters and buffers do not count.
   void leave_out(const at::Tensor& tensor);
 
   [[nodiscard]] std::uint64_t current() const;
-  // Updates peak(); call at the end of an action.
   void end_action();
   [[nodiscard]] std::uint64_t peak() const;
 
@@ -45,12 +42,11 @@ class LiveBytes {
 // The tensors of one micro-batch. Autograd's thread may release its holds after this object is destroyed.
 class MicroBatchLiveBytes final : public SavedTensorSink {
  public:
-  // input: counts by its own bytes, because it may be part of a larger tensor that the stage does not own.
+  // Counts by its own bytes, because `input` may be part of a larger tensor that the stage does not own.
   MicroBatchLiveBytes(const LiveBytes& stage, const at::Tensor& input);
 
   [[nodiscard]] LiveBytes::Hold hold(const at::Tensor& tensor) const;
   [[nodiscard]] std::shared_ptr<const void> saved(const at::Tensor& tensor) override { return hold(tensor); }
-  // Excludes a tensor that the stage does not own: the targets.
   void leave_out(const at::Tensor& tensor);
 
  private:

@@ -1,6 +1,5 @@
-// mailbox: passes messages between the threads of two stages, one mailbox for each receiving stage and kind of message.
-// A message is taken by the number of its micro-batch, so the threads need not agree on an order.
-// Threads: one thread puts, one takes; close() from any thread. No busy waiting. One message per micro-batch at a time.
+// mailbox: passes messages between the threads of two stages, one mailbox for each receiving stage and kind of message,
+// by micro-batch. Threads: one puts, one takes; close() from any.
 #pragma once
 
 #include <condition_variable>
@@ -37,7 +36,6 @@ class Mailbox {
     return std::move(messages_.extract(found).mapped());
   }
 
-  // Wakes the waiting thread and drops pending messages.
   void close() {
     {
       const std::scoped_lock lock(mutex_);

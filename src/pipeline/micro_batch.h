@@ -15,8 +15,7 @@ struct MicroBatch {
   // Augmentation view of all samples: a sample has the same inputs, bit for bit, whenever its view is the same.
   int view = 0;
   bool view_repeats = true;  // the view occurs again later in the run
-  // [i]: the inputs of sample i are NaN, because its features are cached (feature_source.h). Empty: all inputs are
-  // present.
+  // [i]: the inputs of sample i are NaN, because its features are cached (feature_source.h). Empty: none are missing.
   std::vector<bool> without_inputs = {};
   // [3, channels] if the inputs are bytes of images: numbers_of_pixels() converts them on the device. Undefined: layers
   // take the inputs as they are.
@@ -25,16 +24,13 @@ struct MicroBatch {
   [[nodiscard]] std::int64_t samples() const { return targets.defined() ? targets.size(0) : 0; }
 };
 
-// Sizes of `parts` consecutive parts of `samples`. They differ by at most one, larger ones first; the last ones are 0
-// if there are fewer samples than parts.
+// Sizes differ by at most one, larger ones first; the last ones are 0 if there are fewer samples than parts.
 [[nodiscard]] std::vector<std::int64_t> split_sizes(std::int64_t samples, int parts);
 
-// Computes (byte / scale[0] - scale[1]) / scale[2] for each channel, rounded after every operation. If scale[0] is 255,
-// CPUs and GPUs give the same bits as data/augment.h. bytes: [n, channels, height, width]; scale: [3, channels] on the
-// same device, with the type of the result.
+// Computes (byte / scale[0] - scale[1]) / scale[2] for each channel, rounded after every operation, with the bits of
+// data/augment.h if scale[0] is 255. bytes: [n, channels, height, width]; scale: [3, channels].
 [[nodiscard]] at::Tensor numbers_of_pixels(const at::Tensor& bytes, const at::Tensor& scale);
 
-// Samples [begin, end) of `batch`, as views without copies.
 [[nodiscard]] MicroBatch part_of(const MicroBatch& batch, std::int64_t begin, std::int64_t end);
 
 [[nodiscard]] std::vector<MicroBatch> split(const MicroBatch& batch, int parts);

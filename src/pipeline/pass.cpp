@@ -19,7 +19,6 @@
 namespace sluice::pipeline {
 namespace {
 
-// [replica]; empty if no layer is frozen.
 std::vector<std::vector<PrefixShare>> shares_of(const Grid& grid,
                                                 const std::vector<std::vector<MicroBatch>>& micro_batches) {
   std::vector<std::vector<PrefixShare>> shares;
@@ -120,6 +119,7 @@ bool Pass::admit(ReplicaId replica, MicroBatchId micro_batch) {
 void Pass::work(const Slot& slot, const SlotStreams& streams) {
   const int at = grid_->slot(slot.replica, slot.device);
   const device::Stream& compute = streams.compute();
+  DirectActions direct;
   DeviceThread thread{.slot = slot,
                       .streams = streams,
                       .spans = grid_->open_spans(at, compute),
@@ -127,7 +127,7 @@ void Pass::work(const Slot& slot, const SlotStreams& streams) {
                       .last_gradients = last_gradients(slot),
                       .sample_ids = std::vector<at::Tensor>(request_.schedule.micro_batches),
                       .replicas = nullptr,
-                      .graphs = request_.graphs ? (*request_.graphs)[at].get() : nullptr};
+                      .runner = request_.graphs ? static_cast<ActionRunner&>(*(*request_.graphs)[at]) : direct};
   if (!exchanges_.empty()) {
     thread.replicas =
         std::make_unique<OwnSum>(*exchanges_[index(slot.device)], slot.replica, thread.spans, standings_[at]);
@@ -139,9 +139,10 @@ void Pass::work(const Slot& slot, const SlotStreams& streams) {
   static_cast<void>(nn::take_flops());  // discards the count of a failed pass
   for_own_stages(forget);               // discards a pass that failed in another replica after this slot was done
   try {
-    if (thread.graphs != nullptr)
-      thread.graphs->begin(request_.context.step, request_.gradient_scale, request_.schedule.micro_batches);
-    if (request_.context.training) for_own_stages([&](Stage& stage) { begin(thread, stage); });
+    thread.runner.begin_pass({.step = request_.context.step,
+                              .gradient_scale = request_.gradient_scale,
+                              .micro_batches = request_.schedule.micro_batches});
+    if (request_.context.training) for_own_stages([&](Stage& stage) { thread.runner.begin_gradients(stage); });
     run_prefix(thread);
     run_actions(thread);
     for_own_stages([&](Stage& stage) {
@@ -170,14 +171,6 @@ std::string Pass::work_at(const Slot& slot, const Action* action) const {
   return grid_->stage(slot.replica, action->stage).work_on(micro_batch_of(slot.replica, action->micro_batch));
 }
 
-void Pass::begin(DeviceThread& thread, Stage& stage) {
-  if (thread.graphs == nullptr) {
-    stage.begin_gradients();
-  } else {
-    stage.begin_gradients_in_place();
-  }
-}
-
 void Pass::run_actions(DeviceThread& thread) {
   const auto& list = actions_of(thread.slot.device);
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -193,31 +186,32 @@ void Pass::run_actions(DeviceThread& thread) {
   standings_[thread.index].store({static_cast<std::uint32_t>(list.size())}, std::memory_order_relaxed);
 }
 
-at::Tensor Pass::receive(DeviceThread& thread, Way way, const Action& action) {
+at::Tensor Pass::receive(DeviceThread& thread, Channel channel, const Action& action) {
   std::optional<Message> message;
   {
     const StreamSpanScope span(thread.spans, Phase::kReceiveWait, action.stage, action.micro_batch);
     const WaitScope waiting(standings_[thread.index], Wait::kMessage);
-    message = way.mailbox.take(action.micro_batch);
+    message = channel.mailbox.take(action.micro_batch);
     if (!message) throw StoppedByNeighbour{};
     thread.streams.compute().wait(message->ready);
   }
   const StreamSpanScope span(thread.spans, Phase::kReceive, action.stage, action.micro_batch);
   const at::Tensor own = device::transfer(message->tensor, message->ready, thread.streams.compute(),
-                                          {.from = message->out, .into = thread.streams.in(way.border)});
+                                          {.from = message->out, .into = thread.streams.in(channel.border)});
   thread.keep(message->tensor);
   thread.keep(own);
   return own;
 }
 
-void Pass::send(DeviceThread& thread, Way way, const Action& action, const at::Tensor& tensor) {
+void Pass::send(DeviceThread& thread, Channel channel, const Action& action, const at::Tensor& tensor) {
   device::Event ready;
   {
     const StreamSpanScope span(thread.spans, Phase::kSend, action.stage, action.micro_batch);
     ready = thread.streams.compute().record();
   }
-  way.mailbox.put(action.micro_batch,
-                  {tensor, ready, thread.streams.out(way.border)});  // may yield the processor: the receiver wakes
+  channel.mailbox.put(
+      action.micro_batch,
+      {tensor, ready, thread.streams.out(channel.border)});  // may yield the processor: the receiver wakes
 }
 
 StagePass Pass::pass_of(DeviceThread& thread, const Action& action) {
@@ -225,22 +219,11 @@ StagePass Pass::pass_of(DeviceThread& thread, const Action& action) {
                  .needs_input_gradient = index(action.stage) > first_trained_,
                  .has_loss = is_last(action.stage),
                  .splits_backward = splits(action),
-                 .keeps_transformed = request_.schedule.micro_batches > 1,
-                 .marks = thread.graphs != nullptr ? nullptr : thread.spans.marks()};
+                 .keeps_transformed = request_.schedule.micro_batches > 1};
   pass.context.sample_ids = sample_ids_of(thread, action.micro_batch);
   pass.context.replicas = thread.replicas.get();
-  if (thread.graphs != nullptr) pass.context.step_in_memory = thread.graphs->step();
+  thread.runner.prepare(pass, thread.spans.marks());
   return pass;
-}
-
-Tensors Pass::run(DeviceThread& thread, const Action& action, ActionPart part, Tensors inputs,
-                  const device::GraphWork& work, Answer answer) {
-  if (thread.graphs == nullptr) return work(inputs);
-  Tensors outputs = thread.graphs->run(action, part, inputs, work);
-  for (at::Tensor& output : outputs) {
-    if (answer == Answer::kCopied && output.defined()) output = output.clone();
-  }
-  return outputs;
 }
 
 void Pass::forward(DeviceThread& thread, const Action& action) {
@@ -252,30 +235,35 @@ void Pass::forward(DeviceThread& thread, const Action& action) {
     input = prefix_shares_.empty() ? load_inputs(thread, action, micro_batch_of(thread.replica(), action.micro_batch))
                                    : frozen_features(thread, action);
   }
-  Stage& stage = grid_->stage(thread.replica(), action.stage);
   at::Tensor output;
   if (runs(thread.replica(), action.micro_batch)) {
-    const StreamSpanScope span(thread.spans, Phase::kForward, action.stage, action.micro_batch);
-    const auto work = [&stage, id = action.micro_batch, pass = pass_of(thread, action)](const Tensors& in) {
-      return Tensors{stage.forward(id, in[0], pass)};
-    };
-    output = run(thread, action, ActionPart::kForward, {std::move(input)}, work,
-                 is_last(action.stage) ? Answer::kInPlace : Answer::kCopied)[0];
-    if (is_last(action.stage)) finish(thread, action, output);
+    output = run_forward(thread, action, std::move(input));
   } else if (request_.context.training) {
-    stage.take_part_in_forward(pass_of(thread, action));
+    grid_->stage(thread.replica(), action.stage).take_part_in_forward(pass_of(thread, action));
   }
   if (!is_last(action.stage)) send(thread, {activations_[at + 1], Border::kActivations}, action, output);
 }
 
-void Pass::finish(DeviceThread& thread, const Action& action, const at::Tensor& logits) {
+at::Tensor Pass::run_forward(DeviceThread& thread, const Action& action, at::Tensor input) {
+  Stage& stage = grid_->stage(thread.replica(), action.stage);
+  const StreamSpanScope span(thread.spans, Phase::kForward, action.stage, action.micro_batch);
+  const auto work = [&stage, id = action.micro_batch, pass = pass_of(thread, action)](const Tensors& in) {
+    return Tensors{stage.forward(id, in[0], pass)};
+  };
+  const at::Tensor output = thread.runner.run(action, ActionPart::kForward, {std::move(input)}, work)[0];
+  if (!is_last(action.stage)) return thread.runner.lasting(output);
+  score_logits(thread, action, output);
+  return output;
+}
+
+void Pass::score_logits(DeviceThread& thread, const Action& action, const at::Tensor& logits) {
   const at::Tensor targets = load(thread, action, micro_batch_of(thread.replica(), action.micro_batch).targets);
   const StreamSpanScope span(thread.spans, Phase::kLoss, action.stage, action.micro_batch);
   MicroBatchResult& result = result_.micro_batches[index(thread.replica())][index(action.micro_batch)];
   {
     const at::NoGradGuard no_grad;
     if (request_.score) result.score = request_.score(logits, targets);
-    if (request_.keep_logits) result.logits = nn::in_float(thread.graphs != nullptr ? logits.clone() : logits);
+    if (request_.keep_logits) result.logits = nn::in_float(thread.runner.lasting(logits));
     if (!request_.context.training) result.loss = request_.loss(logits, targets);
   }
   // Comes last, because recorded work may overwrite the logits.
@@ -284,12 +272,9 @@ void Pass::finish(DeviceThread& thread, const Action& action, const at::Tensor& 
 
 at::Tensor Pass::run_loss(DeviceThread& thread, const Action& action, const at::Tensor& targets) {
   Stage& stage = grid_->stage(thread.replica(), action.stage);
-  GradientScale scale{.number = request_.gradient_scale};
-  if (thread.graphs != nullptr) scale.in_memory = thread.graphs->gradient_scale();
-  const auto work = [&stage, id = action.micro_batch, loss = request_.loss, scale](const Tensors& in) {
-    return Tensors{stage.apply_loss(id, in[0], loss, scale)};
-  };
-  return run(thread, action, ActionPart::kLoss, {targets}, work)[0];
+  const auto work = [&stage, id = action.micro_batch, loss = request_.loss, scale = thread.runner.gradient_scale()](
+                        const Tensors& in) { return Tensors{stage.apply_loss(id, in[0], loss, scale)}; };
+  return thread.runner.lasting(thread.runner.run(action, ActionPart::kLoss, {targets}, work)[0]);
 }
 
 void Pass::backward(DeviceThread& thread, const Action& action) {
@@ -308,16 +293,15 @@ void Pass::backward(DeviceThread& thread, const Action& action) {
   if (index(action.stage) > 0) send(thread, {gradients_[at - 1], Border::kGradients}, action, input_gradient);
 }
 
-// A CUDA graph cannot call the sync. Gradients completed by a recorded backward are reported after the graph has been
-// launched.
 at::Tensor Pass::run_backward(DeviceThread& thread, const Action& action, at::Tensor output_gradient) {
   Stage& stage = grid_->stage(thread.replica(), action.stage);
   const GradientReady reports = reports_of(thread, action);
-  const bool reports_within = thread.graphs == nullptr;
-  const auto work = [&stage, id = action.micro_batch, within = reports_within ? reports : GradientReady{}](
-                        const Tensors& in) { return Tensors{stage.backward(id, in[0], within)}; };
-  at::Tensor input_gradient = run(thread, action, ActionPart::kBackward, {std::move(output_gradient)}, work)[0];
-  if (reports && !reports_within) stage.report_gradients(reports);
+  const auto work = [&stage, id = action.micro_batch, within = thread.runner.within(reports)](const Tensors& in) {
+    return Tensors{stage.backward(id, in[0], within)};
+  };
+  const Tensors outputs = thread.runner.run(action, ActionPart::kBackward, {std::move(output_gradient)}, work);
+  at::Tensor input_gradient = thread.runner.lasting(outputs[0]);
+  thread.runner.report_after(stage, reports);
   return input_gradient;
 }
 
@@ -332,14 +316,12 @@ void Pass::weight_gradient(DeviceThread& thread, const Action& action) {
 void Pass::run_weight_gradient(DeviceThread& thread, const Action& action) {
   Stage& stage = grid_->stage(thread.replica(), action.stage);
   const GradientReady reports = reports_of(thread, action);
-  const bool reports_within = thread.graphs == nullptr;
-  const auto work = [&stage, id = action.micro_batch,
-                     within = reports_within ? reports : GradientReady{}](const Tensors&) {
+  const auto work = [&stage, id = action.micro_batch, within = thread.runner.within(reports)](const Tensors&) {
     stage.weight_gradient(id, within);
     return Tensors{};
   };
-  static_cast<void>(run(thread, action, ActionPart::kWeightGradient, {}, work));
-  if (reports && !reports_within) stage.report_gradients(reports);
+  static_cast<void>(thread.runner.run(action, ActionPart::kWeightGradient, {}, work));
+  thread.runner.report_after(stage, reports);
 }
 
 void Pass::reduce_gradient(DeviceThread& thread, const Action& action) {

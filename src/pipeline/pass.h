@@ -42,7 +42,6 @@ class Pass {
   struct DeviceThread;
   class OwnSum;
 
-  // Runs the slot's share of the frozen layers, for the first stage.
   void run_prefix(DeviceThread& thread);
   // inputs: of all or some of `samples`, in the loader's format.
   [[nodiscard]] at::Tensor run_frozen(DeviceThread& thread, const Action& action, const MicroBatch& samples,
@@ -50,32 +49,25 @@ class Pass {
   // run_frozen() for the inputs whose features are not cached.
   [[nodiscard]] at::Tensor run_missing_features(DeviceThread& thread, const Action& action, const MicroBatch& samples);
   [[nodiscard]] at::Tensor frozen_features(DeviceThread& thread, const Action& action);
-  static void begin(DeviceThread& thread, Stage& stage);  // training only
   void run_actions(DeviceThread& thread);
   void forward(DeviceThread& thread, const Action& action);
   void backward(DeviceThread& thread, const Action& action);  // B or I
   void weight_gradient(DeviceThread& thread, const Action& action);
   void reduce_gradient(DeviceThread& thread, const Action& action);
-  void finish(DeviceThread& thread, const Action& action, const at::Tensor& logits);
+  [[nodiscard]] at::Tensor run_forward(DeviceThread& thread, const Action& action, at::Tensor input);
+  void score_logits(DeviceThread& thread, const Action& action, const at::Tensor& logits);
   [[nodiscard]] at::Tensor run_loss(DeviceThread& thread, const Action& action, const at::Tensor& targets);
-  // Adds to the gradients and reports those that the action completes to the sync.
+  // The next two add to the gradients and report those that the action completes to the sync.
   [[nodiscard]] at::Tensor run_backward(DeviceThread& thread, const Action& action, at::Tensor output_gradient);
   void run_weight_gradient(DeviceThread& thread, const Action& action);
-  // Runs the device part of an action: directly, while recording it, or by launching its graph. `work` must not refer
-  // to the pass, which its graph outlives.
-  // Whether outputs get their own memory, or stay where the next graph may write.
-  enum class Answer { kCopied, kInPlace };
-  [[nodiscard]] Tensors run(DeviceThread& thread, const Action& action, ActionPart part, Tensors inputs,
-                            const device::GraphWork& work, Answer answer = Answer::kCopied);
-  struct Way {
+  struct Channel {
     Mailbox<Message>& mailbox;
     Border border;
   };
-  [[nodiscard]] at::Tensor receive(DeviceThread& thread, Way way, const Action& action);
-  void send(DeviceThread& thread, Way way, const Action& action, const at::Tensor& tensor);
+  [[nodiscard]] at::Tensor receive(DeviceThread& thread, Channel channel, const Action& action);
+  void send(DeviceThread& thread, Channel channel, const Action& action, const at::Tensor& tensor);
   // Copies from the host without conversion; load_inputs() also converts bytes of images to numbers.
   [[nodiscard]] at::Tensor load(DeviceThread& thread, const Action& action, const at::Tensor& samples);
-  // Sample ids for dropout. In training they are on the slot's device, copied once per micro-batch.
   [[nodiscard]] at::Tensor sample_ids_of(DeviceThread& thread, MicroBatchId micro_batch);
   [[nodiscard]] at::Tensor load_inputs(DeviceThread& thread, const Action& action, const MicroBatch& samples);
   [[nodiscard]] at::Tensor load_numbers(DeviceThread& thread, const Action& action, const at::Tensor& inputs,
@@ -84,7 +76,6 @@ class Pass {
   [[nodiscard]] const MicroBatch& micro_batch_of(ReplicaId replica, MicroBatchId micro_batch) const {
     return request_.micro_batches[index(replica)][index(micro_batch)];
   }
-  // Describes the action of a slot for an out-of-memory error; empty if unknown.
   [[nodiscard]] std::string work_at(const Slot& slot, const Action* action) const;
   [[nodiscard]] bool admit(ReplicaId replica, MicroBatchId micro_batch);
   // Whether the micro-batch was admitted. Requires: the calling stage has received a message that comes from the first

@@ -37,7 +37,7 @@ at::Tensor Pass::sample_ids_of(DeviceThread& thread, MicroBatchId micro_batch) {
   if (!own.defined()) {
     own = from_host(ids, thread.streams);
     thread.keep(own);
-    if (thread.graphs != nullptr) own = thread.graphs->keep_sample_ids(micro_batch, own);
+    own = thread.runner.sample_ids(micro_batch, own);
   }
   return own;
 }
@@ -66,7 +66,7 @@ void Pass::run_prefix(DeviceThread& thread) {
                                                   : run_frozen(thread, action, samples, inputs_of(samples));
     send(thread, {features_[thread.index], Border::kActivations}, action, features);
   }
-  thread.of_prefix.clear();
+  thread.prefix_weights.clear();
   thread.runs_prefix = false;
 }
 
@@ -74,7 +74,7 @@ at::Tensor Pass::run_frozen(DeviceThread& thread, const Action& action, const Mi
                             const at::Tensor& inputs) {
   const at::Tensor own = load_numbers(thread, action, inputs, samples.pixel_scale);
   const StreamSpanScope span(thread.spans, Phase::kForward, kNoStage, action.micro_batch);
-  return grid_->prefixes[thread.index]->forward(own, &thread.of_prefix);
+  return grid_->prefixes[thread.index]->forward(own, &thread.prefix_weights);
 }
 
 at::Tensor Pass::run_missing_features(DeviceThread& thread, const Action& action, const MicroBatch& samples) {
@@ -97,8 +97,8 @@ at::Tensor Pass::frozen_features(DeviceThread& thread, const Action& action) {
   std::vector<at::Tensor> parts;
   for (const PrefixShare& share : prefix_shares_[index(thread.replica())]) {
     if (share.micro_batch != action.micro_batch) continue;
-    auto& of_share = features_[grid_->slot(thread.replica(), share.device)];
-    parts.push_back(receive(thread, {of_share, Border::kActivations}, action));
+    auto& mailbox = features_[grid_->slot(thread.replica(), share.device)];
+    parts.push_back(receive(thread, {mailbox, Border::kActivations}, action));
   }
   if (parts.size() == 1) return parts.front();
   const StreamSpanScope span(thread.spans, Phase::kReceive, action.stage, action.micro_batch);

@@ -58,8 +58,7 @@ std::string PassReport::describe(int slot) const {
   return source ? concat(action, ", which waits for ", name_of(*source)) : action;
 }
 
-// Follows the waits from a slot to one that waits for no slot of this process, or that was already visited. Empty if
-// the first slot does not wait for another one.
+// Empty if the first slot waits for no other one. A chain of waits ends at a slot without a wait, or in a cycle.
 std::string PassReport::end_of_waits(int slot) const {
   std::vector<int> chain{slot};
   std::optional<int> next = waits_for(slot);

@@ -1,6 +1,5 @@
-// pass_report: describes a pass that failed or hangs, from the state of its slots at one moment: what each slot does
-// and which slot it waits for. A slot is a device of a replica, numbered [replica][device], with the device's list of
-// actions.
+// pass_report: describes a pass that failed or hangs: what each slot does and which slot it waits for. A slot is a
+// device of a replica, numbered [replica][device].
 #pragma once
 
 #include <cstdint>
@@ -38,14 +37,11 @@ class PassReport {
   [[nodiscard]] std::string describe_action(int slot) const;
   // describe_action() and, if the slot waits, ", which waits for replica 0 stage 0".
   [[nodiscard]] std::string describe(int slot) const;
-  // Names the slot that the others wait for, or the cycle of slots that wait for each other; empty if no slot waits for
-  // another one.
+  // Names the slot that the others wait for, or the cycle of slots that wait for each other; empty without a wait.
   [[nodiscard]] std::string describe_waits() const;
-  // True if all unfinished slots wait for other processes, directly or through other slots.
   [[nodiscard]] bool waits_for_processes() const;
 
-  // The schedule with the current action of each device marked: for the replica whose action failed at `slot`, or for
-  // each unfinished replica.
+  // The schedule with the current actions marked: of the replica that failed at `slot`, or of each unfinished replica.
   [[nodiscard]] std::string draw_failed(int slot) const;
   [[nodiscard]] std::string draw_unfinished() const;
 

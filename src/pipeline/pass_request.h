@@ -19,14 +19,11 @@
 
 namespace sluice::pipeline {
 
-// Computes a tensor from a micro-batch's logits besides the loss, on their device and without waiting for it.
 using ScoreFunction = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& targets)>;
 
-// Called after each action that added to a stage's gradient (B, I or W), before the stage's next action. Runs in the
-// stage's thread, on the stream that wrote the gradient.
+// Called in the stage's thread after each B, I or W, on the stream that wrote the gradient.
 using AfterGradient = std::function<void(ReplicaId, const Stage&, const Action&)>;
 
-// One pass of a schedule over a mini-batch (training) or an evaluation batch (context.training is false).
 struct PassRequest {
   Schedule schedule;
   std::vector<std::vector<MicroBatch>> micro_batches;  // [replica][micro-batch]; equally many in each replica
@@ -37,17 +34,14 @@ struct PassRequest {
   std::string less_memory{kLessTrainingMemory};  // advice for out of memory
   bool keep_logits = false;                      // in the result; otherwise they are freed after scoring
   double gradient_scale = 1.0;                   // 1 / targets of the global batch
-  // [device]: communicators with other processes for synchronised batch-norm (context.numerics); empty if there are no
-  // other processes.
+  // [device]: for synchronised batch-norm with other processes; empty if there are none.
   std::vector<std::shared_ptr<comm::Communicator>> statistics_communicators;
   // Training only: decides which micro-batches may run and receives complete gradients. May be null.
   std::shared_ptr<comm::ReplicaSync> sync;
-  // Caches the outputs of frozen layers; null: no cache.
   std::shared_ptr<FeatureSource> features;
   AfterGradient after_gradient;  // training only; may be null
-  // From Executor::make_graphs(): the pass records its actions there, or runs what an earlier pass with the same
-  // schedule, loss, options and shapes recorded. Only for a training pass that runs every micro-batch; null: no
-  // recording.
+  // From Executor::make_graphs(): records the pass, or runs what an earlier pass with the same schedule, loss, options
+  // and shapes recorded. Requires: a training pass that runs every micro-batch. Null: runs directly.
   std::shared_ptr<PassGraphs> graphs;
 };
 

@@ -1,5 +1,4 @@
-// pass_thread: the state of one device thread during a pass, and how it publishes what it waits for. Internal to
-// pass.cpp and pass_prefix.cpp.
+// pass_thread: the state of one device thread during a pass. Internal to pass.cpp and pass_prefix.cpp.
 #pragma once
 
 #include <exception>
@@ -13,8 +12,7 @@
 
 namespace sluice::pipeline {
 
-// Ends this thread after another stage failed; adds nothing to the report. It may pass through autograd, which forwards
-// a std::exception only.
+// Ends this thread after another stage failed. Autograd, which it may pass, forwards a std::exception only.
 struct StoppedByNeighbour : std::exception {};
 
 static_assert(std::atomic<Standing>::is_always_lock_free);
@@ -23,7 +21,6 @@ inline void set_wait(std::atomic<Standing>& standing, Wait wait) {
   standing.store({standing.load(std::memory_order_relaxed).position, wait}, std::memory_order_relaxed);
 }
 
-// Publishes what the slot waits for while the scope lives.
 class WaitScope {
  public:
   WaitScope(std::atomic<Standing>& standing, Wait wait) : standing_(standing) { set_wait(standing_, wait); }
@@ -35,7 +32,6 @@ class WaitScope {
   std::atomic<Standing>& standing_;
 };
 
-// One replica's access to the exchange of its device.
 class Pass::OwnSum final : public nn::ReplicaSum {
  public:
   OwnSum(StatisticsExchange& exchange, ReplicaId replica, StreamSpans& spans, std::atomic<Standing>& standing)
@@ -61,19 +57,19 @@ struct Pass::DeviceThread {
   const SlotStreams& streams;
   StreamSpans spans;
   int index;
-  std::vector<std::optional<MicroBatchId>> last_gradients;       // [stage]
-  std::vector<at::Tensor> sample_ids;                            // [micro-batch]; undefined until used
-  std::unique_ptr<OwnSum> replicas;                              // null if no statistics are exchanged
-  ActionGraphs* graphs = nullptr;                                // null: no recording
-  bool runs_prefix = false;                                      // it runs frozen layers, before its actions
-  nn::TransformedWeights of_prefix{charge_transformed_weights};  // of the frozen layers, while they run
-  std::vector<at::Tensor> kept = {};
+  std::vector<std::optional<MicroBatchId>> last_gradients;  // [stage]
+  std::vector<at::Tensor> sample_ids;                       // [micro-batch]; undefined until used
+  std::unique_ptr<OwnSum> replicas;                         // null if no statistics are exchanged
+  ActionRunner& runner;
+  bool runs_prefix = false;                                           // it runs frozen layers, before its actions
+  nn::TransformedWeights prefix_weights{charge_transformed_weights};  // of the frozen layers, while they run
+  std::vector<at::Tensor> kept = {};                                  // until the pass is over
 
   [[nodiscard]] ReplicaId replica() const { return slot.replica; }
   // Keeps a tensor that one stream allocated and another one reads. While any slot of a GPU records, LibTorch does not
-  // track such readers (docs/how-to/gpu_check.md), so the tensor must live until the pass is over.
+  // track such readers (docs/how-to/gpu_check.md).
   void keep(const at::Tensor& tensor) {
-    if (graphs != nullptr && graphs->records()) kept.push_back(tensor);
+    if (runner.is_recording()) kept.push_back(tensor);
   }
 };
 

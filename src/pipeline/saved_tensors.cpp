@@ -14,7 +14,6 @@ using torch::autograd::SavedVariableHooks;
 
 thread_local SavedTensorSink* watching = nullptr;  // null: this thread is not watched
 
-// Lives as long as the saved variable.
 class WatchingHooks final : public SavedVariableHooks {
  public:
   explicit WatchingHooks(SavedTensorSink& sink) : sink_(sink) {}

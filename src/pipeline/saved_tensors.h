@@ -1,9 +1,7 @@
-// saved_tensors: observes the tensors that autograd saves in a forward pass for backward, through LibTorch's hooks on
-// saved variables. It sees what built-in operations and our own autograd functions save, but not tensors that an
-// autograd function keeps without save_for_backward(). No layer of src/nn does that.
-// Threads: observes the calling thread; others may run autograd meanwhile. Hooks on saved variables have no public C++
-// API and belong to the engine. From the first watch on, an engine of our own therefore replaces LibTorch's; it differs
-// in these hooks only.
+// saved_tensors: observes the tensors that autograd saves for backward, except those that an autograd function keeps
+// without save_for_backward(); no layer of src/nn does that.
+// Threads: observes the calling thread. LibTorch has no public C++ API for hooks on saved variables. From the first
+// watch on, an engine of our own therefore replaces LibTorch's; it differs in these hooks only.
 #pragma once
 
 #include <functional>
@@ -22,8 +20,7 @@ namespace sluice::pipeline {
 class SavedTensorSink {
  public:
   virtual ~SavedTensorSink() = default;
-  // Called for each tensor as it is saved, in order. A tensor saved twice comes twice, and it may be undefined. The
-  // returned object lives as long as autograd keeps the tensor.
+  // Called for each save, in order; the tensor may be undefined. The result lives as long as autograd keeps the tensor.
   [[nodiscard]] virtual std::shared_ptr<const void> saved(const at::Tensor& tensor) = 0;
 };
 
@@ -39,7 +36,6 @@ class SavedTensorWatch {
   SavedTensorSink* outer_;
 };
 
-// The tensors share storage with the originals.
 [[nodiscard]] std::vector<at::Tensor> tensors_saved_by(const std::function<void()>& forward);
 
 }  // namespace sluice::pipeline

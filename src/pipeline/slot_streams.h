@@ -1,8 +1,6 @@
-// slot_streams: the streams of one slot's device. One stream computes. The others copy in parallel, so that a copy
-// waits only for its data, and computation only for what it needs. There is one stream for copies from the host and, on
-// either device of a border between stages, one for each direction: activations and gradients do not queue behind each
-// other. Sums over replicas have their own streams (ddp/local_sum.h). On a CPU device all streams are empty.
-// Threads: those of Stream.
+// slot_streams: the streams of one slot's device: one computes, one copies from the host, and one copies for each
+// direction of a border between stages, so that a copy waits only for its data. Sums over replicas have their own
+// streams (ddp/local_sum.h). On a CPU device all streams are empty.
 #pragma once
 
 #include <array>

@@ -1,5 +1,4 @@
-// split: splits a model's ordered layers into stages.
-// Errors: ConfigError if the partition does not fit the model.
+// split: splits a model's ordered layers into stages. Errors: ConfigError if the partition does not fit the model.
 #pragma once
 
 #include <memory>
@@ -13,7 +12,6 @@ namespace sluice::pipeline {
 
 using LayerList = std::vector<std::unique_ptr<nn::Layer>>;
 
-// The partition must contain every layer once, in order, and no empty stage. `model` names the model in errors.
 void check_partition(const Partition& partition, int layers, const std::string& model);
 
 [[nodiscard]] std::vector<LayerList> split(LayerList layers, const Partition& partition, const std::string& model);

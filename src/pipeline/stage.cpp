@@ -23,7 +23,7 @@ namespace {
 // Called by autograd once per backward, after it has added to the parameter's gradient.
 class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
  public:
-  // parameters: must outlive the leaf's backward.
+  // `parameters` must outlive the leaf's backward.
   ReadyHook(FlatParameters& parameters, std::size_t entry, std::shared_ptr<const GradientReady> on_ready)
       : parameters_(parameters), entry_(entry), on_ready_(std::move(on_ready)) {}
 
@@ -47,7 +47,6 @@ void run_backward(const torch::autograd::Edge& root, const at::Tensor& gradient)
 // Takes the gradient out of a leaf. The leaf must not keep it, because a deferred weight gradient may hold that leaf.
 at::Tensor take_gradient(const at::Tensor& leaf) { return std::exchange(leaf.mutable_grad(), at::Tensor()); }
 
-// Reports the trained parameters whose leaf satisfies `picks`.
 void report(const FlatParameters& parameters, const GradientReady& on_ready, const auto& picks) {
   for (std::size_t i = 0; i < parameters.entries().size(); ++i) {
     const ParameterEntry& entry = parameters.entries()[i];

@@ -1,10 +1,10 @@
-// stage: consecutive layers of one replica on one device. It runs the parts of a micro-batch's work: forward, loss,
-// backward and deferred weight gradient.
-// Recompute: forward keeps only the input of every layer. Backward runs each layer forward again, in the same context,
-// and then backward, last layer first (Chen et al. 2016, arXiv:1604.06174, with a layer as the segment). The gradient
-// of the loss is computed at once, so that neither the logits nor the graph of the loss is kept.
-// Threads: one thread at a time. The schedule bounds how many micro-batches are between forward and backward. Each
-// keeps its autograd graph, or its layers' inputs, until its backward. The next stage keeps the output.
+// stage: consecutive layers of one replica on one device. It runs forward, loss, backward and deferred weight gradient
+// of micro-batches.
+// Recompute: forward keeps only the input of every layer. Backward runs each layer forward again, then backward, last
+// layer first (Chen et al. 2016, arXiv:1604.06174). The gradient of the loss is computed at once, so that neither the
+// logits nor the graph of the loss is kept.
+// Threads: one at a time. The schedule bounds how many micro-batches keep their graphs, or layers' inputs, until
+// backward.
 #pragma once
 
 #include <functional>
@@ -72,22 +72,19 @@ class Stage {
 
   // Returns the output without its graph. In training (context.training), keeps what backward() needs.
   [[nodiscard]] at::Tensor forward(MicroBatchId micro_batch, const at::Tensor& input, const StagePass& pass);
-  // For the last stage in training, once after forward(). Returns the summed loss (a scalar without graph). backward()
-  // starts from its gradient, scaled by `gradient_scale`.
+  // For the last stage in training, after forward(). Returns the summed loss (a scalar without graph).
   [[nodiscard]] at::Tensor apply_loss(MicroBatchId micro_batch, const at::Tensor& targets, const nn::LossFunction& loss,
                                       const GradientScale& gradient_scale);
-  // Adds to the parameters' gradients. `output_gradient` is undefined on the last stage. Returns the gradient of the
-  // input, or an undefined tensor if it is not needed. `on_ready`, if set, is called for each parameter that has
-  // received its share. Pass it with the last backward of a step, if that backward is not split.
+  // Adds to the parameters' gradients. `output_gradient` is undefined on the last stage. Returns the input's gradient,
+  // or an undefined tensor. `on_ready`, if set, is called for each parameter with its share: for a step's last
+  // backward.
   [[nodiscard]] at::Tensor backward(MicroBatchId micro_batch, const at::Tensor& output_gradient,
                                     const GradientReady& on_ready);
-  // For a micro-batch without samples here: takes part in exchanges between replicas (batch-norm in mode kSync), in the
-  // order of forward() and of backward().
+  // For a micro-batch without samples: takes part in exchanges between replicas (synchronised batch-norm).
   void take_part_in_forward(const StagePass& pass) const;
   void take_part_in_backward(const StagePass& pass) const;
   // Adds the weight gradients that a split backward() deferred. `on_ready`, if set, is called for each deferred
-  // parameter as soon as it has its share, and at once for the other trained ones. Pass it with the last weight
-  // gradient of a step, if no backward follows.
+  // parameter with its share, and at once for the other trained ones: for a step's last weight gradient.
   void weight_gradient(MicroBatchId micro_batch, const GradientReady& on_ready);
 
   // Call one of the first two before the first backward of a pass. Call settle_gradients() after the last backward, and
@@ -97,23 +94,19 @@ class Stage {
   void settle_gradients() { parameters_->settle_gradients(); }
   // Reports all trained parameters in the order of their backward: the last ones first.
   void report_gradients(const GradientReady& on_ready) const;
-  // True if some parameter requires a gradient.
   [[nodiscard]] bool is_trained() const;
   [[nodiscard]] std::vector<nn::BatchNorm2d*> batch_norms() const;
-  // After a failed step: drops micro-batches between forward and backward, and deferred weight gradients.
   void drop_in_flight();
   // Frees what is kept for the micro-batches of one pass. Requires: nothing in flight. Call before weights change.
   void end_pass() { transformed_weights_.clear(); }
   [[nodiscard]] int in_flight() const { return static_cast<int>(in_flight_.size()); }
-  // Describes the current work, or after a failure the failed work until the next call: "forward of layer1.0 with
-  // samples [16, 3, 32, 32]". A backward through the graph names all layers together. Empty: no work.
+  // Describes the current work, or after a failure the failed work: "forward of layer1.0 with samples [16, 3, 32, 32]".
   [[nodiscard]] std::string work_on(const MicroBatch& samples) const;
   [[nodiscard]] int deferred() const { return static_cast<int>(deferred_.size()); }
   // Counts live bytes of passes that begin after this call; costs a little time. Requires: nothing in flight.
   LiveBytes& count_live_bytes();
 
  private:
-  // A micro-batch between forward and backward.
   struct InFlight {
     StagePass pass;
     at::Tensor input;                // a leaf if its gradient is needed
@@ -125,7 +118,6 @@ class Stage {
     std::unique_ptr<MicroBatchLiveBytes> live;  // null unless live bytes are counted
     std::vector<LiveBytes::Hold> holds;         // for the tensors above
   };
-  // A micro-batch between I and W.
   struct Deferred {
     std::unique_ptr<nn::WeightGradQueue> queue;
     std::vector<LiveBytes::Hold> holds;

@@ -45,7 +45,7 @@ std::string fitting_stages(const std::vector<LayerState>& layers, std::uint64_t 
                   listed.devices ? ", each on a device of its own in device.list," : "", " would hold them");
   }
   const auto& largest = *std::ranges::max_element(layers, {}, &LayerState::bytes);
-  return concat("no number of stages would do, layer ", largest.name, " alone needs ", human_bytes(largest.bytes()),
+  return concat("no number of stages is enough: layer ", largest.name, " alone needs ", human_bytes(largest.bytes()),
                 "; raise the limit or choose a smaller model");
 }
 

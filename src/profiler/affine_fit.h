@@ -1,6 +1,5 @@
-// affine_fit: fits a + b * size with a, b >= 0 to measured times in relative error: it minimizes the sum of ((a + b *
-// size - time) / time)^2, so that short times count as much as long ones. Exact: the problem is convex, and its minimum
-// is inside or on one of the two edges. Pure.
+// affine_fit: fits a + b * size with a, b >= 0 to measured times and minimizes the sum of ((a + b * size - time) /
+// time)^2. Exact: the problem is convex, and its minimum is inside or on one of the two edges. Pure.
 #pragma once
 
 #include <span>
@@ -10,15 +9,14 @@
 
 namespace sluice::profiler {
 
-// Requires: sizes > 0, times >= 0, at least one point. With one size, the line goes through zero. Points with time 0
-// are ignored; if there are no others the result is zero.
+// Requires: sizes > 0, times >= 0, at least one. With one size, the line goes through zero. Ignores times of 0.
 [[nodiscard]] AffineCost fit_affine(std::span<const TimeAtSize> points);
 
 // Requires: as fit_affine(), sizes ascending.
 [[nodiscard]] SizedCost sized_cost(std::span<const TimeAtSize> points);
 
-// Latency from the smallest size, bandwidth from a line through sizes within 16 times of the largest. Small messages
-// say nothing about large ones, because buffers and caches absorb them. error: of both together, over all points.
+// Latency from the smallest size, bandwidth from sizes within 16 times of the largest, because buffers and caches
+// absorb small messages. error: of both together, over all points.
 [[nodiscard]] LinkCost fit_link(std::span<const TimeAtSize> points);
 
 }  // namespace sluice::profiler

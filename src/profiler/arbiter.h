@@ -1,6 +1,5 @@
-// arbiter: lets one profiler of this process claim CUPTI, which supports one client. Without a claim a second client
-// would silently take over the callbacks. External clients (Nsight, a sanitizer) are detected by CUPTI
-// (cupti/session.h). Threads: any.
+// arbiter: lets one profiler of this process claim CUPTI, which supports one client and would silently give its
+// callbacks to a second one. CUPTI detects external clients (cupti/session.h). Threads: any.
 #pragma once
 
 #include <cstdint>

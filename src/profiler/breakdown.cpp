@@ -129,7 +129,6 @@ Activity bubble_of(const Span& wait, const Landmarks& slot) {
   return wait.begin >= slot.last_forward ? Activity::kDrain : Activity::kSteady;
 }
 
-// Phases outside of steps are ignored.
 void add_own_spans(Sweep& sweep, const StepSpans::Slot& slot, const Landmarks& landmarks) {
   for (const Span& span : slot.spans) {
     const auto is = [&](Activity activity) { sweep.add(activity, span.begin, span.end); };

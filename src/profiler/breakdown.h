@@ -1,8 +1,6 @@
-// breakdown: divides a step's time into disjoint parts per (replica, device), by interval union over the recorder's
-// spans. If several things overlap, the first of these counts: the stage's own thread; waiting for a neighbour (the
-// bubble); waiting for other stages and replicas; the all-reduce over processes, split into waiting for the last
-// process and the exchange; loading. So an all-reduce is exposed if it alone holds up the stage. Pure. Times in
-// nanoseconds.
+// breakdown: divides a step's time into disjoint parts per (replica, device). If several things overlap, the first of
+// these counts: the stage's own thread; waiting for a neighbour (the bubble); waiting for other stages and replicas;
+// the all-reduce over processes, split into waiting for the last process and the exchange; loading. Pure. Nanoseconds.
 #pragma once
 
 #include <array>

@@ -1,5 +1,4 @@
-// fingerprint: everything that must be equal for measured layer costs to be valid elsewhere: machine, resources per
-// device, software and what was measured. Computed in measure/fingerprint_of.h. Pure.
+// fingerprint: what must be equal for measured layer costs to be valid elsewhere (measure/fingerprint_of.h). Pure.
 #pragma once
 
 #include <cstdint>
@@ -37,10 +36,8 @@ struct Fingerprint {
 
 [[nodiscard]] nlohmann::ordered_json to_json(const Fingerprint& fingerprint);
 
-// 16 hexadecimal digits of XXH3-64 over the fields.
 [[nodiscard]] std::string short_hash(const Fingerprint& fingerprint);
 
-// Names of the fields that differ, for messages: "cpu", "threads_per_device". Empty if all are equal.
 [[nodiscard]] std::vector<std::string> differences(const Fingerprint& a, const Fingerprint& b);
 
 }  // namespace sluice::profiler

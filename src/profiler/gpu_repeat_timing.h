@@ -1,7 +1,6 @@
-// gpu_repeat_timing: evaluates times of a layer's part on a GPU. A call is repeated in a sequence between two events,
-// without waiting. A delay keeps the queue busy until all calls are enqueued, so events show GPU time and the host's
-// clock shows enqueue time. Sequences run in measure/layer_timer.h. Pure. Units: nanoseconds per sequence, seconds per
-// call.
+// gpu_repeat_timing: evaluates times of a layer's part on a GPU, from calls repeated between two events. A delay keeps
+// the queue busy until all calls are enqueued, so events show GPU time and the host's clock shows enqueue time. Pure.
+// Units: nanoseconds per sequence, seconds per call.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +19,7 @@ struct Sequence {
   bool operator==(const Sequence&) const = default;
 };
 
-// Chooses enough calls for a millisecond of the slower of GPU and host, which events resolve to 0.1 %. Few enough for
-// the queue (1024 launches). The delay lets the host enqueue them. known: the shortest times so far.
+// Enough calls for a millisecond of GPU and host, which events resolve to 0.1 %, within the queue (1024 launches).
 [[nodiscard]] Sequence sequence_for(const CallTime& known);
 
 struct SequenceTime {
@@ -39,8 +37,7 @@ void keep_shortest(CallTime& best, const CallTime& other);
 // Sums sequential calls. Without calls: all times known and zero.
 [[nodiscard]] CallTime sum_of(std::span<const CallTime> calls);
 
-// Uses kernel times if they are known for all parts. Otherwise a part takes the longer of its GPU and host times, which
-// overlap. A layer is launch-bound if its calls take longer on the host than on the GPU.
+// Kernel times if they are known for all parts; else the longer of GPU and host times, which overlap.
 [[nodiscard]] LayerTimes layer_times(std::int64_t samples, const CallTime& forward, const CallTime& input_gradient,
                                      const CallTime& weight_gradient);
 

@@ -1,8 +1,7 @@
 // json_fields: one list of fields for both writing and reading a value as JSON. A type defines
 //   template <typename Io> void fields(Io& io, Type& value) { io("name", value.name); ... }
-// and JsonWriter or JsonReader calls it. Numbers must be finite and non-negative, and are limited so that sums and
-// products do not overflow: integers (bytes, samples) to kMostWhole, others (seconds, shares) to kMostFraction.
-// Threads: values. Errors when reading: ConfigError with file, field and value.
+// Numbers must be finite and non-negative; limits keep sums and products from overflowing. Errors: ConfigError with
+// file, field and value.
 #pragma once
 
 #include <cmath>

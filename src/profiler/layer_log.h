@@ -1,5 +1,4 @@
-// layer_log: maps sequence numbers of autograd functions to the layer whose forward pass made them. Layers are indices
-// into Names (names.h). Threads: written by the thread of the forward pass, read by autograd's threads while it waits.
+// layer_log: maps sequence numbers of autograd functions to layers. Written in forward, read by autograd's threads.
 #pragma once
 
 #include <algorithm>

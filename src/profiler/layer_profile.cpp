@@ -281,7 +281,7 @@ nlohmann::ordered_json parse(std::string_view text, const std::string& file) {
   try {
     return nlohmann::ordered_json::parse(text);
   } catch (const nlohmann::json::exception&) {
-    throw ConfigError(file, " is no JSON; give the file that `sluice profile CONFIG --out FILE` wrote");
+    throw ConfigError(file, " is not JSON; give the file that `sluice profile CONFIG --out FILE` wrote");
   }
 }
 
@@ -316,7 +316,7 @@ LayerProfile parse_profile(std::string_view text, const std::string& file) {
   const nlohmann::ordered_json json = parse(text, file);
   JsonReader reader(json, file, "");
   constexpr auto kGive = "; give the file that `sluice profile CONFIG --out FILE` wrote";
-  if (!is_of_this_kind(json)) throw ConfigError(file, " is no layer profile", kGive);
+  if (!is_of_this_kind(json)) throw ConfigError(file, " is not a layer profile", kGive);
   int version = 0;
   reader("schema_version", version);
   if (version != kProfileVersion)

@@ -1,7 +1,6 @@
-// layer_profile: the measurements of `sluice profile`, as values and as profile.json (docs/reference/profile_file.md),
-// so that plans can be made on another machine. The text is one JSON object of schema version kProfileVersion. Reading
-// ignores unknown fields and rejects all other deviations. Units: seconds, bytes, bytes per second. Threads: values.
-// Errors: ConfigError names the file and the field.
+// layer_profile: the measurements of `sluice profile`, as values and as profile.json (docs/reference/profile_file.md).
+// Reading ignores unknown fields and rejects all other deviations. Units: seconds, bytes, bytes per second. Errors:
+// ConfigError names the file and the field.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +53,7 @@ struct LayerTimes {
   bool operator==(const LayerTimes&) const = default;
 };
 
-// Bytes of micro-batches of up to `samples`, above those of the previous entry. Fields as in LayerCost, as lines
-// through two measured sizes. Kernels and their memory change with the size.
+// Bytes of micro-batches of up to `samples`, above those of the previous entry, as lines through two measured sizes.
 struct LayerBytes {
   std::int64_t samples = 0;
   AffineBytes saved;
@@ -90,8 +88,7 @@ struct AllReduceLink {
   LinkCost cost;
 };
 
-// Cost of one local parameter server for a worker (measure/measure_server.h), per byte of all weights, whatever part of
-// them is sent. It is valid only for the same compression.
+// Cost of one local parameter server for a worker (measure/measure_server.h), per byte of all weights.
 struct MeasuredServer {
   ServerCost cost;
   std::string push_compression;
@@ -99,7 +96,6 @@ struct MeasuredServer {
   double topk_ratio = 0;
 };
 
-// Whole training steps under the configured plan, and their prediction from layers and links (tune/predict.h).
 struct StepSummary {
   int steps = 0;
   double median_s = 0;
@@ -158,12 +154,10 @@ struct LayerProfile {
 
   // Costs as in whole steps: times measured alone, with data in the caches, are multiplied by compute_scale().
   [[nodiscard]] std::vector<LayerCost> costs() const;
-  // Costs with the bytes of micro-batches of this size. First-use times apply only if such micro-batches transform
-  // weights.
+  // Costs of micro-batches of this size. First-use times apply only if they transform weights.
   [[nodiscard]] std::vector<LayerCost> costs_at(std::int64_t samples) const;
-  // Like costs_at(), but never below what any kernel needs that may run. For sizes that were not measured it takes the
-  // maximum of the neighbouring lines, because the size at which kernels change is unknown. Beyond the largest size it
-  // scales that size's bytes per sample.
+  // Like costs_at(), but never below what any kernel needs that may run: between measured sizes the maximum of their
+  // lines, beyond the largest that size's bytes per sample.
   [[nodiscard]] std::vector<LayerCost> most_at(std::int64_t samples) const;
   // Compute time in whole steps relative to the layers alone; 1 if no steps were run.
   [[nodiscard]] double compute_scale() const;
@@ -172,13 +166,11 @@ struct LayerProfile {
   [[nodiscard]] std::string describe_quality() const;
   // Names the values of quality() that are out of range for a quiet machine; empty if there are none.
   [[nodiscard]] std::string disturbance() const;
-  // The link for this number of processes and local replicas. If it was not measured, the next larger number of
-  // replicas, or else the largest. Null if this number of processes was not measured.
+  // If the link was not measured: of the next larger number of local replicas, or else the largest. May be null.
   [[nodiscard]] const LinkCost* all_reduce_of(int processes, int local_replicas) const;
 };
 
 void set_bytes(LayerCost& cost, const LayerBytes& bytes);
-// The entry for micro-batches of this size. Requires: `bytes` is not empty.
 [[nodiscard]] const LayerBytes& bytes_of(const std::vector<LayerBytes>& bytes, std::int64_t samples);
 
 void set_costs(MeasuredLayer& layer);

@@ -1,8 +1,6 @@
-// nested_calls: splits nested calls of one thread into their own costs: time without inner calls and the observer,
-// operations and bytes. Operations count for the innermost call that has any, so that a nested convolution is counted
-// once. A tensor's bytes count for the innermost call that touches it, and for the call that has operations. Units:
-// nanoseconds, bytes. Threads: one. Errors: none. Requires: each enter() has its end_call() and end_watch(), in reverse
-// order.
+// nested_calls: splits nested calls of one thread into their own costs. Operations count for the innermost call that
+// has any; a tensor's bytes also for the innermost call that touches it. Units: nanoseconds, bytes. Threads: one.
+// Requires: each enter() has its end_call() and end_watch(), in reverse order.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,5 @@
-// network: bytes per second of each network interface, from the kernel's counters in /proc/net/dev. The counters cover
-// the whole network namespace, including other processes. Composite interfaces (bond, bridge, VLAN) count besides their
-// parts, so the total has those bytes twice. Threads: one at a time. Errors: none; an unreadable file gives no
-// interfaces.
+// network: bytes per second of each network interface, from /proc/net/dev, including other processes. Composite
+// interfaces (bond, bridge, VLAN) count besides their parts. Threads: one at a time. Errors: none.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +28,6 @@ struct InterfaceRate {
   double received = 0;
   double sent = 0;
 };
-// The loopback receives every byte it sends, so its two rates are equal.
 inline constexpr std::string_view kLoopback = "lo";
 
 struct NetworkRates {
@@ -39,8 +36,7 @@ struct NetworkRates {
   double total = 0;
 };
 
-// Rates between two readings. Requires: seconds > 0. A counter that decreased has wrapped at 2^32 if that means less
-// than 2^31 bytes; otherwise the interface was recreated and counted from 0.
+// A counter that fell has wrapped at 2^32 if that means less than 2^31 bytes; else the interface was recreated.
 [[nodiscard]] NetworkRates network_rates(const NetworkBytes& before, const NetworkBytes& after, double seconds);
 
 class NetworkSampler {
@@ -50,8 +46,7 @@ class NetworkSampler {
   explicit NetworkSampler(std::filesystem::path file = "/proc/net/dev") : file_(std::move(file)) {}
 
   [[nodiscard]] bool is_known() const { return is_known_; }
-  // Rates between the last two readings; empty until the second one. Reads the file on the first call and then once
-  // kInterval has passed; calls in between are cheap. now: from now_ns(); tests pass their own.
+  // Rates between the last two readings, at least kInterval apart; empty until the second one. now: from now_ns().
   const NetworkRates& rates(Nanoseconds now = now_ns());
 
  private:

@@ -1,8 +1,6 @@
 // operator_flops: floating-point operations of one operator call, from the shapes of its arguments; a multiply-add is
-// two. Counted are matrix products, convolutions and attention, forward and backward, of ATen and of Sluice's kernels
-// (nn/own_operator.h). Other operators have no formula. Counts are for the direct algorithm, even if a kernel saves
-// operations (nn/winograd.h). For operators that torch.utils.flop_counter covers, counts agree with it: attention's
-// backward is five products, one of which repeats the scores. Pure.
+// two. Counted are matrix products, convolutions and attention of ATen and of Sluice (nn/own_operator.h), for the
+// direct algorithm. Counts agree with torch.utils.flop_counter: attention's backward is five products. Pure.
 #pragma once
 
 #include <cstdint>

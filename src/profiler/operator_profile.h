@@ -1,6 +1,5 @@
-// operator_profile: time of each operator in a model's layers and its distance from the machine's peaks, as means per
-// micro-batch; a value and its JSON (docs/reference/profile_file.md). Measured by measure/measure_operators.h. Units:
-// seconds, operations, bytes.
+// operator_profile: time of each operator in a model's layers and its distance from the machine's peaks, per
+// micro-batch (docs/reference/profile_file.md). Units: seconds, operations, bytes.
 #pragma once
 
 #include <cstdint>

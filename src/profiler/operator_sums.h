@@ -1,5 +1,4 @@
-// operator_sums: calls, self time, operations and bytes of the operators of a model's layers, as values. Units:
-// nanoseconds, operations, bytes.
+// operator_sums: sums of the operators of a model's layers. Units: nanoseconds, operations, bytes.
 #pragma once
 
 #include <compare>

@@ -1,30 +1,24 @@
 #include "profiler/phase_names.h"
 
-namespace sluice::profiler {
+#include <algorithm>
+#include <array>
 
-const char* phase_word(Phase phase) {
-  switch (phase) {
-    case Phase::kLoadWait: return "load_wait";
-    case Phase::kHostToDevice: return "host_to_device";
-    case Phase::kForward: return "forward";
-    case Phase::kLoss: return "loss";
-    case Phase::kBackward: return "backward";
-    case Phase::kWeightGradient: return "weight_gradient";
-    case Phase::kSend: return "send";
-    case Phase::kReceiveWait: return "receive_wait";
-    case Phase::kReceive: return "receive";
-    case Phase::kAllReduce: return "all_reduce";
-    case Phase::kOptimizer: return "optimizer";
-    case Phase::kEvaluation: return "evaluation";
-    case Phase::kCheckpoint: return "checkpoint";
-  }
-  return "other";
-}
+namespace sluice::profiler {
+namespace {
+
+// [Phase]
+constexpr std::array kWords{"load_wait",       "host_to_device", "forward",      "loss",    "backward",
+                            "weight_gradient", "send",           "receive_wait", "receive", "all_reduce",
+                            "optimizer",       "evaluation",     "checkpoint"};
+static_assert(kWords.size() == static_cast<std::size_t>(Phase::kCheckpoint) + 1);
+
+}  // namespace
+
+const char* phase_word(Phase phase) { return kWords.at(static_cast<std::size_t>(phase)); }
 
 std::optional<Phase> phase_of(std::string_view word) {
-  for (int phase = 0; phase <= static_cast<int>(Phase::kCheckpoint); ++phase)
-    if (word == phase_word(static_cast<Phase>(phase))) return static_cast<Phase>(phase);
-  return std::nullopt;
+  const auto* const found = std::ranges::find(kWords, word);
+  return found == kWords.end() ? std::nullopt : std::optional(static_cast<Phase>(found - kWords.begin()));
 }
 
 }  // namespace sluice::profiler

@@ -58,9 +58,7 @@ WorkingBytes by_shares(WorkingBytes bytes, std::int64_t samples) {
   return bytes;
 }
 
-// A bound for larger micro-batches. A part is the maximum over several moments, and one that grows faster than the line
-// may become the largest. A moment's bytes are non-negative at zero samples and concave, so bytes per sample do not
-// grow.
+// A bound for larger micro-batches: a moment's bytes are concave, so bytes per sample do not grow.
 LayerBytes by_shares(LayerBytes line) {
   for (const auto bytes : {&LayerBytes::saved, &LayerBytes::loss, &LayerBytes::loss_working, &LayerBytes::stash})
     line.*bytes = by_shares(line.*bytes, line.samples);
@@ -76,8 +74,7 @@ bool transforms(const MeasuredLayer& layer, std::int64_t samples) {
 
 void forget_first_use(LayerCost& cost) { cost.first_forward_s = cost.first_backward_s = 0; }
 
-// Seconds between a size's time and the line through its neighbours. Kernels change with the size, but rarely twice
-// within three sizes.
+// Seconds from the line through the neighbours. Kernels rarely change twice within three sizes.
 double distance_from_neighbours(const TimeAtSize& smaller, const TimeAtSize& own, const TimeAtSize& larger) {
   const double share = (own.size - smaller.size) / (larger.size - smaller.size);
   return std::abs(own.time_s - smaller.time_s - share * (larger.time_s - smaller.time_s));

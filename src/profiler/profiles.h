@@ -1,5 +1,4 @@
-// profiles: several profiles of one model with different numbers of threads per device, and the choice of one for a
-// plan. Pure.
+// profiles: chooses among profiles of one model with different numbers of threads per device. Pure.
 #pragma once
 
 #include <vector>
@@ -24,8 +23,7 @@ class Profiles {
   std::vector<LayerProfile> all_;
 };
 
-// The plan that a profile for this number of devices runs: as many stages as slots, so that links and contention are
-// measured. If the model has fewer layers, one stage per layer and as many replicas as fit.
+// As many stages as slots, so that links and contention are measured; with few layers, several replicas.
 struct ProfileShape {
   int stages = 1;
   int replicas = 1;

@@ -1,6 +1,5 @@
-// roofline: what bounds an operator (Williams et al. 2009), from the machine's measured compute and memory peaks. The
-// peak with the larger reached share bounds it, if that share is at least kBoundShare. Otherwise neither does, for
-// example because of launch overhead, waiting or uncounted work. Pure. Units: seconds, operations, bytes.
+// roofline: what bounds an operator (Williams et al. 2009): the peak with the larger reached share, if that is at least
+// kBoundShare; else neither. Pure. Units: seconds, operations, bytes.
 #pragma once
 
 #include <cstdint>

@@ -45,7 +45,6 @@ struct TracedStep {
   std::vector<Span> outside = {};
 };
 
-// Spans lost in these steps; above 0 the trace is incomplete.
 [[nodiscard]] std::uint64_t spans_dropped(std::span<const TracedStep> steps);
 
 [[nodiscard]] std::string trace_text(const TraceProcess& process, std::span<const TracedStep> steps);

@@ -171,7 +171,6 @@ void TraceEvents::remember(Work work, Phase phase, const Bar& bar) {
   done_.insert_or_assign(work, bar);
 }
 
-// Adds work and the host call that launched it, because a reader drops work without a call.
 void TraceEvents::add_work(const char* category, const std::string& name, const Bar& bar, TraceEvent args) {
   const int correlation = ++correlations_, group = bar.row.group;
   args.update(

@@ -124,9 +124,9 @@ TraceOfProcess read_trace_steps(std::istream& in, const std::string& file) {
             .base_epoch = head.at("baseTimeNanoseconds").get<Nanoseconds>(),
             .steps = gatherer.steps()};
   } catch (const json::parse_error&) {
-    throw DataError(file, " is damaged or was cut; record the trace again, or copy it again");
+    throw DataError(file, " is damaged or was cut; record or copy the trace again");
   } catch (const json::exception&) {
-    throw DataError(file, " is no trace that `sluice train --trace` or `sluice profile --trace` wrote");
+    throw DataError(file, " is not a trace that `sluice train --trace` or `sluice profile --trace` wrote");
   }
 }
 

@@ -1,6 +1,5 @@
-// trace_steps: reads back the steps of a trace file written by trace.h, by the file's own clock. Time 0 is the same in
-// all files of a run. Foreign events are ignored. Threads: any, each with its own stream. Errors: DataError for another
-// kind of file or an incomplete one.
+// trace_steps: reads back the steps of a trace file (trace.h). Time 0 is the same in all files of a run. Ignores
+// foreign events. Threads: any, each with its own stream. Errors: DataError for another kind of file.
 #pragma once
 
 #include <istream>

@@ -64,7 +64,6 @@ Work work_of(const AdviceInput& input) {
   return work;
 }
 
-// Empty for a plan that cannot run.
 std::optional<pipeline::Schedule> advised_schedule(const Plan& plan) {
   try {
     return pipeline::make_train_schedule(plan, plan.chunks);
@@ -93,14 +92,12 @@ bool layers_are_known(const AdviceInput& input) {
 
 double micro_batch_of(const AdviceInput& input, const Plan& plan) { return input.replica_samples / plan.chunks; }
 
-// Seconds of a step under a plan, predicted from costs if they are known. Otherwise the measured work is simulated in
-// the plan's schedule. Empty for a plan that cannot run.
+// Predicted from costs if they are known, else simulated from the measured work; empty for a plan that cannot run.
 std::optional<double> seconds_under(const AdviceInput& input, const Plan& plan) {
   return layers_are_known(input) ? input.costs.predict(plan, input.costs.bucket_mb) : seconds_of(work_of(input), plan);
 }
 
-// The share of a step that is saved. Predictions are compared with each other; an estimate from compute alone is
-// compared with the whole measured step.
+// The share of a step that is saved. An estimate from compute alone is relative to the whole measured step.
 double gain_of(const AdviceInput& input, double now, double saved) {
   return saved / (layers_are_known(input) ? now : std::max(now, input.step));
 }
@@ -121,7 +118,6 @@ std::optional<Advice> bucket_advice(const AdviceInput& input) {
                 gain};
 }
 
-// now: seconds_under() of the plan that ran.
 std::optional<double> saving_of(const AdviceInput& input, std::optional<double> now, const Plan& other) {
   const auto then = now ? seconds_under(input, other) : std::nullopt;
   return then ? std::optional(*now - *then) : std::nullopt;

@@ -1,6 +1,5 @@
-// advice: rules that turn a run's breakdown into suggestions, one sentence with a number each. Each rule considers one
-// change of the plan that ran. If layer costs are known, AdviceCosts::predict predicts both plans.
-// Threads: pure functions. Errors: none; unknown inputs are 0 or empty and disable their rules.
+// advice: rules that turn a run's breakdown into suggestions, one sentence with a number each. A rule considers one
+// change of the plan that ran. Pure. Unknown inputs are 0 or empty and disable their rules.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +37,6 @@ struct LateRank {
 // Predicts the seconds of a step of a plan with all-reduce buckets of `bucket_mb` MiB; empty if the plan cannot run.
 using PredictStep = std::function<std::optional<double>(const Plan& plan, double bucket_mb)>;
 
-// What a step of another plan costs. By default nothing is known.
 struct AdviceCosts {
   PredictStep predict = {};  // empty if no costs are known
   std::vector<LayerCost> layers = {};

@@ -4,8 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <limits>
-#include <utility>
 
 #include "core/check.h"
 #include "core/concat.h"
@@ -19,8 +17,6 @@ namespace {
 // [RateRule]
 const std::array<std::string, 4> kRateRuleNames{"linear", "sqrt", "adascale", "adamscale"};
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
-
 void check_noise(double phi) { check(phi >= 0, "a non-negative noise scale"); }
 void check_samples(double batch) { check(batch > 0 && std::isfinite(batch), "a finite batch size above 0"); }
 
@@ -29,11 +25,11 @@ void check_batch_request(const BatchRequest& request) {
   const NoiseScale& noise = request.noise;
   check(noise.samples >= 0 && noise.error >= 0 && std::isfinite(noise.samples + noise.error),
         "a finite, non-negative noise scale and error");
-  if (request.batch < 1) throw ConfigError("the present batch ", request.batch, " is below 1");
+  if (request.batch < 1) throw ConfigError("the current batch size is ", request.batch, "; it must be at least 1");
   if (!(request.rate > 0) || !std::isfinite(request.rate))
-    throw ConfigError("the learning rate ", request.rate, " of the present batch is not above 0");
+    throw ConfigError("the learning rate of the current batch is ", request.rate, "; it must be above 0");
   for (const std::int64_t batch : request.batches)
-    if (batch < 1) throw ConfigError("batch ", batch, " to choose from is below 1");
+    if (batch < 1) throw ConfigError("candidate batch size ", batch, " is below 1; give larger ones");
 }
 
 BatchChoice choice_of(const BatchRequest& request, std::int64_t batch, double seconds, double phi) {
@@ -90,7 +86,7 @@ std::string rule_taken(const BatchRequest& request) {
     case RateRule::kAdaScale: return concat(text, "AdaScale's gain, for SGD.");
     case RateRule::kAdamScale: return concat(text, "the square root of AdaScale's gain, for Adam.");
   }
-  throw BugError("a rule for the learning rate that has no sentence");
+  throw BugError("a learning-rate rule without a description");
 }
 
 void add_warnings(const BatchRequest& request, BatchProposal& proposal) {
@@ -139,32 +135,6 @@ double statistical_efficiency(double phi, double base, double batch) {
   return std::isinf(phi) ? 1.0 : (phi + base) / (phi + batch);
 }
 
-TrainingEffort training_effort(double phi, double batch) {
-  check_noise(phi);
-  check_samples(batch);
-  return {.steps = 1 + phi / batch, .samples = phi > 0 ? 1 + batch / phi : kInfinite};
-}
-
-double critical_batch(double phi) {
-  check_noise(phi);
-  return phi;
-}
-
-double batch_of_efficiency(double phi, double base, double efficiency) {
-  check_noise(phi);
-  check_samples(base);
-  check(efficiency > 0 && std::isfinite(efficiency), "a finite efficiency above 0");
-  check(std::isfinite(phi), "a finite noise scale, because at an infinite one all batches are equally efficient");
-  return (phi + base) / efficiency - phi;
-}
-
-double adascale_gain(double variance, double squared_norm, double scale) {
-  check(variance >= 0 && squared_norm >= 0 && std::isfinite(variance + squared_norm) && variance + squared_norm > 0,
-        "a finite, non-negative variance and squared norm, not both 0");
-  check(scale > 0 && std::isfinite(scale), "a finite scale above 0");
-  return (variance + squared_norm) / (variance / scale + squared_norm);
-}
-
 std::span<const std::string> rate_rule_names() { return kRateRuleNames; }
 
 RateRule rate_rule_of(std::string_view name) {
@@ -187,25 +157,7 @@ double rate_factor(RateRule rule, double phi, double base, double batch) {
     case RateRule::kAdaScale: return gain;
     case RateRule::kAdamScale: return std::sqrt(gain);
   }
-  throw BugError("a rule for the learning rate that nobody obeys");
-}
-
-StepSeconds step_seconds_between(std::vector<StepTime> measured) {
-  std::ranges::sort(measured, {}, &StepTime::batch);
-  for (std::size_t i = 0; i < measured.size(); ++i) {
-    check(measured[i].batch > 0 && measured[i].seconds > 0 && std::isfinite(measured[i].seconds),
-          "a measured step with samples and a finite time above 0");
-    check(i == 0 || measured[i - 1].batch < measured[i].batch, "each batch measured once");
-  }
-  return [measured = std::move(measured)](std::int64_t batch) {
-    const auto after = std::ranges::lower_bound(measured, batch, {}, &StepTime::batch);
-    if (after == measured.end()) return kInfinite;
-    if (after->batch == batch) return after->seconds;
-    if (after == measured.begin()) return kInfinite;
-    const StepTime& before = *std::prev(after);
-    const double share = static_cast<double>(batch - before.batch) / static_cast<double>(after->batch - before.batch);
-    return before.seconds + share * (after->seconds - before.seconds);
-  };
+  throw BugError("a learning-rate rule that is not implemented");
 }
 
 std::vector<std::int64_t> batches_in(const BatchRange& range) {
@@ -213,8 +165,8 @@ std::vector<std::int64_t> batches_in(const BatchRange& range) {
   const std::int64_t first = std::max<std::int64_t>(divided_up(range.least, range.multiple), 1);
   const std::int64_t last = range.most / range.multiple;
   if (first > last) {
-    throw ConfigError("there is no batch from ", range.least, " to ", range.most, " that ", range.multiple,
-                      " divides; widen the range");
+    throw ConfigError("no multiple of ", range.multiple, " lies between ", range.least, " and ", range.most,
+                      "; widen the range of batches");
   }
   std::vector<std::int64_t> batches;
   if (last - first < range.count) {
@@ -239,7 +191,7 @@ BatchProposal propose_batch(const BatchRequest& request) {
     const double seconds = request.step_seconds(batch);
     check(seconds > 0, "a step time above 0");
     if (std::isinf(seconds)) {
-      if (batch == request.batch) throw ConfigError("no time of a step of the present batch ", batch, " is known");
+      if (batch == request.batch) throw ConfigError("the step time of the current batch ", batch, " was not measured");
       proposal.impossible.push_back(batch);
       continue;
     }

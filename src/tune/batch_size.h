@@ -4,8 +4,7 @@
 // S (1 + phi / B) steps, with E and S the least possible (McCandlish et al. 2018). So a sample in batch B is worth (phi
 // + B0) / (phi + B) of one in the present batch B0. This assumes a constant phi and a rate that fits the batch, and
 // ignores batch-norm statistics, Adam's moments and generalization.
-// Pure. Times in seconds. Errors: ConfigError for an invalid batch, rate or rule; BugError for invalid internal
-// numbers.
+// Pure. Times in seconds. Errors: ConfigError for an invalid batch, rate or rule.
 #pragma once
 
 #include <cstdint>
@@ -23,27 +22,11 @@ namespace sluice::tune {
 // Progress per sample of `batch` relative to `base`; above 1 if the batch is smaller. An infinite phi gives 1.
 [[nodiscard]] double statistical_efficiency(double phi, double base, double batch);
 
-// Steps and samples to the same loss, relative to the least possible: 1 + phi / B and 1 + B / phi.
-struct TrainingEffort {
-  double steps = 1;
-  double samples = 1;  // infinite if phi is 0
-};
-[[nodiscard]] TrainingEffort training_effort(double phi, double batch);
-// The batch that needs twice the least steps and twice the least samples: phi.
-[[nodiscard]] double critical_batch(double phi);
-// The batch with this efficiency relative to `base`; 0 or less if there is no such batch. efficiency: above 0.
-[[nodiscard]] double batch_of_efficiency(double phi, double base, double efficiency);
-
-// AdaScale's gain (Johnson et al. 2020, arXiv:2007.05105): the number of base steps that one step with `scale` times
-// the samples replaces, (variance + squared_norm) / (variance / scale + squared_norm), between 1 and scale. variance:
-// of the base batch's mean gradient, tr(Sigma) / B0; squared_norm: |G|^2. At least one must be above 0.
-[[nodiscard]] double adascale_gain(double variance, double squared_norm, double scale);
-
 enum class RateRule {
   kLinear,      // proportional to the batch (Goyal et al. 2017)
   kSquareRoot,  // proportional to the square root of the batch, for Adam (Malladi et al. 2022)
-  kAdaScale,
-  kAdamScale,  // square root of AdaScale's gain, for Adam, as in AdaptDL
+  kAdaScale,    // the number of steps of the base batch that one step replaces (Johnson et al. 2020, arXiv:2007.05105)
+  kAdamScale,   // square root of AdaScale's gain, for Adam, as in AdaptDL
 };
 [[nodiscard]] std::span<const std::string> rate_rule_names();
 [[nodiscard]] RateRule rate_rule_of(std::string_view name);
@@ -54,15 +37,8 @@ enum class RateRule {
 // Seconds of a step by its global batch; infinite if the batch cannot run.
 using StepSeconds = std::function<double(std::int64_t batch)>;
 
-struct StepTime {
-  std::int64_t batch = 1;
-  double seconds = 0;
-};
-// Linear interpolation between measured batches; infinite outside them. Requires: each batch once, in any order.
-[[nodiscard]] StepSeconds step_seconds_between(std::vector<StepTime> measured);
-
-// The multiples of `multiple` from `least` to `most`, ascending. If there are many, about `count` of them in equal
-// ratios, including the first and the last. Errors: ConfigError if there are none.
+// Ascending; if there are many, about `count` in equal ratios with the first and the last. ConfigError if there is
+// none.
 struct BatchRange {
   std::int64_t least = 1;
   std::int64_t most = 1;

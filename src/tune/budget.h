@@ -1,6 +1,5 @@
-// budget: divides the seconds of `sluice tune` among its parts, which run in the order of Part. kBatches searches for
-// each batch; kNoise runs a plan to find the gradient noise. Each part has a share; running plans gets whatever the
-// other parts leave. Pure except for the clock. Threads: one. Units: seconds.
+// budget: divides the seconds of `sluice tune` among its parts, which run in the order of Part. Running plans gets what
+// the other parts leave. Pure except for the clock. Threads: one.
 #pragma once
 
 #include <array>
@@ -23,9 +22,8 @@ class Budget {
 
   // Ends the previous part. Requires: no later part has begun.
   void begin(Part part);
-  // Seconds that the current part may still take from its share. A late part also keeps the shares of later parts free,
-  // except the share of the runs. Searching always gets its whole share, because there is no plan without a search.
-  // Runs may use kUsable of the whole.
+  // Seconds that the current part may still take. A late part keeps the shares of later parts free, except that of the
+  // runs. Searching always gets its whole share, because there is no plan without a search. Runs may use kUsable.
   [[nodiscard]] double left() const;
 
   [[nodiscard]] double seconds() const { return seconds_; }

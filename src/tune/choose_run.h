@@ -20,18 +20,15 @@ struct PlanRun {
 
 [[nodiscard]] Refit refit_of(std::span<const PlanRun> runs);
 
-// The candidate to run next, or null if all have run: the one with the shortest corrected prediction. After the first
-// run, a candidate simpler than all that ran comes first if no measurement could distinguish its predicted step from
-// the shortest. Of several such candidates the simplest is chosen.
+// The candidate to run next, or null if all have run: the shortest corrected prediction. After the first run, the
+// simplest candidate that no measurement could distinguish from it comes first, if it is simpler than all that ran.
 [[nodiscard]] const Candidate* next_to_run(std::span<const Candidate> candidates, std::span<const PlanRun> runs);
 
-// Adds the simplest candidate of `plain` whose predicted step no measurement could distinguish from the best one's,
-// unless `best` already has one as simple. It replaces the last entry if `best` is full (kMostCandidates). Both lists:
-// best first. Requires: `best` is not empty.
+// Adds the simplest candidate of `plain` that no measurement could distinguish from the best, unless `best` has one as
+// simple. It replaces the last entry of a full `best` (kMostCandidates). Both: best first; `best` is not empty.
 void add_simplest(std::vector<Candidate>& best, std::span<const Candidate> plain);
 
-// The simplest run that measurement cannot distinguish from the fastest (within two standard errors of the difference).
-// Null if nothing ran.
+// The simplest run within two standard errors of the fastest; null if nothing ran.
 [[nodiscard]] const PlanRun* simplest_of_fastest(std::span<const PlanRun> runs);
 
 }  // namespace sluice::tune

@@ -1,9 +1,7 @@
-// chunk_trials: chooses the next number of micro-batches to try for pipeline.chunks = "auto", and when to stop. It
-// reads no clock: the caller reports the time of each step, so that processes with the same reports decide alike. Pure;
-// threads: values.
-// Order: the start, then the untried number nearest to the fastest so far (the larger one first). The first of several
-// numbers runs a second step, because its first step is cold. Then numbers close to the fastest repeat while the budget
-// allows.
+// chunk_trials: chooses the next number of micro-batches to try for pipeline.chunks = "auto", and when to stop. Pure:
+// the caller reports the time of each step, so that processes with the same reports decide alike.
+// Order: the start, then the untried number nearest to the fastest so far, the larger first. The first number runs a
+// second step, because its first step is cold. Then numbers close to the fastest repeat within the budget.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +23,7 @@ struct ChunkCandidate {
 // ascending order, with a candidate of at most `most`.
 [[nodiscard]] std::vector<ChunkCandidate> worth_trying(const std::vector<ChunkCandidate>& all, int most);
 
-// The `count` candidates with the fastest predictions, ascending. All candidates if one has no prediction or does not
-// fit.
+// The `count` fastest predictions, ascending. All candidates if one has no prediction or does not fit.
 [[nodiscard]] std::vector<ChunkCandidate> most_promising(std::vector<ChunkCandidate> candidates, std::size_t count);
 
 class ChunkTrials {
@@ -34,8 +31,7 @@ class ChunkTrials {
   // Requires: at least one candidate. start: tried first, or the candidate nearest to it.
   ChunkTrials(const std::vector<ChunkCandidate>& candidates, int start, double budget_s);
 
-  // Number of chunks for the next step; empty when the decision is made. Empty from the beginning if there is one
-  // candidate or the budget is 0.
+  // Number of chunks for the next step; empty when the decision is made, and if there is no choice or no budget.
   [[nodiscard]] std::optional<int> next();
   // Reports the step that next() asked for: its time, or that it ran out of memory.
   void took(double seconds);

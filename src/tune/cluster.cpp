@@ -111,10 +111,10 @@ class ClusterPredictor {
     const PlanRequest& request = run_.request;
     if (devices < 1 || devices > kMostDevices)
       throw ConfigError(
-          concat("a cluster of ", counted(devices, "device"), " is not simulated; give 1 to ", kMostDevices));
+          concat("cannot simulate a cluster of ", counted(devices, "device"), "; choose 1 to ", kMostDevices));
     if (devices % request.devices != 0)
-      throw ConfigError("a cluster of ", counted(devices, "device"), " has no whole number of replicas of ",
-                        request.devices, "; give a multiple of that");
+      throw ConfigError("a cluster of ", counted(devices, "device"), " cannot be divided into replicas of ",
+                        request.devices, "; choose a multiple of ", request.devices);
     ClusterStep step{.devices = devices, .replicas = devices / request.devices, .chunks = request.plan.chunks};
     step.samples = static_cast<double>(request.plan.global_batch);
     const double growth = static_cast<double>(step.replicas) / request.replicas;
@@ -165,7 +165,7 @@ class ClusterPredictor {
 
 ClusterPrediction predict_cluster(const ClusterRun& run, std::span<const int> devices) {
   check_cluster_run(run);
-  if (devices.empty()) throw ConfigError("no number of devices is given; give at least one");
+  if (devices.empty()) throw ConfigError("the list of cluster sizes is empty; give at least one number of devices");
   ClusterPredictor predictor(run);
   ClusterPrediction found{
       .plan = predictor.plan(), .fits = predictor.fits(), .one_device_per_s = one_device_per_s(run)};

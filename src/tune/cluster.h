@@ -1,8 +1,6 @@
-// cluster: predicts steps of a cluster from layer costs measured on one device and given link speeds: samples/s,
-// efficiency and the parts of a step, by the number of devices.
-// Each replica's step is predicted (predict.h) with the links of its position (cluster_links.h); the slowest position
-// counts. Noise makes each step wait for the slowest replica (expected_maximum.h). Loading is ignored. Pure. Units:
-// seconds, samples, bytes.
+// cluster: predicts steps of a cluster by its number of devices, from layer costs of one device and given link speeds.
+// Each replica's step is predicted (predict.h) with the links of its position (cluster_links.h); the slowest counts.
+// Replicas wait for the slowest (expected_maximum.h). Loading is ignored. Pure. Units: seconds, samples, bytes.
 #pragma once
 
 #include <span>

@@ -35,8 +35,8 @@ class ElasticEpochs {
     if (!fits) stay = best = shapes(frozen_layers, /*needs_room=*/false).stay;
     if (!best) {
       throw ConfigError("with ", frozen_layers, " of ", run_.request.layers, " layers frozen, no pipeline of up to ",
-                        counted(first_.devices, "device"), " runs by the schedule ", run_.request.plan.schedule,
-                        "; freeze fewer, or choose the schedule 1f1b");
+                        counted(first_.devices, "device"), " can run the schedule ", run_.request.plan.schedule,
+                        "; freeze fewer layers or choose the schedule 1f1b");
     }
     if (!stay) stay = best;
     // Time saved on the samples of one present step.
@@ -118,14 +118,14 @@ void check_elastic_run(const ClusterRun& run, std::span<const int> frozen_layers
   const int local = request.plan.replicas;
   if (local < 1 || request.replicas % local != 0 ||
       std::int64_t{request.devices} * local > run.cluster.devices_per_node) {
-    throw ConfigError("nodes of ", counted(run.cluster.devices_per_node, "device"), " do not hold ",
-                      counted(request.replicas, "replica"), " of ", counted(request.devices, "device"), ", ", local,
-                      " in each");
+    throw ConfigError("nodes of ", counted(run.cluster.devices_per_node, "device"), " cannot hold ",
+                      counted(request.replicas, "replica"), " of ", counted(request.devices, "device"), " with ", local,
+                      " on each node");
   }
   for (const int frozen : frozen_layers) {
     if (frozen < 0 || frozen >= request.layers) {
       throw ConfigError(frozen, " of ", counted(request.layers, "layer"),
-                        " are frozen in an epoch; it must be 0 or more, and at least one must be trained");
+                        " are frozen in an epoch; give 0 or more, and leave at least one layer to train");
     }
   }
 }
@@ -161,10 +161,6 @@ std::vector<ElasticRow> elastic_table(const ClusterRun& run, std::span<const int
     if (time > 0) row.speedup = static_cast<double>(row.epochs.size()) / time;
   }
   return rows;
-}
-
-Cluster pipetransformer_cluster() {
-  return {.devices_per_node = 8, .inside = {.bytes_per_s = 15.754e9}, .between = {.bytes_per_s = 5e9}};
 }
 
 }  // namespace sluice::tune

@@ -1,8 +1,6 @@
-// cluster_elastic: predicts an elastic run with freezing on a cluster, epoch by epoch: pipeline length, number of
-// replicas and speedup. Unlike elastic.h, each shape has its own links (cluster_links.h) and cut.
-// The shape may change only in an epoch that freezes other layers than the epoch before. As in elastic_plan(), a shape
-// uses whole devices of each node, a replica stays inside a node, and leftover devices idle. Pure. Units: seconds,
-// samples.
+// cluster_elastic: predicts an elastic run with freezing on a cluster, epoch by epoch. Unlike elastic.h, each shape has
+// its own links (cluster_links.h) and cut. The shape may change only in an epoch that freezes other layers. As in
+// elastic_plan(), a replica stays inside a node and leftover devices idle. Pure. Units: seconds, samples.
 #pragma once
 
 #include <span>
@@ -43,9 +41,5 @@ struct ElasticRow {
 // its feature cache. Only `change_s` and `steps` of the rules are used. Errors: ConfigError.
 [[nodiscard]] std::vector<ElasticRow> elastic_table(const ClusterRun& run, std::span<const int> frozen_layers,
                                                     const ElasticRules& rules = {});
-
-// The cluster of the PipeTransformer paper: 2 nodes with 8 devices each on PCIe 3.0 x16 (15.754 GB/s per direction), 5
-// GB/s between nodes. The paper gives no latencies.
-[[nodiscard]] Cluster pipetransformer_cluster();
 
 }  // namespace sluice::tune

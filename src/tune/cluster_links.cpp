@@ -5,10 +5,10 @@
 #include <set>
 #include <utility>
 
+#include "core/divided_up.h"
+
 namespace sluice::tune {
 namespace {
-
-int divided_up(int a, int b) { return (a + b - 1) / b; }
 
 LinkCost in_turn(const LinkCost& first, const LinkCost& second) {
   const double per_byte = first.transfer(1) + second.transfer(1);

@@ -26,8 +26,7 @@ void add_overlaps(const std::vector<TimeSpan>& own, const std::vector<TimeSpan>&
   }
 }
 
-// Applies if more devices work than the cores can run: the slowdown follows the number working at each moment, not the
-// mean.
+// Used if more devices work than the cores can run: follows the number working at each moment, not the mean.
 pipeline::Simulation share_cores(const pipeline::Simulator& simulator, const pipeline::Costs& costs,
                                  const Contention& contention) {
   return simulator.run(costs, [&](std::span<const int> working, std::span<double> stretches) {

@@ -4,8 +4,7 @@
 // machine run the same actions at the same time.
 // Cores: if k devices work and only r can run at once, each takes k / r times as long. The two factors multiply: the r
 // running devices compete for memory, and each also waits for a core. So k devices together are never faster than r.
-// Devices that wait for a result use no core.
-// Pure.
+// Devices that wait for a result use no core. Pure.
 #pragma once
 
 #include <limits>
@@ -30,7 +29,6 @@ struct Contention {
   [[nodiscard]] double most_beside() const;  // other devices running beside one when the slowdowns were measured
 };
 
-// Simulates the schedule with longer times for overlapping actions. Requires: as pipeline::simulate().
 [[nodiscard]] pipeline::Simulation simulate_contention(const pipeline::Schedule& schedule, pipeline::Costs costs,
                                                        const Contention& contention);
 [[nodiscard]] pipeline::Simulation simulate_contention(const pipeline::Simulator& simulator, pipeline::Costs costs,

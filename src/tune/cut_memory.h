@@ -18,8 +18,7 @@ namespace sluice::tune {
 
 class CutMemory {
  public:
-  // frozen: [device], bytes besides those of its stages. The layers, the schedule and the rules must outlive this
-  // object.
+  // frozen: [device], bytes besides its stages. The layers, the schedule and the rules must outlive this object.
   CutMemory(std::span<const LayerCost> layers, const pipeline::Schedule& schedule, const CutRules& rules,
             std::vector<std::uint64_t> frozen);
 

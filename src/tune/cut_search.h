@@ -1,5 +1,4 @@
-// cut_search: finds the fastest cut of a family, exactly by branch and bound or approximately by moving borders.
-// Internal to src/tune.
+// cut_search: the fastest cut of a family, by branch and bound or by moving borders. Internal to src/tune.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +56,7 @@ class CutSearch {
   bool is_stopped_ = false;
 };
 
-// Steepest descent: moves one border, or both borders of a stage, by one layer. It reduces excess memory first, then
-// time.
+// Steepest descent by moving one border, or both borders of a stage, by one layer: first for memory, then for time.
 class CutClimb {
  public:
   CutClimb(PlanFamily& family, const Deadline& deadline) : family_(family), deadline_(deadline), rng_(0) {}

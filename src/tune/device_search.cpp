@@ -35,7 +35,6 @@ class DeviceSearch {
         if (++tries_ >= kMostTries) return;
         try_stage(stage, begin, end, recomputes);
       }
-      // Longer stages take longer.
       if (seconds_[stages_.owner(stage)] + stages_.seconds(begin, end, false) > value_.largest) return;
     }
   }
@@ -63,7 +62,6 @@ class DeviceSearch {
     borders_ = borders_before;
   }
 
-  // Whether the remaining layers fit on devices that have stages to come.
   [[nodiscard]] bool rest_has_room(int stage, int end) const {
     double room = 0;
     for (int device = 0; device < stages_.devices(); ++device)

@@ -1,5 +1,4 @@
-// device_search: finds the cut with the fastest slowest device by branch and bound, for devices with several stages
-// each. Internal to src/tune. Pure.
+// device_search: branch and bound for the cut with the fastest slowest device. Internal to src/tune. Pure.
 #pragma once
 
 #include <optional>

@@ -105,8 +105,8 @@ Shapes tried_shapes(const PlanRequest& request, int frozen_layers, const Elastic
 }
 
 void warn_of_room(const PlanRequest& request, int frozen_layers) {
-  log_warning("with ", frozen_layers, " layers frozen, no shape of the pipeline is estimated to fit ",
-              human_bytes(request.memory_limit), " a place; it is tried as it is");
+  log_warning("with ", frozen_layers, " layers frozen, no pipeline shape is estimated to fit ",
+              human_bytes(request.memory_limit), " per slot; keeping the current shape");
 }
 
 }  // namespace
@@ -121,8 +121,8 @@ ElasticPlan elastic_plan(const PlanRequest& request, int frozen_layers, const st
   const std::optional<ElasticPlan> best = shapes.best();
   if (!best) {
     throw ConfigError("with ", frozen_layers, " of ", request.layers, " layers frozen, no pipeline of up to ",
-                      request.devices, " devices runs by the schedule ", request.plan.schedule,
-                      "; freeze fewer, or choose the schedule 1f1b");
+                      request.devices, " devices can run the schedule ", request.plan.schedule,
+                      "; freeze fewer layers or choose the schedule 1f1b");
   }
   const bool has_choice = rules.may_shrink && shapes.stay &&
                           shapes.stay->plan.devices() == devices_of(request, rules) && request.devices > 1;

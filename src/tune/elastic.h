@@ -28,9 +28,8 @@ struct ElasticPlan {
   std::string why_it_stays;
 };
 
-// request: the run's first plan, with costs of all layers. frozen_layers: in the new plan; fewer than all layers. The
-// cut is always made anew. If no shape is estimated to fit, one is chosen anyway, with a warning. Errors: ConfigError
-// if no shape can run.
+// request: the first plan, with costs of all layers. frozen_layers: in the new plan. Always cuts anew. If no shape is
+// estimated to fit, chooses one anyway, with a warning. Errors: ConfigError if no shape can run.
 [[nodiscard]] ElasticPlan elastic_plan(const PlanRequest& request, int frozen_layers,
                                        const std::vector<LayerCost>& costs, const StepOverheads& overheads,
                                        const ElasticRules& rules);

@@ -32,7 +32,7 @@ std::vector<int> EventGraph::in_order() const {
 void EventGraph::run() {
   const std::vector<int> order = in_order();
   if (order.size() != nodes_.size())
-    throw DataError("the trace contradicts itself: its spans wait for each other in a ring; record it again");
+    throw DataError("the trace is inconsistent: its spans wait for each other in a cycle; record it again");
   for (const int at : order) {
     Node& node = nodes_[at];
     for (int i = 0; i < static_cast<int>(node.waits_for.size()); ++i) {

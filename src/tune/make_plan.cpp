@@ -33,19 +33,19 @@ std::string setting_to_raise(const Plan& plan, bool raise_chunks) {
 void warn_of_doubts(const Plan& plan, const std::vector<LayerCost>& costs, const Choice& choice, bool raise_chunks) {
   const auto& [rules, cut] = choice;
   if (!cut.fits && !cut.is_proven) {
-    log_warning("no cut that is estimated to fit was found in ", kMostTries,
-                " tries; the one that needs least is tried");
+    log_warning("found no partition that is estimated to fit in ", kMostTries,
+                " tries; using the one that needs the least memory");
   } else if (!cut.fits) {
     const auto peaks =
         device_peaks(std::span(costs).subspan(plan.frozen_layers), pipeline::make_train_schedule(plan, plan.chunks),
                      cut.partition, cut.recompute, rules.most_samples, rules.shares_memory);
-    log_warning("no cut into ", counted(plan.stages(), "stage"), " is estimated to fit ",
-                human_bytes(rules.memory_limit), " a place; the one that needs least takes about ",
-                human_bytes(std::ranges::max(peaks)), " and is tried; ", setting_to_raise(plan, raise_chunks),
+    log_warning("no partition into ", counted(plan.stages(), "stage"), " is estimated to fit ",
+                human_bytes(rules.memory_limit), " per slot; using the one that needs the least memory, about ",
+                human_bytes(std::ranges::max(peaks)), "; ", setting_to_raise(plan, raise_chunks),
                 rules.recompute == Recompute::kNone ? ", or set pipeline.recompute = \"auto\"" : "");
   }
   if (cut.fits && !cut.is_proven)
-    log_info("the search for the best cut was given up after ", kMostTries, " tries; a slightly better one may exist");
+    log_info("stopped the search for the best partition after ", kMostTries, " tries; a slightly better one may exist");
 }
 
 // If chunks are open and there is a memory limit: doubles the plan's number until some cut fits.

@@ -51,8 +51,7 @@ struct PlanRequest {
 [[nodiscard]] Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs,
                              const StepOverheads& overheads = {});
 
-// Like make_plan(), but only for the request's chunks and without a warning. Errors: ConfigError if they have no
-// schedule.
+// Like make_plan(), for the request's chunks only and without a warning. Errors: ConfigError if they have no schedule.
 [[nodiscard]] Plan plan_of_chunks(const PlanRequest& request, const std::vector<LayerCost>& costs,
                                   const StepOverheads& overheads = {});
 

@@ -21,7 +21,6 @@ class MicroBatchBytes {
   [[nodiscard]] std::uint64_t input() const { return keeps_input() ? layers_.front().input_bytes * samples_ : 0; }
   [[nodiscard]] std::uint64_t output(std::size_t i) const { return layers_[i].output_bytes * samples_; }
   [[nodiscard]] std::uint64_t stash(std::size_t i) const { return layers_[i].stash_bytes.at(samples_); }
-  // Bytes that only this layer keeps.
   [[nodiscard]] std::uint64_t kept_by(std::size_t i) const {
     if (role_.recomputes) return i > 0 && is_trained_from(i) ? output(i - 1) : 0;
     const bool next_keeps_output = i + 1 < size() && layers_[i + 1].saves_input && !layers_[i].saves_output;
@@ -74,7 +73,6 @@ class MicroBatchBytes {
   StageRole role_;
 };
 
-// Peak bytes of one micro-batch during each kind of action.
 class WorstMoments {
  public:
   WorstMoments(const MicroBatchBytes& bytes, const StageRole& role, bool shares_memory)
@@ -105,8 +103,7 @@ class WorstMoments {
   }
 
  private:
-  // held: used if the layer's output gradient is also referenced from outside: by the device thread for a received
-  // gradient, or by a recomputing stage for the next layer's gradient.
+  // held: used if the device thread (received gradient) or a recomputing stage also references the output gradient.
   [[nodiscard]] std::uint64_t of_backward(AffineBytes WorkingBytes::*part, AffineBytes WorkingBytes::*held,
                                           bool splits) const {
     // A stage that recomputes already has the gradient of the loss.

@@ -22,9 +22,9 @@ struct StageRole {
   bool previous_stashes_gradient = false;
 };
 
-// The bytes of a micro-batch between the stage's actions: only `activation` and `stash`, as pipeline::LiveBytes counts
-// them. They cover the stage's input and the tensors that autograd saves, each once. With recomputation they cover the
-// layers' inputs and the gradient of the loss instead.
+// Bytes of a micro-batch between the stage's actions: only `activation` and `stash`, as pipeline::LiveBytes counts
+// them: the stage's input and saved tensors, each once; with recomputation the layers' inputs and the gradient of the
+// loss.
 [[nodiscard]] pipeline::StageBytes live_bytes(std::span<const LayerCost> layers, std::uint64_t samples,
                                               const StageRole& role);
 

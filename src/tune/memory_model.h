@@ -21,7 +21,6 @@ struct MemoryModel {
 // Samples of the global batch per replica, rounded up.
 [[nodiscard]] std::int64_t replica_samples(const MemoryModel& model, const Plan& plan);
 
-// Samples of the largest micro-batch. replicas: over all processes.
 [[nodiscard]] std::int64_t largest_micro_batch(std::int64_t global_batch, std::int64_t replicas, int chunks);
 [[nodiscard]] std::int64_t largest_micro_batch(const Plan& plan, int processes = 1);
 

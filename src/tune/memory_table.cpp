@@ -26,7 +26,6 @@ std::uint64_t need(const MemoryQuestion& question, std::vector<LayerCost> costs,
   return *bytes;
 }
 
-// The possible batches for one number of chunks, by the samples of their micro-batches.
 class MicroBatches {
  public:
   MicroBatches(const MemoryQuestion& question, int chunks, std::int64_t most)

@@ -6,8 +6,7 @@
 // kernels of either), plus what layers do not count:
 // - CPU devices: kSmallTensors, for losses, scales and indices of micro-batches and a small layer's gradient before
 //   accumulation.
-// - Devices with their own memory: one ninth, for the allocator's whole-megabyte blocks and library workspaces. It is
-//   not measured, but the margin of planning (train/plan/choose_plan.h).
+// - Devices with their own memory: one ninth for the allocator's blocks and libraries (train/plan/choose_plan.h).
 #pragma once
 
 #include <cstdint>
@@ -52,8 +51,7 @@ struct MemoryCell {
 
 [[nodiscard]] MemoryCell memory_cell(const MemoryQuestion& question, std::int64_t global_batch, int chunks);
 
-// The largest multiple of replicas x chunks, up to `most`, that fits; empty if none does. Only the largest micro-batch
-// matters, so multiples suffice. Exact if need never falls with more samples, except at measured sizes.
+// The largest multiple of replicas x chunks, up to `most`, that fits; empty if none does.
 [[nodiscard]] std::optional<MemoryCell> largest_batch(const MemoryQuestion& question, int chunks,
                                                       std::int64_t most = std::int64_t{1} << 40);
 

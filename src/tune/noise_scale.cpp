@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 
 #include "core/check.h"
 
@@ -14,24 +13,6 @@ bool is_norm(double value) { return std::isfinite(value) && value >= 0; }
 void check_mean_gradient(const MeanGradient& mean) {
   check(is_norm(mean.samples) && is_norm(mean.squared_norm), "a finite, non-negative sample count and squared norm");
 }
-
-// Sums over the replicas that have samples, weighted by their share in the mean.
-struct ReplicaMeans {
-  int replicas = 0;
-  double weight = 0;
-  double squares = 0;    // sum of v |g|^2
-  double per_small = 0;  // sum of v / n
-  double per_big = 0;
-
-  void add(const MeanGradient& mean, double v) {
-    if (v == 0) return;
-    ++replicas;
-    weight += v;
-    squares += v * mean.squared_norm;
-    per_small += v / mean.samples;
-    per_big += v * v / mean.samples;
-  }
-};
 
 }  // namespace
 
@@ -49,32 +30,6 @@ std::optional<GradientEstimate> estimate_from_batches(const MeanGradient& small,
   if (more <= 0) return std::nullopt;
   return GradientEstimate{.trace = (small.squared_norm - big.squared_norm) * small.samples * big.samples / more,
                           .squared_norm = (big.samples * big.squared_norm - small.samples * small.squared_norm) / more};
-}
-
-std::optional<GradientEstimate> estimate_from_sums(const ReplicaSums& sums, double mean_squared) {
-  check(sums.replicas >= 0 && is_norm(sums.samples) && is_norm(sums.squares) && is_norm(mean_squared),
-        "non-negative replicas, samples and norms");
-  if (sums.replicas < 2) return std::nullopt;
-  check(sums.samples > 0, "counted replicas with samples");
-  const MeanGradient small{sums.samples / static_cast<double>(sums.replicas), sums.squares / sums.samples};
-  return estimate_from_batches(small, {sums.samples, mean_squared});
-}
-
-std::optional<GradientEstimate> estimate_from_replicas(std::span<const MeanGradient> replicas, double mean_squared,
-                                                       std::span<const double> weights) {
-  check(weights.empty() || weights.size() == replicas.size(), "one weight per replica, or none");
-  ReplicaMeans means;
-  for (std::size_t k = 0; k < replicas.size(); ++k) {
-    check_mean_gradient(replicas[k]);
-    const double v = weights.empty() ? replicas[k].samples : weights[k];
-    check(is_norm(v) && (v == 0 || replicas[k].samples > 0),
-          "non-negative weights, and samples in each replica with a weight");
-    means.add(replicas[k], v);
-  }
-  check(is_norm(mean_squared), "a finite, non-negative squared norm of the mean gradient");
-  if (means.replicas < 2) return std::nullopt;
-  return estimate_from_batches({means.weight / means.per_small, means.squares / means.weight},
-                               {means.weight * means.weight / means.per_big, mean_squared});
 }
 
 NoiseAverage::NoiseAverage(Options options, const State& state) : options_(options), state_(state) {

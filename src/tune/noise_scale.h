@@ -21,7 +21,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 
 namespace sluice::tune {
 
@@ -41,21 +40,6 @@ struct MeanGradient {
 // Empty if both batches are equally large. Requires: 0 < small.samples <= big.samples.
 [[nodiscard]] std::optional<GradientEstimate> estimate_from_batches(const MeanGradient& small, const MeanGradient& big);
 
-// Sums over replicas that are weighted by their samples.
-struct ReplicaSums {
-  std::int64_t replicas = 0;  // replicas that have samples
-  double samples = 0;         // N
-  double squares = 0;         // sum of n_k |g_k|^2
-};
-// Empty for fewer than two replicas. mean_squared: |g|^2.
-[[nodiscard]] std::optional<GradientEstimate> estimate_from_sums(const ReplicaSums& sums, double mean_squared);
-
-// Estimates from each replica's mean. weights: of the replicas in g, in any unit; empty: their samples. Replicas
-// without samples are ignored. Empty if fewer than two replicas have samples and weight.
-[[nodiscard]] std::optional<GradientEstimate> estimate_from_replicas(std::span<const MeanGradient> replicas,
-                                                                     double mean_squared,
-                                                                     std::span<const double> weights = {});
-
 // The ratio of two means with its standard errors (delta method). Steps count as independent, so drift within the
 // averaging window counts as noise. It is valid if |G|^2 is several standard errors above 0.
 struct NoiseScale {
@@ -68,8 +52,7 @@ struct NoiseScale {
   std::int64_t estimates = 0;
 };
 
-// Averages both estimates over the steps separately. The mean of their ratios would be biased and has no variance if
-// |G|^2 is near 0. Exponential averages, corrected for their start: after one step its estimate is the mean.
+// Exponential averages of both estimates, because the mean of their ratios would be biased. Corrected for the start.
 class NoiseAverage {
  public:
   struct Options {

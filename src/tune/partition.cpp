@@ -19,7 +19,6 @@ namespace {
 using pipeline::Schedule;
 using pipeline::StageBytes;
 
-// Value of a stage with the layers [begin, end), to be minimized; kNever if it is not allowed.
 using StageValue = std::function<double(int stage, int begin, int end)>;
 
 std::optional<Partition> least_largest_stage(const PossibleStages& possible, const StageValue& value_of) {

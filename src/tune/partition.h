@@ -49,8 +49,7 @@ struct Cut {
 // partition in the rules covers the layers in as many stages.
 [[nodiscard]] Cut best_cut(std::span<const LayerCost> costs, const pipeline::Schedule& schedule, const CutRules& rules);
 
-// The cut with the least memory of its largest stage; each stage is considered alone, even with several per device. If
-// recomputation is open, a stage recomputes if that needs less memory.
+// The cut whose largest stage needs the least memory; each stage counts alone and recomputes if that needs less.
 [[nodiscard]] Cut smallest_cut(std::span<const LayerCost> costs, const pipeline::Schedule& schedule,
                                const CutRules& rules);
 
@@ -59,7 +58,6 @@ struct Cut {
                                               const Partition& partition, const std::vector<bool>& recompute = {});
 [[nodiscard]] std::vector<double> device_times(std::span<const LayerCost> costs, double micro_batch, const Plan& plan);
 
-// Peak bytes of each device. recompute: [stage]; empty: none recomputes.
 [[nodiscard]] std::vector<std::uint64_t> device_peaks(std::span<const LayerCost> costs,
                                                       const pipeline::Schedule& schedule, const Partition& partition,
                                                       const std::vector<bool>& recompute, std::uint64_t samples,

@@ -112,8 +112,8 @@ class Families {
     if (devices < 1 || replicas < 1 || virtual_stages < 1)
       return Reason{"none", "a plan needs at least one replica of one device with one stage"};
     if (std::int64_t{devices} * replicas <= space_.most_slots) return std::nullopt;
-    return Reason{"places", concat(counted(replicas, "replica"), " of ", counted(devices, "device"), " need ",
-                                   std::int64_t{devices} * replicas, " places of ", space_.most_slots)};
+    return Reason{"slots", concat(counted(replicas, "replica"), " of ", counted(devices, "device"), " need ",
+                                  std::int64_t{devices} * replicas, " slots, but there are ", space_.most_slots)};
   }
 
   // On a single device all orders of the same actions take the same time: there is nothing to overlap. 1F1B with one
@@ -138,7 +138,7 @@ class Families {
     if (plan.stages() > layers) {
       const std::string need =
           plan.virtual_stages == 1
-              ? concat(counted(plan.stages(), "stage"), " of at least one layer each are asked for")
+              ? concat(counted(plan.stages(), "stage"), " need at least one layer each")
               : concat("schedule ", plan.schedule, " needs ", plan.virtual_stages, " virtual stages",
                        plan.devices() == 1 ? "" : concat(" on each of ", plan.devices(), " devices"),
                        " of at least one layer each");
@@ -155,7 +155,6 @@ class Families {
     return Reason{"partition", concat("the given partition does not have ", counted(layers, "layer"))};
   }
 
-  // Reuses schedules until the number of devices or chunks changes.
   std::optional<Reason> make_schedule(FamilyShape& shape) {
     const Plan& plan = shape.plan;
     try {

@@ -95,7 +95,6 @@ class PlanSearch {
                                  [&](const Searched& family) { return !is_settled(family) && !is_beyond(family); });
   }
 
-  // Samples per second of the tenth best plan; 0 if there are fewer.
   [[nodiscard]] double bar() const { return top_.size() < kMostCandidates ? 0 : top_.back()->rate(); }
   [[nodiscard]] bool is_beyond(const Searched& family) const { return family.most_rate() < bar() * (1 - kMargin); }
   [[nodiscard]] double bar_seconds(const Searched& family) const {
@@ -125,7 +124,6 @@ class PlanSearch {
     finish(family, plans);
   }
 
-  // Searches exactly, then uses the rest of the family's time for restarts.
   void search(Searched& family, const Deadline& deadline) {
     PlanFamily plans(family.shape, space_);
     family.state = State::kOpen;

@@ -31,9 +31,8 @@ struct ScheduleChoice {
 
 // The allowed plans. A list with one entry pins a choice.
 struct SearchSpace {
-  // Costs for a plan with one layer per stage. Concurrent devices have fewer threads each, and the schedule decides
-  // which devices exchange data. Called once per schedule and number of devices, replicas and chunks; the result may
-  // depend on these only. Errors it throws end the search.
+  // Costs for a plan with one layer per stage. Called once per schedule and number of devices, replicas and chunks, on
+  // which alone the result may depend. Errors it throws end the search.
   std::function<SlotCosts(const Plan& uncut)> costs_of;
   int most_slots = 1;
   int processes = 1;                // machines; each one runs `replicas`
@@ -42,8 +41,7 @@ struct SearchSpace {
   std::vector<int> chunks = {1};
   std::vector<std::int64_t> batches = {1};  // samples per step over all replicas
   std::vector<ScheduleChoice> schedules = {ScheduleChoice{}};
-  // With kOpen and a memory limit, a stage recomputes only if its device needs the room: dropping any recomputing stage
-  // would exceed the limit. kOpen includes the other rules.
+  // kOpen includes the other rules. With a memory limit, a stage then recomputes only if its device needs the room.
   std::vector<Recompute> recompute = {Recompute::kNone};
   std::optional<Partition> partition;
   int frozen_layers = 0;
@@ -87,9 +85,8 @@ inline constexpr int kMostCandidates = 10;
 
 [[nodiscard]] SearchResult search_plans(const SearchSpace& space, const SearchLimit& limit = {});
 
-// The number of micro-batches with the least time for a replica's `samples`. Assumes equal stages on which a
-// micro-batch of n samples takes a + s n. (m + p - 1) (a + s samples / m) is least at m = sqrt((p - 1) s samples / a).
-// Between 1 and `samples`.
+// The number of micro-batches with the least time, from 1 to `samples`, if stages are equal and n samples take a + s n:
+// (m + p - 1) (a + s samples / m) is least at m = sqrt((p - 1) s samples / a).
 [[nodiscard]] int first_guess_chunks(int devices, double samples, const AffineCost& slowest_stage);
 
 }  // namespace sluice::tune

@@ -1,5 +1,4 @@
-// possible_stages: times and bytes of all stages that layers can be cut into, and the comparison of cuts. Internal to
-// src/tune. Pure.
+// possible_stages: times and bytes of all stages that layers can be cut into. Internal to src/tune. Pure.
 #pragma once
 
 #include <algorithm>
@@ -60,8 +59,7 @@ class PossibleStages {
   [[nodiscard]] double seconds(int begin, int end, bool recomputes) const {
     return seconds_[end] - seconds_[begin] + (recomputes ? forward_seconds_[end] - forward_seconds_[begin] : 0);
   }
-  // Cost of sending the output of a stage that ends before layer `end`: seconds if links take time for bytes, else
-  // bytes. 0 for the last stage.
+  // Cost of sending a stage's output: seconds if links take time for bytes, else bytes; 0 for the last stage.
   [[nodiscard]] double border(int stage, int end) const {
     if (end == layers()) return 0;
     const double bytes = static_cast<double>(costs_[end - 1].output_bytes) * rules_.micro_batch;

@@ -1,11 +1,9 @@
-// predict: predicts the time of one training step and its parts from measured costs. All estimates of a step use it.
-// Every device first runs its share of the samples through the frozen layers. The schedule's actions then run in their
-// order (pipeline/schedule/simulate.h), with a hop between devices. Gradient buckets are all-reduced as soon as they
-// are complete (reductions.h); the update follows.
-// Devices of one machine share memory bandwidth and cores (contention.h), also with loader threads (loading.h).
-// Replicas wait for the slowest (expected_maximum.h). For a parameter server's worker a step is one cycle
-// (server_step.h). A real run hides more of an all-reduce if local replicas sum different stages at once. Pure. Times
-// in seconds.
+// predict: the time of one training step and its parts, from measured costs. Every device first runs its share of the
+// samples through the frozen layers. The schedule's actions then run in their order (pipeline/schedule/simulate.h).
+// Complete gradient buckets are all-reduced (reductions.h); the update follows.
+// Devices of a machine share memory bandwidth and cores (contention.h), also with loader threads (loading.h). Replicas
+// wait for the slowest (expected_maximum.h). For a parameter server's worker a step is one cycle (server_step.h). A
+// real run hides more of an all-reduce if local replicas sum different stages at once. Pure. Times in seconds.
 #pragma once
 
 #include <cstddef>
@@ -55,7 +53,6 @@ struct StepOverheads {
   std::optional<ServerUse> server;
 };
 
-// Costs of a replica's stages, per micro-batch unless stated otherwise.
 struct StepCosts {
   std::vector<pipeline::StepCost> stages;
   std::vector<double> sent_bytes;  // [stage]: to the next one; empty: nothing is sent
@@ -70,8 +67,7 @@ struct StepCosts {
 // The parts add up to the step.
 struct DevicePrediction {
   double compute = 0;
-  // Exposed all-reduce and waiting for the slowest replica. With a parameter server: push, pull and waiting
-  // (ServedStep).
+  // Exposed all-reduce and waiting for the slowest replica; with a server push, pull and waiting (ServedStep).
   double all_reduce = 0;
   double update = 0;  // by the parameter server if there is one
   double load = 0;

@@ -12,7 +12,6 @@ namespace {
 
 using pipeline::Op;
 
-// The action that completes a stage's gradients.
 struct LastBackward {
   double end = 0;
   bool is_weight_only = false;
@@ -30,8 +29,7 @@ std::vector<LastBackward> last_backwards(const pipeline::Schedule& schedule, con
   return last;
 }
 
-// Splits gradients into full buckets from the last layer on; the final bucket may be smaller. A layer's gradients may
-// be split between buckets.
+// Splits gradients into buckets from the last layer on. A layer's gradients may be split between buckets.
 std::deque<Reduction> buckets_of(const std::vector<LayerGradients>& layers, double bucket_bytes,
                                  const LastBackward& last) {
   std::deque<Reduction> buckets;

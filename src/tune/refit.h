@@ -1,6 +1,5 @@
-// refit: corrects predictions with plans that ran. The factor is the geometric mean of measured / predicted, so that
-// errors in both directions weigh alike. It is taken over runs with the same number of devices and replicas, or over
-// all runs if there are none. Pure. Times in seconds.
+// refit: corrects predictions by the geometric mean of measured / predicted of plans that ran: those with the same
+// number of devices and replicas, or all if there are none. Pure. Times in seconds.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,8 @@
+// The sums over processes in a recorded step: all-reduces of buckets, and small sums of a few numbers.
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "core/error.h"
@@ -32,7 +34,6 @@ Nanoseconds all_ready(std::span<const RecordedProcess> processes, int bucket) {
   return last;
 }
 
-// When all processes had arrived at a small sum. The first one begins after all buckets are summed.
 Nanoseconds all_arrived(std::span<const RecordedProcess> processes, int number) {
   Nanoseconds last = std::numeric_limits<Nanoseconds>::min();
   for (const RecordedProcess& process : processes) {
@@ -54,29 +55,35 @@ void ReplayGraph::check_sums() const {
     if (std::ranges::equal(first.buckets, other.buckets, is_same) &&
         small_sums_of(first).size() == small_sums_of(other).size())
       continue;
-    throw DataError("the traces of rank 0 and rank ", rank, " tell of different sums in step ", first.step,
-                    "; give files of one run");
+    throw DataError("the traces of rank 0 and rank ", rank, " have different all-reduces in step ", first.step,
+                    "; give the files of one run");
   }
   if (!edits_.network) return;
   if (first.buckets.empty())
-    throw ConfigError("--bandwidth: the recorded step has no sums over processes, so there is no network in it");
+    throw ConfigError("--bandwidth: the recorded step has no all-reduce over processes, so it uses no network");
   const auto is_unknown = [](const BucketSpan& bucket) { return bucket.bytes <= 0; };
   if (std::ranges::any_of(first.buckets, is_unknown))
-    throw ConfigError("--bandwidth: the trace does not say how many bytes its sums carry; record it again");
+    throw ConfigError("--bandwidth: the trace lacks the sizes of its all-reduces; record it again");
 }
 
 void ReplayGraph::add_sums(int rank) {
+  ProcessNodes& own = nodes_[rank];
   for (int bucket = 0; bucket < static_cast<int>(recorded(rank).buckets.size()); ++bucket) add_ready(rank, bucket);
-  for (int i = 0; i < static_cast<int>(nodes_[rank].small_sums.size()); ++i)
-    arrive_[rank].push_back(graph_.add(0, {.rank = rank}));
+  for (int i = 0; i < static_cast<int>(own.spans.size()); ++i) {
+    if (recorded(rank).process[i].phase != Phase::kAllReduce) continue;
+    own.small_sums.push_back(i);
+    own.arrivals.push_back(graph_.add(0, {.rank = rank}));
+  }
 }
 
+// The process is ready for a bucket's all-reduce when the caller and the threads of the other replicas have reached the
+// point of their backward at which the caller had completed the bucket.
 void ReplayGraph::add_ready(int rank, int bucket) {
   const BucketSpan& span = recorded(rank).buckets[bucket];
   const int node = graph_.add(0, {.rank = rank, .stage = index(span.stage)});
-  nodes_[rank].sums.push_back({.ready = node});
+  nodes_[rank].buckets.push_back({.ready = node});
   const Anchor caller = caller_of(rank, span);
-  if (caller.piece < 0) return next(rank, node, span.begin);
+  if (caller.piece < 0) return follow_last(rank, node, span.begin);
   wait_for(node, rank, caller);
   for (int slot = 0; slot < static_cast<int>(recorded(rank).slots.size()); ++slot) {
     if (slot != caller.slot && owns(recorded(rank).slots[slot], span.stage))
@@ -103,8 +110,7 @@ ReplayGraph::Anchor ReplayGraph::caller_of(int rank, const BucketSpan& bucket) c
   return best;
 }
 
-// The point in the slot's last such action that is as far (in share) as the caller was in its own; not later than
-// recorded.
+// The same share of the same action in another slot; not later than recorded.
 ReplayGraph::Anchor ReplayGraph::same_point(int rank, int slot, const Anchor& caller) const {
   const auto span_of = [&](int in, int piece) -> const Span& {
     const SlotPieces& cut = nodes_[rank].slots[in].cut;
@@ -136,29 +142,26 @@ void ReplayGraph::wait_for(int node, int rank, const Anchor& anchor) {
 }
 
 // As recorded, a stage's all-reduces are sequential. On a given network those of all stages are, in the recorded order.
-void ReplayGraph::add_exchanges() {
-  for (int rank = 0; rank < ranks(); ++rank) {
-    const std::vector<BucketSpan>& buckets = recorded(rank).buckets;
-    std::vector<int> order;
-    for (int bucket = 0; bucket < static_cast<int>(buckets.size()); ++bucket) {
-      add_exchange(rank, bucket);
-      order.push_back(bucket);
-    }
-    std::ranges::stable_sort(order, {}, [&](int bucket) { return all_ready(processes_, bucket); });
-    for (std::size_t i = 1; i < order.size() && edits_.network; ++i)
-      graph_.wait(nodes_[rank].sums[order[i]].exchange, nodes_[rank].sums[order[i - 1]].exchange);
-  }
+void ReplayGraph::add_all_reduces(int rank) {
+  const std::vector<BucketNodes>& buckets = nodes_[rank].buckets;
+  std::vector<int> order(buckets.size());
+  std::iota(order.begin(), order.end(), 0);
+  for (const int bucket : order) add_all_reduce(rank, bucket);
+  if (!edits_.network) return;
+  std::ranges::stable_sort(order, {}, [&](int bucket) { return all_ready(processes_, bucket); });
+  for (std::size_t i = 1; i < order.size(); ++i)
+    graph_.wait(buckets[order[i]].all_reduce, buckets[order[i - 1]].all_reduce);
 }
 
-void ReplayGraph::add_exchange(int rank, int bucket) {
-  std::vector<SumNodes>& sums = nodes_[rank].sums;
+void ReplayGraph::add_all_reduce(int rank, int bucket) {
+  std::vector<BucketNodes>& nodes = nodes_[rank].buckets;
   const std::vector<BucketSpan>& buckets = recorded(rank).buckets;
   const BucketSpan& span = buckets[bucket];
   Nanoseconds begin = all_ready(processes_, bucket);
-  std::optional<int> before;
+  std::optional<int> before;  // the stage's previous all-reduce
   for (int other = 0; other < bucket; ++other) {
     if (buckets[other].stage != span.stage || buckets[other].end > span.end) continue;
-    before = sums[other].exchange;
+    before = nodes[other].all_reduce;
     begin = std::max(begin, buckets[other].end);
   }
   double work = between(begin, span.end);
@@ -168,30 +171,27 @@ void ReplayGraph::add_exchange(int rank, int bucket) {
     work = (cost.at(static_cast<double>(span.bytes)) + sum_s) * 1e9;
   }
   work = book_.edited({WorkKind::kAllReduce, rank, -1, index(span.stage)}, work, /*is_whole=*/true);
-  sums[bucket].exchange = graph_.add(work, {WorkKind::kAllReduce, rank, index(span.stage)});
-  for (const ProcessNodes& process : nodes_) graph_.wait(sums[bucket].exchange, process.sums[bucket].ready);
-  if (before) graph_.wait(sums[bucket].exchange, *before);
+  const int node = nodes[bucket].all_reduce = graph_.add(work, {WorkKind::kAllReduce, rank, index(span.stage)});
+  for (const ProcessNodes& process : nodes_) graph_.wait(node, process.buckets[bucket].ready);
+  if (before) graph_.wait(node, *before);
 }
 
+// The first small sum of a step begins after all buckets are summed.
 void ReplayGraph::add_small_sum(int rank, int number) {
   ProcessNodes& own = nodes_[rank];
-  const int at = own.small_sums[number];
-  const Span& span = recorded(rank).process[at];
+  const int span = own.small_sums[number];
   const int begin = graph_.add(0, {.rank = rank});
-  next(rank, begin, span.begin);
-  graph_.wait(arrive_[rank][number], begin);
+  graph_.wait(own.arrivals[number], begin);
   if (number == 0) {
-    for (const SumNodes& sum : own.sums) graph_.wait(arrive_[rank][number], sum.exchange, 0);
+    for (const BucketNodes& bucket : own.buckets) graph_.wait(own.arrivals[number], bucket.all_reduce, 0);
   }
-  double work = between(all_arrived(processes_, number), span.end);
+  double work = between(all_arrived(processes_, number), recorded(rank).process[span].end);
   if (edits_.network && edits_.network->latency_s > 0)  // it sums a few numbers only
     work = ring_cost(ranks(), {.latency_s = edits_.network->latency_s}).latency_s * 1e9;
   work = book_.edited({WorkKind::kAllReduce, rank}, work, /*is_whole=*/false);
   const int exchange = graph_.add(work, {WorkKind::kAllReduce, rank});
-  for (int other = 0; other < ranks(); ++other) graph_.wait(exchange, arrive_[other][number]);
-  own.spans[at] = {begin, exchange};
-  own.done = exchange;
-  own.done_at = span.end;
+  for (const ProcessNodes& process : nodes_) graph_.wait(exchange, process.arrivals[number]);
+  append_span(rank, span, {begin, exchange});
 }
 
 std::optional<double> shortest_sum(std::span<const RecordedProcess> processes) {

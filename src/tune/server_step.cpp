@@ -19,7 +19,6 @@ double update_seconds(const ServerUse& use, double bytes) {
   return use.cost.update.at(share) + (use.pushes_of_update() - 1) * use.cost.merge.at(share) + messages_seconds(use);
 }
 
-// Time added by other workers: their transfers (see the header) and the slowest one's extra compute.
 double wait_for_all(const ServerUse& use, const WorkerStep& worker) {
   const double share = worker.bytes / at_once(use);
   const double push = use.cost.push.transfer(share), pull = use.cost.pull.transfer(share);
@@ -28,7 +27,6 @@ double wait_for_all(const ServerUse& use, const WorkerStep& worker) {
          std::max(others * std::max(push, pull), others * (push + pull) - worker.computing - use.cost.pull.latency_s);
 }
 
-// Shortest step for workers with asynchronous updates, limited by the server and the cores.
 double least_step(const ServerUse& use, const WorkerStep& worker, double loading) {
   const double share = worker.bytes / at_once(use);
   const double busy = use.cost.push.transfer(share) + update_seconds(use, worker.bytes) + use.cost.pull.transfer(share);

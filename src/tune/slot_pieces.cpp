@@ -9,8 +9,7 @@
 namespace sluice::tune {
 namespace {
 
-// If spans begin together, the outer span comes first, except that an empty span precedes it because it was finished
-// first.
+// If spans begin together, an empty span comes first, because it was finished first, then outer ones before inner.
 std::vector<int> in_order_of_time(const std::vector<Span>& spans) {
   std::vector<int> order(spans.size());
   std::iota(order.begin(), order.end(), 0);
@@ -73,8 +72,7 @@ class Cutter {
   Nanoseconds now_ = std::numeric_limits<Nanoseconds>::min();
 };
 
-// Whether the span belongs to a round after the pass: work that every stage of a slot does once per round. A stage's
-// first all-reduce belongs to the pass.
+// Work that each stage of a slot does once per round after the pass. A stage's first all-reduce is of the pass.
 bool is_of_a_round(const Span& span, std::set<StageId>& reduced) {
   if (index(span.micro_batch) >= 0 || index(span.stage) < 0 || span.is_beside) return false;
   if (span.phase == Phase::kAllReduce) return !reduced.insert(span.stage).second;

@@ -1,6 +1,5 @@
-// slot_pieces: splits the recorded spans of one thread into consecutive pieces: a span that holds others is split at
-// their begins and ends. It also finds the sections of a step after which all threads of a process wait for each other:
-// the pass, then each round after it (norm, optimizer, weights). Pure.
+// slot_pieces: splits a thread's recorded spans into consecutive pieces at the begins and ends of nested spans. Finds
+// the sections of a step after which the threads of a process wait for each other: the pass, then each round. Pure.
 #pragma once
 
 #include <vector>
@@ -22,6 +21,7 @@ struct SlotPieces {
   std::vector<int> section;      // [span]: 0 for the pass, 1 and up for later rounds
   int sections = 1;
 
+  [[nodiscard]] int section_of(const Piece& piece) const { return section[piece.span]; }
   // The last piece that begins at or before `time`, or -1.
   [[nodiscard]] int piece_at(Nanoseconds time) const;
 };

@@ -1,6 +1,5 @@
-// step_edits: edits of a recorded step for a replay (step_replay.h): the time of work, and the network of all-reduces
-// over processes. Values. Units: nanoseconds and bytes; for a network seconds and bytes per second. Errors:
-// ConfigError.
+// step_edits: edits of a recorded step for a replay (step_replay.h). Units: nanoseconds and bytes; for a network
+// seconds and bytes per second. Errors: ConfigError.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +38,7 @@ struct Work {
   std::string_view device = {};
 };
 
-// Selects work. An unset field matches any value; without a kind it matches compute: forward, backward, weight
-// gradients, optimizer.
+// An unset field matches any value; without a kind it matches forward, backward, weight gradients and optimizer.
 struct WorkSelector {
   std::optional<WorkKind> kind;
   std::optional<int> rank;

@@ -30,13 +30,11 @@ struct StepReplay {
   std::vector<StepSpans> processes;
   // Critical path of the step by kind, process and stage, longest first; adds up to the step.
   std::vector<EventGraph::Part> path;
-  // Total recorded waiting for neighbours, and the part of it after the neighbour had sent (late wake-ups). If that
-  // part is small, the step's waiting is explained.
+  // Total recorded waiting for neighbours, and the part of it after the neighbour had sent (late wake-ups).
   Nanoseconds waited = 0, waited_after_sending = 0;
 };
 
-// Seconds of the shortest all-reduce over processes, measured from when all were ready; small ones are included. It
-// approximates the fixed cost of an all-reduce. Empty if there are none.
+// Seconds of the shortest all-reduce since all were ready, which approximates its fixed cost; empty without one.
 [[nodiscard]] std::optional<double> shortest_sum(std::span<const RecordedProcess> processes);
 
 [[nodiscard]] StepReplay replay_step(std::span<const RecordedProcess> processes, const StepEdits& edits = {});

@@ -77,7 +77,7 @@ class LimitsTest(unittest.TestCase):
                 if threads == 7 and done.returncode == 0:  # all that there are
                     continue
                 self.assertEqual(done.returncode, 4, done.stderr)
-                self.assertIn("gives no more threads", cli.error_of(done))
+                self.assertIn("refuses to start another thread", cli.error_of(done))
                 self.assertIn("ulimit -u", cli.error_of(done))
 
     # LibTorch's store looks up the name of each address, and rank 0 serves nobody meanwhile.

@@ -231,7 +231,7 @@ class ReplayTest(unittest.TestCase):
             done = self.refused(2, f"--scale {edit}: ", run_dir, "--scale", edit)
             self.assertIn(sentence, cli.error_of(done))
         others = ((("--add", "forward=5"), "is no time"), (("--bandwidth", "10"), "10Gbit/s"),
-                  (("--bandwidth", "1Gbit/s"), "no sums over processes"), (("--step", "9"), "from 4 to 6"),
+                  (("--bandwidth", "1Gbit/s"), "no all-reduce over processes"), (("--step", "9"), "from 4 to 6"),
                   (("--add", "forward=5 min"), "is no time"), (("--bandwidth", "0Gbit/s"), "above 0"),
                   (("--latency", "5us"), "give --bandwidth, too"),
                   (("--bandwidth", "1Gbit/s", "--latency", "5"), "ns, us, ms or s"), (("--step", "x"), "--step"))
@@ -258,7 +258,7 @@ class ReplayTest(unittest.TestCase):
             cut.write_bytes(damaged)
             self.refused(3, "is damaged or was cut", cut, files[1])
         cut.write_text('{"traceEvents": []}')
-        self.refused(3, "is no trace that", cut, files[1])
+        self.refused(3, "is not a trace that", cut, files[1])
         other = self.train_shape("two processes")
         self.refused(2, "of different runs", files[0], other / "trace.rank1.json.gz")
         trace = json.loads(text)

@@ -40,7 +40,7 @@ class TuneRefusedTest(tuning_case.TuningCase):
         self.assert_refused(2, "model.name toy_cnn", config=other, words=("--out", self.out, "--profile", profile))
         self.assert_refused(2, "needs --profile", command=("simulate",))
         self.assert_refused(2, "needs as many devices", command=("simulate",), words=("--profile", profile, "--nodes", 1))
-        self.assert_refused(2, "is no layer profile", command=("simulate",), words=("--profile", self.folder / "no.json")
+        self.assert_refused(2, "is not a layer profile", command=("simulate",), words=("--profile", self.folder / "no.json")
                             if (self.folder / "no.json").write_text("{}") else ())
         self.assert_refused(2, "of 1 thread a device", "2", command=("simulate",),
                             words=("--profile", profile, "--set", "device.threads=2"))

@@ -334,7 +334,7 @@ TEST(SameStart, TheNumberOfOptimizerStepsIsHandedOutAndCompared) {
       ADD_FAILURE() << "the other number of steps was not seen";
     } catch (const PeerError& error) {
       EXPECT_THAT(error.what(),
-                  testing::HasSubstr("the number of optimizer steps of stage 0 of rank 2 is not that of rank 0 now"));
+                  testing::HasSubstr("the number of optimizer steps of stage 0 of rank 2 differs from rank 0 now"));
     }
   });
   EXPECT_THAT(failures, testing::Each(""));
@@ -360,7 +360,7 @@ TEST(SameStart, Rank0HandsOutItsStateAndAnyDifferenceAfterwardsIsNamed) {
         check_same_state(grid, "now");
         ADD_FAILURE() << "the change of " << name << " was not seen";
       } catch (const PeerError& error) {
-        EXPECT_THAT(error.what(), testing::HasSubstr("tensor " + name + " of ranks 1, 2 is not that of rank 0 now"));
+        EXPECT_THAT(error.what(), testing::HasSubstr("tensor " + name + " of ranks 1, 2 differs from rank 0 now"));
       }
       if (rank > 0) first.copy_(at::nextafter(first, first - 1));
     }

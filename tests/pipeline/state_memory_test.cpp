@@ -47,7 +47,7 @@ TEST(RequireStateMemory, SaysWhatIsTooMuchAndHowManyStagesWouldDo) {
   EXPECT_THAT(refusal_of({.partition = {{1, 2}}}, 0, 80, {.partition = true}),
               HasSubstr("another pipeline.partition of 2 stages would"));
   EXPECT_THAT(refusal_of({.partition = {{1, 2}}}, 0, 80), HasSubstr("raise the limit or pipeline.stages"));
-  EXPECT_THAT(refusal_of(one, 2, 100), HasSubstr("no number of stages would do, layer second alone needs 120 B"));
+  EXPECT_THAT(refusal_of(one, 2, 100), HasSubstr("no number of stages is enough: layer second alone needs 120 B"));
   // Only the gradients are each replica's own.
   EXPECT_EQ(refusal_of({.partition = {{3}}, .replicas = 2}, 1, 180), "fits");
   // A copy of a parameter that is tied has no optimizer state.

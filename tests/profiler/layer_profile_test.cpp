@@ -161,12 +161,12 @@ TEST(LayerProfile, RefusalsNameFileAndField) {
       {[](auto& j) { j["server"] = 3; }, "server should be an object"},
       {[](auto& j) { j["server"].erase("merge"); }, "server.merge is missing"},
       {[](auto& j) { j["schema_version"] = 5; }, "schema_version is 5, but this version of sluice reads 8"},
-      {[](auto& j) { j["kind"] = "plan"; }, "p.json is no layer profile"},
+      {[](auto& j) { j["kind"] = "plan"; }, "p.json is not a layer profile"},
   };
   for (const auto& [change, part] : cases) EXPECT_THAT(refusal_after(change), HasSubstr(part));
-  EXPECT_THAT(refusal("{\"kind\": "), HasSubstr("p.json is no JSON"));
+  EXPECT_THAT(refusal("{\"kind\": "), HasSubstr("p.json is not JSON"));
   EXPECT_THAT(refusal("[]"), HasSubstr("p.json"));
-  EXPECT_THAT(refusal(""), HasSubstr("p.json is no JSON"));
+  EXPECT_THAT(refusal(""), HasSubstr("p.json is not JSON"));
 }
 
 // Each finite, but no sum with them, or product of them, would say anything.

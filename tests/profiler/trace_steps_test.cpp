@@ -137,7 +137,7 @@ TEST(TraceSteps, WhatIsNoTraceOfOursIsRefused) {
        {"{}", "[]", "3", R"({"traceEvents": []})", R"({"traceEvents": [{"ph": "X"}]})",
         R"({"traceEvents": [{"ph": 7}]})",
         R"({"traceEvents": [{"ph": "X", "cat": "kernel", "args": {"phase": "forward", "step": "a"}}]})"})
-    EXPECT_THAT(refusal_of(text), HasSubstr("is no trace that `sluice train --trace`")) << text;
+    EXPECT_THAT(refusal_of(text), HasSubstr("is not a trace that `sluice train --trace`")) << text;
 }
 
 }  // namespace

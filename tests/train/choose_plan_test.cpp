@@ -106,7 +106,7 @@ TEST_F(ChoosePlan, WhatDoesNotFitIsWarnedOfAndTriedWithTheLeast) {
   testing::internal::CaptureStderr();
   const Plan plan = tune::make_plan(plan_request(make_setup(config)), costs);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              AllOf(HasSubstr("no cut into 2 stages is estimated to fit 900 B a place"),
+              AllOf(HasSubstr("no partition into 2 stages is estimated to fit 900 B per slot"),
                     HasSubstr("pipeline.recompute = \"auto\"")));
   EXPECT_EQ(plan.partition.layers_per_stage, (std::vector<int>{4, 1}));
 }
@@ -283,7 +283,7 @@ TEST_F(CostCache, AFolderThatCannotBeWrittenIsNoFailure) {
   std::ofstream(folder_.string()) << "a file";
   testing::internal::CaptureStderr();
   EXPECT_GT(layers_of_stage_0(), 1);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("the measured layer costs are not kept: "));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("cannot save the measured layer costs: "));
 }
 
 TEST_F(CostCache, OffKeepsNothingAndAutoIsInTheUsersCacheFolder) {

@@ -124,7 +124,9 @@ ClusterRun pipetransformer_run() {
                       .memory_limit = 16'000'000'000},
           .layers = layers,
           .overheads = {.bucket_bytes = 25 << 20},
-          .cluster = pipetransformer_cluster()};
+          .cluster = {.devices_per_node = 8,
+                      .inside = {.bytes_per_s = 15.754e9},  // PCIe 3.0 x16
+                      .between = {.bytes_per_s = 5e9}}};
 }
 
 TEST(ElasticTable, HasTheRowsOfPipeTransformer) {
@@ -164,13 +166,13 @@ TEST(ElasticEpochs, SayInASentenceWhatCannotBe) {
   expect("-1 of 8 layers", good, -1);
   ClusterRun run = good;
   run.cluster.devices_per_node = 3;
-  expect("nodes of 3 devices do not hold 2 replicas of 4 devices, 1 in each", run);
+  expect("nodes of 3 devices cannot hold 2 replicas of 4 devices with 1 on each node", run);
   run = good;
   run.cluster.between.bytes_per_s = 0;
   expect("the bandwidth of the link between nodes is 0", run);
   run = good;
   run.request.plan.schedule = "none";
-  expect("no pipeline of up to 4 devices runs by the schedule none", run);
+  expect("no pipeline of up to 4 devices can run the schedule none", run);
   EXPECT_TRUE(elastic_epochs(good, {}, {}).empty());
 }
 

@@ -204,7 +204,7 @@ TEST(Cluster, SaysInASentenceWhatCannotBe) {
     EXPECT_THAT([&] { static_cast<void>(one_step(run, devices)); }, ThrowsMessage<ConfigError>(HasSubstr(text)));
   };
   const auto nothing = [](ClusterRun&) {};
-  expect("a cluster of 5 devices has no whole number of replicas of 2", nothing, 5);
+  expect("a cluster of 5 devices cannot be divided into replicas of 2", nothing, 5);
   expect("a cluster of 0 devices", nothing, 0);
   expect("the pipeline has 5 stages, but only 4 layers to train", [](auto& run) { run.request.devices = 5; });
   expect("4 of 4 layers are frozen", [](auto& run) { run.request.plan.frozen_layers = 4; });

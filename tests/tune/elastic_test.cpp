@@ -134,7 +134,7 @@ TEST(ElasticPlan, WhereNothingIsEstimatedToFitOneIsTriedAllTheSame) {
   request.memory_limit = 10;
   testing::internal::CaptureStderr();
   EXPECT_EQ(elastic_plan(request, 2, layers, {}, {}).plan.devices(), 2);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("no shape of the pipeline is estimated to fit 10 B"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("no pipeline shape is estimated to fit 10 B"));
 }
 
 // No other number of devices has a shorter step, and the prediction is the predictor's.

@@ -131,10 +131,10 @@ TEST(PlanSearchLimits, RefusalsSayWhatIsMissing) {
     EXPECT_EQ(refusal->count, count) << sentence;
     EXPECT_TRUE(refusal->plan.partition.layers_per_stage.empty());
   };
-  expect("4 replicas of 2 devices need 8 places of 4", 2 * 2 * 4);
+  expect("4 replicas of 2 devices need 8 slots, but there are 4", 2 * 2 * 4);
   expect("schedule zb-v needs 2 virtual stages on each of 2 devices of at least one layer each: 3 layers are too few",
          2 * 2);
-  expect("4 stages of at least one layer each are asked for: 3 layers are too few", 2);
+  expect("4 stages need at least one layer each: 3 layers are too few", 2);
   expect("micro-batches of 8 samples are below the least of 16", 1);
 }
 

@@ -226,7 +226,7 @@ TEST(StepReplaySums, WhatDoesNotFitIsRefused) {
   EXPECT_EQ(refusal(without_bytes), "none");
   EXPECT_THAT(refusal(without_bytes, {.network = StepEdits::Network{1e9}}), HasSubstr("how many bytes"));
   recorded[1].spans.buckets.pop_back();
-  EXPECT_THAT(refusal(recorded), HasSubstr("rank 0 and rank 1 tell of different sums"));
+  EXPECT_THAT(refusal(recorded), HasSubstr("rank 0 and rank 1 have different all-reduces"));
 }
 
 }  // namespace

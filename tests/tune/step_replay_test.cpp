@@ -308,22 +308,22 @@ TEST(StepReplay, RefusesWhatIsNoWholeStepOrNoWorkOfIt) {
   EXPECT_THAT(refusal(StepSpans{.step = 4}), HasSubstr("step 4 of the trace has no forward pass"));
   StepSpans dropped = two_stages();
   dropped.dropped = 3;
-  EXPECT_THAT(refusal(dropped), HasSubstr("lacks spans that found no room"));
+  EXPECT_THAT(refusal(dropped), HasSubstr("is incomplete, because the recorder ran out of room"));
   StepSpans turns = two_stages();
   turns.turns = {{.worker = 0, .begin = 0, .end = 5}};
-  EXPECT_THAT(refusal(turns), HasSubstr("take turns"));
+  EXPECT_THAT(refusal(turns), HasSubstr("virtual workers"));
   StepSpans unsent = two_stages();
   std::erase_if(unsent.slots[0].spans, [](const Span& span) { return span.phase == Phase::kSend; });
   EXPECT_THAT(refusal(unsent), HasSubstr("stage 1 waits for micro-batch 0, which no stage has sent"));
   StepSpans ring = two_stages();
   std::swap(ring.slots[0].spans[0], ring.slots[0].spans[2]);
   ring.slots[0].spans[0] = span_of(Phase::kReceiveWait, -3, -2, 0, 0);  // the gradient before the activation is sent
-  EXPECT_THAT(refusal(ring), HasSubstr("wait for each other in a ring"));
+  EXPECT_THAT(refusal(ring), HasSubstr("wait for each other in a cycle"));
   EXPECT_THAT(refusal(two_stages(), {.work = {edit_of({.stage = 2}, 2)}}), HasSubstr("has no such work"));
   EXPECT_THAT(refusal(two_stages(), {.work = {edit_of({.kind = WorkKind::kWeightGradient}, 2)}}),
               HasSubstr("has no such work"));
   EXPECT_THAT(refusal(two_stages(), {.network = StepEdits::Network{.bytes_per_s = 1}}),
-              HasSubstr("no sums over processes"));
+              HasSubstr("no all-reduce over processes"));
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// action: the data type of pipeline schedules. Generators make a schedule, validate() proves it, simulate() costs it,
-// the executor runs it and draw() prints it; none of them has an order of its own. A schedule orders the actions of one
-// device; across devices, only the results that actions wait for order them.
+// action: the data type of pipeline schedules. A schedule orders the actions of each device; across devices, only the
+// results that actions wait for order them.
 #pragma once
 
 #include <compare>
@@ -26,8 +25,7 @@ struct Action {
   Op op = Op::kForward;
   StageId stage{};
   MicroBatchId micro_batch{};  // 0 for kReduceGradient, which covers all of them
-  // This action and the device's next one run at the same time: computation of one hides communication of the other.
-  // The pair starts when both have their inputs; both results are available at its end.
+  // Runs at the same time as the device's next action. The pair starts when both have their inputs and ends together.
   bool overlaps_next = false;
 
   auto operator<=>(const Action&) const = default;
@@ -49,7 +47,6 @@ enum class Payload : std::uint8_t { kActivation, kGradient };
 [[nodiscard]] std::string_view letter(Op op);  // "F", "B", "I", "W", "REDUCE_GRAD"
 [[nodiscard]] std::string_view word(Payload payload);
 
-// B or I: passes a gradient to the previous stage.
 [[nodiscard]] bool makes_input_gradient(Op op);
 
 // "2F0": stage 2, forward, micro-batch 0; the notation of torch.distributed.pipelining. Does not show pairs.

@@ -18,27 +18,21 @@ struct ActionPosition {
 
 class ActionIndex {
  public:
-  // Requires: ids in range; for each (stage, micro-batch) at most one F, and one B or one I and one W; one owner per
-  // stage. `schedule` must outlive the index.
+  // Requires: ids in range; no duplicate actions; one owner per stage. `schedule` must outlive the index.
   explicit ActionIndex(const Schedule& schedule);
 
-  // Position of the stage's B or I of a micro-batch.
   [[nodiscard]] ActionPosition find_gradient(StageId stage, MicroBatchId micro_batch) const;
-  // Position of the B or W of the same stage and micro-batch; false without such an action.
   [[nodiscard]] ActionPosition find_last(const Action& action) const;
   [[nodiscard]] const Action& at(ActionPosition where) const;
   // -1: the stage has no actions.
   [[nodiscard]] int owner(StageId stage) const { return owners_[static_cast<std::size_t>(index(stage))]; }
 
-  // The neighbouring stage's action whose result this one receives; false at the two ends of the pipeline and for W and
-  // REDUCE_GRAD, which need no result of another stage.
+  // The action whose result this one receives; false at the ends of the pipeline and for W and REDUCE_GRAD.
   [[nodiscard]] ActionPosition source(const Action& action) const;
-  // The neighbouring stage's action that receives this one's result.
   [[nodiscard]] ActionPosition receiver(const Action& action) const;
   // The action of the same stage that must come before: F for B and I, I for W.
   [[nodiscard]] ActionPosition own_input(const Action& action) const;
 
-  // F sends an activation; B and I send a gradient.
   [[nodiscard]] static Payload payload(const Action& sent);
 
  private:

@@ -1,5 +1,4 @@
-// device_actions: builds the action list of one device for a generator. Each operation of a stage takes its
-// micro-batches in order, so a generator only chooses which stage does what next.
+// device_actions: builds the action list of one device. Each operation of a stage takes its micro-batches in order.
 #pragma once
 
 #include <map>
@@ -12,8 +11,7 @@ namespace sluice::pipeline {
 
 class DeviceActions {
  public:
-  // Skips actions of micro-batches from `micro_batches` on, so an order made for a full pipeline also fits a shorter
-  // step.
+  // Skips micro-batches from `micro_batches` on, so an order made for a full pipeline also fits a shorter step.
   explicit DeviceActions(int micro_batches) : micro_batches_(micro_batches) {}
 
   void forward(int stage);
@@ -21,9 +19,7 @@ class DeviceActions {
   void input_gradient(int stage);
   // Takes the stage's oldest micro-batch without W.
   void weight_gradient(int stage);
-  // Adds F of one stage and B of another as a pair.
   void overlapped(int forward_stage, int backward_stage);
-  // Adds an action without counting it.
   void add(Op op, int stage, int micro_batch);
 
   [[nodiscard]] int backwards(int stage) { return of_stage_[stage].backwards; }  // B and I so far

@@ -33,8 +33,7 @@ struct ActionMark {
   std::optional<int> failed_device;
 };
 
-// A picture for error messages: one line per device, with the current action in brackets and "<-- here" at the failed
-// one. Long lists are cut to the neighbourhood of the current action.
+// A picture for error messages, with the current actions in brackets. Long lists are cut to their neighbourhood.
 //   device 0: 0F0 0F1 [0B0] 0B1
 //   device 1: 1F0 [1B0] 1F1 1B1   <-- here: 1B0
 [[nodiscard]] std::string draw_grid(const Schedule& schedule, const ActionMark& mark);
@@ -43,7 +42,6 @@ struct ActionMark {
 // Errors: ConfigError "SOURCE:LINE:COLUMN: ...", both counted from 1.
 [[nodiscard]] Schedule parse_schedule(std::string_view text, std::string_view source = "schedule");
 
-// A schedule and the lines of its parts, counted from 1.
 struct WrittenSchedule {
   Schedule schedule;
   int header_line = 1;            // 1 without a header
@@ -51,7 +49,6 @@ struct WrittenSchedule {
 };
 [[nodiscard]] WrittenSchedule parse_written_schedule(std::string_view text, std::string_view source);
 
-// Letters, digits, '_', '-' and '.', at least one.
 [[nodiscard]] bool is_schedule_name(std::string_view name);
 
 }  // namespace sluice::pipeline

@@ -13,7 +13,6 @@ Schedule one_stage_per_device(std::string_view name, const PipelineShape& shape,
   return fill_devices(name, shape, 1, fill);
 }
 
-// `warm_up` forwards, then alternately one forward and one backward.
 void alternate(DeviceActions& actions, int stage, int micro_batches, int warm_up) {
   warm_up = std::min(micro_batches, warm_up);
   for (int i = 0; i < warm_up; ++i) actions.forward(stage);

@@ -22,11 +22,10 @@ inline void require_virtual_stages(std::string_view name, const PipelineShape& s
   const int given = shape.virtual_stages.value_or(only);
   if (given != only) {
     throw ConfigError("schedule '", name, "' has ", only, " virtual stage", only == 1 ? "" : "s", " a device, not ",
-                      given, "; leave their number out, or choose interleaved or looped-bfs");
+                      given, "; leave out pipeline.virtual, or choose interleaved or looped-bfs");
   }
 }
 
-// `fill(actions, device)` writes the list of each device.
 template <typename Fill>
 Schedule fill_devices(std::string_view name, const PipelineShape& shape, int virtual_stages, Fill fill) {
   Schedule schedule{std::string(name), shape.stages * virtual_stages, shape.micro_batches, {}};

@@ -33,7 +33,7 @@ const Generator& find_generator(std::string_view name) {
   for (const auto& generator : kGenerators) {
     if (generator.name == name) return generator;
   }
-  throw ConfigError("there is no schedule '", name, "'", did_you_mean(name, schedule_names()),
+  throw ConfigError("unknown schedule '", name, "'", did_you_mean(name, schedule_names()),
                     "; choose one of: ", join(schedule_names(), ", "));
 }
 

@@ -20,8 +20,6 @@ struct PipelineShape {
   std::optional<int> virtual_stages;  // per device; default: default_virtual_stages(name)
 };
 
-// Schedules with one stage per device.
-
 // GPipe (Huang et al. 2019, arXiv:1811.06965): every forward, then every backward in the same order; m in flight.
 [[nodiscard]] Schedule make_gpipe(const PipelineShape& shape);
 
@@ -38,8 +36,6 @@ struct PipelineShape {
 [[nodiscard]] Schedule make_zb_h1(const PipelineShape& shape);
 [[nodiscard]] Schedule make_zb_h2(const PipelineShape& shape);
 
-// Schedules with V stages per device, in a loop: device r owns stages r, p+r, 2p+r, ...
-
 // Interleaved 1F1B (Narayanan et al. 2021, section 2.2): micro-batches in groups of about p; a device takes a group
 // through its first stage, then its second, and so on. Groups are equal if p divides m, otherwise as equal as m allows.
 [[nodiscard]] Schedule make_interleaved(const PipelineShape& shape);
@@ -48,8 +44,6 @@ struct PipelineShape {
 // second; backwards in reverse, last micro-batch first. m in flight.
 [[nodiscard]] Schedule make_looped_bfs(const PipelineShape& shape);
 
-// Schedules with 2 stages per device, in a V: device r owns stages r and 2p-1-r.
-
 // ZB-V (Qi et al. 2023, section 6), in the order for F = I = W; p in flight.
 [[nodiscard]] Schedule make_zb_v(const PipelineShape& shape);
 
@@ -57,8 +51,7 @@ struct PipelineShape {
 // overlap; p + 1/2 in flight. Requires m >= 2p.
 [[nodiscard]] Schedule make_dualpipe_v(const PipelineShape& shape);
 
-// Evaluation: forwards only. `owners`: [stage], the device that runs it. Each device takes all micro-batches through
-// its first stage, then through its next.
+// Evaluation: a device takes all micro-batches through its first stage, then through its next. owners: [stage].
 [[nodiscard]] Schedule make_forward_only(std::span<const int> owners, int micro_batches);
 
 // `name`: as in `pipeline.schedule` and `sluice schedule NAME`.

@@ -18,8 +18,8 @@ namespace sluice::pipeline {
 [[nodiscard]] std::vector<int> stages_per_device(const Schedule& schedule);
 [[nodiscard]] int most_stages_per_device(const Schedule& schedule);
 
-// [device]: the most (stage, micro-batch) pairs in flight at once. The device keeps their activations from the start of
-// a forward until its B or W is done. Without backwards no activations are kept: 1 for a device with actions.
+// [device]: the most (stage, micro-batch) pairs from the start of a forward to the end of its B or W, at once. Without
+// backwards no activations are kept: 1 for a device with actions.
 [[nodiscard]] std::vector<int> peak_in_flight(const Schedule& schedule);
 
 // [device]: the most (stage, micro-batch) pairs between I and W, whose weight gradients are stashed.

@@ -24,8 +24,7 @@ std::vector<int> group_sizes(const PipelineShape& shape) {
   return sizes;
 }
 
-// The stages of a device in the order of its forwards, one entry per micro-batch: group by group, and stage by stage
-// within a group. The backwards take the stages in reverse.
+// One entry per micro-batch: group by group, and stage by stage within a group. The backwards run in reverse.
 std::vector<int> forward_stages(const std::vector<int>& groups, int device, int devices, int virtual_stages) {
   std::vector<int> stages;
   for (const int size : groups) {

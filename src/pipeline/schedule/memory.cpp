@@ -25,7 +25,7 @@ void require_bytes(const Schedule& schedule, std::span<const StageBytes> stages,
     throw ConfigError("schedule '", schedule.name, "' needs ", human_bytes(static_cast<std::uint64_t>(peaks[device])),
                       " on device ", device, ", more than the ",
                       human_bytes(static_cast<std::uint64_t>(budgets[device])),
-                      " there are; choose one with fewer micro-batches in flight, or more stages");
+                      " available; choose one with fewer micro-batches in flight, or more stages");
   }
 }
 

@@ -1,5 +1,4 @@
-// memory: the most bytes that a schedule makes each device hold. The bytes of a stage are inputs; they are measured
-// (core/layer_cost.h) or computed by the caller.
+// memory: the most bytes that a schedule makes each device hold, from the bytes of its stages.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +9,7 @@
 
 namespace sluice::pipeline {
 
-// Bytes of one micro-batch that a neighbouring stage reads in place instead of a copy. They count until the neighbour
-// has finished with them.
+// Bytes of a micro-batch that a neighbouring stage reads in place; they count until it has finished with them.
 struct Lent {
   std::int64_t until_gradient = 0;  // needed until its B or I is over
   std::int64_t until_last = 0;      // needed until its B or W is over
@@ -36,11 +34,9 @@ struct StageBytes {
 // [device]: MemoryTrace::peak_bytes() (memory_trace.h). Requires: a validated schedule; one entry per stage.
 [[nodiscard]] std::vector<std::int64_t> peak_bytes(const Schedule& schedule, std::span<const StageBytes> stages);
 
-// Throws a ConfigError that names the first device that exceeds its budget. budgets: [device], in bytes.
 void require_bytes(const Schedule& schedule, std::span<const StageBytes> stages, std::span<const std::int64_t> budgets);
 
-// Converts bytes of devices to bytes of stages: the stages of device d share `devices[d]` equally; the first one takes
-// the remainder. Nothing is lent. Requires: a validated schedule; one entry per device.
+// The stages of device d share `devices[d]` equally; the first one takes the remainder. Nothing is lent.
 [[nodiscard]] std::vector<StageBytes> share_bytes(const Schedule& schedule, std::span<const StageBytes> devices);
 
 }  // namespace sluice::pipeline

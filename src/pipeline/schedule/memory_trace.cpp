@@ -11,8 +11,7 @@
 
 namespace sluice::pipeline {
 
-// Tensors of one device that it no longer needs itself but has lent to others. The progress of another device is known
-// only from the action whose result arrived last.
+// Lent tensors of one device. Another device's progress is known only from the last result that arrived.
 class MemoryTrace::Loans {
  public:
   Loans(const ActionIndex& index, int device, std::size_t devices, bool trains)

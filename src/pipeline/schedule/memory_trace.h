@@ -1,5 +1,4 @@
-// memory_trace: when each action of a schedule takes and frees memory on its device. Made once for a schedule, it gives
-// the peak for any sizes of stages, which a search for a cut asks for many times.
+// memory_trace: when each action takes and frees memory on its device, for the peaks of many sizes of stages.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +17,8 @@ class MemoryTrace {
   // The most bytes that a device holds at any time: what its stages keep, and the working memory of the running action.
   //   - I turns a stage's activation into its stash: while it runs, the larger of the two counts.
   //   - A schedule without backward keeps one activation at a time.
-  //   - A tensor that a neighbour still reads counts until the neighbour has surely finished, however long actions
-  //     take. The result is therefore an upper bound.
-  // Requires: one entry per stage of the schedule; entries of other devices' stages are ignored. The first stage lends
-  // no input gradient, the last one no output.
+  //   - A tensor that a neighbour reads counts until the neighbour has surely finished. The result is an upper bound.
+  // Requires: one entry per stage; the first stage lends no input gradient, the last one no output.
   [[nodiscard]] std::int64_t peak_bytes(int device, std::span<const StageBytes> stages) const;
 
  private:

@@ -136,7 +136,6 @@ class Parser {
     actions.push_back(*second);
   }
 
-  // Returns nullopt for an action that a Schedule does not have: communication, sharding.
   std::optional<Action> read_action(const Token& token) {
     const auto op_begin = std::min(token.text.find_first_not_of(kDigits), token.text.size());
     const auto op_end = std::min(token.text.find_first_of(kDigits, op_begin), token.text.size());

@@ -24,13 +24,13 @@ Schedule ordered_schedule(const Plan& plan, int chunks) {
   Schedule schedule = prove_training_schedule(plan.schedule_text, "the order of the plan");
   const int devices = static_cast<int>(schedule.devices.size());
   if (schedule.stages != plan.stages() || devices != plan.devices()) {
-    throw ConfigError("the order has ", counted(schedule.stages, "stage"), " on ", counted(devices, "device"), ", but ",
-                      counted(plan.stages(), "stage"), " on ", counted(plan.devices(), "device"),
-                      " are asked for; give another order");
+    throw ConfigError("the schedule file has ", counted(schedule.stages, "stage"), " on ", counted(devices, "device"),
+                      ", but ", counted(plan.stages(), "stage"), " on ", counted(plan.devices(), "device"),
+                      " are needed; give another schedule file");
   }
   if (schedule.micro_batches != chunks) {
-    throw ConfigError("the order has ", counted(schedule.micro_batches, "micro-batch"), ", but ", chunks,
-                      " are asked for; give another order");
+    throw ConfigError("the schedule file has ", counted(schedule.micro_batches, "micro-batch"), ", but ", chunks,
+                      " are needed; give another schedule file");
   }
   return has_reductions(schedule) ? schedule : with_reductions(std::move(schedule));
 }

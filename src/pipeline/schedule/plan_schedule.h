@@ -8,14 +8,12 @@
 
 namespace sluice::pipeline {
 
-// Generates the schedule by its name or parses the plan's text. It is validated and has a REDUCE_GRAD after the last B
-// or W of each stage (a schedule file may have its own). Errors: ConfigError for an unknown name, or numbers of
-// devices, virtual stages and chunks that the schedule does not support; a schedule file supports one of each.
+// Validated, with a REDUCE_GRAD after the last B or W of each stage. Errors: ConfigError for an unknown name, or
+// numbers of devices, virtual stages and chunks that the schedule (or schedule file) does not support.
 [[nodiscard]] Schedule make_train_schedule(const Plan& plan, int chunks);
 
 [[nodiscard]] int least_micro_batches(const Plan& plan);
 
-// [stage]: the device of its replica that runs it. Does not depend on the number of chunks.
 [[nodiscard]] std::vector<int> stage_owners(const Plan& plan);
 
 }  // namespace sluice::pipeline

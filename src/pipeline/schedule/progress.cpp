@@ -10,7 +10,6 @@
 namespace sluice::pipeline {
 namespace {
 
-// What a device waits for: `target` must be over or, to free a receive buffer, be reached.
 struct Blocker {
   ActionPosition target;
   bool is_buffer = false;
@@ -34,7 +33,6 @@ class Queues {
     }
   }
 
-  // The action that must be reached before one of `buffers` buffers is free for the message to `receiver`.
   [[nodiscard]] ActionPosition frees_buffer_for(ActionPosition source, ActionPosition receiver, int buffers) const {
     const int number = numbers_[static_cast<std::size_t>(receiver.device)][static_cast<std::size_t>(receiver.position)];
     if (number < buffers) return {};
@@ -93,7 +91,6 @@ class Walk {
     Blocker blocker;
   };
 
-  // Advances a device by one step: it computes its unit, or hands its results over.
   bool advance(std::size_t device, const std::function<void(ActionPosition)>& visit) {
     const ActionPosition unit{static_cast<int>(device), static_cast<int>(at_[device])};
     if (wait_of(unit)) return false;
@@ -190,7 +187,6 @@ class Walk {
     for (const StageId stage : *group_of_.at(reached.stage)) wake(index_.owner(stage));
   }
 
-  // Follows the waits from a stuck device until a device repeats.
   [[nodiscard]] std::string cycle_from(std::size_t device) const {
     std::vector<int> seen(at_.size(), -1);
     std::vector<Wait> waits;

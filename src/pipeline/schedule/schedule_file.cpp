@@ -26,7 +26,6 @@ void require_few_actions(const Schedule& schedule, std::string_view source) {
     throw ConfigError(source, " has ", actions, " actions, more than ", kMostActions, "; give a shorter one");
 }
 
-// The devices that a message of validate() names, each once, in its order.
 std::vector<int> devices_named_in(std::string_view sentence, std::size_t devices) {
   constexpr std::string_view kWord = "device ";
   std::vector<int> named;
@@ -40,7 +39,6 @@ std::vector<int> devices_named_in(std::string_view sentence, std::size_t devices
   return named;
 }
 
-// Adds lines of the file to a message of validate(), which has devices and positions only.
 std::string with_lines(std::string_view sentence, const WrittenSchedule& written, std::string_view source) {
   const auto line_of = [&](int device) { return written.device_lines[static_cast<std::size_t>(device)]; };
   const std::vector<int> named = devices_named_in(sentence, written.device_lines.size());
@@ -70,7 +68,7 @@ std::string read_schedule_file(std::istream& in, const std::string& source) {
   for (char block[1 << 16]; in.read(block, sizeof block) || in.gcount() > 0;) {
     text.append(block, static_cast<std::size_t>(in.gcount()));
     if (text.size() > kLargestFile)
-      throw ConfigError(source, ": larger than ", human_bytes(kLargestFile), "; this is no order of actions");
+      throw ConfigError(source, ": larger than ", human_bytes(kLargestFile), "; this is not a schedule file");
   }
   if (in.bad()) throw ConfigError(source, ": reading it failed", kGiveAScheduleFile);
   return text;

@@ -16,13 +16,11 @@ namespace sluice::pipeline {
 // schedule takes about 0.2 GB of memory and its SVG has half a gigabyte.
 inline constexpr std::int64_t kMostActions = 2'000'000;
 
-// The text of a schedule file, at most 64 MiB: enough for kMostActions and PyTorch's communication actions.
 [[nodiscard]] std::string read_schedule_file(const std::filesystem::path& file);
 [[nodiscard]] std::string read_schedule_file(std::istream& in, const std::string& source);
 
 [[nodiscard]] Schedule prove_schedule(std::string_view text, std::string_view source);
 
-// Also checks what a Plan needs: the schedule trains, and all devices have the same number of stages.
 [[nodiscard]] Schedule prove_training_schedule(std::string_view text, std::string_view source);
 
 }  // namespace sluice::pipeline

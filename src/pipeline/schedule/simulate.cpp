@@ -19,7 +19,6 @@
 namespace sluice::pipeline {
 namespace {
 
-// Sets differences of long sums to 0 if they are only rounding errors.
 double without_noise(double difference, double of) {
   constexpr double kNoise = 1e-12;
   return std::abs(difference) < kNoise * of ? 0 : difference;
@@ -127,7 +126,6 @@ Simulator::Simulator(const Schedule& schedule) : schedule_(&schedule) {
   queues_ = queues.size();
 }
 
-// When a result made at `made` arrives at another device.
 double Simulator::arrival(const Part& part, double made, const Costs& costs, double& queue_free_at) {
   const Link& link = costs.links.empty() ? costs.link : costs.links[part.border];
   if (costs.sent_bytes.empty()) return made + link.latency;

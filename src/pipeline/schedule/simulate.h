@@ -1,7 +1,6 @@
-// simulate: the time that a schedule takes. A device only waits for results; a result that goes to another device
-// arrives after the hop. Deterministic; all inputs and results use one unit of time.
-// Messages of one queue (source, target, payload) share its bandwidth one after another. Queues do not slow each other,
-// and receive buffers are unlimited. Communication does not slow computation on the same device.
+// simulate: the time that a schedule takes. A result that goes to another device arrives after the hop. Messages of one
+// queue (source, target, payload) share its bandwidth; receive buffers are unlimited. Communication does not slow
+// computation. Deterministic; all inputs and results use one unit of time.
 #pragma once
 
 #include <cstddef>
@@ -68,24 +67,20 @@ struct Simulation {
   std::vector<std::vector<TimeSpan>> spans;  // [device][position]; both parts of a pair have the pair's span
 };
 
-// A bubble or an idle time within rounding errors of the makespan is 0.
-// Requires: a validated schedule; one cost per stage; finite times of at least 0. If a stage has only whole backwards
-// and no `backward` cost, only the sum of input and weight counts.
+// Idle times within rounding errors are 0. Requires: a validated schedule; one cost per stage; finite times of at least
+// 0. If a stage has only whole backwards and no `backward` cost, the sum of input and weight counts.
 [[nodiscard]] Simulation simulate(const Schedule& schedule, const Costs& costs);
 
-// Sets the factors on the times of actions by what else runs. working: [device], the stage that it works on, -1: it
-// waits; stretches: [device], more than 0, to be set for devices that work.
+// working: [device], the stage that it works on or -1. stretches: [device], above 0, to set for devices that work.
 using Stretching = std::function<void(std::span<const int> working, std::span<double> stretches)>;
 
-// simulate() for many costs of one schedule: finds order and dependencies once.
 class Simulator {
  public:
-  // Requires: a validated schedule that outlives this.
+  // Requires: a validated schedule that outlives this object.
   explicit Simulator(const Schedule& schedule);
 
   [[nodiscard]] Simulation run(const Costs& costs) const;
-  // Calls `stretching` whenever an action begins or ends; a pair counts as its first part's stage. Ignores
-  // costs.stretch.
+  // Calls `stretching` whenever an action begins or ends; a pair counts as its first part. Ignores costs.stretch.
   [[nodiscard]] Simulation run(const Costs& costs, const Stretching& stretching) const;
   [[nodiscard]] const Schedule& schedule() const { return *schedule_; }
 
@@ -112,8 +107,7 @@ class Simulator {
   std::size_t queues_ = 0;
 };
 
-// Converts costs of devices to costs of stages: the stages of device d share `devices[d]`, the cost of one micro-batch
-// through all of them, equally. Requires: a validated schedule; one entry per device.
+// The stages of device d share `devices[d]`, the cost of a micro-batch through all of them, equally.
 [[nodiscard]] std::vector<StepCost> share_costs(const Schedule& schedule, std::span<const StepCost> devices);
 
 // A time as in tables and pictures, to ten digits: "28.5", "6321600", "1e+12".

@@ -25,30 +25,20 @@ constexpr double kTitle = 26;
 constexpr double kAxis = 40;
 constexpr double kPerTick = 60;  // least distance of ticks
 constexpr double kMargin = 10;
-constexpr std::array kDrawn{Op::kForward, Op::kBackward, Op::kInputGradient, Op::kWeightGradient, Op::kReduceGradient};
+
+struct OpStyle {
+  Op op;
+  std::string_view fill, meaning;
+};
+constexpr std::array kStyles{OpStyle{Op::kForward, "#6fa8dc", "forward"}, OpStyle{Op::kBackward, "#93c47d", "backward"},
+                             OpStyle{Op::kInputGradient, "#76d7c4", "input gradient"},
+                             OpStyle{Op::kWeightGradient, "#ffd966", "weight gradient"},
+                             OpStyle{Op::kReduceGradient, "#c27ba0", "gradients summed over replicas"}};
 
 std::string_view fill_of(Op op) {
-  switch (op) {
-    case Op::kForward: return "#6fa8dc";
-    case Op::kBackward: return "#93c47d";
-    case Op::kInputGradient: return "#76d7c4";
-    case Op::kWeightGradient: return "#ffd966";
-    case Op::kReduceGradient: return "#c27ba0";
-  }
-  check(false, "a known operation in a schedule");
-  return "#ffffff";
-}
-
-std::string_view meaning_of(Op op) {
-  switch (op) {
-    case Op::kForward: return "forward";
-    case Op::kBackward: return "backward";
-    case Op::kInputGradient: return "input gradient";
-    case Op::kWeightGradient: return "weight gradient";
-    case Op::kReduceGradient: return "gradients summed over replicas";
-  }
-  check(false, "a known operation in a schedule");
-  return {};
+  const auto* const found = std::ranges::find(kStyles, op, &OpStyle::op);
+  check(found != kStyles.end(), "a known operation in a schedule");
+  return found->fill;
 }
 
 std::string pixels(double value) { return fixed(value, 2); }
@@ -63,7 +53,6 @@ double scale_of(const Simulation& simulation) {
   return std::min(kWidest / simulation.makespan, kPerAction / shortest);
 }
 
-// A device's first stage has rank 0; later ones are drawn paler.
 std::map<StageId, int> rank_of_stages(const std::vector<Action>& actions) {
   std::map<StageId, int> rank;
   for (const auto& action : actions) rank.emplace(action.stage, 0);
@@ -122,9 +111,9 @@ struct LegendEntry {
 
 std::vector<LegendEntry> legend_of(const Schedule& schedule) {
   std::vector<LegendEntry> entries;
-  for (const Op op : kDrawn) {
-    if (has_action(schedule, [&](const Action& action) { return action.op == op; }))
-      entries.push_back({fill_of(op), concat(letter(op), " ", meaning_of(op))});
+  for (const OpStyle& style : kStyles) {
+    if (has_action(schedule, [&](const Action& action) { return action.op == style.op; }))
+      entries.push_back({style.fill, concat(letter(style.op), " ", style.meaning)});
   }
   entries.push_back({"#ffffff", "waiting"});
   if (schedule.stages > std::ssize(schedule.devices)) entries.push_back({{}, "paler: a later stage of the device"});
@@ -160,8 +149,7 @@ Legend draw_legend(const std::vector<LegendEntry>& entries, double width) {
   return legend;
 }
 
-// The least of 1, 2 or 5 times a power of ten that is at least `least`; 0 for a `least` that is not finite and
-// positive.
+// The least of 1, 2 or 5 times a power of ten at or above `least`; 0 if that is not finite and positive.
 double round_step(double least) {
   if (!(least > 0) || !std::isfinite(least)) return 0;
   const double power = std::pow(10.0, std::floor(std::log10(least)));
@@ -171,7 +159,6 @@ double round_step(double least) {
   return 10 * power;
 }
 
-// Ticks below the rows and faint lines behind the boxes.
 std::string draw_axis(double makespan, double scale, double top, double bottom) {
   const double step = round_step(kPerTick / scale);
   const int last = step > 0 ? static_cast<int>(makespan / step) : 0;

@@ -1,6 +1,4 @@
-// svg: a simulated schedule as an SVG document: a row per device, a box per action, time from left to right. Each box
-// has a tooltip with its action and times, and a label if it fits. A title and a legend are above the rows, the time
-// axis in the unit of the costs below.
+// svg: a simulated schedule as an SVG document: a row per device, a box with a tooltip per action, and a time axis.
 #pragma once
 
 #include <string>

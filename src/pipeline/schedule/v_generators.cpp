@@ -32,7 +32,6 @@ void split_backward(DeviceActions& actions, int stage) {
   actions.weight_gradient(stage);
 }
 
-// Warm-up of ZB-V: the first micro-batches go down, come back up and start their backward.
 void zb_v_warm_up(DeviceActions& actions, const VDevice& v) {
   for (int i = 0; i < 2 * v.behind() + 1; ++i) actions.forward(v.down());
   for (int i = 0; i < v.device; ++i) {

@@ -85,16 +85,14 @@ void check_pairs(const Schedule& schedule) {
   });
 }
 
-// Describes an action that occurs twice among those of one (stage, micro-batch), sorted by operation; empty: no such
-// action.
+// Describes an action that occurs twice; empty: none. group: sorted by operation.
 std::string repeated(std::span<const Placed> group) {
   const auto twice = std::ranges::adjacent_find(group, {}, [](const Placed& placed) { return placed.action.op; });
   if (twice == group.end()) return {};
-  return concat(to_text(twice->action), " is there twice (", at(twice->where), " and ", at(std::next(twice)->where),
+  return concat(to_text(twice->action), " occurs twice (", at(twice->where), " and ", at(std::next(twice)->where),
                 "), expected once");
 }
 
-// Describes a missing or surplus action among those of one (stage, micro-batch); empty: complete.
 std::string incomplete(std::span<const Placed> group, bool trains) {
   const auto text_of = [&](Op op) { return to_text({op, group[0].action.stage, group[0].action.micro_batch}); };
   const auto has = [&](Op op) {
@@ -106,7 +104,7 @@ std::string incomplete(std::span<const Placed> group, bool trains) {
   if (!has(Op::kForward)) return concat(text_of(Op::kForward), " is missing");
   if (whole && (input || weight)) {
     return concat(text_of(Op::kBackward), " and ", text_of(input ? Op::kInputGradient : Op::kWeightGradient),
-                  " are both there; expected B, or I and W");
+                  " both occur; expected B, or I and W");
   }
   if (input != weight) return concat(text_of(input ? Op::kWeightGradient : Op::kInputGradient), " is missing");
   if (whole || input || !trains) return {};
@@ -114,7 +112,6 @@ std::string incomplete(std::span<const Placed> group, bool trains) {
                 text_of(Op::kWeightGradient), ")");
 }
 
-// The device of a stage with missing actions, for a message. sorted: by stage.
 std::string home_of(StageId stage, const std::vector<Placed>& sorted) {
   const auto stage_of = [](const Placed& placed) { return placed.action.stage; };
   const auto found = std::ranges::lower_bound(sorted, stage, {}, stage_of);
@@ -122,8 +119,7 @@ std::string home_of(StageId stage, const std::vector<Placed>& sorted) {
   return concat(" on device ", found->where.device);
 }
 
-// Sorts and counts actions, so that a file that claims a billion stages costs no more than the actions it has. A set
-// would hide a second copy of an action, which is an error too.
+// Sorts and counts, so that a file that claims a billion stages costs no more than its actions.
 void check_complete(const Schedule& schedule) {
   std::vector<Placed> sorted;
   for_each_action(schedule, [&](const Action& action, ActionPosition where) {
@@ -188,7 +184,7 @@ std::vector<ActionPosition> find_reductions(const Schedule& schedule) {
     reductions.resize(static_cast<std::size_t>(schedule.stages));
     ActionPosition& of_stage = reductions[static_cast<std::size_t>(index(action.stage))];
     if (of_stage) {
-      reject(schedule, "reduce", to_text(action), " is there twice (", at(of_stage), " and ", at(where),
+      reject(schedule, "reduce", to_text(action), " occurs twice (", at(of_stage), " and ", at(where),
              "), expected once");
     }
     of_stage = where;
@@ -255,7 +251,7 @@ void check_progress(const Schedule& schedule, const ActionIndex& lookup, std::st
     reject(schedule, rule, "the devices wait for each other for ever: ", *cycle,
            transport.receive_buffers
                ? concat("; expected another order, or more receive buffers than ", *transport.receive_buffers)
-               : "; expected an order in which every action's input is made before it is needed");
+               : "; expected each action after those that compute its input");
   }
 }
 

@@ -1,5 +1,4 @@
-// validate: proves that a schedule is complete and cannot deadlock. Every schedule is validated before it is run or
-// simulated, whether generated or read from a file. docs/reference/schedules.md explains the rules.
+// validate: proves that a schedule is complete and cannot deadlock (docs/reference/schedules.md).
 #pragma once
 
 #include <optional>
@@ -31,10 +30,9 @@ struct Limits {
 //   rendezvous  with the receive buffers of the transport, no sender waits for ever
 //   memory    activations in flight and stashed weight gradients stay within the limits; none is left at the end, which
 //             follows from complete and order
-// `progress` and `queue` together guarantee that every device reaches the end of its list, if between any two devices
-// each kind of result goes through a first-in first-out queue that never fills up.
-// Errors: ConfigError names the rule, the action and what was expected. Devices and positions count from 0 and count
-// actions only, not the header, comments, SEND and RECV of a text.
+// `progress` and `queue` guarantee that every device reaches the end of its list, if the queues between devices never
+// fill up. Errors: ConfigError names the rule, the action and what was expected. Devices and positions count from 0,
+// without the text's header, comments, SEND and RECV.
 void validate(const Schedule& schedule, const Limits& limits = {});
 
 }  // namespace sluice::pipeline

@@ -1,5 +1,4 @@
-// api: the functions of libcupti, loaded at run time so that the binary also works without it. LibTorch loads libcupti
-// by the same name, so both share one library. Internal to src/profiler/cupti; needs CUPTI's headers. Threads: any.
+// api: the functions of libcupti, loaded at run time so that the binary also works without it. Shared with LibTorch.
 #pragma once
 
 #include <cupti.h>
@@ -33,7 +32,6 @@ struct Api {
   [[nodiscard]] std::string text_of(CUptiResult result) const;
 };
 
-// Empty if the library cannot be used; `why` then has the reason. The library stays loaded.
 [[nodiscard]] std::optional<Api> load_api(const std::string& library, std::string& why);
 
 }  // namespace sluice::cupti

@@ -140,7 +140,6 @@ class Attributor {
     give(*slot, {{action.phase, action.micro_batch, 0, 0, action.stage}, fields.layer, /*is_beside=*/true}, work);
   }
 
-  // The GPU of the replica that has the stage. Statistics have no stage and belong to the GPU they ran on.
   [[nodiscard]] std::optional<std::size_t> slot_of(const ActionTag& action, int device) const {
     std::vector<std::size_t> found;
     for (std::size_t i = 0; i < host_slots_.size(); ++i) {
@@ -175,8 +174,7 @@ class Attributor {
                                                action.host_begin, action.host_end, is_beside});
   }
 
-  // NCCL's kernels give the times of a stage's sums; buckets know when the last process arrived. A stage's sums run in
-  // bucket order.
+  // NCCL's kernels give the times of a stage's sums, in bucket order; buckets know when the last process arrived.
   void time_buckets() {
     std::vector<BucketSpan>& buckets = result_.spans.buckets;
     for (auto& [stage, times] : sums_) {
@@ -196,8 +194,7 @@ class Attributor {
     }
   }
 
-  // The latest bucket for which all processes had arrived when this kernel ended, or else the earliest. Used if NCCL's
-  // kernels do not match the buckets one to one.
+  // The latest bucket that was ready when this kernel ended, or else the earliest: for kernels without their bucket.
   static const BucketSpan* last_in(const std::vector<BucketSpan>& buckets, Nanoseconds end) {
     const auto order = [end](const BucketSpan& bucket) {
       const bool fits = bucket.all_there <= end;

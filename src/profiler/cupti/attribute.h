@@ -1,8 +1,6 @@
-// attribute: assigns CUPTI's records to actions and builds a step's spans from GPU times. Pure.
-// Work on a slot's own stream belongs to the slot's innermost action whose host interval contains the launch; its tag
-// is only a cross-check. Work on other streams (NCCL, copies, sums over replicas) belongs to the tagged action and runs
-// beside the slot's own stream. Gaps between an action's kernels count as "other" in the breakdown; event timing would
-// count them as the action's.
+// attribute: assigns CUPTI's records to actions and builds a step's spans from GPU times. Pure. Work on a slot's own
+// stream belongs to the innermost action whose host interval contains the launch. Work on other streams (NCCL, copies,
+// sums over replicas) belongs to the tagged action. Gaps between an action's kernels count as "other" in the breakdown.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +42,7 @@ struct KernelTime {
 };
 using KernelTable = std::map<KernelKey, KernelTime>;
 
-// Number of records launched before `end` (or begun, if the launch is unrecorded). They came too late for the step that
-// ended then.
+// Records launched before `end` (or begun, if the launch is unrecorded), too late for the step that ended then.
 [[nodiscard]] std::uint64_t count_late(const Records& records, Nanoseconds end);
 
 struct Attribution {
@@ -54,8 +51,7 @@ struct Attribution {
   Counts counts;
 };
 
-// Requires: records of earlier work have been collected, so any that remain are late.
-// streams: [slot of `host`]; device -1: not a GPU, its spans stay unchanged.
+// Requires: no records of earlier work remain. streams: [slot of `host`]; device -1: not a GPU.
 [[nodiscard]] Attribution attribute(StepSpans host, const std::vector<StreamKey>& streams, const Records& records);
 
 }  // namespace sluice::cupti

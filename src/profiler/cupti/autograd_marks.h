@@ -1,7 +1,6 @@
-// autograd_marks: tags work launched during an executor's action, also in autograd's threads, where the backward of GPU
-// tensors runs. The tag travels in LibTorch's thread-local debug info; a callback around each backward function pushes
-// it. A backward function's layer is found by its sequence number. Without an object there is no overhead. Threads:
-// constructed and destroyed while no step runs; the rest from any thread. One object at a time.
+// autograd_marks: tags work launched during an action, also in autograd's threads: the tag travels in LibTorch's
+// thread-local debug info, and a backward function's layer is found by its sequence number. Without an object there is
+// no overhead. Threads: constructed and destroyed while no step runs. One object at a time.
 #pragma once
 
 #include <cstdint>

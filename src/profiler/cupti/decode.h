@@ -1,5 +1,4 @@
-// decode: converts a block of CUPTI's packed records to plain values. Internal to src/profiler/cupti; needs CUPTI's
-// headers. Threads: any; calls CUPTI without holding a lock.
+// decode: converts a block of CUPTI's packed records to plain values. Internal; calls CUPTI without holding a lock.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +12,7 @@ namespace sluice::cupti {
 
 using profiler::Names;
 
-// Decodes the first `valid` bytes. `offset` is added to every known time. Names are copied, because CUPTI owns the
-// originals.
+// Decodes the first `valid` bytes; adds `offset` to every known time. Names are copied, because CUPTI owns them.
 [[nodiscard]] Records decode_block(const Api& api, std::uint8_t* block, std::size_t valid, Nanoseconds offset,
                                    Names& names);
 

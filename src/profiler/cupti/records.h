@@ -1,5 +1,4 @@
-// records: GPU work and the calls that launched it, as plain values without CUPTI's structures. Times in nanoseconds of
-// the host's clock (core/clock.h).
+// records: GPU work and the calls that launched it. Times in nanoseconds of the host's clock (core/clock.h).
 #pragma once
 
 #include <cstdint>
@@ -41,7 +40,6 @@ struct External {
   Tag tag = kNoTag;
 };
 
-// A call in which the host or a stream waited.
 struct Wait {
   int type = 0;  // CUpti_ActivitySynchronizationType
   Nanoseconds begin = 0, end = 0;

@@ -1,9 +1,9 @@
 // session: the process's one CUPTI client, which collects GPU records for its lifetime. Discard the first step after a
-// start, because CUPTI then instruments kernels. The first start in a process takes longer than later ones.
+// start, because CUPTI then instruments kernels.
 // Threads: start(), collect() and the destructor from one thread; push() and pop() per thread. CUPTI calls back from
-// its own threads and from launching threads. No lock is held while CUPTI is called, because CUPTI takes its own.
-// Memory: blocks are allocated on request, up to a cap, and kept for later sessions, because CUPTI may return one after
-// the end. Beyond the cap CUPTI drops and counts records.
+// any thread, and no lock is held while CUPTI is called.
+// Memory: blocks are kept for later sessions, because CUPTI may return one after the end. Beyond a cap CUPTI drops
+// records.
 #pragma once
 
 #include <chrono>
@@ -34,9 +34,8 @@ class Session {
   // Whether another client has CUPTI now; `why` then names it. Does not claim CUPTI.
   [[nodiscard]] static bool is_taken(const SessionOptions& options, std::string& why);
 
-  // Complete records since the last call. Requires, for the records of a step: its streams are idle. A block with an
-  // incomplete record is returned later as a whole. A block that CUPTI's thread does not return within
-  // `hand_over_timeout` counts as one dropped record; its records come with a later call.
+  // Complete records since the last call. Requires, for the records of a step: its streams are idle. A block that CUPTI
+  // does not return within `hand_over_timeout` counts as one dropped record and comes with a later call.
   [[nodiscard]] virtual Records collect() = 0;
   // Tags what the calling thread launches until pop().
   virtual void push(Tag tag) noexcept = 0;

@@ -13,7 +13,7 @@ StepSpans StepKernels::attributed(StepSpans host) {
     streams.push_back(session_->key_of(slot.stream));
     const bool is_unknown = slot.stream.gpu >= 0 && streams.back().device < 0;
     if (is_unknown && !std::exchange(has_warned_, true))
-      log_warning("CUPTI does not know a stream of cuda:", slot.stream.gpu, ": its times are those of events");
+      log_warning("CUPTI has no record of a stream of cuda:", slot.stream.gpu, "; using CUDA event times for it");
   }
   const Records records = session_->collect();
   if (!std::exchange(is_warm_, true)) return host;

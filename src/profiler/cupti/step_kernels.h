@@ -1,5 +1,4 @@
-// step_kernels: replaces the event times of each step by GPU records of a CUPTI session. The first step is discarded
-// (session.h) and keeps its event times. Threads: one, the one that drives the steps.
+// step_kernels: replaces the event times of each step but the first (session.h) by GPU records. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +16,9 @@ class StepKernels {
   explicit StepKernels(std::unique_ptr<Session> session) : session_(std::move(session)) {}
 
   [[nodiscard]] Session& session() { return *session_; }
-  // Replaces the times of the step that has just ended; its streams must be idle. A stream that CUPTI does not know
-  // keeps its event times, with one warning.
+  // For the step that has just ended; its streams must be idle. A stream that CUPTI does not know keeps event times.
   [[nodiscard]] StepSpans attributed(StepSpans host);
-  // Discards records since the last step, for example of an evaluation. Late records of that step count as dropped in
-  // the next step.
+  // Discards records since the last step, for example of an evaluation; late ones count as dropped in the next step.
   void forget();
 
   // Sums over all steps except the first.

@@ -78,8 +78,7 @@ struct Sink {
     came_back.notify_all();
   }
 
-  // A flush does not wait for blocks that CUPTI's own thread returns meanwhile. Returns the number of blocks still
-  // being read after `hand_over_timeout`; their records come late.
+  // A flush does not wait for blocks that CUPTI's thread returns meanwhile. Returns the number still being read.
   std::size_t wait_for_reads(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds hand_over_timeout) {
     wait_own_time(came_back, lock, hand_over_timeout, [this] { return under_way == 0; });
     return under_way;
@@ -140,7 +139,6 @@ class CuptiSession final : public Session {
     if (subscriber_ != nullptr) static_cast<void>(api_.unsubscribe(subscriber_));
   }
 
-  // The destructor undoes what subscribing began.
   [[nodiscard]] bool is_taken(std::string& why) {
     CUptiResult result = CUPTI_SUCCESS;
     return !subscribe(why, &result) && result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
@@ -260,7 +258,8 @@ std::unique_ptr<Session> Session::start(const SessionOptions& options, std::stri
   const std::optional<Api> api = load_api(options.library, why);
   if (!api) return nullptr;
   if (std::getenv("KINETO_USE_DAEMON") != nullptr)
-    log_warning("KINETO_USE_DAEMON is set: LibTorch's profiler may take CUPTI's records away");
+    log_warning(
+        "KINETO_USE_DAEMON is set: LibTorch's profiler may take over CUPTI; unset it if GPU kernels are missing");
   auto session = std::make_unique<CuptiSession>(std::move(claim), *api);
   if (!session->open(options, why)) return nullptr;
   return session;

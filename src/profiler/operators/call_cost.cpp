@@ -22,8 +22,7 @@ namespace {
 using profiler::Shape;
 using profiler::Touched;
 
-// Operators that allocate, take or reshape memory without touching values. A schema marks views, but not in-place
-// variants or autograd's `detach`.
+// Schemas mark views, but not in-place variants or autograd's `detach`.
 constexpr auto kMemoryAlone = std::to_array<std::string_view>(
     {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided",
      "aten::resize_", "aten::set_", "aten::as_strided_", "aten::squeeze_", "aten::unsqueeze_", "aten::t_",

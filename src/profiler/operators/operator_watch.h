@@ -1,10 +1,8 @@
-// operator_watch: observes operators with LibTorch's callbacks (at::RecordFunction) and sums them by layer: ATen's,
-// Sluice's kernels (nn/own_operator.h), and autograd's engine as "autograd". A call counts for its thread's layer; in
-// autograd, for the layer whose forward pass made the function. Calls outside of enter() and leave() are ignored. CPU
-// only, because on a GPU a call ends when its work is queued.
-// An observed call costs 0.65 us (docs/results/performance.md). Nearly half is this class's work, which is excluded
-// from all times; LibTorch's part is included. Without an object there is no overhead. Threads: one object at a time;
-// constructor, destructor and take() while no thread is in a layer; the rest per thread. Errors: none.
+// operator_watch: observes operators with LibTorch's callbacks (at::RecordFunction) and sums them by layer. A call
+// counts for its thread's layer; in autograd, for the layer whose forward pass made the function. CPU only, because on
+// a GPU a call ends when its work is queued.
+// An observed call costs 0.65 us; nearly half is this class's work, which is excluded from all times. Threads: one
+// object at a time; constructor, destructor and take() while no thread is in a layer; the rest per thread.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +37,6 @@ class OperatorWatch {
 
   // Sums of all threads since the last call.
   [[nodiscard]] profiler::OperatorSums take();
-  // Observer time of the calling thread since the last call; within enter() and leave().
   [[nodiscard]] Nanoseconds take_cost();
 
  private:

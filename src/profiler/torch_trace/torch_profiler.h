@@ -1,7 +1,6 @@
-// torch_profiler: LibTorch's profiler (Kineto) over all threads of the process; with GPUs also what CUPTI records. The
-// file has the Trace Event Format of PyTorch's Python profiler. One object at a time; with GPUs it claims CUPTI
-// (profiler/arbiter.h). All operators stay in memory until the end, so the caller must limit their number. Threads:
-// one, while no step runs. Errors: save() throws StorageError for an incomplete file, and Error for LibTorch's errors.
+// torch_profiler: LibTorch's profiler (Kineto) over all threads of the process; with GPUs it claims CUPTI
+// (profiler/arbiter.h). All operators stay in memory until the end. Threads: one, while no step runs. Errors: save()
+// throws StorageError for an incomplete file, and Error for LibTorch's errors.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// trace_marks: names the executor's actions in traces of LibTorch's profiler ("forward, replica 0 stage 1, micro-batch
-// 2", and within it each layer). It also reports each thread's position to an operator watch, if there is one. The loss
-// counts as a layer, "loss". Threads: any, per thread (core/action_marks.h).
+// trace_marks: names the executor's actions and layers in traces of LibTorch's profiler ("forward, replica 0 stage 1,
+// micro-batch 2") and for an operator watch. The loss counts as a layer. Threads: any, per thread
+// (core/action_marks.h).
 #pragma once
 
 #include <string>

@@ -67,7 +67,7 @@ TEST(Order, TrainingNeedsBackwardsAndEqualDevices) {
 TEST(Order, AStreamWithoutEndIsCutOff) {
   std::istringstream endless(std::string((64U << 20U) + 1, ' '));
   EXPECT_EQ(refusal([&] { (void)read_schedule_file(endless, "zeros"); }),
-            "zeros: larger than 64.0 MiB; this is no order of actions");
+            "zeros: larger than 64.0 MiB; this is not a schedule file");
 }
 
 Plan plan_from_file(const std::string& text, int stages, int virtual_stages = 1) {
@@ -107,10 +107,11 @@ TEST(OrderOfAPlan, HasOneShape) {
     return refusal([&] { (void)make_train_schedule(plan_from_file(text, stages, virtual_stages), chunks); });
   };
   EXPECT_EQ(refused(2, 1, 2), "nothing was refused");
-  EXPECT_EQ(refused(2, 1, 4), "the order has 2 micro-batches, but 4 are asked for; give another order");
-  EXPECT_EQ(refused(3, 1, 2),
-            "the order has 2 stages on 2 devices, but 3 stages on 3 devices are asked for; give another order");
-  EXPECT_THAT(refused(2, 2, 2), HasSubstr("but 2 stages on 1 device are asked for"));
+  EXPECT_EQ(refused(2, 1, 4), "the schedule file has 2 micro-batches, but 4 are needed; give another schedule file");
+  EXPECT_EQ(
+      refused(3, 1, 2),
+      "the schedule file has 2 stages on 2 devices, but 3 stages on 3 devices are needed; give another schedule file");
+  EXPECT_THAT(refused(2, 2, 2), HasSubstr("but 2 stages on 1 device are needed"));
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ std::string verdict(std::string_view text) { return verdict(parse_schedule(text)
 TEST(Validate, NamesTheRuleTheActionAndWhatWasExpected) {
   EXPECT_THAT(
       verdict("0F0 0B0 0F0"),
-      HasSubstr("breaks the rule 'complete': 0F0 is there twice (device 0, position 0 and device 0, position 2)"));
+      HasSubstr("breaks the rule 'complete': 0F0 occurs twice (device 0, position 0 and device 0, position 2)"));
   EXPECT_THAT(verdict("0F0 0F1 0B0"), HasSubstr("'complete': 0B1 is missing (or 0I1 and 0W1)"));
   EXPECT_THAT(verdict("0F0 0F2 0B0 0B2"), HasSubstr("'complete': 0F1 is missing"));
   EXPECT_THAT(verdict("0F0 1F0\n1B0 0B0"), HasSubstr("'owner': 1B0 is on device 1, expected device 0"));
@@ -49,14 +49,14 @@ TEST(Validate, NamesTheRuleTheActionAndWhatWasExpected) {
 
 TEST(Validate, ABackwardIsWholeOrInTwoParts) {
   EXPECT_EQ(verdict("0F0 0I0 0W0 0F1 0B1"), "valid");
-  EXPECT_THAT(verdict("0F0 0B0 0I0 0W0"), HasSubstr("'complete': 0B0 and 0I0 are both there; expected B, or I and W"));
-  EXPECT_THAT(verdict("0F0 0B0 0W0"), HasSubstr("'complete': 0B0 and 0W0 are both there"));
+  EXPECT_THAT(verdict("0F0 0B0 0I0 0W0"), HasSubstr("'complete': 0B0 and 0I0 both occur; expected B, or I and W"));
+  EXPECT_THAT(verdict("0F0 0B0 0W0"), HasSubstr("'complete': 0B0 and 0W0 both occur"));
   EXPECT_THAT(verdict("0F0 0I0"), HasSubstr("'complete': 0W0 is missing"));
   EXPECT_THAT(verdict("0F0 0W0"), HasSubstr("'complete': 0I0 is missing"));
   EXPECT_THAT(verdict("0F0 0W0 0I0"), HasSubstr("'order': 0W0 (device 0, position 1) comes before 0I0"));
   // Counts per operation agree here (2 B, 1 I, 1 W for 2 micro-batches make 3): PyTorch's validator asks only for
   // those.
-  EXPECT_THAT(verdict("0F0 0F1 0B0 0I0 0W0"), HasSubstr("'complete': 0B0 and 0I0 are both there"));
+  EXPECT_THAT(verdict("0F0 0F1 0B0 0I0 0W0"), HasSubstr("'complete': 0B0 and 0I0 both occur"));
 }
 
 TEST(Validate, APairIsAForwardAndABackwardThatNeedNothingOfEachOther) {
@@ -81,7 +81,7 @@ TEST(Validate, EveryStageIsReducedOnceAfterItsLastGradient) {
               HasSubstr("'reduce': 0REDUCE_GRAD (device 0, position 3) comes before 0B1 (device 0, position 4)"));
   EXPECT_THAT(verdict("0F0 0I0 0REDUCE_GRAD 0W0"),
               HasSubstr("'reduce': 0REDUCE_GRAD (device 0, position 2) comes before"));
-  EXPECT_THAT(verdict("0F0 0B0 0REDUCE_GRAD 0REDUCE_GRAD"), HasSubstr("0REDUCE_GRAD is there twice"));
+  EXPECT_THAT(verdict("0F0 0B0 0REDUCE_GRAD 0REDUCE_GRAD"), HasSubstr("0REDUCE_GRAD occurs twice"));
   EXPECT_THAT(verdict("0F0 0B0 0REDUCE_GRAD\n1F0 1B0"), HasSubstr("1REDUCE_GRAD is missing"));
 }
 
@@ -141,8 +141,8 @@ TEST(Validate, SendsAndReceivesHaveOneOrder) {
 // A set of (stage, operation) per micro-batch cannot see a second copy; neither can a sum of counts when one action
 // replaces another.
 TEST(Validate, CountsActionsInsteadOfCollectingThem) {
-  EXPECT_THAT(verdict("0F0 0B0 0F1 0B1 0B1"), HasSubstr("0B1 is there twice"));
-  EXPECT_THAT(verdict("0F0 0B0 0F0 0B0"), HasSubstr("0F0 is there twice"));
+  EXPECT_THAT(verdict("0F0 0B0 0F1 0B1 0B1"), HasSubstr("0B1 occurs twice"));
+  EXPECT_THAT(verdict("0F0 0B0 0F0 0B0"), HasSubstr("0F0 occurs twice"));
 }
 
 TEST(Validate, AHugeClaimCostsNothing) {
