@@ -28,7 +28,8 @@ class Team {
     take_part(work);
     std::unique_lock lock(work->mutex);
     work->all_done.wait(lock, [&] { return work->done == pieces; });
-    if (work->error) std::rethrow_exception(work->error);
+    if (work->error)
+      std::rethrow_exception(std::exchange(work->error, nullptr));  // no helper destroys it during its use
   }
 
   [[nodiscard]] bool needs_help() const {
