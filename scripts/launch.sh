@@ -156,7 +156,7 @@ take_config() {
 
 # configured TABLE KEY: the value that sluice makes of the configuration and all --set.
 configured() {
-  build/release/sluice config "$config" "${argument_sets[@]}" "${user_sets[@]}" \
+  build/release/sluice config --all "$config" "${argument_sets[@]}" "${user_sets[@]}" \
     | awk -v table="[$1]" -v key="$2" '/^\[/ { inside = $0 == table } inside && $1 == key && $2 == "=" { print $3 }'
 }
 

@@ -22,6 +22,22 @@ double number_of(const std::string& text) {
   return text.empty() || *end != '\0' ? std::numeric_limits<double>::quiet_NaN() : number;
 }
 
+std::string describe_unknown_option(const CLI::App& app, const std::string& word) {
+  const std::string option = word.substr(0, word.find('='));
+  std::string command = app.get_name();
+  std::vector<std::string> names;
+  const auto add_names = [&](const CLI::App& of) {
+    for (const CLI::Option* known : of.get_options())
+      for (const std::string& name : known->get_lnames()) names.push_back("--" + name);
+  };
+  for (const CLI::App* chosen : app.get_subcommands()) {
+    command += " " + chosen->get_name();
+    add_names(*chosen);
+  }
+  add_names(app);
+  return concat("`", command, "` has no option '", printable(option), "'", did_you_mean(option, names));
+}
+
 }  // namespace
 
 void ConfigArguments::add_to(CLI::App& command, bool required) {
@@ -99,6 +115,14 @@ CLI::Validator within(double least, double most) {
   return {refuse, concat("in [", least, " - ", most, "]")};
 }
 
+std::string memory_size(const std::string& value) {
+  constexpr std::int64_t kLargest = std::int64_t{1} << 50;  // as device.memory_limit
+  const auto bytes = parse_bytes(value);
+  if (bytes && *bytes >= 0 && *bytes <= kLargest) return "";
+  return concat("'", value, "' is not a size of at most ", exact_bytes(kLargest),
+                "; write a number and a unit (B, KB to TB, KiB to TiB), for example 16GiB");
+}
+
 std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, const char* const* argv) {
   constexpr auto kHelp = "; see `sluice --help` and `sluice COMMAND --help`";
   std::vector<std::string> names;
@@ -106,6 +130,8 @@ std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& err
     names.push_back(command->get_name());
   if (argc > 1 && argv[1][0] != '-' && std::ranges::find(names, argv[1]) == names.end())
     return concat("there is no command '", argv[1], "'", did_you_mean(argv[1], names), kHelp);
+  for (const std::string& word : app.remaining(/*recurse=*/true))
+    if (word.starts_with('-')) return concat(describe_unknown_option(app, word), kHelp);
   return concat(error.what(), kHelp);
 }
 

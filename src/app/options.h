@@ -46,7 +46,10 @@ void print_out(const std::string& text);
 [[nodiscard]] std::string not_negative(const std::string& value);
 [[nodiscard]] CLI::Validator within(double least, double most);
 
-// Describes the error on the command line. For an unknown sub-command it suggests the nearest one.
+// Accepts a size as device.memory_limit does, for example "16GiB".
+[[nodiscard]] std::string memory_size(const std::string& value);
+
+// Describes the error on the command line. For an unknown sub-command or option it suggests the nearest one.
 [[nodiscard]] std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error, int argc,
                                                const char* const* argv);
 

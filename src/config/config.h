@@ -286,6 +286,8 @@ void validate(const Config& config);
 
 // Every key with its value and, as a comment, its help, unit and range. parse(to_toml(c)) == c for every valid c.
 [[nodiscard]] std::string to_toml(const Config& config);
+// Like to_toml(), without advanced keys that have their defaults; the last line counts them. It parses to the same.
+[[nodiscard]] std::string to_short_toml(const Config& config);
 
 // Text of docs/reference/configuration.md: every key with type, default, range, unit and meaning.
 [[nodiscard]] std::string to_markdown();

@@ -58,6 +58,7 @@ enum Trait : Traits {
   kPerWorker = 8,       // may differ between parameter-server workers
   kAfterRecovery = 16,  // may change before a server recovers from its log
   kTuned = 32,          // chosen by `sluice tune`
+  kAdvanced = 64,       // hidden by `sluice config` while it has its default
 };
 
 struct Key {

@@ -57,7 +57,7 @@ class TuneTest(tuning_case.TuningCase):
         self.assertEqual(tuned["pipeline"]["partition"], plan["partition"])
         self.assertEqual(tuned["pipeline"]["chunks"], plan["chunks"])
         self.assertEqual(tuned["replicas"]["local"], plan["replicas"])
-        before = tomllib.loads(cli.must_run("config", self.config).stdout)
+        before = tomllib.loads(cli.must_run("config", "--all", self.config).stdout)
         for table in before.keys() - {"pipeline", "replicas", "device"}:
             self.assertEqual(tuned[table], before[table], table)
         summary = json.loads(cli.must_run("train", self.out, "--run-dir", self.folder / "run", "--json").stdout)

@@ -198,9 +198,11 @@ void add_memory(CLI::App& app) {
       ->type_name("FILE")
       ->required()
       ->check(not_empty);
-  command->add_option("--limit", arguments->limit, "Memory of each device, as 16GiB (default: device.memory_limit)")
+  command
+      ->add_option("--limit", arguments->limit,
+                   "Memory of each device, for example 16GiB (default: device.memory_limit)")
       ->type_name("SIZE")
-      ->check(not_empty);
+      ->check(memory_size);
   command
       ->add_option("--batches", arguments->batches,
                    "Global batches of the table (default: the configured one, its halves, and its doubles up to the "
