@@ -231,7 +231,7 @@ Keys pipeline_keys() {
        "Changes of the plan during the run: \"20: stages = 2, chunks = 4\" takes effect after step 20. A change may "
        "set stages, virtual, chunks, schedule, partition, recompute or replicas (replicas.local); the rest stays. "
        "chunks = auto is not timed then: it is one per device, or as many as the schedule needs",
-       kHow | kPerWorker | kAdvanced},
+       kHow | kPerWorker | kAdvanced, R"(["20: stages = 2, chunks = 4"])"},
   };
 }
 
@@ -253,7 +253,7 @@ Keys freeze_keys() {
        "For freeze.policy = \"schedule\": \"3: 7\" freezes the first 7 blocks from epoch 3 on. A smaller number than "
        "before unfreezes blocks. Epochs count from 0, as in metrics.jsonl; the log counts from 1 and calls this epoch "
        "4",
-       kAdvanced},
+       kAdvanced, R"(["3: 7", "5: 9"])"},
       {"freeze.unit", freeze<&C::unit>(), words({"block", "half"}), "",
        "What policies count. block: whole blocks. half: attention and MLP of a transformer block separately",
        kAdvanced},

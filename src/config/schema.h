@@ -68,6 +68,7 @@ struct Key {
   std::string_view unit;
   std::string_view help;
   Traits traits = 0;
+  std::string_view example = {};  // for messages, in TOML; only for lists of strings
 
   [[nodiscard]] bool has(Trait trait) const { return (traits & trait) != 0; }
   [[nodiscard]] std::string_view table() const { return name.substr(0, name.find('.')); }

@@ -42,7 +42,7 @@ Keys keys_of_updates() {
       {"train.no_decay", train<&C::no_decay>(), words({"norm", "bias", "position"}), "",
        "Parameters without weight decay. norm: weights and biases of normalisation layers. bias: biases of all other "
        "layers. position: position embeddings and class tokens",
-       kAdvanced},
+       kAdvanced, R"(["norm", "bias"])"},
       {"train.beta1", train<&C::beta1>(), fraction(), "", "Decay rate of the mean gradient in adam, adamw and lamb",
        kAdvanced},
       {"train.beta2", train<&C::beta2>(), fraction(), "",
