@@ -72,18 +72,18 @@ void OutputArguments::print(const nlohmann::ordered_json& object, const std::str
 }
 
 void add_world_options(CLI::App& command, comm::WorldOptions& world) {
-  constexpr auto kGroup = "Several processes (default: as torchrun, Slurm or Open MPI say in the environment)";
+  constexpr auto kGroup = "Several processes (default: from the environment of torchrun, Slurm or Open MPI)";
   command.add_option("--rank", world.rank, "Number of this process, from 0; with --world-size")->group(kGroup);
   command.add_option("--world-size", world.world_size, "Number of processes")->group(kGroup);
   command
-      .add_option(
-          "--init", world.init,
-          "Where rank 0 is found: tcp://HOST:PORT, or file:///PATH on a disk that all ranks see; default: env://, "
-          "that is MASTER_ADDR and MASTER_PORT")
+      .add_option("--init", world.init,
+                  "Address of rank 0: tcp://HOST:PORT, or file:///PATH on a disk that all ranks share; default: "
+                  "env://, that is MASTER_ADDR and MASTER_PORT")
       ->type_name("URL")
       ->group(kGroup);
   command
-      .add_option("--if-name", world.interface, "Network interface for tensors; default: the one that leads to rank 0")
+      .add_option("--if-name", world.interface,
+                  "Network interface for tensors; default: the interface of the route to rank 0")
       ->type_name("NAME")
       ->group(kGroup);
 }
@@ -98,12 +98,12 @@ std::string not_empty(const std::string& value) { return value.empty() ? "must n
 
 std::string positive(const std::string& value) {
   const double number = number_of(value);
-  return std::isfinite(number) && number > 0 ? "" : concat("'", value, "' is no finite number above 0");
+  return std::isfinite(number) && number > 0 ? "" : concat("'", value, "' is not a finite number above 0");
 }
 
 std::string not_negative(const std::string& value) {
   const double number = number_of(value);
-  return std::isfinite(number) && number >= 0 ? "" : concat("'", value, "' is no finite number of 0 or more");
+  return std::isfinite(number) && number >= 0 ? "" : concat("'", value, "' is not a finite number of at least 0");
 }
 
 CLI::Validator within(double least, double most) {
@@ -129,7 +129,7 @@ std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& err
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
     names.push_back(command->get_name());
   if (argc > 1 && argv[1][0] != '-' && std::ranges::find(names, argv[1]) == names.end())
-    return concat("there is no command '", argv[1], "'", did_you_mean(argv[1], names), kHelp);
+    return concat("`sluice` has no command '", argv[1], "'", did_you_mean(argv[1], names), kHelp);
   for (const std::string& word : app.remaining(/*recurse=*/true))
     if (word.starts_with('-')) return concat(describe_unknown_option(app, word), kHelp);
   return concat(error.what(), kHelp);

@@ -16,7 +16,6 @@
 namespace sluice::config {
 namespace {
 
-// Names allowed in a change, with the configuration key of each.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kKeys{{{"stages", "pipeline.stages"},
                                                                               {"virtual", "pipeline.virtual"},
                                                                               {"chunks", "pipeline.chunks"},

@@ -40,7 +40,7 @@ std::vector<std::string> words_of(std::string_view leaf) {
   return words;
 }
 
-// Maps names used by other trainers to Sluice's keys; empty if the name is unknown.
+// Sluice's keys by the names of other trainers; empty if the name is unknown.
 std::string_view key_of_others(std::string_view leaf) {
   using Pair = std::pair<std::string_view, std::string_view>;
   constexpr std::array kKeys{Pair{"learning_rate", "train.lr"},

@@ -111,7 +111,6 @@ class Scanner {
     return {};
   }
 
-  // Returns false for a closing bracket that does not match.
   bool follow_brackets(char c) {
     if (c == '[' || c == '{') open_ += c;
     if (c != ']' && c != '}') return true;

@@ -1,4 +1,3 @@
-// limits: the type and range of a key, as checks and as words.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,4 +1,3 @@
-// print: a Config as TOML, and the schema as a documentation page.
 #include <algorithm>
 
 #include "config/schema.h"

@@ -65,7 +65,6 @@ Keys keys_of_workers() {
   };
 }
 
-// Keys of stalls, and of virtual time.
 Keys keys_of_stalls() {
   using C = PsConfig;
   return {
@@ -87,7 +86,6 @@ Keys keys_of_stalls() {
   };
 }
 
-// Keys of policies whose workers train locally.
 Keys keys_of_local_training() {
   using C = PsConfig;
   return {
@@ -110,7 +108,6 @@ Keys keys_of_local_training() {
   };
 }
 
-// Keys of the server: how it applies and stores pushes, and how pushes are encoded.
 Keys keys_of_server() {
   using C = PsConfig;
   return {

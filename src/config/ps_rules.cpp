@@ -1,4 +1,3 @@
-// ps_rules: the rules between the keys of [ps] and of other tables.
 #include <algorithm>
 
 #include "config/addresses.h"
@@ -61,7 +60,6 @@ class PsRules {
   }
 
  private:
-  // Rejects data settings that conflict with a server that assigns samples to workers.
   void check_samples() const {
     require(config_.data.order != "shards", {"data.order", "replicas.sync"},
             "data.order=\"shards\" cannot be combined with replicas.sync=\"ps\", whose server assigns the samples; "
@@ -98,7 +96,6 @@ class PsRules {
                    "replicas.sync=\"ps\""));
   }
 
-  // Momentum that is applied only every few pushes.
   void check_delay() const {
     const PsConfig& ps = config_.ps;
     if (ps.nesterov_delay == 0) return;
@@ -144,7 +141,6 @@ class PsRules {
     }
   }
 
-  // Settings that need the virtual clock, and settings that need worker processes.
   void check_worker_processes() const {
     const PsConfig& ps = config_.ps;
     const PsConfig defaults;
@@ -160,7 +156,6 @@ class PsRules {
     if (is_virtual) check_virtual_server();
   }
 
-  // A virtual server runs in one process and cannot resume.
   void check_virtual_server() const {
     const PsConfig& ps = config_.ps;
     const PsConfig defaults;

@@ -1,5 +1,4 @@
-// schema: describes every configuration key once. Parsing, range errors, --set, the printed configuration, the
-// documentation and the lists of key properties (Trait) are derived from it.
+// schema: describes every configuration key once; all that lists, checks, prints or documents keys is derived from it.
 #pragma once
 
 #include <cstdint>
@@ -78,7 +77,6 @@ struct Key {
 // All keys in documentation order; the keys of a table are contiguous.
 [[nodiscard]] std::span<const Key> schema();
 [[nodiscard]] const Key* find_key(std::string_view name);
-// Returns false if the key does not exist.
 [[nodiscard]] bool has(std::string_view key, Trait trait);
 [[nodiscard]] std::vector<std::string> table_names();
 

@@ -27,7 +27,6 @@ namespace sluice::report {
 [[nodiscard]] std::string progress_text(const StepRecord& last, const RunFacts& facts, double rate,
                                         const TimeLeft& left);
 
-// Samples per second; for token models, tokens per second.
 [[nodiscard]] double rate_of(const StepSums& sums, const RunFacts& facts);
 
 // The nine log lines of a step in PipeTransformer's words, for existing notes and scripts. They cover a single step;

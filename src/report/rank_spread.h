@@ -9,8 +9,8 @@
 
 namespace sluice::report {
 
-// `ranks`: the event's list. Returns a list of {"stage", "processes", "mean_ms", "slowest_ms", "slowest_rank",
-// "slowest_host", "spread_ms"}, by stage; null for fewer than two processes.
+// Returns a list of {"stage", "processes", "mean_ms", "slowest_ms", "slowest_rank", "slowest_host", "spread_ms"}; null
+// for fewer than two processes.
 [[nodiscard]] nlohmann::ordered_json rank_spread(const nlohmann::ordered_json& ranks);
 
 [[nodiscard]] std::string rank_spread_text(const nlohmann::ordered_json& spread);

@@ -20,15 +20,13 @@ struct LineDamage {
 
 using TakeRecord = std::function<void(const nlohmann::ordered_json& line, const std::string& event)>;
 
-// every: of this many consecutive step lines the first is parsed whole, the others by their head; 1: all are parsed
-// whole.
+// every: of this many consecutive step lines, the first is parsed whole and the others by their head.
 LineDamage read_records(const std::filesystem::path& file, const TakeRecord& take, std::int64_t every = 1);
 
 // `every` for a file of this size, so that at most about 50 MB are parsed whole.
 [[nodiscard]] std::int64_t whole_lines_of(const std::filesystem::path& file);
 
-// The fields of a step line before "load_ms", and samples_per_s; `discarded` if the line does not begin like Sluice's
-// lines.
+// The fields of a step line before "load_ms", and samples_per_s; `discarded` if the line has another form.
 [[nodiscard]] nlohmann::ordered_json head_of_step(const std::string& line);
 
 // Status of a path; not_found if it does not exist. DataError if the status is unknown.

@@ -31,7 +31,6 @@ struct SlotTimes {
   std::int64_t steps = 0;  // steps in the means; 0: all (older records)
 };
 
-// Reads the list "breakdown" of `summary`; empty if it is not a list.
 [[nodiscard]] std::vector<SlotTimes> slot_times(const nlohmann::ordered_json& breakdown);
 
 struct RunLog {

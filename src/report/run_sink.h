@@ -14,7 +14,7 @@
 
 namespace sluice::report {
 
-// One step. The references are valid during step() only.
+// Valid during step() only.
 struct StepReport {
   const StepRecord& record;
   const StepSpans& spans;                // spans of this process; no slots if recording is off

@@ -147,10 +147,10 @@ class TuneBatchTest(tuning_case.TuningCase):
         run = self.run_with_noise(300.0, 9.0)
         lone = (("--noise-from", run), ("--batches", "8:16"), ("--rate-rule", "linear"))
         for words in long_tests.some(lone[:1], lone, "other options"):
-            self.assertIn("go with --allow-batch-change", self.refused(*words))
+            self.assertIn("need --allow-batch-change", self.refused(*words))
         ranges = ("64:16", "a:b", "0:8", "8:", "8:16x")
         for text in long_tests.some(ranges[:1], ranges, "tests/tune has more of them"):
-            self.assertIn("is no range of batches", self.refused("--allow-batch-change", "--batches", text), text)
+            self.assertIn("is not a range of batches", self.refused("--allow-batch-change", "--batches", text), text)
         self.assertIn("there is no batch from 50 to 55", self.refused("--allow-batch-change", "--noise-from", run, "--batches", "50:55"))
         self.assertIn("is no run directory", self.refused("--allow-batch-change", "--noise-from", self.folder / "nowhere"))
         other = self.run_with_noise(7.0, 1.0, self.configuration("other", model={"name": "toy_cnn"}))

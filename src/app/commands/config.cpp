@@ -26,7 +26,8 @@ void add_config(CLI::App& app) {
       "config", "Print the configuration of a run, or the defaults: each key with its value, meaning, unit and range");
   const auto arguments = std::make_shared<Arguments>();
   arguments->config.add_to(*command, /*required=*/false);
-  command->add_flag("--all", arguments->all, "Print advanced keys that have their defaults, too");
+  command->get_option("CONFIG")->description("Configuration file (TOML); default: the default of every key");
+  command->add_flag("--all", arguments->all, "Also print advanced keys that have their defaults");
   command->add_flag("--markdown", arguments->markdown,
                     "Print docs/reference/configuration.md instead: the table of all keys");
   command->callback([arguments] { print_out(listing(*arguments)); });

@@ -21,7 +21,6 @@ class History {
 
   // "curves" by name, "parts" (means over time), "network", "workers", "staleness", "happenings".
   [[nodiscard]] nlohmann::ordered_json json() const;
-  // All records of plan changes, without a limit.
   [[nodiscard]] const nlohmann::ordered_json& transitions() const { return transitions_; }
 
  private:
