@@ -1,5 +1,4 @@
-// console_text: texts of a training run: interval line, epoch summary, result line and the nine lines of
-// PipeTransformer. Epochs and steps count from 1, except in the nine lines. Tables are in time_table.h.
+// console_text: texts of a training run. Epochs and steps count from 1, except in the nine lines of PipeTransformer.
 #pragma once
 
 #include <cstdint>

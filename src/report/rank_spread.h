@@ -1,6 +1,5 @@
-// rank_spread: compares the processes of a run (event `ranks`) per stage: mean, slowest, spread. It compares the
-// compute and load time, averaged over a process's replicas, because step times are equal: fast processes wait for slow
-// ones. Skips fields that a rank did not report.
+// rank_spread: compares the processes of a run (event `ranks`) per stage by compute and load time, averaged over
+// replicas; step times are equal, because fast processes wait for slow ones.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // record_lines: reads a file of records (metrics.jsonl or a worker's) line by line. Unreadable lines are counted and
 // skipped; an incomplete last line is only noted. Memory does not grow with the lines.
-// For a file with very many steps, most step lines can be read by their head only: the first fields (step, loss,
-// samples, learning rate, time, top-1, top-5) and samples_per_s, in a tenth of the time.
+// The head of a step line (step, loss, samples, learning rate, time, top-1, top-5, samples_per_s) takes a tenth of the
+// time of the whole line.
 // Errors: DataError if the file cannot be read, OutOfMemoryError if the process can open no more files.
 #pragma once
 

@@ -11,8 +11,7 @@
 
 namespace sluice::report {
 
-// The disjoint parts of a step in milliseconds by name, which add up to step_ms. `line`: a step line or a slot of a
-// breakdown. Empty if no times were recorded.
+// The disjoint parts of a step line or slot in milliseconds by name. Empty if no times were recorded.
 [[nodiscard]] std::map<std::string, double> parts_of(const nlohmann::ordered_json& line);
 
 class History {
