@@ -158,7 +158,6 @@ void prepare_process(int, char** argv, char** environment) {
 
 [[gnu::section(".preinit_array"), gnu::used]] void (*g_prepare)(int, char**, char**) = prepare_process;
 
-
 bool needs_its_threads(const void* caller) {
   Dl_info library{};
   if (::dladdr(caller, &library) == 0 || library.dli_fname == nullptr) return false;

@@ -240,9 +240,9 @@ Keys freeze_keys() {
   return {
       {"freeze.policy", freeze<&C::policy>(), words({"none", "linear", "gradient", "gradient-change", "schedule"}), "",
        "Which of the model's first blocks stop training, decided per epoch; the head is always trained. linear: "
-       "ceil(L (1 - (1 - freeze.alpha)^epoch)) of L blocks. gradient: up to the block with the smallest gradient norm "
-       "summed over an epoch, at most as many as linear. gradient-change: all blocks before the first whose summed "
-       "gradient norm still changes much between epochs. schedule: as in freeze.schedule"},
+       "ceil(L (1 - (1 - freeze.alpha)^epoch)) of L blocks. gradient: up to the block whose gradient, summed "
+       "over an epoch, has the smallest norm, at most as many as linear. gradient-change: all blocks before the first "
+       "whose summed gradient still changes much between epochs. schedule: as in freeze.schedule"},
       {"freeze.alpha", freeze<&C::alpha>(), RealRange{.low = 0, .high = 1, .low_open = true}, "",
        "Share of the trained blocks that linear freezes in each epoch, and that gradient freezes at most"},
       {"freeze.percentile", freeze<&C::percentile>(), real_between(0, 100), "%",
