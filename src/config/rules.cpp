@@ -223,16 +223,14 @@ class Rules {
     require(
         config_.pipeline.batch_norm == "micro", {"device.cuda_graphs", "pipeline.batch_norm"},
         concat("device.cuda_graphs=true cannot be combined with pipeline.batch_norm=\"", config_.pipeline.batch_norm,
-               "\", whose statistics are exchanged during a micro-batch; choose \"micro\" or "
+               "\", whose statistics leave the graph during a micro-batch; choose \"micro\" or "
                "device.cuda_graphs=false"));
     require(!config_.replicas.has_server(), {"device.cuda_graphs", "replicas.sync"},
             "device.cuda_graphs=true cannot be combined with replicas.sync=\"ps\", whose workers may skip "
-            "micro-batches; choose "
-            "\"allreduce\" or device.cuda_graphs=false");
+            "micro-batches; choose \"allreduce\" or device.cuda_graphs=false");
     require(config_.profile.level != "torch", {"device.cuda_graphs", "profile.level"},
-            "device.cuda_graphs=true cannot be combined with profile.level=\"torch\", which records operators: graphs "
-            "call none; choose "
-            "another level or device.cuda_graphs=false");
+            "device.cuda_graphs=true cannot be combined with profile.level=\"torch\", which records "
+            "operators: graphs call none; choose another level or device.cuda_graphs=false");
   }
 
   // An automatic partition uses layer costs, which are computed before it is known which stages recompute.

@@ -199,7 +199,7 @@ TEST(RejectRule, GraphsNeitherAskNorTell) {
   EXPECT_EQ(
       error_of(head + "[pipeline]\nbatch_norm = \"deferred\"\n"),
       "run.toml:2: device.cuda_graphs=true cannot be combined with pipeline.batch_norm=\"deferred\", whose statistics "
-      "are exchanged during a micro-batch; choose \"micro\" or device.cuda_graphs=false");
+      "leave the graph during a micro-batch; choose \"micro\" or device.cuda_graphs=false");
   EXPECT_THAT(error_of(head + "[pipeline]\nbatch_norm = \"sync\"\n"), HasSubstr("pipeline.batch_norm=\"sync\""));
   EXPECT_THAT(error_of(head + "[train]\nsteps = 1\n[replicas]\nsync = \"ps\"\n[ps]\nclock = \"virtual\"\n"),
               HasSubstr("run.toml:2: device.cuda_graphs=true cannot be combined with replicas.sync=\"ps\""));
