@@ -149,7 +149,7 @@ take_config() {
 
 # configured TABLE KEY: prints the value of the key in the resolved configuration.
 configured() {
-  build/release/sluice config "$config" "${argument_sets[@]}" "${user_sets[@]}" \
+  build/release/sluice config --all "$config" "${argument_sets[@]}" "${user_sets[@]}" \
     | awk -v table="[$1]" -v key="$2" '/^\[/ { inside = $0 == table } inside && $1 == key && $2 == "=" { print $3 }'
 }
 

@@ -1,6 +1,5 @@
-// commands: the sub-commands of `sluice`. Each function adds a sub-command with its options; the sub-command runs when
-// it is selected. Results go to standard output, as tables or with --json as one JSON object; logs go to standard
-// error.
+// commands: each function adds a sub-command. Results go to standard output, as text or one JSON object; logs go to
+// standard error.
 #pragma once
 
 #include <CLI/CLI.hpp>

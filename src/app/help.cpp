@@ -15,7 +15,6 @@
 namespace sluice::app {
 namespace {
 
-// Example command lines per command, to be run in the repository's folder.
 const std::map<std::string_view, std::vector<std::string_view>>& examples() {
   static const std::map<std::string_view, std::vector<std::string_view>> all{
       {"", {"sluice train configs/quickstart.toml", "sluice report runs/*"}},
@@ -96,7 +95,7 @@ std::vector<std::string> type_and_checks(const std::string& text) {
 constexpr std::size_t kWidth = 100;         // columns of a line
 constexpr std::size_t kDescriptionAt = 30;  // column of a description, CLI11's own
 
-// Breaks the text at a `separator` into lines of at most `width` columns. `joint` ends all lines but the last one.
+// `joint` ends all lines but the last one.
 std::string wrapped(std::string_view text, std::size_t width, std::string_view separator = " ",
                     std::string_view joint = "\n") {
   std::string lines;

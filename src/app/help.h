@@ -1,5 +1,4 @@
-// help: the output of `--help`: option values in words instead of CLI11's types, and examples per command. Threads:
-// one. Errors: never throws.
+// help: the output of `--help`, with plain words for CLI11's types and with examples.
 #pragma once
 
 #include <string>
@@ -11,7 +10,6 @@ namespace sluice::app {
 // Returns the description of an option's value, for example "N (1 to 1024; default 2)"; empty for flags.
 [[nodiscard]] std::string value_words(const CLI::Option& option, bool is_positional);
 
-// Requires: all commands are added.
 void settle_help(CLI::App& app);
 
 }  // namespace sluice::app

@@ -22,6 +22,22 @@ double number_of(const std::string& text) {
   return text.empty() || *end != '\0' ? std::numeric_limits<double>::quiet_NaN() : number;
 }
 
+std::string describe_unknown_option(const CLI::App& app, const std::string& word) {
+  const std::string option = word.substr(0, word.find('='));
+  std::string command = app.get_name();
+  std::vector<std::string> names;
+  const auto add_names = [&](const CLI::App& of) {
+    for (const CLI::Option* known : of.get_options())
+      for (const std::string& name : known->get_lnames()) names.push_back("--" + name);
+  };
+  for (const CLI::App* chosen : app.get_subcommands()) {
+    command += " " + chosen->get_name();
+    add_names(*chosen);
+  }
+  add_names(app);
+  return concat("`", command, "` has no option '", printable(option), "'", did_you_mean(option, names));
+}
+
 }  // namespace
 
 void ConfigArguments::add_to(CLI::App& command, bool required) {
@@ -56,18 +72,18 @@ void OutputArguments::print(const nlohmann::ordered_json& object, const std::str
 }
 
 void add_world_options(CLI::App& command, comm::WorldOptions& world) {
-  constexpr auto kGroup = "Several processes (default: as torchrun, Slurm or Open MPI say in the environment)";
+  constexpr auto kGroup = "Several processes (default: from the environment of torchrun, Slurm or Open MPI)";
   command.add_option("--rank", world.rank, "Number of this process, from 0; with --world-size")->group(kGroup);
   command.add_option("--world-size", world.world_size, "Number of processes")->group(kGroup);
   command
-      .add_option(
-          "--init", world.init,
-          "Where rank 0 is found: tcp://HOST:PORT, or file:///PATH on a disk that all ranks see; default: env://, "
-          "that is MASTER_ADDR and MASTER_PORT")
+      .add_option("--init", world.init,
+                  "Address of rank 0: tcp://HOST:PORT, or file:///PATH on a disk that all ranks share; default: "
+                  "env://, that is MASTER_ADDR and MASTER_PORT")
       ->type_name("URL")
       ->group(kGroup);
   command
-      .add_option("--if-name", world.interface, "Network interface for tensors; default: the one that leads to rank 0")
+      .add_option("--if-name", world.interface,
+                  "Network interface for tensors; default: the interface of the route to rank 0")
       ->type_name("NAME")
       ->group(kGroup);
 }
@@ -82,12 +98,12 @@ std::string not_empty(const std::string& value) { return value.empty() ? "must n
 
 std::string positive(const std::string& value) {
   const double number = number_of(value);
-  return std::isfinite(number) && number > 0 ? "" : concat("'", value, "' is no finite number above 0");
+  return std::isfinite(number) && number > 0 ? "" : concat("'", value, "' is not a finite number above 0");
 }
 
 std::string not_negative(const std::string& value) {
   const double number = number_of(value);
-  return std::isfinite(number) && number >= 0 ? "" : concat("'", value, "' is no finite number of 0 or more");
+  return std::isfinite(number) && number >= 0 ? "" : concat("'", value, "' is not a finite number of at least 0");
 }
 
 CLI::Validator within(double least, double most) {
@@ -99,13 +115,23 @@ CLI::Validator within(double least, double most) {
   return {refuse, concat("in [", least, " - ", most, "]")};
 }
 
+std::string memory_size(const std::string& value) {
+  constexpr std::int64_t kLargest = std::int64_t{1} << 50;  // as device.memory_limit
+  const auto bytes = parse_bytes(value);
+  if (bytes && *bytes >= 0 && *bytes <= kLargest) return "";
+  return concat("'", value, "' is not a size of at most ", exact_bytes(kLargest),
+                "; write a number and a unit (B, KB to TB, KiB to TiB), for example 16GiB");
+}
+
 std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, const char* const* argv) {
   constexpr auto kHelp = "; see `sluice --help` and `sluice COMMAND --help`";
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
     names.push_back(command->get_name());
   if (argc > 1 && argv[1][0] != '-' && std::ranges::find(names, argv[1]) == names.end())
-    return concat("there is no command '", argv[1], "'", did_you_mean(argv[1], names), kHelp);
+    return concat("`sluice` has no command '", argv[1], "'", did_you_mean(argv[1], names), kHelp);
+  for (const std::string& word : app.remaining(/*recurse=*/true))
+    if (word.starts_with('-')) return concat(describe_unknown_option(app, word), kHelp);
   return concat(error.what(), kHelp);
 }
 

@@ -1,4 +1,3 @@
-// options: command-line options that several sub-commands share.
 #pragma once
 
 #include <memory>
@@ -29,13 +28,13 @@ struct OutputArguments {
   bool json = false;
 
   void add_to(CLI::App& command);
-  // Prints one JSON object or the text to standard output. Throws StorageError if that fails.
+  // Throws StorageError if standard output cannot be written.
   void print(const nlohmann::ordered_json& object, const std::string& text) const;
 };
 
 void add_world_options(CLI::App& command, comm::WorldOptions& world);
 
-// Writes to standard output. Throws StorageError if that fails.
+// Throws StorageError if standard output cannot be written.
 void print_out(const std::string& text);
 
 // Rejects "", which an unset shell variable produces.
@@ -46,7 +45,8 @@ void print_out(const std::string& text);
 [[nodiscard]] std::string not_negative(const std::string& value);
 [[nodiscard]] CLI::Validator within(double least, double most);
 
-// Describes the error on the command line. For an unknown sub-command it suggests the nearest one.
+[[nodiscard]] std::string memory_size(const std::string& value);
+
 [[nodiscard]] std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error, int argc,
                                                const char* const* argv);
 

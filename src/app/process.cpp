@@ -74,7 +74,6 @@ void refuse_tiny_stack() {
   ::_exit(static_cast<int>(ExitCode::kOutOfMemory));
 }
 
-// Sets the default stack size of threads, which is otherwise the process's stack limit.
 void set_large_thread_stacks() {
   pthread_attr_t attributes;
   std::size_t size = 0;
@@ -117,8 +116,7 @@ void start_again_with_short_spin(char** argv, char** environment) {
   }
   if (environment[size] != nullptr) return;
   longer[size] = const_cast<char*>(kShortSpin);
-  // Uses the program's own path, so that `ps` and `pgrep` show its name. The fallback is needed if the file was moved
-  // or replaced.
+  // The own path shows the name in `ps` and `pgrep`. The fallback is for a file that was moved or replaced.
   static std::array<char, PATH_MAX> path;
   if (::readlink("/proc/self/exe", path.data(), path.size() - 1) > 0) ::execve(path.data(), argv, longer.data());
   ::execve("/proc/self/exe", argv, longer.data());
@@ -159,8 +157,6 @@ void prepare_process(int, char** argv, char** environment) {
 }
 
 [[gnu::section(".preinit_array"), gnu::used]] void (*g_prepare)(int, char**, char**) = prepare_process;
-
-// --- Thread creation.
 
 bool needs_its_threads(const void* caller) {
   Dl_info library{};

@@ -1,6 +1,5 @@
-// program: the whole command line as a function: parses it, runs one sub-command, and reports errors as one line and an
-// exit code (core/error.h). A program with its own models and data sets passes them as Extensions
-// (docs/tutorial/first_own_model.md). Call it once, first in main().
+// program: the whole command line as a function: runs one sub-command and turns errors into one line and an exit code
+// (core/error.h). Call it once, first in main(), with Extensions for own models (docs/tutorial/first_own_model.md).
 #pragma once
 
 #include <vector>

@@ -11,7 +11,6 @@ namespace sluice::app {
 
 using Units = std::span<const std::pair<std::string_view, double>>;
 
-// Factors to seconds, and to bytes per second.
 inline constexpr std::array<std::pair<std::string_view, double>, 4> kTimeUnits{
     {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}};
 inline constexpr std::array<std::pair<std::string_view, double>, 6> kRateUnits{
@@ -20,8 +19,7 @@ inline constexpr std::array<std::pair<std::string_view, double>, 6> kRateUnits{
 inline constexpr const char* kTimeWords = "ns, us, ms or s";
 inline constexpr const char* kRateWords = "kbit/s, Mbit/s, Gbit/s, KB/s, MB/s or GB/s";
 
-// Parses a number and a unit, optionally separated by a space. plain: the factor for a number without a unit; nullopt
-// rejects it. Returns nullopt for text that is not a finite quantity.
+// plain: the factor for a number without a unit; nullopt rejects it. Returns nullopt for other text and overflow.
 [[nodiscard]] std::optional<double> parse_quantity(std::string_view text, Units units,
                                                    std::optional<double> plain = {});
 

@@ -7,7 +7,7 @@
 
 namespace sluice::config {
 
-// Entries without surrounding blanks; an entry may be empty. An empty list gives no entries.
+// An entry may be empty. An empty list gives no entries.
 [[nodiscard]] std::vector<std::string> addresses_in(std::string_view list);
 
 }  // namespace sluice::config

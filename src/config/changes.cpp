@@ -16,7 +16,6 @@
 namespace sluice::config {
 namespace {
 
-// Names allowed in a change, with the configuration key of each.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kKeys{{{"stages", "pipeline.stages"},
                                                                               {"virtual", "pipeline.virtual"},
                                                                               {"chunks", "pipeline.chunks"},
@@ -33,7 +32,7 @@ const Key& key_of(const std::string& name, const std::string& where) {
   }
   const std::string near = did_you_mean(name, names);
   throw ConfigError(where, ": unknown key '", one_line(name), "'",
-                    near.empty() ? concat("; a change takes ", join(names, ", ")) : near);
+                    near.empty() ? concat("; a change may set ", join(names, ", ")) : near);
 }
 
 // Splits at commas outside of lists and quotes.
@@ -61,8 +60,8 @@ std::int64_t step_of(const std::string& text, const std::string& where) {
   std::int64_t step = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
   if (error != std::errc{} || end != text.data() + text.size() || step < 1 || step > kNoLimit) {
-    throw ConfigError(where, ": '", one_line(text), "' is no number of steps from 1 to ", kNoLimit,
-                      "; write the step after which the change comes, such as \"20: stages = 2\"");
+    throw ConfigError(where, ": '", one_line(text), "' is not a number of steps from 1 to ", kNoLimit,
+                      "; begin with the step after which the plan changes, for example \"20: stages = 2\"");
   }
   return step;
 }
@@ -70,16 +69,17 @@ std::int64_t step_of(const std::string& text, const std::string& where) {
 Change change_of(const std::string& entry, Config config, const std::string& where) {
   const auto colon = entry.find(':');
   if (colon == std::string::npos)
-    throw ConfigError(where, ": no ':' after a step; write a change such as \"20: stages = 2, chunks = 4\"");
+    throw ConfigError(where, ": no ':' after the step; write a change such as \"20: stages = 2, chunks = 4\"");
   const std::int64_t after = step_of(trimmed(entry.substr(0, colon)), where);
   std::set<std::string> named;
   for (const std::string& part : split_at_commas(entry.substr(colon + 1))) {
     const Assignment assignment = split_assignment(part, where);
     const Key& key = key_of(assignment.name, where);
-    if (!named.insert(assignment.name).second) throw ConfigError(where, ": ", assignment.name, " stands twice");
+    if (!named.insert(assignment.name).second)
+      throw ConfigError(where, ": ", assignment.name, " is set twice; remove one of the two");
     if (assignment.name == "chunks" && config.train.micro_batch > 0) {
       throw ConfigError(where, ": train.micro_batch = ", config.train.micro_batch,
-                        " decides the number of chunks; leave chunks out of the change");
+                        " sets the number of chunks; remove chunks from the change");
     }
     const Value value = assigned_value(key, assignment.value, where);
     try {
@@ -102,8 +102,8 @@ std::vector<Change> changes_of(const Config& config, const Sources& sources) {
         concat(sources.where({"pipeline.changes"}), ": pipeline.changes: ", one_line(to_text(Value{entry})));
     changes.push_back(change_of(entry, changes.empty() ? config : changes.back().config, where));
     if (changes.size() > 1 && changes.back().after <= changes[changes.size() - 2].after) {
-      throw ConfigError(where, ": comes after the change of step ", changes[changes.size() - 2].after,
-                        "; order them by step");
+      throw ConfigError(where, ": its step must be above ", changes[changes.size() - 2].after,
+                        ", the step of the previous change; sort the changes by step");
     }
   }
   return changes;

@@ -15,8 +15,7 @@ struct Change {
   Config config;
 };
 
-// Returns the changes in step order. Errors: ConfigError that names the entry: unreadable, a key that a change cannot
-// set, a value out of range, a step that is not above the previous one, or contradicting settings.
+// In step order. Errors: ConfigError that names the entry.
 [[nodiscard]] std::vector<Change> changes_of(const Config& config, const Sources& sources = {"configuration", {}});
 
 }  // namespace sluice::config

@@ -40,7 +40,7 @@ std::vector<std::string> words_of(std::string_view leaf) {
   return words;
 }
 
-// Maps names used by other trainers to Sluice's keys; empty if the name is unknown.
+// Sluice's keys by the names of other trainers; empty if the name is unknown.
 std::string_view key_of_others(std::string_view leaf) {
   using Pair = std::pair<std::string_view, std::string_view>;
   constexpr std::array kKeys{Pair{"learning_rate", "train.lr"},
@@ -132,7 +132,7 @@ class Builder {
     const auto [name, text] = split_assignment(set, where);
     const Key* key = find_key(name);
     if (key == nullptr && is_table(name))
-      throw ConfigError(where, ": ", in_quotes(name), " is a table; name a key in it");
+      throw ConfigError(where, ": ", in_quotes(name), " is a table; set one of its keys");
     if (key == nullptr) reject_key(where, name);
     assign(where, name, assigned_value(*key, text, where), /*is_of_file=*/false);
   }
@@ -164,7 +164,7 @@ class Builder {
     for (const auto& [name, of, why] : unread_keys(config_)) {
       if (!set_.contains(of) || set_.contains(name)) continue;
       const Key& key = *find_key(name);
-      log_info(sources_.where({name}), ": ", name, " = ", to_text(key.field.get(config_)), " is not read beside ",
+      log_info(sources_.where({name}), ": ", name, " = ", to_text(key.field.get(config_)), " is ignored because of ",
                sources_.where({of}));
       key.field.set(config_, key.field.get(Config{}));
     }
@@ -198,7 +198,8 @@ std::string read_config_text(const std::filesystem::path& path) {
   }
   if (in.bad() || !(in || in.eof())) throw ConfigError(path.string(), ": cannot be read; check its permissions");
   if (text.size() > kLargestFile) {
-    throw ConfigError(path.string(), ": larger than ", human_bytes(kLargestFile), "; this is no configuration");
+    throw ConfigError(path.string(), ": larger than ", human_bytes(kLargestFile),
+                      ", so it is not a configuration file");
   }
   return text;
 }

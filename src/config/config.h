@@ -1,7 +1,6 @@
-// config: the options of a run as plain typed values, read from TOML and from `--set key=value`.
-// schema.cpp describes each key once, with unit, range and help; docs/reference/configuration.md is generated from it.
-// The TOML reader rejects multi-line strings, dates and quoted parts of dotted keys. Words such as train.optimizer stay
-// strings. Errors: ConfigError, one line that begins with FILE:LINE or with the --set.
+// config: the options of a run as typed values, from TOML and `--set key=value`. schema.cpp describes each key.
+// Multi-line strings, dates and quoted parts of dotted keys are rejected. Errors: ConfigError, one line that begins
+// with FILE:LINE or with the --set.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,6 @@
 
 namespace sluice::config {
 
-// Either a choice ("auto", "cpu", "cuda"), or device names in order ("cpu:0", ...).
 struct DeviceList {
   std::string choice = "auto";  // empty if `names` is set
   std::vector<std::string> names;
@@ -82,7 +80,6 @@ struct DataConfig {
 
   bool operator==(const DataConfig&) const = default;
 
-  // True if training changes samples at random (crop, flip, colours, ...).
   [[nodiscard]] bool has_random_views() const;
 };
 
@@ -279,15 +276,16 @@ struct Config {
 // result gives `wanted`. `name` replaces the file name in messages.
 [[nodiscard]] std::string text_with(std::string_view text, std::string_view name, const Config& wanted);
 
-// Checks ranges and the rules between keys, for a Config made or changed in code.
 void validate(const Config& config);
 
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> values(const Config& config);
 
 // Every key with its value and, as a comment, its help, unit and range. parse(to_toml(c)) == c for every valid c.
 [[nodiscard]] std::string to_toml(const Config& config);
+// Like to_toml(), without advanced keys that have their defaults; the last line counts them. It parses to the same.
+[[nodiscard]] std::string to_short_toml(const Config& config);
 
-// Text of docs/reference/configuration.md: every key with type, default, range, unit and meaning.
+// Text of docs/reference/configuration.md.
 [[nodiscard]] std::string to_markdown();
 
 }  // namespace sluice::config

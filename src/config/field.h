@@ -1,5 +1,4 @@
-// field: connects a schema key to its member of Config: converts the member to and from a Value. Internal to the schema
-// (keys.h).
+// field: connects a schema key to its member of Config. Internal to the schema (keys.h).
 #pragma once
 
 #include "config/schema.h"

@@ -75,7 +75,7 @@ class Scanner {
 
   std::string string(char quote) {
     if (text_.substr(at_).starts_with(std::string(3, quote))) {
-      return R"(strings of several lines are not accepted; write one line with \n in it)";
+      return R"(multi-line strings are not supported; write one line with \n)";
     }
     if (at_ > 0 && is_bare(text_[at_ - 1])) return "unexpected quote";
     // The TOML library reports a string that is not closed on its line.
@@ -111,7 +111,6 @@ class Scanner {
     return {};
   }
 
-  // Returns false for a closing bracket that does not match.
   bool follow_brackets(char c) {
     if (c == '[' || c == '{') open_ += c;
     if (c != ']' && c != '}') return true;

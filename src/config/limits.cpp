@@ -1,4 +1,3 @@
-// limits: the type and range of a key, as checks and as words.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -147,19 +146,15 @@ void check_devices(const Key& key, const Value& value) {
     const auto wrong = std::ranges::find_if_not(*names, is_device_name);
     if (wrong == names->end() && !names->empty()) return;
     if (names->empty()) reject(key, value, limit_text(key));
-    throw ConfigError(key.name, " holds ", one_line(to_text(Value{*wrong})),
+    throw ConfigError(key.name, " lists ", one_line(to_text(Value{*wrong})),
                       "; a device name is cpu:N or cuda:N with N from 0 to ", kMostDevices - 1);
   }
   reject(key, value, limit_text(key));
 }
 
-const char* example_of_entries(std::string_view key) {
-  if (key == "train.no_decay") return R"(["norm", "bias"])";
-  return key == "freeze.schedule" ? R"(["3: 7", "5: 9"])" : R"(["20: stages = 2, chunks = 4"])";
-}
-
-const char* example_of(Kind kind) {
-  switch (kind) {
+std::string example_of(const Key& key) {
+  if (!key.example.empty()) return std::string(key.example);
+  switch (key.field.kind) {
     case Kind::kIntegers: return "[1000, 2000]";
     case Kind::kIntegersOrAuto: return "[3, 4]";
     case Kind::kDevices: return R"(["cpu:0", "cpu:1"])";
@@ -170,9 +165,9 @@ const char* example_of(Kind kind) {
     case Kind::kReal:
     case Kind::kString:
     case Kind::kStrings:
-    case Kind::kIntegerOrAuto: return nullptr;  // the default shows it
+    case Kind::kIntegerOrAuto: break;
   }
-  return nullptr;
+  return default_text(key);
 }
 
 }  // namespace
@@ -202,15 +197,12 @@ std::string limit_text(const Key& key) {
 std::string default_text(const Key& key) { return to_text(key.field.get(Config{})); }
 
 std::string need_text(const Key& key) {
-  const char* example = key.field.kind == Kind::kStrings ? example_of_entries(key.name) : example_of(key.field.kind);
-  return concat(key.name, " needs ", type_text(key), ", for example ", key.leaf(), " = ",
-                example != nullptr ? example : default_text(key));
+  return concat(key.name, " needs ", type_text(key), ", for example ", key.leaf(), " = ", example_of(key));
 }
 
 void check_value(const Key& key, const Value& value) {
   if (holds_nul(value)) {
-    throw ConfigError(key.name, " = ", one_line(to_text(value)),
-                      " holds a NUL character (\\u0000), which no name or path can; take it out");
+    throw ConfigError(key.name, " = ", one_line(to_text(value)), " contains a NUL character (\\u0000); remove it");
   }
   if (!has_type(key.field.kind, value)) {
     const std::string found =
@@ -222,7 +214,7 @@ void check_value(const Key& key, const Value& value) {
     reject(key, value, "\"auto\" or one integer per stage");
   }
   if (key.field.kind == Kind::kWordOrWords && is_empty_array(value)) {
-    reject(key, value, concat(limit_text(key), ", or a list of them with one per stage"));
+    reject(key, value, concat(limit_text(key), ", or a list with one word per stage"));
   }
   if (is_auto(value) && key.field.kind != Kind::kString) return;
   std::visit([&](const auto& limit) { check_range(key, value, limit); }, key.limit);

@@ -1,8 +1,8 @@
-// print: a Config as TOML, and the schema as a documentation page.
 #include <algorithm>
 
 #include "config/schema.h"
 #include "core/concat.h"
+#include "core/text.h"
 
 namespace sluice::config {
 namespace {
@@ -23,6 +23,31 @@ std::string cell(std::string_view text) {
   return escaped;
 }
 
+struct Listing {
+  std::string text;
+  int hidden = 0;
+};
+
+Listing toml_of(const Config& config, bool with_hidden) {
+  Listing listing;
+  std::string_view table;
+  for (const auto& key : schema()) {
+    const std::string value = to_text(key.field.get(config));
+    if (!with_hidden && key.has(kAdvanced) && value == default_text(key)) {
+      ++listing.hidden;
+      continue;
+    }
+    if (key.table() != table) {
+      listing.text += concat(listing.text.empty() ? "" : "\n", "[", key.table(), "]\n");
+      table = key.table();
+    }
+    std::string line = concat(key.leaf(), " = ", value);
+    line.resize(std::max(line.size(), kCommentColumn), ' ');
+    listing.text += concat(line, "  # ", comment_of(key), "\n");
+  }
+  return listing;
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> values(const Config& config) {
@@ -31,29 +56,20 @@ std::vector<std::pair<std::string, std::string>> values(const Config& config) {
   return values;
 }
 
-std::string to_toml(const Config& config) {
-  std::string text;
-  std::string_view table;
-  for (const auto& key : schema()) {
-    if (key.table() != table) {
-      text += concat(text.empty() ? "" : "\n", "[", key.table(), "]\n");
-      table = key.table();
-    }
-    std::string line = concat(key.leaf(), " = ", to_text(key.field.get(config)));
-    line.resize(std::max(line.size(), kCommentColumn), ' ');
-    text += concat(line, "  # ", comment_of(key), "\n");
-  }
-  return text;
+std::string to_toml(const Config& config) { return toml_of(config, /*with_hidden=*/true).text; }
+
+std::string to_short_toml(const Config& config) {
+  const auto [text, hidden] = toml_of(config, /*with_hidden=*/false);
+  return concat(text, "\n# Hidden: ", counted(hidden, "advanced key"),
+                " at the default; `sluice config --all` lists every key.\n");
 }
 
 std::string to_markdown() {
   std::string text =
       "# Configuration\n\n"
-      "A run is described by a TOML file; `--set key=value` on the command line overrides a key of it. Every key has "
-      "a\n"
-      "default. `sluice config FILE` prints all of them with the values a run would use. An integer whose range has "
-      "no\n"
-      "upper end may go up to 1000000000.\n\n"
+      "A TOML file describes a run. `--set key=value` on the command line replaces the value of a key. Every key has\n"
+      "a default. `sluice config --all FILE` prints every key with the value that a run would use. Without `--all` it\n"
+      "hides advanced keys that have their defaults. An integer without an upper limit may be at most 1000000000.\n\n"
       "This page is generated: `sluice config --markdown > docs/reference/configuration.md`.\n";
   std::string_view table;
   for (const auto& key : schema()) {

@@ -44,7 +44,6 @@ std::string position_of(std::string_view text, std::size_t offset) {
   return concat(1 + std::ranges::count(before, '\n'), ":", 1 + offset - line_start);
 }
 
-// Errors: ConfigError that begins with `where`, followed by line and column if `with_position`.
 toml::table parse_table(std::string_view text, std::string_view where, bool with_position) {
   if (const auto complaint = look_over(text)) {
     const std::string position = with_position ? concat(":", position_of(text, complaint->offset)) : "";

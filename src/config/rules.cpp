@@ -34,13 +34,13 @@ void add_unread_keys_of_rates(const TrainConfig& train, std::vector<UnreadKey>& 
     if (!is_set || std::ranges::find(schedules, train.lr_schedule) != schedules.end()) continue;
     unread.push_back({name, "train.lr_schedule",
                       concat(name, " is set, but train.lr_schedule=\"", train.lr_schedule,
-                             "\" does not read it; leave it out or choose ", schedules.size() > 1 ? "one of " : "",
+                             "\" does not use it; remove it or choose ", schedules.size() > 1 ? "one of " : "",
                              join(std::vector<std::string>(schedules.begin(), schedules.end()), ", "))});
   }
   if (train.lr_schedule != "plateau" && train.lr_patience != TrainConfig{}.lr_patience) {
     unread.push_back(
         {"train.lr_patience", "train.lr_schedule",
-         concat("train.lr_patience=", train.lr_patience, " is for train.lr_schedule=\"plateau\"; leave it out")});
+         concat("train.lr_patience=", train.lr_patience, " is for train.lr_schedule=\"plateau\"; remove it")});
   }
 }
 
@@ -55,8 +55,10 @@ void add_unread_keys_of_updates(const TrainConfig& train, std::vector<UnreadKey>
   if (train.ema_every_steps != 1 && train.ema_decay == 0) {
     unread.push_back(
         {"train.ema_every_steps", "train.ema_decay",
-         concat("train.ema_every_steps=", train.ema_every_steps,
-                " beside train.ema_decay=0, which keeps no average of the weights; set it, for example to 0.9999")});
+         concat(
+             "train.ema_every_steps=", train.ema_every_steps,
+             " has no effect with train.ema_decay=0, which keeps no average of the weights; set train.ema_decay, for "
+             "example to 0.9999")});
   }
 }
 
@@ -102,7 +104,7 @@ class Rules {
             concat("train.global_batch=", batch, " < replicas.local=", replicas, "; every replica needs a sample"));
     require(config_.replicas.sync != "none" || replicas == 1, {"replicas.sync", "replicas.local"},
             concat("replicas.sync=\"none\" leaves replicas.local=", replicas,
-                   " replicas out of step; use \"allreduce\" or replicas.local=1"));
+                   " replicas unsynchronised; use \"allreduce\" or replicas.local=1"));
     const std::int64_t chunks = config_.pipeline.chunks.value_or(1);
     require(batch >= chunks * replicas, {"pipeline.chunks", "train.global_batch", "replicas.local"},
             concat("pipeline.chunks=", chunks, " x replicas.local=", replicas, " > train.global_batch=", batch,
@@ -123,17 +125,17 @@ class Rules {
     require(chunks == 1 || batch % (micro_batch * chunks * replicas) == 0,
             {"train.micro_batch", "pipeline.chunks", "train.global_batch", "replicas.local"},
             concat("train.micro_batch=", micro_batch, " contradicts pipeline.chunks=", chunks,
-                   ": times replicas.local=", replicas, " they do not divide train.global_batch=", batch,
-                   "; give only one of the two"));
+                   ": their product with replicas.local=", replicas, " does not divide train.global_batch=", batch,
+                   "; set only one of the two"));
   }
 
   void check_schedule_file() const {
     const auto& pipeline = config_.pipeline;
     const std::string by_default = PipelineConfig{}.schedule;
     require(pipeline.order.empty() || pipeline.schedule == by_default, {"pipeline.order", "pipeline.schedule"},
-            concat("pipeline.order=", to_text(Value{pipeline.order}), " beside pipeline.schedule=\"", pipeline.schedule,
-                   "\": an order is the schedule itself; leave one of them out (pipeline.schedule at \"", by_default,
-                   "\")"));
+            concat("pipeline.order=", to_text(Value{pipeline.order}), " cannot be combined with pipeline.schedule=\"",
+                   pipeline.schedule, "\": the file replaces the schedule; remove one of the two (\"", by_default,
+                   "\" is the default)"));
   }
 
   void check_freezing() const {
@@ -145,16 +147,15 @@ class Rules {
     require(!freeze.policy.starts_with("gradient") || !config_.train.deterministic,
             {"freeze.policy", "train.deterministic"},
             concat("freeze.policy=\"", freeze.policy,
-                   "\" beside train.deterministic: a run that goes on from a checkpoint "
-                   "would decide by another interval; choose linear or schedule"));
+                   "\" cannot be combined with train.deterministic: a resumed run would decide by another interval; "
+                   "choose linear or schedule"));
     require(pipeline.changes.empty(), {"freeze.policy", "pipeline.changes"},
             concat("freeze.policy=\"", freeze.policy,
-                   "\" beside pipeline.changes: both say when the plan changes; leave "
-                   "one of them out"));
+                   "\" cannot be combined with pipeline.changes: both change the plan; remove one of them"));
     require(pipeline.order.empty(), {"freeze.policy", "pipeline.order"},
             concat("freeze.policy=\"", freeze.policy,
-                   "\" beside pipeline.order: an order is for one number of stages; "
-                   "choose a pipeline.schedule"));
+                   "\" cannot be combined with pipeline.order: a schedule file has a fixed number of stages; choose a "
+                   "pipeline.schedule"));
   }
 
   void check_views() const {
@@ -162,11 +163,11 @@ class Rules {
     require(data.views == 0 || data.has_random_views(),
             {"data.views", "data.crop_area", "data.crop_padding", "data.flip"},
             concat("data.views=", data.views,
-                   " beside no crop, flip or other random change of images: all views of a sample are the same; leave "
-                   "it out"));
+                   " needs a crop, flip or other random change of images: without one, all views of a sample are the "
+                   "same; remove data.views"));
     require(data.crop_area == 0 || data.crop_padding == 0, {"data.crop_area", "data.crop_padding"},
-            concat("data.crop_area=", data.crop_area, " beside data.crop_padding=", data.crop_padding,
-                   ": both are random crops; leave one of them out"));
+            concat("data.crop_area=", data.crop_area, " cannot be combined with data.crop_padding=", data.crop_padding,
+                   ": both are random crops; remove one of them"));
   }
 
   void check_feature_cache() const {
@@ -174,26 +175,26 @@ class Rules {
     const auto& data = config_.data;
     if (freeze.cache == "off" || freeze.policy == "none") return;
     require(freeze.cache_disk_bytes.bytes == 0 || freeze.cache != "memory", {"freeze.cache_disk_bytes", "freeze.cache"},
-            "freeze.cache_disk_bytes is for freeze.cache=\"disk\" or \"auto\", but that is \"memory\"");
-    require(
-        !config_.train.deterministic, {"freeze.cache", "train.deterministic"},
-        concat("freeze.cache=\"", freeze.cache,
-               "\" beside train.deterministic: a run that goes on from a checkpoint begins with an empty cache, and "
-               "what it computes anew may differ in the last bit; choose freeze.cache=\"off\""));
+            "freeze.cache_disk_bytes is for freeze.cache=\"disk\" or \"auto\"; found \"memory\"");
+    require(!config_.train.deterministic, {"freeze.cache", "train.deterministic"},
+            concat("freeze.cache=\"", freeze.cache,
+                   "\" cannot be combined with train.deterministic: a resumed run begins with an empty cache, and "
+                   "recomputed features may differ in the last bit; choose freeze.cache=\"off\""));
     require(data.views > 0 || !data.has_random_views(), {"freeze.cache", "data.views"},
             concat("freeze.cache=\"", freeze.cache,
-                   "\" beside crops, flips or other changes of images that are new in each epoch: no sample would come "
-                   "twice; set data.views to how many of them a sample shall have, such as 3"));
+                   "\" needs data.views with crops, flips or other random changes that are new in each epoch: no view "
+                   "would repeat; set data.views to the number of views per sample, for example 3"));
     require(data.mixup == 0 && data.cutmix == 0, {"freeze.cache", "data.mixup", "data.cutmix"},
             concat("freeze.cache=\"", freeze.cache,
-                   "\" beside data.mixup or data.cutmix: no blend of two samples comes twice; choose "
+                   "\" cannot be combined with data.mixup or data.cutmix: no mix of two samples repeats; choose "
                    "freeze.cache=\"off\""));
-    require(config_.data.broken == "fatal", {"freeze.cache", "data.broken"},
-            concat("freeze.cache=\"", freeze.cache,
-                   "\" beside data.broken=\"skip\": features are kept by sample, and another sample may take its "
-                   "place; choose \"fatal\" or freeze.cache=\"off\""));
+    require(
+        config_.data.broken == "fatal", {"freeze.cache", "data.broken"},
+        concat("freeze.cache=\"", freeze.cache,
+               "\" cannot be combined with data.broken=\"skip\": features are kept by sample, and another sample may "
+               "replace it; choose \"fatal\" or freeze.cache=\"off\""));
     require(freeze.cache != "memory" || freeze.cache_bytes.bytes > 0, {"freeze.cache", "freeze.cache_bytes"},
-            "freeze.cache=\"memory\" beside freeze.cache_bytes=0 has no room for anything; raise it");
+            "freeze.cache=\"memory\" needs freeze.cache_bytes above 0");
     require(freeze.cache != "disk" || freeze.cache_disk_bytes.bytes > 0, {"freeze.cache", "freeze.cache_disk_bytes"},
             "freeze.cache=\"disk\" needs freeze.cache_disk_bytes, for example \"20GiB\"");
   }
@@ -204,7 +205,7 @@ class Rules {
       require(pipeline.partition->size() % static_cast<std::size_t>(pipeline.stages) == 0,
               {"pipeline.partition", "pipeline.stages"},
               concat("pipeline.partition has ", pipeline.partition->size(),
-                     " entries, but pipeline.stages=", pipeline.stages, "; give one number of layers per stage"));
+                     " entries, but pipeline.stages=", pipeline.stages, "; list one number of layers per stage"));
     }
     check_recompute();
     check_graphs();
@@ -219,17 +220,17 @@ class Rules {
   // A CUDA graph cannot read values on the host or send any to it.
   void check_graphs() const {
     if (!config_.device.cuda_graphs) return;
-    require(config_.pipeline.batch_norm == "micro", {"device.cuda_graphs", "pipeline.batch_norm"},
-            concat("device.cuda_graphs=true beside pipeline.batch_norm=\"", config_.pipeline.batch_norm,
-                   "\", whose statistics leave a micro-batch while it runs; choose \"micro\" or "
-                   "device.cuda_graphs=false"));
-    require(!config_.replicas.has_server(), {"device.cuda_graphs", "replicas.sync"},
-            "device.cuda_graphs=true beside replicas.sync=\"ps\", whose workers may leave micro-batches out; choose "
-            "\"allreduce\" or device.cuda_graphs=false");
     require(
-        config_.profile.level != "torch", {"device.cuda_graphs", "profile.level"},
-        "device.cuda_graphs=true beside profile.level=\"torch\", which sees operators, and graphs call none; choose "
-        "another level or device.cuda_graphs=false");
+        config_.pipeline.batch_norm == "micro", {"device.cuda_graphs", "pipeline.batch_norm"},
+        concat("device.cuda_graphs=true cannot be combined with pipeline.batch_norm=\"", config_.pipeline.batch_norm,
+               "\", whose statistics leave the graph during a micro-batch; choose \"micro\" or "
+               "device.cuda_graphs=false"));
+    require(!config_.replicas.has_server(), {"device.cuda_graphs", "replicas.sync"},
+            "device.cuda_graphs=true cannot be combined with replicas.sync=\"ps\", whose workers may skip "
+            "micro-batches; choose \"allreduce\" or device.cuda_graphs=false");
+    require(config_.profile.level != "torch", {"device.cuda_graphs", "profile.level"},
+            "device.cuda_graphs=true cannot be combined with profile.level=\"torch\", which records "
+            "operators: graphs call none; choose another level or device.cuda_graphs=false");
   }
 
   // An automatic partition uses layer costs, which are computed before it is known which stages recompute.
@@ -238,16 +239,16 @@ class Rules {
     if (pipeline.recompute.stages.empty()) return;
     require(std::ranges::find(pipeline.recompute.stages, "auto") == pipeline.recompute.stages.end(),
             {"pipeline.recompute"},
-            R"(pipeline.recompute holds "auto", which is for all stages; write "none" or "layer")");
+            R"(pipeline.recompute lists "auto", which is a word for all stages; write "none" or "layer")");
     require(pipeline.partition.has_value(), {"pipeline.recompute", "pipeline.partition"},
-            "pipeline.recompute is a list, but pipeline.partition is \"auto\"; give the layers of each stage, too");
+            "pipeline.recompute is a list, but pipeline.partition is \"auto\"; set the layers of each stage, too");
     require(config_.freeze.policy == "none", {"pipeline.recompute", "freeze.policy"},
-            concat("pipeline.recompute is a list beside freeze.policy=\"", config_.freeze.policy,
-                   "\", whose plans have other stages; write one word for all"));
+            concat("pipeline.recompute cannot be a list with freeze.policy=\"", config_.freeze.policy,
+                   "\", whose plans have other stages; set one word for all stages"));
     require(pipeline.recompute.stages.size() == pipeline.partition->size(),
             {"pipeline.recompute", "pipeline.partition"},
             concat("pipeline.recompute has ", pipeline.recompute.stages.size(), " entries, but pipeline.partition has ",
-                   pipeline.partition->size(), "; give one word per stage"));
+                   pipeline.partition->size(), "; list one word per stage"));
   }
 
   void check_optimizer() const {
@@ -259,39 +260,41 @@ class Rules {
   void check_average() const {
     const auto& train = config_.train;
     require(train.ema_decay == 0 || config_.freeze.policy == "none", {"train.ema_decay", "freeze.policy"},
-            concat("train.ema_decay=", train.ema_decay, " beside freeze.policy=\"", config_.freeze.policy,
-                   "\": frozen layers have no average of their own; leave one of them out"));
+            concat("train.ema_decay=", train.ema_decay, " cannot be combined with freeze.policy=\"",
+                   config_.freeze.policy, "\": frozen layers have no average of their own; remove one of the two"));
   }
 
   void check_evaluation() const {
     const auto& train = config_.train;
     require(train.eval_every_steps == 0 || train.eval_every_epochs == 1,
             {"train.eval_every_epochs", "train.eval_every_steps"},
-            "train.eval_every_steps and train.eval_every_epochs are both set; leave one of them out");
+            "train.eval_every_steps and train.eval_every_epochs are both set; remove one of them");
   }
 
   void check_lr_schedule() const {
     const auto& train = config_.train;
     require(train.lr_min <= train.lr, {"train.lr_min", "train.lr"},
-            concat("train.lr_min=", train.lr_min, " > train.lr=", train.lr, "; it is the lower end"));
+            concat("train.lr_min=", train.lr_min, " > train.lr=", train.lr, "; choose a smaller train.lr_min"));
     const int intervals = (train.lr_decay_every > 0 ? 1 : 0) + (train.lr_decay_every_epochs > 0 ? 1 : 0);
     const int lists = (train.lr_decay_steps.empty() ? 0 : 1) + (train.lr_decay_epochs.empty() ? 0 : 1);
     require(train.lr_schedule != "step" || intervals + lists > 0, {"train.lr_schedule"},
-            "train.lr_schedule=\"step\" needs train.lr_decay_steps, for example [1000, 2000], train.lr_decay_every, or "
-            "one of them in epochs, train.lr_decay_epochs or train.lr_decay_every_epochs");
+            "train.lr_schedule=\"step\" needs train.lr_decay_steps (for example [1000, 2000]), train.lr_decay_every, "
+            "train.lr_decay_epochs or train.lr_decay_every_epochs");
     require(train.lr_schedule != "exponential" || intervals > 0, {"train.lr_schedule"},
-            "train.lr_schedule=\"exponential\" needs train.lr_decay_every or train.lr_decay_every_epochs, after which "
-            "the rate is train.lr_decay of what it was");
+            "train.lr_schedule=\"exponential\" needs train.lr_decay_every or train.lr_decay_every_epochs: the "
+            "interval in which the rate falls by the factor train.lr_decay");
     require(intervals + lists <= 1,
             {"train.lr_decay_steps", "train.lr_decay_every", "train.lr_decay_epochs", "train.lr_decay_every_epochs"},
             "more than one of train.lr_decay_steps, train.lr_decay_every, train.lr_decay_epochs and "
-            "train.lr_decay_every_epochs is set; leave all but one of them out");
+            "train.lr_decay_every_epochs is set; keep one of them");
     require(train.warmup_steps == 0 || train.warmup_epochs == 0, {"train.warmup_steps", "train.warmup_epochs"},
-            "train.warmup_steps and train.warmup_epochs are both set; leave one of them out");
+            "train.warmup_steps and train.warmup_epochs are both set; remove one of them");
     require(std::ranges::adjacent_find(train.lr_decay_epochs, std::greater_equal<>{}) == train.lr_decay_epochs.end(),
-            {"train.lr_decay_epochs"}, "train.lr_decay_epochs must rise from entry to entry");
+            {"train.lr_decay_epochs"},
+            "train.lr_decay_epochs must rise from entry to entry; sort it and remove duplicates");
     require(std::ranges::adjacent_find(train.lr_decay_steps, std::greater_equal<>{}) == train.lr_decay_steps.end(),
-            {"train.lr_decay_steps"}, "train.lr_decay_steps must rise from entry to entry");
+            {"train.lr_decay_steps"},
+            "train.lr_decay_steps must rise from entry to entry; sort it and remove duplicates");
   }
 
   const Config& config_;
@@ -316,14 +319,13 @@ std::vector<UnreadKey> unread_keys(const Config& config) {
   const FreezeConfig& freeze = config.freeze;
   const DataConfig& data = config.data;
   if (freeze.policy != "schedule" && !freeze.schedule.empty()) {
-    unread.push_back(
-        {"freeze.schedule", "freeze.policy",
-         concat("freeze.schedule is for freeze.policy=\"schedule\", but that is \"", freeze.policy, "\"")});
+    unread.push_back({"freeze.schedule", "freeze.policy",
+                      concat("freeze.schedule is for freeze.policy=\"schedule\"; found \"", freeze.policy,
+                             "\"; remove it or change the policy")});
   }
   if (data.order != "shards" && data.shuffle_window != DataConfig{}.shuffle_window) {
-    unread.push_back(
-        {"data.shuffle_window", "data.order",
-         concat("data.shuffle_window=", data.shuffle_window, " is for data.order=\"shards\"; leave it out")});
+    unread.push_back({"data.shuffle_window", "data.order",
+                      concat("data.shuffle_window=", data.shuffle_window, " is for data.order=\"shards\"; remove it")});
   }
   add_unread_keys_of_updates(config.train, unread);
   add_unread_keys_of_rates(config.train, unread);

@@ -22,7 +22,6 @@ struct Sources {
   void require(bool ok, std::initializer_list<std::string_view> keys, const std::string& what) const;
 };
 
-// A key that is set but unused because of another key's value.
 struct UnreadKey {
   std::string_view key;
   std::string_view of;

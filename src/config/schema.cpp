@@ -53,58 +53,64 @@ Keys device_keys() {
   using C = DeviceConfig;
   return {
       {"device.list", device<&C::list>(), any(), "",
-       "auto = every GPU, else the CPU; cpu = virtual devices; of names the first are taken, as many as a run needs, "
-       "and they may repeat",
+       "Devices of this process. auto: all GPUs, or the CPU if there is none. cpu: virtual CPU devices. cuda: GPUs. A "
+       "list of names: the first N that the run needs; names may repeat",
        kHow | kPerProcess},
       {"device.threads", device<&C::threads>(), between(0, 1024), "threads",
-       "threads of a CPU device, all together at most 64 a core; 0 = share the cores evenly", kHow | kPerProcess},
+       "Threads of each CPU device. 0: share the cores evenly. All devices together may use at most 64 threads per "
+       "core",
+       kHow | kPerProcess | kAdvanced},
       {"device.memory_limit", device<&C::memory_limit>(), between(0, kLargestMemory), "bytes",
-       "what the tensors of each device may take, also of a CPU device, as a number or such as \"512MiB\"; a step that "
-       "needs more ends the run with exit code 4; 0 = no limit",
+       "Limit on the tensors of each device, CPU devices included: a number, or a text such as \"512MiB\". A step "
+       "that needs more ends the run with exit code 4. 0: no limit",
        kHow | kPerProcess},
       {"device.tf32", device<&C::tf32>(), any(), "",
-       "whether GPUs round the factors of fp32 products and convolutions to TF32's 10 bits, which their tensor cores "
-       "multiply about eight times as fast; sums stay fp32. An error near 1e-3 of a product is below that of bf16, in "
-       "which such models train as well; `sluice step` and `eval --logits`, "
-       "whose numbers are compared, never do"},
+       "Whether GPUs use TF32 for float32 matrix products and convolutions: inputs are rounded to 10 bits, sums stay "
+       "float32. Tensor cores then multiply about 8 times as fast. The relative error, about 1e-3, is below that of "
+       "bf16. `sluice step` and `sluice eval --logits` never use TF32",
+       kAdvanced},
       {"device.cuda_graphs", device<&C::cuda_graphs>(), any(), "",
-       "whether GPUs run training steps as CUDA graphs: what an action starts there is recorded in the second of two "
-       "steps with batches of one shape, and started as a whole in those that follow, so that short kernels do not "
-       "wait for the processor; the same numbers. Steps of another shape, such as a short last batch, run without",
-       kHow},
+       "Whether GPUs run training steps as CUDA graphs, so that short kernels do not wait for the CPU. The second of "
+       "two steps with the same batch shape is captured; later steps launch the graph. Results do not change. Steps "
+       "of another shape, such as a short last batch, run without a graph",
+       kHow | kAdvanced},
   };
 }
 
 Keys model_keys() {
   using C = ModelConfig;
   return {
-      {"model.name", model<&C::name>(), any(), "", "the model; `sluice models` lists them"},
-      {"model.size", model<&C::size>(), any(), "", "size of the model, in families that have several"},
+      {"model.name", model<&C::name>(), any(), "", "Model; `sluice models` lists the names"},
+      {"model.size", model<&C::size>(), any(), "",
+       "Size within the model's family, if the family has several; `sluice models` lists the sizes"},
       {"model.classes", model<&C::classes>(), between(0, 10'000'000), "",
-       "outputs of the classifier; 0 = from the data"},
+       "Outputs of the classifier. 0: the number of classes in the data", kAdvanced},
       {"model.image_size", model<&C::image_size>(), between(0, 65'536), "pixels",
-       "height and width of the input, to which images of other sizes are resized; 0 = from the data, 224 of pictures "
-       "in files"},
+       "Height and width of the input; images of another size are resized. 0: the size of the data's images, or 224 "
+       "for image files"},
       {"model.patch_size", model<&C::patch_size>(), between(1, 65'536), "pixels",
-       "height and width of a patch of a vision transformer"},
+       "Height and width of a patch of a vision transformer", kAdvanced},
       {"model.stem", model<&C::stem>(), words({"cifar", "imagenet"}), "",
-       "first convolution of resnet18 and deeper ones: cifar = 3x3, keeps the size; imagenet = 7x7 and a pooling, "
-       "which quarter it"},
-      {"model.channels", model<&C::channels>(), between(0, 65'536), "", "channels of the input; 0 = from the data"},
+       "First layers of resnet18 and deeper resnets. cifar: 3x3 convolution that keeps the resolution. imagenet: 7x7 "
+       "stride-2 convolution and max-pooling, which reduce the resolution by 4",
+       kAdvanced},
+      {"model.channels", model<&C::channels>(), between(0, 65'536), "",
+       "Channels of the input. 0: the number of channels in the data", kAdvanced},
       {"model.vocabulary", model<&C::vocabulary>(), between(0, 10'000'000), "tokens",
-       "different tokens that a language model knows; 0 = those of model.size"},
+       "Vocabulary size of a language model. 0: from model.size", kAdvanced},
       {"model.context", model<&C::context>(), between(0, 1'000'000), "tokens",
-       "positions of a language model, and the length of the sequences that text is cut into; 0 = that of model.size"},
+       "Number of positions of a language model, which is also the length of its training sequences. 0: from "
+       "model.size",
+       kAdvanced},
       {"model.dropout", model<&C::dropout>(), fraction(), "",
-       "probability that an activation is dropped; in VGG behind the first two linear maps, where torchvision has "
-       "0.5"},
+       "Dropout probability of activations; VGG has dropout after its first two linear layers (torchvision uses 0.5)"},
       {"model.stochastic_depth", model<&C::stochastic_depth>(), fraction(), "",
-       "probability that the last block of convnext leaves a sample as it is, falling evenly to 0 in the first block; "
-       "torchvision has 0.1 (tiny), 0.4 (small), 0.5 (base, large)"},
+       "Probability that a sample skips the last block of convnext; it falls linearly to 0 in the first block. "
+       "torchvision uses 0.1 (tiny), 0.4 (small), 0.5 (base, large)",
+       kAdvanced},
       {"model.weights", model<&C::weights>(), any(), "",
-       "weights to start from, ours or another library's: a safetensors file, a folder or index of several, or a run "
-       "directory, of which the newest checkpoint is taken; the head may be for another number of classes; empty = "
-       "fresh weights",
+       "Starting weights, from Sluice or another library: a safetensors file, a folder or index of several files, or "
+       "a run directory (its newest checkpoint). The head may have another number of classes. Empty: random weights",
        kPerProcess},
   };
 }
@@ -112,61 +118,72 @@ Keys model_keys() {
 Keys data_keys() {
   using C = DataConfig;
   return {
-      {"data.name", data<&C::name>(), any(), "", "the data set; `sluice datasets` lists them", kSource},
+      {"data.name", data<&C::name>(), any(), "", "Data set; `sluice datasets` lists the names", kSource},
       {"data.path", data<&C::path>(), any(), "",
-       "folder of the data set, of text the file; empty = where its package puts it", kSource | kPerProcess},
+       "Folder of the data set, or the file of a text data set. Empty: the default path that `sluice datasets` lists",
+       kSource | kPerProcess},
       {"data.workers", data<&C::workers>(), between(0, 256), "threads",
-       "threads that prepare batches; 0 = the training thread does", kHow | kPerProcess},
-      {"data.prefetch", data<&C::prefetch>(), between(1, 1024), "batches", "batches prepared ahead",
-       kHow | kPerProcess},
+       "Loader threads that prepare batches. 0: the training thread prepares them", kHow | kPerProcess},
+      {"data.prefetch", data<&C::prefetch>(), between(1, 1024), "batches", "Batches that are prepared ahead",
+       kHow | kPerProcess | kAdvanced},
       {"data.limit", data<&C::limit>(), at_least(0), "samples",
-       "use only so many samples of the training set and of the test set: the first, of image_folder evenly spaced "
-       "ones; 0 "
-       "= all",
+       "Use only this many samples of the training set and of the test set: the first ones, or evenly spaced ones for "
+       "image_folder. 0: all",
        kSource},
       {"data.samples", data<&C::samples>(), at_least(1), "samples",
-       "training samples of a synthetic data set; a fifth of it more for testing", kSource},
+       "Training samples of a synthetic data set; its test set adds a fifth of that number", kSource | kAdvanced},
       {"data.resize", data<&C::resize>(), between(0, 65'536), "pixels",
-       "images are resized so that their shorter side has so many and the middle is cut out, model.image_size square, "
-       "in training without data.crop_area and in evaluation; 0 = model.image_size"},
+       "Length of an image's shorter side after resizing, before the centre crop of model.image_size. Used in "
+       "evaluation, and in training without data.crop_area. 0: model.image_size",
+       kAdvanced},
       {"data.interpolation", data<&C::interpolation>(), words({"bilinear", "bicubic"}), "",
-       "how images are resized, always with antialias"},
+       "Interpolation for resizing images; antialiasing is always on", kAdvanced},
       {"data.crop_area", data<&C::crop_area>(), real_between(0, 1), "part",
-       "random resized crops in training: the least part of an image's area that one takes, such as 0.08; 0 = none"},
+       "Random resized crops in training: smallest share of the image's area in a crop, for example 0.08. 0: off"},
       {"data.crop_padding", data<&C::crop_padding>(), between(0, 64), "pixels",
-       "random crops after padding by this much; 0 = none"},
-      {"data.flip", data<&C::flip>(), any(), "", "mirror half of the training images"},
+       "Random crops in training, after padding each side by this many pixels. 0: off"},
+      {"data.flip", data<&C::flip>(), any(), "", "Mirror each training image horizontally with probability 0.5"},
       {"data.brightness", data<&C::brightness>(), real_between(0, 10), "",
-       "colour jitter in training, torchvision's ColorJitter: brightness times a factor up to so much off 1"},
-      {"data.contrast", data<&C::contrast>(), real_between(0, 10), "", "likewise, the contrast"},
-      {"data.saturation", data<&C::saturation>(), real_between(0, 10), "", "likewise, the saturation"},
+       "Colour jitter in training (torchvision's ColorJitter): largest deviation from 1 of the random factor on the "
+       "brightness. 0: off",
+       kAdvanced},
+      {"data.contrast", data<&C::contrast>(), real_between(0, 10), "",
+       "Colour jitter in training: largest deviation from 1 of the random factor on the contrast. 0: off", kAdvanced},
+      {"data.saturation", data<&C::saturation>(), real_between(0, 10), "",
+       "Colour jitter in training: largest deviation from 1 of the random factor on the saturation. 0: off", kAdvanced},
       {"data.hue", data<&C::hue>(), real_between(0, 0.5), "",
-       "likewise, a turn of the hue by up to this part of a circle"},
+       "Colour jitter in training: largest random shift of the hue, as part of the colour circle. 0: off", kAdvanced},
       {"data.rand_augment", data<&C::rand_augment>(), between(0, 16), "operations",
-       "RandAugment in training: operations an image, drawn out of torchvision's 14; 0 = none"},
+       "RandAugment in training: operations per image, drawn from torchvision's 14. 0: off", kAdvanced},
       {"data.rand_augment_strength", data<&C::rand_augment_strength>(), between(0, 30), "",
-       "torchvision's magnitude of these operations"},
+       "RandAugment in training: magnitude of the operations, on torchvision's scale", kAdvanced},
       {"data.erasing", data<&C::erasing>(), real_between(0, 1), "",
-       "torchvision's RandomErasing in training: probability that a part of the image is erased"},
+       "RandomErasing in training, as in torchvision: probability that a part of the image is erased. 0: off",
+       kAdvanced},
       {"data.mixup", data<&C::mixup>(), real_at_least(0), "",
-       "mixup in training: a batch is blended with itself, moved on by one sample, by a share drawn from Beta(a, a) "
-       "with this a, and so are its targets; 0 = none"},
+       "Mixup in training: alpha of the Beta distribution of the blending weight. Each batch and its targets are "
+       "blended with the same batch shifted by one sample. 0: off",
+       kAdvanced},
       {"data.cutmix", data<&C::cutmix>(), real_at_least(0), "",
-       "CutMix in training: likewise, but a rectangle is taken from the other sample; with data.mixup each batch has "
-       "one of the two, drawn evenly; 0 = none"},
+       "CutMix in training: alpha of the Beta distribution of the area of the rectangle that is copied from the "
+       "previous "
+       "sample. If data.mixup is also set, each batch uses one of the two, with equal probability. 0: off",
+       kAdvanced},
       {"data.order", data<&C::order>(), words({"shuffled", "shards"}), "",
-       "order of the samples of an epoch: shuffled = any; shards = the tar files in a shuffled order, each from its "
-       "beginning to its end, so that a disk reads on"},
+       "Order of the samples in an epoch. shuffled: any order. shards: tar files in shuffled order, each read from "
+       "start to end, so that disk reads are sequential",
+       kAdvanced},
       {"data.shuffle_window", data<&C::shuffle_window>(), at_least(1), "samples",
-       "samples in a row that are shuffled among each other, of the order shards"},
+       "For data.order = \"shards\": consecutive samples that are shuffled among each other", kAdvanced},
       {"data.validation", data<&C::validation>(), real_between(0, 0.9), "part",
-       "this part of the training set is held out and evaluated in the place of the test set; 0 = none"},
+       "Part of the training set that is held out and evaluated instead of the test set. 0: none"},
       {"data.broken", data<&C::broken>(), words({"fatal", "skip"}), "",
-       "what a picture does that cannot be read: end the run, or be named and counted while the next sample takes its "
-       "place",
-       kHow},
+       "What happens if an image cannot be read. fatal: the run ends. skip: the image is logged and counted, and the "
+       "next sample replaces it",
+       kHow | kAdvanced},
       {"data.views", data<&C::views>(), between(0, 1'000'000), "views",
-       "how many different crops and flips a sample has, which the epochs take in turn; 0 = a new one in each epoch"},
+       "Different random views (crops and flips) per sample, which the epochs use in turn. 0: a new view in each epoch",
+       kAdvanced},
   };
 }
 
@@ -174,43 +191,47 @@ Keys pipeline_keys() {
   using C = PipelineConfig;
   return {
       {"pipeline.stages", pipeline<&C::stages>(), between(1, 1024), "devices",
-       "devices that a replica spans, one stage each, or pipeline.virtual of them", kHow | kPerWorker | kTuned},
+       "Devices of each replica; a device holds one stage, or pipeline.virtual stages", kHow | kPerWorker | kTuned},
       {"pipeline.virtual", pipeline<&C::virtual_stages>(), between(1, 1024), "stages",
-       "stages a device; auto = 2 for interleaved, looped-bfs, zb-v and dualpipe-v, else 1", kHow | kPerWorker},
+       "Stages per device. auto: 2 for interleaved, looped-bfs, zb-v and dualpipe-v, 1 for other schedules",
+       kHow | kPerWorker | kAdvanced},
       {"pipeline.chunks", pipeline<&C::chunks>(), between(1, 65'536), "micro-batches",
-       "micro-batches that a replica runs per step", kHow | kPerWorker | kTuned},
+       "Micro-batches per replica and step. auto: the fastest of several numbers, timed before the first step",
+       kHow | kPerWorker | kTuned},
       {"pipeline.schedule", pipeline<&C::schedule>(),
        words({"gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"}), "",
-       "order of the micro-batches on the stages; `sluice schedule` draws and costs them", kHow | kPerWorker | kTuned},
+       "Pipeline schedule: the order of the micro-batches on the stages. `sluice schedule` draws each schedule and "
+       "computes its cost",
+       kHow | kPerWorker | kTuned},
       {"pipeline.order", pipeline<&C::order>(), any(), "",
-       "file with an order of your own, as `sluice schedule NAME --text FILE` writes it, in place of "
-       "pipeline.schedule; pipeline.stages, virtual and chunks follow from it where they are left at their defaults; "
-       "empty = none",
-       kHow | kPerWorker},
+       "Schedule file to use instead of pipeline.schedule, in the format of `sluice schedule NAME --text FILE`. "
+       "pipeline.stages, virtual and chunks follow from the file if they are at their defaults. Empty: none",
+       kHow | kPerWorker | kAdvanced},
       {"pipeline.partition", pipeline<&C::partition>(), at_least(1), "layers",
-       "layers per stage, first stage first; auto = balance the measured costs", kHow | kPerWorker | kTuned},
+       "Layers per stage, first stage first. auto: balance the measured layer costs", kHow | kPerWorker | kTuned},
       {"pipeline.recompute", pipeline<&C::recompute>(), words({"none", "layer", "auto"}), "",
-       "layer = backward runs each layer forward again, so that only the layers' inputs are kept until then; auto = in "
-       "the stages that would not fit device.memory_limit otherwise; a list has \"none\" or \"layer\" for each stage "
-       "of "
-       "pipeline.partition",
+       "Activation recomputation. none: keep all activations. layer: keep only the inputs of layers; backward runs "
+       "each layer's forward again. auto: as layer, in stages that would otherwise exceed device.memory_limit. A "
+       "list: \"none\" or \"layer\" for each stage of pipeline.partition",
        kHow | kPerWorker | kTuned},
       {"pipeline.cost_cache", pipeline<&C::cost_cache>(), any(), "",
-       "folder where measured layer costs are kept for the next run; auto = sluice/costs in the user's cache folder "
-       "(XDG_CACHE_HOME), off = measure every time",
-       kHow | kPerProcess},
+       "Folder that keeps measured layer costs for later runs. auto: sluice/costs in the user's cache folder "
+       "(XDG_CACHE_HOME). off: measure in every run",
+       kHow | kPerProcess | kAdvanced},
       {"pipeline.planning_budget_s", pipeline<&C::planning_budget_s>(), real_between(0, 1e6), "s",
-       "how long measuring may take before the first step: a third for the layers, the rest for steps with different "
-       "numbers of chunks; what no plan can do without is measured all the same, and the log says what was left out",
-       kHow | kPerWorker},
+       "Time for measurements before the first step: a third for layer costs, the rest for steps with different "
+       "numbers of chunks. Measurements that every plan needs are always made. The log lists what was left out",
+       kHow | kPerWorker | kAdvanced},
       {"pipeline.batch_norm", pipeline<&C::batch_norm>(), words({"micro", "deferred", "sync"}), "",
-       "micro, deferred: a micro-batch is normalised by itself, and running statistics take in each of them, or the "
-       "whole mini-batch once; sync: a micro-batch is normalised by its statistics over all replicas"},
+       "Statistics of batch normalisation. micro: of each micro-batch, and each one updates the running statistics. "
+       "deferred: of each micro-batch, but running statistics are updated once per mini-batch. sync: of the "
+       "micro-batch over all replicas",
+       kAdvanced},
       {"pipeline.changes", pipeline<&C::changes>(), any(), "",
-       "plans that the run changes to on its way: \"20: stages = 2, chunks = 4\" does so after step 20. A change sets "
-       "stages, virtual, chunks, schedule, partition, recompute or replicas (replicas.local); what it leaves out stays "
-       "as it was (chunks = auto is not timed then: one a device, or as many as the schedule needs)",
-       kHow | kPerWorker},
+       "Changes of the plan during the run: \"20: stages = 2, chunks = 4\" takes effect after step 20. A change may "
+       "set stages, virtual, chunks, schedule, partition, recompute or replicas (replicas.local); the rest stays. "
+       "chunks = auto is not timed then: it is one per device, or as many as the schedule needs",
+       kHow | kPerWorker | kAdvanced, R"(["20: stages = 2, chunks = 4"])"},
   };
 }
 
@@ -218,95 +239,105 @@ Keys freeze_keys() {
   using C = FreezeConfig;
   return {
       {"freeze.policy", freeze<&C::policy>(), words({"none", "linear", "gradient", "gradient-change", "schedule"}), "",
-       "which of the model's first blocks are no longer trained from an epoch on; linear: of L blocks "
-       "ceil(L (1 - (1 - freeze.alpha)^epoch)), gradient: up to the one whose gradient, added up over an epoch, is "
-       "smallest, but no more than linear; gradient-change: those before the first whose added-up gradient still "
-       "changes much from epoch to epoch; schedule: as freeze.schedule says; the head is always trained"},
+       "Which of the model's first blocks stop training, decided per epoch; the head is always trained. linear: "
+       "ceil(L (1 - (1 - freeze.alpha)^epoch)) of L blocks. gradient: up to the block whose gradient, summed "
+       "over an epoch, has the smallest norm, at most as many as linear. gradient-change: all blocks before the first "
+       "whose summed gradient still changes much between epochs. schedule: as in freeze.schedule"},
       {"freeze.alpha", freeze<&C::alpha>(), RealRange{.low = 0, .high = 1, .low_open = true}, "",
-       "share of the blocks still trained that linear freezes in each epoch, and gradient at most"},
+       "Share of the trained blocks that linear freezes in each epoch, and that gradient freezes at most"},
       {"freeze.percentile", freeze<&C::percentile>(), real_between(0, 100), "%",
-       "for gradient-change: a block that changes as much as this percentile of all blocks still trained stays so"},
+       "For gradient-change: a block keeps training if it changes at least as much as this percentile of all trained "
+       "blocks",
+       kAdvanced},
       {"freeze.schedule", freeze<&C::schedule>(), any(), "",
-       "for freeze.policy = \"schedule\": \"3: 7\" freezes the first 7 blocks from epoch 3 on; epochs count from 0, as "
-       "in metrics.jsonl, while the log counts from 1 and calls it epoch 4; fewer than before thaw some"},
+       "For freeze.policy = \"schedule\": \"3: 7\" freezes the first 7 blocks from epoch 3 on. A smaller number than "
+       "before unfreezes blocks. Epochs count from 0, as in metrics.jsonl; the log counts from 1 and calls this epoch "
+       "4",
+       kAdvanced, R"(["3: 7", "5: 9"])"},
       {"freeze.unit", freeze<&C::unit>(), words({"block", "half"}), "",
-       "what policies count; half: attention and MLP of a transformer's block each for itself"},
+       "What policies count. block: whole blocks. half: attention and MLP of a transformer block separately",
+       kAdvanced},
       {"freeze.elastic", freeze<&C::elastic>(), any(), "",
-       "whether the pipeline may go on on fewer devices once layers are frozen, where a step is predicted to be "
-       "shorter and the change to be won back within the epoch; with train.deterministic it never does",
-       kHow},
+       "Whether the pipeline may move to fewer devices after layers freeze, if steps are predicted to be faster and "
+       "the move to pay off within the epoch. With train.deterministic it never moves",
+       kHow | kAdvanced},
       {"freeze.replicas", freeze<&C::replicas>(), any(), "",
-       "whether devices that the pipeline gives up become replicas", kHow},
+       "Whether devices that the pipeline releases become additional replicas", kHow | kAdvanced},
       {"freeze.cache", freeze<&C::cache>(), words({"off", "memory", "disk", "auto"}), "",
-       "where what frozen layers make of a sample is kept, so that they run once for it and not in every epoch: "
-       "memory; disk; auto = in memory and then on disk, if rows in memory are measured to take less time than the "
-       "layers. Crops and flips need data.views; not with train.deterministic",
-       kHow},
+       "Where outputs of frozen layers are kept, so that these layers run once per sample instead of in every epoch. "
+       "off: not kept. auto: in memory, then on disk, if reading from memory is measured to be faster than the "
+       "layers. Crops and flips need data.views. Not with train.deterministic",
+       kHow | kAdvanced},
       {"freeze.cache_bytes", freeze<&C::cache_bytes>(), between(0, kLargestMemory), "bytes",
-       "most memory of each process that the cache takes, as a number or such as \"512MiB\"", kHow | kPerProcess},
+       "Largest memory of this cache per process: a number, or a text such as \"512MiB\"",
+       kHow | kPerProcess | kAdvanced},
       {"freeze.cache_disk_bytes", freeze<&C::cache_disk_bytes>(), between(0, kLargestMemory), "bytes",
-       "most disk space that the cache of each process takes; 0 = none", kHow | kPerProcess},
+       "Largest disk space of this cache per process. 0: none", kHow | kPerProcess | kAdvanced},
       {"freeze.cache_dir", freeze<&C::cache_dir>(), any(), "",
-       "folder of the cache's file, which has no name and is gone with the process; empty = one for each user in the "
+       "Folder of the cache file, which has no name and disappears with the process. Empty: a folder per user in the "
        "folder for temporary files (TMPDIR)",
-       kHow | kPerProcess},
+       kHow | kPerProcess | kAdvanced},
       {"freeze.cache_precision", freeze<&C::cache_precision>(), words({"full", "bf16"}), "",
-       "number format of what is kept; bf16: two bytes a number, rounded to nearest"},
+       "Number format of the cache. full: the type of the outputs. bf16: two bytes per number, rounded to nearest",
+       kAdvanced},
   };
 }
 
 Keys other_keys() {
   return {
       {"replicas.local", replicas<&ReplicasConfig::local>(), between(1, 1024), "replicas",
-       "replicas of the pipeline in this process", kHow | kPerWorker | kTuned},
+       "Replicas of the pipeline in each process", kHow | kPerWorker | kTuned},
       {"replicas.sync", replicas<&ReplicasConfig::sync>(), words({"allreduce", "ps", "none"}), "",
-       "how replicas agree: allreduce adds gradients up; ps: through a parameter server, see [ps]"},
+       "How replicas synchronise. allreduce: they sum their gradients. ps: through a parameter server, see [ps]. "
+       "none: not at all"},
       {"replicas.backend", replicas<&ReplicasConfig::backend>(), words({"auto", "nccl", "gloo"}), "",
-       "what carries gradients between processes; auto: NCCL from GPU to GPU, else Gloo", kHow},
+       "Transport of gradients between processes. auto: NCCL between GPUs, otherwise Gloo", kHow | kAdvanced},
       {"replicas.bucket_mb", replicas<&ReplicasConfig::bucket_mb>(),
        RealRange{.low = 0, .high = 65'536, .low_open = true}, "MiB",
-       "size of the gradient buckets that are reduced together", kHow},
+       "Size of a gradient bucket; the gradients in a bucket are reduced together", kHow | kAdvanced},
       {"replicas.bucket_type", replicas<&ReplicasConfig::bucket_type>(), words({"full", "bf16"}), "",
-       "in what gradients are added up between processes: full, their own type; bf16, half the bytes of float32, "
-       "each process's share and each sum of two rounded to 8 bits"},
+       "Number format of gradient sums between processes. full: the type of the gradients. bf16: half the bytes of "
+       "float32; each process's share and each sum of two are rounded to 8 bits",
+       kAdvanced},
       {"replicas.connect_timeout_s", replicas<&ReplicasConfig::connect_timeout_s>(), real_between(0.001, 1e6), "s",
-       "how long the processes of a run wait until all have been started", kHow | kPerProcess},
+       "How long a process waits until all processes of the run have started", kHow | kPerProcess | kAdvanced},
       {"replicas.hang_timeout_s", replicas<&ReplicasConfig::hang_timeout_s>(), real_between(5, 1e6), "s",
-       "a process that shows no sign of life for so long is given up, and the run ends within two seconds",
-       kHow | kPerProcess},
+       "A process without a sign of life for this long counts as lost, and the run ends within two seconds",
+       kHow | kPerProcess | kAdvanced},
       {"checkpoint.every_steps", checkpoint<&CheckpointConfig::every_steps>(), at_least(0), "steps",
-       "steps between checkpoints; 0 = never by steps", kHow | kPerProcess},
+       "Steps between checkpoints. 0: no checkpoints by steps", kHow | kPerProcess},
       {"checkpoint.every_minutes", checkpoint<&CheckpointConfig::every_minutes>(), real_at_least(0), "minutes",
-       "minutes between checkpoints; 0 = never by time", kHow | kPerProcess},
-      {"checkpoint.keep", checkpoint<&CheckpointConfig::keep>(), at_least(1), "checkpoints", "newest checkpoints kept",
-       kHow | kPerProcess},
+       "Minutes between checkpoints. 0: no checkpoints by time", kHow | kPerProcess},
+      {"checkpoint.keep", checkpoint<&CheckpointConfig::keep>(), at_least(1), "checkpoints",
+       "Newest checkpoints to keep", kHow | kPerProcess},
       {"checkpoint.best", checkpoint<&CheckpointConfig::best>(), any(), "",
-       "save whenever an evaluation is the best one so far by train.best_by, and keep that checkpoint beside the "
-       "newest "
-       "ones",
+       "Save a checkpoint after each evaluation that is the best so far (train.best_by), and keep the best one in "
+       "addition to the newest",
        kHow | kPerProcess},
       {"checkpoint.at_end", checkpoint<&CheckpointConfig::at_end>(), any(), "",
-       "save after the last step; false: for runs of which only the records are wanted", kHow | kPerProcess},
+       "Save a checkpoint after the last step. false: for runs of which only the records are needed",
+       kHow | kPerProcess | kAdvanced},
       {"profile.level", field<&Config::profile, &ProfileConfig::level>(), words({"off", "events", "cupti", "torch"}),
        "",
-       "events: spans of load, forward, backward, transfer, all-reduce and optimizer in every step; cupti: on GPUs "
-       "each kernel and copy, else events; torch: events, and LibTorch's own profiler over some steps; off: nothing",
+       "What is recorded of each step. off: nothing. events: spans of load, forward, backward, transfer, all-reduce "
+       "and optimizer. cupti: each kernel and copy on GPUs, otherwise events. torch: events, and LibTorch's own "
+       "profiler for some steps",
        kHow | kPerWorker},
       {"profile.peak_tflops", field<&Config::profile, &ProfileConfig::peak_tflops>(), real_at_least(0), "TFLOP/s",
-       "peak of one device at the run's precision, by which model FLOP/s become a utilisation (MFU); 0 = unknown",
-       kHow | kPerProcess},
+       "Peak of one device at the run's precision, from which the model FLOP/s utilisation (MFU) follows. 0: unknown",
+       kHow | kPerProcess | kAdvanced},
       {"profile.steps", field<&Config::profile, &ProfileConfig::steps>(), between(1, 1'000'000), "steps",
-       "training steps that `sluice profile` times, after a few that warm up", kHow | kPerWorker},
+       "Training steps that `sluice profile` times, after a few warm-up steps", kHow | kPerWorker | kAdvanced},
       {"log.every", field<&Config::log, &LogConfig::every>(), at_least(1), "steps",
-       "steps between two lines in the log (metrics.jsonl has every step)", kHow | kPerProcess},
+       "Steps between two log lines; metrics.jsonl has every step", kHow | kPerProcess},
       {"log.lines", field<&Config::log, &LogConfig::lines>(), words({"short", "full"}), "",
-       "short = one line every log.every steps; full = before it the nine lines that users of PipeTransformer know",
+       "Format of the log. short: one line every log.every steps. full: nine more lines before it, in "
+       "PipeTransformer's format",
+       kHow | kPerProcess | kAdvanced},
+      {"log.tensorboard", field<&Config::log, &LogConfig::tensorboard>(), any(), "", "Write TensorBoard event files",
        kHow | kPerProcess},
-      {"log.tensorboard", field<&Config::log, &LogConfig::tensorboard>(), any(), "",
-       "write event files for TensorBoard", kHow | kPerProcess},
       {"log.csv", field<&Config::log, &LogConfig::csv>(), any(), "",
-       "write the numbers of every step into metrics.csv, too, and those of every evaluation into evaluations.csv",
-       kHow | kPerProcess},
+       "Also write every step to metrics.csv and every evaluation to evaluations.csv", kHow | kPerProcess},
   };
 }
 

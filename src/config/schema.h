@@ -1,5 +1,4 @@
-// schema: describes every configuration key once. Parsing, range errors, --set, the printed configuration, the
-// documentation and the lists of key properties (Trait) are derived from it.
+// schema: describes every configuration key once; all that lists, checks, prints or documents keys is derived from it.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +57,7 @@ enum Trait : Traits {
   kPerWorker = 8,       // may differ between parameter-server workers
   kAfterRecovery = 16,  // may change before a server recovers from its log
   kTuned = 32,          // chosen by `sluice tune`
+  kAdvanced = 64,       // hidden by `sluice config` while it has its default
 };
 
 struct Key {
@@ -67,6 +67,7 @@ struct Key {
   std::string_view unit;
   std::string_view help;
   Traits traits = 0;
+  std::string_view example = {};  // for messages, in TOML; only for lists of strings
 
   [[nodiscard]] bool has(Trait trait) const { return (traits & trait) != 0; }
   [[nodiscard]] std::string_view table() const { return name.substr(0, name.find('.')); }
@@ -76,7 +77,6 @@ struct Key {
 // All keys in documentation order; the keys of a table are contiguous.
 [[nodiscard]] std::span<const Key> schema();
 [[nodiscard]] const Key* find_key(std::string_view name);
-// Returns false if the key does not exist.
 [[nodiscard]] bool has(std::string_view key, Trait trait);
 [[nodiscard]] std::vector<std::string> table_names();
 

@@ -14,15 +14,15 @@ Keys keys_of_steps() {
   using C = TrainConfig;
   return {
       {"train.epochs", train<&C::epochs>(), at_least(0), "epochs",
-       "passes over the training data; ignored when train.steps > 0", kHow | kAfterRecovery},
+       "Passes over the training data; ignored if train.steps > 0", kHow | kAfterRecovery},
       {"train.steps", train<&C::steps>(), at_least(0), "steps",
-       "train exactly this many optimizer steps; 0 = as many as train.epochs take", kHow | kAfterRecovery},
+       "Optimizer steps of the run. 0: train.epochs gives the length", kHow | kAfterRecovery},
       {"train.global_batch", train<&C::global_batch>(), at_least(1), "samples",
-       "samples per optimizer step, over all replicas", kPerWorker},
+       "Samples per optimizer step, over all replicas", kPerWorker},
       {"train.micro_batch", train<&C::micro_batch>(), at_least(0), "samples",
-       "samples per micro-batch; 0 = from pipeline.chunks, else the chunks follow from it", kHow | kPerWorker},
-      {"train.eval_batch", train<&C::eval_batch>(), at_least(1), "samples", "samples per evaluation batch",
-       kHow | kPerWorker},
+       "Samples per micro-batch, which sets the number of chunks. 0: pipeline.chunks sets it", kHow | kPerWorker},
+      {"train.eval_batch", train<&C::eval_batch>(), at_least(1), "samples", "Samples per evaluation batch",
+       kHow | kPerWorker | kAdvanced},
   };
 }
 
@@ -30,23 +30,29 @@ Keys keys_of_updates() {
   using C = TrainConfig;
   return {
       {"train.optimizer", train<&C::optimizer>(), words({"sgd", "momentum", "rmsprop", "adam", "adamw", "lamb"}), "",
-       "update rule"},
-      {"train.lr", train<&C::lr>(), above(0), "", "learning rate after the warm-up", kAfterRecovery},
+       "Update rule"},
+      {"train.lr", train<&C::lr>(), above(0), "", "Learning rate after the warm-up", kAfterRecovery},
       {"train.head_lr", train<&C::head_lr>(), above(0), "",
-       "factor of the learning rate of the model's last layer, the classifier"},
-      {"train.momentum", train<&C::momentum>(), fraction(), "", "momentum of the optimizer \"momentum\""},
+       "Factor on the learning rate of the model's last layer, the classifier", kAdvanced},
+      {"train.momentum", train<&C::momentum>(), fraction(), "", "Momentum of train.optimizer = \"momentum\""},
       {"train.nesterov", train<&C::nesterov>(), any(), "",
-       "momentum by Nesterov; needs train.optimizer = \"momentum\""},
-      {"train.weight_decay", train<&C::weight_decay>(), real_at_least(0), "", "L2 penalty; adamw and lamb decouple it"},
+       "Use Nesterov momentum; needs train.optimizer = \"momentum\"", kAdvanced},
+      {"train.weight_decay", train<&C::weight_decay>(), real_at_least(0), "",
+       "Weight decay: an L2 penalty, decoupled from the gradient in adamw and lamb"},
       {"train.no_decay", train<&C::no_decay>(), words({"norm", "bias", "position"}), "",
-       "parameters that train.weight_decay leaves alone: norm = weights and biases of normalisations, bias = biases of "
-       "all other layers, position = position embeddings and class tokens"},
-      {"train.beta1", train<&C::beta1>(), fraction(), "", "decay of the mean gradient in adam, adamw and lamb"},
-      {"train.beta2", train<&C::beta2>(), fraction(), "", "decay of the mean squared gradient in adam, adamw and lamb"},
-      {"train.eps", train<&C::eps>(), above(0), "", "added to the denominator in rmsprop, adam, adamw and lamb"},
+       "Parameters without weight decay. norm: weights and biases of normalisation layers. bias: biases of all other "
+       "layers. position: position embeddings and class tokens",
+       kAdvanced, R"(["norm", "bias"])"},
+      {"train.beta1", train<&C::beta1>(), fraction(), "", "Decay rate of the mean gradient in adam, adamw and lamb",
+       kAdvanced},
+      {"train.beta2", train<&C::beta2>(), fraction(), "",
+       "Decay rate of the mean squared gradient in adam, adamw and lamb", kAdvanced},
+      {"train.eps", train<&C::eps>(), above(0), "", "Number added to the denominator in rmsprop, adam, adamw and lamb",
+       kAdvanced},
       {"train.amsgrad", train<&C::amsgrad>(), any(), "",
-       "adam and adamw divide by the largest mean squared gradient so far"},
-      {"train.rms_alpha", train<&C::rms_alpha>(), fraction(), "", "decay of the mean squared gradient in rmsprop"},
+       "Divide by the largest mean squared gradient so far, in adam and adamw", kAdvanced},
+      {"train.rms_alpha", train<&C::rms_alpha>(), fraction(), "", "Decay rate of the mean squared gradient in rmsprop",
+       kAdvanced},
   };
 }
 
@@ -55,30 +61,35 @@ Keys keys_of_rates() {
   return {
       {"train.lr_schedule", train<&C::lr_schedule>(),
        words({"constant", "cosine", "linear", "polynomial", "exponential", "step", "onecycle", "plateau"}), "",
-       "how the learning rate changes; plateau: by evaluations, train.lr_patience", kAfterRecovery},
-      {"train.warmup_steps", train<&C::warmup_steps>(), at_least(0), "steps", "steps of linear rise to train.lr"},
+       "How the learning rate changes. plateau: it falls when evaluations stop improving (train.lr_patience)",
+       kAfterRecovery},
+      {"train.warmup_steps", train<&C::warmup_steps>(), at_least(0), "steps",
+       "Steps in which the learning rate rises linearly to train.lr"},
       {"train.warmup_epochs", train<&C::warmup_epochs>(), real_at_least(0), "epochs",
-       "likewise in epochs, also a part of one; in the place of train.warmup_steps"},
+       "Length of the warm-up in epochs, also a part of one; replaces train.warmup_steps", kAdvanced},
       {"train.lr_min", train<&C::lr_min>(), real_at_least(0), "",
-       "learning rate at the end of cosine, linear and polynomial, and the least of plateau", kAfterRecovery},
+       "Learning rate at the end of cosine, linear and polynomial, and lower limit of plateau",
+       kAfterRecovery | kAdvanced},
       {"train.lr_decay_steps", train<&C::lr_decay_steps>(), at_least(1), "steps",
-       "optimizer steps at which the schedule \"step\" multiplies the rate", kAfterRecovery},
+       "Steps at which the schedule \"step\" multiplies the learning rate by train.lr_decay",
+       kAfterRecovery | kAdvanced},
       {"train.lr_decay", train<&C::lr_decay>(), RealRange{.low = 0, .high = 1, .low_open = true}, "",
-       "factor of \"step\", \"exponential\" and \"plateau\"", kAfterRecovery},
+       "Factor on the learning rate in the schedules \"step\", \"exponential\" and \"plateau\"",
+       kAfterRecovery | kAdvanced},
       {"train.lr_decay_every", train<&C::lr_decay_every>(), at_least(0), "steps",
-       "\"step\" multiplies the rate every so many steps, \"exponential\" has come to that factor after so many; 0 = "
-       "at "
-       "train.lr_decay_steps",
-       kAfterRecovery},
+       "Steps until the learning rate has changed by the factor train.lr_decay: at once every N steps (\"step\"), or "
+       "continuously (\"exponential\"). 0: at train.lr_decay_steps",
+       kAfterRecovery | kAdvanced},
       {"train.lr_decay_epochs", train<&C::lr_decay_epochs>(), at_least(1), "epochs",
-       "train.lr_decay_steps in epochs, and in its place", kAfterRecovery},
+       "train.lr_decay_steps in epochs; replaces that key", kAfterRecovery | kAdvanced},
       {"train.lr_decay_every_epochs", train<&C::lr_decay_every_epochs>(), at_least(0), "epochs",
-       "train.lr_decay_every in epochs, and in its place", kAfterRecovery},
-      {"train.lr_power", train<&C::lr_power>(), above(0), "", "exponent of \"polynomial\"", kAfterRecovery},
+       "train.lr_decay_every in epochs; replaces that key", kAfterRecovery | kAdvanced},
+      {"train.lr_power", train<&C::lr_power>(), above(0), "", "Exponent of the schedule \"polynomial\"",
+       kAfterRecovery | kAdvanced},
       {"train.lr_patience", train<&C::lr_patience>(), at_least(0), "evaluations",
-       "after more evaluations in a row than this that were no better by train.best_by, \"plateau\" multiplies the "
-       "rate",
-       kAfterRecovery},
+       "Consecutive evaluations without improvement (train.best_by) that the schedule \"plateau\" accepts; one more "
+       "multiplies the learning rate by train.lr_decay",
+       kAfterRecovery | kAdvanced},
   };
 }
 
@@ -86,45 +97,49 @@ Keys keys_of_the_rest() {
   using C = TrainConfig;
   return {
       {"train.label_smoothing", train<&C::label_smoothing>(), fraction(), "",
-       "share of the target spread over all classes"},
+       "Share of the target that is spread over all classes"},
       {"train.ema_decay", train<&C::ema_decay>(), fraction(), "",
-       "an exponential moving average of the weights is kept, of which so much stays in each update of it; it is "
-       "saved, "
-       "and evaluated beside the weights; 0 = none"},
+       "Decay of an exponential moving average of the weights, per update of the average. It is saved, and evaluated "
+       "in addition to the weights. 0: no average",
+       kAdvanced},
       {"train.ema_every_steps", train<&C::ema_every_steps>(), at_least(1), "steps",
-       "steps between two updates of that average"},
+       "Steps between two updates of this average", kAdvanced},
       {"train.clip_norm", train<&C::clip_norm>(), real_at_least(0), "",
-       "largest norm of the gradient of all parameters together; a longer one is scaled down; 0 = any"},
+       "Largest norm of the gradient of all parameters together; a larger gradient is scaled down. 0: no clipping"},
       {"train.noise_scale_every_steps", train<&C::noise_scale_every_steps>(), at_least(0), "steps",
-       "in each so many-th step the gradient noise scale is estimated from the norms of the replicas' gradients, or of "
-       "one replica's after its first micro-batches; 0 = never",
-       kHow},
+       "Steps between estimates of the gradient noise scale. They use the gradient norms of the replicas, or those of "
+       "one replica after its first micro-batches. 0: never",
+       kHow | kAdvanced},
       {"train.precision", train<&C::precision>(), words({"fp32", "bf16", "fp64"}), "",
-       "number format; bf16: activations and products in bfloat16; weights, the sums of gradients, norms, softmax and "
+       "Number format. bf16: activations and products in bfloat16; weights, gradient sums, normalisation, softmax and "
        "loss in float32"},
       {"train.winograd", train<&C::winograd>(), words({"none", "2x2", "4x4"}), "",
-       "3x3 convolutions on CPUs, in bf16 their gradients: by the plain sum; by Winograd's F(2x2, 3x3) where it pays, "
-       "which rounds "
-       "about as that does; or by F(4x4, 3x3) too, which is faster and rounds two to six times as much"},
+       "Algorithm for 3x3 convolutions on CPUs, in bf16 for their gradients. none: plain sum. 2x2: Winograd's F(2x2, "
+       "3x3) if it is faster, with similar rounding. 4x4: also F(4x4, 3x3), which is faster and rounds two to six "
+       "times as much",
+       kAdvanced},
       {"train.seed", train<&C::seed>(), between(0, kLargestSeed), "",
-       "seed of weights, sample order, augmentation and dropout"},
+       "Seed of weights, sample order, augmentation and dropout"},
       {"train.deterministic", train<&C::deterministic>(), any(), "",
-       "use only kernels whose result does not vary; slower on GPUs", kPerWorker},
+       "Use only kernels with reproducible results; slower on GPUs", kPerWorker},
       {"train.eval_every_steps", train<&C::eval_every_steps>(), at_least(0), "steps",
-       "steps between evaluations; 0 = by train.eval_every_epochs", kHow | kPerWorker},
+       "Steps between evaluations. 0: train.eval_every_epochs gives the interval", kHow | kPerWorker},
       {"train.eval_every_epochs", train<&C::eval_every_epochs>(), at_least(1), "epochs",
-       "epochs between evaluations; the last step is followed by one in any case", kHow | kPerWorker},
+       "Epochs between evaluations; the last step is always followed by one", kHow | kPerWorker},
       {"train.eval_limit", train<&C::eval_limit>(), at_least(0), "samples",
-       "evaluate on so many samples of the test set only, chosen as by data.limit; 0 = all", kHow | kPerWorker},
+       "Evaluate on only this many samples of the test set, chosen as with data.limit. 0: all",
+       kHow | kPerWorker | kAdvanced},
       {"train.best_by", train<&C::best_by>(), words({"top1", "loss"}), "",
-       "which evaluation is the better one: that with more right predictions, or that with a smaller loss; for "
-       "checkpoint.best, train.stop_patience and the schedule plateau"},
+       "Which evaluation is better, for checkpoint.best, train.stop_patience and the schedule \"plateau\". top1: the "
+       "one with more correct predictions. loss: the one with the smaller loss",
+       kAdvanced},
       {"train.stop_patience", train<&C::stop_patience>(), at_least(0), "evaluations",
-       "the run ends early after so many evaluations in a row that were no better by train.best_by; 0 = never", kHow},
+       "End the run after this many consecutive evaluations without improvement (train.best_by). 0: never",
+       kHow | kAdvanced},
       {"train.step_timeout_s", train<&C::step_timeout_s>(), real_between(0, 1e6), "s",
-       "a step that takes longer is reported as hung; what it waits for other processes does not count; 0 = 20 times "
-       "the longest step so far, at least 60 s, and an hour for the first",
-       kHow | kPerProcess},
+       "Report a step as hung after this time; waiting for other processes does not count. 0: 20 times the longest "
+       "step so far, at least 60 s, and an hour for the first step",
+       kHow | kPerProcess | kAdvanced},
   };
 }
 

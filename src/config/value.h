@@ -17,12 +17,11 @@ struct Foreign {
 using Value =
     std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<std::string>, Foreign>;
 
-// TOML syntax that reads back as the same value.
 [[nodiscard]] std::string to_text(const Value& value);
 
 [[nodiscard]] std::string type_of(const Value& value);
 
-// Returns the text for a one-line message: without control characters, shortened if long.
+// Without control characters, shortened if long.
 [[nodiscard]] std::string one_line(std::string_view text);
 
 }  // namespace sluice::config

@@ -17,7 +17,6 @@ namespace sluice::report {
 // "share", "flops_per_s", "bytes_per_s"}. A rate is null if the operator's FLOPs or bytes are unknown.
 [[nodiscard]] nlohmann::ordered_json run_operators(const nlohmann::ordered_json& line);
 
-// Formats the longest calls as text; empty for null.
 [[nodiscard]] std::string kernel_table_text(const nlohmann::ordered_json& table);
 [[nodiscard]] std::string run_operators_text(const nlohmann::ordered_json& table);
 

@@ -17,7 +17,9 @@ constexpr Nanoseconds kDrawInterval = 100'000'000;
 
 void ConsoleSink::step(const StepReport& report) {
   if (report.record.breakdown.dropped > 0 && !has_warned_) {
-    log_warning("a step has more spans than are kept: its breakdown is incomplete (spans_dropped in metrics.jsonl)");
+    log_warning(
+        "a step has more spans than the recorder keeps; its breakdown is incomplete (spans_dropped in "
+        "metrics.jsonl)");
     has_warned_ = true;
   }
   interval_.add(report.record);
@@ -82,7 +84,9 @@ void ConsoleSink::log_end(const SummaryReport& report) const {
              " samples after ", counted(totals.noise->estimates, "estimate"), "; its norms took ",
              fixed(totals.noise_cost(), 2), " % of the time of the steps");
   } else if (totals.norms > 0) {
-    log_info("gradient noise scale: not known yet: too few steps, or the mean gradient cannot be told from noise");
+    log_info(
+        "gradient noise scale: unknown; too few steps, or the mean gradient is indistinguishable from "
+        "noise");
   }
   for (const tune::Advice& one : report.advice)
     log_info("advice, from the last ", counted(report.advice_steps, "step"), ": ", one.sentence);

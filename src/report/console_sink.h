@@ -1,5 +1,4 @@
-// console_sink: console output of a training run: interval lines, the progress line, epoch summaries, the final table
-// and line. console_text.h formats them.
+// console_sink: console output of a training run; console_text.h formats it.
 #pragma once
 
 #include "report/run_sink.h"

@@ -25,7 +25,6 @@ struct Share {
   double percent;
 };
 
-// The columns of the final table, largest first.
 std::vector<Share> shares_of(const StepSums& sums) {
   if (!sums.times || sums.duration <= 0) return {};
   const SlotBreakdown& times = *sums.times;
@@ -65,8 +64,7 @@ std::string validation_text(const EvalRecord& record, const RunFacts& facts) {
                 record.averaged ? percent_text("averaged weights top-1", record.averaged->top1_percent()) : "");
 }
 
-// "epoch 3 of 5". Counts from the remaining batches, because epochs before a resume may have had another number of
-// batches.
+// "epoch 3 of 5". Counts remaining batches, because epochs before a resume may have had another number of them.
 std::string epoch_text(const StepRecord& last, const RunFacts& facts) {
   const std::int64_t batches_to_the_end = last.epoch * last.batches + last.batch + 1 + facts.total_steps - last.step;
   return concat("epoch ", last.epoch + 1, " of ", divided_up(batches_to_the_end, last.batches));

@@ -1,5 +1,4 @@
-// console_text: texts of a training run: interval line, epoch summary, result line and the nine lines of
-// PipeTransformer. Epochs and steps count from 1, except in the nine lines. Tables are in time_table.h.
+// console_text: texts of a training run. Epochs and steps count from 1, except in the nine lines of PipeTransformer.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,6 @@ namespace sluice::report {
 [[nodiscard]] std::string progress_text(const StepRecord& last, const RunFacts& facts, double rate,
                                         const TimeLeft& left);
 
-// Samples per second; for token models, tokens per second.
 [[nodiscard]] double rate_of(const StepSums& sums, const RunFacts& facts);
 
 // The nine log lines of a step in PipeTransformer's words, for existing notes and scripts. They cover a single step;

@@ -60,8 +60,7 @@ std::string cell_of(const nlohmann::ordered_json& value) {
   return value.dump();
 }
 
-// Returns the bytes of the heading and of the rows up to the step of the last `event` in `metrics`; 0 if there is no
-// such event or the heading differs.
+// Bytes up to the row of the last `event` in `metrics`; 0 if it has none, or if the heading differs.
 std::uint64_t bytes_to_keep(const std::filesystem::path& file, const std::filesystem::path& metrics, const char* event,
                             const std::string& heading) {
   const auto last = last_event(metrics, event);
@@ -115,8 +114,7 @@ CsvTable::CsvTable(const std::filesystem::path& file, const std::filesystem::pat
 
 CsvSink::CsvSink(const std::filesystem::path& steps, std::filesystem::path metrics)
     : metrics_(std::move(metrics)), steps_(steps, metrics_, step_columns()) {
-  // Opens an existing evaluations.csv at once, so that rows that will be repeated are removed even if this start never
-  // evaluates.
+  // Opens an existing evaluations.csv at once, to remove rows that will be repeated.
   if (std::filesystem::exists(evaluations_file())) open_evaluations();
 }
 

@@ -1,6 +1,5 @@
-// csv_sink: a run's numbers for spreadsheets and notebooks: metrics.csv (a row per step), evaluations.csv (per
-// evaluation) and pushes.csv (per push to a parameter server). The columns are the numeric fields of `step`, `eval` and
-// `push` in metrics.jsonl (docs/reference/files.md) in a fixed order; unknown values are empty. Errors: StorageError at
+// csv_sink: metrics.csv (a row per step), evaluations.csv and pushes.csv (per push to a parameter server): the numeric
+// fields of metrics.jsonl (docs/reference/files.md) in a fixed order; unknown values are empty. Errors: StorageError at
 // opening; later a full disk drops rows with a warning (storage/append_file.h).
 #pragma once
 
@@ -22,7 +21,6 @@ using CsvColumns = std::span<const char* const>;
 [[nodiscard]] std::string csv_heading(CsvColumns columns);
 [[nodiscard]] std::string csv_row(CsvColumns columns, const nlohmann::ordered_json& fields);
 
-// One CSV file; its first column is the step.
 class CsvTable {
  public:
   // metrics: metrics.jsonl of the run, truncated at the resume position. Rows after its last `event` are removed,

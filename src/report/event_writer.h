@@ -38,7 +38,7 @@ class EventWriter {
 // One record of an event file: length, masked CRC32C of the length, payload, masked CRC32C of the payload.
 [[nodiscard]] std::string event_record(std::string_view payload);
 
-// Payloads (protobuf message Event); wall_time in seconds since 1970.
+// Payloads (protobuf message Event).
 [[nodiscard]] std::string version_event(double wall_time);
 [[nodiscard]] std::string session_start_event(double wall_time, std::int64_t step);
 [[nodiscard]] std::string scalar_event(double wall_time, std::int64_t step, std::string_view tag, float value);

@@ -19,7 +19,6 @@ class MetricsSink final : public RunSink {
   void event(const std::string& name, const nlohmann::ordered_json& fields) override { writer_.write(name, fields); }
   void summary(const SummaryReport& report) override { event("summary", report.fields); }
 
-  // Calls MetricsWriter::sync() and returns the end of the lines so far.
   [[nodiscard]] MetricsPosition sync_position() { return writer_.sync(); }
   [[nodiscard]] bool is_linked() const { return writer_.is_linked(); }
   [[nodiscard]] double time_s() const { return writer_.time_s(); }

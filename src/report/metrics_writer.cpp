@@ -31,8 +31,8 @@ void name_non_finite(Json& value) {
 std::uint64_t length_to_keep(const fs::path& file, const MetricsPosition& start) {
   const auto kept = whole_lines(file, start.bytes);
   if (kept != start.bytes) {
-    log_warning(file.string(), " has ", kept, " bytes of whole lines up to the checkpoint, which was made at ",
-                start.bytes, ": lines between are lost (power cut or edited file)");
+    log_warning(file.string(), " has ", kept, " bytes of whole lines before the checkpoint, which was saved at byte ",
+                start.bytes, "; the lines between are lost (power loss or edited file)");
   }
   return kept;
 }

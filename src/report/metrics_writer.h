@@ -34,7 +34,7 @@ class MetricsWriter {
   // Returns false if the line was dropped. Requires: `fields` is {} or an object without "event" and "time_s".
   bool write(std::string_view event, const nlohmann::ordered_json& fields);
 
-  // Makes the lines so far durable and returns their end. Call it before a checkpoint.
+  // Makes the lines so far durable and returns their end.
   [[nodiscard]] MetricsPosition sync();
 
   // False if the file was removed, so that its lines are lost.
@@ -49,7 +49,6 @@ class MetricsWriter {
   Nanoseconds zero_ns_;       // clock reading at time_s = 0
 };
 
-// Returns the last line of `event` in a file; nothing if the file has no such line.
 [[nodiscard]] std::optional<nlohmann::ordered_json> last_event(const std::filesystem::path& file,
                                                                std::string_view event);
 

@@ -1,5 +1,4 @@
-// operator_table: formats the operators of a model's layers as text: per layer and pass the slowest ones with their
-// share of the machine's peaks, and one row for the rest.
+// operator_table: formats the slowest operators per layer and pass, with their share of the machine's peaks.
 #pragma once
 
 #include <string>

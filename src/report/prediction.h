@@ -1,5 +1,4 @@
 // prediction: compares the predicted step time and memory of a plan with the measured ones, for the summary of a run.
-// tune/predict.h and train/plan/step_predictor.h predict.
 #pragma once
 
 #include <cstdint>

@@ -36,8 +36,7 @@ struct Mean {
   double sum = 0, steps = 0;
 };
 
-// Returns means per stage over the replicas of a process, weighted by their steps. A slot may not exist under some
-// plans of the run.
+// Means per stage over a process's replicas, weighted by their steps; plans may differ in their slots.
 std::map<std::int64_t, Mean> means_of(const Json& slots) {
   std::map<std::int64_t, Mean> means;
   for (const Json& slot : slots) {

@@ -1,6 +1,5 @@
-// rank_spread: compares the processes of a run (event `ranks`) per stage: mean, slowest, spread. It compares the
-// compute and load time, averaged over a process's replicas, because step times are equal: fast processes wait for slow
-// ones. Skips fields that a rank did not report.
+// rank_spread: compares the processes of a run (event `ranks`) per stage by compute and load time, averaged over
+// replicas; step times are equal, because fast processes wait for slow ones.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +8,8 @@
 
 namespace sluice::report {
 
-// `ranks`: the event's list. Returns a list of {"stage", "processes", "mean_ms", "slowest_ms", "slowest_rank",
-// "slowest_host", "spread_ms"}, by stage; null for fewer than two processes.
+// Returns a list of {"stage", "processes", "mean_ms", "slowest_ms", "slowest_rank", "slowest_host", "spread_ms"}; null
+// for fewer than two processes.
 [[nodiscard]] nlohmann::ordered_json rank_spread(const nlohmann::ordered_json& ranks);
 
 [[nodiscard]] std::string rank_spread_text(const nlohmann::ordered_json& spread);

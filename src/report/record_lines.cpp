@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 std::ifstream open_records(const fs::path& file) {
   const std::string name = printable(file.string());
   if (!fs::is_regular_file(status_of(file)))
-    throw DataError(name, " is no file; give the --run-dir of a `sluice train`");
+    throw DataError(name, " is not a file; give the --run-dir of a `sluice train`");
   errno = 0;
   std::ifstream in(file, std::ios::binary);
   if (in.is_open()) return in;
@@ -32,7 +32,6 @@ std::ifstream open_records(const fs::path& file) {
   throw DataError(what, "; check its permissions");
 }
 
-// Parses the fields of the outer object before "load_ms" and stops there.
 class HeadOfStep {
  public:
   using Text = std::string;
@@ -129,7 +128,7 @@ fs::file_status status_of(const fs::path& path) {
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::none)
     throw DataError(printable(path.string()), " cannot be read: ", error.message(),
-                    "; check the permissions of it and of the folders above");
+                    "; check its permissions and those of its folders");
   return status;
 }
 

@@ -1,7 +1,7 @@
 // record_lines: reads a file of records (metrics.jsonl or a worker's) line by line. Unreadable lines are counted and
 // skipped; an incomplete last line is only noted. Memory does not grow with the lines.
-// For a file with very many steps, most step lines can be read by their head only: the first fields (step, loss,
-// samples, learning rate, time, top-1, top-5) and samples_per_s, in a tenth of the time.
+// The head of a step line (step, loss, samples, learning rate, time, top-1, top-5, samples_per_s) takes a tenth of the
+// time of the whole line.
 // Errors: DataError if the file cannot be read, OutOfMemoryError if the process can open no more files.
 #pragma once
 
@@ -20,15 +20,13 @@ struct LineDamage {
 
 using TakeRecord = std::function<void(const nlohmann::ordered_json& line, const std::string& event)>;
 
-// every: of this many consecutive step lines the first is parsed whole, the others by their head; 1: all are parsed
-// whole.
+// every: of this many consecutive step lines, the first is parsed whole and the others by their head.
 LineDamage read_records(const std::filesystem::path& file, const TakeRecord& take, std::int64_t every = 1);
 
 // `every` for a file of this size, so that at most about 50 MB are parsed whole.
 [[nodiscard]] std::int64_t whole_lines_of(const std::filesystem::path& file);
 
-// The fields of a step line before "load_ms", and samples_per_s; `discarded` if the line does not begin like Sluice's
-// lines.
+// The fields of a step line before "load_ms", and samples_per_s; `discarded` if the line has another form.
 [[nodiscard]] nlohmann::ordered_json head_of_step(const std::string& line);
 
 // Status of a path; not_found if it does not exist. DataError if the status is unknown.

@@ -59,7 +59,7 @@ RunReport printable_run(RunReport run) {
   return run;
 }
 
-// "2 stages x 4 replicas over 2 processes"; unknown parts are omitted.
+// "2 stages x 4 replicas over 2 processes"
 std::string layout_text(const Json& run) {
   std::string text;
   for (const auto& [before, name, noun] : {std::array{"", "stages", "stage"}, std::array{" x ", "replicas", "replica"},
@@ -89,7 +89,7 @@ std::string what_ran(const Json& run) {
 
 std::string outcome_text(const RunLog& log, const Json& run) {
   const std::string outcome = log.outcome();
-  std::string text = concat(outcome, outcome == "unfinished" ? " (it goes on, or was killed)" : "", " after step ",
+  std::string text = concat(outcome, outcome == "unfinished" ? " (still running, or killed)" : "", " after step ",
                             log.last_step, "/", text_or_dash(run, "planned_steps"), ", ", human_duration(log.wall_s()));
   if (outcome == "failed") text += concat(": ", text_at(log.fault, "what").value_or("-"));
   return text;
@@ -219,33 +219,20 @@ std::string counts_text(const RunLog& log) {
   return join(parts, ", ");
 }
 
-std::string damage_text(const LineDamage& damage, const char* file) {
+void add_damage(std::vector<std::string>& notes, const LineDamage& damage, const char* file) {
   const std::int64_t lines = damage.unreadable_lines;
-  std::string text;
   if (lines > 0)
-    text = concat("\nnote: ", counted(lines, "line"), " of ", file, " cannot be read and ", lines == 1 ? "is" : "are",
-                  " left out");
-  if (damage.is_torn) text += concat("\nnote: the last line of ", file, " is torn and is left out");
-  return text;
+    notes.push_back(
+        concat(counted(lines, "line"), " of ", file, " cannot be read and ", lines == 1 ? "is" : "are", " skipped"));
+  if (damage.is_torn) notes.push_back(concat("the last line of ", file, " is incomplete and is skipped"));
 }
 
-// Notes on earlier faults, damaged records and a configuration of another version.
 std::string notes_text(const RunReport& run) {
   const RunLog& log = run.log;
   std::string text;
   if (const auto what = text_at(log.fault, "what"); what && !log.ends_in_fault)
     text += concat("\nlast fault, after step ", text_or_dash(log.fault, "step"), ": ", *what);
-  if (const std::int64_t changes = log.count("transition"); changes > 0)
-    text +=
-        concat("\nnote: the plan changed ", counted(changes, "time"), " (`transition` in metrics.jsonl); the shape ",
-               "is that of the last one, times and rates are of all");
-  if (log.incomplete_steps > 0)
-    text += concat("\nnote: the breakdown is incomplete: ", counted(log.incomplete_steps, "step"),
-                   " had more spans than are kept");
-  text += damage_text({log.unreadable_lines, log.is_torn}, "metrics.jsonl");
-  text += damage_text(run.worker_damage, "a file in workers/");
-  for (const std::string& problem : run.worker_problems) text += concat("\nnote: ", problem);
-  if (!run.config_problem.empty()) text += concat("\nnote: ", run.config_problem);
+  for (const std::string& note : record_notes(run)) text += concat("\nnote: ", note);
   return text;
 }
 
@@ -266,11 +253,11 @@ std::string server_text(const Json& run) {
 std::string advice_text(const RunLog& log, const Json& run) {
   const auto list = run.find("advice");
   if (list == run.end() || !list->is_array()) {
-    if (run.at("ps").is_object()) return "advice: - (a parameter server's steps are its workers')";
+    if (run.at("ps").is_object()) return "advice: - (the workers of a parameter server run the steps)";
     const bool is_off = log.summary.contains("advice") && log.steps_since_resume > 0;
     return is_off ? "advice: - (nothing was recorded: profile.level = \"off\")" : "advice: -";
   }
-  if (list->empty()) return "advice: none; nothing would save as much as 3 % of the step";
+  if (list->empty()) return "advice: none; no change would save 3 % of the step or more";
   const auto steps = integer_at(run, "advice_steps");
   std::string text =
       concat("advice", since_text(log), steps ? concat(", from the last ", counted(*steps, "step")) : "", ":");
@@ -278,7 +265,6 @@ std::string advice_text(const RunLog& log, const Json& run) {
   return text;
 }
 
-// Returns directory names if they are distinct, otherwise the paths as given.
 std::vector<std::string> names_of(std::span<const RunReport> runs) {
   std::vector<std::string> names, paths;
   for (const RunReport& run : runs) {
@@ -326,12 +312,29 @@ TextRow comparison_row(const std::string& name, const RunLog& log, const Json& r
 
 }  // namespace
 
+std::vector<std::string> record_notes(const RunReport& run) {
+  const RunLog& log = run.log;
+  std::vector<std::string> notes;
+  if (const std::int64_t changes = log.count("transition"); changes > 0)
+    notes.push_back(concat("the plan changed ", counted(changes, "time"),
+                           " (`transition` in metrics.jsonl); the shape ",
+                           "is that of the last plan; times and rates cover all plans"));
+  if (log.incomplete_steps > 0)
+    notes.push_back(concat("the breakdown is incomplete: ", counted(log.incomplete_steps, "step"),
+                           " had more spans than the recorder keeps"));
+  add_damage(notes, {log.unreadable_lines, log.is_torn}, "metrics.jsonl");
+  add_damage(notes, run.worker_damage, "a file in workers/");
+  notes.insert(notes.end(), run.worker_problems.begin(), run.worker_problems.end());
+  if (!run.config_problem.empty()) notes.push_back(run.config_problem);
+  return notes;
+}
+
 std::string RunReport::text() const {
   const RunReport safe = printable_run(*this);
   const RunLog& of = safe.log;
   if (of.counts.empty())
     return concat(of.dir.string(), ": no record yet (0 steps)",
-                  of.is_torn ? "; the only line of metrics.jsonl is torn" : "");
+                  of.is_torn ? "; the only line of metrics.jsonl is incomplete" : "");
   const Json run = printable_json(safe.json());
   return concat(of.dir.string(), ": ", outcome_text(of, run), "\n", what_ran(run), "\n", times_text(of, run), "\n",
                 details_text(run), rates_text(of, run), "\n", server_text(run), between_text(of, run), "peak memory",
@@ -355,7 +358,8 @@ std::string comparison(std::span<const RunReport> runs) {
                  /*gap=*/1);
   if (std::ranges::none_of(runs, has_changed_plan, &RunReport::log)) return table;
   return concat(table,
-                "\n* its plan changed on the way: the shape is that of the last one, times and rates are of all");
+                "\n* the plan changed during the run: the shape is that of the last plan; times and rates cover "
+                "all plans");
 }
 
 }  // namespace sluice::report

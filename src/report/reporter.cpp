@@ -37,7 +37,6 @@ std::optional<std::filesystem::path> Reporter::missing() const {
 }
 
 void Reporter::plan(RunFacts facts, const ordered_json& description, std::int64_t steps_done) {
-  // Peak memory covers all plans of the run.
   facts.used_devices = facts_.used_devices;
   facts.used_devices.insert(facts.devices.begin(), facts.devices.end());
   for (const auto& [kind, bytes] : facts_.memory) facts.memory[kind] = std::max(facts.memory[kind], bytes);

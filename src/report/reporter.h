@@ -21,7 +21,6 @@
 
 namespace sluice::report {
 
-// Position in the records at which a resumed run continues.
 struct ReporterStart {
   MetricsPosition metrics;
   // First step that will be repeated; TensorBoard ignores points of earlier files from there on.
@@ -41,18 +40,15 @@ class Reporter {
 
   // Call before the first step and at each change of plan. facts: for the steps that follow.
   void plan(RunFacts facts, const nlohmann::ordered_json& description, std::int64_t steps_done = 0);
-  // Prediction for the current plan; call after plan().
   void prediction(const Prediction& prediction);
   // `ends_interval`: a console line is due. The last step of an epoch or run ends with a summary, which also includes
   // the evaluation that follows.
   void step(const StepRecord& record, const StepSpans& spans, bool ends_interval);
-  // Reports the time of evaluations and checkpoints, for the final table.
   void outside_of_steps(const std::vector<Span>& spans);
   void eval(const EvalRecord& record);
   // Mean milliseconds per step of the current plan, without its first steps; nothing until there are enough steps.
   [[nodiscard]] std::optional<double> step_ms_of_plan() const;
   void event(const std::string& name, const nlohmann::ordered_json& fields);
-  // Writes and returns the last record. `outcome`: "done", "interrupted".
   nlohmann::ordered_json summary(const std::string& outcome, std::int64_t steps_done);
 
   // Makes the lines so far durable and returns their end. Call before a checkpoint.
@@ -68,8 +64,7 @@ class Reporter {
   void end_epoch(const EvalRecord* evaluation);
   // The field "predicted" of a summary. peaks: peak memory by device.
   [[nodiscard]] nlohmann::ordered_json predicted_fields(const nlohmann::ordered_json& peaks) const;
-  // Estimates the time until the run's end from the steps under the current plan and the evaluations and checkpoints so
-  // far.
+  // Covers the steps left under the current plan, and evaluations and checkpoints at their times so far.
   [[nodiscard]] TimeLeft time_left(const StepRecord& record) const;
   [[nodiscard]] bool is_settled() const { return settled_.steps > 0; }
 

@@ -104,11 +104,12 @@ void require_run_dir(const fs::path& dir) {
   const std::string name = printable(dir.string());
   const fs::file_status status = status_of(dir);
   if (fs::is_regular_file(status))
-    throw ConfigError(name, " is a file; give the run's directory, which holds metrics.jsonl");
+    throw ConfigError(name, " is a file; give the run directory, which holds metrics.jsonl");
   if (!fs::is_directory(status))
     throw ConfigError("there is no run directory ", name, "; give the --run-dir of a `sluice train`");
   if (!fs::exists(status_of(dir / "metrics.jsonl")))
-    throw ConfigError(name, " holds no metrics.jsonl, so it is no run; give the --run-dir of a `sluice train`");
+    throw ConfigError(name,
+                      " has no metrics.jsonl, so it is not a run directory; give the --run-dir of a `sluice train`");
 }
 
 }  // namespace
@@ -155,7 +156,7 @@ RunLog read_run_log(const fs::path& run_dir, const TakeRecord& also) {
   RunLog log = reader.finish(damage);
   if (log.counts.empty() && log.unreadable_lines > 0)
     throw DataError(printable(file.string()), " holds ", log.unreadable_lines,
-                    " lines and none is a record of a run; it is damaged or not Sluice's: copy it again");
+                    " lines, but no record of a run; it is damaged or was not written by Sluice: copy it again");
   return log;
 }
 

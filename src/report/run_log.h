@@ -2,8 +2,7 @@
 // (incomplete last line), was resumed, or was made by an older version (absent fields stay absent). Unreadable lines
 // are counted and skipped. Memory grows only with the checkpoints (8 bytes each).
 // Units: by field name (_ms, _s, _bytes, _per_s).
-// Errors: ConfigError for a path that is not a run directory; DataError for one without permission, and for a
-// metrics.jsonl that cannot be read or holds no record.
+// Errors: ConfigError for a path that is not a run directory; DataError for records that cannot be read or are empty.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +21,7 @@
 
 namespace sluice::report {
 
-// Mean milliseconds per step of one (replica, device). The records call the device its stage, because they predate
-// devices with several stages.
+// Mean milliseconds per step of one (replica, device). The records call the device its stage.
 struct SlotTimes {
   int replica = 0;
   int device = 0;
@@ -31,7 +29,6 @@ struct SlotTimes {
   std::int64_t steps = 0;  // steps in the means; 0: all (older records)
 };
 
-// Reads the list "breakdown" of `summary`; empty if it is not a list.
 [[nodiscard]] std::vector<SlotTimes> slot_times(const nlohmann::ordered_json& breakdown);
 
 struct RunLog {
@@ -75,8 +72,7 @@ struct RunLog {
   [[nodiscard]] std::int64_t count(std::string_view event) const;
 };
 
-// also: called with every record as well. If it is given, most step lines of a very long run are read by their head
-// only (record_lines.h). Means of other fields then cover every n-th step.
+// also: called with every record as well. Means then cover every n-th step of a very long run (record_lines.h).
 [[nodiscard]] RunLog read_run_log(const std::filesystem::path& run_dir, const TakeRecord& also = {});
 
 }  // namespace sluice::report

@@ -15,7 +15,6 @@ using Json = nlohmann::ordered_json;
 
 Json or_null(std::optional<double> value) { return value ? Json(*value) : Json(nullptr); }
 
-// Non-finite numbers are written by name, as in metrics.jsonl.
 Json or_name(std::optional<double> value) {
   return value && !std::isfinite(*value) ? Json(fixed(*value, 0)) : or_null(value);
 }
@@ -27,7 +26,6 @@ Json value_at(const Json& object, const char* name) {
 
 constexpr std::int64_t kMostOfOneKind = 1'000'000;  // the product of three such numbers fits into 64 bits
 
-// Adds what ran: from the plan, and otherwise from the configuration.
 void add_plan(Json& report, const RunReport& run) {
   const Json& plan = run.log.plan;
   for (const char* name : {"model", "data", "parameters", "processes", "stages"}) report[name] = value_at(plan, name);
@@ -115,13 +113,13 @@ RunReport read_report(const std::filesystem::path& run_dir, const TakeRecord& al
     return report;
   }
   if (type != std::filesystem::file_type::regular) {  // reading a pipe could block
-    report.config_problem = "config.toml is left out: it is no file";
+    report.config_problem = "config.toml is skipped: it is not a file";
     return report;
   }
   try {
     report.config = config::load(file);
   } catch (const Error& error) {
-    report.config_problem = concat("config.toml is left out: ", error.what());
+    report.config_problem = concat("config.toml is skipped: ", error.what());
   }
   return report;
 }

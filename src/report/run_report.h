@@ -30,11 +30,13 @@ struct RunReport {
   [[nodiscard]] std::string text() const;
 };
 
-// also: as in read_run_log().
 [[nodiscard]] RunReport read_report(const std::filesystem::path& run_dir, const TakeRecord& also = {});
 
 // Adds the workers' own records to each run. Returns the directories without records for these runs.
 std::vector<std::filesystem::path> add_worker_files(std::span<RunReport> runs, std::span<const WorkerFiles> files);
+
+// Sentences about plan changes, incomplete or damaged records, and unreadable files.
+[[nodiscard]] std::vector<std::string> record_notes(const RunReport& run);
 
 // {"runs": [...]}; each has "speedup", its samples per second relative to the first.
 [[nodiscard]] nlohmann::ordered_json json_of(std::span<const RunReport> runs);

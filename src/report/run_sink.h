@@ -1,6 +1,6 @@
-// run_sink: the interface for outputs of a run's records: metrics.jsonl, metrics.csv, TensorBoard, the console. The
-// reporter (reporter.h) passes each record to every sink. It calls plan() first and at each change of plan, and
-// summary() last. Threads: one. Errors: a sink whose disk is full warns and drops records, but does not end the run.
+// run_sink: the interface for outputs of a run's records. The reporter (reporter.h) passes each record to every sink.
+// It calls plan() first and at each change of plan, and summary() last. Threads: one. Errors: a full disk drops records
+// with a warning.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace sluice::report {
 
-// One step. The references are valid during step() only.
+// Valid during step() only.
 struct StepReport {
   const StepRecord& record;
   const StepSpans& spans;                // spans of this process; no slots if recording is off
@@ -24,7 +24,6 @@ struct StepReport {
   bool ends_interval = false;
 };
 
-// The training steps of an epoch that this process ran.
 struct EpochReport {
   const StepSums& sums;
   const StepRecord& last;

@@ -62,8 +62,7 @@ tune::AdviceInput advice_input(const RunTotals& totals, const RunFacts& facts) {
                              .other = mean(slot[profiler::Part::kOther])});
     input.allreduce = std::max(input.allreduce, mean(slot.all_reduce - slot[profiler::Part::kSkew]));
   }
-  // A rank that is late in some steps and early in others is not slow. Therefore subtracts the longest wait for another
-  // rank.
+  // A rank may be late in some steps and early in others, so the longest wait for another rank is subtracted.
   for (const auto& [rank, waited] : totals.waited_for_rank) {
     Nanoseconds for_another = 0;
     for (const auto& [other, wait] : totals.waited_for_rank) {

@@ -37,8 +37,7 @@ struct RunFacts {
   bool has_perplexity = false;  // the loss is the plain cross-entropy of tokens
   bool spans_machines = false;
   bool logs_full_lines = false;
-  // True if a step is a parameter-server update from pushes. This process then does not know what workers computed and
-  // sent.
+  // True if a step is a parameter-server update: this process then does not measure the workers' compute and traffic.
   bool by_pushes = false;
   tune::AdviceCosts costs = {};  // for the advice
 

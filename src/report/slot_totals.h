@@ -1,4 +1,3 @@
-// slot_totals: sums and means of step times per slot of a process.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +11,13 @@
 
 namespace sluice::report {
 
-// Totals of one slot. A change of plan changes the slots.
+// A change of plan changes the slots.
 struct SlotTotal {
   profiler::SlotBreakdown sum;
   std::int64_t steps = 0;
   Nanoseconds duration = 0;
 };
 
-// Totals of the slots that ran, in order; empty if nothing was recorded.
 using SlotTotals = std::vector<SlotTotal>;
 
 void add_step(SlotTotals& totals, const profiler::StepBreakdown& breakdown);

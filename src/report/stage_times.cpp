@@ -17,8 +17,7 @@ struct ActionMeans {
   double first_more = 0;  // additional time of a step's first action
 };
 
-// seconds: of the actions of one kind. has_first: the first one is the first of its step; it is separated if it is
-// longer than the others.
+// has_first: the first one starts its step; it is kept apart if it is longer than the others.
 ActionMeans action_means(const std::vector<double>& seconds, bool has_first) {
   if (seconds.empty()) return {};
   double all = 0;

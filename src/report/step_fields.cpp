@@ -39,7 +39,6 @@ void add_breakdown(ordered_json& fields, const profiler::StepBreakdown& breakdow
   if (breakdown.dropped > 0) fields["spans_dropped"] = breakdown.dropped;
 }
 
-// Adds model FLOP/s in total and by kind of product, and their share of the configured peak; null if unknown.
 void add_flops(ordered_json& fields, const FlopCount& flops, Nanoseconds duration, double device_s,
                const RunFacts& facts) {
   fields["flops_per_s"] =
@@ -94,7 +93,6 @@ ordered_json noise_summary(const tune::NoiseScale& noise, double cost_percent) {
           {"cost_percent", cost_percent}};
 }
 
-// Returns each device's memory by kind at its peak, for CPU devices whose memory is counted.
 ordered_json peak_memory_by_kind(const RunFacts& facts) {
   ordered_json devices = ordered_json::object();
   for (const device::Device& device : facts.used_devices) {

@@ -1,5 +1,4 @@
-// step_fields: fields of a run's records as in metrics.jsonl (docs/reference/files.md). Pure functions, except
-// peak_memory() and the summary, which read the current peak memory.
+// step_fields: fields of records in metrics.jsonl (docs/reference/files.md). Pure, except for readings of peak memory.
 #pragma once
 
 #include <optional>
@@ -31,7 +30,6 @@ struct WorkerPush;
 [[nodiscard]] nlohmann::ordered_json worker_step_fields(const WorkerPush& push, std::int64_t number,
                                                         const RunFacts& facts);
 
-// Fields of `epoch`: the training steps that this process ran.
 [[nodiscard]] nlohmann::ordered_json epoch_fields(const StepSums& sums, const StepRecord& last, const RunFacts& facts);
 
 [[nodiscard]] nlohmann::ordered_json eval_fields(const EvalRecord& record, const RunFacts& facts);

@@ -49,7 +49,6 @@ struct EvalRecord {
   double seconds = 0;
 };
 
-// Sums over consecutive steps: since the last console line, or of an epoch.
 struct StepSums {
   std::int64_t steps = 0;
   std::int64_t samples = 0;

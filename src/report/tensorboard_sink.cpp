@@ -57,7 +57,6 @@ void TensorBoardSink::scalars_of_step(std::int64_t step, const ordered_json& fie
   if (const auto busy = mean_in(fields, "device_busy")) events_.scalar(step, "device_busy", *busy);
 }
 
-// Writes the mean over an epoch's steps, and the peak memory so far.
 void TensorBoardSink::scalars_of_epoch(const ordered_json& fields) {
   constexpr std::array<std::pair<const char*, const char*>, 4> kTags{
       {{"epoch", "epoch"}, {"loss", "Loss/train_epoch"}, {"top1", "acc1/train_epoch"}, {"top5", "acc5/train_epoch"}}};

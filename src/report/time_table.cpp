@@ -50,7 +50,6 @@ Numbers mean_of(std::span<const SlotTimes> slots) {
   return mean;
 }
 
-// Adds the number of steps if a slot did not exist under all plans.
 std::string name_of(const SlotTimes& slot, std::int64_t steps) {
   const bool ran_in_part = slot.steps > 0 && slot.steps < steps;
   return concat("replica ", slot.replica, " stage ", slot.device,

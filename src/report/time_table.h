@@ -1,5 +1,4 @@
-// time_table: "where the time went": milliseconds per step of each (replica, stage), or of each parameter-server
-// worker, as a table whose columns add up to the step.
+// time_table: milliseconds per step of each slot or parameter-server worker; the columns add up to the step.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,6 @@
 
 namespace sluice::report {
 
-// A number with `decimals` digits; "-" if missing.
 [[nodiscard]] std::string cell(std::optional<double> value, int decimals);
 
 // Idle time in the pipeline bubble (fill, steady and drain); nothing if all are unknown.
@@ -26,7 +24,6 @@ namespace sluice::report {
 [[nodiscard]] std::string time_table(std::span<const SlotTimes> slots, const Numbers& means, std::int64_t steps,
                                      std::int64_t processes = 1, std::string_view which = {});
 
-// A row per worker: name and means per push, with two more parts of idle time.
 [[nodiscard]] std::string worker_time_table(std::span<const std::pair<std::string, Numbers>> workers);
 
 }  // namespace sluice::report

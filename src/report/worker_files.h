@@ -30,7 +30,6 @@ struct WorkerFiles {
 };
 
 [[nodiscard]] bool holds_workers(const std::filesystem::path& run_dir);
-// True if only workers wrote into this directory.
 [[nodiscard]] bool is_of_workers_alone(const std::filesystem::path& run_dir);
 
 [[nodiscard]] WorkerFiles read_worker_files(const std::filesystem::path& run_dir);

@@ -21,7 +21,6 @@ std::string count_cell(const Json& object, const char* name) { return cell(numbe
 
 std::int64_t count_or_0(const Json& object, const char* name) { return integer_at(object, name).value_or(0); }
 
-// Combines all workers: counts are added, means weighted by pushes.
 Json sum_of_workers(const Json& workers) {
   Json sum{{"pushes", 0}, {"examples", 0}, {"share", 1.0}};
   for (const char* name : {"pushes", "examples", "joined", "left", "failed", "lost"}) {
@@ -70,7 +69,7 @@ std::string server_table(const Json& workers, bool is_virtual) {
   if (has_events) rows.front().insert(rows.front().end(), kWorkerEvents.begin(), kWorkerEvents.end());
   for (const Json& worker : workers) rows.push_back(row_of_server(number_of_worker(worker), worker, has_events));
   if (workers.size() > 1) rows.push_back(row_of_server("all", all, has_events));
-  return concat("workers, as the server has it (means of a push in ", is_virtual ? "virtual " : "",
+  return concat("workers, from the server's records (means per push in ", is_virtual ? "virtual " : "",
                 "seconds; compute: with stalls; staleness: in updates):\n",
                 text_table(rows, std::array{Align::kLeft, Align::kRight}));
 }
@@ -98,7 +97,7 @@ std::string troubles_text(const Json& workers) {
     if (!trouble.is_object()) continue;
     const std::string what = text_at(trouble, "what").value_or("");
     const std::string why = text_at(trouble, "why").value_or("");
-    text += concat("\nnote: worker ", number_of_worker(worker), what == "lost" ? " was given up" : " failed",
+    text += concat("\nnote: worker ", number_of_worker(worker), what == "lost" ? " was lost" : " failed",
                    " after step ", count_cell(trouble, "step"), why.empty() ? "" : ": ", why);
   }
   return text;

@@ -1,5 +1,4 @@
-// worker_table: tables of the parameter-server workers: the server's records of each, and the time parts from their own
-// records. worker_totals.h and worker_files.h read the records.
+// worker_table: tables of parameter-server workers, from the server's records and from their own.
 #pragma once
 
 #include <map>
@@ -13,7 +12,6 @@
 
 namespace sluice::report {
 
-// Own records of one worker, over all its starts.
 struct OwnRecords {
   std::int64_t starts = 0;
   std::int64_t pushes = 0;
@@ -28,7 +26,6 @@ using OwnRecordsOfAll = std::map<int, OwnRecords>;  // by worker number
 
 [[nodiscard]] nlohmann::ordered_json workers_json(const WorkersTotals& workers, const OwnRecordsOfAll& own);
 
-// Formats that list. is_virtual: seconds are those of the virtual clock.
 [[nodiscard]] std::string workers_text(const nlohmann::ordered_json& workers, bool is_virtual);
 
 }  // namespace sluice::report

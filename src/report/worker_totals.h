@@ -1,5 +1,4 @@
-// worker_totals: totals per worker from the lines `push` and `worker` in a parameter server's records. Units: by field
-// name.
+// worker_totals: totals per worker from the lines `push` and `worker` in a parameter server's records.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +42,6 @@ using WorkersTotals = std::map<int, WorkerTotals>;
 void add_push(WorkersTotals& workers, const nlohmann::ordered_json& line);
 void add_worker_event(WorkersTotals& workers, const nlohmann::ordered_json& line);
 
-// Returns the worker number of a line; nothing if it is invalid.
 [[nodiscard]] std::optional<int> worker_in(const nlohmann::ordered_json& line);
 
 }  // namespace sluice::report

@@ -19,7 +19,6 @@ fs::path file_of_worker(const fs::path& run_dir, int worker) {
   return folder / concat(worker, ".jsonl");
 }
 
-// Returns the end of the last whole line; an incomplete line is overwritten.
 MetricsPosition end_of_file(const fs::path& file) {
   return {.bytes = whole_lines(file, std::numeric_limits<std::uint64_t>::max())};
 }

@@ -1,8 +1,7 @@
-// worker_writer: workers/N.jsonl in a run directory, records of parameter-server worker N about itself: `start` at each
-// start, a `step` per push with its time parts, and finally `summary` or `fault`. A restarted worker continues its
-// file. Each worker has its own file, so workers and their server may share a directory.
-// The line format is that of metrics_writer.h, but time_s counts from the latest `start`. Threads: one. Errors:
-// StorageError if the file cannot be opened; later a full disk drops lines with a warning.
+// worker_writer: workers/N.jsonl in a run directory: `start` at each start of parameter-server worker N, a `step` per
+// push with its time parts, and finally `summary` or `fault`. A restarted worker continues its file. Lines are those of
+// metrics_writer.h, but time_s counts from the latest `start`. Threads: one. Errors: StorageError if the file cannot be
+// opened; later a full disk drops lines with a warning.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +17,6 @@ namespace sluice::report {
 
 [[nodiscard]] std::filesystem::path workers_dir(const std::filesystem::path& run_dir);
 
-// A worker's work between receiving samples and sending its push.
 struct WorkerPush {
   std::int64_t version = 0;  // version of the weights at the start
   std::int64_t epoch = 0;

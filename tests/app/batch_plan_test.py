@@ -106,7 +106,7 @@ class BatchPlanTest(unittest.TestCase):
 
     def test_what_is_no_plan_is_refused(self):
         refused = (({"a": "fast"}, "--a = 'fast' is not a number"), ({"extra-time": "0.9"}, "less than 1"),
-                   ({"small": 6}, "more than --workers 5"), ({"b": "0"}, "--b must be above 0"), ({"profile": "none.json"}, "not both"),
+                   ({"small": 6}, "more than --workers 5"), ({"b": "0"}, "--b must be above 0"), ({"profile": "none.json"}, "give either --a and --b"),
                    ({"extra-time": "1.25", "small": 1}, "take all 50000 samples"), ({"workers": 0}, "--workers"))
         for change, sentence in long_tests.some(refused[::3], refused, "one of three"):
             done = cli.run("batch-plan", *words({**WORKED, **change}))

@@ -149,7 +149,7 @@ class FeatureCacheTest(unittest.TestCase):
     def test_what_cannot_work_is_refused(self):
         refused = (({"freeze.cache": "memory", "train.deterministic": "true"}, "begins with an empty cache"),
                    ({"freeze.cache": "disk"}, "needs freeze.cache_disk_bytes"),
-                   ({"freeze.cache": "memory", "data.views": 0}, "set data.views to how many"),
+                   ({"freeze.cache": "memory", "data.views": 0}, "set data.views to the number"),
                    ({"freeze.cache": "memory", "freeze.cache_disk_bytes": 5}, 'is for freeze.cache="disk" or "auto"'),
                    ({"data.crop_padding": 0, "data.flip": "false"}, "all views of a sample are the same"))
         for keys, what in long_tests.some(refused[:2], refused, "one of each kind"):

@@ -214,8 +214,8 @@ class FreezeTest(unittest.TestCase):
     def test_what_cannot_be_ends_the_run_at_its_start(self):
         refused = [
             ({"policy": "schedule", "schedule": ["3: 2", "2: 1"]}, {}, "freeze.schedule"),
-            (LINEAR, {"pipeline": {"changes": ["3: stages = 1"]}}, "both say when the plan changes"),
-            ({"policy": "gradient"}, {"train": {"deterministic": True}}, "beside train.deterministic"),
+            (LINEAR, {"pipeline": {"changes": ["3: stages = 1"]}}, "both change the plan"),
+            ({"policy": "gradient"}, {"train": {"deterministic": True}}, "cannot be combined with train.deterministic"),
             ({"policy": "schedule", "schedule": ["3: 5"]}, {}, "freeze.schedule"),
             ({"policy": "schedule", "schedule": ["three: 5"]}, {}, "freeze.schedule"),
             ({"policy": "schedule"}, {}, "needs freeze.schedule"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""--help of the binary, and the page of the documentation that is made from it.
+"""--help and `config` of the binary, messages about options, and the documentation page that is made from --help.
 
     help_test.py [unittest options]        SLUICE_BINARY names the binary
 """
@@ -8,6 +8,8 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
+import tomllib
 import unittest
 
 import sluice_cli as cli
@@ -44,6 +46,48 @@ class HelpTest(unittest.TestCase):
         self.assertEqual(made.returncode, 0, made.stderr)
         page = (root / "docs/reference/cli.md").read_text(encoding="utf-8")
         self.assertEqual(made.stdout, page, "run: scripts/cli_page.py build/release/sluice > docs/reference/cli.md")
+
+
+class UnknownOptionTest(unittest.TestCase):
+    def assert_refused(self, words, *parts):
+        done = cli.run(*words)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        for part in parts:
+            self.assertIn(part, cli.error_of(done))
+
+    def test_an_unknown_option_is_named_with_the_nearest(self):
+        self.assert_refused(("train", "some.toml", "--run-dri", "runs/a"),
+                            "`sluice train` has no option '--run-dri'; did you mean '--run-dir'?", "--help")
+        self.assert_refused(("memory", "some.toml", "--porfile=x.json"), "no option '--porfile'; did you mean '--profile'?")
+        self.assert_refused(("--verbos", "version"), "`sluice version` has no option '--verbos'; did you mean '--verbose'?")
+
+    def test_an_option_unlike_any_other_is_named_alone(self):
+        self.assert_refused(("train", "some.toml", "--nonsense"), "`sluice train` has no option '--nonsense'; see")
+
+    def test_a_size_that_cannot_be_read_names_its_option_and_the_units(self):
+        self.assert_refused(("memory", "some.toml", "--profile", "some.json", "--limit", "32XB"),
+                            "--limit: '32XB' is not a size", "KiB to TiB", "16GiB")
+
+
+class ConfigListingTest(unittest.TestCase):
+    def listing(self, *words):
+        return cli.must_run("config", *words, "--set", "data.prefetch=7", "--set", "train.lr=0.125").stdout
+
+    def test_advanced_keys_are_hidden_while_they_have_their_defaults(self):
+        text, full = self.listing(), self.listing("--all")
+        short, everything = tomllib.loads(text), tomllib.loads(full)
+        self.assertEqual((short["data"]["prefetch"], short["train"]["lr"]), (7, 0.125))
+        keys, all_keys = ({(table, key) for table, values in listing.items() for key in values} for listing in (short, everything))
+        self.assertLess(keys, all_keys)
+        self.assertEqual(text.splitlines()[-1],
+                         f"# Hidden: {len(all_keys) - len(keys)} advanced keys at the default; `sluice config --all` lists every key.")
+        self.assertNotIn("Hidden", full)
+
+    def test_the_short_listing_is_the_same_configuration(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "short.toml"
+            file.write_text(self.listing(), encoding="utf-8")
+            self.assertEqual(cli.must_run("config", "--all", file).stdout, self.listing("--all"))
 
 
 if __name__ == "__main__":

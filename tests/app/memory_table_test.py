@@ -153,7 +153,7 @@ class MemoryTableTest(unittest.TestCase):
         if not long_tests.RUN:
             return
         text = cli.must_run("memory", self.config("vit"), "--prove", *asked).stdout
-        self.assertIn(f"a global batch of {claimed['global_batch']} should fit and ran out of memory", text)
+        self.assertIn(f"a global batch of {claimed['global_batch']} should fit but ran out of memory", text)
         self.assertIn(f"the largest global batch that ran: {said['best']['global_batch']} in 2 micro-batches", text)
 
     def test_text_and_refusals(self):

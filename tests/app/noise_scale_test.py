@@ -224,7 +224,7 @@ class NoiseScaleTest(unittest.TestCase):
         self.assertNotIn("noise", (run / "metrics.jsonl").read_text(encoding="utf-8"))
         served = cli.run("train", self.configuration(replicas={"local": 1, "sync": "ps"}), "--run-dir", self.folder / "ps")
         self.assertEqual(served.returncode, 2)
-        self.assertIn("train.noise_scale_every_steps compares gradients of one step", cli.error_of(served))
+        self.assertIn("train.noise_scale_every_steps compares the replicas' gradients of one step", cli.error_of(served))
         normalised = self.configuration("sync", model={"name": "resnet8"}, train={"steps": 1}, pipeline={"batch_norm": "sync"})
         self.assertIn("depend on each other", self.train(normalised, "normalised")[1].stderr)
 

@@ -105,7 +105,7 @@ class OperatorsTest(unittest.TestCase):
         level3 = subprocess.run(["getconf", "LEVEL3_CACHE_SIZE"], capture_output=True, text=True, check=False).stdout.strip()
         fits = int(level3 or 0) >= 4 << 20  # three tensors take a quarter of the limit
         self.assertEqual(profile["peak_of_cache"], fits)
-        self.assertEqual("of the cache: memory has no room" in done.stdout, fits)
+        self.assertEqual("of the cache: no memory is free" in done.stdout, fits)
 
     def test_vit_counts_what_pytorch_counts(self):
         _, profile = self.profile("vit")

@@ -152,22 +152,22 @@ class ParameterServerTest(unittest.TestCase):
         refused = [
                 (["replicas.sync=allreduce"], "[ps] is set"),
                 (["train.steps=0", "train.epochs=1"], "set train.steps"),
-                (["replicas.local=2"], "set 1"),
+                (["replicas.local=2"], "set replicas.local=1"),
                 (["ps.policy=amb"], "needs ps.time_limit_s"),
                 (["ps.time_limit_s=1", "pipeline.schedule=zb-h1"], "1f1b"),
-                (["ps.partitions=3"], "leave pipeline.chunks out"),
+                (["ps.partitions=3"], "remove pipeline.chunks"),
                 (["ps.worker_batch=1"], "too few for 2 micro-batches"),
                 (["ps.workers=64"], "a worker's step has 0 samples"),
                 (["pipeline.chunks=1", "train.micro_batch=9"], "too few for train.micro_batch=9"),
                 (["pipeline.batch_norm=deferred"], "set \"micro\""),
                 (["ps.quorum=5"], "a quorum of 5 of 4"),
-                (["freeze.policy=linear"], "leave freeze.policy"),
-                (["ps.address=127.0.0.1:1"], "leave ps.placement, ps.address, ps.keys and ps.servers out"),
-                (["ps.clock=real", "ps.sample_s=1"], "leave them out with ps.clock=\"real\""),
+                (["freeze.policy=linear"], "remove freeze.policy"),
+                (["ps.address=127.0.0.1:1"], "remove ps.placement, ps.address, ps.keys and ps.servers"),
+                (["ps.clock=real", "ps.sample_s=1"], "remove them with ps.clock=\"real\""),
                 (["ps.push_compression=bf16", "ps.policy=local_sgd"], "whose workers push weights"),
                 (["ps.pull_compression=topk", "ps.policy=dual_batch"], "whose workers push weights"),
                 (["ps.pull_compression=topk", "ps.topk_ratio=0"], "must be > 0.0 and <= 1.0"),
-                (["ps.topk_ratio=0.1"], "leave it out")]
+                (["ps.topk_ratio=0.1"], "remove it")]
         for words, text in long_tests.some(refused[::4], refused, "one of four"):
             with self.subTest(words):
                 sets = [word for setting in words for word in ("--set", setting)]

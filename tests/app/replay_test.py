@@ -220,20 +220,20 @@ class ReplayTest(unittest.TestCase):
 
     def test_what_cannot_be_replayed_is_refused(self):
         run_dir = self.train_shape("1f1b")
-        edits = (("stage:1", "give WHAT=CHANGE"), ("forwards=2", "did you mean 'forward'?"), ("forward=nan", "is no factor"),
-                 ("device:cpu:7=2", "has no such work"), ("stage:one=2", "'one' is no number of a stage"),
-                 ("stage:-1=2", "is no number of a stage"), ("stage:1,stage:0=2", "two of stage"),
-                 ("forward,backward=2", "two of the kinds"), ("forward=fast", "'fast' is no factor"),
-                 ("forward=-1", "is no factor"), ("=2", "give WHAT=CHANGE"), ("stage:=2", "is no number"),
+        edits = (("stage:1", "give WHAT=CHANGE"), ("forwards=2", "did you mean 'forward'?"), ("forward=nan", "is not a factor"),
+                 ("device:cpu:7=2", "has no such work"), ("stage:one=2", "'one' is not the number of a stage"),
+                 ("stage:-1=2", "is not the number of a stage"), ("stage:1,stage:0=2", "two of stage"),
+                 ("forward,backward=2", "two of the kinds"), ("forward=fast", "'fast' is not a factor"),
+                 ("forward=-1", "is not a factor"), ("=2", "give WHAT=CHANGE"), ("stage:=2", "is not the number"),
                  ("device:=2", "neither stage:N"), ("stage:2=2", "has no such work"), ("weight-gradient=2", "has no such work"),
                  ("rank:1=2", "has no such work"))
         for edit, sentence in long_tests.some(edits[:3], edits, "one of each kind"):
             done = self.refused(2, f"--scale {edit}: ", run_dir, "--scale", edit)
             self.assertIn(sentence, cli.error_of(done))
-        others = ((("--add", "forward=5"), "is no time"), (("--bandwidth", "10"), "10Gbit/s"),
+        others = ((("--add", "forward=5"), "is not a time"), (("--bandwidth", "10"), "10Gbit/s"),
                   (("--bandwidth", "1Gbit/s"), "no all-reduce over processes"), (("--step", "9"), "from 4 to 6"),
-                  (("--add", "forward=5 min"), "is no time"), (("--bandwidth", "0Gbit/s"), "above 0"),
-                  (("--latency", "5us"), "give --bandwidth, too"),
+                  (("--add", "forward=5 min"), "is not a time"), (("--bandwidth", "0Gbit/s"), "above 0"),
+                  (("--latency", "5us"), "--latency needs --bandwidth"),
                   (("--bandwidth", "1Gbit/s", "--latency", "5"), "ns, us, ms or s"), (("--step", "x"), "--step"))
         for words, sentence in long_tests.some(others[:3], others, "one of each kind"):
             self.refused(2, sentence, run_dir, *words)
@@ -250,7 +250,7 @@ class ReplayTest(unittest.TestCase):
         self.refused(2, "the trace of rank 1 of 2 processes is missing", files[0])
         if long_tests.RUN:
             self.refused(2, "the trace of rank 0 of 2 processes is missing", files[1])
-            self.refused(2, "another is there twice", files[0], files[0], files[1])
+            self.refused(2, "another one is given twice", files[0], files[0], files[1])
         text = gzip.decompress(files[0].read_bytes())
         cut = self.folder / "cut.json.gz"
         damages = (files[0].read_bytes()[:-200], gzip.compress(text[:-200]), b"", text[:300], b"\x1f\x8b\x08broken")
@@ -260,11 +260,11 @@ class ReplayTest(unittest.TestCase):
         cut.write_text('{"traceEvents": []}')
         self.refused(3, "is not a trace that", cut, files[1])
         other = self.train_shape("two processes")
-        self.refused(2, "of different runs", files[0], other / "trace.rank1.json.gz")
+        self.refused(2, "belong to different runs", files[0], other / "trace.rank1.json.gz")
         trace = json.loads(text)
         trace["traceEvents"] = [event for event in trace["traceEvents"] if "ProfilerStep" not in event["name"]]
         cut.write_text(json.dumps(trace))
-        self.refused(3, "no whole step", cut, files[1])
+        self.refused(3, "no complete step", cut, files[1])
 
     def test_a_plain_file_of_profile_is_read_too(self):
         config = cli.write_config(self.folder / "run.toml", device={"list": "cpu", "threads": 1},

@@ -99,7 +99,7 @@ class KindsTest(HtmlTest):
 
     def test_two_processes(self):
         self.assert_holds("processes", "1 stage × 2 replicas × 2 processes", "Over the processes: load,",
-                           "of 2 processes: loss, rates and wall time are of all")
+                           "of 2 processes: loss, rates and wall time cover all")
 
     def test_layers_that_freeze_and_a_plan_that_changes(self):
         self.assert_holds("freeze", "the plan changed ", "Frozen layers", "What happened on the way", "units frozen", "2 stages, 1 replica, ",
@@ -179,7 +179,7 @@ class HostileTest(HtmlTest):
                 page = self.page(run_dir)
                 self.assertIn(b'id="data"', page.read_bytes())
                 if size in sizes[:2]:
-                    self.assertIn("goes on, or was killed", self.document(page))
+                    self.assertIn("still running, or was killed", self.document(page))
 
     def test_values_of_other_kinds_do_not_stop_the_page(self):
         run_dir = self.copy("odd")
@@ -193,7 +193,7 @@ class HostileTest(HtmlTest):
     def test_what_is_no_run_is_refused_as_without_a_page(self):
         target = self.folder / "none.html"
         cases = ((2, "none of the 2 paths", [self.folder, self.folder / "nowhere"]),
-                 (2, "there is no run directory", [self.folder / "nowhere"]), (2, "holds no metrics.jsonl", [self.folder]))
+                 (2, "there is no run directory", [self.folder / "nowhere"]), (2, "has no metrics.jsonl", [self.folder]))
         for code, word, dirs in long_tests.some(cases[:1], cases, "app_report has the others in CI"):
             done = cli.run("report", *dirs, "--html", target)
             self.assertEqual(done.returncode, code, done.stderr)
@@ -207,7 +207,7 @@ class HostileTest(HtmlTest):
         (workers / "workers").mkdir(parents=True, exist_ok=True)
         text = self.document(self.page(self.folder / "single", self.folder / "nowhere", workers))
         self.assertIn("left out: there is no run directory", text)
-        self.assertIn("holds records of workers alone, and of none of these runs", text)
+        self.assertIn("has only records of workers, and not of these runs", text)
 
 
 class OutputTest(HtmlTest):
@@ -224,7 +224,7 @@ class OutputTest(HtmlTest):
         for name in long_tests.some(names[:1], names, "other names"):  # whatever it is, it is no page
             path = self.copy("kept", "single") / name
             path.write_bytes(b"\x1f\x8b not to be lost")
-            self.refused(2, "is there already and is no page", "--html", path)
+            self.refused(2, "exists and is not a report page", "--html", path)
             self.assertEqual(path.read_bytes(), b"\x1f\x8b not to be lost")
         self.refused(8, "No such file or directory", "--html", self.folder / "none" / "r.html")
         self.refused(2, "give --html a file", "--html", "-", "--json")
@@ -275,7 +275,7 @@ class OutputTest(HtmlTest):
             cli.finish(run)
             done = cli.finish(watch)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("no process makes the run any more", done.stderr)
+        self.assertIn("the process of the run is gone", done.stderr)
         self.assertNotIn('http-equiv="refresh"', target.read_text(encoding="utf-8"))
 
     def test_ctrl_c_ends_the_watch_with_a_last_page(self):

@@ -166,8 +166,8 @@ class UnfinishedTest(ReportTest):
         self.assertEqual((report["outcome"], report["torn_last_line"], report["unreadable_lines"]), ("unfinished", True, 0))
         self.assertIsNone(report["peak_memory_bytes"])
         text = cli.must_run("report", run_dir).stdout
-        self.assertIn("unfinished (it goes on, or was killed)", text)
-        self.assertIn("note: the last line of metrics.jsonl is torn", text)
+        self.assertIn("unfinished (still running, or killed)", text)
+        self.assertIn("note: the last line of metrics.jsonl is incomplete", text)
         self.assertIn("\nall stages ", text)
         row = cli.must_run("report", self.one, run_dir).stdout.splitlines()[-1]
         self.assertIn(" - ", row, "memory is not known")
@@ -238,7 +238,7 @@ class UnfinishedTest(ReportTest):
         run_dir = self.copy()
         (run_dir / "config.toml").unlink()
         os.mkfifo(run_dir / "config.toml")
-        self.assertIn("\nnote: config.toml is left out: it is no file\n", cli.must_run("report", run_dir).stdout)
+        self.assertIn("\nnote: config.toml is skipped: it is not a file\n", cli.must_run("report", run_dir).stdout)
 
     def test_a_run_without_its_configuration_is_told_from_its_plan(self):
         run_dir = self.copy()
@@ -249,12 +249,12 @@ class UnfinishedTest(ReportTest):
             else:
                 (run_dir / "config.toml").write_text(content)
             self.assertEqual(self.report(run_dir)[0]["model"], "mlp")
-            note = "config.toml is missing\n" if content is None else "config.toml is left out: "
+            note = "config.toml is missing\n" if content is None else "config.toml is skipped: "
             self.assertIn(f"\nnote: {note}", cli.must_run("report", run_dir).stdout)
 
     def test_a_run_that_has_just_begun_is_one_line(self):
         run_dir = self.copy()
-        for content, torn in ((b'{"event":"pl', "; the only line of metrics.jsonl is torn"), (b"", "")):
+        for content, torn in ((b'{"event":"pl', "; the only line of metrics.jsonl is incomplete"), (b"", "")):
             self.metrics(run_dir).write_bytes(content)
             self.assertEqual(cli.must_run("report", run_dir).stdout, f"{run_dir}: no record yet (0 steps){torn}\n")
         row = cli.must_run("report", self.one, run_dir).stdout.splitlines()[-1].split()
@@ -264,11 +264,11 @@ class UnfinishedTest(ReportTest):
 class RefusedTest(ReportTest):
     def test_what_is_no_run_is_2(self):
         self.assert_refused(2, "--help")
-        self.assert_refused(2, "none of the 2 paths is a run that can be read; the first: there is no run directory",
+        self.assert_refused(2, "none of the 2 paths is a readable run; the first: there is no run directory",
                             self.folder / "nowhere", self.one / "metrics.jsonl")
         if long_tests.RUN:  # in CI among runs, below
             self.assert_refused(2, "there is no run directory", self.folder / "nowhere")
-            self.assert_refused(2, "holds no metrics.jsonl", self.folder)
+            self.assert_refused(2, "has no metrics.jsonl", self.folder)
             self.assert_refused(2, "is a file", self.one / "metrics.jsonl")
             self.assert_refused(2, "empty", "")
 
@@ -278,14 +278,14 @@ class RefusedTest(ReportTest):
         self.assertEqual([row.split()[0] for row in done.stdout.splitlines()[2:]], ["one", "grid"])
         warnings = done.stderr.splitlines()
         self.assertEqual(len(warnings), 3, done.stderr)
-        for warning, word in zip(warnings, (f"no run directory {nowhere}", f"{self.folder} holds no metrics.jsonl",
+        for warning, word in zip(warnings, (f"no run directory {nowhere}", f"{self.folder} has no metrics.jsonl",
                                             f"{file} is a file"), strict=True):
             self.assertIn(" warning left out: ", warning)
             self.assertIn(word, warning)
         done = json.loads(cli.must_run("report", self.folder, self.one, "--json").stdout)
         self.assertEqual([run["run_dir"] for run in done["runs"]], [str(self.one)])
         self.assertEqual(len(done["skipped"]), 1)
-        self.assertIn("holds no metrics.jsonl", done["skipped"][0])
+        self.assertIn("has no metrics.jsonl", done["skipped"][0])
 
     def test_records_that_nobody_can_read_are_3(self):
         run_dir = self.folder / "junk"
@@ -293,7 +293,7 @@ class RefusedTest(ReportTest):
         contents = (b"\x7fELF\x02\x01\n\x00\x00\n", b'{"a":' * 100000 + b"\n", b"hello\n", bytes(range(256)) * 50, b"[" * 100000)
         for content in long_tests.some(contents[:2], contents, "one of each kind"):
             (run_dir / "metrics.jsonl").write_bytes(content)
-            self.assert_refused(3, "none is a record", run_dir)
+            self.assert_refused(3, "no record of a run", run_dir)
 
     def test_what_may_not_be_read_is_3(self):
         loop = self.folder / "loop"

@@ -138,7 +138,7 @@ class OrderTest(unittest.TestCase):
     def test_other_keys_must_agree_with_it(self):
         config = self.by_hand()
         others = (("pipeline.chunks=8", "mine.txt\" has 3 micro-batches, but pipeline.chunks = 8"),
-                  ("pipeline.schedule=zb-h1", "an order is the schedule itself"),
+                  ("pipeline.schedule=zb-h1", "the file replaces the schedule"),
                   ("pipeline.stages=3", "has 2 devices, but pipeline.stages = 3"),
                   ("pipeline.virtual=2", "has 1 stage, but pipeline.virtual = 2"),
                   ("pipeline.partition=[1,1,1]", "pipeline.partition has 3 entries"),

@@ -84,8 +84,8 @@ class ScheduleTest(unittest.TestCase):
         self.assertEqual((found["stages"], found["chunks"], found["virtual"]), (2, 2, 1))
         self.assertEqual(found["order"], [["0F0", "0F1", "0I0", "0W0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]])
         self.assertEqual(schedule("--order", path, "--stages", 2, "--chunks", 2)["order"], found["order"])
-        contradictions = (("--stages", 3, "has 2 devices where --stages says 3"), ("--chunks", 1, "has 2 chunks where --chunks says 1"),
-                          ("--virtual", 2, "has 1 stage where --virtual says 2"))
+        contradictions = (("--stages", 3, "has 2 devices, but --stages is 3"), ("--chunks", 1, "has 2 chunks, but --chunks is 1"),
+                          ("--virtual", 2, "has 1 stage, but --virtual is 2"))
         for option, number, why in long_tests.some(contradictions[:1], contradictions, "one of each kind"):
             self.assert_refused(("--order", path, option, number), path, why)
         self.assert_refused(("--order", path, "1f1b", "--stages", 2, "--chunks", 2), "--order", "NAME")

@@ -72,7 +72,7 @@ class ServerPredictionTest(ServerRuns):
         busy = sum(on_the_way) + one["server"]["update_s"]
         self.assertAlmostEqual(many["step_s"], 4096 * busy, delta=1e-6 * many["step_s"])
         text = cli.must_run("simulate", config, "--profile", self.profile, *ONE_THREAD).stdout
-        self.assertIn("parameter server, of a worker's step: push that nothing hides", text)
+        self.assertIn("parameter server, per worker's step: exposed push", text)
 
     def test_a_run_says_what_it_was_predicted_and_how_far_off_that_was(self):
         config = self.configuration("asp")

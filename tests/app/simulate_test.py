@@ -106,7 +106,7 @@ class SimulateTest(unittest.TestCase):
         self.refuse(["--sync", "fmb", *words(EVEN), "--seed", "-1"], "--seed")
         self.refuse(["--sync", "fmb", *words({**EVEN, "seconds-per-example": ""})], "--seconds-per-example: must not be empty")
         self.refuse(["run.toml"], "simulate needs --profile FILE")
-        self.refuse(["run.toml", "--sync", "fmb", *words(EVEN)], "leave CONFIG out")
+        self.refuse(["run.toml", "--sync", "fmb", *words(EVEN)], "remove CONFIG")
 
     def refuse(self, arguments, sentence):
         done = cli.run("simulate", *arguments)

@@ -36,7 +36,7 @@ class TuneBatchTest(tuning_case.TuningCase):
         """A run directory whose last step but one has this noise scale."""
         run = self.folder / f"noise-{phi}"
         run.mkdir()
-        (run / "config.toml").write_text(cli.must_run("config", config or self.config).stdout, encoding="utf-8")
+        (run / "config.toml").write_text(cli.must_run("config", "--all", config or self.config).stdout, encoding="utf-8")
         lines = [{"event": "step", "time_s": 1, "step": 1, "loss": 2.0, "noise_trace": 5, "noise_squared_norm": 1},
                  {"event": "step", "time_s": 2, "step": 20, "loss": 2.0, "noise_scale": phi / 2, "noise_scale_error": 1},
                  {"event": "step", "time_s": 3, "step": 21, "loss": 2.0, "noise_scale": phi, "noise_scale_error": error},
@@ -62,7 +62,7 @@ class TuneBatchTest(tuning_case.TuningCase):
         self.assertEqual((batch["proposed"], batch["lr"]), (best["batch"], best["lr"]))
 
     def test_the_proposal_is_that_of_the_formulas_and_alone_changes_training(self):
-        before = tomllib.loads(cli.must_run("config", self.config).stdout)
+        before = tomllib.loads(cli.must_run("config", "--all", self.config).stdout)
         cases = ((300.0, "adascale", ()), (20000.0, "linear", ("--batches", "16:256")), (2.0, "sqrt", ()),
                  (300.0, "adamscale", ("--batches", "48:96")))
         for phi, rule, words in long_tests.some(cases[:2], cases, "tests/tune has all rules"):
@@ -147,10 +147,10 @@ class TuneBatchTest(tuning_case.TuningCase):
         run = self.run_with_noise(300.0, 9.0)
         lone = (("--noise-from", run), ("--batches", "8:16"), ("--rate-rule", "linear"))
         for words in long_tests.some(lone[:1], lone, "other options"):
-            self.assertIn("go with --allow-batch-change", self.refused(*words))
+            self.assertIn("need --allow-batch-change", self.refused(*words))
         ranges = ("64:16", "a:b", "0:8", "8:", "8:16x")
         for text in long_tests.some(ranges[:1], ranges, "tests/tune has more of them"):
-            self.assertIn("is no range of batches", self.refused("--allow-batch-change", "--batches", text), text)
+            self.assertIn("is not a range of batches", self.refused("--allow-batch-change", "--batches", text), text)
         self.assertIn("lies between 50 and 55", self.refused("--allow-batch-change", "--noise-from", run, "--batches", "50:55"))
         self.assertIn("is no run directory", self.refused("--allow-batch-change", "--noise-from", self.folder / "nowhere"))
         other = self.run_with_noise(7.0, 1.0, self.configuration("other", model={"name": "toy_cnn"}))

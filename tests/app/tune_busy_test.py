@@ -45,7 +45,7 @@ class TuneBusyTest(unittest.TestCase):
                 print(f"run {number}: {seconds:.1f} s, {result['budget_use']}, verified {len(result['verified'])}", flush=True)
             self.assertLess(result["seconds"], BUDGET_S, done.stderr)
             self.assertLess(seconds, BUDGET_S + START_S, done.stderr)
-            plan = tomllib.loads(cli.must_run("config", out).stdout)["pipeline"]
+            plan = tomllib.loads(cli.must_run("config", "--all", out).stdout)["pipeline"]
             self.assertEqual(plan["partition"], result["chosen"]["plan"]["partition"])
 
 

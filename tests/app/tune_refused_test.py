@@ -51,9 +51,9 @@ class TuneRefusedTest(tuning_case.TuningCase):
         for option, what in long_tests.some(options[:2], options, "one more bandwidth"):
             values = ("nan", "10Gbit", "-1", "1 parsec", "1e308GB/s" if what == "bandwidth" else "1e308 h")
             for value in long_tests.some(values[:1], values, "others that are none"):
-                self.assert_refused(2, f"{option}: '{value}' is no {what}; give a number", command=("simulate",),
+                self.assert_refused(2, f"{option}: '{value}' is not a {what}; give a number", command=("simulate",),
                                     words=("--profile", profile, "--nodes", 4, f"{option}={value}"))
-        self.assert_refused(2, "--bandwidth: '0Gbit/s' is no bandwidth", command=("simulate",),
+        self.assert_refused(2, "--bandwidth: '0Gbit/s' is not a bandwidth", command=("simulate",),
                             words=("--profile", profile, "--nodes", 4, "--bandwidth", "0Gbit/s"))
         self.assert_refused(2, "--budget: 'nan' is not in range 1 to", words=("--out", self.out, "--budget", "nan"))
         lone = (("--bandwidth", 1), ("--noise", 1), ("--workers", 4))

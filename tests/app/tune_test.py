@@ -57,7 +57,7 @@ class TuneTest(tuning_case.TuningCase):
         self.assertEqual(tuned["pipeline"]["partition"], plan["partition"])
         self.assertEqual(tuned["pipeline"]["chunks"], plan["chunks"])
         self.assertEqual(tuned["replicas"]["local"], plan["replicas"])
-        before = tomllib.loads(cli.must_run("config", self.config).stdout)
+        before = tomllib.loads(cli.must_run("config", "--all", self.config).stdout)
         for table in before.keys() - {"pipeline", "replicas", "device"}:
             self.assertEqual(tuned[table], before[table], table)
         summary = json.loads(cli.must_run("train", self.out, "--run-dir", self.folder / "run", "--json").stdout)
@@ -161,7 +161,7 @@ class TuneTest(tuning_case.TuningCase):
         (line,) = [line for line in done.stdout.splitlines() if line.startswith("to predict it again: ")]
         words = shlex.split(line.removeprefix("to predict it again: "))
         self.assertEqual(words, ["sluice", "simulate", str(out), "--profile", str(kept)])
-        self.assertIn(f"\nmeasured: {kept} (the one that was there is replaced)\n", done.stdout)
+        self.assertIn(f"\nmeasured: {kept} (replaces an older one)\n", done.stdout)
         self.assertNotEqual(kept.read_bytes(), given.read_bytes(), "measured anew")
         said = json.loads(cli.must_run(*words[1:], "--json").stdout)
         self.assertEqual(said["plan"]["partition"], self.tuned(out)["pipeline"]["partition"])
@@ -170,7 +170,7 @@ class TuneTest(tuning_case.TuningCase):
         kept.write_text("notes of mine", encoding="utf-8")
         refused = cli.run("tune", self.config, "--out", out)
         self.assertEqual(refused.returncode, 2)
-        self.assertIn(f"{kept}, where tune writes the profile that it measures, is no profile", cli.error_of(refused))
+        self.assertIn(f"{kept} exists and is not a Sluice profile", cli.error_of(refused))
         self.assertNotIn("measuring", refused.stderr)
         result = json.loads(cli.must_run("tune", self.config, "--out", out, "--verify", 0, "--profile", given, "--json").stdout)
         self.assertEqual(result["profiles"], [])

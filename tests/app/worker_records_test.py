@@ -147,7 +147,7 @@ class WorkerRecordsTest(unittest.TestCase):
     def test_records_of_workers_alone_are_no_run(self):
         done = cli.run("report", self.elsewhere)
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("give the run directory of their parameter server, too", cli.error_of(done))
+        self.assertIn("give the run directory of their parameter server", cli.error_of(done))
 
 
 if __name__ == "__main__":

@@ -67,14 +67,14 @@ TEST(Changes, AreKeptByPrintingAndBySet) {
 TEST(Changes, ThatCannotBeReadSayWhy) {
   EXPECT_EQ(error_in(R"(["20: stagse = 2"])"),
             R"(run.toml:5: pipeline.changes: "20: stagse = 2": unknown key 'stagse'; did you mean 'stages'?)");
-  EXPECT_THAT(error_in(R"(["20: lr = 2"])"), HasSubstr("a change takes stages, virtual, chunks"));
-  EXPECT_THAT(error_in(R"(["stages = 2"])"), HasSubstr("no ':' after a step"));
-  EXPECT_THAT(error_in(R"(["soon: stages = 2"])"), HasSubstr("'soon' is no number of steps from 1"));
-  EXPECT_THAT(error_in(R"(["0: stages = 2"])"), HasSubstr("'0' is no number of steps from 1"));
+  EXPECT_THAT(error_in(R"(["20: lr = 2"])"), HasSubstr("a change may set stages, virtual, chunks"));
+  EXPECT_THAT(error_in(R"(["stages = 2"])"), HasSubstr("no ':' after the step"));
+  EXPECT_THAT(error_in(R"(["soon: stages = 2"])"), HasSubstr("'soon' is not a number of steps from 1"));
+  EXPECT_THAT(error_in(R"(["0: stages = 2"])"), HasSubstr("'0' is not a number of steps from 1"));
   EXPECT_THAT(error_in(R"(["20:"])"), HasSubstr("expected key=value"));
   EXPECT_THAT(error_in(R"(["20: stages"])"), HasSubstr("expected key=value"));
   EXPECT_THAT(error_in(R"(["20: stages = "])"), HasSubstr("no value after '='"));
-  EXPECT_THAT(error_in(R"(["20: stages = 2, stages = 3"])"), HasSubstr("stages stands twice"));
+  EXPECT_THAT(error_in(R"(["20: stages = 2, stages = 3"])"), HasSubstr("stages is set twice"));
   EXPECT_THAT(error_in("[20]"), HasSubstr("pipeline.changes needs an array of strings"));
 }
 
@@ -86,7 +86,7 @@ TEST(Changes, OutOfRangeOrAgainstTheRulesAreRefused) {
               AllOf(StartsWith("run.toml:5: "), HasSubstr("train.global_batch=16 < replicas.local=17")));
   EXPECT_THAT(error_in(R"(["20: partition = [3, 4]", "30: stages = 3"])"),
               AllOf(HasSubstr("30: stages = 3"), HasSubstr("pipeline.partition has 2 entries")));
-  EXPECT_THAT(error_in(R"(["20: stages = 3", "20: stages = 1"])"), HasSubstr("comes after the change of step 20"));
+  EXPECT_THAT(error_in(R"(["20: stages = 3", "20: stages = 1"])"), HasSubstr("its step must be above 20"));
 }
 
 TEST(Changes, TheMicroBatchDecidesTheNumberOfChunks) {
@@ -95,7 +95,7 @@ TEST(Changes, TheMicroBatchDecidesTheNumberOfChunks) {
   for (const char* const chunks : {"1", "2", "auto"}) {
     config.pipeline.changes = {concat("20: chunks = ", chunks)};
     EXPECT_THAT([&] { (void)changes_of(config); },
-                ThrowsMessage<ConfigError>(HasSubstr("train.micro_batch = 4 decides the number of chunks")))
+                ThrowsMessage<ConfigError>(HasSubstr("train.micro_batch = 4 sets the number of chunks")))
         << chunks;
   }
   config.train.micro_batch = 1;

@@ -46,7 +46,7 @@ TEST(RejectSyntax, MisplacedCharactersDoNotReachTheLibrary) {
   EXPECT_THAT(error_of("", {"train.lr=1 \xc3\xa9"}),
               HasSubstr("not valid TOML: unexpected character outside of ASCII;"));
   EXPECT_EQ(error_of("[model]\nname = \"\"\"a\"\"\"\n"),
-            R"(run.toml:2:8: not valid TOML: strings of several lines are not accepted; write one line with \n in it)");
+            R"(run.toml:2:8: not valid TOML: multi-line strings are not supported; write one line with \n)");
 }
 
 TEST(RejectSyntax, BareWordsAreNoValues) {
@@ -185,7 +185,7 @@ TEST(RejectRange, TimeoutsAndBucketsFitTheirUnits) {
 
 // The system would read a path up to it.
 TEST(RejectRange, ANulIsInNoString) {
-  const std::string rest = " holds a NUL character (\\u0000), which no name or path can; take it out";
+  const std::string rest = " contains a NUL character (\\u0000); remove it";
   EXPECT_EQ(error_of("[data]\npath = \"/data\\u0000/x\"\n"), "run.toml:2: data.path = \"/data\\u0000/x\"" + rest);
   EXPECT_EQ(set_error("model.weights=\"a\\u0000\""),
             "--set model.weights=\"a\\u0000\": model.weights = \"a\\u0000\"" + rest);
@@ -209,9 +209,9 @@ TEST(RejectRange, WordsAreListed) {
             "run.toml:2: device.list = \"tpu\" is out of range; it must be \"auto\", \"cpu\", \"cuda\" or an array of "
             "names such as \"cpu:0\"");
   EXPECT_EQ(error_of("[device]\nlist = [\"cpu:0\", \"gpu:1\"]\n"),
-            "run.toml:2: device.list holds \"gpu:1\"; a device name is cpu:N or cuda:N with N from 0 to 1023");
+            "run.toml:2: device.list lists \"gpu:1\"; a device name is cpu:N or cuda:N with N from 0 to 1023");
   for (const auto* name : {"cpu", "cpu:", "cpu:x", "cpu:1024", "cpu:99999999999", "cuda:-1", ":1", ""}) {
-    EXPECT_THAT(error_of("[device]\nlist = [\"" + std::string(name) + "\"]\n"), HasSubstr("device.list holds")) << name;
+    EXPECT_THAT(error_of("[device]\nlist = [\"" + std::string(name) + "\"]\n"), HasSubstr("device.list lists")) << name;
   }
   EXPECT_THAT(error_of("[device]\nlist = []\n"), HasSubstr("device.list = [] is out of range"));
 }
@@ -222,7 +222,7 @@ TEST(RejectSet, NamesTheSet) {
   EXPECT_EQ(set_error("train.lr"), "--set train.lr: expected key=value");
   EXPECT_EQ(set_error("train.lr="),
             "--set train.lr=: no value after '='; train.lr needs a number, for example lr = 0.01");
-  EXPECT_EQ(set_error("train=1"), "--set train=1: 'train' is a table; name a key in it");
+  EXPECT_EQ(set_error("train=1"), "--set train=1: 'train' is a table; set one of its keys");
   EXPECT_EQ(set_error("=1"),
             "--set =1: unknown key ''; a key belongs to one of the tables device, model, data, train, "
             "pipeline, ps, freeze, replicas, checkpoint, profile, log");
@@ -250,7 +250,7 @@ TEST(RejectFile, SaysWhatToDo) {
   EXPECT_EQ(load_error("/nowhere/run.toml"),
             "/nowhere/run.toml: no such file; give the path of a configuration, such as one in configs/");
   EXPECT_EQ(load_error("/"), "/: is a folder; give the path of a configuration file in it");
-  EXPECT_EQ(load_error("/dev/zero"), "/dev/zero: larger than 1.0 MiB; this is no configuration");
+  EXPECT_EQ(load_error("/dev/zero"), "/dev/zero: larger than 1.0 MiB, so it is not a configuration file");
 }
 
 TEST(Fuzz, AnyTextGivesAConfigOrAOneLineError) {

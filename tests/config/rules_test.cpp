@@ -33,14 +33,12 @@ TEST(RejectRule, LengthsOfTheLearningRateAreSaidOnce) {
   EXPECT_THAT(error_of(step + "lr_decay_epochs = [30]\nlr_decay_every = 5\n"), HasSubstr("more than one of"));
   EXPECT_THAT(error_of(step + "lr_decay_every_epochs = 3\nlr_decay_every = 5\n"), HasSubstr("more than one of"));
   EXPECT_THAT(error_of(exponential + "lr_decay_epochs = [30]\n"), HasSubstr("needs train.lr_decay_every or"));
-  EXPECT_EQ(
-      error_of(exponential + "lr_decay_every = 3\nlr_power = 2\n"),
-      "run.toml:4: train.lr_power is set, but train.lr_schedule=\"exponential\" does not read it; leave it out or "
-      "choose polynomial");
+  EXPECT_EQ(error_of(exponential + "lr_decay_every = 3\nlr_power = 2\n"),
+            "run.toml:4: train.lr_power is set, but train.lr_schedule=\"exponential\" does not use it; remove it or "
+            "choose polynomial");
   for (const std::string key : {"lr_decay_steps = [3]", "lr_decay_epochs = [3]", "lr_decay_every = 3",
                                 "lr_decay_every_epochs = 3", "lr_power = 2", "lr_min = 0.001"})
-    EXPECT_THAT(error_of("[train]\n" + key + "\n"), HasSubstr("train.lr_schedule=\"constant\" does not read it"))
-        << key;
+    EXPECT_THAT(error_of("[train]\n" + key + "\n"), HasSubstr("train.lr_schedule=\"constant\" does not use it")) << key;
   EXPECT_EQ(error_of("[train]\nlr_schedule = 'cosine'\nlr_min = 0.001\n"), "accepted");
   EXPECT_EQ(error_of(exponential + "lr_decay_every_epochs = 3\n"), "accepted");
 }
@@ -50,7 +48,7 @@ TEST(RejectRule, RandomViewsOfImages) {
   EXPECT_EQ(error_of("[data]\nviews = 3\nrand_augment = 2\n"), "accepted");
   EXPECT_THAT(error_of("[data]\nviews = 3\n"), HasSubstr("all views of a sample are the same"));
   EXPECT_THAT(error_of("[data]\nbroken = 'skip'\n[freeze]\npolicy = 'linear'\ncache = 'memory'\n"),
-              HasSubstr("another sample may take its place"));
+              HasSubstr("another sample may replace it"));
   EXPECT_THAT(error_of("[data]\nerasing = 0.1\n[freeze]\npolicy = 'linear'\ncache = 'memory'\n"),
               HasSubstr("new in each epoch"));
 }
@@ -76,7 +74,7 @@ TEST(RejectRule, RecipesThatContradictThemselves) {
   EXPECT_THAT(error_of("[train]\nno_decay = ['bais']\n"), HasSubstr("did you mean 'bias'"));
   EXPECT_THAT(error_of("[data]\nshuffle_window = 7\n"), HasSubstr("is for data.order=\"shards\""));
   EXPECT_THAT(error_of("[data]\nmixup = 0.2\n[freeze]\npolicy = 'linear'\ncache = 'memory'\n"),
-              HasSubstr("no blend of two samples comes twice"));
+              HasSubstr("no mix of two samples repeats"));
 }
 
 // One line of a sweep overrides what the file has for another value of that key.
@@ -111,20 +109,21 @@ TEST(RejectRule, FreezingGoesWithItsScheduleAndNoOtherPlanOfChanges) {
   EXPECT_THAT(error_of("[freeze]\npolicy = 'schedule'\n"),
               HasSubstr(R"(freeze.policy="schedule" needs freeze.schedule, for example ["3: 7", "5: 9"])"));
   EXPECT_THAT(error_of("[freeze]\nschedule = ['3: 7']\n"),
-              HasSubstr(R"(freeze.schedule is for freeze.policy="schedule", but that is "none")"));
+              HasSubstr(R"(freeze.schedule is for freeze.policy="schedule"; found "none")"));
   EXPECT_THAT(error_of("[pipeline]\nchanges = ['20: stages = 2']\n[freeze]\npolicy = 'linear'\n"),
-              HasSubstr("both say when the plan changes"));
-  EXPECT_THAT(error_of("[pipeline]\norder = 'mine'\n[freeze]\npolicy = 'linear'\n"), HasSubstr("an order is for one"));
+              HasSubstr("both change the plan"));
+  EXPECT_THAT(error_of("[pipeline]\norder = 'mine'\n[freeze]\npolicy = 'linear'\n"),
+              HasSubstr("a schedule file has a fixed number"));
   EXPECT_THAT(error_of("[freeze]\nalpha = 0\n"), HasSubstr("freeze.alpha"));
   const std::string linear = "[freeze]\npolicy = 'linear'\n";
   EXPECT_EQ(error_of("[freeze]\ncache = 'memory'\n"), "accepted") << "with a policy for comparison";
-  EXPECT_THAT(error_of(linear + "cache = 'memory'\ncache_bytes = 0\n"), HasSubstr("has no room for anything"));
+  EXPECT_THAT(error_of(linear + "cache = 'memory'\ncache_bytes = 0\n"), HasSubstr("needs freeze.cache_bytes above 0"));
   EXPECT_THAT(error_of(linear + "cache = 'disk'\n"), HasSubstr("needs freeze.cache_disk_bytes, for example"));
   EXPECT_THAT(error_of(linear + "cache = 'memory'\ncache_disk_bytes = 1\n"),
               HasSubstr("is for freeze.cache=\"disk\" or \"auto\""));
   EXPECT_THAT(error_of(linear + "cache = 'auto'\n[train]\ndeterministic = true\n"), HasSubstr("an empty cache"));
   for (const char* data : {"flip = true", "crop_padding = 1"}) {
-    EXPECT_THAT(error_of(linear + "cache = 'auto'\n[data]\n" + data), HasSubstr("no sample would come twice"));
+    EXPECT_THAT(error_of(linear + "cache = 'auto'\n[data]\n" + data), HasSubstr("no view would repeat"));
     EXPECT_EQ(error_of(linear + "cache = 'auto'\n[data]\nviews = 1\n" + data), "accepted");
   }
   EXPECT_EQ(error_of(linear + "cache = 'auto'\n"), "accepted");
@@ -133,34 +132,34 @@ TEST(RejectRule, FreezingGoesWithItsScheduleAndNoOtherPlanOfChanges) {
 
 TEST(RejectRule, PartitionHasAnEntryPerStage) {
   EXPECT_EQ(error_of("[pipeline]\nstages = 3\npartition = [1, 2]\n"),
-            "run.toml:3: pipeline.partition has 2 entries, but pipeline.stages=3; give one number of layers per stage");
+            "run.toml:3: pipeline.partition has 2 entries, but pipeline.stages=3; list one number of layers per stage");
 }
 
 TEST(RejectRule, AListOfStagesThatRecomputeHasAWordForEach) {
   const std::string two = "[pipeline]\nstages = 2\npartition = [1, 2]\n";
   EXPECT_EQ(error_of(two + "recompute = [\"layer\", \"none\"]\n"), "accepted");
   EXPECT_EQ(error_of(two + "recompute = [\"layer\"]\n"),
-            "run.toml:4: pipeline.recompute has 1 entries, but pipeline.partition has 2; give one word per stage");
+            "run.toml:4: pipeline.recompute has 1 entries, but pipeline.partition has 2; list one word per stage");
   EXPECT_THAT(error_of("[pipeline]\nstages = 2\nrecompute = [\"layer\", \"none\"]\n"),
-              HasSubstr("pipeline.partition is \"auto\"; give the layers of each stage, too"));
-  EXPECT_THAT(error_of(two + "recompute = [\"layer\", \"auto\"]\n"), HasSubstr("which is for all stages"));
+              HasSubstr("pipeline.partition is \"auto\"; set the layers of each stage, too"));
+  EXPECT_THAT(error_of(two + "recompute = [\"layer\", \"auto\"]\n"), HasSubstr("which is a word for all stages"));
   EXPECT_THAT(error_of(two + "recompute = [\"layer\", \"all\"]\n"), HasSubstr("\"all\" is unknown"));
-  EXPECT_THAT(error_of(two + "recompute = []\n"), HasSubstr("or a list of them with one per stage"));
+  EXPECT_THAT(error_of(two + "recompute = []\n"), HasSubstr("or a list with one word per stage"));
   EXPECT_THAT(error_of(two + "recompute = [1, 0]\n"), HasSubstr("needs a string or an array of strings"));
   EXPECT_THAT(error_of(two + "recompute = [\"layer\", \"none\"]\n[freeze]\npolicy = \"linear\"\n"),
-              HasSubstr("beside freeze.policy=\"linear\""));
+              HasSubstr("cannot be a list with freeze.policy=\"linear\""));
 }
 
 TEST(RejectRule, AnOrderIsTheSchedule) {
   EXPECT_EQ(error_of("[pipeline]\norder = \"mine.txt\"\nschedule = \"zb-h1\"\n"),
-            "run.toml:2: pipeline.order=\"mine.txt\" beside pipeline.schedule=\"zb-h1\": an order is the schedule "
-            "itself; leave one of them out (pipeline.schedule at \"1f1b\")");
+            "run.toml:2: pipeline.order=\"mine.txt\" cannot be combined with pipeline.schedule=\"zb-h1\": the file "
+            "replaces the schedule; remove one of the two (\"1f1b\" is the default)");
   EXPECT_EQ(error_of("[pipeline]\norder = \"mine.txt\"\nschedule = \"1f1b\"\n"), "accepted");
 }
 
 TEST(RejectRule, ReplicasWithoutSyncWouldDriftApart) {
   EXPECT_EQ(error_of("[replicas]\nlocal = 2\nsync = \"none\"\n"),
-            "run.toml:3: replicas.sync=\"none\" leaves replicas.local=2 replicas out of step; use \"allreduce\" or "
+            "run.toml:3: replicas.sync=\"none\" leaves replicas.local=2 replicas unsynchronised; use \"allreduce\" or "
             "replicas.local=1");
   EXPECT_EQ(error_of("[replicas]\nlocal = 1\nsync = \"none\"\n"), "accepted");
 }
@@ -179,8 +178,8 @@ TEST(RejectRule, MicroBatchAndChunksAgree) {
   EXPECT_EQ(error_of("[train]\nmicro_batch = 16\n[pipeline]\nchunks = 2\n"), "accepted");  // with two processes
   EXPECT_EQ(error_of("[train]\nmicro_batch = 16\n[pipeline]\nchunks = \"auto\"\n"), "accepted");
   EXPECT_EQ(error_of("[train]\nmicro_batch = 16\n[pipeline]\nchunks = 3\n"),
-            "run.toml:2: train.micro_batch=16 contradicts pipeline.chunks=3: times replicas.local=1 they do not divide "
-            "train.global_batch=64; give only one of the two");
+            "run.toml:2: train.micro_batch=16 contradicts pipeline.chunks=3: their product with replicas.local=1 does "
+            "not divide train.global_batch=64; set only one of the two");
   EXPECT_THAT(error_of("[train]\nmicro_batch = 65\n"),
               HasSubstr("train.micro_batch=65 x replicas.local=1 > train.global_batch=64"));
 }
@@ -197,13 +196,15 @@ TEST(RejectRule, NamedDevicesCoverTheGrid) {
 TEST(RejectRule, GraphsNeitherAskNorTell) {
   const std::string head = "[device]\ncuda_graphs = true\n";
   EXPECT_EQ(error_of(head), "accepted");
-  EXPECT_EQ(error_of(head + "[pipeline]\nbatch_norm = \"deferred\"\n"),
-            "run.toml:2: device.cuda_graphs=true beside pipeline.batch_norm=\"deferred\", whose statistics leave a "
-            "micro-batch while it runs; choose \"micro\" or device.cuda_graphs=false");
+  EXPECT_EQ(
+      error_of(head + "[pipeline]\nbatch_norm = \"deferred\"\n"),
+      "run.toml:2: device.cuda_graphs=true cannot be combined with pipeline.batch_norm=\"deferred\", whose statistics "
+      "leave the graph during a micro-batch; choose \"micro\" or device.cuda_graphs=false");
   EXPECT_THAT(error_of(head + "[pipeline]\nbatch_norm = \"sync\"\n"), HasSubstr("pipeline.batch_norm=\"sync\""));
   EXPECT_THAT(error_of(head + "[train]\nsteps = 1\n[replicas]\nsync = \"ps\"\n[ps]\nclock = \"virtual\"\n"),
-              HasSubstr("run.toml:2: device.cuda_graphs=true beside replicas.sync=\"ps\""));
-  EXPECT_THAT(error_of(head + "[profile]\nlevel = \"torch\"\n"), HasSubstr("beside profile.level=\"torch\""));
+              HasSubstr("run.toml:2: device.cuda_graphs=true cannot be combined with replicas.sync=\"ps\""));
+  EXPECT_THAT(error_of(head + "[profile]\nlevel = \"torch\"\n"),
+              HasSubstr("cannot be combined with profile.level=\"torch\""));
   EXPECT_EQ(error_of(head + "[profile]\nlevel = \"cupti\"\n"), "accepted");
   EXPECT_EQ(error_of("[device]\ncuda_graphs = false\n[pipeline]\nbatch_norm = \"sync\"\n"), "accepted");
 }
@@ -227,7 +228,7 @@ TEST(RejectRule, WhatIsCompressedIsASum) {
   EXPECT_EQ(error_of(head + "ps.push_compression = \"topk\"\nps.topk_ratio = 1\nps.policy = \"diloco\"\n"), "accepted");
   EXPECT_THAT(error_of(head + "ps.pull_compression = \"bf16\"\nps.policy = \"local_sgd\"\n"),
               HasSubstr("run.toml:4: "));
-  EXPECT_THAT(error_of(head + "ps.push_compression = \"bf16\"\nps.topk_ratio = 0.5\n"), HasSubstr("leave it out"));
+  EXPECT_THAT(error_of(head + "ps.push_compression = \"bf16\"\nps.topk_ratio = 0.5\n"), HasSubstr("remove it"));
 }
 
 TEST(RejectRule, WhereIsTheFileWhenOnlyDefaultsClash) {

@@ -155,7 +155,7 @@ TEST_F(GanttTest, TracesThatShareNoStep) {
   log.dir = folder_.path();
   const Json gantt = gantt_of(log);
   EXPECT_EQ(gantt["measured"]["title"], "Measured: step 10");
-  EXPECT_THAT(gantt["note"].get<std::string>(), HasSubstr("share no step; 1 of them are left out"));
+  EXPECT_THAT(gantt["note"].get<std::string>(), HasSubstr("share no step; 1 of them are omitted"));
 }
 
 TEST(SimulatedGanttTest, PlansOfNobody) {

@@ -245,17 +245,17 @@ std::pair<ExitCode, std::string> refusal(const std::filesystem::path& dir) {
 TEST(RunLog, RefusesWhatIsNoRun) {
   const test::TempDir dir;
   EXPECT_THAT(refusal(dir / "nowhere"), testing::Pair(ExitCode::kUsage, HasSubstr("there is no run directory")));
-  EXPECT_THAT(refusal(dir.path()), testing::Pair(ExitCode::kUsage, HasSubstr("holds no metrics.jsonl")));
+  EXPECT_THAT(refusal(dir.path()), testing::Pair(ExitCode::kUsage, HasSubstr("has no metrics.jsonl")));
   test::spill(dir / "metrics.jsonl", "");
   EXPECT_THAT(refusal(dir / "metrics.jsonl"), testing::Pair(ExitCode::kUsage, HasSubstr("is a file")));
   EXPECT_EQ(refusal(dir.path()).first, ExitCode::kDone) << "a run that has just begun";
   test::spill(dir / "metrics.jsonl", std::string("\x7f"
                                                  "ELF\0\n\n\xff\xfe",
                                                  9));
-  EXPECT_THAT(refusal(dir.path()), testing::Pair(ExitCode::kData, HasSubstr("none is a record")));
+  EXPECT_THAT(refusal(dir.path()), testing::Pair(ExitCode::kData, HasSubstr("no record of a run")));
   std::filesystem::remove(dir / "metrics.jsonl");
   std::filesystem::create_directory(dir / "metrics.jsonl");
-  EXPECT_THAT(refusal(dir.path()), testing::Pair(ExitCode::kData, HasSubstr("metrics.jsonl is no file")));
+  EXPECT_THAT(refusal(dir.path()), testing::Pair(ExitCode::kData, HasSubstr("metrics.jsonl is not a file")));
 }
 
 TEST(RunLog, SaysWhatMayNotBeRead) {

@@ -110,7 +110,7 @@ TEST(Comparison, MarksARunWhoseShapeIsNotThatOfAllItsSteps) {
   const std::string table = comparison(reports_of(dir, {kSteps, changed}));
   EXPECT_THAT(table, HasSubstr("\nrun0 (unfinished) "));
   EXPECT_THAT(table, HasSubstr("\nrun1* (unfinished) "));
-  EXPECT_THAT(table, HasSubstr("\n* its plan changed on the way: the shape is that of the last one"));
+  EXPECT_THAT(table, HasSubstr("\n* the plan changed during the run: the shape is that of the last plan"));
   EXPECT_THAT(comparison(reports_of(dir, {kSteps, kSteps})), Not(HasSubstr("*")));
 }
 
@@ -131,7 +131,7 @@ TEST(Report, TellsWhatEndedTheRunAndWhatCouldNotBeRead) {
   EXPECT_THAT(text, HasSubstr("failed after step 1/-, 0.0 s: stage 1 fell\n"));
   EXPECT_THAT(
       text, HasSubstr("mlp on -: 2 stages x 2 replicas over 2 processes, schedule 1f1b, chunks 4, global batch 16\n"));
-  EXPECT_THAT(text, HasSubstr("1 line of metrics.jsonl cannot be read and is left out"));
+  EXPECT_THAT(text, HasSubstr("1 line of metrics.jsonl cannot be read and is skipped"));
   EXPECT_THAT(text, HasSubstr("\nnote: config.toml is missing\n"));
   EXPECT_THAT(text, HasSubstr("\n1600.0 samples/s, step 10.00 ms, devices of rank 0 busy 62.5 %, MFU 12.5 %\n"));
   EXPECT_THAT(text, HasSubstr("where the time went, mean of 1 step, of rank 0 of 2 processes (ms"));
@@ -152,7 +152,7 @@ TEST(Report, PrintsAdviceAndThatThereIsNone) {
                        R"({"event":"summary","advice":[]})", concat(kSteps, R"({"event":"summary","advice":null})")});
   EXPECT_THAT(reports[0].text(),
               testing::EndsWith("\nadvice, from the last 7 steps:\n- raise data.workers\n- and more"));
-  EXPECT_THAT(reports[1].text(), testing::EndsWith("\nadvice: none; nothing would save as much as 3 % of the step"));
+  EXPECT_THAT(reports[1].text(), testing::EndsWith("\nadvice: none; no change would save 3 % of the step or more"));
   EXPECT_THAT(reports[2].text(), testing::EndsWith("\nadvice: - (nothing was recorded: profile.level = \"off\")"));
 }
 
@@ -189,7 +189,7 @@ TEST(Report, WithoutARecordIsOneLine) {
   const auto reports = reports_of(dir, {"", R"({"event":"pl)", R"({"event":"plan","model":"mlp"})"});
   EXPECT_EQ(reports[0].text(), concat((dir / "run0").string(), ": no record yet (0 steps)"));
   EXPECT_EQ(reports[1].text(),
-            concat((dir / "run1").string(), ": no record yet (0 steps); the only line of metrics.jsonl is torn"));
+            concat((dir / "run1").string(), ": no record yet (0 steps); the only line of metrics.jsonl is incomplete"));
   EXPECT_THAT(reports[2].text(), HasSubstr("\nwhere the time went: no step is recorded yet\n"));
 }
 
@@ -224,8 +224,8 @@ TEST(Report, ShowsPartsOfRatesAndThatTheBreakdownIsIncomplete) {
   const std::string text = reports[0].text();
   EXPECT_THAT(text, HasSubstr("\nstep 10.00 ms, allreduce hidden 2.00 ms, 3.0 model GFLOP/s "
                               "(convolution 1.0, linear 2.0), peak unknown\n"));
-  EXPECT_THAT(text, HasSubstr("\nnote: the breakdown is incomplete: 1 step had more spans than are kept\n"));
-  EXPECT_THAT(text, HasSubstr("\nnote: the last line of metrics.jsonl is torn and is left out\n"));
+  EXPECT_THAT(text, HasSubstr("\nnote: the breakdown is incomplete: 1 step had more spans than the recorder keeps\n"));
+  EXPECT_THAT(text, HasSubstr("\nnote: the last line of metrics.jsonl is incomplete and is skipped\n"));
   EXPECT_EQ(reports[0].json().at("incomplete_steps"), 1);
 }
 

@@ -89,12 +89,12 @@ TEST_F(WorkerReport, AWorkerIsTheSumOfItsPushesAndTheMeanOfTheirTimes) {
   EXPECT_EQ(report.json().at("ps").at("policy"), "asp");
   EXPECT_THAT(report.text(), HasSubstr(R"(
 parameter server: asp, 2 workers, 8 samples each, clock real
-workers, as the server has it (means of a push in seconds; compute: with stalls; staleness: in updates):
+workers, from the server's records (means per push in seconds; compute: with stalls; staleness: in updates):
 worker  pushes  examples  % of all  compute   idle   send  stall  staleness  most  joined  left  failed  lost
 0            3        20      50.0    2.000  0.500  0.250  0.000       1.00     3       1     0       0     0
 1            2        20      50.0    3.000  0.500  0.250  0.000       1.50     2       2     0       0     1
 all          5        40     100.0    2.400  0.500  0.250  0.000       1.20     3       3     0       0     1
-note: worker 1 was given up after step 7: no sign of life
+note: worker 1 was lost after step 7: no sign of life
 )"));
 }
 
@@ -102,7 +102,7 @@ TEST_F(WorkerReport, InVirtualTimeNobodyJoins) {
   const RunReport report = read_report(
       run_of("run", concat(R"({"event":"ps","policy":"amb","clock":"virtual","workers":1,"worker_batch":8})", "\n",
                            push_line(0, 8, 0, 1, R"(,"virtual_s":3)"))));
-  EXPECT_THAT(report.text(), HasSubstr("(means of a push in virtual seconds; "));
+  EXPECT_THAT(report.text(), HasSubstr("(means per push in virtual seconds; "));
   EXPECT_THAT(report.text(), HasSubstr("staleness  most\n0            1         8     100.0"));
   EXPECT_THAT(report.text(), Not(HasSubstr("\nall "))) << "there is one";
 }
@@ -180,9 +180,9 @@ TEST_F(WorkerReport, DamageIsLeftOutAndSaid) {
   std::filesystem::create_directory(run / "workers" / "1.jsonl");
   const RunReport report = report_of(run, {run});
   EXPECT_EQ(report.json().at("workers").at(0).at("own_records").at("means").at("step_ms"), 10.0);
-  EXPECT_THAT(report.text(), HasSubstr("\nnote: 3 lines of a file in workers/ cannot be read and are left out"));
-  EXPECT_THAT(report.text(), HasSubstr("\nnote: the last line of a file in workers/ is torn and is left out"));
-  EXPECT_THAT(report.text(), HasSubstr("1.jsonl is no file"));
+  EXPECT_THAT(report.text(), HasSubstr("\nnote: 3 lines of a file in workers/ cannot be read and are skipped"));
+  EXPECT_THAT(report.text(), HasSubstr("\nnote: the last line of a file in workers/ is incomplete and is skipped"));
+  EXPECT_THAT(report.text(), HasSubstr("1.jsonl is not a file"));
 }
 
 TEST_F(WorkerReport, NumbersThatCannotBeAreNotCounted) {

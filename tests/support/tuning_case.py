@@ -31,7 +31,7 @@ class TuningCase(unittest.TestCase):
 
     def tuned(self, file=None):
         """The keys that a run with what tune has written takes."""
-        return tomllib.loads(cli.must_run("config", file or self.out).stdout)
+        return tomllib.loads(cli.must_run("config", "--all", file or self.out).stdout)
 
     def assert_refused(self, code, *parts, command=("tune",), config=None, words=()):
         """With these words in its one sentence, no result and no file."""

@@ -80,7 +80,7 @@ TEST_F(OrderFile, RefusesWhatContradictsIt) {
   EXPECT_THAT(refused([](auto& c) { c.train.micro_batch = 4; }),
               HasSubstr("train.micro_batch = 4 makes 4 micro-batches a step, but pipeline.order has 2"));
   EXPECT_THAT(refused([](auto& c) { c.pipeline.partition = std::vector<int>{5}; }), HasSubstr("pipeline.partition"));
-  EXPECT_THAT(refused([](auto& c) { c.pipeline.schedule = "gpipe"; }), HasSubstr("an order is the schedule itself"));
+  EXPECT_THAT(refused([](auto& c) { c.pipeline.schedule = "gpipe"; }), HasSubstr("the file replaces the schedule"));
   EXPECT_THAT(refused([](auto& c) { c.device.list = {.choice = "", .names = {"cpu:0"}}; }),
               AllOf(HasSubstr("settles pipeline.stages = 2"), HasSubstr("device.list names 1 devices")));
   config_.train.micro_batch = 8;

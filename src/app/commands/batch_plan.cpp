@@ -91,15 +91,14 @@ Row row_of(const ps::BatchPlanRequest& request) {
   }
 }
 
-// Rounds to the precision of the measurement. More digits would be noise and too many for exact fractions.
+// More digits would be noise, and too many for exact fractions.
 ps::Rational measured(double seconds, const std::string& file) {
   std::array<char, 32> text{};
   const auto end = std::to_chars(text.begin(), text.end(), seconds, std::chars_format::scientific, 5).ptr;
   return ps::Rational::parse({text.begin(), end}, file);
 }
 
-// Returns the time of a step on one device as (seconds per sample, fixed seconds). It covers the layers and the update
-// of their weights.
+// (seconds per sample, fixed seconds) of a step on one device: the layers and the update of their weights.
 std::pair<ps::Rational, ps::Rational> step_costs(const std::string& file) {
   const profiler::LayerProfile profile = profiler::read_profile(file);
   SizedCost step;
@@ -119,7 +118,7 @@ void take_costs(BatchPlanArguments& arguments) {
   ps::BatchPlanRequest& request = arguments.request;
   const bool has_numbers = !arguments.a.empty() && !arguments.b.empty();
   if (has_numbers == !arguments.profile.empty())
-    throw ConfigError("give --a and --b, or a --profile that has them (sluice profile), not both");
+    throw ConfigError("give either --a and --b, or --profile (by sluice profile)");
   if (has_numbers) {
     request.a = ps::Rational::parse(arguments.a, "--a");
     request.b = ps::Rational::parse(arguments.b, "--b");
@@ -149,7 +148,8 @@ void run_batch_plan(BatchPlanArguments& arguments) {
 void add_batch_plan(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "batch-plan",
-      "Plan dual batch sizes: which smaller batch some workers take so that all finish an epoch together");
+      "Plan dual batch sizes: the smaller batch with which some workers finish an epoch together with "
+      "the others");
   const auto arguments = std::make_shared<BatchPlanArguments>();
   ps::BatchPlanRequest& request = arguments->request;
   constexpr std::int64_t kMost = 1'000'000'000'000;
@@ -158,7 +158,8 @@ void add_batch_plan(CLI::App& app) {
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000));
   command
-      ->add_option("--small", arguments->small, "Workers with the small batch (default: a line for each number from 0)")
+      ->add_option("--small", arguments->small,
+                   "Workers with the small batch (default: one row for each number from 0)")
       ->type_name("S")
       ->check(CLI::Range(0, 1'000'000));
   command->add_option("--base-batch", request.base_batch, "Batch of the other workers")
@@ -169,16 +170,18 @@ void add_batch_plan(CLI::App& app) {
       ->required()
       ->type_name("D")
       ->check(CLI::Range(std::int64_t{1}, kMost));
-  command->add_option("--extra-time", arguments->extra_time, "How much longer an epoch may take: 1.05 for 5 %")
+  command->add_option("--extra-time", arguments->extra_time, "Factor by which an epoch may take longer: 1.05 for 5 %")
       ->required()
       ->type_name("K");
-  command->add_option("--a", arguments->a, "Seconds of a step for each sample of its batch")->type_name("A");
-  command->add_option("--b", arguments->b, "Seconds of a step whatever its batch")->type_name("B2");
-  command->add_option("--profile", arguments->profile, "In their place: what sluice profile has measured on one device")
+  command->add_option("--a", arguments->a, "Seconds of a step per sample of its batch")->type_name("A");
+  command->add_option("--b", arguments->b, "Constant seconds of a step")->type_name("B2");
+  command
+      ->add_option("--profile", arguments->profile,
+                   "Instead of --a and --b: a profile of one device, by sluice profile")
       ->type_name("FILE");
   command
       ->add_option("--small-profile", arguments->small_profile,
-                   "The same of the small workers, where they are other machines (default: as the others)")
+                   "Profile of the small workers, if they are other machines (default: as the others)")
       ->type_name("FILE");
   command->add_flag("--force", request.allows_tiny, concat("Plan batches below ", ps::kLeastBatch, ", too"));
   arguments->output.add_to(*command);

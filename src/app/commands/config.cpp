@@ -4,25 +4,33 @@
 #include "app/options.h"
 
 namespace sluice::app {
+namespace {
+
+struct Arguments {
+  ConfigArguments config;
+  bool all = false;
+  bool markdown = false;
+};
+
+std::string listing(const Arguments& arguments) {
+  if (arguments.markdown) return config::to_markdown();
+  const config::Config config =
+      arguments.config.file.empty() ? config::parse("", "defaults", arguments.config.sets) : arguments.config.load();
+  return arguments.all ? config::to_toml(config) : config::to_short_toml(config);
+}
+
+}  // namespace
 
 void add_config(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("config", "Print the resolved configuration with every key, its unit and range");
-  const auto arguments = std::make_shared<ConfigArguments>();
-  const auto markdown = std::make_shared<bool>(false);
-  command->add_option("CONFIG", arguments->file, "Configuration file (TOML); without one, the defaults");
-  command->add_option("--set", arguments->sets, "Replace one value, e.g. --set train.lr=0.1; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-  command->add_flag("--markdown", *markdown, "Print docs/reference/configuration.md instead: the table of all keys");
-  command->callback([arguments, markdown] {
-    if (*markdown) {
-      print_out(config::to_markdown());
-      return;
-    }
-    print_out(
-        config::to_toml(arguments->file.empty() ? config::parse("", "defaults", arguments->sets) : arguments->load()));
-  });
+  CLI::App* command = app.add_subcommand(
+      "config", "Print the configuration of a run, or the defaults: each key with its value, meaning, unit and range");
+  const auto arguments = std::make_shared<Arguments>();
+  arguments->config.add_to(*command, /*required=*/false);
+  command->get_option("CONFIG")->description("Configuration file (TOML); default: the default of every key");
+  command->add_flag("--all", arguments->all, "Also print advanced keys that have their defaults");
+  command->add_flag("--markdown", arguments->markdown,
+                    "Print docs/reference/configuration.md instead: the table of all keys");
+  command->callback([arguments] { print_out(listing(*arguments)); });
 }
 
 }  // namespace sluice::app

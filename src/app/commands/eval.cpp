@@ -43,29 +43,30 @@ void add_eval(CLI::App& app) {
   CLI::App* command = app.add_subcommand("eval", "Evaluate a checkpoint or weights file on the test set");
   const auto arguments = std::make_shared<EvalArguments>();
   arguments->config.add_to(*command, /*required=*/false);
-  command->get_option("CONFIG")->description(
-      "Configuration file (TOML); default: the configuration that the checkpoint was made with");
+  command->get_option("CONFIG")->description("Configuration file (TOML); default: the configuration of the checkpoint");
   auto* source = command->add_option_group("source");
   source
       ->add_option("--checkpoint", arguments->evaluation.checkpoint,
-                   "A run directory (its newest checkpoint) or a checkpoints/step-N")
+                   "A run directory (its newest checkpoint), or one of its checkpoints/step-N")
       ->type_name("DIR")
       ->check(not_empty);
   source
       ->add_option("--weights", arguments->evaluation.weights,
-                   "Weights that fit whole: a safetensors file, or a folder or index of several")
+                   "All weights of the model: a safetensors file, or a folder or index of several")
       ->type_name("FILE")
       ->check(not_empty);
   source->require_option(1);
-  command->add_option("--logits", arguments->evaluation.logits, "Write {logits, labels} in data order as safetensors")
+  command
+      ->add_option("--logits", arguments->evaluation.logits,
+                   "Safetensors file to write, with the tensors logits and labels in data order")
       ->type_name("FILE")
       ->check(not_empty);
   command
       ->add_flag("--ema", arguments->evaluation.takes_average,
-                 "The averaged weights of a run with train.ema_decay, instead of its weights")
+                 "Evaluate the averaged weights of a run with train.ema_decay instead of its weights")
       ->excludes("--weights");
   command->add_flag("--validation", arguments->evaluation.of_validation,
-                    "On the samples that data.validation holds out of training, instead of the test set");
+                    "Evaluate on the samples that data.validation holds out instead of the test set");
   arguments->output.add_to(*command);
   command->callback([arguments] {
     arguments->evaluation.config_file = arguments->config.file;

@@ -76,8 +76,8 @@ std::string version_text() {
 }
 
 void add_listings(CLI::App& app) {
-  add_listing(app, "models", "List the models that model.name can be", print_models);
-  add_listing(app, "datasets", "List the data sets that data.name can be", print_datasets);
+  add_listing(app, "models", "List the models (model.name, model.size)", print_models);
+  add_listing(app, "datasets", "List the data sets (data.name)", print_datasets);
   add_listing(app, "devices", "List the devices of this machine", print_devices);
   add_listing(app, "version", "Print the versions of Sluice and LibTorch", print_version);
 }

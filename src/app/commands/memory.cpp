@@ -49,8 +49,7 @@ struct MemoryAnswer {
 
   // True if a run needed more than its predicted bound.
   [[nodiscard]] bool is_refuted() const { return !proof.empty() && proof.front().end == train::ProofEnd::kOutOfMemory; }
-  // Returns the largest batch; among equal ones, the one with the fewest chunks. If a run refuted it, returns the one
-  // that ran. Null if nothing fits.
+  // The largest batch with the fewest chunks; if a run refuted it, the batch that ran. Null if nothing fits.
   [[nodiscard]] const MemoryCell* best() const {
     if (is_refuted()) return proof.back().end == train::ProofEnd::kRan ? &proof.back().cell : nullptr;
     const auto found = std::ranges::max_element(largest, {}, &MemoryCell::global_batch);
@@ -150,13 +149,13 @@ std::string text_of_proof(const train::ProofRun& run) {
 
 std::string text_of_answer(const MemoryAnswer& answer) {
   std::string text =
-      concat("What the fullest device is expected to hold; OOM: a run may need more than ", human_bytes(answer.limit),
-             " (", answer.device, ")\n\n", boundary_table(answer), "\n", reasons(answer));
+      concat("Expected memory of the fullest device; OOM: a run may need more than ", human_bytes(answer.limit), " (",
+             answer.device, ")\n\n", boundary_table(answer), "\n", reasons(answer));
   const MemoryCell* const best = answer.best();
   if (answer.is_refuted()) {
     text += concat("\na global batch of ", answer.proof.front().cell.global_batch,
-                   " should fit and ran out of memory: the bounds of this profile are too low; measure it with a batch "
-                   "near that one");
+                   " should fit but ran out of memory: the bounds of this profile are too low; measure a profile "
+                   "with a batch near it");
   }
   if (best != nullptr) {
     text += concat("\nthe largest global batch", answer.is_refuted() ? " that ran: " : ": ", best->global_batch, " in ",
@@ -189,18 +188,20 @@ void run_memory(const MemoryArguments& arguments) {
 
 void add_memory(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "memory", "Say which global batches fit a size of memory, in how many micro-batches, by a profile");
+      "memory", "List the global batches that fit into memory, by number of micro-batches, from a profile");
   const auto arguments = std::make_shared<MemoryArguments>();
   arguments->config.add_to(*command);
   command
       ->add_option("--profile", arguments->profile,
-                   "What `sluice profile` measured of this model; no device, data or model is needed then")
+                   "Profile of this model, by `sluice profile`; the command needs no device, data or model")
       ->type_name("FILE")
       ->required()
       ->check(not_empty);
-  command->add_option("--limit", arguments->limit, "Memory of each device, as 16GiB (default: device.memory_limit)")
+  command
+      ->add_option("--limit", arguments->limit,
+                   "Memory of each device, for example 16GiB (default: device.memory_limit)")
       ->type_name("SIZE")
-      ->check(not_empty);
+      ->check(memory_size);
   command
       ->add_option("--batches", arguments->batches,
                    "Global batches of the table (default: the configured one, its halves, and its doubles up to the "
@@ -215,12 +216,14 @@ void add_memory(CLI::App& app) {
       ->type_name("N[,N...]")
       ->check(CLI::Range(1, 65'536));
   command
-      ->add_option("--processes", arguments->processes, "Of the run, each with replicas.local replicas and its devices")
+      ->add_option("--processes", arguments->processes,
+                   "Processes of the run, each with replicas.local replicas on its own devices")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->add_flag("--prove", arguments->prove,
-                    "Run the largest batch for two steps under the limit, in a process of its own, then a larger one");
-  command->add_option("--budget", arguments->budget_s, "Seconds for these runs")
+                    "Check the result: run the largest batch for two steps under the limit in a separate process, "
+                    "then a larger one");
+  command->add_option("--budget", arguments->budget_s, "Time limit of these runs in seconds")
       ->type_name("S")
       ->check(within(1, 1e6))
       ->capture_default_str();

@@ -145,8 +145,8 @@ std::string operators_text(const profiler::OperatorProfile& operators) {
                 counted(operators.micro_batch, "sample"),
                 "; measured peaks: ", fixed(operators.peaks.flops_per_s * 1e-9, 1), " GFLOP/s, ",
                 fixed(operators.peaks.bytes_per_s * 1e-9, 1), " GB/s",
-                operators.peaks.is_of_cache ? " (of the cache: memory has no room for tensors that are larger)" : "",
-                "\n", report::operator_table(operators));
+                operators.peaks.is_of_cache ? " (of the cache: no memory is free for larger tensors)" : "", "\n",
+                report::operator_table(operators));
 }
 
 void run_profile_command(ProfileArguments& arguments) {
@@ -180,16 +180,17 @@ void add_profile(CLI::App& app) {
       ->check(not_empty);
   command
       ->add_option("--trace", arguments->profile.trace,
-                   "Write what every process did in the training steps: .json or .json.gz, for ui.perfetto.dev, "
-                   "chrome://tracing and HolisticTraceAnalysis; with several processes FILE.rankN.json.gz")
+                   "Trace every process in the training steps and write this .json or .json.gz file, for "
+                   "ui.perfetto.dev, chrome://tracing and HolisticTraceAnalysis; with several processes "
+                   "FILE.rankN.json.gz")
       ->type_name("FILE")
       ->check(not_empty);
   command->add_flag("--layers", arguments->profile.with_operators,
-                    "Name the slowest operators of each layer on a CPU device, and what bounds them");
+                    "List the slowest operators of each layer on a CPU device, and what limits their speed");
   command
       ->add_option("--budget", arguments->profile.budget_s,
-                   "Time limit in seconds. Measures fewer sizes and steps to stay within it and writes results as they "
-                   "complete. Default: no limit.")
+                   "Time limit in seconds. To stay within it, fewer sizes and steps are measured; results are "
+                   "written as they complete. Default: no limit")
       ->type_name("S")
       ->check(within(1, 1e6));
   arguments->output.add_to(*command);

@@ -55,12 +55,12 @@ std::vector<fs::path> trace_files(const std::vector<fs::path>& given) {
 TraceOfProcess read_trace_file(const fs::path& file) {
   const std::string name = printable(file.string());
   storage::UnpackedFile unpacked(file, kUnpackedLimit);
-  if (!unpacked.is_open()) throw ConfigError("the trace ", name, " cannot be opened; check its name and rights");
+  if (!unpacked.is_open()) throw ConfigError("the trace ", name, " cannot be opened; check its name and permissions");
   std::istream in(&unpacked);
   TraceOfProcess trace = profiler::read_trace_steps(in, name);
   if (unpacked.is_damaged()) throw DataError(name, " is damaged or was cut; copy it again");
   if (trace.has_own_clock) {
-    throw ConfigError(name, " is of a parameter server or its worker, whose steps others do not wait for; replay ",
+    throw ConfigError(name, " is the trace of a parameter server or its worker, whose steps are independent; replay ",
                       "reads the traces of other training runs");
   }
   return trace;
@@ -75,11 +75,11 @@ std::vector<TraceOfProcess> read_trace_files(const std::vector<fs::path>& given)
     return trace.base_epoch != first.base_epoch || trace.processes != first.processes;
   };
   if (std::ranges::any_of(traces, is_of_another))
-    throw ConfigError("the traces are of different runs; give the files of one");
+    throw ConfigError("the traces belong to different runs; give the files of one run");
   for (int rank = 0; rank < std::max<int>(first.processes, static_cast<int>(traces.size())); ++rank) {
     if (rank < static_cast<int>(traces.size()) && traces[rank].rank == rank) continue;
     throw ConfigError("the trace of rank ", rank, " of ", counted(first.processes, "process"),
-                      " is missing, or another is there twice; give the file of each process, once, or the run ",
+                      " is missing, or another one is given twice; give the file of each process once, or the run ",
                       "directory");
   }
   return traces;
@@ -105,7 +105,7 @@ std::vector<std::int64_t> common_steps(const std::vector<TraceOfProcess>& traces
 }
 
 std::int64_t chosen_step(const std::vector<std::int64_t>& steps, std::optional<std::int64_t> wanted) {
-  if (steps.empty()) throw DataError("the trace holds no whole step that all processes have; record it again");
+  if (steps.empty()) throw DataError("the trace has no complete step of all processes; record it again");
   if (!wanted) return steps[(steps.size() - 1) / 2];
   if (std::ranges::find(steps, *wanted) != steps.end()) return *wanted;
   const auto [first, last] = std::ranges::minmax(steps);
@@ -128,8 +128,7 @@ std::vector<tune::RecordedProcess> recorded_step(const std::vector<TraceOfProces
   return processes;
 }
 
-// Returns the shortest all-reduce over all steps, because other work of the processes only adds to it. Requires:
-// replayable steps.
+// Other work of the processes only lengthens an all-reduce. Requires: replayable steps.
 double shortest_sum_of_all(const std::vector<TraceOfProcess>& traces, const std::vector<std::int64_t>& steps) {
   std::optional<double> shortest;
   for (const std::int64_t number : steps) {
@@ -164,19 +163,22 @@ void add_replay(CLI::App& app) {
       "PATH")
       ->required()
       ->check(not_empty);
-  add("--step", arguments->step, "By its number; default: the one of median length", "N");
+  add("--step", arguments->step, "Number of the step; default: the step of median length", "N");
   add("--scale", arguments->edits.scale,
-      "The time of this work times FACTOR, as often as wanted: stage:1=0.8 forward=0.5 stage:1,backward=2 "
-      "device:cpu:1=1.3 rank:0=1.1 load=2 all-reduce=0.1",
+      "Multiply the time of this work by FACTOR; may be repeated: stage:1=0.8 forward=0.5 "
+      "stage:1,backward=2 device:cpu:1=1.3 rank:0=1.1 load=2 all-reduce=0.1",
       "WHAT=FACTOR")
       ->allow_extra_args(false);
-  add("--add", arguments->edits.add, "So much more (or with - less) for each piece of this work: stage:1,forward=5ms",
+  add("--add", arguments->edits.add, "Add TIME (negative: subtract) to each piece of this work: stage:1,forward=5ms",
       "WHAT=TIME")
       ->allow_extra_args(false);
-  add("--bandwidth", arguments->edits.bandwidth, "Of the network between any two processes: 10Gbit/s, 1.25GB/s", "RATE")
+  add("--bandwidth", arguments->edits.bandwidth,
+      "Bandwidth of the network between any two processes: 10Gbit/s, 1.25GB/s", "RATE")
       ->check(not_empty);
   add("--latency", arguments->edits.latency,
-      "Of a message on it: 50us; default: none, but each sum costs what the shortest recorded one took", "TIME")
+      "Latency of a message on that network: 50us; default: 0, and each all-reduce also costs the "
+      "time of the shortest recorded one",
+      "TIME")
       ->check(not_empty);
   arguments->output.add_to(*command);
   command->callback([arguments] { run_replay(*arguments); });

@@ -21,7 +21,7 @@ int parse_position(const std::string& edit, std::string_view word, std::string_v
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number);
   if (error == std::errc{} && rest == end && number >= 0) return number;
-  reject_edit(edit, concat("'", text, "' is no number of a ", word, "; they count from 0"));
+  reject_edit(edit, concat("'", text, "' is not the number of a ", word, "; numbers count from 0"));
 }
 
 tune::WorkKind parse_kind(const std::string& edit, std::string_view text) {
@@ -36,11 +36,11 @@ tune::WorkKind parse_kind(const std::string& edit, std::string_view text) {
 template <typename Value>
 void set_once(const std::string& edit, std::string_view word, std::optional<Value>& value_of_word, Value value) {
   if (value_of_word)
-    reject_edit(edit, concat("it names two of ", word, "; give one, and another option for the other"));
+    reject_edit(edit, concat("it selects two of ", word, "; select one, and repeat the option for the other"));
   value_of_word = std::move(value);
 }
 
-// Parses "stage:1,forward".
+// "stage:1,forward"
 tune::WorkSelector parse_selector(const std::string& edit, std::string_view text) {
   tune::WorkSelector selector;
   while (true) {
@@ -75,7 +75,8 @@ tune::WorkEdit parse_scale(const std::string& text) {
   const auto [what, change] = halves(edit, text);
   const auto factor = parse_quantity(change, {}, /*plain=*/1);
   if (!factor || *factor < 0 || *factor > 1e6)
-    reject_edit(edit, concat("'", change, "' is no factor; give a number from 0 to 1000000: 0.8 takes a fifth off"));
+    reject_edit(edit, concat("'", change,
+                             "' is not a factor; give a number from 0 to 1000000, for example 0.8 for a fifth less"));
   return {.text = edit, .of = parse_selector(edit, what), .factor = *factor};
 }
 
@@ -84,7 +85,8 @@ tune::WorkEdit parse_add(const std::string& text) {
   const auto [what, change] = halves(edit, text);
   const auto seconds = parse_quantity(change.starts_with('+') ? change.substr(1) : change, kTimeUnits);
   if (!seconds || std::abs(*seconds) > 1e5)
-    reject_edit(edit, concat("'", change, "' is no time; give a number and ns, us, ms or s: 5ms, -200us"));
+    reject_edit(edit,
+                concat("'", change, "' is not a time; give a number and ns, us, ms or s, for example 5ms or -200us"));
   return {.text = edit, .of = parse_selector(edit, what), .more = *seconds * 1e9};
 }
 
@@ -105,7 +107,7 @@ tune::StepEdits ReplayEdits::parse() const {
   for (const std::string& text : add) edits.work.push_back(parse_add(text));
   if (bandwidth.empty() && latency.empty()) return edits;
   if (bandwidth.empty())
-    throw ConfigError("--latency: what the recorded network carries a second is not known; give --bandwidth, too");
+    throw ConfigError("--latency needs --bandwidth: the bandwidth of the recorded network is unknown; give both");
   const auto rate = parse_quantity(bandwidth, kRateUnits);
   if (!rate || *rate <= 0)
     throw ConfigError("--bandwidth ", bandwidth, ": give a number above 0 and ", kRateWords, ": 10Gbit/s");

@@ -1,5 +1,4 @@
-// replay_edits: the changes to a step that the options of `sluice replay` describe. Errors: ConfigError naming the
-// option.
+// replay_edits: the edits that the options of `sluice replay` describe. Errors: ConfigError naming the option.
 #pragma once
 
 #include <optional>
@@ -10,7 +9,6 @@
 
 namespace sluice::app {
 
-// The options as given on the command line; empty if not given.
 struct ReplayEdits {
   std::vector<std::string> scale;  // "stage:1,forward=0.8"
   std::vector<std::string> add;    // "stage:1,forward=5ms"

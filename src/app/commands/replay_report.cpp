@@ -131,10 +131,10 @@ std::string text_of_replay(const ReplayFindings& findings) {
     text += concat("; with ", join(findings.edits, " "), " ", ms(findings.edited.step), " (", change < 0 ? "" : "+",
                    fixed(100 * change, 1), " %)");
   }
-  text += concat("\nof ", ms(findings.unedited.waited), " that stages waited for each other ",
-                 ms(findings.unedited.waited_after_sending), " came after what they waited for was sent\n\n");
-  return concat(text, "ms by device:\n", devices_text(findings), "\n\nwhat makes the ",
-                findings.edits.empty() ? "recorded" : "replayed", " step's length:\n", path_text(findings));
+  text += concat("\nof ", ms(findings.unedited.waited), " that stages waited for each other, ",
+                 ms(findings.unedited.waited_after_sending), " passed after the awaited tensor was sent\n\n");
+  return concat(text, "ms by device:\n", devices_text(findings), "\n\ncritical path of the ",
+                findings.edits.empty() ? "recorded" : "replayed", " step:\n", path_text(findings));
 }
 
 }  // namespace sluice::app

@@ -1,5 +1,4 @@
-// replay_report: the output of `sluice replay`: length of the step as recorded and as replayed, where each device's
-// time goes in both, and the critical path.
+// replay_report: the output of `sluice replay`: the recorded and the replayed step per device, and the critical path.
 #pragma once
 
 #include <string>

@@ -40,21 +40,20 @@ void add_report(CLI::App& app) {
   const auto arguments = std::make_shared<ReportArguments>();
   command
       ->add_option("RUN_DIR", arguments->run_dirs,
-                   "Directories of runs, also of one that still goes on, and of workers that were given their own")
+                   "Directories of runs (also unfinished ones), and of workers with a directory of their own")
       ->required()
       ->check(not_empty);
   arguments->output.add_to(*command);
-  auto* html = command
-                   ->add_option("--html", arguments->html.file,
-                                "Write one page with plots for a browser, which needs no network, instead of the text; "
-                                "- prints it")
-                   ->type_name("FILE")
-                   ->check(not_empty);
+  auto* html =
+      command
+          ->add_option("--html", arguments->html.file,
+                       "Write one HTML page with plots, which needs no network, instead of the text; - prints it")
+          ->type_name("FILE")
+          ->check(not_empty);
   command
-      ->add_flag(
-          "--watch", arguments->html.watch,
-          "Write the page again every few seconds until the runs end or are gone, nothing comes for 10 minutes, or "
-          "Ctrl-C; the browser loads it anew")
+      ->add_flag("--watch", arguments->html.watch,
+                 "Rewrite the page every few seconds until the runs end or disappear, nothing is recorded for 10 "
+                 "minutes, or Ctrl-C; the browser reloads it")
       ->needs(html);
   command->callback([arguments] { run_report_command(*arguments); });
 }

@@ -58,7 +58,6 @@ void write_page(const std::string& file, Pages& pages, int refresh_s) {
   }
 }
 
-// Returns the directories of runs whose records have no end.
 std::vector<fs::path> unfinished(const Pages& pages) {
   std::vector<fs::path> dirs;
   for (const report::PageRun& run : pages.runs) {
@@ -67,7 +66,6 @@ std::vector<fs::path> unfinished(const Pages& pages) {
   return dirs;
 }
 
-// Returns the file sizes of the records, which show whether they changed.
 std::vector<std::uintmax_t> sizes_of(const std::vector<fs::path>& run_dirs) {
   std::vector<std::uintmax_t> sizes;
   for (const fs::path& dir : run_dirs) {
@@ -114,7 +112,7 @@ class Watch {
   std::string why_it_ends(const Pages& pages) const {
     if (unfinished(pages).empty()) return run_dirs_.size() == 1 ? "the run has ended" : "all runs have ended";
     if (train::StopSignal::requested()) return train::StopSignal::name();
-    if (is_killed_) return "no process makes the run any more";
+    if (is_killed_) return "the process of the run is gone";
     if (is_silent_) return concat("nothing was recorded for ", kIdleTimeout.count(), " minutes");
     return "";
   }
@@ -137,8 +135,7 @@ class Watch {
   bool is_silent_ = false;
 };
 
-// Returns true if `file` was not written by us (a trace, TensorBoard events, a user's notes), so that it is not
-// replaced.
+// True for a trace, TensorBoard events, a user's notes and the like, which must not be replaced.
 bool is_another_file(const std::string& file) {
   std::error_code error;
   if (!fs::is_regular_file(file, error) || fs::file_size(file, error) == 0) return false;
@@ -155,7 +152,7 @@ void check_html_output(const HtmlArguments& arguments, const std::vector<fs::pat
   const bool is_printed = arguments.file == kStandardOutput;
   if (is_printed && json) throw ConfigError("--json and --html - both write to standard output; give --html a file");
   if (arguments.watch && (is_printed || json))
-    throw ConfigError("--watch writes a page again and again; give --html a file, and no --json");
+    throw ConfigError("--watch rewrites a file; give --html a file, and remove --json");
   if (is_printed) return;
   std::vector<fs::path> inputs;
   for (const fs::path& dir : run_dirs) {
@@ -167,7 +164,7 @@ void check_html_output(const HtmlArguments& arguments, const std::vector<fs::pat
     throw ConfigError("--html ", arguments.file, " is a directory; name a file in it");
   storage::check_output("--html", arguments.file, inputs);
   if (is_another_file(arguments.file))
-    throw ConfigError("--html ", arguments.file, " is there already and is no page; name another file");
+    throw ConfigError("--html ", arguments.file, " exists and is not a report page; name another file");
 }
 
 void write_html(const HtmlArguments& arguments, const std::vector<fs::path>& run_dirs) {
@@ -180,7 +177,7 @@ void write_html(const HtmlArguments& arguments, const std::vector<fs::path>& run
   }
   const train::StopSignal signal(train::StopSignal::Afterwards::kIgnored);
   log_info("writing ", printable(arguments.file), " every ", kRefreshSeconds,
-           " s while the run goes on; it loads itself anew; Ctrl-C ends this");
+           " s until the run ends; the browser reloads it; Ctrl-C stops");
   const std::string why = Watch(arguments.file, run_dirs).run();
   log_info("wrote ", printable(arguments.file), " for the last time: ", why);
 }

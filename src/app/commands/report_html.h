@@ -15,8 +15,7 @@ struct HtmlArguments {
 // Rejects output that cannot be written, before anything is read. Errors: ConfigError, StorageError.
 void check_html_output(const HtmlArguments& arguments, const std::vector<std::filesystem::path>& run_dirs, bool json);
 
-// Writes one page for the runs in `run_dirs`. Errors: StorageError; if no run can be read, the error of the first
-// directory.
+// Errors: StorageError; if no run can be read, the error of the first directory.
 void write_html(const HtmlArguments& arguments, const std::vector<std::filesystem::path>& run_dirs);
 
 }  // namespace sluice::app

@@ -14,14 +14,13 @@ namespace {
 void require_runs(const ReportRuns& all, const std::vector<Error>& refusals) {
   if (!all.runs.empty()) return;
   if (refusals.size() == 1) throw Error(refusals.front());
-  throw Error(refusals.front().exit_code(),
-              concat("none of the ", refusals.size(),
-                     " paths is a run that can be read; the first: ", refusals.front().what()));
+  throw Error(refusals.front().exit_code(), concat("none of the ", refusals.size(),
+                                                   " paths is a readable run; the first: ", refusals.front().what()));
 }
 
 ConfigError of_no_run(const std::filesystem::path& dir) {
-  return ConfigError(printable(dir.string()), " holds records of workers alone, and of none of these runs; give ",
-                     "the run directory of their parameter server, too");
+  return ConfigError(printable(dir.string()), " has only records of workers, and not of these runs; also give ",
+                     "the run directory of their parameter server");
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// report_runs: reads the runs of several directories, for example `runs/*`. Directories without a run are skipped and
-// listed. Directories of parameter-server workers are added to their server's run. Errors: if no directory holds a
-// readable run.
+// report_runs: reads the runs of several directories. Directories without a run are skipped and listed; those of
+// parameter-server workers are added to their server's run. Errors: if no directory holds a readable run.
 #pragma once
 
 #include <filesystem>

@@ -69,29 +69,29 @@ void add_time_options(CLI::App& command, ScheduleArguments& arguments) {
   const auto add_times = [&](const std::string& name, std::vector<double>& times, const std::string& help) {
     return add_list(command, name, times, help)->type_name("T[,T...]");
   };
-  add_times(
-      "--forward", arguments.forward,
-      "Time of the forwards of one micro-batch on a device, all its virtual stages together, in any unit; one for "
-      "all devices or one for each (default 1)");
-  auto* backward =
-      add_times("--backward", arguments.backward, "The same of its backwards; I and W take half of it each");
+  add_times("--forward", arguments.forward,
+            "Forward time of one micro-batch on a device, all its virtual stages together, in any unit; one "
+            "value for all devices or one per device (default 1)");
+  auto* backward = add_times("--backward", arguments.backward,
+                             "Backward time of one micro-batch on a device; I and W take half of it each");
   auto* input =
       add_times("--input", arguments.input, "Instead of --backward: time of the input gradients, I (default 1)");
   auto* weight =
       add_times("--weight", arguments.weight, "Instead of --backward: time of the weight gradients, W (default 1)");
   backward->excludes(input)->excludes(weight);
-  command.add_option("--hop", arguments.hop, "Time that a result takes from one device to another (default 0)")
+  command.add_option("--hop", arguments.hop, "Time to send a result from one device to another (default 0)")
       ->type_name("T");
   command
       .add_option("--overlap", arguments.overlap,
                   "Share of the shorter part of an overlapped pair that the longer one hides, 0 to 1 (default 0); "
-                  "matters only where there are pairs: dualpipe-v, or (0F3;1B2) in a file")
+                  "only for schedules with pairs: dualpipe-v, or (0F3;1B2) in a file")
       ->type_name("R")
       ->check(CLI::Range(0.0, 1.0));
 }
 
 void add_byte_options(CLI::App& command, ScheduleArguments& arguments) {
-  constexpr auto kGroup = "Bytes of a device, all its virtual stages together; one for all devices or one for each";
+  constexpr auto kGroup =
+      "Bytes of a device, all its virtual stages together; one value for all devices or one per device";
   const auto add_bytes = [&](const std::string& name, std::vector<std::uint64_t>& bytes, const std::string& help) {
     return add_list(command, name, bytes, help)
         ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false).description(""))
@@ -99,20 +99,22 @@ void add_byte_options(CLI::App& command, ScheduleArguments& arguments) {
         ->group(kGroup);
   };
   add_bytes("--activation-bytes", arguments.activation_bytes,
-            "Activations that it keeps of one micro-batch, from F until B or I is over; as 64MiB or 1000 (default 0)");
+            "Activations of one micro-batch, kept from F until B or I ends; for example 64MiB or 1000 "
+            "(default 0)");
   add_bytes("--stash-bytes", arguments.stash_bytes,
-            "What it keeps of one micro-batch from I until W is over (default: as --activation-bytes)");
+            "Tensors of one micro-batch, kept from I until W ends (default: as --activation-bytes)");
   add_bytes("--fixed-bytes", arguments.fixed_bytes,
-            "What it keeps all the time: weights, gradients, optimizer state (default 0)");
-  add_bytes("--memory", arguments.memory, "What it has: a schedule that needs more is refused");
+            "Permanent tensors: weights, gradients, optimizer state (default 0)");
+  add_bytes("--memory", arguments.memory, "Memory of the device; a schedule that needs more is refused");
   auto* sent = add_bytes("--sent-bytes", arguments.sent_bytes,
-                         "What each of its stages sends to the next for one micro-batch, and gets back as a gradient");
-  auto* bandwidth = command
-                        .add_option("--bandwidth", arguments.bandwidth,
-                                    "Bytes per unit of time of a queue (from device, to device, activations or "
-                                    "gradients)")
-                        ->type_name("N")
-                        ->group(kGroup);
+                         "Bytes that each stage sends to the next for one micro-batch, and receives as a gradient");
+  auto* bandwidth =
+      command
+          .add_option("--bandwidth", arguments.bandwidth,
+                      "Bytes per unit of time of a queue; each pair of devices has one for activations and one for "
+                      "gradients")
+          ->type_name("N")
+          ->group(kGroup);
   sent->needs(bandwidth);
   bandwidth->needs(sent);
 }
@@ -121,7 +123,7 @@ void add_byte_options(CLI::App& command, ScheduleArguments& arguments) {
 
 void add_schedule(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "schedule", "Draw and cost a pipeline schedule, or prove one of your own: what each device does, in which order");
+      "schedule", "Draw a pipeline schedule and compute its cost, or check a schedule file of your own");
   const auto arguments = std::make_shared<ScheduleArguments>();
   auto* name = command->add_option("NAME", arguments->name, concat("One of: ", join(pipeline::schedule_names(), ", ")));
   command->add_option("--stages", arguments->stages, "Devices of the pipeline")
@@ -132,24 +134,26 @@ void add_schedule(CLI::App& app) {
       ->check(CLI::Range(1, 65'536));
   command
       ->add_option("--virtual", arguments->virtual_stages,
-                   "Stages a device: any number for interleaved and looped-bfs (default 2), 2 for zb-v and dualpipe-v")
+                   "Stages per device: any number for interleaved and looped-bfs (default 2), 2 for zb-v and "
+                   "dualpipe-v")
       ->type_name("V")
       ->check(CLI::Range(1, 1024));
   command
-      ->add_option(
-          "--order", arguments->order,
-          "Instead of NAME: a file (- is standard input) with one line of actions per device, such as 0F0 0F1 0I0 0W0 "
-          "(3F2;0B1), or a CSV dump of torch.distributed.pipelining; stages= in its header counts the stages of all "
-          "devices together, unlike --stages")
+      ->add_option("--order", arguments->order,
+                   "Instead of NAME: a schedule file (- for standard input) with one line of actions per device, "
+                   "such as 0F0 0F1 0I0 0W0 (3F2;0B1), or a CSV dump of torch.distributed.pipelining. Unlike "
+                   "--stages, stages= in its header counts the stages of all devices together")
       ->type_name("FILE")
       ->check(not_empty)
       ->excludes(name);
   add_time_options(*command, *arguments);
   add_byte_options(*command, *arguments);
-  command->add_option("--svg", arguments->svg, "Write a picture, too; - prints it instead of the table")
+  command->add_option("--svg", arguments->svg, "Also write a picture; - prints it instead of the table")
       ->type_name("FILE")
       ->check(not_empty);
-  command->add_option("--text", arguments->text, "Write the order as --order reads it, too; - prints it alone")
+  command
+      ->add_option("--text", arguments->text,
+                   "Also write the schedule file, as --order reads it; - prints it instead of the table")
       ->type_name("FILE")
       ->check(not_empty);
   arguments->output.add_to(*command);

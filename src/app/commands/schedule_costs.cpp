@@ -25,7 +25,7 @@ Value of_device(const std::vector<Value>& values, std::size_t device) {
 void require_length(std::size_t length, std::string_view option, std::string_view what, std::size_t devices) {
   if (length == 1 || length == devices) return;
   throw ConfigError(option, " has ", length, " ", what, " for ", devices,
-                    " devices; give one for all, or one for each, parted by commas");
+                    " devices; give one for all, or one per device, separated by commas");
 }
 
 void require_times(const std::vector<double>& times, std::string_view option, std::size_t devices) {
@@ -53,11 +53,11 @@ std::vector<std::int64_t> bytes_of(const std::vector<std::uint64_t>& bytes, std:
   return of_all;
 }
 
-// Returns bytes per stage; empty if messages take no time beyond the hop.
+// Empty if messages take no time beyond the hop.
 std::vector<double> sent_bytes_of(const ScheduleArguments& arguments, const pipeline::Schedule& schedule) {
   if (arguments.sent_bytes.empty()) return {};
   if (!std::isfinite(arguments.bandwidth) || arguments.bandwidth <= 0) {
-    throw ConfigError("--bandwidth is ", arguments.bandwidth, "; it must be a number of more than 0");
+    throw ConfigError("--bandwidth is ", arguments.bandwidth, "; it must be a number above 0");
   }
   const auto of_devices = bytes_of(arguments.sent_bytes, "--sent-bytes", schedule.devices.size());
   std::vector<double> of_stages;
@@ -81,7 +81,7 @@ pipeline::Costs costs_of(const ScheduleArguments& arguments, const pipeline::Sch
   require_times(arguments.input, "--input", devices);
   require_times(arguments.weight, "--weight", devices);
   require_times({arguments.hop}, "--hop", devices);
-  if (std::isnan(arguments.overlap)) throw ConfigError("--overlap is no number; it must be from 0 to 1");
+  if (std::isnan(arguments.overlap)) throw ConfigError("--overlap is not a number; it must be from 0 to 1");
   std::vector<pipeline::StepCost> of_devices;
   for (std::size_t device = 0; device < devices; ++device) {
     pipeline::StepCost& cost = of_devices.emplace_back();
@@ -101,8 +101,7 @@ std::vector<std::int64_t> peak_bytes_of(const ScheduleArguments& arguments, cons
       !arguments.fixed_bytes.empty() || !arguments.activation_bytes.empty() || !arguments.stash_bytes.empty();
   if (!has_sizes) {
     if (arguments.memory.empty()) return {};
-    throw ConfigError(
-        "--memory is given without what is held; give --activation-bytes, --stash-bytes or --fixed-bytes");
+    throw ConfigError("--memory needs --activation-bytes, --stash-bytes or --fixed-bytes; give one of them");
   }
   const std::size_t devices = schedule.devices.size();
   const auto fixed = bytes_of(arguments.fixed_bytes, "--fixed-bytes", devices);

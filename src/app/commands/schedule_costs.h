@@ -1,5 +1,4 @@
-// schedule_costs: converts the times and bytes given to `sluice schedule` to costs of the stages. Errors: ConfigError
-// for a list of the wrong length, for sums that would overflow, and for a device with too little memory.
+// schedule_costs: costs of the stages from the options of `sluice schedule`. Errors: ConfigError.
 #pragma once
 
 #include <cstdint>

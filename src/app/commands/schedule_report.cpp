@@ -20,8 +20,7 @@ namespace {
 using nlohmann::ordered_json;
 using pipeline::number_text;
 
-// Returns the peak number of micro-batches in flight per device. A micro-batch counts as 1 if all stages of the device
-// hold it.
+// A micro-batch counts as 1 if all stages of the device hold it.
 std::vector<double> peak_in_stage_units(const pipeline::Schedule& schedule) {
   const auto peaks = pipeline::peak_in_flight(schedule);
   const auto counts = pipeline::stages_per_device(schedule);

@@ -1,4 +1,3 @@
-// schedule_report: formats the result of `sluice schedule` as JSON, or as a picture with a table.
 #pragma once
 
 #include <cstdint>

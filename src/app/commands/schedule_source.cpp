@@ -30,7 +30,7 @@ void require_same(std::optional<int> given, int found, std::string_view noun, st
                   const std::string& source) {
   if (!given || *given == found) return;
   throw ConfigError(
-      concat(source, " has ", counted(found, noun), " where ", option, " says ", *given, "; leave ", option, " out"));
+      concat(source, " has ", counted(found, noun), ", but ", option, " is ", *given, "; remove ", option));
 }
 
 pipeline::Schedule read_schedule(const ScheduleArguments& arguments) {
@@ -56,8 +56,8 @@ pipeline::Schedule generate(const ScheduleArguments& arguments) {
   const std::int64_t most = 3 * std::int64_t{*arguments.stages} * virtual_stages * *arguments.chunks;
   if (most > pipeline::kMostActions) {
     throw ConfigError("--stages ", *arguments.stages, " --chunks ", *arguments.chunks, " with ",
-                      counted(virtual_stages, "stage"), " a device make up to ", most, " actions, more than ",
-                      pipeline::kMostActions, "; ask for fewer");
+                      counted(virtual_stages, "stage"), " per device make up to ", most, " actions, more than ",
+                      pipeline::kMostActions, "; choose smaller numbers");
   }
   pipeline::Schedule schedule = pipeline::make_schedule(
       arguments.name,

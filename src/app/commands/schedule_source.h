@@ -1,6 +1,4 @@
-// schedule_source: creates the schedule of `sluice schedule` from its name or a file and validates it. Errors:
-// ConfigError for an impossible shape, an unreadable or invalid file, a file that contradicts the options, a broken
-// schedule rule, and too many actions.
+// schedule_source: the validated schedule of `sluice schedule`, by name or from a file. Errors: ConfigError.
 #pragma once
 
 #include "app/commands/schedule_arguments.h"

@@ -23,16 +23,15 @@ void run_simulate(const SimulateArguments& arguments) {
           "simulate needs CONFIG and --profile, for a plan, or --sync, for workers of a parameter server");
     return arguments.plan.run(arguments.output);
   }
-  if (arguments.plan.are_given())
-    throw ConfigError("--sync simulates workers from its options alone; leave CONFIG out");
+  if (arguments.plan.are_given()) throw ConfigError("--sync simulates workers from options alone; remove CONFIG");
   arguments.workers.run(arguments.output);
 }
 
 }  // namespace
 
 void add_simulate(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("simulate", "Predict a step of a plan from a profile, or how fast uneven workers get on");
+  CLI::App* command = app.add_subcommand(
+      "simulate", "Predict a step of a plan from a profile, or the speed of uneven workers of a parameter server");
   const auto arguments = std::make_shared<SimulateArguments>();
   arguments->plan.add_to(*command);
   arguments->workers.add_to(*command);

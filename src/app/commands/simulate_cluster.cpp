@@ -25,14 +25,14 @@ double parse_bandwidth(const std::string& option, const std::string& text) {
   const auto rate = parse_quantity(text, kRateUnits, kGigabyte);
   if (rate && *rate > 0) return *rate;
   throw CLI::ValidationError(
-      option, concat("'", text, "' is no bandwidth; give a number above 0 of GB/s, or with ", kRateWords));
+      option, concat("'", text, "' is not a bandwidth; give a number above 0, in GB/s or with ", kRateWords));
 }
 
 double parse_latency(const std::string& option, const std::string& text) {
   const auto seconds = parse_quantity(text, kTimeUnits, kMicrosecond);
   if (seconds && *seconds >= 0) return *seconds;
   throw CLI::ValidationError(
-      option, concat("'", text, "' is no time; give a number from 0 on of microseconds, or with ", kTimeWords));
+      option, concat("'", text, "' is not a time; give a number of at least 0, in microseconds or with ", kTimeWords));
 }
 
 ordered_json json_of_epochs(const std::vector<tune::ElasticRow>& rows) {
@@ -89,7 +89,7 @@ std::string scaling_text(const tune::ClusterPrediction& prediction) {
                     percent_of(step.exposed_communication(), step.seconds), percent_of(step.stragglers, step.seconds)});
   }
   return concat(text_table(rows, std::array{Align::kRight}),
-                "\n\nefficiency: beside one device that trains the whole model, ",
+                "\n\nefficiency: relative to one device that trains the whole model, ",
                 fixed(prediction.one_device_per_s, 1), " samples/s");
 }
 
@@ -147,11 +147,15 @@ void SimulateClusterArguments::add_to(CLI::App& command) {
   add_link("--", between,
            "Bandwidth of a node's link to the others, each way: 10Gbit/s, or a number of GB/s; default: infinite",
            "Latency of a message between nodes: 1ms, or a number of microseconds; default: 0");
-  add_link("--inside-", inside, "Likewise between two devices of a node", "Likewise between two devices of a node");
-  add("--noise", noise, "Standard deviation of a replica's step, as a share of it: all wait for the slowest", "SHARE")
+  add_link("--inside-", inside, "Bandwidth between two devices of a node, each way; default: infinite",
+           "Latency of a message between two devices of a node; default: 0");
+  add("--noise", noise,
+      "Standard deviation of a replica's step time, as a share of it; all replicas wait for the "
+      "slowest",
+      "SHARE")
       ->check(within(0, 10))
       ->capture_default_str();
-  add("--scaling", scaling, "weak: the samples of a replica stay; strong: the global batch stays", "KIND")
+  add("--scaling", scaling, "weak: constant samples per replica; strong: constant global batch", "KIND")
       ->check(CLI::IsMember({"weak", "strong"}))
       ->capture_default_str();
 }

@@ -1,5 +1,4 @@
-// simulate_cluster: `sluice simulate CONFIG --profile FILE --nodes N ...`: predicts a cluster from the profile of one
-// device. simulate_plan.h predicts one machine.
+// simulate_cluster: `sluice simulate ... --nodes N`: predicts a cluster from the profile of one device.
 #pragma once
 
 #include <string>

@@ -57,7 +57,7 @@ std::string text_of_server(const WhatIf& answer) {
   if (!answer.step.served) return "";
   const tune::ServedStep& served = *answer.step.served;
   const auto ms = [](double seconds) { return fixed(in_ms(seconds), 2); };
-  return concat("\n\nparameter server, of a worker's step: push that nothing hides ", ms(served.push), " ms, update ",
+  return concat("\n\nparameter server, per worker's step: exposed push ", ms(served.push), " ms, update ",
                 ms(served.update), " ms, pull ", ms(served.pull), " ms, waiting ", ms(served.wait), " ms; ",
                 human_bytes(static_cast<std::uint64_t>(answer.network_bytes)), " over the network");
 }
@@ -88,7 +88,7 @@ void SimulatePlanArguments::add_to(CLI::App& command) {
   config.add_to(command, /*required=*/false);
   command
       .add_option("--profile", profile,
-                  "What `sluice profile` measured of this model; no device, data or model is needed then")
+                  "Profile of this model, by `sluice profile`; the command needs no device, data or model")
       ->type_name("FILE")
       ->check(not_empty);
   cluster.add_to(command);

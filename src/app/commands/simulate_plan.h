@@ -1,5 +1,4 @@
-// simulate_plan: `sluice simulate CONFIG --profile FILE`: predicts time and memory of a step on the profiled machine.
-// simulate_workers.h simulates workers of a parameter server.
+// simulate_plan: `sluice simulate CONFIG --profile FILE`: time and memory of a step on the profiled machine.
 #pragma once
 
 #include <string>

@@ -85,22 +85,23 @@ void SimulateWorkersArguments::add_to(CLI::App& command) {
     return command.add_option(name, value, help)->type_name(type)->group(kGroup)->needs(policy);
   };
   add("--workers", workers, "N", "Workers of the server");
-  add("--base-batch", base_batch, "B", "Examples of a push; of amb at most so many");
+  add("--base-batch", base_batch, "B", "Examples of a push; for amb the maximum");
   add("--seconds-per-example", request.seconds_per_example, "S[,S...]",
-      "What an example takes a worker; one for all or one for each")
+      "Seconds per example; one value for all workers or one per worker")
       ->delimiter(',')
       ->check(not_empty)
       ->allow_extra_args(false);
   add("--amb-time-limit", request.time_limit_s, "T",
-      "amb: seconds after which, stalls included, a worker begins no other slice than its first");
-  add("--partitions", request.partitions, "P", "amb: slices of a batch, of int(B / P) examples each");
+      "amb: seconds, stalls included, after which a worker begins no further slice; the first one "
+      "always runs");
+  add("--partitions", request.partitions, "P", "amb: slices per batch, with int(B / P) examples each");
   add("--staleness", request.staleness, "s",
       "ssp: pushes that a worker may be ahead of the slowest when it begins (default 3)");
   add("--quorum", request.quorum, "K", "quorum: pushes that make an update (default: more than half of the workers)");
   add("--induce", request.induce, "KIND",
       concat("How workers stall before they compute, one of: ", join(ps::induce_names(), ", "), " (default none)"));
-  add("--shift", request.shift_s, "SECONDS", "shifted-exponential: what every stall has at least (default 0)");
-  add("--mean", request.mean_s, "SECONDS", "shifted-exponential: mean of what comes on top (default 1)");
+  add("--shift", request.shift_s, "SECONDS", "shifted-exponential: constant part of every stall (default 0)");
+  add("--mean", request.mean_s, "SECONDS", "shifted-exponential: mean of the random part (default 1)");
   add("--steps", request.steps, "n", "Updates of the server (default 1000)");
   add("--seed", request.seed, "k", "Seed of the stalls, as train.seed (default 0)")
       ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()));

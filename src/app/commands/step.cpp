@@ -23,14 +23,15 @@ void run_step_command(const StepArguments& arguments) {
 }  // namespace
 
 void add_step(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "step",
-      "Run one training step and write loss, logits, gradients and parameters, to compare with another framework");
+  CLI::App* command =
+      app.add_subcommand("step",
+                         "Run one training step and write loss, logits, gradients and parameters, for comparison with "
+                         "another framework");
   const auto arguments = std::make_shared<StepArguments>();
   arguments->config.add_to(*command);
   command
       ->add_option("--weights", arguments->step.weights,
-                   "A safetensors file, or a folder or index of several; default: model.weights, or fresh weights")
+                   "A safetensors file, or a folder or index of several; default: model.weights, or random weights")
       ->type_name("FILE")
       ->check(not_empty);
   command

@@ -56,20 +56,19 @@ void add_run_options(CLI::App& command, const std::shared_ptr<TrainArguments>& a
       ->check(not_empty);
   CLI::Option* resume =
       command
-          .add_option(
-              "--resume", arguments->run.resume,
-              "Go on from a run or checkpoint directory; \"auto\": from the newest checkpoint of --run-dir, or "
-              "without it of the newest runs/<config>-* that CONFIG made with the same model, data and training "
-              "settings, and from the beginning if there is none")
+          .add_option("--resume", arguments->run.resume,
+                      "Resume from a run or checkpoint directory. auto: from the newest checkpoint of --run-dir; "
+                      "without --run-dir, from that of the newest runs/<config>-* with the same model, data and "
+                      "training settings. If there is none, the run starts anew")
           ->type_name("DIR|auto")
           ->check(not_empty);
   command
       .add_flag("--accept-new-data", arguments->run.accept_new_data,
-                "Resume with other training data than the checkpoint was made with, which is refused otherwise; an "
-                "epoch that had begun ends when their number has changed")
+                "Resume although the training data differ from the checkpoint's. If the number of samples has "
+                "changed, the epoch that had begun ends")
       ->needs(resume);
   command.add_flag("--dry-run", arguments->dry_run,
-                   "Print the plan (stages, layers, parameters, bytes, chunks) and stop");
+                   "Print the plan (stages, layers, parameters, bytes, chunks) and exit");
   arguments->output.add_to(command);
   command.callback([arguments] { run_train_command(*arguments); });
 }
@@ -78,15 +77,14 @@ void add_run_options(CLI::App& command, const std::shared_ptr<TrainArguments>& a
 
 void add_train(CLI::App& app) {
   const auto arguments = std::make_shared<TrainArguments>();
-  CLI::App& command = *app.add_subcommand("train", "Train a model as the configuration says");
+  CLI::App& command = *app.add_subcommand("train", "Train the model of a configuration");
   add_run_options(command, arguments,
-                  "A worker of a parameter server writes workers/N.jsonl into it, and without it nothing");
+                  "A worker of a parameter server writes workers/N.jsonl into it, and nothing without this option");
   command
-      .add_option(
-          "--trace", arguments->traced,
-          "Write what every process did in these steps, by their numbers (rank 0's count), into the run directory: "
-          "trace.rankN.json.gz, for ui.perfetto.dev, chrome://tracing and HolisticTraceAnalysis; with profile.level = "
-          "\"torch\" also torch_trace.rankN.json.gz of LibTorch's own profiler")
+      .add_option("--trace", arguments->traced,
+                  "Trace every process in these steps and write trace.rankN.json.gz into the run directory, for "
+                  "ui.perfetto.dev, chrome://tracing and HolisticTraceAnalysis. Rank 0's option counts. With "
+                  "profile.level = \"torch\", LibTorch's own profiler also writes torch_trace.rankN.json.gz")
       ->type_name("FIRST..LAST")
       ->check(not_empty);
   add_world_options(command, arguments->world);
@@ -97,13 +95,14 @@ void add_serve(CLI::App& app) {
   arguments->run.serving.serves = true;
   CLI::App& command =
       *app.add_subcommand("serve",
-                          "Be the parameter server of workers that are started apart with sluice train (ps.placement = "
-                          "\"servers\"), and keep the run's records and checkpoints");
-  add_run_options(command, arguments, "A server other than 0 writes into its servers/N, and without it nothing");
+                          "Run the parameter server of workers that are started separately with sluice train "
+                          "(ps.placement = \"servers\"); it keeps the run's records and checkpoints");
+  add_run_options(command, arguments,
+                  "A server other than 0 writes into its servers/N, and nothing without this option");
   command
       .add_option("--server", arguments->run.serving.server,
-                  "Which of ps.servers this one is: 0 decides and keeps the records, the others keep a part of the "
-                  "weights; with ps.log they need --run-dir, for what outlives them")
+                  "Number of this server, one of ps.servers. Server 0 makes the decisions and keeps the records; "
+                  "the others keep a part of the weights. With ps.log, the others need --run-dir for their logs")
       ->type_name("N");
 }
 

@@ -49,38 +49,39 @@ void run_tune_command(TuneArguments& arguments) {
 
 void add_tune(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "tune",
-      "Find the plan (devices, replicas, cut, schedule, chunks) with the most samples a second on this machine");
+      "tune", "Find the fastest plan (devices, replicas, partition, schedule, chunks) for this machine");
   const auto arguments = std::make_shared<TuneArguments>();
   arguments->config.add_to(*command);
   command
       ->add_option("--profile", arguments->profiles,
-                   "What `sluice profile` measured of this model; several of different threads a device may be given. "
-                   "Without it the layers are measured first")
+                   "Profile of this model, by `sluice profile`; may be repeated for other numbers of threads per "
+                   "device. Default: the layers are measured first")
       ->type_name("FILE")
       ->allow_extra_args(false)
       ->check(not_empty);
-  command->add_option("--verify", arguments->tune.verify, "So many of the best plans are run for some steps; 0: none")
+  command->add_option("--verify", arguments->tune.verify, "Number of best plans to run for some steps; 0: none")
       ->check(CLI::Range(0, tune::kMostCandidates))
       ->capture_default_str();
-  command->add_option("--budget", arguments->tune.budget_s, "Seconds for all of it")
+  command->add_option("--budget", arguments->tune.budget_s, "Time limit of the command in seconds")
       ->type_name("S")
       ->check(within(1, 1e6))
       ->capture_default_str();
-  command->add_option("--memory", arguments->memory, "Memory of each device, as 16GiB (default: device.memory_limit)")
+  command
+      ->add_option("--memory", arguments->memory,
+                   "Memory of each device, for example 16GiB (default: device.memory_limit)")
       ->type_name("SIZE")
-      ->check(not_empty);
+      ->check(memory_size);
   command
       ->add_option("--keep", arguments->tune.keep,
-                   concat("Leave this key as configured, of ", join(train::tuned_keys(), ", "), "; may be repeated"))
+                   concat("Keep the configured value of this key, one of ", join(train::tuned_keys(), ", "),
+                          "; may be repeated"))
       ->type_name("KEY")
       ->allow_extra_args(false);
   arguments->batch.add_to(*command);
   command
-      ->add_option(
-          "--out", arguments->out,
-          "The configuration with the chosen plan, for sluice train; profiles that were measured go beside it, "
-          "tuned.profile.json for sluice simulate")
+      ->add_option("--out", arguments->out,
+                   "File for the configuration with the chosen plan. Measured profiles are written next to it: "
+                   "tuned.profile.json, for sluice simulate")
       ->type_name("FILE")
       ->capture_default_str()
       ->check(not_empty);

@@ -31,34 +31,32 @@ std::string percent(double part) { return concat(fixed(100 * part, 1), " %"); }
 
 void BatchArguments::add_to(CLI::App& command) {
   command.add_flag("--allow-batch-change", options.is_allowed,
-                   "Also look for the global batch with the most goodput, and the learning rate for it: this changes "
-                   "what is learned, and says what it takes for granted");
+                   "Also search for the global batch with the highest goodput, and its learning rate. This changes "
+                   "what is learned; the assumptions are printed");
   command
-      .add_option(
-          "--noise-from", noise_from,
-          "A run directory whose records have a gradient noise scale (train.noise_scale_every_steps). Without it a "
-          "short run finds one")
+      .add_option("--noise-from", noise_from,
+                  "Run directory with a recorded gradient noise scale (train.noise_scale_every_steps). Default: a "
+                  "short run measures it")
       ->type_name("RUN_DIR")
       ->check(not_empty);
   command
       .add_option("--batches", range,
-                  "Global batches to choose from; else from a quarter to four times the present one")
+                  "Range of global batches; default: from a quarter of the present one to four times it")
       ->type_name("LEAST:MOST")
       ->check(not_empty);
   std::vector<std::string> rules(tune::rate_rule_names().begin(), tune::rate_rule_names().end());
   command
-      .add_option(
-          "--rate-rule", options.rate_rule,
-          "How the learning rate follows the batch: in proportion, to its square root, AdaScale's gain, or (for "
-          "Adam) that gain's square root. Else AdaScale's, its square root for rmsprop, adam, adamw and lamb")
+      .add_option("--rate-rule", options.rate_rule,
+                  "How the learning rate scales: with the batch, its square root, AdaScale's gain, or that gain's "
+                  "square root (for Adam). Default: AdaScale's gain; its square root for rmsprop, adam, adamw and "
+                  "lamb")
       ->check(CLI::IsMember(rules));
 }
 
 train::BatchTuneOptions BatchArguments::parse() const {
   train::BatchTuneOptions parsed = options;
   if (!options.is_allowed && (!noise_from.empty() || !range.empty() || !options.rate_rule.empty())) {
-    throw ConfigError(
-        "--noise-from, --batches and --rate-rule go with --allow-batch-change; add it, or leave them out");
+    throw ConfigError("--noise-from, --batches and --rate-rule need --allow-batch-change; add it or remove them");
   }
   parsed.noise_from = noise_from;
   if (range.empty()) return parsed;
@@ -67,7 +65,7 @@ train::BatchTuneOptions BatchArguments::parse() const {
   const auto most = colon == std::string::npos ? least : whole_number(std::string_view(range).substr(colon + 1));
   if (!least || !most || *least > *most) {
     throw ConfigError("--batches ", printable(range),
-                      " is no range of batches; give two whole numbers from 1 on, such as 32:512");
+                      " is not a range of batches; give two whole numbers of at least 1, such as 32:512");
   }
   parsed.least = *least;
   parsed.most = *most;
@@ -114,8 +112,8 @@ std::string text_of_batch(const BatchTuning& tuning, const std::string& out) {
                     percent(choice.efficiency), fixed(choice.goodput, 1), concat(choice.rate), join(marks, ", ")});
   }
   std::string text = concat(
-      "the global batch, by goodput (samples a second, each as good as one of the present batch); "
-      "gradient noise scale ",
+      "global batches by goodput (samples per second, weighted by their value relative to the present "
+      "batch); gradient noise scale ",
       fixed(tuning.noise.samples, 1), " +- ", fixed(tuning.noise.error, 1), " samples:\n\n",
       text_table(rows, std::array{Align::kRight, Align::kRight, Align::kRight, Align::kRight, Align::kRight,
                                   Align::kRight, Align::kLeft}),
@@ -125,7 +123,7 @@ std::string text_of_batch(const BatchTuning& tuning, const std::string& out) {
   return text + (changes ? concat("\n\n", out, " has train.global_batch = ", proposal.best.batch, " (was ",
                                   proposal.present.batch, ") and train.lr = ", proposal.best.rate, " (was ",
                                   proposal.present.rate,
-                                  "), because --allow-batch-change was given; what follows is for that batch.\n\n")
+                                  "), because of --allow-batch-change. The plans below are for that batch.\n\n")
                          : concat("\n\n", out, " keeps train.global_batch = ", proposal.present.batch,
                                   " and train.lr = ", proposal.present.rate, ".\n\n"));
 }

@@ -1,5 +1,4 @@
-// tune_batch: options and output of `sluice tune --allow-batch-change`. train/study/batch_tuning.h computes the
-// proposal.
+// tune_batch: options and output of `sluice tune --allow-batch-change` (train/study/batch_tuning.h).
 #pragma once
 
 #include <string>

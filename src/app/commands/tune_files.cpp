@@ -46,8 +46,8 @@ void write_profiles(const train::TuneResult& result, const fs::path& out, TuneFi
     const bool is_own = &profile == &result.measured_profiles.front();
     const fs::path file = is_own ? profile_file(out) : profile_file(out, profile.fingerprint.threads_per_device);
     if (!is_own && is_taken(file)) {
-      log_warning(file.string(), " is no profile of sluice and stays: the one of ",
-                  profile.fingerprint.threads_per_device, " threads a device is not written");
+      log_warning(file.string(), " exists and is not a Sluice profile; not writing the profile for ",
+                  profile.fingerprint.threads_per_device, " threads per device");
       continue;
     }
     std::error_code ignored;
@@ -66,8 +66,8 @@ void check_tune_files(const fs::path& out, const std::vector<fs::path>& inputs, 
   storage::check_output("the profile beside --out,", profile, inputs);
   if (is_taken(profile))
     throw ConfigError(profile.string(),
-                      ", where tune writes the profile that it measures, is no profile of "
-                      "sluice; move it away, give another --out, or give --profile");
+                      " exists and is not a Sluice profile, but tune would write its profile there; move the file, or "
+                      "give another --out or a --profile");
 }
 
 TuneFiles write_tune_files(const train::TuneResult& result, const fs::path& out, const ConfigText& config) {

@@ -1,6 +1,5 @@
-// tune_files: writes the results of `sluice tune`: the configuration with the chosen plan and, beside it, the measured
-// profiles, with which `sluice simulate` can predict the plan again. Replaces existing profiles, but no other file.
-// Errors: ConfigError if another file has the profile's name, StorageError if a file cannot be written.
+// tune_files: writes the configuration with the chosen plan and the measured profiles of `sluice tune`. Errors:
+// ConfigError if another file has the profile's name, StorageError if a file cannot be written.
 #pragma once
 
 #include <filesystem>

@@ -122,11 +122,11 @@ std::string configured_text(const train::ConfiguredPlan& configured) {
   if (!configured.predicted) return concat("\nas configured: not predicted: ", configured.not_predicted);
   if (!configured.not_run.empty()) return concat("\nas configured: not run: ", configured.not_run);
   if (configured.measured && !configured.ran())
-    return concat("\nas configured: it does not run: ", configured.measured->failure);
+    return concat("\nas configured: does not run: ", configured.measured->failure);
   return "";
 }
 
-// Returns ", 1.25 times the samples/s of the configured plan (measured)".
+// ", 1.25 times the samples/s of the configured plan (measured)"
 std::string speedup_text(const TuneResult& result) {
   if (!result.speedup) return "";
   if (train::is_same_plan(result.chosen.plan, result.configured.predicted->plan)) return ", the plan as configured";
@@ -151,7 +151,7 @@ std::string profiles_text(const TuneFiles& files) {
   std::vector<std::string> names;
   for (const std::string& file : files.profiles) {
     const bool is_other = std::ranges::find(files.replaced, file) != files.replaced.end();
-    names.push_back(concat(file, is_other ? " (the one that was there is replaced)" : ""));
+    names.push_back(concat(file, is_other ? " (replaces an older one)" : ""));
   }
   return names.empty() ? "" : concat("\nmeasured: ", join(names, ", "));
 }
@@ -192,7 +192,7 @@ ordered_json json_of_tuning(const TuneResult& result, const TuneFiles& files) {
 
 std::string text_of_tuning(const TuneResult& result, const TuneFiles& files) {
   std::string text = result.batch ? text_of_batch(*result.batch, files.out) : std::string();
-  text += concat("the best plans on ", counted(result.slots, "device"), " by prediction, ", result.verified.size(),
+  text += concat("the best plans on ", counted(result.slots, "device"), " by predicted speed; ", result.verified.size(),
                  " of them run for some steps:\n\n", candidates_table(result), "\n", terms_text(result),
                  configured_text(result.configured));
   if (result.first_guess)

@@ -1,5 +1,4 @@
-// tune_report: formats the plans considered by `sluice tune`, and the chosen one, as text and JSON. tune_batch.h
-// formats the proposed batch.
+// tune_report: the result of `sluice tune` as text and JSON; tune_batch.h formats the proposed batch.
 #pragma once
 
 #include <string>

@@ -1,5 +1,4 @@
-// assets: page.html, the CSS and JS sources, and the system's Chart.js, embedded at build time
-// (cmake/SluiceEmbed.cmake).
+// assets: page.html, CSS, JS and the system's Chart.js, embedded at build time (cmake/SluiceEmbed.cmake).
 #pragma once
 
 #include <string_view>

@@ -100,7 +100,6 @@ Partition partition_in(const Json& line) {
   return partition;
 }
 
-// Returns nothing if the records do not describe a plan that can be simulated.
 std::optional<Plan> plan_in(const Json& line) {
   Plan plan;
   const auto devices = count_at(line, "stages", kMostDevices), chunks = count_at(line, "chunks", kMostChunks);
@@ -196,7 +195,7 @@ Json read_measured(const RunLog& log, std::string& note, std::optional<std::int6
     if (!has_sums) std::erase_if(bars, [](const TraceBar& bar) { return bar.phase == "all_reduce"; });
   }
   if (processes.size() < traces.size())
-    add_to(note, concat("The traces share no step; ", traces.size() - processes.size(), " of them are left out."));
+    add_to(note, concat("The traces share no step; ", traces.size() - processes.size(), " of them are omitted."));
   return measured_gantt(processes, *step);
 }
 
@@ -253,13 +252,13 @@ Json gantt_of(const RunLog& log) {
   if (measured.is_null() && simulated.is_null() && note.empty()) return nullptr;
   if (is_of_old_plan)
     add_to(note, concat("The plan changed after this step (the last time after step ", log.plan_since,
-                        "), so no simulated one stands beside it."));
+                        "), so no simulated step is shown."));
   if (measured.is_null() && note.empty())
-    note = "No step of this run was traced: `sluice train CONFIG --trace 10..12` records what each stage does when.";
+    note = "No step of this run was traced; record some with `sluice train CONFIG --trace 10..12`.";
   if (!simulated.is_null())
-    add_to(note,
-           concat("The simulation has the devices' mean times ", log.plan_since > 0 ? "of the last plan" : "of the run",
-                  ", and neither transfers nor what comes before and after the schedule."));
+    add_to(note, concat("The simulation uses the devices' mean times ",
+                        log.plan_since > 0 ? "of the last plan" : "of the run",
+                        "; it has neither transfers nor work before and after the schedule."));
   return {{"measured", std::move(measured)}, {"simulated", std::move(simulated)}, {"note", note}};
 }
 

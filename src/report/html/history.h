@@ -11,8 +11,7 @@
 
 namespace sluice::report {
 
-// The disjoint parts of a step in milliseconds by name, which add up to step_ms. `line`: a step line or a slot of a
-// breakdown. Empty if no times were recorded.
+// The disjoint parts of a step line or slot in milliseconds by name. Empty if no times were recorded.
 [[nodiscard]] std::map<std::string, double> parts_of(const nlohmann::ordered_json& line);
 
 class History {
@@ -21,7 +20,6 @@ class History {
 
   // "curves" by name, "parts" (means over time), "network", "workers", "staleness", "happenings".
   [[nodiscard]] nlohmann::ordered_json json() const;
-  // All records of plan changes, without a limit.
   [[nodiscard]] const nlohmann::ordered_json& transitions() const { return transitions_; }
 
  private:

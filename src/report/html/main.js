@@ -43,7 +43,7 @@ function render(data) {
   add(main, make("h1", "", alone ? runs[0].name : runs.length + " runs"));
   add(main, make("p", "soft wrap", alone ? whatRan(runs[0]) : runs.map((run) => run.name).join(", ")));
   if (alone) add(main, make("p", "soft small wrap", runs[0].run_dir));
-  if (data.refresh_s) add(main, make("p", "soft small", "This page loads itself anew every " + data.refresh_s + " s while the run goes on."));
+  if (data.refresh_s) add(main, make("p", "soft small", "This page reloads every " + data.refresh_s + " s until the run ends."));
   for (const why of data.left_out) add(main, make("div", "note", "left out: " + why));
   if (alone) add(main, ...notes(runs[0]), tiles(runs[0]));
   else section(main, "Side by side", [comparison(runs)]);

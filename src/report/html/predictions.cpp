@@ -31,7 +31,6 @@ void add(Json& rows, const std::string& what, std::optional<double> predicted, s
     rows.push_back({{"what", what}, {"predicted_ms", *predicted}, {"measured_ms", number_or_null(measured)}});
 }
 
-// Returns how the profile's settings differ from the run's; empty if they are the same.
 std::string difference(const profiler::LayerProfile& profile, const RunReport& run) {
   const Json& plan = run.log.plan;
   const auto batch = count_at(plan, "global_batch", 1'000'000'000);
@@ -62,7 +61,8 @@ void add_of_profile(Json& rows, const RunReport& run) {
     add(rows, "the step that `sluice profile` measured, without load", profile.step->predicted_s * 1e3,
         profile.step->median_without_load_s * 1e3);
     if (const std::string other = difference(profile, run); !other.empty()) {
-      add_sentence(rows, concat("profile.json is of ", other, ", so this run's steps are not compared with it"));
+      add_sentence(rows,
+                   concat("profile.json was measured with ", other, ", so this run's steps are not compared with it"));
       return;
     }
     add(rows, "the steps of this run without load, from profile.json", profile.step->predicted_s * 1e3,
@@ -90,7 +90,7 @@ Json predictions_of(const RunReport& run, const Json& transitions) {
   const Json predicted = summary.is_object() ? summary.value("predicted", Json()) : Json();
   add(rows, concat("the last plan, by the ", text_at(predicted, "by").value_or("profile")),
       number_at(predicted, "step_ms"), measured);
-  add(rows, "the last plan, from what its stages took", number_at(predicted, "by_stages_ms"), measured);
+  add(rows, "the last plan, from the times of its stages", number_at(predicted, "by_stages_ms"), measured);
   return rows;
 }
 

@@ -30,7 +30,6 @@ std::string slot_name(const Json& slot, std::int64_t of_steps) {
                 steps > 0 && steps < of_steps ? concat(" (", counted(steps, "step"), ")") : "");
 }
 
-// Adds rows up to the maximum of a page and counts the rest.
 void add_rows(Json& times, const Json& slots, const std::string& before) {
   if (!slots.is_array()) return;
   std::int64_t steps = 0;

@@ -21,7 +21,6 @@ std::string last_part(const fs::path& dir) {
   return (clean.has_filename() ? clean.filename() : clean.parent_path().filename()).string();
 }
 
-// Returns the last part of each path; the whole path if two runs share the last part.
 std::vector<std::string> short_names(std::span<const PageRun> runs) {
   std::map<std::string, int> uses;
   for (const PageRun& run : runs) ++uses[last_part(run.report.log.dir)];
@@ -36,35 +35,23 @@ std::vector<std::string> short_names(std::span<const PageRun> runs) {
 // Notes which numbers cover only a part of the run or of the devices.
 void add_scope(Json& notes, const RunLog& log) {
   if (log.resumed_at && !log.summary.empty())
-    notes.push_back(concat("the run was resumed at step ", *log.resumed_at, ": where the time of a step went, peak ",
-                           "memory, advice, and the time of evaluations and checkpoints are since then"));
-  if (const std::int64_t changes = log.count("transition"); changes > 0)
-    notes.push_back(concat("the plan changed ", counted(changes, "time"), ": the shape is that of the last one, times ",
-                           "and rates are of all"));
+    notes.push_back(concat("the run was resumed at step ", *log.resumed_at, ": times of a step, peak memory, advice, ",
+                           "and times of evaluations and checkpoints cover only the steps since then"));
   const std::int64_t processes = count_at(log.plan, "processes", 1'000'000).value_or(1);
   if (processes > 1)
-    notes.push_back(concat("of ", processes, " processes: loss, rates and wall time are of all; devices busy, memory ",
+    notes.push_back(concat("of ", processes, " processes: loss, rates and wall time cover all; devices busy, memory ",
                            "and the times over the run are those of rank 0",
                            log.ranks.is_null() ? ", and so are the times of its stages" : ""));
+  const std::int64_t every = whole_lines_of(log.dir / "metrics.jsonl");
+  if (every > 1)
+    notes.push_back(concat("metrics.jsonl is long: loss, accuracy and step time cover all steps; other means, and the ",
+                           "times over the run, cover one step in ", every));
 }
 
 Json notes_of(const PageRun& run) {
-  const RunLog& log = run.report.log;
   Json notes = Json::array();
-  add_scope(notes, log);
-  if (!run.report.config_problem.empty()) notes.push_back(run.report.config_problem);
-  if (log.unreadable_lines > 0)
-    notes.push_back(concat(counted(log.unreadable_lines, "line"), " of metrics.jsonl cannot be read and ",
-                           log.unreadable_lines == 1 ? "is" : "are", " left out"));
-  if (log.is_torn) notes.push_back("the last line of metrics.jsonl is torn and is left out");
-  if (log.incomplete_steps > 0)
-    notes.push_back(
-        concat("spans were dropped in ", counted(log.incomplete_steps, "step"), ": the breakdown is incomplete"));
-  const std::int64_t every = whole_lines_of(log.dir / "metrics.jsonl");
-  if (every > 1)
-    notes.push_back(concat("metrics.jsonl is long: loss, accuracy and step time are of all steps; means of other ",
-                           "numbers, and where the time went over the run, are of one step in ", every));
-  for (const std::string& problem : run.report.worker_problems) notes.push_back(problem);
+  add_scope(notes, run.report.log);
+  for (const std::string& note : record_notes(run.report)) notes.push_back(note);
   return notes;
 }
 

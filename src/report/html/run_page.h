@@ -1,5 +1,5 @@
-// run_page: the JSON object that a page draws: per run the object of `report --json`, its history, and further files of
-// its directory. Errors: those of read_report(); other unreadable files become sentences in the object.
+// run_page: the JSON object that a page draws. Errors: those of read_report(); problems with further files of the run's
+// directory become sentences in the object.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -39,7 +39,7 @@ function notes(run) {
   const list = [];
   if (run.fault) list.push(make("div", "note bad", "fault: " + run.fault));
   for (const note of run.notes) list.push(make("div", "note", note));
-  if (run.outcome === "unfinished") list.push(make("div", "note", "the records end without the run's end: it still goes on, or was killed"));
+  if (run.outcome === "unfinished") list.push(make("div", "note", "the records have no end: the run is still running, or was killed"));
   return list;
 }
 

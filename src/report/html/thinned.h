@@ -1,6 +1,5 @@
 // thinned: a series of any length as at most about two thousand points that keep every peak: each bucket of consecutive
-// values keeps the first, smallest, largest and last. When all buckets are full, neighbours are merged, so memory does
-// not grow. BucketMeans keeps means per bucket, for stacked plots.
+// values keeps the first, smallest, largest and last. Full buckets are merged in pairs, so memory does not grow.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +50,6 @@ class Thinned {
   std::vector<Bucket> buckets_;
 };
 
-// Means of several values, each over the steps of a bucket.
 class BucketMeans {
  public:
   explicit BucketMeans(std::size_t buckets = 240) : most_(buckets) {}

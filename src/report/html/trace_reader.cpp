@@ -112,9 +112,9 @@ Trace read_trace(const fs::path& file, std::int64_t unpacked_limit) {
   const bool is_whole = nlohmann::json::sax_parse(in, &gatherer);
   if (unpacked.is_cut()) {
     trace.problem = concat(name, " is longer than ", human_bytes(static_cast<std::uint64_t>(unpacked_limit)),
-                           "; what is drawn is from its beginning");
+                           "; only its beginning is drawn");
   } else if (!is_whole || unpacked.is_damaged()) {
-    trace.problem = concat(name, " is damaged or was cut; what is drawn is from its whole part");
+    trace.problem = concat(name, " is damaged or was cut; only its whole part is drawn");
   } else if (trace.steps.empty()) {
     trace.problem = concat(name, " holds no step of ours");
   }
