@@ -44,12 +44,12 @@ namespace sluice::ps {
 inline constexpr std::int64_t kProtocol = 5;  // version of these messages
 inline constexpr std::int64_t kNone = -1;
 
-// A worker's membership, from its admission to its removal. 0: not admitted.
-struct WorkerIncarnation {
-  std::int64_t incarnation = 0;
-  std::int64_t server_epoch = 0;  // server epoch in which the incarnation was counted
+// A worker's membership, from its admission to its removal.
+struct Incarnation {
+  std::int64_t number = 0;        // counts the admissions of the worker; 0: not admitted
+  std::int64_t server_epoch = 0;  // server epoch in which it was counted
 
-  friend bool operator==(const WorkerIncarnation&, const WorkerIncarnation&) = default;
+  friend bool operator==(const Incarnation&, const Incarnation&) = default;
 };
 
 // --- From a worker
@@ -57,10 +57,10 @@ struct WorkerIncarnation {
 struct Hello {
   std::int64_t protocol = kProtocol;
   WorkerId worker{};
-  std::string process_id;      // of this process; a restarted worker has another one
-  std::string where;           // for logs and errors: its machine and process id
-  std::int64_t batch = 1;      // number of samples per step
-  WorkerIncarnation abandons;  // the server may still know this one
+  std::string process_id;  // of this process; a restarted worker has another one
+  std::string where;       // for logs and errors: its machine and process id
+  std::int64_t batch = 1;  // number of samples per step
+  Incarnation abandons;    // the server may still know this one
   comm::Agreement agreement;
 };
 struct PushAhead {
@@ -100,15 +100,14 @@ using FromWorker = std::variant<Hello, PushAhead, PushMade, PushSent, WorkerHear
 // --- From a server
 
 struct Welcome {
-  std::int64_t incarnation = 0;
+  Incarnation incarnation;
   std::int64_t version = 0;
   Layout layout;
   // Sequence of the last committed push of the incarnation that the Hello abandons; 0: none is known.
   std::int64_t last_committed = 0;
-  std::string run;  // id of the run, kept when it is resumed; empty: unknown
-  std::int64_t server_epoch = 0;
-  WorkerIncarnation abandoned;  // Hello::abandons of the answered Hello
-  std::string constants;        // text with further values of the model that a worker needs
+  std::string run;        // id of the run, kept when it is resumed; empty: unknown
+  Incarnation abandoned;  // Hello::abandons of the answered Hello
+  std::string constants;  // text with further values of the model that a worker needs
 };
 struct Refusal {
   std::string what;
@@ -135,7 +134,7 @@ struct PushAnswered {
 struct ServerHeartbeat {
   std::int64_t lease = kNone;    // the worker's current lease
   std::int64_t version = kNone;  // version of the weights of the worker's step
-  WorkerIncarnation of;          // the worker's current incarnation
+  Incarnation of;                // the worker's current incarnation
 };
 struct ServerAgain {};  // requests the worker's last push
 struct Over {

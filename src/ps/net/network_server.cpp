@@ -111,7 +111,7 @@ void NetworkServer::greet(const std::string& routing_id, const Hello& hello) {
       return admit(routing_id, hello);
     }
     if (peer.process_id == hello.process_id &&
-        hello.abandons != WorkerIncarnation{peer.incarnation, server_epoch_}) {  // a repeated Hello
+        hello.abandons != Incarnation{peer.incarnation, server_epoch_}) {  // a repeated Hello
       peer.routing_id = routing_id;
       socket_.trust(routing_id);
       peer.last_message_at = now();
@@ -153,14 +153,13 @@ void NetworkServer::refuse(const std::string& routing_id, const Hello& hello, co
 
 // This epoch knows the pushes of an earlier one only for incarnations whose numbers it has not reused.
 Welcome NetworkServer::welcome_of(const Hello& hello, const Peer& peer) const {
-  const WorkerIncarnation& old = hello.abandons;
-  const bool is_known = old.server_epoch == server_epoch_ || old.incarnation < first_incarnations_.at(hello.worker);
-  return {.incarnation = peer.incarnation,
+  const Incarnation& old = hello.abandons;
+  const bool is_known = old.server_epoch == server_epoch_ || old.number < first_incarnations_.at(hello.worker);
+  return {.incarnation = {peer.incarnation, server_epoch_},
           .version = server_.progress().version,
           .layout = server_.layout(),
-          .last_committed = is_known ? server_.last_committed(hello.worker, static_cast<int>(old.incarnation)) : 0,
+          .last_committed = is_known ? server_.last_committed(hello.worker, static_cast<int>(old.number)) : 0,
           .run = options_.run,
-          .server_epoch = server_epoch_,
           .abandoned = old,
           .constants = options_.constants};
 }
@@ -179,8 +178,7 @@ void NetworkServer::admit(const std::string& routing_id, const Hello& hello) {
   check(is_new, "an admitted worker is new");
   rivals_.erase(routing_id);
   send(routing_id, welcome_of(hello, at->second));
-  send_to_others(
-      {.worker = hello.worker, .incarnation = incarnation, .routing_id = routing_id, .server_epoch = server_epoch_});
+  send_to_others({.worker = hello.worker, .incarnation = {incarnation, server_epoch_}, .routing_id = routing_id});
   if (!waiting_.contains(hello.worker)) give_lease(at->second);  // otherwise the lease follows with the weights
   if (options_.on_event)
     options_.on_event({hello.worker, WorkerEvent::What::kJoined, hello.where, {}, hello.process_id});
@@ -299,7 +297,7 @@ void NetworkServer::remove_worker(WorkerId worker, WorkerEvent::What what, const
   const auto found = peers_.find(worker);
   const std::string where = found->second.where;
   if (found->second.lease) ledger_.give_back(found->second.lease->id);
-  send_to_others({.worker = worker, .incarnation = found->second.incarnation, .server_epoch = server_epoch_});
+  send_to_others({.worker = worker, .incarnation = {found->second.incarnation, server_epoch_}});
   peers_.erase(found);
   partial_.erase(worker);
   made_.forget(worker);
@@ -383,11 +381,10 @@ void NetworkServer::give_weights(Peers::value_type& to, std::int64_t version, bo
   peer.version = version;
   if (!open_since_) open_since_ = now_ns();
   send_to_others({.worker = worker,
-                  .incarnation = peer.incarnation,
+                  .incarnation = {peer.incarnation, server_epoch_},
                   .routing_id = peer.routing_id,
                   .version = version,
-                  .is_again = is_again,
-                  .server_epoch = server_epoch_});
+                  .is_again = is_again});
   if (is_again) peer.pull.restart();
   const PackedWeights sent = peer.pull.compress(weights.tensors);
   socket_.send(peer.routing_id,

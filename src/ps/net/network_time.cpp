@@ -69,7 +69,7 @@ void NetworkServer::reject_all(const Over& over, Nanoseconds limit) {
       const auto message = from_worker(received->frames.front());
       if (message && std::holds_alternative<Leaving>(*message)) rivals_.erase(received->routing_id);
       const auto* const hello = message ? std::get_if<Hello>(&*message) : nullptr;
-      if (hello == nullptr || hello->abandons.incarnation != 0) continue;
+      if (hello == nullptr || hello->abandons.number != 0) continue;
       if (socket_.send(received->routing_id, {header_of(FromServer(over))})) rivals_.insert(received->routing_id);
     }
   }

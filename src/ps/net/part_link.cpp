@@ -80,9 +80,7 @@ class PartLink::Connection {
     if (const auto* const weights = std::get_if<WeightsPart>(&*message)) {
       options_.on_weights(*weights, std::move(frames));
     } else if (const auto* const heartbeat = std::get_if<WeightsHeartbeat>(&*message)) {
-      options_.on_heartbeat({.server_epoch = heartbeat->server_epoch,
-                             .incarnation = heartbeat->incarnation,
-                             .version = heartbeat->version});
+      options_.on_heartbeat({heartbeat->incarnation, heartbeat->version});
     } else {
       const std::scoped_lock lock(mutex_);
       if (!thread_.has_sent_all()) return;  // the rest of the part is still queued

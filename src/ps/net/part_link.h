@@ -15,15 +15,11 @@
 
 namespace sluice::ps {
 
-// A version of the weights for one incarnation of the worker. An incarnation is unique only within its server epoch.
+// A version of the weights for one incarnation of the worker.
 struct PartVersion {
-  std::int64_t server_epoch = 0;
-  std::int64_t incarnation = 0;
+  Incarnation incarnation;
   std::int64_t version = kNone;
 
-  [[nodiscard]] bool is_same_incarnation_as(const PartVersion& other) const {
-    return server_epoch == other.server_epoch && incarnation == other.incarnation;
-  }
   friend bool operator==(const PartVersion&, const PartVersion&) = default;
 };
 

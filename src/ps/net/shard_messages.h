@@ -64,11 +64,10 @@ struct ShardsLoaded {
 // State of a worker. With a version, it begins a step with those weights.
 struct WorkerThere {
   WorkerId worker{};
-  std::int64_t incarnation = 0;
+  Incarnation incarnation;
   std::string routing_id;  // its name at the socket; empty: it has left
   std::int64_t version = kNone;
-  bool is_again = false;          // the last weights may be lost; send them whole
-  std::int64_t server_epoch = 0;  // server epoch in which the incarnation was counted (messages.h); the same below
+  bool is_again = false;  // the last weights may be lost; send them whole
 };
 struct StepAsked {
   bool commits = false;  // the second half of the step
@@ -99,8 +98,8 @@ using FromLead =
 struct PartMade {
   PushKey push;
   std::int64_t first_shard = 0;
-  bool is_ahead = false;  // the shards were sent ahead
-  std::int64_t server_epoch = 0;
+  bool is_ahead = false;          // the shards were sent ahead
+  std::int64_t server_epoch = 0;  // server epoch in which the incarnation was counted; the same below
   // Followed by the shards, unless they were sent ahead.
 };
 struct PartHeartbeat {
@@ -160,18 +159,16 @@ using ShardsToLead = std::variant<ShardsHere, ShardsRefuse, StepPrepared, StepCo
 // --- From a shard server to a worker
 
 struct WeightsPart {
-  std::int64_t incarnation = 0;
+  Incarnation incarnation;
   std::int64_t version = 0;
   std::int64_t sequence = 1;  // this and the next one as in PackedWeights
   bool is_whole = true;
   std::int64_t first_shard = 0;
-  std::int64_t server_epoch = 0;
   // Followed by the shards.
 };
-struct WeightsHeartbeat {
-  std::int64_t incarnation = 0;  // of the last WeightsPart
+struct WeightsHeartbeat {  // names the last WeightsPart
+  Incarnation incarnation;
   std::int64_t version = kNone;
-  std::int64_t server_epoch = 0;
 };
 struct PartWanted {
   PushKey push;

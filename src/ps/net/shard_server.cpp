@@ -171,12 +171,10 @@ void ShardServer::take(const std::string&, const WorkerThere& there, const Frame
   socket_->trust(there.routing_id);
   const auto found = peers_.find(there.worker);
   const bool goes_on = found != peers_.end() && found->second.routing_id == there.routing_id &&
-                       found->second.incarnation == there.incarnation &&
-                       found->second.server_epoch == there.server_epoch;
+                       found->second.incarnation == there.incarnation;
   if (!goes_on)
     peers_.insert_or_assign(there.worker, Peer{.routing_id = there.routing_id,
                                                .incarnation = there.incarnation,
-                                               .server_epoch = there.server_epoch,
                                                .pull = {options_.compression.pull, assigned_->layout}});
   Peer& peer = peers_.at(there.worker);
   peer.version = there.version;
@@ -187,8 +185,7 @@ void ShardServer::take(const std::string&, const WorkerThere& there, const Frame
                          .version = there.version,
                          .sequence = sent.sequence,
                          .is_whole = sent.is_whole,
-                         .first_shard = first_shard(),
-                         .server_epoch = there.server_epoch};
+                         .first_shard = first_shard()};
   socket_->send(there.routing_id, with_packed(header_of(part), sent.packed));
 }
 
@@ -233,7 +230,7 @@ void ShardServer::take(const std::string&, const ShardsOver& over, const Frames&
 ShardServer::Peer* ShardServer::peer_of(const std::string& routing_id, const PushKey& push, std::int64_t server_epoch) {
   const auto found = peers_.find(push.worker);
   const bool is_it = found != peers_.end() && found->second.routing_id == routing_id &&
-                     found->second.incarnation == push.incarnation && found->second.server_epoch == server_epoch;
+                     found->second.incarnation == Incarnation{push.incarnation, server_epoch};
   return is_it && keeper_ ? &found->second : nullptr;
 }
 
@@ -299,10 +296,7 @@ void ShardServer::send_heartbeat() {
   if (clock_.now() < next_heartbeat_) return;
   next_heartbeat_ = clock_.now() + options_.heartbeat_interval;
   for (const auto& [worker, peer] : peers_) {
-    if (peer.version != kNone)
-      send(peer.routing_id,
-           WeightsHeartbeat{
-               .incarnation = peer.incarnation, .version = peer.version, .server_epoch = peer.server_epoch});
+    if (peer.version != kNone) send(peer.routing_id, WeightsHeartbeat{peer.incarnation, peer.version});
   }
 }
 

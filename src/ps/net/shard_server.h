@@ -69,9 +69,8 @@ class ShardServer {
  private:
   struct Peer {
     std::string routing_id;
-    std::int64_t incarnation = 0;
-    std::int64_t server_epoch = 0;  // server epoch in which the incarnation was counted
-    std::int64_t version = kNone;   // version of the weights of its last step
+    Incarnation incarnation;
+    std::int64_t version = kNone;  // version of the weights of its last step
     PullCompressor pull;
     PushAssembly ahead;
   };

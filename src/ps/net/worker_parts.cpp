@@ -65,9 +65,8 @@ void WorkerParts::decode() {
       const auto& [header, frames] = part.arrived.front();
       const PackedWeights message =
           weights_after_header(frames, shape_of(layout_, range_of(i + 1)), header.sequence, header.is_whole);
-      const PartVersion version{
-          .server_epoch = header.server_epoch, .incarnation = header.incarnation, .version = header.version};
-      if (!version.is_same_incarnation_as(part.version)) {
+      const PartVersion version{header.incarnation, header.version};
+      if (version.incarnation != part.version.incarnation) {
         part.decoder->forget();
         part.weights.reset();
       }

@@ -321,7 +321,7 @@ TEST(NetworkTest, WhoComesBackAtOnceNeedNotWaitForTheOneThatLeft) {
   comes.send({header_of(Hello{.worker = WorkerId{1}, .process_id = "t", .where = "there", .batch = kLease})});
   const auto welcome = comes.receive_kind<Welcome>();
   ASSERT_TRUE(welcome);
-  EXPECT_EQ(welcome->first.incarnation, 2);
+  EXPECT_EQ(welcome->first.incarnation.number, 2);
   server.stop();
   const auto of_kind = [&](WorkerEvent::What what) {
     return std::ranges::count(server.events, what, &WorkerEvent::what);
