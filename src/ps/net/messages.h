@@ -144,6 +144,14 @@ struct Over {
 using FromServer = std::variant<Welcome, Refusal, Busy, Who, LeaseGiven, WeightsGiven, PushAnswered, ServerHeartbeat,
                                 ServerAgain, Over>;
 
+// A handler for std::visit from one function per kind of message.
+template <typename... Functions>
+struct HandlerOf : Functions... {
+  using Functions::operator()...;
+};
+template <typename... Functions>
+HandlerOf(Functions...) -> HandlerOf<Functions...>;
+
 // Whether a received message is valid for some push.
 [[nodiscard]] bool is_sound(const PushAhead& ahead);
 

@@ -14,7 +14,7 @@
 #include "core/clock.h"
 #include "core/own_time.h"
 #include "ps/net/frame_socket.h"
-#include "ps/net/partial_pushes.h"
+#include "ps/net/part_holder.h"
 #include "ps/net/shard_messages.h"
 #include "ps/other_shards.h"
 
