@@ -4,7 +4,6 @@
 #include <array>
 #include <random>
 #include <utility>
-#include <vector>
 #include <zmq.hpp>
 
 #include "comm/socket_address.h"

@@ -166,7 +166,7 @@ class NetworkLink::Connection {
 
   void on_message(const Frames& message) {
     const std::scoped_lock lock(mutex_);
-    if (!has_sent_last_) handle(message);
+    if (!has_sent_last_) dispatch(message);
   }
 
   Nanoseconds turn() {
@@ -213,14 +213,26 @@ class NetworkLink::Connection {
                                  about_keys(options_.keys)));
   }
 
-  void handle(const Frames& frames) {
+  void dispatch(const Frames& frames) {
     const auto message = from_server(frames.front());
     if (!message) return;
     last_message_at_ = thread_.now();
-    std::visit([&](const auto& of_kind) { take(of_kind, frames); }, *message);
+    std::visit(
+        HandlerOf{[&](const Welcome& welcome) { on_welcome(welcome); },
+                  [&](const Refusal& refusal) { throw ConfigError(server(), " refuses this worker: ", refusal.what); },
+                  [&](const Busy& busy) { rival_.is_there(busy.where, server(), thread_.now()); },
+                  [&](const Who&) {
+                    if (is_admitted()) begin_anew();
+                  },
+                  [&](const LeaseGiven& given) { on_lease(given, frames); },
+                  [&](const WeightsGiven& given) { on_weights(given, frames); },
+                  [&](const PushAnswered& answered) { on_push_answered(answered); },
+                  [&](const ServerHeartbeat& heartbeat) { on_heartbeat(heartbeat); },
+                  [&](const ServerAgain&) { send_push_again(); }, [&](const Over& over) { on_over(over); }},
+        *message);
   }
 
-  void take(const Welcome& welcome, const Frames&) {
+  void on_welcome(const Welcome& welcome) {
     if (was_welcome_ && welcome.layout != layout_)
       throw PeerError("the server has come back with another model; start this worker again");
     if (is_admitted()) return check_incarnation(welcome.incarnation);
@@ -247,14 +259,7 @@ class NetworkLink::Connection {
     parts_->forget();
     parts_->forget_ahead();
   }
-  void take(const Refusal& refusal, const Frames&) {
-    throw ConfigError(server(), " refuses this worker: ", refusal.what);
-  }
-  void take(const Busy& busy, const Frames&) { rival_.is_there(busy.where, server(), thread_.now()); }
-  void take(const Who&, const Frames&) {
-    if (is_admitted()) begin_anew();
-  }
-  void take(const LeaseGiven& given, const Frames& frames) {
+  void on_lease(const LeaseGiven& given, const Frames& frames) {
     auto samples = samples_after_header(frames);
     if (!is_admitted() || given.id <= last_lease_) return;
     const bool is_one = samples && !samples->empty() && std::ssize(*samples) <= options_.batch + options_.slack &&
@@ -265,7 +270,7 @@ class NetworkLink::Connection {
       forget_push(/*was_committed=*/true);  // the lease implies the commit; the answer was lost
     lease_ = data::Lease{data::LeaseId{given.id}, given.epoch, std::move(*samples)};
   }
-  void take(const WeightsGiven& given, const Frames& frames) {
+  void on_weights(const WeightsGiven& given, const Frames& frames) {
     if (!is_admitted()) return;
     const PackedWeights message = weights_after_header(frames, parts_->first_shape(), given.sequence, given.is_whole);
     if (!decoder_->follows(message)) return;  // a message before it was lost and will be requested
@@ -274,7 +279,7 @@ class NetworkLink::Connection {
     if (given.version > std::exchange(version_, std::max(version_, given.version)))
       weights_ = std::move(*tensors), weights_at_ = last_message_at_;
   }
-  void take(const PushAnswered& answered, const Frames&) {
+  void on_push_answered(const PushAnswered& answered) {
     if (!push_.is_open() || answered.sequence != push_.sequence()) return;
     const bool was_committed = answered.answer == PushAnswer::kCommitted || answered.answer == PushAnswer::kDuplicate;
     if (!was_committed && answered.answer != PushAnswer::kRefused) return begin_anew();  // Welcome has the result
@@ -284,17 +289,17 @@ class NetworkLink::Connection {
     last_send_s_ = to_s(thread_.now() - push_.made_at());
     send(PushSent{answered.sequence, last_send_s_});
   }
-  void take(const ServerHeartbeat& heartbeat, const Frames&) {
+  void on_heartbeat(const ServerHeartbeat& heartbeat) {
     if (is_admitted()) check_incarnation(heartbeat.of);
     if (is_admitted() && (heartbeat.lease > last_lease_ || heartbeat.version > version_))
       send(WorkerAgain{last_lease_, version_});
   }
-  void take(const ServerAgain&, const Frames&) {
+  void send_push_again() {
     if (!thread_.has_sent_all()) return;  // the rest of the push is still queued
     for (const Frames& message : push_.messages()) thread_.send(message);
   }
   // A worker that was never admitted sends Leaving now, so that the server can close the connection.
-  void take(const Over& over, const Frames&) {
+  void on_over(const Over& over) {
     if (!std::exchange(is_over_, true) && !is_admitted()) send(Leaving{});
     why_over_ = over;
   }

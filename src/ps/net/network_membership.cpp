@@ -1,7 +1,4 @@
 // The part of NetworkServer that admits and removes workers.
-#include <algorithm>
-#include <utility>
-
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"

@@ -5,7 +5,6 @@
 #include <variant>
 
 #include "core/check.h"
-#include "core/error.h"
 #include "core/failpoint.h"
 #include "core/log.h"
 #include "ps/random_number.h"

@@ -1,6 +1,5 @@
 #include "ps/net/part_link.h"
 
-#include <algorithm>
 #include <mutex>
 #include <utility>
 #include <variant>

@@ -1,7 +1,5 @@
 #include "ps/net/push_intake.h"
 
-#include <utility>
-
 #include "core/error.h"
 #include "ps/net/refusals.h"
 

@@ -1,7 +1,6 @@
 #include "ps/net/shard_link.h"
 
 #include <algorithm>
-#include <utility>
 #include <variant>
 
 #include "core/concat.h"
@@ -172,7 +171,7 @@ void ShardLink::look() {
 }
 
 void ShardLink::receive_all() {
-  while (const auto received = socket_.next()) handle(received->frames);
+  while (const auto received = socket_.next()) on_message(received->frames);
   const bool is_new = process_of_shards_.empty() && !here_;
   const Nanoseconds limit = is_new ? options_.connect_timeout : options_.peer_timeout;
   if (clock_.now() - last_message_at_ <= limit) return;
@@ -182,14 +181,27 @@ void ShardLink::receive_all() {
                          : concat(named(), " has been silent for ", time, "; ", options_.start_anew));
 }
 
-void ShardLink::handle(const Frames& frames) {
+void ShardLink::on_message(const Frames& frames) {
   const auto message = shards_to_lead(frames.front());
   if (!message) return;
   last_message_at_ = clock_.now();
-  std::visit([&](const auto& of_kind) { take(of_kind, frames); }, *message);
+  std::visit(
+      HandlerOf{[&](const ShardsHere& here) { on_shards_here(here); },
+                [&](const ShardsRefuse& refuse) { throw ConfigError(named(), " refuses server 0: ", refuse.what); },
+                [&](const StepPrepared& prepared) { on_prepared(prepared); },
+                [&](const StepCommitted& committed) { on_committed(committed); },
+                [&](const StepLacking& lacking) {
+                  throw PeerError(named(), " cannot make update ", lacking.version,
+                                  ": it lacks a push, or the update before; ", options_.start_anew);
+                },
+                [&](const PartHeld& held) { held_[held.push.worker] = held; },
+                [&](const StateGiven& given) { on_state_given(given, frames); },
+                [&](const ShardHeartbeat& heartbeat) { on_heartbeat(heartbeat); },
+                [&](const WhoLeads&) { restart_greeting(); }, [&](const ShardsFailed& failed) { on_failed(failed); }},
+      *message);
 }
 
-void ShardLink::take(const ShardsHere& here, const Frames&) {
+void ShardLink::on_shards_here(const ShardsHere& here) {
   if (here.greeting != greeting_) return;  // answers an earlier greeting, so it lacks what was sent since
   const bool was_greeting = std::exchange(is_greeting_, false);
   here_ = here;
@@ -207,53 +219,38 @@ void ShardLink::take(const ShardsHere& here, const Frames&) {
   if (was_greeting) send_workers_again();
 }
 
-void ShardLink::take(const ShardsRefuse& refuse, const Frames&) {
-  throw ConfigError(named(), " refuses server 0: ", refuse.what);
-}
-
-void ShardLink::take(const StepPrepared& prepared, const Frames&) {
+void ShardLink::on_prepared(const StepPrepared& prepared) {
   if (!asked_ || asked_->commits || prepared.version != asked_->step.version || prepared.index != asked_->step.index)
     return;
   prepared_ = {prepared.squares, prepared.is_finite};
 }
 
-void ShardLink::take(const StepCommitted& committed, const Frames&) {
+void ShardLink::on_committed(const StepCommitted& committed) {
   if (asked_ && asked_->commits && committed.version == asked_->step.version && committed.index == asked_->step.index)
     is_committed_ = true;
 }
 
-void ShardLink::take(const StepLacking& lacking, const Frames&) {
-  throw PeerError(named(), " cannot make update ", lacking.version, ": it lacks a push, or the update before; ",
-                  options_.start_anew);
-}
-
-void ShardLink::take(const PartHeld& held, const Frames&) { held_[held.push.worker] = held; }
-
-void ShardLink::take(const StateGiven& given, const Frames& frames) {
+void ShardLink::on_state_given(const StateGiven& given, const Frames& frames) {
   if (given.version != state_asked_.version) return;
   auto state = state_after_header(frames, options_.assignment.shape(), given.states);
   if (!state) throw PeerError(named(), " has sent shards of another model");
   state_ = std::move(*state);
 }
 
-void ShardLink::take(const ShardHeartbeat& heartbeat, const Frames&) {
+void ShardLink::on_heartbeat(const ShardHeartbeat& heartbeat) {
   ++heartbeats_;
   const bool is_another = !process_of_shards_.empty() && heartbeat.process_id != process_of_shards_;
   if (is_another || !heartbeat.is_up_to_date) restart_greeting();
 }
 
-void ShardLink::take(const WhoLeads&, const Frames&) { restart_greeting(); }
-
 void ShardLink::restart_greeting() {
   if (!std::exchange(is_greeting_, true)) ++greeting_;
 }
 
-void ShardLink::take(const ShardsFailed& failed, const Frames&) {
+void ShardLink::on_failed(const ShardsFailed& failed) {
   const std::string what = concat(named(), " has failed: ", failed.what);
   if (failed.code != static_cast<std::int64_t>(ExitCode::kInterrupted)) throw PeerError(what);
   why_to_stop_ = concat(named(), " was ", failed.what);
 }
-
-void ShardLink::end(const ShardsOver& over) { send(over); }
 
 }  // namespace sluice::ps

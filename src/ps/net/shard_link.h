@@ -68,7 +68,7 @@ class ShardLink final : public OtherShards, public PartHolder {
   [[nodiscard]] bool is_here() const { return here_.has_value(); }
   // Handles received messages and sends heartbeats.
   void look();
-  void end(const ShardsOver& over);
+  void end(const ShardsOver& over) { send(over); }
   // Called repeatedly during a wait, which may be as long as the silence limit.
   void while_waiting(std::function<void()> act) { while_waiting_ = std::move(act); }
   // Set if that server was asked to stop and waits until its weights are saved; otherwise empty.
@@ -81,17 +81,13 @@ class ShardLink final : public OtherShards, public PartHolder {
  private:
   void receive_all();
   void wait_for(const std::function<bool()>& condition, const std::function<void()>& ask_again);
-  void handle(const Frames& frames);
-  void take(const ShardsHere& here, const Frames& frames);
-  void take(const ShardsRefuse& refuse, const Frames& frames);
-  void take(const StepPrepared& prepared, const Frames& frames);
-  void take(const StepCommitted& committed, const Frames& frames);
-  void take(const StepLacking& lacking, const Frames& frames);
-  void take(const PartHeld& held, const Frames& frames);
-  void take(const StateGiven& given, const Frames& frames);
-  void take(const ShardHeartbeat& heartbeat, const Frames& frames);
-  void take(const WhoLeads& who, const Frames& frames);
-  void take(const ShardsFailed& failed, const Frames& frames);
+  void on_message(const Frames& frames);
+  void on_shards_here(const ShardsHere& here);
+  void on_prepared(const StepPrepared& prepared);
+  void on_committed(const StepCommitted& committed);
+  void on_state_given(const StateGiven& given, const Frames& frames);
+  void on_heartbeat(const ShardHeartbeat& heartbeat);
+  void on_failed(const ShardsFailed& failed);
 
   void wait_until_here();
   void restart_greeting();

@@ -1,7 +1,6 @@
 #include "ps/net/shard_log.h"
 
 #include <limits>
-#include <utility>
 #include <variant>
 
 #include "core/concat.h"

@@ -7,7 +7,6 @@
 #include <ATen/ATen.h>
 
 #include "core/concat.h"
-#include "core/error.h"
 #include "core/failpoint.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -56,7 +55,7 @@ void ShardServer::next(Nanoseconds limit) {
     for (std::size_t left = kMostAtOnce; left > 0 && !over_; --left) {
       const auto received = socket_->next();
       if (!received) break;
-      handle(*received);
+      on_message(*received);
     }
     make_durable();
     send_heartbeat();
@@ -64,25 +63,47 @@ void ShardServer::next(Nanoseconds limit) {
   }
 }
 
-void ShardServer::handle(const FrameSocket::Received& received) {
+void ShardServer::on_message(const FrameSocket::Received& received) {
   const std::string& routing_id = received.routing_id;
-  const Frames& frames = received.frames;
-  const auto take_it = [&](const auto& of_kind) { take(routing_id, of_kind, frames); };
+  const Frame& header = received.frames.front();
   if (routing_id == lead_) {
-    const auto message = from_lead(frames.front());
+    const auto message = from_lead(header);
     if (!message) return drop();
     last_message_at_ = clock_.now();
-    return std::visit(take_it, *message);
+    return on_lead_message(*message, received.frames);
   }
-  if (const auto part = part_from_worker(frames.front())) return std::visit(take_it, *part);
-  const auto message = from_lead(frames.front());
+  if (const auto part = part_from_worker(header)) return on_worker_message(routing_id, *part, received.frames);
+  const auto message = from_lead(header);
   if (!message) {
-    const auto of_worker = from_worker(frames.front());
+    const auto of_worker = from_worker(header);
     if (of_worker && std::holds_alternative<Hello>(*of_worker)) warn_of_greeting(std::get<Hello>(*of_worker));
     return drop();
   }
-  if (const auto* const hello = std::get_if<LeadHello>(&*message)) return take(routing_id, *hello, frames);
+  if (const auto* const hello = std::get_if<LeadHello>(&*message)) return on_lead_hello(routing_id, *hello);
   send(routing_id, WhoLeads{});
+}
+
+void ShardServer::on_lead_message(const FromLead& message, const Frames& frames) {
+  const auto answer = [&](const LeadHeartbeat& heartbeat) {
+    const bool is_up_to_date = heartbeat.greeting == greeting_ && heartbeat.workers_sent == received_workers_;
+    send(lead_, ShardHeartbeat{process_id_, is_up_to_date});
+  };
+  std::visit(HandlerOf{[&](const LeadHello& hello) { on_lead_hello(lead_, hello); },
+                       [&](const ShardsLoaded& loaded) { on_shards_loaded(loaded, frames); },
+                       [&](const WorkerThere& there) { on_worker_there(there); },
+                       [&](const StepAsked& asked) { on_step_asked(asked); },
+                       [&](const PartAsked& asked) { send_held(asked.push); },
+                       [&](const StateAsked& asked) { on_state_asked(asked); }, answer,
+                       [&](const ShardsOver& over) { over_ = over; }},
+             message);
+}
+
+void ShardServer::on_worker_message(const std::string& routing_id, const PartFromWorker& message,
+                                    const Frames& frames) {
+  std::visit(HandlerOf{[&](const PushAhead& ahead) { on_push_ahead(routing_id, ahead, frames); },
+                       [&](const PartMade& part) { on_part_made(routing_id, part, frames); },
+                       [&](const PartHeartbeat& heartbeat) { on_part_heartbeat(routing_id, heartbeat); }},
+             message);
 }
 
 void ShardServer::drop() {
@@ -98,7 +119,7 @@ void ShardServer::warn_of_greeting(const Hello& hello) {
 
 // --- From the lead server
 
-void ShardServer::take(const std::string& routing_id, const LeadHello& hello, const Frames&) {
+void ShardServer::on_lead_hello(const std::string& routing_id, const LeadHello& hello) {
   if (const std::string refusal = refusal_of(hello); !refusal.empty()) {
     refusals_.log(concat("server 0 (", hello.where, ")"), refusal, clock_.now());
     return send(routing_id, ShardsRefuse{refusal});
@@ -141,7 +162,7 @@ ShardsHere ShardServer::here() const {
   return here;
 }
 
-void ShardServer::take(const std::string& routing_id, const ShardsLoaded& loaded, const Frames& frames) {
+void ShardServer::on_shards_loaded(const ShardsLoaded& loaded, const Frames& frames) {
   const auto state = state_after_header(frames, loaded.assignment.shape(), loaded.states);
   if (!state || loaded.assignment != assigned_) {
     ++malformed_;
@@ -158,10 +179,10 @@ void ShardServer::take(const std::string& routing_id, const ShardsLoaded& loaded
   if (log_) log_->begin(loaded_, *keeper_);
   peers_.clear();
   received_workers_ = 0;
-  send(routing_id, here());
+  send(lead_, here());
 }
 
-void ShardServer::take(const std::string&, const WorkerThere& there, const Frames&) {
+void ShardServer::on_worker_there(const WorkerThere& there) {
   ++received_workers_;
   if (there.routing_id.empty()) {
     peers_.erase(there.worker);
@@ -189,40 +210,31 @@ void ShardServer::take(const std::string&, const WorkerThere& there, const Frame
   socket_->send(there.routing_id, with_packed(header_of(part), sent.packed));
 }
 
-void ShardServer::take(const std::string& routing_id, const StepAsked& asked, const Frames&) {
+void ShardServer::on_step_asked(const StepAsked& asked) {
   const ShardStep& step = asked.step;
-  if (!keeper_) return send(routing_id, here());
+  if (!keeper_) return send(lead_, here());
   if (!asked.commits) {
     const auto prepared = keeper_->prepare(step);
-    if (!prepared) return send(routing_id, StepLacking{step.version});
-    return send(routing_id, StepPrepared{step.version, step.index, prepared->squares, prepared->is_finite});
+    if (!prepared) return send(lead_, StepLacking{step.version});
+    return send(lead_, StepPrepared{step.version, step.index, prepared->squares, prepared->is_finite});
   }
   const bool is_new = !keeper_->has_committed(step);
-  if (is_new && !keeper_->prepare(step)) return send(routing_id, StepLacking{step.version});
+  if (is_new && !keeper_->prepare(step)) return send(lead_, StepLacking{step.version});
   if (is_new && log_) {
     log_->committed(asked);
     log_->make_durable();
   }
-  if (!keeper_->commit(step, asked.update)) return send(routing_id, StepLacking{step.version});
+  if (!keeper_->commit(step, asked.update)) return send(lead_, StepLacking{step.version});
   failpoint("step-committed");
-  send(routing_id, StepCommitted{step.version, step.index});
+  send(lead_, StepCommitted{step.version, step.index});
 }
 
-void ShardServer::take(const std::string&, const PartAsked& asked, const Frames&) { send_held(asked.push); }
-
-void ShardServer::take(const std::string& routing_id, const StateAsked& asked, const Frames&) {
-  if (!keeper_ || keeper_->version() != asked.version) return send(routing_id, StepLacking{asked.version});
+void ShardServer::on_state_asked(const StateAsked& asked) {
+  if (!keeper_ || keeper_->version() != asked.version) return send(lead_, StepLacking{asked.version});
   if (log_ && asked.begins_log) log_->begin(loaded_, *keeper_);
   const ShardsState state = keeper_->state();
-  socket_->send(routing_id, with_state(header_of(StateGiven{asked.version, names_of(state.optimizer)}), state));
+  socket_->send(lead_, with_state(header_of(StateGiven{asked.version, names_of(state.optimizer)}), state));
 }
-
-void ShardServer::take(const std::string& routing_id, const LeadHeartbeat& heartbeat, const Frames&) {
-  send(routing_id,
-       ShardHeartbeat{process_id_, heartbeat.greeting == greeting_ && heartbeat.workers_sent == received_workers_});
-}
-
-void ShardServer::take(const std::string&, const ShardsOver& over, const Frames&) { over_ = over; }
 
 // --- From workers
 
@@ -234,13 +246,13 @@ ShardServer::Peer* ShardServer::peer_of(const std::string& routing_id, const Pus
   return is_it && keeper_ ? &found->second : nullptr;
 }
 
-void ShardServer::take(const std::string& routing_id, const PushAhead& ahead, const Frames& frames) {
+void ShardServer::on_push_ahead(const std::string& routing_id, const PushAhead& ahead, const Frames& frames) {
   Peer* const peer = peer_of(routing_id, ahead.push, ahead.server_epoch);
   if (peer == nullptr || keeper_->has_seen(ahead.push)) return;
   if (!peer->ahead.take(ahead, frames, keeper_->shape())) ++malformed_;
 }
 
-void ShardServer::take(const std::string& routing_id, const PartMade& part, const Frames& frames) {
+void ShardServer::on_part_made(const std::string& routing_id, const PartMade& part, const Frames& frames) {
   Peer* const peer = peer_of(routing_id, part.push, part.server_epoch);
   if (peer == nullptr) return;
   if (part.first_shard != first_shard()) {
@@ -270,7 +282,7 @@ void ShardServer::take(const std::string& routing_id, const PartMade& part, cons
     send_held(part.push);
 }
 
-void ShardServer::take(const std::string& routing_id, const PartHeartbeat& heartbeat, const Frames&) {
+void ShardServer::on_part_heartbeat(const std::string& routing_id, const PartHeartbeat& heartbeat) {
   if (heartbeat.push.sequence < 1 || peer_of(routing_id, heartbeat.push, heartbeat.server_epoch) == nullptr ||
       keeper_->has_seen(heartbeat.push))
     return;

@@ -77,21 +77,20 @@ class ShardServer {
 
   void listen(const FrameSocket::Limits& limits);
   [[nodiscard]] FrameSocket::Limits limits_of(const Assignment& assignment) const;
-  void handle(const FrameSocket::Received& received);
+  void on_message(const FrameSocket::Received& received);
   void drop();
   void warn_of_greeting(const Hello& hello);
-  void take(const std::string& routing_id, const LeadHello& hello, const Frames& frames);
+  void on_lead_hello(const std::string& routing_id, const LeadHello& hello);
   [[nodiscard]] std::string refusal_of(const LeadHello& hello) const;
-  void take(const std::string& routing_id, const ShardsLoaded& loaded, const Frames& frames);
-  void take(const std::string& routing_id, const WorkerThere& there, const Frames& frames);
-  void take(const std::string& routing_id, const StepAsked& asked, const Frames& frames);
-  void take(const std::string& routing_id, const PartAsked& asked, const Frames& frames);
-  void take(const std::string& routing_id, const StateAsked& asked, const Frames& frames);
-  void take(const std::string& routing_id, const LeadHeartbeat& heartbeat, const Frames& frames);
-  void take(const std::string& routing_id, const ShardsOver& over, const Frames& frames);
-  void take(const std::string& routing_id, const PushAhead& ahead, const Frames& frames);
-  void take(const std::string& routing_id, const PartMade& part, const Frames& frames);
-  void take(const std::string& routing_id, const PartHeartbeat& heartbeat, const Frames& frames);
+  void on_lead_message(const FromLead& message, const Frames& frames);
+  void on_worker_message(const std::string& routing_id, const PartFromWorker& message, const Frames& frames);
+  void on_shards_loaded(const ShardsLoaded& loaded, const Frames& frames);
+  void on_worker_there(const WorkerThere& there);
+  void on_step_asked(const StepAsked& asked);
+  void on_state_asked(const StateAsked& asked);
+  void on_push_ahead(const std::string& routing_id, const PushAhead& ahead, const Frames& frames);
+  void on_part_made(const std::string& routing_id, const PartMade& part, const Frames& frames);
+  void on_part_heartbeat(const std::string& routing_id, const PartHeartbeat& heartbeat);
 
   [[nodiscard]] Peer* peer_of(const std::string& routing_id, const PushKey& push, std::int64_t server_epoch);
   void send_held(const PushKey& push);

@@ -2,11 +2,9 @@
 // worker begins with which weights. Threads: one. Errors: those of the socket and of ShardLink.
 #pragma once
 
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "core/clock.h"
 #include "data/ledger.h"
 #include "ps/net/frame_socket.h"
 #include "ps/net/members.h"

@@ -10,12 +10,10 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
-#include <optional>
 #include <utility>
 #include <vector>
 #include <zmq.hpp>
 
-#include "comm/socket_address.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/file_descriptor.h"
