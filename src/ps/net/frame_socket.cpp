@@ -86,7 +86,7 @@ FrameSocket::FrameSocket(Role role, const std::string& name, Limits limits, cons
     set_keys(socket, role, keys);
   } catch (const zmq::error_t& error) {
     if (error.num() == EINVAL && keys.encrypts())
-      throw ConfigError("a key of the parameter server is none; make them with scripts/make_keys.sh");
+      throw ConfigError("a key in ps.keys is not a CurveZMQ key; make a pair with sluice make-keys");
     throw PeerError("cannot make a socket: ", error.what());
   }
 }
@@ -123,7 +123,7 @@ void FrameSocket::try_next_address() {
     const std::vector<std::string> addresses = comm::addresses_of(host_, {}, "ps.address, or MASTER_ADDR without one");
     endpoint = comm::tcp_endpoint(addresses[tries_++ % addresses.size()], port_);
   } catch (const ConfigError& error) {  // the name of a starting machine may not exist yet
-    if (!std::exchange(has_warned_, true)) log_warning(error.what(), "; asking again");
+    if (!std::exchange(has_warned_, true)) log_warning(error.what(), "; trying again");
     return;
   }
   if (endpoint == endpoint_) return;
@@ -244,7 +244,7 @@ Keys make_keys() {
 std::string public_key_of(const std::string& secret) {
   std::array<char, 41> own{};
   if (secret.size() + 1 != own.size() || zmq_curve_public(own.data(), secret.c_str()) != 0)
-    throw ConfigError("a secret key of a parameter server is damaged");
+    throw ConfigError("the secret key in ps.keys is damaged; make a pair with sluice make-keys");
   return own.data();
 }
 

@@ -16,16 +16,16 @@ void NetworkServer::check_for_end() {
     if (open_since_ && members_.last_one_left()) throw AllWorkersLeft("all workers have left before the run was over");
     if (now() - members_.empty_since() < options_.connect_timeout) return;
     throw PeerError(open_since_
-                        ? concat("no worker has been there for ", waited, "; start them again")
+                        ? concat("no worker has been connected for ", waited, "; start the workers again")
                         : concat(members_.last_one_left()
-                                     ? "all workers have left before training began, and no other has come within "
-                                     : "no worker has come within ",
+                                     ? "all workers have left before training began, and no other has joined within "
+                                     : "no worker has joined within ",
                                  waited, refusals_.but_last(),
                                  "; start them with the same configuration and, with keys, the same keys"));
   }
   if (open_since_ || now() - begin_ < options_.connect_timeout) return;
   log_warning("after ", waited, " only ", counted(members_.all().size(), "worker"), " of the policy's ",
-              server_.policy().workers, " have come: training begins without the others");
+              server_.policy().workers, " joined: training begins without the others");
   server_.open(now());
   make_updates();
 }

@@ -117,7 +117,7 @@ class NetworkLink::Connection {
   }
   void push(Push push) {
     thread_.change([&] {
-      if (is_step_void()) return log_info("a step counts for nothing: the server has not known it any more");
+      if (is_step_void()) return log_info("discarding a step: the server removed this worker while it was computing");
       push.record.worker = options_.worker;
       push.record.incarnation = static_cast<int>(incarnation_.number);
       const Packed packed = push_.pack(push.record, std::move(push.tensors));
@@ -201,13 +201,13 @@ class NetworkLink::Connection {
     if (is_over_ || has_sent_last_) return;
     const Nanoseconds limit = !is_admitted() && !was_welcome_ ? options_.connect_timeout : options_.peer_timeout;
     if (push_.is_open() && now - push_.made_at() > options_.connect_timeout)
-      throw PeerError(server(), " lives, but has not taken a push for ", human_duration(to_s(options_.connect_timeout)),
-                      "; see what it says");
+      throw PeerError(server(), " is alive, but has not answered a push for ",
+                      human_duration(to_s(options_.connect_timeout)), "; see its log");
     if (weights_) parts_->check_wait(newest(), now - weights_at_, options_.peer_timeout);
     if (now - last_message_at_ <= limit) return;
     rival_.throw_if_there(concat(server(), " has been silent for ", human_duration(to_s(limit))));
     throw PeerError(was_welcome_
-                        ? concat(server(), " has been silent for ", human_duration(to_s(limit)), "; see what it says")
+                        ? concat(server(), " has been silent for ", human_duration(to_s(limit)), "; see its log")
                         : concat("no parameter server has answered at ", options_.host, ":", options_.port, " within ",
                                  human_duration(to_s(limit)), "; start it, or check its address",
                                  about_keys(options_.keys)));
@@ -238,8 +238,7 @@ class NetworkLink::Connection {
     if (is_admitted()) return check_incarnation(welcome.incarnation);
     if (welcome.abandoned != abandons_) return;  // answers an earlier Hello
     if (was_welcome_) {
-      log_info(
-          concat("the server did not know this worker any more; it has joined anew, after update ", welcome.version));
+      log_info(concat("the server had removed this worker; it has joined again, after update ", welcome.version));
     } else {
       layout_ = welcome.layout;
       options_.take_constants(welcome.constants);
@@ -264,7 +263,7 @@ class NetworkLink::Connection {
     if (!is_admitted() || given.id <= last_lease_) return;
     const bool is_one = samples && !samples->empty() && std::ssize(*samples) <= options_.batch + options_.slack &&
                         std::ranges::all_of(*samples, [](std::int64_t sample) { return sample >= 0; });
-    if (!is_one) throw PeerError(server(), " has sent samples that cannot be");
+    if (!is_one) throw PeerError(server(), " has sent invalid samples");
     last_lease_ = given.id;
     if (given.id > lease_of_step_ && push_.is_open())
       forget_push(/*was_committed=*/true);  // the lease implies the commit; the answer was lost

@@ -21,13 +21,13 @@ void NetworkServer::on_hello(const std::string& routing_id, const Hello& hello) 
     case Greeting::kNew: break;
     case Greeting::kAfterLeaving: remove_worker(hello.worker, WorkerEvent::What::kLeft, {}); break;
     case Greeting::kRepeated: return welcome_again(routing_id, hello);
-    case Greeting::kAnew: remove_worker(hello.worker, WorkerEvent::What::kLost, "it begins anew"); break;
+    case Greeting::kAnew: remove_worker(hello.worker, WorkerEvent::What::kLost, "it has joined again"); break;
     case Greeting::kRival:
       if (rivals_.size() < kMostRivals) rivals_.insert(routing_id);
       return send(routing_id, Busy{members_.find(hello.worker)->where});
     case Greeting::kReplacement:
       remove_worker(hello.worker, WorkerEvent::What::kLost,
-                    concat("another process has come for it from ", hello.where));
+                    concat("another process has taken its number, from ", hello.where));
       break;
   }
   admit(routing_id, hello);
@@ -35,16 +35,14 @@ void NetworkServer::on_hello(const std::string& routing_id, const Hello& hello) 
 
 std::string NetworkServer::refusal_of(const std::string& routing_id, const Hello& hello) {
   if (hello.protocol != kProtocol) {
-    return concat("it speaks version ", hello.protocol, " of the protocol, the server version ", kProtocol,
+    return concat("it uses protocol version ", hello.protocol, ", but the server uses version ", kProtocol,
                   "; install the same Sluice on all machines");
   }
   if (static_cast<int>(hello.worker) >= options_.most_workers)
-    return concat("there is no worker ", static_cast<int>(hello.worker), ": the server takes ", options_.most_workers,
-                  ", numbered from 0");
+    return concat("the server accepts ", options_.most_workers, " workers, numbered from 0; give it a lower number");
   const Member* const at_connection = members_.find_by_connection(routing_id);
-  if (at_connection != nullptr && at_connection->id != hello.worker)
-    return "this connection is another worker's already";
-  if (hello.batch < 1) return concat("a batch of ", hello.batch, " samples is none");
+  if (at_connection != nullptr && at_connection->id != hello.worker) return "this connection belongs to another worker";
+  if (hello.batch < 1) return concat("it requested a batch of ", hello.batch, " samples; a batch has at least one");
   return difference_between({worker_named(hello.worker, hello.where), hello.agreement},
                             {server_named(0, options_.host, port_), options_.agreement});
 }

@@ -127,10 +127,10 @@ void NetworkServer::on_message(FrameSocket::Received received) {
 
 void NetworkServer::on_foreign_message(const Frame& header) {
   if (part_from_worker(header) && !std::exchange(has_warned_of_part_, true))
-    log_warning("what a worker sends to servers of shards came to ", server_named(0, options_.host, port_),
+    log_warning("a worker's message for a shard server came to ", server_named(0, options_.host, port_),
                 "; check the order of ps.address at the workers");
   if (malformed_++ + intake_.malformed() == 0)
-    log_warning("a message that is none of a worker's was dropped; more of them are only counted");
+    log_warning("dropped a message that no worker sends; further ones are counted, not logged");
 }
 
 void NetworkServer::dispatch(Member& member, const FromWorker& message, const Frames& frames) {
@@ -222,7 +222,7 @@ void NetworkServer::make_updates() {
 void NetworkServer::report_update(UpdateRecord done, const ServerProgress& before) {
   if (done.is_dropped) {
     throw DivergedError("update ", done.update.version,
-                        ": the pushes are finite, but not what comes of them; lower the learning rate");
+                        " is not finite, although its pushes are; lower the learning rate");
   }
   NetworkUpdate update{.before = before, .after = server_.progress(), .at = now_ns(), .open_since = open_since_};
   std::vector<PushKey> untimed;

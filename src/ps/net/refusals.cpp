@@ -35,7 +35,7 @@ void Refusals::log(const std::string& who, const std::string& why, Nanoseconds n
   }
   last_ = line;
   if (++logged_ <= kMostAMinute) log_warning(line);
-  if (logged_ == kMostAMinute) log_warning("more who are refused within this minute are not named");
+  if (logged_ == kMostAMinute) log_warning("further refusals within this minute are not logged");
 }
 
 }  // namespace sluice::ps

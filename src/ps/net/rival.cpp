@@ -10,7 +10,7 @@ void Rival::is_there(const std::string& where, const std::string& server, Nanose
   const int worker = static_cast<int>(worker_);
   if (where_.empty()) {
     since_ = now;
-    log_info("the server has a worker ", worker, " already (", where, "); waiting until it is gone");
+    log_info("the server has a worker ", worker, " already (", where, "); waiting until it ends");
   }
   where_ = where;
   if (now - since_ < limit_) return;

@@ -192,7 +192,7 @@ void ShardLink::on_message(const Frames& frames) {
                 [&](const StepCommitted& committed) { on_committed(committed); },
                 [&](const StepLacking& lacking) {
                   throw PeerError(named(), " cannot make update ", lacking.version,
-                                  ": it lacks a push, or the update before; ", options_.start_anew);
+                                  ": it lacks a push, or the previous update; ", options_.start_anew);
                 },
                 [&](const PartHeld& held) { held_[held.push.worker] = held; },
                 [&](const StateGiven& given) { on_state_given(given, frames); },
@@ -209,7 +209,7 @@ void ShardLink::on_shards_here(const ShardsHere& here) {
   if (here.process_id != process_of_shards_) {
     if (!options_.may_come_back)
       throw PeerError(named(), " was started again and has lost its shards; ", options_.start_anew,
-                      "; with ps.log they would have outlived it");
+                      "; ps.log would have kept them");
     check_came_back(here);
     process_of_shards_ = here.process_id;
     log_info(named(), " has come back, with its shards after update ", here.version);

@@ -107,7 +107,7 @@ void ShardServer::on_worker_message(const std::string& routing_id, const PartFro
 }
 
 void ShardServer::drop() {
-  if (malformed_++ == 0) log_warning("a message that is none of ours was dropped; more of them are only counted");
+  if (malformed_++ == 0) log_warning("dropped a message of an unknown kind; further ones are counted, not logged");
 }
 
 void ShardServer::warn_of_greeting(const Hello& hello) {
@@ -146,7 +146,7 @@ void ShardServer::on_lead_hello(const std::string& routing_id, const LeadHello& 
 
 std::string ShardServer::refusal_of(const LeadHello& hello) const {
   if (hello.protocol != kProtocol)
-    return concat("it speaks version ", kProtocol, " of the protocol, not ", hello.protocol,
+    return concat("server 0 uses protocol version ", hello.protocol, ", but this server version ", kProtocol,
                   "; install the same Sluice on all machines");
   return difference_between({concat("server 0 (", hello.where, ")"), hello.agreement},
                             {server_named(options_.number, options_.host, port_), options_.agreement});
@@ -170,8 +170,8 @@ void ShardServer::on_shards_loaded(const ShardsLoaded& loaded, const Frames& fra
   }
   if (log_ && keeper_ && loaded_.run != loaded.run)
     set_logs_aside(options_.folder, 0,
-                   "what this server has kept is of another run, or of updates after the checkpoint that this run goes "
-                   "on from");
+                   "the log of this server belongs to another run, or to updates after the checkpoint that this run "
+                   "continues from");
   loaded_ = loaded;
   keeper_ = std::make_unique<ShardKeeper>(options_.optimizer, loaded.assignment.shape(), *state, loaded.version,
                                           options_.threads);
@@ -319,11 +319,11 @@ void ShardServer::check_lead() {
       may_come ? std::max(options_.connect_timeout, options_.peer_timeout) : options_.peer_timeout;
   if (over_ || silent <= limit) return;
   if (lead_.empty())
-    throw PeerError("no lead server has come within ", human_duration(to_s(limit)), refusals_.but_last(),
+    throw PeerError("no lead server has connected within ", human_duration(to_s(limit)), refusals_.but_last(),
                     "; start server 0 with the same configuration, and check its ps.address",
                     about_keys(options_.keys));
   throw PeerError("the lead server (", lead_where_, ") has been silent for ", human_duration(to_s(limit)),
-                  "; see what it says");
+                  "; see its log");
 }
 
 void ShardServer::ask_to_stop(const InterruptedError& why) {
@@ -345,8 +345,8 @@ void ShardServer::send_until_acknowledged(const ShardsFailed& failed) {
     if (socket_->send(lead_, {header_of(ShardsToLead{failed})})) reached = now;
     if (now - reached > kUntilGone) return;
     if (now - begun > kLongDrain && !std::exchange(has_logged, true))
-      log_info(
-          concat("waiting for the lead server (", lead_where_, ") to hear that this one has failed: ", failed.what));
+      log_info(concat("waiting for the lead server (", lead_where_,
+                      ") to confirm that this server has failed: ", failed.what));
     socket_->wait(
         std::chrono::nanoseconds(std::min(options_.heartbeat_interval, begun + options_.drain_timeout - now)));
     receive_over();

@@ -80,7 +80,7 @@ void StrangerGuard::run() {
       check_strangers();
     }
   } catch (const std::exception& error) {
-    log_warning("connections to this process are no longer watched: ", error.what());
+    log_warning("no longer limiting unfinished messages to this process: ", error.what());
   }
 }
 

@@ -33,8 +33,8 @@ WorkerParts::WorkerParts(WorkerPartsOptions options) : options_(std::move(option
 
 void WorkerParts::begin(const Layout& layout) {
   if (layout.shards.size() % (parts_.size() + 1) != 0)
-    throw ConfigError("the server has ", layout.shards.size(), " shards, not as many for each of ", parts_.size() + 1,
-                      " servers; set ps.servers to how many there are");
+    throw ConfigError("the server has ", layout.shards.size(), " shards, which ", parts_.size() + 1,
+                      " servers cannot share equally; set ps.servers to the number of servers");
   const std::scoped_lock lock(mutex_);
   layout_ = layout;
   has_begun_ = true;
@@ -72,7 +72,7 @@ void WorkerParts::decode() {
       }
       if (header.first_shard != first_shard(i + 1))
         bad_ = concat(named(i + 1),
-                      " has other shards than those of its place in ps.address; give the addresses in the "
+                      " does not keep the shards of its position in ps.address; give the addresses in the "
                       "same order to all");
       if (!part.decoder->follows(message)) continue;  // a message before it was lost
       part.weights = part.decoder->take(message);
@@ -133,7 +133,7 @@ void WorkerParts::check_wait(const PartVersion& weights, Nanoseconds waited, Nan
   const std::scoped_lock lock(mutex_);
   if (waited > limit)
     throw PeerError(lacking(weights), " has not sent its part of the weights for ", human_duration(to_s(limit)),
-                    "; see what it says, and check its ps.address", about_keys(options_.keys));
+                    "; see its log, and check its ps.address", about_keys(options_.keys));
   if (std::exchange(waited_for_, weights) != weights)
     log_info("waiting for ", lacking(weights), ", which has not sent its part of the weights");
 }

@@ -269,25 +269,25 @@ INSTANTIATE_TEST_SUITE_P(
                    server.welcome(1);
                    server.give(0, {});
                  },
-                 "has sent samples that cannot be"},
+                 "has sent invalid samples"},
         Nonsense{"a_negative_sample",
                  [](FakeServer& server) {
                    server.welcome(1);
                    server.give(0, {1, -2});
                  },
-                 "has sent samples that cannot be"},
+                 "has sent invalid samples"},
         Nonsense{"more_samples_than_it_wants",
                  [](FakeServer& server) {
                    server.welcome(1);
                    server.give(0, std::vector<std::int64_t>(1'000'000, 1));
                  },
-                 "has sent samples that cannot be"},
+                 "has sent invalid samples"},
         Nonsense{"bytes_that_are_no_samples",
                  [](FakeServer& server) {
                    server.welcome(1);
                    server.send(Frames{header_of(LeaseGiven{0, 0}), frame_of(std::string("abc"))});
                  },
-                 "has sent samples that cannot be"},
+                 "has sent invalid samples"},
         Nonsense{"another_model_later",
                  [](FakeServer& server) {
                    server.welcome(1);
