@@ -103,7 +103,6 @@ std::vector<CommittedPush> LogRecovery::into(const Target& target) const {
   return waiting;
 }
 
-// The weights at the start of a file must be the current ones.
 void LogRecovery::check_base(const LogBegin& begin, const Target& target) const {
   const std::string file = log_file(options_.folder, begin.version).string();
   if (begin.layout != digest_of(target.server.layout()))

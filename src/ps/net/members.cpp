@@ -14,8 +14,7 @@ Greeting Members::judge(const Hello& hello) const {
   if (member.state() == WorkerState::kLeaving) return Greeting::kAfterLeaving;
   if (member.process_id == hello.process_id)
     return hello.abandons == member.incarnation ? Greeting::kAnew : Greeting::kRepeated;
-  const bool is_alive = drained_at_ - member.last_message_at <= silence_of_dead_;
-  return is_alive ? Greeting::kRival : Greeting::kReplacement;
+  return silence_of(member) <= silence_of_dead_ ? Greeting::kRival : Greeting::kReplacement;
 }
 
 Member& Members::add(Member member) {
@@ -43,20 +42,12 @@ Member* Members::find_by_connection(const std::string& routing_id) {
   return found == members_.end() ? nullptr : &found->second;
 }
 
-std::vector<WorkerId> Members::silent_for(Nanoseconds limit) const {
-  std::vector<WorkerId> silent;
+std::vector<WorkerId> Members::all_that(const std::function<bool(const Member&)>& condition) const {
+  std::vector<WorkerId> found;
   for (const auto& [worker, member] : members_) {
-    if (drained_at_ - member.last_message_at > limit) silent.push_back(worker);
+    if (condition(member)) found.push_back(worker);
   }
-  return silent;
-}
-
-std::vector<WorkerId> Members::leaving(std::optional<Nanoseconds> now) const {
-  std::vector<WorkerId> gone;
-  for (const auto& [worker, member] : members_) {
-    if (member.leaves_at && (!now || *now >= *member.leaves_at)) gone.push_back(worker);
-  }
-  return gone;
+  return found;
 }
 
 }  // namespace sluice::ps

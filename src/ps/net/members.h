@@ -1,6 +1,7 @@
 // members: the workers that server 0 has admitted, their states, and what a Hello means for them. Pure. Threads: one.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -22,8 +23,7 @@ enum class WorkerState {
   kLeaving,   // has sent Leaving
 };
 
-// This server's part of a push.
-struct OwnPart {
+struct OwnPart {  // this server's part of a push
   PushMade made;
   Tensors tensors;
 
@@ -44,8 +44,8 @@ struct Member {
   PullCompressor pull;               // of this server's shards
   PushAssembly ahead;
   std::optional<OwnPart> own_part;  // of its newest push, until all shard servers hold theirs
-  // Set after Leaving. The removal is delayed: a signal that stops the whole run also stops this server, and no update
-  // must be made without the worker in between.
+  // Set after Leaving. A signal that stops the whole run also stops this server: the removal is delayed, because no
+  // update must be made without the worker in between.
   std::optional<Nanoseconds> leaves_at;
 
   [[nodiscard]] WorkerState state() const {
@@ -62,14 +62,13 @@ struct Member {
   }
 };
 
-// What a Hello means, by the state of its worker.
-enum class Greeting {
-  kNew,           // the worker is absent
-  kAfterLeaving,  // the worker has left; its removal was delayed
-  kRepeated,      // this process was admitted already, but may have missed its Welcome
-  kAnew,          // this process abandons its current incarnation
-  kRival,         // another process has the worker's number and is alive
-  kReplacement,   // another process had the worker's number and is silent
+enum class Greeting {  // what a Hello means
+  kNew,                // the worker is absent
+  kAfterLeaving,       // the worker has left; its removal was delayed
+  kRepeated,           // this process was admitted already, but may have missed its Welcome
+  kAnew,               // this process abandons its current incarnation
+  kRival,              // another process has the worker's number and is alive
+  kReplacement,        // another process had the worker's number and is silent
 };
 
 class Members {
@@ -82,7 +81,6 @@ class Members {
   void remove(WorkerId worker, bool has_left, Nanoseconds now);
 
   [[nodiscard]] std::map<WorkerId, Member>& all() { return members_; }
-  // Both return null if there is no such member.
   [[nodiscard]] Member* find(WorkerId worker);
   [[nodiscard]] Member* find_by_connection(const std::string& routing_id);
   // Whether the number of this incarnation belongs to an earlier server epoch. Requires that the worker was admitted.
@@ -90,11 +88,10 @@ class Members {
     return incarnation < first_incarnations_.at(worker);
   }
 
-  // Messages that arrived before this time have been handled. Only they count for the silence of a worker.
+  // Messages that arrived before this time have been handled.
   void set_drained_at(Nanoseconds at) { drained_at_ = at; }
-  [[nodiscard]] std::vector<WorkerId> silent_for(Nanoseconds limit) const;
-  // Leaving workers whose delay is over at this time; nothing: all leaving workers.
-  [[nodiscard]] std::vector<WorkerId> leaving(std::optional<Nanoseconds> now) const;
+  [[nodiscard]] Nanoseconds silence_of(const Member& member) const { return drained_at_ - member.last_message_at; }
+  [[nodiscard]] std::vector<WorkerId> all_that(const std::function<bool(const Member&)>& condition) const;
 
   [[nodiscard]] bool empty() const { return members_.empty(); }
   [[nodiscard]] Nanoseconds empty_since() const { return empty_since_; }  // last removal, or the begin

@@ -91,12 +91,8 @@ static bool is_sound(const ServerHeartbeat& heartbeat) {
   return heartbeat.lease >= kNone && heartbeat.version >= kNone && is_sound(heartbeat.of);
 }
 
-namespace {
-
 // A parsed header takes many times the memory of its bytes.
-constexpr std::size_t kLongestOfWorker = std::size_t{1} << 20, kLongestOfServer = std::size_t{1} << 26;
-
-}  // namespace
+static constexpr std::size_t kLongestOfWorker = std::size_t{1} << 20, kLongestOfServer = std::size_t{1} << 26;
 
 std::string difference_between(const Party& theirs, const Party& mine) {
   // A configuration key is named first, because it may be the cause of different samples.

@@ -49,7 +49,7 @@ class NetworkLink::Connection {
     parts_.reset();
   }
 
-  // Waits under the lock until `condition` holds. Throws the thread's error, or InterruptedError if asked to stop.
+  // Returns the lock once `condition` holds under it. Throws the thread's error, or InterruptedError if asked to stop.
   template <typename Condition>
   std::unique_lock<std::mutex> wait_for(const Condition& condition) {
     std::unique_lock lock(mutex_);
@@ -161,8 +161,6 @@ class NetworkLink::Connection {
     if (!options_.others.empty()) return server_named(0, options_.host, options_.port);
     return concat("the parameter server at ", options_.host, ":", options_.port);
   }
-
-  // --- The connection's own thread
 
   void on_message(const Frames& message) {
     const std::scoped_lock lock(mutex_);
@@ -324,11 +322,9 @@ class NetworkLink::Connection {
     parts_->forget();
   }
 
-  // Joins again if the server has this worker in another incarnation.
   void check_incarnation(const Incarnation& incarnation) {
     if (incarnation != incarnation_) begin_anew();
   }
-  // Called if server and worker disagree on the worker's state.
   void begin_anew() {
     if (is_admitted()) abandons_ = std::exchange(incarnation_, {});
     thread_.drop_unsent();  // messages of the old incarnation

@@ -5,26 +5,27 @@
 #include "ps/net/network_server.h"
 
 namespace sluice::ps {
-namespace {
-
-constexpr std::size_t kMostRivals = 16;  // rejected connections that are remembered
-
-}  // namespace
 
 void NetworkServer::on_hello(const std::string& routing_id, const Hello& hello) {
+  constexpr std::size_t kMostRivals = 16;  // connections
   if (is_over_) return send(routing_id, why_over_);
   if (const std::string refusal = refusal_of(routing_id, hello); !refusal.empty()) {
     refusals_.log(worker_named(hello.worker, hello.where), refusal, now());
     return send(routing_id, Refusal{refusal});
   }
+  Member* const member = members_.find(hello.worker);
   switch (members_.judge(hello)) {
     case Greeting::kNew: break;
     case Greeting::kAfterLeaving: remove_worker(hello.worker, WorkerEvent::What::kLeft, {}); break;
-    case Greeting::kRepeated: return welcome_again(routing_id, hello);
+    case Greeting::kRepeated:
+      member->routing_id = routing_id;
+      socket_.trust(routing_id);
+      member->last_message_at = now();
+      return send(routing_id, welcome_of(hello, *member));
     case Greeting::kAnew: remove_worker(hello.worker, WorkerEvent::What::kLost, "it has joined again"); break;
     case Greeting::kRival:
       if (rivals_.size() < kMostRivals) rivals_.insert(routing_id);
-      return send(routing_id, Busy{members_.find(hello.worker)->where});
+      return send(routing_id, Busy{member->where});
     case Greeting::kReplacement:
       remove_worker(hello.worker, WorkerEvent::What::kLost,
                     concat("another process has taken its number, from ", hello.where));
@@ -58,14 +59,6 @@ Welcome NetworkServer::welcome_of(const Hello& hello, const Member& member) cons
           .run = options_.run,
           .abandoned = old,
           .constants = options_.constants};
-}
-
-void NetworkServer::welcome_again(const std::string& routing_id, const Hello& hello) {
-  Member& member = *members_.find(hello.worker);
-  member.routing_id = routing_id;
-  socket_.trust(routing_id);
-  member.last_message_at = now();
-  send(routing_id, welcome_of(hello, member));
 }
 
 void NetworkServer::admit(const std::string& routing_id, const Hello& hello) {
@@ -112,19 +105,22 @@ void NetworkServer::remove_worker(WorkerId worker, WorkerEvent::What what, const
   steps_.announce_removal(member);
   members_.remove(worker, what == WorkerEvent::What::kLeft, now());
   made_.forget(worker);
-  waiting_.on_worker_removed(worker);
+  waiting_.set_send_time(worker, std::nullopt);
   if (!is_over_) server_.leave(worker, now());
   if (options_.on_event) options_.on_event({worker, what, where, why});
   if (!is_over_) make_updates();
 }
 
 void NetworkServer::remove_leaving_workers() {
-  for (const WorkerId worker : members_.leaving(is_over_ ? std::nullopt : std::optional(now())))
-    remove_worker(worker, WorkerEvent::What::kLeft, {});
+  const auto has_left = [&](const Member& member) {
+    return member.leaves_at && (is_over_ || now() >= *member.leaves_at);
+  };
+  for (const WorkerId worker : members_.all_that(has_left)) remove_worker(worker, WorkerEvent::What::kLeft, {});
 }
 
 void NetworkServer::remove_lost_workers() {
-  for (const WorkerId worker : members_.silent_for(options_.peer_timeout)) {
+  const auto is_lost = [&](const Member& member) { return members_.silence_of(member) > options_.peer_timeout; };
+  for (const WorkerId worker : members_.all_that(is_lost)) {
     if (is_over_) return;
     remove_worker(worker, WorkerEvent::What::kLost,
                   concat("no sign of life for ", human_duration(to_s(options_.peer_timeout))));

@@ -5,8 +5,10 @@
 #include <variant>
 
 #include "core/check.h"
+#include "core/concat.h"
 #include "core/failpoint.h"
 #include "core/log.h"
+#include "core/text.h"
 #include "ps/random_number.h"
 
 namespace sluice::ps {
@@ -38,7 +40,7 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
     const Push& push = committed.push;
     auto lease = ledger_.lease_again(committed.epoch, committed.samples);
     check(lease.has_value(), "the samples of a waiting push are not used yet");
-    waiting_.restore({push.record, std::move(*lease), push.scores, push.times});
+    waiting_.restore({push.record, std::move(*lease), push.scores, push.times, /*is_timed=*/true});
     server_.restore_push(push.record, std::move(committed.push.tensors), now());
     make_updates();  // an update if each push makes one
   }
@@ -47,10 +49,6 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
 NetworkServer::~NetworkServer() {
   for (ShardLink* other : options_.others) other->while_waiting({});
 }
-
-void NetworkServer::begin_journal() { waiting_.begin_journal(server_); }
-
-// --- The loop
 
 std::optional<NetworkUpdate> NetworkServer::next(Nanoseconds limit) {
   const Nanoseconds until = now() + limit;
@@ -145,8 +143,6 @@ void NetworkServer::dispatch(Member& member, const FromWorker& message, const Fr
       message);
 }
 
-// --- Pushes
-
 void NetworkServer::on_push_made(Member& member, const PushMade& push, const Frames& frames) {
   if (is_over_) return send(member.routing_id, why_over_);
   const std::int64_t sequence = push.record.sequence;
@@ -202,8 +198,6 @@ void NetworkServer::on_push_sent(const Member& member, const PushSent& sent) {
   made_.set_send_time(member.key_of(sent.sequence), sent.send_s);
 }
 
-// --- Updates and steps
-
 void NetworkServer::make_updates() {
   // Other servers may write their steps to disk. The decision must be durable here before they receive it.
   const auto on_decision = [this](const UpdateRecord& decided) {
@@ -251,7 +245,8 @@ void NetworkServer::begin_ready_workers() {
   for (auto& [worker, member] : members_.all()) {
     if (member.state() != WorkerState::kWaiting || !server_.may_begin(worker)) continue;
     give_next_lease(member);
-    give_weights(member, server_.begin(worker));
+    if (!open_since_) open_since_ = now_ns();
+    steps_.give_weights(member, server_.begin(worker));
   }
 }
 
@@ -260,14 +255,74 @@ void NetworkServer::give_next_lease(Member& member) {
   if (!member.lease && !waiting_.is_pending(member.key_of(member.pushed))) steps_.give_lease(member);
 }
 
-void NetworkServer::give_weights(Member& member, std::int64_t version, bool is_again) {
-  if (!open_since_) open_since_ = now_ns();
-  steps_.give_weights(member, version, is_again);
-}
-
 void NetworkServer::on_again(Member& member, const WorkerAgain& again) {
   if (again.lease < member.lease_id()) steps_.send_lease(member);
-  if (again.version < member.version) give_weights(member, server_.begin_again(member.id), /*is_again=*/true);
+  if (again.version < member.version) steps_.give_weights(member, server_.begin_again(member.id), /*is_again=*/true);
+}
+
+void NetworkServer::check_for_end() {
+  const std::string waited = human_duration(to_s(options_.connect_timeout));
+  if (members_.empty()) {
+    if (open_since_ && members_.last_one_left()) throw AllWorkersLeft("all workers have left before the run was over");
+    if (now() - members_.empty_since() < options_.connect_timeout) return;
+    throw PeerError(open_since_
+                        ? concat("no worker has been connected for ", waited, "; start the workers again")
+                        : concat(members_.last_one_left()
+                                     ? "all workers have left before training began, and no other has joined within "
+                                     : "no worker has joined within ",
+                                 waited, refusals_.but_last(),
+                                 "; start them with the same configuration and, with keys, the same keys"));
+  }
+  if (open_since_ || now() - begin_ < options_.connect_timeout) return;
+  log_warning("after ", waited, " only ", counted(members_.all().size(), "worker"), " of the policy's ",
+              server_.policy().workers, " joined: training begins without the others");
+  server_.open(now());
+  make_updates();
+}
+
+void NetworkServer::reject_all(const Over& over, Nanoseconds limit) {
+  is_over_ = true;
+  const Nanoseconds until = now() + limit;
+  while (now() < until || (!rivals_.empty() && now() < until + options_.drain_timeout)) {
+    socket_.wait(std::chrono::milliseconds(50));
+    while (const auto received = socket_.next()) {
+      const auto message = from_worker(received->frames.front());
+      if (message && std::holds_alternative<Leaving>(*message)) rivals_.erase(received->routing_id);
+      const auto* const hello = message ? std::get_if<Hello>(&*message) : nullptr;
+      if (hello == nullptr || hello->abandons.number != 0) continue;
+      if (socket_.send(received->routing_id, {header_of(FromServer(over))})) rivals_.insert(received->routing_id);
+    }
+  }
+}
+
+void NetworkServer::end(const Over& over) {
+  is_over_ = has_sent_over_ = true;
+  why_over_ = over;
+  remove_leaving_workers();
+  for (const auto& [worker, member] : members_.all()) send(member.routing_id, over);
+  std::erase_if(
+      rivals_, [&](const std::string& routing_id) { return !socket_.send(routing_id, {header_of(FromServer(over))}); });
+  if (over.code == 0 && options_.journal == nullptr)
+    for (ShardLink* other : options_.others) other->end({});
+  const Nanoseconds until = now() + options_.drain_timeout;
+  while ((!members_.empty() || !rivals_.empty() || was_over_) && now() < until) {
+    socket_.wait(std::chrono::nanoseconds(until - now()));
+    auto received = socket_.next();
+    if (!received) continue;
+    try {
+      on_message(std::move(*received));
+    } catch (const DivergedError&) {  // in a step that is no longer needed
+    }
+  }
+}
+
+bool NetworkServer::keep_alive_for_others(Nanoseconds limit) {
+  if (options_.others.empty() || options_.journal == nullptr || why_over_.code != 0) return false;
+  wait(limit);
+  constexpr int kMostAtOnce = 64;
+  for (int left = kMostAtOnce; left > 0 && socket_.next(); --left) {  // drops late messages of workers
+  }
+  return true;
 }
 
 }  // namespace sluice::ps

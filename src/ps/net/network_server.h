@@ -1,11 +1,7 @@
-// network_server: a parameter server whose workers are separate processes. It manages membership, leases and pushes.
-//   - Workers may join, leave, die and return at any time. A worker that is silent for too long is removed: its lease
-//     goes back to the ledger and the others continue. A committed push counts whatever happens to its worker.
-//   - A worker's samples are leased one step ahead, so that it reads the next ones while it waits for weights. The
-//     server sends weights unasked as soon as the worker may begin.
-//   - A push counts once. A push that is not finite ends the run.
-//   - Other servers may keep some of the shards (shard_server.h). Workers send them their parts of a push. The push
-//     counts when this server has its own part and all others have reported theirs.
+// network_server: server 0 of a run whose workers are separate processes (docs/explanation/ps_protocol.md). It passes
+// messages between its parts: members.h (workers), push_intake.h, waiting_pushes.h, update_queue.h, step_sender.h.
+//   - The lease of a removed worker goes back to the ledger. A committed push counts whatever happens to its worker.
+//   - A worker's samples are leased one step ahead, so that it reads the next ones while it waits for weights.
 //   - With a journal a worker learns of a commit only after the journal has it: by the answer, or by its next lease. An
 //     update is written to the journal after all servers have prepared it and before any of them commits it.
 //   - While the server waits for another one, its workers and the other servers still receive heartbeats.
@@ -48,7 +44,7 @@ struct WorkerEvent {
   std::string process_id = {};  // kJoined: its Hello::process_id
 };
 
-// All workers left before the run was over. Also happens if a signal stops all processes of the run.
+// Also happens if a signal stops all processes of the run.
 struct AllWorkersLeft : PeerError {
   using PeerError::PeerError;
 };
@@ -67,7 +63,7 @@ struct NetworkOptions {
   Nanoseconds heartbeat_interval = 500'000'000;
   Nanoseconds peer_timeout = 60'000'000'000;      // silence after which a worker is removed
   Nanoseconds connect_timeout = 300'000'000'000;  // until all workers have joined, and with no worker at all
-  Nanoseconds leave_grace = 1'000'000'000;        // from a worker's Leaving until it is removed
+  Nanoseconds leave_grace = 1'000'000'000;        // from a worker's Leaving to its removal
   Nanoseconds drain_timeout = 5'000'000'000;      // at the end, until all workers have left
   std::function<Nanoseconds()> clock = [own = std::make_shared<OwnClock>()] { return own->now(); };  // for all limits
   std::function<bool(const ServerProgress& before, const ServerProgress& after)> wants_state = {};
@@ -82,16 +78,14 @@ class NetworkServer {
   // Listens. `server` and `ledger` must outlive this object. Requires that no worker has joined and nothing is leased.
   NetworkServer(Server& server, data::Ledger& ledger, NetworkOptions options);
   ~NetworkServer();
-  NetworkServer(const NetworkServer&) = delete;
-  NetworkServer& operator=(const NetworkServer&) = delete;
 
   [[nodiscard]] int port() const { return port_; }
   // Serves for at most `limit` or until an update is ready. Returns all updates in order.
   [[nodiscard]] std::optional<NetworkUpdate> next(Nanoseconds limit);
   [[nodiscard]] bool is_over() const { return is_over_ && made_.empty(); }
-  // Ends the run, also after an error. Sends `over` to the workers and waits up to `drain_timeout` until all have left.
-  // next() still returns finished updates. Shard servers are ended only if the run is complete and has no journal.
-  // Otherwise their state or their logs may still be needed.
+  // Ends the run, also after an error, and waits up to `drain_timeout` until all workers have left. next() still
+  // returns finished updates. Shard servers are ended only if the run is complete and has no journal: otherwise their
+  // state or their logs may still be needed.
   void end(const Over& over);
   // Sends heartbeats to shard servers that end() has not ended, for `limit`. Returns false if there are none.
   [[nodiscard]] bool keep_alive_for_others(Nanoseconds limit);
@@ -99,11 +93,10 @@ class NetworkServer {
   // before get no answer, so that they wait for the next start.
   void reject_all(const Over& over, Nanoseconds limit);
   // The journal then continues from the server's current weights. Requires a journal.
-  void begin_journal();
+  void begin_journal() { waiting_.begin_journal(server_); }
   [[nodiscard]] std::int64_t malformed() const { return malformed_ + intake_.malformed() + socket_.dropped(); }
 
  private:
-  // --- The loop (network_server.cpp)
   void step(Nanoseconds until);
   void wait(Nanoseconds limit);
   void keep_alive();
@@ -112,7 +105,6 @@ class NetworkServer {
   void on_foreign_message(const Frame& header);
   void dispatch(Member& member, const FromWorker& message, const Frames& frames);
 
-  // --- Pushes and updates (network_server.cpp)
   void on_push_made(Member& member, const PushMade& push, const Frames& frames);
   void on_push_sent(const Member& member, const PushSent& sent);
   void on_again(Member& member, const WorkerAgain& again);
@@ -124,13 +116,10 @@ class NetworkServer {
   void report_update(UpdateRecord done, const ServerProgress& before);
   void begin_ready_workers();
   void give_next_lease(Member& member);
-  void give_weights(Member& member, std::int64_t version, bool is_again = false);
 
-  // --- Membership (network_membership.cpp)
   void on_hello(const std::string& routing_id, const Hello& hello);
   [[nodiscard]] std::string refusal_of(const std::string& routing_id, const Hello& hello);
   [[nodiscard]] Welcome welcome_of(const Hello& hello, const Member& member) const;
-  void welcome_again(const std::string& routing_id, const Hello& hello);
   void admit(const std::string& routing_id, const Hello& hello);
   void on_heartbeat(const Member& member, const WorkerHeartbeat& heartbeat);
   void on_leaving(Member& member);

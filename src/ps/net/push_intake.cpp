@@ -45,7 +45,6 @@ PushIntake::Result PushIntake::on_push_made(Member& member, const PushMade& push
   return {};
 }
 
-// Whether a push uses its worker's lease and the policy's payload.
 bool PushIntake::fits(const Member& member, const PushMade& push) const {
   return member.lease && push.lease == member.lease_id() &&
          push.record.examples <= static_cast<std::int64_t>(member.lease->samples.size()) &&
@@ -71,10 +70,6 @@ bool PushIntake::others_hold(const Member& member, const PushKey& push) const {
 std::optional<OwnPart> PushIntake::take_whole(Member& member) const {
   if (!member.own_part || !others_hold(member, member.own_part->key())) return std::nullopt;
   return std::exchange(member.own_part, std::nullopt);
-}
-
-void PushIntake::ask_again(const Member& member) const {
-  if (member.own_part) ask_for_missing(others_, member.own_part->key());
 }
 
 }  // namespace sluice::ps

@@ -10,7 +10,7 @@
 #include "ps/net/frames.h"
 #include "ps/net/members.h"
 #include "ps/net/messages.h"
-#include "ps/net/part_holder.h"
+#include "ps/net/shard_link.h"
 #include "ps/server.h"
 
 namespace sluice::ps {
@@ -33,7 +33,9 @@ class PushIntake {
   [[nodiscard]] Result on_push_made(Member& member, const PushMade& push, const Frames& frames);
   // Returns the member's waiting push if all shard servers hold their parts by now.
   [[nodiscard]] std::optional<OwnPart> take_whole(Member& member) const;
-  void ask_again(const Member& member) const;
+  void ask_again(const Member& member) const {
+    if (member.own_part) ask_for_missing(others_, member.own_part->key());
+  }
   [[nodiscard]] std::int64_t malformed() const { return malformed_; }
 
  private:

@@ -7,7 +7,6 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "ps/net/refusals.h"
 
 namespace sluice::ps {
 namespace {
@@ -25,16 +24,8 @@ ShardLink::ShardLink(ShardLinkOptions options)
   socket_.connect(options_.host, options_.port);
 }
 
-std::string ShardLink::named() const { return server_named(options_.number, options_.host, options_.port); }
-
-// --- State at the beginning
-
-void ShardLink::wait_until_here() {
-  wait_for([this] { return here_.has_value(); }, [] {});
-}
-
 void ShardLink::load(const ShardsState& state, std::int64_t version) {
-  wait_until_here();
+  wait_for([this] { return here_.has_value(); }, [] {});
   const Frames frames =
       with_state(header_of(ShardsLoaded{options_.run, version, options_.assignment, names_of(state.optimizer)}), state);
   const auto send = [&] {
@@ -48,10 +39,8 @@ void ShardLink::load(const ShardsState& state, std::int64_t version) {
   last_steps_.clear();
 }
 
-std::vector<PushKey> ShardLink::parts() const { return here_ ? here_->parts : std::vector<PushKey>{}; }
-
 void ShardLink::resume(std::int64_t version) {
-  wait_until_here();
+  wait_for([this] { return here_.has_value(); }, [] {});
   version_ = version;
   check_came_back(*here_);
   process_of_shards_ = here_->process_id;
@@ -72,8 +61,6 @@ void ShardLink::check_came_back(const ShardsHere& here) const {
   throw CheckpointError(
       concat(named(), " has ", has, ", but the run is at update ", version_, "; ", options_.find_kept));
 }
-
-// --- Updates
 
 void ShardLink::prepare(const ShardStep& step) {
   asked_ = {.step = step};
@@ -115,12 +102,9 @@ ShardsState ShardLink::state() {
   return *std::exchange(state_, std::nullopt);
 }
 
-// --- Workers
-
 void ShardLink::send_worker(const WorkerThere& there) {
   workers_[there.worker] = there;
-  // After the answer to the greeting all workers are sent again, counted from 0. A worker sent now could hide a lost
-  // one.
+  // All workers follow the answer to the greeting, counted from 0. One sent now could hide a lost one.
   if (is_greeting_) return;
   ++sent_workers_;
   send(there);
@@ -136,8 +120,6 @@ PartState ShardLink::part_state(const PushKey& push) const {
   if (found == held_.end() || found->second.push != push) return PartState::kMissing;
   return found->second.is_finite ? PartState::kFinite : PartState::kNotFinite;
 }
-
-// --- The connection
 
 void ShardLink::wait_for(const std::function<bool()>& condition, const std::function<void()>& ask_again) {
   std::int64_t asked_at = heartbeats_;

@@ -98,12 +98,7 @@ static bool is_sound(const StepPrepared& prepared) { return prepared.squares >= 
 static bool is_sound(const WeightsPart& part) { return part.version >= 0 && part.sequence >= 1; }
 static bool is_sound(const PartHeld& held) { return is_sound(held.push); }
 
-namespace {
-
-// A parsed header takes many times the memory of its bytes.
-constexpr std::size_t kLongestOfShards = std::size_t{1} << 20;
-
-}  // namespace
+static constexpr std::size_t kLongestOfShards = std::size_t{1} << 20;
 
 Frame header_of(const FromLead& message) { return wire::write_header(message); }
 Frame header_of(const PartFromWorker& message) { return wire::write_header(message); }

@@ -15,9 +15,8 @@
 namespace sluice::ps {
 namespace {
 
-constexpr int kHeartbeatsOfALead = 4;    // a lead server that is silent for so many intervals can be replaced
-constexpr std::size_t kMostAtOnce = 64;  // messages between two checks of the time
-// Limits at the end, after a failure:
+constexpr int kHeartbeatsOfALead = 4;              // a lead server that is silent for so many intervals can be replaced
+constexpr std::size_t kMostAtOnce = 64;            // messages between two checks of the time
 constexpr Nanoseconds kUntilGone = 2'000'000'000;  // a lead server without a connection for this long has gone
 constexpr Nanoseconds kLongDrain = 1'000'000'000;  // a longer wait is logged
 
@@ -36,7 +35,6 @@ ShardServer::ShardServer(ShardServerOptions options) : options_(std::move(option
   listen(keeper_ ? limits_of(loaded_.assignment) : FrameSocket::Limits{});
 }
 
-// The default limits are small; they apply until the sizes of the shards are known.
 void ShardServer::listen(const FrameSocket::Limits& limits) {
   socket_.reset();
   socket_.emplace(FrameSocket::Role::kListening, std::string{}, limits, options_.keys);
@@ -72,7 +70,12 @@ void ShardServer::on_message(const FrameSocket::Received& received) {
     last_message_at_ = clock_.now();
     return on_lead_message(*message, received.frames);
   }
-  if (const auto part = part_from_worker(header)) return on_worker_message(routing_id, *part, received.frames);
+  if (const auto of_worker = part_from_worker(header)) {
+    return std::visit(HandlerOf{[&](const PushAhead& ahead) { on_push_ahead(routing_id, ahead, received.frames); },
+                                [&](const PartMade& part) { on_part_made(routing_id, part, received.frames); },
+                                [&](const PartHeartbeat& heartbeat) { on_part_heartbeat(routing_id, heartbeat); }},
+                      *of_worker);
+  }
   const auto message = from_lead(header);
   if (!message) {
     const auto of_worker = from_worker(header);
@@ -98,14 +101,6 @@ void ShardServer::on_lead_message(const FromLead& message, const Frames& frames)
              message);
 }
 
-void ShardServer::on_worker_message(const std::string& routing_id, const PartFromWorker& message,
-                                    const Frames& frames) {
-  std::visit(HandlerOf{[&](const PushAhead& ahead) { on_push_ahead(routing_id, ahead, frames); },
-                       [&](const PartMade& part) { on_part_made(routing_id, part, frames); },
-                       [&](const PartHeartbeat& heartbeat) { on_part_heartbeat(routing_id, heartbeat); }},
-             message);
-}
-
 void ShardServer::drop() {
   if (malformed_++ == 0) log_warning("dropped a message of an unknown kind; further ones are counted, not logged");
 }
@@ -116,8 +111,6 @@ void ShardServer::warn_of_greeting(const Hello& hello) {
               server_named(options_.number, options_.host, port_),
               ", which keeps shards only; check the order of ps.address at that worker");
 }
-
-// --- From the lead server
 
 void ShardServer::on_lead_hello(const std::string& routing_id, const LeadHello& hello) {
   if (const std::string refusal = refusal_of(hello); !refusal.empty()) {
@@ -236,8 +229,6 @@ void ShardServer::on_state_asked(const StateAsked& asked) {
   socket_->send(lead_, with_state(header_of(StateGiven{asked.version, names_of(state.optimizer)}), state));
 }
 
-// --- From workers
-
 // Returns null for late messages of an earlier incarnation or of an earlier lead server.
 ShardServer::Peer* ShardServer::peer_of(const std::string& routing_id, const PushKey& push, std::int64_t server_epoch) {
   const auto found = peers_.find(push.worker);
@@ -301,8 +292,6 @@ void ShardServer::make_durable() {
   log_->make_durable();
   for (const PushKey& push : std::exchange(pending_, {})) send_held(push);
 }
-
-// --- Tasks that depend on time
 
 void ShardServer::send_heartbeat() {
   if (clock_.now() < next_heartbeat_) return;

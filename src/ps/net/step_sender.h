@@ -20,7 +20,6 @@ class StepSender {
       : server_(server), ledger_(ledger), socket_(socket), others_(std::move(others)) {}
 
   void give_lease(Member& member);
-  // Sends the current lease, if there is one.
   void send_lease(const Member& member);
   // Sends the newest weights; `version` must be theirs. is_again: the worker may lack the weights that it had before.
   void give_weights(Member& member, std::int64_t version, bool is_again = false);

@@ -26,27 +26,17 @@ void WaitingPushes::add(WaitingPush push, const Tensors& tensors) {
   if (journal_->must_make_durable()) pending_.push_back(key);
 }
 
-void WaitingPushes::restore(WaitingPush push) {
-  const WorkerId worker = push.record.worker;
-  push.is_timed = true;
-  pushes_.insert_or_assign(worker, std::move(push));
-}
-
 WaitingPush WaitingPushes::take(WorkerId worker) {
   auto node = pushes_.extract(worker);
   check(!node.empty(), "the push of an update waits for it");
   return std::move(node.mapped());
 }
 
-void WaitingPushes::set_send_time(WorkerId worker, double send_s) {
+void WaitingPushes::set_send_time(WorkerId worker, std::optional<double> send_s) {
   const auto found = pushes_.find(worker);
   if (found == pushes_.end()) return;
-  found->second.times.send_s = send_s;
+  if (send_s) found->second.times.send_s = *send_s;
   found->second.is_timed = true;
-}
-
-void WaitingPushes::on_worker_removed(WorkerId worker) {
-  if (const auto found = pushes_.find(worker); found != pushes_.end()) found->second.is_timed = true;
 }
 
 bool WaitingPushes::is_pending(const PushKey& key) const {

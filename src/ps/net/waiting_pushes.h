@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "data/ledger.h"
@@ -22,20 +23,15 @@ struct WaitingPush {
 
 class WaitingPushes {
  public:
-  // journal: null if pushes need not outlive the server.
   explicit WaitingPushes(PushJournal* journal) : journal_(journal) {}
 
-  // Adds a push that was committed just now and writes it to the journal.
+  // add() also writes the push to the journal; restore() is for a push that an earlier server committed.
   void add(WaitingPush push, const Tensors& tensors);
-  // Adds a push that an earlier server committed.
-  void restore(WaitingPush push);
+  void restore(const WaitingPush& push) { pushes_.insert_or_assign(push.record.worker, push); }
   [[nodiscard]] bool contains(WorkerId worker) const { return pushes_.contains(worker); }
-  // Requires contains().
   [[nodiscard]] WaitingPush take(WorkerId worker);
-  void set_send_time(WorkerId worker, double send_s);
-  // No send time follows.
-  void on_worker_removed(WorkerId worker);
-
+  // The send time of the worker's push, if there is one; nothing: it will not become known.
+  void set_send_time(WorkerId worker, std::optional<double> send_s);
   // Whether a push of the incarnation of `key` must become durable before its worker may be answered.
   [[nodiscard]] bool is_pending(const PushKey& key) const;
   // Returns the pushes that may be answered now. One sync covers all pushes that arrived together.
@@ -46,7 +42,7 @@ class WaitingPushes {
   void begin_journal(const Server& server);
 
  private:
-  PushJournal* journal_;
+  PushJournal* journal_;  // null: pushes need not outlive the server
   std::map<WorkerId, WaitingPush> pushes_;
   std::vector<PushKey> pending_;
 };

@@ -11,11 +11,6 @@
 #include "core/text.h"
 
 namespace sluice::ps {
-namespace {
-
-constexpr Nanoseconds kNotice = 10'000'000'000;  // a longer wait is logged
-
-}  // namespace
 
 WorkerParts::WorkerParts(WorkerPartsOptions options) : options_(std::move(options)), parts_(options_.servers.size()) {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
@@ -114,12 +109,10 @@ bool WorkerParts::has(const PartVersion& weights) const {
   return has_all(weights);
 }
 
-// Requires the lock.
 bool WorkerParts::has_all(const PartVersion& weights) const {
   return std::ranges::all_of(parts_, [&](const Part& part) { return part.weights && part.version == weights; });
 }
 
-// Requires the lock.
 std::string WorkerParts::lacking(const PartVersion& weights) const {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
@@ -129,6 +122,7 @@ std::string WorkerParts::lacking(const PartVersion& weights) const {
 }
 
 void WorkerParts::check_wait(const PartVersion& weights, Nanoseconds waited, Nanoseconds limit) {
+  constexpr Nanoseconds kNotice = 10'000'000'000;
   if (waited <= std::min(kNotice, limit) || has(weights)) return;
   const std::scoped_lock lock(mutex_);
   if (waited > limit)

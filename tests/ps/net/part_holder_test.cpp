@@ -1,10 +1,10 @@
-#include "ps/net/part_holder.h"
-
 #include <map>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "ps/net/shard_link.h"
 
 namespace sluice::ps {
 namespace {
