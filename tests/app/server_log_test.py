@@ -86,7 +86,7 @@ class ServerLogTest(ServerRuns):
         newest.write_bytes(whole[:300] + b"damaged" + whole[307:])
         done = cli.finish(self.start(config, 0, 2, "--resume", "auto"))
         self.assertEqual(done.returncode, 7, done.stderr)
-        self.assertRegex(cli.error_of(done), r"updates-\d+.log is damaged at byte \d+ of \d+; to go on")
+        self.assertRegex(cli.error_of(done), r"updates-\d+.log is damaged at byte \d+ of \d+; to continue")
         newest.write_bytes(whole)
         self.assertEqual((run_dir / "metrics.jsonl").read_bytes(), metrics, "a refusal changes nothing")
         processes[0] = self.start(config, 0, 2, "--resume", "auto", "--set", "ps.log=off")

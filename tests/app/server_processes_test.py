@@ -49,7 +49,7 @@ class ServerProcessesTest(ServerRuns):
         self.assertEqual([line["step"] for line in cli.events(run_dir, "step")], list(range(1, 151)))
         lives = {push["life"] for push in cli.events(run_dir, "push") if push["worker"] == 1}
         self.assertEqual(lives, {1, 2})
-        self.assertRegex(done[0].stderr, r"worker 1 \(.*\) has been given up: another process has come for it")
+        self.assertRegex(done[0].stderr, r"worker 1 \(.*\) has been given up: another process has taken its number")
         news = [(line["worker"], line["what"]) for line in cli.events(run_dir, "worker")]
         self.assertEqual([what for worker, what in news if worker == 1][:3], ["joined", "lost", "joined"])
         self.assert_records_add_up(run_dir)
@@ -130,7 +130,7 @@ class ServerProcessesTest(ServerRuns):
         self.assertEqual([line["step"] for line in cli.events(run_dir, "step")], list(range(1, steps + 1)))
         self.assert_records_add_up(run_dir)
         self.assertEqual(len(cli.events(run_dir, "resume")), len(kills))
-        self.assertIn("it has joined anew", done[1].stderr)
+        self.assertIn("it has joined again", done[1].stderr)
 
     def test_bulk_synchronous_training_goes_on_where_it_was_stopped(self):
         """Weights, optimizer, rate and data: as one run that was not stopped."""

@@ -27,7 +27,7 @@ void check_numbers(const FromWorker& message) {
 void check_numbers(const FromServer& message) {
   const auto* const welcome = std::get_if<Welcome>(&message);
   if (welcome == nullptr) return;
-  require(welcome->incarnation > 0 && welcome->layout.statistics_elements() >= 0);
+  require(welcome->incarnation.number > 0 && welcome->layout.statistics_elements() >= 0);
   for (const Shard& shard : welcome->layout.shards) {
     for (const Piece& piece : shard.pieces)
       require(piece.end <= welcome->layout.parameters.at(static_cast<std::size_t>(piece.parameter)).elements());

@@ -41,7 +41,7 @@ Layout fuzz_layout() { return make_layout({{"a", {3}, {1}}, {"b", {2}, {1}}}, {{
 
 void learn(Known& known, const FromServer& message, const Frames& frames) {
   if (const auto* const welcome = std::get_if<Welcome>(&message))
-    known = {.incarnation = welcome->incarnation, .server_epoch = welcome->server_epoch};
+    known = {.incarnation = welcome->incarnation.number, .server_epoch = welcome->incarnation.server_epoch};
   if (const auto* const weights = std::get_if<WeightsGiven>(&message)) {
     known.version = weights->version;
     require(tensors_after_header(frames, shape_of(fuzz_layout(), {0, fuzz_layout().shards.size()})).has_value());
@@ -109,8 +109,8 @@ FromWorker word_of(FuzzedDataProvider& input, const Known& known, WorkerId worke
                    .process_id = input.ConsumeBool() ? peer : "same",
                    .where = input.ConsumeRandomLengthString(5),
                    .batch = input.ConsumeBool() ? 4 : number(),
-                   .abandons = input.ConsumeBool() ? WorkerIncarnation{known.incarnation, known.server_epoch}
-                                                   : WorkerIncarnation{number(), 0}};
+                   .abandons = input.ConsumeBool() ? Incarnation{known.incarnation, known.server_epoch}
+                                                   : Incarnation{number(), 0}};
   }
 }
 

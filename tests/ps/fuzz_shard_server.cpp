@@ -94,11 +94,10 @@ Frames of_lead(FuzzedDataProvider& input, std::int64_t version) {
     case 3:
       ++wire->workers_sent;
       return header(WorkerThere{.worker = WorkerId{static_cast<int>(worker)},
-                                .incarnation = nearly(input, 1),
+                                .incarnation = {nearly(input, 1), nearly(input, 0)},
                                 .routing_id = input.ConsumeIntegralInRange(0, 9) == 0 ? "" : std::to_string(worker),
                                 .version = nearly(input, version),
-                                .is_again = input.ConsumeBool(),
-                                .server_epoch = nearly(input, 0)});
+                                .is_again = input.ConsumeBool()});
     case 4: return header(PartAsked{key_of(input, worker, wire->pushed[worker])});
     case 5: return header(StateAsked{nearly(input, version), input.ConsumeBool()});
     case 6: return header(LeadHeartbeat{nearly(input, wire->greeting), nearly(input, wire->workers_sent)});
@@ -162,7 +161,7 @@ void begin(ShardServer& server, FuzzedDataProvider& input) {
   }
   fuzz::incoming.push_back({"lead", loaded(input, 0)});
   for (std::int64_t worker = 0; worker < kWorkers; ++worker) {
-    const WorkerThere there{WorkerId{static_cast<int>(worker)}, 1, std::to_string(worker), 0};
+    const WorkerThere there{WorkerId{static_cast<int>(worker)}, {1}, std::to_string(worker), 0};
     fuzz::incoming.push_back({"lead", {header_of(FromLead{there})}});
   }
   server.next(1);

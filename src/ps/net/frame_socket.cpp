@@ -4,7 +4,6 @@
 #include <array>
 #include <random>
 #include <utility>
-#include <vector>
 #include <zmq.hpp>
 
 #include "comm/socket_address.h"
@@ -15,18 +14,16 @@
 namespace sluice::ps {
 namespace {
 
-constexpr int kLinger = 2000;  // milliseconds that closing may take to send the last messages
-// I/O threads of a listening socket; each connection is served by one of them.
-constexpr int kListeningThreads = 4;
-constexpr int kUnread = 64;         // received messages per connection that are queued in memory
-constexpr std::int64_t kSeal = 64;  // bytes that encryption adds to a frame, rounded up
-constexpr int kReconnect = 100;     // milliseconds between two attempts
+constexpr int kLinger = 2000;         // milliseconds that closing may take to send the last messages
+constexpr int kListeningThreads = 4;  // I/O threads of a listening socket; each connection is served by one of them
+constexpr int kUnread = 64;           // received messages per connection that are queued in memory
+constexpr std::int64_t kSeal = 64;    // bytes that encryption adds to a frame, rounded up
+constexpr int kReconnect = 100;       // milliseconds between two attempts
 // How long each address of a host is tried, and the pause before an unknown name is looked up again.
 constexpr Nanoseconds kTry = 1'000'000'000;
 
 zmq::message_t message_of(const Frame& frame) {
-  // Copying a small frame costs less than sharing it.
-  constexpr std::size_t kSmall = 1024;
+  constexpr std::size_t kSmall = 1024;  // copying costs less than sharing
   if (frame.bytes.size() <= kSmall) return {frame.bytes.data(), frame.bytes.size()};
   auto* const owner = new std::shared_ptr<const void>(frame.owner);
   const auto release = [](void*, void* hint) { delete static_cast<std::shared_ptr<const void>*>(hint); };
@@ -50,6 +47,16 @@ void set_keys(zmq::socket_t& socket, FrameSocket::Role role, const Keys& keys) {
   socket.set(zmq::sockopt::curve_serverkey, keys.server_public);
   socket.set(zmq::sockopt::curve_publickey, own.server_public);
   socket.set(zmq::sockopt::curve_secretkey, own.server_secret);
+}
+
+void poll(std::vector<zmq::pollitem_t>& items, std::chrono::nanoseconds limit) {
+  using std::chrono::milliseconds;
+  const auto rounded_up = std::clamp(std::chrono::ceil<milliseconds>(limit), milliseconds(0), OwnClock::kReadEvery);
+  try {
+    zmq::poll(items.data(), items.size(), rounded_up);
+  } catch (const zmq::error_t& error) {
+    if (error.num() != EINTR) throw PeerError("cannot wait for messages: ", error.what());
+  }
 }
 
 }  // namespace
@@ -87,7 +94,7 @@ FrameSocket::FrameSocket(Role role, const std::string& name, Limits limits, cons
     set_keys(socket, role, keys);
   } catch (const zmq::error_t& error) {
     if (error.num() == EINVAL && keys.encrypts())
-      throw ConfigError("a key of the parameter server is none; make them with scripts/make_keys.sh");
+      throw ConfigError("a key in ps.keys is not a CurveZMQ key; make a pair with sluice make-keys");
     throw PeerError("cannot make a socket: ", error.what());
   }
 }
@@ -124,7 +131,7 @@ void FrameSocket::try_next_address() {
     const std::vector<std::string> addresses = comm::addresses_of(host_, {}, "ps.address, or MASTER_ADDR without one");
     endpoint = comm::tcp_endpoint(addresses[tries_++ % addresses.size()], port_);
   } catch (const ConfigError& error) {  // the name of a starting machine may not exist yet
-    if (!std::exchange(has_warned_, true)) log_warning(error.what(), "; asking again");
+    if (!std::exchange(has_warned_, true)) log_warning(error.what(), "; trying again");
     return;
   }
   if (endpoint == endpoint_) return;
@@ -163,20 +170,6 @@ bool FrameSocket::send(const std::string& routing_id, const Frames& frames) {
   return true;
 }
 
-namespace {
-
-void poll(std::vector<zmq::pollitem_t>& items, std::chrono::nanoseconds limit) {
-  using std::chrono::milliseconds;
-  const auto rounded_up = std::clamp(std::chrono::ceil<milliseconds>(limit), milliseconds(0), OwnClock::kReadEvery);
-  try {
-    zmq::poll(items.data(), items.size(), rounded_up);
-  } catch (const zmq::error_t& error) {
-    if (error.num() != EINTR) throw PeerError("cannot wait for messages: ", error.what());
-  }
-}
-
-}  // namespace
-
 void FrameSocket::wait(std::chrono::nanoseconds limit, int wake, const std::vector<FrameSocket*>& others) {
   std::vector<zmq::pollitem_t> items{{zmq_->socket, 0, ZMQ_POLLIN, 0}};
   for (const FrameSocket* other : others) items.push_back({other->zmq_->socket, 0, ZMQ_POLLIN, 0});
@@ -207,7 +200,7 @@ std::optional<FrameSocket::Received> FrameSocket::next() {
 
 void FrameSocket::trust(const std::string& routing_id) { zmq_->guard->trust(routing_id); }
 
-// Receives all frames of a message. Beyond the limit it keeps only as many as show that there were too many.
+// Beyond the limit it keeps only as many frames as show that there were too many.
 std::optional<Frames> FrameSocket::receive() {
   Frames frames;
   for (bool has_more = true; has_more;) {
@@ -245,7 +238,7 @@ Keys make_keys() {
 std::string public_key_of(const std::string& secret) {
   std::array<char, 41> own{};
   if (secret.size() + 1 != own.size() || zmq_curve_public(own.data(), secret.c_str()) != 0)
-    throw ConfigError("a secret key of a parameter server is damaged");
+    throw ConfigError("the secret key in ps.keys is damaged; make a pair with sluice make-keys");
   return own.data();
 }
 

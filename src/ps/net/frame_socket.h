@@ -1,8 +1,7 @@
-// frame_socket: one end of the ZeroMQ connections of a parameter-server run. Messages have several frames and arrive
-// whole or not at all. A listening socket has many peers, each with a name that it chose; a connecting one has one, and
-// reconnects.
-//   - A message may be lost with its connection without notice, so protocols ask again (messages.h). A connecting
-//     socket also loses unread messages: a listening process that ends must stay until it is answered.
+// frame_socket: one end of the ZeroMQ connections of a parameter-server run. Messages arrive whole or not at all. A
+// listening socket has many peers, each with a name that it chose; a connecting one has one, and reconnects.
+//   - A message may be lost with its connection without notice. A connecting socket also loses unread messages: a
+//     listening process that ends must stay until it is answered.
 //   - Frames longer than the limit end the connection before memory is allocated for them. Messages with too many
 //     frames, or without any, are dropped and counted.
 //   - Connections of untrusted peers (trust()) may together send a few MiB of unfinished messages. Beyond that the
@@ -25,8 +24,7 @@
 
 namespace sluice::ps {
 
-// CurveZMQ keys in ZeroMQ's text form, 40 characters; empty: no encryption.
-struct Keys {
+struct Keys {  // in ZeroMQ's text form, 40 characters; empty: no encryption
   std::string server_public;
   std::string server_secret;  // on the server only
 
@@ -57,12 +55,10 @@ class FrameSocket {
   // name: a connecting socket's name for the other side; unused by a listening one.
   FrameSocket(Role role, const std::string& name, Limits limits, const Keys& keys = {});
   ~FrameSocket();
-  FrameSocket(const FrameSocket&) = delete;
-  FrameSocket& operator=(const FrameSocket&) = delete;
 
   // Listens on `host` only; port 0: a free one. Returns the port.
   [[nodiscard]] int listen(const std::string& host, int port);
-  // Uses a socket that listens already, and owns it from then on. Returns the port.
+  // Owns a socket that listens already. Returns the port.
   [[nodiscard]] int take_over(int listening);
   // Connects to the first address of `host` that accepts a message. Tries each in turn; retries an unknown name.
   void connect(const std::string& host, int port);
@@ -88,8 +84,7 @@ class FrameSocket {
   Limits limits_;
   std::unique_ptr<Zmq> zmq_;
   std::int64_t dropped_ = 0;
-  // For a connecting socket.
-  std::string host_;
+  std::string host_;  // this and the members below: for a connecting socket
   int port_ = 0;
   std::string endpoint_;  // the current address in ZeroMQ's format
   std::size_t tries_ = 0;
@@ -99,7 +94,6 @@ class FrameSocket {
   bool was_connected_ = false;
 };
 
-// Returns a name for a socket or a process that no other one has.
 [[nodiscard]] std::string unique_name();
 [[nodiscard]] Keys make_keys();
 // Returns the public key of a secret one. Throws ConfigError if `secret` is not a key.

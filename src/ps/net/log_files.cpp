@@ -101,8 +101,8 @@ Frames frames_of(const storage::LogRecord& record) {
 
 void warn_of_torn_end(const storage::RecordLogReader& reader) {
   if (reader.torn_bytes() == 0) return;
-  log_warning(reader.path().string(), ": the last ", human_bytes(reader.torn_bytes()),
-              " are no whole record, as when a server is killed while it writes, and are left out");
+  log_warning(reader.path().string(), ": skipped the last ", human_bytes(reader.torn_bytes()),
+              ", an incomplete record, as a server leaves it that is killed while it writes");
 }
 
 }  // namespace sluice::ps

@@ -30,7 +30,6 @@ void set_logs_aside(const std::filesystem::path& folder, std::int64_t begin, con
                                                             const std::function<void(storage::RecordLog&)>& write);
 void append(storage::RecordLog& log, std::uint64_t kind, const Frames& frames);
 [[nodiscard]] Frames frames_of(const storage::LogRecord& record);
-// Logs a warning if an incomplete record follows the last one.
 void warn_of_torn_end(const storage::RecordLogReader& reader);
 
 }  // namespace sluice::ps

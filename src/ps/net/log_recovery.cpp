@@ -15,7 +15,7 @@ void check_agreement(const comm::Agreement& now, const comm::Agreement& then, co
   const auto found = comm::first_disagreement(then, now);
   if (!found) return;
   throw ConfigError(found->key, " is ", found->other, " now, but was ", found->one, " when the pushes in ", file,
-                    " were taken; go on with that, or name a checkpoint with --resume to go on without them");
+                    " were logged; use that value, or name a checkpoint with --resume to continue without them");
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ LogRecovery::LogRecovery(PushLogOptions log, std::int64_t version) : options_(st
   if (files_.empty()) return;
   if (files_.front() != version_) {
     throw CheckpointError("the log of pushes in ", options_.folder.string(), " begins after update ", files_.front(),
-                          ", and does not go on from update ", version_, advice());
+                          ", and does not continue from update ", version_, advice());
   }
   comm::Agreement agreement;
   const Visitor visitor{[&](const LogBegin& begin) {
@@ -49,7 +49,7 @@ LogRecovery::LogRecovery(PushLogOptions log, std::int64_t version) : options_(st
 }
 
 std::string LogRecovery::advice() const {
-  return concat("; to go on from a checkpoint without the updates after it, name it with --resume, or remove ",
+  return concat("; to continue from a checkpoint without the updates after it, name it with --resume, or remove ",
                 options_.folder.string());
 }
 
@@ -69,8 +69,8 @@ void LogRecovery::read_file(std::int64_t version, std::int64_t& reached, std::ve
   storage::RecordLogReader reader(file, advice());
   auto record = reader.next();
   const auto begin = record ? begin_in(*record) : std::nullopt;
-  require(begin && begin->version == version, "does not begin as a log of pushes of this version of Sluice does");
-  require(version == reached, "does not go on where the file before it ends");
+  require(begin && begin->version == version, "is not a log of pushes of this version of Sluice");
+  require(version == reached, "does not continue where the file before it ends");
   visitor.begin(*begin);
   waiting.clear();  // the file begins with the waiting pushes
   while ((record = reader.next())) {
@@ -79,7 +79,7 @@ void LogRecovery::read_file(std::int64_t version, std::int64_t& reached, std::ve
       continue;
     }
     const auto update = update_in(*record);
-    require(update && update->version == reached + 1, "has a record that does not belong there");
+    require(update && update->version == reached + 1, "has a record at a wrong position");
     std::vector<storage::LogRecord> records;
     for (const PushKey& key : update->pushes) {
       const auto found = std::ranges::find(waiting, key, &Waiting::key);
@@ -103,16 +103,15 @@ std::vector<CommittedPush> LogRecovery::into(const Target& target) const {
   return waiting;
 }
 
-// The weights at the start of a file must be the current ones.
 void LogRecovery::check_base(const LogBegin& begin, const Target& target) const {
   const std::string file = log_file(options_.folder, begin.version).string();
   if (begin.layout != digest_of(target.server.layout()))
     throw ConfigError(file, " is of another model or number of shards", advice());
   if (begin.weights == digest_of(target.server.weights().tensors)) return;
   if (begin.version == version_)
-    throw CheckpointError(file, " goes on from other weights than those after update ", version_, advice());
+    throw CheckpointError(file, " continues from other weights than those after update ", version_, advice());
   log_warning("the weights after update ", begin.version,
-              " are not what they were to the last bit, as happens with another number of threads or another "
+              " differ from the logged ones in their last bits, as happens with another number of threads or another "
               "processor");
 }
 
@@ -135,7 +134,7 @@ void LogRecovery::redo(const LogUpdate& logged, const std::vector<storage::LogRe
     const auto lease = target.ledger.lease_again(committed.epoch, committed.samples);
     if (!lease)
       throw CheckpointError("update ", logged.version, " in ", options_.folder.string(),
-                            " is of samples that were trained on before", advice());
+                            " has samples that were trained on before", advice());
     target.ledger.push_all(lease->id);
     const Push& push = committed.push;
     update.pushes.push_back({.record = push.record,

@@ -1,7 +1,6 @@
-// log_recovery: brings a server that was restored from a checkpoint to the point at which its predecessor was killed.
-// It repeats the updates that the log has after the checkpoint (push_log.h): same code, pushes, order and rates.
-// Weights, optimizer and running statistics are then those of a server that was never killed, bit for bit. The samples
-// of these updates count as used. Committed pushes that are in no update yet wait again.
+// log_recovery: repeats the updates that the log (push_log.h) has after the checkpoint: same code, pushes, order and
+// rates. Weights, optimizer and running statistics are then those of a server that was never killed, bit for bit. The
+// samples of these updates count as used. Committed pushes that are in no update yet wait again.
 // Threads: one. Errors: CheckpointError for a log that is damaged, has a gap or does not fit the weights; ConfigError
 // if it belongs to another configuration; DivergedError if a repeated update is not finite.
 #pragma once
@@ -46,7 +45,7 @@ class LogRecovery {
     PushKey key;
     storage::LogRecord record;
   };
-  // Calls the visitor for each file and each update. Returns the waiting pushes in the order of commits.
+  // Returns the waiting pushes in the order of commits.
   [[nodiscard]] std::vector<Waiting> walk(const Visitor& visitor) const;
   void read_file(std::int64_t version, std::int64_t& reached, std::vector<Waiting>& waiting,
                  const Visitor& visitor) const;

@@ -1,9 +1,6 @@
 // message_json: strict conversion between message headers and JSON. A message with a missing, mistyped or out-of-range
-// field is rejected. Included by the .cpp files that define messages. Each lists a message's fields once:
-//
-//   SLUICE_FIELDS(PushSent, "sent", field("sequence", self.sequence), field("send_s", self.send_s));
-//
-// Further conditions go into is_sound(const PushSent&) in namespace sluice::ps.
+// field is rejected. The .cpp files that define messages list the fields of each in SLUICE_FIELDS(). Further conditions
+// go into is_sound(const Message&) in namespace sluice::ps.
 // Errors: Malformed, internal.
 #pragma once
 
@@ -69,22 +66,14 @@ SLUICE_FIELDS(Layout, "layout", field("dtype", self.dtype), field("parameters", 
               field("statistics", self.statistics), field("shards", self.shards));
 
 template <typename T>
-concept HasFields = requires {
-  Fields<T>::kName;
-};
-template <typename T>
-concept HasElements = requires {
+concept Listed = !std::same_as<T, std::string> && !std::same_as<T, comm::Agreement> && requires {
   typename T::value_type;
 };
-template <typename T>
-concept Listed = HasElements<T> && !std::same_as<T, std::string> && !std::same_as<T, comm::Agreement>;
 
 constexpr int count_of_values(PushAnswer) { return static_cast<int>(PushAnswer::kRefused) + 1; }
 constexpr int count_of_values(Payload) { return static_cast<int>(Payload::kDelta) + 1; }
 constexpr int count_of_values(at::ScalarType) { return static_cast<int>(at::ScalarType::NumOptions); }
 constexpr int count_of_values(WorkerId) { return std::numeric_limits<int>::max(); }
-
-// --- Writing
 
 template <typename T>
 Json written(const T& value) {
@@ -92,7 +81,7 @@ Json written(const T& value) {
     return static_cast<int>(value);
   } else if constexpr (std::same_as<T, NamedSize>) {
     return Json::array({value.first, value.second});
-  } else if constexpr (HasFields<T>) {
+  } else if constexpr (requires { Fields<T>::kName; }) {
     Json json = Json::object();
     Fields<T>::visit(value, [&](const char* name, const auto& member) { json[name] = written(member); });
     return json;
@@ -149,7 +138,7 @@ T read(const Json& json) {
   } else if constexpr (std::same_as<T, NamedSize>) {
     require(json.is_array() && json.size() == 2);
     return {read<std::string>(json[0]), read_integer<std::int64_t>(json[1])};
-  } else if constexpr (HasFields<T>) {
+  } else if constexpr (requires { Fields<T>::kName; }) {
     return read_fields<T>(json);
   } else if constexpr (Listed<T>) {
     require(json.is_array());
@@ -168,14 +157,9 @@ T read(const Json& json) {
 }
 
 template <typename T>
-concept Judged = requires(const T& message) {
-  is_sound(message);
-};
-
-template <typename T>
 T read_message(const Json& json) {
   T message = read_fields<T>(json);
-  if constexpr (Judged<T>) require(is_sound(message));
+  if constexpr (requires { is_sound(message); }) require(is_sound(message));
   return message;
 }
 

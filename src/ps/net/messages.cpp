@@ -17,7 +17,7 @@ SLUICE_FIELDS(PushScores, "scores", field("loss_sum", self.loss_sum), field("top
               field("top5", self.top5));
 SLUICE_FIELDS(PushTimes, "times", field("compute_s", self.compute_s), field("stall_s", self.stall_s),
               field("send_s", self.send_s), field("idle_s", self.idle_s));
-SLUICE_FIELDS(WorkerIncarnation, "life", field("life", self.incarnation), field("reign", self.server_epoch));
+SLUICE_FIELDS(Incarnation, "life", field("life", self.number), field("reign", self.server_epoch));
 SLUICE_FIELDS(Hello, "hello", field("protocol", self.protocol), field("worker", self.worker),
               field("session", self.process_id), field("where", self.where), field("batch", self.batch),
               field("gives_up", self.abandons), field("agreement", self.agreement));
@@ -29,9 +29,10 @@ SLUICE_FIELDS(WorkerAgain, "again", field("lease", self.lease), field("version",
 SLUICE_FIELDS(Leaving, "leaving", (void)0);
 SLUICE_FIELDS(Failed, "failed", field("code", self.code), field("what", self.what));
 
-SLUICE_FIELDS(Welcome, "welcome", field("life", self.incarnation), field("version", self.version),
+SLUICE_FIELDS(Welcome, "welcome", field("life", self.incarnation.number), field("version", self.version),
               field("taken", self.last_committed), field("run", self.run), field("layout", self.layout),
-              field("reign", self.server_epoch), field("gave_up", self.abandoned), field("constants", self.constants));
+              field("reign", self.incarnation.server_epoch), field("gave_up", self.abandoned),
+              field("constants", self.constants));
 SLUICE_FIELDS(Refusal, "refusal", field("what", self.what));
 SLUICE_FIELDS(Busy, "busy", field("where", self.where));
 SLUICE_FIELDS(Who, "who", (void)0);
@@ -53,8 +54,8 @@ static constexpr std::int64_t kMostCounted = std::int64_t{1} << 48;
 static bool is_count(std::int64_t number) { return number >= 0 && number <= kMostCounted; }
 static bool is_time(double seconds) { return seconds >= 0 && std::isfinite(seconds); }
 
-static bool is_sound(const WorkerIncarnation& incarnation) {
-  return incarnation.incarnation >= 0 && std::in_range<int>(incarnation.incarnation) && incarnation.server_epoch >= 0;
+static bool is_sound(const Incarnation& incarnation) {
+  return incarnation.number >= 0 && std::in_range<int>(incarnation.number) && incarnation.server_epoch >= 0;
 }
 static bool is_sound(const Hello& hello) {  // limits what the server stores of it
   constexpr std::size_t kLongest = 1024;
@@ -81,9 +82,8 @@ static bool is_sound(const WorkerHeartbeat& heartbeat) { return heartbeat.pushed
 static bool is_sound(const WorkerAgain& again) { return again.lease >= kNone && again.version >= kNone; }
 
 static bool is_sound(const Welcome& welcome) {
-  return welcome.incarnation >= 1 && std::in_range<int>(welcome.incarnation) && welcome.version >= 0 &&
-         welcome.last_committed >= 0 && welcome.server_epoch >= 0 && is_sound(welcome.abandoned) &&
-         is_sound(welcome.layout);
+  return welcome.incarnation.number >= 1 && is_sound(welcome.incarnation) && welcome.version >= 0 &&
+         welcome.last_committed >= 0 && is_sound(welcome.abandoned) && is_sound(welcome.layout);
 }
 static bool is_sound(const LeaseGiven& given) { return given.id >= 0 && given.epoch >= 0; }
 static bool is_sound(const WeightsGiven& given) { return given.version >= 0 && given.sequence >= 1; }
@@ -91,12 +91,8 @@ static bool is_sound(const ServerHeartbeat& heartbeat) {
   return heartbeat.lease >= kNone && heartbeat.version >= kNone && is_sound(heartbeat.of);
 }
 
-namespace {
-
 // A parsed header takes many times the memory of its bytes.
-constexpr std::size_t kLongestOfWorker = std::size_t{1} << 20, kLongestOfServer = std::size_t{1} << 26;
-
-}  // namespace
+static constexpr std::size_t kLongestOfWorker = std::size_t{1} << 20, kLongestOfServer = std::size_t{1} << 26;
 
 std::string difference_between(const Party& theirs, const Party& mine) {
   // A configuration key is named first, because it may be the cause of different samples.

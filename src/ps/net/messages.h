@@ -1,27 +1,8 @@
-// messages: the protocol between a parameter server and its workers: JSON headers, some of them followed by tensors.
-//
-//   worker                                   server
-//   Hello (repeated)                   ->
-//                                      <-    Welcome, or Refusal, or Busy
-//                                      <-    LeaseGiven, and WeightsGiven once the worker may begin
-//   PushAhead, while backward runs     ->
-//   PushMade                           ->
-//                                      <-    PushAnswered, the next LeaseGiven, WeightsGiven ...
-//   PushSent: how long the push took   ->
-//   Leaving, or Failed                 ->
-//                                      <-    Over: the run has ended
-//
-// Connections break and servers restart, and then messages are lost without notice. Both sides therefore send
-// heartbeats that name what they have sent last. A side that misses a message requests it by Again, and a repeated
-// message counts once. A server that does not know a worker answers Who, and the worker sends Hello.
-//
+// messages: the protocol between a parameter server and its workers (docs/explanation/ps_protocol.md): JSON headers,
+// some of them followed by tensors. Any message may be lost or repeated.
 // A restarted server 0 may reuse the numbers of incarnations, pushes and leases. On a worker's connection to it this is
 // harmless, because old messages arrive before the Hello. On connections to other servers they may arrive after the
 // worker was admitted. Messages there therefore also carry the server epoch, a number of each process that is server 0.
-//
-// Hello is idempotent: it names the incarnation that it abandons. If the server has already moved the worker to a newer
-// incarnation, it repeats that Welcome. Each server heartbeat names the current incarnation.
-//
 // Every header is checked on receipt: numbers are in range, and sums of a few of them cannot overflow. Values; pure.
 #pragma once
 
@@ -44,12 +25,11 @@ namespace sluice::ps {
 inline constexpr std::int64_t kProtocol = 5;  // version of these messages
 inline constexpr std::int64_t kNone = -1;
 
-// A worker's membership, from its admission to its removal. 0: not admitted.
-struct WorkerIncarnation {
-  std::int64_t incarnation = 0;
-  std::int64_t server_epoch = 0;  // server epoch in which the incarnation was counted
+struct Incarnation {              // of a worker, from its admission to its removal
+  std::int64_t number = 0;        // counts the admissions of the worker; 0: not admitted
+  std::int64_t server_epoch = 0;  // server epoch in which it was counted
 
-  friend bool operator==(const WorkerIncarnation&, const WorkerIncarnation&) = default;
+  friend bool operator==(const Incarnation&, const Incarnation&) = default;
 };
 
 // --- From a worker
@@ -57,27 +37,25 @@ struct WorkerIncarnation {
 struct Hello {
   std::int64_t protocol = kProtocol;
   WorkerId worker{};
-  std::string process_id;      // of this process; a restarted worker has another one
-  std::string where;           // for logs and errors: its machine and process id
-  std::int64_t batch = 1;      // number of samples per step
-  WorkerIncarnation abandons;  // the server may still know this one
+  std::string process_id;  // of this process; a restarted worker has another one
+  std::string where;       // for logs and errors: its machine and process id
+  std::int64_t batch = 1;  // number of samples per step
+  Incarnation abandons;    // the server may still know this one
   comm::Agreement agreement;
 };
-struct PushAhead {
+struct PushAhead {  // followed by the elements of the spans, one after the other
   PushKey push;
   std::int64_t lease = kNone;
   std::int64_t shard = 0;  // index among the shards of the receiving server
   std::vector<ShardSpan> spans;
   std::int64_t server_epoch = 0;  // server epoch in which the incarnation was counted; checked by shard servers
-  // Followed by the elements of the spans, one after the other.
 };
-struct PushMade {
+struct PushMade {  // followed by the shards of the receiving server, unless they were sent ahead, and the statistics
   PushRecord record;
   PushScores scores;
   PushTimes times;
   std::int64_t lease = kNone;
   bool is_ahead = false;  // the shards were sent ahead
-  // Followed by the shards of the receiving server, unless they were sent ahead, and the statistics.
 };
 struct PushSent {
   std::int64_t sequence = 0;
@@ -100,15 +78,14 @@ using FromWorker = std::variant<Hello, PushAhead, PushMade, PushSent, WorkerHear
 // --- From a server
 
 struct Welcome {
-  std::int64_t incarnation = 0;
+  Incarnation incarnation;
   std::int64_t version = 0;
   Layout layout;
   // Sequence of the last committed push of the incarnation that the Hello abandons; 0: none is known.
   std::int64_t last_committed = 0;
-  std::string run;  // id of the run, kept when it is resumed; empty: unknown
-  std::int64_t server_epoch = 0;
-  WorkerIncarnation abandoned;  // Hello::abandons of the answered Hello
-  std::string constants;        // text with further values of the model that a worker needs
+  std::string run;        // id of the run, kept when it is resumed; empty: unknown
+  Incarnation abandoned;  // Hello::abandons of the answered Hello
+  std::string constants;  // text with further values of the model that a worker needs
 };
 struct Refusal {
   std::string what;
@@ -117,16 +94,14 @@ struct Busy {
   std::string where;  // machine and process that has this worker's number now
 };
 struct Who {};
-struct LeaseGiven {
+struct LeaseGiven {  // followed by the samples
   std::int64_t id = kNone;
   std::int64_t epoch = 0;
-  // Followed by the samples.
 };
-struct WeightsGiven {
+struct WeightsGiven {  // followed by tensors, as PushMade
   std::int64_t version = 0;
   std::int64_t sequence = 1;  // this and the next one as in PackedWeights
   bool is_whole = true;
-  // Followed by tensors, as PushMade.
 };
 struct PushAnswered {
   std::int64_t sequence = 0;
@@ -135,7 +110,7 @@ struct PushAnswered {
 struct ServerHeartbeat {
   std::int64_t lease = kNone;    // the worker's current lease
   std::int64_t version = kNone;  // version of the weights of the worker's step
-  WorkerIncarnation of;          // the worker's current incarnation
+  Incarnation of;                // the worker's current incarnation
 };
 struct ServerAgain {};  // requests the worker's last push
 struct Over {
@@ -145,20 +120,27 @@ struct Over {
 using FromServer = std::variant<Welcome, Refusal, Busy, Who, LeaseGiven, WeightsGiven, PushAnswered, ServerHeartbeat,
                                 ServerAgain, Over>;
 
-// Whether a received message is valid for some push.
+// A handler for std::visit from one function per kind of message.
+template <typename... Functions>
+struct HandlerOf : Functions... {
+  using Functions::operator()...;
+};
+template <typename... Functions>
+HandlerOf(Functions...) -> HandlerOf<Functions...>;
+
 [[nodiscard]] bool is_sound(const PushAhead& ahead);
 
-// Describes the first difference between the agreements; empty if they are equal.
 struct Party {
   std::string name;
   const comm::Agreement& agreement;
 };
+// Describes the first difference between the agreements; empty if they are equal.
 [[nodiscard]] std::string difference_between(const Party& theirs, const Party& mine);
 
 // Throws an error with the server's exit code, or returns if the run is complete.
 void throw_if_failed(const Over& over);
 
-// Returns different texts for different layouts.
+// Texts of different layouts differ.
 [[nodiscard]] std::string text_of(const Layout& layout);
 
 [[nodiscard]] Frame header_of(const FromWorker& message);
@@ -173,11 +155,10 @@ void throw_if_failed(const Over& over);
 // Workers and the lead server accept messages of any size from a server that they connected to.
 inline constexpr FrameSocket::Limits kFromServers{.frame_bytes = -1, .frames = 8192};
 
-// The shards follow a header, then the statistics. The readers return nothing if the shape differs.
+// The shards follow a header, then the statistics. Readers return nothing, or no tensors, if the shape differs.
 [[nodiscard]] Frames with_tensors(Frame header, const Tensors& tensors);
 [[nodiscard]] Frames with_packed(Frame header, const Packed& packed);
 [[nodiscard]] std::optional<Packed> packed_after_header(const Frames& frames, const TensorsShape& shape);
-// Weights as received; empty if the shape differs.
 [[nodiscard]] PackedWeights weights_after_header(const Frames& frames, const TensorsShape& shape, std::int64_t sequence,
                                                  bool is_whole);
 [[nodiscard]] std::optional<Tensors> tensors_after_header(const Frames& frames, const TensorsShape& shape);

@@ -49,7 +49,7 @@ class NetworkLink::Connection {
     parts_.reset();
   }
 
-  // Waits under the lock until `condition` holds. Throws the thread's error, or InterruptedError if asked to stop.
+  // Returns the lock once `condition` holds under it. Throws the thread's error, or InterruptedError if asked to stop.
   template <typename Condition>
   std::unique_lock<std::mutex> wait_for(const Condition& condition) {
     std::unique_lock lock(mutex_);
@@ -61,8 +61,8 @@ class NetworkLink::Connection {
   }
 
   void wait_until_welcome() {
-    const auto lock = wait_for([this] { return incarnation_ > 0 || is_over_; });
-    if (incarnation_ > 0) return;
+    const auto lock = wait_for([this] { return is_admitted() || is_over_; });
+    if (is_admitted()) return;
     throw_if_failed(why_over_);
     rival_.throw_if_there(concat("the run of ", server(), " is over"));
     was_over_ = true;
@@ -107,22 +107,23 @@ class NetworkLink::Connection {
   void push_ahead(std::size_t shard, std::vector<ShardSpan> spans, const at::Tensor& elements) {
     thread_.change([&] {
       if (is_step_void()) return;
-      const PushAhead ahead{.push = {options_.worker, incarnation_, push_.sequence() + 1},
+      const PushAhead ahead{.push = {options_.worker, static_cast<int>(incarnation_.number), push_.sequence() + 1},
                             .lease = lease_of_step_,
                             .shard = static_cast<std::int64_t>(shard),
                             .spans = std::move(spans),
-                            .server_epoch = server_epoch_};
+                            .server_epoch = incarnation_.server_epoch};
       if (!parts_->push_ahead(ahead, elements)) thread_.send(push_.add_ahead(ahead, elements));
     });
   }
   void push(Push push) {
     thread_.change([&] {
-      if (is_step_void()) return log_info("a step counts for nothing: the server has not known it any more");
+      if (is_step_void()) return log_info("discarding a step: the server removed this worker while it was computing");
       push.record.worker = options_.worker;
-      push.record.incarnation = incarnation_;
+      push.record.incarnation = static_cast<int>(incarnation_.number);
       const Packed packed = push_.pack(push.record, std::move(push.tensors));
       const PushMade made{push.record, push.scores, push.times, lease_of_step_, packed.shards.empty()};
-      const Packed of_lead = parts_->push({.push = push.record.key(), .server_epoch = server_epoch_}, packed);
+      const Packed of_lead =
+          parts_->push({.push = push.record.key(), .server_epoch = incarnation_.server_epoch}, packed);
       thread_.send(push_.make(made, of_lead, thread_.now()));
     });
   }
@@ -161,11 +162,9 @@ class NetworkLink::Connection {
     return concat("the parameter server at ", options_.host, ":", options_.port);
   }
 
-  // --- The connection's own thread
-
   void on_message(const Frames& message) {
     const std::scoped_lock lock(mutex_);
-    if (!has_sent_last_) handle(message);
+    if (!has_sent_last_) dispatch(message);
   }
 
   Nanoseconds turn() {
@@ -183,10 +182,10 @@ class NetworkLink::Connection {
 
   void send_heartbeat() {
     if (thread_.now() < next_heartbeat_) return;
-    next_heartbeat_ = thread_.now() +
-                      (incarnation_ == 0 ? std::min(options_.heartbeat_interval, kHello) : options_.heartbeat_interval);
+    next_heartbeat_ =
+        thread_.now() + (!is_admitted() ? std::min(options_.heartbeat_interval, kHello) : options_.heartbeat_interval);
     if (is_over_ || has_sent_last_) return;
-    if (incarnation_ == 0) {
+    if (!is_admitted()) {
       send(Hello{kProtocol, options_.worker, options_.process_id, options_.where, options_.batch, abandons_,
                  options_.agreement});
     } else {
@@ -198,35 +197,46 @@ class NetworkLink::Connection {
   void check_timeouts() {
     const Nanoseconds now = thread_.now();
     if (is_over_ || has_sent_last_) return;
-    const Nanoseconds limit = incarnation_ == 0 && !was_welcome_ ? options_.connect_timeout : options_.peer_timeout;
+    const Nanoseconds limit = !is_admitted() && !was_welcome_ ? options_.connect_timeout : options_.peer_timeout;
     if (push_.is_open() && now - push_.made_at() > options_.connect_timeout)
-      throw PeerError(server(), " lives, but has not taken a push for ", human_duration(to_s(options_.connect_timeout)),
-                      "; see what it says");
+      throw PeerError(server(), " is alive, but has not answered a push for ",
+                      human_duration(to_s(options_.connect_timeout)), "; see its log");
     if (weights_) parts_->check_wait(newest(), now - weights_at_, options_.peer_timeout);
     if (now - last_message_at_ <= limit) return;
     rival_.throw_if_there(concat(server(), " has been silent for ", human_duration(to_s(limit))));
     throw PeerError(was_welcome_
-                        ? concat(server(), " has been silent for ", human_duration(to_s(limit)), "; see what it says")
+                        ? concat(server(), " has been silent for ", human_duration(to_s(limit)), "; see its log")
                         : concat("no parameter server has answered at ", options_.host, ":", options_.port, " within ",
                                  human_duration(to_s(limit)), "; start it, or check its address",
                                  about_keys(options_.keys)));
   }
 
-  void handle(const Frames& frames) {
+  void dispatch(const Frames& frames) {
     const auto message = from_server(frames.front());
     if (!message) return;
     last_message_at_ = thread_.now();
-    std::visit([&](const auto& of_kind) { take(of_kind, frames); }, *message);
+    std::visit(
+        HandlerOf{[&](const Welcome& welcome) { on_welcome(welcome); },
+                  [&](const Refusal& refusal) { throw ConfigError(server(), " refuses this worker: ", refusal.what); },
+                  [&](const Busy& busy) { rival_.is_there(busy.where, server(), thread_.now()); },
+                  [&](const Who&) {
+                    if (is_admitted()) begin_anew();
+                  },
+                  [&](const LeaseGiven& given) { on_lease(given, frames); },
+                  [&](const WeightsGiven& given) { on_weights(given, frames); },
+                  [&](const PushAnswered& answered) { on_push_answered(answered); },
+                  [&](const ServerHeartbeat& heartbeat) { on_heartbeat(heartbeat); },
+                  [&](const ServerAgain&) { send_push_again(); }, [&](const Over& over) { on_over(over); }},
+        *message);
   }
 
-  void take(const Welcome& welcome, const Frames&) {
+  void on_welcome(const Welcome& welcome) {
     if (was_welcome_ && welcome.layout != layout_)
       throw PeerError("the server has come back with another model; start this worker again");
-    if (incarnation_ > 0) return check_incarnation({welcome.incarnation, welcome.server_epoch});
+    if (is_admitted()) return check_incarnation(welcome.incarnation);
     if (welcome.abandoned != abandons_) return;  // answers an earlier Hello
     if (was_welcome_) {
-      log_info(
-          concat("the server did not know this worker any more; it has joined anew, after update ", welcome.version));
+      log_info(concat("the server had removed this worker; it has joined again, after update ", welcome.version));
     } else {
       layout_ = welcome.layout;
       options_.take_constants(welcome.constants);
@@ -236,8 +246,7 @@ class NetworkLink::Connection {
       decoder_.emplace(options_.compression.pull, parts_->first_shape());
     }
     rival_.is_gone();
-    incarnation_ = static_cast<int>(welcome.incarnation);
-    server_epoch_ = welcome.server_epoch;
+    incarnation_ = welcome.incarnation;
     ++joinings_;
     version_ = last_lease_ = kNone;
     lease_.reset();
@@ -247,26 +256,19 @@ class NetworkLink::Connection {
     parts_->forget();
     parts_->forget_ahead();
   }
-  void take(const Refusal& refusal, const Frames&) {
-    throw ConfigError(server(), " refuses this worker: ", refusal.what);
-  }
-  void take(const Busy& busy, const Frames&) { rival_.is_there(busy.where, server(), thread_.now()); }
-  void take(const Who&, const Frames&) {
-    if (incarnation_ > 0) begin_anew();
-  }
-  void take(const LeaseGiven& given, const Frames& frames) {
+  void on_lease(const LeaseGiven& given, const Frames& frames) {
     auto samples = samples_after_header(frames);
-    if (incarnation_ == 0 || given.id <= last_lease_) return;
+    if (!is_admitted() || given.id <= last_lease_) return;
     const bool is_one = samples && !samples->empty() && std::ssize(*samples) <= options_.batch + options_.slack &&
                         std::ranges::all_of(*samples, [](std::int64_t sample) { return sample >= 0; });
-    if (!is_one) throw PeerError(server(), " has sent samples that cannot be");
+    if (!is_one) throw PeerError(server(), " has sent invalid samples");
     last_lease_ = given.id;
     if (given.id > lease_of_step_ && push_.is_open())
       forget_push(/*was_committed=*/true);  // the lease implies the commit; the answer was lost
     lease_ = data::Lease{data::LeaseId{given.id}, given.epoch, std::move(*samples)};
   }
-  void take(const WeightsGiven& given, const Frames& frames) {
-    if (incarnation_ == 0) return;
+  void on_weights(const WeightsGiven& given, const Frames& frames) {
+    if (!is_admitted()) return;
     const PackedWeights message = weights_after_header(frames, parts_->first_shape(), given.sequence, given.is_whole);
     if (!decoder_->follows(message)) return;  // a message before it was lost and will be requested
     auto tensors = decoder_->take(message);
@@ -274,7 +276,7 @@ class NetworkLink::Connection {
     if (given.version > std::exchange(version_, std::max(version_, given.version)))
       weights_ = std::move(*tensors), weights_at_ = last_message_at_;
   }
-  void take(const PushAnswered& answered, const Frames&) {
+  void on_push_answered(const PushAnswered& answered) {
     if (!push_.is_open() || answered.sequence != push_.sequence()) return;
     const bool was_committed = answered.answer == PushAnswer::kCommitted || answered.answer == PushAnswer::kDuplicate;
     if (!was_committed && answered.answer != PushAnswer::kRefused) return begin_anew();  // Welcome has the result
@@ -284,18 +286,18 @@ class NetworkLink::Connection {
     last_send_s_ = to_s(thread_.now() - push_.made_at());
     send(PushSent{answered.sequence, last_send_s_});
   }
-  void take(const ServerHeartbeat& heartbeat, const Frames&) {
-    if (incarnation_ > 0) check_incarnation(heartbeat.of);
-    if (incarnation_ > 0 && (heartbeat.lease > last_lease_ || heartbeat.version > version_))
+  void on_heartbeat(const ServerHeartbeat& heartbeat) {
+    if (is_admitted()) check_incarnation(heartbeat.of);
+    if (is_admitted() && (heartbeat.lease > last_lease_ || heartbeat.version > version_))
       send(WorkerAgain{last_lease_, version_});
   }
-  void take(const ServerAgain&, const Frames&) {
+  void send_push_again() {
     if (!thread_.has_sent_all()) return;  // the rest of the push is still queued
     for (const Frames& message : push_.messages()) thread_.send(message);
   }
   // A worker that was never admitted sends Leaving now, so that the server can close the connection.
-  void take(const Over& over, const Frames&) {
-    if (!std::exchange(is_over_, true) && incarnation_ == 0) send(Leaving{});
+  void on_over(const Over& over) {
+    if (!std::exchange(is_over_, true) && !is_admitted()) send(Leaving{});
     why_over_ = over;
   }
 
@@ -308,10 +310,11 @@ class NetworkLink::Connection {
             .on_change = [this] { thread_.change([this] { changed_.notify_all(); }); }};
   }
 
+  [[nodiscard]] bool is_admitted() const { return incarnation_.number > 0; }
   // Under the lock: whether the server has removed this worker, or admitted it again, since the step began.
-  [[nodiscard]] bool is_step_void() const { return incarnation_ == 0 || joinings_ != joining_of_step_; }
+  [[nodiscard]] bool is_step_void() const { return !is_admitted() || joinings_ != joining_of_step_; }
   [[nodiscard]] bool is_void_or_over() const { return joinings_ != joining_of_step_ || is_over_; }
-  [[nodiscard]] PartVersion newest() const { return {server_epoch_, incarnation_, version_}; }
+  [[nodiscard]] PartVersion newest() const { return {incarnation_, version_}; }
   [[nodiscard]] bool has_weights() const { return weights_ && parts_->has(newest()); }  // of one version
 
   void forget_push(bool was_committed) {
@@ -319,13 +322,11 @@ class NetworkLink::Connection {
     parts_->forget();
   }
 
-  // Joins again if the server has this worker in another incarnation.
-  void check_incarnation(const WorkerIncarnation& incarnation) {
-    if (incarnation != WorkerIncarnation{incarnation_, server_epoch_}) begin_anew();
+  void check_incarnation(const Incarnation& incarnation) {
+    if (incarnation != incarnation_) begin_anew();
   }
-  // Called if server and worker disagree on the worker's state.
   void begin_anew() {
-    if (incarnation_ > 0) abandons_ = {std::exchange(incarnation_, 0), server_epoch_};
+    if (is_admitted()) abandons_ = std::exchange(incarnation_, {});
     thread_.drop_unsent();  // messages of the old incarnation
     lease_.reset();
     weights_.reset();
@@ -344,7 +345,7 @@ class NetworkLink::Connection {
   Nanoseconds last_message_at_ = 0;
   Nanoseconds weights_at_ = 0;  // when the lead server's weights arrived
   Nanoseconds next_heartbeat_ = 0;
-  WorkerIncarnation abandons_;  // the previous incarnation
+  Incarnation abandons_;  // the previous incarnation
 
   SocketThread thread_;
   std::mutex& mutex_;
@@ -353,8 +354,7 @@ class NetworkLink::Connection {
   PushUnderWay push_;
   std::optional<PullDecoder> decoder_;  // set once the layout is known
   double last_send_s_ = 0;
-  int incarnation_ = 0;               // 0: not admitted
-  std::int64_t server_epoch_ = 0;     // server epoch in which it was counted
+  Incarnation incarnation_;
   std::int64_t joinings_ = 0;         // how often the server has admitted this worker
   std::int64_t joining_of_step_ = 0;  // value of joinings_ when the current step began
   std::int64_t lease_of_step_ = kNone;

@@ -1,7 +1,6 @@
-// network_link: a worker's connection to its parameter server. A thread of its own sends, receives and sends
-// heartbeats: pushes leave while the next samples are read, and weights arrive meanwhile. If the server does not know
-// this worker any more (it restarted, or removed the worker), the worker joins again. Its current step is then void,
-// because the samples went back to the server. Parts for other servers travel directly to them (part_link.h).
+// network_link: a worker's connection to its parameter server. A thread of its own sends and receives: pushes leave and
+// weights arrive while the next samples are read. If the server has removed this worker or was restarted, the worker
+// joins again. Its current step is then void, because the samples went back to the server.
 // Threads: one besides its own. Errors: ConfigError (refused, or its number is taken), PeerError (the server is silent
 // or has failed), DivergedError (its push was refused), InterruptedError (asked to stop).
 #pragma once
@@ -43,14 +42,14 @@ struct LinkOptions {
   std::function<void(const std::string&)> take_constants = [](const std::string&) {};
 };
 
-// The current step does not count any more, because the worker has joined again.
+// The worker has joined again.
 struct StepIsVoid : std::exception {
   [[nodiscard]] const char* what() const noexcept override { return "the server has given these samples to others"; }
 };
 
 class NetworkLink final : public ServerLink {
  public:
-  // Returns when the server has admitted this worker or reported that the run is complete.
+  // Returns when the server has admitted this worker or the run is complete.
   explicit NetworkLink(LinkOptions options);
   ~NetworkLink() override;
   // Whether the run was complete before this worker was admitted. There is then no layout and no work.
@@ -67,19 +66,17 @@ class NetworkLink final : public ServerLink {
   [[nodiscard]] const Layout& layout() const override;
   // Returns the weights of that step, once. Throws StepIsVoid.
   [[nodiscard]] std::int64_t pull(Tensors& into) override;
-  // Whether pushes are uncompressed.
   [[nodiscard]] bool takes_spans() const override;
   void push_ahead(std::size_t shard, std::vector<ShardSpan> spans, const at::Tensor& elements) override;
   void push(Push push) override;
 
-  // Seconds that the last push took to reach the server; 0: none has arrived yet.
-  [[nodiscard]] double last_send_s() const;
+  [[nodiscard]] double last_send_s() const;  // of the last push that has arrived; 0: none
 
   // Residuals of compressed pushes, by parameter. load_residuals() continues those of an earlier worker of this number.
   [[nodiscard]] PushCompressor::Named residuals() const;
   void load_residuals(const PushCompressor::Named& residuals);
 
-  // The last call: reports to the server that this worker leaves, or failed.
+  // Either is the last call.
   void leave();
   void fail(const Error& error);
 

@@ -6,7 +6,7 @@
 
 #include "core/check.h"
 #include "core/concat.h"
-#include "core/error.h"
+#include "core/failpoint.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "ps/random_number.h"
@@ -16,10 +16,6 @@ namespace {
 
 constexpr int kHeartbeatsOfALivePeer = 4;     // silent for longer: another process may replace the peer
 constexpr std::size_t kMoreConnections = 16;  // messages per step, in addition to one for each present worker
-
-std::string named(WorkerId worker, const std::string& where) {
-  return concat("worker ", static_cast<int>(worker), " (", where, ")");
-}
 
 }  // namespace
 
@@ -31,17 +27,27 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
       socket_(FrameSocket::Role::kListening, {}, limits_for(server.shape(), options_.compression.push), options_.keys),
       port_(options_.listening >= 0 ? socket_.take_over(options_.listening)
                                     : socket_.listen(options_.host, options_.port)),
-      partial_({options_.others.begin(), options_.others.end()}),
       begin_(now()),
-      empty_since_(begin_) {
+      members_(begin_, kHeartbeatsOfALivePeer * options_.heartbeat_interval),
+      intake_(server_, options_.compression.push, {options_.others.begin(), options_.others.end()}),
+      waiting_(options_.journal),
+      steps_(server_, ledger_, socket_, options_.others) {
   check(std::ranges::equal(server_.others(), options_.others), "the same other servers in Server and NetworkServer");
   for (ShardLink* other : options_.others) other->while_waiting([this] { keep_alive(); });
   was_over_ = is_over_ = server_.progress().version > 0 && server_.progress().version >= options_.last_version;
   if (is_over_) return;
-  for (CommittedPush& push : std::exchange(options_.committed_before, {})) {
-    restore_push(std::move(push));
+  for (CommittedPush& committed : std::exchange(options_.committed_before, {})) {
+    const Push& push = committed.push;
+    auto lease = ledger_.lease_again(committed.epoch, committed.samples);
+    check(lease.has_value(), "the samples of a waiting push are not used yet");
+    waiting_.restore({push.record, std::move(*lease), push.scores, push.times, /*is_timed=*/true});
+    server_.restore_push(push.record, std::move(committed.push.tensors), now());
     make_updates();  // an update if each push makes one
   }
+}
+
+NetworkServer::~NetworkServer() {
+  for (ShardLink* other : options_.others) other->while_waiting({});
 }
 
 std::optional<NetworkUpdate> NetworkServer::next(Nanoseconds limit) {
@@ -63,14 +69,14 @@ void NetworkServer::step(Nanoseconds until) {
   wait(wake - now());
   const Nanoseconds woken = now();
   bool is_empty = false;
-  for (std::size_t most = peers_.size() + kMoreConnections; most > 0 && !is_empty; --most) {
+  for (std::size_t most = members_.all().size() + kMoreConnections; most > 0 && !is_empty; --most) {
     auto received = socket_.next();
     is_empty = !received;
-    if (received) handle(std::move(*received));
+    if (received) on_message(std::move(*received));
   }
-  if (!is_over_) complete_partial_pushes();
+  if (!is_over_) commit_whole_pushes();
   make_durable();
-  drained_at_ = is_empty ? now() : woken;
+  members_.set_drained_at(is_empty ? now() : woken);
   if (is_over_) return;
   remove_leaving_workers();
   make_updates();
@@ -79,242 +85,127 @@ void NetworkServer::step(Nanoseconds until) {
   send_heartbeat();
 }
 
-void NetworkServer::handle(FrameSocket::Received received) {
+void NetworkServer::wait(Nanoseconds limit) {
+  std::vector<FrameSocket*> other_sockets;
+  for (ShardLink* other : options_.others) other_sockets.push_back(&other->socket());
+  socket_.wait(std::chrono::nanoseconds(std::max<Nanoseconds>(limit, 0)), -1, other_sockets);
+  for (ShardLink* other : options_.others) {
+    other->look();
+    if (!other->why_to_stop().empty() && !is_over_) throw InterruptedError(other->why_to_stop());
+  }
+}
+
+// Called while another server is awaited. Also notices if a third one has failed.
+void NetworkServer::keep_alive() {
+  for (ShardLink* other : options_.others) other->look();
+  if (!is_over_) send_heartbeat();
+}
+
+void NetworkServer::send_heartbeat() {
+  if (now() < next_heartbeat_) return;
+  next_heartbeat_ = now() + options_.heartbeat_interval;
+  for (const auto& [worker, member] : members_.all())
+    send(member.routing_id, ServerHeartbeat{member.lease_id(), member.version, member.incarnation});
+  for (const auto& [worker, member] : members_.all()) intake_.ask_again(member);
+}
+
+void NetworkServer::on_message(FrameSocket::Received received) {
+  const std::string& routing_id = received.routing_id;
   const auto message = from_worker(received.frames.front());
-  if (!message) {
-    if (part_from_worker(received.frames.front())) warn_of_part();
-    if (malformed_++ == 0)
-      log_warning("a message that is none of a worker's was dropped; more of them are only counted");
-    return;
+  if (!message) return on_foreign_message(received.frames.front());
+  if (const auto* const hello = std::get_if<Hello>(&*message)) return on_hello(routing_id, *hello);
+  if (Member* const member = members_.find_by_connection(routing_id)) {
+    member->last_message_at = now();
+    return dispatch(*member, *message, received.frames);
   }
-  if (const auto* const hello = std::get_if<Hello>(&*message)) return greet(received.routing_id, *hello);
-  const auto found =
-      std::ranges::find_if(peers_, [&](const auto& worker) { return worker.second.routing_id == received.routing_id; });
-  if (found == peers_.end()) {
-    if (std::holds_alternative<Leaving>(*message)) return static_cast<void>(rivals_.erase(received.routing_id));
-    if (is_over_) return send(received.routing_id, why_over_);
-    return send(received.routing_id, Who{});
-  }
-  found->second.last_message_at = now();
-  std::visit([&](const auto& of_kind) { take(*found, of_kind, received.frames); }, *message);
-}
-
-void NetworkServer::greet(const std::string& routing_id, const Hello& hello) {
+  if (std::holds_alternative<Leaving>(*message)) return static_cast<void>(rivals_.erase(routing_id));
   if (is_over_) return send(routing_id, why_over_);
-  if (const std::string refusal = refusal_of(routing_id, hello); !refusal.empty())
-    return refuse(routing_id, hello, refusal);
-  const auto found = peers_.find(hello.worker);
-  if (found != peers_.end()) {
-    Peer& peer = found->second;
-    if (peer.leaves_at) {
-      remove_worker(hello.worker, WorkerEvent::What::kLeft, {});
-      return admit(routing_id, hello);
-    }
-    if (peer.process_id == hello.process_id &&
-        hello.abandons != WorkerIncarnation{peer.incarnation, server_epoch_}) {  // a repeated Hello
-      peer.routing_id = routing_id;
-      socket_.trust(routing_id);
-      peer.last_message_at = now();
-      return send(routing_id, welcome_of(hello, peer));
-    }
-    const bool is_alive = drained_at_ - peer.last_message_at <= kHeartbeatsOfALivePeer * options_.heartbeat_interval;
-    if (peer.process_id != hello.process_id && is_alive) {
-      if (rivals_.size() < kMoreConnections) rivals_.insert(routing_id);
-      return send(routing_id, Busy{peer.where});
-    }
-    remove_worker(hello.worker, WorkerEvent::What::kLost,
-                  peer.process_id == hello.process_id ? "it begins anew"
-                                                      : concat("another process has come for it from ", hello.where));
+  send(routing_id, Who{});
+}
+
+void NetworkServer::on_foreign_message(const Frame& header) {
+  if (part_from_worker(header) && !std::exchange(has_warned_of_part_, true))
+    log_warning("a worker's message for a shard server came to ", server_named(0, options_.host, port_),
+                "; check the order of ps.address at the workers");
+  if (malformed_++ + intake_.malformed() == 0)
+    log_warning("dropped a message that no worker sends; further ones are counted, not logged");
+}
+
+void NetworkServer::dispatch(Member& member, const FromWorker& message, const Frames& frames) {
+  std::visit(
+      HandlerOf{[](const Hello&) {},  // handled before: its sender may be no member
+                [&](const PushAhead& ahead) { intake_.on_push_ahead(member, ahead, frames); },
+                [&](const PushMade& push) { on_push_made(member, push, frames); },
+                [&](const PushSent& sent) { on_push_sent(member, sent); },
+                [&](const WorkerHeartbeat& heartbeat) { on_heartbeat(member, heartbeat); },
+                [&](const WorkerAgain& again) { on_again(member, again); }, [&](const Leaving&) { on_leaving(member); },
+                [&](const Failed& failed) { on_failed(member, failed); }},
+      message);
+}
+
+void NetworkServer::on_push_made(Member& member, const PushMade& push, const Frames& frames) {
+  if (is_over_) return send(member.routing_id, why_over_);
+  const std::int64_t sequence = push.record.sequence;
+  const PushIntake::Result result = intake_.on_push_made(member, push, frames);
+  if (result.whole) return commit(member, *result.whole);
+  if (result.is_incomplete) return send(member.routing_id, ServerAgain{});
+  if (!result.answer) return;
+  if (result.answer == PushAnswer::kDuplicate && waiting_.is_pending(member.key_of(sequence)))
+    return;  // the answer to the first one follows
+  send(member.routing_id, PushAnswered{sequence, *result.answer});
+}
+
+void NetworkServer::commit_whole_pushes() {
+  for (auto& [worker, member] : members_.all()) {
+    const auto push = intake_.take_whole(member);
+    if (!push) continue;
+    commit(member, *push);
+    if (is_over_) return;
   }
-  admit(routing_id, hello);
 }
 
-std::string NetworkServer::refusal_of(const std::string& routing_id, const Hello& hello) const {
-  if (hello.protocol != kProtocol) {
-    return concat("it speaks version ", hello.protocol, " of the protocol, the server version ", kProtocol,
-                  "; install the same Sluice on all machines");
-  }
-  if (static_cast<int>(hello.worker) >= options_.most_workers)
-    return concat("there is no worker ", static_cast<int>(hello.worker), ": the server takes ", options_.most_workers,
-                  ", numbered from 0");
-  const bool has_number = std::ranges::any_of(peers_, [&](const auto& worker) {
-    return worker.second.routing_id == routing_id && worker.first != hello.worker;
-  });
-  if (has_number) return "this connection is another worker's already";
-  if (hello.batch < 1) return concat("a batch of ", hello.batch, " samples is none");
-  return difference_between({named(hello.worker, hello.where), hello.agreement},
-                            {server_named(0, options_.host, port_), options_.agreement});
-}
-
-void NetworkServer::refuse(const std::string& routing_id, const Hello& hello, const std::string& why) {
-  refusals_.log(named(hello.worker, hello.where), why, now());
-  send(routing_id, Refusal{why});
-}
-
-// This epoch knows the pushes of an earlier one only for incarnations whose numbers it has not reused.
-Welcome NetworkServer::welcome_of(const Hello& hello, const Peer& peer) const {
-  const WorkerIncarnation& old = hello.abandons;
-  const bool is_known = old.server_epoch == server_epoch_ || old.incarnation < first_incarnations_.at(hello.worker);
-  return {.incarnation = peer.incarnation,
-          .version = server_.progress().version,
-          .layout = server_.layout(),
-          .last_committed = is_known ? server_.last_committed(hello.worker, static_cast<int>(old.incarnation)) : 0,
-          .run = options_.run,
-          .server_epoch = server_epoch_,
-          .abandoned = old,
-          .constants = options_.constants};
-}
-
-void NetworkServer::admit(const std::string& routing_id, const Hello& hello) {
-  socket_.trust(routing_id);
-  const int incarnation = server_.join(hello.worker, now());
-  first_incarnations_.emplace(hello.worker, incarnation);
-  const auto [at, is_new] = peers_.emplace(hello.worker, Peer{.routing_id = routing_id,
-                                                              .process_id = hello.process_id,
-                                                              .where = hello.where,
-                                                              .batch = hello.batch,
-                                                              .incarnation = incarnation,
-                                                              .last_message_at = now(),
-                                                              .pull = {options_.compression.pull, server_.layout()}});
-  check(is_new, "an admitted worker is new");
-  rivals_.erase(routing_id);
-  send(routing_id, welcome_of(hello, at->second));
-  send_to_others(
-      {.worker = hello.worker, .incarnation = incarnation, .routing_id = routing_id, .server_epoch = server_epoch_});
-  if (!waiting_.contains(hello.worker)) give_lease(at->second);  // otherwise the lease follows with the weights
-  if (options_.on_event)
-    options_.on_event({hello.worker, WorkerEvent::What::kJoined, hello.where, {}, hello.process_id});
-  begin_ready_workers();
-}
-
-// Whether a push uses its worker's lease and the policy's payload.
-bool NetworkServer::fits(const Peer& peer, const PushMade& push) const {
-  return peer.lease && push.lease == static_cast<std::int64_t>(peer.lease->id) &&
-         push.record.examples <= static_cast<std::int64_t>(peer.lease->samples.size()) &&
-         push.record.payload == server_.policy().payload;
-}
-
-// The answer to a push of another incarnation or a repeated one; nothing if the push may count.
-std::optional<PushAnswer> NetworkServer::rejection_of(const Peers::value_type& worker, const PushRecord& push) {
-  const auto& [id, peer] = worker;
-  if (push.worker != id || push.incarnation != peer.incarnation) return PushAnswer::kUnknown;
-  return push.sequence <= peer.pushed ? std::optional(PushAnswer::kDuplicate) : std::nullopt;
-}
-
-void NetworkServer::take(Peers::value_type& worker, const PushAhead& ahead, const Frames& frames) {
-  auto& [id, peer] = worker;
-  const bool is_of_its_step = peer.lease && ahead.lease == static_cast<std::int64_t>(peer.lease->id);
-  if (ahead.push != PushKey{id, peer.incarnation, peer.pushed + 1} || !is_of_its_step) return;
-  if (partial_.find(id) != nullptr) return;  // the push is already complete here
-  if (!peer.ahead.take(ahead, frames, server_.shape())) ++malformed_;
-}
-
-void NetworkServer::take(Peers::value_type& worker, const PushMade& push, const Frames& frames) {
-  auto& [id, peer] = worker;
-  const PushRecord& record = push.record;
-  if (is_over_) return send(peer.routing_id, why_over_);
-  if (const auto answer = rejection_of(worker, record)) {
-    if (answer == PushAnswer::kDuplicate && is_pending(id, peer)) return;  // the answer to the first one follows
-    return send(peer.routing_id, PushAnswered{record.sequence, *answer});
-  }
-  auto tensors = tensors_of(push, frames);
-  if (!tensors || !fits(peer, push)) {
-    ++malformed_;
-    return send(peer.routing_id, PushAnswered{record.sequence, PushAnswer::kOutOfTurn});
-  }
-  if (const PartialPush* const first = partial_.find(id); first != nullptr && first->made.record.key() == record.key())
-    return;  // complete here; the other servers' parts are still missing
-  if (push.is_ahead) {
-    auto shards = peer.ahead.finish(record.key(), server_.shape());
-    if (!shards) return send(peer.routing_id, ServerAgain{});  // some spans were lost
-    tensors->shards = std::move(*shards);
-  }
-  if (!others_hold(worker, record.key())) return partial_.add({push, *tensors});
-  count(worker, push, *tensors);
-}
-
-std::optional<Tensors> NetworkServer::tensors_of(const PushMade& push, const Frames& frames) const {
-  TensorsShape shape = server_.shape();
-  if (push.is_ahead) {
-    shape.shards.clear();
-    return tensors_after_header(frames, shape);
-  }
-  const auto packed = packed_after_header(frames, shape);
-  return packed ? unpack(options_.compression.push, shape, *packed) : std::nullopt;
-}
-
-void NetworkServer::count(Peers::value_type& worker, const PushMade& push, const Tensors& tensors) {
-  auto& [id, peer] = worker;
-  const PushRecord& record = push.record;
-  partial_.erase(id);
-  const PushAnswer answer = server_.push(record, tensors, now());
-  if (answer == PushAnswer::kRefused) throw_not_finite(worker, record.sequence);
-  if (answer != PushAnswer::kCommitted) return send(peer.routing_id, PushAnswered{record.sequence, answer});
-  peer.pushed = record.sequence;
-  peer.version = kNone;
-  waiting_[id] = {record, *std::exchange(peer.lease, std::nullopt), push.scores, push.times};
-  write_down(waiting_[id], tensors);
-  if (!is_pending(id, peer)) acknowledge(peer, record.sequence);
+void NetworkServer::commit(Member& member, const OwnPart& push) {
+  const PushRecord& record = push.made.record;
+  member.own_part.reset();
+  const PushAnswer answer = server_.push(record, push.tensors, now());
+  if (answer == PushAnswer::kRefused) throw_not_finite(member, record.sequence);
+  if (answer != PushAnswer::kCommitted) return send(member.routing_id, PushAnswered{record.sequence, answer});
+  member.pushed = record.sequence;
+  member.version = kNone;
+  waiting_.add({record, *std::exchange(member.lease, std::nullopt), push.made.scores, push.made.times}, push.tensors);
+  if (!waiting_.is_pending(record.key())) acknowledge(member, record.sequence);
   make_updates();
-  if (!is_over_) give_next_lease(worker);
+  if (!is_over_) give_next_lease(member);
 }
 
-void NetworkServer::take(Peers::value_type& worker, const PushSent& sent, const Frames&) {
-  const auto& [id, peer] = worker;
-  if (sent.sequence != peer.pushed) return;
-  if (const auto found = waiting_.find(id); found != waiting_.end()) {
-    found->second.times.send_s = sent.send_s;
-    found->second.is_timed = true;
+void NetworkServer::acknowledge(const Member& member, std::int64_t sequence) {
+  send(member.routing_id, PushAnswered{sequence, PushAnswer::kCommitted});
+  failpoint("push-acknowledged");
+}
+
+void NetworkServer::make_durable() {
+  for (const PushKey& push : waiting_.make_durable()) {
+    Member* const member = members_.find(push.worker);
+    if (member == nullptr || member->incarnation.number != push.incarnation) continue;
+    acknowledge(*member, push.sequence);
+    if (!is_over_) give_next_lease(*member);
   }
-  made_.set_send_time({id, peer.incarnation, sent.sequence}, sent.send_s);
 }
 
-void NetworkServer::take(Peers::value_type& worker, const WorkerHeartbeat& heartbeat, const Frames&) {
-  if (has_sent_over_) return send(worker.second.routing_id, why_over_);  // the worker may have missed it
-  const PartialPush* const partial = partial_.find(worker.first);
-  const bool is_here = partial != nullptr && partial->made.record.sequence == heartbeat.pushed;
-  if (heartbeat.pushed > worker.second.pushed && !is_here) send(worker.second.routing_id, ServerAgain{});
-}
-
-void NetworkServer::take(Peers::value_type& worker, const WorkerAgain& again, const Frames&) {
-  auto& [id, peer] = worker;
-  if (peer.lease && again.lease < static_cast<std::int64_t>(peer.lease->id)) send_lease(peer);
-  if (peer.version != kNone && again.version < peer.version)
-    give_weights(worker, server_.begin_again(id), /*is_again=*/true);
-}
-
-void NetworkServer::take(Peers::value_type& worker, const Leaving&, const Frames&) {
-  if (is_over_) return remove_worker(worker.first, WorkerEvent::What::kLeft, {});
-  worker.second.leaves_at = now() + options_.leave_grace;
-}
-
-void NetworkServer::take(Peers::value_type& worker, const Failed& failed, const Frames&) {
-  if (is_over_) return remove_worker(worker.first, WorkerEvent::What::kLeft, {});  // caused by the end
-  const std::string what = concat(named(worker.first, worker.second.where), " has failed: ", failed.what);
-  remove_worker(worker.first, WorkerEvent::What::kFailed, failed.what);
-  if (failed.code == static_cast<std::int64_t>(ExitCode::kDiverged)) throw DivergedError(what);
-}
-
-void NetworkServer::remove_worker(WorkerId worker, WorkerEvent::What what, const std::string& why) {
-  const auto found = peers_.find(worker);
-  const std::string where = found->second.where;
-  if (found->second.lease) ledger_.give_back(found->second.lease->id);
-  send_to_others({.worker = worker, .incarnation = found->second.incarnation, .server_epoch = server_epoch_});
-  peers_.erase(found);
-  partial_.erase(worker);
-  made_.forget(worker);
-  if (const auto pushed = waiting_.find(worker); pushed != waiting_.end()) pushed->second.is_timed = true;
-  empty_since_ = now();
-  last_one_left_ = what == WorkerEvent::What::kLeft;
-  if (!is_over_) server_.leave(worker, now());
-  if (options_.on_event) options_.on_event({worker, what, where, why});
-  if (!is_over_) make_updates();
+void NetworkServer::on_push_sent(const Member& member, const PushSent& sent) {
+  if (sent.sequence != member.pushed) return;
+  waiting_.set_send_time(member.id, sent.send_s);
+  made_.set_send_time(member.key_of(sent.sequence), sent.send_s);
 }
 
 void NetworkServer::make_updates() {
+  // Other servers may write their steps to disk. The decision must be durable here before they receive it.
+  const auto on_decision = [this](const UpdateRecord& decided) {
+    waiting_.write_update(decided, /*is_durable=*/!options_.others.empty());
+  };
   while (!is_over_) {
     const ServerProgress before = server_.progress();
-    std::vector<UpdateRecord> done = server_.advance(now(), [this](const UpdateRecord& update) { write_down(update); });
+    std::vector<UpdateRecord> done = server_.advance(now(), on_decision);
     if (done.empty()) break;
     check(done.size() == 1, "at most one update after each push");
     report_update(std::move(done.front()), before);
@@ -325,13 +216,12 @@ void NetworkServer::make_updates() {
 void NetworkServer::report_update(UpdateRecord done, const ServerProgress& before) {
   if (done.is_dropped) {
     throw DivergedError("update ", done.update.version,
-                        ": the pushes are finite, but not what comes of them; lower the learning rate");
+                        " is not finite, although its pushes are; lower the learning rate");
   }
   NetworkUpdate update{.before = before, .after = server_.progress(), .at = now_ns(), .open_since = open_since_};
   std::vector<PushKey> untimed;
   for (const PushRecord& record : done.update.pushes) {
-    const auto waiting = waiting_.extract(record.worker);
-    const Waiting& pushed = waiting.mapped();
+    const WaitingPush pushed = waiting_.take(record.worker);
     ledger_.push_first(pushed.lease.id, record.examples);
     update.pushes.push_back({.record = record,
                              .scores = pushed.scores,
@@ -352,46 +242,87 @@ void NetworkServer::report_update(UpdateRecord done, const ServerProgress& befor
 }
 
 void NetworkServer::begin_ready_workers() {
-  for (auto& worker : peers_) {
-    auto& [id, peer] = worker;
-    if (peer.version != kNone || peer.leaves_at || !server_.may_begin(id)) continue;
-    give_next_lease(worker);
-    give_weights(worker, server_.begin(id));
+  for (auto& [worker, member] : members_.all()) {
+    if (member.state() != WorkerState::kWaiting || !server_.may_begin(worker)) continue;
+    give_next_lease(member);
+    if (!open_since_) open_since_ = now_ns();
+    steps_.give_weights(member, server_.begin(worker));
   }
 }
 
 // A lease also confirms to the worker that its last push was committed.
-void NetworkServer::give_next_lease(Peers::value_type& worker) {
-  if (!worker.second.lease && !is_pending(worker.first, worker.second)) give_lease(worker.second);
+void NetworkServer::give_next_lease(Member& member) {
+  if (!member.lease && !waiting_.is_pending(member.key_of(member.pushed))) steps_.give_lease(member);
 }
 
-void NetworkServer::give_lease(Peer& peer) {
-  peer.lease = *ledger_.lease(peer.batch);  // the ledger never runs out of samples
-  send_lease(peer);
+void NetworkServer::on_again(Member& member, const WorkerAgain& again) {
+  if (again.lease < member.lease_id()) steps_.send_lease(member);
+  if (again.version < member.version) steps_.give_weights(member, server_.begin_again(member.id), /*is_again=*/true);
 }
 
-void NetworkServer::send_lease(const Peer& peer) {
-  if (!peer.lease) return;
-  const LeaseGiven given{static_cast<std::int64_t>(peer.lease->id), peer.lease->epoch};
-  socket_.send(peer.routing_id, with_samples(header_of(given), peer.lease->samples));
+void NetworkServer::check_for_end() {
+  const std::string waited = human_duration(to_s(options_.connect_timeout));
+  if (members_.empty()) {
+    if (open_since_ && members_.last_one_left()) throw AllWorkersLeft("all workers have left before the run was over");
+    if (now() - members_.empty_since() < options_.connect_timeout) return;
+    throw PeerError(open_since_
+                        ? concat("no worker has been connected for ", waited, "; start the workers again")
+                        : concat(members_.last_one_left()
+                                     ? "all workers have left before training began, and no other has joined within "
+                                     : "no worker has joined within ",
+                                 waited, refusals_.but_last(),
+                                 "; start them with the same configuration and, with keys, the same keys"));
+  }
+  if (open_since_ || now() - begin_ < options_.connect_timeout) return;
+  log_warning("after ", waited, " only ", counted(members_.all().size(), "worker"), " of the policy's ",
+              server_.policy().workers, " joined: training begins without the others");
+  server_.open(now());
+  make_updates();
 }
 
-void NetworkServer::give_weights(Peers::value_type& to, std::int64_t version, bool is_again) {
-  auto& [worker, peer] = to;
-  const Weights weights = server_.weights();
-  check(weights.version == version, "a worker begins with the newest weights");
-  peer.version = version;
-  if (!open_since_) open_since_ = now_ns();
-  send_to_others({.worker = worker,
-                  .incarnation = peer.incarnation,
-                  .routing_id = peer.routing_id,
-                  .version = version,
-                  .is_again = is_again,
-                  .server_epoch = server_epoch_});
-  if (is_again) peer.pull.restart();
-  const PackedWeights sent = peer.pull.compress(weights.tensors);
-  socket_.send(peer.routing_id,
-               with_packed(header_of(WeightsGiven{version, sent.sequence, sent.is_whole}), sent.packed));
+void NetworkServer::reject_all(const Over& over, Nanoseconds limit) {
+  is_over_ = true;
+  const Nanoseconds until = now() + limit;
+  while (now() < until || (!rivals_.empty() && now() < until + options_.drain_timeout)) {
+    socket_.wait(std::chrono::milliseconds(50));
+    while (const auto received = socket_.next()) {
+      const auto message = from_worker(received->frames.front());
+      if (message && std::holds_alternative<Leaving>(*message)) rivals_.erase(received->routing_id);
+      const auto* const hello = message ? std::get_if<Hello>(&*message) : nullptr;
+      if (hello == nullptr || hello->abandons.number != 0) continue;
+      if (socket_.send(received->routing_id, {header_of(FromServer(over))})) rivals_.insert(received->routing_id);
+    }
+  }
+}
+
+void NetworkServer::end(const Over& over) {
+  is_over_ = has_sent_over_ = true;
+  why_over_ = over;
+  remove_leaving_workers();
+  for (const auto& [worker, member] : members_.all()) send(member.routing_id, over);
+  std::erase_if(
+      rivals_, [&](const std::string& routing_id) { return !socket_.send(routing_id, {header_of(FromServer(over))}); });
+  if (over.code == 0 && options_.journal == nullptr)
+    for (ShardLink* other : options_.others) other->end({});
+  const Nanoseconds until = now() + options_.drain_timeout;
+  while ((!members_.empty() || !rivals_.empty() || was_over_) && now() < until) {
+    socket_.wait(std::chrono::nanoseconds(until - now()));
+    auto received = socket_.next();
+    if (!received) continue;
+    try {
+      on_message(std::move(*received));
+    } catch (const DivergedError&) {  // in a step that is no longer needed
+    }
+  }
+}
+
+bool NetworkServer::keep_alive_for_others(Nanoseconds limit) {
+  if (options_.others.empty() || options_.journal == nullptr || why_over_.code != 0) return false;
+  wait(limit);
+  constexpr int kMostAtOnce = 64;
+  for (int left = kMostAtOnce; left > 0 && socket_.next(); --left) {  // drops late messages of workers
+  }
+  return true;
 }
 
 }  // namespace sluice::ps

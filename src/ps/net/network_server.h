@@ -1,11 +1,7 @@
-// network_server: a parameter server whose workers are separate processes. It manages membership, leases and pushes.
-//   - Workers may join, leave, die and return at any time. A worker that is silent for too long is removed: its lease
-//     goes back to the ledger and the others continue. A committed push counts whatever happens to its worker.
-//   - A worker's samples are leased one step ahead, so that it reads the next ones while it waits for weights. The
-//     server sends weights unasked as soon as the worker may begin.
-//   - A push counts once. A push that is not finite ends the run.
-//   - Other servers may keep some of the shards (shard_server.h). Workers send them their parts of a push. The push
-//     counts when this server has its own part and all others have reported theirs.
+// network_server: server 0 of a run whose workers are separate processes (docs/explanation/ps_protocol.md). It passes
+// messages between its parts: members.h (workers), push_intake.h, waiting_pushes.h, update_queue.h, step_sender.h.
+//   - The lease of a removed worker goes back to the ledger. A committed push counts whatever happens to its worker.
+//   - A worker's samples are leased one step ahead, so that it reads the next ones while it waits for weights.
 //   - With a journal a worker learns of a commit only after the journal has it: by the answer, or by its next lease. An
 //     update is written to the journal after all servers have prepared it and before any of them commits it.
 //   - While the server waits for another one, its workers and the other servers still receive heartbeats.
@@ -15,7 +11,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -27,14 +22,15 @@
 #include "core/own_time.h"
 #include "data/ledger.h"
 #include "ps/net/frame_socket.h"
+#include "ps/net/members.h"
 #include "ps/net/messages.h"
-#include "ps/net/partial_pushes.h"
-#include "ps/net/push_assembly.h"
+#include "ps/net/push_intake.h"
 #include "ps/net/push_journal.h"
 #include "ps/net/refusals.h"
 #include "ps/net/shard_link.h"
+#include "ps/net/step_sender.h"
 #include "ps/net/update_queue.h"
-#include "ps/push.h"
+#include "ps/net/waiting_pushes.h"
 #include "ps/server.h"
 
 namespace sluice::ps {
@@ -48,7 +44,7 @@ struct WorkerEvent {
   std::string process_id = {};  // kJoined: its Hello::process_id
 };
 
-// All workers left before the run was over. Also happens if a signal stops all processes of the run.
+// Also happens if a signal stops all processes of the run.
 struct AllWorkersLeft : PeerError {
   using PeerError::PeerError;
 };
@@ -67,7 +63,7 @@ struct NetworkOptions {
   Nanoseconds heartbeat_interval = 500'000'000;
   Nanoseconds peer_timeout = 60'000'000'000;      // silence after which a worker is removed
   Nanoseconds connect_timeout = 300'000'000'000;  // until all workers have joined, and with no worker at all
-  Nanoseconds leave_grace = 1'000'000'000;        // from a worker's Leaving until it is removed
+  Nanoseconds leave_grace = 1'000'000'000;        // from a worker's Leaving to its removal
   Nanoseconds drain_timeout = 5'000'000'000;      // at the end, until all workers have left
   std::function<Nanoseconds()> clock = [own = std::make_shared<OwnClock>()] { return own->now(); };  // for all limits
   std::function<bool(const ServerProgress& before, const ServerProgress& after)> wants_state = {};
@@ -82,16 +78,14 @@ class NetworkServer {
   // Listens. `server` and `ledger` must outlive this object. Requires that no worker has joined and nothing is leased.
   NetworkServer(Server& server, data::Ledger& ledger, NetworkOptions options);
   ~NetworkServer();
-  NetworkServer(const NetworkServer&) = delete;
-  NetworkServer& operator=(const NetworkServer&) = delete;
 
   [[nodiscard]] int port() const { return port_; }
   // Serves for at most `limit` or until an update is ready. Returns all updates in order.
   [[nodiscard]] std::optional<NetworkUpdate> next(Nanoseconds limit);
   [[nodiscard]] bool is_over() const { return is_over_ && made_.empty(); }
-  // Ends the run, also after an error. Sends `over` to the workers and waits up to `drain_timeout` until all have left.
-  // next() still returns finished updates. Shard servers are ended only if the run is complete and has no journal.
-  // Otherwise their state or their logs may still be needed.
+  // Ends the run, also after an error, and waits up to `drain_timeout` until all workers have left. next() still
+  // returns finished updates. Shard servers are ended only if the run is complete and has no journal: otherwise their
+  // state or their logs may still be needed.
   void end(const Over& over);
   // Sends heartbeats to shard servers that end() has not ended, for `limit`. Returns false if there are none.
   [[nodiscard]] bool keep_alive_for_others(Nanoseconds limit);
@@ -99,81 +93,41 @@ class NetworkServer {
   // before get no answer, so that they wait for the next start.
   void reject_all(const Over& over, Nanoseconds limit);
   // The journal then continues from the server's current weights. Requires a journal.
-  void begin_journal();
-  [[nodiscard]] std::int64_t malformed() const { return malformed_ + socket_.dropped(); }
+  void begin_journal() { waiting_.begin_journal(server_); }
+  [[nodiscard]] std::int64_t malformed() const { return malformed_ + intake_.malformed() + socket_.dropped(); }
 
  private:
-  struct Peer {
-    std::string routing_id;
-    std::string process_id;
-    std::string where;
-    std::int64_t batch = 1;  // samples per lease
-    int incarnation = 0;
-    Nanoseconds last_message_at = 0;
-    std::optional<data::Lease> lease;  // for the current or next step
-    std::int64_t version = kNone;      // version of the weights that it received for that step
-    std::int64_t pushed = 0;           // sequence of its last committed push
-    PullCompressor pull;               // of this server's shards
-    PushAssembly ahead;
-    // Set after Leaving. The removal is delayed: a signal that stops the whole run also stops this server, and no
-    // update must be made without the worker in between.
-    std::optional<Nanoseconds> leaves_at;
-  };
-  struct Waiting {
-    PushRecord record;
-    data::Lease lease;
-    PushScores scores;
-    PushTimes times;
-    bool is_timed = false;  // its worker has reported how long it took to send
-  };
-  using Peers = std::map<WorkerId, Peer>;
-
   void step(Nanoseconds until);
-  void handle(FrameSocket::Received received);
-  void warn_of_part();
-  void greet(const std::string& routing_id, const Hello& hello);
-  [[nodiscard]] std::string refusal_of(const std::string& routing_id, const Hello& hello) const;
-  void refuse(const std::string& routing_id, const Hello& hello, const std::string& why);
-  void admit(const std::string& routing_id, const Hello& hello);
-  void take(Peers::value_type& worker, const PushAhead& ahead, const Frames& frames);
-  void take(Peers::value_type& worker, const PushMade& push, const Frames& frames);
-  [[nodiscard]] std::optional<Tensors> tensors_of(const PushMade& push, const Frames& frames) const;
-  [[nodiscard]] static std::optional<PushAnswer> rejection_of(const Peers::value_type& worker, const PushRecord& push);
-  void count(Peers::value_type& worker, const PushMade& push, const Tensors& tensors);
-  [[nodiscard]] bool others_hold(const Peers::value_type& worker, const PushKey& push) const;
-  void complete_partial_pushes();
-  [[noreturn]] static void throw_not_finite(const Peers::value_type& worker, std::int64_t sequence);
-  void send_to_others(const WorkerThere& there);
-  [[nodiscard]] Welcome welcome_of(const Hello& hello, const Peer& peer) const;
-  [[nodiscard]] std::vector<FrameSocket*> other_sockets() const;
   void wait(Nanoseconds limit);
-  [[nodiscard]] bool fits(const Peer& peer, const PushMade& push) const;
-  void restore_push(CommittedPush push);
-  [[nodiscard]] static CommittedPush as_committed(const Waiting& push, const Tensors& tensors);
-  void write_down(const Waiting& push, const Tensors& tensors);
-  void write_down(const UpdateRecord& decided);
-  void acknowledge(const Peer& peer, std::int64_t sequence);
-  void make_durable();
-  [[nodiscard]] bool is_pending(WorkerId worker, const Peer& peer) const;
-  void take(Peers::value_type& worker, const PushSent& sent, const Frames& frames);
-  void take(Peers::value_type& worker, const WorkerHeartbeat& heartbeat, const Frames& frames);
-  void take(Peers::value_type& worker, const WorkerAgain& again, const Frames& frames);
-  void take(Peers::value_type& worker, const Leaving& leaving, const Frames& frames);
-  void take(Peers::value_type& worker, const Failed& failed, const Frames& frames);
-  void take(Peers::value_type&, const Hello&, const Frames&) {}
-  void remove_worker(WorkerId worker, WorkerEvent::What what, const std::string& why);
+  void keep_alive();
+  void send_heartbeat();
+  void on_message(FrameSocket::Received received);
+  void on_foreign_message(const Frame& header);
+  void dispatch(Member& member, const FromWorker& message, const Frames& frames);
 
+  void on_push_made(Member& member, const PushMade& push, const Frames& frames);
+  void on_push_sent(const Member& member, const PushSent& sent);
+  void on_again(Member& member, const WorkerAgain& again);
+  void commit_whole_pushes();
+  void commit(Member& member, const OwnPart& push);
+  void acknowledge(const Member& member, std::int64_t sequence);
+  void make_durable();
   void make_updates();
   void report_update(UpdateRecord done, const ServerProgress& before);
   void begin_ready_workers();
-  void give_next_lease(Peers::value_type& worker);
-  void give_lease(Peer& peer);
-  void send_lease(const Peer& peer);
-  void give_weights(Peers::value_type& to, std::int64_t version, bool is_again = false);
-  void send_heartbeat();
-  void keep_alive();
+  void give_next_lease(Member& member);
+
+  void on_hello(const std::string& routing_id, const Hello& hello);
+  [[nodiscard]] std::string refusal_of(const std::string& routing_id, const Hello& hello);
+  [[nodiscard]] Welcome welcome_of(const Hello& hello, const Member& member) const;
+  void admit(const std::string& routing_id, const Hello& hello);
+  void on_heartbeat(const Member& member, const WorkerHeartbeat& heartbeat);
+  void on_leaving(Member& member);
+  void on_failed(const Member& member, const Failed& failed);
+  void remove_worker(WorkerId worker, WorkerEvent::What what, const std::string& why);
   void remove_lost_workers();
   void remove_leaving_workers();
+
   void check_for_end();
   void send(const std::string& routing_id, const FromServer& message) {
     socket_.send(routing_id, {header_of(message)});
@@ -186,16 +140,13 @@ class NetworkServer {
   std::int64_t server_epoch_;  // distinguishes messages to other servers from those of an earlier server 0
   FrameSocket socket_;
   int port_ = 0;
-  Peers peers_;
-  std::map<WorkerId, int> first_incarnations_;  // [worker]: its first incarnation at this server
-  PartialPushes partial_;
-  std::map<WorkerId, Waiting> waiting_;
-  std::vector<PushKey> pending_;  // pushes that count once the journal is durable
-  UpdateQueue made_;
   Nanoseconds begin_;
   Nanoseconds next_heartbeat_ = 0;
-  Nanoseconds drained_at_ = 0;  // messages that arrived before this time have been handled
-  Nanoseconds empty_since_;
+  Members members_;
+  PushIntake intake_;
+  WaitingPushes waiting_;
+  UpdateQueue made_;
+  StepSender steps_;
   std::optional<Nanoseconds> open_since_;  // when training began
   bool is_over_ = false;
   bool was_over_ = false;  // at construction
@@ -203,7 +154,6 @@ class NetworkServer {
   bool has_sent_over_ = false;
   // Peers that wait for a worker's number, or that were rejected. They answer Over with Leaving.
   std::set<std::string> rivals_;
-  bool last_one_left_ = false;  // it sent Leaving itself
   Refusals refusals_;
   bool has_warned_of_part_ = false;
   std::int64_t malformed_ = 0;

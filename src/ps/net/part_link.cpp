@@ -1,6 +1,5 @@
 #include "ps/net/part_link.h"
 
-#include <algorithm>
 #include <mutex>
 #include <utility>
 #include <variant>
@@ -80,9 +79,7 @@ class PartLink::Connection {
     if (const auto* const weights = std::get_if<WeightsPart>(&*message)) {
       options_.on_weights(*weights, std::move(frames));
     } else if (const auto* const heartbeat = std::get_if<WeightsHeartbeat>(&*message)) {
-      options_.on_heartbeat({.server_epoch = heartbeat->server_epoch,
-                             .incarnation = heartbeat->incarnation,
-                             .version = heartbeat->version});
+      options_.on_heartbeat({heartbeat->incarnation, heartbeat->version});
     } else {
       const std::scoped_lock lock(mutex_);
       if (!thread_.has_sent_all()) return;  // the rest of the part is still queued

@@ -1,6 +1,5 @@
-// part_link: a worker's connection to one shard server (shard_server.h). A thread of its own sends parts of pushes and
-// receives parts of weights, in parallel with those of other servers. The worker and the lead server decide which
-// pushes count (network_link.h). Messages that are lost with a connection are sent again.
+// part_link: a worker's connection to one shard server. A thread of its own sends parts of pushes and receives parts of
+// weights. Messages that are lost with a connection are sent again.
 // Threads: one besides its owner's. Errors: never throws; the lead server notices a silent server.
 #pragma once
 
@@ -15,15 +14,10 @@
 
 namespace sluice::ps {
 
-// A version of the weights for one incarnation of the worker. An incarnation is unique only within its server epoch.
-struct PartVersion {
-  std::int64_t server_epoch = 0;
-  std::int64_t incarnation = 0;
+struct PartVersion {  // of the weights
+  Incarnation incarnation;
   std::int64_t version = kNone;
 
-  [[nodiscard]] bool is_same_incarnation_as(const PartVersion& other) const {
-    return server_epoch == other.server_epoch && incarnation == other.incarnation;
-  }
   friend bool operator==(const PartVersion&, const PartVersion&) = default;
 };
 
@@ -33,8 +27,7 @@ struct PartLinkOptions {
   Keys keys;
   std::string process_id;
   Nanoseconds heartbeat_interval = 500'000'000;
-  // Called from the link's thread. on_weights: a received part. on_heartbeat: the last version sent, even if it is
-  // lost.
+  // Called from the link's thread. on_heartbeat: the last version sent, even if it is lost.
   std::function<void(const WeightsPart&, Frames)> on_weights;
   std::function<void(const PartVersion&)> on_heartbeat;
 };
@@ -43,8 +36,6 @@ class PartLink {
  public:
   explicit PartLink(PartLinkOptions options);
   ~PartLink();
-  PartLink(const PartLink&) = delete;
-  PartLink& operator=(const PartLink&) = delete;
 
   // Sends a part of the next push ahead, and keeps it with that push.
   void push_ahead(const PushAhead& ahead, const at::Tensor& elements);

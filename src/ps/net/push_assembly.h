@@ -4,7 +4,6 @@
 // Threads: the owner's. Errors: never throws.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>

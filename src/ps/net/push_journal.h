@@ -18,11 +18,7 @@ struct CommittedPush {
 
 class PushJournal {
  public:
-  PushJournal() = default;
   virtual ~PushJournal() = default;
-  PushJournal(const PushJournal&) = delete;
-  PushJournal& operator=(const PushJournal&) = delete;
-
   // The record is written on return, but durable only after make_durable().
   virtual void write_push(const CommittedPush& push) = 0;
   virtual void write_update(const UpdateRecord& done) = 0;

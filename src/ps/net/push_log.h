@@ -1,6 +1,6 @@
-// push_log: the log of a server's committed pushes in the run directory (ps.log). Each file (log_files.h) begins with
-// digests of the server's state after update V and with the pushes that waited then; pushes and updates follow in
-// order. A checkpoint of V plus this file and the later ones therefore restores the server (log_recovery.h).
+// push_log: the log of a server's committed pushes (ps.log). Each file (log_files.h) begins with digests of the state
+// after update V and with the pushes that waited then; pushes and updates follow in order. A checkpoint of V plus this
+// file and the later ones therefore restores the server (log_recovery.h).
 // Records: kBegin {JSON}; kPush {header of PushMade, epoch and samples, shards, statistics}; kUpdate {JSON}.
 // Threads: one. Errors: StorageError; CheckpointError for damaged files.
 #pragma once

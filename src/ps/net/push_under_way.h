@@ -19,30 +19,26 @@ namespace sluice::ps {
 
 class PushUnderWay {
  public:
-  // Call once, before any push.
   void begin(const Compression& compression, const Layout& layout);
   // Starts counting pushes from 1. The open push may have been committed although its answer was lost. The residual is
   // dropped if it belongs to another run. Requires that the open push is of the incarnation welcome.abandoned.
   void begin_incarnation(const Welcome& welcome);
 
   [[nodiscard]] const std::string& run() const { return run_; }
-  // Sequence of the last push of this incarnation; 0: none.
-  [[nodiscard]] std::int64_t sequence() const { return sequence_; }
-  // Adds elements of the next push. Returns the message to send.
+  [[nodiscard]] std::int64_t sequence() const { return sequence_; }  // of the last push of this incarnation; 0: none
+  // add_ahead() and make() return the message to send.
   [[nodiscard]] const Frames& add_ahead(const PushAhead& ahead, const at::Tensor& elements);
-  // The next push will not use the elements that were sent ahead.
-  void forget_ahead() { ahead_.clear(); }
+  void forget_ahead() { ahead_.clear(); }  // the next push will not use these elements
 
-  // Packs the next push and numbers it; without shards if these were sent ahead.
+  // Numbers the next push and packs it; without shards if these were sent ahead.
   [[nodiscard]] Packed pack(PushRecord& record, Tensors tensors);
-  // Opens the push and returns the message to send. packed: the lead server's part. at: time for made_at().
+  // Opens the push. packed: the lead server's part. at: time for made_at().
   [[nodiscard]] const Frames& make(const PushMade& made, const Packed& packed, Nanoseconds at);
 
   [[nodiscard]] bool is_open() const { return !messages_.empty(); }
   [[nodiscard]] const std::vector<Frames>& messages() const { return messages_; }
   [[nodiscard]] Nanoseconds made_at() const { return made_at_; }
-  // The push was answered, or does not count.
-  void forget(bool was_committed);
+  void forget(bool was_committed);  // the push was answered, or does not count
 
   [[nodiscard]] PushCompressor::Named residuals() const {
     return compressor_ ? compressor_->residuals() : PushCompressor::Named{};

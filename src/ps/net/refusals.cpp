@@ -16,6 +16,10 @@ std::string server_named(int number, const std::string& host, int port) {
   return concat("server ", number, " (", host, ":", port, ")");
 }
 
+std::string worker_named(WorkerId worker, const std::string& where) {
+  return concat("worker ", static_cast<int>(worker), " (", where, ")");
+}
+
 std::string about_keys(const Keys& keys) {
   return keys.encrypts() ? ", and that its ps.keys are the same as here" : ", and that it has no ps.keys either";
 }
@@ -31,7 +35,7 @@ void Refusals::log(const std::string& who, const std::string& why, Nanoseconds n
   }
   last_ = line;
   if (++logged_ <= kMostAMinute) log_warning(line);
-  if (logged_ == kMostAMinute) log_warning("more who are refused within this minute are not named");
+  if (logged_ == kMostAMinute) log_warning("further refusals within this minute are not logged");
 }
 
 }  // namespace sluice::ps

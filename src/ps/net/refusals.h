@@ -7,11 +7,13 @@
 
 #include "core/clock.h"
 #include "ps/net/frame_socket.h"
+#include "ps/push.h"
 
 namespace sluice::ps {
 
-// "server 1 (10.0.0.2:29600)".
+// "server 1 (10.0.0.2:29600)" and "worker 1 (HOST, process 7)"; `where` stands in the parentheses.
 [[nodiscard]] std::string server_named(int number, const std::string& host, int port);
+[[nodiscard]] std::string worker_named(WorkerId worker, const std::string& where);
 // Advice for a peer that does not answer: a server ignores peers with other keys.
 [[nodiscard]] std::string about_keys(const Keys& keys);
 

@@ -5,6 +5,9 @@
 #include <string>
 
 #include "core/clock.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
 #include "ps/push.h"
 
 namespace sluice::ps {
@@ -14,10 +17,23 @@ class Rival {
   Rival(WorkerId worker, Nanoseconds limit) : worker_(worker), limit_(limit) {}
 
   // Throws ConfigError if the rival has been there for longer than the limit.
-  void is_there(const std::string& where, const std::string& server, Nanoseconds now);
+  void is_there(const std::string& where, const std::string& server, Nanoseconds now) {
+    const int worker = static_cast<int>(worker_);
+    if (where_.empty()) {
+      since_ = now;
+      log_info("the server has a worker ", worker, " already (", where, "); waiting until it ends");
+    }
+    where_ = where;
+    if (now - since_ < limit_) return;
+    throw ConfigError(server, " has a worker ", worker, " already (", where, "); give each its own number");
+  }
   void is_gone() { where_.clear(); }
   // Throws PeerError with `what` and the process that had the number, if there was one.
-  void throw_if_there(const std::string& what) const;
+  void throw_if_there(const std::string& what) const {
+    if (where_.empty()) return;
+    throw PeerError(
+        concat(what, "; its worker ", static_cast<int>(worker_), " was ", where_, "; give each its own number"));
+  }
 
  private:
   WorkerId worker_;

@@ -1,14 +1,12 @@
 #include "ps/net/shard_link.h"
 
 #include <algorithm>
-#include <utility>
 #include <variant>
 
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "ps/net/refusals.h"
 
 namespace sluice::ps {
 namespace {
@@ -26,16 +24,8 @@ ShardLink::ShardLink(ShardLinkOptions options)
   socket_.connect(options_.host, options_.port);
 }
 
-std::string ShardLink::named() const { return server_named(options_.number, options_.host, options_.port); }
-
-// --- State at the beginning
-
-void ShardLink::wait_until_here() {
-  wait_for([this] { return here_.has_value(); }, [] {});
-}
-
 void ShardLink::load(const ShardsState& state, std::int64_t version) {
-  wait_until_here();
+  wait_for([this] { return here_.has_value(); }, [] {});
   const Frames frames =
       with_state(header_of(ShardsLoaded{options_.run, version, options_.assignment, names_of(state.optimizer)}), state);
   const auto send = [&] {
@@ -49,10 +39,8 @@ void ShardLink::load(const ShardsState& state, std::int64_t version) {
   last_steps_.clear();
 }
 
-std::vector<PushKey> ShardLink::parts() const { return here_ ? here_->parts : std::vector<PushKey>{}; }
-
 void ShardLink::resume(std::int64_t version) {
-  wait_until_here();
+  wait_for([this] { return here_.has_value(); }, [] {});
   version_ = version;
   check_came_back(*here_);
   process_of_shards_ = here_->process_id;
@@ -73,8 +61,6 @@ void ShardLink::check_came_back(const ShardsHere& here) const {
   throw CheckpointError(
       concat(named(), " has ", has, ", but the run is at update ", version_, "; ", options_.find_kept));
 }
-
-// --- Updates
 
 void ShardLink::prepare(const ShardStep& step) {
   asked_ = {.step = step};
@@ -116,12 +102,9 @@ ShardsState ShardLink::state() {
   return *std::exchange(state_, std::nullopt);
 }
 
-// --- Workers
-
 void ShardLink::send_worker(const WorkerThere& there) {
   workers_[there.worker] = there;
-  // After the answer to the greeting all workers are sent again, counted from 0. A worker sent now could hide a lost
-  // one.
+  // All workers follow the answer to the greeting, counted from 0. One sent now could hide a lost one.
   if (is_greeting_) return;
   ++sent_workers_;
   send(there);
@@ -137,8 +120,6 @@ PartState ShardLink::part_state(const PushKey& push) const {
   if (found == held_.end() || found->second.push != push) return PartState::kMissing;
   return found->second.is_finite ? PartState::kFinite : PartState::kNotFinite;
 }
-
-// --- The connection
 
 void ShardLink::wait_for(const std::function<bool()>& condition, const std::function<void()>& ask_again) {
   std::int64_t asked_at = heartbeats_;
@@ -172,7 +153,7 @@ void ShardLink::look() {
 }
 
 void ShardLink::receive_all() {
-  while (const auto received = socket_.next()) handle(received->frames);
+  while (const auto received = socket_.next()) on_message(received->frames);
   const bool is_new = process_of_shards_.empty() && !here_;
   const Nanoseconds limit = is_new ? options_.connect_timeout : options_.peer_timeout;
   if (clock_.now() - last_message_at_ <= limit) return;
@@ -182,14 +163,27 @@ void ShardLink::receive_all() {
                          : concat(named(), " has been silent for ", time, "; ", options_.start_anew));
 }
 
-void ShardLink::handle(const Frames& frames) {
+void ShardLink::on_message(const Frames& frames) {
   const auto message = shards_to_lead(frames.front());
   if (!message) return;
   last_message_at_ = clock_.now();
-  std::visit([&](const auto& of_kind) { take(of_kind, frames); }, *message);
+  std::visit(
+      HandlerOf{[&](const ShardsHere& here) { on_shards_here(here); },
+                [&](const ShardsRefuse& refuse) { throw ConfigError(named(), " refuses server 0: ", refuse.what); },
+                [&](const StepPrepared& prepared) { on_prepared(prepared); },
+                [&](const StepCommitted& committed) { on_committed(committed); },
+                [&](const StepLacking& lacking) {
+                  throw PeerError(named(), " cannot make update ", lacking.version,
+                                  ": it lacks a push, or the previous update; ", options_.start_anew);
+                },
+                [&](const PartHeld& held) { held_[held.push.worker] = held; },
+                [&](const StateGiven& given) { on_state_given(given, frames); },
+                [&](const ShardHeartbeat& heartbeat) { on_heartbeat(heartbeat); },
+                [&](const WhoLeads&) { restart_greeting(); }, [&](const ShardsFailed& failed) { on_failed(failed); }},
+      *message);
 }
 
-void ShardLink::take(const ShardsHere& here, const Frames&) {
+void ShardLink::on_shards_here(const ShardsHere& here) {
   if (here.greeting != greeting_) return;  // answers an earlier greeting, so it lacks what was sent since
   const bool was_greeting = std::exchange(is_greeting_, false);
   here_ = here;
@@ -197,7 +191,7 @@ void ShardLink::take(const ShardsHere& here, const Frames&) {
   if (here.process_id != process_of_shards_) {
     if (!options_.may_come_back)
       throw PeerError(named(), " was started again and has lost its shards; ", options_.start_anew,
-                      "; with ps.log they would have outlived it");
+                      "; ps.log would have kept them");
     check_came_back(here);
     process_of_shards_ = here.process_id;
     log_info(named(), " has come back, with its shards after update ", here.version);
@@ -207,53 +201,38 @@ void ShardLink::take(const ShardsHere& here, const Frames&) {
   if (was_greeting) send_workers_again();
 }
 
-void ShardLink::take(const ShardsRefuse& refuse, const Frames&) {
-  throw ConfigError(named(), " refuses server 0: ", refuse.what);
-}
-
-void ShardLink::take(const StepPrepared& prepared, const Frames&) {
+void ShardLink::on_prepared(const StepPrepared& prepared) {
   if (!asked_ || asked_->commits || prepared.version != asked_->step.version || prepared.index != asked_->step.index)
     return;
   prepared_ = {prepared.squares, prepared.is_finite};
 }
 
-void ShardLink::take(const StepCommitted& committed, const Frames&) {
+void ShardLink::on_committed(const StepCommitted& committed) {
   if (asked_ && asked_->commits && committed.version == asked_->step.version && committed.index == asked_->step.index)
     is_committed_ = true;
 }
 
-void ShardLink::take(const StepLacking& lacking, const Frames&) {
-  throw PeerError(named(), " cannot make update ", lacking.version, ": it lacks a push, or the update before; ",
-                  options_.start_anew);
-}
-
-void ShardLink::take(const PartHeld& held, const Frames&) { held_[held.push.worker] = held; }
-
-void ShardLink::take(const StateGiven& given, const Frames& frames) {
+void ShardLink::on_state_given(const StateGiven& given, const Frames& frames) {
   if (given.version != state_asked_.version) return;
   auto state = state_after_header(frames, options_.assignment.shape(), given.states);
   if (!state) throw PeerError(named(), " has sent shards of another model");
   state_ = std::move(*state);
 }
 
-void ShardLink::take(const ShardHeartbeat& heartbeat, const Frames&) {
+void ShardLink::on_heartbeat(const ShardHeartbeat& heartbeat) {
   ++heartbeats_;
   const bool is_another = !process_of_shards_.empty() && heartbeat.process_id != process_of_shards_;
   if (is_another || !heartbeat.is_up_to_date) restart_greeting();
 }
 
-void ShardLink::take(const WhoLeads&, const Frames&) { restart_greeting(); }
-
 void ShardLink::restart_greeting() {
   if (!std::exchange(is_greeting_, true)) ++greeting_;
 }
 
-void ShardLink::take(const ShardsFailed& failed, const Frames&) {
+void ShardLink::on_failed(const ShardsFailed& failed) {
   const std::string what = concat(named(), " has failed: ", failed.what);
   if (failed.code != static_cast<std::int64_t>(ExitCode::kInterrupted)) throw PeerError(what);
   why_to_stop_ = concat(named(), " was ", failed.what);
 }
-
-void ShardLink::end(const ShardsOver& over) { send(over); }
 
 }  // namespace sluice::ps

@@ -1,7 +1,7 @@
-// shard_link: the lead server's connection to one shard server (shard_server.h). Requests are repeated until they are
-// answered, and every wait has a limit. A shard server with a log may die and return in between.
-// Threads: the lead server's. Errors: ConfigError (refused), PeerError (it does not answer, has failed, or has lost its
-// shards), CheckpointError (it lacks the state that the run resumes from), InterruptedError (asked to stop).
+// shard_link: the lead server's connection to one shard server. Requests are repeated until they are answered, and
+// every wait has a limit. A shard server with a log may die and return in between. Threads: the lead server's. Errors:
+// ConfigError (refused), PeerError (it does not answer, has failed, or has lost its shards), CheckpointError (it lacks
+// the state that the run resumes from), InterruptedError (asked to stop).
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 #include "core/clock.h"
 #include "core/own_time.h"
 #include "ps/net/frame_socket.h"
-#include "ps/net/partial_pushes.h"
+#include "ps/net/refusals.h"
 #include "ps/net/shard_messages.h"
 #include "ps/other_shards.h"
 
@@ -39,6 +39,28 @@ struct ShardLinkOptions {
   std::function<bool()> is_stopped = [] { return false; };
 };
 
+// What PushIntake asks a shard server.
+class PartHolder {
+ public:
+  virtual ~PartHolder() = default;
+  [[nodiscard]] virtual PartState part_state(const PushKey& push) const = 0;  // as last reported
+  virtual void ask_for(const PushKey& push) = 0;
+};
+
+// The first state that is not kFinite, else kFinite.
+[[nodiscard]] inline PartState part_state(const std::vector<PartHolder*>& holders, const PushKey& push) {
+  for (const PartHolder* holder : holders) {
+    if (const PartState state = holder->part_state(push); state != PartState::kFinite) return state;
+  }
+  return PartState::kFinite;
+}
+
+inline void ask_for_missing(const std::vector<PartHolder*>& holders, const PushKey& push) {
+  for (PartHolder* holder : holders) {
+    if (holder->part_state(push) == PartState::kMissing) holder->ask_for(push);
+  }
+}
+
 class ShardLink final : public OtherShards, public PartHolder {
  public:
   explicit ShardLink(ShardLinkOptions options);
@@ -48,7 +70,7 @@ class ShardLink final : public OtherShards, public PartHolder {
   void load(const ShardsState& state, std::int64_t version);
   void resume(std::int64_t version);
   // Pushes whose parts it held when it connected. The numbers of their incarnations must not be reused.
-  [[nodiscard]] std::vector<PushKey> parts() const;
+  [[nodiscard]] std::vector<PushKey> parts() const { return here_ ? here_->parts : std::vector<PushKey>{}; }
 
   void prepare(const ShardStep& step) override;
   [[nodiscard]] Prepared prepared() override;
@@ -60,40 +82,34 @@ class ShardLink final : public OtherShards, public PartHolder {
   // The next requested state is for a checkpoint: the shard server's log begins there.
   void begin_log_at_next_state() { begins_log_ = true; }
 
-  // Sends a worker and the version of its weights: at once, or after the greeting is answered, with all other workers.
+  // Sends the state of a worker: at once, or after the greeting is answered, with all other workers.
   void send_worker(const WorkerThere& there);
   [[nodiscard]] PartState part_state(const PushKey& push) const override;
   void ask_for(const PushKey& push) override { send(PartAsked{push}); }
 
   [[nodiscard]] bool is_here() const { return here_.has_value(); }
-  // Handles received messages and sends heartbeats.
+  // Handles all received messages; sends a heartbeat if it is due.
   void look();
-  void end(const ShardsOver& over);
+  void end(const ShardsOver& over) { send(over); }
   // Called repeatedly during a wait, which may be as long as the silence limit.
   void while_waiting(std::function<void()> act) { while_waiting_ = std::move(act); }
   // Set if that server was asked to stop and waits until its weights are saved; otherwise empty.
   [[nodiscard]] const std::string& why_to_stop() const { return why_to_stop_; }
-  // Whether the connection has failed for good.
-  [[nodiscard]] bool is_lost() const { return is_lost_; }
+  [[nodiscard]] bool is_lost() const { return is_lost_; }  // the connection has failed for good
   [[nodiscard]] FrameSocket& socket() { return socket_; }
-  [[nodiscard]] std::string named() const;
+  [[nodiscard]] std::string named() const { return server_named(options_.number, options_.host, options_.port); }
 
  private:
   void receive_all();
   void wait_for(const std::function<bool()>& condition, const std::function<void()>& ask_again);
-  void handle(const Frames& frames);
-  void take(const ShardsHere& here, const Frames& frames);
-  void take(const ShardsRefuse& refuse, const Frames& frames);
-  void take(const StepPrepared& prepared, const Frames& frames);
-  void take(const StepCommitted& committed, const Frames& frames);
-  void take(const StepLacking& lacking, const Frames& frames);
-  void take(const PartHeld& held, const Frames& frames);
-  void take(const StateGiven& given, const Frames& frames);
-  void take(const ShardHeartbeat& heartbeat, const Frames& frames);
-  void take(const WhoLeads& who, const Frames& frames);
-  void take(const ShardsFailed& failed, const Frames& frames);
+  void on_message(const Frames& frames);
+  void on_shards_here(const ShardsHere& here);
+  void on_prepared(const StepPrepared& prepared);
+  void on_committed(const StepCommitted& committed);
+  void on_state_given(const StateGiven& given, const Frames& frames);
+  void on_heartbeat(const ShardHeartbeat& heartbeat);
+  void on_failed(const ShardsFailed& failed);
 
-  void wait_until_here();
   void restart_greeting();
   void check_came_back(const ShardsHere& here) const;
   void send_workers_again();

@@ -1,7 +1,6 @@
 #include "ps/net/shard_log.h"
 
 #include <limits>
-#include <utility>
 #include <variant>
 
 #include "core/concat.h"
@@ -69,7 +68,7 @@ std::optional<KeptShards> read_shard_log(const std::filesystem::path& folder,
   const std::vector<std::int64_t> versions = logged_versions(folder);
   if (versions.empty()) return std::nullopt;
   const auto file = log_file(folder, versions.back());
-  const std::string advice = concat("; to go on from a checkpoint without it, remove ", folder.string(),
+  const std::string advice = concat("; to continue from a checkpoint without it, remove ", folder.string(),
                                     " and start server 0 with --resume RUN/checkpoints/step-N");
   const auto require = [&](bool is_good, const char* what) {
     if (!is_good) throw CheckpointError(file.string(), " ", what, advice);
@@ -77,14 +76,13 @@ std::optional<KeptShards> read_shard_log(const std::filesystem::path& folder,
   storage::RecordLogReader reader(file, advice);
   auto record = reader.next();
   const auto loaded = record ? message_in<ShardsLoaded>(*record, ShardRecord::kLoaded, from_lead) : std::nullopt;
-  require(loaded.has_value(), "does not begin as a log of shards of this version of Sluice does");
+  require(loaded.has_value(), "is not a log of shards of this version of Sluice");
   const TensorsShape shape = loaded->assignment.shape();
   const auto state = state_after_header(frames_of(*record), shape, loaded->states);
   require(state.has_value(), "is of another model");
   KeptShards kept{*loaded, std::make_unique<ShardKeeper>(optimizer, shape, *state, loaded->version)};
   kept.keeper->go_on_after(static_cast<int>(loaded->steps_done));
-  while ((record = reader.next()))
-    require(take_again(*record, *kept.keeper), "has a record that does not belong there");
+  while ((record = reader.next())) require(take_again(*record, *kept.keeper), "has a record at a wrong position");
   warn_of_torn_end(reader);
   return kept;
 }

@@ -1,8 +1,6 @@
-// shard_log: the log of a shard server (shard_server.h) in a folder of its own (log_files.h). Each file begins with the
-// shards and the optimizer after an update and the parts of pushes that waited then; parts and steps follow in order.
-// The newest file alone restores the server, bit for bit. Records: kLoaded: ShardsLoaded; kPart: PartKept; kStep:
-// StepAsked.
-// Threads: one. Errors: StorageError; CheckpointError for damaged files.
+// shard_log: the log of a shard server (log_files.h). Each file begins with the shards and the optimizer after an
+// update and the parts of pushes that waited then; parts and steps follow in order. The newest file alone restores the
+// server, bit for bit. Threads: one. Errors: StorageError; CheckpointError for damaged files.
 #pragma once
 
 #include <filesystem>
@@ -33,11 +31,11 @@ class ShardLog {
   std::unique_ptr<storage::RecordLog> log_;
 };
 
-// Content of the newest file; nothing if there is no file.
 struct KeptShards {
   ShardsLoaded loaded;
   std::unique_ptr<ShardKeeper> keeper;
 };
+// Reads the newest file; nothing if there is no file.
 [[nodiscard]] std::optional<KeptShards> read_shard_log(const std::filesystem::path& folder,
                                                        const optim::OptimizerOptions& optimizer);
 

@@ -25,9 +25,9 @@ SLUICE_FIELDS(LeadHello, "lead_hello", field("protocol", self.protocol), field("
               field("assignment", self.assignment));
 SLUICE_FIELDS(ShardsLoaded, "load", field("run", self.run), field("version", self.version),
               field("assignment", self.assignment), field("states", self.states), field("steps_done", self.steps_done));
-SLUICE_FIELDS(WorkerThere, "worker", field("worker", self.worker), field("life", self.incarnation),
+SLUICE_FIELDS(WorkerThere, "worker", field("worker", self.worker), field("life", self.incarnation.number),
               field("peer", self.routing_id), field("version", self.version), field("is_again", self.is_again),
-              field("reign", self.server_epoch));
+              field("reign", self.incarnation.server_epoch));
 SLUICE_FIELDS(StepAsked, "step", field("commits", self.commits), field("step", self.step),
               field("update", self.update));
 SLUICE_FIELDS(PartAsked, "part_asked", field("push", self.push));
@@ -51,11 +51,11 @@ SLUICE_FIELDS(StateGiven, "state", field("version", self.version), field("states
 SLUICE_FIELDS(ShardHeartbeat, "shard_beat", field("session", self.process_id), field("has_heard", self.is_up_to_date));
 SLUICE_FIELDS(WhoLeads, "who_leads", (void)0);
 SLUICE_FIELDS(ShardsFailed, "failed", field("code", self.code), field("what", self.what));
-SLUICE_FIELDS(WeightsPart, "weights", field("life", self.incarnation), field("version", self.version),
+SLUICE_FIELDS(WeightsPart, "weights", field("life", self.incarnation.number), field("version", self.version),
               field("sequence", self.sequence), field("is_whole", self.is_whole),
-              field("first_shard", self.first_shard), field("reign", self.server_epoch));
-SLUICE_FIELDS(WeightsHeartbeat, "weights_beat", field("life", self.incarnation), field("version", self.version),
-              field("reign", self.server_epoch));
+              field("first_shard", self.first_shard), field("reign", self.incarnation.server_epoch));
+SLUICE_FIELDS(WeightsHeartbeat, "weights_beat", field("life", self.incarnation.number), field("version", self.version),
+              field("reign", self.incarnation.server_epoch));
 SLUICE_FIELDS(PartWanted, "part_wanted", field("push", self.push));
 
 }  // namespace wire
@@ -76,7 +76,7 @@ static bool is_sound(const LeadHello& hello) { return !hello.process_id.empty() 
 static bool is_sound(const ShardsLoaded& loaded) {
   return !loaded.run.empty() && loaded.version >= 0 && loaded.steps_done >= 0 && is_sound(loaded.assignment);
 }
-static bool is_sound(const WorkerThere& there) { return there.incarnation >= 1 && there.version >= kNone; }
+static bool is_sound(const WorkerThere& there) { return there.incarnation.number >= 1 && there.version >= kNone; }
 static bool is_sound(const StepAsked& asked) {
   const ShardStep& step = asked.step;
   const auto is_of_a_push = [&](const MixPart& part) { return part.push < step.pushes.size(); };
@@ -98,12 +98,7 @@ static bool is_sound(const StepPrepared& prepared) { return prepared.squares >= 
 static bool is_sound(const WeightsPart& part) { return part.version >= 0 && part.sequence >= 1; }
 static bool is_sound(const PartHeld& held) { return is_sound(held.push); }
 
-namespace {
-
-// A parsed header takes many times the memory of its bytes.
-constexpr std::size_t kLongestOfShards = std::size_t{1} << 20;
-
-}  // namespace
+static constexpr std::size_t kLongestOfShards = std::size_t{1} << 20;
 
 Frame header_of(const FromLead& message) { return wire::write_header(message); }
 Frame header_of(const PartFromWorker& message) { return wire::write_header(message); }

@@ -1,25 +1,8 @@
 // shard_messages: the protocol of a shard server (shard_server.h) with the lead server and the workers.
-//
-//   the lead server                          shard server                     worker
-//   LeadHello (repeated)                ->
-//                                       <-   ShardsHere
-//   ShardsLoaded: the shards to keep    ->
-//                                       <-   ShardsHere
-//   WorkerThere: a worker that may push ->
-//     and the weights it begins with         WeightsPart                 ->
-//                                                                       <-    PushAhead, PartMade
-//                                       <-   PartHeld
-//   StepAsked: prepare                  ->
-//                                       <-   StepPrepared
-//   StepAsked: commit                   ->
-//                                       <-   StepCommitted
-//   StateAsked                          ->
-//                                       <-   StateGiven
-//   ShardsOver                          ->
-//
-// Messages may be lost, as in messages.h. Requests are repeated, and done once. Messages about workers are counted, and
-// all are sent again if the counts differ. Workers and servers send heartbeats and request what they miss. A worker
-// waits for six of these messages from PartHeld to the next WorkerThere: tune/server_step.h counts them. Values; pure.
+// docs/explanation/ps_protocol.md shows their order. Messages may be lost, as in messages.h. Requests are repeated, and
+// done once. Messages about workers are counted, and all are sent again if the counts differ. Workers and servers send
+// heartbeats and request what they miss. A worker waits for six of these messages from PartHeld to the next
+// WorkerThere: tune/server_step.h counts them. Values; pure.
 #pragma once
 
 #include <cstdint>
@@ -53,22 +36,20 @@ struct LeadHello {
   comm::Agreement agreement;
   Assignment assignment;
 };
-struct ShardsLoaded {
-  std::string run;  // id of the run, independent of its configuration
+struct ShardsLoaded {  // followed by the shards, then those of each state
+  std::string run;     // id of the run, independent of its configuration
   std::int64_t version = 0;
   Assignment assignment;
   std::vector<std::string> states;  // names of the optimizer's states
   std::int64_t steps_done = 0;      // steps done of the update after that version
-  // Followed by the shards, then those of each state.
 };
 // State of a worker. With a version, it begins a step with those weights.
 struct WorkerThere {
   WorkerId worker{};
-  std::int64_t incarnation = 0;
+  Incarnation incarnation;
   std::string routing_id;  // its name at the socket; empty: it has left
   std::int64_t version = kNone;
-  bool is_again = false;          // the last weights may be lost; send them whole
-  std::int64_t server_epoch = 0;  // server epoch in which the incarnation was counted (messages.h); the same below
+  bool is_again = false;  // the last weights may be lost; send them whole
 };
 struct StepAsked {
   bool commits = false;  // the second half of the step
@@ -96,12 +77,11 @@ using FromLead =
 
 // --- From a worker to a shard server; PushAhead (messages.h) is another one
 
-struct PartMade {
+struct PartMade {  // followed by the shards, unless they were sent ahead
   PushKey push;
   std::int64_t first_shard = 0;
-  bool is_ahead = false;  // the shards were sent ahead
-  std::int64_t server_epoch = 0;
-  // Followed by the shards, unless they were sent ahead.
+  bool is_ahead = false;          // the shards were sent ahead
+  std::int64_t server_epoch = 0;  // server epoch in which the incarnation was counted; the same below
 };
 struct PartHeartbeat {
   PushKey push;  // the last one; sequence 0: none yet
@@ -139,10 +119,9 @@ struct PartHeld {
   PushKey push;
   bool is_finite = true;
 };
-struct StateGiven {
+struct StateGiven {  // followed by tensors, as ShardsLoaded
   std::int64_t version = 0;
   std::vector<std::string> states;
-  // Followed by tensors, as ShardsLoaded.
 };
 struct ShardHeartbeat {  // answers LeadHeartbeat
   std::string process_id;
@@ -159,19 +138,16 @@ using ShardsToLead = std::variant<ShardsHere, ShardsRefuse, StepPrepared, StepCo
 
 // --- From a shard server to a worker
 
-struct WeightsPart {
-  std::int64_t incarnation = 0;
+struct WeightsPart {  // followed by the shards
+  Incarnation incarnation;
   std::int64_t version = 0;
   std::int64_t sequence = 1;  // this and the next one as in PackedWeights
   bool is_whole = true;
   std::int64_t first_shard = 0;
-  std::int64_t server_epoch = 0;
-  // Followed by the shards.
 };
-struct WeightsHeartbeat {
-  std::int64_t incarnation = 0;  // of the last WeightsPart
+struct WeightsHeartbeat {  // names the last WeightsPart
+  Incarnation incarnation;
   std::int64_t version = kNone;
-  std::int64_t server_epoch = 0;
 };
 struct PartWanted {
   PushKey push;
@@ -182,9 +158,8 @@ using ShardsToWorker = std::variant<WeightsPart, WeightsHeartbeat, PartWanted>;
 // --- In a shard server's log (shard_log.h). The next lead server receives it (ShardsHere::parts) and does not reuse
 // its incarnation. Earlier logs contain a PartMade there, which is read as a PartKept.
 
-struct PartKept {
+struct PartKept {  // followed by the shards
   PushKey push;
-  // Followed by the shards.
 };
 
 [[nodiscard]] Frame header_of(const FromLead& message);

@@ -7,7 +7,6 @@
 #include <ATen/ATen.h>
 
 #include "core/concat.h"
-#include "core/error.h"
 #include "core/failpoint.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -16,9 +15,8 @@
 namespace sluice::ps {
 namespace {
 
-constexpr int kHeartbeatsOfALead = 4;    // a lead server that is silent for so many intervals can be replaced
-constexpr std::size_t kMostAtOnce = 64;  // messages between two checks of the time
-// Limits at the end, after a failure:
+constexpr int kHeartbeatsOfALead = 4;              // a lead server that is silent for so many intervals can be replaced
+constexpr std::size_t kMostAtOnce = 64;            // messages between two checks of the time
 constexpr Nanoseconds kUntilGone = 2'000'000'000;  // a lead server without a connection for this long has gone
 constexpr Nanoseconds kLongDrain = 1'000'000'000;  // a longer wait is logged
 
@@ -37,7 +35,6 @@ ShardServer::ShardServer(ShardServerOptions options) : options_(std::move(option
   listen(keeper_ ? limits_of(loaded_.assignment) : FrameSocket::Limits{});
 }
 
-// The default limits are small; they apply until the sizes of the shards are known.
 void ShardServer::listen(const FrameSocket::Limits& limits) {
   socket_.reset();
   socket_.emplace(FrameSocket::Role::kListening, std::string{}, limits, options_.keys);
@@ -56,7 +53,7 @@ void ShardServer::next(Nanoseconds limit) {
     for (std::size_t left = kMostAtOnce; left > 0 && !over_; --left) {
       const auto received = socket_->next();
       if (!received) break;
-      handle(*received);
+      on_message(*received);
     }
     make_durable();
     send_heartbeat();
@@ -64,29 +61,48 @@ void ShardServer::next(Nanoseconds limit) {
   }
 }
 
-void ShardServer::handle(const FrameSocket::Received& received) {
+void ShardServer::on_message(const FrameSocket::Received& received) {
   const std::string& routing_id = received.routing_id;
-  const Frames& frames = received.frames;
-  const auto take_it = [&](const auto& of_kind) { take(routing_id, of_kind, frames); };
+  const Frame& header = received.frames.front();
   if (routing_id == lead_) {
-    const auto message = from_lead(frames.front());
+    const auto message = from_lead(header);
     if (!message) return drop();
     last_message_at_ = clock_.now();
-    return std::visit(take_it, *message);
+    return on_lead_message(*message, received.frames);
   }
-  if (const auto part = part_from_worker(frames.front())) return std::visit(take_it, *part);
-  const auto message = from_lead(frames.front());
+  if (const auto of_worker = part_from_worker(header)) {
+    return std::visit(HandlerOf{[&](const PushAhead& ahead) { on_push_ahead(routing_id, ahead, received.frames); },
+                                [&](const PartMade& part) { on_part_made(routing_id, part, received.frames); },
+                                [&](const PartHeartbeat& heartbeat) { on_part_heartbeat(routing_id, heartbeat); }},
+                      *of_worker);
+  }
+  const auto message = from_lead(header);
   if (!message) {
-    const auto of_worker = from_worker(frames.front());
+    const auto of_worker = from_worker(header);
     if (of_worker && std::holds_alternative<Hello>(*of_worker)) warn_of_greeting(std::get<Hello>(*of_worker));
     return drop();
   }
-  if (const auto* const hello = std::get_if<LeadHello>(&*message)) return take(routing_id, *hello, frames);
+  if (const auto* const hello = std::get_if<LeadHello>(&*message)) return on_lead_hello(routing_id, *hello);
   send(routing_id, WhoLeads{});
 }
 
+void ShardServer::on_lead_message(const FromLead& message, const Frames& frames) {
+  const auto answer = [&](const LeadHeartbeat& heartbeat) {
+    const bool is_up_to_date = heartbeat.greeting == greeting_ && heartbeat.workers_sent == received_workers_;
+    send(lead_, ShardHeartbeat{process_id_, is_up_to_date});
+  };
+  std::visit(HandlerOf{[&](const LeadHello& hello) { on_lead_hello(lead_, hello); },
+                       [&](const ShardsLoaded& loaded) { on_shards_loaded(loaded, frames); },
+                       [&](const WorkerThere& there) { on_worker_there(there); },
+                       [&](const StepAsked& asked) { on_step_asked(asked); },
+                       [&](const PartAsked& asked) { send_held(asked.push); },
+                       [&](const StateAsked& asked) { on_state_asked(asked); }, answer,
+                       [&](const ShardsOver& over) { over_ = over; }},
+             message);
+}
+
 void ShardServer::drop() {
-  if (malformed_++ == 0) log_warning("a message that is none of ours was dropped; more of them are only counted");
+  if (malformed_++ == 0) log_warning("dropped a message of an unknown kind; further ones are counted, not logged");
 }
 
 void ShardServer::warn_of_greeting(const Hello& hello) {
@@ -96,9 +112,7 @@ void ShardServer::warn_of_greeting(const Hello& hello) {
               ", which keeps shards only; check the order of ps.address at that worker");
 }
 
-// --- From the lead server
-
-void ShardServer::take(const std::string& routing_id, const LeadHello& hello, const Frames&) {
+void ShardServer::on_lead_hello(const std::string& routing_id, const LeadHello& hello) {
   if (const std::string refusal = refusal_of(hello); !refusal.empty()) {
     refusals_.log(concat("server 0 (", hello.where, ")"), refusal, clock_.now());
     return send(routing_id, ShardsRefuse{refusal});
@@ -125,7 +139,7 @@ void ShardServer::take(const std::string& routing_id, const LeadHello& hello, co
 
 std::string ShardServer::refusal_of(const LeadHello& hello) const {
   if (hello.protocol != kProtocol)
-    return concat("it speaks version ", kProtocol, " of the protocol, not ", hello.protocol,
+    return concat("server 0 uses protocol version ", hello.protocol, ", but this server version ", kProtocol,
                   "; install the same Sluice on all machines");
   return difference_between({concat("server 0 (", hello.where, ")"), hello.agreement},
                             {server_named(options_.number, options_.host, port_), options_.agreement});
@@ -141,7 +155,7 @@ ShardsHere ShardServer::here() const {
   return here;
 }
 
-void ShardServer::take(const std::string& routing_id, const ShardsLoaded& loaded, const Frames& frames) {
+void ShardServer::on_shards_loaded(const ShardsLoaded& loaded, const Frames& frames) {
   const auto state = state_after_header(frames, loaded.assignment.shape(), loaded.states);
   if (!state || loaded.assignment != assigned_) {
     ++malformed_;
@@ -149,8 +163,8 @@ void ShardServer::take(const std::string& routing_id, const ShardsLoaded& loaded
   }
   if (log_ && keeper_ && loaded_.run != loaded.run)
     set_logs_aside(options_.folder, 0,
-                   "what this server has kept is of another run, or of updates after the checkpoint that this run goes "
-                   "on from");
+                   "the log of this server belongs to another run, or to updates after the checkpoint that this run "
+                   "continues from");
   loaded_ = loaded;
   keeper_ = std::make_unique<ShardKeeper>(options_.optimizer, loaded.assignment.shape(), *state, loaded.version,
                                           options_.threads);
@@ -158,10 +172,10 @@ void ShardServer::take(const std::string& routing_id, const ShardsLoaded& loaded
   if (log_) log_->begin(loaded_, *keeper_);
   peers_.clear();
   received_workers_ = 0;
-  send(routing_id, here());
+  send(lead_, here());
 }
 
-void ShardServer::take(const std::string&, const WorkerThere& there, const Frames&) {
+void ShardServer::on_worker_there(const WorkerThere& there) {
   ++received_workers_;
   if (there.routing_id.empty()) {
     peers_.erase(there.worker);
@@ -171,12 +185,10 @@ void ShardServer::take(const std::string&, const WorkerThere& there, const Frame
   socket_->trust(there.routing_id);
   const auto found = peers_.find(there.worker);
   const bool goes_on = found != peers_.end() && found->second.routing_id == there.routing_id &&
-                       found->second.incarnation == there.incarnation &&
-                       found->second.server_epoch == there.server_epoch;
+                       found->second.incarnation == there.incarnation;
   if (!goes_on)
     peers_.insert_or_assign(there.worker, Peer{.routing_id = there.routing_id,
                                                .incarnation = there.incarnation,
-                                               .server_epoch = there.server_epoch,
                                                .pull = {options_.compression.pull, assigned_->layout}});
   Peer& peer = peers_.at(there.worker);
   peer.version = there.version;
@@ -187,63 +199,51 @@ void ShardServer::take(const std::string&, const WorkerThere& there, const Frame
                          .version = there.version,
                          .sequence = sent.sequence,
                          .is_whole = sent.is_whole,
-                         .first_shard = first_shard(),
-                         .server_epoch = there.server_epoch};
+                         .first_shard = first_shard()};
   socket_->send(there.routing_id, with_packed(header_of(part), sent.packed));
 }
 
-void ShardServer::take(const std::string& routing_id, const StepAsked& asked, const Frames&) {
+void ShardServer::on_step_asked(const StepAsked& asked) {
   const ShardStep& step = asked.step;
-  if (!keeper_) return send(routing_id, here());
+  if (!keeper_) return send(lead_, here());
   if (!asked.commits) {
     const auto prepared = keeper_->prepare(step);
-    if (!prepared) return send(routing_id, StepLacking{step.version});
-    return send(routing_id, StepPrepared{step.version, step.index, prepared->squares, prepared->is_finite});
+    if (!prepared) return send(lead_, StepLacking{step.version});
+    return send(lead_, StepPrepared{step.version, step.index, prepared->squares, prepared->is_finite});
   }
   const bool is_new = !keeper_->has_committed(step);
-  if (is_new && !keeper_->prepare(step)) return send(routing_id, StepLacking{step.version});
+  if (is_new && !keeper_->prepare(step)) return send(lead_, StepLacking{step.version});
   if (is_new && log_) {
     log_->committed(asked);
     log_->make_durable();
   }
-  if (!keeper_->commit(step, asked.update)) return send(routing_id, StepLacking{step.version});
+  if (!keeper_->commit(step, asked.update)) return send(lead_, StepLacking{step.version});
   failpoint("step-committed");
-  send(routing_id, StepCommitted{step.version, step.index});
+  send(lead_, StepCommitted{step.version, step.index});
 }
 
-void ShardServer::take(const std::string&, const PartAsked& asked, const Frames&) { send_held(asked.push); }
-
-void ShardServer::take(const std::string& routing_id, const StateAsked& asked, const Frames&) {
-  if (!keeper_ || keeper_->version() != asked.version) return send(routing_id, StepLacking{asked.version});
+void ShardServer::on_state_asked(const StateAsked& asked) {
+  if (!keeper_ || keeper_->version() != asked.version) return send(lead_, StepLacking{asked.version});
   if (log_ && asked.begins_log) log_->begin(loaded_, *keeper_);
   const ShardsState state = keeper_->state();
-  socket_->send(routing_id, with_state(header_of(StateGiven{asked.version, names_of(state.optimizer)}), state));
+  socket_->send(lead_, with_state(header_of(StateGiven{asked.version, names_of(state.optimizer)}), state));
 }
-
-void ShardServer::take(const std::string& routing_id, const LeadHeartbeat& heartbeat, const Frames&) {
-  send(routing_id,
-       ShardHeartbeat{process_id_, heartbeat.greeting == greeting_ && heartbeat.workers_sent == received_workers_});
-}
-
-void ShardServer::take(const std::string&, const ShardsOver& over, const Frames&) { over_ = over; }
-
-// --- From workers
 
 // Returns null for late messages of an earlier incarnation or of an earlier lead server.
 ShardServer::Peer* ShardServer::peer_of(const std::string& routing_id, const PushKey& push, std::int64_t server_epoch) {
   const auto found = peers_.find(push.worker);
   const bool is_it = found != peers_.end() && found->second.routing_id == routing_id &&
-                     found->second.incarnation == push.incarnation && found->second.server_epoch == server_epoch;
+                     found->second.incarnation == Incarnation{push.incarnation, server_epoch};
   return is_it && keeper_ ? &found->second : nullptr;
 }
 
-void ShardServer::take(const std::string& routing_id, const PushAhead& ahead, const Frames& frames) {
+void ShardServer::on_push_ahead(const std::string& routing_id, const PushAhead& ahead, const Frames& frames) {
   Peer* const peer = peer_of(routing_id, ahead.push, ahead.server_epoch);
   if (peer == nullptr || keeper_->has_seen(ahead.push)) return;
   if (!peer->ahead.take(ahead, frames, keeper_->shape())) ++malformed_;
 }
 
-void ShardServer::take(const std::string& routing_id, const PartMade& part, const Frames& frames) {
+void ShardServer::on_part_made(const std::string& routing_id, const PartMade& part, const Frames& frames) {
   Peer* const peer = peer_of(routing_id, part.push, part.server_epoch);
   if (peer == nullptr) return;
   if (part.first_shard != first_shard()) {
@@ -273,7 +273,7 @@ void ShardServer::take(const std::string& routing_id, const PartMade& part, cons
     send_held(part.push);
 }
 
-void ShardServer::take(const std::string& routing_id, const PartHeartbeat& heartbeat, const Frames&) {
+void ShardServer::on_part_heartbeat(const std::string& routing_id, const PartHeartbeat& heartbeat) {
   if (heartbeat.push.sequence < 1 || peer_of(routing_id, heartbeat.push, heartbeat.server_epoch) == nullptr ||
       keeper_->has_seen(heartbeat.push))
     return;
@@ -293,16 +293,11 @@ void ShardServer::make_durable() {
   for (const PushKey& push : std::exchange(pending_, {})) send_held(push);
 }
 
-// --- Tasks that depend on time
-
 void ShardServer::send_heartbeat() {
   if (clock_.now() < next_heartbeat_) return;
   next_heartbeat_ = clock_.now() + options_.heartbeat_interval;
   for (const auto& [worker, peer] : peers_) {
-    if (peer.version != kNone)
-      send(peer.routing_id,
-           WeightsHeartbeat{
-               .incarnation = peer.incarnation, .version = peer.version, .server_epoch = peer.server_epoch});
+    if (peer.version != kNone) send(peer.routing_id, WeightsHeartbeat{peer.incarnation, peer.version});
   }
 }
 
@@ -313,11 +308,11 @@ void ShardServer::check_lead() {
       may_come ? std::max(options_.connect_timeout, options_.peer_timeout) : options_.peer_timeout;
   if (over_ || silent <= limit) return;
   if (lead_.empty())
-    throw PeerError("no lead server has come within ", human_duration(to_s(limit)), refusals_.but_last(),
+    throw PeerError("no lead server has connected within ", human_duration(to_s(limit)), refusals_.but_last(),
                     "; start server 0 with the same configuration, and check its ps.address",
                     about_keys(options_.keys));
   throw PeerError("the lead server (", lead_where_, ") has been silent for ", human_duration(to_s(limit)),
-                  "; see what it says");
+                  "; see its log");
 }
 
 void ShardServer::ask_to_stop(const InterruptedError& why) {
@@ -339,8 +334,8 @@ void ShardServer::send_until_acknowledged(const ShardsFailed& failed) {
     if (socket_->send(lead_, {header_of(ShardsToLead{failed})})) reached = now;
     if (now - reached > kUntilGone) return;
     if (now - begun > kLongDrain && !std::exchange(has_logged, true))
-      log_info(
-          concat("waiting for the lead server (", lead_where_, ") to hear that this one has failed: ", failed.what));
+      log_info(concat("waiting for the lead server (", lead_where_,
+                      ") to confirm that this server has failed: ", failed.what));
     socket_->wait(
         std::chrono::nanoseconds(std::min(options_.heartbeat_interval, begun + options_.drain_timeout - now)));
     receive_over();

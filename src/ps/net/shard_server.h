@@ -1,10 +1,6 @@
 // shard_server: a server process that keeps some of the shards and decides nothing. Workers push their parts to it and
-// get their weights from it directly. The lead server (network_server.h) sends the workers and the steps of each
-// update. A shard server knows no policy, no data and no learning rate.
-//   - It begins with shards from the lead server. With a log it outlives its own death: after a restart it has all the
-//     parts that it reported and all its steps, and the run continues.
-//   - It accepts only workers that the lead server named, and keeps only the newest part of each.
-//   - It ends if the lead server is silent for too long.
+// get their weights from it. The lead server (network_server.h) sends the first shards, the workers that it may accept
+// and the steps of updates. With a log it has, after a restart, all parts that it reported and all its steps.
 // Threads: one, which calls next() repeatedly. Errors: ConfigError and PeerError of the socket; PeerError without a
 // lead server; StorageError, CheckpointError of the log.
 #pragma once
@@ -48,15 +44,12 @@ struct ShardServerOptions {
 class ShardServer {
  public:
   explicit ShardServer(ShardServerOptions options);
-  ShardServer(const ShardServer&) = delete;
-  ShardServer& operator=(const ShardServer&) = delete;
 
   [[nodiscard]] int port() const { return port_; }
   // Serves for `limit`, or until the run is over.
   void next(Nanoseconds limit);
   [[nodiscard]] const std::optional<ShardsOver>& over() const { return over_; }
-  // Asks the lead server to end the run, which first takes this server's weights: serve on until over(). May be
-  // repeated.
+  // Asks the lead server to end the run: serve on until over(), because it first takes the weights. May be repeated.
   void ask_to_stop(const InterruptedError& why);
   // Reports the error to the lead server. Returns when the lead server has ended the run, has gone, or has not answered
   // within `drain_timeout`. Afterwards only over() and keeper() may be called.
@@ -69,30 +62,27 @@ class ShardServer {
  private:
   struct Peer {
     std::string routing_id;
-    std::int64_t incarnation = 0;
-    std::int64_t server_epoch = 0;  // server epoch in which the incarnation was counted
-    std::int64_t version = kNone;   // version of the weights of its last step
+    Incarnation incarnation;
+    std::int64_t version = kNone;  // of the weights of its last step
     PullCompressor pull;
     PushAssembly ahead;
   };
 
   void listen(const FrameSocket::Limits& limits);
   [[nodiscard]] FrameSocket::Limits limits_of(const Assignment& assignment) const;
-  void handle(const FrameSocket::Received& received);
+  void on_message(const FrameSocket::Received& received);
   void drop();
   void warn_of_greeting(const Hello& hello);
-  void take(const std::string& routing_id, const LeadHello& hello, const Frames& frames);
+  void on_lead_hello(const std::string& routing_id, const LeadHello& hello);
   [[nodiscard]] std::string refusal_of(const LeadHello& hello) const;
-  void take(const std::string& routing_id, const ShardsLoaded& loaded, const Frames& frames);
-  void take(const std::string& routing_id, const WorkerThere& there, const Frames& frames);
-  void take(const std::string& routing_id, const StepAsked& asked, const Frames& frames);
-  void take(const std::string& routing_id, const PartAsked& asked, const Frames& frames);
-  void take(const std::string& routing_id, const StateAsked& asked, const Frames& frames);
-  void take(const std::string& routing_id, const LeadHeartbeat& heartbeat, const Frames& frames);
-  void take(const std::string& routing_id, const ShardsOver& over, const Frames& frames);
-  void take(const std::string& routing_id, const PushAhead& ahead, const Frames& frames);
-  void take(const std::string& routing_id, const PartMade& part, const Frames& frames);
-  void take(const std::string& routing_id, const PartHeartbeat& heartbeat, const Frames& frames);
+  void on_lead_message(const FromLead& message, const Frames& frames);
+  void on_shards_loaded(const ShardsLoaded& loaded, const Frames& frames);
+  void on_worker_there(const WorkerThere& there);
+  void on_step_asked(const StepAsked& asked);
+  void on_state_asked(const StateAsked& asked);
+  void on_push_ahead(const std::string& routing_id, const PushAhead& ahead, const Frames& frames);
+  void on_part_made(const std::string& routing_id, const PartMade& part, const Frames& frames);
+  void on_part_heartbeat(const std::string& routing_id, const PartHeartbeat& heartbeat);
 
   [[nodiscard]] Peer* peer_of(const std::string& routing_id, const PushKey& push, std::int64_t server_epoch);
   void send_held(const PushKey& push);

@@ -1,7 +1,6 @@
 #include "ps/net/socket_thread.h"
 
 #include <chrono>
-#include <utility>
 
 namespace sluice::ps {
 

@@ -1,6 +1,6 @@
-// socket_thread: the thread of a connection that a worker has made. Only this thread sends and receives; it also sends
-// the heartbeats. The owner's functions define its work. Shared data is guarded by mutex(), and change() wakes the
-// thread. Messages leave in order. Few of them are queued in the socket itself, so obsolete ones can be dropped.
+// socket_thread: the thread of a worker's connection, which alone sends and receives. The owner's functions define its
+// work. mutex() guards shared data, and change() wakes the thread. Messages leave in order. Few of them are queued in
+// the socket itself, so obsolete ones can be dropped.
 // Threads: change() and mutex() from any. Errors: `fail` receives those of the socket and of the owner's functions.
 #pragma once
 
@@ -25,8 +25,7 @@ namespace sluice::ps {
 
 class SocketThread {
  public:
-  // All are called by the thread.
-  struct Work {
+  struct Work {  // called by the thread
     std::function<void(Frames message)> take;
     std::function<Nanoseconds()> turn;  // under the lock, after each wait; returns when to end the next wait, by now()
     std::function<void(std::exception_ptr)> fail;  // the thread has ended
@@ -35,8 +34,6 @@ class SocketThread {
   // socket: connected; only this thread uses it after start().
   SocketThread(FrameSocket& socket, Work work) : socket_(socket), work_(std::move(work)) {}
   ~SocketThread();
-  SocketThread(const SocketThread&) = delete;
-  SocketThread& operator=(const SocketThread&) = delete;
 
   void start() {
     thread_ = std::thread([this] { run(); });
@@ -57,7 +54,6 @@ class SocketThread {
   // --- Under the lock
 
   [[nodiscard]] Nanoseconds now() const { return clock_.now(); }
-  // Queues the message after all waiting ones.
   void send(const Frames& message) { waiting_.push_back(message); }
   // Sends the message only if that is possible at once. For repeated messages, from the thread itself.
   void send_now(const Frames& message);

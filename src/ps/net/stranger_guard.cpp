@@ -10,12 +10,10 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
-#include <optional>
 #include <utility>
 #include <vector>
 #include <zmq.hpp>
 
-#include "comm/socket_address.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/file_descriptor.h"
@@ -82,7 +80,7 @@ void StrangerGuard::run() {
       check_strangers();
     }
   } catch (const std::exception& error) {
-    log_warning("connections to this process are no longer watched: ", error.what());
+    log_warning("no longer limiting unfinished messages to this process: ", error.what());
   }
 }
 

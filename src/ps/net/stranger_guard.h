@@ -1,8 +1,7 @@
 // stranger_guard: bounds the memory that strangers can use at a listening ZeroMQ socket. A stranger is a connection
-// whose sender the owner of the socket does not trust (yet). The guard is needed for three reasons:
-//   - ZeroMQ's limits count whole messages: it keeps the frames of an endless message without bound.
-//   - It does not show these frames to the owner of the socket.
-//   - One byte on the wire costs up to 32 bytes of memory, with empty frames.
+// whose sender the owner of the socket does not trust (yet). ZeroMQ's limits count whole messages: it keeps the frames
+// of an endless message without bound and does not show them to the owner. With empty frames, one byte on the wire
+// costs up to 32 bytes of memory.
 // A thread asks the kernel how many bytes each stranger has sent since its last whole message, and closes the largest.
 // Threads: trust() and on_message() from any. Errors: PeerError (no more descriptors).
 #pragma once
@@ -37,24 +36,19 @@ class StrangerGuard {
   static constexpr std::int64_t kFarTooManyBytes = std::int64_t{32} << 20;
   static constexpr std::size_t kMostStrangers = 256;
 
-  // listening: must outlive the guard.
   StrangerGuard(zmq::context_t& context, zmq::socket_t& listening);
   ~StrangerGuard();
-  StrangerGuard(const StrangerGuard&) = delete;
-  StrangerGuard& operator=(const StrangerGuard&) = delete;
 
-  // All connections of this peer, present and future, stop being strangers.
-  void trust(const std::string& routing_id);
+  void trust(const std::string& routing_id);  // all connections of this peer, present and future
   // A whole message of the peer has arrived over the connection with this descriptor.
   void on_message(int fd, const std::string& routing_id);
 
  private:
   struct Connection {
-    // The other end, which distinguishes this connection from an earlier one with the same descriptor.
-    std::optional<comm::SocketAddress> remote;
-    std::string routing_id;           // empty: no message has arrived
-    std::int64_t whole = 0;           // bytes received when its last whole message was read
-    Nanoseconds last_message_at = 0;  // of its last whole message; before the first: when it opened
+    std::optional<comm::SocketAddress> remote;  // distinguishes it from an earlier one with the same descriptor
+    std::string routing_id;                     // empty: no message has arrived
+    std::int64_t whole = 0;                     // bytes received when its last whole message was read
+    Nanoseconds last_message_at = 0;            // of its last whole message; before the first: when it opened
     bool is_trusted = false;
   };
   struct Events;

@@ -4,11 +4,6 @@
 #include <utility>
 
 namespace sluice::ps {
-namespace {
-
-constexpr Nanoseconds kSendTimesTimeout = 1'000'000'000;  // for workers to send the times of their pushes
-
-}  // namespace
 
 void UpdateQueue::add(NetworkUpdate update, std::vector<PushKey> untimed, Nanoseconds now) {
   made_.push_back({std::move(update), std::move(untimed), now});
@@ -29,6 +24,7 @@ void UpdateQueue::forget(WorkerId worker) {
 }
 
 std::optional<Nanoseconds> UpdateQueue::due_at() const {
+  constexpr Nanoseconds kSendTimesTimeout = 1'000'000'000;
   return made_.empty() ? std::nullopt : std::optional(made_.front().since + kSendTimesTimeout);
 }
 

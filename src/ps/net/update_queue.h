@@ -28,7 +28,7 @@ struct NetworkUpdate {
 
 class UpdateQueue {
  public:
-  // untimed: pushes of the update without a known send time. now: same clock as in take().
+  // untimed: pushes of the update without a known send time.
   void add(NetworkUpdate update, std::vector<PushKey> untimed, Nanoseconds now);
   void set_send_time(const PushKey& push, double send_s);
   void forget(WorkerId worker);

@@ -11,11 +11,6 @@
 #include "core/text.h"
 
 namespace sluice::ps {
-namespace {
-
-constexpr Nanoseconds kNotice = 10'000'000'000;  // a longer wait is logged
-
-}  // namespace
 
 WorkerParts::WorkerParts(WorkerPartsOptions options) : options_(std::move(options)), parts_(options_.servers.size()) {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
@@ -33,8 +28,8 @@ WorkerParts::WorkerParts(WorkerPartsOptions options) : options_(std::move(option
 
 void WorkerParts::begin(const Layout& layout) {
   if (layout.shards.size() % (parts_.size() + 1) != 0)
-    throw ConfigError("the server has ", layout.shards.size(), " shards, not as many for each of ", parts_.size() + 1,
-                      " servers; set ps.servers to how many there are");
+    throw ConfigError("the server has ", layout.shards.size(), " shards, which ", parts_.size() + 1,
+                      " servers cannot share equally; set ps.servers to the number of servers");
   const std::scoped_lock lock(mutex_);
   layout_ = layout;
   has_begun_ = true;
@@ -65,15 +60,14 @@ void WorkerParts::decode() {
       const auto& [header, frames] = part.arrived.front();
       const PackedWeights message =
           weights_after_header(frames, shape_of(layout_, range_of(i + 1)), header.sequence, header.is_whole);
-      const PartVersion version{
-          .server_epoch = header.server_epoch, .incarnation = header.incarnation, .version = header.version};
-      if (!version.is_same_incarnation_as(part.version)) {
+      const PartVersion version{header.incarnation, header.version};
+      if (version.incarnation != part.version.incarnation) {
         part.decoder->forget();
         part.weights.reset();
       }
       if (header.first_shard != first_shard(i + 1))
         bad_ = concat(named(i + 1),
-                      " has other shards than those of its place in ps.address; give the addresses in the "
+                      " does not keep the shards of its position in ps.address; give the addresses in the "
                       "same order to all");
       if (!part.decoder->follows(message)) continue;  // a message before it was lost
       part.weights = part.decoder->take(message);
@@ -115,12 +109,10 @@ bool WorkerParts::has(const PartVersion& weights) const {
   return has_all(weights);
 }
 
-// Requires the lock.
 bool WorkerParts::has_all(const PartVersion& weights) const {
   return std::ranges::all_of(parts_, [&](const Part& part) { return part.weights && part.version == weights; });
 }
 
-// Requires the lock.
 std::string WorkerParts::lacking(const PartVersion& weights) const {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
@@ -130,11 +122,12 @@ std::string WorkerParts::lacking(const PartVersion& weights) const {
 }
 
 void WorkerParts::check_wait(const PartVersion& weights, Nanoseconds waited, Nanoseconds limit) {
+  constexpr Nanoseconds kNotice = 10'000'000'000;
   if (waited <= std::min(kNotice, limit) || has(weights)) return;
   const std::scoped_lock lock(mutex_);
   if (waited > limit)
     throw PeerError(lacking(weights), " has not sent its part of the weights for ", human_duration(to_s(limit)),
-                    "; see what it says, and check its ps.address", about_keys(options_.keys));
+                    "; see its log, and check its ps.address", about_keys(options_.keys));
   if (std::exchange(waited_for_, weights) != weights)
     log_info("waiting for ", lacking(weights), ", which has not sent its part of the weights");
 }

@@ -31,7 +31,7 @@ class WorkerParts {
  public:
   explicit WorkerParts(WorkerPartsOptions options);
 
-  // Sets the layout from the worker's Welcome. Call only once.
+  // With the layout of the first Welcome.
   void begin(const Layout& layout);
 
   [[nodiscard]] TensorsShape first_shape() const { return shape_of(layout_, range_of(0)); }
@@ -45,7 +45,7 @@ class WorkerParts {
   [[nodiscard]] bool has(const PartVersion& weights) const;
   // Logs once which servers are late. Throws PeerError if the wait exceeds the limit.
   void check_wait(const PartVersion& weights, Nanoseconds waited, Nanoseconds limit);
-  // Appends these parts to into.shards. Returns false, without any change, if they are not all there.
+  // Appends all parts to into.shards, or returns false.
   [[nodiscard]] bool take(const PartVersion& weights, Tensors& into);
   // Whether some of these parts were sent but have not arrived. Requires that these weights were not taken.
   [[nodiscard]] bool has_lost(const PartVersion& weights) const;
@@ -69,8 +69,8 @@ class WorkerParts {
     const ServerAddress& at = options_.servers[server - 1];
     return server_named(static_cast<int>(server), at.host, at.port);
   }
-  [[nodiscard]] std::string lacking(const PartVersion& weights) const;
-  [[nodiscard]] bool has_all(const PartVersion& weights) const;
+  [[nodiscard]] std::string lacking(const PartVersion& weights) const;  // under the lock
+  [[nodiscard]] bool has_all(const PartVersion& weights) const;         // under the lock
   void on_weights(std::size_t part, const WeightsPart& header, Frames frames);
   void note_heartbeat(std::size_t part, const PartVersion& sent);
   void decode();

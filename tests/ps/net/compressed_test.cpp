@@ -165,14 +165,14 @@ TEST(PushUnderWay, WhatIsLeftOutOfOneRunIsNotAddedToAnother) {
   };
   PushUnderWay push;
   push.begin(kBoth.push, layout);
-  push.begin_incarnation({.incarnation = 1, .layout = layout, .run = "one"});
+  push.begin_incarnation({.incarnation = {1}, .layout = layout, .run = "one"});
   PushRecord record{.incarnation = 1, .targets = 1};
   static_cast<void>(push.pack(record, pushed()));
   push.forget(/*was_committed=*/true);
   EXPECT_GT(left_out(push), 0);
-  push.begin_incarnation({.incarnation = 2, .layout = layout, .run = "one"});
+  push.begin_incarnation({.incarnation = {2}, .layout = layout, .run = "one"});
   EXPECT_GT(left_out(push), 0) << "its server has come back";
-  push.begin_incarnation({.incarnation = 1, .layout = layout, .run = "other"});
+  push.begin_incarnation({.incarnation = {1}, .layout = layout, .run = "other"});
   EXPECT_EQ(left_out(push), 0);
   EXPECT_EQ(push.run(), "other");
 }

@@ -31,8 +31,7 @@ TEST(NetworkTest, WhatAProcessHasPushedIsNotToldToAnotherOne) {
       ASSERT_TRUE(worker.receive_kind<PushAnswered>()) << "the server has heard what came before";
     }
     Stranger& next = is_another ? other : worker;
-    const WorkerIncarnation first{.incarnation = 1,
-                                  .server_epoch = is_another ? begun.server_epoch + 1 : begun.server_epoch};
+    const Incarnation first{.number = 1, .server_epoch = is_another ? begun.server_epoch + 1 : begun.server_epoch};
     for (int times = 0; times < 2; ++times)
       next.send({header_of(Hello{.worker = WorkerId{0},
                                  .process_id = is_another ? "other" : "s",
@@ -41,12 +40,12 @@ TEST(NetworkTest, WhatAProcessHasPushedIsNotToldToAnotherOne) {
                                  .abandons = first})});
     for (int times = 0; times < 2; ++times) {
       std::optional<Welcome> welcome;
-      while (!welcome || welcome->incarnation == 1) {
+      while (!welcome || welcome->incarnation.number == 1) {
         const auto received = next.receive_kind<Welcome>();
         ASSERT_TRUE(received.has_value());
         welcome = received->first;
       }
-      EXPECT_EQ(std::tuple(welcome->incarnation, welcome->last_committed, welcome->abandoned == first),
+      EXPECT_EQ(std::tuple(welcome->incarnation.number, welcome->last_committed, welcome->abandoned == first),
                 (std::tuple<std::int64_t, std::int64_t, bool>(2, is_another ? 0 : 1, true)));
     }
     server.stop();
@@ -73,19 +72,19 @@ TEST(NetworkTest, AGreetingThatComesTwiceMakesNoUpdateWithoutItsWorker) {
                       .process_id = std::to_string(worker),
                       .where = "here",
                       .batch = kLease,
-                      .abandons = {.incarnation = 1, .server_epoch = 1}};
+                      .abandons = {.number = 1, .server_epoch = 1}};
     for (int times = 0; times < 2; ++times) peer.send({header_of(hello)});
     for (int times = 0; times < 2; ++times) {
       const auto welcome = peer.receive_kind<Welcome>();
       ASSERT_TRUE(welcome);
       EXPECT_EQ(
-          std::pair(welcome->first.incarnation, welcome->first.last_committed),
+          std::pair(welcome->first.incarnation.number, welcome->first.last_committed),
           worker == 0 ? (std::pair<std::int64_t, std::int64_t>(2, 1)) : (std::pair<std::int64_t, std::int64_t>(1, 0)));
     }
   }
   const auto heartbeat = second.receive_kind<ServerHeartbeat>();
   ASSERT_TRUE(heartbeat);
-  EXPECT_EQ(heartbeat->first.of.incarnation, 1);
+  EXPECT_EQ(heartbeat->first.of.number, 1);
   server.stop();
   EXPECT_EQ(server.server().progress().version, 0);
 }

@@ -38,7 +38,7 @@ class FakeServer {
   }
   // Answers the last greeting.
   void welcome(std::int64_t incarnation, std::int64_t version = 0) {
-    send(Welcome{.incarnation = incarnation, .version = version, .layout = toy_layout(2), .abandoned = abandons_});
+    send(Welcome{.incarnation = {incarnation}, .version = version, .layout = toy_layout(2), .abandoned = abandons_});
   }
 
   // The next message of this kind that is as wanted; a failure when none comes.
@@ -74,7 +74,7 @@ class FakeServer {
   FrameSocket socket_{FrameSocket::Role::kListening, {}, {}};
   int port_ = socket_.listen("127.0.0.1", 0);
   std::string routing_id_;
-  WorkerIncarnation abandons_;
+  Incarnation abandons_;
 };
 
 // waits: for its server, at first and later.
@@ -105,14 +105,14 @@ TEST_P(NotCommitted, AWorkerWhosePushIsNotKnownBeginsAnew) {
   FakeServer server;
   auto worker = a_worker(server.port());
   const Hello first = server.receive<Hello>();
-  EXPECT_EQ(first.abandons, WorkerIncarnation{});
+  EXPECT_EQ(first.abandons, Incarnation{});
   server.welcome(1);
   server.begin_step(0, 7);
   const PushMade push = server.receive<PushMade>();
   EXPECT_EQ(std::tuple(push.record.incarnation, push.record.sequence, push.record.base_version, push.lease),
             std::tuple(1, 1, 7, 0));
   server.send(GetParam());
-  const Hello second = server.receive<Hello>([](const Hello& hello) { return hello.abandons.incarnation == 1; });
+  const Hello second = server.receive<Hello>([](const Hello& hello) { return hello.abandons.number == 1; });
   EXPECT_EQ(second.process_id, first.process_id);
   server.welcome(2, 9);
   server.begin_step(1, 9);
@@ -134,7 +134,7 @@ TEST(HostileServerTest, AnIncarnationMayBeLessThanTheLast) {
   auto worker = a_worker(server.port());
   server.let_in(/*incarnation=*/5);
   server.send(Who{});
-  server.receive<Hello>([](const Hello& hello) { return hello.abandons.incarnation == 5; });
+  server.receive<Hello>([](const Hello& hello) { return hello.abandons.number == 5; });
   server.welcome(3);
   server.begin_step(0, 0);
   EXPECT_EQ(server.receive<PushMade>().record.incarnation, 3);
@@ -147,13 +147,13 @@ TEST(HostileServerTest, AnIncarnationMayBeLessThanTheLast) {
 TEST(HostileServerTest, AWorkerThatTheServerHasInAnotherIncarnationGreetsAnew) {
   for (const FromServer& of_another :
        {FromServer{ServerHeartbeat{.of = {2, 0}}}, FromServer{ServerHeartbeat{.of = {1, 9}}},
-        FromServer{Welcome{.incarnation = 2, .layout = toy_layout(2)}}}) {
+        FromServer{Welcome{.incarnation = {2}, .layout = toy_layout(2)}}}) {
     FakeServer server;
     auto worker = a_worker(server.port());
     server.let_in(1);
     server.send(of_another);
-    server.receive<Hello>([](const Hello& hello) { return hello.abandons == WorkerIncarnation{1, 0}; });
-    server.send(Welcome{.incarnation = 3, .layout = toy_layout(2)});  // to one that abandons none
+    server.receive<Hello>([](const Hello& hello) { return hello.abandons == Incarnation{1, 0}; });
+    server.send(Welcome{.incarnation = {3}, .layout = toy_layout(2)});  // to one that abandons none
     server.welcome(2);
     server.send(ServerHeartbeat{.of = {2, 0}});
     server.begin_step(0, 0);
@@ -251,7 +251,7 @@ Layout changed_layout(const std::function<void(Layout&)>& change) {
 }
 
 void welcome_changed(FakeServer& server, const std::function<void(Layout&)>& change) {
-  server.send(Welcome{1, 0, changed_layout(change)});
+  server.send(Welcome{{1}, 0, changed_layout(change)});
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -269,30 +269,30 @@ INSTANTIATE_TEST_SUITE_P(
                    server.welcome(1);
                    server.give(0, {});
                  },
-                 "has sent samples that cannot be"},
+                 "has sent invalid samples"},
         Nonsense{"a_negative_sample",
                  [](FakeServer& server) {
                    server.welcome(1);
                    server.give(0, {1, -2});
                  },
-                 "has sent samples that cannot be"},
+                 "has sent invalid samples"},
         Nonsense{"more_samples_than_it_wants",
                  [](FakeServer& server) {
                    server.welcome(1);
                    server.give(0, std::vector<std::int64_t>(1'000'000, 1));
                  },
-                 "has sent samples that cannot be"},
+                 "has sent invalid samples"},
         Nonsense{"bytes_that_are_no_samples",
                  [](FakeServer& server) {
                    server.welcome(1);
                    server.send(Frames{header_of(LeaseGiven{0, 0}), frame_of(std::string("abc"))});
                  },
-                 "has sent samples that cannot be"},
+                 "has sent invalid samples"},
         Nonsense{"another_model_later",
                  [](FakeServer& server) {
                    server.welcome(1);
                    server.send(Welcome{
-                       2, 0, changed_layout([](Layout& layout) { std::swap(layout.shards[0], layout.shards[1]); })});
+                       {2}, 0, changed_layout([](Layout& layout) { std::swap(layout.shards[0], layout.shards[1]); })});
                  },
                  "has come back with another model"},
         Nonsense{"a_life_before_the_first", [](FakeServer& server) { server.welcome(0); }, kNobody},

@@ -181,17 +181,17 @@ TEST_F(PushLogRefusals, AnotherModelOrOtherWeightsAreRefused) {
   data::Ledger ledger(kLoggedData);
   const LogRecovery recovery({.folder = dir_.path(), .agreement = agreement_}, 0);
   EXPECT_THAT(error_of<CheckpointError>([&] { return recovery.into({.server = server, .ledger = ledger}); }),
-              HasSubstr("goes on from other weights"));
+              HasSubstr("continues from other weights"));
 }
 
 TEST_F(PushLogRefusals, AGapIsRefusedAndWhatIsOlderIsToldApart) {
   EXPECT_THAT(error_of<CheckpointError>([&] { return recovery(3, case_, agreement_); }),
-              HasSubstr("begins after update 7, and does not go on from update 3"));
+              HasSubstr("begins after update 7, and does not continue from update 3"));
   EXPECT_TRUE(LogRecovery({.folder = dir_.path(), .agreement = agreement_}, 100'000).is_outdated());
   EXPECT_FALSE(LogRecovery({.folder = dir_.path() / "none", .agreement = agreement_}, 0).is_outdated());
   std::filesystem::remove(log_file(dir_.path(), kKeptEvery));
   EXPECT_THAT(error_of<CheckpointError>([&] { return recovery(0, case_, agreement_); }),
-              HasSubstr("does not go on where the file before it ends"));
+              HasSubstr("does not continue where the file before it ends"));
 }
 
 TEST_F(PushLogRefusals, ADamagedFileIsRefusedBeforeAnythingIsDone) {

@@ -29,7 +29,7 @@ TEST(PushUnderWay, CountsAnewInEachIncarnation) {
   push.forget(/*was_committed=*/true);
   EXPECT_EQ(next_push(push, 1, false).record.sequence, 2);
   EXPECT_TRUE(push.is_open());
-  push.begin_incarnation({.incarnation = 2});
+  push.begin_incarnation({.incarnation = {2}});
   EXPECT_FALSE(push.is_open());
   EXPECT_EQ(push.sequence(), 0);
   EXPECT_EQ(next_push(push, 2, false).record.sequence, 1);
@@ -72,10 +72,8 @@ TEST(PushUnderWay, WhatAPushLeavesOutIsKeptWhereItWasCommitted) {
     const Packed packed =
         push.pack(record, {.shards = {at::arange(1, 12, at::kDouble)}, .statistics = at::zeros({2}, at::kDouble)});
     static_cast<void>(push.make({.record = record, .lease = 0}, packed, /*at=*/0));
-    push.begin_incarnation({.incarnation = 5,
-                            .layout = toy_layout(1),
-                            .last_committed = was_committed ? 1 : 0,
-                            .abandoned = {.incarnation = 3}});
+    push.begin_incarnation(
+        {.incarnation = {5}, .layout = toy_layout(1), .last_committed = was_committed ? 1 : 0, .abandoned = {3}});
     std::vector<double> left;
     for (const auto& [name, residual] : push.residuals()) {
       const at::Tensor flat = residual.flatten();

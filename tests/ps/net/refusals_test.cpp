@@ -39,7 +39,7 @@ TEST(RefusalsTest, StrangersDoNotFillTheLog) {
   });
   EXPECT_EQ(std::ranges::count(log, '\n'), 21);
   EXPECT_LT(log.size(), 21u * 500);
-  EXPECT_THAT(log, HasSubstr("more who are refused within this minute are not named"));
+  EXPECT_THAT(log, HasSubstr("further refusals within this minute are not logged"));
 }
 
 }  // namespace

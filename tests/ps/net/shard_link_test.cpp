@@ -66,13 +66,13 @@ class PlayedServer : public testing::Test {
 // again with all the others, would stand for it: its worker would wait for its weights in vain.
 TEST_F(PlayedServer, IsToldOfEachWorkerOnceAfterAGreeting) {
   meet();
-  link_.send_worker({.worker = WorkerId{0}, .incarnation = 1, .routing_id = "a", .version = 1});
-  link_.send_worker({.worker = WorkerId{1}, .incarnation = 1, .routing_id = "b", .version = 2});
+  link_.send_worker({.worker = WorkerId{0}, .incarnation = {1}, .routing_id = "a", .version = 1});
+  link_.send_worker({.worker = WorkerId{1}, .incarnation = {1}, .routing_id = "b", .version = 2});
   EXPECT_TRUE(has_told(2));
   send(ShardHeartbeat{.process_id = "played", .is_up_to_date = false});  // one of them was lost
   LeadHello hello = receive<LeadHello>();
   received_workers_.clear();
-  link_.send_worker({.worker = WorkerId{1}, .incarnation = 1, .routing_id = "b", .version = 3});
+  link_.send_worker({.worker = WorkerId{1}, .incarnation = {1}, .routing_id = "b", .version = 3});
   hello = receive<LeadHello>();
   EXPECT_TRUE(received_workers_.empty()) << "while it is greeted";
   answer(hello);
@@ -83,8 +83,8 @@ TEST_F(PlayedServer, IsToldOfEachWorkerOnceAfterAGreeting) {
 // It may have a connection of it still.
 TEST_F(PlayedServer, IsToldAgainOfAWorkerThatHasGone) {
   meet();
-  link_.send_worker({.worker = WorkerId{0}, .incarnation = 1, .routing_id = "a", .version = 1});
-  link_.send_worker({.worker = WorkerId{0}, .incarnation = 1});
+  link_.send_worker({.worker = WorkerId{0}, .incarnation = {1}, .routing_id = "a", .version = 1});
+  link_.send_worker({.worker = WorkerId{0}, .incarnation = {1}});
   EXPECT_TRUE(has_told(2));
   send(ShardHeartbeat{.process_id = "played", .is_up_to_date = false});
   const LeadHello hello = receive<LeadHello>();

@@ -291,7 +291,7 @@ TEST(ShardServerTest, APartIsItsWorkersOwn) {
     while (auto received = own.next()) {
       const auto message = shards_to_worker(received->frames.front());
       if (message && std::holds_alternative<WeightsPart>(*message))
-        server_epoch = std::get<WeightsPart>(*message).server_epoch;
+        server_epoch = std::get<WeightsPart>(*message).incarnation.server_epoch;
     }
   }
   ASSERT_GE(server_epoch, 1);

@@ -196,7 +196,7 @@ TEST(NetworkTest, AConnectionIsOneWorker) {
   worker.send({header_of(Hello{.worker = WorkerId{1}, .process_id = "t", .where = "here", .batch = kLease})});
   const auto refusal = worker.receive_kind<Refusal>();
   ASSERT_TRUE(refusal);
-  EXPECT_EQ(refusal->first.what, "this connection is another worker's already");
+  EXPECT_EQ(refusal->first.what, "this connection belongs to another worker");
   Stranger other(server.port(), "other");
   static_cast<void>(other.begin(1, toy_layout(1)));
   server.stop();
@@ -321,7 +321,7 @@ TEST(NetworkTest, WhoComesBackAtOnceNeedNotWaitForTheOneThatLeft) {
   comes.send({header_of(Hello{.worker = WorkerId{1}, .process_id = "t", .where = "there", .batch = kLease})});
   const auto welcome = comes.receive_kind<Welcome>();
   ASSERT_TRUE(welcome);
-  EXPECT_EQ(welcome->first.incarnation, 2);
+  EXPECT_EQ(welcome->first.incarnation.number, 2);
   server.stop();
   const auto of_kind = [&](WorkerEvent::What what) {
     return std::ranges::count(server.events, what, &WorkerEvent::what);

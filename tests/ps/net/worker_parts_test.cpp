@@ -20,23 +20,21 @@ class LostParts : public testing::Test {
     }
     ASSERT_FALSE(worker_.empty());
   }
-  static PartVersion version(std::int64_t number) { return {.server_epoch = 7, .incarnation = 1, .version = number}; }
+  static PartVersion version(std::int64_t number) { return {{1, 7}, number}; }
   // As the server would after the update of that number; or does not, but believes so.
   void send(std::int64_t number, bool arrives = true) {
     const Tensors weights{.shards = {at::full({layout_.shards[1].elements}, static_cast<double>(number), at::kDouble)},
                           .statistics = at::empty({0}, at::kDouble)};
     const PackedWeights packed = pull_.compress(weights);
-    const WeightsPart part{.incarnation = 1,
+    const WeightsPart part{.incarnation = {1, 7},
                            .version = number,
                            .sequence = packed.sequence,
                            .is_whole = packed.is_whole,
-                           .first_shard = 1,
-                           .server_epoch = 7};
+                           .first_shard = 1};
     if (arrives) socket_.send(worker_, with_packed(header_of(ShardsToWorker{part}), packed.packed));
   }
   void send_heartbeat(std::int64_t number) {
-    socket_.send(worker_,
-                 {header_of(ShardsToWorker{WeightsHeartbeat{.incarnation = 1, .version = number, .server_epoch = 7}})});
+    socket_.send(worker_, {header_of(ShardsToWorker{WeightsHeartbeat{{1, 7}, number}})});
   }
   template <typename Condition>
   [[nodiscard]] static bool comes(const Condition& condition) {
