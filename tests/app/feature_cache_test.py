@@ -170,7 +170,7 @@ class FeatureCacheTest(unittest.TestCase):
 
     def test_what_keeps_nothing_is_told(self):
         for keys, what in (({"freeze.policy": "none", "freeze.schedule": "[]"}, 'keeps nothing: freeze.policy = "none"'),
-                           ({"data.views": EPOCHS - 1}, "none of the 7 data.views comes twice")):
+                           ({"data.views": EPOCHS - 1}, "repeat none of the 7 data.views")):
             sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
             done = cli.must_run("train", configuration(self.folder, {"cache": "memory"}), "--dry-run", *sets)
             self.assertIn(what, done.stderr)

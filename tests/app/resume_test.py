@@ -237,7 +237,7 @@ class ResumeTest(unittest.TestCase):
         cli.must_run("train", config, "--run-dir", self.run_dir, "--set", f"train.steps={2 * EVERY}")
         for step in cli.checkpoints(self.run_dir):
             self.damage(step)
-        for how in ("is whole", "are gone"):
+        for how in ("is damaged", "are missing"):
             before = self.contents()
             for resume in long_tests.some(("auto",), ("auto", self.run_dir), "the folder is named"):
                 done = cli.run("train", config, "--run-dir", self.run_dir, "--resume", resume)

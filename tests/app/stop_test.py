@@ -90,7 +90,7 @@ class StopTest(StopCase):
                     cli.wait_until(lambda: log.exists() and line in log.read_text(), process)
                     done = cli.stop(process, number)
                     self.assertEqual(done.returncode, 130, done.stderr)
-                    self.assertIn(f"stopped by {number.name} before the first step; nothing was trained, and nothing new is kept",
+                    self.assertIn(f"stopped by {number.name} before the first step; nothing was trained or saved",
                                   cli.error_of(done))
                     self.assertFalse(run_dir.exists(), done.stderr)
 

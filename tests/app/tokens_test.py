@@ -91,8 +91,8 @@ class TokensTest(unittest.TestCase):
                 ({"name": "vit", "context": 0}, {}, 'model.name = "vit" takes images, but data set toy has tokens'),
                 ({}, {"name": "shapes"}, 'model.name = "gpt2" takes tokens, but data set shapes has images'),
                 ({"vocabulary": 63}, {}, "model.vocabulary = 63"),
-                ({"classes": 10}, {}, "model.classes = 10 has no place in gpt2"),
-                ({"image_size": 32}, {}, "model.image_size = 32 has no place in gpt2"),
+                ({"classes": 10}, {}, "model.classes = 10 does not apply to gpt2"),
+                ({"image_size": 32}, {}, "model.image_size = 32 does not apply to gpt2"),
                 ({"name": "mlp"}, {"name": "shapes"}, f"model.context={CONTEXT} has no place in mlp"),
                 ({}, {"name": "text"}, "data.path is empty"))
         for model, data, said in long_tests.some(refused[:2], refused, "keys that have no place"):

@@ -219,10 +219,10 @@ TEST_F(FindCheckpoint, RefusesARunWhoseCheckpointsAreAllDamagedOrGone) {
   sluice::test::spill(run_ / "checkpoints/step-4/state.json", "{}");
   const auto found = [&] { (void)find_checkpoint(run_); };
   EXPECT_THAT(refusal<CheckpointError>(found),
-              AllOf(HasSubstr("run/checkpoints is whole"), HasSubstr("nothing was changed")));
+              AllOf(HasSubstr("run/checkpoints is damaged"), HasSubstr("nothing was changed")));
   std::filesystem::remove_all(run_ / "checkpoints/step-4");
   sluice::test::spill(run_ / "metrics.jsonl", "{\"event\":\"checkpoint\",\"time_s\":1.0,\"step\":4}\n");
-  EXPECT_THAT(refusal<CheckpointError>(found), HasSubstr("run are gone"));
+  EXPECT_THAT(refusal<CheckpointError>(found), HasSubstr("run are missing"));
 }
 
 TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {

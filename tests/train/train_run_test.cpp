@@ -86,7 +86,7 @@ class Resumed : public testing::Test {
 TEST_F(Resumed, WithTheSameDataGoesOnWhereItStopped) {
   const std::vector<std::vector<int>> expected{{3, 0, 2, 3}, {4, 1, 0, 3}, {5, 1, 1, 3}};
   const std::string other_test =
-      "the 5 test samples of data set mnist are not those of the checkpoint: evaluations before";
+      "the 5 test samples of data set mnist differ from those of the checkpoint: evaluations before";
   const auto text = [&] {
     testing::internal::CaptureStderr();
     EXPECT_EQ(positions(resume()), expected);
@@ -99,7 +99,7 @@ TEST_F(Resumed, WithTheSameDataGoesOnWhereItStopped) {
 
 TEST_F(Resumed, WithOtherTrainingDataIsRefusedAndSaysWhatDiffers) {
   const std::string sizes = "data set mnist had 20 training samples when the checkpoint was written and has ";
-  const std::string content = "the 20 training samples of data set mnist are not those of the checkpoint";
+  const std::string content = "the 20 training samples of data set mnist differ from those of the checkpoint";
   const std::string advice = "or go on with what there is now with --accept-new-data";
   const std::vector<std::pair<Images, std::string>> cases{
       {{.train = 9}, sizes + "9 now"},  {{.train = 21}, sizes + "21 now"},         {{.changed_pixel = 777}, content},

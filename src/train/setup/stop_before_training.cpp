@@ -24,8 +24,7 @@ std::jthread StopBeforeTraining::watch(Stop stop) {
       if (changed_.wait_for(lock, asked, kLook, [this] { return has_begun_; }) || asked.stop_requested()) return;
     }
     lock.unlock();
-    stop(InterruptedError("stopped by ", StopSignal::name(),
-                          " before the first step; nothing was trained, and nothing new is kept"));
+    stop(InterruptedError("stopped by ", StopSignal::name(), " before the first step; nothing was trained or saved"));
   });
 }
 
