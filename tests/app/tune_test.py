@@ -228,8 +228,8 @@ class TuneTest(tuning_case.TuningCase):
     def test_what_a_prediction_of_a_worker_leaves_out_is_said(self):
         profile = self.profile()
         server = ("--set", "replicas.sync=ps", "--set", "ps.workers=2")
-        for words, parts in (((), ("one worker", "pushes", "pulls", "waiting", "measure again")),
-                             (("--nodes", 1, "--devices", 2), ("replicas of a cluster", "parameter server is left out"))):
+        for words, parts in (((), ("a worker", "pushes", "pulls", "waiting", "measure again")),
+                             (("--nodes", 1, "--devices", 2), ("cluster's replicas", "leaves out the parameter server"))):
             done = cli.must_run("simulate", self.config, "--profile", profile, "--json", *server, *words)
             said = json.loads(done.stdout)["left_out"]
             (warning,) = [line for line in done.stderr.splitlines() if "warning" in line]

@@ -175,7 +175,7 @@ TEST(MakeSetup, OfNamedDevicesTheFirstAreTakenAndTheOthersNamed) {
   engine::Engine engine(tune::make_plan(plan_request(cut), {}), engine_options(cut));
   const engine::Composition& composition = engine.composition();
   const PlanDescription plan = describe_plan(cut, composition, false);
-  EXPECT_THAT(plan.text, HasSubstr("of device.list the first 2 are used, not cpu:5, cpu:7"));
+  EXPECT_THAT(plan.text, HasSubstr("the first 2 entries of device.list are used, not cpu:5, cpu:7"));
   EXPECT_EQ(plan.json.at("unused_devices"), nlohmann::ordered_json::array({"cpu:5", "cpu:7"}));
   config.device.list = {};
   EXPECT_THAT(unused_devices(make_setup(config), 2), testing::IsEmpty());
