@@ -96,7 +96,7 @@ class RanksTest(RanksCase):
                     for key in ("epoch", "step", "top1", "top5", "samples"):
                         self.assertEqual(mine[key], expected[key], key)
                     self.assertAlmostEqual(mine["loss"], expected["loss"], delta=1e-9 * expected["loss"])
-                self.assertIn(f"all {size} processes ended with the same parameters", done[0].stderr)
+                self.assertIn(f"all {size} processes ended with bit-identical parameters", done[0].stderr)
                 self.assertEqual({line["replicas"] for line in cli.events(self.run_dir, "step")}, {size * replicas})
                 shutil.rmtree(self.run_dir)
 

@@ -108,7 +108,7 @@ class RecipeTest(unittest.TestCase):
             self.assertEqual(len(cli.events(run_dir, "early_stop")), 1)
         before = len(cli.column(run_dir, "step"))
         run_dir, said = self.train(config, "early-1", "--resume", "auto", "--set", f"train.stop_patience={patience}")
-        self.assertIn("has done its", said)
+        self.assertIn("is complete after", said)
         self.assertEqual(len(cli.column(run_dir, "step")), before)
         run_dir, _ = self.train(config, "early-1", "--resume", "auto")
         self.assertEqual(cli.column(run_dir, "loss"), cli.column(whole, "loss"))

@@ -152,7 +152,7 @@ class ServerProcessesTest(ServerRuns):
         other = configuration(self.folder, None, replicas={"sync": "none"}, train={"global_batch": BATCH, "steps": 20})
         done = cli.run("train", other, "--run-dir", self.folder / "plain", "--resume", run_dir)
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("it was made with a parameter server", cli.error_of(done))
+        self.assertIn("it was written with a parameter server", cli.error_of(done))
 
     def test_a_worker_that_is_stopped_leaves_and_the_last_one_ends_the_run(self):
         config = configuration(self.folder, {"policy": "bsp", **SLOW}, train={"steps": 100000})

@@ -72,7 +72,7 @@ class SeveralServersTest(ServerRuns):
         self.assert_records_add_up(self.folder / "run")
         self.assertFalse(list((self.folder / "run/servers/1").glob("*.log")), "a run that is done needs no log")
         self.assertIn("server 1: the run is over", (self.folder / "run/servers/1/log.txt").read_text())
-        self.assertRegex(said + done[0].stderr, "no checkpoint yet, so the run begins with what the log in .*run/pushes has")
+        self.assertRegex(said + done[0].stderr, "no checkpoint yet, so the run starts from the log in .*run/pushes")
 
     def test_a_run_that_is_not_saved_at_its_end_is_done_at_all_servers(self):
         config = self.configure(2, {"policy": "bsp", "log": "process"}, train={"steps": 6},
@@ -110,7 +110,7 @@ class SeveralServersTest(ServerRuns):
                 ranks = (0, 3, 2, 1) if server_comes == "first" else (1, 2, 3, 0)
                 done = self.finish_well([self.start(config, rank, 4, "--resume", "auto") for rank in ranks])
                 said = {rank: process.stderr for rank, process in zip(ranks, done)}
-                self.assertIn("has done its 4 steps", said[0])
+                self.assertIn("is complete after 4 steps", said[0])
                 self.assertIn("server 1: the run was over before", said[1])
                 self.assertIn("worker 1: the run was over before this worker came", said[3])
         self.assertEqual((self.folder / "run/metrics.jsonl").read_bytes(), records)

@@ -163,10 +163,11 @@ TEST(CheckResumable, AllowsAnotherTopologyLengthAndRate) {
   config.model.dropout = 0.5;
   testing::internal::CaptureStderr();
   EXPECT_NO_THROW(check_resumable(config, state, "run/step-17"));
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              AllOf(HasSubstr("run/step-17 was made with other settings; from here on device.tf32 = false (was true)"),
-                    HasSubstr(", model.dropout = 0.5 (was "), HasSubstr(", train.lr = 0.125 (was "),
-                    HasSubstr(", train.winograd = \"4x4\" (was \"2x2\")")));
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      AllOf(HasSubstr("run/step-17 was written with other settings; from here on device.tf32 = false (was true)"),
+            HasSubstr(", model.dropout = 0.5 (was "), HasSubstr(", train.lr = 0.125 (was "),
+            HasSubstr(", train.winograd = \"4x4\" (was \"2x2\")")));
 }
 
 TEST(CheckResumable, WarnsOfOtherMicroBatchesIfTheModelHasBatchNorms) {

@@ -217,8 +217,8 @@ void Loop::evaluate_and_report() {
   progress_.evaluation_due = false;
   if (parts_.records.are_kept()) parts_.records.reporter->eval(*record);
   if (!std::isfinite(record->counts.loss())) {
-    throw DivergedError("after step ", progress_.steps_done, ": the loss on the test set is ",
-                        fixed(record->counts.loss(), 4), "; ", engine::smaller_updates_advice());
+    throw DivergedError("after step ", progress_.steps_done, ": the loss on the test set is not finite (",
+                        fixed(record->counts.loss(), 4), "); ", engine::smaller_updates_advice());
   }
   apply_evaluation(*record);
 }
@@ -231,13 +231,13 @@ void Loop::apply_evaluation(const report::EvalRecord& record) {
   const std::string& best_by = options_.train.best_by;
   if (options_.keeps_best && history.best_step == progress_.steps_done) keep_best();
   if (options_.train.lr_schedule == "plateau" && history.plateau.falls > falls) {
-    log_info("after step ", progress_.steps_done, ": no better ", best_by, " in ",
-             counted(options_.train.lr_patience + 1, "evaluation"), "; the learning rate falls to ",
+    log_info("after step ", progress_.steps_done, ": ", best_by, " has not improved in ",
+             counted(options_.train.lr_patience + 1, "evaluation"), "; lowering the learning rate to ",
              options_.lr.at(progress_.steps_done, history.plateau.falls));
   }
   if (!ends_early(history, options_.train) || progress_.steps_done == options_.total_steps) return;
-  log_info("the run ends early after step ", progress_.steps_done, " of ", options_.total_steps, ": no better ",
-           best_by, " than after step ", history.best_step, " in ", counted(history.since_best, "evaluation"),
+  log_info("the run ends early after step ", progress_.steps_done, " of ", options_.total_steps, ": ", best_by,
+           " has not improved in ", counted(history.since_best, "evaluation"), " since step ", history.best_step,
            " (train.stop_patience)");
   parts_.records.event("early_stop", {{"step", progress_.steps_done}, {"best_step", history.best_step}});
 }

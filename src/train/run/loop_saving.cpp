@@ -49,7 +49,7 @@ void Loop::save_or_warn() {
   const auto go_on = [&](const Error& error) {
     last_save_ = now_ns();
     report_fault(error);
-    log_warning("training goes on without this checkpoint: ", error.what());
+    log_warning("training continues without this checkpoint: ", error.what());
   };
   try {
     save();
@@ -68,7 +68,7 @@ void Loop::rescue() noexcept {
       return log_warning(
           concat(state, " was not saved: an update was in progress. Resume from the newest checkpoint."));
     if (!parts_.records.are_kept()) return parts_.peers.save(progress_);
-    log_info("another process is lost: saving ", state);
+    log_info("lost another process: saving ", state);
     write_checkpoint();
   } catch (const std::exception& error) {
     log_warning(state, " could not be saved: ", error.what());
@@ -85,7 +85,7 @@ void Loop::stop_early() {
   if (why->exit_code() != ExitCode::kInterrupted) throw Error(why->exit_code(), what);
   report_outside_of_steps();
   parts_.records.reporter->summary("interrupted", progress_.steps_done);
-  throw InterruptedError(what, "; go on with --resume auto");
+  throw InterruptedError(what, "; continue with --resume auto");
 }
 
 void Loop::stop_for_signal() {
@@ -105,9 +105,8 @@ void Loop::stop_for_signal() {
   report_outside_of_steps();
   parts_.records.reporter->summary("interrupted", progress_.steps_done);
   throw InterruptedError(stopped, "; checkpoint ", last_checkpoint_.string(),
-                         options_.can_resume ? "; go on with --resume auto"
-                                             : "; a new run can begin with its model.safetensors "
-                                               "(model.weights)");
+                         options_.can_resume ? "; continue with --resume auto"
+                                             : "; a new run can start from its model.safetensors (model.weights)");
 }
 
 // The weights are those of the step's evaluation, whether saved before or now.
@@ -131,9 +130,9 @@ std::string Loop::rollback_advice(const std::optional<fs::path>& good, bool resu
   if (last_checkpoint_.empty()) return "no checkpoint was saved before it";
   const std::string good_one = good ? concat("the last good checkpoint is ", good->string()) : "";
   if (good == last_checkpoint_) return good_one;
-  return concat(last_checkpoint_.string(), " holds the weights that gave this loss, ",
-                good ? good_one : "and there is no earlier one",
-                resumes_there && options_.can_resume ? ", from which --resume auto goes on" : "");
+  return concat(last_checkpoint_.string(), " holds the weights that gave this loss; ",
+                good ? good_one : "there is no earlier checkpoint",
+                resumes_there && options_.can_resume ? ", and --resume auto continues from it" : "");
 }
 
 // Otherwise --resume auto would take the newest checkpoint, whose weights give the same loss. False if this may happen.
@@ -154,16 +153,16 @@ std::optional<std::int64_t> Loop::proven_step() const {
 }
 
 void Loop::end_without_records(const std::filesystem::path& gone) {
-  const std::string what = concat(gone.string(), " was removed or renamed while the run wrote to it, and what it had ",
-                                  "recorded there is gone");
+  const std::string what =
+      concat(gone.string(), " was removed or renamed while the run wrote to it; ", "its records are lost");
   if (parts_.records.reporter->is_replaced() && !parts_.records.checkpoints->has_made_dir())
     throw StorageError(what, "; another directory is in its place, so nothing was saved");
   std::string rescued;
   try {
-    if (!parts_.steps.holds_weights()) throw StorageError("its weights are the server's alone, whose run has ended");
+    if (!parts_.steps.holds_weights()) throw StorageError("the weights are on the server, whose run has ended");
     save();
     rescued = concat("the state after step ", progress_.steps_done,
-                     " was saved: ", options_.can_resume ? "go on with --resume " : "", last_checkpoint_.string());
+                     " was saved: ", options_.can_resume ? "continue with --resume " : "", last_checkpoint_.string());
   } catch (const Error& error) {
     rescued = concat("the state after step ", progress_.steps_done, " could not be saved either: ", error.what());
   }

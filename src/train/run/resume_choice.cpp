@@ -63,7 +63,7 @@ std::string why_another(const fs::path& run, const fs::path& config_file, const 
     saved = config::parse(text, (run / "config.toml").string());
     now = settled_as(saved, config);
   } catch (const Error& error) {
-    return concat("its configuration cannot be compared: ", error.what());
+    return concat("cannot compare its configuration: ", error.what());
   }
   std::vector<Difference> differences = find_learned_differences(now, saved);
   if (new_data == NewData::kAccepted)

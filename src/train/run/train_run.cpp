@@ -144,8 +144,7 @@ std::int64_t run_loop(const Training& training, const LoopOptions& options, cons
   const nlohmann::ordered_json of_all = observers.times.of_all(peers.communicator());
   records.event("ranks", of_all);
   engine::check_same_state(engine.composition(), "at the end");
-  if (records.are_kept())
-    log_info("all ", peers.process().processes, " processes ended with the same parameters, bit for bit");
+  if (records.are_kept()) log_info("all ", peers.process().processes, " processes ended with bit-identical parameters");
   return loop.steps_done();
 }
 
