@@ -8,10 +8,10 @@ namespace sluice::train {
 ps::Over ending_of(const Error& error) { return {static_cast<std::int64_t>(error.exit_code()), error.what()}; }
 
 Error it_was_stopped() { return InterruptedError("it was stopped"); }
-Error it_has_failed() { return PeerError("it has failed; see what it says"); }
+Error it_has_failed() { return PeerError("it has failed; see its log"); }
 
 void log_malformed(std::int64_t messages) {
-  if (messages > 0) log_warning(counted(messages, "message"), " in all were none of ours, and dropped");
+  if (messages > 0) log_warning(counted(messages, "message"), " were not valid messages of Sluice and were dropped");
 }
 
 }  // namespace sluice::train

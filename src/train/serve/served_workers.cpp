@@ -154,7 +154,7 @@ class ServedWorkers final : public UpdateSource {
     options.others = others_.links();
     network_ = std::make_unique<ps::NetworkServer>(*server_, ledger_, std::move(options));
     log_info("parameter server for ", counted(setup_.config.ps.workers, "worker"), " at ", role_.host, ":",
-             network_->port(), role_.keys.encrypts() ? "" : ", without keys: on this machine only");
+             network_->port(), role_.keys.encrypts() ? "" : ", without keys (this machine only)");
     last_ = now_ns();
     thread_.start(*network_, [this](const std::optional<Error>& failure) { return state_at_the_end(failure); });
   }
@@ -225,7 +225,7 @@ class ServedWorkers final : public UpdateSource {
     if (recovery_.updates() + recovery_.waiting() > 0)
       log_info("the log in ", pushes_.folder.string(), " has ", counted(recovery_.updates(), "update"),
                " after update ", begin_.version, ", and ", counted(recovery_.waiting(), "push"),
-               " that no update has: they are taken again");
+               " without an update yet; replaying them");
     return recovery_.into({.server = *server_,
                            .ledger = ledger_,
                            .last_version = setup_.total_steps,
@@ -240,12 +240,12 @@ class ServedWorkers final : public UpdateSource {
   void begin_log(const std::vector<ps::CommittedPush>& waiting) {
     const std::vector<std::int64_t> there = ps::logged_versions(pushes_.folder);
     if (recovery_.is_outdated()) {
-      log_info("the log in ", pushes_.folder.string(), " is older than the checkpoint, and is removed");
+      log_info("the log in ", pushes_.folder.string(), " is older than the checkpoint; removing it");
       ps::remove_logs(pushes_.folder, 0, kEndOfLogs);
     } else if (!takes_pushes_ && !there.empty() && there.back() >= begin_.version) {
-      ps::set_logs_aside(pushes_.folder, begin_.version,
-                         concat("the run goes back to step ", begin_.version,
-                                ", and does without what its server had taken after that"));
+      ps::set_logs_aside(
+          pushes_.folder, begin_.version,
+          concat("the run restarts from step ", begin_.version, " without the later updates in the log"));
     }
     if (setup_.config.ps.log == "off") return;
     log_ = std::make_unique<ps::PushLog>(pushes_, server_->layout());

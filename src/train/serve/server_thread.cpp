@@ -46,7 +46,7 @@ void ServerThread::serve() {
   if (failure || over.code == static_cast<std::int64_t>(ExitCode::kInterrupted)) {
     const std::string why = failure ? failure->what() : over.what;
     const auto lost = failure_of([&] { last_state_ = take_state_(failure); });
-    if (lost) failure = lost->with_context(concat(why, ", but the state of the servers could not be saved"));
+    if (lost) failure = lost->with_context(concat(why, ", and saving the state of the servers failed"));
   }
   if (!failure) failure = failure_of([&] { network_->end(over); });
   try {

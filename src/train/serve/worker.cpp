@@ -317,7 +317,8 @@ nlohmann::ordered_json work(const Setup& setup, const ServerRole& role, const st
     run_traced(trace, [&] { worker.run(); });
     trace.finish();
     end("done");
-    log_result(concat("worker ", role.worker, ": the run is over, after ", worker.pushes(), " pushes of this worker"));
+    log_result(
+        concat("worker ", role.worker, ": the run is complete after ", worker.pushes(), " pushes of this worker"));
     return worker.summary();
   } catch (const InterruptedError&) {
     end("interrupted");
@@ -340,7 +341,7 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerRole
   WorkerFiles files = wanted;
   check_trace(!files.traced.is_empty(), config);
   if (!files.traced.is_empty() && files.run_dir.empty()) {
-    log_warning("worker ", role.worker, " keeps no files without a --run-dir of its own: it is not traced");
+    log_warning("worker ", role.worker, " is not traced: it writes no files without its own --run-dir");
     files.traced = {};
   }
   const StopSignal stop_signal(launch.end_process ? StopSignal::Afterwards::kIgnored
@@ -357,11 +358,11 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerRole
   refuse_too_many_threads(setup);
   log_own_cores(setup);
   identify_data(setup);
-  log_info("worker ", role.worker, ": looking for the parameter server at ", role.host, ":", role.port);
+  log_info("worker ", role.worker, ": connecting to the parameter server at ", role.host, ":", role.port);
   std::string constants;
   const auto link = std::make_shared<ps::NetworkLink>(link_options(setup, role, launch, constants));
   if (link->was_over()) {
-    log_result(concat("worker ", role.worker, ": the run was over before this worker came"));
+    log_result(concat("worker ", role.worker, ": the run was complete before this worker connected"));
     return {{"worker", role.worker}, {"outcome", "done"}, {"pushes", 0}, {"examples", 0}};
   }
   log_info("worker ", role.worker, " has joined the parameter server at ", role.host, ":", role.port);
