@@ -202,7 +202,7 @@ class RecipeTest(unittest.TestCase):
         self.assertEqual(labels["held"], sorted(labels["held"]))
         refused = cli.run("eval", "--checkpoint", run_dir, "--validation", "--set", "data.validation=0")
         self.assertEqual(refused.returncode, 2, refused.stderr)
-        self.assertIn("nothing is held out", cli.error_of(refused))
+        self.assertIn("there is no validation set", cli.error_of(refused))
         other = cli.run("train", config, "--run-dir", run_dir, "--resume", "auto", "--set", "data.validation=0.5")
         self.assertEqual(other.returncode, 2)
         self.assertIn("data.validation", cli.error_of(other))

@@ -111,7 +111,7 @@ class TokensTest(unittest.TestCase):
         wrong = (
                 (good + 256, good, "'inputs' holds 256, but the model has 256 tokens, 0 to 255"),
                 (good, good - 1, "'targets' holds -1, but the model has 256 tokens, 0 to 255"),
-                (good, good - 100, "every one of 'targets' is -100"),
+                (good, good - 100, "every entry of 'targets' is -100"),
                 (good, good[:, 1:].contiguous(), "'targets' is [2, 11], but the inputs are [2, 12]"),
                 (good[0], good[0], f"the model needs [n, T] with n > 0 and T from 1 to its context, {CONTEXT}"),
                 (good.repeat(1, 2), good.repeat(1, 2), f"its context, {CONTEXT}"),

@@ -114,8 +114,8 @@ void describe_signal(int signal, ChildEnd& end) {
   const std::string output =
       std::exchange(end.last_words, concat("signal ", signal, " (", ::strsignal(signal), ") ended its process"));
   if (kills)
-    end.last_words += ", as the kernel does where memory runs out; free some, or use a smaller train.global_batch";
-  if (code == ExitCode::kBug) end.last_words += concat("; please report it, with what it said last: ", output);
+    end.last_words += ", which the kernel sends when memory runs out; free memory, or use a smaller train.global_batch";
+  if (code == ExitCode::kBug) end.last_words += concat("; please report it with its last output: ", output);
 }
 
 int status_of_ended(pid_t child) {
@@ -140,7 +140,7 @@ ChildEnd run_child(const std::vector<std::string>& words, double limit_s) {
   if (end_of_output != ListenEnd::kAll) ::kill(child, SIGKILL);
   const int status = status_of_ended(child);
   if (StopSignal::requested())
-    throw InterruptedError("stopped by ", StopSignal::name(), " before the end; nothing was written");
+    throw InterruptedError("stopped by ", StopSignal::name(), " before it was complete; nothing was written");
   ChildEnd end{.exit_code = WEXITSTATUS(status),
                .timed_out = end_of_output == ListenEnd::kTimeIsOver,
                .last_words = last_line(std::move(text))};

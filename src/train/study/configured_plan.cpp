@@ -17,11 +17,11 @@ ConfiguredPlan without_prediction(std::string why) { return {.predicted = {}, .n
 }  // namespace
 
 ConfiguredPlan predict_configured(const config::Config& config, const profiler::Profiles& profiles) {
-  if (chunks_are_open(config)) return without_prediction("pipeline.chunks = \"auto\" is decided when it runs");
+  if (chunks_are_open(config)) return without_prediction("pipeline.chunks = \"auto\" is decided at the start of a run");
   const profiler::LayerProfile& profile = profiles.of_slots(config.pipeline.stages * config.replicas.local);
   const int threads = threads_of_device(config, profile);
   if (is_of_cpu(profile) && profile.fingerprint.threads_per_device != threads)
-    return without_prediction(concat("no profile is of ", counted(threads, "thread"), " a device"));
+    return without_prediction(concat("there is no profile with ", counted(threads, "thread"), " a device"));
   try {
     WhatIf answer = what_if(config, profile);
     if (std::string why = memory_excess(answer); !why.empty()) return without_prediction(std::move(why));

@@ -103,7 +103,7 @@ MeasuredSteps measure_steps(const config::Config& config, const Measuring& how) 
             .timed_out = true,
             .exit_code = ExitCode::kPeer};
   if (end.exit_code != 0)
-    return {.failure = concat("it ended with ", end.exit_code, ": ", end.last_words),
+    return {.failure = concat("it ended with exit code ", end.exit_code, ": ", end.last_words),
             .exit_code = static_cast<ExitCode>(end.exit_code)};
   StepTimes times(how.warm_up);
   std::uint64_t peak = 0;

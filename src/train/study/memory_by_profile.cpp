@@ -23,10 +23,10 @@ bool counts_memory(const profiler::LayerProfile& profile) {
 tune::MemoryQuestion memory_question(const config::Config& config, const profiler::LayerProfile& profile,
                                      const std::string& file, int processes) {
   if (config.device.memory_limit.bytes == 0)
-    throw ConfigError("what is to fit is not known; give --limit SIZE (as 16GiB), or set device.memory_limit");
+    throw ConfigError("the memory limit is unknown; pass --limit SIZE (for example 16GiB), or set device.memory_limit");
   if (!counts_memory(profile))
     throw ConfigError(
-        concat("the profile ", file, " has no memory of its layers; measure it again with `sluice profile`"));
+        concat("the profile ", file, " lacks the memory of its layers; measure again with `sluice profile`"));
   const tune::PlanRequest request = request_by_profile(config, profile, processes);
   tune::MemoryQuestion question{.request = request,
                                 .overheads = overheads_by_profile(config, profile, request.uncut(), processes),

@@ -75,7 +75,7 @@ void run_proof(const config::Config& config, double limit_s, ProofRun& run) {
            " under ", human_bytes(static_cast<std::uint64_t>(config.device.memory_limit.bytes)), " a device");
   const ChildEnd end = run_child({"--quiet", "train", file.string(), "--run-dir", run_dir.string()}, limit_s);
   if (end.timed_out) {
-    run.why = concat("it took longer than the ", human_duration(limit_s), " that the budget had left");
+    run.why = concat("it took longer than the remaining budget of ", human_duration(limit_s));
     return;
   }
   if (end.exit_code != 0) {
@@ -88,8 +88,7 @@ void run_proof(const config::Config& config, double limit_s, ProofRun& run) {
   if (record.most_samples == config.train.global_batch) {
     run.end = ProofEnd::kRan;
   } else {
-    run.why =
-        concat("the data set has no more than ", counted(record.most_samples, "sample"), ", so that batch was run");
+    run.why = concat("the data set has only ", counted(record.most_samples, "sample"), ", so the run used that batch");
   }
 }
 

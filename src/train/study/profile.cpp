@@ -150,11 +150,11 @@ void measure_memory(const Setup& setup, engine::Engine& engine, bool counts, std
 std::optional<profiler::OperatorProfile> operators_of(const Setup& setup) {
   const measure::Workload workload = workload_of(setup);
   if (workload.device.kind != device::DeviceKind::kCpu) {
-    log_warning("--layers: operators are read on CPU devices only, and the layers run on ",
+    log_warning("--layers: operators can be measured on CPU devices only, but the layers run on ",
                 device::to_string(workload.device));
     return std::nullopt;
   }
-  log_info("measuring the operators of the layers, and the machine's peaks");
+  log_info("measuring the layers' operators and the machine's peak rates");
   return measure::measure_operators(workload, micro_batch_size(setup));
 }
 
@@ -221,7 +221,7 @@ ProfiledSteps steps_to_run(const Setup& setup, const LayerProfile& profile, cons
   if (seconds() > left.seconds()) steps.with_memory = false;
   if (seconds() > left.seconds()) steps.warm_up = 1;
   while (steps.timed > 0 && seconds() > left.seconds()) --steps.timed;
-  if (steps.timed == 0) log_info("no training steps are run: --budget is used up");
+  if (steps.timed == 0) log_info("running no training steps: --budget is used up");
   return steps;
 }
 
@@ -286,8 +286,8 @@ ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& opti
   write(outcome);
   log_info("profile written to ", options.out.string());
   if (const std::string why = outcome.profile.disturbance(); !why.empty()) {
-    log_warning("the machine was busy while it was measured: ", why, "; what ", options.out.string(),
-                " predicts may be far off; measure again on a quiet machine");
+    log_warning("the machine was busy during the measurement: ", why, "; predictions from ", options.out.string(),
+                " may be far off; measure again on a quiet machine");
   }
   measure::keep_profile(setup.config.pipeline.cost_cache, workload_of(setup), outcome.profile);
   return outcome;

@@ -68,8 +68,8 @@ int slots_of(const config::Config& config, const Profiles& profiles, int slots) 
   int most = slots;
   while (most > 1 && std::max(1, cores / most) < threads) --most;
   if (most < slots)
-    log_warning("no profile is of fewer than ", counted(threads, "thread"), " a device: plans of more than ",
-                counted(most, "device"), " are left out; leave --profile out to have them measured");
+    log_warning("no profile has fewer than ", counted(threads, "thread"), " a device: plans for more than ",
+                counted(most, "device"), " are left out; remove --profile to measure them");
   return most;
 }
 
@@ -129,10 +129,10 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
   for (const tune::Refusal& refusal : refusals)
     (refusal.is_of_memory ? of_memory : others).push_back(concat(refusal.why, " (", refusal.count, ")"));
   if (!of_memory.empty())
-    throw OutOfMemoryError("no plan fits in ", human_bytes(space.memory_limit), ", which is nine tenths of ",
+    throw OutOfMemoryError("no plan fits in ", human_bytes(space.memory_limit), ", which is 90 % of ",
                            "device.memory_limit (--memory): ", join(of_memory, ", "),
-                           "; give more memory, a smaller train.global_batch, or more devices");
-  throw ConfigError("no plan runs: ", others.empty() ? "there is none to choose from" : join(others, ", "));
+                           "; use more memory, a smaller train.global_batch, or more devices");
+  throw ConfigError("no plan runs: ", others.empty() ? "there are no candidates" : join(others, ", "));
 }
 
 // The best plans, and the best with a plain schedule that cannot be distinguished from them.
@@ -186,7 +186,7 @@ tune::Candidate choose(const TuneResult& result) {
   if (const tune::PlanRun* best = tune::simplest_of_fastest(runs)) return best->candidate;
   const MeasuredSteps& last = result.verified.back().measured;
   throw Error(last.exit_code,
-              concat("none of the ", result.verified.size(), " best plans runs; the last one: ", last.failure));
+              concat("none of the ", result.verified.size(), " best plans runs; the last one failed: ", last.failure));
 }
 
 // Measured seconds of the chosen plan's step; nullopt if it was not run.
@@ -211,24 +211,20 @@ std::optional<Speedup> speedup_of(const TuneResult& result) {
 }
 
 void check_can_tune(const config::Config& config, const TuneOptions& options) {
-  if (config.replicas.has_server())
-    throw ConfigError(
-        "replicas.sync = \"ps\" has workers of its own pace, which tune does not plan; use \"allreduce\"");
+  if (config.replicas.has_server()) throw ConfigError("tune cannot plan replicas.sync = \"ps\"; use \"allreduce\"");
   if (!config.pipeline.order.empty())
-    throw ConfigError("pipeline.order is one fixed plan, of which nothing is left to tune; leave it out");
+    throw ConfigError("pipeline.order is one fixed plan, so there is nothing to tune; remove it");
   if (!config.pipeline.changes.empty())
-    throw ConfigError(
-        "pipeline.changes are changes of the configured plan, and tune looks for another; leave them out");
+    throw ConfigError("pipeline.changes apply to the configured plan, but tune looks for another; remove them");
   if (!config.pipeline.recompute.stages.empty())
-    throw ConfigError(
-        R"(pipeline.recompute is a list for the stages of one plan, and tune looks for another; write "auto", )"
-        R"("none" or "layer")");
+    throw ConfigError(R"(pipeline.recompute lists the stages of one plan, but tune looks for another; write "auto", )"
+                      R"("none" or "layer")");
   const config::DeviceList& list = config.device.list;
   const std::vector<std::string> devices = list.names.empty() ? std::vector{list.choice} : list.names;
   (void)device::choose_devices(devices, static_cast<int>(devices.size()));  // throws if one is missing
   for (const std::string& key : options.keep) {
     if (std::ranges::find(tuned_keys(), key) == tuned_keys().end())
-      throw ConfigError("--keep ", key, " is no key that tune changes; they are ", join(tuned_keys(), ", "));
+      throw ConfigError("--keep ", key, " is not a key that tune changes; these are ", join(tuned_keys(), ", "));
   }
 }
 

@@ -55,7 +55,7 @@ void PlanRuns::run_best(const std::vector<tune::Candidate>& best, int most) {
       break;
     }
     const auto& measured = std::get<MeasuredSteps>(ran);
-    if (!measured.failure.empty()) log_warning("the plan does not run: ", measured.failure);
+    if (!measured.failure.empty()) log_warning("the plan failed: ", measured.failure);
     done_.push_back({*candidate, measured});
   }
 }
@@ -80,13 +80,13 @@ std::variant<MeasuredSteps, std::string> PlanRuns::run_within_budget(const confi
                                                                      const std::string& which) {
   const double expected = start_s_ + kRunSteps * candidate.step.seconds, left = budget_.left();
   if (expected > left)
-    return concat("it would take about ", human_duration(expected), ", and ", human_duration(left),
+    return concat("it would take about ", human_duration(expected), ", but only ", human_duration(left),
                   " of --budget are left");
   log_info("running ", which, ": predicted ", fixed(candidate.step.seconds * 1e3, 1), " ms a step");
   const double limit = std::min(left, kMostTimesLonger * expected);
   MeasuredSteps measured = measure(config, candidate, limit);
   if (measured.timed_out && limit == left)
-    return concat("it was not done when --budget was over, after ", human_duration(left));
+    return concat("it was still running when --budget ended, after ", human_duration(left));
   if (is_far_off(measured, candidate)) return again(config, candidate, which, std::move(measured));
   return measured;
 }
@@ -94,19 +94,19 @@ std::variant<MeasuredSteps, std::string> PlanRuns::run_within_budget(const confi
 // Keeps the faster of two runs: other programs can only slow a run down.
 MeasuredSteps PlanRuns::again(const config::Config& config, const tune::Candidate& candidate, const std::string& which,
                               MeasuredSteps first) {
-  const std::string took = concat(which, " took ", fixed(first.step_s * 1e3, 1), " ms a step where ",
-                                  fixed(candidate.step.seconds * 1e3, 1), " are predicted");
+  const std::string took = concat(which, " took ", fixed(first.step_s * 1e3, 1), " ms a step, but ",
+                                  fixed(candidate.step.seconds * 1e3, 1), " ms are predicted");
   const double expected = start_s_ + kRunSteps * first.step_s, left = budget_.left();
   if (expected > left) {
-    log_warning(took, ", and no time of --budget is left to run it again; was the machine busy?");
+    log_warning(took, ", and --budget leaves no time to run it again; was the machine busy?");
     return first;
   }
   log_info(took, "; running it again");
   MeasuredSteps second = measure(config, candidate, std::min(left, kMostTimesLonger * expected));
   MeasuredSteps faster = second.failure.empty() && second.step_s < first.step_s ? std::move(second) : std::move(first);
   if (is_far_off(faster, candidate))
-    log_warning(which, " takes ", fixed(faster.step_s * 1e3, 1), " ms a step, far from what is predicted: the ",
-                "machine is busy, or was when its layers were measured; tune again on a quiet one");
+    log_warning(which, " takes ", fixed(faster.step_s * 1e3, 1), " ms a step, far from the prediction: the ",
+                "machine is busy, or was busy during the measurement of the layers; tune again on a quiet machine");
   return faster;
 }
 
