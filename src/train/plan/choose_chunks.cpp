@@ -62,7 +62,6 @@ int as_rank_0(const engine::Composition& composition, int number) {
   return shared.item<int>();
 }
 
-// A number must fit in all processes.
 void agree(const engine::Composition& composition, std::vector<tune::ChunkCandidate>& candidates) {
   if (candidates.empty()) return;
   std::vector<double> numbers;
@@ -77,7 +76,6 @@ void agree(const engine::Composition& composition, std::vector<tune::ChunkCandid
   }
 }
 
-// All numbers in ascending order; those above `most` are not tried for speed.
 struct TrialNumbers {
   std::vector<tune::ChunkCandidate> all;
   int most = 1;

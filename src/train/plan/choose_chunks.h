@@ -22,7 +22,6 @@ struct ChunkChoice {
 };
 [[nodiscard]] ChunkChoice choose_chunks(const Setup& setup, engine::Engine& engine, const engine::StepBatch& batch);
 
-// If the number is open, applies choose_chunks() for the batch at `start`, except with train.deterministic.
 void decide_chunks(const Setup& setup, engine::Engine& engine, data::Position start);
 
 }  // namespace sluice::train

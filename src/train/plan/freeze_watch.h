@@ -24,7 +24,6 @@ class FreezeWatch {
  private:
   // The change for the epoch that begins after `steps_done`; nullopt if the plan stays.
   [[nodiscard]] std::optional<Plan> next(std::int64_t steps_done);
-  // Called in rank 0.
   [[nodiscard]] std::optional<PlanChange> decide(std::int64_t steps_done, std::int64_t epoch);
 
   const Peers& peers_;

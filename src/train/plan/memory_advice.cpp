@@ -122,7 +122,6 @@ std::optional<Variation> smaller_batch(const tune::MemoryModel& model, Variation
   return next;
 }
 
-// The settings that give this plan, which differs from the first one after a change.
 config::Config settings_of(config::Config config, const Plan& plan) {
   config.pipeline.changes.clear();  // they are relative to the first plan
   config.pipeline.stages = plan.devices();

@@ -18,7 +18,6 @@ namespace sluice::train {
 
 struct Setup;
 
-// How to reduce the memory of a training pass with this run's keys, as the end of a sentence.
 [[nodiscard]] std::string less_memory(const config::Config& config);
 
 [[nodiscard]] tune::MemoryModel measure_memory_model(const Setup& setup);

@@ -18,7 +18,6 @@ namespace {
 
 std::string name_of_change(std::int64_t after) { return concat("pipeline.changes, the change after step ", after); }
 
-// The settings after the change at this step; 0: the first settings.
 config::Config settings_since(const config::Config& config, std::int64_t after) {
   config::Config settings = config;
   for (config::Change& change : config::changes_of(config)) {

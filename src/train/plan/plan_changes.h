@@ -34,12 +34,10 @@ struct RunPlans {
 [[nodiscard]] RunPlans begin_with(const Setup& setup, std::vector<PlanChange> changes, std::int64_t steps_done,
                                   const Plan* kept);
 
-// Checks every change as far as possible without its plan. and_that: an additional check; may be empty.
 void check_changes(const Setup& setup, const std::function<void(const Setup&)>& and_that = {});
 
 void check_feasible(const engine::Engine& engine, const std::vector<PlanChange>& changes, std::int64_t steps_done);
 
-// Logs that a command without training steps uses the settings before the first change.
 void log_changes_left_out(const config::Config& config);
 
 void warn_of_late_changes(const std::vector<PlanChange>& changes, std::int64_t total_steps);

@@ -17,7 +17,6 @@ bool is_measured_alike(const config::PsConfig& ps, const profiler::MeasuredServe
          (!takes_ratio || server.topk_ratio == ps.topk_ratio);
 }
 
-// Empty if the server's part can be predicted.
 std::string why_not_predicted(const config::Config& config, const profiler::LayerProfile& profile) {
   const config::PsConfig& ps = config.ps;
   const ps::SyncPolicy policy = policy_of_server(ps);

@@ -22,7 +22,6 @@ namespace {
 
 using profiler::LayerProfile;
 
-// Device of slot `slot` in a run's first replica: from device.list, or numbered in order.
 std::string device_at(const config::Config& config, const LayerProfile& profile, int slot) {
   const std::vector<std::string>& names = config.device.list.names;
   if (slot < std::ssize(names)) return device::to_string(device::parse_device(names[static_cast<std::size_t>(slot)]));
@@ -101,8 +100,7 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
   const int threads = threads_of_device(config, profile);
   if (print.threads_per_device != threads) {
     throw ConfigError("the profile ", file, " is of ", counted(print.threads_per_device, "thread"),
-                      " a device, but the plan has ", threads,
-                      "; set device.threads = ", print.threads_per_device,
+                      " a device, but the plan has ", threads, "; set device.threads = ", print.threads_per_device,
                       ", or measure again with this plan's devices");
   }
 }
@@ -154,7 +152,6 @@ tune::StepOverheads overheads_by_profile(const config::Config& config, const Lay
   costs.loading = loading_of(config, profile, plan, processes);
   costs.server = server_use(config, profile);
   if (costs.server) costs.update.reset();
-  // Workers compute at the same time, like replicas.
   if (costs.server && costs.server->cores > 0) costs.replicas_on_machine *= costs.server->workers;
   return costs;
 }

@@ -12,7 +12,6 @@
 
 namespace sluice::train {
 
-// The fields of a summary and the run directory, as the command prints them.
 [[nodiscard]] nlohmann::ordered_json with_run_dir(const storage::RunDir& run_dir,
                                                   const nlohmann::ordered_json& summary);
 

@@ -26,12 +26,10 @@ std::int64_t multiples(std::int64_t every, std::int64_t first, std::int64_t last
   return std::max<std::int64_t>(last / every - (first - 1) / every, 0);
 }
 
-// Evaluations from the next step to the end of the run.
 std::int64_t remaining_evaluations(const LoopOptions& options, std::int64_t steps_done, const EpochPosition& here) {
   const config::TrainConfig& train = options.train;
   const std::int64_t total = options.total_steps, steps = train.eval_every_steps;
   if (steps > 0) return multiples(steps, steps_done, total) + (total % steps == 0 ? 0 : 1);
-  // Steps after the end of this epoch; only whole epochs follow.
   const std::int64_t after = total - steps_done - (here.batches - here.batch - 1);
   const std::int64_t ended = after < 0 ? 0 : 1 + after / here.batches, last = here.epoch + ended;
   const bool ends_evaluated = ended > 0 && after % here.batches == 0 && last % train.eval_every_epochs == 0;
@@ -311,7 +309,6 @@ profiler::StepBreakdown Loop::record_step(const RecordedStep& step, double lr) {
   return record.breakdown;
 }
 
-// A process without records logs that it trains.
 void Loop::log_epoch(const report::StepRecord& record) {
   epoch_.add(record);
   if (record.batch + 1 < record.batches && !is_finished()) return;

@@ -1,8 +1,7 @@
-// loop: trains step by step, evaluates, reports, saves, changes plans, and stops when asked to. Each process runs its
-// own loop. Threads: one. Errors: DivergedError names the last good checkpoint: a step from it had a finite loss.
-// (Checkpoints hold finite tensors only.) InterruptedError after a signal, once the checkpoint is saved. StorageError
-// if the last checkpoint cannot be written (a periodic one is tried again) or the run's records are gone. A refused
-// plan gives a warning and a `fault` record.
+// loop: trains step by step, evaluates, reports, saves, changes plans, and stops when asked to, in every process.
+// Threads: one. Errors: DivergedError names the last good checkpoint, from which a step had a finite loss.
+// InterruptedError after a signal, once the checkpoint is saved. StorageError if the last checkpoint cannot be written
+// (a periodic one is tried again) or the run's records are gone. A refused plan gives a warning and a `fault` record.
 #pragma once
 
 #include <filesystem>
@@ -72,7 +71,6 @@ struct LoopPeers {
   std::function<Hold()> hold = [] { return Hold(); };
   // True if this process must save after this failure: the loss of another process.
   std::function<bool(const Error&)> must_save_after = [](const Error&) { return false; };
-  // Saves in a process that keeps no records.
   std::function<void(const Progress&)> save = {};
   std::string name = {};  // of this process, for the log; empty: it is alone
 
@@ -101,14 +99,12 @@ class Loop {
     if (options_.is_saved) saved_step_ = start.steps_done;
   }
 
-  // Runs until total_steps are done or an evaluation ends the run. Then it saves, and evaluates after that.
   void run();
   [[nodiscard]] std::int64_t steps_done() const { return progress_.steps_done; }
   // Saves the last whole step's state unless saved; a failure gives a warning. Threads: run()'s, or a holder of `hold`.
   void rescue() noexcept;
 
  private:
-  // Releases LoopPeers::hold while the loop waits for another process.
   class Away;
 
   void run_and_explain();
@@ -118,7 +114,6 @@ class Loop {
     return progress_.steps_done == options_.total_steps || ends_early(progress_.evaluations, options_.train);
   }
   void take_next_plan();
-  // freeze: the fields of PlanSource::freeze_record; null if nothing freezes.
   void go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::ordered_json& freeze);
   void stay_after(const engine::PlanRefused& refusal);
   [[nodiscard]] std::optional<RecordedStep> next_step(double lr);
@@ -131,7 +126,6 @@ class Loop {
   [[nodiscard]] std::optional<std::int64_t> proven_step() const;
   [[nodiscard]] bool evaluation_is_due_after(const data::Batch& batch) const;
   void evaluate_and_report();
-  // Applies an evaluation to the best checkpoint, the early end and the learning rate.
   void apply_evaluation(const report::EvalRecord& record);
   void keep_best();
   void log_best() const;

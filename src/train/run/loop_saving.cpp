@@ -109,13 +109,11 @@ void Loop::stop_for_signal() {
                                              : "; a new run can start from its model.safetensors (model.weights)");
 }
 
-// The weights are those of the step's evaluation, whether saved before or now.
 void Loop::keep_best() {
   if (!is_saved()) save_or_warn();
   if (is_saved()) parts_.records.checkpoints->keep_best(progress_.steps_done);
 }
 
-// A finite loss in the next step proves a checkpoint. The newest one may have the weights that gave the bad loss.
 std::optional<fs::path> Loop::rollback_checkpoint() const {
   if (!proven_checkpoint_.empty()) return proven_checkpoint_;
   const auto newest = storage::step_of(last_checkpoint_);

@@ -11,7 +11,6 @@
 namespace sluice::train {
 namespace {
 
-// True for keys of [data] that a resume may change.
 bool may_change(const std::string& key) { return selects_data(key) || !is_learned_from(key); }
 
 // Omits model.weights, which a resume does not read, and the data, which are compared separately.

@@ -35,7 +35,6 @@ std::int64_t schedule_step(const Setup& setup, const RunState& state) {
   return state.server.value("examples", std::int64_t{0}) / samples_of_update(setup);
 }
 
-// Constants of a run without a checkpoint. Also sets setup.weights_path.
 Constants starting_constants(Setup& setup) {
   if (setup.config.model.weights.empty()) return own_constants(setup.model);
   setup.weights_path = storage::resolve_weights(setup.config.model.weights);
@@ -102,7 +101,6 @@ std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, cons
 
 namespace {
 
-// Also sets the run's total steps.
 std::optional<ResumePoint> read_checkpoint(const ResumeChoice& choice, const TrainRunOptions& options, Setup& setup) {
   if (options.resume.empty()) return std::nullopt;
   const auto found = find_start(choice, options);

@@ -100,7 +100,6 @@ storage::CheckpointContents contents_at(const Training& training, const Progress
   return contents;
 }
 
-// Returns the steps done.
 std::int64_t run_loop(const Training& training, const LoopOptions& options, const Records& records) {
   Peers& peers = training.peers;
   const Setup& setup = training.setup;
@@ -148,7 +147,6 @@ std::int64_t run_loop(const Training& training, const LoopOptions& options, cons
   return loop.steps_done();
 }
 
-// Outputs of the run; only in rank 0.
 struct RunFiles {
   const storage::RunDir& dir;
   storage::CheckpointStore& checkpoints;
@@ -220,7 +218,6 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   return with_run_dir(files.dir, reporter.summary("done", done));
 }
 
-// Rank 0's part once it owns the run directory.
 nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& files,
                              std::optional<ResumePoint>& resume) {
   RunPlans plans = plan_run_from(setup, resume);
@@ -281,7 +278,6 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const TrainRunOptions& o
       resume);
 }
 
-// The part of a process that keeps no records.
 nlohmann::ordered_json follow(Peers& peers, Setup& setup, const TrainRunOptions& options) {
   StartMessage message = StartMessage::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
   warn_of_own_trace(setup, !options.traced.is_empty(), options.traced == message.traced.own);

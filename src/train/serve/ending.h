@@ -10,7 +10,6 @@ namespace sluice::train {
 
 [[nodiscard]] ps::Over ending_of(const Error& error);
 
-// Errors for the other processes if no more specific one exists: this server was stopped, or its process failed.
 [[nodiscard]] Error it_was_stopped();
 [[nodiscard]] Error it_has_failed();
 

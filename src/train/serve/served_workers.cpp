@@ -211,7 +211,6 @@ class ServedWorkers final : public UpdateSource {
     }
   }
 
-  // Sends the connected workers the reason why the run does not begin.
   void turn_workers_away(const Error& error, int listening) {
     others_.end(error);
     ps::NetworkOptions options = network_options();
@@ -236,7 +235,6 @@ class ServedWorkers final : public UpdateSource {
                            .on_update = [this](ps::NetworkUpdate update) { thread_.hand_over(std::move(update)); }});
   }
 
-  // Begins at the current version. Removes or sets aside files of another course of the run.
   void begin_log(const std::vector<ps::CommittedPush>& waiting) {
     const std::vector<std::int64_t> there = ps::logged_versions(pushes_.folder);
     if (recovery_.is_outdated()) {

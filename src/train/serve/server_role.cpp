@@ -107,7 +107,6 @@ void find_keys(ServerRole& role, const config::Config& config, const std::vector
   }
 }
 
-// Checks ps.placement and --server for `sluice serve`.
 void check_serving(const config::Config& config, const Serving& serving, bool is_real) {
   if (!is_real) {
     throw ConfigError(

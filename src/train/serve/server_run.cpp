@@ -56,7 +56,6 @@ StepStats stats_of(const std::vector<ps::PushDone>& pushes, bool counts_correct)
   return stats;
 }
 
-// Learning rate of a worker's local steps: the schedule at the version of the weights that they began with.
 double own_rate(const Setup& setup, const ps::PushDone& push) {
   return lr_schedule(setup).at(push.record.base_version);
 }

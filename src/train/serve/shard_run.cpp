@@ -29,7 +29,6 @@ constexpr Nanoseconds kUntilTheOthersKnow = 30'000'000'000;
 constexpr Nanoseconds kUntilTheyHear = 2'000'000'000;   // limit if this server has no weights
 constexpr Nanoseconds kBetweenLines = 300'000'000'000;  // between log lines that show progress
 
-// RUN/servers/N; the path is empty if it does not exist.
 struct OwnFolder {
   std::filesystem::path path;
   FileDescriptor lock = FileDescriptor();

@@ -138,7 +138,6 @@ nlohmann::ordered_json plan_of_worker(const nlohmann::ordered_json& description,
   return plan;
 }
 
-// Adds its own lifetime to `sum`.
 class Stopwatch {
  public:
   explicit Stopwatch(Nanoseconds& sum) : sum_(sum) {}
@@ -153,7 +152,6 @@ class Stopwatch {
 
 class Worker {
  public:
-  // records: null if none are kept.
   Worker(const Setup& setup, const ServerRole& role, std::shared_ptr<ps::NetworkLink> link,
          report::WorkerWriter* records, StepTrace& trace)
       : setup_(setup),
@@ -216,7 +214,6 @@ class Worker {
     return link_->wait_for_weights();
   }
 
-  // Makes the steps between two pushes: one, or several local ones.
   void run_round(const data::Lease& lease) {
     const std::vector<data::Lease> steps = steps_of(lease, share_);
     pipeline::MicroBatch batch = read(steps.front());

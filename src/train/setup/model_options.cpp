@@ -18,7 +18,6 @@ models::ModelOptions token_options(const config::Config& config) {
   return options;
 }
 
-// Returns the data's size if the configuration leaves it open (0); otherwise both must agree.
 int size_from_data(const char* key, int configured, std::int64_t of_data, const std::string& data_name) {
   if (configured != 0 && configured != of_data) {
     throw ConfigError(key, " = ", configured, ", but data set ", data_name, " has ", of_data, "; set ", key,

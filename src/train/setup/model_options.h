@@ -20,7 +20,6 @@ namespace sluice::train {
 [[nodiscard]] data::DatasetOptions dataset_options(const config::Config& config);
 [[nodiscard]] models::ModelOptions model_options(const config::Config& config, const data::DatasetInfo& info);
 
-// Options of the engine's or a parameter server's optimizer.
 [[nodiscard]] optim::OptimizerOptions optimizer_options(const config::Config& config);
 
 }  // namespace sluice::train

@@ -19,7 +19,6 @@ using std::chrono::milliseconds;
 
 // Ends any wait. A busy process may take long; heartbeats show that it lives, and it detects its own hanging step.
 constexpr std::chrono::minutes kOperationTimeout{30};
-// Short, because processes that have agreed only need to connect.
 constexpr milliseconds kConnect{20000};
 // Time for this process to fail by itself after a loss. It is short after a hang, which has already been waited for.
 constexpr milliseconds kGrace{10000};

@@ -27,7 +27,6 @@ void settle(const config::Config& config, const char* key, std::optional<int> co
                     ", or use another schedule file");
 }
 
-// Describes the change of the schedule file; empty if it is unchanged.
 std::string change_of_file(const config::Config& config, const std::string& kept) {
   try {
     return read_configured_schedule(config) == kept ? std::string{} : "the file has another schedule now";
@@ -89,7 +88,6 @@ std::optional<std::string> kept_schedule(const config::Config& config, const fs:
   if (config.pipeline.order.empty() || from.empty()) return std::nullopt;
   const auto checkpoint = find_checkpoint(from);
   if (!checkpoint) return std::nullopt;
-  // A damaged checkpoint is rejected later, when its tensors are read.
   return kept_schedule(config, storage::read_state(*checkpoint), checkpoint->string());
 }
 

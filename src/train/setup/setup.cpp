@@ -73,7 +73,6 @@ bool model_sizes_are_given(const config::ModelConfig& model) {
   return model.classes > 0 && model.channels > 0 && model.image_size > 0;
 }
 
-// set: null if the configuration gives all sizes.
 data::DatasetInfo info_of_batch(const config::Config& config, const data::Dataset* set) {
   data::DatasetInfo info;
   if (set == nullptr) {

@@ -42,7 +42,6 @@ void StopBeforeTraining::discard() {
 
 void StopBeforeTraining::training_begins() {
   std::unique_lock lock(mutex_);
-  // Waits until the watching thread ends the process.
   if (is_watched_ && StopSignal::requested()) changed_.wait(lock, [] { return false; });
   has_begun_ = true;
   changed_.notify_all();

@@ -96,7 +96,6 @@ config::Config noise_run(const config::Config& config, int steps) {
   return run;
 }
 
-// step_s: approximate seconds of a step.
 Noise measure_noise(const config::Config& config, double step_s, double limit_s) {
   if (config.train.global_batch < 2)
     throw ConfigError("train.global_batch = 1 has no smaller batch to compare with; name a run with --noise-from");

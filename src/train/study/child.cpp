@@ -75,7 +75,6 @@ pid_t start(const std::vector<std::string>& words, int output) {
 
 enum class ListenEnd : std::uint8_t { kAll, kTimeIsOver, kStop };
 
-// Reads until the other end closes, the time is over, or a stop signal comes.
 ListenEnd listen(int output, double limit_s, std::string& text) {
   std::array<char, 4096> part{};
   for (const OwnClock clock; to_s(clock.now()) < limit_s;) {
@@ -106,7 +105,6 @@ std::string last_line(std::string text) {
   return without_date_and_level(text.substr(text.rfind('\n') + 1));
 }
 
-// Fills in exit code and message of a process that a signal ended.
 void describe_signal(int signal, ChildEnd& end) {
   const bool asks = signal == SIGINT || signal == SIGTERM || signal == SIGHUP, kills = signal == SIGKILL;
   const ExitCode code = kills ? ExitCode::kOutOfMemory : asks ? ExitCode::kInterrupted : ExitCode::kBug;

@@ -1,6 +1,6 @@
 // child: runs this program in a child process, so that its failure does not end this one. The child ignores our
-// launcher and ends with us. Threads: one at a time, which waits for the child. Errors: PeerError if no process can
-// start, OutOfMemoryError without a pipe, InterruptedError (after the child's end) on a stop signal.
+// launcher and ends with us. Threads: one at a time. Errors: PeerError if no process can start, OutOfMemoryError
+// without a pipe, InterruptedError (after the child's end) on a stop signal.
 #pragma once
 
 #include <string>

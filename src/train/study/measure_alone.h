@@ -29,7 +29,6 @@ class TimeLeft {
   Nanoseconds begin_;
 };
 
-// keep: receives the profile after each completed part.
 [[nodiscard]] profiler::LayerProfile measure_alone(const Setup& setup, const std::string& version, const TimeLeft& left,
                                                    const std::function<void(const profiler::LayerProfile&)>& keep);
 

@@ -10,7 +10,6 @@
 
 namespace sluice::train {
 
-// processes: of the run. file: the profile's, for messages.
 [[nodiscard]] tune::MemoryQuestion memory_question(const config::Config& config, const profiler::LayerProfile& profile,
                                                    const std::string& file, int processes);
 

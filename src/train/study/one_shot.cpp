@@ -104,7 +104,6 @@ storage::TensorMap read_batch_file(const fs::path& file) {
   throw DataError(file.string(), ": '", name, "' is ", tensor.sizes(), ", but ", needed);
 }
 
-// Checks that `values` of tensor `name` are 0 to count - 1. what: "classes". key: sets the count.
 void check_numbers(const fs::path& file, const char* name, const at::Tensor& values, const char* what,
                    std::int64_t count, const char* key) {
   const auto low = values.min().item<std::int64_t>(), high = values.max().item<std::int64_t>();

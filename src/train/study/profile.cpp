@@ -74,7 +74,6 @@ struct ProfileStartMessage {
   }
 };
 
-// Runs before the measuring, which takes a while.
 void check_writable(const config::Config& config, const ProfileOptions& options) {
   storage::check_output("--out", options.out, {options.config_file, config.pipeline.order});
   const storage::AtomicFile probe(options.out);
@@ -113,13 +112,11 @@ void add_prediction(const Setup& setup, const Plan& plan, double replica_samples
   profile.step->predicted_s = predicted.seconds;
   profile.step->predicted_allreduce_s = predicted.all_reduce;
   profile.step->predicted_update_s = predicted.update;
-  // The remainder, with computing as measured.
   const tune::StepPrediction scaled =
       tune::predict_step(plan, profile.costs(), replica_samples, step_overheads(setup, profile));
   profile.step->other_s = std::max(0.0, profile.step->median_without_load_s - scaled.seconds);
 }
 
-// Runs one more step, in which rank 0 counts memory.
 void measure_memory(const Setup& setup, engine::Engine& engine, bool counts, std::uint64_t samples,
                     LayerProfile& profile) {
   const engine::Composition& composition = engine.composition();
@@ -237,7 +234,6 @@ std::vector<TrialStep> run_steps(Peers& peers, const Setup& setup, engine::Engin
   return trial;
 }
 
-// Runs in every process once the model is on its devices. `profile` is rank 0's.
 void measure_composed(Peers& peers, const Setup& setup, const ProfileStartMessage& message, ProfileOutcome& outcome) {
   LayerProfile& profile = outcome.profile;
   engine::Engine engine(message.plan, engine_options(setup, peers.processes()));

@@ -60,7 +60,6 @@ config::Config to_profile(const config::Config& config, int slots, int layers) {
 // Fraction of its time that a child may measure; the rest is for start and writing.
 constexpr double kChildShare = 0.8;
 
-// nullopt if the child was killed before it had measured the layers.
 std::optional<LayerProfile> profile_in_child(const config::Config& config, const fs::path& folder, int slots,
                                              const ProfileTime& time) {
   const fs::path file = folder / concat("profile-", slots, ".toml"), out = folder / concat("profile-", slots, ".json");

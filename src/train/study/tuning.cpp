@@ -135,7 +135,6 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
   throw ConfigError("no plan runs: ", others.empty() ? "there are no candidates" : join(others, ", "));
 }
 
-// The best plans, and the best with a plain schedule that cannot be distinguished from them.
 tune::SearchResult find_plans(tune::SearchSpace space, const tune::Budget& budget) {
   constexpr double kPlainShare = 0.1;  // of the time
   const auto clock = [] { return to_s(now_ns()); };
@@ -150,7 +149,6 @@ tune::SearchResult find_plans(tune::SearchSpace space, const tune::Budget& budge
   return found;
 }
 
-// All plans that may be chosen. The configured one is among them if its batch is unchanged.
 std::vector<tune::PlanRun> runs_of(const TuneResult& result) {
   std::vector<tune::PlanRun> runs;
   for (const VerifiedPlan& one : result.verified) runs.push_back(one.as_run());
@@ -165,13 +163,11 @@ std::vector<tune::PlanRun> runs_of(const TuneResult& result) {
   return runs;
 }
 
-// True if no plan ran, although some might have.
 bool is_unverified(const TuneResult& result) {
   return std::ranges::none_of(result.verified, &VerifiedPlan::ran) &&
          (result.verified.empty() || !result.left_out.empty());
 }
 
-// The best predicted plan that did not fail.
 const tune::Candidate& best_by_prediction(const TuneResult& result) {
   for (const tune::Candidate& candidate : result.search.best) {
     const auto is_this = [&](const VerifiedPlan& one) { return one.predicted.plan == candidate.plan; };
@@ -189,7 +185,6 @@ tune::Candidate choose(const TuneResult& result) {
               concat("none of the ", result.verified.size(), " best plans runs; the last one failed: ", last.failure));
 }
 
-// Measured seconds of the chosen plan's step; nullopt if it was not run.
 std::optional<double> measured_step(const TuneResult& result) {
   for (const tune::PlanRun& run : runs_of(result))
     if (run.ran && is_same_plan(run.candidate.plan, result.chosen.plan)) return run.step_s;
@@ -228,7 +223,6 @@ void check_can_tune(const config::Config& config, const TuneOptions& options) {
   }
 }
 
-// Its profiles serve all batches.
 config::Config with_largest_batch(config::Config config, const TuneOptions& options) {
   if (options.batch.is_allowed) config.train.global_batch = batches_to_try(config, options.batch).back();
   return config;
@@ -267,7 +261,6 @@ void name_profiles(const TuneProfiles& found, int slots, TuneResult& result) {
     if (&other != &own) result.measured_profiles.push_back(other);
 }
 
-// Keys that stay configured may be "auto".
 config::Config tuned_config(const config::Config& config, const TuneOptions& options, const Plan& plan, int threads) {
   config::Config tuned = with_plan(config, plan, threads);
   if (keeps(options, "pipeline.recompute")) tuned.pipeline.recompute = config.pipeline.recompute;

@@ -39,7 +39,6 @@ class PlanRuns {
   PlanRuns(config::Config config, const Profiles& profiles, const tune::Budget& budget, Run run = measure_steps)
       : config_(std::move(config)), profiles_(profiles), budget_(budget), run_(std::move(run)) {}
 
-  // Runs up to `most` of the best plans within the budget.
   void run_best(const std::vector<tune::Candidate>& best, int most);
   // Measures the configured plan if it is predicted, other plans ran, and the budget suffices; else sets `not_run`.
   void run_configured(const config::Config& configured, ConfiguredPlan& plan);
@@ -48,11 +47,9 @@ class PlanRuns {
   [[nodiscard]] const std::string& left_out() const { return left_out_; }  // why fewer ran than requested
 
  private:
-  // Returns a reason if the budget is too small.
   [[nodiscard]] std::variant<MeasuredSteps, std::string> run_within_budget(const config::Config& config,
                                                                            const tune::Candidate& candidate,
                                                                            const std::string& which);
-  // Repeats a run that is far off its prediction.
   [[nodiscard]] MeasuredSteps again(const config::Config& config, const tune::Candidate& candidate,
                                     const std::string& which, MeasuredSteps first);
   [[nodiscard]] MeasuredSteps measure(const config::Config& config, const tune::Candidate& candidate, double limit_s);

@@ -26,7 +26,6 @@ struct Observers {
   [[nodiscard]] std::vector<StepObserver*> all();
 };
 
-// Requires: all of it outlives the observers.
 struct ObservedRun {
   const Setup& setup;
   const comm::Communicator* others = nullptr;  // null: there are no other processes

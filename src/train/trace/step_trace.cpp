@@ -19,7 +19,6 @@
 namespace sluice::train {
 namespace {
 
-// devices: ordered by replica.
 std::map<std::pair<ReplicaId, DeviceId>, std::string> names_of(const std::vector<device::Device>& devices,
                                                                const Plan& plan) {
   std::map<std::pair<ReplicaId, DeviceId>, std::string> names;

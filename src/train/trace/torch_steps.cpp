@@ -35,7 +35,6 @@ constexpr std::uint64_t kMostCallsOfOne = 200'000;  // of one step, which is tra
 
 void warn(const std::string& why) { profiler::warn_of_level("torch", why, "events and clocks only"); }
 
-// In rank 0's folder; the other ranks may not have it.
 fs::path scratch_file(const fs::path& folder, int rank) {
   return (rank == 0 ? folder : fs::temp_directory_path()) / concat("torch_trace.", ::getpid(), ".json");
 }
