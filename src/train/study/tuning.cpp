@@ -149,60 +149,57 @@ tune::SearchResult find_plans(tune::SearchSpace space, const tune::Budget& budge
   return found;
 }
 
-std::vector<tune::PlanRun> runs_of(const TuneResult& result) {
+// The plans that ran, and the configured one if its batch is unchanged.
+std::vector<tune::PlanRun> runs_of(const PlanRuns& verified, const ConfiguredPlan& configured, std::int64_t batch) {
   std::vector<tune::PlanRun> runs;
-  for (const VerifiedPlan& one : result.verified) runs.push_back(one.as_run());
-  const ConfiguredPlan& configured = result.configured;
-  const bool has_same_batch =
-      configured.predicted && configured.predicted->plan.global_batch == result.search.best.front().plan.global_batch;
+  for (const VerifiedPlan& one : verified.done()) runs.push_back(one.as_run());
+  const bool has_same_batch = configured.predicted && configured.predicted->plan.global_batch == batch;
   const auto is_configured = [&](const VerifiedPlan& one) {
     return is_same_plan(one.predicted.plan, configured.predicted->plan);
   };
-  if (has_same_batch && configured.measured && std::ranges::none_of(result.verified, is_configured))
+  if (has_same_batch && configured.measured && std::ranges::none_of(verified.done(), is_configured))
     runs.push_back(VerifiedPlan{*configured.predicted, *configured.measured}.as_run());
   return runs;
 }
 
-bool is_unverified(const TuneResult& result) {
-  return std::ranges::none_of(result.verified, &VerifiedPlan::ran) &&
-         (result.verified.empty() || !result.left_out.empty());
+// True if no plan ran, although some might have.
+bool is_unverified(const PlanRuns& verified) {
+  return std::ranges::none_of(verified.done(), &VerifiedPlan::ran) &&
+         (verified.done().empty() || !verified.left_out().empty());
 }
 
-const tune::Candidate& best_by_prediction(const TuneResult& result) {
-  for (const tune::Candidate& candidate : result.search.best) {
+const tune::Candidate& best_by_prediction(const std::vector<tune::Candidate>& best,
+                                          const std::vector<VerifiedPlan>& failed) {
+  for (const tune::Candidate& candidate : best) {
     const auto is_this = [&](const VerifiedPlan& one) { return one.predicted.plan == candidate.plan; };
-    if (std::ranges::none_of(result.verified, is_this)) return candidate;
+    if (std::ranges::none_of(failed, is_this)) return candidate;
   }
-  return result.search.best.front();
+  return best.front();
 }
 
-tune::Candidate choose(const TuneResult& result) {
-  if (is_unverified(result)) return best_by_prediction(result);
-  const std::vector<tune::PlanRun> runs = runs_of(result);
-  if (const tune::PlanRun* best = tune::simplest_of_fastest(runs)) return best->candidate;
-  const MeasuredSteps& last = result.verified.back().measured;
+tune::Candidate choose(const std::vector<tune::Candidate>& best, const PlanRuns& verified,
+                       const std::vector<tune::PlanRun>& runs) {
+  if (is_unverified(verified)) return best_by_prediction(best, verified.done());
+  if (const tune::PlanRun* fastest = tune::simplest_of_fastest(runs)) return fastest->candidate;
+  const MeasuredSteps& last = verified.done().back().measured;
   throw Error(last.exit_code,
-              concat("none of the ", result.verified.size(), " best plans runs; the last one failed: ", last.failure));
+              concat("none of the ", verified.done().size(), " best plans runs; the last one failed: ", last.failure));
 }
 
-std::optional<double> measured_step(const TuneResult& result) {
-  for (const tune::PlanRun& run : runs_of(result))
-    if (run.ran && is_same_plan(run.candidate.plan, result.chosen.plan)) return run.step_s;
-  return std::nullopt;
-}
-
-std::optional<Speedup> speedup_of(const TuneResult& result) {
-  const ConfiguredPlan& configured = result.configured;
+std::optional<Speedup> speedup_of(const tune::Candidate& chosen, const std::vector<tune::PlanRun>& runs,
+                                  const ConfiguredPlan& configured, const tune::Refit& refit) {
   if (!configured.predicted) return std::nullopt;
   const auto rate_ratio = [&](double chosen_s, double configured_s) {
-    const auto batches = static_cast<double>(result.chosen.plan.global_batch) /
-                         static_cast<double>(configured.predicted->plan.global_batch);
+    const auto batches =
+        static_cast<double>(chosen.plan.global_batch) / static_cast<double>(configured.predicted->plan.global_batch);
     return batches * configured_s / chosen_s;
   };
-  if (const auto chosen_s = measured_step(result); chosen_s && configured.ran())
-    return Speedup{rate_ratio(*chosen_s, configured.measured->step_s), /*is_measured=*/true};
-  return Speedup{rate_ratio(result.refit.seconds(result.chosen), result.refit.seconds(*configured.predicted)),
-                 /*is_measured=*/false};
+  const auto is_chosen = [&](const tune::PlanRun& run) {
+    return run.ran && is_same_plan(run.candidate.plan, chosen.plan);
+  };
+  if (const auto run = std::ranges::find_if(runs, is_chosen); run != runs.end() && configured.ran())
+    return Speedup{rate_ratio(run->step_s, configured.measured->step_s), /*is_measured=*/true};
+  return Speedup{rate_ratio(refit.seconds(chosen), refit.seconds(*configured.predicted)), /*is_measured=*/false};
 }
 
 void check_can_tune(const config::Config& config, const TuneOptions& options) {
@@ -280,6 +277,21 @@ AffineCost slowest_stage(const std::vector<LayerCost>& layers, const Plan& plan,
   return {.a_s = std::max(0.0, whole - slope * micro_batch), .b_s = slope};
 }
 
+// Adds what follows from the chosen plan.
+void describe_choice(const config::Config& config, const TuneOptions& options, const TuneProfiles& found,
+                     TuneResult& result) {
+  const Plan& plan = result.chosen.plan;
+  const int slots = plan.devices() * plan.replicas;
+  if (on_cpu(config)) result.threads = found.profiles.threads_of(slots);
+  name_profiles(found, slots, result);
+  if (plan.devices() > 1) {
+    const double samples = static_cast<double>(plan.global_batch) / plan.replicas;
+    const auto line = slowest_stage(found.profiles.of_slots(slots).costs(), plan, samples / plan.chunks);
+    result.first_guess = tune::first_guess_chunks(plan.devices(), samples, line);
+  }
+  result.tuned = tuned_config(config, options, plan, on_cpu(config) ? result.threads : 0);
+}
+
 }  // namespace
 
 const std::vector<std::string>& tuned_keys() {
@@ -302,12 +314,16 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   const bool inspects_run = !is_given || options.verify > 0 || options.batch.is_allowed;
   const TunedRun run = inspects_run ? inspect_run(configured) : TunedRun{};
   options.batch.samples = run.samples;
-  TuneResult result{.slots = count_slots(configured)};
+
+  // Measure.
   const config::Config largest = with_largest_batch(configured, options);
+  const int all_slots = count_slots(configured);
   const TuneProfiles found =
-      is_given ? read_profiles(largest, options.profiles) : measure_profiles(largest, run.layers, budget, result.slots);
+      is_given ? read_profiles(largest, options.profiles) : measure_profiles(largest, run.layers, budget, all_slots);
   const Profiles& profiles = found.profiles;
-  result.slots = slots_of(configured, profiles, result.slots);
+  TuneResult result{.slots = slots_of(configured, profiles, all_slots)};
+
+  // Predict.
   config::Config config = configured;
   if (options.batch.is_allowed) {
     budget.begin(Part::kBatches);
@@ -320,27 +336,22 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   budget.begin(Part::kSearching);
   const tune::SearchSpace space = space_of(config, options, profiles, result.slots);
   result.search = find_plans(space, budget);
-  if (result.search.best.empty()) throw_no_plan(result.search.refusals, space);
+  const std::vector<tune::Candidate>& best = result.search.best;
+  if (best.empty()) throw_no_plan(result.search.refusals, space);
+
+  // Run the best plans, calibrate the predictions by them, and choose.
   budget.begin(Part::kRunning);
-  PlanRuns runs(config, profiles, budget);
-  runs.run_best(result.search.best, options.verify);
-  runs.run_configured(configured, result.configured);
-  result.verified = runs.done();
-  result.left_out = runs.left_out();
-  result.refit = tune::refit_of(runs_of(result));
-  result.is_verified = !is_unverified(result);
-  result.chosen = choose(result);
-  result.speedup = speedup_of(result);
-  const Plan& plan = result.chosen.plan;
-  const int slots = plan.devices() * plan.replicas;
-  if (on_cpu(config)) result.threads = profiles.threads_of(slots);
-  name_profiles(found, slots, result);
-  if (plan.devices() > 1) {
-    const double samples = static_cast<double>(plan.global_batch) / plan.replicas;
-    const auto line = slowest_stage(profiles.of_slots(slots).costs(), plan, samples / plan.chunks);
-    result.first_guess = tune::first_guess_chunks(plan.devices(), samples, line);
-  }
-  result.tuned = tuned_config(config, options, plan, on_cpu(config) ? result.threads : 0);
+  PlanRuns verified(config, profiles, budget);
+  verified.run_best(best, options.verify);
+  verified.run_configured(configured, result.configured);
+  const std::vector<tune::PlanRun> runs = runs_of(verified, result.configured, best.front().plan.global_batch);
+  result.refit = tune::refit_of(runs);
+  result.chosen = choose(best, verified, runs);
+  result.speedup = speedup_of(result.chosen, runs, result.configured, result.refit);
+  result.verified = verified.done();
+  result.left_out = verified.left_out();
+  result.is_verified = !is_unverified(verified);
+  describe_choice(config, options, found, result);
   result.budget_use = budget.describe_use();
   result.seconds = budget.used();
   return result;
