@@ -8,7 +8,6 @@
 #include "engine/engine.h"
 #include "train/plan/freeze_planner.h"
 #include "train/plan/plan_changes.h"
-#include "train/plan/plan_source.h"
 #include "train/setup/peers.h"
 #include "train/setup/run_state.h"
 

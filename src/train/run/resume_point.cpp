@@ -181,7 +181,6 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
           .saves_at_end = config.checkpoint.at_end,
           .checkpoint_every_steps = config.checkpoint.every_steps,
           .checkpoint_every_minutes = config.checkpoint.every_minutes,
-          .log_every = config.log.every,
           .lr = lr_schedule(setup),
           .resumed_from = resume ? resume->source : std::string{},
           .is_saved = continues && storage::step_of(resume->source),

@@ -63,7 +63,7 @@ LoopPeers loop_peers(Peers& peers, std::function<void(const Progress&)> save) {
   return {.hold = [&peers] { return peers.hold(); },
           .must_save_after = must_save_after,
           .save = std::move(save),
-          .name = concat("rank ", peers.process().rank, " of ", peers.process().processes)};
+          .are_there = true};
 }
 
 Peers::BeforeEnd rescue_before_end(Loop& loop, int rank) {

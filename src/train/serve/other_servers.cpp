@@ -7,7 +7,7 @@
 #include "core/host.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "train/serve/ending.h"
+#include "train/serve/server_events.h"
 #include "train/serve/shard_run.h"
 #include "train/setup/stop_signal.h"
 

@@ -4,8 +4,7 @@
 #include "core/log.h"
 #include "device/cpu_threads.h"
 #include "pipeline/failure.h"
-#include "train/serve/ending.h"
-#include "train/serve/worker_events.h"
+#include "train/serve/server_events.h"
 #include "train/setup/server_settings.h"
 #include "train/setup/stop_signal.h"
 

@@ -15,7 +15,7 @@
 #include "ps/net/shard_server.h"
 #include "storage/files.h"
 #include "storage/folder_lock.h"
-#include "train/serve/ending.h"
+#include "train/serve/server_events.h"
 #include "train/setup/agreement.h"
 #include "train/setup/server_settings.h"
 #include "train/setup/stop_signal.h"

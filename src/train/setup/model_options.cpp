@@ -1,5 +1,7 @@
 #include "train/setup/model_options.h"
 
+#include <ATen/Context.h>
+
 #include "core/concat.h"
 #include "core/error.h"
 
@@ -125,6 +127,16 @@ optim::OptimizerOptions optimizer_options(const config::Config& config) {
           .amsgrad = train.amsgrad,
           .ema_decay = train.ema_decay,
           .ema_every = train.ema_every_steps};
+}
+
+void apply_libtorch_settings(const config::Config& config) {
+  at::Context& context = at::globalContext();
+  if (config.train.deterministic) {
+    context.setDeterministicAlgorithms(true, /*warn_only=*/true);
+    context.setDeterministicFillUninitializedMemory(false);
+  }
+  context.setAllowTF32CuBLAS(config.device.tf32);
+  context.setAllowTF32CuDNN(config.device.tf32);
 }
 
 }  // namespace sluice::train

@@ -17,7 +17,6 @@
 #include "pipeline/schedule/plan_schedule.h"
 #include "pipeline/split.h"
 #include "pipeline/state_memory.h"
-#include "train/setup/libtorch_settings.h"
 #include "train/setup/model_options.h"
 #include "train/setup/schedule_file.h"
 

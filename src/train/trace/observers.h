@@ -7,14 +7,26 @@
 
 #include "comm/communicator.h"
 #include "engine/engine.h"
+#include "report/slot_totals.h"
 #include "train/setup/setup.h"
 #include "train/trace/gpu_kernels.h"
-#include "train/trace/rank_times.h"
 #include "train/trace/step_observer.h"
 #include "train/trace/step_trace.h"
 #include "train/trace/torch_steps.h"
 
 namespace sluice::train {
+
+// How each rank spent the time of a run.
+class RankTimes final : public StepObserver {
+ public:
+  void after_step(const SeenStep& step) override { report::add_step(totals_, step.breakdown); }
+
+  // Returns the fields of `ranks` (docs/reference/files.md) in rank 0. All processes call it together.
+  [[nodiscard]] nlohmann::ordered_json of_all(const comm::Communicator& all) const;
+
+ private:
+  report::SlotTotals totals_;
+};
 
 struct Observers {
   StepTrace trace;
