@@ -52,7 +52,6 @@ std::optional<Candidate> first_fitting(const tune::MemoryModel& model, std::uint
 
 constexpr std::int64_t kMostChunks = 65'536;  // the maximum of pipeline.chunks
 
-// With this policy, the workers share an epoch's samples by the common batch.
 bool has_the_batch_of_all(const config::Config& config) { return config.ps.policy == "dual_batch"; }
 
 const char* key_of_chunks(const config::Config& config) {

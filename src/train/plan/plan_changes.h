@@ -41,7 +41,6 @@ void warn_of_late_changes(const std::vector<PlanChange>& changes, std::int64_t t
 
 [[nodiscard]] nlohmann::ordered_json freeze_fields(std::int64_t steps_done, const PlanChange& change);
 
-// The plans of the next steps while a run trains.
 struct PlanSource {
   // The next plan after `steps_done` steps; nullopt: keep the current one.
   std::function<std::optional<Plan>(std::int64_t steps_done)> next = [](std::int64_t) { return std::nullopt; };

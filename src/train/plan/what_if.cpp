@@ -78,7 +78,6 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
     if (measured != wanted) throw ConfigError(difference_message(file, what, measured, wanted));
   };
   require_same("model.name", print.model.name, config.model.name);
-  // Sizes that the data decide (0) are as measured.
   for_each_key(
       [&](const std::string& key, const auto& measured, const auto& wanted) {
         using Value = std::decay_t<decltype(wanted)>;

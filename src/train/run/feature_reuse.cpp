@@ -144,7 +144,6 @@ pipeline::FeatureSource::Found FeatureReuse::find(const pipeline::MicroBatch& sa
   return found;
 }
 
-// Reads inputs that the loader left out because their rows were kept then: the disk may have failed since.
 at::Tensor FeatureReuse::inputs_of(const pipeline::MicroBatch& samples,
                                    const std::vector<std::int64_t>& missing) const {
   at::Tensor inputs = samples.inputs;

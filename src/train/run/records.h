@@ -52,7 +52,6 @@ class Records {
 
 class EpochLog final : public Records {
  public:
-  // process: "rank 1 of 2".
   EpochLog(std::string process, std::int64_t total_steps) : process_(std::move(process)), total_steps_(total_steps) {}
 
   void step(const report::StepRecord& record, const RecordedStep& step, bool is_last) override;

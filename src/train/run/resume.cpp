@@ -13,7 +13,6 @@ namespace {
 
 bool may_change(const std::string& key) { return selects_data(key) || !is_learned_from(key); }
 
-// Omits model.weights, which a resume does not read, and the data, which are compared separately.
 void warn_of_changes(std::vector<Difference> differences, const std::string& source) {
   std::erase_if(differences, [](const Difference& difference) {
     return difference.key == "model.weights" || difference.key.starts_with("data.");

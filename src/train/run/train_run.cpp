@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "device/memory.h"
+#include "report/metrics_writer.h"
 #include "report/reporter.h"
 #include "report/run_totals.h"
 #include "storage/weights_files.h"
@@ -15,7 +16,6 @@
 #include "train/plan/plan_description.h"
 #include "train/plan/run_facts.h"
 #include "train/plan/step_predictor.h"
-#include "train/run/finished_run.h"
 #include "train/run/records.h"
 #include "train/run/resume_choice.h"
 #include "train/run/resume_point.h"
@@ -65,6 +65,34 @@ struct RunFiles {
   storage::CheckpointStore& checkpoints;
   bool continue_here = false;  // the directory's own records and checkpoints continue
 };
+
+nlohmann::ordered_json with_run_dir(const storage::RunDir& run_dir, const nlohmann::ordered_json& summary) {
+  nlohmann::ordered_json fields{{"run_dir", run_dir.path().string()}};
+  fields.update(summary);
+  return fields;
+}
+
+void refuse_to_cut(const storage::CheckpointStore& checkpoints, std::int64_t step, const std::string& source) {
+  const std::vector<std::int64_t> steps = checkpoints.steps();
+  if (steps.empty() || steps.front() <= step) return;
+  throw ConfigError(source, " is at the last step, and its run has trained on to step ", steps.front(),
+                    "; raise train.steps to train from ", source, " again, or evaluate it with sluice eval");
+}
+
+std::optional<nlohmann::ordered_json> summary_of_finished_run(const storage::RunDir& run_dir, std::int64_t total_steps,
+                                                              bool has_ended_early) {
+  const auto summary = report::last_event(run_dir.metrics_file(), "summary");
+  if (!summary || summary->value("outcome", "") != "done" || summary->value("steps", -1) != total_steps)
+    return std::nullopt;
+  log_info("the run in ", run_dir.path().string(), " is complete after ", counted(total_steps, "step"),
+           has_ended_early
+               ? " and ended early, because evaluations no longer improved; raise train.stop_patience to train on"
+               : "; raise train.steps or train.epochs to train on");
+  nlohmann::ordered_json fields = *summary;
+  fields.erase("event");
+  fields.erase("time_s");
+  return with_run_dir(run_dir, fields);
+}
 
 // The result of a run that has no step left; nullopt if there is work to do.
 std::optional<nlohmann::ordered_json> result_of_finished(Peers& peers, const Setup& setup,
@@ -219,7 +247,6 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const TrainRunOptions&
   return summary;
 }
 
-// Makes the setup and checks what needs no other process.
 Setup make_checked_setup(const config::Config& config, const TrainRunOptions& options, const ResumeChoice& choice) {
   Setup setup = make_run_setup(config, options, choice);
   setup.servers = addresses_of(options.server);

@@ -28,7 +28,6 @@ struct Training {
   [[nodiscard]] const Progress& progress() const { return start.state.progress; }
 };
 
-// Distributes rank 0's weights and decides an open number of chunks. All processes call it together.
 void synchronize_start(const Training& training);
 
 [[nodiscard]] storage::CheckpointContents contents_at(const Training& training, const Progress& progress,

@@ -247,7 +247,6 @@ class Worker {
     return read_lease(reader_, lease);
   }
 
-  // In the format of the anytime project's workers.
   void log_progress(double last_send_s) const {
     const ps::PushTimes& times = paced_->times;
     std::string line = concat("Sending [", paced_->examples, "] examples, compute_time [", fixed(times.compute_s, 6),

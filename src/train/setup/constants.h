@@ -34,7 +34,6 @@ struct Constants {
 
 void put_constants(const Constants& constants, storage::CheckpointContents& contents);
 
-// Rejects weights that have their own tokens if the data set's tokens are bytes. Errors: ConfigError.
 void check_tokens_of_weights(const std::filesystem::path& weights, const models::ModelOptions& model,
                              const std::string& data_name);
 

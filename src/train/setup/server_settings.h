@@ -20,7 +20,6 @@ void check_policy(const Setup& setup);
 
 [[nodiscard]] ps::SyncPolicy policy_of_server(const config::PsConfig& config);
 [[nodiscard]] ps::ServerOptions server_options(const Setup& setup);
-// Optimizer of the servers: the configured one if workers push gradients, the outer one if they push deltas.
 [[nodiscard]] optim::OptimizerOptions server_optimizer(const config::Config& config);
 [[nodiscard]] std::function<double(const ps::ServerProgress&)> rate_of_server(const Setup& setup);
 // True if workers make local steps with the configured optimizer. The server then has another one, or none.

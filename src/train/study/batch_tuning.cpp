@@ -14,7 +14,6 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "report/record_lines.h"
-#include "storage/files.h"
 #include "storage/scratch_folder.h"
 #include "train/study/child.h"
 #include "train/study/measured_plan.h"
@@ -52,7 +51,6 @@ FoundNoise noise_in(const fs::path& run) {
   return found;
 }
 
-// Compares the keys that decide samples and model, not the loading.
 void check_same_training(const config::Config& config, const fs::path& run) {
   const config::Config theirs = config::load(run / "config.toml");
   for (const config::Key& key : config::schema()) {
@@ -102,9 +100,8 @@ Noise measure_noise(const config::Config& config, double step_s, double limit_s)
   const int steps = static_cast<int>(std::clamp(limit_s / 2 / step_s, 1.0 * kLeastNoiseSteps, 1.0 * kMostNoiseSteps));
   log_info("training for ", steps, " steps to measure the gradient noise scale");
   const storage::ScratchFolder scratch("sluice-noise");
-  const fs::path file = scratch.path() / "noise.toml", run = scratch.path() / "run";
-  storage::write_text_atomically(file, config::to_toml(noise_run(config, steps)));
-  const ChildEnd end = run_child({"--quiet", "train", file.string(), "--run-dir", run.string()}, limit_s);
+  const fs::path run = scratch.path() / "run";
+  const ChildEnd end = train_in_child(noise_run(config, steps), run, limit_s);
   if (end.timed_out) {
     throw ConfigError("measuring the noise scale took longer than ", human_duration(limit_s),
                       "; raise --budget, or name a run with --noise-from");

@@ -23,6 +23,7 @@
 #include "core/error.h"
 #include "core/file_descriptor.h"
 #include "core/own_time.h"
+#include "storage/files.h"
 #include "train/setup/stop_signal.h"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX has it in no header
@@ -144,6 +145,12 @@ ChildEnd run_child(const std::vector<std::string>& words, double limit_s) {
                .last_words = last_line(std::move(text))};
   if (WIFSIGNALED(status) && !end.timed_out) describe_signal(WTERMSIG(status), end);
   return end;
+}
+
+ChildEnd train_in_child(const config::Config& config, const std::filesystem::path& run_dir, double limit_s) {
+  const std::string file = run_dir.string() + ".toml";
+  storage::write_text_atomically(file, config::to_toml(config));
+  return run_child({"--quiet", "train", file, "--run-dir", run_dir.string()}, limit_s);
 }
 
 }  // namespace sluice::train

@@ -3,8 +3,11 @@
 // without a pipe, InterruptedError (after the child's end) on a stop signal.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
+
+#include "config/config.h"
 
 namespace sluice::train {
 
@@ -16,5 +19,9 @@ struct ChildEnd {
 
 // words: arguments of the program. Discards its standard output. limit_s: the child is killed after it.
 [[nodiscard]] ChildEnd run_child(const std::vector<std::string>& words, double limit_s);
+
+// Trains with this configuration, which it writes beside the run directory.
+[[nodiscard]] ChildEnd train_in_child(const config::Config& config, const std::filesystem::path& run_dir,
+                                      double limit_s);
 
 }  // namespace sluice::train

@@ -7,9 +7,14 @@
 #include <vector>
 
 #include "config/config.h"
+#include "profiler/layer_profile.h"
 #include "tune/memory_table.h"
 
 namespace sluice::train {
+
+// The question which batches fit device.memory_limit by this profile. ConfigError with the key or the file.
+[[nodiscard]] tune::MemoryQuestion memory_question(const config::Config& config, const profiler::LayerProfile& profile,
+                                                   const std::string& file, int processes);
 
 enum class ProofEnd : std::uint8_t {
   kRan,

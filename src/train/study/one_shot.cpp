@@ -90,7 +90,6 @@ EvaluatedModel evaluated_model(const EvaluationOptions& options) {
   return evaluated;
 }
 
-// Turns CheckpointError into DataError, because a batch is data.
 storage::TensorMap read_batch_file(const fs::path& file) {
   try {
     return storage::read_safetensors(file).tensors;

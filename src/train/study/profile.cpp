@@ -218,7 +218,6 @@ std::vector<TrialStep> run_steps(Peers& peers, const Setup& setup, engine::Engin
   return trial;
 }
 
-// What the composed model shows. Only rank 0 uses it.
 struct ComposedRun {
   Plan plan;                     // with the decided number of chunks
   std::vector<TrialStep> trial;  // may be empty

@@ -15,7 +15,6 @@
 namespace sluice::train {
 namespace {
 
-// 1, 2, 4, ... replicas, and the maximum for the devices.
 std::vector<int> cluster_sizes(int devices_of_replica, int most_devices) {
   const int most = most_devices / devices_of_replica;
   std::vector<int> devices;

@@ -277,7 +277,6 @@ AffineCost slowest_stage(const std::vector<LayerCost>& layers, const Plan& plan,
   return {.a_s = std::max(0.0, whole - slope * micro_batch), .b_s = slope};
 }
 
-// Adds what follows from the chosen plan.
 void describe_choice(const config::Config& config, const TuneOptions& options, const TuneProfiles& found,
                      TuneResult& result) {
   const Plan& plan = result.chosen.plan;
@@ -315,7 +314,6 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   const TunedRun run = inspects_run ? inspect_run(configured) : TunedRun{};
   options.batch.samples = run.samples;
 
-  // Measure.
   const config::Config largest = with_largest_batch(configured, options);
   const int all_slots = count_slots(configured);
   const TuneProfiles found =
@@ -323,7 +321,6 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   const Profiles& profiles = found.profiles;
   TuneResult result{.slots = slots_of(configured, profiles, all_slots)};
 
-  // Predict.
   config::Config config = configured;
   if (options.batch.is_allowed) {
     budget.begin(Part::kBatches);
@@ -339,7 +336,6 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   const std::vector<tune::Candidate>& best = result.search.best;
   if (best.empty()) throw_no_plan(result.search.refusals, space);
 
-  // Run the best plans, calibrate the predictions by them, and choose.
   budget.begin(Part::kRunning);
   PlanRuns verified(config, profiles, budget);
   verified.run_best(best, options.verify);

@@ -3,13 +3,14 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "config/config.h"
-#include "train/study/configured_plan.h"
+#include "profiler/profiles.h"
 #include "train/study/measured_plan.h"
 #include "train/study/tune_profiles.h"
 #include "tune/budget.h"
@@ -27,6 +28,21 @@ struct VerifiedPlan {
   [[nodiscard]] double prediction_error() const { return predicted.step.seconds / measured.step_s - 1; }
   [[nodiscard]] tune::PlanRun as_run() const { return {predicted, ran(), measured.step_s, measured.error}; }
 };
+
+struct ConfiguredPlan {
+  std::optional<tune::Candidate> predicted;
+  std::string not_predicted;              // the reason; empty if predicted
+  std::optional<MeasuredSteps> measured;  // nullopt if it was not run
+  std::string not_run;                    // the reason, if it could have run
+
+  [[nodiscard]] bool ran() const { return measured && measured->failure.empty(); }
+};
+
+// The profile decides an open partition or recomputation.
+[[nodiscard]] ConfiguredPlan predict_configured(const config::Config& config, const profiler::Profiles& profiles);
+
+// An empty `recompute` equals one without true entries.
+[[nodiscard]] bool is_same_plan(Plan one, Plan other);
 
 // threads: per device; 0: as configured.
 [[nodiscard]] config::Config with_plan(config::Config config, const Plan& plan, int threads);

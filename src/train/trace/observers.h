@@ -16,7 +16,6 @@
 
 namespace sluice::train {
 
-// How each rank spent the time of a run.
 class RankTimes final : public StepObserver {
  public:
   void after_step(const SeenStep& step) override { report::add_step(totals_, step.breakdown); }
