@@ -55,8 +55,7 @@ std::unique_ptr<StepSource> own_steps(const Training& training) {
 Observers observe(const Training& training) {
   const Setup& setup = training.setup;
   const bool serves = training.updates != nullptr && !setup.servers.empty();
-  return make_observers({setup, training.peers.is_alone() ? nullptr : &training.peers.communicator(), training.engine,
-                         training.updates == nullptr},
+  return make_observers({setup, training.peers.others(), training.engine, training.updates == nullptr},
                         traces_of_run(training.start.traced.own,
                                       serves ? part_of_server(setup) : part_of_process(setup), training.run_dir),
                         training.start.traced.torch, training.run_dir);

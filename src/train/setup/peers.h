@@ -52,6 +52,7 @@ class Peers {
   [[nodiscard]] bool keeps_records() const { return process_.rank == 0; }
   [[nodiscard]] comm::Processes* processes() { return is_alone() ? nullptr : &*processes_; }
   [[nodiscard]] const comm::Communicator& communicator() const { return *communicator_; }
+  [[nodiscard]] const comm::Communicator* others() const { return communicator_.get(); }  // null if alone
 
   // Runs an action that communicates. A failure other than InterruptedError ends the process without destructors, which
   // might wait for operations that peers never complete.

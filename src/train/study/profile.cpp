@@ -181,8 +181,7 @@ TraceOptions trace_of(const Setup& setup, const ProfileStartMessage& message) {
 // LibTorch's profiler slows steps down, so it gets further, untimed steps.
 void trace_with_torch(Peers& peers, const Setup& setup, engine::Engine& engine, const ProfileStartMessage& message) {
   if (message.torch_traced.is_empty()) return;
-  TorchSteps torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, message.torch_traced,
-                   message.torch_folder);
+  TorchSteps torch(setup, peers.others(), engine, message.torch_traced, message.torch_folder);
   const auto [first, last] = message.torch_traced;
   (void)run_trial_steps(setup, engine, /*warm_up=*/static_cast<int>(first - 1), /*steps=*/last - first + 1,
                         /*trace=*/nullptr, &torch);
@@ -211,7 +210,7 @@ std::vector<TrialStep> run_steps(Peers& peers, const Setup& setup, engine::Engin
   const ProfiledSteps& steps = message.steps;
   if (steps.timed == 0) return {};
   if (peers.keeps_records()) log_info("running ", steps.warm_up, " + ", steps.timed, " training steps");
-  StepTrace trace(setup, peers.is_alone() ? nullptr : &peers.communicator(), trace_of(setup, message));
+  StepTrace trace(setup, peers.others(), trace_of(setup, message));
   std::vector<TrialStep> trial;
   run_traced(peers, trace,
              [&] { trial = whole_steps(run_trial_steps(setup, engine, steps.warm_up, steps.timed, &trace)); });
