@@ -2,9 +2,7 @@
 // Errors: those of a training step; OutOfMemoryError if no number fits, with advice (memory_advice.h).
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "data/loader.h"
 #include "engine/engine.h"

@@ -2,10 +2,6 @@
 // alone, all are decided before the first step. Errors: ConfigError with the epoch if a plan does not work.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "train/plan/plan_changes.h"
 #include "train/setup/run_state.h"
 #include "train/setup/setup.h"

@@ -1,10 +1,7 @@
 // memory_advice: single changes of the configuration that make a plan fit its devices (tune/memory_model.h).
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "core/error.h"
 #include "core/plan.h"

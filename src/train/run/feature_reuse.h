@@ -14,7 +14,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "core/clock.h"
 #include "data/feature_cache.h"
 #include "data/sample_reader.h"
 #include "pipeline/feature_source.h"

@@ -3,7 +3,6 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "core/text.h"
 #include "train/setup/model_options.h"
 #include "train/setup/setting_differences.h"
 #include "train/setup/setup.h"

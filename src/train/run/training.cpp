@@ -9,7 +9,6 @@
 #include "train/plan/freeze_watch.h"
 #include "train/run/local_steps.h"
 #include "train/run/saved_average.h"
-#include "train/run/survivor.h"
 #include "train/setup/setup.h"
 #include "train/trace/observers.h"
 

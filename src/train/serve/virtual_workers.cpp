@@ -6,7 +6,6 @@
 #include <ATen/ATen.h>
 
 #include "core/check.h"
-#include "core/log.h"
 #include "data/ledger.h"
 #include "data/sample_reader.h"
 #include "ps/virtual_cluster.h"

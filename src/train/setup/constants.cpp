@@ -1,7 +1,5 @@
 #include "train/setup/constants.h"
 
-#include <utility>
-
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"

@@ -8,7 +8,6 @@
 #include "core/concat.h"
 #include "core/divided_up.h"
 #include "core/error.h"
-#include "core/log.h"
 #include "core/text.h"
 #include "data/sampler.h"
 #include "data/subset.h"

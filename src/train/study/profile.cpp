@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 
 #include "core/clock.h"
 #include "core/concat.h"
 #include "core/log.h"
-#include "core/text.h"
 #include "device/memory.h"
 #include "engine/same_state.h"
 #include "measure/cost_cache.h"

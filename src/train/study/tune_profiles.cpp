@@ -1,7 +1,6 @@
 #include "train/study/tune_profiles.h"
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 #include <set>
 #include <utility>
