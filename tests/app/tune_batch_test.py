@@ -84,7 +84,7 @@ class TuneBatchTest(tuning_case.TuningCase):
                 kept = before["train"] | {key: tuned["train"][key] for key in ("global_batch", "lr")}
                 self.assertEqual(tuned["train"], kept)
                 said = " ".join(batch["assumptions"])
-                self.assertIn(f"that of {run} after step 21", said)
+                self.assertIn(f"of {run} up to step 21", said)
                 self.assertIn("predictions from the profile", said)
                 self.assertIn("by the rule '" + rule, said)
                 self.assertEqual("The rule for the rate was chosen by train.optimizer" in said, rule == "adascale")

@@ -86,7 +86,7 @@ class Resumed : public testing::Test {
 TEST_F(Resumed, WithTheSameDataGoesOnWhereItStopped) {
   const std::vector<std::vector<int>> expected{{3, 0, 2, 3}, {4, 1, 0, 3}, {5, 1, 1, 3}};
   const std::string other_test =
-      "the 5 test samples of data set mnist differ from those of the checkpoint: evaluations before";
+      "the 5 test samples of data set mnist differ from those of the checkpoint: evaluations from before";
   const auto text = [&] {
     testing::internal::CaptureStderr();
     EXPECT_EQ(positions(resume()), expected);
