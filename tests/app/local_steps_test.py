@@ -161,7 +161,7 @@ class LocalStepsTest(unittest.TestCase):
                 (["ps.policy=local_sgd", "ps.small_workers=1"], "belong to ps.policy=\"dual_batch\""),
                 (["ps.policy=local_sgd", "ps.outer_lr=0.5"], "belong to ps.policy=\"diloco\""),
                 (["ps.policy=diloco", "ps.time_limit_s=1"], "whose workers push gradients; leave them out"),
-                ([*dual, "ps.small_workers=3"], "set it lower"),
+                ([*dual, "ps.small_workers=3"], "set fewer"),
                 ([*dual, "ps.step_s=0"], "--b must be above 0"),
                 (dual, "ps.policy=\"dual_batch\": the small batch would be")]
         for words, text in long_tests.some(refused[::3], refused, "one of three"):

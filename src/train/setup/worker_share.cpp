@@ -17,9 +17,6 @@ ps::Rational exactly(double number, const char* key) {
 
 ps::BatchPlan plan_of(const Setup& setup) {
   const config::PsConfig& ps = setup.config.ps;
-  if (ps.small_workers > ps.workers)
-    throw ConfigError("ps.small_workers = ", ps.small_workers, " is more than ps.workers = ", ps.workers,
-                      "; set it lower");
   try {
     return ps::plan_batches({.workers = ps.workers,
                              .small_workers = ps.small_workers,
