@@ -168,7 +168,7 @@ def formats():
              "convolutions": torch.nn.functional.conv2d(image.double(), filters.double(), padding=1)}
     parts = []
     for allowed in (True, False):
-        # Like device.tf32 (src/train/setup/libtorch_settings.cpp).
+        # What device.tf32 sets (src/train/setup/model_options.cpp).
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
         plain = {"products": a @ b, "convolutions": torch.nn.functional.conv2d(image, filters, padding=1)}
         errors = {what: ((value.double() - exact[what]).norm() / exact[what].norm()).item() for what, value in plain.items()}

@@ -8,25 +8,10 @@
 
 #include "core/plan.h"
 #include "core/rng.h"
+#include "tune/deadline.h"
 #include "tune/plan_family.h"
 
 namespace sluice::tune {
-
-// A point in time; without a clock it never arrives.
-class Deadline {
- public:
-  explicit Deadline(std::function<double()> clock = {}, double at = 0) : clock_(std::move(clock)), at_(at) {}
-
-  [[nodiscard]] bool is_over() const { return clock_ && clock_() >= at_; }
-  [[nodiscard]] double left() const { return clock_ ? at_ - clock_() : kNever; }
-  [[nodiscard]] Deadline share(double of_it) const {
-    return clock_ ? Deadline(clock_, at_ - (1 - of_it) * std::max(0.0, left())) : *this;
-  }
-
- private:
-  std::function<double()> clock_;
-  double at_;
-};
 
 // Branch and bound over all cuts, stage by stage. Prunes cuts slower than the best one or than the bar.
 class CutSearch {

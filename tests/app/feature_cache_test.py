@@ -159,18 +159,18 @@ class FeatureCacheTest(unittest.TestCase):
             self.assertIn(what, cli.error_of(done))
         done = cli.run("train", configuration(self.folder, DISK), "--dry-run", env={**cli.environment_without_launchers(), "TMPDIR": "/nowhere"})
         self.assertEqual(done.returncode, 2)
-        self.assertIn("TMPDIR names no folder for freeze.cache_dir", cli.error_of(done))
+        self.assertIn("TMPDIR is not a folder", cli.error_of(done))
         (self.folder / "file").touch()
         places = (self.folder / "file", self.folder / "file" / "below", "/dev/null")
         for place in long_tests.some(places[:1], places, "other files"):
             done = cli.run("train", configuration(self.folder, {**DISK, "cache_dir": str(place)}), "--run-dir", self.folder / "run")
             self.assertEqual(done.returncode, 2)
-            self.assertIn("is no folder; set it to a folder with room", cli.error_of(done))
+            self.assertIn("is not a folder; set it to a folder with room", cli.error_of(done))
             self.assertFalse((self.folder / "run").exists())
 
     def test_what_keeps_nothing_is_told(self):
         for keys, what in (({"freeze.policy": "none", "freeze.schedule": "[]"}, 'keeps nothing: freeze.policy = "none"'),
-                           ({"data.views": EPOCHS - 1}, "none of the 7 data.views comes twice")):
+                           ({"data.views": EPOCHS - 1}, "repeat none of the 7 data.views")):
             sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
             done = cli.must_run("train", configuration(self.folder, {"cache": "memory"}), "--dry-run", *sets)
             self.assertIn(what, done.stderr)

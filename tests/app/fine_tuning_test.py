@@ -96,7 +96,7 @@ class FineTuningTest(unittest.TestCase):
         dry = cli.must_run("train", self.second, "--dry-run", "--set", f"model.weights={run}")
         self.assertIn(self.said.replace(str(self.weights), str(self.weights.parent)), dry.stderr)
         ranks = cli.must_run_ranks(2, "train", self.second, "--run-dir", two)
-        self.assertIn("all 2 processes ended with the same parameters", ranks[0].stderr)
+        self.assertIn("all 2 processes ended with bit-identical parameters", ranks[0].stderr)
         self.assertEqual([self.said in rank.stderr for rank in ranks], [True, False])
         mine, expected = (load_file(cli.checkpoints(run)[3] / "model.safetensors") for run in (two, one))
         for name, tensor in expected.items():

@@ -112,9 +112,9 @@ class ImageFolderTest(unittest.TestCase):
         cli.must_run_ranks(2, "train", self.configuration("both", data=data, train={"epochs": 3}), "--run-dir", both)
         for ours, alone in zip(cli.column(both, "loss")[:3], whole):
             self.assertAlmostEqual(ours, alone, delta=0.02 * alone)  # batch-norm sees half a batch in each process
-        refused = (({"shuffle_window": 16}, "data.shuffle_window"), ({"limit": 30}, "whole sets of tar files"),
-                   ({"validation": 0.2}, "whole sets of tar files"),
-                   ({"name": "image_folder", "path": str(self.data)}, "whole sets of tar files"))
+        refused = (({"shuffle_window": 16}, "data.shuffle_window"), ({"limit": 30}, "complete sets of tar files"),
+                   ({"validation": 0.2}, "complete sets of tar files"),
+                   ({"name": "image_folder", "path": str(self.data)}, "complete sets of tar files"))
         for changes, said in long_tests.some(refused[:2], refused, "one of each kind"):
             done = cli.run("train", self.configuration("other", data={**data, **changes}, train={"steps": 18}),
                            "--run-dir", half if "shuffle_window" in changes else self.folder / "other",
@@ -176,7 +176,7 @@ class ImageFolderTest(unittest.TestCase):
             done = cli.run("train", self.configuration(train={"steps": 4}), "--resume", self.folder / "part",
                            "--run-dir", self.folder / "more")
             self.assertEqual(done.returncode, 7, done.stderr)
-            self.assertIn("not those of the checkpoint", done.stderr)
+            self.assertIn("differ from those of the checkpoint", done.stderr)
             new.rename(old)
 
     def test_limit_takes_of_every_class(self):

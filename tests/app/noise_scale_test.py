@@ -220,13 +220,13 @@ class NoiseScaleTest(unittest.TestCase):
 
     def test_where_it_has_nothing_to_compare_it_says_so(self):
         run, done = self.train(self.configuration(train={"steps": 2}, replicas={"local": 1}), "run")
-        self.assertIn("there will be no noise scale: one replica with one micro-batch", done.stderr)
+        self.assertIn("the noise scale is not measured: one replica with one micro-batch", done.stderr)
         self.assertNotIn("noise", (run / "metrics.jsonl").read_text(encoding="utf-8"))
         served = cli.run("train", self.configuration(replicas={"local": 1, "sync": "ps"}), "--run-dir", self.folder / "ps")
         self.assertEqual(served.returncode, 2)
         self.assertIn("train.noise_scale_every_steps compares the replicas' gradients of one step", cli.error_of(served))
         normalised = self.configuration("sync", model={"name": "resnet8"}, train={"steps": 1}, pipeline={"batch_norm": "sync"})
-        self.assertIn("depend on each other", self.train(normalised, "normalised")[1].stderr)
+        self.assertIn("gradients dependent", self.train(normalised, "normalised")[1].stderr)
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ class ParameterServerTest(unittest.TestCase):
                 self.assertFalse((self.folder / "none").exists())
         done = cli.run("train", configuration(self.folder, {}), "--run-dir", self.folder / "none", "--resume", "auto")
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("a run in virtual time cannot go on from a checkpoint", cli.error_of(done))
+        self.assertIn("a run in virtual time cannot resume", cli.error_of(done))
 
 
 if __name__ == "__main__":

@@ -161,7 +161,7 @@ class PlanChangesTest(unittest.TestCase):
     def test_a_change_after_the_end_gives_a_warning(self):
         config = configuration(self.folder, RESNET8, ["24: stages = 1", "99: replicas = 2"])
         run_dir, done = self.train(1, config, "run")
-        self.assertEqual(done[0].stderr.count("does not come: the run ends at step 24"), 2)
+        self.assertEqual(done[0].stderr.count("never happens: the run ends at step 24"), 2)
         self.assertEqual(cli.events(run_dir, "transition"), [])
 
     def test_a_memory_limit_holds_during_changes(self):

@@ -171,7 +171,7 @@ class PublicWeightsTest(unittest.TestCase):
         run, model = self.folder / "run", {"name": "vit", "size": "tiny", "weights": str(weights)}
         config = self.configuration(model, checkpoint={"every_steps": 1})
         done = cli.must_run("train", config, "--run-dir", run)
-        self.assertIn("preprocessor_config.json is ignored: it is not of the library whose names the tensors have", done.stderr)
+        self.assertIn("preprocessor_config.json is ignored: its library is not the one whose tensor names the weights have", done.stderr)
         expected = {"norm_epsilon": 1e-6, "last_norm_epsilon": 1e-6, "gelu": "exact", "mean": [0.5] * 3, "stddev": [0.25] * 3}
         weights.unlink()
         cli.must_run("train", config, "--run-dir", run, "--resume", run, "--set", "train.steps=2")

@@ -96,7 +96,7 @@ class RanksTest(RanksCase):
                     for key in ("epoch", "step", "top1", "top5", "samples"):
                         self.assertEqual(mine[key], expected[key], key)
                     self.assertAlmostEqual(mine["loss"], expected["loss"], delta=1e-9 * expected["loss"])
-                self.assertIn(f"all {size} processes ended with the same parameters", done[0].stderr)
+                self.assertIn(f"all {size} processes ended with bit-identical parameters", done[0].stderr)
                 self.assertEqual({line["replicas"] for line in cli.events(self.run_dir, "step")}, {size * replicas})
                 shutil.rmtree(self.run_dir)
 
@@ -281,7 +281,7 @@ class RanksTest(RanksCase):
         port = cli.free_port()
         first, second = (cli.start("train", config, "--run-dir", self.run_dir, env=cli.rank_environment(rank, 3, port))
                          for rank in (0, 1))
-        self.assertIn("meeting rank 0", second.stderr.readline())
+        self.assertIn("connecting to rank 0", second.stderr.readline())
         time.sleep(2)
         second.kill()
         begin = time.monotonic()
@@ -299,8 +299,8 @@ class RanksTest(RanksCase):
         done = cli.finish_all([first, second])
         self.assertEqual(self.codes(done), [0, 0], [process.stderr for process in done])
         meets, is_there, *trains = done[1].stderr.splitlines()
-        self.assertIn("rank 1 of 2: meeting rank 0 at 127.0.0.1", meets)
-        self.assertIn("rank 1 of 2: all processes are there", is_there)
+        self.assertIn("rank 1 of 2: connecting to rank 0 at 127.0.0.1", meets)
+        self.assertIn("rank 1 of 2: all processes are connected", is_there)
         self.assertEqual(len(trains), 5, "a line an epoch, and one at the end")
 
     def test_too_few_samples_for_the_replicas(self):

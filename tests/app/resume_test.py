@@ -112,11 +112,11 @@ class ResumeTest(unittest.TestCase):
         first, second = sorted((self.folder / "runs").iterdir())
         self.assertIn(f"--resume auto skips runs/{first.name}: train.lr = 0.2 (was 0.1). To continue it, pass --resume "
                       f"runs/{first.name}.", said)
-        self.assertIn("--resume auto: no run of this configuration has a checkpoint, so a new run begins", said)
+        self.assertIn("--resume auto: no run with this configuration has a checkpoint, so starting a new run", said)
         said = train(0.1, 4)
         self.assertIn(f"resumed from runs/{first.name}/checkpoints/step-2 at step 2 of 4", said)
-        self.assertRegex(said, 'the learning rate goes from .* in step 2 to .* in step 3: train.lr_schedule = "onecycle" '
-                               "ends at step 4 now, and ended at step 2")
+        self.assertRegex(said, 'the learning rate changes from .* in step 2 to .* in step 3: train.lr_schedule = "onecycle" '
+                               "ended at step 2 and now ends at step 4")
         self.assertEqual([len(curve(run)) for run in (first, second)], [4, 2])
 
     @long_tests.only("app_several_servers has one that is not saved at its end in CI")
@@ -237,7 +237,7 @@ class ResumeTest(unittest.TestCase):
         cli.must_run("train", config, "--run-dir", self.run_dir, "--set", f"train.steps={2 * EVERY}")
         for step in cli.checkpoints(self.run_dir):
             self.damage(step)
-        for how in ("is whole", "are gone"):
+        for how in ("is damaged", "are missing"):
             before = self.contents()
             for resume in long_tests.some(("auto",), ("auto", self.run_dir), "the folder is named"):
                 done = cli.run("train", config, "--run-dir", self.run_dir, "--resume", resume)
@@ -272,7 +272,7 @@ class ResumeTest(unittest.TestCase):
         before = self.contents()
         nothing_to_do = cli.run("train", config, "--resume", back, "--set", f"train.steps={2 * EVERY}")
         self.assertEqual(nothing_to_do.returncode, 2, nothing_to_do.stderr)
-        self.assertIn(f"has gone on to step {STEPS}", cli.error_of(nothing_to_do))
+        self.assertIn(f"has trained on to step {STEPS}", cli.error_of(nothing_to_do))
         self.assertEqual(self.contents(), before)
         process = cli.start("train", config, "--resume", back, "--set", "checkpoint.every_steps=0",
                             "--set", "train.steps=1000000")

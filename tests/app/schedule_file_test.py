@@ -188,7 +188,7 @@ class OrderTest(unittest.TestCase):
         config = configuration(self.folder, pipeline={"order": str(self.file)}, train={"steps": STOPPED_STEPS},
                                checkpoint={"every_steps": 10})
         self.order(BY_HAND)
-        cases = ((1, lambda: self.order("0F0 0B0\n1F0 1B0\n"), "the file has another order now"), (1, lambda: None, None),
+        cases = ((1, lambda: self.order("0F0 0B0\n1F0 1B0\n"), "the file has another schedule now"), (1, lambda: None, None),
                  (2, self.file.unlink, "cannot be read"))
         cases = long_tests.some(cases[:1], cases, "the file goes, or stays as it is")
         for size in {size for size, _, _ in cases}:
@@ -205,9 +205,9 @@ class OrderTest(unittest.TestCase):
             self.assert_same_end(self.run_dir, self.folder / f"whole{size}", STOPPED_STEPS)
             if said and codes == {130}:  # on a busy machine the run may have ended before
                 self.assertRegex(resumed[0].stderr,
-                                 rf"is not what it was when .*{re.escape(said)}.*the order that was saved")
+                                 rf"has changed since .*{re.escape(said)}.*the saved schedule is used")
             elif not said:
-                self.assertNotIn("is not what it was", resumed[0].stderr)
+                self.assertNotIn("has changed since", resumed[0].stderr)
             shutil.rmtree(self.run_dir)
 
     def start(self, config, size, *arguments):

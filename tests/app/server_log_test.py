@@ -123,7 +123,7 @@ class ServerLogTest(ServerRuns):
         self.assertGreater(len(list((run_dir / "pushes").glob("updates-*.log"))), 1)
         processes[0] = self.start(config, 0, 2, "--resume", run_dir / "checkpoints/step-4")
         done = self.finish_well(processes)
-        self.assertRegex(done[0].stderr, r"the run goes back to step 4, and does without what its server had taken after that; it is kept")
+        self.assertRegex(done[0].stderr, r"the run restarts from step 4 without the later updates in the log; it is kept")
         self.assertTrue(list((run_dir / "pushes").glob("updates-*.log.replaced")))
         self.assertEqual(cli.column(run_dir, "step"), list(range(1, 13)))
         lives = [push["life"] for push in cli.events(run_dir, "push")]

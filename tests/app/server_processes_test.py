@@ -152,7 +152,7 @@ class ServerProcessesTest(ServerRuns):
         other = configuration(self.folder, None, replicas={"sync": "none"}, train={"global_batch": BATCH, "steps": 20})
         done = cli.run("train", other, "--run-dir", self.folder / "plain", "--resume", run_dir)
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("it was made with a parameter server", cli.error_of(done))
+        self.assertIn("it was written with a parameter server", cli.error_of(done))
 
     def test_a_worker_that_is_stopped_leaves_and_the_last_one_ends_the_run(self):
         config = configuration(self.folder, {"policy": "bsp", **SLOW}, train={"steps": 100000})
@@ -229,7 +229,7 @@ class ServerProcessesTest(ServerRuns):
         config = configuration(self.folder, {"policy": "asp", "placement": "servers", "address": "0.0.0.0:29777"})
         done = cli.run("serve", config, "--run-dir", self.folder / "run")
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("without keys", cli.error_of(done))
+        self.assertIn("needs keys", cli.error_of(done))
         alone = configuration(self.folder, None, replicas={"sync": "none"})
         done = cli.run("serve", alone, "--run-dir", self.folder / "run")
         self.assertEqual(done.returncode, 2, done.stderr)
@@ -244,13 +244,13 @@ class ServerProcessesTest(ServerRuns):
         (public / "server.key").unlink()
         (damaged / "server.key").write_text("short")
         (mixed / "server.pub").write_text((self.folder / "others/server.pub").read_text())
-        refused = [(["--set", f"ps.keys={mixed}"], "are not of one pair"),
+        refused = [(["--set", f"ps.keys={mixed}"], "do not belong together"),
                    (["--set", f"ps.address=127.0.0.1:{taken.getsockname()[1]}"], "cannot listen"),
                    (["--set", f"ps.keys={damaged}"], "is damaged"),
                    (["--set", "replicas.sync=none"], "[ps] is set, but replicas.sync=\"none\""),
                    (["--set", "ps.placement=rank0"], "ps.placement"), (["--set", "ps.address=nowhere"], "HOST:PORT"),
-                   (["--set", "ps.keys=/nonexistent"], "there is no key"),
-                   (["--set", f"ps.keys={public}"], "only server.pub; copy server.key from where")]
+                   (["--set", "ps.keys=/nonexistent"], "cannot read the key"),
+                   (["--set", f"ps.keys={public}"], "only server.pub; copy server.key from the folder")]
         for words, text in long_tests.some(refused[:3], refused, "one of each kind"):
             with self.subTest(words):
                 done = cli.run("serve", config, "--run-dir", self.folder / "run", *words)

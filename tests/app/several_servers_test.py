@@ -44,7 +44,7 @@ class SeveralServersTest(ServerRuns):
         self.assert_learnt_alike(self.folder / "run", plain)
         self.assert_records_add_up(self.folder / "run")
         for server in (1, 2):
-            self.assertIn(f"server {server}: the run is over, after update 9", done[server].stderr)
+            self.assertIn(f"server {server}: the run is complete after update 9", done[server].stderr)
 
     def test_servers_that_die_at_each_moment_change_no_bit(self):
         """One worker, whose pushes have one order. The one that decides, and the one that does not, in turns."""
@@ -71,14 +71,14 @@ class SeveralServersTest(ServerRuns):
         self.assert_same_bits(self.folder / "run", self.folder / "whole")
         self.assert_records_add_up(self.folder / "run")
         self.assertFalse(list((self.folder / "run/servers/1").glob("*.log")), "a run that is done needs no log")
-        self.assertIn("server 1: the run is over", (self.folder / "run/servers/1/log.txt").read_text())
-        self.assertRegex(said + done[0].stderr, "no checkpoint yet, so the run begins with what the log in .*run/pushes has")
+        self.assertIn("server 1: the run is complete", (self.folder / "run/servers/1/log.txt").read_text())
+        self.assertRegex(said + done[0].stderr, "no checkpoint yet, so the run starts from the log in .*run/pushes")
 
     def test_a_run_that_is_not_saved_at_its_end_is_done_at_all_servers(self):
         config = self.configure(2, {"policy": "bsp", "log": "process"}, train={"steps": 6},
                                 checkpoint={"every_steps": 4, "at_end": False})
         done = self.finish_well(self.start_all(config, 3))
-        self.assertIn("server 1: the run is over, after update 6", done[1].stderr)
+        self.assertIn("server 1: the run is complete after update 6", done[1].stderr)
         self.assertEqual(max(cli.checkpoints(self.folder / "run")), 4)
         self.assertEqual(cli.column(self.folder / "run", "step", "eval")[-1], 6)
         for folder in ("run/pushes", "run/servers/1"):
@@ -110,9 +110,9 @@ class SeveralServersTest(ServerRuns):
                 ranks = (0, 3, 2, 1) if server_comes == "first" else (1, 2, 3, 0)
                 done = self.finish_well([self.start(config, rank, 4, "--resume", "auto") for rank in ranks])
                 said = {rank: process.stderr for rank, process in zip(ranks, done)}
-                self.assertIn("has done its 4 steps", said[0])
-                self.assertIn("server 1: the run was over before", said[1])
-                self.assertIn("worker 1: the run was over before this worker came", said[3])
+                self.assertIn("is complete after 4 steps", said[0])
+                self.assertIn("server 1: the run was already complete", said[1])
+                self.assertIn("worker 1: the run was complete before this worker connected", said[3])
         self.assertEqual((self.folder / "run/metrics.jsonl").read_bytes(), records)
 
     @long_tests.only("a run that is done is over for all that come later in CI, too")
@@ -126,8 +126,8 @@ class SeveralServersTest(ServerRuns):
         self.assertEqual(cli.stop(first[0]).returncode, 130)
         again = self.start_all(config, 3, "--resume", "auto")
         server, worker = self.finish_well(again[1:])
-        self.assertIn("server 1: the run was over before", server.stderr)
-        self.assertIn("worker 0: the run was over before this worker came", worker.stderr)
+        self.assertIn("server 1: the run was already complete", server.stderr)
+        self.assertIn("worker 0: the run was complete before this worker connected", worker.stderr)
         self.assertEqual(cli.events(run_dir, "eval"), [], "server 0 has its evaluation still to do")
         self.assertEqual(cli.stop(again[0]).returncode, 130)
 
@@ -152,7 +152,7 @@ class SeveralServersTest(ServerRuns):
         first = self.start(config, 0, 3)
         worker = self.start(config, 2, 3, "--set", "replicas.connect_timeout_s=3", log=workers_log)
         cli.wait_until(lambda: log.exists() and "waiting for server 1" in log.read_text(), first)
-        cli.wait_until(lambda: "looking for the parameter server" in workers_log.read_text(), first)
+        cli.wait_until(lambda: "connecting to the parameter server" in workers_log.read_text(), first)
         time.sleep(5)
         self.assertIsNone(worker.poll(), "it would have given up an own server that says nothing")
         self.finish_well([first, worker, self.start(config, 1, 3)])
@@ -176,8 +176,8 @@ class SeveralServersTest(ServerRuns):
         without = [self.start(config, 0, 3, *at_once), self.start(config, 1, 3)]
         first, _ = cli.finish_all(without)
         self.assertEqual(first.returncode, 7, first.stderr)
-        self.assertRegex(cli.error_of(first), r"has no shards, but the run is at update \d+; give server 1 the --run-dir that it "
-                                              r"had, whose servers/1 has them; or, .* --resume RUN/checkpoints/step-N")
+        self.assertRegex(cli.error_of(first), r"has no shards, but the run is at update \d+; start server 1 with its previous "
+                                              r"--run-dir, which has them in servers/1; or, .* --resume RUN/checkpoints/step-N")
         self.assertEqual((self.folder / "run/metrics.jsonl").read_bytes(), records)
 
     @long_tests.only("a worker waits for 4 s")
@@ -284,7 +284,7 @@ class SeveralServersTest(ServerRuns):
         for process, error in (
                 (serve(run_dir="other"), r"cannot listen at .* is in use; choose another port in ps.address"),
                 (serve("--server", "1", *place), r"cannot listen at .* is in use; choose another port in ps.address"),
-                (serve("--server", "1"), rf"run/servers/1 is in use by process {third.pid} .*a --server of its own")):
+                (serve("--server", "1"), rf"run/servers/1 is in use by process {third.pid} .*its own --server number")):
             done = cli.finish(process)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertRegex(cli.error_of(done), error)
@@ -325,7 +325,7 @@ class SeveralServersTest(ServerRuns):
         left = unsent.read_bytes()
         processes[3] = self.start(config, 3, 4)
         done = self.finish_well(processes)
-        self.assertIn("going on with what compressed pushes had left out", done[3].stderr)
+        self.assertIn("continuing with the residual of compressed pushes", done[3].stderr)
         self.assertFalse(unsent.exists())
         run_dir = self.folder / "run"
         losses = cli.column(run_dir, "loss")
@@ -335,7 +335,7 @@ class SeveralServersTest(ServerRuns):
         other.parent.mkdir(parents=True)
         other.write_bytes(left)
         done = self.finish_well(self.start_all(config, 4, "--set", "train.steps=6", run_dir="other"))
-        self.assertRegex(done[3].stderr, r"other/workers/1.unsent.safetensors is what pushes of another run had left out")
+        self.assertRegex(done[3].stderr, r"other/workers/1.unsent.safetensors is the residual of compressed pushes in another run")
         self.assertEqual([file.name for file in other.parent.glob("*.unsent*")], [other.name + ".of-another-run-1"])
         self.assertEqual(pathlib.Path(f"{other}.of-another-run-1").read_bytes(), left)
 
@@ -352,8 +352,8 @@ class SeveralServersTest(ServerRuns):
     def test_what_does_not_fit_is_refused(self):
         config = self.configure(2, {"policy": "asp"})
         launches = ((["--set", "ps.servers=3"], 4, "ps.address has 2 addresses, but ps.servers = 3"),
-                    (["--set", "ps.log=process"], 3, "needs a place for what server 1 must not forget; give it with --run-dir"),
-                    ([], 2, "a launch of 2 processes has no worker beside ps.servers = 2"))
+                    (["--set", "ps.log=process"], 3, "needs a folder for the log of server 1; set it with --run-dir"),
+                    ([], 2, "a launch of 2 processes has no workers, because ps.servers = 2"))
         for arguments, size, error in long_tests.some(launches[:2], launches, "a launch that is too small"):
             done = cli.run("train", config, *arguments, env=cli.rank_environment(1, size, self.port))
             self.assertEqual(done.returncode, 2, done.stderr)
@@ -365,9 +365,9 @@ class SeveralServersTest(ServerRuns):
         done = cli.run("serve", config, "--set", "ps.placement=servers", "--rank", "0", "--world-size", "2")
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("--rank", cli.error_of(done))
-        servers = (("2", "--server 2: ps.servers = 2, so it is 0 or 1;"),
+        servers = (("2", "--server 2 does not exist: ps.servers = 2, so use 0 or 1,"),
                    ("1", "--set", "ps.address=127.0.0.1:1,127.0.0.1:1", "names 127.0.0.1:1 twice"),
-                   ("-1", "--server -1: ps.servers = 2, so it is 0 or 1;"),
+                   ("-1", "--server -1 does not exist: ps.servers = 2, so use 0 or 1,"),
                    ("1", "--set", "ps.address=127.0.0.1:1,", "has an empty entry"))
         for server, *change, error in long_tests.some(servers[:2], servers, "one of each kind"):
             done = cli.run("serve", config, "--set", "ps.placement=servers", "--server", server, *change)

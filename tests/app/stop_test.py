@@ -90,7 +90,7 @@ class StopTest(StopCase):
                     cli.wait_until(lambda: log.exists() and line in log.read_text(), process)
                     done = cli.stop(process, number)
                     self.assertEqual(done.returncode, 130, done.stderr)
-                    self.assertIn(f"stopped by {number.name} before the first step; nothing was trained, and nothing new is kept",
+                    self.assertIn(f"stopped by {number.name} before the first step; nothing was trained or saved",
                                   cli.error_of(done))
                     self.assertFalse(run_dir.exists(), done.stderr)
 
@@ -130,7 +130,7 @@ class StopTest(StopCase):
                 process, child = self.tune_and_its_child(scratch)
                 done = cli.stop(process, number)
                 self.assertEqual(done.returncode, 130, done.stderr)
-                self.assertIn(f"stopped by {number.name} before the end; nothing was written", cli.error_of(done))
+                self.assertIn(f"stopped by {number.name} before it was complete; nothing was written", cli.error_of(done))
                 self.assertFalse(self.is_running(child))
                 self.assertEqual(list(scratch.iterdir()), [])
 
@@ -155,7 +155,7 @@ class StopTest(StopCase):
         config = self.configuration(train={"steps": 1}, pipeline={"chunks": "auto", "planning_budget_s": 1e-6})
         done = cli.finish(self.start(run_dir, config))
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stderr, r'"auto": 1 is taken \(1: [0-9.]+ ms\); 2 and 4 were not tried within '
+        self.assertRegex(done.stderr, r'"auto": 1 is used \(1: [0-9.]+ ms\); 2 and 4 were not tried within '
                                       "pipeline.planning_budget_s")
 
     def test_nohup_keeps_a_run_from_hanging_up(self):

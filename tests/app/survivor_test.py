@@ -49,7 +49,7 @@ class SurvivorTest(ranks_test.RanksCase):
             self.assertIn(line, done[1].stderr, "a rank that keeps no records shows that it trains")
 
         survivor = self.run_killed(config, 1, "gradients-summed:4")  # rank 0 has the sum, and finishes the step
-        self.assertIn("another process is lost: saving the state after step 4", survivor.stderr)
+        self.assertIn("lost another process: saving the state after step 4", survivor.stderr)
         self.assertEqual(self.newest(), 4)
         self.assertEqual(cli.column(self.run_dir, "step"), [1, 2, 3, 4])
 
@@ -88,7 +88,7 @@ class SurvivorTest(ranks_test.RanksCase):
         processes, steps = self.stop_one(config, 1)
         processes[1].kill()
         cli.finish(processes[1])
-        self.assertIn(f"another process is lost: saving the state after step {steps}", processes[0].stderr)
+        self.assertIn(f"lost another process: saving the state after step {steps}", processes[0].stderr)
         self.assertEqual(self.newest(), steps)
 
         processes, steps = self.stop_one(config, 0)
@@ -109,7 +109,7 @@ class SurvivorTest(ranks_test.RanksCase):
         processes, steps = self.stop_one(config, 1, then=no_threads.touch, environments_of={0: poor})
         processes[1].kill()
         cli.finish(processes[1])
-        self.assertIn(f"another process is lost: saving the state after step {steps}", processes[0].stderr)
+        self.assertIn(f"lost another process: saving the state after step {steps}", processes[0].stderr)
         self.assertEqual(self.newest(), steps)
 
 

@@ -91,8 +91,8 @@ class TokensTest(unittest.TestCase):
                 ({"name": "vit", "context": 0}, {}, 'model.name = "vit" takes images, but data set toy has tokens'),
                 ({}, {"name": "shapes"}, 'model.name = "gpt2" takes tokens, but data set shapes has images'),
                 ({"vocabulary": 63}, {}, "model.vocabulary = 63"),
-                ({"classes": 10}, {}, "model.classes = 10 has no place in gpt2"),
-                ({"image_size": 32}, {}, "model.image_size = 32 has no place in gpt2"),
+                ({"classes": 10}, {}, "model.classes = 10 does not apply to gpt2"),
+                ({"image_size": 32}, {}, "model.image_size = 32 does not apply to gpt2"),
                 ({"name": "mlp"}, {"name": "shapes"}, f"model.context={CONTEXT} is not supported by mlp"),
                 ({}, {"name": "text"}, "data.path is empty"))
         for model, data, said in long_tests.some(refused[:2], refused, "keys that have no place"):
@@ -111,7 +111,7 @@ class TokensTest(unittest.TestCase):
         wrong = (
                 (good + 256, good, "'inputs' holds 256, but the model has 256 tokens, 0 to 255"),
                 (good, good - 1, "'targets' holds -1, but the model has 256 tokens, 0 to 255"),
-                (good, good - 100, "every one of 'targets' is -100"),
+                (good, good - 100, "every entry of 'targets' is -100"),
                 (good, good[:, 1:].contiguous(), "'targets' is [2, 11], but the inputs are [2, 12]"),
                 (good[0], good[0], f"the model needs [n, T] with n > 0 and T from 1 to its context, {CONTEXT}"),
                 (good.repeat(1, 2), good.repeat(1, 2), f"its context, {CONTEXT}"),

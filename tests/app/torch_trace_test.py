@@ -62,7 +62,7 @@ class TorchTraceTest(unittest.TestCase):
         config = configuration(self.folder, train={"steps": STEPS, "global_batch": 16, "lr": 1e30})
         done = cli.run("train", config, "--run-dir", self.run_dir, "--trace", "1..8")
         self.assertEqual(done.returncode, 6, done.stderr)
-        self.assertRegex(done.stderr, r"warning LibTorch's trace of \d steps? is lost, as the run did not end well")
+        self.assertRegex(done.stderr, r"warning LibTorch's trace of \d steps? is lost, because the run failed")
 
     def test_what_a_killed_process_left_goes(self):
         self.train(configuration(self.folder, train={"steps": 2, "global_batch": 16}))
@@ -186,7 +186,7 @@ class TorchTraceTest(unittest.TestCase):
         config = configuration(self.folder, model={"name": "mlp", "image_size": 8}, pipeline={"chunks": 16},
                                train={"steps": 80, "global_batch": 16}, data={"samples": 2048})
         done = self.train(config, "--trace", "2..79")
-        self.assertIn("the memory is to hold no more than 50000", done.stderr)
+        self.assertIn("the limit is 50000", done.stderr)
         (event,) = cli.events(self.run_dir, "operators")
         calls = sum(row["calls"] for row in event["rows"])
         self.assertLess(event["steps"], 78)
@@ -199,7 +199,7 @@ class TorchTraceTest(unittest.TestCase):
         self.run_dir.mkdir()
         (self.run_dir / "torch_trace.rank0.json.gz").mkdir()
         done = self.train(configuration(self.folder))
-        self.assertIn("the trace is lost, the run goes on", done.stderr)
+        self.assertIn("the trace is lost; the run continues", done.stderr)
         self.assertEqual(cli.events(self.run_dir, "summary")[0]["outcome"], "done")
 
         def small_files():

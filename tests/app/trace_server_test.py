@@ -53,7 +53,7 @@ class TraceServerTest(unittest.TestCase):
     def test_a_worker_that_keeps_no_files_trains_untraced(self):
         done = self.serve([["--run-dir", self.run_dir], ["--trace", "2..4"]])
         self.assertEqual([process.returncode for process in done], [0, 0], done[0].stderr + done[1].stderr)
-        self.assertIn("worker 0 keeps no files without a --run-dir of its own: it is not traced", done[1].stderr)
+        self.assertIn("worker 0 is not traced: it writes no files without its own --run-dir", done[1].stderr)
 
     def test_workers_in_virtual_time_have_rows_of_their_own(self):
         config = self.configuration({"clock": "virtual", "workers": 3}, pipeline={"stages": 2, "chunks": 2})

@@ -123,7 +123,7 @@ class TraceTest(unittest.TestCase):
                 processes = cli.start_ranks(2, "train", config, arguments_of={0: ["--run-dir", run_dir, *of_0], 1: of_1})
                 done = cli.finish_all(processes)
                 self.assertEqual([process.returncode for process in done], [0, 0], done[0].stderr + done[1].stderr)
-                self.assertEqual("--trace of rank 1 is not heeded" in done[1].stderr, bool(of_1))
+                self.assertEqual("--trace is ignored on rank 1" in done[1].stderr, bool(of_1))
                 names = [f"trace.rank{rank}.json.gz" for rank in (0, 1)] if traced else []
                 self.assertEqual(sorted(file.name for file in run_dir.glob("trace*")), names)
                 for file in names:
@@ -198,10 +198,10 @@ class TraceTest(unittest.TestCase):
         trace_rules.check(trace)
         steps = {bar["args"]["step"] for bar in trace_rules.bars(trace, phase="forward")}
         self.assertIn(1, steps)
-        self.assertIn(f"the run ends before its trace is whole: {len(steps)} step", done.stderr)
+        self.assertIn(f"the run ended before its trace was complete: {len(steps)} step", done.stderr)
         # Before the first of the steps there is nothing to write.
         done = cli.run("train", config, "--run-dir", self.folder / "other", "--trace", "8")
-        self.assertIn("--trace: no step from 8 to 8 was made", done.stderr)
+        self.assertIn("--trace: the run made no step from 8 to 8", done.stderr)
         self.assertEqual(list((self.folder / "other").glob("trace*")), [])
 
     def lose_rank_1(self, how):
@@ -220,7 +220,7 @@ class TraceTest(unittest.TestCase):
         steps = {bar["args"]["step"] for bar in trace_rules.bars(trace, phase="forward")}
         self.assertEqual(steps, set(range(3, max(steps) + 1)))
         self.assertIn(f"{len(steps)} steps written to", done.stderr)
-        self.assertIn("what 1 other process traced is lost", done.stderr)
+        self.assertIn("the traces of 1 other process are lost", done.stderr)
         self.assertFalse(any("waited_us" in bar["args"] for bar in trace_rules.bars(trace)))
         self.assertEqual([file.name for file in self.run_dir.glob("trace*")], ["trace.rank0.json.gz"])
 
@@ -275,7 +275,7 @@ class TraceTest(unittest.TestCase):
                 arguments[0] = [*arguments[0], "--out", folder / "profile.json"]
                 done = cli.finish_all(cli.start_ranks(2, "profile", config, arguments_of=arguments))
                 self.assertEqual([process.returncode for process in done], [0, 0], done[0].stderr + done[1].stderr)
-                self.assertEqual("--trace of rank 1 is not heeded" in done[1].stderr, of_rank == 1)
+                self.assertEqual("--trace is ignored on rank 1" in done[1].stderr, of_rank == 1)
                 names = ["steps.rank0.json.gz", "steps.rank1.json.gz"] if of_rank == 0 else []
                 self.assertEqual(sorted(file.name for file in folder.glob("steps*")), names)
 
@@ -302,17 +302,17 @@ class TraceTest(unittest.TestCase):
         config = configuration(self.folder)
         done = cli.must_run("train", config, "--run-dir", self.run_dir, "--trace", "7..20")
         self.assertIn("trace of 2 steps", done.stderr)
-        self.assertIn("--trace: of the steps 7 to 20 only 7 to 8 were made", done.stderr)
+        self.assertIn("--trace: the run made only steps 7 to 8 of 7 to 20", done.stderr)
         trace_rules.check(trace_rules.read(self.run_dir / "trace.rank0.json.gz"))
         done = cli.must_run("train", config, "--run-dir", self.folder / "other", "--trace", "20")
-        self.assertIn("--trace: no step from 20 to 20 was made", done.stderr)
+        self.assertIn("--trace: the run made no step from 20 to 20", done.stderr)
         self.assertEqual(list((self.folder / "other").glob("trace*")), [])
         # What was done before is not made again.
         done = cli.must_run("train", config, "--run-dir", self.folder / "other", "--resume", "auto", "--trace", "3..4")
-        self.assertIn("--trace: the run was done before", done.stderr)
+        self.assertIn("--trace: the run is already complete", done.stderr)
         done = cli.must_run("train", config, "--run-dir", self.folder / "other", "--resume", "auto", "--trace", "3..4", "--set",
                             f"train.steps={STEPS + 2}")
-        self.assertIn("--trace: no step from 3 to 4 was made", done.stderr)
+        self.assertIn("--trace: the run made no step from 3 to 4", done.stderr)
         self.assertEqual(list((self.folder / "other").glob("trace*")), [])
 
     @long_tests.only("tests/profiler/trace_readers_test.py has it in CI")

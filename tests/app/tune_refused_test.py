@@ -30,12 +30,12 @@ class TuneRefusedTest(tuning_case.TuningCase):
         for layer in profile["layers"]:
             layer["bytes"] = []
         edited.write_text(json.dumps(profile), encoding="utf-8")
-        self.assert_refused(2, "has no memory of its layers", command=("memory",),
+        self.assert_refused(2, "lacks the memory of its layers", command=("memory",),
                             words=("--profile", edited, "--limit", "1GiB"))
 
     def test_what_cannot_be_tuned_is_refused(self):
         profile = self.profile()
-        self.assert_refused(2, "no key that tune changes", "pipeline.chunks", words=("--out", self.out, "--keep", "train.lr"))
+        self.assert_refused(2, "is not a key that tune changes", "pipeline.chunks", words=("--out", self.out, "--keep", "train.lr"))
         other = self.configuration("other", model={"name": "mlp"})
         self.assert_refused(2, "model.name toy_cnn", config=other, words=("--out", self.out, "--profile", profile))
         self.assert_refused(2, "needs --profile", command=("simulate",))
@@ -59,10 +59,10 @@ class TuneRefusedTest(tuning_case.TuningCase):
         lone = (("--bandwidth", 1), ("--noise", 1), ("--workers", 4))
         for words in long_tests.some(lone[:1], lone, "other options"):
             self.assert_refused(2, f"{words[0]} requires", command=("simulate",), words=("--profile", profile, *words))
-        self.assert_refused(4, "no plan fits in", "nine tenths of device.memory_limit", "needs", words=("--out", self.out, "--profile", profile, "--verify", 0,
+        self.assert_refused(4, "no plan fits in", "90 % of device.memory_limit", "needs", words=("--out", self.out, "--profile", profile, "--verify", 0,
                                                                "--set", "device.memory_limit=2KiB"))
-        self.assert_refused(2, "workers of its own pace", words=("--out", self.out, "--set", "replicas.sync=ps", "--set", "ps.workers=2"))
-        self.assert_refused(4, "no plan fits in", "nine tenths of device.memory_limit", "needs", words=("--out", self.out, "--profile", profile, "--verify", 0,
+        self.assert_refused(2, "tune cannot plan replicas.sync", words=("--out", self.out, "--set", "replicas.sync=ps", "--set", "ps.workers=2"))
+        self.assert_refused(4, "no plan fits in", "90 % of device.memory_limit", "needs", words=("--out", self.out, "--profile", profile, "--verify", 0,
                                                                "--memory", "2KiB"))
         measuring = cli.run("tune", self.config, "--out", self.folder)
         self.assertEqual(measuring.returncode, 8)
@@ -72,8 +72,8 @@ class TuneRefusedTest(tuning_case.TuningCase):
 
     def test_what_ends_in_no_configuration_is_refused_before_it_is_measured(self):
         words = ("--out", self.out, "--budget", 60)
-        self.assert_refused(2, "pipeline.changes are changes of the configured plan", words=(*words, "--set", "pipeline.changes=['2: chunks = 4']"))
-        self.assert_refused(2, "the profile", "is of 1 thread a device, but devices of this plan have 3",
+        self.assert_refused(2, "pipeline.changes apply to the configured plan", words=(*words, "--set", "pipeline.changes=['2: chunks = 4']"))
+        self.assert_refused(2, "the profile", "is of 1 thread a device, but the plan has 3",
                             words=(*words, "--profile", self.profile(), "--verify", 0, "--set", "device.threads=3"))
         self.assert_refused(3, "cifar10", words=(*words, "--set", "data.name=cifar10", "--set", f"data.path={self.folder}"))
 

@@ -131,7 +131,7 @@ class TuneTest(tuning_case.TuningCase):
         threads = max(2, len(os.sched_getaffinity(0)))  # of the one device of this plan
         cases = (("device 0 needs ", ("--memory", "2MiB", "--set", "pipeline.partition=[3,1]", "--set", "pipeline.chunks=1")),
                  ('pipeline.chunks = "auto"', ("--set", "pipeline.chunks=auto")),
-                 (f"no profile is of {threads} threads a device", ("--set", "device.threads=0", "--set", "pipeline.stages=1")),
+                 (f"there is no profile with {threads} threads a device", ("--set", "device.threads=0", "--set", "pipeline.stages=1")),
                  ("pipeline.partition adds up to 3 layers, but toy_cnn has 4", ("--set", "pipeline.partition=[1,2]")))
         for why, words in long_tests.some(cases[:2], cases, "each tunes twice"):
             with self.subTest(why=why):
@@ -228,8 +228,8 @@ class TuneTest(tuning_case.TuningCase):
     def test_what_a_prediction_of_a_worker_leaves_out_is_said(self):
         profile = self.profile()
         server = ("--set", "replicas.sync=ps", "--set", "ps.workers=2")
-        for words, parts in (((), ("one worker", "pushes", "pulls", "waiting", "measure again")),
-                             (("--nodes", 1, "--devices", 2), ("replicas of a cluster", "parameter server is left out"))):
+        for words, parts in (((), ("a worker", "pushes", "pulls", "waiting", "measure again")),
+                             (("--nodes", 1, "--devices", 2), ("cluster's replicas", "leaves out the parameter server"))):
             done = cli.must_run("simulate", self.config, "--profile", profile, "--json", *server, *words)
             said = json.loads(done.stdout)["left_out"]
             (warning,) = [line for line in done.stderr.splitlines() if "warning" in line]
@@ -417,7 +417,7 @@ class TuneTest(tuning_case.TuningCase):
         for one in json.loads(done.stdout)["best"]:
             self.assertEqual((one["plan"]["stages"], one["plan"]["replicas"]), (1, 1))
         if cores > 1:
-            self.assertIn("plans of more than 1 device are left out", done.stderr)
+            self.assertIn("plans for more than 1 device are left out", done.stderr)
 
 
 if __name__ == "__main__":

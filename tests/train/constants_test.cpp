@@ -80,7 +80,7 @@ TEST(Constants, AnInterpolationOtherThanThatOfTheWeightsIsWarnedOf) {
     return testing::internal::GetCapturedStderr();
   };
   EXPECT_THAT(warning_with("bilinear"),
-              HasSubstr("made for images resized by \"bicubic\", but data.interpolation is \"bilinear\""));
+              HasSubstr("expect images resized by \"bicubic\", but data.interpolation is \"bilinear\""));
   EXPECT_THAT(warning_with("bicubic"), testing::Not(HasSubstr("resized by")));
 }
 

@@ -102,7 +102,7 @@ TEST_F(DivergingRun, TheCheckpointThatIsProvenStaysAndIsNamed) {
               AllOf(StartsWith("6: step 4: the loss is NaN"),
                     HasSubstr(concat(checkpoint(3).string(), " holds the weights that gave this loss")),
                     HasSubstr(concat("the last good checkpoint is ", checkpoint(2).string(),
-                                     ", from which --resume auto goes on"))));
+                                     ", and --resume auto continues from it"))));
   EXPECT_TRUE(has(2)) << "keep = 1 must not remove it";
   EXPECT_FALSE(has(3));
   EXPECT_EQ(train(4, "0.05"), "no failure") << "it goes on from step 2";

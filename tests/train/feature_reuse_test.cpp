@@ -286,7 +286,7 @@ TEST_F(FeatureReuseOfOne, ARowThatCannotGrowBeginsAnew) {
   const at::Tensor whole = std::exchange(four->layers()[2]->parameters().front()->value, at::zeros({1}, at::kDouble));
   testing::internal::CaptureStderr();
   reuse_.follow(four.get());
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("begins anew"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("starts empty"));
   four->layers()[2]->parameters().front()->value = whole;
   EXPECT_EQ(hits_of(samples(8), *four), 0);
   EXPECT_EQ(hits_of(samples(8), *four), 8);
@@ -340,9 +340,9 @@ std::string run_auto(double layers_s, std::int64_t& rows_kept) {
 
 TEST(FeatureReuse, AutoKeepsWhatPays) {
   std::int64_t rows = 0;
-  EXPECT_THAT(run_auto(/*layers_s=*/100, rows), HasSubstr("so it is kept for these 1 layers"));
+  EXPECT_THAT(run_auto(/*layers_s=*/100, rows), HasSubstr("so the cache is used for these 1 layers"));
   EXPECT_EQ(rows, 12 * 14);
-  EXPECT_THAT(run_auto(/*layers_s=*/0, rows), HasSubstr("so nothing is kept for these 1 layers"));
+  EXPECT_THAT(run_auto(/*layers_s=*/0, rows), HasSubstr("so the cache is not used for these 1 layers"));
   EXPECT_EQ(rows, 0);
 }
 

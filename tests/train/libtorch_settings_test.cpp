@@ -1,4 +1,4 @@
-#include "train/setup/libtorch_settings.h"
+#include "train/setup/model_options.h"
 
 #include <gtest/gtest.h>
 

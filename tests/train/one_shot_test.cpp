@@ -86,7 +86,7 @@ TEST(RunEvaluation, ACheckpointWithoutAConfigurationNeedsOne) {
   const sluice::test::TempDir dir;
   const fs::path checkpoint = save(dir / "run", small_config(), 1, nlohmann::json::object());
   EXPECT_EQ(sluice::test::error_of<ConfigError>([&] { return run_evaluation({.checkpoint = dir / "run"}); }),
-            concat(checkpoint.string(), " holds no configuration; name one: sluice eval CONFIG --checkpoint ",
+            concat(checkpoint.string(), " has no configuration; pass one: sluice eval CONFIG --checkpoint ",
                    checkpoint.string()));
   sluice::test::spill(dir / "run/config.toml", config::to_toml(small_config()));
   EXPECT_EQ(run_evaluation({.checkpoint = dir / "run"}).step, 1);

@@ -94,7 +94,7 @@ TEST(SourceOf, GivesEachAtItsStepAndNotesARefusal) {
   EXPECT_EQ(source.next(5)->chunks, 7);
   source.refused(5);
   EXPECT_TRUE(changes[0].is_refused);
-  EXPECT_FALSE(PlanSource{}.next);
+  EXPECT_FALSE(PlanSource{}.next(0));
 }
 
 TEST(CheckChanges, NamesTheChangeThatDoesNotSuitTheRun) {

@@ -1,7 +1,7 @@
 // The loop under a source of plans: what changes is how a run is done. Weights, optimizer state and the samples of
 // every step stay, whatever the plans, in one process and in several; a plan that cannot be taken on leaves the old
 // one.
-#include "train/plan/plan_source.h"
+#include "train/plan/plan_changes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,6 +21,7 @@
 #include "train/plan/composition.h"
 #include "train/run/local_steps.h"
 #include "train/run/loop.h"
+#include "train/run/records.h"
 #include "train/setup/run_state.h"
 #include "train_run_support.h"
 
@@ -107,10 +108,12 @@ class TestRun {
     const storage::RunDir run_dir(dir_ / "run", storage::RunDirMode::kResumeOrNew);
     report::Reporter reporter(run_dir, {}, {});
     storage::CheckpointStore checkpoints(run_dir.checkpoints_dir(), 3);
-    Records records{.reporter = &reporter,
-                    .checkpoints = &checkpoints,
-                    .capture = [](const Progress&) { return storage::CheckpointContents{}; },
-                    .report_plan = [&](std::int64_t) { after_change(); }};
+    KeptRecords kept({.reporter = reporter,
+                      .checkpoints = checkpoints,
+                      .capture = [](const Progress&) { return storage::CheckpointContents{}; },
+                      .report_plan = [&](std::int64_t) { after_change(); },
+                      .explain = [](const Error& error) { return error; }});
+    EpochLog log("another rank", steps);
     const auto next = [&](std::int64_t steps_done) -> std::optional<Plan> {
       seen.push_back(set_->taken());
       if (steps_done == 0 || steps_done > std::ssize(plans)) return std::nullopt;
@@ -129,7 +132,7 @@ class TestRun {
                                                            eval_loader_options(setup_, engine_->plan().replicas));
                    },
                .plans = {.next = next, .refused = [&](std::int64_t step) { refused.push_back(step); }},
-               .records = setup_.process.rank == 0 ? records : Records{}},
+               .records = setup_.process.rank == 0 ? static_cast<Records&>(kept) : log},
               {.total_steps = steps, .train = {.eval_every_steps = 1'000'000}, .lr = lr_schedule(setup_)}, {});
     loop.run();
     seen.push_back(set_->taken());

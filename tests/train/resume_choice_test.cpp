@@ -265,8 +265,8 @@ TEST_F(ChooseResume, AutoSkipsARunOfOtherDataWhoseCheckpointsAreAllDamaged) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(choose_resume("auto", "", "base.toml", config).run_dir, "runs/base-20260101-000000");
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              HasSubstr("--resume auto skips runs/base-20260102-000000: no checkpoint in "
-                        "runs/base-20260102-000000/checkpoints is whole"));
+              HasSubstr("--resume auto skips runs/base-20260102-000000: every checkpoint in "
+                        "runs/base-20260102-000000/checkpoints is damaged"));
 }
 
 TEST_F(ChooseResume, ARunDirectoryGoesOnInItself) {

@@ -50,10 +50,10 @@ TEST_F(OtherRates, OfAScheduleThatALongerRunStretchesAreSaidBeforeAndAfter) {
     EXPECT_EQ(warning(saved, saved, 10), "") << kind;
     EXPECT_THAT(
         warning(saved, now, 20),
-        AllOf(HasSubstr("the learning rate goes from "), HasSubstr(" in step 200 to 0.0"), HasSubstr(" in step 201"),
-              HasSubstr(kind), HasSubstr("ends at step 400 now, and ended at step 200")));
+        AllOf(HasSubstr("the learning rate changes from "), HasSubstr(" in step 200 to 0.0"), HasSubstr(" in step 201"),
+              HasSubstr(kind), HasSubstr("ended at step 200 and now ends at step 400")));
     now.train.steps = 300;
-    EXPECT_THAT(warning(saved, now, 20), HasSubstr("ends at step 300 now, and ended at step 200"));
+    EXPECT_THAT(warning(saved, now, 20), HasSubstr("ended at step 200 and now ends at step 300"));
   }
   config::Config saved;
   saved.train.lr_schedule = "cosine";
@@ -87,7 +87,7 @@ TEST_F(OtherRates, OfASetOfAnotherSizeAreSaid) {
   config.train.epochs = 20;
   config.train.global_batch = 10;
   EXPECT_EQ(warning(config, config, 5, 100), "");
-  EXPECT_THAT(warning(config, config, 5, 50), HasSubstr("ends at step 200 now, and ended at step 125"));
+  EXPECT_THAT(warning(config, config, 5, 50), HasSubstr("ended at step 125 and now ends at step 200"));
 }
 
 }  // namespace

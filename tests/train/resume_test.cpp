@@ -163,10 +163,11 @@ TEST(CheckResumable, AllowsAnotherTopologyLengthAndRate) {
   config.model.dropout = 0.5;
   testing::internal::CaptureStderr();
   EXPECT_NO_THROW(check_resumable(config, state, "run/step-17"));
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              AllOf(HasSubstr("run/step-17 was made with other settings; from here on device.tf32 = false (was true)"),
-                    HasSubstr(", model.dropout = 0.5 (was "), HasSubstr(", train.lr = 0.125 (was "),
-                    HasSubstr(", train.winograd = \"4x4\" (was \"2x2\")")));
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      AllOf(HasSubstr("run/step-17 was written with other settings; from here on device.tf32 = false (was true)"),
+            HasSubstr(", model.dropout = 0.5 (was "), HasSubstr(", train.lr = 0.125 (was "),
+            HasSubstr(", train.winograd = \"4x4\" (was \"2x2\")")));
 }
 
 TEST(CheckResumable, WarnsOfOtherMicroBatchesIfTheModelHasBatchNorms) {
@@ -219,10 +220,10 @@ TEST_F(FindCheckpoint, RefusesARunWhoseCheckpointsAreAllDamagedOrGone) {
   sluice::test::spill(run_ / "checkpoints/step-4/state.json", "{}");
   const auto found = [&] { (void)find_checkpoint(run_); };
   EXPECT_THAT(refusal<CheckpointError>(found),
-              AllOf(HasSubstr("run/checkpoints is whole"), HasSubstr("nothing was changed")));
+              AllOf(HasSubstr("run/checkpoints is damaged"), HasSubstr("nothing was changed")));
   std::filesystem::remove_all(run_ / "checkpoints/step-4");
   sluice::test::spill(run_ / "metrics.jsonl", "{\"event\":\"checkpoint\",\"time_s\":1.0,\"step\":4}\n");
-  EXPECT_THAT(refusal<CheckpointError>(found), HasSubstr("run are gone"));
+  EXPECT_THAT(refusal<CheckpointError>(found), HasSubstr("run are missing"));
 }
 
 TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {

@@ -72,7 +72,7 @@ TEST_F(OrderFile, SettlesSeveralStagesADevice) {
 
 TEST_F(OrderFile, RefusesWhatContradictsIt) {
   EXPECT_THAT(refused([](auto& c) { c.pipeline.chunks = 8; }),
-              HasSubstr("mine.txt\" has 2 micro-batches, but pipeline.chunks = 8; leave pipeline.chunks out"));
+              HasSubstr("mine.txt\" has 2 micro-batches, but pipeline.chunks = 8; remove pipeline.chunks"));
   EXPECT_THAT(refused([](auto& c) { c.pipeline.stages = 3, c.pipeline.partition.reset(); }),
               HasSubstr("has 2 devices, but pipeline.stages = 3"));
   EXPECT_THAT(refused([](auto& c) { c.pipeline.virtual_stages = 2; }),
@@ -82,7 +82,7 @@ TEST_F(OrderFile, RefusesWhatContradictsIt) {
   EXPECT_THAT(refused([](auto& c) { c.pipeline.partition = std::vector<int>{5}; }), HasSubstr("pipeline.partition"));
   EXPECT_THAT(refused([](auto& c) { c.pipeline.schedule = "gpipe"; }), HasSubstr("the file replaces the schedule"));
   EXPECT_THAT(refused([](auto& c) { c.device.list = {.choice = "", .names = {"cpu:0"}}; }),
-              AllOf(HasSubstr("settles pipeline.stages = 2"), HasSubstr("device.list names 1 devices")));
+              AllOf(HasSubstr("sets pipeline.stages = 2"), HasSubstr("device.list names 1 devices")));
   config_.train.micro_batch = 8;
   EXPECT_NO_THROW((void)make_setup(config_)) << "two of them make the batch";
 }
@@ -114,8 +114,8 @@ TEST_F(OrderFile, OfACheckpointHoldsWhereTheNameIsTheSame) {
   EXPECT_EQ(warned(setup.schedule_text), "") << "the order is the same";
   spill(file_, "0F0 0B0\n1F0 1B0\n");
   EXPECT_THAT(warned(setup.schedule_text),
-              HasSubstr("is not what it was when run/step-17 was made (the file has another order "
-                        "now); the order that was saved holds"));
+              HasSubstr("has changed since run/step-17 was written (the file has another schedule "
+                        "now); the saved schedule is used"));
   std::filesystem::remove(file_);
   EXPECT_THAT(warned(setup.schedule_text), HasSubstr("cannot be read"));
   config_.pipeline.order = (folder_ / "other.txt").string();

@@ -112,7 +112,7 @@ TEST(MakeSetup, ABatchIsNoLargerThanTheDataSet) {
   testing::internal::CaptureStderr();
   warn_of_unusual_settings(setup);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              HasSubstr("train.global_batch = 1000000000 is more than the 72 samples of shapes: each step takes all of "
+              HasSubstr("train.global_batch = 1000000000 is more than the 72 samples of shapes: each step uses all of "
                         "them"));
 }
 
@@ -143,7 +143,7 @@ TEST(MakeSetup, ThreadsFarBeyondTheCoresAreWarnedOf) {
   EXPECT_EQ(refused_at(0), "");
   if (64 * cores + 1 > 1024) GTEST_SKIP() << "device.threads goes up to 1024";
   EXPECT_EQ(refused_at(64 * cores), "");
-  EXPECT_THAT(refused_at(64 * cores + 1), HasSubstr("and at most 64 a core are taken; device.threads = 0 shares"));
+  EXPECT_THAT(refused_at(64 * cores + 1), HasSubstr("and the limit is 64 a core; device.threads = 0 shares"));
 }
 
 TEST(MakeSetup, ABatchBeyondTheMemoryOfTheMachineIsRefused) {
@@ -175,7 +175,7 @@ TEST(MakeSetup, OfNamedDevicesTheFirstAreTakenAndTheOthersNamed) {
   engine::Engine engine(tune::make_plan(plan_request(cut), {}), engine_options(cut));
   const engine::Composition& composition = engine.composition();
   const PlanDescription plan = describe_plan(cut, composition, false);
-  EXPECT_THAT(plan.text, HasSubstr("of device.list the first 2 are used, not cpu:5, cpu:7"));
+  EXPECT_THAT(plan.text, HasSubstr("the first 2 entries of device.list are used, not cpu:5, cpu:7"));
   EXPECT_EQ(plan.json.at("unused_devices"), nlohmann::ordered_json::array({"cpu:5", "cpu:7"}));
   config.device.list = {};
   EXPECT_THAT(unused_devices(make_setup(config), 2), testing::IsEmpty());

@@ -30,7 +30,7 @@ TEST(StopBeforeTraining, ASignalEndsTheRunAndSaysThatNothingIsKept) {
   std::raise(SIGTERM);
   auto what = said.get_future();
   ASSERT_EQ(what.wait_for(kTimeout), std::future_status::ready);
-  EXPECT_EQ(what.get(), "stopped by SIGTERM before the first step; nothing was trained, and nothing new is kept");
+  EXPECT_EQ(what.get(), "stopped by SIGTERM before the first step; nothing was trained or saved");
 }
 
 TEST(StopBeforeTraining, AfterItHasBegunASignalIsNotItsMatterAndNothingIsDiscarded) {

@@ -69,7 +69,7 @@ TEST_F(SaveForRank0, SavesOnceAndWithoutTheRecordsOfLaterSteps) {
 
 TEST_F(SaveForRank0, SavesNothingWhereTheDirectoryIsNotRank0s) {
   id_.inode += 1;
-  EXPECT_THAT(save(7), HasSubstr("is not on a disk of this machine: the steps after its newest checkpoint are lost"));
+  EXPECT_THAT(save(7), HasSubstr("this machine cannot reach its run directory"));
   EXPECT_TRUE(steps().empty());
 }
 

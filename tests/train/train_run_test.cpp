@@ -86,7 +86,7 @@ class Resumed : public testing::Test {
 TEST_F(Resumed, WithTheSameDataGoesOnWhereItStopped) {
   const std::vector<std::vector<int>> expected{{3, 0, 2, 3}, {4, 1, 0, 3}, {5, 1, 1, 3}};
   const std::string other_test =
-      "the 5 test samples of data set mnist are not those of the checkpoint: evaluations before";
+      "the 5 test samples of data set mnist differ from those of the checkpoint: evaluations from before";
   const auto text = [&] {
     testing::internal::CaptureStderr();
     EXPECT_EQ(positions(resume()), expected);
@@ -99,8 +99,8 @@ TEST_F(Resumed, WithTheSameDataGoesOnWhereItStopped) {
 
 TEST_F(Resumed, WithOtherTrainingDataIsRefusedAndSaysWhatDiffers) {
   const std::string sizes = "data set mnist had 20 training samples when the checkpoint was written and has ";
-  const std::string content = "the 20 training samples of data set mnist are not those of the checkpoint";
-  const std::string advice = "or go on with what there is now with --accept-new-data";
+  const std::string content = "the 20 training samples of data set mnist differ from those of the checkpoint";
+  const std::string advice = "or pass --accept-new-data to continue with the new data";
   const std::vector<std::pair<Images, std::string>> cases{
       {{.train = 9}, sizes + "9 now"},  {{.train = 21}, sizes + "21 now"},         {{.changed_pixel = 777}, content},
       {{.changed_label = 13}, content}, {{.changed_pixel = 20 * 64 - 1}, content}, {{.changed_label = 19}, content}};
@@ -203,7 +203,7 @@ TEST_F(Resumed, AnEarlierVersionsCheckpointIsTakenOnTrustAsFarAsItFits) {
   EXPECT_EQ(progress_in(setup, state, "here").position.batch, 3);
   const RunState beyond{.progress = {.steps_done = 2, .position = {.epoch = 0, .batch = 4}}, .config_toml = saved};
   EXPECT_THAT(sluice::test::error_of<CheckpointError>([&] { (void)progress_in(setup, beyond, "here"); }),
-              HasSubstr("has 3 batches now, and the checkpoint was written after batch 4 of an epoch"));
+              HasSubstr("has 3 batches, but the checkpoint was written after batch 4 of an epoch"));
   EXPECT_EQ(progress_in(setup, beyond, "here", NewData::kAccepted).position.batch, 3);
   const RunState begun{.progress = {.steps_done = 1, .position = {.epoch = 0, .batch = 1}}, .config_toml = saved};
   EXPECT_EQ(progress_in(setup, begun, "here", NewData::kAccepted).position.batch, 1);
@@ -241,7 +241,7 @@ TEST(LostRunDir, IsNoticedAtACheckpointAndTheStateIsSavedOnceMore) {
   const fs::path run = dir / "run";
   const std::string sentence = sentence_of_a_run_that_loses(config, run, run, run / "checkpoints" / "step-2");
   EXPECT_THAT(sentence, AllOf(HasSubstr(run.string() + " was removed or renamed while the run wrote to it"),
-                              HasSubstr("go on with --resume " + (run / "checkpoints" / "step-").string())));
+                              HasSubstr("continue with --resume " + (run / "checkpoints" / "step-").string())));
   ASSERT_TRUE(fs::exists(run / "checkpoints")) << sentence;
   const std::string saved = sluice::test::names_in(run / "checkpoints").back();
   config.train.steps = std::stoll(saved.substr(saved.find('-') + 1)) + 2;

@@ -233,7 +233,7 @@ TEST(WhatIfServed, WhatIsNotPredictedIsSaid) {
   using Cases = std::vector<std::pair<std::function<void(config::Config&, profiler::LayerProfile&)>, std::string>>;
   const Cases whole{{[](auto&, auto& profile) { profile.server.reset(); }, "the profile has no `server`"},
                     {[](auto& config, auto&) { config.ps.clock = "virtual"; }, "ps.clock = \"virtual\""},
-                    {[](auto& config, auto&) { config.ps.policy = "diloco"; }, "steps of their own"},
+                    {[](auto& config, auto&) { config.ps.policy = "diloco"; }, "local steps"},
                     {[](auto& config, auto&) { config.ps.policy = "quorum"; }, "pushes of 2 of 3 workers"},
                     {[](auto& config, auto&) { config.ps.push_compression = "bf16"; }, "another compression"}};
   const Cases parts{

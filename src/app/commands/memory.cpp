@@ -15,7 +15,6 @@
 #include "profiler/layer_profile.h"
 #include "train/plan/what_if.h"
 #include "train/setup/run_state.h"
-#include "train/study/memory_by_profile.h"
 #include "train/study/memory_proof.h"
 #include "tune/memory_table.h"
 

@@ -14,7 +14,7 @@
 namespace sluice::ps {
 namespace {
 
-constexpr int kLinger = 2000;         // milliseconds that closing may take to send the last messages
+constexpr int kLinger = 5000;         // milliseconds that closing may take to send the last messages
 constexpr int kListeningThreads = 4;  // I/O threads of a listening socket; each connection is served by one of them
 constexpr int kUnread = 64;           // received messages per connection that are queued in memory
 constexpr std::int64_t kSeal = 64;    // bytes that encryption adds to a frame, rounded up

@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 
 constexpr Nanoseconds kHello = 50'000'000;  // between two Hellos
 constexpr milliseconds kLook{50};           // between two checks for a stop
-constexpr milliseconds kLastWords{2000};    // for the last message to leave
+constexpr milliseconds kLastWords{5000};    // for the last message to leave
 
 }  // namespace
 

@@ -62,7 +62,6 @@ int as_rank_0(const engine::Composition& composition, int number) {
   return shared.item<int>();
 }
 
-// A number must fit in all processes.
 void agree(const engine::Composition& composition, std::vector<tune::ChunkCandidate>& candidates) {
   if (candidates.empty()) return;
   std::vector<double> numbers;
@@ -77,7 +76,6 @@ void agree(const engine::Composition& composition, std::vector<tune::ChunkCandid
   }
 }
 
-// All numbers in ascending order; those above `most` are not tried for speed.
 struct TrialNumbers {
   std::vector<tune::ChunkCandidate> all;
   int most = 1;
@@ -198,7 +196,7 @@ void decide_chunks(const Setup& setup, engine::Engine& engine, data::Position st
     log_on_rank_0(concat(" with train.deterministic: ", engine.plan().chunks, ", unmeasured"));
     return;
   }
-  log_on_rank_0(concat(": timing steps without update, for about ", human_duration(chunks_budget(setup)),
+  log_on_rank_0(concat(": timing steps without updates, for about ", human_duration(chunks_budget(setup)),
                        " (pipeline.planning_budget_s)"));
   const engine::StepBatch batch = [&] {
     data::LoaderOptions options = train_loader_options(setup);
@@ -210,7 +208,7 @@ void decide_chunks(const Setup& setup, engine::Engine& engine, data::Position st
   const char* const untimed = chunks_budget(setup) > 0 ? ", the only number to try" : ", with no time to try others";
   log_on_rank_0(
       concat(": ", choice.chunks,
-             choice.why.empty() ? untimed : concat(was_compared ? " is fastest (" : " is taken (", choice.why, ")"),
+             choice.why.empty() ? untimed : concat(was_compared ? " is fastest (" : " is used (", choice.why, ")"),
              choice.left_out));
   Plan plan = engine.plan();
   plan.chunks = choice.chunks;

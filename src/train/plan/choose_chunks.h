@@ -2,9 +2,7 @@
 // Errors: those of a training step; OutOfMemoryError if no number fits, with advice (memory_advice.h).
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "data/loader.h"
 #include "engine/engine.h"
@@ -22,7 +20,6 @@ struct ChunkChoice {
 };
 [[nodiscard]] ChunkChoice choose_chunks(const Setup& setup, engine::Engine& engine, const engine::StepBatch& batch);
 
-// If the number is open, applies choose_chunks() for the batch at `start`, except with train.deterministic.
 void decide_chunks(const Setup& setup, engine::Engine& engine, data::Position start);
 
 }  // namespace sluice::train

@@ -29,7 +29,7 @@ profiler::LayerProfile measure_fitting_batches(const Setup& setup, std::int64_t 
     return {.micro_batch = layers.front().times.front().samples, .layers = std::move(layers)};
   } catch (const Error& error) {
     if (error.exit_code() != ExitCode::kOutOfMemory || size == 1) throw;
-    log_info("the layers are measured at ", counted(size / 2, "sample"), ": ", error.what());
+    log_info("measuring the layers at ", counted(size / 2, "sample"), " instead: ", error.what());
   }
   return measure_fitting_batches(setup, size / 2);
 }
@@ -74,7 +74,7 @@ std::vector<profiler::StageLink> measure_borders(const Setup& setup) {
 std::vector<LayerCost> layer_costs(const Setup& setup) {
   const std::int64_t size = micro_batch_size(setup);
   if (const auto found = measure::find_costs(setup.config.pipeline.cost_cache, workload_of(setup), size)) {
-    log_info("layer costs come from ", found->source, "; delete it to measure again");
+    log_info("using the layer costs in ", found->source, "; delete the file to measure them again");
     return found->profile.costs();
   }
   log_info("measuring ", counted(setup.layers, "layer"), " of ", setup.model.name, ", for about ",

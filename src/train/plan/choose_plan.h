@@ -21,7 +21,6 @@ namespace sluice::train {
 // Cost of a profile's links and update per step of this set-up; unmeasured costs stay unset.
 [[nodiscard]] tune::StepOverheads step_overheads(const Setup& setup, const profiler::LayerProfile& profile);
 
-// Their number and devices are the same for any partition. Empty with one device.
 [[nodiscard]] std::vector<profiler::StageLink> measure_borders(const Setup& setup);
 
 // Ignores links if the devices share memory, because they then cost the same for any partition.

@@ -78,7 +78,7 @@ void FreezePlanner::prepare() {
   rules_.may_shrink = setup_.config.freeze.elastic && is_free;
   rules_.may_replicate = rules_.may_shrink && setup_.config.freeze.replicas;
   if (setup_.config.freeze.elastic && !is_free && setup_.config.pipeline.stages > 1)
-    log_info("freeze.elastic has no effect: train.deterministic = true, and measured times differ from run to run");
+    log_info("freeze.elastic has no effect: it uses measured times, and train.deterministic = true forbids them");
   rules_.change_s = seconds_of_change(setup_);
   rules_.steps = static_cast<double>(setup_.batches_per_epoch);
   if (last_predicted_s_) return;

@@ -17,15 +17,14 @@ namespace sluice::train {
 // [k]: frozen layers when k units are frozen (models/freeze_points.h).
 [[nodiscard]] std::vector<int> freeze_points_of(const Setup& setup);
 
-// Time from the start of `epoch` to the start of epoch `end`.
 struct FrozenTime {
   std::int64_t after = 0;  // steps done before it
   std::int64_t epoch = 0;
   std::int64_t end = 0;
 };
 
-// Fraction of the samples in that time that run through the frozen layers. Features of the others come from
-// freeze.cache, as far as it has room. kept_since: first epoch of the cache; row_bytes: of a sample.
+// Fraction of the samples that run through the frozen layers; the others use freeze.cache, as far as it has room.
+// kept_since: first epoch of the cache. row_bytes: of a sample.
 [[nodiscard]] double running_share(const Setup& setup, const FrozenTime& time, std::int64_t kept_since,
                                    std::uint64_t row_bytes);
 
@@ -37,7 +36,6 @@ class FreezePlanner {
 
   [[nodiscard]] int units() const { return static_cast<int>(points_.size()) - 1; }
   [[nodiscard]] const std::vector<int>& points() const { return points_; }
-  // Measures costs now instead of in the first change().
   void prepare();
   // Continues after a change that was decided earlier: the run has the shape of `plan`, with this step time if known.
   void follow(const Plan& plan, std::optional<double> predicted_s);

@@ -10,7 +10,6 @@
 namespace sluice::train {
 namespace {
 
-// First step of an epoch, counted in the run.
 std::int64_t first_step_of(std::int64_t epoch, const Setup& setup, const RunState* saved) {
   if (saved == nullptr) return epoch * setup.batches_per_epoch;
   const data::Position& position = saved->progress.position;
@@ -24,7 +23,6 @@ const PlanChange* kept_change(const RunState* kept, std::int64_t after, int froz
   return is_it ? &*found : nullptr;
 }
 
-// Leaves out the cache's location and size, which do not require a new plan.
 config::FreezeConfig apart_from_room(config::FreezeConfig freeze) {
   const config::FreezeConfig by_default;
   freeze.cache_dir = by_default.cache_dir;

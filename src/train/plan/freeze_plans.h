@@ -2,10 +2,6 @@
 // alone, all are decided before the first step. Errors: ConfigError with the epoch if a plan does not work.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "train/plan/plan_changes.h"
 #include "train/setup/run_state.h"
 #include "train/setup/setup.h"
@@ -14,11 +10,9 @@ namespace sluice::train {
 
 [[nodiscard]] bool freezes(const config::Config& config);
 
-// ConfigError if a trained parameter is tied to one of the first `frozen_layers` layers.
 void require_untied(const config::Config& config, const models::ModelOptions& options, int frozen_layers);
 
-// Checks what is known without measuring: freeze.schedule is valid and fits the model, the pipeline's schedule suits
-// the remaining layers, and no trained parameter is tied to a frozen one.
+// Checks freeze.schedule, the schedule of the remaining layers and tied parameters, without measuring.
 void check_freezing(const Setup& setup);
 
 // Like plan_run(). saved: the state that the run resumes; null: a new run.

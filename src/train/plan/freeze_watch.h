@@ -8,7 +8,6 @@
 #include "engine/engine.h"
 #include "train/plan/freeze_planner.h"
 #include "train/plan/plan_changes.h"
-#include "train/plan/plan_source.h"
 #include "train/setup/peers.h"
 #include "train/setup/run_state.h"
 
@@ -24,7 +23,6 @@ class FreezeWatch {
  private:
   // The change for the epoch that begins after `steps_done`; nullopt if the plan stays.
   [[nodiscard]] std::optional<Plan> next(std::int64_t steps_done);
-  // Called in rank 0.
   [[nodiscard]] std::optional<PlanChange> decide(std::int64_t steps_done, std::int64_t epoch);
 
   const Peers& peers_;

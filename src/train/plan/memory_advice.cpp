@@ -52,7 +52,6 @@ std::optional<Candidate> first_fitting(const tune::MemoryModel& model, std::uint
 
 constexpr std::int64_t kMostChunks = 65'536;  // the maximum of pipeline.chunks
 
-// With this policy, the workers share an epoch's samples by the common batch.
 bool has_the_batch_of_all(const config::Config& config) { return config.ps.policy == "dual_batch"; }
 
 const char* key_of_chunks(const config::Config& config) {
@@ -122,7 +121,6 @@ std::optional<Variation> smaller_batch(const tune::MemoryModel& model, Variation
   return next;
 }
 
-// The settings that give this plan, which differs from the first one after a change.
 config::Config settings_of(config::Config config, const Plan& plan) {
   config.pipeline.changes.clear();  // they are relative to the first plan
   config.pipeline.stages = plan.devices();
@@ -170,14 +168,14 @@ std::string fitting_advice(const tune::MemoryModel& model, const Setup& setup, c
     if (!nearest || candidate->bytes < nearest->bytes) nearest = candidate;
   }
   if (!fitting.empty()) return join(fitting, ", ");
-  if (!nearest) return "nothing less can be asked for";
-  return concat("none of these alone fits, ", nearest->setting, " comes nearest with ", about(*nearest));
+  if (!nearest) return "no setting needs less";
+  return concat("none of these fits by itself; ", nearest->setting, " is nearest with ", about(*nearest));
 }
 
 Error with_fitting_advice(const Error& error, const Setup& setup, const Plan& plan) {
   if (!pipeline::is_refused_by_limit(error) || setup.devices.front().kind != device::DeviceKind::kCpu) return error;
   // Logged first, because the measurement may exhaust the machine's memory.
-  log_warning(error.what(), "; measuring what would fit");
+  log_warning(error.what(), "; measuring which settings would fit");
   try {
     const Setup of_plan = with_settings(setup, settings_of(setup.config, plan));
     const char* const where =
@@ -185,7 +183,7 @@ Error with_fitting_advice(const Error& error, const Setup& setup, const Plan& pl
     return OutOfMemoryError(
         concat(error.what(), ": ", fitting_advice(measure_memory_model(of_plan), of_plan, plan), where));
   } catch (const std::exception& no_measurement) {
-    log_debug("what would fit is not known: ", no_measurement.what());
+    log_debug("cannot measure which settings would fit: ", no_measurement.what());
     return error;
   }
 }

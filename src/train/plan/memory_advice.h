@@ -1,10 +1,7 @@
 // memory_advice: single changes of the configuration that make a plan fit its devices (tune/memory_model.h).
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "core/error.h"
 #include "core/plan.h"
@@ -18,7 +15,6 @@ namespace sluice::train {
 
 struct Setup;
 
-// How to reduce the memory of a training pass with this run's keys, as the end of a sentence.
 [[nodiscard]] std::string less_memory(const config::Config& config);
 
 [[nodiscard]] tune::MemoryModel measure_memory_model(const Setup& setup);

@@ -18,7 +18,6 @@ namespace {
 
 std::string name_of_change(std::int64_t after) { return concat("pipeline.changes, the change after step ", after); }
 
-// The settings after the change at this step; 0: the first settings.
 config::Config settings_since(const config::Config& config, std::int64_t after) {
   config::Config settings = config;
   for (config::Change& change : config::changes_of(config)) {
@@ -121,16 +120,16 @@ void check_feasible(const engine::Engine& engine, const std::vector<PlanChange>&
 
 void log_changes_left_out(const config::Config& config) {
   if (config.freeze.policy != "none")
-    log_info("freeze.policy is for sluice train; this is for the model with all its layers trained");
+    log_info("freeze.policy applies to sluice train only; here all layers are trained");
   if (config.pipeline.changes.empty()) return;
-  log_info("pipeline.changes is for sluice train; this is for the settings before the first change, after step ",
+  log_info("pipeline.changes applies to sluice train only; these are the settings before its first change, after step ",
            config::changes_of(config).front().after);
 }
 
 void warn_of_late_changes(const std::vector<PlanChange>& changes, std::int64_t total_steps) {
   for (const PlanChange& change : changes) {
     if (change.after >= total_steps)
-      log_warning(name_of_change(change.after), ", does not come: the run ends at step ", total_steps);
+      log_warning(name_of_change(change.after), ", never happens: the run ends at step ", total_steps);
   }
 }
 

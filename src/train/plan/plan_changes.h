@@ -10,13 +10,10 @@
 
 #include "core/plan.h"
 #include "engine/engine.h"
-#include "train/plan/plan_source.h"
-#include "train/setup/plan_change.h"
+#include "train/setup/run_state.h"
 #include "train/setup/setup.h"
 
 namespace sluice::train {
-
-struct RunState;
 
 // The change in force at the end of step `steps_done`; null: the first plan. A change right after it does not count.
 [[nodiscard]] const PlanChange* in_force(const std::vector<PlanChange>& changes, std::int64_t steps_done);
@@ -34,18 +31,23 @@ struct RunPlans {
 [[nodiscard]] RunPlans begin_with(const Setup& setup, std::vector<PlanChange> changes, std::int64_t steps_done,
                                   const Plan* kept);
 
-// Checks every change as far as possible without its plan. and_that: an additional check; may be empty.
 void check_changes(const Setup& setup, const std::function<void(const Setup&)>& and_that = {});
 
 void check_feasible(const engine::Engine& engine, const std::vector<PlanChange>& changes, std::int64_t steps_done);
 
-// Logs that a command without training steps uses the settings before the first change.
 void log_changes_left_out(const config::Config& config);
 
 void warn_of_late_changes(const std::vector<PlanChange>& changes, std::int64_t total_steps);
 
 [[nodiscard]] nlohmann::ordered_json freeze_fields(std::int64_t steps_done, const PlanChange& change);
 
+struct PlanSource {
+  // The next plan after `steps_done` steps; nullopt: keep the current one.
+  std::function<std::optional<Plan>(std::int64_t steps_done)> next = [](std::int64_t) { return std::nullopt; };
+  std::function<void(std::int64_t steps_done)> refused = [](std::int64_t) {};
+  // Fields of the `freeze` event for that plan; null if it freezes nothing.
+  std::function<nlohmann::ordered_json(std::int64_t steps_done)> freeze_record = [](std::int64_t) { return nullptr; };
+};
 // Returns each change at its step, and marks refused ones. Requires: `changes` outlives it.
 [[nodiscard]] PlanSource source_of(std::vector<PlanChange>& changes);
 

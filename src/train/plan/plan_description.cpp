@@ -90,7 +90,7 @@ std::string span_of(const pipeline::LayerList& layers) {
 
 TextRow frozen_row(const pipeline::FrozenPrefix& frozen) {
   return {"frozen", span_of(frozen.layers()), std::to_string(parameters_in(frozen.parameters())),
-          std::to_string(value_bytes(frozen.parameters())), "all, a share of the samples each"};
+          std::to_string(value_bytes(frozen.parameters())), "all, each with a share of the samples"};
 }
 
 }  // namespace
@@ -135,8 +135,8 @@ PlanDescription describe_plan(const Setup& setup, const engine::Composition& com
   std::string text = concat(headline(setup, composition, cpu_threads, chunks_are_open), "\n",
                             text_table(rows, std::array{kLeft, kLeft, kRight, kRight, kLeft}, /*gap=*/2));
   if (const auto unused = unused_devices(setup, plan.devices() * plan.replicas); !unused.empty())
-    text += concat("\nof device.list the first ", setup.config.device.list.names.size() - unused.size(),
-                   " are used, not ", join(unused, ", "));
+    text += concat("\nthe first ", setup.config.device.list.names.size() - unused.size(),
+                   " entries of device.list are used, not ", join(unused, ", "));
   return {description_json(setup, composition, cpu_threads, chunks_are_open, std::move(stages)), std::move(text)};
 }
 

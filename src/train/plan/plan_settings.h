@@ -19,7 +19,6 @@ struct PlanFacts {
 
 [[nodiscard]] tune::PlanRequest plan_request(const config::Config& config, PlanFacts facts);
 
-// Requires: a choice that is not open.
 [[nodiscard]] bool recomputes(const config::RecomputeChoice& choice, int stage);
 [[nodiscard]] config::RecomputeChoice recompute_choice(const Plan& plan);
 

@@ -17,15 +17,14 @@ bool is_measured_alike(const config::PsConfig& ps, const profiler::MeasuredServe
          (!takes_ratio || server.topk_ratio == ps.topk_ratio);
 }
 
-// Empty if the server's part can be predicted.
 std::string why_not_predicted(const config::Config& config, const profiler::LayerProfile& profile) {
   const config::PsConfig& ps = config.ps;
   const ps::SyncPolicy policy = policy_of_server(ps);
-  if (ps.clock != "real") return concat("ps.clock = \"", ps.clock, "\" charges what [ps] says");
+  if (ps.clock != "real") return concat("ps.clock = \"", ps.clock, "\" uses the times that [ps] sets");
   if (workers_update(config))
-    return concat("workers with ps.policy = \"", ps.policy, "\" make steps of their own between pushes");
+    return concat("workers with ps.policy = \"", ps.policy, "\" make local steps between pushes");
   if (policy.quorum > 1 && policy.quorum < ps.workers)
-    return concat("an update takes pushes of ", policy.quorum, " of ", ps.workers, " workers");
+    return concat("an update takes the pushes of ", policy.quorum, " of ", ps.workers, " workers");
   if (!profile.server)
     return "the profile has no `server`; measure again with `sluice profile` and replicas.sync = \"ps\"";
   if (!is_measured_alike(ps, *profile.server))
@@ -67,24 +66,23 @@ std::string server_left_out(const config::Config& config, const profiler::LayerP
   if (!config.replicas.has_server()) return "";
   if (const std::string why = why_not_predicted(config, profile); !why.empty())
     return concat(
-        "replicas.sync = \"ps\": this is the step of one worker that updates its weights itself; what it pushes to the "
-        "servers and pulls from them, and waiting for other workers, are left out (`simulate --sync` has the waiting), "
-        "because ",
+        "replicas.sync = \"ps\": this predicts a worker that updates its own weights, without pushes, pulls and "
+        "waiting for other workers (`simulate --sync` includes the waiting), because ",
         why);
   std::vector<std::string> parts;
   if (config.ps.time_limit_s > 0) parts.emplace_back("steps that ps.time_limit_s cuts short");
   if (config.ps.induce != "none") parts.emplace_back("stalls (ps.induce)");
   if (config.ps.grace_s > 0) parts.emplace_back("waiting for ps.grace_s");
-  if (config.ps.log != "off") parts.emplace_back("writing pushes down (ps.log)");
+  if (config.ps.log != "off") parts.emplace_back("writing pushes to the log (ps.log)");
   if (!config.ps.keys.empty())
-    parts.emplace_back("encryption, and the network between machines (push and pull are of one machine's sockets)");
-  return parts.empty() ? "" : concat("replicas.sync = \"ps\": left out are ", join(parts, ", "));
+    parts.emplace_back("encryption, and the network between machines (push and pull were measured on one machine)");
+  return parts.empty() ? "" : concat("replicas.sync = \"ps\": the prediction leaves out ", join(parts, ", "));
 }
 
 std::string server_left_out_of_cluster(const config::Config& config) {
   if (!config.replicas.has_server()) return "";
-  return "replicas.sync = \"ps\": the replicas of a cluster are predicted to add up their gradients themselves; the "
-         "parameter server is left out";
+  return "replicas.sync = \"ps\": the prediction leaves out the parameter server; the cluster's replicas all-reduce "
+         "their gradients";
 }
 
 }  // namespace sluice::train

@@ -17,12 +17,10 @@ namespace sluice::train {
 [[nodiscard]] std::optional<tune::ServerUse> server_use(const config::Config& config,
                                                         const profiler::LayerProfile& profile);
 
-// Bytes that a worker pushes and pulls per step, for weights of `bytes` bytes.
 [[nodiscard]] double transferred_bytes(const config::Config& config, double bytes);
 
 // What a prediction omits, as a sentence; may be empty.
 [[nodiscard]] std::string server_left_out(const config::Config& config, const profiler::LayerProfile& profile);
-// The same for a cluster (simulated_cluster.h).
 [[nodiscard]] std::string server_left_out_of_cluster(const config::Config& config);
 
 }  // namespace sluice::train

@@ -18,7 +18,6 @@ namespace sluice::train {
 
 [[nodiscard]] bool is_of_cpu(const profiler::LayerProfile& profile);
 
-// Hash of the keys that affect the cost of a sample: [data] without location and readers.
 [[nodiscard]] std::string hash_of_loading(const config::Config& config);
 [[nodiscard]] bool loads_as_measured(const config::Config& config, const profiler::LayerProfile& profile);
 
@@ -27,7 +26,6 @@ namespace sluice::train {
                                                       const profiler::LayerProfile& profile, const Plan& plan,
                                                       int processes);
 
-// Fraction of its gradients' bytes that a process sends (replicas.bucket_type).
 [[nodiscard]] double sent_share(const config::Config& config, int processes);
 
 }  // namespace sluice::train

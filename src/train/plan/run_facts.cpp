@@ -10,7 +10,6 @@
 namespace sluice::train {
 namespace {
 
-// Bytes of parameters (replicas in one memory share a copy), gradients and optimizer state.
 std::map<std::string, std::uint64_t> memory_by_kind(const engine::Composition& composition) {
   std::map<std::string, std::uint64_t> bytes{{"parameters", 0}, {"gradients", 0}, {"optimizer", 0}};
   std::set<const void*> seen;

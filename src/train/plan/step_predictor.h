@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/plan.h"
 #include "measure/cost_cache.h"
@@ -26,7 +25,6 @@ class StepPredictor {
   [[nodiscard]] report::Prediction of(const Plan& plan) const;
   [[nodiscard]] std::int64_t samples(const Plan& plan) const;
   [[nodiscard]] bool is_of_server() const { return server_.has_value(); }
-  // Seconds of a step whose batch is ready.
   [[nodiscard]] double seconds_without_loading(const Plan& plan) const;
   [[nodiscard]] const std::string& source() const { return source_; }  // file, age and quality of the costs
   // For advice about the steps of `plan`; nothing of a parameter server's. Outlived by the setup, not by the predictor.
@@ -55,7 +53,6 @@ class StepPredictor {
 [[nodiscard]] tune::AdviceCosts advice_costs(const Setup& setup, const profiler::LayerProfile& profile,
                                              const Plan& plan);
 
-// Logs and records the prediction for the next plan; does nothing without a predictor.
 void report_prediction(const std::optional<StepPredictor>& predictor, const Plan& plan, report::Reporter& reporter);
 
 }  // namespace sluice::train

@@ -17,7 +17,6 @@ std::vector<TrialStep> run_trial_steps(const Setup& setup, engine::Engine& engin
   for (std::int64_t number = 0; number < warm_up + steps; ++number) {
     if (setup.process.rank == 0) progress.show([&] { return concat("step ", number + 1, " of ", warm_up + steps); });
     engine.recorder().clear();
-    // A run may be shorter than its trial.
     const double rate = lr.at(std::min(number, setup.total_steps - 1));
     if (torch != nullptr) torch->before_step(number + 1);
     const RecordedStep done = run_recorded_step(loader, engine, number, rate);

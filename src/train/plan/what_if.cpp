@@ -22,7 +22,6 @@ namespace {
 
 using profiler::LayerProfile;
 
-// Device of slot `slot` in a run's first replica: from device.list, or numbered in order.
 std::string device_at(const config::Config& config, const LayerProfile& profile, int slot) {
   const std::vector<std::string>& names = config.device.list.names;
   if (slot < std::ssize(names)) return device::to_string(device::parse_device(names[static_cast<std::size_t>(slot)]));
@@ -59,7 +58,7 @@ std::vector<LinkCost> borders_of(const config::Config& config, const LayerProfil
 std::string difference_message(const std::string& file, const std::string& what, const std::string& measured,
                                const std::string& wanted) {
   return concat("the profile ", file, " was measured with ", what, " ", measured, ", but the configuration has ",
-                wanted, "; measure it with `sluice profile` for this configuration");
+                wanted, "; run `sluice profile` with this configuration");
 }
 
 std::string word_of(bool is) { return is ? "true" : "false"; }
@@ -79,7 +78,6 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
     if (measured != wanted) throw ConfigError(difference_message(file, what, measured, wanted));
   };
   require_same("model.name", print.model.name, config.model.name);
-  // Sizes that the data decide (0) are as measured.
   for_each_key(
       [&](const std::string& key, const auto& measured, const auto& wanted) {
         using Value = std::decay_t<decltype(wanted)>;
@@ -101,8 +99,7 @@ void check_fits(const config::Config& config, const LayerProfile& profile, const
   const int threads = threads_of_device(config, profile);
   if (print.threads_per_device != threads) {
     throw ConfigError("the profile ", file, " is of ", counted(print.threads_per_device, "thread"),
-                      " a device, but devices of this plan have ", threads,
-                      "; set device.threads = ", print.threads_per_device,
+                      " a device, but the plan has ", threads, "; set device.threads = ", print.threads_per_device,
                       ", or measure again with this plan's devices");
   }
 }
@@ -117,7 +114,8 @@ int threads_of_device(const config::Config& config, const LayerProfile& profile)
 LayerProfile fitted_profile(const config::Config& config, LayerProfile profile, const std::string& file) {
   check_fits(config, profile, file);
   if (!profile.load || loads_as_measured(config, profile)) return profile;
-  log_warning("the profile ", file, " has loaded other samples than [data] asks for; loading is left out");
+  log_warning("the profile ", file,
+              " measured loading with other samples than [data] selects; the prediction leaves loading out");
   profile.load.reset();
   return profile;
 }
@@ -125,8 +123,7 @@ LayerProfile fitted_profile(const config::Config& config, LayerProfile profile, 
 tune::PlanRequest request_by_profile(const config::Config& config, const LayerProfile& profile, int processes) {
   const config::PipelineConfig& pipeline = config.pipeline;
   if (!pipeline.order.empty())
-    throw ConfigError(
-        "pipeline.order is one fixed plan, of which nothing is predicted; leave it out and name a schedule");
+    throw ConfigError("pipeline.order has no prediction; remove it and set pipeline.schedule");
   const std::int64_t batch = config::step_batch(config);
   const auto layers = static_cast<int>(profile.layers.size());
   const tune::PlanRequest request =
@@ -142,7 +139,7 @@ tune::PlanRequest request_by_profile(const config::Config& config, const LayerPr
   if (request.stages() > layers)
     throw ConfigError("pipeline.stages = ", pipeline.stages, " with ", request.plan.virtual_stages,
                       " stages a device make ", request.stages(), " stages, but the profile has ",
-                      counted(layers, "layer"), "; choose fewer");
+                      counted(layers, "layer"), "; use fewer stages");
   check_partition(config, layers);
   return request;
 }
@@ -154,7 +151,6 @@ tune::StepOverheads overheads_by_profile(const config::Config& config, const Lay
   costs.loading = loading_of(config, profile, plan, processes);
   costs.server = server_use(config, profile);
   if (costs.server) costs.update.reset();
-  // Workers compute at the same time, like replicas.
   if (costs.server && costs.server->cores > 0) costs.replicas_on_machine *= costs.server->workers;
   return costs;
 }
@@ -176,7 +172,7 @@ WhatIf what_if(const config::Config& configured, const LayerProfile& profile, in
   const tune::PlanRequest request = request_by_profile(config, profile, processes);
   if (request.replicas > 1 && profile.all_reduce_of(processes, config.replicas.local) == nullptr)
     log_warning("the profile has no sums over ", counted(request.replicas, "replica"), " in ",
-                counted(processes, "process"), "; they are predicted to cost nothing");
+                counted(processes, "process"), "; the prediction counts them as 0 s");
   const auto costs_of = [&](const Plan& plan) { return profile.costs_at(tune::largest_micro_batch(plan, processes)); };
   const std::vector<LayerCost> layers = costs_of(request.plan);
   const tune::StepOverheads overheads = overheads_by_profile(config, profile, request.uncut(), processes);

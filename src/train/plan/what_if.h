@@ -40,7 +40,6 @@ struct PredictionScope {
                                                        const profiler::LayerProfile& profile, const Plan& plan,
                                                        int processes);
 
-// Predicts a step of this plan. All predictions from a profile use it.
 [[nodiscard]] tune::StepPrediction predict_by_profile(const config::Config& config,
                                                       const profiler::LayerProfile& profile, const Plan& plan,
                                                       int processes, const PredictionScope& scope = {});

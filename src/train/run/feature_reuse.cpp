@@ -61,8 +61,8 @@ std::filesystem::path temporary_folder() {
   std::error_code failure;
   const std::filesystem::path all = std::filesystem::temp_directory_path(failure);
   if (failure) {
-    throw ConfigError("TMPDIR names no folder for freeze.cache_dir (", failure.message(),
-                      "); set one of the two to a folder");
+    throw ConfigError("TMPDIR is not a folder (", failure.message(),
+                      "), and freeze.cache_dir is not set; set one of them to a folder");
   }
   return all / concat("sluice-features-", ::getuid());
 }
@@ -112,8 +112,8 @@ std::optional<bool> CachePayoff::pays() const {
 
 std::string CachePayoff::in_words() const {
   const double rows = static_cast<double>(std::max<std::int64_t>(rows_, 1)) / 1e3;
-  return concat("the frozen layers take ", fixed(made_s_ / rows, 3),
-                " ms for a sample, keeping and fetching what they make ", fixed(kept_s_ / rows, 3), " ms");
+  return concat("the frozen layers take ", fixed(made_s_ / rows, 3), " ms a sample, storing and loading their outputs ",
+                fixed(kept_s_ / rows, 3), " ms");
 }
 
 FeatureReuse::FeatureReuse(const Setup& setup)
@@ -144,7 +144,6 @@ pipeline::FeatureSource::Found FeatureReuse::find(const pipeline::MicroBatch& sa
   return found;
 }
 
-// Reads inputs that the loader left out because their rows were kept then: the disk may have failed since.
 at::Tensor FeatureReuse::inputs_of(const pipeline::MicroBatch& samples,
                                    const std::vector<std::int64_t>& missing) const {
   at::Tensor inputs = samples.inputs;
@@ -201,7 +200,7 @@ void FeatureReuse::try_out(const std::vector<data::FeatureKey>& keys, const at::
   const std::optional<bool> pays = payoff_.pays();
   if (!pays) return;
   keeping_ = *pays ? Keeping::kOn : Keeping::kNothing;
-  log_info("freeze.cache = \"auto\": ", payoff_.in_words(), ", so ", *pays ? "it is kept" : "nothing is kept",
+  log_info("freeze.cache = \"auto\": ", payoff_.in_words(), ", so the cache is ", *pays ? "used" : "not used",
            " for these ", hashes_.size(), " layers");
   if (!*pays) cache_->clear();
 }
@@ -247,7 +246,7 @@ void FeatureReuse::advance(const pipeline::FrozenPrefix& prefix, int from) {
       rows_ = std::move(grown);
     });
   } catch (const std::exception& error) {
-    log_warning("what is kept of the frozen layers cannot grow with them and begins anew: ", error.what());
+    log_warning("the cache of features cannot be extended to the newly frozen layers and starts empty: ", error.what());
     forget();
   }
 }
@@ -269,7 +268,7 @@ void check_feature_reuse(const Setup& setup) {
   const std::filesystem::path there = nearest_existing(options.directory);
   if (std::filesystem::is_directory(there) && ::access(there.c_str(), W_OK | X_OK) == 0) return;
   throw ConfigError("freeze.cache_dir = ", options.directory.string(), ": ", there.string(),
-                    std::filesystem::is_directory(there) ? " may not be written" : " is no folder",
+                    std::filesystem::is_directory(there) ? " is not writable" : " is not a folder",
                     "; set it to a folder with room for freeze.cache_disk_bytes");
 }
 

@@ -1,8 +1,7 @@
-// feature_reuse: caches the outputs ("rows") of the frozen layers (freeze.cache, data/feature_cache.h). It identifies
-// the weights of rows, extends rows when more layers freeze, and reads left-out inputs if their rows are lost. A row
-// depends on the micro-batch of its sample's first use (products may round differently). Results therefore differ in
-// the last bits from runs without the cache, and after a resume. Threads: as FeatureSource; the rest from any thread.
-// Errors: those of reading samples.
+// feature_reuse: caches the outputs ("rows") of the frozen layers (freeze.cache, data/feature_cache.h), extends them
+// when more layers freeze, and reads left-out inputs if their rows are lost. A row depends on the micro-batch of its
+// sample's first use, so results differ in the last bits from runs without the cache and after a resume. Threads: as
+// FeatureSource; the rest from any thread. Errors: those of reading samples.
 #pragma once
 
 #include <atomic>
@@ -15,7 +14,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "core/clock.h"
 #include "data/feature_cache.h"
 #include "data/sample_reader.h"
 #include "pipeline/feature_source.h"
@@ -26,7 +24,6 @@ namespace sluice::train {
 // Decides for "auto" whether keeping rows pays, from the times of the first ones.
 class CachePayoff {
  public:
-  // Seconds to make `rows` rows, and to keep and fetch them.
   void add(std::int64_t rows, double made_s, double kept_s);
   // nullopt before enough rows were seen. true: one reuse of a row pays for keeping it.
   [[nodiscard]] std::optional<bool> pays() const;
@@ -41,7 +38,6 @@ class CachePayoff {
 
 class FeatureReuse final : public pipeline::FeatureSource {
  public:
-  // Requires: keeps_features().
   explicit FeatureReuse(const Setup& setup);
 
   [[nodiscard]] Found find(const pipeline::MicroBatch& samples) override;
@@ -49,7 +45,6 @@ class FeatureReuse final : public pipeline::FeatureSource {
                                     const at::Tensor& made) override;
   void follow(const pipeline::FrozenPrefix* prefix) override;
 
-  // The loader leaves out the inputs of samples in this cache.
   [[nodiscard]] const std::shared_ptr<data::FeatureCache>& cache() const { return cache_; }
 
   // This process's hits and misses since the start, and its current rows and bytes, for the records.
@@ -85,7 +80,6 @@ class FeatureReuse final : public pipeline::FeatureSource {
   std::atomic<std::int64_t> hits_ = 0, misses_ = 0;
 };
 
-// ConfigError if the cache has no place for its file.
 void check_feature_reuse(const Setup& setup);
 
 [[nodiscard]] std::shared_ptr<FeatureReuse> make_feature_reuse(const Setup& setup);

@@ -11,7 +11,6 @@ namespace sluice::train {
 
 class LocalSteps final : public StepSource {
  public:
-  // Opens this process's share of the batches from a position on, for the engine's current plan.
   using Open = std::function<std::unique_ptr<data::Loader>(data::Position)>;
 
   // reads_features: cached outputs of frozen layers may replace samples.

@@ -8,10 +8,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "engine/divergence.h"
-#include "train/plan/plan_changes.h"
-#include "train/plan/plan_description.h"
 #include "train/setup/noise_watch.h"
-#include "train/setup/setup.h"
 #include "train/setup/step_batch.h"
 #include "train/setup/stop_signal.h"
 
@@ -26,12 +23,10 @@ std::int64_t multiples(std::int64_t every, std::int64_t first, std::int64_t last
   return std::max<std::int64_t>(last / every - (first - 1) / every, 0);
 }
 
-// Evaluations from the next step to the end of the run.
 std::int64_t remaining_evaluations(const LoopOptions& options, std::int64_t steps_done, const EpochPosition& here) {
   const config::TrainConfig& train = options.train;
   const std::int64_t total = options.total_steps, steps = train.eval_every_steps;
   if (steps > 0) return multiples(steps, steps_done, total) + (total % steps == 0 ? 0 : 1);
-  // Steps after the end of this epoch; only whole epochs follow.
   const std::int64_t after = total - steps_done - (here.batches - here.batch - 1);
   const std::int64_t ended = after < 0 ? 0 : 1 + after / here.batches, last = here.epoch + ended;
   const bool ends_evaluated = ended > 0 && after % here.batches == 0 && last % train.eval_every_epochs == 0;
@@ -45,11 +40,11 @@ class Loop::Away {
  public:
   enum class What { kStays, kChanges };
   explicit Away(Loop& loop, What state = What::kStays) : loop_(loop) {
-    if (state == What::kChanges) loop_.is_changing_ = true;
-    if (loop_.held_.owns_lock()) loop_.held_.unlock();
+    loop_.is_changing_ |= state == What::kChanges;
+    loop_.held_ = {};
   }
   ~Away() {
-    if (loop_.parts_.peers.are_there()) loop_.held_.lock();
+    loop_.held_ = loop_.parts_.peers.hold();
     loop_.is_changing_ = false;
   }
   Away(const Away&) = delete;
@@ -85,23 +80,22 @@ void Loop::run_and_explain() {
   } catch (const InterruptedError&) {
     throw;
   } catch (const DivergedError& error) {
-    if (!parts_.records.are_kept()) throw;
-    report_fault(error);
+    if (!keeps_records()) throw;
+    parts_.records.fault(progress_.steps_done, error);
     parts_.steps.give_up();
     const auto good = rollback_checkpoint();
     const bool resumes_there = good && *good != last_checkpoint_ && set_aside_later_checkpoints(*good);
     throw DivergedError(error.what(), "; ", rollback_advice(good, resumes_there));
   } catch (const Error& error) {
     if (parts_.peers.must_save_after(error)) rescue();
-    report_fault(error);
+    parts_.records.fault(progress_.steps_done, error);
     throw;
   }
 }
 
 void Loop::run_to_the_end() {
-  const EvalHistory& history = progress_.evaluations;
-  if (parts_.records.are_kept() && options_.keeps_best && history.best)
-    parts_.records.checkpoints->keep_best(history.best_step);
+  const std::int64_t best_step = progress_.evaluations.best_step;
+  if (options_.keeps_best && best_step > 0) kept().checkpoints().keep_best(best_step);
   run_until_done_or_stopped();
   report_outside_of_steps();
   finish_observers();
@@ -111,16 +105,16 @@ void Loop::run_to_the_end() {
   parts_.steps.finish();
   log_best();
   report_outside_of_steps();
-  if (!parts_.records.are_kept() && parts_.peers.are_there())
-    log_info(parts_.peers.name, ": done after step ", progress_.steps_done, " of ", options_.total_steps);
+  parts_.records.finish(progress_.steps_done);
 }
 
 void Loop::log_best() const {
   const EvalHistory& history = progress_.evaluations;
-  if (!parts_.records.are_kept() || !history.best || history.since_best == 0) return;
+  if (history.since_best == 0) return;
   const bool is_loss = options_.train.best_by == "loss";
-  log_info("the best evaluation was after step ", history.best_step, ": ", is_loss ? "loss " : "top-1 ",
-           fixed(std::abs(*history.best), is_loss ? 4 : 2), is_loss ? "" : " %");
+  parts_.records.note(concat("the best evaluation was after step ", history.best_step, ": ",
+                             is_loss ? "loss " : "top-1 ", fixed(std::abs(history.best.value()), is_loss ? 4 : 2),
+                             is_loss ? "" : " %"));
 }
 
 void Loop::finish_observers() {
@@ -128,24 +122,13 @@ void Loop::finish_observers() {
     const Away away(*this);
     for (StepObserver* observer : parts_.observers) observer->finish();
   }
-  if (!parts_.records.are_kept()) return;
-  for (StepObserver* observer : parts_.observers) observer->report(parts_.records.reporter);
-}
-
-void Loop::report_fault(const Error& error) {
-  const bool has_cause = parts_.records.explain && error.exit_code() == ExitCode::kPeer;
-  record_fault(has_cause ? parts_.records.explain(error).what() : error.what());
-}
-
-void Loop::record_fault(const std::string& what) {
-  parts_.records.event("fault", {{"step", progress_.steps_done}, {"what", what}});
+  for (StepObserver* observer : parts_.observers) parts_.records.observed(*observer);
 }
 
 // A run's directory may be removed by mistake. Writes to a removed file succeed and keep nothing.
 void Loop::check_records() {
-  if (!parts_.records.are_kept()) return;
   last_look_ = now_ns();
-  if (const auto gone = parts_.records.reporter->missing()) end_without_records(*gone);
+  if (const auto gone = parts_.records.missing()) end_without_records(*gone);
 }
 
 void Loop::run_until_done_or_stopped() {
@@ -165,9 +148,9 @@ void Loop::run_until_done_or_stopped() {
 void Loop::take_next_plan() {
   const auto plan = [&] {
     const Away away(*this, Away::What::kChanges);
-    return parts_.plans.next ? parts_.plans.next(progress_.steps_done) : std::nullopt;
+    return parts_.plans.next(progress_.steps_done);
   }();
-  const auto freeze = parts_.plans.freeze_record ? parts_.plans.freeze_record(progress_.steps_done) : nullptr;
+  const auto freeze = parts_.plans.freeze_record(progress_.steps_done);
   if (!freeze.is_null()) parts_.records.event("freeze", freeze);
   if (!plan) return;
   report_outside_of_steps();
@@ -186,28 +169,13 @@ void Loop::go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::or
   const Plan& plan = parts_.engine.plan();
   parts_.steps.plan_changed(before, plan, progress_.position);
   if (plan.frozen_layers != before.frozen_layers) progress_.noise = {};  // it measured other parameters
-  const double seconds = to_s(now_ns() - begin);
-  if (!parts_.records.are_kept()) return;
-  std::string freezing;
-  if (!freeze.is_null())
-    freezing = concat(describe_freezing(freeze.at("epoch"), freeze.at("units"), freeze.at("of_units")), ": ");
-  log_info("after step ", progress_.steps_done, ": ", freezing, in_words(plan), "; before: ", in_words(before),
-           "; changed in ", fixed(seconds, 3), " s");
-  report::Reporter& reporter = *parts_.records.reporter;
-  nlohmann::ordered_json transition{
-      {"step", progress_.steps_done}, {"from", plan_json(before)}, {"to", plan_json(plan)}, {"seconds", seconds}};
-  if (const auto measured = reporter.step_ms_of_plan()) transition["measured_before_ms"] = *measured;
-  if (!freeze.is_null()) {
-    for (const char* predicted : {"predicted_before_ms", "predicted_ms"}) transition[predicted] = freeze.at(predicted);
-  }
-  reporter.event("transition", transition);
-  parts_.records.report_plan(progress_.steps_done);
+  parts_.records.plan_changed({progress_.steps_done, before, plan, to_s(now_ns() - begin), freeze});
 }
 
 void Loop::stay_after(const engine::PlanRefused& refusal) {
-  if (parts_.plans.refused) parts_.plans.refused(progress_.steps_done);
+  parts_.plans.refused(progress_.steps_done);
   log_warning("after step ", progress_.steps_done, ": ", refusal.what());
-  record_fault(refusal.what());
+  parts_.records.event("fault", {{"step", progress_.steps_done}, {"what", refusal.what()}});
 }
 
 // Evaluation shows useless weights even if batch-norm keeps the training loss finite.
@@ -215,10 +183,10 @@ void Loop::evaluate_and_report() {
   const std::optional<report::EvalRecord> record = evaluate();
   if (!record) return;
   progress_.evaluation_due = false;
-  if (parts_.records.are_kept()) parts_.records.reporter->eval(*record);
+  parts_.records.evaluation(*record);
   if (!std::isfinite(record->counts.loss())) {
-    throw DivergedError("after step ", progress_.steps_done, ": the loss on the test set is ",
-                        fixed(record->counts.loss(), 4), "; ", engine::smaller_updates_advice());
+    throw DivergedError("after step ", progress_.steps_done, ": the loss on the test set is not finite (",
+                        fixed(record->counts.loss(), 4), "); ", engine::smaller_updates_advice());
   }
   apply_evaluation(*record);
 }
@@ -227,18 +195,18 @@ void Loop::apply_evaluation(const report::EvalRecord& record) {
   EvalHistory& history = progress_.evaluations;
   const int falls = history.plateau.falls;
   add(history, record.averaged.value_or(record.counts), progress_.steps_done, options_.train);
-  if (!parts_.records.are_kept()) return;
   const std::string& best_by = options_.train.best_by;
   if (options_.keeps_best && history.best_step == progress_.steps_done) keep_best();
   if (options_.train.lr_schedule == "plateau" && history.plateau.falls > falls) {
-    log_info("after step ", progress_.steps_done, ": no better ", best_by, " in ",
-             counted(options_.train.lr_patience + 1, "evaluation"), "; the learning rate falls to ",
-             options_.lr.at(progress_.steps_done, history.plateau.falls));
+    parts_.records.note(concat("after step ", progress_.steps_done, ": ", best_by, " has not improved in ",
+                               counted(options_.train.lr_patience + 1, "evaluation"),
+                               "; lowering the learning rate to ",
+                               options_.lr.at(progress_.steps_done, history.plateau.falls)));
   }
   if (!ends_early(history, options_.train) || progress_.steps_done == options_.total_steps) return;
-  log_info("the run ends early after step ", progress_.steps_done, " of ", options_.total_steps, ": no better ",
-           best_by, " than after step ", history.best_step, " in ", counted(history.since_best, "evaluation"),
-           " (train.stop_patience)");
+  parts_.records.note(concat("the run ends early after step ", progress_.steps_done, " of ", options_.total_steps, ": ",
+                             best_by, " has not improved in ", counted(history.since_best, "evaluation"),
+                             " since step ", history.best_step, " (train.stop_patience)"));
   parts_.records.event("early_stop", {{"step", progress_.steps_done}, {"best_step", history.best_step}});
 }
 
@@ -248,26 +216,24 @@ std::optional<RecordedStep> Loop::next_step(double lr) {
       .stop = StopSignal::requested(),
       .take_norms = noise_is_due(progress_.steps_done + 1, options_.train.noise_scale_every_steps)};
   for (StepObserver* observer : parts_.observers) observer->before_step(progress_.steps_done + 1);
-  if (parts_.peers.are_there()) parts_.engine.remember_buffers();
+  if (parts_.peers.are_there) parts_.engine.remember_buffers();
   std::optional<Away> away(std::in_place, *this);
   request.before_update = [&] {
     away.reset();
     is_changing_ = true;
   };
-  std::optional<RecordedStep> step = parts_.steps.next_step(parts_.engine, progress_.steps_done, lr, request);
-  if (!step) return step;
-  for (StepObserver* observer : parts_.observers) observer->complete(step->spans);
-  return step;
+  return parts_.steps.next_step(parts_.engine, progress_.steps_done, lr, request);
 }
 
 void Loop::train_one_step() {
   report_outside_of_steps();
   const double lr = options_.lr.at(progress_.steps_done, progress_.evaluations.plateau.falls);
-  const std::optional<RecordedStep> step = next_step(lr);
+  std::optional<RecordedStep> step = next_step(lr);
   if (!step) {
     for (const auto& [name, fields] : parts_.steps.last_events()) parts_.records.event(name, fields);
     return;
   }
+  for (StepObserver* observer : parts_.observers) observer->complete(step->spans);
   stop_is_agreed_ = step->stats.stop;
   if (!step->stats.skipped) proven_checkpoint_ = last_checkpoint_;  // a skipped step says nothing about the loss
 
@@ -301,23 +267,9 @@ profiler::StepBreakdown Loop::record_step(const RecordedStep& step, double lr) {
       .noise = take_in(progress_.noise, stats, options_.train.noise_scale_every_steps),
       .remaining = remaining_work(options_, progress_.steps_done, {batch.epoch, batch.batch, batch.batches},
                                   parts_.steps.holds_weights())};
-  if (!parts_.records.are_kept()) {
-    log_epoch(record);
-    return record.breakdown;
-  }
-  for (const auto& [name, fields] : events) parts_.records.event(name, fields);
-  parts_.records.reporter->step(record, spans, record.step % options_.log_every == 0 || is_finished());
+  parts_.records.step(record, step, is_finished());
   if (batch.batch + 1 == batch.batches || is_finished()) report_features();
   return record.breakdown;
-}
-
-// A process without records logs that it trains.
-void Loop::log_epoch(const report::StepRecord& record) {
-  epoch_.add(record);
-  if (record.batch + 1 < record.batches && !is_finished()) return;
-  log_info(parts_.peers.are_there() ? concat(parts_.peers.name, ": ") : "", "epoch ", record.epoch + 1,
-           " trained, step ", record.step, " of ", options_.total_steps, ", loss ", fixed(epoch_.loss(), 4));
-  epoch_ = {};
 }
 
 void Loop::report_features() {
@@ -368,7 +320,7 @@ std::optional<EvalCounts> Loop::count_right(bool of_average) {
 void Loop::report_outside_of_steps() {
   const StepSpans spans = parts_.engine.recorder().collect(progress_.steps_done, 0, 0);
   for (StepObserver* observer : parts_.observers) observer->outside_of_steps(spans.process);
-  if (parts_.records.are_kept()) parts_.records.reporter->outside_of_steps(spans.process);
+  parts_.records.outside_of_steps(spans.process);
 }
 
 }  // namespace sluice::train

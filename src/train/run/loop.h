@@ -1,8 +1,7 @@
-// loop: trains step by step, evaluates, reports, saves, changes plans, and stops when asked to. Each process runs its
-// own loop. Threads: one. Errors: DivergedError names the last good checkpoint: a step from it had a finite loss.
-// (Checkpoints hold finite tensors only.) InterruptedError after a signal, once the checkpoint is saved. StorageError
-// if the last checkpoint cannot be written (a periodic one is tried again) or the run's records are gone. A refused
-// plan gives a warning and a `fault` record.
+// loop: trains step by step, evaluates, reports, saves, changes plans, and stops when asked to, in every process.
+// Threads: one. Errors: DivergedError names the last good checkpoint, from which a step had a finite loss.
+// InterruptedError after a signal, once the checkpoint is saved. StorageError if the last checkpoint cannot be written
+// (a periodic one is tried again) or the run's records are gone. A refused plan gives a warning and a `fault` record.
 #pragma once
 
 #include <filesystem>
@@ -17,12 +16,9 @@
 #include "engine/engine.h"
 #include "optim/lr_schedule.h"
 #include "profiler/breakdown.h"
-#include "report/reporter.h"
-#include "storage/checkpoint_store.h"
-#include "train/plan/plan_source.h"
+#include "train/plan/plan_changes.h"
 #include "train/run/feature_reuse.h"
-#include "train/setup/run_state.h"
-#include "train/trace/step_observer.h"
+#include "train/run/records.h"
 #include "train/trace/step_source.h"
 
 namespace sluice::train {
@@ -30,11 +26,10 @@ namespace sluice::train {
 struct LoopOptions {
   std::int64_t total_steps = 0;
   config::TrainConfig train;
-  bool keeps_best = false;  // keep the best evaluation's checkpoint
+  bool keeps_best = false;  // keep the best evaluation's checkpoint; requires kept records
   bool saves_at_end = true;
   std::int64_t checkpoint_every_steps = 0;  // 0: not by steps
   double checkpoint_every_minutes = 0;      // 0: not by time
-  std::int64_t log_every = 10;
   optim::LrSchedule lr;
   std::filesystem::path resumed_from;  // checkpoint that the run resumed; empty: a new run
   bool is_saved = false;               // resumed_from is in this run directory
@@ -51,20 +46,6 @@ struct EpochPosition {
 [[nodiscard]] report::RemainingWork remaining_work(const LoopOptions& options, std::int64_t steps_done,
                                                    const EpochPosition& here, bool evaluates);
 
-// Outputs of the run. The members are empty if another process keeps the records.
-struct Records {
-  report::Reporter* reporter = nullptr;
-  storage::CheckpointStore* checkpoints = nullptr;
-  std::function<storage::CheckpointContents(const Progress&)> capture = {};  // all state for a resume
-  std::function<void(std::int64_t steps_done)> report_plan = {};
-  std::function<Error(const Error&)> explain = {};  // finds the cause of a communication failure
-
-  [[nodiscard]] bool are_kept() const { return reporter != nullptr; }
-  void event(const std::string& name, const nlohmann::ordered_json& fields) const {
-    if (are_kept()) reporter->event(name, fields);
-  }
-};
-
 // Connection of the loop to the other processes. By default there are none.
 struct LoopPeers {
   using Hold = std::unique_lock<std::timed_mutex>;
@@ -72,11 +53,8 @@ struct LoopPeers {
   std::function<Hold()> hold = [] { return Hold(); };
   // True if this process must save after this failure: the loss of another process.
   std::function<bool(const Error&)> must_save_after = [](const Error&) { return false; };
-  // Saves in a process that keeps no records.
-  std::function<void(const Progress&)> save = {};
-  std::string name = {};  // of this process, for the log; empty: it is alone
-
-  [[nodiscard]] bool are_there() const { return !name.empty(); }
+  std::function<void(const Progress&)> save = {};  // in a process without records
+  bool are_there = false;
 };
 
 struct LoopParts {
@@ -84,7 +62,7 @@ struct LoopParts {
   StepSource& steps;
   std::function<std::unique_ptr<data::Loader>()> open_eval_data;
   PlanSource plans;
-  Records records = {};
+  Records& records;
   std::shared_ptr<const FeatureReuse> features = nullptr;  // null: outputs of frozen layers are not kept
   std::vector<StepObserver*> observers = {};
   LoopPeers peers = {};
@@ -101,14 +79,12 @@ class Loop {
     if (options_.is_saved) saved_step_ = start.steps_done;
   }
 
-  // Runs until total_steps are done or an evaluation ends the run. Then it saves, and evaluates after that.
   void run();
   [[nodiscard]] std::int64_t steps_done() const { return progress_.steps_done; }
   // Saves the last whole step's state unless saved; a failure gives a warning. Threads: run()'s, or a holder of `hold`.
   void rescue() noexcept;
 
  private:
-  // Releases LoopPeers::hold while the loop waits for another process.
   class Away;
 
   void run_and_explain();
@@ -118,20 +94,17 @@ class Loop {
     return progress_.steps_done == options_.total_steps || ends_early(progress_.evaluations, options_.train);
   }
   void take_next_plan();
-  // freeze: the fields of PlanSource::freeze_record; null if nothing freezes.
   void go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::ordered_json& freeze);
   void stay_after(const engine::PlanRefused& refusal);
   [[nodiscard]] std::optional<RecordedStep> next_step(double lr);
   void train_one_step();
   profiler::StepBreakdown record_step(const RecordedStep& step, double lr);
-  void log_epoch(const report::StepRecord& record);
   [[nodiscard]] std::optional<std::filesystem::path> rollback_checkpoint() const;
   [[nodiscard]] std::string rollback_advice(const std::optional<std::filesystem::path>& good, bool resumes_there) const;
   [[nodiscard]] bool set_aside_later_checkpoints(const std::filesystem::path& good);
   [[nodiscard]] std::optional<std::int64_t> proven_step() const;
   [[nodiscard]] bool evaluation_is_due_after(const data::Batch& batch) const;
   void evaluate_and_report();
-  // Applies an evaluation to the best checkpoint, the early end and the learning rate.
   void apply_evaluation(const report::EvalRecord& record);
   void keep_best();
   void log_best() const;
@@ -139,12 +112,12 @@ class Loop {
   [[nodiscard]] std::optional<EvalCounts> count_right(bool of_average = false);
   [[nodiscard]] std::optional<report::EvalRecord> evaluate();
   [[nodiscard]] bool checkpoint_is_due() const;
-  [[nodiscard]] bool is_saved() const { return !parts_.records.are_kept() || saved_step_ == progress_.steps_done; }
+  [[nodiscard]] bool keeps_records() const { return parts_.records.kept() != nullptr; }
+  [[nodiscard]] const KeptRecords& kept() const { return *parts_.records.kept(); }
+  [[nodiscard]] bool is_saved() const { return !keeps_records() || saved_step_ == progress_.steps_done; }
   [[nodiscard]] bool wants_last_save() const { return options_.saves_at_end && !is_saved(); }
   void report_outside_of_steps();
   void report_features();
-  void report_fault(const Error& error);
-  void record_fault(const std::string& what);
   void check_records();
   [[noreturn]] void end_without_records(const std::filesystem::path& gone);
   void save();
@@ -166,7 +139,6 @@ class Loop {
   std::filesystem::path proven_checkpoint_;
   Nanoseconds last_save_ = now_ns();
   Nanoseconds last_look_ = now_ns();  // check of the records
-  report::StepSums epoch_;            // only in a process without records
   LoopPeers::Hold held_;
   bool is_changing_ = false;  // weights or plan change: no whole state can be saved
 };

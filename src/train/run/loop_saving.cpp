@@ -30,26 +30,25 @@ void Loop::save() {
 
 void Loop::write_checkpoint() {
   const Nanoseconds begin = now_ns();
-  const Records& records = parts_.records;
   try {
-    last_checkpoint_ = records.checkpoints->save(progress_.steps_done, records.capture(progress_), proven_step());
+    last_checkpoint_ = kept().checkpoints().save(progress_.steps_done, kept().capture(progress_), proven_step());
   } catch (const DivergedError& error) {
     throw DivergedError(error.what(), "; ", engine::smaller_updates_advice());
   }
-  parts_.steps.saved(records.checkpoints->steps());
+  parts_.steps.saved(kept().checkpoints().steps());
   saved_step_ = progress_.steps_done;
   last_save_ = now_ns();
   const double seconds = to_s(last_save_ - begin);
-  records.event("checkpoint",
-                {{"step", progress_.steps_done}, {"path", last_checkpoint_.string()}, {"save_s", seconds}});
+  kept().event("checkpoint",
+               {{"step", progress_.steps_done}, {"path", last_checkpoint_.string()}, {"save_s", seconds}});
   log_info("checkpoint ", last_checkpoint_.string(), " saved in ", fixed(seconds, 2), " s");
 }
 
 void Loop::save_or_warn() {
   const auto go_on = [&](const Error& error) {
     last_save_ = now_ns();
-    report_fault(error);
-    log_warning("training goes on without this checkpoint: ", error.what());
+    parts_.records.fault(progress_.steps_done, error);
+    log_warning("training continues without this checkpoint: ", error.what());
   };
   try {
     save();
@@ -63,12 +62,12 @@ void Loop::save_or_warn() {
 void Loop::rescue() noexcept {
   const std::string state = concat("the state after step ", progress_.steps_done);
   try {
-    if (progress_.steps_done == first_step_ || (parts_.records.are_kept() && is_saved())) return;
+    if (progress_.steps_done == first_step_ || (keeps_records() && is_saved())) return;
     if (is_changing_ || !parts_.engine.holds_state())
       return log_warning(
           concat(state, " was not saved: an update was in progress. Resume from the newest checkpoint."));
-    if (!parts_.records.are_kept()) return parts_.peers.save(progress_);
-    log_info("another process is lost: saving ", state);
+    if (!keeps_records()) return parts_.peers.save(progress_);
+    log_info("lost another process: saving ", state);
     write_checkpoint();
   } catch (const std::exception& error) {
     log_warning(state, " could not be saved: ", error.what());
@@ -84,8 +83,8 @@ void Loop::stop_early() {
              last_checkpoint_.empty() ? "no checkpoint was saved" : concat("checkpoint ", last_checkpoint_.string()));
   if (why->exit_code() != ExitCode::kInterrupted) throw Error(why->exit_code(), what);
   report_outside_of_steps();
-  parts_.records.reporter->summary("interrupted", progress_.steps_done);
-  throw InterruptedError(what, "; go on with --resume auto");
+  kept().reporter().summary("interrupted", progress_.steps_done);
+  throw InterruptedError(what, "; continue with --resume auto");
 }
 
 void Loop::stop_for_signal() {
@@ -93,35 +92,32 @@ void Loop::stop_for_signal() {
   const bool has_trained = progress_.steps_done > first_step_;
   const std::string stopped = concat("stopped by ", signal, has_trained ? " after step " : " at step ",
                                      progress_.steps_done, " of ", options_.total_steps);
-  if (!parts_.records.are_kept()) throw InterruptedError(stopped, "; rank 0 keeps the checkpoint");
+  if (!keeps_records()) throw InterruptedError(stopped, "; rank 0 keeps the checkpoint");
   if (!has_trained && !is_saved()) {  // otherwise the checkpoint would only repeat another run's
     report_outside_of_steps();
-    parts_.records.reporter->summary("interrupted", progress_.steps_done);
+    kept().reporter().summary("interrupted", progress_.steps_done);
     throw InterruptedError(stopped, "; nothing was trained, and no checkpoint was saved");
   }
   check_records();
   log_info("received ", signal, ": saving a checkpoint before stopping (a second signal stops at once)");
   if (!is_saved()) save();
   report_outside_of_steps();
-  parts_.records.reporter->summary("interrupted", progress_.steps_done);
+  kept().reporter().summary("interrupted", progress_.steps_done);
   throw InterruptedError(stopped, "; checkpoint ", last_checkpoint_.string(),
-                         options_.can_resume ? "; go on with --resume auto"
-                                             : "; a new run can begin with its model.safetensors "
-                                               "(model.weights)");
+                         options_.can_resume ? "; continue with --resume auto"
+                                             : "; a new run can start from its model.safetensors (model.weights)");
 }
 
-// The weights are those of the step's evaluation, whether saved before or now.
 void Loop::keep_best() {
   if (!is_saved()) save_or_warn();
-  if (is_saved()) parts_.records.checkpoints->keep_best(progress_.steps_done);
+  if (is_saved()) kept().checkpoints().keep_best(progress_.steps_done);
 }
 
-// A finite loss in the next step proves a checkpoint. The newest one may have the weights that gave the bad loss.
 std::optional<fs::path> Loop::rollback_checkpoint() const {
   if (!proven_checkpoint_.empty()) return proven_checkpoint_;
   const auto newest = storage::step_of(last_checkpoint_);
   if (!newest) return std::nullopt;
-  for (const std::int64_t step : parts_.records.checkpoints->steps()) {
+  for (const std::int64_t step : kept().checkpoints().steps()) {
     if (step < *newest) return last_checkpoint_.parent_path() / storage::checkpoint_name(step);
   }
   return std::nullopt;
@@ -131,9 +127,9 @@ std::string Loop::rollback_advice(const std::optional<fs::path>& good, bool resu
   if (last_checkpoint_.empty()) return "no checkpoint was saved before it";
   const std::string good_one = good ? concat("the last good checkpoint is ", good->string()) : "";
   if (good == last_checkpoint_) return good_one;
-  return concat(last_checkpoint_.string(), " holds the weights that gave this loss, ",
-                good ? good_one : "and there is no earlier one",
-                resumes_there && options_.can_resume ? ", from which --resume auto goes on" : "");
+  return concat(last_checkpoint_.string(), " holds the weights that gave this loss; ",
+                good ? good_one : "there is no earlier checkpoint",
+                resumes_there && options_.can_resume ? ", and --resume auto continues from it" : "");
 }
 
 // Otherwise --resume auto would take the newest checkpoint, whose weights give the same loss. False if this may happen.
@@ -141,7 +137,7 @@ bool Loop::set_aside_later_checkpoints(const fs::path& good) {
   const auto step = storage::step_of(good);
   if (!step || good.parent_path() != last_checkpoint_.parent_path()) return false;
   try {
-    parts_.records.checkpoints->set_aside_newer_than(*step);
+    kept().checkpoints().set_aside_newer_than(*step);
   } catch (const Error& error) {
     log_warning(error.what());
     return false;
@@ -154,16 +150,16 @@ std::optional<std::int64_t> Loop::proven_step() const {
 }
 
 void Loop::end_without_records(const std::filesystem::path& gone) {
-  const std::string what = concat(gone.string(), " was removed or renamed while the run wrote to it, and what it had ",
-                                  "recorded there is gone");
-  if (parts_.records.reporter->is_replaced() && !parts_.records.checkpoints->has_made_dir())
+  const std::string what =
+      concat(gone.string(), " was removed or renamed while the run wrote to it; ", "its records are lost");
+  if (kept().reporter().is_replaced() && !kept().checkpoints().has_made_dir())
     throw StorageError(what, "; another directory is in its place, so nothing was saved");
   std::string rescued;
   try {
-    if (!parts_.steps.holds_weights()) throw StorageError("its weights are the server's alone, whose run has ended");
+    if (!parts_.steps.holds_weights()) throw StorageError("the weights are on the server, whose run has ended");
     save();
     rescued = concat("the state after step ", progress_.steps_done,
-                     " was saved: ", options_.can_resume ? "go on with --resume " : "", last_checkpoint_.string());
+                     " was saved: ", options_.can_resume ? "continue with --resume " : "", last_checkpoint_.string());
   } catch (const Error& error) {
     rescued = concat("the state after step ", progress_.steps_done, " could not be saved either: ", error.what());
   }

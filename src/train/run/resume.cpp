@@ -3,7 +3,6 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "core/text.h"
 #include "train/setup/model_options.h"
 #include "train/setup/setting_differences.h"
 #include "train/setup/setup.h"
@@ -11,15 +10,14 @@
 namespace sluice::train {
 namespace {
 
-// True for keys of [data] that a resume may change.
 bool may_change(const std::string& key) { return selects_data(key) || !is_learned_from(key); }
 
-// Omits model.weights, which a resume does not read, and the data, which are compared separately.
 void warn_of_changes(std::vector<Difference> differences, const std::string& source) {
   std::erase_if(differences, [](const Difference& difference) {
     return difference.key == "model.weights" || difference.key.starts_with("data.");
   });
-  if (!differences.empty()) log_warning(source, " was made with other settings; from here on ", in_words(differences));
+  if (!differences.empty())
+    log_warning(source, " was written with other settings; from here on ", in_words(differences));
 }
 
 std::optional<std::string> difference_of(const Setup& setup, const RunState& state, const std::string& source) {
@@ -28,15 +26,16 @@ std::optional<std::string> difference_of(const Setup& setup, const RunState& sta
     const config::DataConfig& now = setup.config.data;
     const config::DataConfig then = config::parse(state.config_toml, concat(source, "/state.json config")).data;
     if (now.name != then.name || now.limit != then.limit || now.samples != then.samples)
-      return "data.name, data.limit or data.samples is not what it was";
-    log_warning(source, " is of an earlier version and does not say which data it was trained on: that ", name,
-                " still is what it was cannot be checked");
+      return "data.name, data.limit or data.samples has changed";
+    log_warning(source,
+                " is from an earlier version of Sluice and does not identify its training data: cannot check whether ",
+                name, " is unchanged");
     if (state.progress.position.batch <= setup.batches_per_epoch) return std::nullopt;
-    return concat("data set ", name, " has ", setup.batches_per_epoch, " batches now, and the checkpoint was written ",
+    return concat("data set ", name, " has ", setup.batches_per_epoch, " batches, but the checkpoint was written ",
                   "after batch ", state.progress.position.batch, " of an epoch");
   }
   if (const auto other = difference(setup.data.test, state.data->test, "test samples", name))
-    log_warning(*other, ": evaluations before and after the resume cannot be compared");
+    log_warning(*other, ": evaluations from before the resume are not comparable with later ones");
   return difference(setup.data.train, state.data->train, "training samples", name);
 }
 
@@ -47,8 +46,8 @@ void check_resumable(const config::Config& config, const RunState& state, const 
   const auto refuse = [&](const std::string& key, const auto& now, const auto& then) {
     if (now == then) return;
     throw ConfigError(
-        concat("cannot resume ", source, " with ", key, " = ", now, ": it was made with ", then,
-               ", and what was saved depends on it; use the same value or begin a new run with model.weights"));
+        concat("cannot resume ", source, " with ", key, " = ", now, ": it was written with ", then,
+               ", and its tensors depend on it; use the same value, or start a new run with model.weights"));
   };
   for_each_key(
       [&](const std::string& key, const auto& now, const auto& then) {
@@ -79,8 +78,8 @@ Progress progress_in(const Setup& setup, const RunState& state, const std::strin
   if (!other) return state.progress;
   if (new_data == NewData::kRefused) {
     throw CheckpointError("cannot resume ", source, ": ", *other,
-                          "; give it the same data (data.path, data.limit, data.samples), or go on with what "
-                          "there is now with --accept-new-data");
+                          "; use the same data (data.path, data.limit, data.samples), or pass --accept-new-data to "
+                          "continue with the new data");
   }
   Progress progress = state.progress;
   // With as many samples the order is the same, so the epoch continues. Otherwise it ends here.
@@ -89,13 +88,13 @@ Progress progress_in(const Setup& setup, const RunState& state, const std::strin
   const bool is_last_epoch = setup.config.train.steps == 0 && progress.position.epoch + 1 >= setup.config.train.epochs;
   if (!has_order && has_begun && is_last_epoch) {
     throw ConfigError("cannot resume ", source, ": ", *other,
-                      ", so the epoch that had begun cannot go on, and it is the last one; raise train.epochs "
-                      "to train with the new data");
+                      ", so its unfinished epoch cannot continue, and it is the last one; raise train.epochs to train "
+                      "with the new data");
   }
   if (!has_order && has_begun) progress.position.batch = setup.batches_per_epoch;
   log_warning(
-      *other, "; going on with the new data, as --accept-new-data says",
-      !has_order && has_begun ? concat(", from the beginning of epoch ", progress.position.epoch + 2) : std::string{});
+      *other, "; continuing with the new data (--accept-new-data)",
+      !has_order && has_begun ? concat(" from the start of epoch ", progress.position.epoch + 2) : std::string{});
   return progress;
 }
 

@@ -21,14 +21,12 @@ void check_resumable(const config::Config& config, const RunState& state, const 
 [[nodiscard]] Progress progress_in(const Setup& setup, const RunState& state, const std::string& source,
                                    NewData new_data = NewData::kRefused);
 
-// Total steps of a run with this progress, without early ends.
 [[nodiscard]] std::int64_t planned_steps(const config::TrainConfig& train, std::int64_t batches_per_epoch,
                                          const Progress& progress);
 
 // Steps done plus those of the remaining epochs. Earlier epochs may have had other numbers of batches.
 [[nodiscard]] std::int64_t total_steps_after(const Setup& setup, const Progress& progress);
 
-// Rejects a run that would end before the checkpoint.
 void check_end(std::int64_t total_steps, const RunState& state, const std::string& source);
 
 }  // namespace sluice::train

@@ -52,7 +52,6 @@ config::Config settled_as(const config::Config& saved, config::Config now) {
   return now;
 }
 
-// The reason why this configuration does not continue the run; empty if it does.
 std::string why_another(const fs::path& run, const fs::path& config_file, const config::Config& config,
                         NewData new_data) {
   config::Config saved, now;
@@ -63,7 +62,7 @@ std::string why_another(const fs::path& run, const fs::path& config_file, const 
     saved = config::parse(text, (run / "config.toml").string());
     now = settled_as(saved, config);
   } catch (const Error& error) {
-    return concat("its configuration cannot be compared: ", error.what());
+    return concat("cannot compare its configuration: ", error.what());
   }
   std::vector<Difference> differences = find_learned_differences(now, saved);
   if (new_data == NewData::kAccepted)
@@ -77,7 +76,6 @@ std::string why_another(const fs::path& run, const fs::path& config_file, const 
   return in_words(differences);
 }
 
-// The newest run of this configuration with a checkpoint; may be empty.
 fs::path newest_run(const fs::path& config_file, const config::Config& config, NewData new_data) {
   fs::path found, newest_other;
   std::string why_other;

@@ -35,7 +35,6 @@ std::int64_t schedule_step(const Setup& setup, const RunState& state) {
   return state.server.value("examples", std::int64_t{0}) / samples_of_update(setup);
 }
 
-// Constants of a run without a checkpoint. Also sets setup.weights_path.
 Constants starting_constants(Setup& setup) {
   if (setup.config.model.weights.empty()) return own_constants(setup.model);
   setup.weights_path = storage::resolve_weights(setup.config.model.weights);
@@ -69,15 +68,14 @@ void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule
   as_long.total_steps = saved.total_steps;
   const bool is_stretched = !is_off(as_long);
   log_warning(
-      "the learning rate goes from ", last, " in step ", steps_done, " to ", now.at(steps_done, falls), " in step ",
+      "the learning rate changes from ", last, " in step ", steps_done, " to ", now.at(steps_done, falls), " in step ",
       steps_done + 1, ": ",
       is_stretched
-          ? concat("train.lr_schedule = \"", now.kind, "\" ends at step ", now.total_steps, " now, and ended at step ",
-                   saved.total_steps)
+          ? concat("train.lr_schedule = \"", now.kind, "\" ended at step ", saved.total_steps, " and now ends at step ",
+                   now.total_steps)
           : std::string("the learning-rate settings differ from the checkpoint's; restore them to keep the rate"),
-      is_stretched ? concat("; to stay at the rate so far, set train.lr_schedule = \"constant\" and "
-                            "train.lr = ",
-                            last, ", and name this run in --resume, as auto takes only a run of the same settings")
+      is_stretched ? concat("; to keep the old rate, set train.lr_schedule = \"constant\" and train.lr = ", last,
+                            ", and name this run in --resume, because auto accepts only a run with the same settings")
                    : std::string{});
 }
 
@@ -95,15 +93,14 @@ std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, cons
   const auto found = choice.from.empty() ? std::nullopt : find_checkpoint(choice.from);
   if (!found && !options.resume.empty() && options.resume != "auto") {
     throw ConfigError("--resume ", options.resume,
-                      ": there is no checkpoint; give a run directory that has one, one of its "
-                      "checkpoints/step-N, or \"auto\", which begins where there is none");
+                      ": no checkpoint found; name a run directory that has one, one of its checkpoints/step-N, or "
+                      "\"auto\", which starts a new run if there is none");
   }
   return found;
 }
 
 namespace {
 
-// Also sets the run's total steps.
 std::optional<ResumePoint> read_checkpoint(const ResumeChoice& choice, const TrainRunOptions& options, Setup& setup) {
   if (options.resume.empty()) return std::nullopt;
   const auto found = find_start(choice, options);
@@ -112,24 +109,23 @@ std::optional<ResumePoint> read_checkpoint(const ResumeChoice& choice, const Tra
     std::error_code ignored;
     const bool has_log = !choice.from.empty() && std::filesystem::exists(log, ignored);
     log_info("--resume auto: ",
-             choice.from.empty() ? "no run of this configuration has a checkpoint" : "there is no checkpoint yet",
-             ", so ",
-             has_log ? concat("the run begins with what the log in ", log.string(), " has") : "a new run begins");
+             choice.from.empty() ? "no run with this configuration has a checkpoint" : "there is no checkpoint yet",
+             ", so ", has_log ? concat("the run starts from the log in ", log.string()) : "starting a new run");
     return std::nullopt;
   }
   ResumePoint point{found->string(), storage::load_checkpoint(*found), {}};
   point.state = RunState::from_json(point.contents.state, point.source);
   const NewData new_data = options.accept_new_data ? NewData::kAccepted : NewData::kRefused;
   if ((setup.config.replicas.has_server()) == point.state.server.is_null()) {
-    throw ConfigError("cannot resume ", point.source, ": it was made with", point.state.server.is_null() ? "out" : "",
-                      " a parameter server; begin a new run, with "
-                      "model.weights set to its model.safetensors");
+    throw ConfigError("cannot resume ", point.source, ": it was written with",
+                      point.state.server.is_null() ? "out" : "",
+                      " a parameter server; start a new run with model.weights set to its model.safetensors");
   }
   check_resumable(setup.config, point.state, point.source, new_data);
   const optim::LrSchedule saved_rates = saved_lr_schedule(setup, point.state, point.source);
   point.state.progress = progress_in(setup, point.state, point.source, new_data);
   if (!evaluates_the_same(setup, point.state)) {
-    log_info("evaluations are of other data or compared by something else than before; the best one is found anew");
+    log_info("the test data or train.best_by has changed; the search for the best evaluation starts again");
     // The learning rate stays as low as it has fallen.
     const int falls = point.state.progress.evaluations.plateau.falls;
     point.state.progress.evaluations = {.plateau = {.falls = falls}};
@@ -154,16 +150,16 @@ bool resumes_with_pushes(const ResumeChoice& choice, const std::optional<ResumeP
   if (choice.continues_run_dir) return !is_named;
   const std::filesystem::path theirs = choice.from / "pushes";
   if (std::error_code ignored; resume && !is_named && std::filesystem::exists(theirs, ignored))
-    log_warning("what the server of that run had taken after ", resume->source, " stays in ", theirs.string(),
-                "; go on in its own directory to use it");
+    log_warning("the updates of that run's server after ", resume->source, " stay in ", theirs.string(),
+                "; to use them, resume in the run's own directory");
   return false;
 }
 
 void refuse_resume(const config::Config& config, const TrainRunOptions& options) {
   if (!config.replicas.has_server() || config.ps.clock != "virtual" || options.resume.empty()) return;
   throw ConfigError("--resume ", options.resume,
-                    ": a run in virtual time cannot go on from a checkpoint; begin a new one, with "
-                    "model.weights set to the checkpoint's model.safetensors");
+                    ": a run in virtual time cannot resume; start a new run with model.weights set to the checkpoint's "
+                    "model.safetensors");
 }
 
 report::ReporterStart start_of_records(const storage::RunDir& run_dir, bool continues,
@@ -185,7 +181,6 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
           .saves_at_end = config.checkpoint.at_end,
           .checkpoint_every_steps = config.checkpoint.every_steps,
           .checkpoint_every_minutes = config.checkpoint.every_minutes,
-          .log_every = config.log.every,
           .lr = lr_schedule(setup),
           .resumed_from = resume ? resume->source : std::string{},
           .is_saved = continues && storage::step_of(resume->source),
@@ -200,7 +195,7 @@ void load_start(engine::Composition& composition, const Setup& setup, std::optio
                            resume->source + "/optimizer.safetensors", resume->state.updates);
     resume->contents = {};  // unmaps the files, so that retention can free their disk space
     if (!setup.config.model.weights.empty())
-      log_info("model.weights is not read: the run goes on from ", resume->source);
+      log_info("model.weights is not read: the run resumes from ", resume->source);
   } else if (!setup.weights_path.empty()) {
     load_starting_weights(composition, setup.model, setup.weights_path);
   }

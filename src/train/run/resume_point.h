@@ -27,11 +27,9 @@ struct ResumePoint {
 
 [[nodiscard]] ResumeChoice choose_start(const config::Config& config, const TrainRunOptions& options);
 
-// Makes the setup with the schedule file of the resumed checkpoint.
 [[nodiscard]] Setup make_run_setup(const config::Config& config, const TrainRunOptions& options,
                                    const ResumeChoice& choice);
 
-// The checkpoint to continue from, not yet read.
 [[nodiscard]] std::optional<std::filesystem::path> find_start(const ResumeChoice& choice,
                                                               const TrainRunOptions& options);
 
@@ -58,7 +56,6 @@ void warn_of_other_rates(const optim::LrSchedule& saved, const optim::LrSchedule
 // continues: records and checkpoints of the run directory continue.
 [[nodiscard]] LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& resume, bool continues);
 
-// Rejects --resume for runs that can never resume.
 void refuse_resume(const config::Config& config, const TrainRunOptions& options);
 
 // Loads the checkpoint's parameters or the configured weights, or keeps fresh ones. Releases the checkpoint's tensors.

@@ -63,7 +63,7 @@ LoopPeers loop_peers(Peers& peers, std::function<void(const Progress&)> save) {
   return {.hold = [&peers] { return peers.hold(); },
           .must_save_after = must_save_after,
           .save = std::move(save),
-          .name = concat("rank ", peers.process().rank, " of ", peers.process().processes)};
+          .are_there = true};
 }
 
 Peers::BeforeEnd rescue_before_end(Loop& loop, int rank) {
@@ -75,10 +75,10 @@ Peers::BeforeEnd rescue_before_end(Loop& loop, int rank) {
 void save_for_rank_0(const RunDirId& run_dir_id, std::int64_t step,
                      const std::function<storage::CheckpointContents(const report::MetricsPosition&)>& capture) {
   if (run_dir_id.inode == 0 || inode_of(run_dir_id.path) != run_dir_id.inode) {
-    return log_warning(
-        concat("rank 0 is lost, and its run directory ", run_dir_id.path.string(),
-               " is not on a disk of this machine: the steps after its newest checkpoint are lost; put the run "
-               "directory on a shared disk, or set checkpoint.every_steps"));
+    return log_warning(concat("rank 0 is lost, and this machine cannot reach its run directory ",
+                              run_dir_id.path.string(),
+                              ": the steps after its newest checkpoint are lost; put the run directory on a shared "
+                              "disk, or set checkpoint.every_steps"));
   }
   const storage::RunDir run_dir = take_over(run_dir_id.path);
   const auto is_replaced = [&] { return run_dir.presence() == storage::RunDir::Presence::kReplaced; };

@@ -39,7 +39,6 @@ struct RunDirId {
 
 [[nodiscard]] bool saves_after(const comm::LostProcess& lost, int rank);
 
-// save: as LoopPeers::save. Requires: `peers` outlives the result.
 [[nodiscard]] LoopPeers loop_peers(Peers& peers, std::function<void(const Progress&)> save);
 // Saves the state of `loop` if process `rank` is the one to do it. Requires: the loop outlives the result.
 [[nodiscard]] Peers::BeforeEnd rescue_before_end(Loop& loop, int rank);

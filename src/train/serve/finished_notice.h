@@ -14,7 +14,6 @@ namespace sluice::train {
 // replicas.connect_timeout_s if shorter), or when a signal asks to stop.
 void notify_late_workers(const Setup& setup, const ServerRole& role, const std::string& version_of_sluice);
 
-// Runs in a thread and turns an error into a warning. Requires: `setup` and `role` outlive it.
 [[nodiscard]] std::jthread notify_late_workers_in_background(const Setup& setup, const ServerRole& role,
                                                              const std::string& version_of_sluice);
 

@@ -7,7 +7,7 @@
 #include "core/host.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "train/serve/ending.h"
+#include "train/serve/server_events.h"
 #include "train/serve/shard_run.h"
 #include "train/setup/stop_signal.h"
 
@@ -17,7 +17,7 @@ namespace {
 bool by_launch(const config::Config& config) { return config.ps.placement == "rank0"; }
 
 std::string start_advice(const config::Config& config, int server) {
-  return by_launch(config) ? concat("start rank ", server, " of the launch, which it is")
+  return by_launch(config) ? concat("start rank ", server, " of the launch, which is this server")
                            : concat("start it with: sluice serve CONFIG --server ", server);
 }
 
@@ -28,10 +28,10 @@ std::string resume_advice(const config::Config& config, int server) {
 }
 
 std::string find_kept_advice(int server, bool has_checkpoint) {
-  return concat("give server ", server, " the --run-dir that it had, whose servers/", server, " has them",
-                has_checkpoint ? "; or, to go on from a checkpoint without the updates after it, name it with --resume "
-                                 "RUN/checkpoints/step-N"
-                               : "; there is no checkpoint to go on from without them");
+  return concat("start server ", server, " with its previous --run-dir, which has them in servers/", server,
+                has_checkpoint
+                    ? "; or, to resume from a checkpoint without later updates, pass --resume RUN/checkpoints/step-N"
+                    : "; there is no checkpoint to resume from without them");
 }
 
 }  // namespace

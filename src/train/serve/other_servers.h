@@ -23,7 +23,6 @@ class OtherServers {
     bool has_checkpoint = false;
   };
 
-  // Does not wait.
   void connect(const Run& run, const ps::Layout& layout);
   // Both wait for all servers, or until a signal asks to stop. resume() uses the shards that they kept.
   void load(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer, std::int64_t version);

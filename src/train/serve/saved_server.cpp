@@ -30,11 +30,11 @@ SavedServer SavedServer::from_json(const nlohmann::json& json, const data::Ledge
       saved.ledger.open.push_back({epoch.at("next"), epoch.at("returned"), epoch.at("pushed"), epoch.at("lost")});
   } catch (const nlohmann::json::exception& error) {
     throw CheckpointError(
-        concat(source, ": state.json does not hold a parameter server (", error.what(), "); use another checkpoint"));
+        concat(source, ": state.json has no valid parameter server (", error.what(), "); use another checkpoint"));
   }
   if (saved.examples < 0 || !data::is_sound(saved.ledger, options)) {
-    throw CheckpointError(source, ": what state.json says of samples does not fit ", options.samples,
-                          " training samples; use the data that it was made with, or another checkpoint");
+    throw CheckpointError(source, ": the samples in state.json do not match the ", options.samples,
+                          " training samples; use the data of the checkpoint, or another checkpoint");
   }
   return saved;
 }

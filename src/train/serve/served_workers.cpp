@@ -17,12 +17,11 @@
 #include "ps/net/push_log.h"
 #include "ps/worker_sync.h"
 #include "storage/files.h"
-#include "train/serve/ending.h"
 #include "train/serve/other_servers.h"
 #include "train/serve/saved_server.h"
+#include "train/serve/server_events.h"
 #include "train/serve/server_run.h"
 #include "train/serve/server_thread.h"
-#include "train/serve/worker_events.h"
 #include "train/setup/agreement.h"
 #include "train/setup/run_state.h"
 #include "train/setup/server_settings.h"
@@ -30,12 +29,67 @@
 namespace sluice::train {
 namespace {
 
-constexpr std::int64_t kEndOfLogs = std::numeric_limits<std::int64_t>::max();
 constexpr Nanoseconds kRejectFor = 2'000'000'000;  // if the run cannot begin
 
 bool may_save_after(const std::optional<Error>& failure) {
   return !failure || failure->exit_code() == ExitCode::kPeer || failure->exit_code() == ExitCode::kInterrupted;
 }
+
+// The run's push log (ps.log): what an earlier process logged after the checkpoint, and what this one logs.
+class RecoveredLog {
+ public:
+  // version: of the checkpoint.
+  RecoveredLog(const Setup& setup, const PushFolder& folder, const comm::Agreement& agreement, std::int64_t version)
+      : is_on_(setup.config.ps.log != "off"),
+        replays_(folder.takes_pushes),
+        version_(version),
+        options_({.folder = folder.path,
+                  .outlives = outlives_of(setup.config.ps),
+                  .agreement = agreement_with_log(agreement)}),
+        recovery_({.folder = replays_ ? folder.path : "", .agreement = options_.agreement}, version) {
+    options_.run = recovery_.run().empty() ? ps::unique_name() : recovery_.run();
+  }
+
+  [[nodiscard]] const std::string& run() const { return options_.run; }
+  [[nodiscard]] bool has_pushes() const { return recovery_.updates() + recovery_.waiting() > 0; }
+
+  // Replays what was committed after the checkpoint. Returns the pushes that are in no update.
+  [[nodiscard]] std::vector<ps::CommittedPush> replay(const ps::LogRecovery::Target& into) const {
+    if (has_pushes())
+      log_info("the log in ", options_.folder.string(), " has ", counted(recovery_.updates(), "update"),
+               " after update ", version_, ", and ", counted(recovery_.waiting(), "push"),
+               " without an update yet; replaying them");
+    return recovery_.into(into);
+  }
+
+  // Returns the log from the server's version on; null if ps.log = "off". Removes or renames another course's files.
+  [[nodiscard]] std::unique_ptr<ps::PushLog> begin(const ps::Server& server,
+                                                   const std::vector<ps::CommittedPush>& waiting) {
+    const std::vector<std::int64_t> there = ps::logged_versions(options_.folder);
+    if (recovery_.is_outdated()) {
+      log_info("the log in ", options_.folder.string(), " is older than the checkpoint; removing it");
+      remove();
+    } else if (!replays_ && !there.empty() && there.back() >= version_) {
+      ps::set_logs_aside(options_.folder, version_,
+                         concat("the run restarts from step ", version_, " without the later updates in the log"));
+    }
+    if (!is_on_) return nullptr;
+    auto log = std::make_unique<ps::PushLog>(options_, server.layout());
+    log->begin(server.weights(), waiting);
+    return log;
+  }
+
+  void remove(std::int64_t end = std::numeric_limits<std::int64_t>::max()) const {
+    ps::remove_logs(options_.folder, 0, end);
+  }
+
+ private:
+  bool is_on_;
+  bool replays_;
+  std::int64_t version_;
+  ps::PushLogOptions options_;
+  ps::LogRecovery recovery_;
+};
 
 class ServedWorkers final : public UpdateSource {
  public:
@@ -48,11 +102,7 @@ class ServedWorkers final : public UpdateSource {
         has_checkpoint_(saved.has_value()),
         begin_{.version = version, .examples = saved ? saved->examples : 0},
         saved_(saved.value_or(SavedServer{})),
-        takes_pushes_(pushes.takes_pushes),
-        pushes_({.folder = pushes.path,
-                 .outlives = outlives_of(setup.config.ps),
-                 .agreement = agreement_with_log(agreement_)}),
-        recovery_({.folder = pushes.takes_pushes ? pushes.path : "", .agreement = pushes_.agreement}, version),
+        log_(setup, pushes, agreement_, version),
         ledger_(ledger_options(setup), saved_.ledger),
         thread_(setup) {}
   ~ServedWorkers() override {
@@ -98,16 +148,16 @@ class ServedWorkers final : public UpdateSource {
     if (steps.empty()) return;
     const bool is_done = steps.front() >= setup_.total_steps;
     if (is_done) return finish();
-    ps::remove_logs(pushes_.folder, 0, steps.back());
+    log_.remove(/*end=*/steps.back());
   }
   void finish() override {
-    ps::remove_logs(pushes_.folder, 0, kEndOfLogs);
+    log_.remove();
     thread_.stop();  // others_ allows one thread at a time
     others_.end(std::nullopt);
   }
   void give_up() override {
     thread_.stop();
-    ps::remove_logs(pushes_.folder, 0, kEndOfLogs);
+    log_.remove();
   }
   nlohmann::ordered_json fields() const override {
     nlohmann::ordered_json fields = fields_of(setup_.config.ps, policy_of_server(setup_.config.ps));
@@ -119,42 +169,63 @@ class ServedWorkers final : public UpdateSource {
   void start(engine::Engine& engine) {
     // Listens before any wait, so that a second server at this address is rejected at once.
     FileDescriptor listening(listen_at_own_address(role_));
-    const config::PsConfig& config = setup_.config.ps;
-    const ps::Layout layout = ps::layout_of(stages_, {.shards = config.shards * config.servers});
+    const ps::Layout layout = ps::layout_of(stages_, {.shards = setup_.config.ps.shards * setup_.config.ps.servers});
     const std::vector<at::Tensor> values = ps::values_of(stages_);
-    pushes_.run = recovery_.run().empty() ? ps::unique_name() : recovery_.run();
-    if (saved_.run.empty()) saved_.run = pushes_.run;
-    others_.connect({.setup = setup_,
-                     .role = role_,
-                     .version = version_of_sluice_,
-                     .run = pushes_.run,
-                     .has_checkpoint = has_checkpoint_},
-                    layout);
-    ps::ServerOptions with = server_options(setup_);
-    with.threads = device::available_cores();
-    with.others = others_.as_shards();
-    server_ = std::make_unique<ps::Server>(layout, values, ps::statistics_of(stages_), std::move(with), begin_);
-    ps::ServerState before{.incarnations = saved_.incarnations};
-    if (has_checkpoint_) {
-      before.optimizer = optimizer_in(engine, layout);
-      server_->resume_from(before);
-    }
-    std::vector<ps::CommittedPush> waiting = recover();
+    if (saved_.run.empty()) saved_.run = log_.run();
+    connect_others(layout);
+    const ps::NamedStates optimizer = make_server(engine, layout, values);
+    std::vector<ps::CommittedPush> waiting = replay_log();
     try {
-      start_others(ps::to_shards(layout, values), before.optimizer, listening.get());
+      start_others(ps::to_shards(layout, values), optimizer, listening.get());
     } catch (const Error& error) {
       turn_workers_away(error, listening.release());
       throw;
     }
-    begin_log(waiting);
+    journal_ = log_.begin(*server_, waiting);
+    serve(listening.release(), std::move(waiting));
+  }
+
+  void connect_others(const ps::Layout& layout) {
+    others_.connect({.setup = setup_,
+                     .role = role_,
+                     .version = version_of_sluice_,
+                     .run = log_.run(),
+                     .has_checkpoint = has_checkpoint_},
+                    layout);
+  }
+
+  // Returns the checkpoint's optimizer state; empty for a new run.
+  ps::NamedStates make_server(engine::Engine& engine, const ps::Layout& layout, const std::vector<at::Tensor>& values) {
+    ps::ServerOptions with = server_options(setup_);
+    with.threads = device::available_cores();
+    with.others = others_.as_shards();
+    server_ = std::make_unique<ps::Server>(layout, values, ps::statistics_of(stages_), std::move(with), begin_);
+    if (!has_checkpoint_) return {};
+    const ps::ServerState before{.optimizer = optimizer_in(engine, layout), .incarnations = saved_.incarnations};
+    server_->resume_from(before);
+    return before.optimizer;
+  }
+
+  std::vector<ps::CommittedPush> replay_log() {
+    return log_.replay({.server = *server_,
+                        .ledger = ledger_,
+                        .last_version = setup_.total_steps,
+                        .wants_state =
+                            [this](const auto& before, const auto& after) {
+                              return others_.links().empty() && thread_.wants_state(before, after);
+                            },
+                        .on_update = [this](ps::NetworkUpdate update) { thread_.hand_over(std::move(update)); }});
+  }
+
+  void serve(int listening, std::vector<ps::CommittedPush> waiting) {
     ps::NetworkOptions options = network_options();
-    options.listening = listening.release();
-    options.journal = log_.get();
+    options.listening = listening;
+    options.journal = journal_.get();
     options.committed_before = std::move(waiting);
     options.others = others_.links();
     network_ = std::make_unique<ps::NetworkServer>(*server_, ledger_, std::move(options));
     log_info("parameter server for ", counted(setup_.config.ps.workers, "worker"), " at ", role_.host, ":",
-             network_->port(), role_.keys.encrypts() ? "" : ", without keys: on this machine only");
+             network_->port(), role_.keys.encrypts() ? "" : ", without keys (this machine only)");
     last_ = now_ns();
     thread_.start(*network_, [this](const std::optional<Error>& failure) { return state_at_the_end(failure); });
   }
@@ -174,7 +245,7 @@ class ServedWorkers final : public UpdateSource {
     const auto state = thread_.take_last_state();
     check(state || failure, "a last state, unless the server has failed");
     if (!state) throw Error(*failure);
-    if (log_) network_->begin_journal();
+    if (journal_) network_->begin_journal();
     take_weights(engine, *state, ledger_.state());
     holds_weights_ = true;
   }
@@ -187,8 +258,7 @@ class ServedWorkers final : public UpdateSource {
     static_cast<void>(listener.take_over(::fcntl(listening, F_DUPFD_CLOEXEC, 0)));
     for (ps::ShardLink* other : others_.links()) other->while_waiting([&listener] { keep_alive(listener); });
     const std::int64_t version = server_->progress().version;
-    const bool resume = recovery_.updates() + recovery_.waiting() > 0;
-    if (!resume) return others_.load(shards, optimizer, version);
+    if (!log_.has_pushes()) return others_.load(shards, optimizer, version);
     others_.resume(version);
     for (const ps::ShardLink* other : others_.links()) {
       for (const ps::PushKey& push : other->parts()) server_->remember_incarnation(push);
@@ -211,45 +281,12 @@ class ServedWorkers final : public UpdateSource {
     }
   }
 
-  // Sends the connected workers the reason why the run does not begin.
   void turn_workers_away(const Error& error, int listening) {
     others_.end(error);
     ps::NetworkOptions options = network_options();
     options.listening = listening;
     options.others = others_.links();
     ps::NetworkServer(*server_, ledger_, std::move(options)).reject_all(ending_of(error), kRejectFor);
-  }
-
-  // Replays what was committed after the checkpoint. Returns the pushes that are in no update.
-  std::vector<ps::CommittedPush> recover() {
-    if (recovery_.updates() + recovery_.waiting() > 0)
-      log_info("the log in ", pushes_.folder.string(), " has ", counted(recovery_.updates(), "update"),
-               " after update ", begin_.version, ", and ", counted(recovery_.waiting(), "push"),
-               " that no update has: they are taken again");
-    return recovery_.into({.server = *server_,
-                           .ledger = ledger_,
-                           .last_version = setup_.total_steps,
-                           .wants_state =
-                               [this](const auto& before, const auto& after) {
-                                 return others_.links().empty() && thread_.wants_state(before, after);
-                               },
-                           .on_update = [this](ps::NetworkUpdate update) { thread_.hand_over(std::move(update)); }});
-  }
-
-  // Begins at the current version. Removes or sets aside files of another course of the run.
-  void begin_log(const std::vector<ps::CommittedPush>& waiting) {
-    const std::vector<std::int64_t> there = ps::logged_versions(pushes_.folder);
-    if (recovery_.is_outdated()) {
-      log_info("the log in ", pushes_.folder.string(), " is older than the checkpoint, and is removed");
-      ps::remove_logs(pushes_.folder, 0, kEndOfLogs);
-    } else if (!takes_pushes_ && !there.empty() && there.back() >= begin_.version) {
-      ps::set_logs_aside(pushes_.folder, begin_.version,
-                         concat("the run goes back to step ", begin_.version,
-                                ", and does without what its server had taken after that"));
-    }
-    if (setup_.config.ps.log == "off") return;
-    log_ = std::make_unique<ps::PushLog>(pushes_, server_->layout());
-    log_->begin(server_->weights(), waiting);
   }
 
   void take_weights(engine::Engine& engine, const ps::ServerState& state, data::LedgerState ledger) {
@@ -304,11 +341,9 @@ class ServedWorkers final : public UpdateSource {
   // Owned by the thread from its start to its end.
   OtherServers others_;
   std::unique_ptr<ps::Server> server_;
-  bool takes_pushes_;
-  ps::PushLogOptions pushes_;
-  ps::LogRecovery recovery_;
+  RecoveredLog log_;
   data::Ledger ledger_;
-  std::unique_ptr<ps::PushLog> log_;  // null if ps.log = "off"
+  std::unique_ptr<ps::PushLog> journal_;  // null if ps.log = "off"
   std::unique_ptr<ps::NetworkServer> network_;
 
   bool holds_weights_ = false;

@@ -13,7 +13,6 @@
 
 namespace sluice::train {
 
-// The settings and training data that must be equal in all processes of such a run.
 [[nodiscard]] comm::Agreement served_agreement(const Setup& setup, const std::string& version);
 
 struct PushFolder {

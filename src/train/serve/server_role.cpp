@@ -36,7 +36,7 @@ std::vector<ps::ServerAddress> addresses_given(const config::Config& config, con
   for (const std::string& address : config::addresses_in(config.ps.address)) given.push_back(read_address(address));
   if (!given.empty()) return given;
   if (world.address.empty())
-    throw ConfigError("nothing says where the parameter server is; set ps.address to its HOST:PORT");
+    throw ConfigError("the address of the parameter server is unknown; set ps.address to its HOST:PORT");
   return {{world.address, world.is_hosted ? world.port + 1 : world.port}};
 }
 
@@ -45,11 +45,11 @@ void find_servers(ServerRole& role, const config::Config& config, const comm::Wo
   const auto count = static_cast<std::size_t>(config.ps.servers);
   if (servers.size() != 1 && servers.size() != count)
     throw ConfigError("ps.address has ", servers.size(), " addresses, but ps.servers = ", count,
-                      "; give one for each, or the first one's alone");
+                      "; give one for each server, or only the first");
   while (servers.size() < count) {
     const int port = servers.back().port + 1;
     if (port > comm::kLargestPort)
-      throw ConfigError("there is no port for server ", servers.size(), " after ", comm::kLargestPort,
+      throw ConfigError("the port of server ", servers.size(), " would exceed ", comm::kLargestPort,
                         "; give all addresses in ps.address");
     servers.push_back({servers.front().host, port});
   }
@@ -63,12 +63,11 @@ std::string read_key(const std::filesystem::path& file) {
   std::ifstream in(file);
   std::string key;
   if (!in)
-    throw ConfigError("there is no key in ", file.string(), "; make keys with: sluice make-keys ",
+    throw ConfigError("cannot read the key ", file.string(), "; create keys with: sluice make-keys ",
                       file.parent_path().string());
   if (!(in >> key) || key.size() != kKeyLength)
     throw ConfigError(file.string(),
-                      " is damaged; copy it again, or make new keys in another folder with "
-                      "sluice make-keys");
+                      " is damaged; copy it again, or create new keys with sluice make-keys in another folder");
   return key;
 }
 
@@ -88,26 +87,26 @@ void find_keys(ServerRole& role, const config::Config& config, const std::vector
     std::error_code ignored;
     if (!std::filesystem::exists(secret, ignored))
       throw ConfigError("there is no server.key in ", folder.string(),
-                        ", only server.pub; copy server.key from where the keys were made");
+                        ", only server.pub; copy server.key from the folder where the keys were created");
     role.keys.server_secret = read_key(secret);
     if (ps::public_key_of(role.keys.server_secret) != role.keys.server_public)
-      throw ConfigError("server.key and server.pub in ", folder.string(), " are not of one pair");
+      throw ConfigError("server.key and server.pub in ", folder.string(),
+                        " do not belong together; copy both files again");
     using std::filesystem::perms;
     const perms others = perms::group_all | perms::others_all;
     if ((std::filesystem::status(secret).permissions() & others) != perms::none)
-      log_warning("others may read ", secret.string(), "; take that from them: chmod 600 ", secret.string());
+      log_warning(secret.string(), " is readable by other users; run: chmod 600 ", secret.string());
     return;
   }
   if (role.part == ServerRole::Part::kWorker) return;
   const auto [host, port] = role.own();
   if (!std::ranges::all_of(own_addresses, comm::is_loopback)) {
-    throw ConfigError("without keys anybody who reaches ", host, ":", port,
-                      " could change the weights, so a parameter server without keys listens on 127.0.0.1 only; "
-                      "make keys with: sluice make-keys DIR, give all machines the same, and set ps.keys");
+    throw ConfigError("a parameter server at ", host, ":", port,
+                      " needs keys, because any program that reaches it could change the weights; create keys with: "
+                      "sluice make-keys DIR, copy them to all machines, and set ps.keys");
   }
 }
 
-// Checks ps.placement and --server for `sluice serve`.
 void check_serving(const config::Config& config, const Serving& serving, bool is_real) {
   if (!is_real) {
     throw ConfigError(
@@ -116,19 +115,19 @@ void check_serving(const config::Config& config, const Serving& serving, bool is
   }
   if (config.ps.placement == "rank0") {
     throw ConfigError(
-        "sluice serve beside ps.placement = \"rank0\", where the first process of a launch is the server; "
+        "sluice serve cannot run with ps.placement = \"rank0\", which makes the first process of a launch the server; "
         "set ps.placement = \"servers\"");
   }
   const int last = config.ps.servers - 1;
   if (serving.server < 0 || serving.server > last)
-    throw ConfigError("--server ", serving.server, ": ps.servers = ", config.ps.servers, ", so it is 0",
+    throw ConfigError("--server ", serving.server, " does not exist: ps.servers = ", config.ps.servers, ", so use 0",
                       last == 0 ? "" : concat(last == 1 ? " or " : " to ", last),
-                      "; set ps.servers to how many there are, in all processes");
+                      ", or set the same ps.servers in all processes");
 }
 
 config::Config without_server(config::Config config) {
-  log_info("one process: it trains by itself, without a parameter server");
-  if (config.ps.time_limit_s > 0) log_warning("ps.time_limit_s has no effect on a process that trains by itself");
+  log_info("there is only one process; training without a parameter server");
+  if (config.ps.time_limit_s > 0) log_warning("ps.time_limit_s has no effect without a parameter server");
   config.train.global_batch = config::step_batch(config);
   config.replicas.sync = "none";
   config.ps = {};
@@ -191,7 +190,7 @@ RoleAndConfig assign_role(const config::Config& config, const comm::World& world
   const int servers = config.ps.servers;
   if (by_rank && world.is_single()) return {.config = without_server(config)};
   if (by_rank && world.size <= servers)
-    throw ConfigError("a launch of ", world.size, " processes has no worker beside ps.servers = ", servers,
+    throw ConfigError("a launch of ", world.size, " processes has no workers, because ps.servers = ", servers,
                       "; start more processes");
   if (by_rank) run.config.ps.workers = world.size - servers;
   find_part(run.role, serving, world, servers, by_rank);

@@ -1,6 +1,6 @@
 // server_role: a process's part in a run whose parameter server and workers are processes. ps.placement = "rank0": the
-// first process of a launch is the server. "servers": `sluice serve` starts it, and all processes of a launch are
-// workers. With several servers (ps.servers) the first one leads, and the others only keep shards. Errors: ConfigError.
+// first process of a launch is the server. "servers": `sluice serve` starts it. With several servers the first one
+// leads, and the others only keep shards. Errors: ConfigError.
 #pragma once
 
 #include <filesystem>
@@ -32,14 +32,12 @@ struct RoleAndConfig {
   config::Config config;
 };
 
-// ConfigError if the path is a file.
 void check_run_dir(const std::filesystem::path& run_dir);
 // Call it first, so that a failure leaves no run directory behind. Binds the port and closes it.
 void check_can_listen(const ServerRole& role);
 // Returns a listening socket that the caller owns. It keeps the port from other processes.
 [[nodiscard]] int listen_at_own_address(const ServerRole& role);
 
-// HOST:PORT of each server, in order; empty if there are none.
 [[nodiscard]] std::vector<std::string> addresses_of(const ServerRole& role);
 
 struct Serving {

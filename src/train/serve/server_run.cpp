@@ -56,7 +56,6 @@ StepStats stats_of(const std::vector<ps::PushDone>& pushes, bool counts_correct)
   return stats;
 }
 
-// Learning rate of a worker's local steps: the schedule at the version of the weights that they began with.
 double own_rate(const Setup& setup, const ps::PushDone& push) {
   return lr_schedule(setup).at(push.record.base_version);
 }
@@ -74,7 +73,7 @@ double mean_own_rate(const Setup& setup, const std::vector<ps::PushDone>& pushes
   return first + above_first / targets;
 }
 
-nlohmann::ordered_json fields_of(const ps::PushDone& push, std::int64_t version) {
+nlohmann::ordered_json fields_of_push(const ps::PushDone& push, std::int64_t version) {
   return {{"step", version},
           {"worker", static_cast<int>(push.record.worker)},
           {"life", push.record.incarnation},
@@ -119,7 +118,7 @@ RecordedStep step_of(const Setup& setup, const UpdateMade& update) {
   RecordedStep step{.batch = batch_of_update(update.before, update.after, setup),
                     .stats = stats_of(update.pushes, update.counts_correct)};
   for (const ps::PushDone& push : update.pushes) {
-    nlohmann::ordered_json& fields = step.events.emplace_back("push", fields_of(push, done.update.version)).second;
+    nlohmann::ordered_json& fields = step.events.emplace_back("push", fields_of_push(push, done.update.version)).second;
     if (!is_local) continue;
     fields["lr"] = own_rate(setup, push);
     log_info(describe_round(setup, push, step.batch.epoch));

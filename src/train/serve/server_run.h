@@ -17,7 +17,6 @@ namespace sluice::train {
 
 [[nodiscard]] pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& lease);
 
-// The engine's optimizer state in the server's layout.
 [[nodiscard]] std::vector<std::pair<std::string, std::vector<at::Tensor>>> optimizer_in(const engine::Engine& engine,
                                                                                         const ps::Layout& layout);
 
@@ -32,7 +31,6 @@ struct UpdateMade {
 };
 [[nodiscard]] RecordedStep step_of(const Setup& setup, const UpdateMade& update);
 
-// Loads weights, running statistics and, if the server has any, optimizer state into the engine.
 void load_from_server(engine::Engine& engine, const ps::Layout& layout, const ps::ServerState& state);
 
 }  // namespace sluice::train

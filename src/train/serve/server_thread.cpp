@@ -4,8 +4,7 @@
 #include "core/log.h"
 #include "device/cpu_threads.h"
 #include "pipeline/failure.h"
-#include "train/serve/ending.h"
-#include "train/serve/worker_events.h"
+#include "train/serve/server_events.h"
 #include "train/setup/server_settings.h"
 #include "train/setup/stop_signal.h"
 
@@ -46,7 +45,7 @@ void ServerThread::serve() {
   if (failure || over.code == static_cast<std::int64_t>(ExitCode::kInterrupted)) {
     const std::string why = failure ? failure->what() : over.what;
     const auto lost = failure_of([&] { last_state_ = take_state_(failure); });
-    if (lost) failure = lost->with_context(concat(why, ", but the state of the servers could not be saved"));
+    if (lost) failure = lost->with_context(concat(why, ", and saving the state of the servers failed"));
   }
   if (!failure) failure = failure_of([&] { network_->end(over); });
   try {

@@ -1,8 +1,8 @@
-// server_thread: the thread in which a parameter server serves its workers (ps/net/network_server.h), and its queue of
-// updates for the loop. Workers therefore never wait for an evaluation or a checkpoint. If the run ends early it takes
-// the state at once, because shard servers cannot wait for the loop. After a completed run it stays until stop(), for
-// servers that wait for the save. Threads: hand_over(), on_event() and wants_state() belong to the loop until start(),
-// then to the server; all others to the loop. Errors: none; failure() returns what ended the thread.
+// server_thread: the thread in which a parameter server serves its workers (ps/net/network_server.h), with a queue of
+// updates for the loop, so that workers never wait for evaluations or checkpoints. An early end takes the state at
+// once, because shard servers cannot wait for the loop. Threads: hand_over(), on_event() and wants_state() belong to
+// the loop until start(), then to the server; all others to the loop. Errors: none; failure() returns what ended the
+// thread.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,6 @@ class ServerThread {
   ServerThread(const ServerThread&) = delete;
   ServerThread& operator=(const ServerThread&) = delete;
 
-  // Call it once. Requires: the server outlives the thread.
   void start(ps::NetworkServer& network, TakeState take_state);
   [[nodiscard]] bool has_started() const { return network_ != nullptr; }
   // Waits for the thread's end. If the run has not ended otherwise, the workers get a server failure.
@@ -47,14 +46,12 @@ class ServerThread {
 
   // In order; nullopt once the queue is empty and the thread has ended.
   [[nodiscard]] std::optional<MadeUpdate> wait_for_update();
-  // Requests the state with the next possible update.
   void want_state() { wants_state_ = true; }
   // Adds to the newest queued update, if any, what was unknown when it was queued.
   void complete_newest(const std::function<void(ps::NetworkUpdate&)>& complete);
   [[nodiscard]] std::vector<ps::WorkerEvent> take_events();
   // nullopt: not ended, asked to stop, or the run is done.
   [[nodiscard]] std::optional<Error> failure() const;
-  // The result of TakeState after the thread's end, once.
   [[nodiscard]] std::optional<ps::ServerState> take_last_state() { return std::exchange(last_state_, std::nullopt); }
 
  private:

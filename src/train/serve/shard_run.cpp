@@ -15,7 +15,7 @@
 #include "ps/net/shard_server.h"
 #include "storage/files.h"
 #include "storage/folder_lock.h"
-#include "train/serve/ending.h"
+#include "train/serve/server_events.h"
 #include "train/setup/agreement.h"
 #include "train/setup/server_settings.h"
 #include "train/setup/stop_signal.h"
@@ -29,7 +29,6 @@ constexpr Nanoseconds kUntilTheOthersKnow = 30'000'000'000;
 constexpr Nanoseconds kUntilTheyHear = 2'000'000'000;   // limit if this server has no weights
 constexpr Nanoseconds kBetweenLines = 300'000'000'000;  // between log lines that show progress
 
-// RUN/servers/N; the path is empty if it does not exist.
 struct OwnFolder {
   std::filesystem::path path;
   FileDescriptor lock = FileDescriptor();
@@ -38,18 +37,18 @@ struct OwnFolder {
 OwnFolder take_folder(const config::Config& config, const ServerRole& role, const std::filesystem::path& run_dir) {
   const bool must_have = config.ps.log != "off";
   if (run_dir.empty() && must_have)
-    throw ConfigError("ps.log = \"", config.ps.log, "\" needs a place for what server ", role.server,
-                      " must not forget; give it with --run-dir");
+    throw ConfigError("ps.log = \"", config.ps.log, "\" needs a folder for the log of server ", role.server,
+                      "; set it with --run-dir");
   if (run_dir.empty()) return {};
   try {
     const std::filesystem::path path = run_dir / "servers" / std::to_string(role.server);
     storage::make_directories(path);
-    OwnFolder own{path, storage::lock_folder(path, "folder", "give each server a --server of its own")};
+    OwnFolder own{path, storage::lock_folder(path, "folder", "give each server its own --server number")};
     log_to_file(path / "log.txt");
     return own;
   } catch (const StorageError& error) {
     if (must_have) throw;
-    log_warning("this server keeps no log.txt: ", error.what());
+    log_warning("this server writes no log.txt: ", error.what());
     return {};
   }
 }
@@ -57,8 +56,8 @@ OwnFolder take_folder(const config::Config& config, const ServerRole& role, cons
 // The same command line may start all servers, so --resume is not an error here.
 void log_who_resumes(const ServerRole& role, const ShardRunOptions& options, const std::filesystem::path& kept) {
   if (options.resume.empty()) return;
-  log_info("--resume ", options.resume, " is for server 0, which says what the run goes on from; server ", role.server,
-           " has its shards from it", kept.empty() ? "" : concat(", or as they are in ", kept.string()));
+  log_info("--resume ", options.resume, " applies to server 0, which chooses where the run resumes; server ",
+           role.server, " gets its shards from server 0", kept.empty() ? "" : concat(" or from ", kept.string()));
 }
 
 ps::ShardServerOptions options_of(const config::Config& config, const ServerRole& role, const ShardRunOptions& options,
@@ -135,7 +134,7 @@ nlohmann::ordered_json run_shard_server(const config::Config& config, const Serv
   log_who_resumes(role, options, server_options.folder);
   ps::ShardServer server(server_options);
   log_info("server ", role.server, " of ", config.ps.servers, ": listening at ", server_options.host, ":",
-           server.port(), role.keys.encrypts() ? "" : ", without keys: on this machine only");
+           server.port(), role.keys.encrypts() ? "" : ", without keys (this machine only)");
   try {
     const MalformedAtTheEnd log_at_end(server);
     const ps::ShardsOver over = serve(server, role.server, !server_options.folder.empty());
@@ -154,8 +153,9 @@ nlohmann::ordered_json run_shard_server(const config::Config& config, const Serv
     throw Error(error);
   }
   const std::int64_t updates = server.keeper() != nullptr ? server.keeper()->version() : 0;
-  log_result(concat("server ", role.server, ": the run ",
-                    server.keeper() != nullptr ? concat("is over, after update ", updates) : "was over before"));
+  log_result(
+      concat("server ", role.server, ": the run ",
+             server.keeper() != nullptr ? concat("is complete after update ", updates) : "was already complete"));
   return {{"server", role.server}, {"outcome", "done"}, {"updates", updates}};
 }
 

@@ -20,7 +20,6 @@ struct ShardRunOptions {
   std::string resume;  // from the command line; only the lead server resumes
 };
 
-// The settings that must be equal in all servers of a run.
 [[nodiscard]] comm::Agreement agreement_of_servers(const config::Config& config, const std::string& version);
 
 nlohmann::ordered_json run_shard_server(const config::Config& config, const ServerRole& role,

@@ -25,10 +25,10 @@ void set_aside(const std::filesystem::path& file) {
   std::error_code error;
   std::filesystem::rename(file, aside, error);
   if (error)
-    throw StorageError(
-        concat(file.string(), " is of another run, and cannot be renamed: ", error.message(), "; move it away"));
-  log_warning(file.string(), " is what pushes of another run had left out; it is kept as ", aside.filename().string(),
-              ", and none of it is sent");
+    throw StorageError(concat(file.string(), " belongs to another run and cannot be renamed: ", error.message(),
+                              "; move it elsewhere"));
+  log_warning(file.string(), " is the residual of compressed pushes in another run; it is renamed to ",
+              aside.filename().string(), " and not sent");
 }
 
 }  // namespace
@@ -36,15 +36,14 @@ void set_aside(const std::filesystem::path& file) {
 void save_unsent(const UnsentOwner& owner, const ps::PushCompressor::Named& residuals) {
   if (residuals.empty()) return;
   if (owner.run_dir.empty())
-    return log_warning("what compressed pushes have left out is lost with this worker; --run-dir would keep it");
+    return log_warning("the residual of compressed pushes is lost with this worker; pass --run-dir to keep it");
   const std::filesystem::path file = unsent_file(owner);
   try {
     storage::make_directories(file.parent_path());
     static_cast<void>(storage::write_safetensors(file, residuals, {{"format", "pt"}, {kRun, owner.run}}));
-    log_info("what compressed pushes have left out is in ", file.string(),
-             ", for this worker when it is started again");
+    log_info("the residual of compressed pushes is in ", file.string(), "; this worker reads it when it starts again");
   } catch (const Error& error) {
-    log_warning("what compressed pushes have left out is lost: ", error.what());
+    log_warning("the residual of compressed pushes is lost: ", error.what());
   }
 }
 
@@ -52,8 +51,8 @@ ps::PushCompressor::Named take_unsent(const UnsentOwner& owner, const ps::Compre
   const std::filesystem::path file = unsent_file(owner);
   if (owner.run_dir.empty() || !std::filesystem::exists(file)) return {};
   if (!pushes.loses()) {
-    log_warning("what compressed pushes had left out stays in ", file.string(),
-                ": with ps.push_compression = \"none\" nothing of it is sent");
+    log_warning("the residual of compressed pushes stays in ", file.string(),
+                ": it is not sent with ps.push_compression = \"none\"");
     return {};
   }
   storage::SafetensorsFile unsent = storage::read_safetensors(file);
@@ -65,8 +64,8 @@ ps::PushCompressor::Named take_unsent(const UnsentOwner& owner, const ps::Compre
   std::filesystem::remove(file, error);
   if (error)
     throw StorageError("cannot remove ", file.string(), ": ", error.message(),
-                       "; it would count twice, so remove it, or move it away");
-  log_info("going on with what compressed pushes had left out, from ", file.string());
+                       "; remove it or move it elsewhere, because it would be sent twice");
+  log_info("continuing with the residual of compressed pushes from ", file.string());
   return std::move(unsent.tensors);
 }
 

@@ -15,7 +15,6 @@ namespace sluice::train {
 
 class UpdateSource : public StepSource {
  public:
-  // Makes the sync of the engine that next_step() gets.
   [[nodiscard]] virtual engine::SyncFactory sync_factory() = 0;
   // Optimizer of that engine: the server's, or a worker's if the engine plays workers.
   [[nodiscard]] virtual optim::OptimizerOptions optimizer() const = 0;

@@ -6,7 +6,6 @@
 #include <ATen/ATen.h>
 
 #include "core/check.h"
-#include "core/log.h"
 #include "data/ledger.h"
 #include "data/sample_reader.h"
 #include "ps/virtual_cluster.h"
@@ -27,7 +26,6 @@ ps::VirtualOptions virtual_options(const config::Config& config) {
           .compression = compression_options(ps)};
 }
 
-// Keeps a worker's optimizer state while another worker has its turn.
 class OwnOptimizer {
  public:
   void put_into(engine::Composition& composition) const {
@@ -108,7 +106,6 @@ class VirtualWorkers final : public UpdateSource {
   nlohmann::ordered_json fields() const override { return fields_of(setup_.config.ps, policy_); }
 
  private:
-  // Link to the server for the worker whose turn it is.
   class LinkOfNow final : public ps::ServerLink {
    public:
     explicit LinkOfNow(ps::Layout layout) : layout_(std::move(layout)) {}

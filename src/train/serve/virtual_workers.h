@@ -1,7 +1,6 @@
 // virtual_workers: a run on a parameter server whose workers take turns in this process, in virtual time
-// (ps/virtual_cluster.h). One engine plays every worker and pulls the weights before each step. Workers lease samples
-// (data/ledger.h) and return those that they had no time for. After each update the engine holds the server's weights.
-// Threads: one. Errors: those of the training step and of ps/virtual_cluster.h.
+// (ps/virtual_cluster.h). One engine plays every worker; after each update it holds the server's weights. Threads: one.
+// Errors: those of the training step and of ps/virtual_cluster.h.
 #pragma once
 
 #include <memory>

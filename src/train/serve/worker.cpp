@@ -138,7 +138,6 @@ nlohmann::ordered_json plan_of_worker(const nlohmann::ordered_json& description,
   return plan;
 }
 
-// Adds its own lifetime to `sum`.
 class Stopwatch {
  public:
   explicit Stopwatch(Nanoseconds& sum) : sum_(sum) {}
@@ -153,7 +152,6 @@ class Stopwatch {
 
 class Worker {
  public:
-  // records: null if none are kept.
   Worker(const Setup& setup, const ServerRole& role, std::shared_ptr<ps::NetworkLink> link,
          report::WorkerWriter* records, StepTrace& trace)
       : setup_(setup),
@@ -216,7 +214,6 @@ class Worker {
     return link_->wait_for_weights();
   }
 
-  // Makes the steps between two pushes: one, or several local ones.
   void run_round(const data::Lease& lease) {
     const std::vector<data::Lease> steps = steps_of(lease, share_);
     pipeline::MicroBatch batch = read(steps.front());
@@ -250,7 +247,6 @@ class Worker {
     return read_lease(reader_, lease);
   }
 
-  // In the format of the anytime project's workers.
   void log_progress(double last_send_s) const {
     const ps::PushTimes& times = paced_->times;
     std::string line = concat("Sending [", paced_->examples, "] examples, compute_time [", fixed(times.compute_s, 6),
@@ -317,7 +313,8 @@ nlohmann::ordered_json work(const Setup& setup, const ServerRole& role, const st
     run_traced(trace, [&] { worker.run(); });
     trace.finish();
     end("done");
-    log_result(concat("worker ", role.worker, ": the run is over, after ", worker.pushes(), " pushes of this worker"));
+    log_result(
+        concat("worker ", role.worker, ": the run is complete after ", worker.pushes(), " pushes of this worker"));
     return worker.summary();
   } catch (const InterruptedError&) {
     end("interrupted");
@@ -340,7 +337,7 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerRole
   WorkerFiles files = wanted;
   check_trace(!files.traced.is_empty(), config);
   if (!files.traced.is_empty() && files.run_dir.empty()) {
-    log_warning("worker ", role.worker, " keeps no files without a --run-dir of its own: it is not traced");
+    log_warning("worker ", role.worker, " is not traced: it writes no files without its own --run-dir");
     files.traced = {};
   }
   const StopSignal stop_signal(launch.end_process ? StopSignal::Afterwards::kIgnored
@@ -357,11 +354,11 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerRole
   refuse_too_many_threads(setup);
   log_own_cores(setup);
   identify_data(setup);
-  log_info("worker ", role.worker, ": looking for the parameter server at ", role.host, ":", role.port);
+  log_info("worker ", role.worker, ": connecting to the parameter server at ", role.host, ":", role.port);
   std::string constants;
   const auto link = std::make_shared<ps::NetworkLink>(link_options(setup, role, launch, constants));
   if (link->was_over()) {
-    log_result(concat("worker ", role.worker, ": the run was over before this worker came"));
+    log_result(concat("worker ", role.worker, ": the run was complete before this worker connected"));
     return {{"worker", role.worker}, {"outcome", "done"}, {"pushes", 0}, {"examples", 0}};
   }
   log_info("worker ", role.worker, " has joined the parameter server at ", role.host, ":", role.port);

@@ -19,7 +19,6 @@ struct WorkerFiles {
   StepRange traced = {};          // by version of the weights
 };
 
-// Returns a summary of this worker's work when the run is over.
 nlohmann::ordered_json run_worker(const config::Config& config, const ServerRole& role, const Launch& launch,
                                   const WorkerFiles& wanted);
 

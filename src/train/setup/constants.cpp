@@ -1,7 +1,5 @@
 #include "train/setup/constants.h"
 
-#include <utility>
-
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -60,8 +58,8 @@ void drop_files_of_others(storage::AboutWeights& about, models::NamesOf names, c
   const auto drop = [&](const char* file, json& content, bool is_of_names) {
     if (content.is_null() || is_of_names) return;
     log_warning((about.folder / file).string(),
-                " is ignored: it is not of the library whose names the tensors have; if it belongs to these "
-                "weights, take the file of weights that the same library wrote");
+                " is ignored: its library is not the one whose tensor names the weights have. If the file belongs to "
+                "these weights, use the weights file that the same library wrote.");
     content = json();
   };
   drop("config.json", about.config, counts.config);
@@ -78,9 +76,9 @@ Constants public_constants(storage::AboutWeights about, const fs::path& weights,
       about.preprocessor.is_null() ? config_file : (about.folder / "preprocessor_config.json").string());
   const bool has_images = models::kind_of(model.name) == SampleKind::kImage;
   if (has_images && !pixels.interpolation.empty() && pixels.interpolation != config.data.interpolation) {
-    log_warning("the weights in ", about.folder.string(), " were made for images resized by \"", pixels.interpolation,
+    log_warning("the weights in ", about.folder.string(), " expect images resized by \"", pixels.interpolation,
                 "\", but data.interpolation is \"", config.data.interpolation,
-                "\"; set it to the same to compare with their library");
+                "\"; set it to the same value to get the results of their library");
   }
   Constants constants{.model = models::public_constants(names, model, about.config, config_file)};
   if (!has_images) return constants;
@@ -89,7 +87,7 @@ Constants public_constants(storage::AboutWeights about, const fs::path& weights,
   if (!constants.mean.empty() && std::ssize(constants.mean) != model.channels) {
     throw CheckpointError(about.folder.string(), ": pixels are normalised in ", constants.mean.size(),
                           " channels, but the model has ", model.channels,
-                          "; set model.channels, or take weights for as many");
+                          "; set model.channels, or use weights for that number of channels");
   }
   return constants;
 }
@@ -113,7 +111,7 @@ Constants Constants::from_json(const json& json, const std::string& source) {
             .stddev = json.at("stddev").get<std::vector<double>>()};
   } catch (const nlohmann::json::exception& error) {
     throw CheckpointError(
-        concat(source, ": the constants of the model cannot be read (", error.what(), "); use another checkpoint"));
+        concat(source, ": cannot read the model's constants (", error.what(), "); use another checkpoint"));
   }
 }
 

@@ -1,7 +1,6 @@
-// constants: values that a run needs and that neither its configuration nor its tensors contain: the model's constants
-// (models/public_constants.h) and the pixel normalisation. They come from the checkpoint or weights that the run starts
-// from. Each checkpoint and the metadata of its weight files hold them. Threads: any. Errors: CheckpointError, as in
-// models/public_constants.h.
+// constants: values that a run takes from its checkpoint or weights: the model's constants (models/public_constants.h)
+// and the pixel normalisation. Checkpoints and the metadata of their weight files hold them. Threads: any. Errors:
+// CheckpointError.
 #pragma once
 
 #include <filesystem>
@@ -35,7 +34,6 @@ struct Constants {
 
 void put_constants(const Constants& constants, storage::CheckpointContents& contents);
 
-// Rejects weights that have their own tokens if the data set's tokens are bytes. Errors: ConfigError.
 void check_tokens_of_weights(const std::filesystem::path& weights, const models::ModelOptions& model,
                              const std::string& data_name);
 

@@ -97,7 +97,7 @@ std::optional<std::string> difference(const SplitIdentity& now, const SplitIdent
     return concat("data set ", name, " had ", then.samples, " ", what, " when the checkpoint was written and has ",
                   now.samples, " now");
   }
-  return concat("the ", now.samples, " ", what, " of data set ", name, " are not those of the checkpoint");
+  return concat("the ", now.samples, " ", what, " of data set ", name, " differ from those of the checkpoint");
 }
 
 }  // namespace sluice::train

@@ -1,7 +1,7 @@
-// data_identity: sizes and sample digests that identify the data of a run. A resumed run compares them with its
-// checkpoint (resume.h), the processes of a run with each other (same_start.h). A digest covers evenly spaced samples:
-// up to 64 MiB of a set in memory, else up to 1 MiB, at least two. It detects mistakes, not manipulation. Cost: tens of
-// milliseconds. Threads: one. Errors: those of Dataset::read.
+// data_identity: sizes and sample digests that identify a run's data, compared on resume (resume.h) and between
+// processes (same_start.h). A digest covers evenly spaced samples: up to 64 MiB of a set in memory, else up to 1 MiB,
+// at least two. It detects mistakes, not manipulation. Cost: tens of milliseconds. Threads: one. Errors: those of
+// Dataset::read.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,6 @@
 namespace sluice::train {
 namespace {
 
-// Larger is better.
 double score_of(const EvalCounts& counts, const config::TrainConfig& train) {
   return train.best_by == "loss" ? -counts.loss() : counts.top1_percent();
 }

@@ -1,7 +1,6 @@
-// eval_history: the best evaluation, the evaluations since then, and the learning rate's falls on plateaus, for
-// checkpoint.best, train.stop_patience and train.lr_schedule = "plateau". All processes compute the same.
-// Plateaus follow torch.optim.lr_scheduler.ReduceLROnPlateau with its defaults: after more than train.lr_patience
-// evaluations without an improvement by a fraction of 1e-4, the rate falls and the count restarts.
+// eval_history: the best evaluation and the learning rate's falls on plateaus, equal in all processes. Plateaus follow
+// torch.optim.lr_scheduler.ReduceLROnPlateau with its defaults: the rate falls after more than train.lr_patience
+// evaluations without an improvement by a fraction of 1e-4.
 #pragma once
 
 #include <cstdint>

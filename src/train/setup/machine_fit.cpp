@@ -45,9 +45,8 @@ void warn_of_useless_cache(const Setup& setup) {
   }
   const std::int64_t views = config.data.views, epochs = epochs_of(setup);
   if (views <= 1 || views + 1 < epochs) return;
-  log_warning(cache, "no training samples: of ", counted(epochs, "epoch"),
-              " the first freezes nothing, so none of the ", views,
-              " data.views comes twice after it; set data.views lower");
+  log_warning(cache, "no training samples: the first of ", counted(epochs, "epoch"),
+              " freezes nothing, and the later ones repeat none of the ", views, " data.views; set data.views lower");
 }
 
 void warn_of_slow_bf16(const Setup& setup) {
@@ -56,10 +55,10 @@ void warn_of_slow_bf16(const Setup& setup) {
   constexpr double kSlow = 1.5;
   const double slowdown = measure::bf16_slowdown();
   if (slowdown < kSlow) return;
-  log_warning(
-      concat("train.precision = \"bf16\": this CPU has no fast instructions for it (AVX512-BF16 or AMX); a product "
-             "takes ",
-             fixed(slowdown, 1), " times as long as in float32 (measured); set train.precision = \"fp32\" here"));
+  log_warning(concat(
+      "train.precision = \"bf16\": this CPU has no fast instructions for it (AVX512-BF16 or AMX); a matrix product "
+      "takes ",
+      fixed(slowdown, 1), " times as long as in float32 (measured); set train.precision = \"fp32\" here"));
 }
 
 }  // namespace
@@ -71,7 +70,7 @@ void warn_of_unusual_settings(const Setup& setup) {
   if (const std::int64_t asked = config::step_batch(setup.config); asked > setup.global_batch) {
     log_warning(setup.config.replicas.has_server() ? "ps.worker_batch = " : "train.global_batch = ", asked,
                 " is more than the ", counted(setup.global_batch, "sample"), " of ", setup.train_set->info().name,
-                ": each step takes all of them, an epoch is one step");
+                ": each step uses all of them, and an epoch is one step");
   }
   constexpr std::int64_t kManyPerCore = 4;
   if (const Threads all = count_threads(setup); setup.cpu_threads > 1 && all.threads > kManyPerCore * all.cores) {
@@ -93,7 +92,7 @@ void refuse_too_many_threads(const Setup& setup) {
   const Threads all = count_threads(setup);
   if (setup.cpu_threads == 1 || all.threads <= kMostPerCore * all.cores) return;
   throw ConfigError(
-      concat(all.describe(setup.cpu_threads), ", and at most ", kMostPerCore, " a core are taken; ", kShareEvenly));
+      concat(all.describe(setup.cpu_threads), ", and the limit is ", kMostPerCore, " a core; ", kShareEvenly));
 }
 
 void refuse_too_few_open_files(int processes) {
@@ -116,7 +115,7 @@ void refuse_too_large_batch(const Setup& setup) {
   if (bytes <= static_cast<double>(memory)) return;
   throw OutOfMemoryError("train.global_batch = ", setup.global_batch, " makes batches of ",
                          human_bytes(static_cast<std::uint64_t>(bytes)), " in each process, and this machine has ",
-                         human_bytes(memory), " of memory; set it lower");
+                         human_bytes(memory), " of memory; set a smaller batch");
 }
 
 }  // namespace sluice::train

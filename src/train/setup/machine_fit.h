@@ -13,10 +13,8 @@ void log_own_cores(const Setup& setup);
 // ConfigError if no step would end in time. Plans skip this check: they may be meant for another machine.
 void refuse_too_many_threads(const Setup& setup);
 
-// OutOfMemoryError if the run needs more open files and sockets than this process may have.
 void refuse_too_few_open_files(int processes);
 
-// OutOfMemoryError if this process's share of one batch exceeds the machine's memory.
 void refuse_too_large_batch(const Setup& setup);
 
 }  // namespace sluice::train

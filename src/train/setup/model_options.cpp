@@ -1,5 +1,7 @@
 #include "train/setup/model_options.h"
 
+#include <ATen/Context.h>
+
 #include "core/concat.h"
 #include "core/error.h"
 
@@ -18,11 +20,10 @@ models::ModelOptions token_options(const config::Config& config) {
   return options;
 }
 
-// Returns the data's size if the configuration leaves it open (0); otherwise both must agree.
 int size_from_data(const char* key, int configured, std::int64_t of_data, const std::string& data_name) {
   if (configured != 0 && configured != of_data) {
     throw ConfigError(key, " = ", configured, ", but data set ", data_name, " has ", of_data, "; set ", key,
-                      " = 0 to take it from the data");
+                      " = 0 to use the data set's value");
   }
   return static_cast<int>(of_data);
 }
@@ -31,7 +32,7 @@ models::ModelOptions token_model(const config::Config& config, const data::Datas
   const auto refuse = [&](const char* key, int value) {
     if (value == 0) return;
     throw ConfigError(
-        concat(key, " = ", value, " has no place in ", config.model.name, ", a model of tokens; leave it out"));
+        concat(key, " = ", value, " does not apply to ", config.model.name, ", a token model; remove it"));
   };
   refuse("model.classes", config.model.classes);
   refuse("model.image_size", config.model.image_size);
@@ -54,7 +55,7 @@ int image_size(const config::Config& config, const data::DatasetInfo& info) {
   if (info.is_encoded) return kOfPictures;
   if (info.height == info.width) return static_cast<int>(info.height);
   throw ConfigError("data set ", info.name, " has images of ", info.height, "x", info.width,
-                    ", but models need square ones; set model.image_size, to which they are resized");
+                    ", but models need square images; set model.image_size to resize them");
 }
 
 }  // namespace
@@ -98,14 +99,15 @@ models::ModelOptions model_options(const config::Config& config, const data::Dat
   if (kind == SampleKind::kTokens) return token_model(config, info);
   if (config.model.classes != 0 && config.model.classes < info.classes) {
     throw ConfigError("model.classes = ", config.model.classes, ", but data set ", info.name, " has ", info.classes,
-                      "; set model.classes = 0 to take it from the data");
+                      "; set model.classes = 0 to use the data set's value");
   }
   models::ModelOptions options = model_of(config);
   if (options.classes == 0) options.classes = static_cast<int>(info.classes);
   options.image_size = image_size(config, info);
   if (config.data.resize != 0 && config.data.resize < options.image_size) {
     throw ConfigError("data.resize = ", config.data.resize, " is less than the ", options.image_size,
-                      " pixels of the model's images, which are cut out of it; set it to that or more");
+                      " pixels of the model's images, which are cropped from it; set it to ", options.image_size,
+                      " or more");
   }
   options.channels = size_from_data("model.channels", config.model.channels, info.channels, info.name);
   return options;
@@ -125,6 +127,16 @@ optim::OptimizerOptions optimizer_options(const config::Config& config) {
           .amsgrad = train.amsgrad,
           .ema_decay = train.ema_decay,
           .ema_every = train.ema_every_steps};
+}
+
+void apply_libtorch_settings(const config::Config& config) {
+  at::Context& context = at::globalContext();
+  if (config.train.deterministic) {
+    context.setDeterministicAlgorithms(true, /*warn_only=*/true);
+    context.setDeterministicFillUninitializedMemory(false);
+  }
+  context.setAllowTF32CuBLAS(config.device.tf32);
+  context.setAllowTF32CuDNN(config.device.tf32);
 }
 
 }  // namespace sluice::train

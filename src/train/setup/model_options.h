@@ -20,7 +20,10 @@ namespace sluice::train {
 [[nodiscard]] data::DatasetOptions dataset_options(const config::Config& config);
 [[nodiscard]] models::ModelOptions model_options(const config::Config& config, const data::DatasetInfo& info);
 
-// Options of the engine's or a parameter server's optimizer.
 [[nodiscard]] optim::OptimizerOptions optimizer_options(const config::Config& config);
+
+// Sets train.deterministic and device.tf32 (for products and convolutions; LibTorch's default uses TF32 for
+// convolutions only) in the whole process. Call it before a model exists.
+void apply_libtorch_settings(const config::Config& config);
 
 }  // namespace sluice::train

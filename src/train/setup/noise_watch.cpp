@@ -67,14 +67,13 @@ tune::NoiseAverage::State noise_from_json(const nlohmann::json& json) {
 void warn_of_noise(const Setup& setup, const Plan& plan) {
   if (setup.config.train.noise_scale_every_steps == 0) return;
   if (const std::string why = engine::why_no_noise_norms(plan, setup.process.processes); !why.empty()) {
-    log_warning("train.noise_scale_every_steps: there will be no noise scale: ", why);
+    log_warning("train.noise_scale_every_steps: the noise scale is not measured: ", why);
     return;
   }
   if (setup.config.pipeline.batch_norm == "sync" && has_batch_norm(setup)) {
     log_warning(
-        "train.noise_scale_every_steps with pipeline.batch_norm = \"sync\": the replicas' gradients depend on each "
-        "other "
-        "through the statistics they share, which the noise scale takes for independent; read it with care");
+        "train.noise_scale_every_steps with pipeline.batch_norm = \"sync\": shared statistics make the replicas' "
+        "gradients dependent, but the noise scale assumes independent gradients; treat it with caution");
   }
 }
 

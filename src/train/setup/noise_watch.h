@@ -20,7 +20,6 @@ namespace sluice::train {
   return every > 0 && number % every == 0;
 }
 
-// Estimate of one step; nullopt if it has no norms or they are not finite.
 [[nodiscard]] std::optional<tune::GradientEstimate> noise_estimate(const StepStats& stats);
 
 // Adds a step's estimate to the mean. The estimate stands for the `every` steps since the previous one.
@@ -30,7 +29,6 @@ namespace sluice::train {
 [[nodiscard]] nlohmann::json noise_to_json(const tune::NoiseAverage::State& mean);
 [[nodiscard]] tune::NoiseAverage::State noise_from_json(const nlohmann::json& json);  // throws nlohmann's exceptions
 
-// Warns if the plan cannot measure the noise scale, or if the estimator's assumptions do not hold.
 void warn_of_noise(const Setup& setup, const Plan& plan);
 
 }  // namespace sluice::train

@@ -19,7 +19,6 @@ using std::chrono::milliseconds;
 
 // Ends any wait. A busy process may take long; heartbeats show that it lives, and it detects its own hanging step.
 constexpr std::chrono::minutes kOperationTimeout{30};
-// Short, because processes that have agreed only need to connect.
 constexpr milliseconds kConnect{20000};
 // Time for this process to fail by itself after a loss. It is short after a hang, which has already been waited for.
 constexpr milliseconds kGrace{10000};
@@ -55,12 +54,12 @@ void end_later(const EndProcess& end_process, const Error& error) {
 
 void log_meeting_point(const comm::World& world, double limit_s) {
   const std::string meeting_point = world.meeting_file.empty() ? concat("at ", world.address, ":", world.port)
-                                                               : concat("by the file ", world.meeting_file.string());
+                                                               : concat("through file ", world.meeting_file.string());
   if (world.rank == 0) {
     log_info("waiting for ", counted(world.size - 1, "other process"), " ", meeting_point, ", for at most ",
              human_duration(limit_s));
   } else {
-    log_info("rank ", world.rank, " of ", world.size, ": meeting rank 0 ", meeting_point);
+    log_info("rank ", world.rank, " of ", world.size, ": connecting to rank 0 ", meeting_point);
   }
 }
 
@@ -117,7 +116,7 @@ Peers::Peers(Launch launch, const config::Config& config, const std::function<vo
   liveness_ = std::make_unique<comm::Liveness>(processes_->world(), meeting, liveness_options(config), on_lost);
   watch_ = std::jthread([this](const std::stop_token& stop) { end_when_lost(stop); });
   together([this] { communicator_ = processes_->make_communicator("the processes of the run"); });
-  log_info("rank ", world.rank, " of ", world.size, ": all processes are there");
+  log_info("rank ", world.rank, " of ", world.size, ": all processes are connected");
 }
 
 Peers::~Peers() {

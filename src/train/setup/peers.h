@@ -30,7 +30,6 @@ struct Launch {
   EndProcess end_process;
 };
 
-// Rank 0 logs the launcher. Every process warns about suspicious launch settings.
 void log_how_started(const comm::World& world);
 
 [[nodiscard]] ProcessRank process_rank(const comm::World& world);
@@ -52,15 +51,14 @@ class Peers {
   [[nodiscard]] const ProcessRank& process() const { return process_; }
   [[nodiscard]] bool keeps_records() const { return process_.rank == 0; }
   [[nodiscard]] comm::Processes* processes() { return is_alone() ? nullptr : &*processes_; }
-  // Connects all processes, for communication outside of steps. Requires: not alone.
   [[nodiscard]] const comm::Communicator& communicator() const { return *communicator_; }
+  [[nodiscard]] const comm::Communicator* others() const { return communicator_.get(); }  // null if alone
 
-  // Runs an action that communicates. A failure other than InterruptedError ends the process at once: destructors of
-  // the caller's objects might wait for operations that the peers never complete.
+  // Runs an action that communicates. A failure other than InterruptedError ends the process without destructors, which
+  // might wait for operations that peers never complete.
   void together(const std::function<void()>& action);
 
-  // Turns a communication failure into the loss behind it, if any. Sends other failures to the peers. Requires: not
-  // alone.
+  // Turns a communication failure into the loss behind it; sends other failures to the peers. Requires: not alone.
   [[nodiscard]] Error explain(const Error& failure);
   // The loss behind a communication failure, if any; the first call waits briefly. Requires: not alone; on the thread
   // of together().
@@ -77,8 +75,8 @@ class Peers {
   // Until training begins, a StopSignal ends all processes at once, including one that is still preparing.
   [[nodiscard]] StopBeforeTraining& before_training() { return before_training_; }
 
-  // Runs this process's part. After a planned or interrupted end it waits until all peers have ended. After a failure
-  // of its own it sends them the reason; after a peer's failure its error names that peer. Both end the process.
+  // Runs this process's part. A planned or interrupted end waits for all peers; a failure ends the process at once, and
+  // its error names the failed peer.
   nlohmann::ordered_json run(const std::function<nlohmann::ordered_json()>& body);
 
  private:

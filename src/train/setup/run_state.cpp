@@ -33,11 +33,12 @@ std::optional<fs::path> find_checkpoint(const fs::path& dir) {
   if (!fs::is_directory(dir, ignored)) return std::nullopt;
   const storage::CheckpointScan scan = storage::scan_checkpoints(dir / "checkpoints");
   if (scan.newest) return scan.newest;
-  const char* const advice = "; nothing was changed: put one back from a copy, or begin anew in another --run-dir";
+  const char* const advice =
+      "; nothing was changed. Restore a checkpoint from a copy, or start a new run in another --run-dir";
   if (!scan.damaged.empty())
-    throw CheckpointError("no checkpoint in ", (dir / "checkpoints").string(), " is whole", advice);
+    throw CheckpointError("every checkpoint in ", (dir / "checkpoints").string(), " is damaged", advice);
   if (has_checkpoint_records(dir / "metrics.jsonl"))
-    throw CheckpointError("the checkpoints of the run in ", dir.string(), " are gone", advice);
+    throw CheckpointError("the checkpoints of the run in ", dir.string(), " are missing", advice);
   return std::nullopt;
 }
 
@@ -153,7 +154,7 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
     return state;
   } catch (const nlohmann::json::exception& error) {
     throw CheckpointError(
-        concat(source, ": state.json does not hold a training state (", error.what(), "); use another checkpoint"));
+        concat(source, ": state.json is not a valid training state (", error.what(), "); use another checkpoint"));
   }
 }
 

@@ -12,10 +12,10 @@
 #include "core/plan.h"
 #include "data/loader.h"
 #include "engine/state.h"
+#include "freeze/policy.h"
 #include "report/metrics_writer.h"
 #include "train/setup/data_identity.h"
 #include "train/setup/eval_history.h"
-#include "train/setup/plan_change.h"
 #include "tune/noise_scale.h"
 
 namespace sluice::train {
@@ -26,6 +26,29 @@ struct Progress {
   bool evaluation_due = false;  // the evaluation after these steps is still to come
   EvalHistory evaluations;
   tune::NoiseAverage::State noise;
+};
+
+// Predictions are in seconds per step.
+struct FreezeRecord {
+  std::int64_t epoch = 0;  // first epoch of the new plan, from 0
+  int units = 0;           // frozen from this change on
+  int units_before = 0;
+  int of_units = 0;
+  double predicted_before_s = 0;
+  double predicted_s = 0;
+  double staying_s = 0;                  // predicted with the shape that the run began with
+  std::vector<freeze::Term> terms = {};  // inputs of the decision
+
+  bool operator==(const FreezeRecord&) const = default;
+};
+
+struct PlanChange {
+  std::int64_t after = 0;  // after this number of steps
+  Plan plan;
+  bool is_refused = false;  // the change failed and the run kept the previous plan
+  std::optional<FreezeRecord> freeze = {};
+
+  bool operator==(const PlanChange&) const = default;
 };
 
 struct RunState {

@@ -27,12 +27,12 @@ void check_same_setup(const comm::Communicator& communicator, const Setup& setup
                                            as_number(setup.data.train), as_number(setup.data.test)});
   if (!difference) return;
   if (difference->position == 0) {
-    throw ConfigError(difference->describe_ranks(), " would train on other devices (GPUs, CPUs) than rank 0; ",
-                      "set device.list so that all take the same kind");
+    throw ConfigError(difference->describe_ranks(), " would train on another kind of device (GPU, CPU) than rank 0; ",
+                      "set device.list so that all ranks use one kind");
   }
   throw DataError("the ", names.at(difference->position - 1), " of data set ", setup.train_set->info().name, " in ",
-                  difference->describe_ranks(), " ", difference->position < 3 ? "is not that" : "are not those",
-                  " of rank 0; give every rank the same files (data.path)");
+                  difference->describe_ranks(), " ", difference->position < 3 ? "differs" : "differ",
+                  " from rank 0's; give every rank the same files (data.path)");
 }
 
 // Sends the text, because the processes may share no disk.

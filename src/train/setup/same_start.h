@@ -7,8 +7,8 @@
 
 namespace sluice::train {
 
-// Call it after make_setup(), when all processes are connected. Distributes rank 0's pipeline.order, settles the
-// devices, compares device kinds, data set sizes and sample digests, and fills setup.data.
+// Call it after make_setup(), when all processes are connected. Also distributes rank 0's pipeline.order and fills
+// setup.data.
 void settle_together(const Peers& peers, Setup& setup);
 
 }  // namespace sluice::train

@@ -23,14 +23,13 @@ std::string setting(const config::Config& config) {
 void settle(const config::Config& config, const char* key, std::optional<int> configured, int by_default, int found,
             std::string_view noun) {
   if (!configured || *configured == by_default || *configured == found) return;
-  throw ConfigError(setting(config), " has ", counted(found, noun), ", but ", key, " = ", *configured, "; leave ", key,
-                    " out, or give another order");
+  throw ConfigError(setting(config), " has ", counted(found, noun), ", but ", key, " = ", *configured, "; remove ", key,
+                    ", or use another schedule file");
 }
 
-// Describes the change of the schedule file; empty if it is unchanged.
 std::string change_of_file(const config::Config& config, const std::string& kept) {
   try {
-    return read_configured_schedule(config) == kept ? std::string{} : "the file has another order now";
+    return read_configured_schedule(config) == kept ? std::string{} : "the file has another schedule now";
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -64,7 +63,7 @@ config::Config settled_by_schedule(const std::string& schedule_text, config::Con
   try {
     config::validate(config);
   } catch (const ConfigError& error) {
-    throw ConfigError(setting(config), " settles pipeline.stages = ", devices,
+    throw ConfigError(setting(config), " sets pipeline.stages = ", devices,
                       " and pipeline.chunks = ", schedule.micro_batches, ": ", error.what());
   }
   return config;
@@ -79,8 +78,8 @@ std::optional<std::string> kept_schedule(const config::Config& config, const nlo
   std::string kept = state.at(order).get<std::string>();
   if (const std::string change = change_of_file(config, kept); !change.empty()) {
     log_warning(
-        concat(setting(config), " is not what it was when ", source, " was made (", change,
-               "); the order that was saved holds; to change it, set pipeline.order to a file of another name"));
+        concat(setting(config), " has changed since ", source, " was written (", change,
+               "); the saved schedule is used. To use the new one, set pipeline.order to a file with another name."));
   }
   return kept;
 }
@@ -89,7 +88,6 @@ std::optional<std::string> kept_schedule(const config::Config& config, const fs:
   if (config.pipeline.order.empty() || from.empty()) return std::nullopt;
   const auto checkpoint = find_checkpoint(from);
   if (!checkpoint) return std::nullopt;
-  // A damaged checkpoint is rejected later, when its tensors are read.
   return kept_schedule(config, storage::read_state(*checkpoint), checkpoint->string());
 }
 

@@ -13,14 +13,12 @@
 
 namespace sluice::train {
 
-// Text of the file without comments; empty if pipeline.order is not set.
 [[nodiscard]] std::string read_configured_schedule(const config::Config& config);
 
 // The configuration with the file's stages, virtual stages and chunks. Keys that the user set must agree with the file.
 [[nodiscard]] config::Config settled_by_schedule(const std::string& schedule_text, config::Config config);
 
-// Schedule text of a checkpoint with the same pipeline.order; nullopt for another one. Warns if the file has changed.
-// state: the checkpoint's state.json; source: names the checkpoint.
+// Schedule text of a checkpoint (state: its state.json) with the same pipeline.order; warns if the file has changed.
 [[nodiscard]] std::optional<std::string> kept_schedule(const config::Config& config, const nlohmann::json& state,
                                                        const std::string& source);
 

@@ -96,14 +96,15 @@ namespace {
 
 std::string describe_policy(const config::PsConfig& ps) {
   const ps::SyncPolicy policy = policy_of_server(ps);
-  std::string text = "an update is made of ";
+  std::string text = "an update takes ";
   text += policy.quorum == 0 ? "one push of every worker" : counted(policy.quorum, "push");
-  if (policy.grace > 0) text += concat(" and those within ", fixed(to_s(policy.grace), 3), " s");
-  if (policy.staleness != ps::kUnbounded) text += concat("; nobody is more than ", policy.staleness, " ahead");
+  if (policy.grace > 0) text += concat(" and those that follow within ", fixed(to_s(policy.grace), 3), " s");
+  if (policy.staleness != ps::kUnbounded) text += concat("; no worker is more than ", policy.staleness, " ahead");
   if (policy.deadline > 0) text += concat("; workers stop after ", fixed(to_s(policy.deadline), 3), " s");
-  if (policy.local_steps > 0) text += concat("; after ", counted(policy.local_steps, "step"), " of their own");
+  if (policy.local_steps > 0) text += concat("; workers push after ", counted(policy.local_steps, "local step"));
   if (policy.pushes_a_share) {
-    text += concat("; after a share of an epoch, ", counted(ps.small_workers, "worker"), " with a smaller batch");
+    text += concat("; workers push after a share of an epoch, ", counted(ps.small_workers, "worker"),
+                   " with a smaller batch");
   }
   return text;
 }
@@ -117,9 +118,9 @@ std::string describe_server(const Setup& setup) {
       concat(ps.servers == 1 ? "parameter server: " : concat(ps.servers, " parameter servers: "), ps.policy, ", ",
              counted(ps.workers, "worker"), ps.clock == "virtual" ? " in virtual time" : "", ", ", ps.worker_batch,
              " samples each; ", describe_policy(ps));
-  if (ps.push_compression != "none") text += concat("; pushes as ", ps.push_compression);
-  if (ps.pull_compression != "none") text += concat("; pulls as ", ps.pull_compression);
-  if (ps.induce != "none") text += concat("; stalls: ", ps.induce);
+  if (ps.push_compression != "none") text += concat("; push compression: ", ps.push_compression);
+  if (ps.pull_compression != "none") text += concat("; pull compression: ", ps.pull_compression);
+  if (ps.induce != "none") text += concat("; induced stalls: ", ps.induce);
   if (!setup.servers.empty()) text += concat("; at ", join(setup.servers, ", "));
   return text;
 }

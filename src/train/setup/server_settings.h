@@ -16,28 +16,23 @@
 
 namespace sluice::train {
 
-// ConfigError if the settings of [ps] cannot work; does nothing without a parameter server.
 void check_policy(const Setup& setup);
 
 [[nodiscard]] ps::SyncPolicy policy_of_server(const config::PsConfig& config);
 [[nodiscard]] ps::ServerOptions server_options(const Setup& setup);
-// Optimizer of the servers: the configured one if workers push gradients, the outer one if they push deltas.
 [[nodiscard]] optim::OptimizerOptions server_optimizer(const config::Config& config);
-// Learning rate by ps.lr_by: the server's, or the workers' if they make local steps.
 [[nodiscard]] std::function<double(const ps::ServerProgress&)> rate_of_server(const Setup& setup);
 // True if workers make local steps with the configured optimizer. The server then has another one, or none.
 [[nodiscard]] bool workers_update(const config::Config& config);
 
 [[nodiscard]] ps::StragglerOptions straggler_options(const config::Config& config);
 [[nodiscard]] ps::LinkCompression compression_options(const config::PsConfig& config);
-// The kind of failure that logged pushes survive. Requires: ps.log is on.
 [[nodiscard]] storage::Outlives outlives_of(const config::PsConfig& config);
 
 // Samples of a typical update: those of all workers, or of one worker if each push makes an update.
 [[nodiscard]] std::int64_t samples_of_update(const Setup& setup);
 [[nodiscard]] std::string describe_server(const Setup& setup);
 
-// An epoch has as many samples as the data set, no matter which samples they are.
 [[nodiscard]] bool ends_epoch(const ps::ServerProgress& before, const ps::ServerProgress& after, std::int64_t samples);
 
 [[nodiscard]] nlohmann::ordered_json fields_of(const config::PsConfig& config, const ps::SyncPolicy& policy);

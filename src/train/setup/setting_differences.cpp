@@ -23,7 +23,6 @@ bool is_one_of(std::span<const std::string_view> keys, const std::string& key) {
   return std::ranges::find(keys, key) != keys.end();
 }
 
-// The answer does not depend on sizes that are left to the data.
 bool has_batch_norms(const config::Config& config) {
   models::ModelOptions model(config.model);
   const auto fill_in = [](int& size, int value) {

@@ -22,10 +22,8 @@ struct Difference {
 [[nodiscard]] std::vector<Difference> find_learned_differences(const config::Config& config,
                                                                const config::Config& saved);
 
-// True if another value of this key changes what is learned, for any model and schedule.
 [[nodiscard]] bool is_learned_from(const std::string& key);
 
-// True for keys that name the training data and their location.
 [[nodiscard]] bool selects_data(const std::string& key);
 
 }  // namespace sluice::train

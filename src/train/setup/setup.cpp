@@ -8,7 +8,6 @@
 #include "core/concat.h"
 #include "core/divided_up.h"
 #include "core/error.h"
-#include "core/log.h"
 #include "core/text.h"
 #include "data/sampler.h"
 #include "data/subset.h"
@@ -17,7 +16,6 @@
 #include "pipeline/schedule/plan_schedule.h"
 #include "pipeline/split.h"
 #include "pipeline/state_memory.h"
-#include "train/setup/libtorch_settings.h"
 #include "train/setup/model_options.h"
 #include "train/setup/schedule_file.h"
 
@@ -37,8 +35,8 @@ void check_processes(const Setup& setup) {
                       " were started; start one");
   }
   if (config.replicas.sync == "none") {
-    throw ConfigError("replicas.sync = \"none\" leaves ", processes,
-                      " processes out of step; use \"allreduce\" or start one process");
+    throw ConfigError("replicas.sync = \"none\" does not synchronise the ", processes,
+                      " processes; use \"allreduce\" or start one process");
   }
   if (config.train.global_batch < count_replicas(setup)) {
     throw ConfigError("train.global_batch = ", config.train.global_batch, " is less than the ", count_replicas(setup),
@@ -59,7 +57,7 @@ void check_schedule(const Setup& setup) {
     throw ConfigError("train.micro_batch = ", config.train.micro_batch, " makes ", chunks,
                       " micro-batches a step, but ",
                       setup.schedule_text.empty() ? "pipeline.chunks = " : "pipeline.order has ",
-                      config.pipeline.chunks.value_or(0), "; leave train.micro_batch out");
+                      config.pipeline.chunks.value_or(0), "; remove train.micro_batch");
   }
   const Plan plan{.partition = {std::vector<int>(config.pipeline.stages * virtual_stages(config), 1)},
                   .schedule = schedule_name(setup),
@@ -73,7 +71,6 @@ bool model_sizes_are_given(const config::ModelConfig& model) {
   return model.classes > 0 && model.channels > 0 && model.image_size > 0;
 }
 
-// set: null if the configuration gives all sizes.
 data::DatasetInfo info_of_batch(const config::Config& config, const data::Dataset* set) {
   data::DatasetInfo info;
   if (set == nullptr) {
@@ -97,9 +94,8 @@ std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> cut_in
 
 void check_order_of_samples(const config::Config& config, const data::Dataset& train) {
   if (config.data.order != "shards" || !train.shard_begins().empty()) return;
-  throw ConfigError("data.order = \"shards\" is for whole sets of tar files, but data set ", train.info().name,
-                    " does not come in any, or data.limit or data.validation takes a part of it; choose "
-                    "\"shuffled\"");
+  throw ConfigError("data.order = \"shards\" needs complete sets of tar files, but data set ", train.info().name,
+                    " is not in tar files, or data.limit or data.validation takes a part of it; use \"shuffled\"");
 }
 
 void open_data(Setup& setup, bool of_own_batch) {
@@ -129,7 +125,7 @@ void check_warmup(const Setup& setup) {
   const config::TrainConfig& train = setup.config.train;
   if (train.warmup_epochs > 0 && setup.batches_per_epoch == 0) {
     throw ConfigError("train.warmup_epochs = ", train.warmup_epochs,
-                      " has no epochs to count by beside a batch of your own; set train.warmup_steps instead");
+                      " cannot be counted, because a batch of your own has no epochs; set train.warmup_steps instead");
   }
   const std::int64_t steps = count_warmup_steps(setup);
   if (steps < setup.total_steps) return;
@@ -158,7 +154,7 @@ void check_partition(const config::Config& config, int layers) {
     throw ConfigError("pipeline.partition has ", config.pipeline.partition->size(),
                       " entries, but pipeline.stages = ", config.pipeline.stages, " with ",
                       counted(virtual_stages(config), "virtual stage"), " a device make ", stages,
-                      " stages; give one number of layers for each");
+                      " stages; give one number of layers for each stage");
   }
   std::vector<int> counts = config.pipeline.partition.value_or(std::vector<int>(stages, 1));
   if (!config.pipeline.partition && stages <= layers) counts.back() += layers - stages;

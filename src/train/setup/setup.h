@@ -59,15 +59,14 @@ struct Setup {
 
 enum class SetupFor {
   kRun,
-  // One step on a batch that the user provides. Configured model sizes override those of the data set. If all are
-  // configured, no data set is opened and both pointers are null.
+  // One step on a batch of the user. Configured model sizes override the data set's; if all are configured, both sets
+  // are null.
   kOwnBatch,
 };
 // kept_schedule: the text of pipeline.order, if known (schedule_file.h). Without it rank 0 reads the file, and the
 // other ranks must call settle_schedule().
 [[nodiscard]] Setup make_setup(const config::Config& config, const ProcessRank& process = {},
                                SetupFor what = SetupFor::kRun, const std::optional<std::string>& kept_schedule = {});
-// Applies rank 0's schedule file. Call settle_process() afterwards.
 void settle_schedule(Setup& setup, const std::string& schedule_text);
 [[nodiscard]] std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> open_sets(
     const config::Config& config);
@@ -76,7 +75,6 @@ void identify_data(Setup& setup);
 // The first `slots` devices of device.list, and the threads of each CPU device. ConfigError if there are fewer.
 [[nodiscard]] engine::DeviceChoice devices_for(const Setup& setup, int slots);
 
-// Updates the process's position once it is known which processes share this machine's devices and cores.
 void settle_process(Setup& setup, const ProcessRank& process);
 
 // The same run under other settings of [pipeline] and replicas.local. ConfigError if they do not suit it.
@@ -86,7 +84,6 @@ void settle_process(Setup& setup, const ProcessRank& process);
 
 // Cores for this process alone: less than 1 if there are more processes than cores.
 [[nodiscard]] double own_cores(const ProcessRank& process);
-// own_cores() as a fraction of the cores that this process may run on.
 [[nodiscard]] double share_of_cores(const ProcessRank& process);
 
 [[nodiscard]] int cpu_slots(const std::vector<device::Device>& devices);
@@ -95,12 +92,9 @@ void settle_process(Setup& setup, const ProcessRank& process);
 
 [[nodiscard]] std::string schedule_name(const Setup& setup);
 
-// Virtual stages per device: pipeline.virtual, or the schedule's default.
 [[nodiscard]] int virtual_stages(const config::Config& config);
-// Checks pipeline.partition against the stages and `layers`. Errors: ConfigError.
 void check_partition(const config::Config& config, int layers);
 
-// True if choose_chunks.h decides the number of chunks.
 [[nodiscard]] bool chunks_are_open(const config::Config& config);
 // Resolves ps.worker_batch, and copies ps.partitions (if set) to pipeline.chunks. Does nothing without a server.
 void settle_worker(config::Config& config);
@@ -110,7 +104,6 @@ void settle_worker(config::Config& config);
 
 [[nodiscard]] measure::Workload workload_of(const Setup& setup);
 
-// Over all processes.
 [[nodiscard]] int count_replicas(const Setup& setup);
 
 // Samples of a micro-batch in configured_chunks(), rounded down, at least 1.
@@ -119,7 +112,6 @@ void settle_worker(config::Config& config);
 [[nodiscard]] comm::Collectives collectives_of(const config::Config& config);
 [[nodiscard]] optim::LrSchedule lr_schedule(const Setup& setup);
 
-// True if freeze.cache has features to keep.
 [[nodiscard]] bool keeps_features(const config::Config& config);
 
 // Number of epochs that the run begins; the last may be incomplete. 1 without a data set.

@@ -49,7 +49,6 @@ HeadPart& part_of(Head& head, const std::string& tensor) {
   return known != head.parts.end() ? *known : head.parts.emplace_back(HeadPart{.name = name});
 }
 
-// Adds the tensors of a layer. wider: the same layer in a model with one more class.
 void add_layer(Head& head, nn::Layer& layer, nn::Layer& wider) {
   const auto add = [&head](const auto& mine, const auto& theirs) {
     for (std::size_t i = 0; i < mine.size(); ++i) {
@@ -90,7 +89,6 @@ std::int64_t classes_in(const storage::TensorMap& file, const Head& head) {
   return head.classes;
 }
 
-// True if the tensor fits the model with `more` additional classes.
 bool is_of_wider(const at::Tensor& found, const HeadTensor& tensor, std::int64_t more) {
   if (found.is_floating_point() != tensor.value.is_floating_point()) return false;
   std::vector<std::int64_t> sizes = tensor.value.sizes().vec();
@@ -112,7 +110,6 @@ bool is_lacking(const storage::TensorMap& file, const HeadPart& part) {
          std::ranges::none_of(part.tensors, [&](const HeadTensor& tensor) { return file.contains(tensor.name); });
 }
 
-// Leaves the part fresh and marks every tensor of the file under its name as unused.
 void leave_fresh(const HeadPart& part, StartingWeights& weights, std::vector<std::string>& fresh) {
   for (const HeadTensor& tensor : part.tensors) fresh.push_back(tensor.name);
   const auto is_of_part = [&](const auto& entry) { return entry.first.starts_with(part.name + "."); };

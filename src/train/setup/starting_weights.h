@@ -1,9 +1,8 @@
 // starting_weights: initializes a model from safetensors files (storage/weights_files.h) with our tensor names or those
 // of other libraries (models/foreign_weights.h). The file must hold exactly the model's tensors, except in the head:
-// the layers after the last block of models/freeze_points.h. Head parts stay fresh if they are for another number of
-// classes, or if they are the last ones and the file lacks them. A part is all tensors whose names differ only in the
-// last word ("classifier.weight", "classifier.bias"); it is taken whole or not at all.
-// Errors: CheckpointError as in engine::load_model, also for an incomplete file and unused tensors that are not finite.
+// the layers after the last block of models/freeze_points.h. A head part ("classifier": its weight and bias) stays
+// fresh if it is for another number of classes, or if the file lacks it and all later parts. Errors: CheckpointError as
+// in engine::load_model, also for an incomplete file and unused tensors that are not finite.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,6 @@ struct StartingWeights {
 };
 [[nodiscard]] StartingWeights choose_starting_weights(const models::ModelOptions& model, storage::TensorMap file);
 
-// One line: number of taken tensors, fresh ones with the reason, unused ones.
 [[nodiscard]] std::string in_words(const StartingWeights& weights);
 
 // Loads the weights into all replicas. Requires: initial values in `composition`; a resolved path.

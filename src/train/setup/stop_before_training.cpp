@@ -24,8 +24,7 @@ std::jthread StopBeforeTraining::watch(Stop stop) {
       if (changed_.wait_for(lock, asked, kLook, [this] { return has_begun_; }) || asked.stop_requested()) return;
     }
     lock.unlock();
-    stop(InterruptedError("stopped by ", StopSignal::name(),
-                          " before the first step; nothing was trained, and nothing new is kept"));
+    stop(InterruptedError("stopped by ", StopSignal::name(), " before the first step; nothing was trained or saved"));
   });
 }
 
@@ -43,7 +42,6 @@ void StopBeforeTraining::discard() {
 
 void StopBeforeTraining::training_begins() {
   std::unique_lock lock(mutex_);
-  // Waits until the watching thread ends the process.
   if (is_watched_ && StopSignal::requested()) changed_.wait(lock, [] { return false; });
   has_begun_ = true;
   changed_.notify_all();

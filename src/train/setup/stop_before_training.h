@@ -1,6 +1,5 @@
 // stop_before_training: before the first step, a signal ends the run at once and removes what this start wrote to a run
-// directory. There is nothing to save, and reading data, measuring and trial steps may take long.
-// Threads: one of its own watches; discard() from any, the rest from the training thread.
+// directory. Threads: one of its own watches; discard() from any, the rest from the training thread.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +13,6 @@ namespace sluice::train {
 
 class StopBeforeTraining {
  public:
-  // Ends this process; does not return.
   using Stop = std::function<void(const InterruptedError&)>;
 
   // Watches for StopSignal until training begins or the thread is asked to stop.
@@ -22,7 +20,6 @@ class StopBeforeTraining {
 
   // Sets the clean-up. It must own what it uses, because it may run while other threads unwind.
   void on_discard(std::function<void()> discard);
-  // Runs the clean-up, at most once and only before training has begun.
   void discard();
 
   // From now on the loop handles the signal. Does not return if one came before.

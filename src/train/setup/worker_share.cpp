@@ -17,8 +17,6 @@ ps::Rational exactly(double number, const char* key) {
 
 ps::BatchPlan plan_of(const Setup& setup) {
   const config::PsConfig& ps = setup.config.ps;
-  if (ps.small_workers > ps.workers)
-    throw ConfigError("ps.small_workers=", ps.small_workers, " of ", ps.workers, " workers; set fewer");
   try {
     return ps::plan_batches({.workers = ps.workers,
                              .small_workers = ps.small_workers,
@@ -29,7 +27,7 @@ ps::BatchPlan plan_of(const Setup& setup) {
                              .b = exactly(ps.step_s, "ps.step_s")});
   } catch (const ConfigError& error) {
     throw ConfigError("ps.policy=\"dual_batch\": ", error.what(),
-                      " (here: ps.small_workers, ps.extra_time, ps.sample_s for a, ps.step_s for b)");
+                      " (set by ps.small_workers, ps.extra_time, ps.sample_s as a, and ps.step_s as b)");
   }
 }
 

@@ -1,5 +1,5 @@
-// worker_share: the samples that a worker of a parameter server takes at once: those of one step, or of all local steps
-// between pushes. With dual batch sizes: its share of an epoch. Pure. Errors: ConfigError if there are no such shares.
+// worker_share: the samples that a worker of a parameter server leases at once, for one step, all local steps or a
+// share of an epoch. Pure. Errors: ConfigError.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,6 @@ struct WorkerShare {
 // With dual batch sizes, the last ps.small_workers of ps.workers have the small batch.
 [[nodiscard]] WorkerShare share_of(const Setup& setup, int worker);
 
-// Splits a lease, which may be shorter than the share, into steps of nearly equal size.
 [[nodiscard]] std::vector<data::Lease> steps_of(const data::Lease& lease, const WorkerShare& share);
 [[nodiscard]] ps::Round round_of(const data::Lease& lease, const WorkerShare& share);
 

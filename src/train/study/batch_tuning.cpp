@@ -14,7 +14,6 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "report/record_lines.h"
-#include "storage/files.h"
 #include "storage/scratch_folder.h"
 #include "train/study/child.h"
 #include "train/study/measured_plan.h"
@@ -52,7 +51,6 @@ FoundNoise noise_in(const fs::path& run) {
   return found;
 }
 
-// Compares the keys that decide samples and model, not the loading.
 void check_same_training(const config::Config& config, const fs::path& run) {
   const config::Config theirs = config::load(run / "config.toml");
   for (const config::Key& key : config::schema()) {
@@ -61,26 +59,26 @@ void check_same_training(const config::Config& config, const fs::path& run) {
     if (!counts || key.has(config::kHow)) continue;
     const std::string now = config::to_text(key.field.get(config)), then = config::to_text(key.field.get(theirs));
     if (now == then) continue;
-    throw ConfigError("--noise-from ", run.string(), ": that run has ", key.name, " = ", then, ", but this is ", now,
-                      ", whose noise scale is another; name a run of the same model and data");
+    throw ConfigError("--noise-from ", run.string(), ": that run has ", key.name, " = ", then,
+                      ", but this configuration has ", now,
+                      ", so the noise scales differ; name a run with the same model and data");
   }
 }
 
 Noise noise_of_run(const config::Config& config, const fs::path& run) {
   if (!fs::exists(run / "metrics.jsonl") || !fs::exists(run / "config.toml")) {
-    throw ConfigError(
-        concat("--noise-from ", run.string(), " is no run directory: it needs metrics.jsonl and config.toml"));
+    throw ConfigError(concat("--noise-from ", run.string(),
+                             " is not a run directory: it must contain metrics.jsonl and config.toml"));
   }
   check_same_training(config, run);
   const FoundNoise found = noise_in(run);
   if (found.step == 0) {
-    throw ConfigError(
-        concat("--noise-from ", run.string(),
-               ": that run has no noise scale; train with train.noise_scale_every_steps until its records have "
-               "one (20 estimates at least)"));
+    throw ConfigError(concat("--noise-from ", run.string(),
+                             ": that run has no noise scale; train with train.noise_scale_every_steps until its "
+                             "records have one (at least 20 estimates)"));
   }
-  return {found.noise, concat("The noise scale is that of ", run.string(), " after step ", found.step,
-                              ", the mean over the thousand steps before, or as many as there were.")};
+  return {found.noise, concat("The noise scale is the mean over the last 1,000 steps (or all, if fewer) of ",
+                              run.string(), " up to step ", found.step, ".")};
 }
 
 // The beginning of the training with its own rate and a warm-up, so that the weights stay finite.
@@ -96,32 +94,30 @@ config::Config noise_run(const config::Config& config, int steps) {
   return run;
 }
 
-// step_s: approximate seconds of a step.
 Noise measure_noise(const config::Config& config, double step_s, double limit_s) {
   if (config.train.global_batch < 2)
     throw ConfigError("train.global_batch = 1 has no smaller batch to compare with; name a run with --noise-from");
   const int steps = static_cast<int>(std::clamp(limit_s / 2 / step_s, 1.0 * kLeastNoiseSteps, 1.0 * kMostNoiseSteps));
-  log_info("training for ", steps, " steps to find the gradient noise scale");
+  log_info("training for ", steps, " steps to measure the gradient noise scale");
   const storage::ScratchFolder scratch("sluice-noise");
-  const fs::path file = scratch.path() / "noise.toml", run = scratch.path() / "run";
-  storage::write_text_atomically(file, config::to_toml(noise_run(config, steps)));
-  const ChildEnd end = run_child({"--quiet", "train", file.string(), "--run-dir", run.string()}, limit_s);
+  const fs::path run = scratch.path() / "run";
+  const ChildEnd end = train_in_child(noise_run(config, steps), run, limit_s);
   if (end.timed_out) {
-    throw ConfigError("finding the noise scale took longer than ", human_duration(limit_s),
+    throw ConfigError("measuring the noise scale took longer than ", human_duration(limit_s),
                       "; raise --budget, or name a run with --noise-from");
   }
   if (end.exit_code != 0)
-    throw Error(static_cast<ExitCode>(end.exit_code), concat("finding the noise scale failed: ", end.last_words));
+    throw Error(static_cast<ExitCode>(end.exit_code), concat("measuring the noise scale failed: ", end.last_words));
   const FoundNoise found = noise_in(run);
   if (found.step < steps) {
-    throw ConfigError("in ", steps,
-                      " steps the mean gradient cannot be told from its noise; train with "
+    throw ConfigError(steps,
+                      " steps are too few to separate the mean gradient from its noise; train with "
                       "train.noise_scale_every_steps and name that run with --noise-from");
   }
-  return {found.noise, concat("The noise scale is that of the first ", steps, " steps of training from ",
+  return {found.noise, concat("The noise scale was measured in the first ", steps, " steps of training from ",
                               config.model.weights.empty() ? "fresh weights" : "the weights of model.weights",
-                              ": it usually grows from there. A run of the training itself with "
-                              "train.noise_scale_every_steps, named with --noise-from, says it better.")};
+                              ": it usually grows later. For a better estimate, train with "
+                              "train.noise_scale_every_steps and name that run with --noise-from.")};
 }
 
 bool is_adaptive(const std::string& optimizer) {
@@ -136,37 +132,36 @@ tune::RateRule rule_of(const config::Config& config, const BatchTuneOptions& opt
 
 std::string length_of_run(const config::Config& config, const tune::BatchProposal& proposal) {
   if (config.train.steps == 0)
-    return "train.epochs stays: as many samples are trained in another number of updates, and what is given in steps "
-           "(train.warmup_steps, train.lr_decay_steps, ...) falls at other samples.";
-  return concat("train.steps stays ", config.train.steps, ": with the proposed batch that is ",
+    return "train.epochs stays the same: the same samples make another number of updates, and settings in steps "
+           "(train.warmup_steps, train.lr_decay_steps, ...) take effect at other samples.";
+  return concat("train.steps stays ", config.train.steps, ": with the proposed batch these are ",
                 config.train.steps * proposal.best.batch, " samples instead of ",
-                config.train.steps * proposal.present.batch,
-                "; set it, and what else is given in steps, for the length that you want.");
+                config.train.steps * proposal.present.batch, "; adapt it and the other settings in steps.");
 }
 
 void add_assumptions(BatchTuning& tuning, const config::Config& config, const BatchTuneOptions& options) {
   std::vector<std::string>& sentences = tuning.sentences;
   sentences = tuning.proposal.sentences;
   sentences.push_back(tuning.noise_origin);
-  sentences.emplace_back("The steps' times are predictions by the profile for the best plan of each batch.");
+  sentences.emplace_back("Step times are predictions from the profile for the best plan of each batch.");
   std::vector<std::string> words;
   for (const BatchPlan& plan : tuning.plans)
     if (plan.is_extrapolated) words.push_back(std::to_string(plan.best.plan.global_batch));
   if (!words.empty()) {
-    sentences.push_back(concat("Those of ", join(words, ", "),
-                               " go beyond the micro-batches whose times were measured: they follow the line through "
-                               "the measured ones."));
+    sentences.push_back(
+        concat("The times of ", join(words, ", "),
+               " are extrapolated linearly, because their micro-batches are larger than the measured ones."));
   }
   if (options.rate_rule.empty()) {
     sentences.push_back(concat("The rule for the rate was chosen by train.optimizer = \"", config.train.optimizer,
-                               "\"; --rate-rule names another."));
+                               "\"; choose another with --rate-rule."));
   }
-  sentences.emplace_back("It takes the present learning rate for a good one at the present batch.");
-  if (config.train.lr_min > 0) sentences.emplace_back("train.lr_min stays as it is.");
+  sentences.emplace_back("The rule assumes that the present learning rate is good for the present batch.");
+  if (config.train.lr_min > 0) sentences.emplace_back("train.lr_min does not change.");
   if (!tuning.changes()) return;
   sentences.push_back(length_of_run(config, tuning.proposal));
   if (tuning.proposal.best.goodput < kClearGain * tuning.proposal.present.goodput)
-    sentences.emplace_back("So small a gain is within what predicted steps are off: the present batch may do as well.");
+    sentences.emplace_back("The gain is smaller than the error of predictions: the present batch may be as good.");
 }
 
 }  // namespace
@@ -177,8 +172,8 @@ std::vector<std::int64_t> batches_to_try(const config::Config& config, const Bat
   const std::int64_t least = options.least > 0 ? options.least : std::max(present / 4, multiple);
   std::int64_t most = options.most > 0 ? options.most : 4 * present;
   if (options.samples > 0 && options.most > options.samples)
-    throw ConfigError("--batches: the training set has ", counted(options.samples, "sample"), ", so no batch of ",
-                      options.most, " can be; choose less");
+    throw ConfigError("--batches: the training set has ", counted(options.samples, "sample"), ", so a batch of ",
+                      options.most, " is impossible; choose a smaller one");
   if (options.samples > 0) most = std::min(most, std::max(options.samples, least));
   std::vector<std::int64_t> batches =
       tune::batches_in({.least = least, .most = most, .multiple = multiple, .count = kMostBatches});
@@ -203,7 +198,7 @@ BatchTuning tune_batch(const config::Config& config, const BatchTuneOptions& opt
   const double present_s = seconds(config.train.global_batch);
   if (std::isinf(present_s))
     throw ConfigError("no plan runs with the present train.global_batch = ", config.train.global_batch,
-                      "; leave --allow-batch-change out to see why");
+                      "; remove --allow-batch-change to see why");
   Noise noise = options.noise_from.empty() ? measure_noise(config, present_s, search.limit_s())
                                            : noise_of_run(config, options.noise_from);
   tuning.noise = noise.scale;

@@ -1,7 +1,7 @@
-// batch_tuning: the global batch with the most goodput on this machine. It combines the best plan's predicted step for
-// each batch (tune/plan_search.h) with the gradient noise scale (tune/batch_size.h). Only `sluice tune
-// --allow-batch-change` uses it, because a batch changes what is learned. Threads: one. Errors: ConfigError without a
-// noise scale, or if no batch of the range can run.
+// batch_tuning: the global batch with the most goodput: the best plan's predicted step for each batch
+// (tune/plan_search.h) with the gradient noise scale (tune/batch_size.h). For `sluice tune --allow-batch-change` only,
+// because a batch changes what is learned. Threads: one. Errors: ConfigError without a noise scale, or if no batch of
+// the range can run.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,6 @@ struct BatchSearch {
 [[nodiscard]] BatchTuning tune_batch(const config::Config& config, const BatchTuneOptions& options,
                                      const BatchSearch& search);
 
-// Changes only the batch and its learning rate.
 [[nodiscard]] config::Config with_batch(config::Config config, const BatchTuning& tuning);
 
 }  // namespace sluice::train

@@ -23,6 +23,7 @@
 #include "core/error.h"
 #include "core/file_descriptor.h"
 #include "core/own_time.h"
+#include "storage/files.h"
 #include "train/setup/stop_signal.h"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX has it in no header
@@ -75,7 +76,6 @@ pid_t start(const std::vector<std::string>& words, int output) {
 
 enum class ListenEnd : std::uint8_t { kAll, kTimeIsOver, kStop };
 
-// Reads until the other end closes, the time is over, or a stop signal comes.
 ListenEnd listen(int output, double limit_s, std::string& text) {
   std::array<char, 4096> part{};
   for (const OwnClock clock; to_s(clock.now()) < limit_s;) {
@@ -106,7 +106,6 @@ std::string last_line(std::string text) {
   return without_date_and_level(text.substr(text.rfind('\n') + 1));
 }
 
-// Fills in exit code and message of a process that a signal ended.
 void describe_signal(int signal, ChildEnd& end) {
   const bool asks = signal == SIGINT || signal == SIGTERM || signal == SIGHUP, kills = signal == SIGKILL;
   const ExitCode code = kills ? ExitCode::kOutOfMemory : asks ? ExitCode::kInterrupted : ExitCode::kBug;
@@ -114,8 +113,8 @@ void describe_signal(int signal, ChildEnd& end) {
   const std::string output =
       std::exchange(end.last_words, concat("signal ", signal, " (", ::strsignal(signal), ") ended its process"));
   if (kills)
-    end.last_words += ", as the kernel does where memory runs out; free some, or use a smaller train.global_batch";
-  if (code == ExitCode::kBug) end.last_words += concat("; please report it, with what it said last: ", output);
+    end.last_words += ", which the kernel sends when memory runs out; free memory, or use a smaller train.global_batch";
+  if (code == ExitCode::kBug) end.last_words += concat("; please report it with its last output: ", output);
 }
 
 int status_of_ended(pid_t child) {
@@ -140,12 +139,18 @@ ChildEnd run_child(const std::vector<std::string>& words, double limit_s) {
   if (end_of_output != ListenEnd::kAll) ::kill(child, SIGKILL);
   const int status = status_of_ended(child);
   if (StopSignal::requested())
-    throw InterruptedError("stopped by ", StopSignal::name(), " before the end; nothing was written");
+    throw InterruptedError("stopped by ", StopSignal::name(), " before it was complete; nothing was written");
   ChildEnd end{.exit_code = WEXITSTATUS(status),
                .timed_out = end_of_output == ListenEnd::kTimeIsOver,
                .last_words = last_line(std::move(text))};
   if (WIFSIGNALED(status) && !end.timed_out) describe_signal(WTERMSIG(status), end);
   return end;
+}
+
+ChildEnd train_in_child(const config::Config& config, const std::filesystem::path& run_dir, double limit_s) {
+  const std::string file = run_dir.string() + ".toml";
+  storage::write_text_atomically(file, config::to_toml(config));
+  return run_child({"--quiet", "train", file, "--run-dir", run_dir.string()}, limit_s);
 }
 
 }  // namespace sluice::train

@@ -1,10 +1,13 @@
 // child: runs this program in a child process, so that its failure does not end this one. The child ignores our
-// launcher and ends with us. Threads: one at a time, which waits for the child. Errors: PeerError if no process can
-// start, OutOfMemoryError without a pipe, InterruptedError (after the child's end) on a stop signal.
+// launcher and ends with us. Threads: one at a time. Errors: PeerError if no process can start, OutOfMemoryError
+// without a pipe, InterruptedError (after the child's end) on a stop signal.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
+
+#include "config/config.h"
 
 namespace sluice::train {
 
@@ -16,5 +19,9 @@ struct ChildEnd {
 
 // words: arguments of the program. Discards its standard output. limit_s: the child is killed after it.
 [[nodiscard]] ChildEnd run_child(const std::vector<std::string>& words, double limit_s);
+
+// Trains with this configuration, which it writes beside the run directory.
+[[nodiscard]] ChildEnd train_in_child(const config::Config& config, const std::filesystem::path& run_dir,
+                                      double limit_s);
 
 }  // namespace sluice::train

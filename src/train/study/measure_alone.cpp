@@ -57,7 +57,7 @@ std::optional<profiler::MeasuredServer> server_of(const Setup& setup, std::uint6
 
 }  // namespace
 
-LayerProfile measure_alone(const Setup& setup, const std::string& version, const TimeLeft& left,
+LayerProfile measure_alone(const Setup& setup, const std::string& version, const tune::Deadline& end,
                            const std::function<void(const LayerProfile&)>& keep) {
   constexpr double kLayersShare = 0.5, kSlowdownsShare = 0.1;  // of the remaining time
   LayerProfile profile{.fingerprint = measure::fingerprint_of(workload_of(setup), version),
@@ -72,7 +72,7 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version, const
                                                    .most_rounds = 40,
                                                    .budget_s = 10,
                                                    .needed_size = profile.micro_batch,
-                                                   .limit_s = left.is_limited() ? kLayersShare * left.seconds() : 0,
+                                                   .limit_s = end.is_limited() ? kLayersShare * end.left() : 0,
                                                    .most_samples = most_samples_for_bytes(setup),
                                                    .with_kernels = setup.config.profile.level == "cupti"});
   keep(profile);
@@ -81,7 +81,7 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version, const
     log_info("measuring how much ", at_once, " devices slow each other down");
     const std::int64_t samples = std::min(profile.micro_batch, profile.layers.front().times.back().samples);
     measure::SlowdownPasses passes;
-    if (left.is_limited()) passes = {.least = 1, .seconds = std::min(passes.seconds, kSlowdownsShare * left.seconds())};
+    if (end.is_limited()) passes = {.least = 1, .seconds = std::min(passes.seconds, kSlowdownsShare * end.left())};
     const auto slowdowns = measure::measure_slowdowns(workload_of(setup), at_once, samples, profile.layers, passes);
     for (std::size_t i = 0; i < slowdowns.size(); ++i) profile.layers[i].cost.slowdown = slowdowns[i];
     profile.contenders = at_once;

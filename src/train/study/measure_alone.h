@@ -2,35 +2,18 @@
 // update, loading, parameter server. Threads: one, besides the devices'. Errors: those of the measured parts.
 #pragma once
 
-#include <algorithm>
 #include <functional>
-#include <limits>
 #include <string>
 
-#include "core/clock.h"
 #include "profiler/layer_profile.h"
 #include "train/setup/setup.h"
+#include "tune/deadline.h"
 
 namespace sluice::train {
 
-// Time left of ProfileOptions::budget_s; unlimited without a budget.
-class TimeLeft {
- public:
-  explicit TimeLeft(double budget_s) : budget_s_(budget_s), begin_(now_ns()) {}
-
-  [[nodiscard]] bool is_limited() const { return budget_s_ > 0; }
-  [[nodiscard]] double seconds() const {
-    if (!is_limited()) return std::numeric_limits<double>::infinity();
-    return std::max(0.0, budget_s_ - to_s(now_ns() - begin_));
-  }
-
- private:
-  double budget_s_;
-  Nanoseconds begin_;
-};
-
-// keep: receives the profile after each completed part.
-[[nodiscard]] profiler::LayerProfile measure_alone(const Setup& setup, const std::string& version, const TimeLeft& left,
+// end: for the layers and the contention, as shares of the time left.
+[[nodiscard]] profiler::LayerProfile measure_alone(const Setup& setup, const std::string& version,
+                                                   const tune::Deadline& end,
                                                    const std::function<void(const profiler::LayerProfile&)>& keep);
 
 }  // namespace sluice::train

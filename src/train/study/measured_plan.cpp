@@ -10,7 +10,6 @@
 #include "core/median.h"
 #include "core/text.h"
 #include "report/record_lines.h"
-#include "storage/files.h"
 #include "storage/scratch_folder.h"
 #include "train/study/child.h"
 
@@ -95,15 +94,14 @@ config::Config short_run(config::Config config, const Measuring& how) {
 
 MeasuredSteps measure_steps(const config::Config& config, const Measuring& how) {
   const storage::ScratchFolder scratch("sluice-tune");
-  const fs::path file = scratch.path() / "plan.toml", run = scratch.path() / "run";
-  storage::write_text_atomically(file, config::to_toml(short_run(config, how)));
-  const ChildEnd end = run_child({"--quiet", "train", file.string(), "--run-dir", run.string()}, how.limit_s);
+  const fs::path run = scratch.path() / "run";
+  const ChildEnd end = train_in_child(short_run(config, how), run, how.limit_s);
   if (end.timed_out)
     return {.failure = concat("it took longer than ", human_duration(how.limit_s)),
             .timed_out = true,
             .exit_code = ExitCode::kPeer};
   if (end.exit_code != 0)
-    return {.failure = concat("it ended with ", end.exit_code, ": ", end.last_words),
+    return {.failure = concat("it ended with exit code ", end.exit_code, ": ", end.last_words),
             .exit_code = static_cast<ExitCode>(end.exit_code)};
   StepTimes times(how.warm_up);
   std::uint64_t peak = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 
 #include "core/clock.h"
 #include "core/concat.h"
@@ -10,14 +11,22 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "report/record_lines.h"
-#include "storage/files.h"
 #include "storage/scratch_folder.h"
 #include "train/plan/plan_settings.h"
+#include "train/plan/what_if.h"
 #include "train/study/child.h"
 #include "train/study/measured_plan.h"
 
 namespace sluice::train {
 namespace {
+
+bool counts_memory(const profiler::LayerProfile& profile) {
+  const auto takes_memory = [](const profiler::MeasuredLayer& layer) {
+    return layer.cost.working.forward != AffineBytes{};
+  };
+  const auto has_sizes = [](const profiler::MeasuredLayer& layer) { return !layer.bytes.empty(); };
+  return std::ranges::any_of(profile.layers, takes_memory) && std::ranges::all_of(profile.layers, has_sizes);
+}
 
 using tune::MemoryCell;
 using tune::MemoryQuestion;
@@ -39,7 +48,6 @@ config::Config proof_config(config::Config config, const MemoryQuestion& questio
   return config;
 }
 
-// The reason why the machine's memory, which CPU devices share, cannot hold the run; empty if it can.
 std::string no_room(const MemoryQuestion& question, const MemoryCell& cell) {
   constexpr std::uint64_t kBatchesLoaded = 4;
   if (!question.request.shares_memory) return {};
@@ -69,13 +77,12 @@ ProofRecord read_proof(const std::filesystem::path& run_dir) {
 
 void run_proof(const config::Config& config, double limit_s, ProofRun& run) {
   const storage::ScratchFolder scratch("sluice-memory");
-  const std::filesystem::path file = scratch.path() / "plan.toml", run_dir = scratch.path() / "run";
-  storage::write_text_atomically(file, config::to_toml(config));
+  const std::filesystem::path run_dir = scratch.path() / "run";
   log_info("running a global batch of ", run.cell.global_batch, " in ", counted(run.cell.chunks, "micro-batch"),
            " under ", human_bytes(static_cast<std::uint64_t>(config.device.memory_limit.bytes)), " a device");
-  const ChildEnd end = run_child({"--quiet", "train", file.string(), "--run-dir", run_dir.string()}, limit_s);
+  const ChildEnd end = train_in_child(config, run_dir, limit_s);
   if (end.timed_out) {
-    run.why = concat("it took longer than the ", human_duration(limit_s), " that the budget had left");
+    run.why = concat("it took longer than the remaining budget of ", human_duration(limit_s));
     return;
   }
   if (end.exit_code != 0) {
@@ -88,8 +95,7 @@ void run_proof(const config::Config& config, double limit_s, ProofRun& run) {
   if (record.most_samples == config.train.global_batch) {
     run.end = ProofEnd::kRan;
   } else {
-    run.why =
-        concat("the data set has no more than ", counted(record.most_samples, "sample"), ", so that batch was run");
+    run.why = concat("the data set has only ", counted(record.most_samples, "sample"), ", so the run used that batch");
   }
 }
 
@@ -125,7 +131,6 @@ MemoryCell clearly_too_large(const MemoryQuestion& question, MemoryCell cell, st
   return cell;
 }
 
-// Tries smaller batches after an unexpected failure, until one runs.
 void prove_smaller(Proofs& proofs, const MemoryQuestion& question, MemoryCell cell, std::int64_t step) {
   constexpr std::uint64_t kParts = 20, kLeastParts = 10;  // of the limit
   MemoryQuestion lower = question;
@@ -138,6 +143,24 @@ void prove_smaller(Proofs& proofs, const MemoryQuestion& question, MemoryCell ce
 }
 
 }  // namespace
+
+tune::MemoryQuestion memory_question(const config::Config& config, const profiler::LayerProfile& profile,
+                                     const std::string& file, int processes) {
+  if (config.device.memory_limit.bytes == 0)
+    throw ConfigError("the memory limit is unknown; pass --limit SIZE (for example 16GiB), or set device.memory_limit");
+  if (!counts_memory(profile))
+    throw ConfigError(
+        concat("the profile ", file, " lacks the memory of its layers; measure again with `sluice profile`"));
+  const tune::PlanRequest request = request_by_profile(config, profile, processes);
+  tune::MemoryQuestion question{.request = request,
+                                .overheads = overheads_by_profile(config, profile, request.uncut(), processes),
+                                .limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes)};
+  for (const profiler::LayerBytes& line : profile.layers.front().bytes) question.measured.push_back(line.samples);
+  question.costs_at = [kept = std::make_shared<const profiler::LayerProfile>(profile)](std::int64_t samples) {
+    return tune::MemoryCosts{.expected = kept->costs_at(samples), .most = kept->most_at(samples)};
+  };
+  return question;
+}
 
 const char* to_word(ProofEnd end) {
   switch (end) {

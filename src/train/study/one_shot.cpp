@@ -47,7 +47,7 @@ fs::path checkpoint_in(const fs::path& dir) {
   const auto found = find_checkpoint((dir / "").parent_path());
   if (!found) {
     throw CheckpointError("--checkpoint ", dir.string(),
-                          ": there is no checkpoint; give a run directory or one of its checkpoints/step-N");
+                          ": no checkpoint found; name a run directory or one of its checkpoints/step-N");
   }
   return *found;
 }
@@ -59,7 +59,7 @@ config::Config config_of(const fs::path& checkpoint, const nlohmann::json& state
     return config::parse(text->get<std::string>(), concat((checkpoint / "state.json").string(), " config"), sets);
   const fs::path of_run = fs::absolute(checkpoint).parent_path().parent_path() / "config.toml";
   if (std::error_code ignored; fs::exists(of_run, ignored)) return config::load(of_run, sets);
-  throw ConfigError(checkpoint.string(), " holds no configuration; name one: sluice eval CONFIG --checkpoint ",
+  throw ConfigError(checkpoint.string(), " has no configuration; pass one: sluice eval CONFIG --checkpoint ",
                     checkpoint.string());
 }
 
@@ -68,8 +68,8 @@ EvaluatedModel evaluated_model(const EvaluationOptions& options) {
   if (!options.config_file.empty()) evaluated.config = config::load(options.config_file, options.sets);
   if (options.checkpoint.empty()) {
     if (options.config_file.empty()) {
-      throw ConfigError("--weights ", options.weights.string(), " does not say which model it is; ",
-                        "name a configuration: sluice eval CONFIG --weights FILE");
+      throw ConfigError("--weights ", options.weights.string(), " does not name its model; ",
+                        "pass a configuration: sluice eval CONFIG --weights FILE");
     }
     evaluated.file = storage::resolve_weights(options.weights);
     evaluated.tensors = storage::read_weights(evaluated.file);
@@ -80,7 +80,7 @@ EvaluatedModel evaluated_model(const EvaluationOptions& options) {
   if (options.config_file.empty()) evaluated.config = config_of(evaluated.checkpoint, contents.state, options.sets);
   if (options.takes_average && contents.average.empty()) {
     throw ConfigError("--ema: ", evaluated.checkpoint.string(),
-                      " has no averaged weights; leave it out, or train with train.ema_decay");
+                      " has no averaged weights; remove --ema, or train with train.ema_decay");
   }
   evaluated.file = evaluated.checkpoint / (options.takes_average ? "ema.safetensors" : "model.safetensors");
   evaluated.tensors = std::move(options.takes_average ? contents.average : contents.model);
@@ -90,7 +90,6 @@ EvaluatedModel evaluated_model(const EvaluationOptions& options) {
   return evaluated;
 }
 
-// Turns CheckpointError into DataError, because a batch is data.
 storage::TensorMap read_batch_file(const fs::path& file) {
   try {
     return storage::read_safetensors(file).tensors;
@@ -104,7 +103,6 @@ storage::TensorMap read_batch_file(const fs::path& file) {
   throw DataError(file.string(), ": '", name, "' is ", tensor.sizes(), ", but ", needed);
 }
 
-// Checks that `values` of tensor `name` are 0 to count - 1. what: "classes". key: sets the count.
 void check_numbers(const fs::path& file, const char* name, const at::Tensor& values, const char* what,
                    std::int64_t count, const char* key) {
   const auto low = values.min().item<std::int64_t>(), high = values.max().item<std::int64_t>();
@@ -149,7 +147,7 @@ pipeline::MicroBatch token_batch(const fs::path& file, const storage::TensorMap&
   if (targets.sizes() != inputs.sizes())
     reject_tensor(file, "targets", targets, concat("the inputs are ", inputs.sizes()));
   if (nn::count_targets(targets) == 0)
-    throw DataError(file.string(), ": every one of 'targets' is ", nn::kNoTarget, ", which counts nowhere");
+    throw DataError(file.string(), ": every entry of 'targets' is ", nn::kNoTarget, ", which the loss ignores");
   check_numbers(file, "inputs", inputs, "tokens", model.vocabulary, "model.vocabulary");
   check_numbers(file, "targets", targets.masked_select(targets.ne(nn::kNoTarget)), "tokens", model.vocabulary,
                 "model.vocabulary");
@@ -202,7 +200,7 @@ void apply_and_write(engine::TrainStep& step, const engine::Composition& composi
     write();
     const bool blames_file = error.exit_code() == ExitCode::kData && !options.batch.empty();
     throw Error(error.exit_code(), concat(blames_file ? options.batch.string() + ": " : std::string(), error.what(),
-                                          "; what it computed before the update is in ", options.out.string()));
+                                          "; the results from before the update are in ", options.out.string()));
   }
   write();
 }
@@ -220,7 +218,8 @@ void settle_for_evaluation(config::Config& config, const EvaluationOptions& opti
   config.device.cuda_graphs = false;                        // graphs are for training steps
   if (options.of_validation && config.data.validation == 0) {
     throw ConfigError(
-        "--validation: data.validation is 0, so nothing is held out; leave it out to evaluate the test set");
+        "--validation: data.validation is 0, so there is no validation set; remove --validation to evaluate the test "
+        "set");
   }
   if (!options.of_validation) config.data.validation = 0;
 }
@@ -257,7 +256,7 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
     storage::write_safetensors(options.logits, {{"logits", at::cat(logits)}, {"labels", at::cat(labels)}});
   if (!std::isfinite(counts.loss())) {
     throw DivergedError("the loss of these weights on the test set is ", fixed(counts.loss(), 4),
-                        ": they are of a run that diverged, or made for other data; use an earlier checkpoint");
+                        ": their run diverged, or they are for other data; use an earlier checkpoint");
   }
   return {.counts = counts,
           .checkpoint = evaluated.checkpoint,

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 
+#include "core/clock.h"
 #include "core/concat.h"
 #include "core/log.h"
-#include "core/text.h"
 #include "device/memory.h"
 #include "engine/same_state.h"
 #include "measure/cost_cache.h"
@@ -74,7 +73,6 @@ struct ProfileStartMessage {
   }
 };
 
-// Runs before the measuring, which takes a while.
 void check_writable(const config::Config& config, const ProfileOptions& options) {
   storage::check_output("--out", options.out, {options.config_file, config.pipeline.order});
   const storage::AtomicFile probe(options.out);
@@ -85,43 +83,22 @@ void check_writable(const config::Config& config, const ProfileOptions& options)
   const storage::AtomicFile probe_of_trace(options.trace);
 }
 
-report::RunTotals totals_of(const std::vector<TrialStep>& trial, const report::RunFacts& facts) {
-  report::RunTotals totals;
-  for (const TrialStep& step : trial) totals.add_step(step.stats, step.breakdown, std::nullopt, facts);
-  return totals;
+double samples_of_replica(const Setup& setup) {
+  return static_cast<double>(setup.global_batch) / static_cast<double>(count_replicas(setup));
 }
 
-// With layer and link costs, advice about layers and chunks is predicted instead of bounded.
-std::vector<tune::Advice> advice_of(const Setup& setup, const report::RunTotals& totals, report::RunFacts facts,
-                                    const LayerProfile& profile) {
-  facts.costs = advice_costs(setup, profile, facts.plan);
-  return tune::advise(report::advice_input(totals, facts));
+std::int64_t micro_batch_of(const Setup& setup, const Plan& plan) {
+  return std::max<std::int64_t>(static_cast<std::int64_t>(samples_of_replica(setup) / plan.chunks), 1);
 }
 
-void add_prediction(const Setup& setup, const Plan& plan, double replica_samples, LayerProfile& profile) {
-  const tune::StepPrediction predicted =
-      tune::predict_step(plan, profile.costs(), replica_samples, step_overheads(setup, profile));
-  const auto devices = static_cast<double>(predicted.devices.size());
-  for (const tune::DevicePrediction& device : predicted.devices)
-    profile.step->predicted_compute_s += device.compute / devices;
-  // In the measured steps, the loader's threads ran beside the devices.
-  if (const auto loading = loading_of(setup.config, profile, plan, setup.process.processes))
-    profile.step->predicted_compute_s += tune::load_times(*loading, predicted.seconds).slows;
-  // If devices outnumber the cores and wait, they overlap less than predicted, but layers get no faster.
-  if (cpu_slots(setup.devices) > step_overheads(setup, profile).runnable)
-    profile.step->predicted_compute_s = std::min(profile.step->predicted_compute_s, profile.step->compute_s);
-  profile.step->predicted_s = predicted.seconds;
-  profile.step->predicted_allreduce_s = predicted.all_reduce;
-  profile.step->predicted_update_s = predicted.update;
-  // The remainder, with computing as measured.
-  const tune::StepPrediction scaled =
-      tune::predict_step(plan, profile.costs(), replica_samples, step_overheads(setup, profile));
-  profile.step->other_s = std::max(0.0, profile.step->median_without_load_s - scaled.seconds);
-}
+struct MeasuredMemory {
+  std::vector<profiler::StageMemory> stages;
+  std::vector<profiler::DeviceMemory> devices;
+};
 
-// Runs one more step, in which rank 0 counts memory.
-void measure_memory(const Setup& setup, engine::Engine& engine, bool counts, std::uint64_t samples,
-                    LayerProfile& profile) {
+// Runs one more step, in which rank 0 counts memory. costs: of the layers, for the prediction beside it.
+MeasuredMemory measure_memory(const Setup& setup, engine::Engine& engine, bool counts,
+                              const std::vector<LayerCost>& costs) {
   const engine::Composition& composition = engine.composition();
   const Plan& plan = composition.plan;
   std::vector<pipeline::LiveBytes*> counted;
@@ -129,32 +106,33 @@ void measure_memory(const Setup& setup, engine::Engine& engine, bool counts, std
     counted.push_back(&composition.executor->stage(ReplicaId{0}, StageId{s}).count_live_bytes());
   for (const device::Device device : setup.devices) device::reset_peak_memory(device);
   (void)run_trial_steps(setup, engine, /*warm_up=*/0, /*steps=*/1);
-  if (!counts) return;
+  if (!counts) return {};
+  MeasuredMemory memory;
   const pipeline::Schedule schedule = pipeline::make_train_schedule(plan, plan.chunks);
-  const std::vector<LayerCost> costs = profile.costs();
   const std::vector<int>& owners = composition.executor->owners();
+  const auto samples = static_cast<std::uint64_t>(std::ceil(samples_of_replica(setup) / plan.chunks));
   const auto live = tune::live_peaks(costs, schedule, plan.partition, plan.recompute, samples);
-  for (int s = 0; s < plan.stages(); ++s) {
-    profile.stage_memory.push_back({s, device::to_string(setup.devices[owners[s]]), counted[s]->peak(), live[s]});
-  }
+  for (int s = 0; s < plan.stages(); ++s)
+    memory.stages.push_back({s, device::to_string(setup.devices[owners[s]]), counted[s]->peak(), live[s]});
   const auto peaks = tune::estimate_slot_bytes({costs, shares_memory(setup), setup.process.processes}, plan);
   std::map<device::Device, std::uint64_t> predicted;  // a device may have several slots
   for (std::size_t slot = 0; peaks && slot < setup.devices.size(); ++slot)
     predicted[setup.devices[slot]] += peaks->at(slot);
   for (const auto& [device, bytes] : predicted) {
     if (const auto peak = device::peak_bytes(device))
-      profile.device_memory.push_back({device::to_string(device), *peak, bytes});
+      memory.devices.push_back({device::to_string(device), *peak, bytes});
   }
+  return memory;
 }
 
 std::optional<profiler::OperatorProfile> operators_of(const Setup& setup) {
   const measure::Workload workload = workload_of(setup);
   if (workload.device.kind != device::DeviceKind::kCpu) {
-    log_warning("--layers: operators are read on CPU devices only, and the layers run on ",
+    log_warning("--layers: operators can be measured on CPU devices only, but the layers run on ",
                 device::to_string(workload.device));
     return std::nullopt;
   }
-  log_info("measuring the operators of the layers, and the machine's peaks");
+  log_info("measuring the layers' operators and the machine's peak rates");
   return measure::measure_operators(workload, micro_batch_size(setup));
 }
 
@@ -201,8 +179,7 @@ TraceOptions trace_of(const Setup& setup, const ProfileStartMessage& message) {
 // LibTorch's profiler slows steps down, so it gets further, untimed steps.
 void trace_with_torch(Peers& peers, const Setup& setup, engine::Engine& engine, const ProfileStartMessage& message) {
   if (message.torch_traced.is_empty()) return;
-  TorchSteps torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, message.torch_traced,
-                   message.torch_folder);
+  TorchSteps torch(setup, peers.others(), engine, message.torch_traced, message.torch_folder);
   const auto [first, last] = message.torch_traced;
   (void)run_trial_steps(setup, engine, /*warm_up=*/static_cast<int>(first - 1), /*steps=*/last - first + 1,
                         /*trace=*/nullptr, &torch);
@@ -210,18 +187,19 @@ void trace_with_torch(Peers& peers, const Setup& setup, engine::Engine& engine, 
 }
 
 // As many as configured, or as time allows, by the measured costs. Allows for a busy machine.
-ProfiledSteps steps_to_run(const Setup& setup, const LayerProfile& profile, const Plan& plan, const TimeLeft& left) {
+ProfiledSteps steps_to_run(const Setup& setup, const LayerProfile& profile, const Plan& plan,
+                           const tune::Deadline& end) {
   constexpr double kBusy = 3;
   ProfiledSteps steps{.timed = setup.config.profile.steps};
-  if (!left.is_limited()) return steps;
+  if (!end.is_limited()) return steps;
   const double step_s = kBusy * predict_by_profile(setup.config, profile, plan, setup.process.processes, {}).seconds;
   const auto seconds = [&] {
     return step_s * static_cast<double>(steps.warm_up + steps.timed + (steps.with_memory ? 1 : 0));
   };
-  if (seconds() > left.seconds()) steps.with_memory = false;
-  if (seconds() > left.seconds()) steps.warm_up = 1;
-  while (steps.timed > 0 && seconds() > left.seconds()) --steps.timed;
-  if (steps.timed == 0) log_info("no training steps are run: --budget is used up");
+  if (seconds() > end.left()) steps.with_memory = false;
+  if (seconds() > end.left()) steps.warm_up = 1;
+  while (steps.timed > 0 && seconds() > end.left()) --steps.timed;
+  if (steps.timed == 0) log_info("running no training steps: --budget is used up");
   return steps;
 }
 
@@ -230,64 +208,113 @@ std::vector<TrialStep> run_steps(Peers& peers, const Setup& setup, engine::Engin
   const ProfiledSteps& steps = message.steps;
   if (steps.timed == 0) return {};
   if (peers.keeps_records()) log_info("running ", steps.warm_up, " + ", steps.timed, " training steps");
-  StepTrace trace(setup, peers.is_alone() ? nullptr : &peers.communicator(), trace_of(setup, message));
+  StepTrace trace(setup, peers.others(), trace_of(setup, message));
   std::vector<TrialStep> trial;
   run_traced(peers, trace,
              [&] { trial = whole_steps(run_trial_steps(setup, engine, steps.warm_up, steps.timed, &trace)); });
   return trial;
 }
 
-// Runs in every process once the model is on its devices. `profile` is rank 0's.
-void measure_composed(Peers& peers, const Setup& setup, const ProfileStartMessage& message, ProfileOutcome& outcome) {
-  LayerProfile& profile = outcome.profile;
+struct ComposedRun {
+  Plan plan;                     // with the decided number of chunks
+  std::vector<TrialStep> trial;  // may be empty
+  report::RunFacts facts;
+  MeasuredMemory memory;
+  std::vector<profiler::AllReduceLink> all_reduces;
+};
+
+ComposedRun run_composed(Peers& peers, const Setup& setup, const ProfileStartMessage& message, LayerProfile profile) {
   engine::Engine engine(message.plan, engine_options(setup, peers.processes()));
   engine::Composition& composition = engine.composition();
+  ComposedRun measured;
   peers.together([&] {
     if (!peers.is_alone()) engine::hand_out_state(composition);
     if (chunks_are_open(setup.config)) decide_chunks(setup, engine, {});
-    const std::vector<TrialStep> trial = run_steps(peers, setup, engine, message);
-    if (!trial.empty()) profile.step = summary_of(trial);
+    measured.plan = composition.plan;
+    measured.trial = run_steps(peers, setup, engine, message);
     trace_with_torch(peers, setup, engine, message);
-    const double replica_samples = static_cast<double>(setup.global_batch) / static_cast<double>(count_replicas(setup));
-    profile.micro_batch =
-        std::max<std::int64_t>(static_cast<std::int64_t>(replica_samples / composition.plan.chunks), 1);
-    if (message.steps.with_memory) {
-      measure_memory(setup, engine, peers.keeps_records(),
-                     static_cast<std::uint64_t>(std::ceil(replica_samples / composition.plan.chunks)), profile);
-    }
+    profile.micro_batch = micro_batch_of(setup, composition.plan);
+    if (message.steps.with_memory)
+      measured.memory = measure_memory(setup, engine, peers.keeps_records(), profile.costs());
     const std::uint64_t bucket = largest_bucket(composition.gradient_bytes(), setup.config.replicas.bucket_mb);
-    if (setup.config.replicas.sync != "none") profile.all_reduces = all_reduces_of(setup, peers.processes(), bucket);
-    if (!peers.keeps_records() || trial.empty()) return;
-    add_prediction(setup, composition.plan, replica_samples, profile);
-    const report::RunFacts facts = facts_of(setup, composition);
-    const report::RunTotals totals = totals_of(trial, facts);
-    if (totals.slots.empty()) return;
-    outcome.step_table = report::time_table(report::mean_times(totals.slots), {}, totals.steps, facts.processes);
-    outcome.advice = advice_of(setup, totals, facts, profile);
+    if (setup.config.replicas.sync != "none") measured.all_reduces = all_reduces_of(setup, peers.processes(), bucket);
+    if (peers.keeps_records()) measured.facts = facts_of(setup, composition);
   });
+  return measured;
+}
+
+LayerProfile with_measured(LayerProfile profile, const Setup& setup, const ComposedRun& measured) {
+  profile.micro_batch = micro_batch_of(setup, measured.plan);
+  profile.stage_memory = measured.memory.stages;
+  profile.device_memory = measured.memory.devices;
+  profile.all_reduces = measured.all_reduces;
+  if (!measured.trial.empty()) profile.step = summary_of(measured.trial);
+  return profile;
+}
+
+// Predicts the profile's measured step, and calibrates the time that layers, links, sums and update leave unexplained.
+LayerProfile with_prediction(LayerProfile profile, const Setup& setup, const Plan& plan) {
+  const auto predict = [&] {
+    return tune::predict_step(plan, profile.costs(), samples_of_replica(setup), step_overheads(setup, profile));
+  };
+  profiler::StepSummary& step = *profile.step;
+  const tune::StepPrediction predicted = predict();
+  const auto devices = static_cast<double>(predicted.devices.size());
+  for (const tune::DevicePrediction& device : predicted.devices) step.predicted_compute_s += device.compute / devices;
+  // In the measured steps, the loader's threads ran beside the devices.
+  if (const auto loading = loading_of(setup.config, profile, plan, setup.process.processes))
+    step.predicted_compute_s += tune::load_times(*loading, predicted.seconds).slows;
+  // If devices outnumber the cores and wait, they overlap less than predicted, but layers get no faster.
+  if (cpu_slots(setup.devices) > step_overheads(setup, profile).runnable)
+    step.predicted_compute_s = std::min(step.predicted_compute_s, step.compute_s);
+  step.predicted_s = predicted.seconds;
+  step.predicted_allreduce_s = predicted.all_reduce;
+  step.predicted_update_s = predicted.update;
+  step.other_s = std::max(0.0, step.median_without_load_s - predict().seconds);  // with computing as measured
+  return profile;
+}
+
+// Adds the table of the steps, and advice that is predicted from the layer and link costs.
+void describe_steps(const Setup& setup, const ComposedRun& measured, ProfileOutcome& outcome) {
+  report::RunFacts facts = measured.facts;
+  report::RunTotals totals;
+  for (const TrialStep& step : measured.trial) totals.add_step(step.stats, step.breakdown, std::nullopt, facts);
+  if (totals.slots.empty()) return;
+  outcome.step_table = report::time_table(report::mean_times(totals.slots), {}, totals.steps, facts.processes);
+  facts.costs = advice_costs(setup, outcome.profile, facts.plan);
+  outcome.advice = tune::advise(report::advice_input(totals, facts));
+}
+
+ProfileStartMessage start_message(const Setup& setup, const LayerProfile& profile, const ProfileOptions& options,
+                                  const tune::Deadline& end) {
+  const Plan plan = plan_by_costs(setup, profile.costs(), profile.stage_links);
+  return {plan, steps_to_run(setup, profile, plan, end), options.trace.string(), torch_steps(setup, {}, /*first=*/1),
+          fs::absolute(options.out).parent_path().string()};
 }
 
 ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& options) {
-  const TimeLeft left(options.budget_s);
+  const auto clock = [] { return to_s(now_ns()); };
+  const tune::Deadline end =
+      options.budget_s > 0 ? tune::Deadline(clock, clock() + options.budget_s) : tune::Deadline();
   const auto write = [&](const ProfileOutcome& outcome) {
     storage::write_text_atomically(options.out, concat(outcome.to_json().dump(2), "\n"));
   };
-  ProfileOutcome outcome{.profile = measure_alone(setup, options.launch.version, left, [&](const LayerProfile& so_far) {
-                           if (left.is_limited()) write({.profile = so_far});
+  ProfileOutcome outcome{.profile = measure_alone(setup, options.launch.version, end, [&](const LayerProfile& so_far) {
+                           if (end.is_limited()) write({.profile = so_far});
                          })};
   if (options.with_operators) outcome.operators = operators_of(setup);
-  const Plan plan = plan_by_costs(setup, outcome.profile.costs(), outcome.profile.stage_links);
-  const ProfileStartMessage message{plan, steps_to_run(setup, outcome.profile, plan, left), options.trace.string(),
-                                    torch_steps(setup, {}, /*first=*/1),
-                                    fs::absolute(options.out).parent_path().string()};
+  const ProfileStartMessage message = start_message(setup, outcome.profile, options, end);
   if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), message.to_text(), /*root=*/0);
-  if (left.is_limited()) write(outcome);
-  measure_composed(peers, setup, message, outcome);
+  if (end.is_limited()) write(outcome);
+  const ComposedRun measured = run_composed(peers, setup, message, outcome.profile);
+  outcome.profile = with_measured(std::move(outcome.profile), setup, measured);
+  if (outcome.profile.step) outcome.profile = with_prediction(std::move(outcome.profile), setup, measured.plan);
+  describe_steps(setup, measured, outcome);
   write(outcome);
   log_info("profile written to ", options.out.string());
   if (const std::string why = outcome.profile.disturbance(); !why.empty()) {
-    log_warning("the machine was busy while it was measured: ", why, "; what ", options.out.string(),
-                " predicts may be far off; measure again on a quiet machine");
+    log_warning("the machine was busy during the measurement: ", why, "; predictions from ", options.out.string(),
+                " may be far off; measure again on a quiet machine");
   }
   measure::keep_profile(setup.config.pipeline.cost_cache, workload_of(setup), outcome.profile);
   return outcome;
@@ -296,8 +323,7 @@ ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& opti
 void follow(Peers& peers, const Setup& setup, const ProfileOptions& options) {
   const auto message = ProfileStartMessage::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
   warn_of_own_trace(setup, !options.trace.empty(), !message.trace.empty());
-  ProfileOutcome not_kept;
-  measure_composed(peers, setup, message, not_kept);
+  (void)run_composed(peers, setup, message, {});
 }
 
 }  // namespace

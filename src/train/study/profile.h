@@ -1,7 +1,6 @@
-// profile: `sluice profile`: measures layers, links and whole training steps, and writes them with the machine's
-// fingerprint to a file (docs/reference/profile_file.md). Rank 0 measures the layers and writes; all processes run the
-// steps. Threads: one, besides the devices'. Errors: as training; StorageError before measuring if the file cannot be
-// written.
+// profile: `sluice profile`: measures layers, links and training steps, and writes them to a file
+// (docs/reference/profile_file.md). Rank 0 measures the layers and writes; all processes run the steps. Threads: one,
+// besides the devices'. Errors: as training; StorageError before measuring if the file cannot be written.
 #pragma once
 
 #include <filesystem>
@@ -37,7 +36,6 @@ struct ProfileOutcome {
   [[nodiscard]] nlohmann::ordered_json to_json() const;  // same as the file
 };
 
-// nullopt except in rank 0.
 std::optional<ProfileOutcome> run_profile(const config::Config& config, const ProfileOptions& options);
 
 }  // namespace sluice::train

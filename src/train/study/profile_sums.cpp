@@ -10,7 +10,6 @@ namespace {
 
 double compute_of(const profiler::SlotBreakdown& slot) { return to_s(slot.forward() + slot.backward()); }
 
-// Relative deviation of each device's steps from their median; mean over the devices.
 double compute_deviation(const std::vector<TrialStep>& trial) {
   const std::size_t slots = trial.front().breakdown.slots.size();
   double sum = 0;

@@ -12,7 +12,6 @@ namespace sluice::train {
 // Steps with a full batch: the last one of an epoch may be short.
 [[nodiscard]] std::vector<TrialStep> whole_steps(std::vector<TrialStep> trial);
 
-// Without predictions. Requires: a step.
 [[nodiscard]] profiler::StepSummary summary_of(const std::vector<TrialStep>& trial);
 
 // Bytes of an average stage's trained weights, limited to the most whose update is measured.

@@ -15,7 +15,6 @@
 namespace sluice::train {
 namespace {
 
-// 1, 2, 4, ... replicas, and the maximum for the devices.
 std::vector<int> cluster_sizes(int devices_of_replica, int most_devices) {
   const int most = most_devices / devices_of_replica;
   std::vector<int> devices;
@@ -31,7 +30,7 @@ std::vector<int> frozen_layers_of(const config::Config& config, const profiler::
   if (policy.rule == freeze::Rule::kNone) return {};
   if (!freeze::is_known_beforehand(policy))
     throw ConfigError("freeze.policy = \"", freeze.policy,
-                      "\" decides by gradients, which nobody has here; choose \"linear\" or \"schedule\"");
+                      "\" decides by gradients, which a simulation does not have; use \"linear\" or \"schedule\"");
   std::vector<std::string> names;
   for (const profiler::MeasuredLayer& layer : profile.layers) names.push_back(layer.name);
   const std::vector<int> points =
@@ -57,7 +56,7 @@ std::vector<tune::ElasticRow> elastic_rows(tune::ClusterRun run, const ClusterQu
   const int local = question.cluster.devices_per_node / run.request.devices;
   if (local < 1)
     throw ConfigError("an elastic replica stays inside a node, but pipeline.stages = ", run.request.devices,
-                      " is more than the ", question.cluster.devices_per_node, " devices of one; choose fewer");
+                      " is more than the ", question.cluster.devices_per_node, " devices of a node; use fewer stages");
   const std::int64_t samples = run.request.plan.global_batch / run.request.replicas;
   run.request.plan.replicas = local;
   run.request.replicas = local * question.nodes;
@@ -89,7 +88,7 @@ SimulatedCluster simulate_cluster(const config::Config& configured, const profil
   if (devices < request.devices)
     throw ConfigError("pipeline.stages = ", request.devices, " needs as many devices, but ",
                       counted(question.nodes, "node"), " with ", question.cluster.devices_per_node, " have ", devices,
-                      "; give more");
+                      "; use more nodes or fewer stages");
   return {.scaling = tune::predict_cluster(run, cluster_sizes(request.devices, devices)),
           .elastic = elastic_rows(run, question, frozen_layers_of(config, profile))};
 }

@@ -1,7 +1,6 @@
 #include "train/study/tune_profiles.h"
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 #include <set>
 #include <utility>
@@ -60,7 +59,6 @@ config::Config to_profile(const config::Config& config, int slots, int layers) {
 // Fraction of its time that a child may measure; the rest is for start and writing.
 constexpr double kChildShare = 0.8;
 
-// nullopt if the child was killed before it had measured the layers.
 std::optional<LayerProfile> profile_in_child(const config::Config& config, const fs::path& folder, int slots,
                                              const ProfileTime& time) {
   const fs::path file = folder / concat("profile-", slots, ".toml"), out = folder / concat("profile-", slots, ".json");
@@ -74,11 +72,11 @@ std::optional<LayerProfile> profile_in_child(const config::Config& config, const
   if (!fs::exists(out)) return std::nullopt;
   LayerProfile profile = profiler::read_profile(out);
   if (!profile.step) {
-    log_warning("there was no time to measure training steps for plans of up to ", counted(slots, "device"),
-                ": they are predicted from the layers alone; a larger --budget measures them");
+    log_warning("no time was left to measure training steps for plans of up to ", counted(slots, "device"),
+                ": these are predicted from the layers only; raise --budget to measure them");
   }
   if (const std::string why = profile.disturbance(); !why.empty())
-    log_warning("the machine was busy while the layers were measured: ", why, "; predictions may be far off");
+    log_warning("the machine was busy during the measurement of the layers: ", why, "; predictions may be far off");
   return profile;
 }
 
@@ -90,7 +88,7 @@ TunedRun inspect_run(const config::Config& config) {
   const std::int64_t samples = setup.train_set->size(), batch = config::step_batch(config);
   if (samples < batch)
     log_warning("there are ", counted(samples, "training sample"), ", fewer than the global batch of ", batch,
-                ": runs take steps of ", samples, ", while predictions are of ", batch, "; lower train.global_batch");
+                ": runs make steps of ", samples, ", but predictions are for ", batch, "; lower train.global_batch");
   return {.layers = setup.layers, .samples = samples};
 }
 
@@ -133,8 +131,8 @@ std::vector<LayerProfile> profiles_within(const tune::Budget& budget, const std:
     if (all.empty())
       throw ConfigError("measuring the layers exceeded ", human_duration(left), ", its share of --budget ",
                         budget.seconds(), "; raise --budget to ", 2 * budget.seconds(), " or more");
-    log_warning("no time of --budget is left to measure the layers for plans of up to ", counted(used, "device"),
-                ": they are planned with ", counted(all.back().fingerprint.threads_per_device, "thread"), " a device");
+    log_warning("--budget leaves no time to measure the layers for plans of up to ", counted(used, "device"),
+                ": these are planned with ", counted(all.back().fingerprint.threads_per_device, "thread"), " a device");
     break;
   }
   return all;

@@ -41,10 +41,9 @@ struct ProfileTime {
   double share_s = 0;
   double limit_s = 0;
 };
-// Profiles `slots` slots; nullopt: no result at its limit.
 using ProfileRun = std::function<std::optional<profiler::LayerProfile>(int slots, const ProfileTime& time)>;
-// Runs profiles in turn while the remaining time is likely to suffice; each gets an even share. Requires: most slots
-// first, because plans for fewer can use a profile for more. ConfigError if none was finished.
+// Runs profiles in turn while the time is likely to suffice, with even shares. Requires: most slots first. ConfigError
+// if none was finished.
 [[nodiscard]] std::vector<profiler::LayerProfile> profiles_within(const tune::Budget& budget,
                                                                   const std::vector<int>& slots, const ProfileRun& run);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <utility>
 
 #include "config/schema.h"
 #include "core/clock.h"
@@ -68,8 +67,8 @@ int slots_of(const config::Config& config, const Profiles& profiles, int slots) 
   int most = slots;
   while (most > 1 && std::max(1, cores / most) < threads) --most;
   if (most < slots)
-    log_warning("no profile is of fewer than ", counted(threads, "thread"), " a device: plans of more than ",
-                counted(most, "device"), " are left out; leave --profile out to have them measured");
+    log_warning("no profile has fewer than ", counted(threads, "thread"), " a device: plans for more than ",
+                counted(most, "device"), " are left out; remove --profile to measure them");
   return most;
 }
 
@@ -129,13 +128,12 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
   for (const tune::Refusal& refusal : refusals)
     (refusal.is_of_memory ? of_memory : others).push_back(concat(refusal.why, " (", refusal.count, ")"));
   if (!of_memory.empty())
-    throw OutOfMemoryError("no plan fits in ", human_bytes(space.memory_limit), ", which is nine tenths of ",
+    throw OutOfMemoryError("no plan fits in ", human_bytes(space.memory_limit), ", which is 90 % of ",
                            "device.memory_limit (--memory): ", join(of_memory, ", "),
-                           "; give more memory, a smaller train.global_batch, or more devices");
-  throw ConfigError("no plan runs: ", others.empty() ? "there is none to choose from" : join(others, ", "));
+                           "; use more memory, a smaller train.global_batch, or more devices");
+  throw ConfigError("no plan runs: ", others.empty() ? "there are no candidates" : join(others, ", "));
 }
 
-// The best plans, and the best with a plain schedule that cannot be distinguished from them.
 tune::SearchResult find_plans(tune::SearchSpace space, const tune::Budget& budget) {
   constexpr double kPlainShare = 0.1;  // of the time
   const auto clock = [] { return to_s(now_ns()); };
@@ -150,89 +148,77 @@ tune::SearchResult find_plans(tune::SearchSpace space, const tune::Budget& budge
   return found;
 }
 
-// All plans that may be chosen. The configured one is among them if its batch is unchanged.
-std::vector<tune::PlanRun> runs_of(const TuneResult& result) {
+// The plans that ran, and the configured one if its batch is unchanged.
+std::vector<tune::PlanRun> runs_of(const PlanRuns& verified, const ConfiguredPlan& configured, std::int64_t batch) {
   std::vector<tune::PlanRun> runs;
-  for (const VerifiedPlan& one : result.verified) runs.push_back(one.as_run());
-  const ConfiguredPlan& configured = result.configured;
-  const bool has_same_batch =
-      configured.predicted && configured.predicted->plan.global_batch == result.search.best.front().plan.global_batch;
+  for (const VerifiedPlan& one : verified.done()) runs.push_back(one.as_run());
+  const bool has_same_batch = configured.predicted && configured.predicted->plan.global_batch == batch;
   const auto is_configured = [&](const VerifiedPlan& one) {
     return is_same_plan(one.predicted.plan, configured.predicted->plan);
   };
-  if (has_same_batch && configured.measured && std::ranges::none_of(result.verified, is_configured))
+  if (has_same_batch && configured.measured && std::ranges::none_of(verified.done(), is_configured))
     runs.push_back(VerifiedPlan{*configured.predicted, *configured.measured}.as_run());
   return runs;
 }
 
 // True if no plan ran, although some might have.
-bool is_unverified(const TuneResult& result) {
-  return std::ranges::none_of(result.verified, &VerifiedPlan::ran) &&
-         (result.verified.empty() || !result.left_out.empty());
+bool is_unverified(const PlanRuns& verified) {
+  return std::ranges::none_of(verified.done(), &VerifiedPlan::ran) &&
+         (verified.done().empty() || !verified.left_out().empty());
 }
 
-// The best predicted plan that did not fail.
-const tune::Candidate& best_by_prediction(const TuneResult& result) {
-  for (const tune::Candidate& candidate : result.search.best) {
+const tune::Candidate& best_by_prediction(const std::vector<tune::Candidate>& best,
+                                          const std::vector<VerifiedPlan>& failed) {
+  for (const tune::Candidate& candidate : best) {
     const auto is_this = [&](const VerifiedPlan& one) { return one.predicted.plan == candidate.plan; };
-    if (std::ranges::none_of(result.verified, is_this)) return candidate;
+    if (std::ranges::none_of(failed, is_this)) return candidate;
   }
-  return result.search.best.front();
+  return best.front();
 }
 
-tune::Candidate choose(const TuneResult& result) {
-  if (is_unverified(result)) return best_by_prediction(result);
-  const std::vector<tune::PlanRun> runs = runs_of(result);
-  if (const tune::PlanRun* best = tune::simplest_of_fastest(runs)) return best->candidate;
-  const MeasuredSteps& last = result.verified.back().measured;
+tune::Candidate choose(const std::vector<tune::Candidate>& best, const PlanRuns& verified,
+                       const std::vector<tune::PlanRun>& runs) {
+  if (is_unverified(verified)) return best_by_prediction(best, verified.done());
+  if (const tune::PlanRun* fastest = tune::simplest_of_fastest(runs)) return fastest->candidate;
+  const MeasuredSteps& last = verified.done().back().measured;
   throw Error(last.exit_code,
-              concat("none of the ", result.verified.size(), " best plans runs; the last one: ", last.failure));
+              concat("none of the ", verified.done().size(), " best plans runs; the last one failed: ", last.failure));
 }
 
-// Measured seconds of the chosen plan's step; nullopt if it was not run.
-std::optional<double> measured_step(const TuneResult& result) {
-  for (const tune::PlanRun& run : runs_of(result))
-    if (run.ran && is_same_plan(run.candidate.plan, result.chosen.plan)) return run.step_s;
-  return std::nullopt;
-}
-
-std::optional<Speedup> speedup_of(const TuneResult& result) {
-  const ConfiguredPlan& configured = result.configured;
+std::optional<Speedup> speedup_of(const tune::Candidate& chosen, const std::vector<tune::PlanRun>& runs,
+                                  const ConfiguredPlan& configured, const tune::Refit& refit) {
   if (!configured.predicted) return std::nullopt;
   const auto rate_ratio = [&](double chosen_s, double configured_s) {
-    const auto batches = static_cast<double>(result.chosen.plan.global_batch) /
-                         static_cast<double>(configured.predicted->plan.global_batch);
+    const auto batches =
+        static_cast<double>(chosen.plan.global_batch) / static_cast<double>(configured.predicted->plan.global_batch);
     return batches * configured_s / chosen_s;
   };
-  if (const auto chosen_s = measured_step(result); chosen_s && configured.ran())
-    return Speedup{rate_ratio(*chosen_s, configured.measured->step_s), /*is_measured=*/true};
-  return Speedup{rate_ratio(result.refit.seconds(result.chosen), result.refit.seconds(*configured.predicted)),
-                 /*is_measured=*/false};
+  const auto is_chosen = [&](const tune::PlanRun& run) {
+    return run.ran && is_same_plan(run.candidate.plan, chosen.plan);
+  };
+  if (const auto run = std::ranges::find_if(runs, is_chosen); run != runs.end() && configured.ran())
+    return Speedup{rate_ratio(run->step_s, configured.measured->step_s), /*is_measured=*/true};
+  return Speedup{rate_ratio(refit.seconds(chosen), refit.seconds(*configured.predicted)), /*is_measured=*/false};
 }
 
 void check_can_tune(const config::Config& config, const TuneOptions& options) {
-  if (config.replicas.has_server())
-    throw ConfigError(
-        "replicas.sync = \"ps\" has workers of its own pace, which tune does not plan; use \"allreduce\"");
+  if (config.replicas.has_server()) throw ConfigError("tune cannot plan replicas.sync = \"ps\"; use \"allreduce\"");
   if (!config.pipeline.order.empty())
-    throw ConfigError("pipeline.order is one fixed plan, of which nothing is left to tune; leave it out");
+    throw ConfigError("pipeline.order is one fixed plan, so there is nothing to tune; remove it");
   if (!config.pipeline.changes.empty())
-    throw ConfigError(
-        "pipeline.changes are changes of the configured plan, and tune looks for another; leave them out");
+    throw ConfigError("pipeline.changes apply to the configured plan, but tune looks for another; remove them");
   if (!config.pipeline.recompute.stages.empty())
-    throw ConfigError(
-        R"(pipeline.recompute is a list for the stages of one plan, and tune looks for another; write "auto", )"
-        R"("none" or "layer")");
+    throw ConfigError(R"(pipeline.recompute lists the stages of one plan, but tune looks for another; write "auto", )"
+                      R"("none" or "layer")");
   const config::DeviceList& list = config.device.list;
   const std::vector<std::string> devices = list.names.empty() ? std::vector{list.choice} : list.names;
   (void)device::choose_devices(devices, static_cast<int>(devices.size()));  // throws if one is missing
   for (const std::string& key : options.keep) {
     if (std::ranges::find(tuned_keys(), key) == tuned_keys().end())
-      throw ConfigError("--keep ", key, " is no key that tune changes; they are ", join(tuned_keys(), ", "));
+      throw ConfigError("--keep ", key, " is not a key that tune changes; these are ", join(tuned_keys(), ", "));
   }
 }
 
-// Its profiles serve all batches.
 config::Config with_largest_batch(config::Config config, const TuneOptions& options) {
   if (options.batch.is_allowed) config.train.global_batch = batches_to_try(config, options.batch).back();
   return config;
@@ -271,7 +257,6 @@ void name_profiles(const TuneProfiles& found, int slots, TuneResult& result) {
     if (&other != &own) result.measured_profiles.push_back(other);
 }
 
-// Keys that stay configured may be "auto".
 config::Config tuned_config(const config::Config& config, const TuneOptions& options, const Plan& plan, int threads) {
   config::Config tuned = with_plan(config, plan, threads);
   if (keeps(options, "pipeline.recompute")) tuned.pipeline.recompute = config.pipeline.recompute;
@@ -289,6 +274,20 @@ AffineCost slowest_stage(const std::vector<LayerCost>& layers, const Plan& plan,
   const double whole = at(micro_batch), half = at(micro_batch / 2);
   const double slope = std::max(0.0, (whole - half) / (micro_batch / 2));
   return {.a_s = std::max(0.0, whole - slope * micro_batch), .b_s = slope};
+}
+
+void describe_choice(const config::Config& config, const TuneOptions& options, const TuneProfiles& found,
+                     TuneResult& result) {
+  const Plan& plan = result.chosen.plan;
+  const int slots = plan.devices() * plan.replicas;
+  if (on_cpu(config)) result.threads = found.profiles.threads_of(slots);
+  name_profiles(found, slots, result);
+  if (plan.devices() > 1) {
+    const double samples = static_cast<double>(plan.global_batch) / plan.replicas;
+    const auto line = slowest_stage(found.profiles.of_slots(slots).costs(), plan, samples / plan.chunks);
+    result.first_guess = tune::first_guess_chunks(plan.devices(), samples, line);
+  }
+  result.tuned = tuned_config(config, options, plan, on_cpu(config) ? result.threads : 0);
 }
 
 }  // namespace
@@ -313,12 +312,14 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   const bool inspects_run = !is_given || options.verify > 0 || options.batch.is_allowed;
   const TunedRun run = inspects_run ? inspect_run(configured) : TunedRun{};
   options.batch.samples = run.samples;
-  TuneResult result{.slots = count_slots(configured)};
+
   const config::Config largest = with_largest_batch(configured, options);
+  const int all_slots = count_slots(configured);
   const TuneProfiles found =
-      is_given ? read_profiles(largest, options.profiles) : measure_profiles(largest, run.layers, budget, result.slots);
+      is_given ? read_profiles(largest, options.profiles) : measure_profiles(largest, run.layers, budget, all_slots);
   const Profiles& profiles = found.profiles;
-  result.slots = slots_of(configured, profiles, result.slots);
+  TuneResult result{.slots = slots_of(configured, profiles, all_slots)};
+
   config::Config config = configured;
   if (options.batch.is_allowed) {
     budget.begin(Part::kBatches);
@@ -331,27 +332,21 @@ TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   budget.begin(Part::kSearching);
   const tune::SearchSpace space = space_of(config, options, profiles, result.slots);
   result.search = find_plans(space, budget);
-  if (result.search.best.empty()) throw_no_plan(result.search.refusals, space);
+  const std::vector<tune::Candidate>& best = result.search.best;
+  if (best.empty()) throw_no_plan(result.search.refusals, space);
+
   budget.begin(Part::kRunning);
-  PlanRuns runs(config, profiles, budget);
-  runs.run_best(result.search.best, options.verify);
-  runs.run_configured(configured, result.configured);
-  result.verified = runs.done();
-  result.left_out = runs.left_out();
-  result.refit = tune::refit_of(runs_of(result));
-  result.is_verified = !is_unverified(result);
-  result.chosen = choose(result);
-  result.speedup = speedup_of(result);
-  const Plan& plan = result.chosen.plan;
-  const int slots = plan.devices() * plan.replicas;
-  if (on_cpu(config)) result.threads = profiles.threads_of(slots);
-  name_profiles(found, slots, result);
-  if (plan.devices() > 1) {
-    const double samples = static_cast<double>(plan.global_batch) / plan.replicas;
-    const auto line = slowest_stage(profiles.of_slots(slots).costs(), plan, samples / plan.chunks);
-    result.first_guess = tune::first_guess_chunks(plan.devices(), samples, line);
-  }
-  result.tuned = tuned_config(config, options, plan, on_cpu(config) ? result.threads : 0);
+  PlanRuns verified(config, profiles, budget);
+  verified.run_best(best, options.verify);
+  verified.run_configured(configured, result.configured);
+  const std::vector<tune::PlanRun> runs = runs_of(verified, result.configured, best.front().plan.global_batch);
+  result.refit = tune::refit_of(runs);
+  result.chosen = choose(best, verified, runs);
+  result.speedup = speedup_of(result.chosen, runs, result.configured, result.refit);
+  result.verified = verified.done();
+  result.left_out = verified.left_out();
+  result.is_verified = !is_unverified(verified);
+  describe_choice(config, options, found, result);
   result.budget_use = budget.describe_use();
   result.seconds = budget.used();
   return result;

@@ -11,7 +11,6 @@
 #include "config/config.h"
 #include "profiler/layer_profile.h"
 #include "train/study/batch_tuning.h"
-#include "train/study/configured_plan.h"
 #include "train/study/verify_plans.h"
 #include "tune/plan_search.h"
 #include "tune/refit.h"

@@ -4,9 +4,13 @@
 #include <utility>
 
 #include "core/concat.h"
+#include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "train/plan/plan_settings.h"
+#include "train/plan/profile_overheads.h"
+#include "train/plan/what_if.h"
+#include "train/setup/setup.h"
 
 namespace sluice::train {
 namespace {
@@ -28,7 +32,33 @@ bool is_far_off(const MeasuredSteps& measured, const tune::Candidate& candidate)
   return ratio > kFarOff || ratio < 1 / kFarOff;
 }
 
+ConfiguredPlan without_prediction(std::string why) { return {.predicted = {}, .not_predicted = std::move(why)}; }
+
 }  // namespace
+
+ConfiguredPlan predict_configured(const config::Config& config, const profiler::Profiles& profiles) {
+  if (chunks_are_open(config)) return without_prediction("pipeline.chunks = \"auto\" is decided at the start of a run");
+  const profiler::LayerProfile& profile = profiles.of_slots(config.pipeline.stages * config.replicas.local);
+  const int threads = threads_of_device(config, profile);
+  if (is_of_cpu(profile) && profile.fingerprint.threads_per_device != threads)
+    return without_prediction(concat("there is no profile with ", counted(threads, "thread"), " a device"));
+  try {
+    WhatIf answer = what_if(config, profile);
+    if (std::string why = memory_excess(answer); !why.empty()) return without_prediction(std::move(why));
+    return {.predicted = tune::Candidate{.plan = std::move(answer.plan),
+                                         .step = std::move(answer.step),
+                                         .samples_per_s = answer.samples_per_s,
+                                         .device_bytes = std::move(answer.device_bytes)}};
+  } catch (const ConfigError& error) {
+    return without_prediction(error.what());
+  }
+}
+
+bool is_same_plan(Plan one, Plan other) {
+  for (Plan* const plan : {&one, &other})
+    if (!plan->recompute_any()) plan->recompute.clear();
+  return one == other;
+}
 
 config::Config with_plan(config::Config config, const Plan& plan, int threads) {
   config.pipeline.stages = plan.devices();
@@ -55,7 +85,7 @@ void PlanRuns::run_best(const std::vector<tune::Candidate>& best, int most) {
       break;
     }
     const auto& measured = std::get<MeasuredSteps>(ran);
-    if (!measured.failure.empty()) log_warning("the plan does not run: ", measured.failure);
+    if (!measured.failure.empty()) log_warning("the plan failed: ", measured.failure);
     done_.push_back({*candidate, measured});
   }
 }
@@ -80,13 +110,13 @@ std::variant<MeasuredSteps, std::string> PlanRuns::run_within_budget(const confi
                                                                      const std::string& which) {
   const double expected = start_s_ + kRunSteps * candidate.step.seconds, left = budget_.left();
   if (expected > left)
-    return concat("it would take about ", human_duration(expected), ", and ", human_duration(left),
+    return concat("it would take about ", human_duration(expected), ", but only ", human_duration(left),
                   " of --budget are left");
   log_info("running ", which, ": predicted ", fixed(candidate.step.seconds * 1e3, 1), " ms a step");
   const double limit = std::min(left, kMostTimesLonger * expected);
   MeasuredSteps measured = measure(config, candidate, limit);
   if (measured.timed_out && limit == left)
-    return concat("it was not done when --budget was over, after ", human_duration(left));
+    return concat("it was still running when --budget ended, after ", human_duration(left));
   if (is_far_off(measured, candidate)) return again(config, candidate, which, std::move(measured));
   return measured;
 }
@@ -94,19 +124,19 @@ std::variant<MeasuredSteps, std::string> PlanRuns::run_within_budget(const confi
 // Keeps the faster of two runs: other programs can only slow a run down.
 MeasuredSteps PlanRuns::again(const config::Config& config, const tune::Candidate& candidate, const std::string& which,
                               MeasuredSteps first) {
-  const std::string took = concat(which, " took ", fixed(first.step_s * 1e3, 1), " ms a step where ",
-                                  fixed(candidate.step.seconds * 1e3, 1), " are predicted");
+  const std::string took = concat(which, " took ", fixed(first.step_s * 1e3, 1), " ms a step, but ",
+                                  fixed(candidate.step.seconds * 1e3, 1), " ms are predicted");
   const double expected = start_s_ + kRunSteps * first.step_s, left = budget_.left();
   if (expected > left) {
-    log_warning(took, ", and no time of --budget is left to run it again; was the machine busy?");
+    log_warning(took, ", and --budget leaves no time to run it again; was the machine busy?");
     return first;
   }
   log_info(took, "; running it again");
   MeasuredSteps second = measure(config, candidate, std::min(left, kMostTimesLonger * expected));
   MeasuredSteps faster = second.failure.empty() && second.step_s < first.step_s ? std::move(second) : std::move(first);
   if (is_far_off(faster, candidate))
-    log_warning(which, " takes ", fixed(faster.step_s * 1e3, 1), " ms a step, far from what is predicted: the ",
-                "machine is busy, or was when its layers were measured; tune again on a quiet one");
+    log_warning(which, " takes ", fixed(faster.step_s * 1e3, 1), " ms a step, far from the prediction: the ",
+                "machine is busy, or was busy during the measurement of the layers; tune again on a quiet machine");
   return faster;
 }
 

@@ -3,13 +3,14 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "config/config.h"
-#include "train/study/configured_plan.h"
+#include "profiler/profiles.h"
 #include "train/study/measured_plan.h"
 #include "train/study/tune_profiles.h"
 #include "tune/budget.h"
@@ -28,6 +29,21 @@ struct VerifiedPlan {
   [[nodiscard]] tune::PlanRun as_run() const { return {predicted, ran(), measured.step_s, measured.error}; }
 };
 
+struct ConfiguredPlan {
+  std::optional<tune::Candidate> predicted;
+  std::string not_predicted;              // the reason; empty if predicted
+  std::optional<MeasuredSteps> measured;  // nullopt if it was not run
+  std::string not_run;                    // the reason, if it could have run
+
+  [[nodiscard]] bool ran() const { return measured && measured->failure.empty(); }
+};
+
+// The profile decides an open partition or recomputation.
+[[nodiscard]] ConfiguredPlan predict_configured(const config::Config& config, const profiler::Profiles& profiles);
+
+// An empty `recompute` equals one without true entries.
+[[nodiscard]] bool is_same_plan(Plan one, Plan other);
+
 // threads: per device; 0: as configured.
 [[nodiscard]] config::Config with_plan(config::Config config, const Plan& plan, int threads);
 
@@ -39,7 +55,6 @@ class PlanRuns {
   PlanRuns(config::Config config, const Profiles& profiles, const tune::Budget& budget, Run run = measure_steps)
       : config_(std::move(config)), profiles_(profiles), budget_(budget), run_(std::move(run)) {}
 
-  // Runs up to `most` of the best plans within the budget.
   void run_best(const std::vector<tune::Candidate>& best, int most);
   // Measures the configured plan if it is predicted, other plans ran, and the budget suffices; else sets `not_run`.
   void run_configured(const config::Config& configured, ConfiguredPlan& plan);
@@ -48,11 +63,9 @@ class PlanRuns {
   [[nodiscard]] const std::string& left_out() const { return left_out_; }  // why fewer ran than requested
 
  private:
-  // Returns a reason if the budget is too small.
   [[nodiscard]] std::variant<MeasuredSteps, std::string> run_within_budget(const config::Config& config,
                                                                            const tune::Candidate& candidate,
                                                                            const std::string& which);
-  // Repeats a run that is far off its prediction.
   [[nodiscard]] MeasuredSteps again(const config::Config& config, const tune::Candidate& candidate,
                                     const std::string& which, MeasuredSteps first);
   [[nodiscard]] MeasuredSteps measure(const config::Config& config, const tune::Candidate& candidate, double limit_s);

@@ -65,7 +65,7 @@ void GpuKernels::report(report::Reporter* reporter) {
                               {"waits_ms", to_ms(counts.waits)}});
   log_info("CUPTI: ", counted(static_cast<std::int64_t>(counts.work), "record"), " in ", counted(steps.steps(), "step"),
            ", ", counts.dropped, " dropped, ", counts.late, " late, ", counts.disagreements,
-           " whose tag and time disagree; it cost ", fixed(to_ms(counts.overhead), 1), " ms by its own account");
+           " whose tag and time disagree; CUPTI reports an overhead of ", fixed(to_ms(counts.overhead), 1), " ms");
 }
 
 }  // namespace sluice::train

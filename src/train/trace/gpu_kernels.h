@@ -1,5 +1,5 @@
-// gpu_kernels: profile.level = "cupti": the steps as GPUs executed them, and a table of kernels (of the record-keeping
-// process). If CUPTI is unavailable, one warning gives the reason and the run uses events. Threads: one.
+// gpu_kernels: profile.level = "cupti": the steps as GPUs executed them, and a table of kernels. Without CUPTI, one
+// warning gives the reason and the run uses events. Threads: one.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,6 @@ class GpuKernels final : public StepObserver {
                                                          engine::Engine& engine);
   void complete(StepSpans& spans) override { spans = running_->steps.attributed(std::move(spans)); }
   void outside_of_steps(const std::vector<Span>& /*spans*/) override { running_->steps.forget(); }
-  // Writes the event `kernels`; nothing before the second step.
   void report(report::Reporter* reporter) override;
 
  private:

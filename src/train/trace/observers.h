@@ -7,14 +7,25 @@
 
 #include "comm/communicator.h"
 #include "engine/engine.h"
+#include "report/slot_totals.h"
 #include "train/setup/setup.h"
 #include "train/trace/gpu_kernels.h"
-#include "train/trace/rank_times.h"
 #include "train/trace/step_observer.h"
 #include "train/trace/step_trace.h"
 #include "train/trace/torch_steps.h"
 
 namespace sluice::train {
+
+class RankTimes final : public StepObserver {
+ public:
+  void after_step(const SeenStep& step) override { report::add_step(totals_, step.breakdown); }
+
+  // Returns the fields of `ranks` (docs/reference/files.md) in rank 0. All processes call it together.
+  [[nodiscard]] nlohmann::ordered_json of_all(const comm::Communicator& all) const;
+
+ private:
+  report::SlotTotals totals_;
+};
 
 struct Observers {
   StepTrace trace;
@@ -26,7 +37,6 @@ struct Observers {
   [[nodiscard]] std::vector<StepObserver*> all();
 };
 
-// Requires: all of it outlives the observers.
 struct ObservedRun {
   const Setup& setup;
   const comm::Communicator* others = nullptr;  // null: there are no other processes

@@ -23,7 +23,6 @@ struct RecordedStep {
   StepStats stats;
   StepSpans spans;                          // everything since the last collection
   std::optional<double> lr = std::nullopt;  // set if it differs from the loop's: a parameter server's rate
-  // Recorded before the events of the step.
   Events events = {};
 };
 

@@ -34,11 +34,8 @@ class StepObserver {
   virtual void complete(StepSpans& /*spans*/) {}
   // May wait for other processes.
   virtual void after_step(const SeenStep& /*step*/) {}
-  // Gets the spans between the last step and the next.
   virtual void outside_of_steps(const std::vector<Span>& /*spans*/) {}
-  // Called at the end of the run. May wait for other processes.
   virtual void finish() {}
-  // Called after finish(), in the record-keeping process.
   virtual void report(report::Reporter* /*reporter*/) {}
 };
 

@@ -26,21 +26,17 @@ class StepSource {
                                                               double lr, const engine::StepRequest& request) = 0;
   // True if no further step follows before the planned end. is_agreed: all processes know that the run is to stop.
   [[nodiscard]] virtual bool is_over(engine::Engine& engine, bool is_agreed) const = 0;
-  // The failure that ends the run; nullopt if it was asked to stop.
   [[nodiscard]] virtual std::optional<Error> why_over() const { return std::nullopt; }
   // Called after the engine's plan has changed. next: position of the next step's batch.
   virtual void plan_changed(const Plan& /*before*/, const Plan& /*now*/, data::Position /*next*/) {}
 
   // True if the engine holds the last step's weights, running statistics and optimizer state.
   [[nodiscard]] virtual bool holds_weights() const { return true; }
-  // Requests that the engine holds them after one of the next steps.
   virtual void want_weights() {}
 
   // Called after a checkpoint was saved. steps: all existing checkpoints, newest first.
   virtual void saved(const std::vector<std::int64_t>& /*steps*/) {}
-  // Called when the run is done and will save nothing more.
   virtual void finish() {}
-  // Discards what was learned since the last good checkpoint, which the run will not continue from.
   virtual void give_up() {}
   // Events since the last step, for the records. Called when no step follows.
   [[nodiscard]] virtual Events last_events() { return {}; }

@@ -19,7 +19,6 @@
 namespace sluice::train {
 namespace {
 
-// devices: ordered by replica.
 std::map<std::pair<ReplicaId, DeviceId>, std::string> names_of(const std::vector<device::Device>& devices,
                                                                const Plan& plan) {
   std::map<std::pair<ReplicaId, DeviceId>, std::string> names;
@@ -100,15 +99,15 @@ void StepTrace::outside_of_steps(const std::vector<Span>& spans) {
 }
 
 std::string StepTrace::none_was_made() const {
-  return concat("--trace: no step from ", options_.steps.first, " to ", options_.steps.last,
-                " was made, so there is no trace");
+  return concat("--trace: the run made no step from ", options_.steps.first, " to ", options_.steps.last,
+                ", so there is no trace");
 }
 
 void StepTrace::warn_of_missing() const {
   const std::int64_t first = steps_.front().spans.step, last = steps_.back().spans.step;
   if (setup_.process.rank != 0 || (first <= options_.steps.first && last >= options_.steps.last)) return;
-  log_warning("--trace: of the steps ", options_.steps.first, " to ", options_.steps.last, " only ", first, " to ",
-              last, " were made");
+  log_warning("--trace: the run made only steps ", first, " to ", last, " of ", options_.steps.first, " to ",
+              options_.steps.last);
 }
 
 void StepTrace::finish() {
@@ -152,8 +151,8 @@ void StepTrace::agree_with_others(profiler::TraceProcess& process) {
 std::string StepTrace::text_of(const profiler::TraceProcess& process) const {
   if (const std::uint64_t dropped = profiler::spans_dropped(steps_); dropped > 0)
     log_warning("the trace of ", process.part.empty() ? concat("rank ", process.rank) : process.part, " lacks ",
-                counted(dropped, "span"), " that found no room while a step ran; fewer micro-batches ",
-                "(pipeline.chunks) make fewer");
+                counted(dropped, "span"), " that exceeded the buffer of a step; use fewer micro-batches ",
+                "(pipeline.chunks)");
   return packed_text(profiler::trace_text(process, steps_), options_.file(0));
 }
 
@@ -185,9 +184,9 @@ void StepTrace::rescue() noexcept {
     storage::write_text_atomically(options_.file(0), text_of(process));
     remove_stale(/*processes=*/1);
     const int missing = setup_.process.processes - 1;
-    log_warning("the run ends before its trace is whole: ", counted(steps_.size(), "step"), " written to ",
+    log_warning("the run ended before its trace was complete: ", counted(steps_.size(), "step"), " written to ",
                 options_.file(0).string(),
-                missing > 0 ? concat("; what ", counted(missing, "other process"), " traced is lost") : "");
+                missing > 0 ? concat("; the traces of ", counted(missing, "other process"), " are lost") : "");
   } catch (const std::exception& error) {
     log_warning("the trace is lost: ", error.what());
   }

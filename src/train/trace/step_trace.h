@@ -1,10 +1,9 @@
-// step_trace: `--trace`: keeps the spans of some steps and writes a trace file (profiler/trace.h) for each process, by
-// rank 0's clock. Rank 0 writes all files, so no shared disk is needed. A worker of a parameter server writes its own.
-// Threads: one, and any for rescue(). Errors: those of the communicator. A full disk loses the trace with a warning.
+// step_trace: `--trace`: keeps the spans of some steps. Rank 0 writes a file (profiler/trace.h) for each process by its
+// own clock; a worker of a parameter server writes its own. Threads: one, and any for rescue(). Errors: the
+// communicator's. A full disk loses the trace with a warning.
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <mutex>
@@ -42,7 +41,6 @@ struct TraceOptions {
   TraceFile file;
   std::filesystem::path run_dir = {};  // the run directory to clear of traces of ranks beyond this run's; empty: none
 };
-// run_dir: empty in processes that keep no records.
 [[nodiscard]] TraceOptions traces_of_run(const StepRange& steps, TracePart part, const std::filesystem::path& run_dir);
 
 class StepTrace final : public StepObserver {
@@ -55,10 +53,8 @@ class StepTrace final : public StepObserver {
   void add(const StepSpans& spans, const StepStats& stats, const Plan& plan);
   void after_step(const SeenStep& step) override { add(step.spans, step.stats, step.plan); }
   void outside_of_steps(const std::vector<Span>& spans) override;
-  // Writes the steps of an incomplete range.
   void finish() override;
-  // Writes only this process's part, in rank 0 or a worker, after a failure. Does not wait for other processes. Does
-  // nothing if the trace is written.
+  // After a failure, writes only this process's part, in rank 0 or a worker, unless the trace is written.
   void rescue() noexcept;
 
  private:
@@ -83,7 +79,6 @@ class StepTrace final : public StepObserver {
 
 // Runs `steps`. Writes the trace however they end, also if another thread ends this process.
 void run_traced(StepTrace& trace, const std::function<void()>& steps);
-// before_end: runs in Peers::before_end, before the trace is written.
 void run_traced(Peers& peers, StepTrace& trace, const std::function<void()>& steps,
                 const Peers::BeforeEnd& before_end = {});
 

@@ -33,9 +33,8 @@ constexpr std::int64_t kSteps = 5;
 constexpr std::uint64_t kMostCalls = 50'000;        // of a trace; each needs about 4.5 KB until it is written
 constexpr std::uint64_t kMostCallsOfOne = 200'000;  // of one step, which is traced completely or not at all
 
-void warn(const std::string& why) { profiler::warn_of_level("torch", why, "events and clocks alone"); }
+void warn(const std::string& why) { profiler::warn_of_level("torch", why, "events and clocks only"); }
 
-// In rank 0's folder; the other ranks may not have it.
 fs::path scratch_file(const fs::path& folder, int rank) {
   return (rank == 0 ? folder : fs::temp_directory_path()) / concat("torch_trace.", ::getpid(), ".json");
 }
@@ -60,7 +59,7 @@ std::string read_whole(const fs::path& file) {
   std::string text{std::istreambuf_iterator<char>(stream), {}};
   if (!nlohmann::json::accept(text))
     throw StorageError("LibTorch's profiler could not write all of ", file.string(),
-                       "; make room there, or let it be written to");
+                       "; free disk space or make the folder writable");
   return text;
 }
 
@@ -120,7 +119,7 @@ TorchSteps::TorchSteps(const Setup& setup, const comm::Communicator* others, eng
 
 TorchSteps::~TorchSteps() {
   if (!is_done_ && steps_ > 0)
-    log_warning("LibTorch's trace of ", counted(steps_, "step"), " is lost, as the run did not end well");
+    log_warning("LibTorch's trace of ", counted(steps_, "step"), " is lost, because the run failed");
 }
 
 bool TorchSteps::leaves_out(std::int64_t number) const {
@@ -145,7 +144,8 @@ void TorchSteps::start() {
   if (others_ == nullptr || others_->rank() == 0) remove_leftovers(folder_);
   std::string why;
   if (calls_of_step_ > kMostCallsOfOne)
-    return warn(concat("the ", calls_of_step_, " operators of a step would fill the memory; lower pipeline.chunks"));
+    return warn(concat("a step has ", calls_of_step_,
+                       " operators, which is too many to keep in memory; lower pipeline.chunks"));
   if (with_gpus_ && cupti::Session::is_taken({}, why)) return warn(why);
   auto profiler = torch_trace::TorchProfiler::start(with_gpus_, why);
   if (!profiler) return warn(why);
@@ -159,7 +159,7 @@ void TorchSteps::after_step(std::int64_t number, bool evaluation_follows) {
   if (number >= range_.last || evaluation_follows) return write();
   if (!running_ || calls_ + calls_of_step_ <= kMostCalls) return;
   log_warning("the trace of LibTorch's profiler ends with step ", number, ": it holds ", calls_,
-              " operators, and the memory is to hold no more than ", kMostCalls);
+              " operators, and the limit is ", kMostCalls);
   stop();
 }
 
@@ -179,8 +179,8 @@ void TorchSteps::take_step() {
 void TorchSteps::finish() {
   if (is_done_) return;
   if (!has_begun_ && (others_ == nullptr || others_->rank() == 0))
-    log_warning("profile.level = \"torch\": no step from ", range_.first, " to ", range_.last,
-                " was made, so there is no trace");
+    log_warning("profile.level = \"torch\": the run made no step from ", range_.first, " to ", range_.last,
+                ", so there is no trace");
   write();
 }
 
@@ -196,7 +196,7 @@ void TorchSteps::stop() {
     running->profiler->save(file);
     text_ = read_whole(file);
   } catch (const std::exception& error) {
-    log_warning("the trace of LibTorch's profiler: ", first_line(error.what()));
+    log_warning("LibTorch's profiler failed: ", first_line(error.what()));
   }
   std::error_code ignored;
   fs::remove(file, ignored);

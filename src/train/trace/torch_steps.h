@@ -1,11 +1,9 @@
-// torch_steps: profile.level = "torch": LibTorch's profiler over some steps, with a trace file for every process and,
-// on CPU devices, operators by layer. If it is unavailable, one warning gives the reason. Threads: one. Errors: those
-// of the communicator; a lost trace gives a warning.
+// torch_steps: profile.level = "torch": LibTorch's profiler over some steps: a trace file for every process and, on CPU
+// devices, operators by layer. Threads: one. Errors: the communicator's; a lost trace gives a warning.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <string>
 
 #include "comm/communicator.h"
@@ -28,8 +26,8 @@ namespace sluice::train {
 
 class TorchSteps final : public StepObserver {
  public:
-  // steps: the same in all processes. Tracing ends early before an evaluation, or if operators would fill the memory.
-  // others: connects all processes; null if there are none. folder: rank 0's. Requires: the engine outlives it.
+  // steps: the same in all processes. Tracing ends early before an evaluation, or if it would fill the memory. others:
+  // null if there are none. Requires: the engine outlives it.
   TorchSteps(const Setup& setup, const comm::Communicator* others, engine::Engine& engine, StepRange steps,
              std::filesystem::path folder);
   ~TorchSteps() override;
@@ -39,7 +37,6 @@ class TorchSteps final : public StepObserver {
   void after_step(const SeenStep& step) override { after_step(step.number, step.evaluation_follows); }
   void after_step(std::int64_t number, bool evaluation_follows);
   void finish() override;
-  // Logs the operators and, with a reporter, records them as an event. Does nothing if none were seen.
   void report(report::Reporter* reporter) override;
 
  private:

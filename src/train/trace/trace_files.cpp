@@ -16,7 +16,7 @@ std::vector<int> write(const std::vector<std::string>& texts, const TraceFile& f
   std::vector<int> written;
   for (int rank = 0; rank < static_cast<int>(texts.size()); ++rank) {
     if (texts[rank].empty()) {
-      log_warning("the trace of rank ", rank, " is lost, the run goes on");
+      log_warning("the trace of rank ", rank, " is lost; the run continues");
       continue;
     }
     storage::write_text_atomically(file(rank), texts[rank]);
@@ -49,10 +49,10 @@ bool write_gathered(const std::vector<std::string>& texts, const TraceFile& file
     const std::vector<int> written = write(texts, file);
     if (written.empty()) return false;
     log_info(what, " written to ", file(written.front()).string(),
-             written.size() > 1 ? concat(" and ", written.size() - 1, " more, one of each process") : "");
+             written.size() > 1 ? concat(" and ", written.size() - 1, " more, one for each process") : "");
     return true;
   } catch (const Error& error) {
-    log_warning("the trace is lost, the run goes on: ", error.what());
+    log_warning("the trace is lost; the run continues: ", error.what());
     return false;
   }
 }

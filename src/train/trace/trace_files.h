@@ -17,7 +17,6 @@ using TraceFile = std::function<std::filesystem::path(int rank)>;
 // FILE of `profile --trace`; with several processes the rank precedes the file's ending.
 [[nodiscard]] std::filesystem::path trace_file_beside(const std::filesystem::path& file, int rank, int processes);
 
-// Compresses `text` if `file` ends in .gz. An empty text stays empty.
 [[nodiscard]] std::string packed_text(std::string text, const std::filesystem::path& file);
 
 // All processes call it together. Returns all texts by rank in rank 0. others: connects all processes; may be null.

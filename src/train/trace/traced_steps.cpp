@@ -28,32 +28,34 @@ StepRange parse_step_range(const std::string& text, const char* option) {
   const auto first = step_number(std::string_view(text).substr(0, dots));
   const auto last = dots == std::string::npos ? first : step_number(std::string_view(text).substr(dots + 2));
   if (!first || !last || *last < *first)
-    throw ConfigError(option, " ", text, " names no steps; write 10..14, or 10 for that step alone");
+    throw ConfigError(option, " ", text, " is not a range of steps; write 10..14, or 10 for one step");
   if (*last - *first >= kMostSteps)
-    throw ConfigError(option, " ", text, " asks for ", *last - *first + 1, " steps; at most ", kMostSteps,
-                      " are kept in memory");
+    throw ConfigError(option, " ", text, " selects ", *last - *first + 1, " steps; at most ", kMostSteps,
+                      " fit in memory");
   return {*first, *last};
 }
 
 void check_trace(bool is_wanted, const config::Config& config) {
   if (is_wanted && config.profile.level == "off")
-    throw ConfigError("--trace needs what profile.level = \"off\" does not record; set profile.level = \"events\"");
+    throw ConfigError(
+        "--trace needs spans, which profile.level = \"off\" does not record; set profile.level = \"events\"");
 }
 
 void check_trace_file(const std::filesystem::path& file) {
   const std::string name = file.filename().string();
   if (file.empty() || name.ends_with(".json") || name.ends_with(".json.gz")) return;
-  throw ConfigError("--trace ", file.string(), ": a trace ends in .json or .json.gz, else nothing reads it");
+  throw ConfigError("--trace ", file.string(), ": the name of a trace file must end in .json or .json.gz");
 }
 
 void warn_of_own_trace(const Setup& setup, bool is_wanted, bool is_rank_0s) {
   if (!is_wanted || setup.process.rank == 0 || is_rank_0s) return;
-  log_warning("--trace of rank ", setup.process.rank, " is not heeded: rank 0's counts for all, give it there");
+  log_warning("--trace is ignored on rank ", setup.process.rank,
+              "; pass it to rank 0, which controls tracing for all ranks");
 }
 
 void warn_of_no_steps(const StepRange& steps, std::int64_t steps_done) {
   if (steps.is_empty()) return;
-  log_warning("--trace: the run was done before, after step ", steps_done, ", so there is no trace");
+  log_warning("--trace: the run is already complete after step ", steps_done, ", so there is no trace");
 }
 
 }  // namespace sluice::train

@@ -32,12 +32,9 @@ struct TracedSteps {
 // "10..14", or "10" for one step. An empty text gives an empty range. option: names it in the ConfigError.
 [[nodiscard]] StepRange parse_step_range(const std::string& text, const char* option);
 
-// ConfigError if a trace is wanted but no spans are recorded.
 void check_trace(bool is_wanted, const config::Config& config);
-// ConfigError if trace readers do not accept the file's ending.
 void check_trace_file(const std::filesystem::path& file);
 
-// Warns if a process other than rank 0 was given --trace: only rank 0's counts.
 void warn_of_own_trace(const Setup& setup, bool is_wanted, bool is_rank_0s);
 void warn_of_no_steps(const StepRange& steps, std::int64_t steps_done);
 

@@ -1,0 +1,105 @@
+#include "train/run/training.h"
+
+#include <optional>
+
+#include "core/concat.h"
+#include "engine/same_state.h"
+#include "engine/state.h"
+#include "train/plan/choose_chunks.h"
+#include "train/plan/freeze_watch.h"
+#include "train/run/local_steps.h"
+#include "train/run/saved_average.h"
+#include "train/setup/setup.h"
+#include "train/trace/observers.h"
+
+namespace sluice::train {
+
+void synchronize_start(const Training& training) {
+  if (!training.peers.is_alone()) engine::hand_out_state(training.engine.composition());
+  if (training.plans.tries_chunks) decide_chunks(training.setup, training.engine, training.progress().position);
+}
+
+storage::CheckpointContents contents_at(const Training& training, const Progress& progress,
+                                        const report::MetricsPosition& metrics) {
+  const engine::Composition& composition = training.engine.composition();
+  const RunState state{.progress = progress,
+                       .optimizer_steps = composition.optimizers.front()->steps(),
+                       .updates = engine::update_counts(composition),
+                       .plan = training.engine.plan(),
+                       .changes = training.plans.changes,
+                       .norms = training.plans.norms,
+                       .processes = training.setup.process.processes,
+                       .server = training.updates != nullptr ? training.updates->state() : nlohmann::json(),
+                       .metrics = metrics,
+                       .config_toml = training.start.state.config_toml,
+                       .data = training.start.state.data};
+  storage::CheckpointContents contents{training.engine.model_between_steps(), engine::optimizer_tensors(composition),
+                                       state.to_json()};
+  put_constants(training.setup.constants, contents);
+  set_average_apart(contents);
+  return contents;
+}
+
+namespace {
+
+std::unique_ptr<StepSource> own_steps(const Training& training) {
+  const auto open = [&](data::Position position) {
+    const data::LoaderOptions options = train_loader_options(training.setup, training.engine.plan().replicas);
+    return std::make_unique<data::Loader>(*training.setup.train_set, with_features(options, training.features),
+                                          position);
+  };
+  return std::make_unique<LocalSteps>(open, training.features != nullptr, training.progress().position);
+}
+
+Observers observe(const Training& training) {
+  const Setup& setup = training.setup;
+  const bool serves = training.updates != nullptr && !setup.servers.empty();
+  return make_observers({setup, training.peers.others(), training.engine, training.updates == nullptr},
+                        traces_of_run(training.start.traced.own,
+                                      serves ? part_of_server(setup) : part_of_process(setup), training.run_dir),
+                        training.start.traced.torch, training.run_dir);
+}
+
+LoopPeers peers_of(const Training& training) {
+  return loop_peers(training.peers, [&training](const Progress& progress) {
+    save_for_rank_0(training.start.run_dir_id, progress.steps_done,
+                    [&](const auto& metrics) { return contents_at(training, progress, metrics); });
+  });
+}
+
+void compare_processes(const Training& training, const Observers& observers, const Records& records) {
+  if (training.peers.is_alone()) return;
+  records.event("ranks", observers.times.of_all(training.peers.communicator()));
+  engine::check_same_state(training.engine.composition(), "at the end");
+  records.note(concat("all ", training.peers.process().processes, " processes ended with bit-identical parameters"));
+}
+
+}  // namespace
+
+std::int64_t run_loop(const Training& training, const LoopOptions& options, Records& records) {
+  const auto& setup = training.setup;
+  const std::unique_ptr<StepSource> own = training.updates == nullptr ? own_steps(training) : nullptr;
+  const auto open_eval_data = [&] {
+    const data::LoaderOptions of_replicas = eval_loader_options(setup, training.engine.plan().replicas);
+    return std::make_unique<data::Loader>(*setup.test_set, with_features(of_replicas, training.features));
+  };
+  std::optional<FreezeWatch> watch;
+  if (!is_known_beforehand(policy_of(setup)))
+    watch.emplace(training.peers, setup, training.engine, training.plans, training.progress());
+  Observers observers = observe(training);
+  Loop loop({.engine = training.engine,
+             .steps = own ? *own : *training.updates,
+             .open_eval_data = open_eval_data,
+             .plans = watch ? watch->source() : source_of(training.plans.changes),
+             .records = records,
+             .features = training.features,
+             .observers = observers.all(),
+             .peers = peers_of(training)},
+            options, training.progress());
+  run_traced(
+      training.peers, observers.trace, [&] { loop.run(); }, rescue_before_end(loop, training.peers.process().rank));
+  compare_processes(training, observers, records);
+  return loop.steps_done();
+}
+
+}  // namespace sluice::train
