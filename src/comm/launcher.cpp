@@ -35,7 +35,7 @@ struct Names {
 constexpr Names kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Names kVariables{"RANK and WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Names kSlurm{"Slurm (srun)", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr};
-// MPI launchers, the most specific first: MVAPICH and PALS set the variables of Hydra, too. Any may be set alone.
+// MPI launchers, the most specific first. PALS and MVAPICH's mpiexec set the variables of Hydra, too.
 constexpr std::array kMpi{
     Names{"Open MPI (mpirun)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
           "OMPI_COMM_WORLD_LOCAL_SIZE"},
@@ -44,6 +44,7 @@ constexpr std::array kMpi{
     Names{"PALS (mpiexec)", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"},
     Names{"Hydra (mpiexec of MPICH or Intel MPI)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
 constexpr const Names& kOpenMpi = kMpi[0];
+constexpr const Names& kMvapich = kMpi[1];
 // Prefixes of the variables above, and of other variables that programs of these launchers read.
 constexpr std::array<std::string_view, 12> kPrefixes{"RANK=",         "WORLD_SIZE=", "LOCAL_",    "MASTER_",
                                                      "TORCHELASTIC_", "OMPI_",       "MV2_",      "PALS_",
@@ -131,19 +132,25 @@ std::optional<RankAssignment> assignment_by_slurm(const Environment& environment
 
 // srun also passes its ranks to the PMI library (--mpi=pmi2). An mpiexec inside a task sets MPI_LOCALNRANKS.
 bool is_slurms_own(const RankAssignment& mpi, const RankAssignment& task, const Environment& environment) {
-  return mpi.rank == task.rank && mpi.size == task.size && !environment(kOpenMpi.rank) &&
-         !environment("MPI_LOCALNRANKS");
+  return mpi.rank == task.rank && mpi.size == task.size && !environment("MPI_LOCALNRANKS");
 }
 
-// Several assignments must agree. Open MPI's counts alone, because its daemons may be tasks of another launcher.
+// Open MPI's daemons may be tasks of another launcher. MVAPICH's mpirun_rsh sets PMI_ID, but no PMI_RANK: one that is
+// there belongs to an outer launcher.
+bool counts_alone(const Names& names, const Environment& environment) {
+  return &names == &kOpenMpi || (&names == &kMvapich && environment("PMI_ID"));
+}
+
+// Several assignments must agree.
 std::vector<RankAssignment> assignments_by_mpi(const Environment& environment,
                                                const std::optional<RankAssignment>& task) {
   std::vector<RankAssignment> found;
   for (const Names& names : kMpi) {
     const auto assignment = assignment_by_variables(names, environment);
-    if (!assignment || (task && is_slurms_own(*assignment, *task, environment))) continue;
+    const bool is_of_pmi = &names != &kOpenMpi && &names != &kMvapich;
+    if (!assignment || (task && is_of_pmi && is_slurms_own(*assignment, *task, environment))) continue;
     found.push_back(*assignment);
-    if (&names == &kOpenMpi) break;
+    if (counts_alone(names, environment)) break;
   }
   return found;
 }

@@ -210,6 +210,12 @@ TEST(ChooseWorld, MvapichAndPmiVariablesHaveToAgree) {
   Variables in_slurm = both;
   in_slurm.insert({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}});
   EXPECT_EQ(world_of(in_slurm).launcher, "MVAPICH (mpirun_rsh)") << "srun has set PMI's";
+  Variables nested = both;
+  nested.insert({"PMI_ID", "1"});
+  EXPECT_EQ(world_of(nested).launcher, "MVAPICH (mpirun_rsh)") << "an outer launcher has set PMI_RANK";
+  in_slurm["MV2_COMM_WORLD_RANK"] = "0";
+  in_slurm["PMI_RANK"] = "1";
+  EXPECT_THAT(refusal({}, in_slurm), HasSubstr("two launchers contradict each other"));
   both.insert({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
   EXPECT_EQ(world_of(both).launcher, "Open MPI (mpirun)") << "its daemons are tasks of another launcher";
 }
