@@ -5,6 +5,7 @@
 #include "config/value.h"
 #include "core/divided_up.h"
 #include "core/error.h"
+#include "pipeline/micro_batch.h"
 #include "ps/policy/batch_plan.h"
 #include "train/setup/server_settings.h"
 
