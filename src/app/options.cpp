@@ -1,6 +1,7 @@
 #include "app/options.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -22,6 +23,11 @@ double number_of(const std::string& text) {
   return text.empty() || *end != '\0' ? std::numeric_limits<double>::quiet_NaN() : number;
 }
 
+// "--" and negative numbers are values.
+bool is_option(const std::string& word) {
+  return word.size() > 1 && word[0] == '-' && word != "--" && std::isdigit(static_cast<unsigned char>(word[1])) == 0;
+}
+
 std::string describe_unknown_option(const CLI::App& app, const std::string& word) {
   const std::string option = word.substr(0, word.find('='));
   std::string command = app.get_name();
@@ -35,6 +41,7 @@ std::string describe_unknown_option(const CLI::App& app, const std::string& word
     add_names(*chosen);
   }
   add_names(app);
+  if (std::ranges::find(names, option) != names.end()) return concat("'", option, "' must come after the command");
   return concat("`", command, "` has no option '", printable(option), "'", did_you_mean(option, names));
 }
 
@@ -117,7 +124,10 @@ CLI::Validator within(double least, double most) {
 
 std::string memory_size(const std::string& value) {
   constexpr std::int64_t kLargest = std::int64_t{1} << 50;  // as device.memory_limit
-  const auto bytes = parse_bytes(value);
+  std::string plain = value;                                // TOML's integers may have a sign and underscores
+  if (value.find_first_not_of("+0123456789_") == std::string::npos)
+    std::erase_if(plain, [](char c) { return c < '0' || c == '_'; });
+  const auto bytes = parse_bytes(plain);
   if (bytes && *bytes >= 0 && *bytes <= kLargest) return "";
   return concat("'", value, "' is not a size of at most ", exact_bytes(kLargest),
                 "; write a number and a unit (B, KB to TB, KiB to TiB), for example 16GiB");
@@ -131,7 +141,7 @@ std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& err
   if (argc > 1 && argv[1][0] != '-' && std::ranges::find(names, argv[1]) == names.end())
     return concat("`sluice` has no command '", argv[1], "'", did_you_mean(argv[1], names), kHelp);
   for (const std::string& word : app.remaining(/*recurse=*/true))
-    if (word.starts_with('-')) return concat(describe_unknown_option(app, word), kHelp);
+    if (is_option(word)) return concat(describe_unknown_option(app, word), kHelp);
   return concat(error.what(), kHelp);
 }
 

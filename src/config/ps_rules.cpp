@@ -33,12 +33,7 @@ class PsRules {
     require(ps.partitions == 0 || config_.pipeline.chunks.value_or(1) == 1 || config_.pipeline.chunks == ps.partitions,
             {"ps.partitions", "pipeline.chunks"},
             "ps.partitions sets the number of micro-batches; remove pipeline.chunks");
-    const auto& schedule = config_.pipeline.schedule;
-    require(ps.time_limit_s == 0 || ((schedule == "1f1b" || schedule == "gpipe") && config_.pipeline.order.empty()),
-            {"ps.time_limit_s", "pipeline.schedule", "pipeline.order"},
-            concat("ps.time_limit_s cannot be combined with ",
-                   config_.pipeline.order.empty() ? "pipeline.schedule=\"" + schedule + "\"" : "pipeline.order",
-                   "; set pipeline.schedule to \"1f1b\" or \"gpipe\""));
+    check_time_limit();
     require(config_.pipeline.batch_norm == "micro", {"pipeline.batch_norm", "replicas.sync"},
             concat("pipeline.batch_norm=\"", config_.pipeline.batch_norm,
                    "\" needs statistics over all replicas, but workers of a parameter server run independently; set "
@@ -126,6 +121,16 @@ class PsRules {
             concat("ps.push_compression and ps.pull_compression cannot be combined with ps.policy=\"", ps.policy,
                    "\", whose workers push weights: the omitted part would be lost; remove them, or set \"diloco\", "
                    "which pushes weight changes"));
+  }
+
+  void check_time_limit() const {
+    const auto& schedule = config_.pipeline.schedule;
+    require(
+        config_.ps.time_limit_s == 0 || ((schedule == "1f1b" || schedule == "gpipe") && config_.pipeline.order.empty()),
+        {"ps.time_limit_s", "pipeline.schedule", "pipeline.order"},
+        concat("ps.time_limit_s cannot be combined with ",
+               config_.pipeline.order.empty() ? "pipeline.schedule=\"" + schedule + "\"" : "pipeline.order",
+               "; set pipeline.schedule to \"1f1b\" or \"gpipe\""));
   }
 
   void check_addresses() const {

@@ -53,7 +53,8 @@ Keys device_keys() {
   using C = DeviceConfig;
   return {
       {"device.list", device<&C::list>(), any(), "",
-       "Devices of this process. auto: all GPUs, or the CPU if there is none. cpu: virtual CPU devices. cuda: GPUs. A "
+       "Devices of this process. auto: GPUs, or the CPU if there are fewer than the run needs. cpu: virtual CPU "
+       "devices. cuda: GPUs. A "
        "list of names: the first N that the run needs; names may repeat",
        kHow | kPerProcess},
       {"device.threads", device<&C::threads>(), between(0, 1024), "threads",
@@ -138,6 +139,12 @@ Keys data_keys() {
        kAdvanced},
       {"data.interpolation", data<&C::interpolation>(), words({"bilinear", "bicubic"}), "",
        "Interpolation for resizing images; antialiasing is always on", kAdvanced},
+  };
+}
+
+Keys augmentation_keys() {
+  using C = DataConfig;
+  return {
       {"data.crop_area", data<&C::crop_area>(), real_between(0, 1), "part",
        "Random resized crops in training: smallest share of the image's area in a crop, for example 0.08. 0: off"},
       {"data.crop_padding", data<&C::crop_padding>(), between(0, 64), "pixels",
@@ -169,6 +176,12 @@ Keys data_keys() {
        "previous "
        "sample. If data.mixup is also set, each batch uses one of the two, with equal probability. 0: off",
        kAdvanced},
+  };
+}
+
+Keys epoch_keys() {
+  using C = DataConfig;
+  return {
       {"data.order", data<&C::order>(), words({"shuffled", "shards"}), "",
        "Order of the samples in an epoch. shuffled: any order. shards: tar files in shuffled order, each read from "
        "start to end, so that disk reads are sequential",
@@ -196,7 +209,8 @@ Keys pipeline_keys() {
        "Stages per device. auto: 2 for interleaved, looped-bfs, zb-v and dualpipe-v, 1 for other schedules",
        kHow | kPerWorker | kAdvanced},
       {"pipeline.chunks", pipeline<&C::chunks>(), between(1, 65'536), "micro-batches",
-       "Micro-batches per replica and step. auto: the fastest of several numbers, timed before the first step",
+       "Micro-batches per replica and step. auto: the fastest of several numbers, timed before the first step; with "
+       "train.deterministic, a number that is not timed",
        kHow | kPerWorker | kTuned},
       {"pipeline.schedule", pipeline<&C::schedule>(),
        words({"gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"}), "",
@@ -344,8 +358,9 @@ Keys other_keys() {
 }  // namespace
 
 std::span<const Key> schema() {
-  static const Keys kKeys = internal::joined({device_keys, model_keys, data_keys, internal::train_keys, pipeline_keys,
-                                              internal::ps_keys, freeze_keys, other_keys});
+  static const Keys kKeys =
+      internal::joined({device_keys, model_keys, data_keys, augmentation_keys, epoch_keys, internal::train_keys,
+                        pipeline_keys, internal::ps_keys, freeze_keys, other_keys});
   return kKeys;
 }
 

@@ -119,7 +119,7 @@ LayerMeasurement within_budget(LayerMeasurement what, double seconds_per_sample)
   if (size == what.needed_size) return what;
   log_info("measuring the layers with ", counted(size, "sample"), ": a pass of ", what.needed_size,
            " would take about ", human_duration(seconds_per_sample * static_cast<double>(what.needed_size)),
-           ", over pipeline.planning_budget_s");
+           ", too long for the share of layers in pipeline.planning_budget_s");
   what.sizes = {size};
   what.needed_size = size;
   return what;

@@ -100,7 +100,7 @@ class EqualToNumpy(unittest.TestCase):
         whole = (self.folder / "train_images.npy").read_bytes()
         for damaged, expected in (
                 (b"", "does not begin"), (whole[:9], "within its header"), (whole[:40], "within its header"),
-                (whole[:-1], "bytes of numbers, expected"), (whole + b"x", "bytes of numbers found"),
+                (whole[:-1], "bytes of numbers, expected"), (whole + b"x", "bytes of numbers, expected"),
                 (whole.replace(b"(9, 4", b"(-9, "), "size of a dimension"), (whole.replace(b"'descr'", b"'xescr'"), "key"),
                 (whole[:8] + b"\xff\xff" + whole[10:], "within its header"),
                 (whole.replace(b"(9, 4, 4), ", b"(9" + b"9" * 17 + b"),"), "bytes of numbers, expected")):

@@ -262,7 +262,7 @@ TEST(Compression, WhatCannotBeSentIsRefusedByName) {
   };
   const std::int64_t most = std::int64_t{1} << 31;
   EXPECT_EQ(error_of(top(0.1), most, at::kFloat), "taken");
-  EXPECT_THAT(error_of(top(0.1), most + 1, at::kFloat), testing::HasSubstr("set ps.shards higher"));
+  EXPECT_THAT(error_of(top(0.1), most + 1, at::kFloat), testing::HasSubstr("raise ps.shards"));
   EXPECT_EQ(error_of(kBf16, most + 1, at::kFloat), "taken");
   EXPECT_THAT(error_of(kBf16, 5, at::kHalf), testing::HasSubstr("Half"));
   EXPECT_EQ(error_of({}, 5, at::kHalf), "taken");

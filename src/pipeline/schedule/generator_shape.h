@@ -22,7 +22,7 @@ inline void require_virtual_stages(std::string_view name, const PipelineShape& s
   const int given = shape.virtual_stages.value_or(only);
   if (given != only) {
     throw ConfigError("schedule '", name, "' has ", only, " virtual stage", only == 1 ? "" : "s", " a device, not ",
-                      given, "; leave out pipeline.virtual, or choose interleaved or looped-bfs");
+                      given, "; leave out the number of virtual stages, or choose interleaved or looped-bfs");
   }
 }
 
