@@ -61,7 +61,7 @@ take_switches() {
       no_auto_dp) argument_sets+=(--set freeze.replicas=false) ;;
       cache) feature_cache=1 ;;
       no_cache) feature_cache=0 ;;
-      *) usage_error "'$switch' is none of [no_]freeze, [no_]auto_pipe, [no_]auto_dp, [no_]cache" ;;
+      *) usage_error "'$switch' is not one of [no_]freeze, [no_]auto_pipe, [no_]auto_dp, [no_]cache" ;;
     esac
   done
 }

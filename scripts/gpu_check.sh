@@ -173,7 +173,7 @@ two_ranks() {
   for rank in 0 1; do wait "${pids[rank]}" || code=$?; done
   return "$code"
 }
-# shellcheck disable=SC2317 # likewise
+# shellcheck disable=SC2317 # called by its name
 lists_gpu() {
   local listed
   listed=$(build/release/sluice devices) || return
@@ -182,7 +182,7 @@ lists_gpu() {
   echo "result: it does not list cuda:0"
   return 70
 }
-# shellcheck disable=SC2317 # likewise
+# shellcheck disable=SC2317 # called by its name
 ends_with() {
   local expected=$1 code=0
   shift
@@ -190,7 +190,7 @@ ends_with() {
   echo "result: it ended with exit code $code"
   [[ $code -eq $expected ]]
 }
-# shellcheck disable=SC2317 # likewise
+# shellcheck disable=SC2317 # called by its name
 sanitized() {
   local tool=$1
   shift

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Starts several processes of a run on this node, passes signals on, waits for all, and returns the exit code that tells
-# the cause. Sourced by launch.sh. Each rank has its own session, so it gets a Ctrl-C once, through this script.
+# Starts several processes of a run on this node, passes signals on, waits for all, and returns the exit code of the
+# cause. Sourced by launch.sh. Each rank has its own session, so it gets a Ctrl-C once, through this script.
 
 readonly poll_s=0.25
 peer_grace_s=30                         # how long ranks may go on after one has failed

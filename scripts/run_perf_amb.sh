@@ -90,7 +90,7 @@ take_rule() {
     adm) set_key train.optimizer adam ;;
     mom) argument_sets+=(--set train.optimizer=momentum --set train.momentum=0.9) ;;
     sgd) set_key train.optimizer sgd ;;
-    *) usage_error "OPTIMIZER = '$1' is none of rms, adm, mom, sgd" ;;
+    *) usage_error "OPTIMIZER = '$1' is not one of rms, adm, mom, sgd" ;;
   esac
 }
 

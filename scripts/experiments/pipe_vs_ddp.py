@@ -163,7 +163,7 @@ def markdown(summary, options):
     return "\n".join([
         "# pipe_vs_ddp\n",
         f"ViT {options.size}, {arguments.data_title(options) if options.data else f'shapes of {options.image_size} pixels'}, {options.device} devices with a "
-        f"device.memory_limit of {options.limit}, which the cut of a pipeline heeds; medians of {options.steps} steps after {options.warmup}, "
+        f"device.memory_limit of {options.limit}, which limits the cut of a pipeline; medians of {options.steps} steps after {options.warmup}, "
         f"{arguments.count_with_spread(options.rounds, 'round')}. Time to train: {EPOCHS} epochs of {EPOCH_SAMPLES} images at that rate.\n",
         arguments.table(heads, cells),
         f"{arguments.INCONCLUSIVE_NOTE}\n",

@@ -51,7 +51,7 @@ class Planned:
     network: str = ""  # a rate, as tc has it: one process a host, in namespaces; empty: all on this machine
     title: str = ""  # in sentences; empty = name
     may_run_out: bool = False  # of memory: a result, no failure
-    may_diverge: bool = False  # likewise
+    may_diverge: bool = False  # a result, no failure
     keep_checkpoints: bool = False
 
     @property

@@ -175,7 +175,7 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   const Contributed own = contribute(batch, step, chunks, start.gradient_scale, wanted);
   const comm::StepOutcome outcome = sum_gradients(own, step);
   if (outcome.update == comm::Update::kSkipped) {
-    check(before.has_value(), "a sync that skips only steps it said it may skip");
+    check(before.has_value(), "a sync that skips a step only if may_skip() was true");
     before->restore();
   }
   composition_.executor->recorder().add_buckets(outcome.buckets, outcome.late);

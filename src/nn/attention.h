@@ -16,7 +16,7 @@
 
 namespace sluice::nn {
 
-// Applies to the whole process from the first attention on a GPU.
+// The order in which LibTorch tries its attention kernels. The first attention on a GPU sets it for the whole process.
 inline constexpr std::array kOrderOnGpus{at::SDPBackend::flash_attention, at::SDPBackend::cudnn_attention,
                                          at::SDPBackend::efficient_attention, at::SDPBackend::math};
 

@@ -51,7 +51,8 @@ class ActionRunner {
   [[nodiscard]] virtual GradientScale gradient_scale() const = 0;
   [[nodiscard]] virtual at::Tensor sample_ids(MicroBatchId micro_batch, const at::Tensor& ids) = 0;
 
-  // Whether LibTorch does not track which streams read a tensor (docs/how-to/gpu_check.md).
+  // True while actions are recorded. LibTorch then does not track which streams read a tensor
+  // (docs/how-to/gpu_check.md).
   [[nodiscard]] virtual bool is_recording() const = 0;
 };
 

@@ -141,7 +141,7 @@ struct LayerProfile {
   int contenders = 1;
   std::vector<MeasuredLayer> layers;
   std::vector<StageLink> stage_links;  // of replica 0, first border first
-  // Of the configured replicas. With one replica on several CPU devices, of as many replicas as there are devices.
+  // Sums over the configured replicas. If one replica has several CPU devices: over as many replicas as devices.
   std::vector<AllReduceLink> all_reduces;
   std::optional<AffineCost> update;           // of a stage's weights, by their bytes
   std::optional<AffineCost> update_together;  // on all CPU devices at once; empty with one

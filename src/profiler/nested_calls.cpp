@@ -7,7 +7,7 @@
 namespace sluice::profiler {
 namespace {
 
-// Sorts, and keeps each address once, with the most bytes.
+// Sorts by address. Of several entries with one address, the one with the most bytes stays.
 void settle(std::vector<Touched>& all) {
   std::ranges::sort(all, [](const Touched& a, const Touched& b) {
     return a.begin != b.begin ? std::less<>()(a.begin, b.begin) : a.bytes > b.bytes;

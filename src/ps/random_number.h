@@ -1,4 +1,4 @@
-// random_number: a number that differs in almost every call and process. It tells messages apart. Threads: any.
+// random_number: a number that differs in almost every call and process. It distinguishes messages. Threads: any.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@ class ShardSet {
 
   [[nodiscard]] std::vector<at::Tensor> values() const;  // valid as in ShardState::values()
   [[nodiscard]] NamedStates optimizer_states() const;    // copies
-  // Continues from an earlier set's optimizer, after that many updates.
+  // Continues with the optimizer states of an earlier set. updates: number of updates that the earlier set made.
   void resume_from(const NamedStates& states, std::int64_t updates);
 
  private:

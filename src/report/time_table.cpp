@@ -87,7 +87,7 @@ std::string worker_time_table(std::span<const std::pair<std::string, Numbers>> w
                              "wait", "stall", "other", "step", "busy"}};
   for (const auto& [name, ms] : workers) rows.push_back(row_of(name, ms, std::array{"wait_ms", "sleep_ms"}));
   return concat(
-      "where the workers' time went, as they have told it, mean of a push and over their stages (ms; wait: "
+      "where the workers' time went, from their records, mean of a push and over their stages (ms; wait: "
       "for samples and weights; stall: ps.induce):\n",
       text_table(rows, std::array{Align::kLeft, Align::kRight}));
 }

@@ -121,7 +121,7 @@ void check_output(const char* option, const fs::path& out, const std::vector<fs:
   std::error_code ignored;
   for (const fs::path& input : inputs) {
     if (fs::equivalent(input, out, ignored))
-      throw ConfigError(option, " ", out.string(), " is a file to read; give it another name");
+      throw ConfigError(option, " ", out.string(), " is also an input; give the output another name");
   }
   if (fs::exists(out, ignored) && !fs::is_regular_file(out, ignored))
     throw StorageError(option, " ", out.string(), " is not a regular file; give the name of a file");

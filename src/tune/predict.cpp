@@ -99,7 +99,8 @@ void add_server(const Schedule& schedule, const Simulation& compute, const StepC
   step.all_reduce += step.served->push + step.served->pull + step.served->wait;
 }
 
-// updates: [device]; if empty, all devices wait for the server's update. slows: compute time that loading adds to each.
+// updates: [device]; if empty, all devices wait for the server's update. slows: time that loading adds to the compute
+// of each device.
 void add_devices(const Simulation& compute, const StepCosts& costs, const std::vector<double>& updates, double slows,
                  StepPrediction& step) {
   for (std::size_t device = 0; device < compute.devices.size(); ++device) {

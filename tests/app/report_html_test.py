@@ -219,7 +219,7 @@ class OutputTest(HtmlTest):
     def test_files_that_cannot_be_written(self):
         run_dir = self.folder / "single"
         self.refused(2, "is a directory", "--html", run_dir)
-        self.refused(2, "is a file to read", "--html", run_dir / "metrics.jsonl")
+        self.refused(2, "is also an input", "--html", run_dir / "metrics.jsonl")
         names = ("trace.rank0.json.gz", ".lock", "notes.txt")
         for name in long_tests.some(names[:1], names, "other names"):  # whatever it is, it is no page
             path = self.copy("kept", "single") / name

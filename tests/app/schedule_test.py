@@ -157,7 +157,7 @@ class ScheduleTest(unittest.TestCase):
         for both in long_tests.some(together[:1], together, "other pairs"):
             self.assert_refused((*shape, *both), "--json, --svg - and --text - all write to standard output")
         path = self.order("0F0 0B0\n")
-        self.assert_refused(("--order", path, "--text", path), "--text", "is a file to read")
+        self.assert_refused(("--order", path, "--text", path), "--text", "is also an input")
         self.assert_refused((*shape, "--text", path, "--svg", path), "--svg and --text both write")
 
     def test_bad_usage_is_2_with_what_to_do(self):

@@ -126,7 +126,7 @@ class ArgumentsTest(LaunchCase):
             ((*NOTE[:11], "16"), "NPROC = 8 is not a multiple of PIPE_LEN = 16"),
             ((*NODE, "--set", "pipeline.stages=5"), "NPROC = 8 is not a multiple of PIPE_LEN = 5"),
             ((*NOTE[:12], "2"), "FREEZE = '2' is neither 0 nor 1"),
-            ((*NOTE, "autopipe"), "'autopipe' is none of"),
+            ((*NOTE, "autopipe"), "'autopipe' is not one of"),
         )
         for arguments, sentence in cases:
             with self.subTest(arguments=arguments):

@@ -95,7 +95,7 @@ class ArgumentsTest(LaunchCase):
                 ((*AMB[:4], "5"), "5 arguments"),
                 (("", *FMB[1:]), "DATASET is empty"),
                 (("mnist", "imb", "rms", "64"), "'imb' is neither amb nor fmb"),
-                (("mnist", "fmb", "adam", "64"), "OPTIMIZER = 'adam' is none of rms, adm, mom, sgd"),
+                (("mnist", "fmb", "adam", "64"), "OPTIMIZER = 'adam' is not one of rms, adm, mom, sgd"),
                 (("mnist", "fmb", "rms", "0"), "BATCH = '0'"),
                 (("mnist", "fmb", "rms", "a[$(touch x)]"), "BATCH = "),
                 (AMB[:4], "amb needs --amb_time_limit and --amb_num_partitions"),

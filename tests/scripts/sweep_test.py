@@ -130,7 +130,7 @@ class SweepTest(LaunchCase):
                 ((8, "h", 5000, 1, "", 0), "BATCH = '0'"),
                 ((8, "h", 5000, 1, "", 320, ""), "DATADIR is empty"),
                 ((8, "h", 5000, 1, "", 320, "d", 3), "NPROC = 8 is not a multiple of PIPE_LEN = 3"),
-                ((8, "h", 5000, 1, "", 320, "d", 8, 1, "cash"), "'cash' is none of"),
+                ((8, "h", 5000, 1, "", 320, "d", 8, 1, "cash"), "'cash' is not one of"),
                 ((8, "h", "--resume", "auto"), "--run-dir FOLDER --resume auto"),
                 ((8, "h", "--run-dir", "a", "--resume", "b"), "--run-dir FOLDER --resume auto")):
             with self.subTest(arguments=arguments):

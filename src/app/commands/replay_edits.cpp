@@ -110,12 +110,14 @@ tune::StepEdits ReplayEdits::parse() const {
     throw ConfigError("--latency needs --bandwidth: the bandwidth of the recorded network is unknown; give both");
   const auto rate = parse_quantity(bandwidth, kRateUnits);
   if (!rate || *rate <= 0)
-    throw ConfigError("--bandwidth ", bandwidth, ": give a number above 0 and ", kRateWords, ": 10Gbit/s");
+    throw ConfigError("--bandwidth ", bandwidth, ": give a number above 0 with a unit (", kRateWords,
+                      "), for example 10Gbit/s");
   edits.network = tune::StepEdits::Network{.bytes_per_s = *rate};
   if (latency.empty()) return edits;
   const auto of_message = parse_quantity(latency, kTimeUnits);
   if (!of_message || *of_message < 0)
-    throw ConfigError("--latency ", latency, ": give a number from 0 on and ", kTimeWords, ": 50us");
+    throw ConfigError("--latency ", latency, ": give a number of at least 0 with a unit (", kTimeWords,
+                      "), for example 50us");
   edits.network->latency_s = *of_message;
   return edits;
 }

@@ -19,8 +19,8 @@ struct Transport {
   std::vector<std::vector<StageId>> tied;
 };
 
-// "0B0 waits for 1B0, which is after 1F1 on device 1, 1F1 waits for ..."; empty without a deadlock. Requires: complete
-// micro-batches, one owner per stage; with receive buffers also equal orders of sending and receiving.
+// Describes a deadlock: "0B0 waits for 1B0, which is after 1F1 on device 1, 1F1 waits for ..."; nullopt without one.
+// Requires: complete micro-batches, one owner per stage; with receive buffers, each queue is received in sending order.
 [[nodiscard]] std::optional<std::string> find_deadlock(const Schedule& schedule, const ActionIndex& index,
                                                        const Transport& transport = {});
 

@@ -57,7 +57,7 @@ struct PushMade {  // followed by the shards of the receiving server, unless the
   std::int64_t lease = kNone;
   bool is_ahead = false;  // the shards were sent ahead
 };
-struct PushSent {
+struct PushSent {  // how long the acknowledged push took to send
   std::int64_t sequence = 0;
   double send_s = 0;
 };
@@ -68,7 +68,7 @@ struct WorkerAgain {  // the last ones received in this incarnation; later ones 
   std::int64_t lease = kNone;
   std::int64_t version = kNone;
 };
-struct Leaving {};
+struct Leaving {};  // the sender ends without a failure
 struct Failed {
   std::int64_t code = 0;  // ExitCode
   std::string what;
@@ -93,7 +93,7 @@ struct Refusal {
 struct Busy {
   std::string where;  // machine and process that has this worker's number now
 };
-struct Who {};
+struct Who {};       // answers a message of an unknown connection, which then sends Hello
 struct LeaseGiven {  // followed by the samples
   std::int64_t id = kNone;
   std::int64_t epoch = 0;

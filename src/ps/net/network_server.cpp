@@ -128,7 +128,7 @@ void NetworkServer::on_foreign_message(const Frame& header) {
     log_warning("a worker's message for a shard server came to ", server_named(0, options_.host, port_),
                 "; check the order of ps.address at the workers");
   if (malformed_++ + intake_.malformed() == 0)
-    log_warning("dropped a message that no worker sends; further ones are counted, not logged");
+    log_warning("dropped a message that is not part of the protocol; further ones are counted, not logged");
 }
 
 void NetworkServer::dispatch(Member& member, const FromWorker& message, const Frames& frames) {

@@ -37,7 +37,7 @@ class PartLink {
   explicit PartLink(PartLinkOptions options);
   ~PartLink();
 
-  // Sends a part of the next push ahead, and keeps it with that push.
+  // Sends a part of the next push early, and keeps it for repetition like that push, unless forget_ahead() drops it.
   void push_ahead(const PushAhead& ahead, const at::Tensor& elements);
   void forget_ahead();
   // Sends a part and keeps it for repetition until the next push() or forget(). Without shards if they were sent ahead.

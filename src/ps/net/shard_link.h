@@ -39,7 +39,7 @@ struct ShardLinkOptions {
   std::function<bool()> is_stopped = [] { return false; };
 };
 
-// What PushIntake asks a shard server.
+// The part of a ShardLink that PushIntake uses: which parts of pushes the shard server holds.
 class PartHolder {
  public:
   virtual ~PartHolder() = default;

@@ -23,7 +23,7 @@ class StepSender {
   void send_lease(const Member& member);
   // Sends the newest weights; `version` must be theirs. is_again: the worker may lack the weights that it had before.
   void give_weights(Member& member, std::int64_t version, bool is_again = false);
-  // Tells shard servers that the worker is there, with these weights, or that it is not.
+  // Send the state of the worker to all shard servers: present, with the version of its weights, or removed.
   void announce(const Member& member, bool is_again = false);
   void announce_removal(const Member& member);
 

@@ -32,7 +32,7 @@ class WaitingPushes {
   [[nodiscard]] WaitingPush take(WorkerId worker);
   // The send time of the worker's push, if there is one; nothing: it will not become known.
   void set_send_time(WorkerId worker, std::optional<double> send_s);
-  // Whether a push of the incarnation of `key` must become durable before its worker may be answered.
+  // True if a push of the same worker and incarnation is not durable yet: the worker may not be answered before.
   [[nodiscard]] bool is_pending(const PushKey& key) const;
   // Returns the pushes that may be answered now. One sync covers all pushes that arrived together.
   [[nodiscard]] std::vector<PushKey> make_durable();

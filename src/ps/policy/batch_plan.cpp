@@ -38,7 +38,8 @@ std::int64_t small_batch_of(const BatchPlanRequest& request, const Rational& bas
   const auto [a, b] = costs_of_small(request);
   const Rational left = request.extra_time * base / small_samples - a;  // remaining time per sample, for the steps' b
   if (!left.is_positive())
-    throw ConfigError("no batch is large enough for this share of the samples; raise --extra-time");
+    throw ConfigError(
+        "no batch size lets the small workers finish their samples within --extra-time; raise --extra-time");
   return (b / left).floor();
 }
 

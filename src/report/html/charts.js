@@ -3,7 +3,7 @@
 // One colour per run or worker, the same in every plot, distinguishable for colour-blind readers (Okabe and Ito).
 const SERIES = 8;
 const seriesColour = (i) => colour("series" + (i % SERIES));
-const seriesDash = (i) => [[], [7, 3], [2, 3], [9, 3, 2, 3]][Math.floor(i / SERIES) % 4];  // tells apart series of one colour
+const seriesDash = (i) => [[], [7, 3], [2, 3], [9, 3, 2, 3]][Math.floor(i / SERIES) % 4];  // distinguishes series of one colour
 
 const PHASES = [
   ["load", "load"], ["forward", "forward"], ["backward", "backward"], ["transfer", "transfer"],

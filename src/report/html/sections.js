@@ -192,7 +192,7 @@ function ownTimes(run) {
   if (!told.length) return null;
   const parts = [["load", "load_ms"], ["forward", "forward_ms"], ["backward", "backward_ms"], ["transfer", "transfer_ms"], ["optimizer", "optimizer_ms"],
     ["wait", "wait_ms"], ["stall", "sleep_ms"], ["idle", "idle_ms"], ["step", "step_ms"]];
-  return card("Where the workers' time went, as they have told it: ms of a push (wait and stall are idle time)", table(["worker", "pushes", ...parts.map(([name]) => name)],
+  return card("Where the workers' time went, from their records: ms of a push (wait and stall are idle time)", table(["worker", "pushes", ...parts.map(([name]) => name)],
     told.map((worker) => [whole(worker.worker), whole(worker.own_records.pushes), ...parts.map(([, field]) => number((worker.own_records.means || {})[field], 3))])));
 }
 

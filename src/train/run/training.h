@@ -44,9 +44,9 @@ struct StartMessage {
     const auto json = nlohmann::json::parse(text);
     return {json.at("trains"),
             json.at("tries_chunks"),
-            RunState::from_json(json.at("state"), "rank 0's orders"),
+            RunState::from_json(json.at("state"), "rank 0's start message"),
             TracedSteps{StepRange::from_json(json.at("traced")), StepRange::from_json(json.at("traced_by_torch"))},
-            Constants::from_json(json.at("constants"), "rank 0's orders"),
+            Constants::from_json(json.at("constants"), "rank 0's start message"),
             RunDirId::from_json(json.at("place"))};
   }
 };

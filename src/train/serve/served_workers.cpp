@@ -338,7 +338,7 @@ class ServedWorkers final : public UpdateSource {
   ps::ServerProgress begin_;
   SavedServer saved_;  // belongs to the engine's weights
   std::vector<comm::SyncedStage> stages_;
-  // Owned by the thread from its start to its end.
+  // While the server's thread runs, only it may change the members from here to network_.
   OtherServers others_;
   std::unique_ptr<ps::Server> server_;
   RecoveredLog log_;

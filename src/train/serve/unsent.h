@@ -1,7 +1,7 @@
 // unsent: the compression residual of a stopped worker (ps/push_compressor.h), for its next process in the same run:
 // RUN/workers/N.unsent.safetensors. It is used once: after a kill, part of it has been sent and must not count twice.
-// Threads: one. Errors: CheckpointError for a damaged file; StorageError if a used file cannot be removed or another
-// run's renamed. A failed write gives a warning.
+// Threads: one. Errors: CheckpointError for a damaged file; StorageError if a used file cannot be removed, or the
+// file of another run cannot be renamed. A failed write gives a warning.
 #pragma once
 
 #include <filesystem>

@@ -65,7 +65,7 @@ struct ProfileStartMessage {
   }
   [[nodiscard]] static ProfileStartMessage from_text(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
-    return {RunState::from_json(json.at("state"), "rank 0's orders").plan,
+    return {RunState::from_json(json.at("state"), "rank 0's start message").plan,
             {json.at("warm_up"), json.at("timed"), json.at("with_memory")},
             json.at("trace"),
             StepRange::from_json(json.at("torch_traced")),
