@@ -116,7 +116,7 @@ class ExportRun(unittest.TestCase):
         self.assertEqual(code, 3)
         self.assertIn("line 3 is not JSON", said)
         (self.run_dir / "config.toml").unlink()
-        self.assertIn("it has no config.toml", self.export("--to", "wandb")[1])
+        self.assertIn("config.toml is missing", self.export("--to", "wandb")[1])
         self.assertEqual(self.export("--to", "nobody")[0], 2)
         self.assertEqual(self.export("--to", "wandb", "--every", "0")[0], 2)
 
