@@ -69,7 +69,7 @@ TEST(ScheduleText, RefusesMoreUnitsThanTheModelHas) {
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
-                 "freeze.schedule: \"2: 13\": the model has 12 units that may freeze; freeze at most as many");
+                 "freeze.schedule: \"2: 13\": the model has 12 units that may freeze; freeze at most that many");
   }
 }
 

@@ -137,7 +137,7 @@ class ExperimentTest(unittest.TestCase):
         out.mkdir()
         (out / "mine").touch()
         done = self.run_experiment("--out", str(out))
-        self.assertEqual((done.returncode, "is not an experiment's" in done.stderr), (2, True))
+        self.assertEqual((done.returncode, "is not the folder of an experiment" in done.stderr), (2, True))
         self.assertEqual(sorted(path.name for path in out.iterdir()), ["mine"])
 
     def test_a_missing_program_says_what_to_do(self):

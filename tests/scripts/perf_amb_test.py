@@ -58,7 +58,7 @@ class ArgumentsTest(LaunchCase):
         sets = self.sets_of("cifar10", "fmb", *AMB[2:])
         self.assertEqual([key for key in sets if key in ("ps.time_limit_s", "ps.partitions")], [])
         self.assertEqual(sets["ps.worker_batch"], "356")
-        self.assertIn("left out", self.said)
+        self.assertIn("ignoring these arguments", self.said)
 
     def test_under_a_launcher_the_first_process_is_the_master(self):
         for variables, rank in (
