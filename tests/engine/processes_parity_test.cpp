@@ -262,7 +262,7 @@ TEST(ProcessesAtDifferentSteps, EndWithTheStepAndTheBatchesThatDiffer) {
     run(8, rank == 2 ? 0 : 13);
   });
   for (const std::string& failure : failures) {
-    EXPECT_THAT(failure, testing::StartsWith("70: step 9: rank 2 has taken batch 0 of the data, but rank 0 batch 13"));
+    EXPECT_THAT(failure, testing::StartsWith("70: step 9: rank 2 trains batch 0, but rank 0 trains batch 13"));
   }
 }
 

@@ -79,17 +79,17 @@ TEST_F(PredictionsTest, AProfileOfOtherStepsIsNotCompared) {
     return of_both[1]["what"].get<std::string>();
   };
   run_.log.plan["global_batch"] = 32;
-  EXPECT_THAT(why(), HasSubstr("is of 64 samples a step, not 32"));
+  EXPECT_THAT(why(), HasSubstr("was measured with 64 samples a step, not 32"));
   run_.log.plan["global_batch"] = 64;
   run_.log.plan["model"] = "vit";
-  EXPECT_THAT(why(), HasSubstr("is of the model mlp"));
+  EXPECT_THAT(why(), HasSubstr("was measured with the model mlp"));
   run_.log.plan["model"] = "mlp";
   run_.log.plan["stages"] = 1;
-  EXPECT_THAT(why(), HasSubstr("is of 2 stages"));
+  EXPECT_THAT(why(), HasSubstr("was measured with 2 stages"));
   run_.log.plan["stages"] = 2;
   run_.config.emplace();
   profile_.fingerprint.precision = "fp64";
-  EXPECT_THAT(why(), HasSubstr("is of fp64"));
+  EXPECT_THAT(why(), HasSubstr("was measured with fp64"));
 }
 
 // One checkpoint after another does not use up the place of the changes.

@@ -122,7 +122,7 @@ TEST(MetricsWriter, AFullDeviceDropsLinesAndTrainingGoesOn) {
   const auto log = testing::internal::GetCapturedStderr();
   EXPECT_EQ(writer.dropped(), 5U);
   EXPECT_EQ(writer.bytes(), 0U);
-  EXPECT_THAT(log, HasSubstr("/dev/full: No space left on device; training goes on"));
+  EXPECT_THAT(log, HasSubstr("/dev/full: No space left on device; training continues without"));
   EXPECT_EQ(log.find("warning"), log.rfind("warning")) << "one warning only:\n" << log;
 }
 
