@@ -96,6 +96,24 @@ TEST(MakeSetup, CountsTheStepsOfARunWithShortLastBatches) {
   EXPECT_EQ(lr_schedule(make_setup(config)).total_steps, 7);
 }
 
+// Three workers push 32 samples each for an update: 300 samples are four updates, not ten.
+TEST(MakeSetup, CountsTheEpochsOfAServersRateInUpdates) {
+  config::Config config = small_config();
+  config.data.samples = 300;
+  config.replicas.sync = "ps";
+  config.ps.policy = "bsp";
+  config.ps.workers = 3;
+  config.ps.worker_batch = 32;
+  config.ps.clock = "virtual";
+  config.train.steps = 20;
+  config.train.lr_schedule = "step";
+  config.train.lr_decay_epochs = {2};
+  config.train.warmup_epochs = 0.5;
+  const optim::LrSchedule rates = lr_schedule(make_setup(config));
+  EXPECT_EQ(rates.decay_steps, std::vector<std::int64_t>{8});
+  EXPECT_EQ(rates.warmup_steps, 2);
+}
+
 // Symptom: planning measured at the configured size, for 50 s or until the kernel ended it at 24 GB.
 TEST(MakeSetup, ABatchIsNoLargerThanTheDataSet) {
   config::Config config = small_config();

@@ -18,6 +18,7 @@
 #include "pipeline/state_memory.h"
 #include "train/setup/model_options.h"
 #include "train/setup/schedule_file.h"
+#include "train/setup/server_settings.h"
 
 namespace sluice::train {
 namespace {
@@ -116,9 +117,15 @@ std::int64_t count_steps(const config::TrainConfig& train, std::int64_t batches_
   return batches_per_epoch > 0 ? train.epochs * batches_per_epoch : train.warmup_steps + kLongRun;
 }
 
+// 0 without epochs. A step is an update of the server if there is one.
+std::int64_t steps_per_epoch(const Setup& setup) {
+  if (!setup.config.replicas.has_server() || setup.batches_per_epoch == 0) return setup.batches_per_epoch;
+  return divided_up(setup.train_set->size(), samples_of_update(setup));
+}
+
 std::int64_t count_warmup_steps(const Setup& setup) {
   const config::TrainConfig& train = setup.config.train;
-  return train.warmup_steps + std::llround(train.warmup_epochs * static_cast<double>(setup.batches_per_epoch));
+  return train.warmup_steps + std::llround(train.warmup_epochs * static_cast<double>(steps_per_epoch(setup)));
 }
 
 void check_warmup(const Setup& setup) {
@@ -299,7 +306,7 @@ measure::Workload workload_of(const Setup& setup) {
 
 optim::LrSchedule lr_schedule(const Setup& setup) {
   const config::TrainConfig& train = setup.config.train;
-  const std::int64_t epoch = setup.batches_per_epoch > 0 ? setup.batches_per_epoch : kLongRun;
+  const std::int64_t epoch = setup.batches_per_epoch > 0 ? steps_per_epoch(setup) : kLongRun;
   std::vector<std::int64_t> decay_steps = train.lr_decay_steps;
   for (const std::int64_t epochs : train.lr_decay_epochs) decay_steps.push_back(epochs * epoch);
   return {.kind = train.lr_schedule,
