@@ -61,7 +61,7 @@ std::string to_toml(const Config& config) { return toml_of(config, /*with_hidden
 std::string to_short_toml(const Config& config) {
   const auto [text, hidden] = toml_of(config, /*with_hidden=*/false);
   return concat(text, "\n# Hidden: ", counted(hidden, "advanced key"),
-                " at the default; `sluice config --all` lists every key.\n");
+                " that were not changed; `sluice config --all` lists every key.\n");
 }
 
 std::string to_markdown() {
