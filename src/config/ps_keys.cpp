@@ -17,9 +17,8 @@ Keys keys_of_workers() {
        "a worker may be at most ps.staleness ahead of the slowest. asp: each push. quorum: the pushes of ps.quorum "
        "workers. amb: as fmb, but workers stop computing after ps.time_limit_s. dual_batch: each push of weights, "
        "which a worker makes after its share of an epoch; ps.small_workers of the workers use a smaller batch. "
-       "local_sgd: the mean of all "
-       "weights after ps.local_steps local steps. diloco: as local_sgd, but the change of the weights is the gradient "
-       "of an outer step"},
+       "local_sgd: the mean of all weights after ps.local_steps local steps. diloco: as local_sgd, but the change of "
+       "the weights is the gradient of an outer step"},
       {"ps.clock", ps<&C::clock>(), words({"real", "virtual"}), "",
        "real: the server and its workers are processes (ps.placement). virtual: one process runs the server and all "
        "workers in turn, on a clock that advances by modelled times (ps.sample_s, ps.step_s, ps.bytes_per_s, "
