@@ -29,7 +29,7 @@ open_started_dir() {
   [[ -d $STARTED_DIR && ! -L $STARTED_DIR && -O $STARTED_DIR && $(stat -c %a -- "$STARTED_DIR") == *700 ]]
 }
 
-# list_running FILE: prints the lines of a record whose processes still run.
+# list_running FILE: prints the lines of a record whose processes still run. Another launch may remove the file.
 list_running() {
   local boot pid start what
   {
@@ -38,7 +38,7 @@ list_running() {
       [[ $pid =~ ^[0-9]+$ && $start =~ ^[0-9]+$ ]] || continue
       ! is_running "$pid" "$start" || printf '%s %s %s\n' "$pid" "$start" "$what"
     done
-  } <"$1"
+  } 2>/dev/null <"$1"
 }
 
 remove_stale_records() {

@@ -45,6 +45,20 @@ std::string describe_unknown_option(const CLI::App& app, const std::string& word
   return concat("`", command, "` has no option '", printable(option), "'", did_you_mean(option, names));
 }
 
+// CLI11 says "--resume: 1 required DIR|auto missing".
+std::string describe_missing_value(const std::string& text) {
+  constexpr std::string_view kMiddle = ": 1 required ", kEnd = " missing";
+  const std::size_t middle = text.find(kMiddle);
+  if (middle == std::string::npos || !text.ends_with(kEnd)) return text;
+  const std::size_t type = middle + kMiddle.size();
+  return concat(text.substr(0, middle), " needs a value: ", text.substr(type, text.size() - kEnd.size() - type));
+}
+
+// Appends where to read more. `what` may end with the question of did_you_mean().
+std::string with_help(const std::string& what) {
+  return concat(what, what.ends_with('?') ? " See" : "; see", " `sluice --help` and `sluice COMMAND --help`");
+}
+
 }  // namespace
 
 void ConfigArguments::add_to(CLI::App& command, bool required) {
@@ -134,15 +148,14 @@ std::string memory_size(const std::string& value) {
 }
 
 std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, const char* const* argv) {
-  constexpr auto kHelp = "; see `sluice --help` and `sluice COMMAND --help`";
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
     names.push_back(command->get_name());
   if (argc > 1 && argv[1][0] != '-' && std::ranges::find(names, argv[1]) == names.end())
-    return concat("`sluice` has no command '", argv[1], "'", did_you_mean(argv[1], names), kHelp);
+    return with_help(concat("`sluice` has no command '", argv[1], "'", did_you_mean(argv[1], names)));
   for (const std::string& word : app.remaining(/*recurse=*/true))
-    if (is_option(word)) return concat(describe_unknown_option(app, word), kHelp);
-  return concat(error.what(), kHelp);
+    if (is_option(word)) return with_help(describe_unknown_option(app, word));
+  return with_help(describe_missing_value(error.what()));
 }
 
 }  // namespace sluice::app

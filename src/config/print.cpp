@@ -61,7 +61,7 @@ std::string to_toml(const Config& config) { return toml_of(config, /*with_hidden
 std::string to_short_toml(const Config& config) {
   const auto [text, hidden] = toml_of(config, /*with_hidden=*/false);
   return concat(text, "\n# Hidden: ", counted(hidden, "advanced key"),
-                " at the default; `sluice config --all` lists every key.\n");
+                " that were not changed; `sluice config --all` lists every key.\n");
 }
 
 std::string to_markdown() {
@@ -69,7 +69,7 @@ std::string to_markdown() {
       "# Configuration\n\n"
       "A TOML file describes a run. `--set key=value` on the command line replaces the value of a key. Every key has\n"
       "a default. `sluice config --all FILE` prints every key with the value that a run would use. Without `--all` it\n"
-      "hides advanced keys that have their defaults. An integer without an upper limit may be at most 1000000000.\n\n"
+      "hides advanced keys that were not changed. An integer without an upper limit may be at most 1000000000.\n\n"
       "This page is generated: `sluice config --markdown > docs/reference/configuration.md`.\n";
   std::string_view table;
   for (const auto& key : schema()) {

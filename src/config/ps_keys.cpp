@@ -16,9 +16,9 @@ Keys keys_of_workers() {
        "For replicas.sync = \"ps\": which pushes make an update. bsp, fmb: one push of every worker. ssp: each push; "
        "a worker may be at most ps.staleness ahead of the slowest. asp: each push. quorum: the pushes of ps.quorum "
        "workers. amb: as fmb, but workers stop computing after ps.time_limit_s. dual_batch: each push of weights, "
-       "after a share of an epoch; ps.small_workers of the workers use a smaller batch. local_sgd: the mean of all "
-       "weights after ps.local_steps local steps. diloco: as local_sgd, but the change of the weights is the gradient "
-       "of an outer step"},
+       "which a worker makes after its share of an epoch; ps.small_workers of the workers use a smaller batch. "
+       "local_sgd: the mean of all weights after ps.local_steps local steps. diloco: as local_sgd, but the change of "
+       "the weights is the gradient of an outer step"},
       {"ps.clock", ps<&C::clock>(), words({"real", "virtual"}), "",
        "real: the server and its workers are processes (ps.placement). virtual: one process runs the server and all "
        "workers in turn, on a clock that advances by modelled times (ps.sample_s, ps.step_s, ps.bytes_per_s, "
@@ -135,8 +135,8 @@ Keys keys_of_server() {
        "keeps a copy of the weights for each worker",
        kAdvanced},
       {"ps.topk_ratio", ps<&C::topk_ratio>(), RealRange{.low = 0, .high = 1, .low_open = true}, "",
-       "For topk: share of a shard's numbers that is sent, at least one number. Each takes four bytes more than in a "
-       "whole shard",
+       "For topk: share of a shard's numbers that is sent, at least one number. Each number sent also needs four "
+       "bytes for its position",
        kAdvanced},
   };
 }

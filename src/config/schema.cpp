@@ -54,8 +54,7 @@ Keys device_keys() {
   return {
       {"device.list", device<&C::list>(), any(), "",
        "Devices of this process. auto: GPUs, or the CPU if there are fewer than the run needs. cpu: virtual CPU "
-       "devices. cuda: GPUs. A "
-       "list of names: the first N that the run needs; names may repeat",
+       "devices. cuda: GPUs. An array of names: the run takes as many as it needs, from the front; names may repeat",
        kHow | kPerProcess},
       {"device.threads", device<&C::threads>(), between(0, 1024), "threads",
        "Threads of each CPU device. 0: share the cores evenly. All devices together may use at most 64 threads per "
@@ -106,8 +105,8 @@ Keys model_keys() {
       {"model.dropout", model<&C::dropout>(), fraction(), "",
        "Dropout probability of activations; VGG has dropout after its first two linear layers (torchvision uses 0.5)"},
       {"model.stochastic_depth", model<&C::stochastic_depth>(), fraction(), "",
-       "Probability that a sample skips the last block of convnext; it falls linearly to 0 in the first block. "
-       "torchvision uses 0.1 (tiny), 0.4 (small), 0.5 (base, large)",
+       "Probability that a sample skips a block of convnext: this value in the last block, falling linearly to 0 in "
+       "the first. torchvision uses 0.1 (tiny), 0.4 (small), 0.5 (base, large)",
        kAdvanced},
       {"model.weights", model<&C::weights>(), any(), "",
        "Starting weights, from Sluice or another library: a safetensors file, a folder or index of several files, or "
@@ -145,7 +144,7 @@ Keys data_keys() {
 Keys augmentation_keys() {
   using C = DataConfig;
   return {
-      {"data.crop_area", data<&C::crop_area>(), real_between(0, 1), "part",
+      {"data.crop_area", data<&C::crop_area>(), real_between(0, 1), "share",
        "Random resized crops in training: smallest share of the image's area in a crop, for example 0.08. 0: off"},
       {"data.crop_padding", data<&C::crop_padding>(), between(0, 64), "pixels",
        "Random crops in training, after padding each side by this many pixels. 0: off"},
@@ -159,7 +158,8 @@ Keys augmentation_keys() {
       {"data.saturation", data<&C::saturation>(), real_between(0, 10), "",
        "Colour jitter in training: largest deviation from 1 of the random factor on the saturation. 0: off", kAdvanced},
       {"data.hue", data<&C::hue>(), real_between(0, 0.5), "",
-       "Colour jitter in training: largest random shift of the hue, as part of the colour circle. 0: off", kAdvanced},
+       "Colour jitter in training: largest random shift of the hue, as a share of the colour circle. 0: off",
+       kAdvanced},
       {"data.rand_augment", data<&C::rand_augment>(), between(0, 16), "operations",
        "RandAugment in training: operations per image, drawn from torchvision's 14. 0: off", kAdvanced},
       {"data.rand_augment_strength", data<&C::rand_augment_strength>(), between(0, 30), "",
@@ -188,8 +188,8 @@ Keys epoch_keys() {
        kAdvanced},
       {"data.shuffle_window", data<&C::shuffle_window>(), at_least(1), "samples",
        "For data.order = \"shards\": consecutive samples that are shuffled among each other", kAdvanced},
-      {"data.validation", data<&C::validation>(), real_between(0, 0.9), "part",
-       "Part of the training set that is held out and evaluated instead of the test set. 0: none"},
+      {"data.validation", data<&C::validation>(), real_between(0, 0.9), "share",
+       "Share of the training set that is held out and evaluated instead of the test set. 0: none"},
       {"data.broken", data<&C::broken>(), words({"fatal", "skip"}), "",
        "What happens if an image cannot be read. fatal: the run ends. skip: the image is logged and counted, and the "
        "next sample replaces it",
@@ -210,7 +210,7 @@ Keys pipeline_keys() {
        kHow | kPerWorker | kAdvanced},
       {"pipeline.chunks", pipeline<&C::chunks>(), between(1, 65'536), "micro-batches",
        "Micro-batches per replica and step. auto: the fastest of several numbers, timed before the first step; with "
-       "train.deterministic, a number that is not timed",
+       "train.deterministic, pipeline.stages, or more if the schedule or device.memory_limit needs it",
        kHow | kPerWorker | kTuned},
       {"pipeline.schedule", pipeline<&C::schedule>(),
        words({"gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"}), "",

@@ -20,7 +20,8 @@ Keys keys_of_steps() {
       {"train.global_batch", train<&C::global_batch>(), at_least(1), "samples",
        "Samples per optimizer step, over all replicas", kPerWorker},
       {"train.micro_batch", train<&C::micro_batch>(), at_least(0), "samples",
-       "Samples per micro-batch, which sets the number of chunks. 0: pipeline.chunks sets it", kHow | kPerWorker},
+       "Samples per micro-batch, which sets the number of chunks. 0: the number of chunks is pipeline.chunks",
+       kHow | kPerWorker},
       {"train.eval_batch", train<&C::eval_batch>(), at_least(1), "samples", "Samples per evaluation batch",
        kHow | kPerWorker | kAdvanced},
   };
@@ -107,8 +108,8 @@ Keys keys_of_the_rest() {
       {"train.clip_norm", train<&C::clip_norm>(), real_at_least(0), "",
        "Largest norm of the gradient of all parameters together; a larger gradient is scaled down. 0: no clipping"},
       {"train.noise_scale_every_steps", train<&C::noise_scale_every_steps>(), at_least(0), "steps",
-       "Steps between estimates of the gradient noise scale. They use the gradient norms of the replicas, or those of "
-       "one replica after its first micro-batches. 0: never",
+       "Steps between estimates of the gradient noise scale. They use the gradient norms of the replicas. With one "
+       "replica, they use its norms after its first micro-batches. 0: never",
        kHow | kAdvanced},
       {"train.precision", train<&C::precision>(), words({"fp32", "bf16", "fp64"}), "",
        "Number format. bf16: activations and products in bfloat16; weights, gradient sums, normalisation, softmax and "

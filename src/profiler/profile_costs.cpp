@@ -123,7 +123,7 @@ std::string LayerProfile::describe_quality() const {
   if (contenders > 1) words.push_back(concat("slow-down ", fixed(slowdown, 2)));
   if (scatter) words.push_back(concat("times scatter by ", percent(*scatter)));
   if (step) words.push_back(concat("steps ", fixed(scale, 2), " times as long as their layers"));
-  return words.empty() ? "of one or two sizes" : join(words, ", ");
+  return words.empty() ? "with one or two batch sizes" : join(words, ", ");
 }
 
 std::string LayerProfile::disturbance() const {

@@ -51,15 +51,19 @@ ordered_json prediction_fields(const std::optional<Prediction>& prediction, cons
 std::string prediction_line(const ordered_json& fields) {
   const auto number = [&](const char* name) { return number_at(fields, name); };
   std::string text;
-  if (number("step_ms") && number("error"))
-    text = concat("predicted by the ", fields.at("by").get<std::string>(), ": ", fixed(*number("step_ms"), 1),
-                  " ms a step (", percent_off(*number("error")), ")");
-  if (number("by_stages_ms"))
-    text += concat(text.empty() ? "predicted " : ", ", "from what stages took: ", fixed(*number("by_stages_ms"), 1),
-                   " ms (", percent_off(*number("stages_error")), ")");
+  double measured_ms = 0;
+  const auto add = [&](const char* source, const char* predicted, const char* error) {
+    if (!number(predicted) || !number(error)) return;
+    measured_ms = *number(predicted) / (1 + *number(error));
+    text += concat(text.empty() ? "predicted " : ", ", source, ": ", fixed(*number(predicted), 1), " ms (",
+                   percent_off(*number(error)), ")");
+  };
+  add(text_at(fields, "by") == kByLayers ? "from layer costs" : "from the profile", "step_ms", "error");
+  add("from the measured stage times", "by_stages_ms", "stages_error");
+  if (!text.empty()) text = concat("a step took ", fixed(measured_ms, 1), " ms; ", text);
   if (number("memory_error"))
-    text += concat(", memory ", percent_off(*number("memory_error")), " on ",
-                   fields.at("memory_error_device").get<std::string>(), ", which is furthest off");
+    text += concat(text.empty() ? "" : "; ", "predicted memory: ", percent_off(*number("memory_error")), " on ",
+                   fields.at("memory_error_device").get<std::string>(), ", the largest difference");
   return text;
 }
 

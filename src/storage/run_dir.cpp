@@ -114,9 +114,10 @@ RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
   const auto trace = trace_of_run(dir_);
   resumes_ = !trace.empty();
   if (mode == RunDirMode::kNew && resumes_) {
-    throw ConfigError("run directory ", dir_.string(), " already holds a run (", trace,
-                      "); add --resume auto to continue it, or to start it if it has no checkpoint, or choose another "
-                      "--run-dir");
+    throw ConfigError(
+        "run directory ", dir_.string(), " already holds a run (", trace,
+        "): to continue it (or begin it, if it has no checkpoint yet) add --resume auto; otherwise choose another "
+        "--run-dir");
   }
   if (must_hold_run && !resumes_) {
     throw ConfigError(

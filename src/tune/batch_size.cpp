@@ -140,8 +140,9 @@ std::span<const std::string> rate_rule_names() { return kRateRuleNames; }
 RateRule rate_rule_of(std::string_view name) {
   const auto found = std::ranges::find(kRateRuleNames, name);
   if (found == kRateRuleNames.end()) {
-    throw ConfigError("unknown rule '", printable(name), "' for the learning rate", did_you_mean(name, kRateRuleNames),
-                      "; there are ", join(kRateRuleNames, ", "));
+    throw ConfigError("unknown rule '", printable(name),
+                      "' for the learning rate; choose one of: ", join(kRateRuleNames, ", "),
+                      did_you_mean(name, kRateRuleNames));
   }
   return static_cast<RateRule>(found - kRateRuleNames.begin());
 }

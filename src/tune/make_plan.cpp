@@ -64,7 +64,7 @@ Choice choose_cut_and_chunks(const PlanRequest& request, Plan& plan, const std::
 }
 
 // "stage 0 1.50 ms (-25.0 %), stage 1 ...".
-std::string off_the_mean(const std::string& what, const std::vector<double>& seconds) {
+std::string with_differences_from_mean(const std::string& what, const std::vector<double>& seconds) {
   const double mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
   std::vector<std::string> each;
   for (std::size_t i = 0; i < seconds.size(); ++i) {
@@ -123,10 +123,10 @@ Plan plan_of_chunks(const PlanRequest& request, const std::vector<LayerCost>& co
 std::string describe_balance(const std::vector<LayerCost>& costs, const Plan& plan, double micro_batch) {
   const auto trained = std::span(costs).subspan(plan.frozen_layers);
   const auto of_stages = stage_times(trained, micro_batch, plan.partition, plan.recompute);
-  std::string stages = concat("measured for a micro-batch of ", fixed(micro_batch, 1),
-                              ", and off the mean: ", off_the_mean("stage", of_stages));
+  std::string stages = concat("measured time of each stage for a micro-batch of ", micro_batch,
+                              " samples (difference from the mean): ", with_differences_from_mean("stage", of_stages));
   if (plan.stages() == plan.devices()) return stages;
-  return concat(stages, "; ", off_the_mean("device", device_times(trained, micro_batch, plan)));
+  return concat(stages, "; ", with_differences_from_mean("device", device_times(trained, micro_batch, plan)));
 }
 
 }  // namespace sluice::tune

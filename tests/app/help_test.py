@@ -64,6 +64,9 @@ class UnknownOptionTest(unittest.TestCase):
     def test_an_option_unlike_any_other_is_named_alone(self):
         self.assert_refused(("train", "some.toml", "--nonsense"), "`sluice train` has no option '--nonsense'; see")
 
+    def test_an_option_without_its_value_names_what_it_needs(self):
+        self.assert_refused(("train", "some.toml", "--resume"), "--resume needs a value: DIR|auto; see")
+
     def test_a_size_that_cannot_be_read_names_its_option_and_the_units(self):
         self.assert_refused(("memory", "some.toml", "--profile", "some.json", "--limit", "32XB"),
                             "--limit: '32XB' is not a size", "KiB to TiB", "16GiB")
@@ -80,7 +83,7 @@ class ConfigListingTest(unittest.TestCase):
         keys, all_keys = ({(table, key) for table, values in listing.items() for key in values} for listing in (short, everything))
         self.assertLess(keys, all_keys)
         self.assertEqual(text.splitlines()[-1],
-                         f"# Hidden: {len(all_keys) - len(keys)} advanced keys at the default; `sluice config --all` lists every key.")
+                         f"# Hidden: {len(all_keys) - len(keys)} advanced keys that were not changed; `sluice config --all` lists every key.")
         self.assertNotIn("Hidden", full)
 
     def test_the_short_listing_is_the_same_configuration(self):

@@ -59,7 +59,7 @@ class LaunchedCase(unittest.TestCase):
 
     def assert_ran_as_two(self, done, launcher):
         self.assertEqual(done.returncode, 0, text_of(done))
-        self.assertIn(f"started by {launcher}: 2 processes", done.stdout + done.stderr)
+        self.assertIn(f"2 processes, according to {launcher}", done.stdout + done.stderr)
         self.assertEqual(losses(self.run_dir), self.expected)
 
 
@@ -78,7 +78,7 @@ class ByFileTest(LaunchedCase):
         done = processes_by_hand(self.train(*init, "--rank", 1), self.train(*init, "--rank", 0))
         for process in done:
             self.assertEqual(process.returncode, 0, text_of(process))
-        self.assertIn("started by the command line: 2 processes", done[1].stderr)
+        self.assertIn("2 processes, according to the command line", done[1].stderr)
         self.assertEqual(losses(self.run_dir), self.expected)
         self.assertFalse(self.folder.joinpath("meeting").exists())
 

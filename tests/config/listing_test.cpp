@@ -39,8 +39,8 @@ TEST(Listing, ShortOneHidesAdvancedKeysAtTheirDefaults) {
     }
   }
   EXPECT_THAT(text, Not(HasSubstr("\nprefetch = ")));
-  EXPECT_THAT(text,
-              HasSubstr(concat("\n# Hidden: ", advanced, " advanced keys at the default; `sluice config --all`")));
+  EXPECT_THAT(
+      text, HasSubstr(concat("\n# Hidden: ", advanced, " advanced keys that were not changed; `sluice config --all`")));
 }
 
 TEST(Listing, ShortOneReadsBackAsTheSame) {

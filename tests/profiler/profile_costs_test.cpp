@@ -89,7 +89,7 @@ TEST(ProfileQuality, IsDescribedAsFarAsItIsKnown) {
   profile.contenders = 1;
   EXPECT_EQ(profile.describe_quality(), "times scatter by 0.0 %");
   for (MeasuredLayer& layer : profile.layers) layer.times.resize(2), set_costs(layer);
-  EXPECT_EQ(profile.describe_quality(), "of one or two sizes");
+  EXPECT_EQ(profile.describe_quality(), "with one or two batch sizes");
 }
 
 TEST(ProfileCosts, AFirstUseIsOfMicroBatchesWhoseKernelsTransformWeights) {

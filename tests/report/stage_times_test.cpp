@@ -189,8 +189,8 @@ TEST(PredictionFields, SayHowFarOffItWas) {
   EXPECT_EQ(fields.at("memory_error_device"), "cpu:1");
   EXPECT_EQ(
       prediction_line(fields),
-      "predicted by the profile: 90.0 ms a step (-10.0 %), from what stages took: 98.0 ms (-2.0 %), memory -20.0 % on "
-      "cpu:1, which is furthest off");
+      "a step took 100.0 ms; predicted from the profile: 90.0 ms (-10.0 %), from the measured stage times: 98.0 ms "
+      "(-2.0 %); predicted memory: -20.0 % on cpu:1, the largest difference");
 }
 
 TEST(PredictionFields, LeaveOutWhatIsNotKnown) {
@@ -203,9 +203,9 @@ TEST(PredictionFields, LeaveOutWhatIsNotKnown) {
   const auto empty =
       prediction_fields(prediction, {.step_ms = 100, .by_stages_ms = {}, .device_bytes = {{"cpu:0", 0}}});
   EXPECT_FALSE(empty.contains("memory_error")) << "a peak of nothing was not counted";
-  EXPECT_EQ(prediction_line(changed), "predicted by the layers: 90.0 ms a step (-10.0 %)");
+  EXPECT_EQ(prediction_line(changed), "a step took 100.0 ms; predicted from layer costs: 90.0 ms (-10.0 %)");
   EXPECT_EQ(prediction_line(prediction_fields({}, {.step_ms = 100, .by_stages_ms = 98, .device_bytes = {}})),
-            "predicted from what stages took: 98.0 ms (-2.0 %)");
+            "a step took 100.0 ms; predicted from the measured stage times: 98.0 ms (-2.0 %)");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ import subprocess
 import unittest
 
 from launch_test import LaunchCase
+from script_copy import REPOSITORY
 
 LONG = {"sleep": 60}
 BOOT = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -71,6 +72,11 @@ class StopTest(LaunchCase):
         self.assertIn("killing processes that did not end", done.stderr)
         process.wait(timeout=60)
         self.assertEqual(self.records(), [])
+
+    def test_a_record_that_was_removed_lists_nothing(self):
+        done = subprocess.run(["bash", "-c", 'source "$0" && ! list_running "$1"', REPOSITORY / "scripts/started.sh", self.started / "1.2"],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
     def test_it_says_that_it_waits(self):
         process = self.start("run.sh", plan={"0": {**LONG, "stopped": "never"}})

@@ -27,7 +27,7 @@ TEST(RunDir, AnotherRunIsNotOverwritten) {
   RunDir(dir / "run", RunDirMode::kNew).write_config("lr = 0.1\n");
   const auto text = test::error_of<ConfigError>([&] { RunDir(dir / "run", RunDirMode::kNew); });
   EXPECT_THAT(text, HasSubstr((dir / "run").string() + " already holds a run (config.toml)"));
-  EXPECT_THAT(text, HasSubstr("add --resume auto to continue it, or to start it if it has no checkpoint"));
+  EXPECT_THAT(text, HasSubstr("to continue it (or begin it, if it has no checkpoint yet) add --resume auto"));
   EXPECT_EQ(test::slurp(dir / "run" / "config.toml"), "lr = 0.1\n");
 }
 

@@ -170,9 +170,9 @@ TEST(EstimateChunks, SaysWhatFitsTheLimit) {
 
 TEST(DescribeBalance, SaysHowFarEachStageIsFromTheMean) {
   const std::vector<LayerCost> costs{{.forward = {.b_s = 1e-3}}, {.forward = {.b_s = 3e-3}}};
-  EXPECT_EQ(
-      tune::describe_balance(costs, {.partition = {{1, 1}}}, 2),
-      "measured for a micro-batch of 2.0, and off the mean: stage 0 2.00 ms (-50.0 %), stage 1 6.00 ms (+50.0 %)");
+  EXPECT_EQ(tune::describe_balance(costs, {.partition = {{1, 1}}}, 2),
+            "measured time of each stage for a micro-batch of 2 samples (difference from the mean): stage 0 2.00 ms "
+            "(-50.0 %), stage 1 6.00 ms (+50.0 %)");
 }
 
 TEST(DescribeBalance, SaysItOfDevicesToo) {

@@ -27,7 +27,7 @@ void add_config(CLI::App& app) {
   const auto arguments = std::make_shared<Arguments>();
   arguments->config.add_to(*command, /*required=*/false);
   command->get_option("CONFIG")->description("Configuration file (TOML); default: the default of every key");
-  command->add_flag("--all", arguments->all, "Also print advanced keys that have their defaults");
+  command->add_flag("--all", arguments->all, "Also print advanced keys that were not changed");
   command->add_flag("--markdown", arguments->markdown,
                     "Print docs/reference/configuration.md instead: the table of all keys");
   command->callback([arguments] { print_out(listing(*arguments)); });

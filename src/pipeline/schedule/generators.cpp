@@ -33,8 +33,8 @@ const Generator& find_generator(std::string_view name) {
   for (const auto& generator : kGenerators) {
     if (generator.name == name) return generator;
   }
-  throw ConfigError("unknown schedule '", name, "'", did_you_mean(name, schedule_names()),
-                    "; choose one of: ", join(schedule_names(), ", "));
+  throw ConfigError("unknown schedule '", name, "'; choose one of: ", join(schedule_names(), ", "),
+                    did_you_mean(name, schedule_names()));
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ void demand(bool holds, const Sentence&... sentence) {
 }
 
 void demand_word(std::string_view option, const std::string& word, const std::vector<std::string>& words) {
-  demand(std::ranges::find(words, word) != words.end(), option, " ", word, " is unknown", did_you_mean(word, words),
-         "; give one of ", join(words, ", "));
+  demand(std::ranges::find(words, word) != words.end(), option, " ", word, " is unknown; give one of ",
+         join(words, ", "), did_you_mean(word, words));
 }
 
 // Checks an option that is valid only with a certain value of another option.

@@ -196,8 +196,8 @@ void decide_chunks(const Setup& setup, engine::Engine& engine, data::Position st
     log_on_rank_0(concat(" with train.deterministic: ", engine.plan().chunks, ", unmeasured"));
     return;
   }
-  log_on_rank_0(concat(": timing steps without updates, for about ", human_duration(chunks_budget(setup)),
-                       " (pipeline.planning_budget_s)"));
+  log_on_rank_0(concat(": timing steps without updates; time budget ", human_duration(chunks_budget(setup)),
+                       " (two thirds of pipeline.planning_budget_s)"));
   const engine::StepBatch batch = [&] {
     data::LoaderOptions options = train_loader_options(setup);
     options.prefetch = 1;  // only one batch is needed

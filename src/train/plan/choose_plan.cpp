@@ -77,8 +77,8 @@ std::vector<LayerCost> layer_costs(const Setup& setup) {
     log_info("using the layer costs in ", found->source, "; delete the file to measure them again");
     return found->profile.costs();
   }
-  log_info("measuring ", counted(setup.layers, "layer"), " of ", setup.model.name, ", for about ",
-           human_duration(layers_budget(setup)), " (pipeline.planning_budget_s)");
+  log_info("measuring ", counted(setup.layers, "layer"), " of ", setup.model.name, "; time budget ",
+           human_duration(layers_budget(setup)), " (a third of pipeline.planning_budget_s)");
   const profiler::LayerProfile profile = measure_fitting_batches(setup, size);
   if (profile.micro_batch == size)
     measure::keep_costs(setup.config.pipeline.cost_cache, workload_of(setup),

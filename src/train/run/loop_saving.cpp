@@ -88,18 +88,22 @@ void Loop::stop_early() {
 }
 
 void Loop::stop_for_signal() {
-  const std::string signal = StopSignal::requested() ? StopSignal::name() : "a signal to another process of the run";
+  const bool is_own = StopSignal::requested();
   const bool has_trained = progress_.steps_done > first_step_;
-  const std::string stopped = concat("stopped by ", signal, has_trained ? " after step " : " at step ",
-                                     progress_.steps_done, " of ", options_.total_steps);
-  if (!keeps_records()) throw InterruptedError(stopped, "; rank 0 keeps the checkpoint");
+  const std::string stopped =
+      concat("stopped ", is_own ? concat("by ", StopSignal::name(), " ") : "", has_trained ? "after step " : "at step ",
+             progress_.steps_done, " of ", options_.total_steps,
+             is_own ? "" : ", because another process of the run received a signal");
+  if (!keeps_records())
+    throw InterruptedError(stopped, has_trained ? "; rank 0 saves the checkpoint; continue with --resume auto" : "");
   if (!has_trained && !is_saved()) {  // otherwise the checkpoint would only repeat another run's
     report_outside_of_steps();
     kept().reporter().summary("interrupted", progress_.steps_done);
     throw InterruptedError(stopped, "; nothing was trained, and no checkpoint was saved");
   }
   check_records();
-  log_info("received ", signal, ": saving a checkpoint before stopping (a second signal stops at once)");
+  log_info(is_own ? concat("received ", StopSignal::name()) : "another process of the run received a signal",
+           ": saving a checkpoint before stopping (a second signal stops at once)");
   if (!is_saved()) save();
   report_outside_of_steps();
   kept().reporter().summary("interrupted", progress_.steps_done);

@@ -228,7 +228,10 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const TrainRunOptions&
   warn_of_own_trace(setup, !options.traced.is_empty(), options.traced == start.traced.own);
   setup.total_steps = total_steps_after(setup, start.state.progress);
   nlohmann::ordered_json summary{{"rank", process.rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
-  if (!start.trains) return summary;
+  if (!start.trains) {
+    log_info("the run is complete after ", counted(setup.total_steps, "step"), "; rank 0 logs how to train on");
+    return summary;
+  }
 
   setup.take(start.constants);
   const auto features = make_feature_reuse(setup);

@@ -68,7 +68,7 @@ void log_meeting_point(const comm::World& world, double limit_s) {
 void log_how_started(const comm::World& world) {
   if (!world.remark.empty()) log_warning(world.remark);
   if (world.rank == 0 && !world.launcher.empty())
-    log_info("started by ", world.launcher, ": ", counted(world.size, "process"));
+    log_info(counted(world.size, "process"), ", according to ", world.launcher);
 }
 
 ProcessRank process_rank(const comm::World& world) {

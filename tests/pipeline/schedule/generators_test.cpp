@@ -130,8 +130,8 @@ TEST(Generators, AreFoundByName) {
                                             "zb-h2", "zb-v", "dualpipe-v"));
   for (const auto& name : schedule_names()) EXPECT_EQ(make_schedule(name, {.micro_batches = 2}).name, name);
   EXPECT_THAT([] { (void)make_schedule("1f1", {}); },
-              ThrowsMessage<ConfigError>("unknown schedule '1f1'; did you mean '1f1b'?; choose one of: gpipe, 1f1b, "
-                                         "eager-1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v, dualpipe-v"));
+              ThrowsMessage<ConfigError>("unknown schedule '1f1'; choose one of: gpipe, 1f1b, eager-1f1b, interleaved, "
+                                         "looped-bfs, zb-h1, zb-h2, zb-v, dualpipe-v; did you mean '1f1b'?"));
 }
 
 TEST(Generators, RejectEmptyShapes) {
