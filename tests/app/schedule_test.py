@@ -163,7 +163,7 @@ class ScheduleTest(unittest.TestCase):
     def test_bad_usage_is_2_with_what_to_do(self):
         shape = ("--stages", 2, "--chunks", 4)
         refused = ((("zb-h3", *shape), "'zb-h3'", "did you mean 'zb-h1'", "dualpipe-v"), ((), "--order FILE", "gpipe, 1f1b"),
-                   (("zb-v", *shape, "--virtual", 3), "2 virtual stages a device, not 3"),
+                   (("zb-v", *shape, "--virtual", 3), "takes 2 stages per device, not 3"),
                    (("1f1b", *shape, "--forward", "1,2,3"), "--forward has 3 times for 2 devices"),
                    (("1f1b", *shape, "--backward", 1, "--input", 1, "--weight", 1), "--backward"),
                    (("1f1b", "--stages", 2), "--chunks"), (("1f1b", "--stages", 0, "--chunks", 4), "--stages"),
@@ -275,7 +275,7 @@ class ScheduleTest(unittest.TestCase):
                                   data={"name": "shapes", "samples": 64}, train={"steps": 2, "global_batch": 16},
                                   pipeline={"stages": 2, "chunks": 3, "schedule": "dualpipe-v"}, device={"list": "cpu"})
         refused = (([], "needs at least 4 chunks"), (["pipeline.chunks=4"], "4 stages (pipeline.stages x pipeline.virtual)"),
-                   (["pipeline.chunks=4", "pipeline.virtual=3"], "has 2 virtual stages a device, not 3"))
+                   (["pipeline.chunks=4", "pipeline.virtual=3"], "takes 2 stages per device, not 3"))
         for settings, why in long_tests.some(refused[:1], refused, "one of each kind"):
             done = cli.run("train", config, *[word for setting in settings for word in ("--set", setting)],
                            "--run-dir", self.folder / "refused")

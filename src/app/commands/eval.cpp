@@ -52,7 +52,7 @@ void add_eval(CLI::App& app) {
       ->check(not_empty);
   source
       ->add_option("--weights", arguments->evaluation.weights,
-                   "All weights of the model: a safetensors file, or a folder or index of several")
+                   "All weights: a safetensors file, or a folder or index of several")
       ->type_name("FILE")
       ->check(not_empty);
   source->require_option(1);

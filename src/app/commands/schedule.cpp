@@ -72,8 +72,9 @@ void add_time_options(CLI::App& command, ScheduleArguments& arguments) {
   add_times("--forward", arguments.forward,
             "Forward time of one micro-batch on a device, all its virtual stages together, in any unit; one "
             "value for all devices or one per device (default 1)");
-  auto* backward = add_times("--backward", arguments.backward,
-                             "Backward time of one micro-batch on a device; I and W take half of it each");
+  auto* backward = add_times(
+      "--backward", arguments.backward,
+      "Instead of --input and --weight: backward time of one micro-batch on a device; I and W take half each");
   auto* input =
       add_times("--input", arguments.input, "Instead of --backward: time of the input gradients, I (default 1)");
   auto* weight =
@@ -141,8 +142,8 @@ void add_schedule(CLI::App& app) {
   command
       ->add_option("--order", arguments->order,
                    "Instead of NAME: a schedule file (- for standard input) with one line of actions per device, "
-                   "such as 0F0 0F1 0I0 0W0 (3F2;0B1), or a CSV dump of torch.distributed.pipelining. Unlike "
-                   "--stages, stages= in its header counts the stages of all devices together")
+                   "such as 0F0 0F1 0I0 0W0 (3F2;0B1), or a CSV dump of torch.distributed.pipelining. The "
+                   "header's stages= counts stages, not devices (they differ with several stages per device)")
       ->type_name("FILE")
       ->check(not_empty)
       ->excludes(name);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "pipeline/schedule/device_actions.h"
 #include "pipeline/schedule/generators.h"
 
@@ -21,8 +22,8 @@ inline void require_shape(const PipelineShape& shape) {
 inline void require_virtual_stages(std::string_view name, const PipelineShape& shape, int only) {
   const int given = shape.virtual_stages.value_or(only);
   if (given != only) {
-    throw ConfigError("schedule '", name, "' has ", only, " virtual stage", only == 1 ? "" : "s", " a device, not ",
-                      given, "; leave out the number of virtual stages, or choose interleaved or looped-bfs");
+    throw ConfigError("schedule '", name, "' takes ", counted(only, "stage"), " per device, not ", given,
+                      "; leave out --virtual (pipeline.virtual), or choose interleaved or looped-bfs");
   }
 }
 

@@ -23,8 +23,8 @@ struct PipelineShape {
 // GPipe (Huang et al. 2019, arXiv:1811.06965): every forward, then every backward in the same order; m in flight.
 [[nodiscard]] Schedule make_gpipe(const PipelineShape& shape);
 
-// 1F1B (PipeDream-Flush; Narayanan et al. 2021, arXiv:2104.04473): p-1-r forwards, then one forward, one backward;
-// min(m, p-r) in flight.
+// 1F1B (PipeDream-Flush; Narayanan et al. 2021, arXiv:2104.04473): p-1-r forwards, then one forward and one backward
+// in turn, then the remaining backwards; min(m, p-r) in flight.
 [[nodiscard]] Schedule make_1f1b(const PipelineShape& shape);
 
 // 1F1B with 2(p-1-r) forwards first, to hide the latency of a hop; min(m, 2(p-r)-1) in flight. ("1F1B-overlap-friendly"

@@ -10,8 +10,8 @@ int virtual_stages_of(std::string_view name, const PipelineShape& shape) {
   require_shape(shape);
   const int virtual_stages = shape.virtual_stages.value_or(default_virtual_stages(name));
   if (virtual_stages < 1) {
-    throw ConfigError(
-        concat("schedule '", name, "' with ", virtual_stages, " virtual stages a device; it needs at least 1"));
+    throw ConfigError("schedule '", name, "' has ", counted(virtual_stages, "stage"),
+                      " per device; set --virtual (pipeline.virtual) to at least 1");
   }
   return virtual_stages;
 }

@@ -262,20 +262,24 @@ TEST(ClosedForms, WhereTheDevicesEnd) {
   }
 }
 
-// (stage, micro-batch) pairs that device r has in flight at most; nothing where there is no formula.
+// Most (stage, micro-batch) pairs that device r has in flight; nothing if there is no formula.
 std::optional<int> pairs_in_flight(const NamedShape& shape, int r) {
   const int p = shape.shape.stages;
   const int m = shape.shape.micro_batches;
   const int v = shape.virtual_stages();
-  if (shape.name == "gpipe" || shape.name == "looped-bfs") return m * v;
-  if (shape.name == "1f1b") return std::min(m, p - r);
-  if (shape.name == "eager-1f1b") return std::min(m, 2 * (p - r) - 1);
-  if (shape.name == "interleaved" && m % p == 0) return std::min(2 * (p - 1 - r) + (v - 1) * p + 1, m * v);
-  if (shape.name == "zb-h1") return std::min(m, p);
-  if (shape.name == "zb-h2") return std::min(m, 2 * p - 1);
-  if (shape.name == "zb-v" && m >= 2 * p) return 2 * p;
-  if (shape.name == "dualpipe-v") return 2 * p + 1;
-  return std::nullopt;
+  std::map<std::string, int> most{
+      {"gpipe", m * v},
+      {"looped-bfs", m * v},
+      {"1f1b", std::min(m, p - r)},
+      {"zb-h1", std::min(m, p)},
+      {"zb-h2", std::min(m, 2 * p - 1)},
+      {"eager-1f1b", std::min(m, 2 * (p - r) - 1)},
+      {"dualpipe-v", 2 * p + 1},
+  };
+  if (m % p == 0) most["interleaved"] = std::min(2 * (p - 1 - r) + (v - 1) * p + 1, m * v);
+  if (m >= 2 * p) most["zb-v"] = 2 * p;
+  const auto found = most.find(shape.name);
+  return found == most.end() ? std::nullopt : std::optional(found->second);
 }
 
 int expect_in_flight(const NamedShape& shape) {

@@ -59,9 +59,8 @@ void print(const std::map<std::string, Tally>& tallies, std::size_t schedules) {
 }
 
 // Who may survive, and why it is no mistake:
-//   swap           two actions of a device that need nothing of each other, directly or by way of other devices: every
-//   action still
-//                  runs once after what it needs, so the sums of gradients have the same terms
+//   swap           two actions of a device that need nothing of each other, directly or by way of other devices:
+//                  every action still runs once after what it needs, so the sums of gradients have the same terms
 //   part a pair    one after the other is stricter than together
 //   pair with next a forward and a backward that need nothing of each other
 //   drop           the only backward of a pipeline with one stage and one micro-batch: what is left is an evaluation

@@ -170,9 +170,8 @@ TEST(Property, BadShapesAreRefusedInOneSentence) {
     EXPECT_NE(message_of(name, {.stages = 2, .micro_batches = 8, .virtual_stages = 0}), "accepted") << name;
   }
   EXPECT_EQ(message_of("zb-v", {.stages = 2, .micro_batches = 8, .virtual_stages = 3}),
-            "schedule 'zb-v' has 2 virtual stages a device, not 3; leave out the number of virtual stages, or choose "
-            "interleaved or "
-            "looped-bfs");
+            "schedule 'zb-v' takes 2 stages per device, not 3; leave out --virtual (pipeline.virtual), or choose "
+            "interleaved or looped-bfs");
   EXPECT_EQ(message_of("dualpipe-v", {.stages = 3, .micro_batches = 5}),
             "schedule 'dualpipe-v' on 3 devices needs at least 6 chunks (micro-batches), not 5");
 }
