@@ -324,7 +324,7 @@ TEST(UnevenWorkers, AreAFunctionOfTheSeed) {
 TEST(UnevenWorkers, DoNotDependOnTheirOrder) {
   for (const std::string& sync : uneven_sync_names()) {
     UnevenRequest request = request_of(sync, 5, 64, 0, 700);
-    // Without a common divisor: if two pushes ended at the same time, the workers' order would decide.
+    // Nearly no common divisors: if two pushes ended at the same time, the workers' order would decide.
     request.seconds_per_example = {0.0101003, 0.0203017, 0.0307131, 0.0409071, 0.1013219};
     if (sync == "amb") request = anytime(request, 1.1, 8);
     const UnevenResult one = simulate_uneven_workers(request);
