@@ -95,15 +95,15 @@ class PsRules {
     const PsConfig& ps = config_.ps;
     if (ps.nesterov_delay == 0) return;
     const bool is_diloco = ps.policy == "diloco";
+    require(ps.policy == "asp" || ps.policy == "ssp" || (is_diloco && ps.quorum == 1),
+            {"ps.nesterov_delay", "ps.policy", "ps.quorum"},
+            concat("ps.nesterov_delay=", ps.nesterov_delay, " cannot be combined with ps.policy=\"", ps.policy,
+                   "\"; it is for \"asp\", \"ssp\", and \"diloco\" with ps.quorum=1: there, each push is an update"));
     const bool by_optimizer = config_.train.optimizer == "momentum" && config_.train.nesterov;
     require(is_diloco ? ps.outer_momentum > 0 : by_optimizer,
             {"ps.nesterov_delay", "train.optimizer", "train.nesterov", "ps.outer_momentum"},
             concat("ps.nesterov_delay=", ps.nesterov_delay, " delays Nesterov's momentum; set ",
                    is_diloco ? "ps.outer_momentum" : "train.optimizer=\"momentum\" and train.nesterov=true"));
-    require(ps.policy == "asp" || ps.policy == "ssp" || (is_diloco && ps.quorum == 1),
-            {"ps.nesterov_delay", "ps.policy", "ps.quorum"},
-            concat("ps.nesterov_delay=", ps.nesterov_delay, " cannot be combined with ps.policy=\"", ps.policy,
-                   "\"; it is for \"asp\", \"ssp\", and \"diloco\" with ps.quorum=1: there, each push is an update"));
   }
 
   // Top-k sends the omitted part with the next message. That is correct for sums, but not for weights that replace the
@@ -180,10 +180,8 @@ class PsRules {
     require(ps.local_steps == 0 || is_diloco || is_local, {"ps.local_steps", "ps.policy"},
             concat("ps.local_steps=", ps.local_steps, " cannot be combined with ps.policy=\"", ps.policy,
                    "\", whose workers make no local steps; remove it, or set \"local_sgd\" or \"diloco\""));
-    require(is_diloco || (ps.outer_lr == defaults.outer_lr && ps.outer_momentum == defaults.outer_momentum),
-            {"ps.outer_lr", "ps.outer_momentum", "ps.policy"},
-            concat("ps.outer_lr and ps.outer_momentum belong to ps.policy=\"diloco\"; remove them with \"", ps.policy,
-                   "\""));
+    require_policy("diloco", "ps.outer_lr", ps.outer_lr != defaults.outer_lr);
+    require_policy("diloco", "ps.outer_momentum", ps.outer_momentum != defaults.outer_momentum);
     const bool trains_alone = is_dual || is_diloco || is_local;
     require(!trains_alone || (ps.time_limit_s == 0 && ps.lr_by == defaults.lr_by),
             {"ps.time_limit_s", "ps.lr_by", "ps.policy"},
@@ -193,15 +191,18 @@ class PsRules {
   void check_dual_batch() const {
     const PsConfig& ps = config_.ps;
     const PsConfig defaults;
-    const bool is_dual = ps.policy == "dual_batch";
-    require(
-        is_dual || (ps.small_workers == 0 && ps.extra_time == defaults.extra_time && ps.merge == defaults.merge),
-        {"ps.small_workers", "ps.extra_time", "ps.merge", "ps.policy"},
-        concat("ps.small_workers, ps.extra_time and ps.merge belong to ps.policy=\"dual_batch\"; remove them with \"",
-               ps.policy, "\""));
-    require(!is_dual || ps.small_workers <= ps.workers, {"ps.small_workers", "ps.workers"},
+    require_policy("dual_batch", "ps.small_workers", ps.small_workers != 0);
+    require_policy("dual_batch", "ps.extra_time", ps.extra_time != defaults.extra_time);
+    require_policy("dual_batch", "ps.merge", ps.merge != defaults.merge);
+    require(ps.policy != "dual_batch" || ps.small_workers <= ps.workers, {"ps.small_workers", "ps.workers"},
             concat("ps.small_workers=", ps.small_workers, " > ps.workers=", ps.workers,
                    "; set ps.small_workers to at most ps.workers"));
+  }
+
+  void require_policy(std::string_view policy, std::string_view key, bool is_set) const {
+    require(!is_set || config_.ps.policy == policy, {key, "ps.policy"},
+            concat(key, " is only for ps.policy=\"", policy, "\", but the policy is \"", config_.ps.policy,
+                   "\"; remove ", key));
   }
 
   void require(bool ok, std::initializer_list<std::string_view> keys, const std::string& what) const {

@@ -78,7 +78,7 @@ std::string time_table(std::span<const SlotTimes> slots, const Numbers& means, s
   return concat("where the time went, mean ",
                 which.empty() ? concat(steps == 1 ? "of " : "of all ", counted(steps, "step")) : std::string(which),
                 processes > 1 ? concat(", of rank 0 of ", counted(processes, "process")) : "",
-                " (ms; allreduce: exposed; skew: waiting for the slowest to get there):\n",
+                " (ms; allreduce: the part that computing does not hide; skew: waiting for the slowest replica):\n",
                 text_table(rows, std::array{Align::kLeft, Align::kRight}));
 }
 

@@ -158,8 +158,8 @@ class LocalStepsTest(unittest.TestCase):
         dual = ["ps.policy=dual_batch", "ps.step_s=0.03", "ps.worker_batch=24", "ps.small_workers=1"]
         refused = [
                 (["ps.local_steps=3"], "whose workers make no local steps"),
-                (["ps.policy=local_sgd", "ps.small_workers=1"], "belong to ps.policy=\"dual_batch\""),
-                (["ps.policy=local_sgd", "ps.outer_lr=0.5"], "belong to ps.policy=\"diloco\""),
+                (["ps.policy=local_sgd", "ps.small_workers=1"], "ps.small_workers is only for ps.policy=\"dual_batch\""),
+                (["ps.policy=local_sgd", "ps.outer_lr=0.5"], "ps.outer_lr is only for ps.policy=\"diloco\""),
                 (["ps.policy=diloco", "ps.time_limit_s=1"], "whose workers push gradients; remove them"),
                 ([*dual, "ps.small_workers=3"], "set ps.small_workers to at most"),
                 ([*dual, "ps.step_s=0"], "--b must be above 0"),

@@ -160,7 +160,7 @@ class ParameterServerTest(unittest.TestCase):
                 (["ps.workers=64"], "a worker's step has 0 samples"),
                 (["pipeline.chunks=1", "train.micro_batch=9"], "too few for train.micro_batch=9"),
                 (["pipeline.batch_norm=deferred"], "set \"micro\""),
-                (["ps.quorum=5"], "a quorum of 5 of 4"),
+                (["ps.quorum=5"], "ps.quorum=5, but ps.workers=4"),
                 (["freeze.policy=linear"], "remove freeze.policy"),
                 (["ps.address=127.0.0.1:1"], "remove ps.placement, ps.address, ps.keys and ps.servers"),
                 (["ps.clock=real", "ps.sample_s=1"], "remove them with ps.clock=\"real\""),

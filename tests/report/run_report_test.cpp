@@ -32,8 +32,9 @@ TEST(TimeTable, ColumnsAreDisjointAndAddUpToTheStep) {
   other["idle_ms"] = 8;
   EXPECT_EQ(
       time_table(std::vector{SlotTimes{0, 0, ms}, SlotTimes{0, 1, other}}, {}, 7),
-      R"(where the time went, mean of all 7 steps (ms; allreduce: exposed; skew: waiting for the slowest to get there):
-                   load  forward  backward  transfer  allreduce  skew  optimizer  bubble  other   step    busy
+      "where the time went, mean of all 7 steps (ms; allreduce: the part that computing does not hide; "
+      "skew: waiting for the slowest replica):\n"
+      R"(                   load  forward  backward  transfer  allreduce  skew  optimizer  bubble  other   step    busy
 replica 0 stage 0  1.00    10.00     20.00      2.00       5.00  4.00       3.00    6.00   4.00  55.00  60.0 %
 replica 0 stage 1  1.00    12.00     20.00      2.00       5.00  4.00       3.00    6.00   2.00  55.00  63.6 %
 mean               1.00    11.00     20.00      2.00       5.00  4.00       3.00    6.00   3.00  55.00  61.8 %)");

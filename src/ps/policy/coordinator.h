@@ -40,7 +40,7 @@ class Coordinator {
   [[nodiscard]] std::int64_t last_committed(WorkerId worker, int incarnation) const;
 
   // Both repeat what an earlier coordinator did, before any worker joins. redo() repeats an update. restore_push() adds
-  // a push that waits for its update, which is due at once if each push makes an update.
+  // a push that waits for its update. If one push makes an update, this update is due at once.
   void redo(const Update& update);
   void restore_push(const PushRecord& record, Nanoseconds now);
 

@@ -324,7 +324,8 @@ TEST(UnevenWorkers, AreAFunctionOfTheSeed) {
 TEST(UnevenWorkers, DoNotDependOnTheirOrder) {
   for (const std::string& sync : uneven_sync_names()) {
     UnevenRequest request = request_of(sync, 5, 64, 0, 700);
-    request.seconds_per_example = {0.0101, 0.0203, 0.0307, 0.0409, 0.1013};  // no two ends at once for long
+    // Nearly no common divisors: if two pushes ended at the same time, the workers' order would decide.
+    request.seconds_per_example = {0.0101003, 0.0203017, 0.0307131, 0.0409071, 0.1013219};
     if (sync == "amb") request = anytime(request, 1.1, 8);
     const UnevenResult one = simulate_uneven_workers(request);
     std::ranges::reverse(request.seconds_per_example);
