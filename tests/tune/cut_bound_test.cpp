@@ -70,5 +70,25 @@ TEST(CutBound, IsNeverAboveAnyCutThatBeginsSo) {
   EXPECT_GT(tightness, 0.7);
 }
 
+// A slow network begins with the last layer, while the last backward of the others still runs.
+TEST(CutBound, IsNotAboveAStepWhoseAllReduceIsLongerThanItsCompute) {
+  RngStream rng(2);
+  for (const int devices : {1, 2}) {
+    const pipeline::Schedule schedule =
+        pipeline::with_reductions(pipeline::make_schedule("gpipe", {.stages = devices, .micro_batches = 2}));
+    std::vector<LayerCost> layers = test::made_up_layers(rng, 8, /*slow_down=*/false);
+    for (LayerCost& layer : layers) layer.gradient_bytes = 10;
+    const StepOverheads overheads{.all_reduce = LinkCost{.bytes_per_s = 0.1}, .bucket_bytes = 10};
+    const Partition partition{std::vector<int>(devices, 8 / devices)};
+    std::vector<int> ends{8 / devices};
+    if (devices == 2) ends.push_back(8);
+    const double seconds =
+        predict_step(schedule, step_costs(layers, partition, std::vector<bool>(devices), 1, overheads)).seconds;
+    const double least = CutBound(layers, schedule, Recompute::kNone, 1, overheads, 0).of(ends);
+    EXPECT_LE(least, seconds * (1 + 1e-12)) << devices;
+    EXPECT_GT(least, 0.98 * seconds) << "the network alone takes most of it, on " << devices;
+  }
+}
+
 }  // namespace
 }  // namespace sluice::tune

@@ -150,6 +150,33 @@ TEST(CompressedTest, NothingIsLostWithMessagesNorWithAServerThatIsKilled) {
   EXPECT_LE((in_order(lead, {&other}) - expected).abs().max().item<double>(), 1e-12);
 }
 
+// Changes of weights that the worker lacks are of no use to it.
+TEST(CompressedTest, WeightsThatAreAskedForAgainComeWholeFromOtherServersToo) {
+  ToyShardServer other({}, compress);
+  ToyServer lead(preset_policy("asp", 1), 5, 2, [](NetworkOptions& options) { options.compression = kBoth; },
+                 std::nullopt, nullptr, {other.address()});
+  lead.start();
+  FrameSocket to_lead(FrameSocket::Role::kConnecting, "worker", kFromServers);
+  FrameSocket to_other(FrameSocket::Role::kConnecting, "worker", kFromServers);
+  to_lead.connect("127.0.0.1", lead.port());
+  to_other.connect("127.0.0.1", other.address().port);
+  int parts = 0;
+  for (int i = 0; i < 500 && parts < 3; ++i) {
+    to_lead.send({}, {header_of(Hello{.worker = WorkerId{0}, .process_id = "s", .where = "here", .batch = kLease})});
+    to_lead.send({}, {header_of(WorkerAgain{})});
+    to_other.wait(std::chrono::milliseconds(20));
+    while (const auto received = to_other.next()) {
+      const auto message = shards_to_worker(received->frames.front());
+      if (!message || !std::holds_alternative<WeightsPart>(*message)) continue;
+      EXPECT_TRUE(std::get<WeightsPart>(*message).is_whole);
+      ++parts;
+    }
+  }
+  EXPECT_GE(parts, 3);
+  lead.kill();
+  other.halt();
+}
+
 // What a worker has not sent is of the run that its server had: another run has nothing to do with it.
 TEST(PushUnderWay, WhatIsLeftOutOfOneRunIsNotAddedToAnother) {
   const Layout layout = toy_layout(1);

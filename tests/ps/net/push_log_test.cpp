@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "ps/net/log_recovery.h"
-#include "ps/net/toy.h"
+#include "ps/net/toy_shards.h"
 #include "support/files.h"
 #include "support/long_tests.h"
 
@@ -196,6 +196,34 @@ TEST(PushLogNetwork, APushThatCannotBeWrittenIsNotAcknowledgedAndEndsTheRun) {
     ASSERT_TRUE(server.failure);
     EXPECT_THROW(std::rethrow_exception(server.failure), StorageError);
   }
+}
+
+// Counts the decisions that are durable when the server goes on.
+class JournalOfDecisions final : public PushJournal {
+ public:
+  void write_push(const CommittedPush&) override {}
+  void write_update(const UpdateRecord&) override { ++written; }
+  void begin(const Weights&, const std::vector<CommittedPush>&) override {}
+  [[nodiscard]] bool must_make_durable() const override { return false; }
+  void make_durable() override { durable += std::exchange(written, 0); }
+
+  std::int64_t written = 0, durable = 0;
+};
+
+// Another server's log may else have a step of which a lead server that comes back knows nothing.
+TEST(PushLogNetwork, ADecisionThatOtherServersHearOfIsDurable) {
+  constexpr std::int64_t kUpdates = 5;
+  JournalOfDecisions journal;
+  ToyShardServer other;
+  ToyServer lead(preset_policy("asp", 1), kUpdates, 2, [&](NetworkOptions& options) { options.journal = &journal; },
+                 std::nullopt, nullptr, {other.address()});
+  lead.start();
+  LinkOptions options = toy_link(lead.port(), 0);
+  options.others = {other.address()};
+  work(options);
+  lead.join();
+  EXPECT_FALSE(lead.failure);
+  EXPECT_EQ(journal.durable, kUpdates);
 }
 
 }  // namespace

@@ -235,6 +235,22 @@ TEST(NetworkTest, APushOfAnotherShapeOrLeaseIsNotCommitted) {
   EXPECT_EQ(server.server().progress().version, 1);
 }
 
+TEST(NetworkTest, APushIsOfTheWorkerThatSendsIt) {
+  ToyServer server(preset_policy("asp", 2), 5, 1);
+  server.start();
+  Stranger other(server.port(), "other"), worker(server.port());
+  other.join(1);
+  const Stranger::Begun begun = worker.begin(0, toy_layout(1));
+  const PushRecord of_other{.worker = WorkerId{1}, .incarnation = 1, .sequence = 1, .examples = 2, .targets = 2};
+  worker.send(
+      with_tensors(header_of(PushMade{of_other, {}, {}, begun.lease}), toy_push(0, begun.weights, {1, 2}).tensors));
+  const auto answered = worker.receive_kind<PushAnswered>();
+  ASSERT_TRUE(answered);
+  EXPECT_EQ(answered->first.answer, PushAnswer::kUnknown);
+  server.stop();
+  EXPECT_EQ(server.server().progress().version, 0);
+}
+
 // Of samples that are no longer that worker's.
 TEST(NetworkTest, WhatGoesAheadOfAPushIsOfItsLease) {
   ToyServer server(preset_policy("asp", 1), 5, 1);
