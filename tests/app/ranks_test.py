@@ -379,7 +379,7 @@ class RanksTest(RanksCase):
                 done = cli.finish_all(processes)
                 self.assertEqual(done[0].returncode, 5, done[0].stderr)
                 self.assertIn(done[1].returncode, (4, 5), done[1].stderr)
-                self.assertIn("more threads", cli.error_of(done[1]))
+                self.assertIn("ulimit -u", cli.error_of(done[1]))
 
 
 class ByTheClockTest(RanksCase):

@@ -98,9 +98,9 @@ class SimulateTest(unittest.TestCase):
         for sync, change, sentence in (
                 ("amb", {"partitions": 4}, "give --amb-time-limit"), ("amb", {"amb-time-limit": 1}, "--partitions"),
                 ("amb", {"amb-time-limit": 0, "partitions": 4}, "give seconds above 0"), ("amb", {"amb-time-limit": 1, "partitions": 101}, "at most 100"),
-                ("fmb", {"amb-time-limit": 1}, "--sync amb"), ("asp", {"staleness": 1}, "--sync ssp alone"),
+                ("fmb", {"amb-time-limit": 1}, "--sync amb"), ("asp", {"staleness": 1}, "--sync ssp"),
                 ("quorum", {"quorum": 5}, "give 1 to 4"), ("fmb", {"seconds-per-example": "nan"}, "finite numbers above 0"),
-                ("fmb", {"steps": 0}, "--steps is 0"), ("fbm", {}, "did you mean 'fmb'?"), ("fmb", {"mean": 1}, "--induce shifted-exponential alone")):
+                ("fmb", {"steps": 0}, "--steps is 0"), ("fbm", {}, "did you mean 'fmb'?"), ("fmb", {"mean": 1}, "--induce shifted-exponential")):
             self.refuse(["--sync", sync, *words({**EVEN, **change})], sentence)
         self.refuse(["--sync", "fmb", "--workers", "3"], "--seconds-per-example")
         self.refuse(["--sync", "fmb", *words(EVEN), "--seed", "-1"], "--seed")
