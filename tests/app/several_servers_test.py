@@ -264,7 +264,7 @@ class SeveralServersTest(ServerRuns):
         self.assertRegex(cli.stop(processes[1]).stderr, r"server 0 \(.*\) was refused: ps.shards is 1")
         done = cli.run("train", config, "--run-dir", self.folder / "run", env=cli.rank_environment(0, 3, self.port))
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("add --resume auto to continue it, or to start it if it has no checkpoint", cli.error_of(done))
+        self.assertIn("to continue it (or begin it, if it has no checkpoint yet) add --resume auto", cli.error_of(done))
 
     @long_tests.only("five processes that only start")
     def test_each_server_is_there_once(self):
