@@ -223,7 +223,8 @@ TEST_F(StartingWeightsFile, RefusesWhatIsNotFiniteAlsoWhereItIsUnused) {
   for (const char* tensor : {"fc.bias", "bn1.weight"}) {
     storage::TensorMap file = trained(model_of("resnet8", 9, 2));
     file.at(tensor)[0].fill_(std::numeric_limits<double>::quiet_NaN());
-    EXPECT_THAT(refusal(model, file), HasSubstr(concat(tensor, " has 1 NaN; use an earlier checkpoint or other weights")));
+    EXPECT_THAT(refusal(model, file),
+                HasSubstr(concat(tensor, " has 1 NaN; use an earlier checkpoint or other weights")));
   }
 }
 

@@ -224,7 +224,8 @@ TEST(StepReplaySums, WhatDoesNotFitIsRefused) {
   std::vector<RecordedProcess> without_bytes = recorded;
   for (RecordedProcess& process : without_bytes) process.spans.buckets[1].bytes = 0;
   EXPECT_EQ(refusal(without_bytes), "none");
-  EXPECT_THAT(refusal(without_bytes, {.network = StepEdits::Network{1e9}}), HasSubstr("the trace lacks the sizes of its all-reduces"));
+  EXPECT_THAT(refusal(without_bytes, {.network = StepEdits::Network{1e9}}),
+              HasSubstr("the trace lacks the sizes of its all-reduces"));
   recorded[1].spans.buckets.pop_back();
   EXPECT_THAT(refusal(recorded), HasSubstr("rank 0 and rank 1 have different all-reduces"));
 }

@@ -24,7 +24,8 @@ TEST(UnevenWorkers, RefuseWhatCannotBe) {
     change(request);
     expect_refused(request, part);
   };
-  refuse([](auto& r) { r.sync = "fbm"; }, "--sync fbm is unknown; give one of fmb, amb; did you mean 'fmb'?");
+  refuse([](auto& r) { r.sync = "fbm"; },
+         "--sync fbm is unknown; give one of fmb, amb, bsp, ssp, asp, quorum; did you mean 'fmb'?");
   refuse([](auto& r) { r.sync = "diloco"; }, "give one of fmb, amb");
   refuse([](auto& r) { r.workers = 0; }, "--workers is 0");
   refuse([](auto& r) { r.workers = 5000; }, "give 1 to 4096");
