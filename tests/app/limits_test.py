@@ -70,8 +70,7 @@ class LimitsTest(unittest.TestCase):
     def test_too_few_threads_are_an_error_of_ours(self):
         for threads in long_tests.some((4,), range(8), "one start each"):
             with self.subTest(threads=threads):
-                environment = {**cli.environment_without_launchers(), "LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"],
-                               "ASAN_OPTIONS": "verify_asan_link_order=0", "SLUICE_TEST_THREADS": str(threads)}
+                environment = cli.environment_without_launchers() | cli.poor_machine(SLUICE_TEST_THREADS=str(threads))
                 done = self.run_under(None, *cli.options(device={"threads": 4}), run_dir=self.folder / str(threads),
                                       env=environment)
                 if threads == 7 and done.returncode == 0:  # all that there are
@@ -82,12 +81,9 @@ class LimitsTest(unittest.TestCase):
 
     # LibTorch's store looks up the name of each address, and rank 0 serves nobody meanwhile.
     def test_a_dns_server_that_does_not_answer_keeps_no_rank_from_starting(self):
-        port = cli.free_port()
-        silent_dns = {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "ASAN_OPTIONS": "verify_asan_link_order=0",
-                      "SLUICE_TEST_SILENT_DNS": "1"}
-        done = cli.finish_all([cli.start("train", self.config, *cli.options(replicas={"connect_timeout_s": 9}),
-                                         "--run-dir", self.run_dir, env={**cli.rank_environment(rank, 2, port), **silent_dns})
-                               for rank in range(2)])
+        silent_dns = cli.poor_machine(SLUICE_TEST_SILENT_DNS="1")
+        done = cli.finish_all(cli.start_ranks(2, "train", self.config, *cli.options(replicas={"connect_timeout_s": 9}),
+                                              "--run-dir", self.run_dir, environments_of={0: silent_dns, 1: silent_dns}))
         self.assertEqual([process.returncode for process in done], [0, 0], [process.stderr for process in done])
 
 

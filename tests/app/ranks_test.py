@@ -5,7 +5,6 @@
 """
 
 import json
-import os
 import pathlib
 import shutil
 import signal
@@ -72,11 +71,8 @@ class RanksCase(unittest.TestCase):
 
     def start_with_one_on_a_poor_machine(self, poor_rank, config, run_dir, **shortage):
         """Two ranks, one of them under tests/support/poor_machine.cpp with these variables."""
-        poor = {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "ASAN_OPTIONS": "verify_asan_link_order=0", **shortage}
-        port = cli.free_port()
-        return [cli.start("train", config, "--run-dir", run_dir,
-                          env={**cli.rank_environment(rank, 2, port), **(poor if rank == poor_rank else {})})
-                for rank in range(2)]
+        return cli.start_ranks(2, "train", config, "--run-dir", run_dir,
+                               environments_of={poor_rank: cli.poor_machine(**shortage)})
 
 
 class RanksTest(RanksCase):

@@ -5,7 +5,6 @@ nothing had happened.
     survivor_test.py [unittest options]        SLUICE_BINARY names the binary
 """
 
-import os
 import signal
 import unittest
 
@@ -104,8 +103,7 @@ class SurvivorTest(ranks_test.RanksCase):
         config = ranks_test.configuration(self.folder, data={"samples": 100000}, replicas={"hang_timeout_s": 5},
                                           checkpoint={"every_steps": 0}, log={"every": 1})
         no_threads = self.folder / "no_threads"
-        poor = {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "ASAN_OPTIONS": "verify_asan_link_order=0",
-                "SLUICE_TEST_NO_THREADS_IF": str(no_threads)}
+        poor = cli.poor_machine(SLUICE_TEST_NO_THREADS_IF=str(no_threads))
         processes, steps = self.stop_one(config, 1, then=no_threads.touch, environments_of={0: poor})
         processes[1].kill()
         cli.finish(processes[1])

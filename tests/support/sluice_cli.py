@@ -129,6 +129,11 @@ def wait_for(condition, what):
         time.sleep(0.05)
 
 
+def poor_machine(**shortage):
+    """The environment of a process under tests/support/poor_machine.cpp with these variables."""
+    return {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "ASAN_OPTIONS": "verify_asan_link_order=0", **shortage}
+
+
 def start_ranks(size, *arguments, arguments_of=None, environments_of=None, **popen):
     """Starts `size` processes of one run; arguments_of[rank], environments_of[rank]: further ones of a rank."""
     port = free_port()
