@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 
 constexpr Nanoseconds kHello = 50'000'000;  // between two Hellos
 constexpr milliseconds kLook{50};           // between two checks for a stop
-constexpr milliseconds kLastWords{5000};    // for the last message to leave
+constexpr milliseconds kLastWords{5000};    // for the server's answer to the last message
 
 }  // namespace
 
@@ -128,6 +128,8 @@ class NetworkLink::Connection {
     });
   }
 
+  // Waits for the server's answer: a TCP connection that is closed before its owner has read everything is reset, and
+  // what has not left yet is lost.
   void send_last(const FromWorker& last_words) {
     thread_.change([&] {
       if (!push_.is_open()) thread_.drop_unsent();  // messages of a void step
@@ -135,7 +137,8 @@ class NetworkLink::Connection {
       has_sent_last_ = true;
     });
     std::unique_lock lock(mutex_);
-    wait_own_time(changed_, lock, kLastWords, [this] { return thread_.has_sent_all() || failure_ != nullptr; });
+    wait_own_time(changed_, lock, kLastWords,
+                  [this] { return (is_over_ && thread_.has_sent_all()) || failure_ != nullptr; });
   }
 
   [[nodiscard]] const Layout& layout() const { return layout_; }
@@ -164,7 +167,9 @@ class NetworkLink::Connection {
 
   void on_message(const Frames& message) {
     const std::scoped_lock lock(mutex_);
-    if (!has_sent_last_) dispatch(message);
+    if (!has_sent_last_) return dispatch(message);
+    const auto answer = from_server(message.front());
+    is_over_ |= answer && std::holds_alternative<Over>(*answer);
   }
 
   Nanoseconds turn() {

@@ -114,6 +114,8 @@ void NetworkServer::on_message(FrameSocket::Received received) {
   const auto message = from_worker(received.frames.front());
   if (!message) return on_foreign_message(received.frames.front());
   if (const auto* const hello = std::get_if<Hello>(&*message)) return on_hello(routing_id, *hello);
+  if (std::holds_alternative<Leaving>(*message) || std::holds_alternative<Failed>(*message))
+    send(routing_id, why_over_);  // the sender waits for an answer before it closes the connection
   if (Member* const member = members_.find_by_connection(routing_id)) {
     member->last_message_at = now();
     return dispatch(*member, *message, received.frames);
