@@ -209,8 +209,9 @@ Keys pipeline_keys() {
        "Stages per device. auto: 2 for interleaved, looped-bfs, zb-v and dualpipe-v, 1 for other schedules",
        kHow | kPerWorker | kAdvanced},
       {"pipeline.chunks", pipeline<&C::chunks>(), between(1, 65'536), "micro-batches",
-       "Micro-batches per replica and step. auto: the fastest of several numbers, timed before the first step; with "
-       "train.deterministic, pipeline.stages, or more if the schedule or device.memory_limit needs it",
+       "Micro-batches per replica and step. auto: the fastest of several numbers, timed before the first step. With "
+       "train.deterministic no number is timed: it is pipeline.stages, or more if the schedule or device.memory_limit "
+       "needs more",
        kHow | kPerWorker | kTuned},
       {"pipeline.schedule", pipeline<&C::schedule>(),
        words({"gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"}), "",
