@@ -54,7 +54,8 @@ Keys device_keys() {
   return {
       {"device.list", device<&C::list>(), any(), "",
        "Devices of this process. auto: GPUs, or the CPU if there are fewer than the run needs. cpu: virtual CPU "
-       "devices. cuda: GPUs. An array of names: the run takes as many as it needs, from the front; names may repeat",
+       "devices. cuda: GPUs. An array of names: a process takes as many as it needs, from the front. If there are "
+       "enough for all processes of the machine, each takes its own part. Names may repeat",
        kHow | kPerProcess},
       {"device.threads", device<&C::threads>(), between(0, 1024), "threads",
        "Threads of each CPU device. 0: share the cores evenly. All devices together may use at most 64 threads per "
