@@ -18,7 +18,7 @@ const Family& find_family(const std::string& name) {
     known.push_back(family.name);
   }
   throw ConfigError(
-      concat("model.name = \"", name, "\" is unknown", did_you_mean(name, known), " (known: ", join(known, ", "), ")"));
+      concat("model.name = \"", name, "\" is unknown; choose one of: ", join(known, ", "), did_you_mean(name, known)));
 }
 
 void require_at_least_one(const char* key, int value) {

@@ -29,7 +29,7 @@ open_started_dir() {
   [[ -d $STARTED_DIR && ! -L $STARTED_DIR && -O $STARTED_DIR && $(stat -c %a -- "$STARTED_DIR") == *700 ]]
 }
 
-# list_running FILE: prints the lines of a record whose processes still run. Another launch may remove the file.
+# list_running FILE: prints the lines of a record whose processes still run; nothing if another launch removed the file.
 list_running() {
   local boot pid start what
   {

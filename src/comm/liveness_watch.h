@@ -41,9 +41,9 @@ class LivenessWatch {
   void fail(const std::string& why, LostProcess::How how = LostProcess::How::kFailed);
   void leave();
 
-  // The first loss, once the neighbours have acknowledged it or their time to do so has passed. Otherwise null.
+  // The first loss, once the neighbours have acknowledged it or their time to do so has passed. Null before.
   [[nodiscard]] const LostProcess* lost() const;
-  // The neighbours have acknowledged that this process leaves, or their time to do so has passed.
+  // True once the neighbours have acknowledged that this process leaves, or their time to do so has passed.
   [[nodiscard]] bool has_left() const { return has_sent_leave_ && is_acknowledged(); }
 
  private:

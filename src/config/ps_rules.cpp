@@ -130,7 +130,8 @@ class PsRules {
         {"ps.time_limit_s", "pipeline.schedule", "pipeline.order"},
         concat("ps.time_limit_s cannot be combined with ",
                config_.pipeline.order.empty() ? "pipeline.schedule=\"" + schedule + "\"" : "pipeline.order",
-               "; set pipeline.schedule to \"1f1b\" or \"gpipe\""));
+               config_.pipeline.order.empty() ? "; set pipeline.schedule to \"1f1b\" or \"gpipe\""
+                                              : "; remove pipeline.order"));
   }
 
   void check_addresses() const {

@@ -54,7 +54,8 @@ Keys device_keys() {
   return {
       {"device.list", device<&C::list>(), any(), "",
        "Devices of this process. auto: GPUs, or the CPU if there are fewer than the run needs. cpu: virtual CPU "
-       "devices. cuda: GPUs. An array of names: the run takes as many as it needs, from the front; names may repeat",
+       "devices. cuda: GPUs. An array of names: a process takes as many as it needs, from the front. If there are "
+       "enough for all processes of the machine, each takes its own part. Names may repeat",
        kHow | kPerProcess},
       {"device.threads", device<&C::threads>(), between(0, 1024), "threads",
        "Threads of each CPU device. 0: share the cores evenly. All devices together may use at most 64 threads per "
@@ -209,8 +210,9 @@ Keys pipeline_keys() {
        "Stages per device. auto: 2 for interleaved, looped-bfs, zb-v and dualpipe-v, 1 for other schedules",
        kHow | kPerWorker | kAdvanced},
       {"pipeline.chunks", pipeline<&C::chunks>(), between(1, 65'536), "micro-batches",
-       "Micro-batches per replica and step. auto: the fastest of several numbers, timed before the first step; with "
-       "train.deterministic, pipeline.stages, or more if the schedule or device.memory_limit needs it",
+       "Micro-batches per replica and step. auto: the fastest of several numbers, timed before the first step. With "
+       "train.deterministic no number is timed: it is pipeline.stages, or more if the schedule or device.memory_limit "
+       "needs more",
        kHow | kPerWorker | kTuned},
       {"pipeline.schedule", pipeline<&C::schedule>(),
        words({"gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"}), "",

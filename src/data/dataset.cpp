@@ -114,7 +114,7 @@ std::vector<DatasetEntry>& entries() {
   std::vector<std::string> names;
   for (const auto& entry : entries()) names.push_back(entry.description.name);
   throw ConfigError(
-      concat("data.name = \"", name, "\" is unknown", did_you_mean(name, names), " (known: ", join(names, ", "), ")"));
+      concat("data.name = \"", name, "\" is unknown; choose one of: ", join(names, ", "), did_you_mean(name, names)));
 }
 
 }  // namespace

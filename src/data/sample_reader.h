@@ -44,7 +44,7 @@ class SampleReader {
  public:
   static constexpr std::int64_t kMostBroken = 100;
 
-  // Lifetime of `dataset`: as for Loader.
+  // `dataset` must outlive the reader.
   SampleReader(const Dataset& dataset, const SampleReaderOptions& options);
 
   [[nodiscard]] const Dataset& dataset() const { return dataset_; }

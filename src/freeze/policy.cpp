@@ -153,8 +153,8 @@ Rule rule_of(const std::string& name) {
     if (name == word) return rule;
     known.emplace_back(word);
   }
-  throw ConfigError("freeze.policy = \"", printable(name), "\" is unknown", did_you_mean(name, known),
-                    " (known: ", join(known, ", "), ")");
+  throw ConfigError("freeze.policy = \"", printable(name), "\" is unknown; choose one of: ", join(known, ", "),
+                    did_you_mean(name, known));
 }
 
 }  // namespace sluice::freeze

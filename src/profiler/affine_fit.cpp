@@ -26,7 +26,7 @@ struct Equations {
 };
 
 AffineCost best_line(const Equations& sums) {
-  // A determinant below this share of uu * vv is rounding, so there is only one size.
+  // A determinant below this share of uu * vv is a rounding error: all points have the same size.
   constexpr double kSingular = 1e-12;
   const AffineCost through_zero{.b_s = sums.v / sums.vv}, constant{.a_s = sums.u / sums.uu};
   const double determinant = sums.uu * sums.vv - sums.uv * sums.uv;

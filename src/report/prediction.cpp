@@ -54,7 +54,7 @@ std::string prediction_line(const ordered_json& fields) {
   double measured_ms = 0;
   const auto add = [&](const char* source, const char* predicted, const char* error) {
     if (!number(predicted) || !number(error)) return;
-    measured_ms = *number(predicted) / (1 + *number(error));
+    measured_ms = *number(predicted) / (1 + *number(error));  // error = predicted / measured - 1
     text += concat(text.empty() ? "predicted " : ", ", source, ": ", fixed(*number(predicted), 1), " ms (",
                    percent_off(*number(error)), ")");
   };
@@ -62,8 +62,8 @@ std::string prediction_line(const ordered_json& fields) {
   add("from the measured stage times", "by_stages_ms", "stages_error");
   if (!text.empty()) text = concat("a step took ", fixed(measured_ms, 1), " ms; ", text);
   if (number("memory_error"))
-    text += concat(text.empty() ? "" : "; ", "predicted memory: ", percent_off(*number("memory_error")), " on ",
-                   fields.at("memory_error_device").get<std::string>(), ", the largest difference");
+    text += concat(text.empty() ? "" : "; ", "error of the predicted memory: ", percent_off(*number("memory_error")),
+                   " on ", fields.at("memory_error_device").get<std::string>(), ", the largest of all devices");
   return text;
 }
 

@@ -82,9 +82,9 @@ class Reporter {
   RunTotals of_plan_, settled_;
   StageTimes stages_of_plan_, settled_stages_;
   std::optional<Prediction> prediction_;
-  // Peak memory before the first evaluation, which may need more than a step; nothing before that.
+  // Peak memory of the steps, read just before the first evaluation, which may need more. Empty until then.
   std::optional<nlohmann::ordered_json> peaks_of_steps_;
-  bool evaluated_first_ = false;  // before the first step, as a resumed run may: the peaks of steps are not known
+  bool evaluated_first_ = false;  // a resumed run may evaluate before its first step; then the peaks include both
   int plans_ = 0;                 // number of plans so far; peak memory covers all of them
   profiler::NetworkSampler network_;
 };

@@ -311,13 +311,14 @@ std::optional<Advice> idle_advice(const AdviceInput& input, bool more_chunks) {
   const double idle = mean_of(input.devices, &DeviceSeconds::other);
   const double gain = idle / input.step / 2;  // half as many kernels: twice the samples or half the chunks
   const bool fewer = input.plan.chunks > 1 && !more_chunks && !input.chunks_are_measured;
-  return Advice{concat("the devices idle ", ms(idle), " of ", ms(input.step), " (", percent(idle / input.step),
-                       ") in the column other: starting operations and waking threads. Fewer, larger operations help: ",
-                       fewer ? concat("half the ", input.plan.chunks,
-                                      is_from_file(input) ? " micro-batches of pipeline.order" : " pipeline.chunks")
-                             : "twice the train.global_batch",
-                       " can save up to ", percent(gain), " of the time per sample"),
-                gain};
+  return Advice{
+      concat("the devices idle ", ms(idle), " of ", ms(input.step), " (", percent(idle / input.step),
+             ") while operations start and threads wake (the column 'other'). Fewer, larger operations help: ",
+             fewer ? concat("half the ", input.plan.chunks,
+                            is_from_file(input) ? " micro-batches of pipeline.order" : " pipeline.chunks")
+                   : "twice the train.global_batch",
+             " can save up to ", percent(gain), " of the time per sample"),
+      gain};
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ class CutSearch {
   CutSearch(PlanFamily& family, double bar, const Deadline& deadline)
       : family_(family), bar_(bar), deadline_(deadline) {}
 
-  // Returns whether the search finished; then no cut within the bar is faster than `best`.
+  // Returns true if the search finished before the deadline: then no cut is faster than both `best` and the bar.
   [[nodiscard]] bool improve(ScoredCut& best);
   [[nodiscard]] std::int64_t pruned() const { return pruned_; }
   [[nodiscard]] bool has_slower() const { return has_slower_; }

@@ -96,7 +96,7 @@ class FeatureCacheTest(unittest.TestCase):
             hits = SAMPLES * max(0, epoch - 3) + tests * max(0, evaluations - 1)
             self.assertEqual((line["hits"], line["misses"]), (hits, misses), f"epoch {epoch}")
 
-    def test_a_run_that_ends_within_an_epoch_tells_what_it_found(self):
+    def test_a_run_that_ends_within_an_epoch_reports_its_hits(self):
         steps = 2 * BATCHES + 3
         run_dir, _ = self.train("run", {"cache": "memory"}, train={"steps": steps})
         self.assertEqual([line["step"] for line in cli.events(run_dir, "cache")], [2 * BATCHES, steps])

@@ -79,7 +79,7 @@ class ServerPredictionTest(ServerRuns):
         self.measure(config)
         predicted = self.simulate(config)["step_s"]
         done = self.finish_well(self.start_all(config, 1 + WORKERS, *ONE_THREAD, *self.cache))
-        self.assertRegex(done[0].stderr, r"predicted by the profile in \S+ \(measured [^)]* ago: [^)]*\): [0-9.]+ ms an update, [0-9.]+ samples/s")
+        self.assertRegex(done[0].stderr, r"predicted from the profile in \S+ \(measured [^)]* ago: [^)]*\): [0-9.]+ ms an update, [0-9.]+ samples/s")
         (said,) = cli.events(self.folder / "run", "prediction")
         self.assertAlmostEqual(said["step_ms"], predicted / WORKERS * 1e3, delta=1e-6, msg="an update by each push")
         (summary,) = cli.events(self.folder / "run", "summary")

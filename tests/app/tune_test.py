@@ -329,7 +329,7 @@ class TuneTest(tuning_case.TuningCase):
         errors = [size / peaks[name] - 1 for name, size in predicted["device_bytes"].items()]
         self.assertAlmostEqual(predicted["memory_error"], max(errors, key=abs), delta=1e-9)
         kept = "|".join(re.escape(str(file)) for file in cache.glob("toy_cnn-*.json"))
-        self.assertRegex(done.stderr, rf"predicted by the profile in ({kept}) \(measured [^)]* ago: slow-down [^)]*\): ")
+        self.assertRegex(done.stderr, rf"predicted from the profile in ({kept}) \(measured [^)]* ago: slow-down [^)]*\): ")
 
     def test_replicas_in_one_memory_share_weights_and_their_state_in_what_is_predicted(self):
         known = self.configuration("known", pipeline={"cost_cache": str(self.folder / "cache")})

@@ -190,7 +190,7 @@ TEST(PredictionFields, SayHowFarOffItWas) {
   EXPECT_EQ(
       prediction_line(fields),
       "a step took 100.0 ms; predicted from the profile: 90.0 ms (-10.0 %), from the measured stage times: 98.0 ms "
-      "(-2.0 %); predicted memory: -20.0 % on cpu:1, the largest difference");
+      "(-2.0 %); error of the predicted memory: -20.0 % on cpu:1, the largest of all devices");
 }
 
 TEST(PredictionFields, LeaveOutWhatIsNotKnown) {

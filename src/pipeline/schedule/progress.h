@@ -15,7 +15,8 @@ struct Transport {
   // Messages that a receiver can hold in each queue before it uses them. A sender waits for a free buffer; with 0 both
   // sides must be at the message. nullopt: unlimited, as in pipeline/executor.h.
   std::optional<int> receive_buffers;
-  // Stages that share parameters, in at most one group each: their REDUCE_GRADs wait for each other.
+  // Groups of stages that share parameters. A stage is in at most one group. The REDUCE_GRADs of a group wait for each
+  // other.
   std::vector<std::vector<StageId>> tied;
 };
 

@@ -146,7 +146,8 @@ void LogRecovery::redo(const LogUpdate& logged, const std::vector<storage::LogRe
   }
   update.done = server.redo(std::move(again), std::move(tensors), logged.lr, logged.other_squares);
   if (update.done.is_dropped)
-    throw DivergedError("update ", logged.version, " of the log is not finite; lower the learning rate");
+    throw DivergedError("update ", logged.version, " in ", options_.folder.string(),
+                        " is not finite, although its pushes are; lower the learning rate", advice());
   update.after = server.progress();
   update.at = now_ns();
   const bool begins_file = std::ranges::binary_search(files_, logged.version);

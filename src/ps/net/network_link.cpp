@@ -223,7 +223,7 @@ class NetworkLink::Connection {
     std::visit(
         HandlerOf{[&](const Welcome& welcome) { on_welcome(welcome); },
                   [&](const Refusal& refusal) { throw ConfigError(server(), " refuses this worker: ", refusal.what); },
-                  [&](const Busy& busy) { rival_.is_there(busy.where, server(), thread_.now()); },
+                  [&](const Busy& busy) { rival_.report(busy.where, server(), thread_.now()); },
                   [&](const Who&) {
                     if (is_admitted()) begin_anew();
                   },
@@ -250,7 +250,7 @@ class NetworkLink::Connection {
       push_.begin(options_.compression.push, layout_);
       decoder_.emplace(options_.compression.pull, parts_->first_shape());
     }
-    rival_.is_gone();
+    rival_.forget();
     incarnation_ = welcome.incarnation;
     ++joinings_;
     version_ = last_lease_ = kNone;
@@ -287,7 +287,7 @@ class NetworkLink::Connection {
     if (!was_committed && answered.answer != PushAnswer::kRefused) return begin_anew();  // Welcome has the result
     forget_push(was_committed);
     if (answered.answer == PushAnswer::kRefused)
-      throw DivergedError("the server has refused a push: it has numbers that are not finite");
+      throw DivergedError("the server has refused a push: it has numbers that are not finite; lower the learning rate");
     last_send_s_ = to_s(thread_.now() - push_.made_at());
     send(PushSent{answered.sequence, last_send_s_});
   }

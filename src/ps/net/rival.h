@@ -16,8 +16,8 @@ class Rival {
  public:
   Rival(WorkerId worker, Nanoseconds limit) : worker_(worker), limit_(limit) {}
 
-  // Throws ConfigError if the rival has been there for longer than the limit.
-  void is_there(const std::string& where, const std::string& server, Nanoseconds now) {
+  // The server reports a rival at `where`. Throws ConfigError if one has been reported for longer than the limit.
+  void report(const std::string& where, const std::string& server, Nanoseconds now) {
     const int worker = static_cast<int>(worker_);
     if (where_.empty()) {
       since_ = now;
@@ -27,7 +27,7 @@ class Rival {
     if (now - since_ < limit_) return;
     throw ConfigError(server, " has a worker ", worker, " already (", where, "); give each its own number");
   }
-  void is_gone() { where_.clear(); }
+  void forget() { where_.clear(); }
   // Throws PeerError with `what` and the process that had the number, if there was one.
   void throw_if_there(const std::string& what) const {
     if (where_.empty()) return;

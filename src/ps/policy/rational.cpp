@@ -85,7 +85,7 @@ Rational Rational::parse(std::string_view text, std::string_view name) {
   }
   const auto exponent = mark == std::string_view::npos ? std::optional(0) : exponent_of(text.substr(mark + 1));
   const bool is_number = !digits.empty() && digits.find_first_not_of("0123456789") == std::string::npos;
-  if (!is_number || !exponent) throw ConfigError(name, " = '", text, "' is not a number such as 0.00022595");
+  if (!is_number || !exponent) throw ConfigError(name, " = '", text, "' is not a number; write one such as 0.00022595");
   Integer above = 0, power = 1;
   for (const char digit : digits) above = times(above, 10) + (digit - '0');
   for (int step = std::abs(*exponent - scale); step > 0; --step) power = times(power, 10);

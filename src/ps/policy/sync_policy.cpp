@@ -83,7 +83,7 @@ void check_policy(const SyncPolicy& policy, std::string_view where) {
   };
   require(policy.workers >= 1, "there are ", policy.workers, " workers; at least 1 is needed");
   require(policy.quorum >= 0 && policy.quorum <= policy.workers, "ps.quorum=", policy.quorum,
-          ", but ps.workers=", policy.workers, "; set ps.quorum to 1 to ", policy.workers, ", or to 0 for all");
+          ", but ps.workers=", policy.workers, "; set a number from 1 to ", policy.workers, ", or 0 for all workers");
   require(policy.grace >= 0, "the grace window must be at least 0 s");
   require(policy.deadline >= 0, "the time limit must be at least 0 s");
   require(policy.staleness >= kUnbounded, "the staleness bound is ", policy.staleness,

@@ -96,7 +96,8 @@ void report_prediction(const std::optional<StepPredictor>& predictor, const Plan
   const report::Prediction prediction = predictor->of(plan);
   std::uint64_t most = 0;
   for (const auto& [device, bytes] : prediction.device_bytes) most = std::max(most, bytes);
-  log_info("predicted by the ", prediction.by, " in ", predictor->source(), ": ", fixed(prediction.step_s * 1e3, 1),
+  log_info("predicted from the ", prediction.by == report::kByLayers ? "layer costs" : "profile", " in ",
+           predictor->source(), ": ", fixed(prediction.step_s * 1e3, 1),
            predictor->is_of_server() ? " ms an update, " : " ms a step, ",
            fixed(static_cast<double>(predictor->samples(plan)) / prediction.step_s, 1), " samples/s",
            most > 0 ? concat(", ", human_bytes(most), " on the fullest device") : "");

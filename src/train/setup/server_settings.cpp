@@ -97,8 +97,10 @@ namespace {
 std::string describe_policy(const config::PsConfig& ps) {
   const ps::SyncPolicy policy = policy_of_server(ps);
   std::string text = "an update takes ";
-  text += policy.quorum == 0 ? "one push of every worker" : "one push";
-  if (policy.quorum > 1) text += concat(" each of ", counted(policy.quorum, "worker"));
+  if (policy.quorum == 0)
+    text += "one push of every worker";
+  else
+    text += policy.quorum == 1 ? "one push" : concat("the pushes of ", policy.quorum, " workers");
   if (policy.grace > 0) text += concat(" and those that follow within ", fixed(to_s(policy.grace), 3), " s");
   if (policy.staleness != ps::kUnbounded) text += concat("; no worker is more than ", policy.staleness, " ahead");
   if (policy.deadline > 0) text += concat("; workers stop after ", fixed(to_s(policy.deadline), 3), " s");

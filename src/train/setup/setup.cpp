@@ -117,7 +117,7 @@ std::int64_t count_steps(const config::TrainConfig& train, std::int64_t batches_
   return batches_per_epoch > 0 ? train.epochs * batches_per_epoch : train.warmup_steps + kLongRun;
 }
 
-// 0 without epochs. A step is an update of the server if there is one.
+// Steps of the learning-rate schedule: updates, if there is a parameter server. 0 if the run has no epochs.
 std::int64_t steps_per_epoch(const Setup& setup) {
   if (!setup.config.replicas.has_server() || setup.batches_per_epoch == 0) return setup.batches_per_epoch;
   return divided_up(setup.train_set->size(), samples_of_update(setup));

@@ -27,8 +27,9 @@ ps::BatchPlan plan_of(const Setup& setup) {
                              .a = exactly(ps.sample_s, "ps.sample_s"),
                              .b = exactly(ps.step_s, "ps.step_s")});
   } catch (const ConfigError& error) {
-    throw ConfigError("ps.policy=\"dual_batch\": ", error.what(),
-                      " (set by ps.small_workers, ps.extra_time, ps.sample_s as a, and ps.step_s as b)");
+    throw ConfigError(
+        "ps.policy=\"dual_batch\": ", error.what(),
+        " (--small is ps.small_workers, --extra-time is ps.extra_time, --a is ps.sample_s, --b is ps.step_s)");
   }
 }
 

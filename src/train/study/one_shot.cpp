@@ -147,7 +147,8 @@ pipeline::MicroBatch token_batch(const fs::path& file, const storage::TensorMap&
   if (targets.sizes() != inputs.sizes())
     reject_tensor(file, "targets", targets, concat("the inputs are ", inputs.sizes()));
   if (nn::count_targets(targets) == 0)
-    throw DataError(file.string(), ": every entry of 'targets' is ", nn::kNoTarget, ", which the loss ignores");
+    throw DataError(file.string(), ": every entry of 'targets' is ", nn::kNoTarget,
+                    ", which the loss ignores; give at least one other target");
   check_numbers(file, "inputs", inputs, "tokens", model.vocabulary, "model.vocabulary");
   check_numbers(file, "targets", targets.masked_select(targets.ne(nn::kNoTarget)), "tokens", model.vocabulary,
                 "model.vocabulary");

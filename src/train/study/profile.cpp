@@ -96,7 +96,8 @@ struct MeasuredMemory {
   std::vector<profiler::DeviceMemory> devices;
 };
 
-// Runs one more step, in which rank 0 counts memory. costs: of the layers, for the prediction beside it.
+// Runs one more step. Returns its peak memory beside the predicted one if this process counts, as rank 0 does; else
+// nothing. costs: of the layers, for the prediction.
 MeasuredMemory measure_memory(const Setup& setup, engine::Engine& engine, bool counts,
                               const std::vector<LayerCost>& costs) {
   const engine::Composition& composition = engine.composition();

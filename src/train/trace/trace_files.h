@@ -25,7 +25,7 @@ using TraceFile = std::function<std::filesystem::path(int rank)>;
 // Rank 0 writes one file per text. what: "trace of 3 steps". False, with a warning, if nothing was written.
 bool write_gathered(const std::vector<std::string>& texts, const TraceFile& file, const std::string& what);
 
-// Removes files of ranks from `processes` on, left by an earlier run. there: existing files by rank.
+// Removes the files that an earlier run with more processes left. there: existing files by rank.
 void remove_traces_beyond(int processes, const std::map<int, std::filesystem::path>& there);
 
 }  // namespace sluice::train

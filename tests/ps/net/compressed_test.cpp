@@ -150,7 +150,7 @@ TEST(CompressedTest, NothingIsLostWithMessagesNorWithAServerThatIsKilled) {
   EXPECT_LE((in_order(lead, {&other}) - expected).abs().max().item<double>(), 1e-12);
 }
 
-// Changes of weights that the worker lacks are of no use to it.
+// A worker that lacks the weights cannot apply a change of them.
 TEST(CompressedTest, WeightsThatAreAskedForAgainComeWholeFromOtherServersToo) {
   ToyShardServer other({}, compress);
   ToyServer lead(preset_policy("asp", 1), 5, 2, [](NetworkOptions& options) { options.compression = kBoth; },

@@ -8,7 +8,7 @@
 namespace sluice::ps::test {
 namespace {
 
-// Else a server whose last worker has died would end the run, though that worker may come back.
+// Otherwise a server would end the run when its last worker dies, although that worker may come back.
 TEST(Members, TheLastOneThatGoesSaysWhetherAllHaveLeft) {
   Members members(/*now=*/0, /*silence_of_dead=*/100);
   EXPECT_FALSE(members.last_one_left()) << "nobody was there";

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "ps/net/log_recovery.h"
@@ -210,8 +211,8 @@ class JournalOfDecisions final : public PushJournal {
   std::int64_t written = 0, durable = 0;
 };
 
-// Another server's log may else have a step of which a lead server that comes back knows nothing.
-TEST(PushLogNetwork, ADecisionThatOtherServersHearOfIsDurable) {
+// Otherwise another server's log could hold a step that a restarted lead server does not know.
+TEST(PushLogNetwork, ADecisionIsDurableBeforeOtherServersReceiveIt) {
   constexpr std::int64_t kUpdates = 5;
   JournalOfDecisions journal;
   ToyShardServer other;

@@ -235,7 +235,7 @@ TEST(NetworkTest, APushOfAnotherShapeOrLeaseIsNotCommitted) {
   EXPECT_EQ(server.server().progress().version, 1);
 }
 
-TEST(NetworkTest, APushIsOfTheWorkerThatSendsIt) {
+TEST(NetworkTest, APushForAnotherWorkerIsNotCommitted) {
   ToyServer server(preset_policy("asp", 2), 5, 1);
   server.start();
   Stranger other(server.port(), "other"), worker(server.port());

@@ -22,7 +22,9 @@ TEST(Rational, IsWhatTheDecimalSays) {
   EXPECT_EQ(number(".5"), Rational(1) / 2);
   EXPECT_DOUBLE_EQ(number("0.006233854698278141").value(), 0.006233854698278141);
   for (const char* text : {"", ".", "-1", "1.2.3", "1e", "1ex", "1,5", "0x1", "nan", "1 "})
-    EXPECT_THAT([&] { (void)number(text); }, ThrowsMessage<ConfigError>(HasSubstr("is not a number such as"))) << text;
+    EXPECT_THAT([&] { (void)number(text); },
+                ThrowsMessage<ConfigError>(HasSubstr("is not a number; write one such as")))
+        << text;
 }
 
 TEST(Rational, RoundsDownExactly) {
