@@ -63,7 +63,7 @@ class BatchPlanTest(unittest.TestCase):
         done = cli.run("batch-plan", *words(tight))
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("the small batch would be", cli.error_of(done))
-        self.assertIn("or add --force", cli.error_of(done))
+        self.assertIn("--force plans it all the same", cli.error_of(done))
         batch = expected(tight, 1)[0]
         self.assertEqual(plan(tight, "--force")[0]["small_lr_factor"], batch / 1000)
         self.assertIn(f"a batch of {batch} needs a lower rate: train.lr x 0.0", cli.must_run("batch-plan", *words(tight), "--force").stdout)

@@ -14,7 +14,7 @@ import unittest
 
 import long_tests
 import sluice_cli as cli
-from server_runs import BATCH, SHORT, SLOW, ServerRuns, configuration
+from server_runs import BATCH, SAMPLES, SHORT, SLOW, ServerRuns, configuration
 
 
 class ServerProcessesTest(ServerRuns):
@@ -259,11 +259,12 @@ class ServerProcessesTest(ServerRuns):
         self.assertFalse((self.folder / "run").exists())
 
     def test_a_plan_is_printed_for_server_and_worker(self):
-        config = configuration(self.folder, {"policy": "asp"})
+        config = configuration(self.folder, {"policy": "bsp"})
         for rank in long_tests.some((0, 1), (0, 1, 2), "one worker is as another"):
             plan = cli.finish(self.start(config, rank, 3, "--dry-run"))
             self.assertEqual(plan.returncode, 0, plan.stderr)
-            self.assertIn("parameter server: asp, 2 workers", plan.stdout)
+            self.assertIn("parameter server: bsp, 2 workers", plan.stdout)
+            self.assertIn(f", {-(-SAMPLES // (2 * BATCH))} updates an epoch, ", plan.stdout)
         self.assertFalse((self.folder / "run").exists())
 
     def test_one_process_trains_by_itself(self):

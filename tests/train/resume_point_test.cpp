@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 Setup setup_of(const config::Config& config, std::int64_t batches_per_epoch) {
   Setup setup{.config = config};
-  setup.batches_per_epoch = batches_per_epoch;
+  setup.batches_per_epoch = setup.steps_per_epoch = batches_per_epoch;
   setup.total_steps = config.train.steps > 0 ? config.train.steps : config.train.epochs * batches_per_epoch;
   return setup;
 }
@@ -88,6 +88,19 @@ TEST_F(OtherRates, OfASetOfAnotherSizeAreSaid) {
   config.train.global_batch = 10;
   EXPECT_EQ(warning(config, config, 5, 100), "");
   EXPECT_THAT(warning(config, config, 5, 50), HasSubstr("ended at step 125 and now ends at step 200"));
+}
+
+TEST_F(OtherRates, OfAServerWithASetOfAnotherSizeAreSaid) {
+  config::Config config;
+  config.replicas.sync = "ps";
+  config.ps.policy = "bsp";
+  config.ps.workers = 2;
+  config.ps.worker_batch = 5;  // updates of 10 samples
+  config.train.steps = 100;
+  config.train.lr_schedule = "step";
+  config.train.lr_decay_epochs = {4};
+  EXPECT_EQ(warning(config, config, 3, 100), "");
+  EXPECT_THAT(warning(config, config, 3, 50), HasSubstr("the learning rate changes from "));
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ BatchPlan plan_batches(const BatchPlanRequest& request) {
   if (plan.small_batch < (request.allows_tiny ? 1 : kLeastBatch)) {
     throw ConfigError("the small batch would be ", plan.small_batch, ", below ", kLeastBatch,
                       ": the noise of such a batch costs more than the plan gains; lower --extra-time, give more "
-                      "small workers, or add --force");
+                      "small workers (sluice batch-plan --force plans it all the same)");
   }
   if (plan.small_batch < kLeastBatch)
     plan.small_lr_factor = static_cast<double>(plan.small_batch) / static_cast<double>(request.base_batch);

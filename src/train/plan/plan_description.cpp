@@ -48,17 +48,19 @@ std::string headline(const Setup& setup, const engine::Composition& composition,
                      bool chunks_are_open) {
   const Plan& plan = composition.plan;
   const int processes = setup.process.processes, replicas = plan.replicas * processes;
+  const bool has_server = setup.config.replicas.has_server();
   std::ostringstream text;
   text << setup.model.name << " (" << composition.parameter_count() << " parameters) on "
        << setup.train_set->info().name << ": " << setup.train_set->size() << " training and " << setup.test_set->size()
-       << " test samples, " << counted(setup.batches_per_epoch, "batch") << " an epoch, "
-       << counted(setup.total_steps, "step") << "\n"
+       << " test samples, "
+       << (has_server ? counted(setup.steps_per_epoch, "update") : counted(setup.batches_per_epoch, "batch"))
+       << " an epoch, " << counted(setup.total_steps, has_server ? "update" : "step") << "\n"
        << counted(plan.stages(), "stage")
        << (plan.virtual_stages > 1 ? concat(" on ", counted(plan.devices(), "device")) : "") << " x " << plan.replicas
        << (plan.replicas == 1 ? " replica" : " local replicas")
        << (processes > 1 ? concat(" x ", processes, " processes") : "") << ", schedule " << schedule_text(setup, plan)
        << ", chunks " << (chunks_are_open ? "chosen by measurement at the start" : std::to_string(plan.chunks))
-       << (setup.config.replicas.has_server() ? ", batch of a worker " : ", global batch ") << plan.global_batch << " ("
+       << (has_server ? ", batch of a worker " : ", global batch ") << plan.global_batch << " ("
        << divided_up(plan.global_batch, replicas) << " a replica), " << counted(cpu_threads, "thread")
        << " a CPU device";
   if (const std::string server = describe_server(setup); !server.empty()) text << "\n" << server;

@@ -50,7 +50,8 @@ optim::LrSchedule saved_lr_schedule(const Setup& setup, const RunState& state, c
   was.config = config::parse(state.config_toml, concat(source, "/state.json config"));
   if (state.data) {
     const std::int64_t samples = std::max<std::int64_t>(state.data->train.samples, 1);
-    was.batches_per_epoch = data::batches_per_epoch(samples, std::min(config::step_batch(was.config), samples));
+    was.global_batch = std::min(config::step_batch(was.config), samples);
+    count_epoch(was, samples);
   }
   was.total_steps = planned_steps(was.config.train, was.batches_per_epoch, state.progress);
   return lr_schedule(was);

@@ -342,7 +342,8 @@ PlanDescription describe_training(const config::Config& wanted, const TrainRunOp
   const std::int64_t step = resume ? resume->state.progress.steps_done : 0;
   check_feasible(engine, plans.changes, step);
   warn_of_late_changes(plans.changes, setup.total_steps);
-  PlanDescription plan = describe_plan(setup, engine.composition(), plans.tries_chunks);
+  PlanDescription plan =
+      describe_plan(setup, engine.composition(), plans.tries_chunks && !setup.config.train.deterministic);
   add_changes(plans.changes, step, plan);
   if (resume) {
     plan.json["resume"] = {{"checkpoint", resume->source}, {"step", step}, {"total_steps", setup.total_steps}};

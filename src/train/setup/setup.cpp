@@ -117,15 +117,9 @@ std::int64_t count_steps(const config::TrainConfig& train, std::int64_t batches_
   return batches_per_epoch > 0 ? train.epochs * batches_per_epoch : train.warmup_steps + kLongRun;
 }
 
-// Steps of the learning-rate schedule: updates, if there is a parameter server. 0 if the run has no epochs.
-std::int64_t steps_per_epoch(const Setup& setup) {
-  if (!setup.config.replicas.has_server() || setup.batches_per_epoch == 0) return setup.batches_per_epoch;
-  return divided_up(setup.train_set->size(), samples_of_update(setup));
-}
-
 std::int64_t count_warmup_steps(const Setup& setup) {
   const config::TrainConfig& train = setup.config.train;
-  return train.warmup_steps + std::llround(train.warmup_epochs * static_cast<double>(steps_per_epoch(setup)));
+  return train.warmup_steps + std::llround(train.warmup_epochs * static_cast<double>(setup.steps_per_epoch));
 }
 
 void check_warmup(const Setup& setup) {
@@ -231,12 +225,18 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   if (!waits_for_schedule) check_pipeline(setup);
   settle_process(setup, process);
   if (setup.train_set != nullptr) {
-    setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), setup.global_batch);
+    count_epoch(setup, setup.train_set->size());
     data::check_kind(setup.train_set->info(), train_loader_options(setup));
   }
   setup.total_steps = count_steps(config.train, setup.batches_per_epoch);
   check_warmup(setup);
   return setup;
+}
+
+void count_epoch(Setup& setup, std::int64_t samples) {
+  setup.batches_per_epoch = data::batches_per_epoch(samples, setup.global_batch);
+  setup.steps_per_epoch =
+      setup.config.replicas.has_server() ? divided_up(samples, samples_of_update(setup)) : setup.batches_per_epoch;
 }
 
 void settle_schedule(Setup& setup, const std::string& schedule_text) {
@@ -306,7 +306,7 @@ measure::Workload workload_of(const Setup& setup) {
 
 optim::LrSchedule lr_schedule(const Setup& setup) {
   const config::TrainConfig& train = setup.config.train;
-  const std::int64_t epoch = setup.batches_per_epoch > 0 ? steps_per_epoch(setup) : kLongRun;
+  const std::int64_t epoch = setup.steps_per_epoch > 0 ? setup.steps_per_epoch : kLongRun;
   std::vector<std::int64_t> decay_steps = train.lr_decay_steps;
   for (const std::int64_t epochs : train.lr_decay_epochs) decay_steps.push_back(epochs * epoch);
   return {.kind = train.lr_schedule,

@@ -45,8 +45,9 @@ struct Setup {
   std::vector<device::Device> devices;  // ordered by replica
   int cpu_threads = 1;                  // per CPU device
   std::int64_t batches_per_epoch = 0;
-  std::int64_t total_steps = 0;  // optimizer steps of the whole run
-  DataIdentity data;             // filled by identify_data()
+  std::int64_t steps_per_epoch = 0;  // the same, or a parameter server's updates
+  std::int64_t total_steps = 0;      // optimizer steps of the whole run
+  DataIdentity data;                 // filled by identify_data()
   // Parameter servers as HOST:PORT (server_role.h), filled by the caller; empty if there are none.
   std::vector<std::string> servers;
 
@@ -68,6 +69,8 @@ enum class SetupFor {
 [[nodiscard]] Setup make_setup(const config::Config& config, const ProcessRank& process = {},
                                SetupFor what = SetupFor::kRun, const std::optional<std::string>& kept_schedule = {});
 void settle_schedule(Setup& setup, const std::string& schedule_text);
+// Sets batches_per_epoch and steps_per_epoch for a training split of so many samples.
+void count_epoch(Setup& setup, std::int64_t samples);
 [[nodiscard]] std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> open_sets(
     const config::Config& config);
 void identify_data(Setup& setup);
