@@ -236,6 +236,7 @@ struct ProfileConfig {
 struct LogConfig {
   std::int64_t every = 10;
   std::string lines = "short";
+  bool plan = true;
   bool tensorboard = true;
   bool csv = false;
 
