@@ -236,7 +236,6 @@ struct ProfileConfig {
 struct LogConfig {
   std::int64_t every = 10;
   std::string lines = "short";
-  bool plan = true;
   bool tensorboard = true;
   bool csv = false;
 

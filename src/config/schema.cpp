@@ -348,8 +348,6 @@ Keys other_keys() {
        "Format of the log. short: one line every log.every steps. full: nine more lines before it, in "
        "PipeTransformer's format",
        kHow | kPerProcess | kAdvanced},
-      {"log.plan", field<&Config::log, &LogConfig::plan>(), any(), "", "Log the table of stages at the start",
-       kHow | kPerProcess | kAdvanced},
       {"log.tensorboard", field<&Config::log, &LogConfig::tensorboard>(), any(), "", "Write TensorBoard event files",
        kHow | kPerProcess},
       {"log.csv", field<&Config::log, &LogConfig::csv>(), any(), "",

@@ -53,8 +53,7 @@ void broadcast(Peers& peers, const StartMessage& message) {
 
 void log_plans(const Training& training) {
   const std::vector<PlanChange>& changes = training.plans.changes;
-  if (training.setup.config.log.plan)
-    log_table(describe_plan(training.setup, training.engine.composition(), /*chunks_are_open=*/false).text);
+  log_table(describe_plan(training.setup, training.engine.composition(), /*chunks_are_open=*/false).text);
   if (const std::string coming = describe_changes(changes, training.progress().steps_done); !coming.empty())
     log_table(coming);
   warn_of_late_changes(changes, training.setup.total_steps);
