@@ -127,6 +127,7 @@ fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& cont
   const auto temporary = temporary_for(checkpoint);
   std::error_code ignored;
   const bool has_run_dir = fs::exists(dir_.parent_path(), ignored);
+  if (has_run_dir && !has_made_dir_) require_own_dir();
   make_directories(dir_);
   if (!has_run_dir) has_made_dir_ = true;  // the run directory was missing and is recreated
   const auto needed = static_cast<double>(checkpoint_bytes(contents)) * kSpaceMargin;
@@ -148,7 +149,7 @@ fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& cont
   return checkpoint;
 }
 
-// Called after writing, because the run directory may be renamed during the write.
+// Called before and after writing, because the run directory may be renamed during the write.
 void CheckpointStore::require_own_dir() const {
   if (is_replaced_ && is_replaced_())
     throw StorageError("another directory has replaced ", dir_.parent_path().string(),

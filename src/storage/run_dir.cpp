@@ -87,12 +87,13 @@ std::map<int, fs::path> files_by_rank(const fs::path& dir, std::string_view begi
 
 void check_path(const fs::path& dir, bool must_be_there) {
   std::error_code ignored;
+  const bool has_entry = fs::symlink_status(dir, ignored).type() != fs::file_type::not_found;
   if (fs::is_directory(dir, ignored)) return;
   if (must_be_there) {
     throw ConfigError(
         concat("no run directory ", dir.string(), " to resume; check the path or start without --resume"));
   }
-  if (fs::symlink_status(dir, ignored).type() != fs::file_type::not_found) {
+  if (has_entry) {  // read first, because another process may make the directory now
     throw ConfigError(concat("run directory ", dir.string(), " is a file or a broken link; choose another --run-dir"));
   }
 }

@@ -54,6 +54,18 @@ TEST(CheckpointStore, KeepsTheNewestComplete) {
   EXPECT_THAT(test::names_in(dir.path()), ElementsAre("step-10", "step-3"));
 }
 
+TEST(CheckpointStore, ADirectoryThatReplacedTheRunsStaysAsItIs) {
+  const test::TempDir dir;
+  bool is_replaced = false;
+  CheckpointStore store(dir / "run" / "checkpoints", 2, [&] { return is_replaced; });
+  std::filesystem::rename(dir / "run", dir / "moved");
+  std::filesystem::create_directory(dir / "run");
+  is_replaced = true;
+  EXPECT_THAT(test::error_of<StorageError>([&] { store.save(1, contents_of(1)); }),
+              HasSubstr("another directory has replaced "));
+  EXPECT_THAT(test::names_in(dir / "run"), ElementsAre());
+}
+
 TEST(CheckpointStore, AMissingRunDirectoryIsRecreatedAndOurs) {
   const test::TempDir dir;
   CheckpointStore store(dir / "run" / "checkpoints", 2, [] { return true; });  // what is not the first one's is another

@@ -5,6 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
+#include "core/clock.h"
 #include "support/files.h"
 
 namespace sluice::storage {
@@ -20,6 +24,23 @@ TEST(RunDir, ANewOneIsMadeWithItsParents) {
   run.write_config("lr = 0.1\n");
   EXPECT_EQ(test::slurp(dir / "a" / "b" / "config.toml"), "lr = 0.1\n");
   EXPECT_EQ(run.checkpoints_dir(), dir / "a" / "b" / "checkpoints");
+}
+
+TEST(RunDir, AnotherProcessMayMakeTheDirectoryAtTheSameTime) {
+  const test::TempDir dir;
+  for (int i = 0; i < 500; ++i) {
+    const auto path = dir / std::to_string(i);
+    std::atomic<bool> is_ready = false;
+    std::jthread other([&] {
+      is_ready = true;
+      std::filesystem::create_directory(path);
+    });
+    while (!is_ready) {
+    }
+    for (const Nanoseconds until = now_ns() + 200 * (i % 100); now_ns() < until;) {
+    }
+    EXPECT_NO_THROW(RunDir(path, RunDirMode::kResumeOrNew));
+  }
 }
 
 TEST(RunDir, AnotherRunIsNotOverwritten) {

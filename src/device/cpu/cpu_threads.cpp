@@ -11,8 +11,9 @@
 namespace sluice::device {
 
 void use_cpu_threads(int threads) {
-  // Both calls make LibTorch read its lazy default now, so that it does not overwrite our value later.
-  at::parallel_for(0, 1, 1, [](std::int64_t, std::int64_t) {});
+  // The first parallel work of a thread takes the number that any thread has set last, once in LibTorch's libraries and
+  // once in this program. Both calls do this now, so that it does not replace our number later.
+  at::internal::lazy_init_num_threads();
   static_cast<void>(at::get_num_threads());
   at::set_num_threads(std::max(threads, 1));
 }
