@@ -68,8 +68,9 @@ struct WorkerAgain {  // the last ones received in this incarnation; later ones 
   std::int64_t lease = kNone;
   std::int64_t version = kNone;
 };
-struct Leaving {};  // the sender ends without a failure; answered by Over
-struct Failed {     // answered by Over
+// Over answers the next two.
+struct Leaving {};  // the sender ends without a failure
+struct Failed {
   std::int64_t code = 0;  // ExitCode
   std::string what;
 };

@@ -128,17 +128,16 @@ class NetworkLink::Connection {
     });
   }
 
-  // Waits for the server's answer: a TCP connection that is closed before its owner has read everything is reset, and
-  // what has not left yet is lost.
+  // Waits for the server's answer: a connection that is closed before it is read to its end loses what is unsent.
   void send_last(const FromWorker& last_words) {
     thread_.change([&] {
       if (!push_.is_open()) thread_.drop_unsent();  // messages of a void step
       thread_.send({header_of(last_words)});
       has_sent_last_ = true;
     });
+    const auto has_ended = [this] { return (is_over_ && thread_.has_sent_all()) || failure_ != nullptr; };
     std::unique_lock lock(mutex_);
-    wait_own_time(changed_, lock, kLastWords,
-                  [this] { return (is_over_ && thread_.has_sent_all()) || failure_ != nullptr; });
+    wait_own_time(changed_, lock, kLastWords, has_ended);
   }
 
   [[nodiscard]] const Layout& layout() const { return layout_; }
@@ -163,13 +162,6 @@ class NetworkLink::Connection {
   [[nodiscard]] std::string server() const {
     if (!options_.others.empty()) return server_named(0, options_.host, options_.port);
     return concat("the parameter server at ", options_.host, ":", options_.port);
-  }
-
-  void on_message(const Frames& message) {
-    const std::scoped_lock lock(mutex_);
-    if (!has_sent_last_) return dispatch(message);
-    const auto answer = from_server(message.front());
-    is_over_ |= answer && std::holds_alternative<Over>(*answer);
   }
 
   Nanoseconds turn() {
@@ -216,9 +208,11 @@ class NetworkLink::Connection {
                                  about_keys(options_.keys)));
   }
 
-  void dispatch(const Frames& frames) {
+  void on_message(const Frames& frames) {
+    const std::scoped_lock lock(mutex_);
     const auto message = from_server(frames.front());
     if (!message) return;
+    if (has_sent_last_) return static_cast<void>(is_over_ |= std::holds_alternative<Over>(*message));
     last_message_at_ = thread_.now();
     std::visit(
         HandlerOf{[&](const Welcome& welcome) { on_welcome(welcome); },
