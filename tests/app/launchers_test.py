@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real launchers: what Slurm and Open MPI start is one run, and the examples work. (torchrun: ranks_test.py)
+"""Real launchers: what Slurm and Open MPI start is one run, and the examples work. (torchrun: torchrun_test.py)
 
     launchers_test.py [unittest options]        SLUICE_BINARY names the binary
 """

@@ -1,11 +1,14 @@
 """A test case of sluice tune: a folder, a small configuration, and one profile of it for all tests of a class."""
 
+import json
 import pathlib
 import tempfile
 import tomllib
 import unittest
 
 import sluice_cli as cli
+
+BATCH = 48
 
 
 class TuningCase(unittest.TestCase):
@@ -41,3 +44,16 @@ class TuningCase(unittest.TestCase):
         for part in parts:
             self.assertIn(part, cli.error_of(done))
         self.assertFalse(self.out.exists())
+
+
+class SmallTuningCase(TuningCase):
+    """Two stages of a small network."""
+
+    TABLES = {"device": {"list": "cpu", "threads": 1}, "model": {"name": "toy_cnn", "image_size": 16},
+              "data": {"name": "shapes", "samples": 480}, "train": {"steps": 40, "global_batch": BATCH, "lr": 0.05,
+                                                                    "lr_schedule": "onecycle", "warmup_steps": 9},
+              "pipeline": {"stages": 2, "chunks": 2}, "replicas": {}, "profile": {"steps": 2}}
+
+    def tune(self, *words, config=None):
+        done = cli.must_run("tune", config or self.config, "--out", self.out, "--json", *words)
+        return json.loads(done.stdout)
